@@ -1,0 +1,46 @@
+# What docs/dependencies.md explains: protobuf-c, cJSON, oneDNN, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(PkgConfig REQUIRED)
+
+pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
+add_library(cjson INTERFACE)
+target_link_libraries(cjson INTERFACE PkgConfig::CJSON)
+
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(dnnl INTERFACE)
+target_include_directories(dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
+
+# protobuf-c: the compiler makes onnx.pb-c.{h,c} from src/importer/onnx.proto.
+find_program(PROTOC_C NAMES protoc-c REQUIRED)
+pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
+add_library(protobuf_c INTERFACE)
+target_link_libraries(protobuf_c INTERFACE PkgConfig::PROTOBUF_C)
+set(proto_dir ${CMAKE_BINARY_DIR}/proto)
+set(proto_source ${PROJECT_SOURCE_DIR}/src/importer/onnx.proto)
+file(MAKE_DIRECTORY ${proto_dir})
+add_custom_command(OUTPUT ${proto_dir}/onnx.pb-c.c ${proto_dir}/onnx.pb-c.h
+  COMMAND ${PROTOC_C} --c_out=${proto_dir} --proto_path=${PROJECT_SOURCE_DIR}/src/importer ${proto_source}
+  DEPENDS ${proto_source} VERBATIM)
+add_library(onnx_proto OBJECT ${proto_dir}/onnx.pb-c.c ${proto_dir}/onnx.pb-c.h)
+target_include_directories(onnx_proto SYSTEM PUBLIC ${proto_dir})
+target_link_libraries(onnx_proto PUBLIC protobuf_c)
+target_compile_options(onnx_proto PRIVATE -w)
+
+# LLVM: libLLVM-N.so and its C headers.
+foreach(version 19 20 18 17 16 15)
+  find_path(LLVM_INCLUDE_DIR llvm-c/Core.h PATHS /usr/include/llvm-c-${version} /usr/lib/llvm-${version}/include NO_DEFAULT_PATH)
+  find_library(LLVM_LIBRARY NAMES LLVM-${version} LLVM.so.${version}.1 LLVM PATHS /usr/lib/llvm-${version}/lib NO_DEFAULT_PATH)
+  if(LLVM_INCLUDE_DIR AND LLVM_LIBRARY)
+    set(LLVM_MAJOR ${version})
+    break()
+  endif()
+  unset(LLVM_INCLUDE_DIR CACHE)
+  unset(LLVM_LIBRARY CACHE)
+endforeach()
+if(NOT LLVM_MAJOR)
+  message(FATAL_ERROR "LLVM 15 to 20 with its C headers was not found: install llvm-19-dev")
+endif()
+message(STATUS "LLVM ${LLVM_MAJOR}: ${LLVM_LIBRARY}")

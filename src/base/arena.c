@@ -1,0 +1,139 @@
+/* Chained blocks, each twice the one before up to a bound; large requests get a block of their own. */
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size; /* bytes after the header */
+} Block;
+
+typedef struct Deferred {
+    struct Deferred *next;
+    void (*release)(void *);
+    void *what;
+} Deferred;
+
+struct Arena {
+    Block *blocks; /* the current one first */
+    Deferred *deferred;
+    jmp_buf *guard;
+    size_t bytes, limit;
+};
+
+/* Header size that keeps the data of a malloc'ed block 64-byte aligned. */
+enum { HEADER = 64 };
+
+Arena *arena_create(size_t limit) {
+    Arena *arena = calloc(1, sizeof *arena);
+    if (arena) arena->limit = limit;
+    return arena;
+}
+
+void arena_destroy(Arena *arena) {
+    if (!arena) return;
+    for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
+    for (Block *b = arena->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(arena);
+}
+
+void arena_guard(Arena *arena, jmp_buf *guard) { arena->guard = guard; }
+
+static _Noreturn void exhausted(Arena *arena) {
+    if (arena->guard) longjmp(*arena->guard, 1);
+    fputs("onnxfuse: out of memory outside a guarded call\n", stderr);
+    abort();
+}
+
+static Block *add_block(Arena *arena, size_t size) {
+    if (size > SIZE_MAX / 2 || (arena->limit && size > arena->limit - arena->bytes)) exhausted(arena);
+    Block *block = aligned_alloc(64, (HEADER + size + 63) / 64 * 64);
+    if (!block) exhausted(arena);
+    block->used = 0;
+    block->size = size;
+    arena->bytes += size;
+    return block;
+}
+
+void *arena_alloc(Arena *arena, size_t size) {
+    size_t align = size >= 64 ? 64 : 16;
+    Block *block = arena->blocks;
+    size_t at = block ? (block->used + align - 1) / align * align : 0;
+    if (!block || at + size < size || at + size > block->size) {
+        size_t grown = block ? block->size * 2 : FIRST_BLOCK;
+        if (grown > LARGEST_BLOCK) grown = LARGEST_BLOCK;
+        if (size > grown / 4) { /* its own block, behind the current one, which keeps its room */
+            Block *own = add_block(arena, size ? size : 1);
+            if (block) {
+                own->next = block->next;
+                block->next = own;
+            } else {
+                own->next = NULL;
+                arena->blocks = own;
+            }
+            own->used = own->size;
+            return memset((char *)own + HEADER, 0, size);
+        }
+        Block *fresh = add_block(arena, grown);
+        fresh->next = block;
+        arena->blocks = block = fresh;
+        at = 0;
+    }
+    block->used = at + size;
+    return memset((char *)block + HEADER + at, 0, size);
+}
+
+void *arena_array(Arena *arena, size_t count, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) exhausted(arena);
+    return arena_alloc(arena, bytes);
+}
+
+void *arena_copy(Arena *arena, const void *data, size_t size) {
+    void *copy = arena_alloc(arena, size);
+    if (size) memcpy(copy, data, size);
+    return copy;
+}
+
+char *arena_string_n(Arena *arena, const char *text, size_t size) {
+    char *copy = arena_alloc(arena, size + 1);
+    if (size) memcpy(copy, text, size);
+    return copy;
+}
+
+char *arena_string(Arena *arena, const char *text) { return text ? arena_string_n(arena, text, strlen(text)) : NULL; }
+
+char *arena_format(Arena *arena, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
+    if (length >= 0) vsnprintf(text, (size_t)length + 1, format, args);
+    va_end(args);
+    return text;
+}
+
+void arena_defer(Arena *arena, void (*release)(void *), void *what) {
+    Deferred *d = arena_alloc(arena, sizeof *d);
+    *d = (Deferred){arena->deferred, release, what};
+    arena->deferred = d;
+}
+
+size_t arena_bytes(const Arena *arena) { return arena->bytes; }
+
+void *vec_grow(Arena *arena, void *items, int *capacity, size_t size) {
+    int grown = *capacity ? *capacity * 2 : 8;
+    void *copy = arena_array(arena, (size_t)grown, size);
+    if (*capacity) memcpy(copy, items, (size_t)*capacity * size);
+    *capacity = grown;
+    return copy;
+}

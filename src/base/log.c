@@ -1,0 +1,41 @@
+/* The process's debug level and where its messages go. */
+#include "base/log.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static atomic_int current_level = -1;
+static _Atomic(LogSink) current_sink;
+static _Atomic(void *) current_user;
+
+int log_level(void) {
+    int level = atomic_load_explicit(&current_level, memory_order_relaxed);
+    if (level < 0) {
+        const char *text = getenv("ONNXFUSE_DEBUG");
+        level = text ? atoi(text) : 0;
+        if (level < 0) level = 0;
+        atomic_store_explicit(&current_level, level, memory_order_relaxed);
+    }
+    return level;
+}
+
+void log_set_level(int level) { atomic_store(&current_level, level < 0 ? 0 : level); }
+
+void log_set_sink(LogSink sink, void *user) {
+    atomic_store(&current_user, user);
+    atomic_store(&current_sink, sink);
+}
+
+void log_write(int level, const char *format, ...) {
+    char message[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    LogSink sink = atomic_load(&current_sink);
+    if (sink)
+        sink(atomic_load(&current_user), level, message);
+    else
+        fprintf(stderr, "onnxfuse: %s\n", message);
+}

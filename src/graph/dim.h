@@ -1,0 +1,51 @@
+/* Symbolic sizes: integer expressions over named symbols, interned, so that equal expressions (after normalisation) are equal
+ * pointers. Held as sums of products: b*s*768 / (b*12*64) is s, exactly.
+ *
+ * A DimTable is shared by a graph, its subgraphs and region bodies and by the plan made from them. */
+#ifndef ONNXFUSE_GRAPH_DIM_H
+#define ONNXFUSE_GRAPH_DIM_H
+
+#include <stdint.h>
+#include "base/text.h"
+
+typedef struct Dim Dim; /* immutable; lives in its table's arena */
+typedef struct DimTable DimTable;
+
+DimTable *dim_table_create(Arena *arena);
+const Dim *dim_const(DimTable *table, int64_t value);
+/* The symbol of this name, made when new. Symbols stand for sizes: they are >= 0 in every binding. */
+const Dim *dim_symbol(DimTable *table, const char *name);
+/* A symbol unlike any other, named HINT, HINT_1, HINT_2, ... */
+const Dim *dim_fresh(DimTable *table, const char *hint);
+
+const Dim *dim_add(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_sub(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_mul(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_div(DimTable *table, const Dim *a, const Dim *b); /* floor; exact divisions simplify away */
+const Dim *dim_ceil_div(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_mod(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_min(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_max(DimTable *table, const Dim *a, const Dim *b);
+const Dim *dim_product(DimTable *table, const Dim *const *dims, int count); /* 1 when empty */
+
+bool dim_is_const(const Dim *dim, int64_t *out_value); /* out_value may be NULL */
+bool dim_equals(const Dim *dim, int64_t value);
+/* True when a == k * b for an expression k, which is returned through out_quotient (may be NULL). Assumes b != 0. */
+bool dim_divides(DimTable *table, const Dim *a, const Dim *b, const Dim **out_quotient);
+/* The symbol's number when the expression is a lone symbol, else -1. */
+int dim_symbol_index(const Dim *dim);
+int dim_symbol_count(const DimTable *table);
+const char *dim_symbol_name(const DimTable *table, int index);
+
+/* values[i] is symbol i's; UNBOUND_DIM where not known yet. Division by zero and overflow, and any unbound symbol, give
+ * UNBOUND_DIM. */
+#define UNBOUND_DIM INT64_MIN
+int64_t dim_eval(const Dim *dim, const int64_t *values);
+/* Replaces symbols by expressions of the same table; NULL entries stay. */
+const Dim *dim_substitute(DimTable *table, const Dim *dim, const Dim *const *by_symbol, int count);
+
+void dim_print(Text *text, const Dim *dim); /* "b*s*768 + 1", "floor(s/2)", "min(a, b)" */
+/* Parses what dim_print prints, at *cursor; NULL and an unmoved cursor when it is no expression. */
+const Dim *dim_parse(DimTable *table, const char **cursor);
+
+#endif

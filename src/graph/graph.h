@@ -1,0 +1,216 @@
+/* The graph: values, nodes, and the edits that passes make. Every stage between file and plan reads and writes this one form.
+ *
+ * Nodes stand in a list in topological order. A graph is closed: a subgraph (of If, Loop, Scan, a region) never names a value of an
+ * outer graph; what it needs from outside is passed in as inputs (the importer makes captures explicit, see NODE `captures`).
+ * Everything lives in the graph's arena, which subgraphs share; freed at once with graph_destroy. Not thread-safe. */
+#ifndef ONNXFUSE_GRAPH_GRAPH_H
+#define ONNXFUSE_GRAPH_GRAPH_H
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/text.h"
+#include "graph/dim.h"
+#include "graph/dtype.h"
+#include "graph/prim.h"
+#include "graph/tensor.h"
+
+typedef struct Graph Graph;
+typedef struct Node Node;
+typedef struct Value Value;
+
+typedef enum ValueKind { VALUE_TENSOR, VALUE_SEQUENCE, VALUE_OPTIONAL, VALUE_OPTIONAL_SEQUENCE } ValueKind;
+
+typedef struct Use {
+    Node *node;
+    int index; /* node->inputs[index] is the value */
+} Use;
+
+struct Value {
+    char *name;           /* unique in its graph; a model's own name where there is one */
+    ValueKind kind;
+    DType dtype;          /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
+    int rank;             /* -1: not known (before lowering, and for a sequence's elements) */
+    const Dim **dims;     /* [rank] */
+    Node *producer;       /* NULL for graph inputs and constants */
+    int output_index;     /* producer->outputs[output_index] is this */
+    Tensor *constant;     /* not NULL: a constant (initializer or folded); dims and dtype agree with it */
+    const Dim **content;  /* not NULL: an integer tensor of rank <= 1 whose elements are these sizes, known without running
+                             anything; [max(1, elements)] */
+    VEC(Use) uses;        /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
+    uint64_t tag;         /* scratch for the running pass */
+};
+
+typedef enum NodeKind {
+    NODE_ONNX,   /* an operator of the model, not lowered yet: op, domain, opset */
+    NODE_PRIM,   /* a primitive: prim */
+    NODE_ANCHOR, /* a library call with an epilogue: op is "matmul", "conv", ... (src/ops/anchors.h) */
+    NODE_HOST,   /* a host kernel or control flow: op, domain, opset of the ONNX operator; host is its row's function */
+    NODE_REGION, /* primitives fused to one kernel: subgraphs[0] is the body; inputs and outputs match the body's */
+} NodeKind;
+
+typedef enum AttrKind {
+    ATTR_INT,     /* i */
+    ATTR_FLOAT,   /* f */
+    ATTR_STRING,  /* s (may hold any bytes; s.data is also terminated) */
+    ATTR_INTS,    /* ints, count */
+    ATTR_FLOATS,  /* floats, count */
+    ATTR_STRINGS, /* strings, count */
+    ATTR_TENSOR,  /* tensor */
+    ATTR_DIMS,    /* dims, count: symbolic sizes (primitives only) */
+    ATTR_TYPE,    /* dtype (ONNX type protos, and `to` of cast) */
+    ATTR_TENSORS, /* tensors, count */
+} AttrKind;
+
+typedef struct Attr {
+    const char *name;
+    AttrKind kind;
+    int count; /* elements of the plural kinds */
+    union {
+        int64_t i;
+        float f;
+        StringView s;
+        const int64_t *ints;
+        const float *floats;
+        const StringView *strings;
+        const Tensor *tensor;
+        const Tensor *const *tensors;
+        const Dim *const *dims;
+        DType dtype;
+    };
+} Attr;
+
+/* The ONNX nodes that a node came from, most significant first: "name" or "op#index" where the model gave no name. */
+typedef struct Origin {
+    const char *const *names;
+    int count;
+} Origin;
+
+struct Node {
+    NodeKind kind;
+    Prim prim;          /* of NODE_PRIM */
+    const char *op;     /* operator, primitive or anchor name; "region" for regions */
+    const char *domain; /* "" is the standard's; NULL for primitives, anchors and regions */
+    int opset;          /* the model's opset version for the domain (NODE_ONNX, NODE_HOST) */
+    const void *host;   /* HostFn of NODE_HOST (ops/ops.h) */
+    Value **inputs;     /* [input_count]; NULL where an optional input is left out */
+    int input_count;
+    Value **outputs;    /* [output_count]; NULL where an optional output is not asked for */
+    int output_count;
+    VEC(Attr) attrs;
+    Graph **subgraphs;  /* in the order of the operator's graph attributes: If {then_branch, else_branch}, Loop/Scan {body} */
+    int subgraph_count;
+    int captures;       /* the last `captures` inputs are outer values that the subgraphs use; each subgraph has them, in this
+                           order, as its last inputs */
+    Origin origin;
+    Graph *graph;       /* where it stands */
+    Node *prev, *next;
+    uint64_t tag;       /* scratch for the running pass */
+};
+
+typedef struct Metadata {
+    const char *key, *value;
+} Metadata;
+
+struct Graph {
+    Arena *arena;
+    DimTable *dims;
+    const char *name;
+    Graph *parent;      /* NULL for the model's own */
+    VEC(Value *) inputs;
+    VEC(Value *) outputs;
+    VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
+    Node *first, *last;
+    int node_count;
+    Map names;          /* value name -> Value * */
+    struct ModelInfo *info; /* shared by subgraphs */
+};
+
+typedef struct OpsetImport {
+    const char *domain;
+    int64_t version;
+} OpsetImport;
+
+typedef struct ModelInfo {
+    int64_t ir_version;
+    const char *producer; /* "name version", may be "" */
+    const char *doc;
+    const char *path;     /* of the file, NULL when from memory */
+    VEC(OpsetImport) opsets;
+    VEC(Metadata) metadata;
+    uint64_t next_name;   /* for values without one */
+    uint64_t next_seed;   /* for random nodes without a seed attribute: node K draws from stream K */
+} ModelInfo;
+
+/* arena_limit: most bytes, 0 for no limit. The graph owns the arena. NULL when there is no memory. */
+Graph *graph_create(size_t arena_limit);
+void graph_destroy(Graph *graph); /* of the outermost graph; accepts NULL */
+/* A subgraph or region body: shares arena, dims and info. */
+Graph *graph_sub(Graph *parent, const char *name);
+
+/* name may be NULL or taken: a new one is made ("v12", "NAME_1"). rank -1: shape not known. dims are copied. */
+Value *graph_add_value(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims);
+Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims);
+void graph_add_output(Graph *graph, Value *value);
+/* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer vectors. */
+Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
+/* Appends (before == NULL) or inserts a node; inputs may hold NULL; the outputs are made with node_add_output or given by the caller. */
+Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count);
+/* Makes an output value (dtype and dims as given) and appends it to node->outputs. */
+Value *node_add_output(Node *node, const char *name, DType dtype, int rank, const Dim *const *dims);
+void node_attach_output(Node *node, Value *value_or_null); /* appends an existing value without producer */
+void node_set_input(Node *node, int index, Value *value);
+void node_append_input(Node *node, Value *value);
+/* All uses of `from`, the graph's outputs included, now read `to`. The name of a graph output stays with the output. */
+void value_replace(Graph *graph, Value *from, Value *to);
+/* Takes the node out; its outputs must have no uses left. */
+void graph_remove_node(Graph *graph, Node *node);
+void graph_move_before(Graph *graph, Node *node, Node *before); /* before NULL: to the end */
+bool value_is_output(const Graph *graph, const Value *value);
+static inline int value_use_count(const Value *value) { return value->uses.count; }
+
+const Attr *node_attr(const Node *node, const char *name); /* NULL when missing */
+int64_t attr_int(const Node *node, const char *name, int64_t otherwise);
+double attr_float(const Node *node, const char *name, double otherwise);
+const char *attr_string(const Node *node, const char *name, const char *otherwise);
+/* The list and its length; NULL and 0 when missing. */
+const int64_t *attr_ints(const Node *node, const char *name, int *out_count);
+const Dim *const *attr_dims(const Node *node, const char *name, int *out_count);
+void node_set_attr(Node *node, Attr attr); /* replaces one of the same name; lists are borrowed */
+void node_set_int(Node *node, const char *name, int64_t value);
+void node_set_float(Node *node, const char *name, double value);
+void node_set_string(Node *node, const char *name, const char *value);     /* copied */
+void node_set_ints(Node *node, const char *name, const int64_t *values, int count); /* copied */
+void node_set_dims(Node *node, const char *name, const Dim *const *values, int count); /* copied */
+void node_set_dtype(Node *node, const char *name, DType dtype);
+
+/* Origins: the union of several nodes' origins. */
+Origin origin_merge(Arena *arena, const Origin *origins, int count);
+void node_add_origin(Node *node, Origin origin);
+const char *node_origin_name(const Node *node); /* the first origin's name, or the op's name */
+
+/* Product of all dims, of dims [from, to), and bytes of a value as expressions. */
+const Dim *value_elements(const Graph *graph, const Value *value);
+const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to);
+bool value_same_shape(const Value *a, const Value *b); /* equal rank and equal dim expressions */
+
+#define FOR_EACH_NODE(node, graph) for (Node *node = (graph)->first; node; node = node->next)
+/* Safe against removal of `node` in the body. */
+#define FOR_EACH_NODE_SAFE(node, graph)                                                                                \
+    for (Node *node = (graph)->first, *next_##node = node ? node->next : NULL; node;                                   \
+         node = next_##node, next_##node = node ? node->next : NULL)
+
+/* verify.c: what a level may contain. Debug builds check after every pass. */
+typedef enum GraphLevel {
+    LEVEL_ONNX,        /* as imported: ONNX nodes only, shapes where declared */
+    LEVEL_PRIM,        /* lowered: primitives, anchors, host nodes; every dtype, rank and dim known */
+    LEVEL_PARTITIONED, /* additionally, every fusible primitive stands in a region */
+} GraphLevel;
+Status graph_verify(const Graph *graph, GraphLevel level);
+
+/* print.c, parse.c: a text form that reads back (constants above 64 elements print as {...} and do not). */
+void graph_print(Text *text, const Graph *graph);
+Status graph_parse(const char *source, Graph **out_graph);
+/* Graphviz. */
+void graph_print_dot(Text *text, const Graph *graph);
+
+#endif
