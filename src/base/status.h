@@ -17,7 +17,7 @@ typedef enum StatusCode {
 
 typedef struct StatusDetail *Status;
 
-#define STATUS_FORMAT(format, first) __attribute__((format(printf, format, first)))
+#define STATUS_FORMAT(text, first) __attribute__((format(printf, text, first)))
 
 Status status_error(StatusCode code, const char *format, ...) STATUS_FORMAT(2, 3);
 /* Puts "place: " before the message; passes success through. Takes ownership of `status`. */

@@ -93,9 +93,10 @@ struct Node {
     int opset;          /* the model's opset version for the domain (NODE_ONNX, NODE_HOST) */
     const void *host;   /* HostFn of NODE_HOST (ops/ops.h) */
     Value **inputs;     /* [input_count]; NULL where an optional input is left out */
-    int input_count;
+    int input_count, input_capacity;
+    int *use_slots;     /* [input_count]: where this use stands in inputs[i]->uses; a hint, so that removal needs no search */
     Value **outputs;    /* [output_count]; NULL where an optional output is not asked for */
-    int output_count;
+    int output_count, output_capacity;
     VEC(Attr) attrs;
     Graph **subgraphs;  /* in the order of the operator's graph attributes: If {then_branch, else_branch}, Loop/Scan {body} */
     int subgraph_count;
@@ -118,10 +119,12 @@ struct Graph {
     Graph *parent;      /* NULL for the model's own */
     VEC(Value *) inputs;
     VEC(Value *) outputs;
+    VEC(const char *) output_names; /* parallel to outputs: the name stays when another value becomes the output */
     VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
     Map names;          /* value name -> Value * */
+    Map suffixes;       /* taken name -> last K given out as NAME_K */
     struct ModelInfo *info; /* shared by subgraphs */
 };
 
@@ -150,12 +153,16 @@ Graph *graph_sub(Graph *parent, const char *name);
 /* name may be NULL or taken: a new one is made ("v12", "NAME_1"). rank -1: shape not known. dims are copied. */
 Value *graph_add_value(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims);
 Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims);
+/* The output is called as the value is now. */
 void graph_add_output(Graph *graph, Value *value);
+void graph_add_named_output(Graph *graph, Value *value, const char *name);
 /* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer vectors. */
 Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
-/* Appends (before == NULL) or inserts a node; inputs may hold NULL; the outputs are made with node_add_output or given by the caller. */
+/* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold NULL; the outputs are made with node_add_output or given by the caller. */
 Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count);
 /* Makes an output value (dtype and dims as given) and appends it to node->outputs. */
+/* A NODE_PRIM. */
+Node *graph_add_prim(Graph *graph, Node *before, Prim prim, Value *const *inputs, int input_count);
 Value *node_add_output(Node *node, const char *name, DType dtype, int rank, const Dim *const *dims);
 void node_attach_output(Node *node, Value *value_or_null); /* appends an existing value without producer */
 void node_set_input(Node *node, int index, Value *value);
@@ -175,6 +182,7 @@ const char *attr_string(const Node *node, const char *name, const char *otherwis
 /* The list and its length; NULL and 0 when missing. */
 const int64_t *attr_ints(const Node *node, const char *name, int *out_count);
 const Dim *const *attr_dims(const Node *node, const char *name, int *out_count);
+/* Attribute names are borrowed by all of these: literals, or strings in the graph's arena. */
 void node_set_attr(Node *node, Attr attr); /* replaces one of the same name; lists are borrowed */
 void node_set_int(Node *node, const char *name, int64_t value);
 void node_set_float(Node *node, const char *name, double value);
@@ -185,6 +193,7 @@ void node_set_dtype(Node *node, const char *name, DType dtype);
 
 /* Origins: the union of several nodes' origins. */
 Origin origin_merge(Arena *arena, const Origin *origins, int count);
+void node_add_subgraph(Node *node, Graph *subgraph);
 void node_add_origin(Node *node, Origin origin);
 const char *node_origin_name(const Node *node); /* the first origin's name, or the op's name */
 

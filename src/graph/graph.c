@@ -1,0 +1,389 @@
+/* The graph's edits. Every change of an edge goes through node_set_input or value_replace, which keep the use lists; a
+ * use is found again through its node's use_slots, so that no edit costs more than the edges it touches. */
+#include "graph/graph.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+/* ---- graphs ---- */
+
+static void init_graph(Graph *graph, Arena *arena, const char *name) {
+    graph->arena = arena;
+    graph->name = arena_string(arena, name ? name : "");
+    graph->names = map_make(arena);
+    graph->suffixes = map_make(arena);
+}
+
+Graph *graph_create(size_t arena_limit) {
+    Arena *arena = arena_create(arena_limit);
+    if (!arena) return NULL;
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_destroy(arena);
+        return NULL;
+    }
+    arena_guard(arena, &guard);
+    Graph *graph = ARENA_NEW(arena, Graph);
+    init_graph(graph, arena, "");
+    graph->dims = dim_table_create(arena);
+    graph->info = ARENA_NEW(arena, ModelInfo);
+    graph->info->producer = graph->info->doc = "";
+    arena_guard(arena, NULL);
+    return graph;
+}
+
+void graph_destroy(Graph *graph) {
+    if (graph) arena_destroy(graph->arena);
+}
+
+Graph *graph_sub(Graph *parent, const char *name) {
+    Graph *graph = ARENA_NEW(parent->arena, Graph);
+    init_graph(graph, parent->arena, name);
+    graph->dims = parent->dims;
+    graph->info = parent->info;
+    graph->parent = parent;
+    return graph;
+}
+
+/* ---- values ---- */
+
+/* A free name: NAME itself, NAME_1, NAME_2, ...; v0, v1, ... for NULL. */
+static char *fresh_name(Graph *graph, const char *name) {
+    Arena *arena = graph->arena;
+    if (name && !map_get(&graph->names, name)) return arena_string(arena, name);
+    char short_name[32];
+    if (!name) {
+        do snprintf(short_name, sizeof short_name, "v%llu", (unsigned long long)graph->info->next_name++);
+        while (map_get(&graph->names, short_name));
+        return arena_string(arena, short_name);
+    }
+    uintptr_t suffix = (uintptr_t)map_get(&graph->suffixes, name);
+    char *made;
+    do made = arena_format(arena, "%s_%llu", name, (unsigned long long)++suffix);
+    while (map_get(&graph->names, made));
+    map_set(&graph->suffixes, arena_string(arena, name), (void *)suffix);
+    return made;
+}
+
+static const Dim **copy_dims(Arena *arena, const Dim *const *dims, int count) {
+    return count > 0 ? arena_copy(arena, dims, (size_t)count * sizeof *dims) : NULL;
+}
+
+Value *graph_add_value(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims) {
+    Value *value = ARENA_NEW(graph->arena, Value);
+    value->name = fresh_name(graph, name);
+    value->dtype = dtype;
+    value->rank = rank;
+    value->dims = copy_dims(graph->arena, dims, rank);
+    VEC_PUSH(graph->arena, graph->values, value);
+    map_set(&graph->names, value->name, value);
+    return value;
+}
+
+Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, const Dim *const *dims) {
+    Value *value = graph_add_value(graph, name, dtype, rank, dims);
+    VEC_PUSH(graph->arena, graph->inputs, value);
+    return value;
+}
+
+void graph_add_named_output(Graph *graph, Value *value, const char *name) {
+    VEC_PUSH(graph->arena, graph->outputs, value);
+    VEC_PUSH(graph->arena, graph->output_names, arena_string(graph->arena, name));
+}
+
+void graph_add_output(Graph *graph, Value *value) { graph_add_named_output(graph, value, value->name); }
+
+enum { MAX_CONTENT = 64 }; /* elements; shapes, axes, pads and the like are shorter */
+
+static const Dim **constant_content(Graph *graph, const Tensor *tensor) {
+    if ((tensor->dtype != DT_I64 && tensor->dtype != DT_I32) || tensor->rank > 1) return NULL;
+    int64_t count = tensor_count(tensor);
+    if (count < 0 || count > MAX_CONTENT) return NULL;
+    const Dim **content = ARENA_ARRAY(graph->arena, const Dim *, count ? count : 1);
+    for (int64_t i = 0; i < count; i++)
+        content[i] = dim_const(graph->dims, dtype_load_int(tensor->dtype, tensor->data, i));
+    return content;
+}
+
+Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor) {
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < tensor->rank; i++) dims[i] = dim_const(graph->dims, tensor->dims[i]);
+    Value *value = graph_add_value(graph, name, tensor->dtype, tensor->rank, dims);
+    value->constant = tensor;
+    value->content = constant_content(graph, tensor);
+    return value;
+}
+
+bool value_is_output(const Graph *graph, const Value *value) {
+    for (int i = 0; i < graph->outputs.count; i++)
+        if (graph->outputs.items[i] == value) return true;
+    return false;
+}
+
+const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to) {
+    return dim_product(graph->dims, value->dims + from, to > from ? to - from : 0);
+}
+
+const Dim *value_elements(const Graph *graph, const Value *value) {
+    return value_elements_between(graph, value, 0, value->rank);
+}
+
+bool value_same_shape(const Value *a, const Value *b) {
+    if (a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+/* ---- edges ---- */
+
+static void add_use(Node *node, int index) {
+    Value *value = node->inputs[index];
+    if (!value) return;
+    node->use_slots[index] = value->uses.count;
+    VEC_PUSH(node->graph->arena, value->uses, (Use){node, index});
+}
+
+static int find_use(const Node *node, int index) {
+    const Value *value = node->inputs[index];
+    int slot = node->use_slots[index];
+    if (slot >= 0 && slot < value->uses.count && value->uses.items[slot].node == node &&
+        value->uses.items[slot].index == index)
+        return slot;
+    for (slot = value->uses.count - 1; slot >= 0; slot--)
+        if (value->uses.items[slot].node == node && value->uses.items[slot].index == index) break;
+    return slot;
+}
+
+static void drop_use(Node *node, int index) {
+    Value *value = node->inputs[index];
+    if (!value) return;
+    int slot = find_use(node, index);
+    if (slot < 0) return;
+    Use last = value->uses.items[--value->uses.count];
+    if (slot == value->uses.count) return;
+    value->uses.items[slot] = last;
+    last.node->use_slots[last.index] = slot;
+}
+
+void node_set_input(Node *node, int index, Value *value) {
+    if (node->inputs[index] == value) return;
+    drop_use(node, index);
+    node->inputs[index] = value;
+    add_use(node, index);
+}
+
+void node_append_input(Node *node, Value *value) {
+    if (node->input_count == node->input_capacity) {
+        int capacity = node->input_capacity;
+        node->inputs = vec_grow(node->graph->arena, node->inputs, &node->input_capacity, sizeof *node->inputs);
+        node->use_slots = vec_grow(node->graph->arena, node->use_slots, &capacity, sizeof *node->use_slots);
+    }
+    node->inputs[node->input_count++] = value;
+    add_use(node, node->input_count - 1);
+}
+
+void value_replace(Graph *graph, Value *from, Value *to) {
+    if (from == to) return;
+    for (int i = 0; i < from->uses.count; i++) {
+        Use use = from->uses.items[i];
+        use.node->inputs[use.index] = to;
+        add_use(use.node, use.index);
+    }
+    from->uses.count = 0;
+    for (int i = 0; i < graph->outputs.count; i++)
+        if (graph->outputs.items[i] == from) graph->outputs.items[i] = to;
+}
+
+/* ---- nodes ---- */
+
+static void link_before(Graph *graph, Node *node, Node *before) {
+    node->next = before;
+    node->prev = before ? before->prev : graph->last;
+    *(node->prev ? &node->prev->next : &graph->first) = node;
+    *(before ? &before->prev : &graph->last) = node;
+}
+
+static void unlink_node(Graph *graph, Node *node) {
+    *(node->prev ? &node->prev->next : &graph->first) = node->next;
+    *(node->next ? &node->next->prev : &graph->last) = node->prev;
+    node->prev = node->next = NULL;
+}
+
+static Node *add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs,
+                      int input_count) {
+    Node *node = ARENA_NEW(graph->arena, Node);
+    node->kind = kind;
+    node->op = op;
+    node->graph = graph;
+    node->domain = kind == NODE_ONNX || kind == NODE_HOST ? "" : NULL;
+    node->inputs = ARENA_ARRAY(graph->arena, Value *, input_count);
+    node->use_slots = ARENA_ARRAY(graph->arena, int, input_count);
+    node->input_count = node->input_capacity = input_count;
+    for (int i = 0; i < input_count; i++) {
+        node->inputs[i] = inputs[i];
+        add_use(node, i);
+    }
+    link_before(graph, node, before);
+    graph->node_count++;
+    return node;
+}
+
+Node *graph_add_prim(Graph *graph, Node *before, Prim prim, Value *const *inputs, int input_count) {
+    Node *node = add_node(graph, before, NODE_PRIM, prim_info(prim)->name, inputs, input_count);
+    node->prim = prim;
+    return node;
+}
+
+Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count) {
+    if (kind == NODE_PRIM) return graph_add_prim(graph, before, prim_from_name(op), inputs, input_count);
+    return add_node(graph, before, kind, arena_string(graph->arena, op), inputs, input_count);
+}
+
+void node_attach_output(Node *node, Value *value_or_null) {
+    if (node->output_count == node->output_capacity)
+        node->outputs = vec_grow(node->graph->arena, node->outputs, &node->output_capacity, sizeof *node->outputs);
+    if (value_or_null) {
+        value_or_null->producer = node;
+        value_or_null->output_index = node->output_count;
+    }
+    node->outputs[node->output_count++] = value_or_null;
+}
+
+Value *node_add_output(Node *node, const char *name, DType dtype, int rank, const Dim *const *dims) {
+    Value *value = graph_add_value(node->graph, name, dtype, rank, dims);
+    node_attach_output(node, value);
+    return value;
+}
+
+void node_add_subgraph(Node *node, Graph *subgraph) {
+    Graph **grown = ARENA_ARRAY(node->graph->arena, Graph *, node->subgraph_count + 1);
+    if (node->subgraph_count) memcpy(grown, node->subgraphs, (size_t)node->subgraph_count * sizeof *grown);
+    grown[node->subgraph_count++] = subgraph;
+    node->subgraphs = grown;
+}
+
+void graph_remove_node(Graph *graph, Node *node) {
+    for (int i = 0; i < node->input_count; i++) {
+        drop_use(node, i);
+        node->inputs[i] = NULL;
+    }
+    unlink_node(graph, node);
+    graph->node_count--;
+}
+
+void graph_move_before(Graph *graph, Node *node, Node *before) {
+    if (node == before || (before && node->next == before)) return;
+    unlink_node(graph, node);
+    link_before(graph, node, before);
+}
+
+/* ---- attributes ---- */
+
+const Attr *node_attr(const Node *node, const char *name) {
+    for (int i = 0; i < node->attrs.count; i++)
+        if (strcmp(node->attrs.items[i].name, name) == 0) return &node->attrs.items[i];
+    return NULL;
+}
+
+int64_t attr_int(const Node *node, const char *name, int64_t otherwise) {
+    const Attr *attr = node_attr(node, name);
+    return attr && attr->kind == ATTR_INT ? attr->i : otherwise;
+}
+
+double attr_float(const Node *node, const char *name, double otherwise) {
+    const Attr *attr = node_attr(node, name);
+    if (attr && attr->kind == ATTR_INT) return (double)attr->i;
+    return attr && attr->kind == ATTR_FLOAT ? (double)attr->f : otherwise;
+}
+
+const char *attr_string(const Node *node, const char *name, const char *otherwise) {
+    const Attr *attr = node_attr(node, name);
+    return attr && attr->kind == ATTR_STRING ? attr->s.data : otherwise;
+}
+
+const int64_t *attr_ints(const Node *node, const char *name, int *out_count) {
+    const Attr *attr = node_attr(node, name);
+    bool found = attr && attr->kind == ATTR_INTS;
+    *out_count = found ? attr->count : 0;
+    return found ? attr->ints : NULL;
+}
+
+const Dim *const *attr_dims(const Node *node, const char *name, int *out_count) {
+    const Attr *attr = node_attr(node, name);
+    bool found = attr && attr->kind == ATTR_DIMS;
+    *out_count = found ? attr->count : 0;
+    return found ? attr->dims : NULL;
+}
+
+void node_set_attr(Node *node, Attr attr) {
+    Attr *old = (Attr *)node_attr(node, attr.name);
+    if (old)
+        *old = attr;
+    else
+        VEC_PUSH(node->graph->arena, node->attrs, attr);
+}
+
+void node_set_int(Node *node, const char *name, int64_t value) {
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_INT, .i = value});
+}
+
+void node_set_float(Node *node, const char *name, double value) {
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_FLOAT, .f = (float)value});
+}
+
+void node_set_string(Node *node, const char *name, const char *value) {
+    StringView copy = {arena_string(node->graph->arena, value), strlen(value)};
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_STRING, .s = copy});
+}
+
+void node_set_ints(Node *node, const char *name, const int64_t *values, int count) {
+    const int64_t *copy = arena_copy(node->graph->arena, values, (size_t)count * sizeof *values);
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_INTS, .count = count, .ints = copy});
+}
+
+void node_set_dims(Node *node, const char *name, const Dim *const *values, int count) {
+    const Dim *const *copy = arena_copy(node->graph->arena, values, (size_t)count * sizeof *values);
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_DIMS, .count = count, .dims = copy});
+}
+
+void node_set_dtype(Node *node, const char *name, DType dtype) {
+    node_set_attr(node, (Attr){.name = name, .kind = ATTR_TYPE, .dtype = dtype});
+}
+
+/* ---- origins ---- */
+
+enum { FEW_ORIGINS = 16 }; /* up to here comparing all pairs is cheaper than a map */
+
+static bool among(const char *const *names, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (names[i] == name || strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+Origin origin_merge(Arena *arena, const Origin *origins, int count) {
+    int total = 0, nonempty = 0, last = 0;
+    for (int i = 0; i < count; i++) {
+        total += origins[i].count;
+        if (origins[i].count) nonempty++, last = i;
+    }
+    if (nonempty <= 1) return count ? origins[last] : (Origin){0};
+    const char **names = ARENA_ARRAY(arena, const char *, total);
+    Map seen = map_make(arena);
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < origins[i].count; k++) {
+            const char *name = origins[i].names[k];
+            if (total <= FEW_ORIGINS ? among(names, kept, name) : map_get(&seen, name) != NULL) continue;
+            if (total > FEW_ORIGINS) map_set(&seen, name, (void *)name);
+            names[kept++] = name;
+        }
+    }
+    return (Origin){names, kept};
+}
+
+void node_add_origin(Node *node, Origin origin) {
+    node->origin = origin_merge(node->graph->arena, (Origin[]){node->origin, origin}, 2);
+}
+
+const char *node_origin_name(const Node *node) { return node->origin.count ? node->origin.names[0] : node->op; }
