@@ -302,6 +302,12 @@ const char *attr_string(const Node *node, const char *name, const char *otherwis
     return attr && attr->kind == ATTR_STRING ? attr->s.data : otherwise;
 }
 
+DType attr_dtype(const Node *node, const char *name, DType otherwise) {
+    const Attr *attr = node_attr(node, name);
+    if (attr && attr->kind == ATTR_INT) return attr->i > 0 && attr->i < DTYPE_COUNT ? (DType)attr->i : DT_NONE;
+    return attr && attr->kind == ATTR_TYPE ? attr->dtype : otherwise;
+}
+
 const int64_t *attr_ints(const Node *node, const char *name, int *out_count) {
     const Attr *attr = node_attr(node, name);
     bool found = attr && attr->kind == ATTR_INTS;

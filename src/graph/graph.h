@@ -158,11 +158,12 @@ void graph_add_output(Graph *graph, Value *value);
 void graph_add_named_output(Graph *graph, Value *value, const char *name);
 /* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer vectors. */
 Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
-/* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold NULL; the outputs are made with node_add_output or given by the caller. */
+/* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold NULL; the
+ * outputs are made with node_add_output or given by the caller. */
 Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count);
-/* Makes an output value (dtype and dims as given) and appends it to node->outputs. */
 /* A NODE_PRIM. */
 Node *graph_add_prim(Graph *graph, Node *before, Prim prim, Value *const *inputs, int input_count);
+/* Makes an output value (dtype and dims as given) and appends it to node->outputs. */
 Value *node_add_output(Node *node, const char *name, DType dtype, int rank, const Dim *const *dims);
 void node_attach_output(Node *node, Value *value_or_null); /* appends an existing value without producer */
 void node_set_input(Node *node, int index, Value *value);
@@ -179,6 +180,7 @@ const Attr *node_attr(const Node *node, const char *name); /* NULL when missing 
 int64_t attr_int(const Node *node, const char *name, int64_t otherwise);
 double attr_float(const Node *node, const char *name, double otherwise);
 const char *attr_string(const Node *node, const char *name, const char *otherwise);
+DType attr_dtype(const Node *node, const char *name, DType otherwise); /* also held as an int */
 /* The list and its length; NULL and 0 when missing. */
 const int64_t *attr_ints(const Node *node, const char *name, int *out_count);
 const Dim *const *attr_dims(const Node *node, const char *name, int *out_count);

@@ -19,6 +19,49 @@ Prim prim_from_name(const char *name) {
     return PRIM_NONE;
 }
 
+static bool is_number(DType t) { return dtype_is_float(t) || dtype_is_integer(t); }
+
+static bool unary_accepts(Prim prim, DType t) {
+    switch (prim) {
+    case PRIM_NEG:
+    case PRIM_ABS:
+    case PRIM_SIGN:
+    case PRIM_FLOOR:
+    case PRIM_CEIL:
+    case PRIM_ROUND:
+    case PRIM_TRUNC: return is_number(t);
+    case PRIM_NOT: return t == DT_BOOL || dtype_is_integer(t);
+    default: return dtype_is_float(t);
+    }
+}
+
+static bool binary_accepts(Prim prim, DType t) {
+    switch (prim) {
+    case PRIM_AND:
+    case PRIM_OR:
+    case PRIM_XOR: return t == DT_BOOL || dtype_is_integer(t);
+    case PRIM_SHL:
+    case PRIM_SHR: return dtype_is_integer(t);
+    case PRIM_MIN:
+    case PRIM_MAX: return t == DT_BOOL || is_number(t);
+    default: return is_number(t);
+    }
+}
+
+bool prim_accepts(Prim prim, DType t) {
+    switch (prim_info(prim)->klass) {
+    case PRIM_CLASS_UNARY: return unary_accepts(prim, t);
+    case PRIM_CLASS_TEST: return dtype_is_float(t);
+    case PRIM_CLASS_BINARY: return binary_accepts(prim, t);
+    case PRIM_CLASS_COMPARE:
+        return t == DT_BOOL || is_number(t) || (t == DT_STRING && (prim == PRIM_EQ || prim == PRIM_NE));
+    case PRIM_CLASS_CAST: return prim == PRIM_BITCAST ? t != DT_NONE && t != DT_STRING : t == DT_BOOL || is_number(t);
+    case PRIM_CLASS_REDUCE:
+        return is_number(t) || (t == DT_BOOL && prim != PRIM_REDUCE_SUM && prim != PRIM_REDUCE_PROD);
+    default: return t != DT_NONE;
+    }
+}
+
 /* Multipliers and Weyl increments of Philox4x32: table 2 and section 4 of Salmon et al. 2011. */
 uint32_t philox_u32(uint64_t seed, uint64_t index) {
     uint64_t block = index / 4;

@@ -9,7 +9,9 @@
 #ifndef ONNXFUSE_GRAPH_PRIM_H
 #define ONNXFUSE_GRAPH_PRIM_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include "graph/dtype.h"
 
 #define PRIMS(X)                                                                                                       \
     /* unary; result dtype = input dtype */                                                                            \
@@ -126,6 +128,9 @@ static inline int prim_is_elementwise(Prim prim) {
     PrimClass c = prim_info(prim)->klass;
     return c >= PRIM_CLASS_UNARY && c <= PRIM_CLASS_CAST;
 }
+
+/* Whether the primitive computes on this dtype (of its arithmetic inputs: the branches of `where`, the data of `gather`). */
+bool prim_accepts(Prim prim, DType dtype);
 
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011): counter = index / 4, key = seed;
  * the result is word index % 4. The one definition that evaluator, folding and tests use; kernels compute the same. */
