@@ -70,6 +70,9 @@ float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
 float small_float_to_f32(DType dtype, uint8_t bits);             /* the f8 and f4 types */
 uint8_t f32_to_small_float(DType dtype, float value, bool saturate);
+/* The `round_mode` of ONNX Cast-24 for f8e8m0, a power of two without sign; f32_to_small_float rounds up, Cast's default. */
+typedef enum PowerRounding { POWER_UP, POWER_DOWN, POWER_NEAREST } PowerRounding;
+uint8_t f32_to_f8e8m0(float value, bool saturate, PowerRounding rounding);
 
 /* One element of a number or bool tensor as double or as int64 and back; conversions as C's where defined, saturating to the
  * target's range where C leaves them undefined. Not for strings and complex numbers. */
