@@ -735,6 +735,19 @@ const Dim *dim_substitute(DimTable *table, const Dim *dim, const Dim *const *by_
     return total;
 }
 
+void dim_each_symbol(const Dim *dim, void (*visit)(int index, void *context), void *context) {
+    for (int i = 0; i < dim->count; i++)
+        for (int j = 0; j < dim->terms[i].monomial->count; j++) {
+            const Atom *atom = dim->terms[i].monomial->atoms[j];
+            if (atom->kind == ATOM_SYMBOL) {
+                visit(atom->index, context);
+            } else {
+                dim_each_symbol(atom->a, visit, context);
+                dim_each_symbol(atom->b, visit, context);
+            }
+        }
+}
+
 /* Text. */
 
 static const char *const function_names[] = {[ATOM_DIV] = "floor", [ATOM_MOD] = "mod", [ATOM_MIN] = "min",

@@ -44,6 +44,9 @@ int64_t dim_eval(const Dim *dim, const int64_t *values);
 /* Replaces symbols by expressions of the same table; NULL entries stay. */
 const Dim *dim_substitute(DimTable *table, const Dim *dim, const Dim *const *by_symbol, int count);
 
+/* Calls visit for each symbol in the expression, repeated ones repeatedly. */
+void dim_each_symbol(const Dim *dim, void (*visit)(int index, void *context), void *context);
+
 void dim_print(Text *text, const Dim *dim); /* "b*s*768 + 1", "floor(s/2)", "min(a, b)" */
 /* Parses what dim_print prints, at *cursor; NULL and an unmoved cursor when it is no expression. */
 const Dim *dim_parse(DimTable *table, const char **cursor);

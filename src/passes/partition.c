@@ -1,0 +1,457 @@
+/* Groups primitives into regions, each of which becomes one kernel.
+ *
+ * Nodes are visited in topological order; each joins the regions that make its inputs when the union
+ *   - fits one iteration space (graph/space.h), so that one kernel can compute it;
+ *   - is convex: nothing outside lies on a path between two of its nodes, other regions taken whole;
+ *   - broadcasts no region: what was computed over few axes is not computed again along others; storing the small
+ * tensor costs less;
+ *   - stays within the policy's bound.
+ * A value that several regions use is stored by the region that makes it and read by the others, so a residual stream
+ * through L layers gives regions of bounded size. What is cheap to read through instead of storing (slices, expands) is
+ * repeated for each reader beforehand.
+ *
+ * In: LEVEL_PRIM. Out: LEVEL_PARTITIONED. */
+#include "passes/passes.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "graph/space.h"
+
+typedef struct Group {
+    VEC(Node *) nodes;    /* in topological order */
+    int first, last;      /* topological numbers of its first and last node */
+    int axes;             /* of its iteration space */
+    uint64_t visited;     /* mark of the latest search */
+    struct Group *merged; /* where its nodes went, or NULL */
+    bool fusible;         /* false: a lone node that stays as it is */
+} Group;
+
+typedef struct Partition {
+    Graph *graph;
+    const Policy *policy;
+    Arena *arena;   /* scratch of the pass */
+    Arena *trial;   /* scratch of one analysis; replaced now and then */
+    Group **groups; /* [node number] */
+    int count;
+    uint64_t mark;
+    Node **binders; /* [symbol]: the node that gives a symbol its value at run time, NULL for the inputs' symbols */
+    int symbols;
+    bool any_binder;
+} Partition;
+
+static int number_of(const Node *node) { return (int)node->tag; }
+
+static Group *group_of(const Partition *p, const Node *node) {
+    Group *g = p->groups[number_of(node)];
+    while (g->merged) g = g->merged;
+    return g;
+}
+
+/* Elements of the largest value that the node touches, when constant; -1 otherwise. */
+static int64_t constant_elements(const Graph *graph, const Node *node) {
+    int64_t most = 0;
+    for (int i = 0; i < node->input_count + node->output_count; i++) {
+        const Value *v = i < node->input_count ? node->inputs[i] : node->outputs[i - node->input_count];
+        int64_t count;
+        if (!v) continue;
+        if (v->rank < 0 || !dim_is_const(value_elements(graph, v), &count)) return -1;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+/* A handful of elements is evaluated at run time faster than a kernel is compiled. */
+enum { TINY_ELEMENTS = 16 };
+
+static bool is_fusible(const Graph *graph, const Node *node) {
+    if (node->kind != NODE_PRIM || !space_accepts(node)) return false;
+    int64_t elements = constant_elements(graph, node);
+    return elements < 0 || elements > TINY_ELEMENTS;
+}
+
+/* --- what a node waits for ---------------------------------------------------------------------------------- */
+/* Sizes known only at run time: symbols that a bind_sizes step, or a host step by the shape of its result, defines. */
+static void find_binders(Partition *p) {
+    p->symbols = dim_symbol_count(p->graph->dims);
+    p->binders = ARENA_ARRAY(p->arena, Node *, p->symbols);
+    bool *given = ARENA_ARRAY(p->arena, bool, p->symbols);
+    for (int i = 0; i < p->graph->inputs.count; i++) {
+        const Value *v = p->graph->inputs.items[i];
+        for (int d = 0; d < v->rank; d++)
+            if (dim_symbol_index(v->dims[d]) >= 0) given[dim_symbol_index(v->dims[d])] = true;
+    }
+    FOR_EACH_NODE(node, p->graph) {
+        if (node->kind != NODE_HOST) continue;
+        int count = 0;
+        const Dim *const *bound = attr_dims(node, "symbols", &count);
+        for (int i = 0; i < count; i++) {
+            int symbol = dim_symbol_index(bound[i]);
+            if (symbol >= 0 && !given[symbol]) p->binders[symbol] = node, given[symbol] = p->any_binder = true;
+        }
+        for (int o = 0; o < node->output_count; o++)
+            for (int d = 0; node->outputs[o] && d < node->outputs[o]->rank; d++) {
+                int symbol = dim_symbol_index(node->outputs[o]->dims[d]);
+                if (symbol >= 0 && !given[symbol]) p->binders[symbol] = node, given[symbol] = p->any_binder = true;
+            }
+    }
+}
+
+typedef VEC(Node *) Nodes;
+
+typedef struct Waiting {
+    const Partition *p;
+    Nodes *found;
+    const Node *node;
+} Waiting;
+
+static void add_binder(int symbol, void *context) {
+    Waiting *w = context;
+    Node *binder = symbol < w->p->symbols ? w->p->binders[symbol] : NULL;
+    if (!binder || binder == w->node) return;
+    for (int i = 0; i < w->found->count; i++)
+        if (w->found->items[i] == binder) return;
+    VEC_PUSH(w->p->arena, *w->found, binder);
+}
+
+/* The nodes that must run before: the inputs' producers and whoever binds the symbols of the results' sizes. */
+static void dependencies(const Partition *p, const Node *node, Nodes *found) {
+    found->count = 0;
+    for (int i = 0; i < node->input_count; i++)
+        if (node->inputs[i] && node->inputs[i]->producer) VEC_PUSH(p->arena, *found, node->inputs[i]->producer);
+    if (!p->any_binder) return;
+    Waiting waiting = {p, found, node};
+    for (int o = 0; o < node->output_count; o++)
+        for (int d = 0; node->outputs[o] && d < node->outputs[o]->rank; d++)
+            dim_each_symbol(node->outputs[o]->dims[d], add_binder, &waiting);
+    for (int a = 0; a < node->attrs.count; a++)
+        if (node->attrs.items[a].kind == ATTR_DIMS)
+            for (int d = 0; d < node->attrs.items[a].count; d++)
+                dim_each_symbol(node->attrs.items[a].dims[d], add_binder, &waiting);
+    for (int s = 0; s < node->subgraph_count; s++) FOR_EACH_NODE(inner, node->subgraphs[s]) {
+            if (node->kind != NODE_REGION) break;
+            for (int a = 0; a < inner->attrs.count; a++)
+                if (inner->attrs.items[a].kind == ATTR_DIMS)
+                    for (int d = 0; d < inner->attrs.items[a].count; d++)
+                        dim_each_symbol(inner->attrs.items[a].dims[d], add_binder, &waiting);
+        }
+}
+
+/* --- repeating what is cheap to read through ------------------------------------------------------------- */
+static bool reads_through(const Node *node) {
+    return node->kind == NODE_PRIM && (node->prim == PRIM_SLICE || node->prim == PRIM_EXPAND) && space_accepts(node);
+}
+
+static Node *repeat(Graph *graph, Node *node, Node *before) {
+    Node *copy = graph_add_node(graph, before, node->kind, node->op, node->inputs, node->input_count);
+    copy->prim = node->prim;
+    for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
+    copy->origin = node->origin;
+    const Value *v = node->outputs[0];
+    node_add_output(copy, NULL, v->dtype, v->rank, v->dims);
+    return copy;
+}
+
+static void repeat_cheap(Graph *graph) {
+    for (Node *node = graph->last, *prev; node; node = prev) { /* backwards, so that chains are repeated whole */
+        prev = node->prev;
+        if (!reads_through(node)) continue;
+        Value *v = node->outputs[0];
+        for (int i = v->uses.count - 1; i >= 0 && v->uses.count > 1; i--) {
+            if (i >= v->uses.count) continue;
+            Use use = v->uses.items[i];
+            if (use.node->kind != NODE_PRIM || !space_accepts(use.node)) continue;
+            node_set_input(use.node, use.index, repeat(graph, node, use.node)->outputs[0]);
+        }
+    }
+}
+
+/* --- growing ---------------------------------------------------------------------------------------------- */
+/* Whether `from` reaches any group marked `target` going backwards; groups that end before `floor` cannot. */
+static bool reaches(Partition *p, Group *from, uint64_t target, uint64_t seen, int floor) {
+    VEC(Group *) stack = {0};
+    Nodes before = {0};
+    VEC_PUSH(p->arena, stack, from);
+    while (stack.count) {
+        Group *g = stack.items[--stack.count];
+        if (g->visited == target) return true;
+        if (g->visited == seen || g->last < floor) continue;
+        g->visited = seen;
+        for (int n = 0; n < g->nodes.count; n++) {
+            dependencies(p, g->nodes.items[n], &before);
+            for (int i = 0; i < before.count; i++) {
+                Group *next = group_of(p, before.items[i]);
+                if (next->visited != seen && next != g) VEC_PUSH(p->arena, stack, next);
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether the groups together, with nothing else merged, have no path that leaves and comes back. */
+static bool is_convex(Partition *p, Group *const *parts, int count) {
+    uint64_t target = ++p->mark, seen = ++p->mark;
+    int floor = parts[0]->first;
+    for (int i = 0; i < count; i++)
+        if (parts[i]->first < floor) floor = parts[i]->first;
+    for (int k = 0; k < count; k++) parts[k]->visited = target;
+    Nodes before = {0};
+    for (int k = 0; k < count; k++)
+        for (int n = 0; n < parts[k]->nodes.count; n++) {
+            dependencies(p, parts[k]->nodes.items[n], &before);
+            for (int i = 0; i < before.count; i++) {
+                Group *g = group_of(p, before.items[i]);
+                if (g->visited == target || g->visited == seen) continue;
+                if (reaches(p, g, target, seen, floor)) return false;
+            }
+        }
+    return true;
+}
+
+static int by_number(const void *a, const void *b) {
+    return number_of(*(Node *const *)a) - number_of(*(Node *const *)b);
+}
+
+static Space *analyse(Partition *p, Node *const *nodes, int count, const char **why) {
+    if (arena_bytes(p->trial) > 4u << 20) {
+        arena_destroy(p->trial);
+        p->trial = arena_create(0);
+    }
+    return space_analyse(p->trial, p->graph->dims, nodes, count, why);
+}
+
+static bool merge(Partition *p, Group *const *parts, int count) {
+    int total = 0, axes_before = 0;
+    for (int i = 0; i < count; i++) total += parts[i]->nodes.count;
+    if (total > p->policy->fusion.max_region_nodes || !is_convex(p, parts, count)) return false;
+    Node **nodes = ARENA_ARRAY(p->arena, Node *, total);
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        memcpy(nodes + n, parts[i]->nodes.items, sizeof *nodes * (size_t)parts[i]->nodes.count);
+        n += parts[i]->nodes.count;
+        if (parts[i]->axes > axes_before) axes_before = parts[i]->axes;
+    }
+    qsort(nodes, (size_t)total, sizeof *nodes, by_number);
+    const char *why = NULL;
+    const Space *space = analyse(p, nodes, total, &why);
+    if (!space) {
+        LOG(3, "partition: %s does not join: %s", node_origin_name(nodes[total - 1]), why ? why : "no common space");
+        return false;
+    }
+    /* A producer's axes may be split by the union, but the union's sizes must be the producer's own. parts[count - 1]
+     * is the new node. */
+    for (int i = 0; i + 1 < count; i++) {
+        bool lacks[SPACE_MAX_AXES];
+        for (int a = 0; a < space->axis_count; a++) lacks[a] = true;
+        for (int k = 0; k < parts[i]->nodes.count; k++) {
+            const Node *node = parts[i]->nodes.items[k];
+            for (int v = -1; v < node->input_count; v++) {
+                const SpaceValue *sv = space_value(space, v < 0 ? node->outputs[0] : node->inputs[v]);
+                if (!sv) continue;
+                for (int d = 0; d < sv->value->rank; d++)
+                    for (int a = 0; a < sv->axis_count[d]; a++) lacks[sv->axes[d][a]] = false;
+            }
+        }
+        for (int a = 0; a < space->axis_count; a++)
+            if (lacks[a]) return false;
+    }
+    Group *into = parts[0];
+    for (int i = 1; i < count; i++) {
+        parts[i]->merged = into;
+        if (parts[i]->first < into->first) into->first = parts[i]->first;
+        if (parts[i]->last > into->last) into->last = parts[i]->last;
+    }
+    into->nodes.items = nodes;
+    into->nodes.count = into->nodes.capacity = total;
+    into->axes = space->axis_count;
+    return true;
+}
+
+static void join(Partition *p, Node *node) {
+    Group *self = group_of(p, node), *producers[16];
+    int count = 0;
+    for (int i = 0; i < node->input_count && count < 15; i++) {
+        if (!node->inputs[i] || !node->inputs[i]->producer) continue;
+        Group *g = group_of(p, node->inputs[i]->producer);
+        bool known = !g->fusible || g == self;
+        for (int k = 0; k < count; k++) known |= producers[k] == g;
+        if (!known) producers[count++] = g;
+    }
+    if (count > 1) {
+        producers[count] = self;
+        if (merge(p, producers, count + 1)) return;
+    }
+    for (int k = count - 1; k >= 0; k--) { /* one at a time, then more with what it has become */
+        Group *parts[2] = {producers[k], group_of(p, node)};
+        if (parts[0]->merged || parts[0] == parts[1]) continue;
+        merge(p, parts, 2);
+    }
+}
+
+/* --- making the region nodes ---------------------------------------------------------------------------------- */
+static bool used_outside(const Partition *p, const Group *g, const Value *v) {
+    if (value_is_output(p->graph, v)) return true;
+    for (int i = 0; i < v->uses.count; i++)
+        if (group_of(p, v->uses.items[i].node) != g) return true;
+    return false;
+}
+
+static bool used_inside(const Partition *p, const Group *g, const Value *v) {
+    for (int i = 0; i < v->uses.count; i++)
+        if (group_of(p, v->uses.items[i].node) == g) return true;
+    return false;
+}
+
+static void evict(Partition *p, Group *g, int index) {
+    Node *node = g->nodes.items[index];
+    memmove(g->nodes.items + index, g->nodes.items + index + 1, sizeof(Node *) * (size_t)(g->nodes.count - index - 1));
+    g->nodes.count--;
+    Group *own = ARENA_NEW(p->arena, Group);
+    VEC_PUSH(p->arena, own->nodes, node);
+    own->first = own->last = number_of(node);
+    p->groups[number_of(node)] = own;
+}
+
+/* A reshape at a region's edge is free outside it, and inside it might be stored twice. */
+static void evict_reshapes(Partition *p, Group *g) {
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < g->nodes.count; i++) {
+            Node *node = g->nodes.items[i];
+            if (node->prim != PRIM_RESHAPE) continue;
+            const Node *producer = node->inputs[0]->producer;
+            bool leading = !producer || group_of(p, producer) != g;
+            if (leading || !used_inside(p, g, node->outputs[0])) {
+                evict(p, g, i);
+                again = true;
+                break;
+            }
+        }
+    }
+}
+
+static bool is_inline_constant(const Value *v) {
+    return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING;
+}
+
+static Value *body_value(Graph *body, Map *map, Node *region, Value *v) {
+    Value *mapped = map_get_id(map, MAP_POINTER_KEY(v));
+    if (mapped) return mapped;
+    if (is_inline_constant(v)) {
+        mapped = graph_add_constant(body, v->name, v->constant);
+    } else {
+        mapped = graph_add_input(body, v->name, v->dtype, v->rank, v->dims);
+        node_append_input(region, v);
+    }
+    map_set_id(map, MAP_POINTER_KEY(v), mapped);
+    return mapped;
+}
+
+static void make_region(Partition *p, Group *g) {
+    Graph *graph = p->graph, *body = graph_sub(graph, "region");
+    Node *first = g->nodes.items[0];
+    Node *region = graph_add_node(graph, first, NODE_REGION, "region", NULL, 0);
+    region->subgraphs = ARENA_ARRAY(graph->arena, Graph *, 1);
+    region->subgraphs[0] = body;
+    region->subgraph_count = 1;
+    Map map = map_make(p->arena);
+    VEC(Value *) results = {0};
+    for (int k = 0; k < g->nodes.count; k++) {
+        Node *node = g->nodes.items[k];
+        Value *inputs[16];
+        for (int i = 0; i < node->input_count; i++) inputs[i] = body_value(body, &map, region, node->inputs[i]);
+        Node *copy = graph_add_node(body, NULL, NODE_PRIM, node->op, inputs, node->input_count);
+        copy->prim = node->prim;
+        for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
+        copy->origin = node->origin;
+        node_add_origin(region, node->origin);
+        Value *old = node->outputs[0];
+        Value *fresh = node_add_output(copy, old->name, old->dtype, old->rank, old->dims);
+        map_set_id(&map, MAP_POINTER_KEY(old), fresh);
+        if (used_outside(p, g, old)) {
+            graph_add_output(body, fresh);
+            VEC_PUSH(p->arena, results, old);
+        }
+    }
+    region->tag = g->nodes.items[0]->tag;
+    for (int i = 0; i < results.count; i++) {
+        Value *old = results.items[i];
+        value_replace(graph, old, node_add_output(region, NULL, old->dtype, old->rank, old->dims));
+    }
+    for (int k = g->nodes.count - 1; k >= 0; k--) graph_remove_node(graph, g->nodes.items[k]);
+}
+
+/* --- putting the nodes in order again ------------------------------------------------------------------------- */
+/* Depth-first from each node in list order, inputs first: keeps the list's order where it is already topological. */
+static void sort_nodes(Partition *p) {
+    Graph *graph = p->graph;
+    Arena *arena = p->arena;
+    int count = graph->node_count, done = 0;
+    Node **order = ARENA_ARRAY(arena, Node *, count);
+    typedef struct Frame {
+        Node *node;
+        Nodes before;
+        int next;
+    } Frame;
+    find_binders(p);
+    VEC(Frame) stack = {0};
+    FOR_EACH_NODE(node, graph) node->tag = 0;
+    FOR_EACH_NODE(start, graph) {
+        if (start->tag) continue;
+        start->tag = 1;
+        VEC_PUSH(arena, stack, (Frame){start, {0}, 0});
+        dependencies(p, start, &stack.items[0].before);
+        while (stack.count) {
+            Frame *top = &stack.items[stack.count - 1];
+            if (top->next < top->before.count) {
+                Node *before = top->before.items[top->next++];
+                if (before->tag) continue;
+                before->tag = 1;
+                VEC_PUSH(arena, stack, (Frame){before, {0}, 0});
+                dependencies(p, before, &stack.items[stack.count - 1].before);
+            } else {
+                order[done++] = top->node;
+                stack.count--;
+            }
+        }
+    }
+    for (int i = 0; i < done; i++) graph_move_before(graph, order[i], NULL);
+}
+
+Status partition(Graph *graph, const Policy *policy) {
+    repeat_cheap(graph);
+    Partition p = {.graph = graph, .policy = policy, .arena = arena_create(0), .trial = arena_create(0)};
+    p.groups = ARENA_ARRAY(p.arena, Group *, graph->node_count);
+    find_binders(&p);
+    FOR_EACH_NODE(node, graph) {
+        node->tag = (uint64_t)p.count;
+        Group *g = ARENA_NEW(p.arena, Group);
+        VEC_PUSH(p.arena, g->nodes, node);
+        g->first = g->last = p.count;
+        g->fusible = is_fusible(graph, node);
+        if (g->fusible) {
+            const Space *space = analyse(&p, &node, 1, NULL);
+            g->fusible = space != NULL;
+            g->axes = space ? space->axis_count : 0;
+        }
+        p.groups[p.count++] = g;
+    }
+    if (policy->fusion.enable) FOR_EACH_NODE(node, graph)
+    if (group_of(&p, node)->fusible) join(&p, node);
+    VEC(Group *) fused = {0};
+    for (int i = 0; i < p.count; i++)
+        if (!p.groups[i]->merged && p.groups[i]->fusible) VEC_PUSH(p.arena, fused, p.groups[i]);
+    for (int i = 0; i < fused.count; i++) evict_reshapes(&p, fused.items[i]);
+    int regions = 0;
+    for (int i = 0; i < fused.count; i++) {
+        if (!fused.items[i]->nodes.count) continue;
+        make_region(&p, fused.items[i]);
+        regions++;
+    }
+    sort_nodes(&p);
+    LOG(1, "partition: %d primitives, anchors and host steps became %d steps, %d of them regions", p.count,
+        graph->node_count, regions);
+    arena_destroy(p.trial);
+    arena_destroy(p.arena);
+    return NULL;
+}

@@ -1,0 +1,43 @@
+/* The passes in order. A pass runs on a graph and then on the subgraphs of its control flow. */
+#include "passes/passes.h"
+
+#include "base/log.h"
+#include "ops/ops.h"
+
+static const Pass passes[] = {
+    {"lower", lower_graph},
+    {"simplify", simplify},
+    {"layout", layout},
+    {"merge_common", merge_common},
+    {"fuse_epilogues", fuse_epilogues},
+    {"partition", partition},
+    {NULL, NULL},
+};
+
+const Pass *pipeline(void) { return passes; }
+
+/* lower_graph descends into subgraphs itself, because their inputs' types come from the nodes that hold them. */
+static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
+    TRY(pass->run(graph, policy));
+    if (pass->run == lower_graph) return NULL;
+    FOR_EACH_NODE(node, graph)
+    if (node->kind == NODE_HOST)
+        for (int i = 0; i < node->subgraph_count; i++) TRY(run_nested(pass, node->subgraphs[i], policy));
+    return NULL;
+}
+
+Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
+                    void *user) {
+    if (after) after(user, "import", graph);
+    for (const Pass *pass = passes; pass->name; pass++) {
+        int before = graph->node_count;
+        TRY(run_nested(pass, graph, policy));
+        LOG(1, "pass %s: %d nodes -> %d", pass->name, before, graph->node_count);
+#ifdef ONNXFUSE_VERIFY
+        TRY(status_at(graph_verify(graph, pass->run == partition ? LEVEL_PARTITIONED : LEVEL_PRIM), "after pass %s",
+                      pass->name));
+#endif
+        if (after) after(user, pass->name, graph);
+    }
+    return NULL;
+}
