@@ -1,0 +1,68 @@
+/* What the builder's own files share: the description of one node to be made, and the way it is made. Not for the
+ * operators. */
+#ifndef ONNXFUSE_OPS_BUILD_INTERNAL_H
+#define ONNXFUSE_OPS_BUILD_INTERNAL_H
+
+#include "ops/build.h"
+
+enum {
+    MAX_CONTENT = 64,        /* elements of a value whose elements are followed as sizes */
+    GROWTH_LIMIT = 64 << 10, /* bytes up to which a constant that is larger than what it is made of is still stored */
+};
+
+/* A node that is about to be made: attributes and dims are borrowed until then. */
+typedef struct NodeSpec {
+    Prim prim;          /* PRIM_NONE for anchors */
+    const char *anchor; /* NULL for primitives */
+    Value *const *inputs;
+    int input_count;
+    Attr attrs[5];
+    int attr_count;
+    DType dtype; /* of the result */
+    int rank;
+    const Dim *dims[MAX_RANK];
+} NodeSpec;
+
+void spec_int(NodeSpec *spec, const char *name, int64_t value);
+void spec_ints(NodeSpec *spec, const char *name, const int64_t *values, int count);
+void spec_dims(NodeSpec *spec, const char *name, const Dim *const *values, int count);
+void spec_dtype(NodeSpec *spec, const char *name, DType dtype);
+void spec_string(NodeSpec *spec, const char *name, const char *value);
+void spec_shape(NodeSpec *spec, int rank, const Dim *const *dims);
+
+/* The node's result: an equal earlier one, a folded constant, known sizes, or a new node. NULL after an error. */
+Value *emit(Lowering *l, const NodeSpec *spec);
+/* The value whose elements are these sizes: a constant, or a `dims` primitive. */
+Value *emit_content(Lowering *l, const Dim *const *content, int count, int rank, DType dtype);
+/* Sizes that hold by the inputs' contents for the result of `spec`; false when they are not known. content:
+ * [MAX_CONTENT] */
+bool infer_content(Lowering *l, const NodeSpec *spec, const Dim **content);
+/* The constants of a comparison of known sizes; false when undecided. */
+bool infer_comparison(Lowering *l, const NodeSpec *spec, bool *results);
+/* Evaluates the primitive when all it reads is constant; NULL (and perhaps an error) otherwise. */
+Value *fold(Lowering *l, const NodeSpec *spec);
+
+/* Whether all values stand (and are tensors of known shape); reports the first that does not. */
+bool present(Lowering *l, Value *const *values, int count);
+/* Whether the size can be taken as >= 0: it is one by form, or stands as a dim of a value. */
+bool size_is_natural(Lowering *l, const Dim *size);
+void note_size(Lowering *l, const Dim *size);
+/* The symbols that a value was bound to earlier; NULL when it was not. */
+const Dim *const *bound_sizes(Lowering *l, const Value *value);
+void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols);
+
+/* numpy's broadcast of all inputs; false after an error. */
+bool broadcast_dims(Lowering *l, Value *const *inputs, int count, const Dim **dims, int *out_rank);
+/* x with every axis that is not the constant 1 taken to the (right-aligned) dims: an expand resolved at run time where
+ * they differ. */
+Value *align_to(Lowering *l, Value *x, const Dim *const *dims, int rank);
+/* True when the constant holds one number throughout. */
+bool is_splat(const Value *value, double *out_number);
+const char *shape_text(Lowering *l, const Dim *const *dims, int rank);
+
+/* Further draws of one random node: `draw` numbers them from 0. */
+Value *random_draw(Lowering *l, const Dim *const *shape, int rank, uint64_t base, int draw);
+/* The base of a node's draws; counts the model's streams when there is no seed. */
+uint64_t random_base(Lowering *l, bool has_seed, float seed);
+
+#endif
