@@ -1,0 +1,49 @@
+/* The importer: the bytes of an ONNX model -> a graph of ONNX nodes (LEVEL_ONNX), and recorded inputs and outputs <->
+ * items.
+ *
+ * What the graph of a model looks like:
+ * - Initializers are constants. One that is also listed as an input (as IR version 3 demands) is a constant and no
+ * input. Sparse ones are made dense. Constant nodes are constants as well, so no node of that name is left.
+ * - Inputs have the dtype and shape that the model declares; a named dimension is the symbol of that name, an unknown
+ * one a symbol of its own, "INPUT_AXIS". Nothing else that a file says about types is believed: values inside have
+ * dtype DT_NONE and rank -1, inputs of subgraphs have at most their dtype.
+ * - A subgraph is closed: what it reads from outside is passed in through `captures`; an outer constant is a constant
+ * inside too.
+ * - Calls of model-local functions are replaced by the function's nodes, with the function's own opset versions; their
+ * values are named "CALL/NAME", their origins begin with the call.
+ * - Nodes are in topological order, in the file's where that is one. Trailing inputs that are left out are dropped.
+ * - The domain "ai.onnx" is "". Every node has the opset version that the model (or function) imports for its domain.
+ * - An attribute of TypeProto kind is ATTR_TYPE with the element type, and a second attribute NAME_kind holds its
+ * ValueKind.
+ *
+ * A file that is wrong gives STATUS_INVALID, one that asks for what we lack STATUS_UNSUPPORTED, with the file, node and
+ * name. */
+#ifndef ONNXFUSE_IMPORTER_IMPORTER_H
+#define ONNXFUSE_IMPORTER_IMPORTER_H
+
+#include "graph/graph.h"
+
+enum { OLDEST_IR_VERSION = 3, NEWEST_IR_VERSION = 14, NEWEST_OPSET = 28 };
+
+typedef struct ImportOptions {
+    size_t arena_limit; /* most bytes the graph's arena may take, 0: no limit */
+    bool borrow_bytes;  /* import_memory: the bytes outlive the graph, so weights are used where they are */
+} ImportOptions;
+
+/* options may be NULL. The file stays mapped until graph_destroy. *out_graph is NULL on failure. */
+Status import_file(const char *path, const ImportOptions *options, Graph **out_graph);
+/* folder: where external tensors lie, NULL when there is none. The bytes may go after the call unless borrow_bytes. */
+Status import_memory(const void *bytes, size_t size, const char *folder, const ImportOptions *options,
+                     Graph **out_graph);
+
+/* A TensorProto (VALUE_TENSOR), SequenceProto (VALUE_SEQUENCE) or OptionalProto (the others), as the backend tests
+ * record them. *out_name (may be NULL): the message's own name, "" when it has none. Everything lives in the arena, the
+ * mapped file included. */
+Status item_from_file(Arena *arena, const char *path, ValueKind kind, Item *out_item, const char **out_name);
+Status item_from_memory(Arena *arena, const void *bytes, size_t size, ValueKind kind, Item *out_item,
+                        const char **out_name);
+/* The reverse; the bytes are in the arena. Names may be NULL. */
+Status item_to_memory(Arena *arena, const Item *item, ValueKind kind, const char *name, void **out_bytes,
+                      size_t *out_size);
+
+#endif

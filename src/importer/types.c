@@ -1,0 +1,67 @@
+/* Declared types of inputs. */
+#include "importer/build.h"
+
+static Status read_shape(Importer *im, const Onnx__TensorShapeProto *shape, const char *name, DeclaredType *out) {
+    if (!shape) return NULL;
+    if (shape->n_dim > MAX_RANK)
+        return status_error(STATUS_UNSUPPORTED, "it has %zu dimensions, more than %d", shape->n_dim, MAX_RANK);
+    out->rank = (int)shape->n_dim;
+    for (int i = 0; i < out->rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
+        if (dim->has_dim_value && dim->dim_value >= 0) /* some exporters write -1 for an unknown size */
+            out->dims[i] = dim_const(im->graph->dims, dim->dim_value);
+        else if (dim->dim_param && *dim->dim_param)
+            out->dims[i] = dim_symbol(im->graph->dims, dim->dim_param);
+        else
+            out->dims[i] = dim_fresh(im->graph->dims, arena_format(im->arena, "%s_%d", name, i));
+    }
+    return NULL;
+}
+
+static int kinds_set(const Onnx__TypeProto *type) {
+    return !!type->tensor_type + !!type->sequence_type + !!type->map_type + !!type->opaque_type +
+           !!type->sparse_tensor_type + !!type->optional_type;
+}
+
+static Status unsupported(const char *what) { return status_error(STATUS_UNSUPPORTED, "%s are not supported", what); }
+
+static Status read_sequence(Importer *im, const Onnx__TypeProto *element, const char *name, DeclaredType *out) {
+    if (!element) return NULL;
+    if (kinds_set(element) > 1) return status_error(STATUS_INVALID, "its type is several types at once");
+    if (!element->tensor_type) return kinds_set(element) ? unsupported("sequences of anything but tensors") : NULL;
+    TRY(read_type(im, element, name, out));
+    out->rank = -1;
+    return NULL;
+}
+
+Status read_type(Importer *im, const Onnx__TypeProto *type, const char *name, DeclaredType *out) {
+    *out = (DeclaredType){.kind = VALUE_TENSOR, .dtype = DT_NONE, .rank = -1};
+    if (!type || !kinds_set(type)) return NULL;
+    if (kinds_set(type) > 1) return status_error(STATUS_INVALID, "its type is several types at once");
+    if (type->map_type) return unsupported("values of type map");
+    if (type->opaque_type) return unsupported("values of opaque type");
+    if (type->sparse_tensor_type) return unsupported("values of type sparse tensor");
+    if (type->tensor_type) {
+        if (type->tensor_type->elem_type) TRY(dtype_from_proto(type->tensor_type->elem_type, &out->dtype));
+        return read_shape(im, type->tensor_type->shape, name, out);
+    }
+    if (type->sequence_type) {
+        TRY(read_sequence(im, type->sequence_type->elem_type, name, out));
+        out->kind = VALUE_SEQUENCE;
+        return NULL;
+    }
+    const Onnx__TypeProto *element = type->optional_type->elem_type;
+    if (element && element->optional_type) return unsupported("optionals of optionals");
+    TRY(read_type(im, element, name, out));
+    out->kind = out->kind == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL;
+    return NULL;
+}
+
+void declare_dims(Importer *im, const Onnx__TypeProto *type) {
+    while (type && (type->optional_type || type->sequence_type))
+        type = type->optional_type ? type->optional_type->elem_type : type->sequence_type->elem_type;
+    const Onnx__TensorShapeProto *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;
+    for (size_t i = 0; shape && i < shape->n_dim; i++)
+        if (shape->dim[i]->dim_param && *shape->dim[i]->dim_param)
+            dim_symbol(im->graph->dims, shape->dim[i]->dim_param);
+}
