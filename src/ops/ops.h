@@ -35,6 +35,12 @@ static inline const Tensor *host_input(const HostCall *call, int index) {
 /* STATUS_INVALID, prefixed with the node's origin and operator. */
 Status host_error(const HostCall *call, const char *format, ...) STATUS_FORMAT(2, 3);
 
+/* Host steps that the builder makes itself; host is NULL, the runtime knows them by name:
+ *   "bind_sizes"  input 0: an i64 vector; attr dims symbols: as many lone symbols. Binds symbol i to element i when the step runs; no
+ *                 outputs. A negative element is an error of the model (STATUS_INVALID). Steps that read these symbols stand after it.
+ * For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their actual shapes. The reserved
+ * symbol "$run" is bound before each run to the number of runs of the session so far. */
+
 /* --- rows ------------------------------------------------------------------------------------------------ */
 typedef struct Lowering Lowering;
 typedef Status (*LowerFn)(Lowering *l, const Node *n);

@@ -1,0 +1,92 @@
+/* ONNX operators to primitives, anchors and host kernels: one sweep in topological order, each node replaced by what
+ * its row in the table builds; then what nothing reads any more is taken out. */
+#include "ops/build.h"
+#include "ops/prune.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+/* --- host kernels' side ------------------------------------------------------------------------------------------ */
+
+Status host_output(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, Tensor **out_tensor) {
+    *out_tensor = NULL;
+    if (index >= call->node->output_count || !call->outputs[index]) return NULL;
+    if (rank < 0 || rank > MAX_RANK) return host_error(call, "output %d would have %d axes", index, rank);
+    Status status = tensor_size_of(dtype, rank, dims, NULL, NULL);
+    if (status) return status_at(status, "node \"%s\" (%s)", node_origin_name(call->node), call->node->op);
+    void *data = NULL;
+    TRY(call->allocate(call, index, dtype, rank, dims, &data));
+    Item *item = call->outputs[index];
+    item->kind = ITEM_TENSOR;
+    item->tensor = (Tensor){.dtype = dtype, .rank = rank, .data = data};
+    if (rank) memcpy(item->tensor.dims, dims, (size_t)rank * sizeof *dims);
+    *out_tensor = &item->tensor;
+    return NULL;
+}
+
+Status host_error(const HostCall *call, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return status_error(STATUS_INVALID, "node \"%s\" (%s): %s", node_origin_name(call->node), call->node->op, text);
+}
+
+/* --- the sweep ---------------------------------------------------------------------------------------------------- */
+
+static Status unknown_operator(const Node *n) {
+    const char *domain = n->domain && *n->domain ? n->domain : "ai.onnx", *name = node_origin_name(n);
+    const OpRow *near = ops_find_any(n->domain ? n->domain : "", n->op);
+    if (!near)
+        return status_error(STATUS_UNSUPPORTED, "node \"%s\": operator %s of domain %s in opset %d is not supported",
+                            name, n->op, domain, n->opset);
+    if (near->until)
+        return status_error(STATUS_UNSUPPORTED,
+                            "node \"%s\": operator %s of domain %s in opset %d is not supported (opsets %d to %d are)",
+                            name, n->op, domain, n->opset, near->since, near->until);
+    return status_error(STATUS_UNSUPPORTED,
+                        "node \"%s\": operator %s of domain %s in opset %d is not supported (opsets from %d are)", name,
+                        n->op, domain, n->opset, near->since);
+}
+
+static Status check_replaced(const Graph *graph, const Node *n) {
+    for (int i = 0; i < n->output_count; i++)
+        if (n->outputs[i] && (n->outputs[i]->uses.count || value_is_output(graph, n->outputs[i])))
+            return status_error(STATUS_UNSUPPORTED, "node \"%s\" (%s, opset %d): output %d is not supported",
+                                node_origin_name(n), n->op, n->opset, i);
+    return NULL;
+}
+
+static Status lower_node(Lowering *l, Node *n) {
+    const OpRow *row = ops_find(n->domain ? n->domain : "", n->op, n->opset);
+    if (!row) return unknown_operator(n);
+    l->node = n;
+    Status status = row->lower(l, n);
+    l->node = NULL;
+    if (l->error && status != l->error) {
+        status_free(status);
+        status = l->error;
+    } else if (status && !l->error) {
+        status = status_at(status, "node \"%s\" (%s, opset %d)", node_origin_name(n), n->op, n->opset);
+    }
+    l->error = NULL;
+    TRY(status);
+    TRY(check_replaced(l->graph, n));
+    graph_remove_node(l->graph, n);
+    return NULL;
+}
+
+static Status sweep(Graph *graph, const Policy *policy) {
+    graph_prune(graph);
+    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy};
+    FOR_EACH_NODE_SAFE(node, graph) {
+        if (node->kind == NODE_ONNX) TRY(lower_node(&l, node));
+    }
+    graph_prune(graph);
+    return NULL;
+}
+
+Status lower_graph(Graph *graph, const Policy *policy) { return sweep(graph, policy); }
+
+Status lower_subgraph(Lowering *l, Graph *body) { return sweep(body, l->policy); }
