@@ -1,0 +1,495 @@
+/* What a graph may contain at each level. A failure is always our own error (STATUS_FAULT): what users may get wrong is
+ * refused by the importer and by shape inference before. Sizes are compared as expressions; where the standard lets
+ * sizes agree at run time alone (reshape, concat, pad) only two different constants are an error. */
+#include "graph/graph.h"
+
+#include <stdio.h>
+
+enum { MAX_NESTING = 256 };
+
+typedef struct Verifier {
+    const Graph *graph;
+    GraphLevel level;
+    bool in_region;
+    int nesting;
+    Arena *arena; /* of the maps, freed at the end */
+    Map members;  /* the graph's values */
+    Map defined;  /* values computed so far */
+    Map names;    /* of live values */
+    const Node *node;
+} Verifier;
+
+/* ---- messages ---- */
+
+static Status fault(const Verifier *v, const char *format, ...) STATUS_FORMAT(2, 3);
+
+static Status fault(const Verifier *v, const char *format, ...) {
+    char rule[512], place[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(rule, sizeof rule, format, args);
+    va_end(args);
+    const Node *n = v->node;
+    if (!n) return status_error(STATUS_FAULT, "graph \"%.200s\": %s", v->graph->name, rule);
+    const char *output = n->output_count && n->outputs[0] ? n->outputs[0]->name : "_";
+    snprintf(place, sizeof place, "%.150s = %.100s (from %.150s)", output, n->op, node_origin_name(n));
+    return status_error(STATUS_FAULT, "graph \"%.200s\": %s: %s", v->graph->name, place, rule);
+}
+
+#define RULE(condition, ...)                                                                                           \
+    do {                                                                                                               \
+        if (!(condition)) return fault(v, __VA_ARGS__);                                                                \
+    } while (0)
+
+/* ---- sizes ---- */
+
+static bool is_one(const Dim *dim) { return dim_equals(dim, 1); }
+
+/* Different whatever the symbols are. */
+static bool clash(const Dim *a, const Dim *b) {
+    int64_t x, y;
+    return dim_is_const(a, &x) && dim_is_const(b, &y) && x != y;
+}
+
+static bool same_dims(const Value *value, const Dim *const *dims, int count) {
+    if (value->rank != count) return false;
+    for (int i = 0; i < count; i++)
+        if (value->dims[i] != dims[i]) return false;
+    return true;
+}
+
+static Status check_shape_attr(const Verifier *v, const Value *out) {
+    int count;
+    const Dim *const *shape = attr_dims(v->node, "shape", &count);
+    const Attr *attr = node_attr(v->node, "shape");
+    RULE(attr && attr->kind == ATTR_DIMS, "attribute shape is missing");
+    RULE(same_dims(out, shape, count), "attribute shape differs from the result's dims");
+    return NULL;
+}
+
+static Status check_axis(const Verifier *v, int rank) {
+    const Attr *attr = node_attr(v->node, "axis");
+    RULE(attr && attr->kind == ATTR_INT && attr->i >= 0 && attr->i < rank, "attribute axis is not in [0, %d)", rank);
+    return NULL;
+}
+
+/* A dims attribute with one element an axis. */
+static Status check_dims_attr(const Verifier *v, const char *name, int rank) {
+    const Attr *attr = node_attr(v->node, name);
+    RULE(attr && attr->kind == ATTR_DIMS && attr->count == rank, "attribute %s does not have one size an axis", name);
+    return NULL;
+}
+
+/* ---- primitives ---- */
+
+static Status check_broadcast(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    int rank = 0;
+    for (int k = 0; k < node->input_count; k++)
+        if (node->inputs[k]->rank > rank) rank = node->inputs[k]->rank;
+    RULE(out->rank == rank, "a result of rank %d from inputs of rank %d", out->rank, rank);
+    for (int i = 0; i < rank; i++) {
+        bool given = is_one(out->dims[i]);
+        for (int k = 0; k < node->input_count; k++) {
+            int axis = i - (rank - node->inputs[k]->rank);
+            const Dim *dim = axis < 0 ? NULL : node->inputs[k]->dims[axis];
+            RULE(!dim || dim == out->dims[i] || is_one(dim), "axis %d of input %d does not broadcast to the result", i,
+                 k);
+            given |= dim == out->dims[i];
+        }
+        RULE(given, "axis %d of the result is no input's", i);
+    }
+    return NULL;
+}
+
+static Status check_elementwise(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    PrimClass klass = prim_info(node->prim)->klass;
+    int first = klass == PRIM_CLASS_SELECT ? 1 : 0;
+    DType dtype = node->inputs[first]->dtype, result = dtype;
+    RULE(prim_accepts(node->prim, dtype), "not defined on %s", dtype_name(dtype));
+    RULE(!first || node->inputs[0]->dtype == DT_BOOL, "the condition is not bool");
+    for (int k = first; k < node->input_count; k++)
+        RULE(node->inputs[k]->dtype == dtype, "inputs of types %s and %s", dtype_name(dtype),
+             dtype_name(node->inputs[k]->dtype));
+    if (klass == PRIM_CLASS_COMPARE || klass == PRIM_CLASS_TEST) result = DT_BOOL;
+    if (klass == PRIM_CLASS_CAST) {
+        result = attr_dtype(node, "to", DT_NONE);
+        RULE(prim_accepts(node->prim, result), "attribute to is %s", dtype_name(result));
+        RULE(node->prim != PRIM_BITCAST || dtype_size(dtype) == dtype_size(result), "types of different sizes");
+    }
+    RULE(out->dtype == result, "a result of type %s, not %s", dtype_name(out->dtype), dtype_name(result));
+    return check_broadcast(v, out);
+}
+
+static Status check_generate(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    if (node->prim == PRIM_DIMS) {
+        int count;
+        attr_dims(node, "shape", &count);
+        RULE(!v->in_region, "dims in a region");
+        RULE(node_attr(node, "shape") && out->dtype == DT_I64 && out->rank == 1 && dim_equals(out->dims[0], count),
+             "the result is not an i64 vector of attribute shape's length");
+        return NULL;
+    }
+    TRY(check_shape_attr(v, out));
+    if (node->prim == PRIM_IOTA) {
+        RULE(out->dtype == attr_dtype(node, "dtype", DT_I64) && prim_accepts(PRIM_CAST, out->dtype),
+             "the result's type is %s", dtype_name(out->dtype));
+        return check_axis(v, out->rank);
+    }
+    RULE(node->inputs[0]->dtype == DT_U64 && node->inputs[0]->rank == 0, "the seed is not a u64 scalar");
+    RULE(out->dtype == DT_U32, "the result is not u32");
+    return NULL;
+}
+
+static Status check_reduce(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    const Value *in = node->inputs[0];
+    bool index = node->prim == PRIM_ARGMAX || node->prim == PRIM_ARGMIN;
+    int count, next = 0;
+    const int64_t *axes = attr_ints(node, "axes", &count);
+    const Attr *attr = node_attr(node, "axes");
+    RULE(attr && attr->kind == ATTR_INTS, "attribute axes is missing");
+    RULE(prim_accepts(node->prim, in->dtype), "not defined on %s", dtype_name(in->dtype));
+    RULE(out->dtype == (index ? DT_I64 : in->dtype), "a result of type %s", dtype_name(out->dtype));
+    RULE(!index || count == 1, "%d axes, not one", count);
+    RULE(out->rank == in->rank, "reduced axes do not stay with size 1");
+    for (int i = 0; i < count; i++)
+        RULE(axes[i] >= 0 && axes[i] < in->rank && (i == 0 || axes[i] > axes[i - 1]),
+             "axes are not sorted and in [0, %d)", in->rank);
+    for (int i = 0; i < in->rank; i++) {
+        bool reduced = next < count && axes[next] == i;
+        next += reduced;
+        RULE(reduced ? is_one(out->dims[i]) : out->dims[i] == in->dims[i], "axis %d of the result has a wrong size", i);
+    }
+    return NULL;
+}
+
+static Status check_permute(const Verifier *v, const Value *in, const Value *out) {
+    int count;
+    const int64_t *perm = attr_ints(v->node, "perm", &count);
+    bool seen[MAX_RANK] = {false};
+    RULE(count == in->rank && out->rank == in->rank, "attribute perm does not fit rank %d", in->rank);
+    for (int i = 0; i < count; i++) {
+        RULE(perm[i] >= 0 && perm[i] < count && !seen[perm[i]], "attribute perm is not a permutation");
+        seen[perm[i]] = true;
+        RULE(out->dims[i] == in->dims[perm[i]], "axis %d of the result has a wrong size", i);
+    }
+    return NULL;
+}
+
+static Status check_slice(const Verifier *v, const Value *in, const Value *out) {
+    int starts, steps;
+    const Dim *const *start = attr_dims(v->node, "start", &starts);
+    const int64_t *step = attr_ints(v->node, "step", &steps);
+    TRY(check_shape_attr(v, out));
+    TRY(check_dims_attr(v, "start", in->rank));
+    RULE(out->rank == in->rank, "the rank changes");
+    RULE(steps == in->rank, "attribute step does not have one element an axis");
+    for (int i = 0; i < in->rank; i++) {
+        int64_t size, count, first, last;
+        RULE(step[i] != 0, "step 0");
+        if (!dim_is_const(in->dims[i], &size) || !dim_is_const(out->dims[i], &count) || !dim_is_const(start[i], &first))
+            continue;
+        bool fits = count == 0 || (first >= 0 && first < size && !__builtin_mul_overflow(count - 1, step[i], &last) &&
+                                   !__builtin_add_overflow(last, first, &last) && last >= 0 && last < size);
+        RULE(fits, "axis %d is out of range", i);
+    }
+    return NULL;
+}
+
+static Status check_pad(const Verifier *v, const Value *in, const Value *out) {
+    int count;
+    DimTable *table = v->graph->dims;
+    RULE(v->node->inputs[1]->dtype == in->dtype && v->node->inputs[1]->rank == 0,
+         "the fill is not a scalar of the data's type");
+    TRY(check_dims_attr(v, "before", in->rank));
+    TRY(check_dims_attr(v, "after", in->rank));
+    RULE(out->rank == in->rank, "the rank changes");
+    const Dim *const *before = attr_dims(v->node, "before", &count), *const *after =
+                                                                         attr_dims(v->node, "after", &count);
+    for (int i = 0; i < in->rank; i++)
+        RULE(!clash(out->dims[i], dim_add(table, in->dims[i], dim_add(table, before[i], after[i]))),
+             "axis %d of the result has a wrong size", i);
+    return NULL;
+}
+
+static Status check_concat(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    TRY(check_axis(v, out->rank));
+    int axis = (int)attr_int(node, "axis", 0);
+    const Dim *total = dim_const(v->graph->dims, 0);
+    for (int k = 0; k < node->input_count; k++) {
+        const Value *in = node->inputs[k];
+        RULE(in->dtype == out->dtype && in->rank == out->rank, "input %d differs in type or rank", k);
+        for (int i = 0; i < in->rank; i++)
+            RULE(i == axis || !clash(in->dims[i], out->dims[i]), "axis %d of input %d differs from the result's", i, k);
+        total = dim_add(v->graph->dims, total, in->dims[axis]);
+    }
+    RULE(!clash(total, out->dims[axis]), "axis %d of the result is not the sum of the inputs'", axis);
+    return NULL;
+}
+
+static Status check_move(const Verifier *v, const Value *out) {
+    const Value *in = v->node->inputs[0];
+    RULE(out->dtype == in->dtype, "the type changes");
+    switch (v->node->prim) {
+    case PRIM_PERMUTE: return check_permute(v, in, out);
+    case PRIM_SLICE: return check_slice(v, in, out);
+    case PRIM_PAD: return check_pad(v, in, out);
+    case PRIM_CONCAT: return check_concat(v, out);
+    case PRIM_EXPAND:
+        RULE(out->rank == in->rank, "the rank changes");
+        for (int i = 0; i < in->rank; i++)
+            RULE(in->dims[i] == out->dims[i] || is_one(in->dims[i]), "axis %d is not of size 1", i);
+        return check_shape_attr(v, out);
+    default:
+        RULE(!clash(value_elements(v->graph, in), value_elements(v->graph, out)), "the number of elements changes");
+        return check_shape_attr(v, out);
+    }
+}
+
+static Status check_gather(const Verifier *v, const Value *data, const Value *indices, const Value *out) {
+    int axis = (int)attr_int(v->node, "axis", 0);
+    RULE(out->rank == data->rank - 1 + indices->rank, "a result of rank %d", out->rank);
+    for (int i = 0; i < out->rank; i++) {
+        const Dim *dim = i < axis                   ? data->dims[i]
+                         : i < axis + indices->rank ? indices->dims[i - axis]
+                                                    : data->dims[i - indices->rank + 1];
+        RULE(out->dims[i] == dim, "axis %d of the result has a wrong size", i);
+    }
+    return NULL;
+}
+
+static Status check_indexed(const Verifier *v, const Value *out) {
+    const Node *node = v->node;
+    const Value *data = node->inputs[0], *indices = node->inputs[1];
+    RULE(indices->dtype == DT_I32 || indices->dtype == DT_I64, "indices of type %s", dtype_name(indices->dtype));
+    RULE(out->dtype == data->dtype, "the type changes");
+    if (node->prim != PRIM_SCATTER_ND) TRY(check_axis(v, data->rank));
+    if (node->prim == PRIM_GATHER) return check_gather(v, data, indices, out);
+    if (node->prim == PRIM_GATHER_ELEMENTS) {
+        RULE(indices->rank == data->rank && value_same_shape(out, indices), "the result's shape is not the indices'");
+        return NULL;
+    }
+    RULE(node->inputs[2]->dtype == data->dtype, "updates of type %s", dtype_name(node->inputs[2]->dtype));
+    RULE(value_same_shape(out, data), "the result's shape is not the data's");
+    return NULL;
+}
+
+static Status check_prim(const Verifier *v) {
+    const Node *node = v->node;
+    const PrimInfo *info = prim_info(node->prim);
+    RULE(info->klass != PRIM_CLASS_NONE, "no primitive");
+    RULE(info->inputs < 0 ? node->input_count > 0 : node->input_count == info->inputs, "%d inputs", node->input_count);
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        RULE(in && in->kind == VALUE_TENSOR && in->dtype != DT_NONE && in->rank >= 0, "input %d is missing or unknown",
+             i);
+    }
+    RULE(node->output_count == 1 && node->outputs[0], "not one output");
+    const Value *out = node->outputs[0];
+    RULE(out->kind == VALUE_TENSOR && out->dtype != DT_NONE && out->rank >= 0, "the result's type or rank is unknown");
+    switch (info->klass) {
+    case PRIM_CLASS_GENERATE: return check_generate(v, out);
+    case PRIM_CLASS_REDUCE: return check_reduce(v, out);
+    case PRIM_CLASS_MOVE: return check_move(v, out);
+    case PRIM_CLASS_INDEXED: return check_indexed(v, out);
+    default: return check_elementwise(v, out);
+    }
+}
+
+/* ---- levels ---- */
+
+/* What the code generator computes: not strings and complex numbers, nor the formats that only casts know. */
+static bool generated_dtype(DType t) {
+    switch (t) {
+    case DT_BOOL:
+    case DT_F16:
+    case DT_BF16:
+    case DT_F32:
+    case DT_F64: return true;
+    default: return dtype_is_integer(t) && dtype_file_bits(t) >= 8;
+    }
+}
+
+static bool fusible(const Node *node) {
+    PrimClass klass = prim_info(node->prim)->klass;
+    if (!prim_is_elementwise(node->prim) && klass != PRIM_CLASS_REDUCE) return false;
+    for (int i = 0; i < node->input_count; i++)
+        if (!generated_dtype(node->inputs[i]->dtype)) return false;
+    return generated_dtype(node->outputs[0]->dtype);
+}
+
+static Status check_level(const Verifier *v) {
+    const Node *node = v->node;
+    if (v->level == LEVEL_ONNX) {
+        RULE(node->kind == NODE_ONNX, "not an ONNX node");
+        return NULL;
+    }
+    RULE(node->kind != NODE_ONNX, "an ONNX node that was not lowered");
+    RULE(!v->in_region || node->kind == NODE_PRIM, "only primitives may stand in a region");
+    RULE(node->kind != NODE_REGION || v->level == LEVEL_PARTITIONED, "a region before the partition");
+    for (int i = 0; i < node->output_count; i++) {
+        const Value *out = node->outputs[i];
+        if (!out || out->kind != VALUE_TENSOR) continue;
+        RULE(out->dtype != DT_NONE && out->rank >= 0, "type or rank of output %d is unknown", i);
+    }
+    if (node->kind == NODE_PRIM && v->level == LEVEL_PARTITIONED && !v->in_region)
+        RULE(!fusible(node), "a fusible primitive outside regions");
+    return NULL;
+}
+
+/* ---- values and edges ---- */
+
+static Status check_value(Verifier *v, const Value *value) {
+    Value *other = map_get(&v->names, value->name);
+    RULE(!other || other == value, "two values are called %s", value->name);
+    map_set(&v->names, value->name, (void *)value);
+    RULE((unsigned)value->dtype < DTYPE_COUNT, "value %s has no type", value->name);
+    RULE(value->rank >= -1 && value->rank <= MAX_RANK, "value %s has rank %d", value->name, value->rank);
+    for (int i = 0; i < value->rank; i++) RULE(value->dims[i], "value %s lacks dim %d", value->name, i);
+    const Tensor *t = value->constant;
+    if (!t) return NULL;
+    RULE(t->dtype == value->dtype && t->rank == value->rank, "constant %s differs from its tensor", value->name);
+    for (int i = 0; i < t->rank; i++)
+        RULE(dim_equals(value->dims[i], t->dims[i]), "constant %s differs from its tensor in axis %d", value->name, i);
+    return NULL;
+}
+
+static Status check_defined(Verifier *v, const Value *value, const char *role, int index) {
+    uint64_t key = MAP_POINTER_KEY(value);
+    if (map_get_id(&v->defined, key)) return NULL;
+    RULE(map_get_id(&v->members, key), "%s %d (%s) belongs to another graph", role, index, value->name);
+    RULE(value->constant && !value->producer, "%s %d (%s) is computed later or never", role, index, value->name);
+    map_set_id(&v->defined, key, (void *)value);
+    return check_value(v, value);
+}
+
+static bool use_recorded(const Node *node, int index) {
+    const Value *value = node->inputs[index];
+    int slot = node->use_slots[index];
+    if (slot >= 0 && slot < value->uses.count && value->uses.items[slot].node == node &&
+        value->uses.items[slot].index == index)
+        return true;
+    for (int i = 0; i < value->uses.count; i++)
+        if (value->uses.items[i].node == node && value->uses.items[i].index == index) return true;
+    return false;
+}
+
+static Status check_edges(Verifier *v, int64_t *edges) {
+    const Node *node = v->node;
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        if (!in) continue;
+        TRY(check_defined(v, in, "input", i));
+        RULE(use_recorded(node, i), "input %d (%s) does not list this use", i, in->name);
+        ++*edges;
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        const Value *out = node->outputs[i];
+        if (!out) continue;
+        RULE(out->producer == node && out->output_index == i, "output %d (%s) names another producer", i, out->name);
+        RULE(!out->constant, "output %d (%s) is a constant", i, out->name);
+        RULE(map_get_id(&v->members, MAP_POINTER_KEY(out)), "output %d (%s) belongs to another graph", i, out->name);
+        TRY(check_value(v, out));
+        map_set_id(&v->defined, MAP_POINTER_KEY(out), (void *)out);
+    }
+    return NULL;
+}
+
+/* ---- subgraphs ---- */
+
+static Status check_region(const Verifier *v) {
+    const Node *node = v->node;
+    RULE(node->subgraph_count == 1, "%d bodies", node->subgraph_count);
+    const Graph *body = node->subgraphs[0];
+    RULE(body->inputs.count == node->input_count && body->outputs.count == node->output_count,
+         "inputs or outputs are not the body's");
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *outer = node->inputs[i], *inner = body->inputs.items[i];
+        RULE(outer && outer->dtype == inner->dtype && value_same_shape(outer, inner), "input %d is not the body's", i);
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        const Value *outer = node->outputs[i], *inner = body->outputs.items[i];
+        RULE(outer && outer->dtype == inner->dtype && value_same_shape(outer, inner), "output %d is not the body's", i);
+    }
+    return NULL;
+}
+
+static Status check_graph(const Graph *graph, GraphLevel level, bool in_region, int nesting);
+
+static Status check_subgraphs(const Verifier *v) {
+    const Node *node = v->node;
+    if (node->kind == NODE_REGION) TRY(check_region(v));
+    RULE(node->captures >= 0 && node->captures <= node->input_count, "%d captures", node->captures);
+    for (int i = 0; i < node->subgraph_count; i++) {
+        const Graph *inner = node->subgraphs[i];
+        RULE(inner->parent == v->graph && inner->dims == v->graph->dims, "subgraph %d has another parent", i);
+        RULE(inner->inputs.count >= node->captures, "subgraph %d lacks captured inputs", i);
+        TRY(check_graph(inner, v->level, node->kind == NODE_REGION, v->nesting + 1));
+    }
+    return NULL;
+}
+
+/* ---- the graph ---- */
+
+static Status check_nodes(Verifier *v, int64_t *edges) {
+    const Node *prev = NULL;
+    int count = 0;
+    FOR_EACH_NODE(node, v->graph) {
+        v->node = node;
+        RULE(node->prev == prev && node->graph == v->graph, "the list of nodes is broken");
+        TRY(check_edges(v, edges));
+        TRY(check_level(v));
+        if (node->kind == NODE_PRIM) TRY(check_prim(v));
+        TRY(check_subgraphs(v));
+        prev = node;
+        count++;
+    }
+    v->node = NULL;
+    RULE(prev == v->graph->last && count == v->graph->node_count, "the list of nodes is broken");
+    return NULL;
+}
+
+static Status check_all(Verifier *v) {
+    const Graph *g = v->graph;
+    int64_t edges = 0, uses = 0;
+    for (int i = 0; i < g->values.count; i++) {
+        map_set_id(&v->members, MAP_POINTER_KEY(g->values.items[i]), g->values.items[i]);
+        uses += g->values.items[i]->uses.count;
+    }
+    for (int i = 0; i < g->inputs.count; i++) {
+        const Value *in = g->inputs.items[i];
+        RULE(!in->producer && !in->constant, "input %s is computed or constant", in->name);
+        RULE(v->level == LEVEL_ONNX || in->kind != VALUE_TENSOR || (in->dtype != DT_NONE && in->rank >= 0),
+             "type or rank of input %s is unknown", in->name);
+        TRY(check_value(v, in));
+        map_set_id(&v->defined, MAP_POINTER_KEY(in), (void *)in);
+    }
+    TRY(check_nodes(v, &edges));
+    RULE(uses == edges, "%lld uses are listed for %lld inputs of nodes", (long long)uses, (long long)edges);
+    RULE(g->outputs.count == g->output_names.count, "outputs and their names differ in number");
+    for (int i = 0; i < g->outputs.count; i++) TRY(check_defined(v, g->outputs.items[i], "graph output", i));
+    return NULL;
+}
+
+static Status check_graph(const Graph *graph, GraphLevel level, bool in_region, int nesting) {
+    Verifier v = {.graph = graph, .level = level, .in_region = in_region, .nesting = nesting};
+    if (nesting > MAX_NESTING) return fault(&v, "nested more than %d deep", MAX_NESTING);
+    v.arena = arena_create(0);
+    if (!v.arena) return status_out_of_memory();
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        arena_destroy(v.arena);
+        return status_out_of_memory();
+    }
+    arena_guard(v.arena, &guard);
+    v.members = v.defined = v.names = map_make(v.arena);
+    Status status = check_all(&v);
+    arena_destroy(v.arena);
+    return status;
+}
+
+Status graph_verify(const Graph *graph, GraphLevel level) { return check_graph(graph, level, false, 0); }
