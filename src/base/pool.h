@@ -16,11 +16,13 @@ int pool_threads(const Pool *pool); /* 1 for NULL */
 /* The shared pool with `threads` threads (0: all cores), made on first use, one a distinct size; never freed before exit. */
 Status pool_shared(int threads, Pool **out_pool);
 
-/* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces
- * running at the same moment, so it can index scratch memory. */
+/* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces of this
+ * loop running at the same moment, so it can index scratch memory that belongs to the loop or to its request: two loops that run
+ * at once, from two threads, use the same numbers. The caller is number 0. A body returns: it must not jump out (arena guards). */
 typedef void (*PoolBody)(void *context, int64_t begin, int64_t end, int worker);
-/* Calls body over [0, count) in pieces of at least `grain` (the last may be smaller); returns when all are done. pool may be NULL:
- * then the caller does it all. A loop started inside a body runs in the thread that starts it, as its own worker number. */
+/* Calls body over [0, count) in pieces that begin at multiples of `grain` and are multiples of it (the last may be smaller); returns
+ * when all are done. pool may be NULL: then the caller does it all. A loop started inside a body runs in the thread that starts it,
+ * as its own worker number (0 when it is a loop of another pool). */
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context);
 /* As pool_for with exactly one piece a thread: piece i of pool_threads(pool) calls body(context, i, i + 1, worker); pieces are dealt
  * statically where possible so that a thread sees the same data again in the next loop. */
