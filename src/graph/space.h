@@ -10,6 +10,7 @@
 #ifndef ONNXFUSE_GRAPH_SPACE_H
 #define ONNXFUSE_GRAPH_SPACE_H
 
+#include "base/map.h"
 #include "graph/graph.h"
 
 enum { SPACE_MAX_AXES = 12 };
@@ -38,8 +39,9 @@ typedef struct SpaceLoad {
 typedef struct Space {
     int axis_count;
     SpaceAxis axes[SPACE_MAX_AXES]; /* ordered as in the value of highest rank (the order of its memory), outermost first */
-    VEC(SpaceValue) values;         /* all results inside the set, and the loads' values */
+    VEC(SpaceValue) values;         /* results inside the set and what is loaded; not the middle of a load's movement chain */
     VEC(SpaceLoad) loads;
+    Map by_value; /* Value -> SpaceValue, behind space_value */
 } Space;
 
 /* Primitives that can stand in a region at all: elementwise, reductions, iota, philox, reshape, permute, expand, slice, over dtypes f32, f64, f16,
@@ -50,5 +52,8 @@ bool space_accepts(const Node *node);
  * All memory comes from `arena`. */
 Space *space_analyse(Arena *arena, DimTable *dims, Node *const *nodes, int count, const char **out_why);
 const SpaceValue *space_value(const Space *space, const Value *value); /* NULL when it is not part of it */
+/* Whether the value varies along every axis that is not reduced. What leaves a region must: a value that lacks one would be stored again for
+ * each element of that axis (and never, where the axis is empty). */
+bool space_covers(const Space *space, const Value *value);
 
 #endif
