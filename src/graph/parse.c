@@ -337,8 +337,9 @@ static Status literal(Parser *p, Tensor **out_tensor) {
         if (i) TRY(expect(p, ","));
         TRY(element(p, *out_tensor, i));
     }
+    if (!braces) return NULL;
     space(p);
-    return braces ? expect(p, "}") : NULL;
+    return expect(p, "}");
 }
 
 /* ---- attributes ---- */

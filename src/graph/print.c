@@ -46,7 +46,13 @@ static void print_name(Text *t, const char *name) {
     }
 }
 
-static void print_value_name(Text *t, const Value *value) { print_name(t, value ? value->name : "_"); }
+/* "_" where an optional value is left out. */
+static void print_value_name(Text *t, const Value *value) {
+    if (value)
+        print_name(t, value->name);
+    else
+        text_add_bytes(t, "_", 1);
+}
 
 /* ---- types ---- */
 
@@ -257,10 +263,7 @@ static void print_node(Text *t, const Node *node, int indent) {
     print_what(t, node);
     for (int i = 0; i < node->input_count; i++) {
         text_add(t, "%s", i ? ", " : " ");
-        if (node->inputs[i])
-            print_value_name(t, node->inputs[i]);
-        else
-            text_add_bytes(t, "_", 1);
+        print_value_name(t, node->inputs[i]);
     }
     print_attrs(t, node);
     if (node->captures) text_add(t, " captures %d", node->captures);

@@ -336,8 +336,9 @@ static Status check_level(const Verifier *v) {
         if (!out || out->kind != VALUE_TENSOR) continue;
         RULE(out->dtype != DT_NONE && out->rank >= 0, "type or rank of output %d is unknown", i);
     }
-    if (node->kind == NODE_PRIM && v->level == LEVEL_PARTITIONED && !v->in_region)
-        RULE(!fusible(node), "a fusible primitive outside regions");
+    if (node->kind != NODE_PRIM) return NULL;
+    TRY(check_prim(v));
+    RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node), "a fusible primitive outside regions");
     return NULL;
 }
 
@@ -443,7 +444,6 @@ static Status check_nodes(Verifier *v, int64_t *edges) {
         RULE(node->prev == prev && node->graph == v->graph, "the list of nodes is broken");
         TRY(check_edges(v, edges));
         TRY(check_level(v));
-        if (node->kind == NODE_PRIM) TRY(check_prim(v));
         TRY(check_subgraphs(v));
         prev = node;
         count++;

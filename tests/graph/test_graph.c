@@ -1,0 +1,193 @@
+/* The graph's edits, and the verifier that tells when one went wrong. */
+#include <criterion/criterion.h>
+
+#include "graph/graph.h"
+
+static Graph *parsed(const char *text) {
+    Graph *graph = NULL;
+    Status status = graph_parse(text, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    return graph;
+}
+
+static Value *named(const Graph *graph, const char *name) { return map_get(&graph->names, name); }
+
+static void expect_text(Graph *graph, const char *expected) {
+    Text text = text_make(graph->arena);
+    graph_print(&text, graph);
+    cr_expect_str_eq(text.data, expected);
+}
+
+Test(graph, names_are_unique) {
+    Graph *graph = graph_create(0);
+    static const char *const wanted[][2] = {{"x", "x"},   {"x", "x_1"}, {"x", "x_2"}, {"x_1", "x_1_1"},
+                                            {NULL, "v0"}, {"v1", "v1"}, {NULL, "v2"}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        cr_expect_str_eq(graph_add_value(graph, wanted[i][0], DT_F32, 0, NULL)->name, wanted[i][1]);
+    graph_destroy(graph);
+}
+
+Test(graph, replaced_outputs_keep_their_names) {
+    Graph *graph = parsed(
+        "graph (x: f32[2]) -> (y, y as again) {\n  a: f32[2] = neg x\n  y: f32[2] = neg a\n  z: f32[2] = abs y\n}\n");
+    Value *y = named(graph, "y");
+    value_replace(graph, y, named(graph, "x"));
+    graph_remove_node(graph, y->producer);
+    graph_remove_node(graph, graph->first);
+    expect_text(graph, "graph (x: f32[2]) -> (x as y, x as again) {\n  z: f32[2] = abs x\n}\n");
+    cr_expect(!graph_verify(graph, LEVEL_PRIM));
+    graph_destroy(graph);
+}
+
+Test(graph, inputs_change_and_grow) {
+    Graph *graph = parsed("graph (x: f32[2], y: f32[2]) -> (s) {\n  s: f32[4] = concat x, x {axis = 0}\n}\n");
+    Node *concat = graph->first;
+    Value *x = named(graph, "x"), *y = named(graph, "y");
+    node_set_input(concat, 0, y);
+    for (int i = 0; i < 20; i++) node_append_input(concat, i % 2 ? x : y);
+    cr_expect(value_use_count(x) == 11 && value_use_count(y) == 11);
+    for (int i = 0; i < concat->input_count; i++) node_set_input(concat, i, x);
+    cr_expect(value_use_count(x) == 22 && value_use_count(y) == 0);
+    named(graph, "s")->dims[0] = dim_const(graph->dims, 44);
+    Status status = graph_verify(graph, LEVEL_PRIM);
+    cr_expect(!status, "%s", status_message(status));
+    graph_destroy(graph);
+}
+
+Test(graph, nodes_move) {
+    Graph *graph =
+        parsed("graph (x: f32[2]) -> () {\n  a: f32[2] = neg x\n  b: f32[2] = neg x\n  c: f32[2] = neg x\n}\n");
+    Node *a = graph->first, *c = graph->last;
+    graph_move_before(graph, c, a);
+    graph_move_before(graph, a, NULL);
+    graph_move_before(graph, a, NULL);
+    expect_text(graph, "graph (x: f32[2]) -> () {\n  c: f32[2] = neg x\n  b: f32[2] = neg x\n  a: f32[2] = neg x\n}\n");
+    cr_expect(!graph_verify(graph, LEVEL_PRIM));
+    graph_destroy(graph);
+}
+
+Test(graph, origins_merge_without_repeats) {
+    Graph *graph =
+        parsed("graph (x: f32[2]) -> () {\n  a: f32[2] = neg x # from A, B\n  b: f32[2] = neg a # from B, C\n}\n");
+    node_add_origin(graph->last, graph->first->origin);
+    expect_text(graph,
+                "graph (x: f32[2]) -> () {\n  a: f32[2] = neg x # from A, B\n  b: f32[2] = neg a # from B, C, A\n}\n");
+    graph_destroy(graph);
+}
+
+Test(graph, constants_know_their_content) {
+    Graph *graph = parsed("graph () -> (a, b, c) {\n  a = constant i64[2] {3, -1}\n  b = constant i32[] 7\n  c = "
+                          "constant f32[1] {1}\n}\n");
+    cr_expect(dim_equals(named(graph, "a")->content[0], 3) && dim_equals(named(graph, "a")->content[1], -1));
+    cr_expect(dim_equals(named(graph, "b")->content[0], 7));
+    cr_expect(!named(graph, "c")->content);
+    graph_destroy(graph);
+}
+
+/* A use of a widely shared constant is found without a search: this would take minutes otherwise. */
+Test(graph, edits_of_shared_values_are_cheap, .timeout = 20) {
+    enum { COUNT = 200000 };
+    Graph *graph = graph_create(0);
+    Value *shared = graph_add_constant(graph, "c", tensor_scalar_double(graph->arena, DT_F32, 1));
+    for (int i = 0; i < COUNT; i++)
+        node_add_output(graph_add_prim(graph, NULL, PRIM_ADD, (Value *[]){shared, shared}, 2), "same", DT_F32, 0, NULL);
+    Status status = graph_verify(graph, LEVEL_PRIM);
+    cr_expect(!status, "%s", status_message(status));
+    FOR_EACH_NODE_SAFE(node, graph) graph_remove_node(graph, node);
+    cr_expect(value_use_count(shared) == 0 && graph->node_count == 0 && !graph->first && !graph->last);
+    graph_destroy(graph);
+}
+
+static const struct {
+    const char *name, *body, *message; /* the inputs: x f32[b, 4], i i64[2], c bool[] */
+    GraphLevel level;
+} violations[] = {
+    {"a broadcast that does not fit", "y: f32[b, 4] = add x, k", "axis 1 of input 1 does not broadcast", LEVEL_PRIM},
+    {"a result with a size of its own", "y: f32[9, 4] = neg x", "axis 0 of input 0 does not broadcast", LEVEL_PRIM},
+    {"types that differ", "y: f32[b, 4] = add x, c", "inputs of types f32 and bool", LEVEL_PRIM},
+    {"a comparison that is not bool", "y: f32[b, 4] = lt x, x", "a result of type f32, not bool", LEVEL_PRIM},
+    {"a wrong number of inputs", "y: f32[b, 4] = add x", "1 inputs", LEVEL_PRIM},
+    {"exp of integers", "y: i64[2] = exp i", "not defined on i64", LEVEL_PRIM},
+    {"cast without a target", "y: f32[b, 4] = cast x", "attribute to is none", LEVEL_PRIM},
+    {"axes out of order", "y: f32[1, 1] = reduce_sum x {axes = [1, 0]}", "axes are not sorted", LEVEL_PRIM},
+    {"a reduced axis that is gone", "y: f32[b] = reduce_sum x {axes = [1]}", "do not stay with size 1", LEVEL_PRIM},
+    {"a perm that repeats", "y: f32[b, b] = permute x {perm = [0, 0]}", "not a permutation", LEVEL_PRIM},
+    {"a shape attribute that differs", "y: f32[4, b] = reshape x {shape = (b, 4)}", "attribute shape differs",
+     LEVEL_PRIM},
+    {"a reshape that changes the count", "y: i64[3] = reshape i {shape = (3)}", "number of elements changes",
+     LEVEL_PRIM},
+    {"a slice out of range", "y: i64[2] = slice i {shape = (2), start = (1), step = [1]}", "axis 0 is out of range",
+     LEVEL_PRIM},
+    {"a concat that does not add up", "y: i64[5] = concat i, i {axis = 0}", "not the sum", LEVEL_PRIM},
+    {"a gather of the wrong rank", "y: f32[2] = gather x, i {axis = 0}", "a result of rank 1", LEVEL_PRIM},
+    {"an unknown rank", "y: f32[*] = host Foo@1 x", "type or rank of output 0 is unknown", LEVEL_PRIM},
+    {"an ONNX node after lowering", "y: f32[b, 4] = onnx Foo@1 x", "not lowered", LEVEL_PRIM},
+    {"a primitive in an imported graph", "y: f32[b, 4] = neg x", "not an ONNX node", LEVEL_ONNX},
+    {"a fusible primitive outside regions", "y: f32[b, 4] = neg x", "a fusible primitive outside regions",
+     LEVEL_PARTITIONED},
+    {"a region before the partition", "y: f32[b, 4] = region x graph (p: f32[b, 4]) -> (p) {\n}", "a region before",
+     LEVEL_PRIM},
+    {"a body of another type", "y: f32[b, 4] = region x graph (p: f32[b, 5]) -> (p) {\n}", "input 0 is not the body's",
+     LEVEL_PARTITIONED},
+    {"a host node in a region",
+     "y: f32[b, 4] = region x graph (p: f32[b, 4]) -> (q) {\n  q: f32[b, 4] = host Foo@1 p\n}",
+     "only primitives may stand in a region", LEVEL_PARTITIONED},
+    {"a mistake in a subgraph",
+     "y: f32[b, 4] = host If@1 c graph \"then\" () -> (t) {\n  t: f32[b, 4] = iota {shape = (b, 4), axis = 2, dtype = "
+     "f32}\n}",
+     "graph \"then\": t = iota (from iota): attribute axis is not in [0, 2)", LEVEL_PRIM},
+};
+
+Test(verify, violations_are_named) {
+    for (size_t i = 0; i < sizeof violations / sizeof *violations; i++) {
+        Arena *arena = arena_create(0);
+        Graph *graph = parsed(arena_format(
+            arena, "graph (x: f32[b, 4], k: f32[3], i: i64[2], c: bool[]) -> (y) {\n%s\n}", violations[i].body));
+        Status status = graph_verify(graph, violations[i].level);
+        cr_expect(status_code(status) == STATUS_FAULT, "%s", violations[i].name);
+        cr_expect(strstr(status_message(status), violations[i].message), "%s: %s", violations[i].name,
+                  status_message(status));
+        status_free(status);
+        graph_destroy(graph);
+        arena_destroy(arena);
+    }
+}
+
+typedef void (*Damage)(Graph *graph);
+
+static void swap_nodes(Graph *graph) { graph_move_before(graph, graph->last, graph->first); }
+static void lose_use(Graph *graph) { named(graph, "x")->uses.count = 0; }
+static void stale_use(Graph *graph) { VEC_PUSH(graph->arena, named(graph, "b")->uses, (Use){graph->first, 0}); }
+static void same_name(Graph *graph) { named(graph, "b")->name = named(graph, "a")->name; }
+static void wrong_producer(Graph *graph) { named(graph, "b")->producer = graph->first; }
+static void wrong_count(Graph *graph) { graph->node_count++; }
+static void foreign_value(Graph *graph) {
+    node_set_input(
+        graph->first, 0,
+        graph_add_input(graph_sub(graph, ""), "f", DT_F32, named(graph, "x")->rank, named(graph, "x")->dims));
+}
+
+static const struct {
+    Damage damage;
+    const char *message;
+} damages[] = {
+    {swap_nodes, "input 0 (a) is computed later or never"},
+    {lose_use, "input 0 (x) does not list this use"},
+    {stale_use, "3 uses are listed for 2 inputs"},
+    {same_name, "two values are called a"},
+    {wrong_producer, "names another producer"},
+    {wrong_count, "the list of nodes is broken"},
+    {foreign_value, "belongs to another graph"},
+};
+
+Test(verify, damage_is_found) {
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        Graph *graph = parsed("graph (x: f32[2]) -> (b) {\n  a: f32[2] = neg x\n  b: f32[2] = neg a\n}\n");
+        damages[i].damage(graph);
+        Status status = graph_verify(graph, LEVEL_PRIM);
+        cr_expect(strstr(status_message(status), damages[i].message), "%s: %s", damages[i].message,
+                  status_message(status));
+        status_free(status);
+        graph_destroy(graph);
+    }
+}
