@@ -18,7 +18,7 @@ typedef struct Atom {
 
 typedef struct AtomList {
     int count;
-    short atoms[SPACE_MAX_AXES]; /* outermost first; resolve() follows aliases and splits */
+    int atoms[SPACE_MAX_AXES]; /* outermost first; resolve() follows aliases and splits */
 } AtomList;
 
 /* An external tensor seen through slices, permutes, expands and reshapes. */
@@ -149,7 +149,7 @@ static bool push_resolved(Analysis *s, int atom, AtomList *out) {
     Atom a = s->atoms.items[atom];
     if (a.outer >= 0) return push_resolved(s, a.outer, out) && push_resolved(s, a.inner, out);
     if (out->count == SPACE_MAX_AXES) return fail(s, "too many axes");
-    out->atoms[out->count++] = (short)atom;
+    out->atoms[out->count++] = atom;
     return true;
 }
 
@@ -252,7 +252,7 @@ static AtomList *new_axes(Analysis *s, int rank) { return ARENA_ARRAY(s->arena, 
 
 static void fresh_axis(Analysis *s, AtomList *axis, const Dim *size) {
     axis->count = 0;
-    if (!is_one(size)) axis->atoms[axis->count++] = (short)new_atom(s, size);
+    if (!is_one(size)) axis->atoms[axis->count++] = new_atom(s, size);
 }
 
 static void lay_out(Analysis *s, Entry *e) {
@@ -626,13 +626,15 @@ static bool fill_space(Analysis *s, Space *space, const AtomList *order) {
 
 /* ---- axes that stand for one ---- */
 
-/* Whether the value has axes a and b next to each other, or neither. */
+/* Whether the value has axes a and b next to each other, or neither. An iota's index may be needed along one of them
+ * alone. */
 static bool value_merges(const SpaceValue *v, int a, int b) {
+    bool alone = v->value->producer && v->value->producer->kind == NODE_PRIM && v->value->producer->prim == PRIM_IOTA;
     int before = -1;
     for (int i = 0; i < v->value->rank; i++)
         for (int k = 0; k < v->axis_count[i]; k++) {
             int axis = v->axes[i][k];
-            if ((axis == b) != (before == a)) return false;
+            if ((axis == b) != (before == a) || (alone && (axis == a || axis == b))) return false;
             before = axis;
         }
     return before != a;
