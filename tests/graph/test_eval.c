@@ -5,6 +5,7 @@
 #include "graph/eval.h"
 
 #include <math.h>
+#include <setjmp.h>
 
 typedef struct Row {
     const char *name, *body;
@@ -257,6 +258,43 @@ Test(eval, long_rows) {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 3; i++) cr_expect(((int64_t *)out[k]->data)[i] == 1500 * 1499 / 2);
     graph_destroy(graph);
+}
+
+/* Whatever a damaged text still says, evaluating it gives a result, an error or the arena's limit; the sanitizers
+ * watch. */
+static void evaluate_damaged(const char *text) {
+    Graph *graph = NULL;
+    Status status = graph_parse(text, &graph);
+    status_free(status);
+    if (status) return;
+    Arena *volatile arena = arena_create(1 << 22);
+    int64_t symbols[16];
+    for (int i = 0; i < 16; i++) symbols[i] = 3;
+    jmp_buf guard;
+    if (!setjmp(guard) && graph->inputs.count == 0 && dim_symbol_count(graph->dims) <= 16) {
+        arena_guard(arena, &guard);
+        Tensor *out[64];
+        if (graph->outputs.count <= 64) status_free(eval_graph(graph, NULL, symbols, arena, out));
+    }
+    arena_destroy(arena);
+    graph_destroy(graph);
+}
+
+Test(eval, damaged_graphs_never_crash) {
+    static const char bytes[] = "019-,f()";
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Arena *arena = arena_create(0);
+        char *text = arena_format(arena, "graph () -> (y, want) {\n%s\n}", rows[i].body);
+        for (size_t at = 24; text[at]; at++) {
+            char kept = text[at];
+            for (size_t k = 0; bytes[k]; k++) {
+                text[at] = bytes[k];
+                evaluate_damaged(text);
+            }
+            text[at] = kept;
+        }
+        arena_destroy(arena);
+    }
 }
 
 static const struct {
