@@ -290,8 +290,8 @@ static Status result_dtype(const Eval *e, DType *out_dtype) {
 }
 
 Status eval_elementwise(Eval *e) {
-    DType dtype;
-    int rank;
+    DType dtype = DT_NONE;
+    int rank = 0;
     int64_t dims[MAX_RANK];
     TRY(result_dtype(e, &dtype));
     TRY(broadcast_dims(e, &rank, dims));

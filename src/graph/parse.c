@@ -480,7 +480,7 @@ static Status origin(Parser *p, Origin *out_origin) {
     *out_origin = (Origin){0};
     if (!take(p, "# from ")) return NULL;
     do {
-        const char *one;
+        const char *one = "";
         blank(p);
         if (*p->at == '"') {
             TRY(quoted_name(p, &one));
