@@ -92,21 +92,42 @@ Status item_from_memory(Arena *arena, const void *bytes, size_t size, ValueKind 
 
 /* ---- writing ---- */
 
+static Onnx__OptionalProto *optional_to_proto(Arena *arena, const Item *item, const char *name);
+
+/* Elements are tensors, or sequences; where they are neither alone, each is an optional. */
+static ItemKind element_kind(const Item *item) {
+    ItemKind kind = item->count ? item->items[0].kind : ITEM_TENSOR;
+    for (int i = 1; i < item->count; i++)
+        if (item->items[i].kind != kind) return ITEM_NONE;
+    return kind;
+}
+
 static Onnx__SequenceProto *sequence_to_proto(Arena *arena, const Item *item, const char *name) {
     Onnx__SequenceProto *proto = ARENA_NEW(arena, Onnx__SequenceProto);
     onnx__sequence_proto__init(proto);
     proto->name = arena_string(arena, name);
     proto->has_elem_type = 1;
-    proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__TENSOR;
-    proto->tensor_values = ARENA_ARRAY(arena, Onnx__TensorProto *, item->count);
-    proto->sequence_values = ARENA_ARRAY(arena, Onnx__SequenceProto *, item->count);
-    for (int i = 0; i < item->count; i++) {
-        const Item *element = &item->items[i];
-        if (element->kind == ITEM_SEQUENCE) {
-            proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__SEQUENCE;
-            proto->sequence_values[proto->n_sequence_values++] = sequence_to_proto(arena, element, NULL);
-        } else
-            proto->tensor_values[proto->n_tensor_values++] = tensor_to_proto(arena, &element->tensor, NULL);
+    size_t count = (size_t)item->count;
+    switch (element_kind(item)) {
+    case ITEM_TENSOR:
+        proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__TENSOR;
+        proto->n_tensor_values = count;
+        proto->tensor_values = ARENA_ARRAY(arena, Onnx__TensorProto *, count);
+        for (size_t i = 0; i < count; i++)
+            proto->tensor_values[i] = tensor_to_proto(arena, &item->items[i].tensor, NULL);
+        break;
+    case ITEM_SEQUENCE:
+        proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__SEQUENCE;
+        proto->n_sequence_values = count;
+        proto->sequence_values = ARENA_ARRAY(arena, Onnx__SequenceProto *, count);
+        for (size_t i = 0; i < count; i++) proto->sequence_values[i] = sequence_to_proto(arena, &item->items[i], NULL);
+        break;
+    case ITEM_NONE:
+        proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__OPTIONAL;
+        proto->n_optional_values = count;
+        proto->optional_values = ARENA_ARRAY(arena, Onnx__OptionalProto *, count);
+        for (size_t i = 0; i < count; i++) proto->optional_values[i] = optional_to_proto(arena, &item->items[i], NULL);
+        break;
     }
     return proto;
 }

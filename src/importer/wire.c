@@ -142,9 +142,10 @@ static Status store(Arena *arena, const ProtobufCMessageDescriptor *type, const 
 
 static Status store_packed(const ProtobufCMessageDescriptor *type, const Record *r, char *place, size_t *count) {
     size_t each = element_size(r->field), size = (size_t)(r->payload.end - r->payload.at);
+    if (!size) return NULL;
     place += *count * each;
     if (element_wire(r->field) != WIRE_VARINT) {
-        if (size) memcpy(place, r->payload.at, size);
+        memcpy(place, r->payload.at, size);
         *count += size / each;
         return NULL;
     }
