@@ -145,7 +145,9 @@ void kernel_print(Text *text, const Kernel *kernel);
 /* What the IR may contain; checked in debug builds. */
 Status kernel_verify(const Kernel *kernel);
 
-/* Tasks of a launch, and bytes of scratch memory that each worker needs. */
+/* Tasks of a launch, and bytes of scratch memory that each worker needs. Kept values stand in scratch memory in the order of their instructions, each
+ * from a multiple of 64 bytes on: one element a point of the reduced axes, row-major, times lane_block (innermost) where there is a LANE axis; bool
+ * takes a byte. */
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params);
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params);
 

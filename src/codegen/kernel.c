@@ -1,0 +1,275 @@
+/* The kernel IR as text, what it may contain, and the sizes of its launch. */
+#include "codegen/kernel.h"
+
+static const struct {
+    const char *name;
+    int args;
+} ops[KERNEL_OP_COUNT] = {
+#define X(enumerator, name, args, comment) {name, args},
+    KERNEL_OPS(X)
+#undef X
+};
+
+static const char *const role_names[] = {"task", "lane", "reduce", "reduce_lane"}; /* keep the order of AxisRole */
+
+const char *kernel_op_name(KernelOp op) { return ops[op].name; }
+int kernel_op_args(KernelOp op) { return ops[op].args; }
+
+/* ---- text ---- */
+
+static void print_number(Text *text, StrideKind kind, int64_t value) {
+    switch (kind) {
+    case STRIDE_ZERO: text_add(text, "0"); break;
+    case STRIDE_ONE: text_add(text, "1"); break;
+    case STRIDE_CONST: text_add(text, "=%lld", (long long)value); break;
+    case STRIDE_PARAM: text_add(text, "p%lld", (long long)value); break;
+    }
+}
+
+static void print_access(Text *text, const Kernel *kernel, int buffer, const KernelAccess *access) {
+    text_add(text, " b%d[", buffer);
+    for (int i = 0; i < kernel->axis_count; i++) {
+        if (i) text_add(text, " ");
+        print_number(text, access->kind[i], access->stride[i]);
+    }
+    if (access->offset_kind != STRIDE_ZERO) {
+        text_add(text, " + ");
+        print_number(text, access->offset_kind, access->offset);
+    }
+    text_add(text, "]");
+}
+
+static void print_axis(Text *text, const KernelAxis *axis) {
+    text_add(text, "axis %s ", role_names[axis->role]);
+    if (axis->param >= 0)
+        text_add(text, "p%d", axis->param);
+    else
+        text_add(text, "%lld", (long long)axis->size);
+    if (axis->multiple > 1) text_add(text, " multiple %lld", (long long)axis->multiple);
+    text_add(text, "\n");
+}
+
+static void print_constant(Text *text, const KernelInst *inst) {
+    if (!dtype_is_float(inst->dtype)) {
+        text_add(text, " %lld", (long long)inst->bits);
+        return;
+    }
+    double value;
+    memcpy(&value, &inst->bits, sizeof value);
+    text_add(text, " ");
+    if (value != value)
+        text_add(text, "nan:%llx", (unsigned long long)inst->bits);
+    else
+        text_add_double(text, value);
+}
+
+static void print_inst(Text *text, const Kernel *kernel, int index) {
+    const KernelInst *inst = &kernel->insts.items[index];
+    if (inst->op == K_STORE)
+        text_add(text, "%s", ops[inst->op].name);
+    else
+        text_add(text, "%%%d = %s %s", index, ops[inst->op].name, dtype_name(inst->dtype));
+    if (inst->op == K_CONST) print_constant(text, inst);
+    if (inst->op == K_PARAM) text_add(text, " p%lld", (long long)inst->bits);
+    if (inst->op == K_INDEX) text_add(text, " axis %d", inst->axis);
+    if (inst->op == K_LOAD || inst->op == K_STORE) print_access(text, kernel, inst->buffer, &inst->access);
+    for (int i = 0; i < ops[inst->op].args; i++) text_add(text, " %%%d", inst->args[i]);
+    if ((inst->op == K_REDUCE_ARGMAX || inst->op == K_REDUCE_ARGMIN) && inst->bits) text_add(text, " last");
+    if (inst->stage) text_add(text, " @%d", inst->stage);
+    if (inst->keep) text_add(text, " keep");
+    text_add(text, "\n");
+}
+
+void kernel_print(Text *text, const Kernel *kernel) {
+    text_add(text, "kernel params %d stages %d", kernel->param_count, kernel->stage_count);
+    if (kernel->lane_block) text_add(text, " lane_block %d", kernel->lane_block);
+    if (kernel->tile_axis >= 0) text_add(text, " tile %d:%d", kernel->tile_axis, kernel->tile_block);
+    text_add(text, "\n");
+    for (int i = 0; i < kernel->axis_count; i++) print_axis(text, &kernel->axes[i]);
+    for (int i = 0; i < kernel->buffers.count; i++) {
+        const KernelBuffer *b = &kernel->buffers.items[i];
+        text_add(text, "buffer %s %s\n", dtype_name(b->dtype), b->output ? "out" : "in");
+    }
+    for (int i = 0; i < kernel->insts.count; i++) print_inst(text, kernel, i);
+}
+
+/* ---- rules ---- */
+
+static bool is_reduced(const Kernel *k, int axis) {
+    return k->axes[axis].role == AXIS_REDUCE || k->axes[axis].role == AXIS_REDUCE_LANE;
+}
+
+static uint32_t reduced_axes(const Kernel *k) {
+    uint32_t axes = 0;
+    for (int i = 0; i < k->axis_count; i++)
+        if (is_reduced(k, i)) axes |= 1u << i;
+    return axes;
+}
+
+static Status verify_axes(const Kernel *k) {
+    int lanes = 0, reduces = 0;
+    if (k->axis_count < 1 || k->axis_count > KERNEL_MAX_AXES)
+        return status_error(STATUS_FAULT, "kernel with %d axes", k->axis_count);
+    for (int i = 0; i < k->axis_count; i++) {
+        const KernelAxis *a = &k->axes[i];
+        bool lane = a->role == AXIS_LANE || a->role == AXIS_REDUCE_LANE;
+        lanes += lane;
+        reduces += is_reduced(k, i);
+        if (a->param < 0 && a->size < 1) return status_error(STATUS_FAULT, "axis %d has no size", i);
+        if (a->param >= k->param_count) return status_error(STATUS_FAULT, "axis %d: no parameter %d", i, a->param);
+        if (a->multiple < 1 || (a->multiple & (a->multiple - 1)))
+            return status_error(STATUS_FAULT, "axis %d: multiple is no power of two", i);
+        if (a->role == AXIS_TASK && (lanes || reduces))
+            return status_error(STATUS_FAULT, "axis %d: a task axis inside others", i);
+        if (a->role == AXIS_LANE && reduces) return status_error(STATUS_FAULT, "axis %d: lanes inside a reduction", i);
+        if (a->role == AXIS_REDUCE_LANE && i != k->axis_count - 1)
+            return status_error(STATUS_FAULT, "axis %d: reduced lanes are not innermost", i);
+        if (a->role == AXIS_LANE && k->lane_block < 1) return status_error(STATUS_FAULT, "lanes without a block");
+    }
+    if (lanes != 1) return status_error(STATUS_FAULT, "%d lane axes", lanes);
+    if (k->tile_axis >= 0 &&
+        (k->tile_axis >= k->axis_count || k->axes[k->tile_axis].role != AXIS_TASK || k->tile_block < 1 || reduces))
+        return status_error(STATUS_FAULT, "a tile along axis %d", k->tile_axis);
+    return NULL;
+}
+
+static Status verify_access(const Kernel *k, const KernelInst *inst) {
+    if (inst->buffer < 0 || inst->buffer >= k->buffers.count)
+        return status_error(STATUS_FAULT, "no buffer %d", inst->buffer);
+    const KernelBuffer *b = &k->buffers.items[inst->buffer];
+    bool narrow = b->dtype == DT_F16 || b->dtype == DT_BF16;
+    if (inst->dtype != (narrow ? DT_F32 : b->dtype))
+        return status_error(STATUS_FAULT, "%s meets a buffer of %s", dtype_name(inst->dtype), dtype_name(b->dtype));
+    if (b->output != (inst->op == K_STORE)) return status_error(STATUS_FAULT, "buffer %d the wrong way", inst->buffer);
+    for (int i = 0; i < k->axis_count; i++)
+        if (inst->access.kind[i] == STRIDE_PARAM && (uint64_t)inst->access.stride[i] >= (uint64_t)k->param_count)
+            return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access.stride[i]);
+    if (inst->access.offset_kind == STRIDE_PARAM && (uint64_t)inst->access.offset >= (uint64_t)k->param_count)
+        return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access.offset);
+    return NULL;
+}
+
+static uint32_t access_axes(const Kernel *k, const KernelAccess *access) {
+    uint32_t axes = 0;
+    for (int i = 0; i < k->axis_count; i++)
+        if (access->kind[i] != STRIDE_ZERO) axes |= 1u << i;
+    return axes;
+}
+
+static bool computes(DType t) { return t == DT_BOOL || t == DT_F32 || t == DT_F64 || dtype_is_integer(t); }
+
+/* The types of arguments and result. */
+static bool types_fit(const Kernel *k, const KernelInst *inst) {
+    DType a[3] = {DT_NONE, DT_NONE, DT_NONE}, t = inst->dtype;
+    for (int i = 0; i < ops[inst->op].args; i++) a[i] = k->insts.items[inst->args[i]].dtype;
+    switch (inst->op) {
+    case K_CONST:
+    case K_LOAD: return true;
+    case K_PARAM:
+    case K_INDEX: return t == DT_I64;
+    case K_FMA: return dtype_is_float(t) && a[0] == t && a[1] == t && a[2] == t;
+    case K_SQRT:
+    case K_FLOOR:
+    case K_CEIL:
+    case K_TRUNC:
+    case K_RINT: return dtype_is_float(t) && a[0] == t;
+    case K_AND:
+    case K_OR:
+    case K_XOR: return !dtype_is_float(t) && a[0] == t && a[1] == t;
+    case K_NOT: return !dtype_is_float(t) && a[0] == t;
+    case K_SHL:
+    case K_SHR: return dtype_is_integer(t) && a[0] == t && a[1] == t;
+    case K_EQ:
+    case K_NE:
+    case K_LT:
+    case K_LE:
+    case K_GT:
+    case K_GE: return t == DT_BOOL && a[0] == a[1] && a[0] != DT_BOOL;
+    case K_SELECT: return a[0] == DT_BOOL && a[1] == t && a[2] == t;
+    case K_CAST: return true;
+    case K_BITCAST: return t != DT_BOOL && a[0] != DT_BOOL && dtype_size(a[0]) == dtype_size(t);
+    case K_ROUND_F16:
+    case K_ROUND_BF16: return t == DT_F32 && a[0] == t;
+    case K_REDUCE_ARGMAX:
+    case K_REDUCE_ARGMIN: return t == DT_I64 && a[0] != DT_BOOL;
+    case K_STORE: return a[0] == t;
+    default: /* arithmetic and reductions */
+        for (int i = 0; i < ops[inst->op].args; i++)
+            if (a[i] != t) return false;
+        return t != DT_BOOL;
+    }
+}
+
+static Status verify_inst(const Kernel *k, int index) {
+    const KernelInst *inst = &k->insts.items[index];
+    uint32_t axes = 0, reduced = reduced_axes(k);
+    int stage = 0;
+    if ((unsigned)inst->op >= KERNEL_OP_COUNT || !computes(inst->dtype))
+        return status_error(STATUS_FAULT, "operation %d on %s", (int)inst->op, dtype_name(inst->dtype));
+    for (int i = 0; i < ops[inst->op].args; i++) {
+        if (inst->args[i] < 0 || inst->args[i] >= index)
+            return status_error(STATUS_FAULT, "argument %%%d stands later", inst->args[i]);
+        const KernelInst *arg = &k->insts.items[inst->args[i]];
+        if (arg->op == K_STORE) return status_error(STATUS_FAULT, "argument %%%d is a store", inst->args[i]);
+        axes |= arg->axes;
+        int ready = arg->stage + kernel_op_is_reduce(arg->op);
+        if (ready > stage) stage = ready;
+    }
+    if (!types_fit(k, inst)) return status_error(STATUS_FAULT, "types do not fit");
+    if (inst->op == K_INDEX) axes = 1u << inst->axis;
+    if (inst->op == K_LOAD) axes = access_axes(k, &inst->access);
+    if (inst->op == K_STORE) {
+        uint32_t to = access_axes(k, &inst->access);
+        if (axes & reduced & ~to) return status_error(STATUS_FAULT, "stores a value that differs along reduced axes");
+        axes |= to;
+    }
+    if (kernel_op_is_reduce(inst->op)) axes &= ~reduced;
+    if (inst->axes != axes) return status_error(STATUS_FAULT, "axes %x, not %x", (unsigned)inst->axes, (unsigned)axes);
+    if (inst->stage != stage || stage >= k->stage_count)
+        return status_error(STATUS_FAULT, "stage %d, not %d", inst->stage, stage);
+    if (inst->keep && ((inst->axes & reduced) != reduced || inst->op == K_STORE))
+        return status_error(STATUS_FAULT, "keeps a value that does not vary along all reduced axes");
+    if (inst->op == K_INDEX && (inst->axis < 0 || inst->axis >= k->axis_count))
+        return status_error(STATUS_FAULT, "no axis %d", inst->axis);
+    if (inst->op == K_PARAM && (uint64_t)inst->bits >= (uint64_t)k->param_count)
+        return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->bits);
+    return inst->op == K_LOAD || inst->op == K_STORE ? verify_access(k, inst) : NULL;
+}
+
+Status kernel_verify(const Kernel *kernel) {
+    TRY(status_at(verify_axes(kernel), "kernel"));
+    for (int i = 0; i < kernel->insts.count; i++) TRY(status_at(verify_inst(kernel, i), "kernel: %%%d", i));
+    return NULL;
+}
+
+/* ---- launches ---- */
+
+static int64_t axis_size(const KernelAxis *axis, const int64_t *params) {
+    return axis->param < 0 ? axis->size : params[axis->param];
+}
+
+static int64_t blocks_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
+
+int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
+    int64_t tasks = 1;
+    for (int i = 0; i < kernel->axis_count; i++) {
+        const KernelAxis *a = &kernel->axes[i];
+        int64_t size = axis_size(a, params);
+        if (a->role == AXIS_LANE) size = blocks_of(size, kernel->lane_block);
+        if (i == kernel->tile_axis) size = blocks_of(size, kernel->tile_block);
+        if (a->role == AXIS_TASK || a->role == AXIS_LANE) tasks *= size;
+    }
+    return tasks;
+}
+
+size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params) {
+    size_t elements = 1, bytes = 0;
+    for (int i = 0; i < kernel->axis_count; i++)
+        if (is_reduced(kernel, i)) elements *= (size_t)axis_size(&kernel->axes[i], params);
+    if (kernel->lane_block) elements *= (size_t)kernel->lane_block;
+    for (int i = 0; i < kernel->insts.count; i++) {
+        const KernelInst *inst = &kernel->insts.items[i];
+        if (inst->keep) bytes += (elements * dtype_size(inst->dtype) + 63) / 64 * 64;
+    }
+    return bytes;
+}
