@@ -1,0 +1,49 @@
+/* Shorthands for what the operators do with sizes while lowering, and for what their host kernels share at run time. */
+#ifndef ONNXFUSE_OPS_SIZES_H
+#define ONNXFUSE_OPS_SIZES_H
+
+#include "ops/build.h"
+
+/* --- symbolic sizes ---------------------------------------------------------------------------------------- */
+static inline const Dim *size_const(const Lowering *l, int64_t value) { return dim_const(l->dims, value); }
+static inline const Dim *size_add(const Lowering *l, const Dim *a, const Dim *b) { return dim_add(l->dims, a, b); }
+static inline const Dim *size_sub(const Lowering *l, const Dim *a, const Dim *b) { return dim_sub(l->dims, a, b); }
+static inline const Dim *size_mul(const Lowering *l, const Dim *a, const Dim *b) { return dim_mul(l->dims, a, b); }
+/* False only when both are known and differ. */
+static inline bool sizes_agree(const Dim *a, const Dim *b) {
+    int64_t x, y;
+    return a == b || !dim_is_const(a, &x) || !dim_is_const(b, &y) || x == y;
+}
+/* numpy's broadcast of two sizes; NULL when they cannot be broadcast. */
+static inline const Dim *size_broadcast(const Lowering *l, const Dim *a, const Dim *b) {
+    int64_t x, y;
+    if (a == b || dim_equals(b, 1)) return a;
+    if (dim_equals(a, 1)) return b;
+    bool a_known = dim_is_const(a, &x), b_known = dim_is_const(b, &y);
+    if (a_known && b_known) return NULL;
+    return a_known ? a : b_known ? b : dim_max(l->dims, a, b);
+}
+static inline const Dim **size_array(const Lowering *l, int count) {
+    return ARENA_ARRAY(l->arena, const Dim *, count ? count : 1);
+}
+/* A copy of a value's dims that may be edited. */
+static inline const Dim **dims_copy(const Lowering *l, const Value *x, int room) {
+    const Dim **dims = size_array(l, room > x->rank ? room : x->rank);
+    for (int i = 0; i < x->rank; i++) dims[i] = x->dims[i];
+    return dims;
+}
+
+/* --- host kernels ----------------------------------------------------------------------------------------------- */
+/* The dims attribute `name` of the kernel's node at this run's sizes; out [count]. */
+Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out);
+/* host_input that must be there and of this element type (DT_NONE: any). */
+Status host_tensor(const HostCall *call, int index, DType dtype, const Tensor **out_tensor);
+
+/* Loops that the compiler vectorises are compiled for the wider registers as well; the loader picks. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORISED
+#endif
+
+#endif
