@@ -1,0 +1,63 @@
+/* What the runtime asks of a device. A device is one folder behind this table; it renders, launches and copies, and holds no schedule.
+ *
+ * Buffers are in the device's own memory (`allocate`); for the CPU that is the process's. Calls that take a `Stream` may return before the work is done
+ * on devices that are asynchronous; `synchronize` waits. The CPU does everything in the call and has no streams. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_H
+#define ONNXFUSE_RUNTIME_DEVICE_H
+
+#include "base/pool.h"
+#include "codegen/codegen.h"
+#include "graph/graph.h"
+#include "policy/policy.h"
+#include "runtime/memory.h"
+
+typedef struct Device Device;
+typedef struct Stream Stream;           /* of a device; NULL on the CPU */
+typedef struct DeviceKernel DeviceKernel; /* a compiled region */
+typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed weights */
+
+typedef struct DeviceTable {
+    DeviceKind kind;
+    const char *name;
+    /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used. */
+    Status (*describe)(Text *text);
+    Status (*open)(const Policy *policy, Device **out_device);
+    void (*close)(Device *device);
+
+    /* Compiles all kernels of a plan at once; out_kernels[i] is released with release_kernel. */
+    Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
+                      DeviceKernel **out_kernels);
+    void (*release_kernel)(Device *device, DeviceKernel *kernel);
+    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant; out_released bit i: constants[i] is no longer read. */
+    Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
+                             uint32_t *out_released);
+    void (*release_anchor)(Device *device, DeviceAnchor *anchor);
+    size_t (*anchor_bytes)(const DeviceAnchor *anchor);
+    const char *(*anchor_how)(const DeviceAnchor *anchor);
+    /* Bytes of workspace for a launch, of all workers together. */
+    size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
+
+    /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
+    Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers, const int64_t *params,
+                     int64_t work, void *scratch);
+    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs, Tensor *output);
+    Status (*allocate)(Device *device, Memory *memory, size_t bytes, void **out_data);
+    void (*release)(Device *device, Memory *memory, void *data);
+    Status (*copy)(Device *device, Stream *stream, void *to, const void *from, size_t bytes);
+    Status (*synchronize)(Device *device, Stream *stream);
+} DeviceTable;
+
+struct Device {
+    const DeviceTable *table;
+    const Policy *policy;
+    Pool *pool; /* host threads */
+};
+
+/* The devices in the order in which "auto" tries them; NULL-terminated. */
+const DeviceTable *const *device_tables(void);
+/* The device of the policy; DEVICE_AUTO takes the first that opens. */
+Status device_open(const Policy *policy, Device **out_device);
+
+extern const DeviceTable cpu_device;
+
+#endif
