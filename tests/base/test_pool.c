@@ -1,5 +1,4 @@
-/* Parallel loops: every element once, worker numbers that can index scratch memory, nesting, several callers. Meant to
- * be run under the thread sanitizer, too. */
+/* Parallel loops: every element once, worker numbers that can index scratch memory, nesting, several callers. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <sched.h>
