@@ -1,4 +1,5 @@
-/* What the user wants (a JSON object, or the defaults) and what the device can do. Read by passes, codegen and runtime; immutable once made. */
+/* What the user wants (a JSON object, or the defaults) and what the device can do. Read by passes, codegen and runtime;
+ * immutable once made. */
 #ifndef ONNXFUSE_POLICY_POLICY_H
 #define ONNXFUSE_POLICY_POLICY_H
 
@@ -11,13 +12,14 @@ typedef enum DeviceKind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_OPENCL } 
 /* What a kind of device offers to the passes and to codegen. */
 typedef struct Target {
     DeviceKind device;
-    /* For CPUs: "host", or a feature level: "x86-64" (SSE2), "x86-64-v3" (AVX2), "x86-64-v4" (AVX-512), "aarch64". With "host" the three
-     * fields below are read off the machine by target_resolve. */
+    /* For CPUs: "host", or a feature level: "x86-64" (SSE2), "x86-64-v3" (AVX2), "x86-64-v4" (AVX-512), "aarch64". With
+     * "host" the three fields below are read off the machine by target_resolve. */
     const char *level;
     const char *cpu;      /* LLVM's name of the CPU */
     const char *features; /* LLVM's feature string, "" for the CPU's own */
     int vector_bytes;     /* 16, 32, 64 */
-    int epilogue_kinds;   /* bits of 1 << EpilogueKind (ops/anchors.h) that the device's library fuses into GEMM and convolution */
+    int epilogue_kinds;   /* bits of 1 << EpilogueKind (ops/anchors.h) that the device's library fuses into GEMM and
+                             convolution */
     size_t cache_bytes;   /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
@@ -27,26 +29,29 @@ typedef struct Policy {
         bool memory_efficient; /* prefer recomputing and the order of least peak memory */
         int max_region_nodes;  /* most primitives in one region */
     } fusion;
-    int threads;               /* 0: the cores this process may run on */
+    int threads; /* 0: the cores this process may run on */
     DeviceKind device;
     struct {
         bool enable;           /* keep compiled kernels on disk */
         const char *directory; /* NULL: $XDG_CACHE_HOME/onnxfuse or ~/.cache/onnxfuse */
         int64_t max_megabytes; /* oldest entries go beyond it */
     } cache;
-    int64_t memory_limit_megabytes; /* most memory a session may hold, weights and runs together; 0: no limit but the machine's */
-    uint64_t seed;             /* of random operators */
-    Target target;             /* resolved */
+    int64_t memory_limit_megabytes; /* most memory a session may hold, weights and runs together; 0: no limit but the
+                                       machine's */
+    uint64_t seed;                  /* of random operators */
+    Target target;                  /* resolved */
 } Policy;
 
 Policy policy_default(void);
-/* Reads a JSON object over the defaults; strings go to the arena. `name` is the file's name for messages. Unknown keys, wrong types and values out of
- * range: STATUS_INVALID naming the JSON path ("fusion.enable: expected true or false, found a string"). */
+/* Reads a JSON object over the defaults; strings go to the arena. `name` is the file's name for messages. Unknown keys,
+ * wrong types and values out of range: STATUS_INVALID naming the JSON path ("fusion.enable: expected true or false,
+ * found a string"). */
 Status policy_parse(const char *json, size_t size, const char *name, Arena *arena, Policy *out_policy);
 Status policy_read(const char *path, Arena *arena, Policy *out_policy);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */
 const char *device_name(DeviceKind device);
-/* Fills cpu, features, vector_bytes and cache_bytes for target->level; STATUS_USAGE for a level that this machine cannot run. */
+/* Fills cpu, features, vector_bytes and cache_bytes for target->level; STATUS_USAGE for a level that this machine
+ * cannot run. */
 Status target_resolve(Arena *arena, Target *target);
 
 #endif

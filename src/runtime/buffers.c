@@ -1,4 +1,5 @@
-/* Arenas and scratch memory that runs give back for the next: fresh pages cost more than what a small model computes. */
+/* Arenas and scratch memory that runs give back for the next: fresh pages cost more than what a small model computes.
+ */
 #include "runtime/plan.h"
 
 #include <pthread.h>
@@ -42,7 +43,8 @@ Status run_memory_take(struct RunMemory *buffers, size_t bytes, void **out_data)
         if (!buffers->blocks[i]) continue;
         any = i;
         size_t size = memory_size(buffers->blocks[i]);
-        if (size >= bytes && size / 4 <= bytes + 4096 && (best < 0 || size < memory_size(buffers->blocks[best]))) best = i;
+        if (size >= bytes && size / 4 <= bytes + 4096 && (best < 0 || size < memory_size(buffers->blocks[best])))
+            best = i;
     }
     if (best >= 0) {
         found = buffers->blocks[best];

@@ -1,5 +1,5 @@
-/* Control flow: If, Loop, Scan and SequenceMap as runs of nested plans. What each means in terms of inputs and outputs stands at the head of
- * ops/control.c. */
+/* Control flow: If, Loop, Scan and SequenceMap as runs of nested plans. What each means in terms of inputs and outputs
+ * stands at the head of ops/control.c. */
 #include "runtime/plan.h"
 
 typedef struct Control {
@@ -28,7 +28,8 @@ static Status read_bool(const Control *c, const Item *item, bool *out_value) {
     return NULL;
 }
 
-/* --- stacking scan values --------------------------------------------------------------------------------------------- */
+/* --- stacking scan values
+ * --------------------------------------------------------------------------------------------- */
 typedef struct Stack {
     VEC(Item) parts; /* tensors that own their memory */
 } Stack;
@@ -51,7 +52,8 @@ static Status join_stack(Control *c, const Stack *stack, const Value *empty, int
         }
     }
     for (int i = 1; i < count; i++)
-        if (!tensor_same_shape(&shape, &stack->parts.items[i].tensor)) return control_error(c, "a scan output changes its shape");
+        if (!tensor_same_shape(&shape, &stack->parts.items[i].tensor))
+            return control_error(c, "a scan output changes its shape");
     if (shape.rank + 1 > MAX_RANK || axis > shape.rank) return control_error(c, "a scan output has too many axes");
     int64_t dims[MAX_RANK], outer = 1;
     for (int d = 0; d < axis; d++) outer *= dims[d] = shape.dims[d];
@@ -63,11 +65,14 @@ static Status join_stack(Control *c, const Stack *stack, const Value *empty, int
     char *to = out_item->tensor.data;
     for (int64_t o = 0; o < outer; o++)
         for (int i = 0; i < count; i++, to += row)
-            if (row) memcpy(to, (const char *)stack->parts.items[backward ? count - 1 - i : i].tensor.data + (size_t)o * row, row);
+            if (row)
+                memcpy(to, (const char *)stack->parts.items[backward ? count - 1 - i : i].tensor.data + (size_t)o * row,
+                       row);
     return NULL;
 }
 
-/* --- the four operators ------------------------------------------------------------------------------------------------- */
+/* --- the four operators
+ * ------------------------------------------------------------------------------------------------- */
 static Status run_if(Control *c, RunOutput *outputs) {
     bool condition;
     TRY(read_bool(c, c->inputs[0], &condition));
@@ -76,15 +81,17 @@ static Status run_if(Control *c, RunOutput *outputs) {
     RunOutput *made = ARENA_ARRAY(c->arena, RunOutput, count);
     TRY(plan_run(branch, c->run, c->symbols, c->inputs + c->first_capture, made));
     for (int i = 0; i < count; i++) {
-        if (i < c->node->output_count) outputs[i].item = made[i].item;
-        else item_free(c->run->memory, &made[i].item);
+        if (i < c->node->output_count)
+            outputs[i].item = made[i].item;
+        else
+            item_free(c->run->memory, &made[i].item);
     }
     return NULL;
 }
 
 typedef struct LoopState {
-    Item *carried;     /* [N] owned */
-    Stack *stacks;     /* [K] */
+    Item *carried; /* [N] owned */
+    Stack *stacks; /* [K] */
     int n, k;
     RunOutput *made;   /* [1 + N + K] of the latest iteration */
     const Item **body; /* [2 + N + C] */
@@ -95,8 +102,10 @@ static Status loop_body(Control *c, LoopState *l, int64_t iteration, bool *condi
     int64_t one[MAX_RANK];
     for (int i = 0; i < MAX_RANK; i++) one[i] = 1;
     uint8_t flag = *condition;
-    Item counter = {.kind = ITEM_TENSOR, .tensor = {.dtype = DT_I64, .rank = graph->inputs.items[0]->rank, .data = &iteration}};
-    Item test = {.kind = ITEM_TENSOR, .tensor = {.dtype = DT_BOOL, .rank = graph->inputs.items[1]->rank, .data = &flag}};
+    Item counter = {.kind = ITEM_TENSOR,
+                    .tensor = {.dtype = DT_I64, .rank = graph->inputs.items[0]->rank, .data = &iteration}};
+    Item test = {.kind = ITEM_TENSOR,
+                 .tensor = {.dtype = DT_BOOL, .rank = graph->inputs.items[1]->rank, .data = &flag}};
     memcpy(counter.tensor.dims, one, sizeof one);
     memcpy(test.tensor.dims, one, sizeof one);
     l->body[0] = &counter;
@@ -141,12 +150,15 @@ static Status run_loop(Control *c, RunOutput *outputs) {
     Status status = loop_iterations(c, &l);
     for (int i = 0; i < k; i++) {
         if (!status && n + i < c->node->output_count && c->node->outputs[n + i])
-            status = join_stack(c, &l.stacks[i], c->body->graph->outputs.items[1 + n + i], 0, false, &outputs[n + i].item);
+            status =
+                join_stack(c, &l.stacks[i], c->body->graph->outputs.items[1 + n + i], 0, false, &outputs[n + i].item);
         free_stack(c, &l.stacks[i]);
     }
     for (int i = 0; i < n; i++) {
-        if (!status && i < c->node->output_count) outputs[i].item = l.carried[i];
-        else item_free(c->run->memory, &l.carried[i]);
+        if (!status && i < c->node->output_count)
+            outputs[i].item = l.carried[i];
+        else
+            item_free(c->run->memory, &l.carried[i]);
     }
     return status;
 }
@@ -199,7 +211,8 @@ static Status scan_step(Control *c, ScanState *s, int64_t t) {
 static Status scan_steps(Control *c, ScanState *s) {
     for (int i = 0; i < s->scans; i++) {
         const Item *item = c->inputs[s->states + i];
-        if (!item || item->kind != ITEM_TENSOR || s->in_axes[i] >= item->tensor.rank) return control_error(c, "a scan input is missing or has too few axes");
+        if (!item || item->kind != ITEM_TENSOR || s->in_axes[i] >= item->tensor.rank)
+            return control_error(c, "a scan input is missing or has too few axes");
         int64_t size = item->tensor.dims[s->in_axes[i]];
         if (i && size != s->steps) return control_error(c, "scan inputs differ in length");
         s->steps = size;
@@ -230,12 +243,15 @@ static Status run_scan(Control *c, RunOutput *outputs) {
     for (int i = 0; i < s.values; i++) {
         int o = s.states + i;
         if (!status && o < c->node->output_count && c->node->outputs[o])
-            status = join_stack(c, &s.stacks[i], c->body->graph->outputs.items[o], (int)s.out_axes[i], s.out_back[i] != 0, &outputs[o].item);
+            status = join_stack(c, &s.stacks[i], c->body->graph->outputs.items[o], (int)s.out_axes[i],
+                                s.out_back[i] != 0, &outputs[o].item);
         free_stack(c, &s.stacks[i]);
     }
     for (int i = 0; i < s.states; i++) {
-        if (!status && i < c->node->output_count) outputs[i].item = s.carried[i];
-        else item_free(c->run->memory, &s.carried[i]);
+        if (!status && i < c->node->output_count)
+            outputs[i].item = s.carried[i];
+        else
+            item_free(c->run->memory, &s.carried[i]);
     }
     return status;
 }
@@ -256,8 +272,10 @@ static Status map_elements(Control *c, RunOutput *outputs, int length) {
         memset(made, 0, sizeof *made * (size_t)results);
         TRY(plan_run(c->body, c->run, c->symbols, body, made));
         for (int o = 0; o < results; o++) {
-            if (o < c->node->output_count) outputs[o].item.items[outputs[o].item.count++] = made[o].item;
-            else item_free(c->run->memory, &made[o].item);
+            if (o < c->node->output_count)
+                outputs[o].item.items[outputs[o].item.count++] = made[o].item;
+            else
+                item_free(c->run->memory, &made[o].item);
         }
     }
     return NULL;
@@ -278,8 +296,15 @@ Status run_control(const Step *step, Run *run, const int64_t *symbols, const Ite
     const Node *node = step->node;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Control c = {.step = step, .node = node, .body = step->nested[0], .run = run, .symbols = symbols, .inputs = inputs,
-                 .captures = node->captures, .first_capture = node->input_count - node->captures, .arena = arena};
+    Control c = {.step = step,
+                 .node = node,
+                 .body = step->nested[0],
+                 .run = run,
+                 .symbols = symbols,
+                 .inputs = inputs,
+                 .captures = node->captures,
+                 .first_capture = node->input_count - node->captures,
+                 .arena = arena};
     Status status = strcmp(node->op, "If") == 0     ? run_if(&c, outputs)
                     : strcmp(node->op, "Loop") == 0 ? run_loop(&c, outputs)
                     : strcmp(node->op, "Scan") == 0 ? run_scan(&c, outputs)

@@ -15,5 +15,6 @@ Status device_open(const Policy *policy, Device **out_device) {
         if (!reason) return NULL;
     }
     if (reason) return reason;
-    return status_error(STATUS_USAGE, "device \"%s\" is not available: this build runs on the CPU alone", device_name(policy->device));
+    return status_error(STATUS_USAGE, "device \"%s\" is not available: this build runs on the CPU alone",
+                        device_name(policy->device));
 }

@@ -1,7 +1,9 @@
-/* What the runtime asks of a device. A device is one folder behind this table; it renders, launches and copies, and holds no schedule.
+/* What the runtime asks of a device. A device is one folder behind this table; it renders, launches and copies, and
+ * holds no schedule.
  *
- * Buffers are in the device's own memory (`allocate`); for the CPU that is the process's. Calls that take a `Stream` may return before the work is done
- * on devices that are asynchronous; `synchronize` waits. The CPU does everything in the call and has no streams. */
+ * Buffers are in the device's own memory (`allocate`); for the CPU that is the process's. Calls that take a `Stream`
+ * may return before the work is done on devices that are asynchronous; `synchronize` waits. The CPU does everything in
+ * the call and has no streams. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_H
 #define ONNXFUSE_RUNTIME_DEVICE_H
 
@@ -12,14 +14,15 @@
 #include "runtime/memory.h"
 
 typedef struct Device Device;
-typedef struct Stream Stream;           /* of a device; NULL on the CPU */
+typedef struct Stream Stream;             /* of a device; NULL on the CPU */
 typedef struct DeviceKernel DeviceKernel; /* a compiled region */
 typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed weights */
 
 typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
-    /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used. */
+    /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
+     */
     Status (*describe)(Text *text);
     Status (*open)(const Policy *policy, Device **out_device);
     void (*close)(Device *device);
@@ -28,9 +31,10 @@ typedef struct DeviceTable {
     Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
                       DeviceKernel **out_kernels);
     void (*release_kernel)(Device *device, DeviceKernel *kernel);
-    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant; out_released bit i: constants[i] is no longer read. */
-    Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
-                             uint32_t *out_released);
+    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant; out_released bit i: constants[i] is no
+     * longer read. */
+    Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants,
+                             DeviceAnchor **out_anchor, uint32_t *out_released);
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);
@@ -38,9 +42,10 @@ typedef struct DeviceTable {
     size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
 
     /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
-    Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers, const int64_t *params,
-                     int64_t work, void *scratch);
-    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs, Tensor *output);
+    Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                     const int64_t *params, int64_t work, void *scratch);
+    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
+                         Tensor *output);
     Status (*allocate)(Device *device, Memory *memory, size_t bytes, void **out_data);
     void (*release)(Device *device, Memory *memory, void *data);
     Status (*copy)(Device *device, Stream *stream, void *to, const void *from, size_t bytes);

@@ -1,4 +1,5 @@
-/* Blocks with a header that holds their size; deep copies of items. A string tensor is one block: the views, then all characters. */
+/* Blocks with a header that holds their size; deep copies of items. A string tensor is one block: the views, then all
+ * characters. */
 #include "runtime/memory.h"
 
 #include <stdint.h>
@@ -10,7 +11,8 @@ enum { HEADER = 64 };
 void memory_init(Memory *memory, int64_t limit_megabytes) {
     atomic_init(&memory->used, 0);
     size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    size_t limit = limit_megabytes > 0 && (uint64_t)limit_megabytes < SIZE_MAX >> 20 ? (size_t)limit_megabytes << 20 : machine;
+    size_t limit =
+        limit_megabytes > 0 && (uint64_t)limit_megabytes < SIZE_MAX >> 20 ? (size_t)limit_megabytes << 20 : machine;
     memory->limit = limit;
 }
 

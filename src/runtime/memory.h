@@ -1,4 +1,5 @@
-/* The memory of a session: counted against the policy's limit, and the items (tensors, sequences) that own such memory. */
+/* The memory of a session: counted against the policy's limit, and the items (tensors, sequences) that own such memory.
+ */
 #ifndef ONNXFUSE_RUNTIME_MEMORY_H
 #define ONNXFUSE_RUNTIME_MEMORY_H
 
@@ -11,8 +12,8 @@ typedef struct Memory {
 } Memory;
 
 void memory_init(Memory *memory, int64_t limit_megabytes);
-/* 64-byte aligned, not zeroed; at least 64 bytes. STATUS_FAULT with the size and the limit when there is no room. `memory` may be NULL: not
- * counted. memory_free takes the same `memory`. */
+/* 64-byte aligned, not zeroed; at least 64 bytes. STATUS_FAULT with the size and the limit when there is no room.
+ * `memory` may be NULL: not counted. memory_free takes the same `memory`. */
 Status memory_alloc(Memory *memory, size_t bytes, void **out_data);
 void memory_free(Memory *memory, void *data); /* accepts NULL */
 size_t memory_size(const void *data);         /* as allocated */

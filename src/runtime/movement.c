@@ -8,11 +8,12 @@ enum { PIECE_BYTES = 64 << 10 };
 
 static int64_t rows_a_piece(size_t row) { return row >= PIECE_BYTES ? 1 : PIECE_BYTES / (int64_t)(row ? row : 1); }
 
-/* --- concat ---------------------------------------------------------------------------------------------------------- */
+/* --- concat ----------------------------------------------------------------------------------------------------------
+ */
 typedef struct ConcatCall {
     const Tensor *const *inputs;
     int count;
-    size_t *rows;  /* [count] bytes that an input gives to one outer index */
+    size_t *rows;   /* [count] bytes that an input gives to one outer index */
     size_t *starts; /* [count] where they go in the result's row */
     size_t row;
     char *to;
@@ -23,7 +24,8 @@ static void concat_rows(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     for (int i = 0; i < c->count; i++)
         for (int64_t o = begin; o < end && c->rows[i]; o++)
-            memcpy(c->to + (size_t)o * c->row + c->starts[i], (const char *)c->inputs[i]->data + (size_t)o * c->rows[i], c->rows[i]);
+            memcpy(c->to + (size_t)o * c->row + c->starts[i], (const char *)c->inputs[i]->data + (size_t)o * c->rows[i],
+                   c->rows[i]);
 }
 
 static void move_concat(const Node *node, const Tensor *const *inputs, Tensor *output, Pool *pool, Arena *scratch) {
@@ -31,7 +33,8 @@ static void move_concat(const Node *node, const Tensor *const *inputs, Tensor *o
     size_t size = dtype_size(output->dtype);
     int64_t outer = 1;
     for (int d = 0; d < axis; d++) outer *= output->dims[d];
-    ConcatCall c = {inputs, count, ARENA_ARRAY(scratch, size_t, count), ARENA_ARRAY(scratch, size_t, count), 0, output->data};
+    ConcatCall c = {inputs, count,       ARENA_ARRAY(scratch, size_t, count), ARENA_ARRAY(scratch, size_t, count),
+                    0,      output->data};
     for (int i = 0; i < count; i++) {
         size_t row = size;
         for (int d = axis; d < inputs[i]->rank; d++) row *= (size_t)inputs[i]->dims[d];
@@ -42,7 +45,8 @@ static void move_concat(const Node *node, const Tensor *const *inputs, Tensor *o
     pool_for(pool, outer, rows_a_piece(c.row), concat_rows, &c);
 }
 
-/* --- gather ---------------------------------------------------------------------------------------------------------- */
+/* --- gather ----------------------------------------------------------------------------------------------------------
+ */
 typedef struct GatherCall {
     const char *from;
     const Tensor *indices;
@@ -77,17 +81,20 @@ static Status move_gather(const Node *node, const Tensor *const *inputs, Tensor 
     if (!row || !c.count) return NULL;
     pool_for(pool, outer * c.count, rows_a_piece(row), gather_rows, &c);
     if (c.bad >= 0)
-        return status_error(STATUS_INVALID, "node \"%s\": index %lld is out of range for axis %d of size %lld", node_origin_name(node),
-                            (long long)dtype_load_int(indices->dtype, indices->data, c.bad), axis, (long long)c.limit);
+        return status_error(STATUS_INVALID, "node \"%s\": index %lld is out of range for axis %d of size %lld",
+                            node_origin_name(node), (long long)dtype_load_int(indices->dtype, indices->data, c.bad),
+                            axis, (long long)c.limit);
     return NULL;
 }
 
-/* --- strided copies: permute, slice, expand, pad's inside ------------------------------------------------------------ */
+/* --- strided copies: permute, slice, expand, pad's inside ------------------------------------------------------------
+ */
 typedef struct StridedCall {
     const char *from; /* at the first element */
     char *to;
     int rank;
-    int64_t dims[MAX_RANK], from_stride[MAX_RANK], to_stride[MAX_RANK]; /* bytes; the last axis is copied by the inner loop */
+    int64_t dims[MAX_RANK], from_stride[MAX_RANK],
+        to_stride[MAX_RANK]; /* bytes; the last axis is copied by the inner loop */
     size_t size;
 } StridedCall;
 
@@ -134,7 +141,8 @@ static void copy_strided(StridedCall *c, Pool *pool) {
     for (int d = 0; d < c->rank; d++) {
         if (c->dims[d] == 0) return;
         if (c->dims[d] == 1) continue;
-        if (kept && c->from_stride[kept - 1] == c->from_stride[d] * c->dims[d] && c->to_stride[kept - 1] == c->to_stride[d] * c->dims[d]) {
+        if (kept && c->from_stride[kept - 1] == c->from_stride[d] * c->dims[d] &&
+            c->to_stride[kept - 1] == c->to_stride[d] * c->dims[d]) {
             c->dims[kept - 1] *= c->dims[d];
             c->from_stride[kept - 1] = c->from_stride[d];
             c->to_stride[kept - 1] = c->to_stride[d];
@@ -178,7 +186,8 @@ Status move_broadcast(const Tensor *from, Tensor *to, Pool *pool) {
         int f = d - (to->rank - from->rank);
         int64_t size = f < 0 ? 1 : from->dims[f];
         if (size != 1 && size != to->dims[d])
-            return status_error(STATUS_INVALID, "sizes %lld and %lld of axis %d do not broadcast", (long long)size, (long long)to->dims[d], d);
+            return status_error(STATUS_INVALID, "sizes %lld and %lld of axis %d do not broadcast", (long long)size,
+                                (long long)to->dims[d], d);
         c.from_stride[d] = size == 1 ? 0 : strides[f];
     }
     copy_strided(&c, pool);
@@ -206,7 +215,8 @@ static Status move_slice(const Node *node, const Tensor *from, const int64_t *sy
         int64_t first = dim_eval(start[d], symbols), by = steps ? step[d] : 1, size = to->dims[d];
         int64_t last = first + (size - 1) * by;
         if (size > 0 && (first < 0 || first >= from->dims[d] || last < 0 || last >= from->dims[d]))
-            return status_error(STATUS_INVALID, "node \"%s\": slice of axis %d is out of range", node_origin_name(node), d);
+            return status_error(STATUS_INVALID, "node \"%s\": slice of axis %d is out of range", node_origin_name(node),
+                                d);
         c.from += size > 0 ? first * strides[d] : 0;
         c.from_stride[d] = strides[d] * by;
     }
@@ -235,7 +245,8 @@ static Status move_pad(const Node *node, const Tensor *const *inputs, const int6
     for (int d = 0; d < to->rank; d++) {
         int64_t b = dim_eval(before[d], symbols), source = b < 0 ? -b : 0, target = b > 0 ? b : 0;
         int64_t size = from->dims[d] - source;
-        if (b == UNBOUND_DIM) return status_error(STATUS_FAULT, "node \"%s\": padding is not known", node_origin_name(node));
+        if (b == UNBOUND_DIM)
+            return status_error(STATUS_FAULT, "node \"%s\": padding is not known", node_origin_name(node));
         if (size > to->dims[d] - target) size = to->dims[d] - target;
         if (size <= 0) return NULL;
         c.from += source * c.from_stride[d];
@@ -246,7 +257,8 @@ static Status move_pad(const Node *node, const Tensor *const *inputs, const int6
     return NULL;
 }
 
-Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *symbols, Tensor *output, Pool *pool, Arena *scratch) {
+Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *symbols, Tensor *output, Pool *pool,
+                 Arena *scratch) {
     switch (node->prim) {
     case PRIM_CONCAT: move_concat(node, inputs, output, pool, scratch); return NULL;
     case PRIM_GATHER: return move_gather(node, inputs, output, pool);
@@ -260,7 +272,8 @@ Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *s
     TRY(eval_prim(node, (Tensor *const *)inputs, symbols, scratch, &made));
     size_t bytes = tensor_bytes(output);
     if (tensor_bytes(made) != bytes)
-        return status_error(STATUS_INVALID, "node \"%s\": the result has %zu bytes, expected %zu", node_origin_name(node), tensor_bytes(made), bytes);
+        return status_error(STATUS_INVALID, "node \"%s\": the result has %zu bytes, expected %zu",
+                            node_origin_name(node), tensor_bytes(made), bytes);
     if (bytes) memcpy(output->data, made->data, bytes);
     return NULL;
 }

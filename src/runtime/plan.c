@@ -56,8 +56,15 @@ static int add_slot(Planner *planner, Value *value, Storage storage) {
     int number = plan->slot_count++;
     value->tag = (uint64_t)number;
     Slot *slot = &plan->slots[number];
-    *slot = (Slot){.value = value, .storage = storage, .root = number, .inplace = -1, .first = INT_MAX, .last = -1, .output = -1,
-                   .dims_expr = -1, .bytes_expr = -1};
+    *slot = (Slot){.value = value,
+                   .storage = storage,
+                   .root = number,
+                   .inplace = -1,
+                   .first = INT_MAX,
+                   .last = -1,
+                   .output = -1,
+                   .dims_expr = -1,
+                   .bytes_expr = -1};
     bool tensor = value->kind == VALUE_TENSOR && value->rank >= 0;
     if (!tensor) {
         if (storage != STORE_INPUT) slot->storage = STORE_ITEM;
@@ -114,7 +121,8 @@ static void find_late(Planner *planner) {
     memset(planner->used, 0, sizeof(bool) * (size_t)plan->symbol_count);
 }
 
-/* --- steps --------------------------------------------------------------------------------------------------------- */
+/* --- steps ---------------------------------------------------------------------------------------------------------
+ */
 static StepKind kind_of(const Node *node) {
     switch (node->kind) {
     case NODE_REGION: return STEP_KERNEL;
@@ -195,7 +203,8 @@ static Status add_step(Planner *planner, Node *node) {
     }
     if (step->kind == STEP_HOST) {
         step->host = (HostFn)node->host;
-        if (!step->host) return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
+        if (!step->host)
+            return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }
     if (step->kind == STEP_KERNEL) {
         TRY(codegen_region(plan->arena, plan->graph->dims, node, &plan->device->policy->target, &step->region));
@@ -225,7 +234,8 @@ static void assign_outputs(Planner *planner) {
 
 /* --- constants that only anchors read, and these have packed --------------------------------------------------- */
 static void release_constant(const Tensor *constant) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data, to = from + tensor_bytes(constant);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
+              to = from + tensor_bytes(constant);
     from = (from + page - 1) / page * page;
     to = to / page * page;
     if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
@@ -240,7 +250,8 @@ static Status prepare_anchors(Planner *planner) {
         uint32_t released = 0;
         if (step->kind == STEP_ANCHOR) {
             const Tensor **constants = ARENA_ARRAY(planner->scratch, const Tensor *, node->input_count);
-            for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
+            for (int i = 0; i < node->input_count; i++)
+                constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
             TRY(status_at(plan->device->table->prepare_anchor(plan->device, node, constants, &step->anchor, &released),
                           "node \"%s\" (%s)", node_origin_name(node), node->op));
         }
@@ -250,7 +261,8 @@ static Status prepare_anchors(Planner *planner) {
     for (int i = 0; i < plan->graph->outputs.count; i++) kept[plan->outputs[i]]++;
     Map shared = map_make(planner->scratch); /* data that another value keeps */
     for (int i = 0; i < plan->slot_count; i++)
-        if (plan->slots[i].storage == STORE_CONSTANT && kept[i]) map_set_id(&shared, MAP_POINTER_KEY(plan->slots[i].value->constant->data), plan);
+        if (plan->slots[i].storage == STORE_CONSTANT && kept[i])
+            map_set_id(&shared, MAP_POINTER_KEY(plan->slots[i].value->constant->data), plan);
     bool alone = !plan->graph->parent;
     FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
     for (int i = 0; i < plan->slot_count; i++) {

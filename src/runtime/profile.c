@@ -40,7 +40,8 @@ void profile_destroy(Profile *profile) {
     free(profile);
 }
 
-void profile_add(Profile *profile, const Step *step, const char *how, double start, double end, int64_t bytes, int64_t work) {
+void profile_add(Profile *profile, const Step *step, const char *how, double start, double end, int64_t bytes,
+                 int64_t work) {
     pthread_mutex_lock(&profile->lock);
     if (profile->count == profile->capacity && profile->count < MOST_EVENTS) {
         size_t capacity = profile->capacity ? profile->capacity * 2 : 1024;
@@ -61,12 +62,14 @@ Status profile_json(Profile *profile, Text *text) {
     text_add(text, "{\"traceEvents\": [");
     for (size_t i = 0; i < profile->count; i++) {
         const Event *e = &profile->events[i];
-        text_add(text, "%s\n{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ", i ? "," : "",
-                 e->start, e->end - e->start, step_kind_name(e->kind));
+        text_add(text,
+                 "%s\n{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ",
+                 i ? "," : "", e->start, e->end - e->start, step_kind_name(e->kind));
         text_add_quoted(text, e->name, strlen(e->name));
         text_add(text, ", \"args\": {\"node\": ");
         text_add_quoted(text, e->origin, strlen(e->origin));
-        text_add(text, ", \"how\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, (long long)e->bytes, (long long)e->work);
+        text_add(text, ", \"how\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, (long long)e->bytes,
+                 (long long)e->work);
     }
     text_add(text, "\n]}\n");
     pthread_mutex_unlock(&profile->lock);

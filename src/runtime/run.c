@@ -9,17 +9,17 @@ typedef struct State {
     const Plan *plan;
     Run *run;
     const Sizes *sizes;
-    int64_t *symbols;       /* [symbol_count] */
-    const int64_t *values;  /* of plan->exprs: the sizes', or an own copy where some are late */
-    int64_t *own_values;    /* that copy, or NULL */
-    void **data;            /* [slot_count]: memory of tensor slots, NULL where not there yet */
-    const Item **items;     /* [slot_count]: of STORE_ITEM and item inputs */
-    Item *owned;            /* [slot_count]: what STORE_ITEM slots own */
+    int64_t *symbols;      /* [symbol_count] */
+    const int64_t *values; /* of plan->exprs: the sizes', or an own copy where some are late */
+    int64_t *own_values;   /* that copy, or NULL */
+    void **data;           /* [slot_count]: memory of tensor slots, NULL where not there yet */
+    const Item **items;    /* [slot_count]: of STORE_ITEM and item inputs */
+    Item *owned;           /* [slot_count]: what STORE_ITEM slots own */
     char *arena;
     void *scratch;
     size_t scratch_bytes;
     RunOutput *outputs;
-    Arena *memory;          /* of this structure, freed after the run */
+    Arena *memory; /* of this structure, freed after the run */
 } State;
 
 static const Slot *slot_at(const State *s, int number) { return &s->plan->slots[number]; }
@@ -35,7 +35,8 @@ static Tensor tensor_at(const State *s, int number) {
     return t;
 }
 
-/* --- late sizes ------------------------------------------------------------------------------------------------------- */
+/* --- late sizes
+ * ------------------------------------------------------------------------------------------------------- */
 /* Evaluates the expressions that have become known. */
 static void update_late(State *s) {
     for (int i = 0; i < s->plan->late_exprs.count; i++) {
@@ -48,15 +49,15 @@ static Status check_known(const State *s, int number, size_t *out_bytes) {
     const Slot *slot = slot_at(s, number);
     for (int d = 0; d < slot->value->rank; d++)
         if (dims_of(s, number)[d] == UNBOUND_DIM)
-            return status_error(STATUS_FAULT, "value \"%s\": size of axis %d is not known when it is needed", slot->value->name, d);
-    return status_at(tensor_size_of(slot->value->dtype, slot->value->rank, dims_of(s, number), NULL, out_bytes), "value \"%s\"",
-                     slot->value->name);
+            return status_error(STATUS_FAULT, "value \"%s\": size of axis %d is not known when it is needed",
+                                slot->value->name, d);
+    return status_at(tensor_size_of(slot->value->dtype, slot->value->rank, dims_of(s, number), NULL, out_bytes),
+                     "value \"%s\"", slot->value->name);
 }
 
-/* --- memory of a result ----------------------------------------------------------------------------------------------- */
-static void set_data(State *s, int number, void *data) {
-    s->data[number] = data;
-}
+/* --- memory of a result
+ * ----------------------------------------------------------------------------------------------- */
+static void set_data(State *s, int number, void *data) { s->data[number] = data; }
 
 static Status allocate_output(State *s, int root, int rank, const int64_t *dims) {
     const Slot *slot = slot_at(s, root);
@@ -66,7 +67,8 @@ static Status allocate_output(State *s, int root, int rank, const int64_t *dims)
         size_t have = tensor_bytes(t), need;
         TRY(tensor_size_of(slot->value->dtype, rank, dims, NULL, &need));
         if (have != need || t->dtype != slot->value->dtype)
-            return status_error(STATUS_INVALID, "output \"%s\": the given buffer does not fit: it has %zu bytes, the result %zu",
+            return status_error(STATUS_INVALID,
+                                "output \"%s\": the given buffer does not fit: it has %zu bytes, the result %zu",
                                 s->plan->graph->output_names.items[slot->output], have, need);
     } else {
         TRY(item_new_tensor(s->run->memory, slot->value->dtype, rank, dims, &output->item));
@@ -110,7 +112,8 @@ static void free_slot(State *s, int root) {
     }
 }
 
-/* --- host steps ----------------------------------------------------------------------------------------------------------- */
+/* --- host steps
+ * ----------------------------------------------------------------------------------------------------------- */
 typedef struct HostState {
     State *s;
     const Step *step;
@@ -120,15 +123,16 @@ typedef struct HostState {
 static Status bind_output(State *s, const Step *step, int index, int rank, const int64_t *dims) {
     const Value *v = step->node->outputs[index];
     if (rank != v->rank)
-        return status_error(STATUS_FAULT, "node \"%s\" (%s): output %d has rank %d, expected %d", node_origin_name(step->node),
-                            step->node->op, index, rank, v->rank);
+        return status_error(STATUS_FAULT, "node \"%s\" (%s): output %d has rank %d, expected %d",
+                            node_origin_name(step->node), step->node->op, index, rank, v->rank);
     for (int d = 0; d < rank; d++) {
         int symbol = dim_symbol_index(v->dims[d]);
         if (symbol >= 0 && s->symbols[symbol] == UNBOUND_DIM) s->symbols[symbol] = dims[d];
         int64_t expected = dim_eval(v->dims[d], s->symbols);
         if (expected != dims[d])
-            return status_error(STATUS_INVALID, "node \"%s\" (%s): axis %d of output %d has size %lld, expected %lld", node_origin_name(step->node),
-                                step->node->op, d, index, (long long)dims[d], (long long)expected);
+            return status_error(STATUS_INVALID, "node \"%s\" (%s): axis %d of output %d has size %lld, expected %lld",
+                                node_origin_name(step->node), step->node->op, d, index, (long long)dims[d],
+                                (long long)expected);
     }
     if (s->own_values) update_late(s);
     return NULL;
@@ -144,7 +148,9 @@ static Status host_allocate(HostCall *call, int index, DType dtype, int rank, co
         *out_data = arena_alloc(call->arena, bytes);
         return NULL;
     }
-    if (dtype != slot->value->dtype) return status_error(STATUS_FAULT, "host kernel %s gave %s for %s", call->node->op, dtype_name(dtype), dtype_name(slot->value->dtype));
+    if (dtype != slot->value->dtype)
+        return status_error(STATUS_FAULT, "host kernel %s gave %s for %s", call->node->op, dtype_name(dtype),
+                            dtype_name(slot->value->dtype));
     TRY(bind_output(h->s, h->step, index, rank, dims));
     if (dtype == DT_STRING) {
         size_t bytes;
@@ -207,8 +213,14 @@ static Status run_host(State *s, const Step *step, Arena *arena) {
     HostState h = {s, step, {0}};
     Item *made = ARENA_ARRAY(arena, Item, count), **outputs = ARENA_ARRAY(arena, Item *, count);
     for (int o = 0; o < count; o++) outputs[o] = step->outputs[o] < 0 ? NULL : &made[o];
-    HostCall call = {.node = step->node, .inputs = gather_items(s, step, arena), .outputs = outputs, .symbols = s->symbols,
-                     .pool = s->plan->device->pool, .arena = arena, .allocate = host_allocate, .user = &h};
+    HostCall call = {.node = step->node,
+                     .inputs = gather_items(s, step, arena),
+                     .outputs = outputs,
+                     .symbols = s->symbols,
+                     .pool = s->plan->device->pool,
+                     .arena = arena,
+                     .allocate = host_allocate,
+                     .user = &h};
     TRY(step->host(&call));
     for (int o = 0; o < count; o++) {
         if (step->outputs[o] < 0) continue;
@@ -218,7 +230,8 @@ static Status run_host(State *s, const Step *step, Arena *arena) {
         else if (slot->value->dtype == DT_STRING)
             TRY(keep_strings(s, step->outputs[o], &made[o]));
         else if (!s->data[step->outputs[o]])
-            return status_error(STATUS_FAULT, "node \"%s\" (%s) made no output %d", node_origin_name(step->node), step->node->op, o);
+            return status_error(STATUS_FAULT, "node \"%s\" (%s) made no output %d", node_origin_name(step->node),
+                                step->node->op, o);
     }
     return NULL;
 }
@@ -242,9 +255,11 @@ static Status run_nested(State *s, const Step *step, Arena *arena) {
                 *made = (Item){.kind = ITEM_NONE};
             } else {
                 if (made->kind != ITEM_TENSOR)
-                    status = status_error(STATUS_INVALID, "node \"%s\" (%s): output %d is no tensor", node_origin_name(step->node), step->node->op, o);
+                    status = status_error(STATUS_INVALID, "node \"%s\" (%s): output %d is no tensor",
+                                          node_origin_name(step->node), step->node->op, o);
                 if (!status) status = bind_output(s, step, o, made->tensor.rank, made->tensor.dims);
-                bool moved = !status && slot->storage == STORE_DYNAMIC && (slot->output < 0 || !s->outputs[slot->output].given);
+                bool moved =
+                    !status && slot->storage == STORE_DYNAMIC && (slot->output < 0 || !s->outputs[slot->output].given);
                 if (moved) {
                     if (slot->output >= 0) s->outputs[slot->output].item = *made;
                     set_data(s, number, made->tensor.data);
@@ -261,7 +276,8 @@ static Status run_nested(State *s, const Step *step, Arena *arena) {
     return status;
 }
 
-/* --- the other steps --------------------------------------------------------------------------------------------------- */
+/* --- the other steps
+ * --------------------------------------------------------------------------------------------------- */
 static Status ensure_scratch(State *s, size_t bytes) {
     if (bytes <= s->scratch_bytes) return NULL;
     run_memory_give(s->run->buffers, s->scratch);
@@ -277,7 +293,8 @@ static Status run_kernel(State *s, const Step *step) {
     void *buffers[64];
     if (region->buffer_count > 64) return status_error(STATUS_FAULT, "a kernel of %d buffers", region->buffer_count);
     for (int b = 0; b < region->buffer_count; b++)
-        buffers[b] = s->data[region->buffer_input[b] >= 0 ? step->inputs[region->buffer_input[b]] : step->outputs[region->buffer_output[b]]];
+        buffers[b] = s->data[region->buffer_input[b] >= 0 ? step->inputs[region->buffer_input[b]]
+                                                          : step->outputs[region->buffer_output[b]]];
     const int64_t *params = s->values + step->params_expr;
     const DeviceTable *table = s->plan->device->table;
     size_t scratch = table->kernel_scratch(s->plan->device, step->kernel, params);
@@ -288,13 +305,14 @@ static Status run_kernel(State *s, const Step *step) {
 static Status run_anchor(State *s, const Step *step) {
     Tensor tensors[16], output = tensor_at(s, step->outputs[0]);
     const Tensor *inputs[16];
-    if (step->node->input_count > 16) return status_error(STATUS_FAULT, "an anchor of %d inputs", step->node->input_count);
+    if (step->node->input_count > 16)
+        return status_error(STATUS_FAULT, "an anchor of %d inputs", step->node->input_count);
     for (int i = 0; i < step->node->input_count; i++) {
         if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
     }
-    return status_at(s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, &output), "node \"%s\" (%s)",
-                     node_origin_name(step->node), step->node->op);
+    return status_at(s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, &output),
+                     "node \"%s\" (%s)", node_origin_name(step->node), step->node->op);
 }
 
 static Status run_prim(State *s, const Step *step, Arena *arena) {
@@ -306,7 +324,8 @@ static Status run_prim(State *s, const Step *step, Arena *arena) {
         tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = &tensors[i];
     }
-    if (output.dtype != DT_STRING) return move_prim(step->node, inputs, s->symbols, &output, s->plan->device->pool, arena);
+    if (output.dtype != DT_STRING)
+        return move_prim(step->node, inputs, s->symbols, &output, s->plan->device->pool, arena);
     Tensor *made;
     TRY(eval_prim(step->node, (Tensor *const *)inputs, s->symbols, arena, &made));
     Item item = {.kind = ITEM_TENSOR, .tensor = *made};
@@ -325,7 +344,8 @@ static Status run_dims(State *s, const Step *step) {
     for (int i = 0; i < step->sizes_count; i++) {
         int64_t size = s->values[step->sizes_expr + i];
         if (size == UNBOUND_DIM)
-            return status_error(STATUS_INVALID, "node \"%s\": a size cannot be computed from these inputs", node_origin_name(step->node));
+            return status_error(STATUS_INVALID, "node \"%s\": a size cannot be computed from these inputs",
+                                node_origin_name(step->node));
         dtype_store_int(slot->value->dtype, s->data[step->outputs[0]], i, size);
     }
     return NULL;
@@ -334,9 +354,10 @@ static Status run_dims(State *s, const Step *step) {
 static Status run_bind(State *s, const Step *step) {
     Tensor sizes = tensor_at(s, step->inputs[0]);
     if (tensor_count(&sizes) != step->sizes_count)
-        return status_error(STATUS_INVALID, "node \"%s\": a shape of %lld sizes, expected %d", node_origin_name(step->node),
-                            (long long)tensor_count(&sizes), step->sizes_count);
-    for (int i = 0; i < step->sizes_count; i++) s->symbols[step->symbols[i]] = dtype_load_int(sizes.dtype, sizes.data, i);
+        return status_error(STATUS_INVALID, "node \"%s\": a shape of %lld sizes, expected %d",
+                            node_origin_name(step->node), (long long)tensor_count(&sizes), step->sizes_count);
+    for (int i = 0; i < step->sizes_count; i++)
+        s->symbols[step->symbols[i]] = dtype_load_int(sizes.dtype, sizes.data, i);
     update_late(s);
     return NULL;
 }
@@ -350,7 +371,8 @@ static Status take_step(State *s, const Step *step) {
     for (int i = 0; i < step->node->input_count; i++)
         if (step->inputs[i] >= 0) TRY(ready(s, step->inputs[i]));
     for (int o = 0; o < step->node->output_count; o++)
-        if (step->outputs[o] >= 0 && !allocates_itself(s, step, step->outputs[o])) TRY(ensure_data(s, step->outputs[o]));
+        if (step->outputs[o] >= 0 && !allocates_itself(s, step, step->outputs[o]))
+            TRY(ensure_data(s, step->outputs[o]));
     switch (step->kind) {
     case STEP_KERNEL: return run_kernel(s, step);
     case STEP_ANCHOR: return run_anchor(s, step);
@@ -397,7 +419,8 @@ static Status take_steps(State *s) {
     return NULL;
 }
 
-/* --- the frame around the steps --------------------------------------------------------------------------------------- */
+/* --- the frame around the steps
+ * --------------------------------------------------------------------------------------- */
 static Status bind_inputs(State *s, const Item *const *inputs) {
     const Graph *graph = s->plan->graph;
     for (int i = 0; i < graph->inputs.count; i++) {
@@ -409,8 +432,8 @@ static Status bind_inputs(State *s, const Item *const *inputs) {
             return status_error(STATUS_INVALID, "input \"%s\": a tensor is expected", v->name);
         const Tensor *t = &inputs[i]->tensor;
         if (t->dtype != v->dtype)
-            return status_error(STATUS_INVALID, "input \"%s\": %s is expected, %s was given", v->name, dtype_onnx_name(v->dtype),
-                                dtype_onnx_name(t->dtype));
+            return status_error(STATUS_INVALID, "input \"%s\": %s is expected, %s was given", v->name,
+                                dtype_onnx_name(v->dtype), dtype_onnx_name(t->dtype));
         TRY(bind_dims(graph->dims, v, t->rank, t->dims, s->symbols));
         s->data[number] = t->data;
     }
@@ -448,7 +471,8 @@ static Status prepare(State *s, const int64_t *outer, const Item *const *inputs)
     return NULL;
 }
 
-/* Outputs that are no slot's own memory (inputs, constants, one value twice) are copied; all get the dims of their own value. */
+/* Outputs that are no slot's own memory (inputs, constants, one value twice) are copied; all get the dims of their own
+ * value. */
 static Status finish_output(State *s, int o) {
     const Plan *plan = s->plan;
     int number = plan->outputs[o];
@@ -458,20 +482,27 @@ static Status finish_output(State *s, int o) {
     Item storage;
     const Slot *root = slot_at(s, slot->root);
     if (root->output != o) {
-        const Item *from = root->output >= 0 && !is_tensor_slot(slot) ? &s->outputs[root->output].item : item_at(s, number, &storage);
+        const Item *from =
+            root->output >= 0 && !is_tensor_slot(slot) ? &s->outputs[root->output].item : item_at(s, number, &storage);
         static const Item absent = {.kind = ITEM_NONE};
         if (!from) from = &absent;
         if (!output->given) return item_copy(s->run->memory, from, &output->item);
-        if (from->kind != ITEM_TENSOR || tensor_bytes(&from->tensor) != tensor_bytes(&output->item.tensor) || from->tensor.dtype == DT_STRING)
-            return status_error(STATUS_INVALID, "output \"%s\": the given buffer does not fit", plan->graph->output_names.items[o]);
-        if (tensor_bytes(&from->tensor)) memcpy(output->item.tensor.data, from->tensor.data, tensor_bytes(&from->tensor));
+        if (from->kind != ITEM_TENSOR || tensor_bytes(&from->tensor) != tensor_bytes(&output->item.tensor) ||
+            from->tensor.dtype == DT_STRING)
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer does not fit",
+                                plan->graph->output_names.items[o]);
+        if (tensor_bytes(&from->tensor))
+            memcpy(output->item.tensor.data, from->tensor.data, tensor_bytes(&from->tensor));
     }
     if (!is_tensor_slot(slot)) return NULL;
     Tensor *t = &output->item.tensor;
     const int64_t *dims = dims_of(s, number);
     if (output->given) {
-        bool same = t->rank == slot->value->rank && (!t->rank || memcmp(t->dims, dims, sizeof *dims * (size_t)t->rank) == 0);
-        if (!same) return status_error(STATUS_INVALID, "output \"%s\": the given buffer has another shape than the result", plan->graph->output_names.items[o]);
+        bool same =
+            t->rank == slot->value->rank && (!t->rank || memcmp(t->dims, dims, sizeof *dims * (size_t)t->rank) == 0);
+        if (!same)
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer has another shape than the result",
+                                plan->graph->output_names.items[o]);
     }
     t->rank = slot->value->rank;
     if (t->rank) memcpy(t->dims, dims, sizeof *dims * (size_t)t->rank);
@@ -496,7 +527,8 @@ static void release_state(State *s) {
 enum { DEEPEST_NESTING = 64 };
 
 Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs, RunOutput *outputs) {
-    if (run->depth >= DEEPEST_NESTING) return status_error(STATUS_UNSUPPORTED, "control flow nested deeper than %d", DEEPEST_NESTING);
+    if (run->depth >= DEEPEST_NESTING)
+        return status_error(STATUS_UNSUPPORTED, "control flow nested deeper than %d", DEEPEST_NESTING);
     Arena *memory = arena_create(0);
     if (!memory) return status_out_of_memory();
     jmp_buf guard;

@@ -1,13 +1,13 @@
-/* What a set of input shapes comes to: every size evaluated, every planned slot given its place in the arena. Remembered for the last few
- * shapes, so that a run with known shapes evaluates nothing.
+/* What a set of input shapes comes to: every size evaluated, every planned slot given its place in the arena.
+ * Remembered for the last few shapes, so that a run with known shapes evaluates nothing.
  *
- * Memory planning: slots are placed in the order of their first step into the smallest hole that fits, and leave it after their last;
- * neighbouring holes merge. A slot that takes over the memory of an input that dies in the same step shares its place. */
+ * Memory planning: slots are placed in the order of their first step into the smallest hole that fits, and leave it
+ * after their last; neighbouring holes merge. A slot that takes over the memory of an input that dies in the same step
+ * shares its place. */
 #include "runtime/plan.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-
 
 enum { REMEMBERED = 16, ALIGNMENT = 64 };
 
@@ -30,7 +30,8 @@ void sizes_cache_destroy(struct SizesCache *cache) {
     free(cache);
 }
 
-/* --- placing ------------------------------------------------------------------------------------------------------- */
+/* --- placing -------------------------------------------------------------------------------------------------------
+ */
 typedef struct Hole {
     size_t at, size;
 } Hole;
@@ -44,7 +45,8 @@ typedef struct Placement {
 static size_t place(Placement *p, size_t size) {
     int best = -1;
     for (int i = 0; i < p->holes.count; i++)
-        if (p->holes.items[i].size >= size && (best < 0 || p->holes.items[i].size < p->holes.items[best].size)) best = i;
+        if (p->holes.items[i].size >= size && (best < 0 || p->holes.items[i].size < p->holes.items[best].size))
+            best = i;
     if (best >= 0) {
         Hole *hole = &p->holes.items[best];
         size_t at = hole->at;
@@ -100,7 +102,8 @@ static bool in_arena(const Slot *slot, int number) {
 }
 
 static Status place_all(const Plan *plan, Sizes *sizes, Arena *scratch) {
-    int *head = ARENA_ARRAY(scratch, int, plan->slot_count + 1), *last = ARENA_ARRAY(scratch, int, plan->slot_count + 1);
+    int *head = ARENA_ARRAY(scratch, int, plan->slot_count + 1),
+        *last = ARENA_ARRAY(scratch, int, plan->slot_count + 1);
     VEC(Order) begins = {0};
     VEC(Order) ends = {0};
     Placement p = {.arena = scratch};
@@ -124,7 +127,8 @@ static Status place_all(const Plan *plan, Sizes *sizes, Arena *scratch) {
         for (; e < ends.count && ends.items[e].step < begins.items[b].step; e++)
             leave(&p, sizes->offsets[ends.items[e].slot], ends.items[e].size);
         sizes->offsets[begins.items[b].slot] = place(&p, begins.items[b].size);
-        if (p.end > SIZE_MAX / 4) return status_error(STATUS_INVALID, "the model needs more memory than there are addresses");
+        if (p.end > SIZE_MAX / 4)
+            return status_error(STATUS_INVALID, "the model needs more memory than there are addresses");
     }
     for (int i = 0; i < plan->slot_count; i++) sizes->offsets[i] = sizes->offsets[head[i]];
     sizes->arena_bytes = p.end;
@@ -143,7 +147,8 @@ static Status check_sizes(const Plan *plan, const Sizes *sizes) {
 }
 
 static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_sizes) {
-    size_t keys = (size_t)plan->input_symbols.count, values = (size_t)plan->exprs.count, slots = (size_t)plan->slot_count;
+    size_t keys = (size_t)plan->input_symbols.count, values = (size_t)plan->exprs.count,
+           slots = (size_t)plan->slot_count;
     Sizes *sizes = calloc(1, sizeof *sizes + (keys + values) * sizeof(int64_t) + slots * sizeof(size_t));
     Arena *scratch = arena_create(0);
     if (!sizes || !scratch) {
@@ -168,12 +173,14 @@ static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_s
     return NULL;
 }
 
-/* --- remembering --------------------------------------------------------------------------------------------------- */
+/* --- remembering ---------------------------------------------------------------------------------------------------
+ */
 static Sizes *find(const Plan *plan, const int64_t *symbols) {
     for (int i = 0; i < REMEMBERED; i++) {
         Sizes *s = plan->sizes->entries[i];
         bool same = s != NULL;
-        for (int k = 0; same && k < plan->input_symbols.count; k++) same = s->key[k] == symbols[plan->input_symbols.items[k]];
+        for (int k = 0; same && k < plan->input_symbols.count; k++)
+            same = s->key[k] == symbols[plan->input_symbols.items[k]];
         if (same) return s;
     }
     return NULL;

@@ -1,4 +1,5 @@
-/* The CPU as a device: kernels are functions called over slices of their tasks, anchors go to oneDNN, memory is the process's. */
+/* The CPU as a device: kernels are functions called over slices of their tasks, anchors go to oneDNN, memory is the
+ * process's. */
 #include "runtime/device.h"
 
 #include <stdlib.h>
@@ -12,8 +13,8 @@ struct DeviceKernel {
     bool needs_scratch;
 };
 
-/* A piece of a kernel should run for about 8 us, so that waking a worker (2-5 us) pays; measured instruction rates of generated
- * kernels are 5-15 elementwise instructions a nanosecond a core with 512-bit vectors. */
+/* A piece of a kernel should run for about 8 us, so that waking a worker (2-5 us) pays; measured instruction rates of
+ * generated kernels are 5-15 elementwise instructions a nanosecond a core with 512-bit vectors. */
 enum { PIECE_WORK = 65536 };
 
 static Status cpu_describe(Text *text) {
@@ -46,7 +47,8 @@ static void cpu_release_kernel(Device *device, DeviceKernel *kernel) {
     free(kernel);
 }
 
-static Status cpu_compile(Device *device, const RegionKernel *const *regions, int count, KernelCacheStats *stats, DeviceKernel **out_kernels) {
+static Status cpu_compile(Device *device, const RegionKernel *const *regions, int count, KernelCacheStats *stats,
+                          DeviceKernel **out_kernels) {
     const Kernel **kernels = calloc((size_t)count, sizeof *kernels);
     KernelCode **codes = calloc((size_t)count, sizeof *codes);
     Status status = kernels && codes ? NULL : status_out_of_memory();
@@ -62,15 +64,16 @@ static Status cpu_compile(Device *device, const RegionKernel *const *regions, in
             out_kernels[i] = NULL;
             continue;
         }
-        *out_kernels[i] = (DeviceKernel){codes[i], kernel_code_function(codes[i]), kernels[i], kernels[i]->stage_count > 1 || kernels[i]->tile_axis >= 0};
+        *out_kernels[i] = (DeviceKernel){codes[i], kernel_code_function(codes[i]), kernels[i],
+                                         kernels[i]->stage_count > 1 || kernels[i]->tile_axis >= 0};
     }
     free(kernels);
     free(codes);
     return status;
 }
 
-static Status cpu_prepare_anchor(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
-                                 uint32_t *out_released) {
+static Status cpu_prepare_anchor(Device *device, const Node *node, const Tensor *const *constants,
+                                 DeviceAnchor **out_anchor, uint32_t *out_released) {
     return cpu_anchor_prepare(node, constants, device->pool, (CpuAnchor **)out_anchor, out_released);
 }
 
@@ -104,8 +107,8 @@ static void launch_piece(void *context, int64_t begin, int64_t end, int worker) 
     call->function(call->buffers, call->params, begin, end, call->scratch + call->scratch_bytes * (size_t)worker);
 }
 
-static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers, const int64_t *params,
-                         int64_t work, void *scratch) {
+static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                         const int64_t *params, int64_t work, void *scratch) {
     (void)stream;
     int64_t tasks = kernel_tasks(kernel->kernel, params);
     if (tasks <= 0) return NULL;
@@ -116,7 +119,8 @@ static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *ker
     return NULL;
 }
 
-static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs, Tensor *output) {
+static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
+                             Tensor *output) {
     (void)stream;
     return cpu_anchor_run((CpuAnchor *)anchor, inputs, output, device->pool);
 }

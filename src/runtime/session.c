@@ -1,0 +1,377 @@
+/* Sessions: open (import, passes, plan), run, describe. */
+#include "runtime/session.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "importer/importer.h"
+#include "passes/passes.h"
+
+struct OnnxfuseSession {
+    Arena *arena; /* policy, value infos */
+    Policy policy;
+    Graph *graph;
+    Device *device;
+    Plan *plan;
+    Memory memory;
+    struct RunMemory *buffers;
+    KernelCacheStats kernels;
+    OnnxfuseValueInfo *inputs, *outputs;
+    int nodes, primitives;
+    _Atomic(Profile *) profile;
+    Profile *kept_profile; /* lives until the session closes, also while off */
+    atomic_ullong runs;
+    atomic_size_t peak_arena;
+};
+
+const char *onnxfuse_version(void) { return ONNXFUSE_VERSION; }
+OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status) { return (OnnxfuseCode)status_code(status); }
+const char *onnxfuse_status_message(OnnxfuseStatus status) { return status_message(status); }
+void onnxfuse_status_free(OnnxfuseStatus status) { status_free(status); }
+void onnxfuse_free(void *memory) { free(memory); }
+
+void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user) {
+    log_set_level(level);
+    log_set_sink(sink, user);
+}
+
+/* --- policy
+ * ------------------------------------------------------------------------------------------------------------ */
+static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
+    if (options && options->policy_json)
+        return policy_parse(options->policy_json, strlen(options->policy_json), "policy", arena, policy);
+    if (options && options->policy_file) return policy_read(options->policy_file, arena, policy);
+    if (!model_path) return NULL;
+    size_t length = strlen(model_path);
+    if (length > 5 && strcmp(model_path + length - 5, ".onnx") == 0) length -= 5;
+    const char *beside = arena_format(arena, "%.*s.policy.json", (int)length, model_path);
+    return access(beside, F_OK) == 0 ? policy_read(beside, arena, policy) : NULL;
+}
+
+Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
+    *out_policy = policy_default();
+    TRY(read_policy(options, model_path, arena, out_policy));
+    if (options && options->device) TRY(device_from_name(options->device, &out_policy->device));
+    if (options && options->threads) {
+        if (options->threads < 0 || options->threads > 1024)
+            return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
+        out_policy->threads = options->threads;
+    }
+    if (!out_policy->target.level) out_policy->target.level = "host";
+    return target_resolve(arena, &out_policy->target);
+}
+
+/* --- describing inputs and outputs ---------------------------------------------------------------------------------
+ */
+static OnnxfuseProto proto_of(ValueKind kind) {
+    return kind == VALUE_TENSOR     ? ONNXFUSE_PROTO_TENSOR
+           : kind == VALUE_SEQUENCE ? ONNXFUSE_PROTO_SEQUENCE
+                                    : ONNXFUSE_PROTO_OPTIONAL;
+}
+
+static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v) {
+    OnnxfuseValueInfo info = {
+        .name = name, .kind = proto_of(v->kind), .dtype = (OnnxfuseDType)v->dtype, .rank = v->rank};
+    int rank = v->rank < 0 ? 0 : v->rank;
+    int64_t *dims = ARENA_ARRAY(arena, int64_t, rank + 1);
+    const char **symbols = ARENA_ARRAY(arena, const char *, rank + 1);
+    for (int d = 0; d < rank; d++) {
+        if (dim_is_const(v->dims[d], &dims[d])) continue;
+        dims[d] = -1;
+        Text text = text_make(arena);
+        dim_print(&text, v->dims[d]);
+        symbols[d] = text.data;
+    }
+    info.dims = dims;
+    info.symbols = symbols;
+    return info;
+}
+
+/* Whether each output depends on a random operator; found on the imported graph, where operators still have their
+ * names. */
+static bool draws(const Graph *graph) {
+    FOR_EACH_NODE(node, graph) {
+        const OpRow *row = node->kind == NODE_ONNX ? ops_find(node->domain, node->op, node->opset) : NULL;
+        if (row && row->flags & OP_RANDOM) return true;
+        for (int i = 0; i < node->subgraph_count; i++)
+            if (draws(node->subgraphs[i])) return true;
+    }
+    return false;
+}
+
+static void find_random(const Graph *graph, Arena *arena, bool *outputs) {
+    Map random = map_make(arena);
+    FOR_EACH_NODE(node, graph) {
+        const OpRow *row = node->kind == NODE_ONNX ? ops_find(node->domain, node->op, node->opset) : NULL;
+        bool is_random = row && row->flags & OP_RANDOM;
+        for (int i = 0; i < node->subgraph_count && !is_random; i++) is_random = draws(node->subgraphs[i]);
+        for (int i = 0; i < node->input_count && !is_random; i++)
+            is_random = node->inputs[i] && map_get_id(&random, MAP_POINTER_KEY(node->inputs[i]));
+        for (int o = 0; is_random && o < node->output_count; o++)
+            if (node->outputs[o]) map_set_id(&random, MAP_POINTER_KEY(node->outputs[o]), (void *)node);
+    }
+    for (int o = 0; o < graph->outputs.count; o++)
+        outputs[o] = map_get_id(&random, MAP_POINTER_KEY(graph->outputs.items[o])) != NULL;
+}
+
+static int count_nodes(const Graph *graph) {
+    int count = 0;
+    FOR_EACH_NODE(node, graph) {
+        count++;
+        for (int i = 0; i < node->subgraph_count; i++) count += count_nodes(node->subgraphs[i]);
+    }
+    return count;
+}
+
+/* --- opening
+ * ------------------------------------------------------------------------------------------------------------ */
+typedef struct Source {
+    const char *path; /* or: */
+    const void *bytes;
+    size_t size;
+    const char *folder;
+} Source;
+
+typedef struct Opening {
+    OnnxfuseSession *session;
+    const OnnxfuseOptions *options;
+    double done;
+} Opening;
+
+static void report(Opening *opening, const char *what, double done) {
+    if (opening->options && opening->options->progress)
+        opening->options->progress(opening->options->progress_user, what, done);
+}
+
+static void after_pass(void *user, const char *pass, const Graph *graph) {
+    Opening *opening = user;
+    if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
+    if (log_level() >= 3) {
+        Arena *arena = arena_create(0);
+        if (!arena) return;
+        Text text = text_make(arena);
+        graph_print(&text, graph);
+        log_write(3, "graph after %s:\n%s", pass, text.data);
+        arena_destroy(arena);
+    }
+    opening->done += 0.1;
+    report(opening, pass, opening->done);
+}
+
+static Status import(OnnxfuseSession *s, const Source *source, Graph **out_graph) {
+    ImportOptions options = {0};
+    if (s->policy.memory_limit_megabytes > 0) options.arena_limit = s->memory.limit;
+    if (source->path) return import_file(source->path, &options, out_graph);
+    return import_memory(source->bytes, source->size, source->folder, &options, out_graph);
+}
+
+static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
+    Opening opening = {s, options, 0.1};
+    TRY(session_policy(options, source->path, s->arena, &s->policy));
+    memory_init(&s->memory, s->policy.memory_limit_megabytes);
+    report(&opening, "import", 0);
+    TRY(device_open(&s->policy, &s->device));
+    TRY(import(s, source, &s->graph));
+    jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
+    if (setjmp(guard))
+        return status_error(STATUS_FAULT, "out of memory while opening the model (limit %zu bytes)", s->memory.limit);
+    arena_guard(s->graph->arena, &guard);
+    s->nodes = count_nodes(s->graph);
+    bool *random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
+    find_random(s->graph, s->arena, random);
+    TRY(pipeline_run(s->graph, &s->policy, after_pass, &opening));
+    s->inputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->inputs.count + 1);
+    s->outputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->outputs.count + 1);
+    for (int i = 0; i < s->graph->inputs.count; i++)
+        s->inputs[i] = describe(s->arena, s->graph->inputs.items[i]->name, s->graph->inputs.items[i]);
+    for (int i = 0; i < s->graph->outputs.count; i++) {
+        s->outputs[i] = describe(s->arena, s->graph->output_names.items[i], s->graph->outputs.items[i]);
+        s->outputs[i].random = random[i];
+    }
+    report(&opening, "compile", opening.done);
+    TRY(plan_create(s->graph, s->device, &s->kernels, &s->plan));
+    s->buffers = run_memory_create(s->device, &s->memory);
+    if (!s->buffers) return status_out_of_memory();
+    arena_guard(s->graph->arena, NULL);
+    report(&opening, "ready", 1);
+    return NULL;
+}
+
+static Status open_source(const Source *source, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    OnnxfuseSession *s = calloc(1, sizeof *s);
+    if (!s) return status_out_of_memory();
+    s->arena = arena_create(0);
+    jmp_buf guard;
+    Status status;
+    if (!s->arena || setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(s->arena, &guard);
+        status = open_guarded(s, source, options);
+        arena_guard(s->arena, NULL);
+    }
+    if (status) {
+        onnxfuse_session_close(s);
+        return status;
+    }
+    *out_session = s;
+    return NULL;
+}
+
+OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    return open_source(&(Source){.path = path}, options, out_session);
+}
+
+OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
+                                            const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, out_session);
+}
+
+void onnxfuse_session_close(OnnxfuseSession *s) {
+    if (!s) return;
+    run_memory_destroy(s->buffers);
+    plan_destroy(s->plan);
+    if (s->device) s->device->table->close(s->device);
+    graph_destroy(s->graph);
+    profile_destroy(s->kept_profile);
+    arena_destroy(s->arena);
+    free(s);
+}
+
+int onnxfuse_session_input_count(const OnnxfuseSession *s) { return s->graph->inputs.count; }
+int onnxfuse_session_output_count(const OnnxfuseSession *s) { return s->graph->outputs.count; }
+
+const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSession *s, int index) {
+    return index >= 0 && index < s->graph->inputs.count ? &s->inputs[index] : NULL;
+}
+
+const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *s, int index) {
+    return index >= 0 && index < s->graph->outputs.count ? &s->outputs[index] : NULL;
+}
+
+/* --- running
+ * ------------------------------------------------------------------------------------------------------------- */
+enum { MOST_VALUES = 64 }; /* on the stack; more go to the heap */
+
+static Status run_plan(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
+                       const Item **items, RunOutput *made) {
+    for (int i = 0; i < s->graph->inputs.count; i++) {
+        const Value *v = s->graph->inputs.items[i];
+        bool optional = v->kind == VALUE_OPTIONAL || v->kind == VALUE_OPTIONAL_SEQUENCE;
+        if (!inputs[i] && !optional) return status_error(STATUS_INVALID, "input \"%s\" is missing", v->name);
+        items[i] = inputs[i] ? &inputs[i]->item : NULL;
+        if (v->kind == VALUE_SEQUENCE && items[i]->kind != ITEM_SEQUENCE)
+            return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
+    }
+    for (int o = 0; o < s->graph->outputs.count; o++) {
+        made[o] = (RunOutput){.given = outputs[o] != NULL};
+        if (!outputs[o]) continue;
+        if (outputs[o]->item.kind != ITEM_TENSOR || s->graph->outputs.items[o]->kind != VALUE_TENSOR)
+            return status_error(STATUS_INVALID, "output \"%s\": only tensors can be written to a given buffer",
+                                s->outputs[o].name);
+        if (outputs[o]->item.tensor.dtype != s->graph->outputs.items[o]->dtype)
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer has element type %s, the result %s",
+                                s->outputs[o].name, dtype_onnx_name(outputs[o]->item.tensor.dtype),
+                                dtype_onnx_name(s->graph->outputs.items[o]->dtype));
+        made[o].item = outputs[o]->item;
+    }
+    Run run = {.memory = &s->memory,
+               .profile = atomic_load(&s->profile),
+               .run_number = atomic_fetch_add(&s->runs, 1),
+               .buffers = s->buffers,
+               .peak_arena = &s->peak_arena};
+    return plan_run(s->plan, &run, NULL, items, made);
+}
+
+/* Hands the new items out as values. Results no longer count against the session's limit: they are the caller's. */
+static Status wrap_outputs(OnnxfuseSession *s, OnnxfuseValue **outputs, RunOutput *made) {
+    int count = s->graph->outputs.count, o = 0;
+    for (; o < count; o++) {
+        if (made[o].given) continue;
+        outputs[o] = calloc(1, sizeof **outputs);
+        if (!outputs[o]) break;
+        outputs[o]->item = made[o].item;
+        outputs[o]->owns = true;
+    }
+    if (o == count) return NULL;
+    for (int i = 0; i < count; i++) {
+        if (made[i].given) continue;
+        if (i < o) {
+            free(outputs[i]);
+            outputs[i] = NULL;
+        }
+        item_free(NULL, &made[i].item);
+    }
+    return status_out_of_memory();
+}
+
+static void uncount(Memory *memory, const Item *item) {
+    if (item->kind == ITEM_TENSOR) atomic_fetch_sub(&memory->used, memory_size(item->tensor.data));
+    if (item->kind != ITEM_SEQUENCE) return;
+    atomic_fetch_sub(&memory->used, memory_size(item->items));
+    for (int i = 0; i < item->count; i++) uncount(memory, &item->items[i]);
+}
+
+OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
+    int in = s->graph->inputs.count, out = s->graph->outputs.count;
+    const Item *few_items[MOST_VALUES], **items = few_items;
+    RunOutput few_made[MOST_VALUES], *made = few_made;
+    if (in > MOST_VALUES || out > MOST_VALUES) {
+        items = calloc((size_t)in + 1, sizeof *items);
+        made = calloc((size_t)out + 1, sizeof *made);
+    }
+    Status status = items && made ? run_plan(s, inputs, outputs, items, made) : status_out_of_memory();
+    if (!status) {
+        for (int o = 0; o < out; o++)
+            if (!made[o].given) uncount(&s->memory, &made[o].item);
+        status = wrap_outputs(s, outputs, made);
+    }
+    if (items != few_items) free(items);
+    if (made != few_made) free(made);
+    return status;
+}
+
+/* --- statistics, profile
+ * ------------------------------------------------------------------------------------------------ */
+void onnxfuse_session_stats(const OnnxfuseSession *s, OnnxfuseStats *out) {
+    PlanCounts counts;
+    plan_count(s->plan, &counts);
+    *out = (OnnxfuseStats){
+        .kernels_compiled = s->kernels.compiled,
+        .kernels_cached = s->kernels.from_disk + s->kernels.from_memory,
+        .compile_ms = s->kernels.compile_ms,
+        .nodes = s->nodes,
+        .primitives = s->primitives,
+        .regions = counts.regions,
+        .anchors = counts.anchors,
+        .host_steps = counts.host_steps,
+        .kernels = counts.kernels,
+        .weight_bytes = counts.weight_bytes,
+        .arena_bytes = (int64_t)atomic_load(&((OnnxfuseSession *)(uintptr_t)s)->peak_arena),
+        .device = s->device->table->name,
+    };
+}
+
+void onnxfuse_session_profile(OnnxfuseSession *s, bool on) {
+    if (on && !s->kept_profile) s->kept_profile = profile_create();
+    atomic_store(&s->profile, on ? s->kept_profile : NULL);
+}
+
+OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *s, char **out_json) {
+    if (!s->kept_profile) return status_error(STATUS_USAGE, "profiling was never switched on");
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    jmp_buf guard;
+    Status status;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        Text text = text_make(arena);
+        status = profile_json(s->kept_profile, &text);
+        if (!status && !(*out_json = strdup(text.data))) status = status_out_of_memory();
+    }
+    arena_destroy(arena);
+    return status;
+}
