@@ -40,67 +40,7 @@
 
 #include "ops/build.h"
 #include "ops/item_type.h"
-
-/* ---- copies of graphs ---- */
-
-typedef struct Copy {
-    Graph *target;
-    Node *before; /* in target; NULL: at the end */
-    Map values;   /* source Value * -> target Value * */
-} Copy;
-
-static void copy_type(Value *to, const Value *from) {
-    to->kind = from->kind;
-    to->dtype = from->dtype;
-    to->rank = from->rank;
-    to->dims = from->dims;
-    to->content = from->content;
-}
-
-/* The copy of a value that a node or output reads: made on demand for constants. */
-static Value *copied(Copy *copy, const Value *value) {
-    if (!value) return NULL;
-    Value *known = map_get_id(&copy->values, MAP_POINTER_KEY(value));
-    if (known) return known;
-    Value *made = value->constant ? graph_add_constant(copy->target, value->name, value->constant)
-                                  : graph_add_value(copy->target, value->name, value->dtype, -1, NULL);
-    copy_type(made, value);
-    map_set_id(&copy->values, MAP_POINTER_KEY(value), made);
-    return made;
-}
-
-static Graph *clone_graph(Graph *parent, const Graph *source);
-
-static void copy_node(Copy *copy, const Node *node) {
-    Arena *arena = copy->target->arena;
-    Value **inputs = ARENA_ARRAY(arena, Value *, node->input_count);
-    for (int i = 0; i < node->input_count; i++) inputs[i] = copied(copy, node->inputs[i]);
-    Node *made = graph_add_node(copy->target, copy->before, node->kind, node->op, inputs, node->input_count);
-    made->domain = node->domain;
-    made->opset = node->opset;
-    made->host = node->host;
-    made->captures = node->captures;
-    made->origin = node->origin;
-    for (int i = 0; i < node->attrs.count; i++) node_set_attr(made, node->attrs.items[i]);
-    for (int i = 0; i < node->subgraph_count; i++)
-        node_add_subgraph(made, clone_graph(copy->target, node->subgraphs[i]));
-    for (int i = 0; i < node->output_count; i++) node_attach_output(made, copied(copy, node->outputs[i]));
-}
-
-static Graph *clone_graph(Graph *parent, const Graph *source) {
-    Graph *target = graph_sub(parent, source->name);
-    Copy copy = {target, NULL, map_make(target->arena)};
-    for (int i = 0; i < source->inputs.count; i++) {
-        const Value *input = source->inputs.items[i];
-        Value *made = graph_add_input(target, input->name, input->dtype, -1, NULL);
-        copy_type(made, input);
-        map_set_id(&copy.values, MAP_POINTER_KEY(input), made);
-    }
-    FOR_EACH_NODE(node, source) copy_node(&copy, node);
-    for (int i = 0; i < source->outputs.count; i++)
-        graph_add_named_output(target, copied(&copy, source->outputs.items[i]), source->output_names.items[i]);
-    return target;
-}
+#include "ops/subgraph.h"
 
 /* ---- bodies ---- */
 
@@ -122,6 +62,12 @@ static Status check_body(Lowering *l, const Node *n, const Graph *body, int inpu
     return NULL;
 }
 
+/* Constants among the captures go into the bodies, the others stay inputs. */
+static bool is_passed(const Node *n, int capture) {
+    const Value *outer = n->inputs[own_inputs(n) + capture];
+    return !outer || !outer->constant;
+}
+
 /* Gives the body's last inputs the captured values' types; constants are copied in and their inputs taken out. */
 static void pass_captures(const Node *n, Graph *body) {
     int first = body->inputs.count - n->captures, kept = first;
@@ -131,27 +77,40 @@ static void pass_captures(const Node *n, Graph *body) {
         if (outer && outer->constant) {
             value_replace(body, inner, graph_add_constant(body, outer->name, outer->constant));
         } else {
-            if (outer) copy_type(inner, outer);
+            if (outer) pass_type(inner, outer);
             body->inputs.items[kept++] = inner;
         }
     }
     body->inputs.count = kept;
 }
 
-/* The host node: own inputs, then the captures that are no constants, with the lowered bodies. */
+/* Whether any of the lowered bodies reads its input number `index`. */
+static bool bodies_read(Graph *const *bodies, int count, int index) {
+    for (int i = 0; i < count; i++) {
+        const Value *input = bodies[i]->inputs.items[index];
+        if (value_use_count(input) || value_is_output(bodies[i], input)) return true;
+    }
+    return false;
+}
+
+/* The host node: own inputs, then the captures that the lowered bodies still read. */
 static Node *flow_node(Lowering *l, const Node *n, Value *const *own, int own_count, Graph *const *bodies, int count) {
     Value **inputs = ARENA_ARRAY(l->arena, Value *, own_count + n->captures);
-    int total = own_count;
+    int total = own_count, passed = 0;
     for (int i = 0; i < own_count; i++) inputs[i] = own[i];
+    for (int i = 0; i < n->captures; i++) passed += is_passed(n, i);
+    int first = bodies[0]->inputs.count - passed, from = first, to = first;
     for (int i = 0; i < n->captures; i++) {
-        Value *outer = n->inputs[own_inputs(n) + i];
-        if (!outer || !outer->constant) inputs[total++] = outer;
+        if (!is_passed(n, i)) continue;
+        bool read = bodies_read(bodies, count, from);
+        for (int b = 0; read && b < count; b++) bodies[b]->inputs.items[to] = bodies[b]->inputs.items[from];
+        if (read) inputs[total++] = n->inputs[own_inputs(n) + i], to++;
+        from++;
     }
+    for (int b = 0; b < count; b++) bodies[b]->inputs.count = to;
     Node *host = host_node(l, n, NULL, inputs, total);
     if (!host) return NULL;
     host->captures = total - own_count;
-    host->subgraphs = NULL;
-    host->subgraph_count = 0;
     for (int i = 0; i < count; i++) node_add_subgraph(host, bodies[i]);
     return host;
 }
@@ -194,75 +153,67 @@ static bool known_bool(const Value *value, bool *out_value) {
     return true;
 }
 
-/* Copies the lowered branch before the node, its captures replaced by what they stand for. */
+/* Puts the lowered branch in the node's place, its captures replaced by what they stand for. */
 static Status inline_branch(Lowering *l, const Node *n, const Graph *branch, Value *const *captured) {
-    Copy copy = {l->graph, (Node *)l->node, map_make(l->arena)};
-    for (int i = 0; i < branch->inputs.count; i++)
-        map_set_id(&copy.values, MAP_POINTER_KEY(branch->inputs.items[i]), captured[i]);
-    FOR_EACH_NODE(node, branch) copy_node(&copy, node);
+    Value **results = ARENA_ARRAY(l->arena, Value *, branch->outputs.count);
+    inline_graph(l, branch, captured, results);
     for (int i = 0; i < n->output_count; i++)
-        if (wants_output(n, i)) TRY(out(l, n, i, copied(&copy, branch->outputs.items[i])));
+        if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
     return NULL;
+}
+
+/* The captures that are passed, parallel to the inputs of a branch. */
+static Value **passed_captures(Lowering *l, const Node *n) {
+    Value **captured = ARENA_ARRAY(l->arena, Value *, n->captures);
+    int count = 0;
+    for (int i = 0; i < n->captures; i++)
+        if (is_passed(n, i)) captured[count++] = n->inputs[own_inputs(n) + i];
+    return captured;
 }
 
 static Status take_branch(Lowering *l, const Node *n, int which) {
     Graph *branch = n->subgraphs[which];
-    Value **captured = ARENA_ARRAY(l->arena, Value *, n->captures);
-    int count = 0;
-    for (int i = 0; i < n->captures; i++) {
-        Value *outer = n->inputs[own_inputs(n) + i];
-        if (!outer || !outer->constant) captured[count++] = outer;
-    }
     pass_captures(n, branch);
     TRY(lower_subgraph(l, branch));
-    return inline_branch(l, n, branch, captured);
+    return inline_branch(l, n, branch, passed_captures(l, n));
 }
 
-/* A branch of which the rest of the model can make sense alone (its outputs' ranks differ from the other's): it is
- * taken for good, and this step fails at run time when the condition says otherwise. Attr int expected. */
+/* Inputs: the condition, a tensor. Hands the tensor on when the condition is as lowering assumed (attr int expected),
+ * else fails. */
 static Status host_expect(HostCall *call) {
-    const Tensor *condition = host_input(call, 0);
-    if (!condition || tensor_count(condition) != 1) return host_error(call, "the condition is not one element");
+    const Tensor *condition = host_input(call, 0), *x = host_input(call, 1);
+    if (!condition || tensor_count(condition) != 1 || !x) return host_error(call, "the condition is not one element");
     bool actual = dtype_load_int(condition->dtype, condition->data, 0) != 0;
     if (actual != (attr_int(call->node, "expected", 1) != 0))
         return host_error(
-            call,
-            "the %s branch would be taken, whose outputs have other ranks than the rest of the model was made for",
+            call, "its %s branch would be taken, whose outputs have other ranks than the model was compiled for",
             actual ? "then" : "else");
     Tensor *result;
-    int64_t one = 1;
-    TRY(host_output(call, 0, DT_I64, 1, &one, &result));
-    if (result) *(int64_t *)result->data = 1;
+    TRY(host_output(call, 0, x->dtype, x->rank, x->dims, &result));
+    if (result && tensor_bytes(x)) memcpy(result->data, x->data, tensor_bytes(x));
     return NULL;
 }
 
-/* Branches that differ in rank: exporters write x.squeeze() of an axis of unknown size this way, the traced form as the
- * then branch. The declared rank decides where there is one. */
-static int branch_by_rank(const Node *n, Graph *const *branches) {
-    for (int i = 0; i < n->output_count; i++) {
-        if (!n->outputs[i] || n->outputs[i]->rank < 0) continue;
-        int then_rank = branches[0]->outputs.items[i]->rank, else_rank = branches[1]->outputs.items[i]->rank;
-        if (then_rank != else_rank && n->outputs[i]->rank == else_rank) return 1;
+/* Branches whose outputs differ in rank: exporters write x.squeeze(axis) of an axis of unknown size as If(size == 1,
+ * Squeeze, Identity), and what follows makes sense for one of the two alone. The then branch is taken for good, and a
+ * step before it fails when the condition says otherwise. */
+static Status take_then(Lowering *l, const Node *n, Value *condition, const Graph *branch) {
+    Value **captured = passed_captures(l, n);
+    int guarded = 0;
+    for (int i = 0; i < branch->inputs.count; i++) {
+        const Value *inner = branch->inputs.items[i];
+        bool read = value_use_count(inner) || value_is_output(branch, inner);
+        if (!read || !captured[i] || captured[i]->kind != VALUE_TENSOR) continue;
+        Node *expect = host_node(l, n, host_expect, (Value *const[]){condition, captured[i]}, 2);
+        if (!expect) return l->error;
+        expect->op = "expect";
+        node_set_int(expect, "expected", 1);
+        captured[i] = host_result_like(l, expect, captured[i]);
+        if (!captured[i]) return l->error;
+        guarded++;
     }
-    return 0;
-}
-
-static Status take_by_rank(Lowering *l, const Node *n, Graph *const *branches) {
-    int which = branch_by_rank(n, branches);
-    Node *expect = host_node(l, n, host_expect, &n->inputs[0], 1);
-    if (!expect) return l->error;
-    expect->op = "expect";
-    node_set_int(expect, "expected", which == 0);
-    const Dim *one = dim_const(l->dims, 1);
-    Value *checked = host_result(l, expect, DT_I64, 1, &one);
-    if (!bind_sizes(l, checked, "checked", 1)) return l->error;
-    Value **captured = ARENA_ARRAY(l->arena, Value *, n->captures);
-    int count = 0;
-    for (int i = 0; i < n->captures; i++) {
-        Value *outer = n->inputs[own_inputs(n) + i];
-        if (!outer || !outer->constant) captured[count++] = outer;
-    }
-    return inline_branch(l, n, branches[which], captured);
+    if (!guarded) return unsupported(l, "branches whose outputs differ in rank");
+    return inline_branch(l, n, branch, captured);
 }
 
 static bool ranks_differ(const Node *n, Graph *const *branches) {
@@ -286,7 +237,7 @@ static Status lower_if(Lowering *l, const Node *n) {
         pass_captures(n, branches[b]);
         TRY(lower_subgraph(l, branches[b]));
     }
-    if (ranks_differ(n, branches)) return take_by_rank(l, n, branches);
+    if (ranks_differ(n, branches)) return take_then(l, n, condition, branches[0]);
     Node *host = flow_node(l, n, &condition, 1, branches, 2);
     if (!host) return l->error;
     for (int i = 0; i < n->output_count; i++) {
@@ -396,20 +347,18 @@ static Status stacked_type(Lowering *l, const Carried *c, const Value *result, c
 
 /* ---- Loop ---- */
 
-static void set_scalar(Value *input, DType dtype, DimTable *dims, Arena *arena) {
-    int rank = input->rank == 1 ? 1 : 0;
+static void set_scalar(Value *input, DType dtype) {
     input->kind = VALUE_TENSOR;
     input->dtype = dtype;
-    input->rank = rank;
+    input->rank = 0;
+    input->dims = NULL;
     input->content = NULL;
-    input->dims = ARENA_ARRAY(arena, const Dim *, 1);
-    input->dims[0] = dim_const(dims, 1);
 }
 
 static Status set_loop_inputs(Lowering *l, const Node *n, Graph *body) {
-    (void)n;
-    set_scalar(body->inputs.items[0], DT_I64, l->dims, l->arena);
-    set_scalar(body->inputs.items[1], DT_BOOL, l->dims, l->arena);
+    (void)l, (void)n;
+    set_scalar(body->inputs.items[0], DT_I64);
+    set_scalar(body->inputs.items[1], DT_BOOL);
     return NULL;
 }
 

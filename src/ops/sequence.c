@@ -460,9 +460,9 @@ static const Node *made_by_optional(const Value *value) {
 static Status lower_optional(Lowering *l, const Node *n) {
     Value *x = optional_in(l, n, 0);
     if (l->error) return l->error;
-    ItemType type = {n->outputs[0] && n->outputs[0]->kind == VALUE_OPTIONAL_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE
-                                                                                     : VALUE_OPTIONAL,
-                     attr_dtype(n, "type", n->outputs[0] ? n->outputs[0]->dtype : DT_NONE), RANK_EMPTY, NULL};
+    ValueKind kind =
+        attr_int(n, "type_kind", VALUE_TENSOR) == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL;
+    ItemType type = {kind, attr_dtype(n, "type", DT_NONE), RANK_EMPTY, NULL};
     if (x && is_optional(x)) return out(l, n, 0, x);
     if (x)
         type = item_type_held(l, item_type_of(x), x->kind == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL);
