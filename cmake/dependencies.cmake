@@ -31,7 +31,7 @@ target_compile_options(onnx_proto PRIVATE -w)
 
 # LLVM: libLLVM-N.so and its C headers.
 foreach(version 19 20 18 17 16 15)
-  find_path(LLVM_INCLUDE_DIR llvm-c/Core.h PATHS /usr/include/llvm-c-${version} /usr/lib/llvm-${version}/include NO_DEFAULT_PATH)
+  find_path(LLVM_INCLUDE_DIR llvm-c/Core.h PATHS /usr/lib/llvm-${version}/include /usr/include/llvm-c-${version} NO_DEFAULT_PATH)
   find_library(LLVM_LIBRARY NAMES LLVM-${version} LLVM.so.${version}.1 LLVM PATHS /usr/lib/llvm-${version}/lib NO_DEFAULT_PATH)
   if(LLVM_INCLUDE_DIR AND LLVM_LIBRARY)
     set(LLVM_MAJOR ${version})
