@@ -120,7 +120,8 @@ static Status lower_swish(Lowering *l, const Node *n) {
 
 /* --- along axes --------------------------------------------------------------------------------------------------- */
 
-/* The axes that softmax and the like run over: the one of attribute `axis`, and before opset 13 (default axis 1) all from there on. */
+/* The axes that softmax and the like run over: the one of attribute `axis`, and before opset 13 (default axis 1) all
+ * from there on. */
 static int axes_from(Lowering *l, const Node *n, const Value *x, int *axes) {
     int64_t given = attr_int(n, "axis", n->opset < 13 ? 1 : -1);
     if (x->rank == 0) return 0;

@@ -31,6 +31,9 @@ Status out(Lowering *l, const Node *n, int index, Value *value);
 /* STATUS_UNSUPPORTED / STATUS_INVALID naming operator, opset and node; kept as the first error and returned. */
 Status unsupported(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
 Status invalid(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
+/* Whether all values stand and are tensors of known type and rank; reports the first that is not. After it their fields may be read. */
+bool present(Lowering *l, Value *const *values, int count);
+const char *shape_text(Lowering *l, const Dim *const *dims, int rank); /* "[n, 3, 4]", for messages */
 
 /* --- constants ----------------------------------------------------------------------------------------------- */
 Value *scalar(Lowering *l, DType dtype, double value);        /* rank 0 */
@@ -48,6 +51,8 @@ const Tensor *constant_of(const Value *value); /* NULL when not constant (or val
 const Dim *const *sizes_of(Lowering *l, Value *value, const char *hint, int *out_count);
 /* The same when every element must be a constant; false (no error set) when it is not. */
 bool constant_ints(Lowering *l, const Value *value, const int64_t **out_values, int *out_count);
+/* Whether the size can be taken as >= 0: it is so by form, or stands as a dim of a value. */
+bool size_is_natural(Lowering *l, const Dim *size);
 /* Fresh symbols [count] bound at run time from a 1-D i64 value of `count` elements. */
 const Dim *const *bind_sizes(Lowering *l, Value *value, const char *hint, int count);
 /* ints from attribute `name`, or, when missing, from the constant input `index` (axes, perm, ...). *out_count -1 when neither is given.

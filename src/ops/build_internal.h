@@ -42,10 +42,6 @@ bool infer_comparison(Lowering *l, const NodeSpec *spec, bool *results);
 /* Evaluates the primitive when all it reads is constant; NULL (and perhaps an error) otherwise. */
 Value *fold(Lowering *l, const NodeSpec *spec);
 
-/* Whether all values stand (and are tensors of known shape); reports the first that does not. */
-bool present(Lowering *l, Value *const *values, int count);
-/* Whether the size can be taken as >= 0: it is one by form, or stands as a dim of a value. */
-bool size_is_natural(Lowering *l, const Dim *size);
 void note_size(Lowering *l, const Dim *size);
 /* The symbols that a value was bound to earlier; NULL when it was not. */
 const Dim *const *bound_sizes(Lowering *l, const Value *value);
@@ -58,7 +54,6 @@ bool broadcast_dims(Lowering *l, Value *const *inputs, int count, const Dim **di
 Value *align_to(Lowering *l, Value *x, const Dim *const *dims, int rank);
 /* True when the constant holds one number throughout. */
 bool is_splat(const Value *value, double *out_number);
-const char *shape_text(Lowering *l, const Dim *const *dims, int rank);
 
 /* Further draws of one random node: `draw` numbers them from 0. */
 Value *random_draw(Lowering *l, const Dim *const *shape, int rank, uint64_t base, int draw);

@@ -15,22 +15,22 @@ typedef struct PrimOf {
 } PrimOf;
 
 static const PrimOf prims[] = {
-    {"Abs", PRIM_ABS},         {"Acos", PRIM_ACOS},       {"Acosh", PRIM_ACOSH},
-    {"Asin", PRIM_ASIN},       {"Asinh", PRIM_ASINH},     {"Atan", PRIM_ATAN},
-    {"Atanh", PRIM_ATANH},     {"Ceil", PRIM_CEIL},       {"Cos", PRIM_COS},
-    {"Cosh", PRIM_COSH},       {"Erf", PRIM_ERF},         {"Exp", PRIM_EXP},
-    {"Floor", PRIM_FLOOR},     {"IsNaN", PRIM_ISNAN},     {"Log", PRIM_LOG},
-    {"Neg", PRIM_NEG},         {"Not", PRIM_NOT},         {"Reciprocal", PRIM_RECIPROCAL},
-    {"Round", PRIM_ROUND},     {"Sigmoid", PRIM_SIGMOID}, {"Sign", PRIM_SIGN},
-    {"Sin", PRIM_SIN},         {"Sinh", PRIM_SINH},       {"Sqrt", PRIM_SQRT},
-    {"Tan", PRIM_TAN},         {"Tanh", PRIM_TANH},       {"BitwiseNot", PRIM_NOT},
-    {"Add", PRIM_ADD},         {"Sub", PRIM_SUB},         {"Mul", PRIM_MUL},
-    {"Div", PRIM_DIV},         {"And", PRIM_AND},         {"Or", PRIM_OR},
-    {"Xor", PRIM_XOR},         {"BitwiseAnd", PRIM_AND},  {"BitwiseOr", PRIM_OR},
-    {"BitwiseXor", PRIM_XOR},  {"Equal", PRIM_EQ},        {"Greater", PRIM_GT},
-    {"GreaterOrEqual", PRIM_GE}, {"Less", PRIM_LT},       {"LessOrEqual", PRIM_LE},
-    {"Max", PRIM_MAX},         {"Min", PRIM_MIN},         {"Sum", PRIM_ADD},
-    {"Mean", PRIM_ADD},        {NULL, PRIM_NONE},
+    {"Abs", PRIM_ABS},           {"Acos", PRIM_ACOS},       {"Acosh", PRIM_ACOSH},
+    {"Asin", PRIM_ASIN},         {"Asinh", PRIM_ASINH},     {"Atan", PRIM_ATAN},
+    {"Atanh", PRIM_ATANH},       {"Ceil", PRIM_CEIL},       {"Cos", PRIM_COS},
+    {"Cosh", PRIM_COSH},         {"Erf", PRIM_ERF},         {"Exp", PRIM_EXP},
+    {"Floor", PRIM_FLOOR},       {"IsNaN", PRIM_ISNAN},     {"Log", PRIM_LOG},
+    {"Neg", PRIM_NEG},           {"Not", PRIM_NOT},         {"Reciprocal", PRIM_RECIPROCAL},
+    {"Round", PRIM_ROUND},       {"Sigmoid", PRIM_SIGMOID}, {"Sign", PRIM_SIGN},
+    {"Sin", PRIM_SIN},           {"Sinh", PRIM_SINH},       {"Sqrt", PRIM_SQRT},
+    {"Tan", PRIM_TAN},           {"Tanh", PRIM_TANH},       {"BitwiseNot", PRIM_NOT},
+    {"Add", PRIM_ADD},           {"Sub", PRIM_SUB},         {"Mul", PRIM_MUL},
+    {"Div", PRIM_DIV},           {"And", PRIM_AND},         {"Or", PRIM_OR},
+    {"Xor", PRIM_XOR},           {"BitwiseAnd", PRIM_AND},  {"BitwiseOr", PRIM_OR},
+    {"BitwiseXor", PRIM_XOR},    {"Equal", PRIM_EQ},        {"Greater", PRIM_GT},
+    {"GreaterOrEqual", PRIM_GE}, {"Less", PRIM_LT},         {"LessOrEqual", PRIM_LE},
+    {"Max", PRIM_MAX},           {"Min", PRIM_MIN},         {"Sum", PRIM_ADD},
+    {"Mean", PRIM_ADD},          {NULL, PRIM_NONE},
 };
 
 static Prim prim_of(const Node *n) {
@@ -41,8 +41,8 @@ static Prim prim_of(const Node *n) {
 
 static Status lower_unary(Lowering *l, const Node *n) { return out(l, n, 0, unary(l, prim_of(n), in(l, n, 0))); }
 
-/* Before opset 7 the second input is broadcast only where attribute `broadcast` says so, its axes standing from `axis` on (without it:
- * at the end). */
+/* Before opset 7 the second input is broadcast only where attribute `broadcast` says so, its axes standing from `axis`
+ * on (without it: at the end). */
 static Value *old_broadcast(Lowering *l, const Node *n, Value *a, Value *b) {
     int64_t axis = attr_int(n, "axis", INT64_MIN);
     if (!a || !b || n->opset >= 7 || !attr_int(n, "broadcast", 0) || axis == INT64_MIN || b->rank < 1) return b;
@@ -176,8 +176,10 @@ static Status parse_strings(HostCall *call, const Tensor *from, Tensor *to) {
         if (!number_from(strings[i], &number, &is_int, &whole))
             return host_error(call, "\"%.*s\" is not a number", (int)(strings[i].size < 64 ? strings[i].size : 64),
                               strings[i].data);
-        if (is_int && !dtype_is_float(to->dtype)) dtype_store_int(to->dtype, to->data, i, whole);
-        else dtype_store_double(to->dtype, to->data, i, number);
+        if (is_int && !dtype_is_float(to->dtype))
+            dtype_store_int(to->dtype, to->data, i, whole);
+        else
+            dtype_store_double(to->dtype, to->data, i, number);
     }
     return NULL;
 }
@@ -185,15 +187,21 @@ static Status parse_strings(HostCall *call, const Tensor *from, Tensor *to) {
 static void print_number(Text *text, const Tensor *from, int64_t i) {
     if (!dtype_is_float(from->dtype)) {
         int64_t number = dtype_load_int(from->dtype, from->data, i);
-        if (from->dtype == DT_U64) text_add(text, "%llu", (unsigned long long)number);
-        else text_add(text, "%lld", (long long)number);
+        if (from->dtype == DT_U64)
+            text_add(text, "%llu", (unsigned long long)number);
+        else
+            text_add(text, "%lld", (long long)number);
         return;
     }
     double number = dtype_load_double(from->dtype, from->data, i);
-    if (isnan(number)) text_add(text, "NaN");
-    else if (isinf(number)) text_add(text, number > 0 ? "INF" : "-INF");
-    else if (from->dtype == DT_F64) text_add_double(text, number);
-    else text_add_float(text, (float)number);
+    if (isnan(number))
+        text_add(text, "NaN");
+    else if (isinf(number))
+        text_add(text, number > 0 ? "INF" : "-INF");
+    else if (from->dtype == DT_F64)
+        text_add_double(text, number);
+    else
+        text_add_float(text, (float)number);
 }
 
 static Status print_strings(HostCall *call, const Tensor *from, Tensor *to) {
@@ -228,8 +236,8 @@ static Value *cast_strings(Lowering *l, const Node *n, Value *x, DType to) {
     return host_result(l, host, to, x->rank, x->dims);
 }
 
-/* x as a power of two, rounded as `mode` says, so that the cast to float8e8m0 is exact: the mantissa's bits are cleared, after half
- * (nearest) or all but one (up) of a unit has been added. */
+/* x as a power of two, rounded as `mode` says, so that the cast to float8e8m0 is exact: the mantissa's bits are
+ * cleared, after half (nearest) or all but one (up) of a unit has been added. */
 static Value *round_to_power(Lowering *l, Value *x, const char *mode) {
     int64_t carry = strcmp(mode, "down") == 0 ? 0 : strcmp(mode, "nearest") == 0 ? 0x400000 : 0x7fffff;
     Value *wide = cast(l, x, DT_F32), *bits = bitcast(l, wide, DT_U32);
@@ -258,10 +266,9 @@ static DType type_named(const char *name) {
     static const struct {
         const char *name;
         DType dtype;
-    } names[] = {{"FLOAT", DT_F32},  {"UINT8", DT_U8},     {"INT8", DT_I8},   {"UINT16", DT_U16},
-                 {"INT16", DT_I16},  {"INT32", DT_I32},    {"INT64", DT_I64}, {"BOOL", DT_BOOL},
-                 {"FLOAT16", DT_F16}, {"DOUBLE", DT_F64}, {"UINT32", DT_U32}, {"UINT64", DT_U64},
-                 {"STRING", DT_STRING}};
+    } names[] = {{"FLOAT", DT_F32},  {"UINT8", DT_U8},   {"INT8", DT_I8},      {"UINT16", DT_U16},  {"INT16", DT_I16},
+                 {"INT32", DT_I32},  {"INT64", DT_I64},  {"BOOL", DT_BOOL},    {"FLOAT16", DT_F16}, {"DOUBLE", DT_F64},
+                 {"UINT32", DT_U32}, {"UINT64", DT_U64}, {"STRING", DT_STRING}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].name, name) == 0) return names[i].dtype;
     return DT_NONE;
