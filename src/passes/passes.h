@@ -1,4 +1,5 @@
-/* The passes, in the order in which pipeline.c runs them. Each leaves the graph valid for LEVEL_PRIM, the last one for LEVEL_PARTITIONED. */
+/* The passes, in the order in which pipeline.c runs them. Each leaves the graph valid for LEVEL_PRIM, the last one for
+ * LEVEL_PARTITIONED. */
 #ifndef ONNXFUSE_PASSES_PASSES_H
 #define ONNXFUSE_PASSES_PASSES_H
 
@@ -14,22 +15,23 @@ typedef struct Pass {
 
 /* Ends with a row without a name. */
 const Pass *pipeline(void);
-/* Runs every pass on the graph and its subgraphs. after (may be NULL) is called with "import" before the first pass and with each pass's name after it. */
-Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user, const char *pass, const Graph *graph), void *user);
+/* Runs every pass on the graph and its subgraphs. after (may be NULL) is called with "import" before the first pass and
+ * with each pass's name after it. */
+Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user, const char *pass, const Graph *graph),
+                    void *user);
 
-/* lower: ops/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded, data that only computes shapes dies. */
+/* lower: ops/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded,
+ * data that only computes shapes dies. */
+/* layout.c: moves permutes towards the outputs so that they meet and cancel, and lets GEMMs read and write through
+ * them. */
+Status layout(Graph *graph, const Policy *policy);
 /* simplify.c: algebra: scales into GEMMs, batch normalisation into convolutions, identities. */
 Status simplify(Graph *graph, const Policy *policy);
-/* layout.c: moves permutes towards the outputs so that they meet and cancel, and lets GEMMs read and write through them. */
-Status layout(Graph *graph, const Policy *policy);
 /* cse.c: equal nodes become one; nodes without uses go. */
 Status merge_common(Graph *graph, const Policy *policy);
 /* epilogue.c: small consumers of an anchor move into it where the device's library takes them. */
 Status fuse_epilogues(Graph *graph, const Policy *policy);
 /* partition.c: primitives become regions. */
 Status partition(Graph *graph, const Policy *policy);
-
-/* Removes nodes whose results nobody uses; shared by the passes. */
-void remove_dead(Graph *graph);
 
 #endif

@@ -6,8 +6,8 @@
 
 static const Pass passes[] = {
     {"lower", lower_graph},
-    {"simplify", simplify},
     {"layout", layout},
+    {"simplify", simplify},
     {"merge_common", merge_common},
     {"fuse_epilogues", fuse_epilogues},
     {"partition", partition},

@@ -1,0 +1,276 @@
+/* Moves permutes towards the outputs, through everything that does not care about the order of axes, so that the turns
+ * around channels-last convolutions and pools meet and cancel; and lets GEMMs read and write through the permutes next
+ * to them, so that attention moves no data.
+ *
+ * In and out: LEVEL_PRIM. One forward sweep: when a node is visited, its inputs have already been moved as far as they
+ * go. */
+#include "ops/build.h"
+#include "ops/prune.h"
+#include "passes/passes.h"
+
+typedef struct Permuted {
+    Value *source; /* value == permute(source, perm) */
+    const int64_t *perm;
+    int rank;
+} Permuted;
+
+static bool permuted(const Value *v, Permuted *out) {
+    if (!v || !v->producer || v->producer->kind != NODE_PRIM || v->producer->prim != PRIM_PERMUTE) return false;
+    out->source = v->producer->inputs[0];
+    out->perm = attr_ints(v->producer, "perm", &out->rank);
+    return true;
+}
+
+static bool same_perm(const Permuted *a, const Permuted *b) {
+    return a->rank == b->rank && memcmp(a->perm, b->perm, sizeof *a->perm * (size_t)a->rank) == 0;
+}
+
+static void invert(const Permuted *p, int *inverse) {
+    for (int i = 0; i < p->rank; i++) inverse[p->perm[i]] = i;
+}
+
+static Value *permute_back(Lowering *l, Value *x, const Permuted *p) {
+    int perm[MAX_RANK];
+    for (int i = 0; i < p->rank; i++) perm[i] = (int)p->perm[i];
+    return permute(l, x, perm);
+}
+
+static bool is_unit(const Value *v, int axis) { return dim_equals(v->dims[axis], 1); }
+
+/* Whether permuting x only moves axes of size 1, which is a reshape. */
+static bool moves_only_units(const Value *x, const int *perm) {
+    int last = -1;
+    for (int i = 0; i < x->rank; i++) {
+        if (is_unit(x, perm[i])) continue;
+        if (perm[i] < last) return false;
+        last = perm[i];
+    }
+    return true;
+}
+
+static Value *permute_units(Lowering *l, Value *x, const int *perm) {
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dims[i] = x->dims[perm[i]];
+    return reshape(l, x, dims, x->rank);
+}
+
+/* x as it stands before the permute p; NULL when that would move data. */
+static Value *before_permute(Lowering *l, Value *x, const Permuted *p) {
+    Permuted own;
+    int inverse[MAX_RANK];
+    if (x->rank == 0) return x;
+    if (x->rank > p->rank) return NULL;
+    if (permuted(x, &own) && same_perm(&own, p)) return own.source;
+    if (x->rank < p->rank) {
+        int axes[MAX_RANK], count = p->rank - x->rank;
+        for (int i = 0; i < count; i++) axes[i] = i;
+        x = unsqueeze(l, x, axes, count);
+        if (!x) return NULL;
+    }
+    invert(p, inverse);
+    if (moves_only_units(x, inverse)) return permute_units(l, x, inverse);
+    return x->constant ? permute(l, x, inverse) : NULL;
+}
+
+/* --- the kinds of nodes that a permute passes
+ * --------------------------------------------------------------------------- */
+static Value *rebuild(Lowering *l, const Node *node, Value *const *in) {
+    switch (prim_info(node->prim)->klass) {
+    case PRIM_CLASS_UNARY:
+    case PRIM_CLASS_TEST: return unary(l, node->prim, in[0]);
+    case PRIM_CLASS_BINARY:
+    case PRIM_CLASS_COMPARE: return binary(l, node->prim, in[0], in[1]);
+    case PRIM_CLASS_SELECT: return where(l, in[0], in[1], in[2]);
+    default: break;
+    }
+    DType to = attr_dtype(node, "to", DT_NONE);
+    if (node->prim == PRIM_BITCAST) return bitcast(l, in[0], to);
+    return attr_int(node, "saturate", -1) < 0 ? cast(l, in[0], to)
+                                              : cast_saturate(l, in[0], to, attr_int(node, "saturate", 1) != 0);
+}
+
+static Value *pass_elementwise(Lowering *l, const Node *node) {
+    Permuted p;
+    int first = 0;
+    while (first < node->input_count && !permuted(node->inputs[first], &p)) first++;
+    if (first == node->input_count || p.rank != node->outputs[0]->rank) return NULL;
+    Value *in[3];
+    for (int i = 0; i < node->input_count; i++)
+        if (!(in[i] = before_permute(l, node->inputs[i], &p))) return NULL;
+    return permute_back(l, rebuild(l, node, in), &p);
+}
+
+static Value *pass_reduce(Lowering *l, const Node *node) {
+    Permuted p;
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    int count, axes[MAX_RANK], sorted = 0;
+    const int64_t *from = attr_ints(node, "axes", &count);
+    if (node->prim == PRIM_ARGMAX || node->prim == PRIM_ARGMIN)
+        return NULL; /* the first along one axis stays the first */
+    for (int a = 0; a < p.rank; a++)
+        for (int i = 0; i < count; i++)
+            if (p.perm[from[i]] == a) axes[sorted++] = a;
+    return permute_back(l, reduce(l, node->prim, p.source, axes, count, true), &p);
+}
+
+static Value *pass_concat(Lowering *l, const Node *node) {
+    Permuted p;
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    Value **in = ARENA_ARRAY(l->arena, Value *, node->input_count);
+    for (int i = 0; i < node->input_count; i++)
+        if (node->inputs[i]->rank != p.rank || !(in[i] = before_permute(l, node->inputs[i], &p))) return NULL;
+    return permute_back(l, concat(l, in, node->input_count, (int)p.perm[attr_int(node, "axis", 0)]), &p);
+}
+
+static Value *pass_slice(Lowering *l, const Node *node) {
+    Permuted p;
+    int count, steps;
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    const Dim *const *from = attr_dims(node, "start", &count), *start[MAX_RANK], *size[MAX_RANK];
+    const int64_t *by = attr_ints(node, "step", &steps);
+    int64_t step[MAX_RANK];
+    for (int i = 0; i < p.rank; i++) {
+        start[p.perm[i]] = from[i];
+        size[p.perm[i]] = node->outputs[0]->dims[i];
+        step[p.perm[i]] = steps ? by[i] : 1;
+    }
+    return permute_back(l, slice(l, p.source, start, size, step), &p);
+}
+
+static Value *pass_pad(Lowering *l, const Node *node) {
+    Permuted p;
+    int count;
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    const Dim *const *before = attr_dims(node, "before", &count), *const *after = attr_dims(node, "after", &count);
+    const Dim *b[MAX_RANK], *a[MAX_RANK];
+    for (int i = 0; i < p.rank; i++) b[p.perm[i]] = before[i], a[p.perm[i]] = after[i];
+    return permute_back(l, pad(l, p.source, b, a, node->inputs[1]), &p);
+}
+
+/* A reshape that only adds or drops axes of size 1 leaves the order of the others, so the permute can come after it. */
+static Value *pass_reshape(Lowering *l, const Node *node) {
+    Permuted p;
+    const Value *y = node->outputs[0];
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    const Value *x = node->inputs[0];
+    int real_x[MAX_RANK], real_y[MAX_RANK], nx = 0, ny = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (!is_unit(x, i)) real_x[nx++] = i;
+    for (int i = 0; i < y->rank; i++)
+        if (!is_unit(y, i)) real_y[ny++] = i;
+    if (nx != ny || nx == 0) return NULL;
+    for (int i = 0; i < nx; i++)
+        if (x->dims[real_x[i]] != y->dims[real_y[i]]) return NULL;
+    /* z = reshape(source): y's axes in the order in which the source has them; units stay where they are relative to
+     * the end. */
+    int axis_of_y[MAX_RANK], order[MAX_RANK], perm[MAX_RANK], n = 0;
+    for (int s = 0; s < p.rank; s++)
+        for (int i = 0; i < nx; i++)
+            if (p.perm[real_x[i]] == s) order[n++] = real_y[i];
+    for (int i = 0, k = 0; i < y->rank; i++) axis_of_y[i] = is_unit(y, i) ? i : order[k++];
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < y->rank; i++) {
+        dims[i] = y->dims[axis_of_y[i]];
+        perm[axis_of_y[i]] = i;
+    }
+    return permute(l, reshape(l, p.source, dims, y->rank), perm);
+}
+
+static Value *pass_permute(Lowering *l, const Node *node) {
+    Permuted outer = {.perm = attr_ints(node, "perm", &outer.rank)};
+    int perm[MAX_RANK];
+    for (int i = 0; i < outer.rank; i++) perm[i] = (int)outer.perm[i];
+    if (moves_only_units(node->inputs[0], perm)) return permute_units(l, node->inputs[0], perm);
+    Permuted inner;
+    return permuted(node->inputs[0], &inner) ? permute_back(l, node->inputs[0], &outer)
+                                             : NULL; /* the builder joins the two */
+}
+
+static Value *pass(Lowering *l, const Node *node) {
+    if (prim_is_elementwise(node->prim)) return pass_elementwise(l, node);
+    switch (node->prim) {
+    case PRIM_REDUCE_SUM:
+    case PRIM_REDUCE_PROD:
+    case PRIM_REDUCE_MAX:
+    case PRIM_REDUCE_MIN: return pass_reduce(l, node);
+    case PRIM_CONCAT: return pass_concat(l, node);
+    case PRIM_SLICE: return pass_slice(l, node);
+    case PRIM_PAD: return pass_pad(l, node);
+    case PRIM_RESHAPE: return pass_reshape(l, node);
+    case PRIM_PERMUTE: return pass_permute(l, node);
+    default: return NULL;
+    }
+}
+
+/* --- GEMMs read and write through permutes
+ * ------------------------------------------------------------------------------ */
+static void compose(const Node *node, const char *name, const Permuted *p, int64_t *out) {
+    int count;
+    const int64_t *own = attr_ints(node, name, &count);
+    for (int i = 0; i < p->rank; i++) out[i] = p->perm[own ? own[i] : i];
+}
+
+/* A GEMM needs one of the matrix axes contiguous. */
+static bool keeps_contiguous(const int64_t *perm, int rank) {
+    return perm[rank - 1] == rank - 1 || perm[rank - 2] == rank - 1;
+}
+
+static void absorb_input(Node *node, int index, const char *name) {
+    Permuted p;
+    int64_t perm[MAX_RANK];
+    if (node->inputs[index]->constant || !permuted(node->inputs[index], &p) || p.rank < 2) return;
+    compose(node, name, &p, perm);
+    if (!keeps_contiguous(perm, p.rank)) return;
+    node_set_ints(node, name, perm, p.rank);
+    node_set_input(node, index, p.source);
+}
+
+static bool is_permute(const Node *node) { return node->kind == NODE_PRIM && node->prim == PRIM_PERMUTE; }
+
+static void absorb_output(Graph *graph, Node *node) {
+    Value *y = node->outputs[0];
+    if (y->uses.count != 1 || value_is_output(graph, y) || !is_permute(y->uses.items[0].node) ||
+        node_attr(node, "epilogue"))
+        return;
+    Node *after = y->uses.items[0].node;
+    int count, rank = y->rank;
+    const int64_t *q = attr_ints(after, "perm", &count), *own = attr_ints(node, "perm_out", &count);
+    int64_t perm[MAX_RANK];
+    for (int i = 0; i < rank; i++) perm[i] = own ? own[q[i]] : q[i];
+    if (perm[rank - 1] != rank - 1) return;
+    Value *turned = after->outputs[0];
+    Node *copy = graph_add_node(graph, node, NODE_ANCHOR, node->op, node->inputs, node->input_count);
+    for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
+    node_set_ints(copy, "perm_out", perm, rank);
+    copy->origin = node->origin;
+    value_replace(graph, turned, node_add_output(copy, NULL, turned->dtype, rank, turned->dims));
+    graph_remove_node(graph, after);
+    graph_remove_node(graph, node);
+}
+
+Status layout(Graph *graph, const Policy *policy) {
+    FOR_EACH_NODE_SAFE(node, graph) {
+        if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
+            absorb_input(node, 0, "perm_a");
+            absorb_input(node, 1, "perm_b");
+            continue;
+        }
+        if (node->kind != NODE_PRIM) continue;
+        Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
+        Value *moved = pass(&l, node);
+        if (l.error) return l.error;
+        if (!moved || moved == node->outputs[0]) continue;
+        value_replace(graph, node->outputs[0], moved);
+        graph_remove_node(graph, node);
+    }
+    graph_prune(graph);
+    for (Node *node = graph->first, *next; node; node = next) {
+        next = node->next;
+        if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
+            if (next && next == (node->outputs[0]->uses.count == 1 ? node->outputs[0]->uses.items[0].node : NULL))
+                next = next->next;
+            absorb_output(graph, node);
+        }
+    }
+    return NULL;
+}

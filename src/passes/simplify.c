@@ -1,0 +1,152 @@
+/* Algebra on anchors: scalar factors become a GEMM's alpha; constant factors and summands per channel (batch
+ * normalisation) go into constant weights and a bias.
+ *
+ * In and out: LEVEL_PRIM. */
+#include "ops/anchors.h"
+#include "ops/build.h"
+#include "ops/prune.h"
+#include "passes/passes.h"
+
+static bool is_anchor(const Node *node, const char *op) {
+    return node && node->kind == NODE_ANCHOR && strcmp(node->op, op) == 0;
+}
+
+/* The only user of a value that is no output; NULL otherwise. */
+static Node *only_user(const Graph *graph, const Value *v) {
+    return v->uses.count == 1 && !value_is_output(graph, v) ? v->uses.items[0].node : NULL;
+}
+
+static bool scalar_of(const Value *v, double *out_value) {
+    if (!v->constant || tensor_count(v->constant) != 1) return false;
+    *out_value = dtype_load_double(v->dtype, v->constant->data, 0);
+    return true;
+}
+
+/* --- scalar factors -> alpha
+ * ------------------------------------------------------------------------------------------------ */
+/* v == x * factor for a constant scalar; x has v's shape. */
+static bool scaled(const Value *v, Value **out_x, double *out_factor) {
+    const Node *n = v->producer;
+    if (!n || n->kind != NODE_PRIM || (n->prim != PRIM_MUL && n->prim != PRIM_DIV)) return false;
+    for (int i = n->prim == PRIM_MUL ? 0 : 1; i < 2; i++) {
+        double c;
+        Value *x = n->inputs[1 - i];
+        if (!scalar_of(n->inputs[i], &c) || !value_same_shape(x, v)) continue;
+        *out_x = x;
+        *out_factor = n->prim == PRIM_MUL ? c : 1 / c;
+        return true;
+    }
+    return false;
+}
+
+static void scale(Node *gemm, double factor) { node_set_float(gemm, "alpha", attr_float(gemm, "alpha", 1) * factor); }
+
+static void fold_factors(Graph *graph, Node *gemm) {
+    Value *x;
+    double factor;
+    if (gemm->outputs[0]->dtype != DT_F32 || node_attr(gemm, "epilogue")) return;
+    for (int i = 0; i < 2; i++)
+        while (!gemm->inputs[i]->constant && only_user(graph, gemm->inputs[i]) &&
+               scaled(gemm->inputs[i], &x, &factor)) {
+            scale(gemm, factor);
+            node_set_input(gemm, i, x);
+        }
+    for (Node *user; (user = only_user(graph, gemm->outputs[0]));) {
+        if (user->kind != NODE_PRIM || !scaled(user->outputs[0], &x, &factor) || x != gemm->outputs[0]) break;
+        scale(gemm, factor);
+        value_replace(graph, user->outputs[0], gemm->outputs[0]);
+        graph_remove_node(graph, user);
+    }
+}
+
+/* --- per-channel affine -> weights and bias
+ * ---------------------------------------------------------------------------------- */
+/* A constant as a vector [channels] along the last axis of `like`; NULL when it varies along others. */
+static Value *channel_vector(Lowering *l, Value *v, const Value *like) {
+    int64_t channels, count = v->constant ? tensor_count(v->constant) : 0;
+    if (!v->constant || v->rank > like->rank || !dim_is_const(like->dims[like->rank - 1], &channels)) return NULL;
+    if (count != 1 && (count != channels || !dim_equals(v->dims[v->rank - 1], channels))) return NULL;
+    const Dim *flat = dim_const(l->dims, count), *whole = dim_const(l->dims, channels);
+    return expand(l, reshape(l, v, &flat, 1), &whole, 1);
+}
+
+/* Which axis of the weight runs over output channels; -1 when the anchor cannot take a factor. */
+static int output_axis(const Node *anchor) {
+    if (is_anchor(anchor, "conv")) return 0;
+    bool plain = is_anchor(anchor, "matmul") && !node_attr(anchor, "perm_b") && !node_attr(anchor, "perm_out");
+    return plain ? anchor->inputs[1]->rank - 1 : -1;
+}
+
+static bool takes_affine(const Node *anchor) {
+    if (!anchor || anchor->kind != NODE_ANCHOR || anchor->outputs[0]->dtype != DT_F32) return false;
+    if (output_axis(anchor) < 0 || !anchor->inputs[1]->constant || anchor->inputs[1]->rank < 2) return false;
+    int kinds;
+    const int64_t *epilogue = attr_ints(anchor, "epilogue", &kinds);
+    return kinds == 0 || (kinds == 1 && epilogue[0] == EPILOGUE_BIAS && anchor->inputs[2]->constant);
+}
+
+static Value *bias_of(const Node *anchor) { return node_attr(anchor, "epilogue") ? anchor->inputs[2] : NULL; }
+
+static void set_bias(Node *anchor, Value *bias) {
+    if (bias_of(anchor)) {
+        node_set_input(anchor, 2, bias);
+    } else {
+        node_set_ints(anchor, "epilogue", (const int64_t[]){EPILOGUE_BIAS}, 1);
+        node_append_input(anchor, bias);
+    }
+}
+
+/* A weight that others read too would be held twice. */
+static Value *scaled_weight(Lowering *l, const Node *anchor, Value *factors) {
+    Value *w = anchor->inputs[1];
+    const Dim *shape[MAX_RANK];
+    for (int d = 0; d < w->rank; d++) shape[d] = d == output_axis(anchor) ? factors->dims[0] : dim_const(l->dims, 1);
+    return mul(l, w, reshape(l, factors, shape, w->rank));
+}
+
+/* Folds one user of the anchor's result; false when it is no affine step. */
+static bool fold_affine(Lowering *l, Node *anchor, Node *user) {
+    Value *y = anchor->outputs[0];
+    if (user->kind != NODE_PRIM || user->outputs[0]->rank != y->rank || !value_same_shape(user->outputs[0], y))
+        return false;
+    bool product = user->prim == PRIM_MUL || user->prim == PRIM_DIV,
+         sum = user->prim == PRIM_ADD || user->prim == PRIM_SUB;
+    if (!product && !sum) return false;
+    int other = user->inputs[0] == y ? 1 : 0;
+    if (other == 0 && (user->prim == PRIM_DIV || user->prim == PRIM_SUB)) return false;
+    Value *vector = channel_vector(l, user->inputs[other], y), *bias = bias_of(anchor);
+    if (!vector) return false;
+    if (product) {
+        if (anchor->inputs[1]->uses.count > 1 && is_anchor(anchor, "matmul")) return false;
+        if (user->prim == PRIM_DIV) vector = divide(l, like(l, vector, 1), vector);
+        Value *weight = scaled_weight(l, anchor, vector), *scaled_bias = bias ? mul(l, bias, vector) : NULL;
+        if (l->error || !weight->constant) return false;
+        node_set_input(anchor, 1, weight);
+        if (bias) set_bias(anchor, scaled_bias);
+    } else {
+        if (user->prim == PRIM_SUB) vector = unary(l, PRIM_NEG, vector);
+        if (bias) vector = add(l, bias, vector);
+        if (l->error) return false;
+        set_bias(anchor, vector);
+    }
+    return true;
+}
+
+Status simplify(Graph *graph, const Policy *policy) {
+    FOR_EACH_NODE_SAFE(node, graph) {
+        if (is_anchor(node, "matmul")) fold_factors(graph, node);
+        if (!takes_affine(node)) continue;
+        for (Node *user; (user = only_user(graph, node->outputs[0]));) {
+            Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
+            bool folded = fold_affine(&l, node, user);
+            if (l.error) return l.error;
+            if (!folded) break;
+            if (user == next_node) next_node = user->next;
+            node_add_origin(node, user->origin);
+            value_replace(graph, user->outputs[0], node->outputs[0]);
+            graph_remove_node(graph, user);
+        }
+    }
+    graph_prune(graph);
+    return NULL;
+}
