@@ -185,32 +185,31 @@ typedef struct Bodies {
     int count;
 } Bodies;
 
-static const struct {
-    const char *op;
-    const char *names[2];
-} control_flow[] = {
-    {"If", {"then_branch", "else_branch"}},
-    {"Loop", {"body"}},
-    {"Scan", {"body"}},
-    {"SequenceMap", {"body"}},
-};
-
-static int control_flow_row(const Onnx__NodeProto *proto) {
-    for (size_t i = 0; i < sizeof control_flow / sizeof *control_flow; i++)
-        if (!*domain_of(proto->domain) && strcmp(proto->op_type, control_flow[i].op) == 0) return (int)i;
-    return -1;
+const char *const *subgraph_names(const char *domain, const char *op) {
+    static const struct {
+        const char *op;
+        const char *names[3];
+    } rows[] = {
+        {"If", {"then_branch", "else_branch"}},
+        {"Loop", {"body"}},
+        {"Scan", {"body"}},
+        {"SequenceMap", {"body"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!*domain_of(domain) && strcmp(op, rows[i].op) == 0) return rows[i].names;
+    return NULL;
 }
 
 static Status too_many_graphs(void) {
     return status_error(STATUS_UNSUPPORTED, "it has more than %d subgraphs", MOST_SUBGRAPHS);
 }
 
-static Status add_body(Importer *im, int row, const Onnx__AttributeProto *attribute, Bodies *bodies) {
+static Status add_body(Importer *im, const char *const *names, const Onnx__AttributeProto *attribute, Bodies *bodies) {
     int place = bodies->count;
-    if (row >= 0) {
+    if (names) {
         place = -1;
-        for (int i = 0; i < 2 && control_flow[row].names[i]; i++)
-            if (strcmp(control_flow[row].names[i], attribute->name) == 0) place = i;
+        for (int i = 0; names[i]; i++)
+            if (strcmp(names[i], attribute->name) == 0) place = i;
         if (place < 0 || bodies->graphs[place])
             return status_error(STATUS_INVALID, "graph \"%s\" is given twice or is not the operator's",
                                 shown(im, attribute->name));
@@ -222,19 +221,18 @@ static Status add_body(Importer *im, int row, const Onnx__AttributeProto *attrib
 }
 
 static Status find_bodies(Importer *im, const Onnx__NodeProto *proto, Bodies *bodies) {
-    int row = control_flow_row(proto);
+    const char *const *names = subgraph_names(proto->domain, proto->op_type);
     for (size_t i = 0; i < proto->n_attribute; i++) {
         const Onnx__AttributeProto *attribute = proto->attribute[i];
         if (attribute_type(attribute) == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH && attribute->g)
-            TRY(add_body(im, row, attribute, bodies));
-        for (size_t k = 0; k < attribute->n_graphs && row < 0; k++) {
+            TRY(add_body(im, names, attribute, bodies));
+        for (size_t k = 0; k < attribute->n_graphs && !names; k++) {
             if (bodies->count == MOST_SUBGRAPHS) return too_many_graphs();
             bodies->graphs[bodies->count++] = attribute->graphs[k];
         }
     }
-    for (int i = 0; row >= 0 && i < 2 && control_flow[row].names[i]; i++)
-        if (!bodies->graphs[i])
-            return status_error(STATUS_INVALID, "its graph \"%s\" is missing", control_flow[row].names[i]);
+    for (int i = 0; names && names[i]; i++)
+        if (!bodies->graphs[i]) return status_error(STATUS_INVALID, "its graph \"%s\" is missing", names[i]);
     return NULL;
 }
 

@@ -75,6 +75,10 @@ Status read_constant(Importer *im, const Frame *frame, const Onnx__NodeProto *no
 Status read_tensor(Importer *im, const Onnx__TensorProto *proto, Tensor **out_tensor);
 Status read_sparse(Importer *im, const Onnx__SparseTensorProto *proto, Tensor **out_tensor);
 
+/* The names of an operator's graph attributes in their order, NULL after the last; NULL for operators that have no
+ * fixed ones. */
+const char *const *subgraph_names(const char *domain, const char *op);
+
 /* build.c */
 Status charge(Importer *im, const Frame *frame,
               size_t bytes);      /* what inlining adds; fails when the budget is used up */

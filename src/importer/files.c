@@ -108,9 +108,8 @@ void *bytes_copy_aligned(Arena *arena, const void *bytes, size_t size) {
     return size ? memcpy(copy, bytes, size) : copy;
 }
 
-void bytes_forget(const MappedFile *file, const void *bytes, size_t size) {
+void bytes_forget(const void *bytes, size_t size) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)bytes + page - 1) / page * page,
-              to = ((uintptr_t)bytes + size) / page * page, start = (uintptr_t)file->bytes;
-    if ((uintptr_t)bytes >= start && (uintptr_t)bytes + size <= start + file->size && to > from)
-        madvise((void *)from, to - from, MADV_DONTNEED);
+              to = ((uintptr_t)bytes + size) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }

@@ -31,8 +31,8 @@ Status folder_map(Folder *folder, const char *location, const MappedFile **out_f
 
 /* A copy of mapped or other bytes at a 64-byte boundary; large ones take huge pages where the system has them. */
 void *bytes_copy_aligned(Arena *arena, const void *bytes, size_t size);
-/* Says that the pages wholly inside these bytes of a mapping are not needed any more: they leave the process's resident
- * memory, and come back from the file if they are read after all. */
-void bytes_forget(const MappedFile *file, const void *bytes, size_t size);
+/* Says that these bytes of a mapping, or of private memory, are not needed any more: the pages wholly inside leave the
+ * process's resident memory. If they are read after all, they come back from the file, or as zeros. */
+void bytes_forget(const void *bytes, size_t size);
 
 #endif

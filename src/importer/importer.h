@@ -36,6 +36,16 @@ Status import_file(const char *path, const ImportOptions *options, Graph **out_g
 Status import_memory(const void *bytes, size_t size, const char *folder, const ImportOptions *options,
                      Graph **out_graph);
 
+/* Says that this constant's data is not read any more, by anyone (say, it has been packed into a library's own layout):
+ * large ones give their memory back. What is read after all is the file's bytes, or zeros. Does nothing for models from
+ * memory. */
+void import_discard(const Graph *graph, const Tensor *tensor);
+
+/* The reverse of import: a graph of ONNX nodes -> the bytes of a model, in `arena`. Values keep their names, those of
+ * subgraphs where no outer value has the same; the result is under 2 GiB, as protobuf demands, else STATUS_UNSUPPORTED.
+ */
+Status export_model(const Graph *graph, Arena *arena, void **out_bytes, size_t *out_size);
+
 /* A TensorProto (VALUE_TENSOR), SequenceProto (VALUE_SEQUENCE) or OptionalProto (the others), as the backend tests
  * record them. *out_name (may be NULL): the message's own name, "" when it has none. Everything lives in the arena, the
  * mapped file included. */

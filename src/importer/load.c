@@ -109,3 +109,9 @@ Status import_memory(const void *bytes, size_t size, const char *folder, const I
                      Graph **out_graph) {
     return import_request(&(Request){.bytes = bytes, .size = size, .folder = folder, .options = options}, out_graph);
 }
+
+void import_discard(const Graph *graph, const Tensor *tensor) {
+    enum { SMALLEST = 1 << 20 }; /* bytes: below, the system calls cost more than the memory is worth */
+    if (graph->info->path && tensor->dtype != DT_STRING && tensor->data && tensor_bytes(tensor) >= SMALLEST)
+        bytes_forget(tensor->data, tensor_bytes(tensor));
+}

@@ -86,6 +86,11 @@ static const void *clean_bools(Arena *arena, const uint8_t *bytes, size_t size) 
 
 /* ---- raw bytes ---- */
 
+static bool file_holds(const MappedFile *file, const uint8_t *bytes, size_t size) {
+    uintptr_t from = (uintptr_t)bytes, start = (uintptr_t)file->bytes;
+    return from >= start && from + size <= start + file->size;
+}
+
 static Status set_raw(TensorReader *reader, Tensor *tensor, int64_t count, const MappedFile *file, const uint8_t *bytes,
                       size_t size) {
     size_t wanted = file_bytes(tensor->dtype, count);
@@ -98,7 +103,7 @@ static Status set_raw(TensorReader *reader, Tensor *tensor, int64_t count, const
         data = clean_bools(reader->arena, bytes, size);
     else if ((uintptr_t)bytes % alignment_of(tensor->dtype)) {
         data = bytes_copy_aligned(reader->arena, bytes, size);
-        bytes_forget(file, bytes, size);
+        if (file_holds(file, bytes, size)) bytes_forget(bytes, size);
     }
     tensor->data = (void *)(uintptr_t)data; /* tensors are written by their makers alone: never through this pointer */
     return NULL;
