@@ -93,7 +93,7 @@ static bool same_attr(const Attr *a, const Attr *b) {
 
 static bool same_spec(const NodeSpec *a, const NodeSpec *b) {
     if (a->prim != b->prim || a->input_count != b->input_count || a->attr_count != b->attr_count ||
-        a->dtype != b->dtype || a->rank != b->rank || strcmp(a->anchor ? a->anchor : "", b->anchor ? b->anchor : ""))
+        a->dtype != b->dtype || a->rank != b->rank)
         return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
@@ -194,7 +194,7 @@ static Value *fold_reshape(Lowering *l, const NodeSpec *spec, const int64_t *dim
 }
 
 Value *fold(Lowering *l, const NodeSpec *spec) {
-    if (spec->anchor || spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
+    if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
     Tensor **inputs = ARENA_ARRAY(l->arena, Tensor *, spec->input_count);
     for (int i = 0; i < spec->input_count; i++)
         if (!(inputs[i] = spec->inputs[i]->constant)) return NULL;
@@ -230,9 +230,7 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
 /* --- sizes known without running anything -------------------------------------------------------------------- */
 
 static Value *emit_node(Lowering *l, const NodeSpec *spec) {
-    Node *node = spec->anchor ? graph_add_node(l->graph, (Node *)l->node, NODE_ANCHOR, spec->anchor, spec->inputs,
-                                               spec->input_count)
-                              : graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
+    Node *node = graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
     for (int i = 0; i < spec->attr_count; i++) node_set_attr(node, copy_attr(l->arena, &spec->attrs[i]));
     if (l->node) node->origin = l->node->origin;
     for (int i = 0; i < spec->rank; i++) note_size(l, spec->dims[i]);
@@ -280,8 +278,8 @@ Value *emit_content(Lowering *l, const Dim *const *content, int count, int rank,
 
 static bool may_have_content(const NodeSpec *spec, int64_t *out_count) {
     *out_count = 1;
-    return !spec->anchor && spec->prim != PRIM_DIMS && (spec->dtype == DT_I64 || spec->dtype == DT_I32) &&
-           spec->rank <= 1 && (spec->rank == 0 || dim_is_const(spec->dims[0], out_count)) && *out_count <= MAX_CONTENT;
+    return spec->prim != PRIM_DIMS && (spec->dtype == DT_I64 || spec->dtype == DT_I32) && spec->rank <= 1 &&
+           (spec->rank == 0 || dim_is_const(spec->dims[0], out_count)) && *out_count <= MAX_CONTENT;
 }
 
 static Value *known_result(Lowering *l, const NodeSpec *spec) {
@@ -290,8 +288,7 @@ static Value *known_result(Lowering *l, const NodeSpec *spec) {
     if (may_have_content(spec, &count))
         return infer_content(l, spec, content) ? emit_content(l, content, (int)count, spec->rank, spec->dtype) : NULL;
     bool results[MAX_CONTENT];
-    if (spec->anchor || prim_info(spec->prim)->klass != PRIM_CLASS_COMPARE || spec->rank > 1 ||
-        !infer_comparison(l, spec, results))
+    if (prim_info(spec->prim)->klass != PRIM_CLASS_COMPARE || spec->rank > 1 || !infer_comparison(l, spec, results))
         return NULL;
     int64_t dims[1];
     dims_are_const(spec->dims, spec->rank, dims);

@@ -12,8 +12,7 @@ enum {
 
 /* A node that is about to be made: attributes and dims are borrowed until then. */
 typedef struct NodeSpec {
-    Prim prim;          /* PRIM_NONE for anchors */
-    const char *anchor; /* NULL for primitives */
+    Prim prim; /* PRIM_NONE: an interned constant */
     Value *const *inputs;
     int input_count;
     Attr attrs[5];

@@ -1,6 +1,7 @@
 /* Shapes and movement: Transpose, Concat, Expand, Tile, Shape, Constant, Range, ... */
 #include "ops/shape.h"
 
+#include "ops/build_internal.h"
 #include "ops/sizes.h"
 #include "ops/table.h"
 
@@ -8,9 +9,15 @@
 
 static Status lower_identity(Lowering *l, const Node *n) { return out(l, n, 0, in(l, n, 0)); }
 
+/* What is read as a shape is >= 0, whatever its form. */
+static void note_sizes(Lowering *l, const Value *x) {
+    for (int i = 0; i < x->rank; i++) note_size(l, x->dims[i]);
+}
+
 static Status lower_shape(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!present(l, &x, 1)) return l->error;
+    note_sizes(l, x);
     int64_t start = attr_int(n, "start", 0), end = attr_int(n, "end", x->rank);
     if (start < 0) start += x->rank;
     if (end < 0) end += x->rank;
