@@ -21,7 +21,7 @@ Status dtype_from_proto(int64_t number, DType *out_dtype) {
 /* The tensor without data; count and bytes in memory are checked. */
 static Status tensor_header(Arena *arena, int64_t type, size_t rank, const int64_t *dims, Tensor **out_tensor,
                             int64_t *out_count) {
-    DType dtype;
+    DType dtype = DT_NONE;
     TRY(dtype_from_proto(type, &dtype));
     if (rank > MAX_RANK) return status_error(STATUS_UNSUPPORTED, "it has %zu dimensions, more than %d", rank, MAX_RANK);
     TRY(tensor_size_of(dtype, (int)rank, dims, out_count, NULL));
