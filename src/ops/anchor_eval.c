@@ -1,5 +1,6 @@
-/* Plain loops for the anchors. Elements are widened to one of four work types (f32, f64, and 32- and 64-bit integers that wrap), so
- * that each loop is written once a work type; the inner loops run over contiguous memory and are vectorised by the compiler. */
+/* Plain loops for the anchors. Elements are widened to one of four work types (f32, f64, and 32- and 64-bit integers
+ * that wrap), so that each loop is written once a work type; the inner loops run over contiguous memory and are
+ * vectorised by the compiler. */
 #include "ops/anchor_eval.h"
 
 #include <math.h>
@@ -201,12 +202,14 @@ static int64_t batch_of(const Work *x, const Work *result, int64_t flat) {
 static Status matmul_dims(const Eval *e, const Work *a, const Work *b, int *out_rank, int64_t *dims) {
     if (a->rank < 2 || b->rank < 2) return wrong(e, "a factor has a rank below 2");
     if (a->dims[a->rank - 1] != b->dims[b->rank - 2])
-        return status_error(STATUS_INVALID, "%s (%s): the inner dimensions differ: %lld and %lld", node_origin_name(e->node),
-                            e->node->op, (long long)a->dims[a->rank - 1], (long long)b->dims[b->rank - 2]);
+        return status_error(STATUS_INVALID, "%s (%s): the inner dimensions differ: %lld and %lld",
+                            node_origin_name(e->node), e->node->op, (long long)a->dims[a->rank - 1],
+                            (long long)b->dims[b->rank - 2]);
     int rank = a->rank > b->rank ? a->rank : b->rank;
     for (int i = 3; i <= rank; i++) {
         int64_t da = i <= a->rank ? a->dims[a->rank - i] : 1, db = i <= b->rank ? b->dims[b->rank - i] : 1;
-        if (da != db && da != 1 && db != 1) return wrong(e, "the leading dimensions of the factors cannot be broadcast");
+        if (da != db && da != 1 && db != 1)
+            return wrong(e, "the leading dimensions of the factors cannot be broadcast");
         dims[rank - i] = da == 1 ? db : da;
     }
     dims[rank - 2] = a->dims[a->rank - 2];
@@ -228,8 +231,8 @@ static Status eval_matmul(const Eval *e, Work *out) {
     if (!m || !n || !k) return NULL;
     for (int64_t i = 0; i < batches; i++)
         multiply(a.dtype, (char *)a.data + (size_t)(batch_of(&a, out, i) * m * k) * size,
-                 (char *)b.data + (size_t)(batch_of(&b, out, i) * k * n) * size, (char *)out->data + (size_t)(i * m * n) * size, m, k,
-                 n);
+                 (char *)b.data + (size_t)(batch_of(&b, out, i) * k * n) * size,
+                 (char *)out->data + (size_t)(i * m * n) * size, m, k, n);
     double alpha = attr_float(e->node, "alpha", 1);
     for (int64_t i = 0; alpha != 1 && i < batches * m * n; i++) {
         if (a.dtype == DT_F32)
@@ -247,8 +250,8 @@ typedef struct Window {
     int64_t group;
     const int64_t *strides, *dilations;
     int64_t pads[2 * MAX_RANK];
-    int64_t taps;             /* elements of the kernel */
-    const int64_t *kernel;    /* [spatial] */
+    int64_t taps;          /* elements of the kernel */
+    const int64_t *kernel; /* [spatial] */
 } Window;
 
 static Status window_of(const Eval *e, const Work *x, const Work *w, bool transposed, Window *window) {
@@ -258,7 +261,8 @@ static Status window_of(const Eval *e, const Work *x, const Work *w, bool transp
     window->strides = attr_ints(e->node, "strides", &strides);
     window->dilations = attr_ints(e->node, "dilations", &dilations);
     const Dim *const *dims = attr_dims(e->node, "pads", &pads);
-    if (spatial < 1 || w->rank != x->rank || strides != spatial || dilations != spatial || pads != 2 * spatial || window->group < 1)
+    if (spatial < 1 || w->rank != x->rank || strides != spatial || dilations != spatial || pads != 2 * spatial ||
+        window->group < 1)
         return wrong(e, "attributes and ranks do not fit together");
     for (int i = 0; i < pads; i++) {
         window->pads[i] = dim_eval(dims[i], e->symbols);
@@ -305,7 +309,8 @@ static int64_t tap_position(const Window *window, const int64_t *small, const in
 /* small: the side that the index runs over; a convolution gathers from `large`, a transposed one scatters to it. */
 static void slide(const Window *window, const Work *x, const Work *taps, Work *y, bool transposed) {
     const Work *small = transposed ? x : y, *large = transposed ? y : x;
-    int64_t g = window->group, inputs = taps->dims[2], outputs = taps->dims[3], positions = product(small->dims, 1, small->rank - 1);
+    int64_t g = window->group, inputs = taps->dims[2], outputs = taps->dims[3],
+            positions = product(small->dims, 1, small->rank - 1);
     int64_t others = product(large->dims, 1, large->rank - 1);
     size_t size = dtype_size(x->dtype);
     for (int64_t n = 0; n < x->dims[0]; n++) {
@@ -326,14 +331,17 @@ static void slide(const Window *window, const Work *x, const Work *taps, Work *y
     }
 }
 
-static Status result_dims(const Eval *e, const Work *x, const Work *w, const Window *window, bool transposed, int64_t *dims) {
+static Status result_dims(const Eval *e, const Work *x, const Work *w, const Window *window, bool transposed,
+                          int64_t *dims) {
     const Value *value = e->node->outputs[0];
     dims[0] = x->dims[0];
     dims[x->rank - 1] = transposed ? w->dims[1] * window->group : w->dims[0];
     for (int i = 0; i < window->spatial; i++) {
         int64_t extent = (window->kernel[i] - 1) * window->dilations[i] + 1;
         int64_t room = x->dims[1 + i] + window->pads[i] + window->pads[window->spatial + i] - extent;
-        dims[1 + i] = transposed ? dim_eval(value->dims[1 + i], e->symbols) : room < 0 ? 0 : room / window->strides[i] + 1;
+        dims[1 + i] = transposed ? dim_eval(value->dims[1 + i], e->symbols)
+                      : room < 0 ? 0
+                                 : room / window->strides[i] + 1;
         if (dims[1 + i] < 0) return wrong(e, "the result's size is not known or negative");
     }
     return NULL;

@@ -1,8 +1,9 @@
 /* Einsum: the equation becomes permutes, matrix products, products and sums.
  *
- * Every letter is a label; the axes that an ellipsis stands for get labels of their own. Operands are joined from the left. Two operands
- * are joined by a batched matrix product: labels that both have and that are still needed are batch axes, labels that both have
- * and nothing later needs are summed by the product, the rest are rows and columns. Where nothing is summed it is a plain product. */
+ * Every letter is a label; the axes that an ellipsis stands for get labels of their own. Operands are joined from the
+ * left. Two operands are joined by a batched matrix product: labels that both have and that are still needed are batch
+ * axes, labels that both have and nothing later needs are summed by the product, the rest are rows and columns. Where
+ * nothing is summed it is a plain product. */
 #include "ops/linear.h"
 
 #include <ctype.h>
@@ -42,7 +43,8 @@ static Status parse_term(Lowering *l, const char **cursor, Term *term) {
         char c = **cursor;
         if (c == ' ') continue;
         if (c == '.') {
-            if (strncmp(*cursor, "...", 3) != 0 || term->ellipsis >= 0) return invalid(l, "the equation has a stray '.'");
+            if (strncmp(*cursor, "...", 3) != 0 || term->ellipsis >= 0)
+                return invalid(l, "the equation has a stray '.'");
             term->ellipsis = term->count;
             *cursor += 2;
         } else if (isalpha((unsigned char)c)) {
@@ -56,7 +58,8 @@ static Status parse_term(Lowering *l, const char **cursor, Term *term) {
 
 static Status parse_equation(Lowering *l, const char *text, Equation *equation) {
     for (;;) {
-        if (equation->count == MOST_OPERANDS) return unsupported(l, "the equation has more than %d terms", MOST_OPERANDS);
+        if (equation->count == MOST_OPERANDS)
+            return unsupported(l, "the equation has more than %d terms", MOST_OPERANDS);
         TRY(parse_term(l, &text, &equation->terms[equation->count++]));
         if (*text != ',') break;
         text++;
@@ -133,7 +136,8 @@ static Status take_diagonals(Lowering *l, Operand *o) {
         for (int k = o->term.count - 1; k > i; k--) {
             if (o->term.labels[k] != o->term.labels[i]) continue;
             Value *x = o->value;
-            if (!sizes_agree(x->dims[i], x->dims[k])) return invalid(l, "a repeated letter stands for axes of different sizes");
+            if (!sizes_agree(x->dims[i], x->dims[k]))
+                return invalid(l, "a repeated letter stands for axes of different sizes");
             const Dim **dims = size_array(l, x->rank);
             for (int a = 0; a < x->rank; a++) dims[a] = a == i || a == k ? x->dims[a] : size_const(l, 1);
             Value *on = binary(l, PRIM_EQ, iota(l, dims, x->rank, i, DT_I64), iota(l, dims, x->rank, k, DT_I64));
@@ -193,7 +197,8 @@ static Value *arrange(Lowering *l, const Operand *o, const Labels *const *groups
 }
 
 /* [batch..., first as one axis, second as one axis] */
-static Value *as_matrices(Lowering *l, const Operand *o, const Labels *batch, const Labels *first, const Labels *second) {
+static Value *as_matrices(Lowering *l, const Operand *o, const Labels *batch, const Labels *first,
+                          const Labels *second) {
     Value *x = arrange(l, o, (const Labels *const[]){batch, first, second}, 3);
     if (!x) return NULL;
     int b = batch->count;
@@ -243,8 +248,8 @@ static Status contract(Lowering *l, Operand *a, const Operand *b, const Join *jo
     return a->value ? NULL : l->error;
 }
 
-/* Sums what the pair does not share and nothing later needs. An axis of size 1 against a longer one that is summed: the sum of
- * the longer one is all that counts. */
+/* Sums what the pair does not share and nothing later needs. An axis of size 1 against a longer one that is summed: the
+ * sum of the longer one is all that counts. */
 static Status reduce_pair(Lowering *l, Operand *a, Operand *b, const bool *needed) {
     bool a_needs[LABELS], b_needs[LABELS];
     for (int label = 0; label < LABELS; label++) {
@@ -296,7 +301,12 @@ Status lower_einsum(Lowering *l, const Node *n) {
     if (equation->count != n->input_count)
         return invalid(l, "the equation has %d terms for %d inputs", equation->count, n->input_count);
     TRY(resolve_ellipses(l, n, equation));
-    Operand joined = {in(l, n, 0), equation->terms[0], }, next;
+    Operand joined =
+                {
+                    in(l, n, 0),
+                    equation->terms[0],
+                },
+            next;
     bool needed[LABELS];
     TRY(take_diagonals(l, &joined));
     for (int t = 1; t < equation->count; t++) {

@@ -1,7 +1,8 @@
 /* Sliding windows: sizes and paddings of convolutions and pooling as expressions of the input's sizes. */
 #include "ops/geometry.h"
 
-Status spatial_ints(Lowering *l, const Node *n, const char *name, int count, int64_t least, int64_t otherwise, int64_t *out) {
+Status spatial_ints(Lowering *l, const Node *n, const char *name, int count, int64_t least, int64_t otherwise,
+                    int64_t *out) {
     int given;
     const int64_t *values = attr_ints(n, name, &given);
     if (given && given != count) return invalid(l, "attribute %s has %d elements instead of %d", name, given, count);
@@ -39,7 +40,8 @@ static AutoPad auto_pad_of(const Node *n) {
     return PAD_UNKNOWN;
 }
 
-/* SAME: ceil(in / stride) windows; what they need beyond the input is split over both ends, the odd one where the name says. */
+/* SAME: ceil(in / stride) windows; what they need beyond the input is split over both ends, the odd one where the name
+ * says. */
 static void pad_same(const Lowering *l, const Dim *in, const Dim *extent, int64_t stride, bool upper, const Dim **size,
                      const Dim **before, const Dim **after) {
     *size = dim_ceil_div(l->dims, in, size_const(l, stride));
@@ -59,11 +61,12 @@ static const Dim *window_count(const Lowering *l, const Dim *in, const Dim *exte
     return dim_min(l->dims, size_add(l, dim_ceil_div(l->dims, room, s), one), dim_ceil_div(l->dims, from, s));
 }
 
-Status geometry_of(Lowering *l, const Node *n, int spatial, const Dim *const *in, const Dim *const *kernel, WindowKind kind,
-                   Geometry *out) {
+Status geometry_of(Lowering *l, const Node *n, int spatial, const Dim *const *in, const Dim *const *kernel,
+                   WindowKind kind, Geometry *out) {
     int64_t pads[2 * MAX_SPATIAL];
     if (spatial < 1 || spatial > MAX_SPATIAL)
-        return invalid(l, "the input has %d dimensions; a batch, channels and at least one more are needed", spatial + 2);
+        return invalid(l, "the input has %d dimensions; a batch, channels and at least one more are needed",
+                       spatial + 2);
     out->spatial = spatial;
     TRY(spatial_ints(l, n, "strides", spatial, 1, 1, out->strides));
     TRY(spatial_ints(l, n, "dilations", spatial, 1, 1, out->dilations));

@@ -1,5 +1,5 @@
-/* Indexing: the Gather and Scatter families, OneHot, NonZero, Compress, EyeLike, Trilu, ReverseSequence, TensorScatter. All but the
- * search for non-zero elements are told in gathers, scatters and comparisons of index ramps. */
+/* Indexing: the Gather and Scatter families, OneHot, NonZero, Compress, EyeLike, Trilu, ReverseSequence, TensorScatter.
+ * All but the search for non-zero elements are told in gathers, scatters and comparisons of index ramps. */
 #include "ops/sizes.h"
 #include "ops/table.h"
 
@@ -24,7 +24,8 @@ static Status lower_scatter_elements(Lowering *l, const Node *n) {
     Value *data = in(l, n, 0), *indices = in(l, n, 1), *updates = in(l, n, 2);
     if (!data || !indices || !updates) return l->error;
     if (data->rank != indices->rank || data->rank != updates->rank)
-        return invalid(l, "data, indices and updates have ranks %d, %d and %d", data->rank, indices->rank, updates->rank);
+        return invalid(l, "data, indices and updates have ranks %d, %d and %d", data->rank, indices->rank,
+                       updates->rank);
     int axis = axis_of(l, attr_int(n, "axis", 0), data->rank);
     if (l->error) return l->error;
     return out(l, n, 0, scatter_elements(l, data, indices, updates, axis, attr_string(n, "reduction", "none")));
@@ -34,19 +35,21 @@ static Status lower_scatter_nd(Lowering *l, const Node *n) {
     return out(l, n, 0, scatter_nd(l, in(l, n, 0), in(l, n, 1), in(l, n, 2), attr_string(n, "reduction", "none")));
 }
 
-/* Column `k` of index tuples [..., K], with negative indices made positive; what is out of range becomes `outside`, so that the
- * gather that follows refuses it. */
+/* Column `k` of index tuples [..., K], with negative indices made positive; what is out of range becomes `outside`, so
+ * that the gather that follows refuses it. */
 static Value *index_column(Lowering *l, Value *indices, int k, const Dim *extent, Value **outside) {
     int last = indices->rank - 1;
     Value *column = slice_axis(l, indices, last, size_const(l, k), size_const(l, 1));
-    Value *i = column ? squeeze(l, column, &last, 1) : NULL, *size = dim_scalar(l, extent), *zero = scalar_int(l, DT_I64, 0);
+    Value *i = column ? squeeze(l, column, &last, 1) : NULL, *size = dim_scalar(l, extent),
+          *zero = scalar_int(l, DT_I64, 0);
     Value *at = where(l, binary(l, PRIM_LT, i, zero), add(l, i, size), i);
     Value *bad = binary(l, PRIM_OR, binary(l, PRIM_LT, at, zero), binary(l, PRIM_GE, at, size));
     *outside = *outside ? binary(l, PRIM_OR, *outside, bad) : bad;
     return at;
 }
 
-/* ONNX GatherND-13: the tuples become indices into data with its indexed axes made one, [batch and tuple axes, rest...]. */
+/* ONNX GatherND-13: the tuples become indices into data with its indexed axes made one, [batch and tuple axes,
+ * rest...]. */
 static Status lower_gather_nd(Lowering *l, const Node *n) {
     Value *data = in(l, n, 0), *indices = in(l, n, 1);
     int64_t tuple, batch = attr_int(n, "batch_dims", 0);
@@ -54,8 +57,8 @@ static Status lower_gather_nd(Lowering *l, const Node *n) {
     if (indices->rank < 1 || !dim_is_const(indices->dims[indices->rank - 1], &tuple))
         return unsupported(l, "the length of the index tuples is not known");
     if (batch < 0 || batch >= indices->rank || tuple < 1 || batch + tuple > data->rank)
-        return invalid(l, "index tuples of %lld do not fit data of rank %d with %lld batch dimensions", (long long)tuple, data->rank,
-                       (long long)batch);
+        return invalid(l, "index tuples of %lld do not fit data of rank %d with %lld batch dimensions",
+                       (long long)tuple, data->rank, (long long)batch);
     int b = (int)batch, k = (int)tuple, places = indices->rank - 1;
     indices = cast(l, indices, DT_I64);
     if (!indices) return l->error;
@@ -81,7 +84,8 @@ static Status lower_gather_nd(Lowering *l, const Node *n) {
     return out(l, n, 0, gather(l, reshape(l, data, rows, data->rank - b - k + 1), flat, 0));
 }
 
-/* present[.., (write[b] + s) mod L, ..] = update[.., s, ..], the modulus in circular mode alone (ONNX TensorScatter-24). */
+/* present[.., (write[b] + s) mod L, ..] = update[.., s, ..], the modulus in circular mode alone (ONNX
+ * TensorScatter-24). */
 static Status lower_tensor_scatter(Lowering *l, const Node *n) {
     Value *cache = in(l, n, 0), *update = in(l, n, 1), *write = optional_in(l, n, 2);
     const char *mode = attr_string(n, "mode", "linear");
@@ -90,7 +94,8 @@ static Status lower_tensor_scatter(Lowering *l, const Node *n) {
     if (!circular && strcmp(mode, "linear") != 0) return invalid(l, "mode \"%s\" is not known", mode);
     int rank = cache->rank, axis = axis_of(l, attr_int(n, "axis", -2), rank);
     if (l->error) return l->error;
-    if (update->rank != rank || axis == 0) return invalid(l, "update has rank %d, the cache %d, the axis is %d", update->rank, rank, axis);
+    if (update->rank != rank || axis == 0)
+        return invalid(l, "update has rank %d, the cache %d, the axis is %d", update->rank, rank, axis);
     const Dim **line = size_array(l, rank);
     for (int i = 0; i < rank; i++) line[i] = i == axis ? update->dims[i] : size_const(l, 1);
     Value *at = iota(l, line, rank, axis, DT_I64);
@@ -106,7 +111,8 @@ static Status lower_tensor_scatter(Lowering *l, const Node *n) {
 
 /* ---- OneHot, EyeLike, Trilu ---- */
 
-/* values[1] where the index (counted from the end when negative) is the position along the new axis, else values[0] (ONNX OneHot-11). */
+/* values[1] where the index (counted from the end when negative) is the position along the new axis, else values[0]
+ * (ONNX OneHot-11). */
 static Status lower_one_hot(Lowering *l, const Node *n) {
     Value *indices = in(l, n, 0), *depth = in(l, n, 1), *values = in(l, n, 2);
     int count;
@@ -114,7 +120,8 @@ static Status lower_one_hot(Lowering *l, const Node *n) {
     int rank = indices->rank + 1, axis = axis_of(l, attr_int(n, "axis", -1), rank);
     const Dim *const *size = sizes_of(l, cast(l, depth, DT_I64), "depth", &count);
     if (l->error) return l->error;
-    if (count != 1 || values->rank != 1) return invalid(l, "depth must be one number and values the pair of off and on");
+    if (count != 1 || values->rank != 1)
+        return invalid(l, "depth must be one number and values the pair of off and on");
     const Dim **line = size_array(l, rank);
     for (int i = 0; i < rank; i++) line[i] = i == axis ? size[0] : size_const(l, 1);
     Value *index = cast(l, indices, DT_I64), *zero = scalar_int(l, DT_I64, 0);
@@ -136,7 +143,8 @@ static Status lower_eye_like(Lowering *l, const Node *n) {
     if (!x) return l->error;
     if (x->rank != 2) return invalid(l, "the input has rank %d instead of 2", x->rank);
     DType dtype = attr_dtype(n, "dtype", x->dtype);
-    return out(l, n, 0, cast(l, binary(l, PRIM_EQ, diagonal_number(l, x), scalar_int(l, DT_I64, attr_int(n, "k", 0))), dtype));
+    return out(l, n, 0,
+               cast(l, binary(l, PRIM_EQ, diagonal_number(l, x), scalar_int(l, DT_I64, attr_int(n, "k", 0))), dtype));
 }
 
 static Status lower_trilu(Lowering *l, const Node *n) {
@@ -151,13 +159,16 @@ static Status lower_trilu(Lowering *l, const Node *n) {
 
 /* ---- ReverseSequence ---- */
 
-/* The first two axes are batch and time in either order; element t of a sequence of length n comes from n - 1 - t while t < n. */
+/* The first two axes are batch and time in either order; element t of a sequence of length n comes from n - 1 - t while
+ * t < n. */
 static Status lower_reverse_sequence(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *lengths = in(l, n, 1);
     if (!x || !lengths) return l->error;
     int64_t batch_axis = attr_int(n, "batch_axis", 1), time_axis = attr_int(n, "time_axis", 0);
-    if (x->rank < 2 || lengths->rank != 1) return invalid(l, "the input has rank %d, the lengths %d", x->rank, lengths->rank);
-    if (batch_axis + time_axis != 1 || batch_axis * time_axis != 0) return invalid(l, "batch_axis and time_axis must be 0 and 1");
+    if (x->rank < 2 || lengths->rank != 1)
+        return invalid(l, "the input has rank %d, the lengths %d", x->rank, lengths->rank);
+    if (batch_axis + time_axis != 1 || batch_axis * time_axis != 0)
+        return invalid(l, "batch_axis and time_axis must be 0 and 1");
     int t = (int)time_axis, b = (int)batch_axis;
     if (!sizes_agree(lengths->dims[0], x->dims[b])) return invalid(l, "there is not one length for each sequence");
     const Dim *times[2], *batches[2];
@@ -174,10 +185,12 @@ static Status lower_reverse_sequence(Lowering *l, const Node *n) {
 /* ---- NonZero, Compress ---- */
 
 static bool is_zero(const Tensor *x, int64_t i) {
-    return dtype_is_float(x->dtype) ? dtype_load_double(x->dtype, x->data, i) == 0 : dtype_load_int(x->dtype, x->data, i) == 0;
+    return dtype_is_float(x->dtype) ? dtype_load_double(x->dtype, x->data, i) == 0
+                                    : dtype_load_int(x->dtype, x->data, i) == 0;
 }
 
-/* The coordinates of the elements that are not 0, one column each, in row-major order. A scalar counts as a vector of one. */
+/* The coordinates of the elements that are not 0, one column each, in row-major order. A scalar counts as a vector of
+ * one. */
 static Status host_nonzero(HostCall *call) {
     const Tensor *x;
     Tensor *y;
@@ -225,7 +238,8 @@ static Status host_true_positions(HostCall *call) {
 static Status lower_compress(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *condition = in(l, n, 1);
     if (!x || !condition) return l->error;
-    if (condition->rank != 1 || condition->dtype != DT_BOOL) return invalid(l, "the condition must be a vector of bool");
+    if (condition->rank != 1 || condition->dtype != DT_BOOL)
+        return invalid(l, "the condition must be a vector of bool");
     bool flat = !node_attr(n, "axis");
     int axis = flat ? 0 : axis_of(l, attr_int(n, "axis", 0), x->rank);
     if (l->error) return l->error;

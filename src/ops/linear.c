@@ -1,6 +1,6 @@
-/* Linear algebra: MatMul, Gemm, Conv, ConvTranspose, their integer forms, Det; and the builder's anchors, which check shapes, infer
- * the result's and leave the computing to the device's library. Convolutions run channels-last: the permutes around them
- * cancel between neighbours. */
+/* Linear algebra: MatMul, Gemm, Conv, ConvTranspose, their integer forms, Det; and the builder's anchors, which check
+ * shapes, infer the result's and leave the computing to the device's library. Convolutions run channels-last: the
+ * permutes around them cancel between neighbours. */
 #include "ops/linear.h"
 
 #include <math.h>
@@ -92,7 +92,8 @@ Value *matmul(Lowering *l, Value *a, Value *b) {
     return y;
 }
 
-static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs, bool transposed) {
+static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs,
+                         bool transposed) {
     int rank = attrs->spatial + 2, in_axis = transposed ? 0 : 1;
     if (x->rank != rank || w->rank != rank) return invalid(l, "the input has rank %d, the weight %d", x->rank, w->rank);
     const Dim *channels = size_mul(l, w->dims[in_axis], size_const(l, transposed ? 1 : attrs->group));
@@ -100,7 +101,8 @@ static Status check_conv(Lowering *l, const Value *x, const Value *w, const Valu
     if (!sizes_agree(x->dims[rank - 1], channels)) {
         dim_is_const(x->dims[rank - 1], &in);
         dim_is_const(channels, &expected);
-        return invalid(l, "the input has %lld channels where the weight expects %lld", (long long)in, (long long)expected);
+        return invalid(l, "the input has %lld channels where the weight expects %lld", (long long)in,
+                       (long long)expected);
     }
     if (dim_is_const(w->dims[0], &outputs) && outputs % attrs->group)
         return invalid(l, "%lld channels do not divide into %lld groups", (long long)outputs, (long long)attrs->group);
@@ -170,11 +172,13 @@ static Value *scaled(Lowering *l, Value *x, double factor) {
     return cast_like(l, mul(l, cast(l, x, DT_F64), scalar(l, DT_F64, factor)), x);
 }
 
-/* Y = alpha * A' * B' + beta * C, A' and B' transposed where asked (ONNX Gemm-13). A constant B takes alpha, a constant C beta. */
+/* Y = alpha * A' * B' + beta * C, A' and B' transposed where asked (ONNX Gemm-13). A constant B takes alpha, a constant
+ * C beta. */
 static Status lower_gemm(Lowering *l, const Node *n) {
     Value *a = in(l, n, 0), *b = in(l, n, 1), *c = optional_in(l, n, 2);
     if (!a || !b) return l->error;
-    if (a->rank != 2 || b->rank != 2) return invalid(l, "both factors must be matrices, but have ranks %d and %d", a->rank, b->rank);
+    if (a->rank != 2 || b->rank != 2)
+        return invalid(l, "both factors must be matrices, but have ranks %d and %d", a->rank, b->rank);
     if (attr_int(n, "transA", 0)) a = swap_last(l, a);
     if (attr_int(n, "transB", 0)) b = swap_last(l, b);
     double alpha = attr_float(n, "alpha", 1), beta = attr_float(n, "beta", 1);
@@ -207,7 +211,8 @@ Value *centred(Lowering *l, Value *x, Value *zero_point, int axis) {
     return zero ? wide : sub(l, wide, along_axis(l, cast(l, zero_point, DT_I32), axis, x->rank));
 }
 
-/* (A - a_zero_point) * (B - b_zero_point) in i32; zero points per tensor, per row of A, per column of B (ONNX MatMulInteger-10). */
+/* (A - a_zero_point) * (B - b_zero_point) in i32; zero points per tensor, per row of A, per column of B (ONNX
+ * MatMulInteger-10). */
 static Status lower_matmul_integer(Lowering *l, const Node *n) {
     Value *a = in(l, n, 0), *b = in(l, n, 1);
     if (!a || !b) return l->error;
@@ -217,17 +222,20 @@ static Status lower_matmul_integer(Lowering *l, const Node *n) {
 
 /* ---- convolutions ---- */
 
-static Status conv_geometry(Lowering *l, const Node *n, const Value *x, const Value *w, WindowKind kind, Geometry *geometry) {
+static Status conv_geometry(Lowering *l, const Node *n, const Value *x, const Value *w, WindowKind kind,
+                            Geometry *geometry) {
     if (x->rank < 3 || x->rank != w->rank)
-        return invalid(l, "the input has rank %d and the weight %d; both need a batch, channels and as many spatial axes", x->rank,
-                       w->rank);
+        return invalid(l,
+                       "the input has rank %d and the weight %d; both need a batch, channels and as many spatial axes",
+                       x->rank, w->rank);
     int given;
     attr_ints(n, "kernel_shape", &given);
     if (given) {
         const Dim *kernel[MAX_SPATIAL];
         TRY(kernel_shape_of(l, n, x->rank - 2, kernel));
         for (int i = 0; i < given; i++)
-            if (!sizes_agree(kernel[i], w->dims[2 + i])) return invalid(l, "kernel_shape differs from the weight's shape");
+            if (!sizes_agree(kernel[i], w->dims[2 + i]))
+                return invalid(l, "kernel_shape differs from the weight's shape");
     }
     int64_t known;
     for (int i = 2; i < w->rank; i++)
@@ -282,7 +290,8 @@ static Status transposed_geometry(Lowering *l, const Node *n, const Value *x, co
             g->size[i] = size_sub(l, reach, size_add(l, g->pads[i], g->pads[spatial + i]));
         } else {
             wanted[i] = shaped ? shape[i] : 0;
-            if (shaped && (wanted[i] < 1 || wanted[i] > INT32_MAX)) return invalid(l, "output_shape holds %lld", (long long)wanted[i]);
+            if (shaped && (wanted[i] < 1 || wanted[i] > INT32_MAX))
+                return invalid(l, "output_shape holds %lld", (long long)wanted[i]);
             g->size[i] = shaped ? size_const(l, wanted[i]) : size_mul(l, x->dims[2 + i], stride);
             const Dim *total = dim_max(l->dims, size_sub(l, reach, g->size[i]), size_const(l, 0));
             const Dim *half = dim_div(l->dims, total, size_const(l, 2)), *rest = size_sub(l, total, half);
@@ -290,7 +299,8 @@ static Status transposed_geometry(Lowering *l, const Node *n, const Value *x, co
             g->pads[spatial + i] = upper ? rest : half;
         }
         int64_t known;
-        if (dim_is_const(g->size[i], &known) && known < 0) return invalid(l, "the paddings leave nothing of spatial axis %d", i);
+        if (dim_is_const(g->size[i], &known) && known < 0)
+            return invalid(l, "the paddings leave nothing of spatial axis %d", i);
     }
     return NULL;
 }
@@ -336,7 +346,8 @@ static Status host_det(HostCall *call) {
     const Tensor *x;
     Tensor *y;
     TRY(host_tensor(call, 0, DT_NONE, &x));
-    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2]) return host_error(call, "the input is not made of square matrices");
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return host_error(call, "the input is not made of square matrices");
     TRY(host_output(call, 0, x->dtype, x->rank - 2, x->dims, &y));
     if (!y) return NULL;
     int64_t n = x->dims[x->rank - 1], count = tensor_count(y);
@@ -351,7 +362,8 @@ static Status host_det(HostCall *call) {
 static Status lower_det(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!x) return l->error;
-    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2])) return invalid(l, "the input is not made of square matrices");
+    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))
+        return invalid(l, "the input is not made of square matrices");
     if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
     Node *host = host_node(l, n, host_det, &x, 1);
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));

@@ -8,8 +8,8 @@ Status lower_einsum(Lowering *l, const Node *n);
 Status lower_deform_conv(Lowering *l, const Node *n);
 Status host_deform_conv(HostCall *call);
 
-/* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float) as node n's
- * attributes say; bias may be NULL. */
+/* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float)
+ * as node n's attributes say; bias may be NULL. */
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);
 /* x as i32 less its zero point, which may be NULL, a scalar, or a vector along `axis` of x (or already of x's rank). */
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis);

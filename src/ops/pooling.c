@@ -1,5 +1,5 @@
-/* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined from the rows under
- * its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads. */
+/* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined
+ * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads. */
 #include "ops/window.h"
 
 #include <math.h>
@@ -142,7 +142,8 @@ static void window_row(const Pooling *p, int64_t row) {
             for (int64_t c = taps[2].first; c < taps[2].end; c++) {
                 int64_t i2 = taps[2].start + c * p->dilation[2];
                 int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
-                const char *x = p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
+                const char *x =
+                    p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
                 if (fresh && p->mode != POOL_LP) {
                     memcpy(y, x, (size_t)p->channels * size);
                     for (int64_t k = 0; places && k < p->channels; k++) places[k] = place;
@@ -217,7 +218,8 @@ static Status run_pool(HostCall *call, PoolMode mode) {
     dims[1 + spatial] = p.channels;
     TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
     if (mode == POOL_MAX && call->node->output_count > 1) TRY(host_output(call, 1, DT_I64, x->rank, dims, &places));
-    int64_t rows = x->dims[0] * p.out[0] * p.out[1] * p.out[2], work = p.channels * p.kernel[0] * p.kernel[1] * p.kernel[2];
+    int64_t rows = x->dims[0] * p.out[0] * p.out[1] * p.out[2],
+            work = p.channels * p.kernel[0] * p.kernel[1] * p.kernel[2];
     if (!y) {
         y = ARENA_NEW(call->arena, Tensor);
         y->data = arena_array(call->arena, (size_t)rows, (size_t)p.channels * dtype_size(x->dtype) + 1);

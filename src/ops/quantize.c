@@ -1,5 +1,6 @@
-/* Quantization in primitives: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and the operators on quantized tensors, whose sums
- * are exact in i32 and then requantized: y = saturate(round_half_even(sum * a_scale * b_scale / y_scale) + y_zero_point). */
+/* Quantization in primitives: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and the operators on quantized
+ * tensors, whose sums are exact in i32 and then requantized: y = saturate(round_half_even(sum * a_scale * b_scale /
+ * y_scale) + y_zero_point). */
 #include "ops/linear.h"
 
 #include "ops/sizes.h"
@@ -11,8 +12,15 @@ typedef struct Range {
 } Range;
 
 static const Range ranges[] = {
-    {DT_U8, 0, 255}, {DT_I8, -128, 127}, {DT_U16, 0, 65535}, {DT_I16, -32768, 32767}, {DT_I32, -2147483648.0, 2147483647.0},
-    {DT_U4, 0, 15},  {DT_I4, -8, 7},     {DT_U2, 0, 3},      {DT_I2, -2, 1},
+    {DT_U8, 0, 255},
+    {DT_I8, -128, 127},
+    {DT_U16, 0, 65535},
+    {DT_I16, -32768, 32767},
+    {DT_I32, -2147483648.0, 2147483647.0},
+    {DT_U4, 0, 15},
+    {DT_I4, -8, 7},
+    {DT_U2, 0, 3},
+    {DT_I2, -2, 1},
 };
 
 static const Range *range_of(DType dtype) {
@@ -58,9 +66,11 @@ static Status grain_of(Lowering *l, const Node *n, const Value *x, const Value *
             return invalid(l, "the scale does not have one element for each index of axis %d", grain->axis);
         return NULL;
     }
-    if (scale->rank != x->rank) return invalid(l, "a blocked scale must have the input's rank, but has %d", scale->rank);
+    if (scale->rank != x->rank)
+        return invalid(l, "a blocked scale must have the input's rank, but has %d", scale->rank);
     grain->blocks = scale->dims[grain->axis];
-    grain->split = size_mul(l, grain->blocks, size_const(l, grain->block)) == x->dims[grain->axis] && x->rank < MAX_RANK;
+    grain->split =
+        size_mul(l, grain->blocks, size_const(l, grain->block)) == x->dims[grain->axis] && x->rank < MAX_RANK;
     return NULL;
 }
 
@@ -114,7 +124,8 @@ static DType working_type(DType dtype) {
     return dtype == DT_F16 || dtype == DT_BF16 || dtype == DT_F64 ? dtype : DT_F32;
 }
 
-/* y = saturate(round(x / y_scale) + y_zero_point) (ONNX QuantizeLinear-25); the scale's type, or `precision`, is that of the division. */
+/* y = saturate(round(x / y_scale) + y_zero_point) (ONNX QuantizeLinear-25); the scale's type, or `precision`, is that
+ * of the division. */
 static Status lower_quantize(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *scale = in(l, n, 1), *zero_point = optional_in(l, n, 2);
     Grain grain;
@@ -155,7 +166,8 @@ static Status lower_dequantize(Lowering *l, const Node *n) {
     return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
 }
 
-/* The range of x with 0 in it is spread over [0, 255] (ONNX DynamicQuantizeLinear-11); where x is all 0 the scale is 1. */
+/* The range of x with 0 in it is spread over [0, 255] (ONNX DynamicQuantizeLinear-11); where x is all 0 the scale is 1.
+ */
 static Status lower_dynamic_quantize(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     int axes[MAX_RANK];
@@ -200,7 +212,8 @@ static Status lower_qlinear_matmul(Lowering *l, const Node *n) {
     Value *right = floats ? cast(l, b.x, DT_F32) : centred(l, b.x, b.zero_point, column);
     Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
     DType to = y_zero ? y_zero->dtype : a.x->dtype;
-    return out(l, n, 0, requantized(l, matmul(l, left, right), divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
+    return out(l, n, 0,
+               requantized(l, matmul(l, left, right), divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
 }
 
 /* The weight's scale may be per output channel (ONNX QLinearConv-10). */
@@ -224,7 +237,9 @@ static Value *dequantized(Lowering *l, Quantized q) {
 static Status out_quantized(Lowering *l, const Node *n, Value *y, int first, DType otherwise) {
     Value *scale = in(l, n, first), *zero = optional_in(l, n, first + 1);
     if (l->error) return l->error;
-    return out(l, n, 0, quantized(l, divide(l, y, cast(l, scale, DT_F32)), zero_point_f32(l, zero), zero ? zero->dtype : otherwise, true));
+    return out(l, n, 0,
+               quantized(l, divide(l, y, cast(l, scale, DT_F32)), zero_point_f32(l, zero),
+                         zero ? zero->dtype : otherwise, true));
 }
 
 static Status lower_qlinear_pair(Lowering *l, const Node *n, Prim prim) {
@@ -253,7 +268,8 @@ static Status lower_qlinear_global_average(Lowering *l, const Node *n) {
     Quantized q = quantized_in(l, n, 0);
     int axes[MAX_RANK], last = attr_int(n, "channels_last", 0) != 0;
     if (l->error) return l->error;
-    if (q.x->rank < 3) return invalid(l, "the input has rank %d; a batch, channels and at least one more axis are needed", q.x->rank);
+    if (q.x->rank < 3)
+        return invalid(l, "the input has rank %d; a batch, channels and at least one more axis are needed", q.x->rank);
     for (int i = 0; i < q.x->rank - 2; i++) axes[i] = i + 2 - last;
     return out_quantized(l, n, mean(l, dequantized(l, q), axes, q.x->rank - 2, true), 3, q.x->dtype);
 }
@@ -281,7 +297,8 @@ static Status out_scaled_product(Lowering *l, const Node *n, Quantized a, Quanti
 }
 
 static Status lower_matmul_integer_to_float(Lowering *l, const Node *n) {
-    Quantized a = {in(l, n, 0), in(l, n, 2), optional_in(l, n, 4)}, b = {in(l, n, 1), in(l, n, 3), optional_in(l, n, 5)};
+    Quantized a = {in(l, n, 0), in(l, n, 2), optional_in(l, n, 4)},
+              b = {in(l, n, 1), in(l, n, 3), optional_in(l, n, 5)};
     return out_scaled_product(l, n, a, b, optional_in(l, n, 6));
 }
 

@@ -1,6 +1,6 @@
-/* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Transforms are computed in f64: by
- * radix 2 for powers of two, directly for short lengths, else as a convolution of power-of-two length (Bluestein, "A linear filtering
- * approach to the computation of discrete Fourier transform", 1970). */
+/* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Transforms are
+ * computed in f64: by radix 2 for powers of two, directly for short lengths, else as a convolution of power-of-two
+ * length (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform", 1970). */
 #include "ops/window.h"
 
 #include <math.h>
@@ -18,7 +18,8 @@ static Status lower_cosine_window(Lowering *l, const Node *n, double a, double b
     Value *turn = divide(l, iota(l, size, 1, 0, DT_F64), cast(l, dim_scalar(l, period), DT_F64));
     Value *first = unary(l, PRIM_COS, mul(l, turn, scalar(l, DT_F64, 2 * M_PI)));
     Value *y = sub(l, scalar(l, DT_F64, a), mul(l, first, scalar(l, DT_F64, b)));
-    if (c != 0) y = add(l, y, mul(l, unary(l, PRIM_COS, mul(l, turn, scalar(l, DT_F64, 4 * M_PI))), scalar(l, DT_F64, c)));
+    if (c != 0)
+        y = add(l, y, mul(l, unary(l, PRIM_COS, mul(l, turn, scalar(l, DT_F64, 4 * M_PI))), scalar(l, DT_F64, c)));
     return out(l, n, 0, cast(l, y, attr_dtype(n, "output_datatype", DT_F32)));
 }
 
@@ -163,11 +164,11 @@ typedef struct Lines {
     Tensor *y;
     Transform transform;
     bool inverse, onesided;
-    int64_t inner;            /* elements between neighbours of a line (DFT) */
-    int64_t in, out;          /* a line's elements before and after */
+    int64_t inner;   /* elements between neighbours of a line (DFT) */
+    int64_t in, out; /* a line's elements before and after */
     int64_t in_parts, out_parts;
-    int64_t frames, step;     /* STFT */
-    Complex *buffers;         /* [workers][n + scratch] */
+    int64_t frames, step; /* STFT */
+    Complex *buffers;     /* [workers][n + scratch] */
 } Lines;
 
 enum { MAX_TRANSFORM = 1 << 28 };
@@ -191,7 +192,8 @@ static void transform_lines(void *context, int64_t begin, int64_t end, int worke
     for (int64_t line = begin; line < end; line++) {
         int64_t outer = line / p->inner, offset = line % p->inner, given = p->in < t->n ? p->in : t->n;
         for (int64_t i = 0; i < t->n; i++)
-            x[i] = i < given ? load_complex(p->x, (outer * p->in + i) * p->inner + offset, p->in_parts) : (Complex){0, 0};
+            x[i] =
+                i < given ? load_complex(p->x, (outer * p->in + i) * p->inner + offset, p->in_parts) : (Complex){0, 0};
         if (p->inverse && p->onesided) /* the other half mirrors the one that is given */
             for (int64_t i = t->n / 2 + 1; i < t->n; i++) x[i] = (Complex){x[t->n - i].re, -x[t->n - i].im};
         transform_run(t, p->inverse, x, scratch);
@@ -214,7 +216,8 @@ Status host_dft(HostCall *call) {
     p.out = p.onesided && !p.inverse ? length / 2 + 1 : length;
     p.in_parts = p.x->dims[rank - 1];
     p.out_parts = p.onesided && p.inverse ? 1 : 2;
-    if (p.in_parts != 1 && p.in_parts != 2) return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
+    if (p.in_parts != 1 && p.in_parts != 2)
+        return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
     memcpy(dims, p.x->dims, sizeof dims);
     dims[axis] = p.out;
     dims[rank - 1] = p.out_parts;
@@ -228,18 +231,21 @@ Status host_dft(HostCall *call) {
 }
 
 Status lower_dft(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *given_length = optional_in(l, n, 1), *given_axis = n->opset >= 20 ? optional_in(l, n, 2) : NULL;
+    Value *x = in(l, n, 0), *given_length = optional_in(l, n, 1),
+          *given_axis = n->opset >= 20 ? optional_in(l, n, 2) : NULL;
     if (!x) return l->error;
     int64_t wanted = n->opset >= 20 ? -2 : attr_int(n, "axis", 1);
     if (given_axis) {
         const int64_t *values;
         int count;
-        if (!constant_ints(l, given_axis, &values, &count) || count != 1) return unsupported(l, "an axis known only at run time");
+        if (!constant_ints(l, given_axis, &values, &count) || count != 1)
+            return unsupported(l, "an axis known only at run time");
         wanted = values[0];
     }
     int axis = axis_of(l, wanted, x->rank), count = 1;
     if (l->error) return l->error;
-    if (axis == x->rank - 1 || !dtype_is_float(x->dtype)) return invalid(l, "the last axis holds the parts of complex numbers");
+    if (axis == x->rank - 1 || !dtype_is_float(x->dtype))
+        return invalid(l, "the last axis holds the parts of complex numbers");
     bool inverse = attr_int(n, "inverse", 0), onesided = attr_int(n, "onesided", 0);
     const Dim *length = x->dims[axis], **dims = dims_copy(l, x, x->rank);
     if (given_length) {
@@ -252,7 +258,8 @@ Status lower_dft(Lowering *l, const Node *n) {
     Node *host = host_node(l, n, host_dft, &x, 1);
     node_set_int(host, "axis", axis);
     node_set_dims(host, "length", &length, 1);
-    dims[axis] = onesided && !inverse ? size_add(l, dim_div(l->dims, length, size_const(l, 2)), size_const(l, 1)) : length;
+    dims[axis] =
+        onesided && !inverse ? size_add(l, dim_div(l->dims, length, size_const(l, 2)), size_const(l, 1)) : length;
     dims[x->rank - 1] = size_const(l, onesided && inverse ? 1 : 2);
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank, dims));
 }
@@ -288,7 +295,8 @@ Status host_stft(HostCall *call) {
     p.in = p.x->dims[1];
     p.in_parts = p.x->dims[2];
     if (p.step < 1) return host_error(call, "frame_step is %lld", (long long)p.step);
-    if (p.in_parts != 1 && p.in_parts != 2) return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
+    if (p.in_parts != 1 && p.in_parts != 2)
+        return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
     if (p.window && (p.window->rank != 1 || p.window->dims[0] != length))
         return host_error(call, "the window does not have frame_length elements");
     p.frames = length > p.in ? 0 : (p.in - length) / p.step + 1;
@@ -299,7 +307,8 @@ Status host_stft(HostCall *call) {
 }
 
 Status lower_stft(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *given_step = in(l, n, 1), *window = optional_in(l, n, 2), *given_length = optional_in(l, n, 3);
+    Value *x = in(l, n, 0), *given_step = in(l, n, 1), *window = optional_in(l, n, 2),
+          *given_length = optional_in(l, n, 3);
     int count = 1, lengths = 1;
     if (!x || !given_step) return l->error;
     if (x->rank != 3 || !dtype_is_float(x->dtype)) return invalid(l, "the signal has rank %d instead of 3", x->rank);
@@ -311,7 +320,8 @@ Status lower_stft(Lowering *l, const Node *n) {
         if (sizes && lengths == 1) length = sizes[0];
     }
     if (l->error) return l->error;
-    if (count != 1 || lengths != 1 || dim_equals(step[0], 0)) return invalid(l, "frame_step and frame_length must be one positive number");
+    if (count != 1 || lengths != 1 || dim_equals(step[0], 0))
+        return invalid(l, "frame_step and frame_length must be one positive number");
     Node *host = host_node(l, n, host_stft, (Value *[]){x, window}, window ? 2 : 1);
     node_set_dims(host, "step", step, 1);
     node_set_dims(host, "length", &length, 1);
@@ -359,7 +369,8 @@ static bool mel_of(const Tensor *const *inputs, Mel *mel) {
     double values[5];
     for (int i = 0; i < 5; i++) values[i] = number(inputs[i]);
     *mel = (Mel){0};
-    if (!(values[0] >= 1 && values[0] < 1 << 20 && values[1] >= 0 && values[1] < MAX_TRANSFORM && values[2] >= 1 && values[2] < 1e15))
+    if (!(values[0] >= 1 && values[0] < 1 << 20 && values[1] >= 0 && values[1] < MAX_TRANSFORM && values[2] >= 1 &&
+          values[2] < 1e15))
         return false;
     *mel = (Mel){(int64_t)values[0], (int64_t)values[1], (int64_t)values[2], values[3], values[4]};
     return mel->low >= 0 && mel->low <= mel->high;
@@ -397,7 +408,8 @@ Status lower_mel_weight_matrix(Lowering *l, const Node *n) {
         return out(l, n, 0, constant(l, y));
     }
     int bins, lengths;
-    const Dim *const *bin = sizes_of(l, inputs[0], "num_mel_bins", &bins), *const *length = sizes_of(l, inputs[1], "dft_length", &lengths);
+    const Dim *const *bin = sizes_of(l, inputs[0], "num_mel_bins", &bins), *const *length = sizes_of(
+                                                                               l, inputs[1], "dft_length", &lengths);
     if (l->error) return l->error;
     if (bins != 1 || lengths != 1) return invalid(l, "num_mel_bins and dft_length must be one number each");
     const Dim *dims[] = {size_add(l, dim_div(l->dims, length[0], size_const(l, 2)), size_const(l, 1)), bin[0]};

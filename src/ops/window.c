@@ -1,5 +1,5 @@
-/* Sliding windows: pooling (host kernels in pooling.c, channels-last), global pooling as reductions, MaxUnpool, MaxRoiPool, Col2Im. The signal
- * operators of this family stand in signal.c. */
+/* Sliding windows: pooling (host kernels in pooling.c, channels-last), global pooling as reductions, MaxUnpool,
+ * MaxRoiPool, Col2Im. The signal operators of this family stand in signal.c. */
 #include "ops/window.h"
 
 #include <math.h>
@@ -9,7 +9,9 @@
 /* ---- pooling ---- */
 
 /* f16 and bf16 go through f32: maxima are exact, averages rounded once. */
-static Value *pooled_type(Lowering *l, Value *x) { return x->dtype == DT_F16 || x->dtype == DT_BF16 ? cast(l, x, DT_F32) : x; }
+static Value *pooled_type(Lowering *l, Value *x) {
+    return x->dtype == DT_F16 || x->dtype == DT_BF16 ? cast(l, x, DT_F32) : x;
+}
 
 static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_integers) {
     Value *x = in(l, n, 0);
@@ -36,7 +38,8 @@ static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_i
     const Dim **dims = dims_copy(l, last, last->rank);
     for (int i = 0; i < spatial; i++) dims[1 + i] = g.size[i];
     Value *y = host_result(l, host, last->dtype, last->rank, dims);
-    Value *places = kernel == host_max_pool && wants_output(n, 1) ? host_result(l, host, DT_I64, last->rank, dims) : NULL;
+    Value *places =
+        kernel == host_max_pool && wants_output(n, 1) ? host_result(l, host, DT_I64, last->rank, dims) : NULL;
     if (places) TRY(out(l, n, 1, from_channels_last(l, places)));
     return wants_output(n, 0) ? out(l, n, 0, cast_like(l, from_channels_last(l, y), x)) : l->error;
 }
@@ -92,13 +95,14 @@ static Status lower_global_lp(Lowering *l, const Node *n) {
 
 /* ---- MaxUnpool ---- */
 
-/* The maxima go back to their places in a tensor of zeros of the size that pooling would have started from; an output_shape that is
- * larger adds zeros at the ends (ONNX MaxUnpool-22). */
+/* The maxima go back to their places in a tensor of zeros of the size that pooling would have started from; an
+ * output_shape that is larger adds zeros at the ends (ONNX MaxUnpool-22). */
 static Status lower_max_unpool(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *places = in(l, n, 1), *shape = optional_in(l, n, 2);
     if (!x || !places) return l->error;
     int spatial = x->rank - 2, count;
-    if (spatial < 1 || places->rank != x->rank) return invalid(l, "the input has rank %d, the indices %d", x->rank, places->rank);
+    if (spatial < 1 || places->rank != x->rank)
+        return invalid(l, "the input has rank %d, the indices %d", x->rank, places->rank);
     int64_t strides[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
     const Dim *kernel[MAX_SPATIAL], **dims = dims_copy(l, x, x->rank);
     TRY(kernel_shape_of(l, n, spatial, kernel));
@@ -110,7 +114,8 @@ static Status lower_max_unpool(Lowering *l, const Node *n) {
     }
     const Dim *total = dim_product(l->dims, dims, x->rank);
     Value *zeros = expand(l, like(l, x, 0), &total, 1);
-    Value *flat = scatter_elements(l, zeros, flatten_to(l, places, 0, x->rank), flatten_to(l, x, 0, x->rank), 0, "none");
+    Value *flat =
+        scatter_elements(l, zeros, flatten_to(l, places, 0, x->rank), flatten_to(l, x, 0, x->rank), 0, "none");
     Value *y = reshape(l, flat, dims, x->rank);
     if (!shape || !y) return out(l, n, 0, y);
     const Dim *const *wanted = sizes_of(l, shape, "unpooled", &count);
@@ -133,7 +138,8 @@ typedef struct RoiPool {
 } RoiPool;
 
 /* The cells [from, to) of bin `index` of `bins` over the region [start, start + length), within [0, limit). */
-static void bin_range(int64_t start, int64_t length, int64_t index, int64_t bins, int64_t limit, int64_t *from, int64_t *to) {
+static void bin_range(int64_t start, int64_t length, int64_t index, int64_t bins, int64_t limit, int64_t *from,
+                      int64_t *to) {
     double bin = (double)length / (double)bins;
     double low = floor((double)index * bin) + (double)start, high = ceil((double)(index + 1) * bin) + (double)start;
     *from = low < 0 ? 0 : low > (double)limit ? limit : (int64_t)low;
@@ -170,12 +176,14 @@ static Status host_max_roi_pool(HostCall *call) {
     TRY(host_tensor(call, 0, DT_F32, &p.x));
     TRY(host_tensor(call, 1, DT_F32, &p.rois));
     const int64_t *pooled = attr_ints(call->node, "pooled_shape", &count);
-    if (count != 2 || p.x->rank != 4 || p.rois->rank != 2 || p.rois->dims[1] != 5) return host_error(call, "the inputs do not fit together");
+    if (count != 2 || p.x->rank != 4 || p.rois->rank != 2 || p.rois->dims[1] != 5)
+        return host_error(call, "the inputs do not fit together");
     p.pooled[0] = pooled[0], p.pooled[1] = pooled[1];
     int64_t rois = p.rois->dims[0], channels = p.x->dims[1];
     for (int64_t i = 0; i < rois; i++) {
         float image = ((const float *)p.rois->data)[i * 5];
-        if (!(image >= 0 && image < (float)p.x->dims[0])) return host_error(call, "region %lld names an image out of range", (long long)i);
+        if (!(image >= 0 && image < (float)p.x->dims[0]))
+            return host_error(call, "region %lld names an image out of range", (long long)i);
     }
     TRY(host_output(call, 0, DT_F32, 4, (int64_t[]){rois, channels, pooled[0], pooled[1]}, &y));
     if (!y) return NULL;
@@ -190,7 +198,8 @@ static Status lower_max_roi_pool(Lowering *l, const Node *n) {
     int given;
     if (!x || !rois) return l->error;
     attr_ints(n, "pooled_shape", &given);
-    if (x->rank != 4 || rois->rank != 2 || given != 2) return invalid(l, "needs images of rank 4, regions of rank 2 and a pooled_shape of 2");
+    if (x->rank != 4 || rois->rank != 2 || given != 2)
+        return invalid(l, "needs images of rank 4, regions of rank 2 and a pooled_shape of 2");
     TRY(spatial_ints(l, n, "pooled_shape", 2, 1, 1, pooled));
     Value *inputs[] = {cast(l, x, DT_F32), cast(l, rois, DT_F32)};
     if (l->error) return l->error;
@@ -229,7 +238,8 @@ static void fold_columns(void *context, int64_t begin, int64_t end, int worker) 
     const Columns *c = context;
     (void)worker;
     for (int64_t p = begin; p < end; p++) {
-        memset((char *)c->y + (size_t)(p * c->plane) * dtype_size(c->dtype), 0, (size_t)c->plane * dtype_size(c->dtype));
+        memset((char *)c->y + (size_t)(p * c->plane) * dtype_size(c->dtype), 0,
+               (size_t)c->plane * dtype_size(c->dtype));
         for (int64_t i = 0; i < c->taps * c->blocks; i++) {
             int64_t place = column_place(c, i / c->blocks, i % c->blocks), from = p * c->taps * c->blocks + i;
             if (place < 0) continue;
@@ -245,7 +255,8 @@ static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
     int count;
     attr_dims(call->node, "image", &count);
     *c = (Columns){.spatial = count, .taps = 1, .blocks = 1, .plane = 1, .dtype = x->dtype, .x = x->data};
-    if (x->rank != 3 || count < 1 || count > MAX_SPATIAL) return host_error(call, "the input has rank %d instead of 3", x->rank);
+    if (x->rank != 3 || count < 1 || count > MAX_SPATIAL)
+        return host_error(call, "the input has rank %d instead of 3", x->rank);
     TRY(host_sizes(call, "image", count, c->image));
     TRY(host_sizes(call, "block", count, c->block));
     memcpy(c->strides, attr_ints(call->node, "strides", &count), (size_t)count * sizeof *c->strides);
@@ -256,12 +267,14 @@ static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
             return host_error(call, "image or block size %d is out of range", i);
         int64_t room = c->image[i] + c->pads[i] + c->pads[c->spatial + i] - (c->block[i] - 1) * c->dilations[i] - 1;
         c->count[i] = room < 0 ? 0 : room / c->strides[i] + 1;
-        if (__builtin_mul_overflow(c->taps, c->block[i], &c->taps) || __builtin_mul_overflow(c->blocks, c->count[i], &c->blocks) ||
+        if (__builtin_mul_overflow(c->taps, c->block[i], &c->taps) ||
+            __builtin_mul_overflow(c->blocks, c->count[i], &c->blocks) ||
             __builtin_mul_overflow(c->plane, c->image[i], &c->plane))
             return host_error(call, "the image is too large");
     }
     if (x->dims[1] % c->taps || x->dims[2] != c->blocks)
-        return host_error(call, "%lld columns of %lld elements do not make up the image", (long long)x->dims[2], (long long)x->dims[1]);
+        return host_error(call, "%lld columns of %lld elements do not make up the image", (long long)x->dims[2],
+                          (long long)x->dims[1]);
     return NULL;
 }
 
@@ -270,7 +283,8 @@ static Status host_col2im(HostCall *call) {
     Tensor *y;
     Columns c;
     TRY(host_tensor(call, 0, DT_NONE, &x));
-    if (x->dtype != DT_F32 && x->dtype != DT_F64) return host_error(call, "does not take elements of type %s", dtype_onnx_name(x->dtype));
+    if (x->dtype != DT_F32 && x->dtype != DT_F64)
+        return host_error(call, "does not take elements of type %s", dtype_onnx_name(x->dtype));
     TRY(columns_of(call, x, &c));
     int64_t dims[MAX_RANK] = {x->dims[0], x->dims[1] / c.taps};
     memcpy(dims + 2, c.image, (size_t)c.spatial * sizeof *dims);
@@ -285,10 +299,12 @@ static Status lower_col2im(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *image_shape = in(l, n, 1), *block_shape = in(l, n, 2);
     int spatial, blocks;
     if (!x || !image_shape || !block_shape) return l->error;
-    const Dim *const *image = sizes_of(l, image_shape, "image", &spatial), *const *block = sizes_of(l, block_shape, "block", &blocks);
+    const Dim *const *image = sizes_of(l, image_shape, "image", &spatial), *const *block = sizes_of(l, block_shape,
+                                                                                                    "block", &blocks);
     if (l->error) return l->error;
     if (x->rank != 3 || spatial < 1 || spatial > MAX_SPATIAL || blocks != spatial)
-        return invalid(l, "the input has rank %d, image_shape %d and block_shape %d elements", x->rank, spatial, blocks);
+        return invalid(l, "the input has rank %d, image_shape %d and block_shape %d elements", x->rank, spatial,
+                       blocks);
     int64_t strides[MAX_SPATIAL], dilations[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
     TRY(spatial_ints(l, n, "strides", spatial, 1, 1, strides));
     TRY(spatial_ints(l, n, "dilations", spatial, 1, 1, dilations));

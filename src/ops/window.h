@@ -4,7 +4,8 @@
 
 #include "ops/ops.h"
 
-/* Pooling of channels-last input 0. The node's attrs: ints kernel_shape, strides, dilations, dims pads and size (the result's). */
+/* Pooling of channels-last input 0. The node's attrs: ints kernel_shape, strides, dilations, dims pads and size (the
+ * result's). */
 Status host_max_pool(HostCall *call);     /* output 1: the maxima's places; int storage_order */
 Status host_average_pool(HostCall *call); /* int count_include_pad */
 Status host_lp_pool(HostCall *call);      /* p */

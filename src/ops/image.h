@@ -1,0 +1,20 @@
+/* Operators of the image family that stand in files of their own: image_resize.c, image_sample.c, image_boxes.c. */
+#ifndef ONNXFUSE_OPS_IMAGE_H
+#define ONNXFUSE_OPS_IMAGE_H
+
+#include "ops/ops.h"
+
+Status lower_resize(Lowering *l, const Node *n);
+Status lower_upsample(Lowering *l, const Node *n);
+Status host_resize(HostCall *call);
+
+Status lower_grid_sample(Lowering *l, const Node *n);
+Status host_grid_sample(HostCall *call);
+Status lower_affine_grid(Lowering *l, const Node *n);
+
+Status lower_roi_align(Lowering *l, const Node *n);
+Status host_roi_align(HostCall *call);
+Status lower_non_max_suppression(Lowering *l, const Node *n);
+Status host_non_max_suppression(HostCall *call);
+
+#endif
