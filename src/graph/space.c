@@ -108,6 +108,19 @@ static bool move_accepted(const Node *node) {
     }
 }
 
+bool is_tiny(const Node *node) {
+    for (int i = 0; i < node->input_count + node->output_count; i++) {
+        const Value *v = i < node->input_count ? node->inputs[i] : node->outputs[i - node->input_count];
+        int64_t elements = 1, size;
+        for (int d = 0; v && d < v->rank; d++) {
+            if (!dim_is_const(v->dims[d], &size) || size > TINY_ELEMENTS) return false;
+            elements *= size;
+            if (elements > TINY_ELEMENTS) return false;
+        }
+    }
+    return true;
+}
+
 bool space_accepts(const Node *node) {
     if (node->kind != NODE_PRIM || node->output_count != 1 || !known_tensor(node->outputs[0])) return false;
     for (int i = 0; i < node->input_count; i++)

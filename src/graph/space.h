@@ -44,6 +44,10 @@ typedef struct Space {
     Map by_value; /* Value -> SpaceValue, behind space_value */
 } Space;
 
+/* A primitive on at most this many elements is evaluated at run time faster than a kernel for it is compiled: it stays outside regions. */
+enum { TINY_ELEMENTS = 16 };
+bool is_tiny(const Node *node); /* all its values have constant sizes of at most TINY_ELEMENTS elements */
+
 /* Primitives that can stand in a region at all: elementwise, reductions, iota, philox, reshape, permute, expand, slice, over dtypes f32, f64, f16,
  * bf16, bool and the 8- to 64-bit integers; expand only of constant sizes 1. */
 bool space_accepts(const Node *node);

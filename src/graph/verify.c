@@ -2,6 +2,7 @@
  * refused by the importer and by shape inference before. Sizes are compared as expressions; where the standard lets
  * sizes agree at run time alone (reshape, concat, pad) only two different constants are an error. */
 #include "graph/graph.h"
+#include "graph/space.h"
 
 #include <stdio.h>
 
@@ -242,7 +243,7 @@ static Status check_move(const Verifier *v, const Value *out) {
     case PRIM_EXPAND:
         RULE(out->rank == in->rank, "the rank changes");
         for (int i = 0; i < in->rank; i++)
-            RULE(in->dims[i] == out->dims[i] || is_one(in->dims[i]), "axis %d is not of size 1", i);
+            RULE(is_one(in->dims[i]) || !clash(in->dims[i], out->dims[i]), "axis %d is not of size 1", i);
         return check_shape_attr(v, out);
     default:
         RULE(!clash(value_elements(v->graph, in), value_elements(v->graph, out)), "the number of elements changes");
@@ -338,7 +339,8 @@ static Status check_level(const Verifier *v) {
     }
     if (node->kind != NODE_PRIM) return NULL;
     TRY(check_prim(v));
-    RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node), "a fusible primitive outside regions");
+    RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node) || is_tiny(node),
+         "a fusible primitive outside regions");
     return NULL;
 }
 

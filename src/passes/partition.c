@@ -48,28 +48,6 @@ static Group *group_of(const Partition *p, const Node *node) {
     return g;
 }
 
-/* Elements of the largest value that the node touches, when constant; -1 otherwise. */
-static int64_t constant_elements(const Graph *graph, const Node *node) {
-    int64_t most = 0;
-    for (int i = 0; i < node->input_count + node->output_count; i++) {
-        const Value *v = i < node->input_count ? node->inputs[i] : node->outputs[i - node->input_count];
-        int64_t count;
-        if (!v) continue;
-        if (v->rank < 0 || !dim_is_const(value_elements(graph, v), &count)) return -1;
-        if (count > most) most = count;
-    }
-    return most;
-}
-
-/* A handful of elements is evaluated at run time faster than a kernel is compiled. */
-enum { TINY_ELEMENTS = 16 };
-
-static bool is_fusible(const Graph *graph, const Node *node) {
-    if (node->kind != NODE_PRIM || !space_accepts(node)) return false;
-    int64_t elements = constant_elements(graph, node);
-    return elements < 0 || elements > TINY_ELEMENTS;
-}
-
 /* --- what a node waits for ---------------------------------------------------------------------------------- */
 /* Sizes known only at run time: symbols that a bind_sizes step, or a host step by the shape of its result, defines. */
 static void find_binders(Partition *p) {
@@ -428,7 +406,7 @@ Status partition(Graph *graph, const Policy *policy) {
         Group *g = ARENA_NEW(p.arena, Group);
         VEC_PUSH(p.arena, g->nodes, node);
         g->first = g->last = p.count;
-        g->fusible = is_fusible(graph, node);
+        g->fusible = space_accepts(node) && !is_tiny(node);
         if (g->fusible) {
             const Space *space = analyse(&p, &node, 1, NULL);
             g->fusible = space != NULL;
