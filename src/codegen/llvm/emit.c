@@ -1,0 +1,175 @@
+/* Kernel -> LLVM module -> relocatable object, or text. */
+#include "codegen/llvm/render.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void initialise(void) {
+    LLVMInitializeAllTargetInfos();
+    LLVMInitializeAllTargets();
+    LLVMInitializeAllTargetMCs();
+    LLVMInitializeAllAsmPrinters();
+}
+
+static Isa isa_of(const Target *target) {
+    bool x86 = strncmp(target->cpu, "x86-64", 6) == 0;
+    if (!x86) return (Isa){.half = true, .fma = true, .vector_bytes = target->vector_bytes};
+    bool avx2 = target->vector_bytes >= 32;
+    return (Isa){.x86 = true,
+                 .avx512 = target->vector_bytes >= 64,
+                 .avx2 = avx2,
+                 .sse41 = avx2 || strcmp(target->cpu, "x86-64-v2") == 0,
+                 .half = avx2,
+                 .fma = avx2,
+                 .vector_bytes = target->vector_bytes};
+}
+
+static Status take_message(const char *what, char *message) {
+    Status status = status_error(STATUS_FAULT, "%s: %s", what, message ? message : "unknown error");
+    LLVMDisposeMessage(message);
+    return status;
+}
+
+static Status make_machine(const Target *target, LLVMTargetMachineRef *out_machine) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, initialise);
+    const char *triple = isa_of(target).x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
+    LLVMTargetRef found;
+    char *message = NULL;
+    if (LLVMGetTargetFromTriple(triple, &found, &message)) return take_message("LLVM has no such target", message);
+    *out_machine = LLVMCreateTargetMachine(found, triple, target->cpu, target->features ? target->features : "",
+                                           LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    return *out_machine ? NULL : status_error(STATUS_FAULT, "LLVM cannot compile for %s", target->cpu);
+}
+
+static void set_attributes(const Render *r) {
+    char width[16];
+    snprintf(width, sizeof width, "%d", r->isa.vector_bytes * 8);
+    const char *texts[][2] = {{"prefer-vector-width", width}, {"min-legal-vector-width", width}, {"no-builtins", ""}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        LLVMAttributeRef attribute = LLVMCreateStringAttribute(r->context, texts[i][0], (unsigned)strlen(texts[i][0]),
+                                                               texts[i][1], (unsigned)strlen(texts[i][1]));
+        LLVMAddAttributeAtIndex(r->function, LLVMAttributeFunctionIndex, attribute);
+    }
+    unsigned kind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+    LLVMAddAttributeAtIndex(r->function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(r->context, kind, 0));
+}
+
+/* What the renderer leaves to be done: accumulators to registers, equal addresses once, what does not vary out of
+ * loops. The rest of LLVM's pipeline finds nothing in such code and costs twice the time. */
+static Status optimise(LLVMModuleRef module, LLVMTargetMachineRef machine) {
+    LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef error =
+        LLVMRunPasses(module, "function(mem2reg,early-cse,simplifycfg,loop-mssa(licm),early-cse)", machine, options);
+    LLVMDisposePassBuilderOptions(options);
+    if (!error) return NULL;
+    char *message = LLVMGetErrorMessage(error);
+    Status status = status_error(STATUS_FAULT, "LLVM's optimiser: %s", message);
+    LLVMDisposeErrorMessage(message);
+    return status;
+}
+
+static Status verify(LLVMModuleRef module) {
+#ifdef ONNXFUSE_VERIFY
+    char *message = NULL;
+    if (LLVMVerifyModule(module, LLVMReturnStatusAction, &message)) return take_message("invalid LLVM IR", message);
+    LLVMDisposeMessage(message);
+#else
+    (void)module;
+#endif
+    return NULL;
+}
+
+static void build(Render *r, LLVMTargetMachineRef machine) {
+    r->i1 = LLVMInt1TypeInContext(r->context);
+    r->i8 = LLVMInt8TypeInContext(r->context);
+    r->i32 = LLVMInt32TypeInContext(r->context);
+    r->i64 = LLVMInt64TypeInContext(r->context);
+    r->pointer = LLVMPointerTypeInContext(r->context, 0);
+    char *triple = LLVMGetTargetMachineTriple(machine);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+    LLVMSetTarget(r->module, triple);
+    LLVMSetModuleDataLayout(r->module, layout);
+    LLVMDisposeMessage(triple);
+    LLVMDisposeTargetData(layout);
+    render_analyse(r);
+    render_kernel(r);
+    set_attributes(r);
+}
+
+typedef enum Form { FORM_OBJECT, FORM_ASSEMBLY, FORM_IR } Form;
+
+static Status write_module(LLVMModuleRef module, LLVMTargetMachineRef machine, Form form, char **out_data,
+                           size_t *out_size) {
+    if (form == FORM_IR) {
+        char *text = LLVMPrintModuleToString(module);
+        *out_data = strdup(text);
+        *out_size = strlen(text);
+        LLVMDisposeMessage(text);
+        return *out_data ? NULL : status_out_of_memory();
+    }
+    LLVMMemoryBufferRef buffer = NULL;
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, form == FORM_OBJECT ? LLVMObjectFile : LLVMAssemblyFile,
+                                            &message, &buffer))
+        return take_message("LLVM's code generator", message);
+    size_t size = LLVMGetBufferSize(buffer);
+    *out_data = malloc(size + 1);
+    if (*out_data) {
+        memcpy(*out_data, LLVMGetBufferStart(buffer), size);
+        (*out_data)[size] = 0;
+    }
+    *out_size = size;
+    LLVMDisposeMemoryBuffer(buffer);
+    return *out_data ? NULL : status_out_of_memory();
+}
+
+static Status emit(const Kernel *kernel, const Target *target, Form form, char **out_data, size_t *out_size) {
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    jmp_buf guard;
+    LLVMTargetMachineRef volatile machine = NULL;
+    Render *volatile r = NULL;
+    Status status;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        LLVMTargetMachineRef made = NULL;
+        status = make_machine(target, &made);
+        machine = made;
+        if (!status) {
+            r = ARENA_NEW(arena, Render);
+            *r = (Render){.kernel = kernel, .arena = arena, .isa = isa_of(target), .context = LLVMContextCreate()};
+            r->module = LLVMModuleCreateWithNameInContext("kernel", r->context);
+            r->builder = LLVMCreateBuilderInContext(r->context);
+            build(r, made);
+            status = verify(r->module);
+            if (!status) status = optimise(r->module, made);
+            if (!status) status = write_module(r->module, made, form, out_data, out_size);
+        }
+    }
+    if (r && r->builder) LLVMDisposeBuilder(r->builder);
+    if (r && r->module) LLVMDisposeModule(r->module);
+    if (r) LLVMContextDispose(r->context);
+    if (machine) LLVMDisposeTargetMachine(machine);
+    arena_destroy(arena);
+    return status;
+}
+
+Status emit_object(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size) {
+    char *data = NULL;
+    TRY(emit(kernel, target, FORM_OBJECT, &data, out_size));
+    *out_object = data;
+    return NULL;
+}
+
+Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text) {
+    size_t size;
+    return emit(kernel, target, what == LISTING_LLVM ? FORM_IR : FORM_ASSEMBLY, out_text, &size);
+}

@@ -1,0 +1,165 @@
+/* The renderer's state, shared by its files:
+ *   analysis.c  what varies where, which stage needs what, how many lanes
+ *   render.c    tasks, stages, loops
+ *   memory.c    loads, stores, scratch
+ *   arithmetic.c, convert.c   instructions that compute
+ *   reduce.c    accumulators
+ *   transpose.c tiles
+ *   emit.c      module -> object or text; plugin.c the plug-in's face
+ *
+ * Loops are numbered by level, outermost first: 0 the function's entry, 1 the task, then one level an axis that is not
+ * numbered by tasks. An instruction is computed at the deepest level along which it varies. Those that vary along the
+ * vector axis (LANE or REDUCE_LANE) are vectors, `unroll` of them at once; all others are scalars, splatted where they
+ * are made. */
+#ifndef ONNXFUSE_CODEGEN_LLVM_RENDER_H
+#define ONNXFUSE_CODEGEN_LLVM_RENDER_H
+
+#include <llvm-c/Core.h>
+#include "codegen/plugin.h"
+
+enum { MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
+
+/* What the instruction set offers, as far as the choice of IR depends on it. */
+typedef struct Isa {
+    bool x86, avx512, avx2, sse41, half, fma; /* half: conversions of f16 in hardware */
+    int vector_bytes;
+} Isa;
+
+/* An instruction and where its value lives at the present point of emission. */
+typedef struct Slot {
+    const KernelInst *inst;
+    uint32_t axes;    /* varies along them */
+    int level, stage; /* stage: in which it can first be computed */
+    bool vectorial;
+    bool done;  /* emitted at a level whose values outlive the stage */
+    bool tiled; /* a load that goes through a transposed tile */
+    LLVMValueRef scalar, splat, vector[MAX_UNROLL];
+    LLVMValueRef
+        pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
+    LLVMValueRef accumulator[MAX_UNROLL],
+        position[MAX_UNROLL];                     /* of reductions: memory that is promoted to registers */
+    LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
+    LLVMValueRef keep;                            /* where in scratch it is kept */
+    LLVMValueRef tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
+} Slot;
+
+typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
+
+typedef struct Render {
+    const Kernel *kernel;
+    Arena *arena;
+    Isa isa;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef builder;
+    LLVMValueRef function;
+    LLVMBasicBlockRef entry;
+    LLVMTypeRef i1, i8, i32, i64, pointer;
+
+    /* analysis */
+    KernelClass class;
+    Slot *slots;
+    bool **needed; /* [stage][instruction] */
+    int vector_axis;
+    int axis_level[KERNEL_MAX_AXES];
+    int level_axis[MAX_LEVELS]; /* of levels above 1 */
+    int levels;                 /* the deepest level */
+    int outlive;                /* values of levels up to this one outlive a stage */
+    int vector_lanes;           /* lanes of a vector */
+    int main_unroll;
+    int accumulators; /* a reduction */
+    bool masked;      /* tails by masks, else by scalars */
+    bool one_loop;    /* one masked loop does it all: for large programs */
+
+    /* run-time facts */
+    LLVMValueRef *params, *buffers, scratch;
+    LLVMValueRef size[KERNEL_MAX_AXES];    /* i64 */
+    LLVMValueRef index[KERNEL_MAX_AXES];   /* i64, at the present point; of the vector axis: of lane 0 of vector 0 */
+    LLVMValueRef range_start, range_count; /* the vector axis in this task */
+    int64_t constant_count;                /* range_count where it is known, else -1 */
+    int64_t count_multiple;                /* divides range_count */
+    LLVMValueRef flat[MAX_LEVELS];         /* row-major index over the reduced axes down to that level */
+
+    /* the present form of vectorial instructions */
+    int lanes, unroll;
+    LLVMValueRef mask;    /* of live lanes, NULL: all */
+    LLVMValueRef live;    /* their number, with a mask */
+    int accumulator_base; /* of the present copy of an unrolled reduction loop */
+} Render;
+
+/* analysis.c */
+void render_analyse(Render *r);
+int render_op_args(KernelOp op);               /* kernel_op_args of the library, which the plug-in does not link */
+int render_weight(const Render *r, int stage); /* vector instructions of a stage's innermost body */
+static inline const KernelInst *render_inst(const Render *r, int i) { return r->slots[i].inst; }
+
+/* render.c */
+void render_kernel(Render *r);
+typedef struct Loop {
+    LLVMBasicBlockRef body, exit; /* NULL: it certainly runs exactly once */
+    LLVMValueRef index, limit;
+    int64_t step;
+} Loop;
+/* step 0: the body runs once if start < limit. */
+Loop loop_begin(Render *r, LLVMValueRef start, LLVMValueRef limit, int64_t step);
+void loop_end(Render *r, Loop *loop);
+void render_level(Render *r, int stage, int level);                                 /* the instructions of one level */
+void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef index); /* pointers: the axis applied */
+void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, LLVMValueRef count);
+
+/* Values of an instruction's argument in the present form. */
+LLVMValueRef slot_value(Render *r, int inst, int copy);
+void slot_set(Render *r, int inst, int copy, LLVMValueRef value);
+LLVMValueRef slot_alloca(Render *r, LLVMTypeRef type, const char *name);
+
+/* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
+LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes);
+LLVMTypeRef type_compute(Render *r, DType dtype, int lanes);
+LLVMTypeRef type_integer(Render *r, int bits, LLVMTypeRef like);
+LLVMTypeRef type_element(LLVMTypeRef type);
+int type_lane_count(LLVMTypeRef type);
+LLVMValueRef constant_int(LLVMTypeRef type, int64_t value);
+LLVMValueRef constant_real(LLVMTypeRef type, double value);
+LLVMValueRef constant_i64(Render *r, int64_t value);
+LLVMValueRef splat(Render *r, LLVMValueRef scalar, int lanes);
+LLVMValueRef iota(Render *r, LLVMTypeRef element, int lanes);
+bool constant_value(LLVMValueRef value, int64_t *out_value);
+LLVMValueRef intrinsic(Render *r, const char *name, LLVMTypeRef *overload, int overloads, LLVMValueRef *args,
+                       int count);
+LLVMValueRef intrinsic_1(Render *r, const char *name, LLVMValueRef a); /* overloaded on its one type */
+LLVMValueRef any_lane(Render *r, LLVMValueRef condition);
+
+/* memory.c */
+LLVMTypeRef type_memory(Render *r, DType dtype, int lanes);
+void render_load(Render *r, int inst);
+void render_store(Render *r, int inst);
+void render_keep(Render *r, int inst, bool store);
+void render_scratch(Render *r); /* lays out the kept values */
+LLVMValueRef lane_mask(Render *r, LLVMValueRef live, int lanes);
+int64_t access_bytes(const Render *r, const KernelInst *inst);
+LLVMValueRef access_stride(Render *r, const KernelInst *inst, int axis); /* in bytes */
+
+/* arithmetic.c; `values` are the arguments, constants among them are found by their instructions */
+LLVMValueRef render_arithmetic(Render *r, const KernelInst *inst, LLVMValueRef *values);
+LLVMValueRef vector_index(Render *r, int axis, int copy); /* i64, in the present form */
+
+/* convert.c */
+LLVMValueRef convert_cast(Render *r, LLVMValueRef value, DType from, DType to);
+LLVMValueRef convert_from_memory(Render *r, LLVMValueRef value, DType dtype);
+LLVMValueRef convert_to_memory(Render *r, LLVMValueRef value, DType dtype);
+LLVMValueRef convert_round(Render *r, LLVMValueRef value, KernelOp op); /* floor, ceil, trunc, rint */
+LLVMValueRef convert_fmod(Render *r, LLVMValueRef x, LLVMValueRef y);
+
+/* reduce.c */
+void reduce_begin(Render *r, int inst);
+void reduce_step(Render *r, int inst, int level);
+void reduce_finish(Render *r, int inst);
+
+/* transpose.c */
+void render_tiles(Render *r);
+
+/* emit.c */
+Status emit_object(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
+Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
+
+#endif

@@ -1,0 +1,23 @@
+/* What the LLVM plug-in (libonnxfuse-llvm.so) offers to the library: kernels as relocatable objects, and as text for
+ * people. The plug-in is opened on a kernel cache miss alone. Bump PLUGIN_ABI with any change of this file, of kernel.h
+ * or of the Target: it is part of every cache key. */
+#ifndef ONNXFUSE_CODEGEN_PLUGIN_H
+#define ONNXFUSE_CODEGEN_PLUGIN_H
+
+#include "codegen/codegen.h"
+
+#define PLUGIN_ABI 1
+#define PLUGIN_FILE "libonnxfuse-llvm.so"
+#define PLUGIN_ENTRY "onnxfuse_llvm_plugin"
+#define PLUGIN_SYMBOL "onnxfuse_kernel" /* the function's name in the object; it is a KernelFunction */
+
+typedef struct LlvmPlugin {
+    int abi; /* PLUGIN_ABI of its build */
+    /* Both are safe to call from several threads at once; results are malloc'ed and the caller's to free. */
+    Status (*compile)(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
+    Status (*listing)(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
+} LlvmPlugin;
+
+typedef const LlvmPlugin *(*LlvmPluginEntry)(void);
+
+#endif
