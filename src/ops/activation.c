@@ -118,6 +118,13 @@ static Status lower_swish(Lowering *l, const Node *n) {
     return give(l, n, mul(l, x, unary(l, PRIM_SIGMOID, scaled)));
 }
 
+/* a sigmoid(alpha a) b: Shazeer, "GLU Variants Improve Transformer", 2020. */
+static Status lower_swiglu(Lowering *l, const Node *n) {
+    Value *a = wide_in(l, n), *b = widen(l, in(l, n, 1));
+    Value *scaled = mul(l, number(l, a, attr_float(n, "alpha", 1)), a);
+    return give(l, n, mul(l, mul(l, a, unary(l, PRIM_SIGMOID, scaled)), b));
+}
+
 /* --- along axes --------------------------------------------------------------------------------------------------- */
 
 /* The axes that softmax and the like run over: the one of attribute `axis`, and before opset 13 (default axis 1) all
@@ -189,6 +196,7 @@ const OpRow ops_activation[] = {
     {"", "Softmax", 1, 0, lower_softmax},
     {"", "Softplus", 1, 0, lower_softplus},
     {"", "Softsign", 1, 0, lower_softsign},
+    {"", "SwiGLU", 28, 0, lower_swiglu},
     {"", "Swish", 24, 0, lower_swish},
     {"", "ThresholdedRelu", 10, 0, lower_thresholded_relu},
     {0},

@@ -256,7 +256,8 @@ static Value *convert(Lowering *l, const Node *n, Value *x, DType to) {
     if (x->dtype == to) return x;
     if (x->kind == VALUE_TENSOR && x->rank >= 0 && (x->dtype == DT_STRING || to == DT_STRING))
         return cast_strings(l, n, x, to);
-    bool saturate = attr_int(n, "saturate", 1);
+    bool saturate = attr_int(n, "saturate", 1), narrow = dtype_is_integer(to) && dtype_file_bits(to) < 8;
+    if (narrow && dtype_is_float(x->dtype)) x = cast(l, x, DT_I32); /* the integer's low bits, as between integers */
     if (to == DT_F8E8M0 && dtype_is_float(x->dtype)) x = round_to_power(l, x, attr_string(n, "round_mode", "up"));
     return cast_saturate(l, x, to, saturate);
 }
