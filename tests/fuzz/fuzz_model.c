@@ -1,4 +1,5 @@
-/* Any bytes as a model: a graph that the verifier accepts and that prints, or an error; never a crash, a leak or a hang. */
+/* Any bytes as a model: a graph that the verifier accepts and that prints, or an error; never a crash, a leak or a
+ * hang. */
 #include "importer/importer.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Any bytes as a recorded tensor, sequence or optional (the first byte says which): what can be read can be written, and the
- * written bytes read back. */
+/* Any bytes as a recorded tensor, sequence or optional (the first byte says which): what can be read can be written,
+ * and the written bytes read back. */
 #include "importer/importer.h"
 
 #include <stdint.h>
