@@ -1,0 +1,266 @@
+/* Instructions are found again by the hash of their bytes, so every unused field is zero. */
+#include "codegen/emit.h"
+
+#include <math.h>
+#include "base/map.h"
+
+void emit_begin(Emit *e, Arena *arena, Kernel *kernel) {
+    *e = (Emit){.arena = arena, .kernel = kernel, .slot_count = 256};
+    e->slots = ARENA_ARRAY(arena, int, e->slot_count);
+    memset(e->slots, -1, (size_t)e->slot_count * sizeof *e->slots);
+    for (int i = 0; i < kernel->axis_count; i++)
+        if (kernel->axes[i].role == AXIS_REDUCE || kernel->axes[i].role == AXIS_REDUCE_LANE) e->reduced |= 1u << i;
+}
+
+DType emit_dtype(const Emit *e, int inst) { return e->kernel->insts.items[inst].dtype; }
+
+/* ---- instructions once each ---- */
+
+static bool same_access(const Kernel *k, const KernelAccess *a, const KernelAccess *b) {
+    for (int i = 0; i < k->axis_count; i++)
+        if (a->kind[i] != b->kind[i] || a->stride[i] != b->stride[i]) return false;
+    return a->offset_kind == b->offset_kind && a->offset == b->offset;
+}
+
+static bool same_inst(const Kernel *k, const KernelInst *a, const KernelInst *b) {
+    return a->op == b->op && a->dtype == b->dtype && a->args[0] == b->args[0] && a->args[1] == b->args[1] &&
+           a->args[2] == b->args[2] && a->bits == b->bits && a->axis == b->axis && a->buffer == b->buffer &&
+           same_access(k, &a->access, &b->access);
+}
+
+static uint64_t hash_inst(const KernelInst *i) {
+    int64_t key[7] = {(int64_t)i->op * 64 + i->dtype, i->args[0], i->args[1], i->args[2], i->bits, i->axis, i->buffer};
+    return hash_bytes(key, sizeof key, 0);
+}
+
+static int *slot_of(Emit *e, const KernelInst *inst) {
+    for (uint64_t h = hash_inst(inst);; h++) {
+        int *slot = &e->slots[h & (uint64_t)(e->slot_count - 1)];
+        if (*slot < 0 || same_inst(e->kernel, &e->kernel->insts.items[*slot], inst)) return slot;
+    }
+}
+
+static void grow(Emit *e) {
+    e->slot_count *= 2;
+    e->slots = ARENA_ARRAY(e->arena, int, e->slot_count);
+    memset(e->slots, -1, (size_t)e->slot_count * sizeof *e->slots);
+    for (int i = 0; i < e->kernel->insts.count; i++)
+        if (e->kernel->insts.items[i].op != K_STORE) *slot_of(e, &e->kernel->insts.items[i]) = i;
+}
+
+static void set_axes(const Emit *e, KernelInst *inst) {
+    const Kernel *k = e->kernel;
+    inst->axes = 0;
+    inst->stage = 0;
+    for (int i = 0; i < kernel_op_args(inst->op); i++) {
+        const KernelInst *arg = &k->insts.items[inst->args[i]];
+        int ready = arg->stage + kernel_op_is_reduce(arg->op);
+        inst->axes |= arg->axes;
+        if (ready > inst->stage) inst->stage = ready;
+    }
+    if (inst->op == K_INDEX) inst->axes = 1u << inst->axis;
+    if (inst->op == K_LOAD || inst->op == K_STORE)
+        for (int i = 0; i < k->axis_count; i++)
+            if (inst->access.kind[i] != STRIDE_ZERO) inst->axes |= 1u << i;
+    if (kernel_op_is_reduce(inst->op)) inst->axes &= ~e->reduced;
+}
+
+int emit_inst(Emit *e, KernelInst inst) {
+    if (e->kernel->insts.count * 2 >= e->slot_count) grow(e);
+    int *slot = NULL;
+    if (inst.op != K_STORE) {
+        slot = slot_of(e, &inst);
+        if (*slot >= 0) return *slot;
+        *slot = e->kernel->insts.count;
+    }
+    set_axes(e, &inst);
+    VEC_PUSH(e->arena, e->kernel->insts, inst);
+    return e->kernel->insts.count - 1;
+}
+
+/* ---- constants ---- */
+
+static int64_t wrap(DType t, int64_t x) {
+    switch (t) {
+    case DT_BOOL: return x != 0;
+    case DT_I8: return (int8_t)x;
+    case DT_I16: return (int16_t)x;
+    case DT_I32: return (int32_t)x;
+    case DT_U8: return (uint8_t)x;
+    case DT_U16: return (uint16_t)x;
+    case DT_U32: return (uint32_t)x;
+    default: return x;
+    }
+}
+
+int emit_float(Emit *e, DType dtype, double value) {
+    KernelInst inst = {.op = K_CONST, .dtype = dtype};
+    if (dtype == DT_F32) value = (double)(float)value;
+    if (value != value) value = (double)NAN;
+    memcpy(&inst.bits, &value, sizeof value);
+    return emit_inst(e, inst);
+}
+
+int emit_int(Emit *e, DType dtype, int64_t value) {
+    return emit_inst(e, (KernelInst){.op = K_CONST, .dtype = dtype, .bits = wrap(dtype, value)});
+}
+
+bool emit_is_float(const Emit *e, int inst, double *out_value) {
+    const KernelInst *i = &e->kernel->insts.items[inst];
+    if (i->op != K_CONST || !dtype_is_float(i->dtype)) return false;
+    memcpy(out_value, &i->bits, sizeof *out_value);
+    return true;
+}
+
+bool emit_is_int(const Emit *e, int inst, int64_t *out_value) {
+    const KernelInst *i = &e->kernel->insts.items[inst];
+    if (i->op != K_CONST || dtype_is_float(i->dtype)) return false;
+    *out_value = i->bits;
+    return true;
+}
+
+/* Integers and bool. */
+static bool fold_int(KernelOp op, DType t, int64_t x, int64_t y, int64_t *out) {
+    uint64_t a = (uint64_t)x, b = (uint64_t)y, width = dtype_size(t) * 8;
+    switch (op) {
+    case K_ADD: *out = (int64_t)(a + b); return true;
+    case K_SUB: *out = (int64_t)(a - b); return true;
+    case K_MUL: *out = (int64_t)(a * b); return true;
+    case K_AND: *out = (int64_t)(a & b); return true;
+    case K_OR: *out = (int64_t)(a | b); return true;
+    case K_XOR: *out = (int64_t)(a ^ b); return true;
+    case K_SHL: *out = b < width ? (int64_t)(a << b) : 0; return true;
+    case K_SHR:
+        if (dtype_class(t) == DTYPE_SIGNED)
+            *out = x >> (b < width ? b : 63);
+        else
+            *out = b < width ? (int64_t)(a >> b) : 0;
+        return true;
+    default: return false;
+    }
+}
+
+/* Where one operand alone decides: -1 when it does not. */
+static int simplify_int(Emit *e, KernelOp op, DType t, int a, int b) {
+    int64_t x, y;
+    bool left = emit_is_int(e, a, &x), right = emit_is_int(e, b, &y);
+    int64_t folded;
+    if (left && right && fold_int(op, t, x, y, &folded)) return emit_int(e, t, folded);
+    bool shift = op == K_SHL || op == K_SHR;
+    if (right && y == 0 && (op == K_ADD || op == K_SUB || op == K_OR || op == K_XOR || shift)) return a;
+    if (left && x == 0 && (op == K_ADD || op == K_OR || op == K_XOR)) return b;
+    if (right && y == 0 && (op == K_MUL || op == K_AND)) return b;
+    if (left && x == 0 && (op == K_MUL || op == K_AND || shift)) return a;
+    if (right && y == 1 && (op == K_MUL || op == K_DIV)) return a;
+    if (left && x == 1 && op == K_MUL) return b;
+    return -1;
+}
+
+static bool is_power_of_two(double x) {
+    int exponent;
+    return fabs(frexp(x, &exponent)) == 0.5 && fabs(x) > 1e-30 && fabs(x) < 1e30;
+}
+
+/* Results that hold for every other operand, NaN and signed zeros included. */
+static int simplify_float(Emit *e, KernelOp op, DType t, int a, int b) {
+    double x, y;
+    bool left = emit_is_float(e, a, &x), right = emit_is_float(e, b, &y);
+    if (left && right && (op == K_ADD || op == K_SUB || op == K_MUL || op == K_DIV)) {
+        /* double rounding of one such operation on floats is the float's own rounding (Figueroa, 1995) */
+        return emit_float(e, t, op == K_ADD ? x + y : op == K_SUB ? x - y : op == K_MUL ? x * y : x / y);
+    }
+    if (right && y == 1 && (op == K_MUL || op == K_DIV)) return a;
+    if (left && x == 1 && op == K_MUL) return b;
+    if (right && y == 0 && ((op == K_ADD && signbit(y)) || (op == K_SUB && !signbit(y)))) return a;
+    if (right && op == K_DIV && is_power_of_two(y)) return emit2(e, K_MUL, t, a, emit_float(e, t, 1 / y));
+    return -1;
+}
+
+/* ---- emission ---- */
+
+static bool commutes(KernelOp op) {
+    return op == K_ADD || op == K_MUL || op == K_AND || op == K_OR || op == K_XOR || op == K_EQ || op == K_NE;
+}
+
+static int simplify(Emit *e, KernelOp op, DType t, int a, int b, int c) {
+    int64_t condition;
+    if (op == K_SELECT && b == c) return b;
+    if (op == K_SELECT && emit_is_int(e, a, &condition)) return condition ? b : c;
+    if (kernel_op_args(op) != 2) return -1;
+    DType operands = emit_dtype(e, a);
+    if (operands != t) return -1; /* comparisons */
+    return dtype_is_float(t) ? simplify_float(e, op, t, a, b) : simplify_int(e, op, t, a, b);
+}
+
+int emit(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
+    int simple = simplify(e, op, dtype, a, b, c);
+    if (simple >= 0) return simple;
+    if (commutes(op) && e->kernel->insts.items[a].op == K_CONST) {
+        int swap = a;
+        a = b;
+        b = swap;
+    }
+    return emit_inst(e, (KernelInst){.op = op, .dtype = dtype, .args = {a, b, c}});
+}
+
+int emit_cast(Emit *e, DType dtype, int a) {
+    DType from = emit_dtype(e, a);
+    double x;
+    int64_t i;
+    if (from == dtype) return a;
+    if (emit_is_int(e, a, &i)) {
+        if (!dtype_is_float(dtype)) return emit_int(e, dtype, i);
+        if (from != DT_U64 || i >= 0) {
+            if (dtype == DT_F64 || (i > -(1 << 24) && i < 1 << 24)) return emit_float(e, dtype, (double)i);
+        }
+    }
+    if (emit_is_float(e, a, &x) && dtype_is_float(dtype)) return emit_float(e, dtype, x);
+    return emit1(e, K_CAST, dtype, a);
+}
+
+/* ---- what is needed ---- */
+
+typedef struct Sweep {
+    Arena *arena;
+    const KernelInst *from;
+    int *number; /* new number + 1, of instructions that stand already */
+    VEC(int) stack;
+    VEC(KernelInst) to;
+} Sweep;
+
+static void place(Sweep *s, int index) {
+    KernelInst inst = s->from[index];
+    for (int n = 0; n < kernel_op_args(inst.op); n++) inst.args[n] = s->number[inst.args[n]] - 1;
+    VEC_PUSH(s->arena, s->to, inst);
+    s->number[index] = s->to.count;
+}
+
+/* Places `index` behind all that it needs, first arguments first. */
+static void place_tree(Sweep *s, int index) {
+    VEC_PUSH(s->arena, s->stack, index);
+    while (s->stack.count) {
+        int top = s->stack.items[s->stack.count - 1], missing = -1;
+        const KernelInst *inst = &s->from[top];
+        for (int n = 0; missing < 0 && n < kernel_op_args(inst->op); n++)
+            if (!s->number[inst->args[n]]) missing = inst->args[n];
+        if (missing >= 0) {
+            VEC_PUSH(s->arena, s->stack, missing);
+            continue;
+        }
+        if (!s->number[top]) place(s, top);
+        s->stack.count--;
+    }
+}
+
+void emit_sweep(Emit *e) {
+    Kernel *k = e->kernel;
+    Sweep s = {.arena = e->arena, .from = k->insts.items};
+    s.number = ARENA_ARRAY(e->arena, int, k->insts.count + 1);
+    for (int i = 0; i < k->insts.count; i++)
+        if (s.from[i].op == K_STORE) place_tree(&s, s.from[i].args[0]);
+    for (int i = 0; i < k->insts.count; i++)
+        if (s.from[i].op == K_STORE) place(&s, i);
+    k->insts.items = s.to.items;
+    k->insts.count = s.to.count;
+    k->insts.capacity = s.to.capacity;
+}

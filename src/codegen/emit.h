@@ -1,0 +1,33 @@
+/* Builds a kernel's instructions: equal ones once, constants folded, what costs nothing left out. Internal to codegen.
+ */
+#ifndef ONNXFUSE_CODEGEN_EMIT_H
+#define ONNXFUSE_CODEGEN_EMIT_H
+
+#include "codegen/kernel.h"
+
+typedef struct Emit {
+    Arena *arena;
+    Kernel *kernel;   /* its axes stand already */
+    uint32_t reduced; /* bit i: kernel axis i is reduced */
+    int *slots;       /* open addressing over the instructions; -1: free */
+    int slot_count;   /* a power of two */
+} Emit;
+
+void emit_begin(Emit *e, Arena *arena, Kernel *kernel);
+/* Any instruction; axes and stage are set here. Returns its number. */
+int emit_inst(Emit *e, KernelInst inst);
+int emit(Emit *e, KernelOp op, DType dtype, int a, int b, int c); /* unused arguments: 0 */
+static inline int emit1(Emit *e, KernelOp op, DType dtype, int a) { return emit(e, op, dtype, a, 0, 0); }
+static inline int emit2(Emit *e, KernelOp op, DType dtype, int a, int b) { return emit(e, op, dtype, a, b, 0); }
+int emit_float(Emit *e, DType dtype, double value); /* rounded to f32 for f32 */
+int emit_int(Emit *e, DType dtype, int64_t value);  /* wrapped to the type; bool too */
+int emit_cast(Emit *e, DType dtype, int a);
+DType emit_dtype(const Emit *e, int inst);
+/* The value of a constant instruction. */
+bool emit_is_float(const Emit *e, int inst, double *out_value);
+bool emit_is_int(const Emit *e, int inst, int64_t *out_value);
+/* Leaves out what no store needs and puts the rest in an order that does not depend on that of emission: stores last,
+ * as they were emitted, before them what they need, first arguments first. Nothing can be emitted afterwards. */
+void emit_sweep(Emit *e);
+
+#endif

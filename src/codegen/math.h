@@ -1,0 +1,14 @@
+/* Transcendental primitives as kernel instructions: no tables, no branches, the same on every device. */
+#ifndef ONNXFUSE_CODEGEN_MATH_H
+#define ONNXFUSE_CODEGEN_MATH_H
+
+#include "codegen/emit.h"
+#include "graph/prim.h"
+
+/* Whether math_expand knows the primitive (floats only). */
+bool math_expands(Prim prim);
+/* prim(x), or prim(x, y) for pow, on f32 or f64. Returns the result's instruction. f32: within 2 units in the last
+ * place of the exact result, subnormal ones included; f64: within 4. */
+int math_expand(Emit *e, Prim prim, int x, int y);
+
+#endif
