@@ -373,6 +373,7 @@ static double epilogue_of(EpilogueKind kind, double x, double alpha, double beta
     case EPILOGUE_SWISH: return x / (1 + exp(-alpha * x));
     case EPILOGUE_HARD_SWISH: return x * fmin(fmax(alpha * x + beta, 0), 1);
     case EPILOGUE_HARD_SIGMOID: return fmin(fmax(alpha * x + beta, 0), 1);
+    case EPILOGUE_LINEAR: return alpha * x + beta;
     default: return x;
     }
 }

@@ -26,6 +26,7 @@ typedef enum EpilogueKind {
     EPILOGUE_SWISH,      /* x * sigmoid(alpha * x) */
     EPILOGUE_HARD_SWISH, /* x * clip(alpha * x + beta, 0, 1) */
     EPILOGUE_HARD_SIGMOID, /* clip(alpha * x + beta, 0, 1) */
+    EPILOGUE_LINEAR,     /* alpha * x + beta */
     EPILOGUE_COUNT,
 } EpilogueKind;
 

@@ -62,54 +62,85 @@ static bool match_clip(const Graph *graph, const Value *x, Node *user, double *l
     return *low <= *high;
 }
 
-/* clip(alpha * x + beta, 0, 1) * x, and the same with clip(x + 3, 0, 6) / 6: gate holds the last node of the gate. */
-static bool match_gate(const Graph *graph, const Value *x, Node *user, float *alpha, float *beta, Node **gate) {
-    double a = 1, b = 0, low, high, c = 1;
-    const Value *v = x;
-    if ((is_prim(user, PRIM_MUL) || (is_prim(user, PRIM_DIV) && user->inputs[0] == v)) && scalar_operand(user, v, &a)) {
-        if (user->prim == PRIM_DIV) a = 1 / a;
-        v = user->outputs[0];
-        user = lone_user(graph, v);
-    }
-    if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &b)) {
-        v = user->outputs[0];
-        user = lone_user(graph, v);
-    }
-    Node *last;
-    if (!user || !match_clip(graph, v, user, &low, &high, &last) || low != 0 || high <= 0) return false;
-    if (high != 1) {
-        Node *next = lone_user(graph, last->outputs[0]);
-        if ((!is_prim(next, PRIM_MUL) && !(is_prim(next, PRIM_DIV) && next->inputs[0] == last->outputs[0])) ||
-            !scalar_operand(next, last->outputs[0], &c))
-            return false;
-        if (next->prim == PRIM_DIV) c = 1 / c;
-        double one = high * c;
-        if (one < 1 - 1e-5 || one > 1 + 1e-5) return false;
-        last = next;
-    }
-    *alpha = (float)(a * c);
-    *beta = (float)(b * c);
-    *gate = last;
+/* v * c or v / c for a constant scalar c; factor is what v is multiplied by. */
+static bool match_factor(const Node *node, const Value *v, double *out_factor) {
+    if (!is_prim(node, PRIM_MUL) && !(is_prim(node, PRIM_DIV) && node->inputs[0] == v)) return false;
+    if (!scalar_operand(node, v, out_factor)) return false;
+    if (node->prim == PRIM_DIV) *out_factor = 1 / *out_factor;
     return true;
 }
 
+/* The gate clip(a * x + b, 0, high), starting at user; its last node. */
+typedef struct Gate {
+    double a, b, high;
+    Node *last;
+} Gate;
+
+static bool match_gate(const Graph *graph, const Value *x, Node *user, Gate *gate) {
+    double low;
+    const Value *v = x;
+    *gate = (Gate){.a = 1};
+    if (match_factor(user, v, &gate->a)) {
+        v = user->outputs[0];
+        user = lone_user(graph, v);
+    }
+    if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &gate->b)) {
+        v = user->outputs[0];
+        user = lone_user(graph, v);
+    }
+    if (!user || !match_clip(graph, v, user, &low, &gate->high, &gate->last) || low != 0 || gate->high <= 0)
+        return false;
+    return true;
+}
+
+/* Takes a factor that follows into the gate; true when the gate then ends at 1, as the hard sigmoid does. */
+static bool normalise_gate(const Graph *graph, Gate *gate, Node **last) {
+    double c;
+    Node *next = lone_user(graph, (*last)->outputs[0]);
+    if (gate->high != 1 && match_factor(next, (*last)->outputs[0], &c)) {
+        gate->a *= c, gate->b *= c, gate->high *= c;
+        *last = next;
+    }
+    return gate->high > 1 - 1e-5 && gate->high < 1 + 1e-5;
+}
+
+/* x * sigmoid(x), and x * clip(a * x + b, 0, high) * c with high * c = 1, the factor standing before or behind the
+ * product. */
 static bool match_gated(const Graph *graph, const Value *x, Match *m) {
     for (int i = 0; i < 2; i++) {
-        Node *first = x->uses.items[i].node, *product = second_user(graph, x, first), *gate = NULL;
+        Node *first = x->uses.items[i].node, *product = second_user(graph, x, first), *last;
+        Gate gate = {0};
         if (!is_prim(product, PRIM_MUL)) continue;
-        if (is_prim(first, PRIM_SIGMOID)) {
-            gate = first;
-            *m = (Match){.kind = EPILOGUE_SWISH, .alpha = 1};
-        } else if (match_gate(graph, x, first, &m->alpha, &m->beta, &gate)) {
-            m->kind = EPILOGUE_HARD_SWISH;
-        } else {
-            continue;
-        }
-        if (lone_user(graph, gate->outputs[0]) != product || other_operand(product, x) != gate->outputs[0]) continue;
-        m->last = product;
+        bool swish = is_prim(first, PRIM_SIGMOID);
+        if (!swish && !match_gate(graph, x, first, &gate)) continue;
+        last = swish ? first : gate.last;
+        bool normal = swish || (lone_user(graph, last->outputs[0]) != product && normalise_gate(graph, &gate, &last));
+        if (lone_user(graph, last->outputs[0]) != product || other_operand(product, x) != last->outputs[0]) continue;
+        last = product;
+        if (!normal && !normalise_gate(graph, &gate, &last)) continue;
+        *m = (Match){.kind = swish ? EPILOGUE_SWISH : EPILOGUE_HARD_SWISH,
+                     .alpha = swish ? 1 : (float)gate.a,
+                     .beta = (float)gate.b,
+                     .last = last};
         return true;
     }
     return false;
+}
+
+/* alpha * x + beta with constant scalars, either part of it. */
+static bool match_linear(const Graph *graph, const Value *x, Match *m) {
+    double a = 1, b = 0;
+    Node *user = lone_user(graph, x), *last = NULL;
+    const Value *v = x;
+    if (match_factor(user, v, &a)) {
+        last = user;
+        v = user->outputs[0];
+        user = lone_user(graph, v);
+    }
+    if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &b) && value_same_shape(user->outputs[0], v)) last = user;
+    if (!last || !value_same_shape(last->outputs[0], x)) return false;
+    *m = (Match){.kind = EPILOGUE_LINEAR, .alpha = (float)a, .beta = (float)b, .last = last};
+    return true;
 }
 
 static bool match_activation(const Graph *graph, const Value *x, Match *m) {
@@ -131,12 +162,15 @@ static bool match_activation(const Graph *graph, const Value *x, Match *m) {
         *m = (Match){.kind = EPILOGUE_RELU, .last = user};
         return true;
     }
-    float alpha, beta;
-    if (match_gate(graph, x, user, &alpha, &beta, &last)) {
-        *m = (Match){.kind = EPILOGUE_HARD_SIGMOID, .alpha = alpha, .beta = beta, .last = last};
-        return true;
+    Gate gate;
+    if (match_gate(graph, x, user, &gate)) {
+        last = gate.last;
+        if (normalise_gate(graph, &gate, &last)) {
+            *m = (Match){.kind = EPILOGUE_HARD_SIGMOID, .alpha = (float)gate.a, .beta = (float)gate.b, .last = last};
+            return true;
+        }
     }
-    return false;
+    return match_linear(graph, x, m);
 }
 
 static bool is_identity(const Node *anchor, const char *name) {
@@ -220,7 +254,7 @@ static void fuse(Graph *graph, const Policy *policy, Node *anchor) {
         VEC_PUSH(graph->arena, e.beta, 0);
     }
     if (count && (count > 1 || kinds[0] != EPILOGUE_BIAS)) return;
-    for (int steps = 0; steps < 4; steps++) {
+    for (int steps = 0; steps < 6; steps++) {
         Value *y = anchor->outputs[0];
         Match m;
         bool found = (!e.kinds.count && match_bias(graph, y, &m)) || match_add(graph, anchor, y, &m) ||

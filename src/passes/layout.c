@@ -10,14 +10,34 @@
 
 typedef struct Permuted {
     Value *source; /* value == permute(source, perm) */
-    const int64_t *perm;
+    int64_t perm[MAX_RANK];
     int rank;
 } Permuted;
+
+static bool is_unit(const Value *v, int axis) { return dim_equals(v->dims[axis], 1); }
 
 static bool permuted(const Value *v, Permuted *out) {
     if (!v || !v->producer || v->producer->kind != NODE_PRIM || v->producer->prim != PRIM_PERMUTE) return false;
     out->source = v->producer->inputs[0];
-    out->perm = attr_ints(v->producer, "perm", &out->rank);
+    const int64_t *perm = attr_ints(v->producer, "perm", &out->rank);
+    memcpy(out->perm, perm, sizeof *perm * (size_t)out->rank);
+    return true;
+}
+
+/* A reshape that keeps the rank and the order of all axes but those of size 1 is a permute too. */
+static bool permuted_units(const Value *v, Permuted *out) {
+    if (!v || !v->producer || v->producer->kind != NODE_PRIM || v->producer->prim != PRIM_RESHAPE) return false;
+    const Value *x = v->producer->inputs[0];
+    if (x->rank != v->rank) return false;
+    int real = 0, unit = 0;
+    for (int i = 0; i < v->rank; i++) {
+        int *next = is_unit(v, i) ? &unit : &real;
+        while (*next < x->rank && is_unit(x, *next) != is_unit(v, i)) ++*next;
+        if (*next == x->rank || x->dims[*next] != v->dims[i]) return false;
+        out->perm[i] = (*next)++;
+    }
+    out->source = v->producer->inputs[0];
+    out->rank = v->rank;
     return true;
 }
 
@@ -34,8 +54,6 @@ static Value *permute_back(Lowering *l, Value *x, const Permuted *p) {
     for (int i = 0; i < p->rank; i++) perm[i] = (int)p->perm[i];
     return permute(l, x, perm);
 }
-
-static bool is_unit(const Value *v, int axis) { return dim_equals(v->dims[axis], 1); }
 
 /* Whether permuting x only moves axes of size 1, which is a reshape. */
 static bool moves_only_units(const Value *x, const int *perm) {
@@ -93,6 +111,8 @@ static Value *pass_elementwise(Lowering *l, const Node *node) {
     Permuted p;
     int first = 0;
     while (first < node->input_count && !permuted(node->inputs[first], &p)) first++;
+    for (int i = 0; first == node->input_count && i < node->input_count; i++)
+        if (permuted_units(node->inputs[i], &p)) first = i;
     if (first == node->input_count || p.rank != node->outputs[0]->rank) return NULL;
     Value *in[3];
     for (int i = 0; i < node->input_count; i++)
@@ -147,6 +167,15 @@ static Value *pass_pad(Lowering *l, const Node *node) {
     return permute_back(l, pad(l, p.source, b, a, node->inputs[1]), &p);
 }
 
+/* An expand that is resolved at run time, or of axes of size 1. */
+static Value *pass_expand(Lowering *l, const Node *node) {
+    Permuted p;
+    const Dim *shape[MAX_RANK];
+    if (!permuted(node->inputs[0], &p)) return NULL;
+    for (int i = 0; i < p.rank; i++) shape[p.perm[i]] = node->outputs[0]->dims[i];
+    return permute_back(l, expand(l, p.source, shape, p.rank), &p);
+}
+
 /* A reshape that only adds or drops axes of size 1 leaves the order of the others, so the permute can come after it. */
 static Value *pass_reshape(Lowering *l, const Node *node) {
     Permuted p;
@@ -177,13 +206,10 @@ static Value *pass_reshape(Lowering *l, const Node *node) {
 }
 
 static Value *pass_permute(Lowering *l, const Node *node) {
-    Permuted outer = {.perm = attr_ints(node, "perm", &outer.rank)};
-    int perm[MAX_RANK];
-    for (int i = 0; i < outer.rank; i++) perm[i] = (int)outer.perm[i];
-    if (moves_only_units(node->inputs[0], perm)) return permute_units(l, node->inputs[0], perm);
-    Permuted inner;
+    Permuted inner, outer;
+    permuted(node->outputs[0], &outer);
     return permuted(node->inputs[0], &inner) ? permute_back(l, node->inputs[0], &outer)
-                                             : NULL; /* the builder joins the two */
+                                             : NULL; /* the builder joins them */
 }
 
 static Value *pass(Lowering *l, const Node *node) {
@@ -196,6 +222,7 @@ static Value *pass(Lowering *l, const Node *node) {
     case PRIM_CONCAT: return pass_concat(l, node);
     case PRIM_SLICE: return pass_slice(l, node);
     case PRIM_PAD: return pass_pad(l, node);
+    case PRIM_EXPAND: return pass_expand(l, node);
     case PRIM_RESHAPE: return pass_reshape(l, node);
     case PRIM_PERMUTE: return pass_permute(l, node);
     default: return NULL;
@@ -248,6 +275,23 @@ static void absorb_output(Graph *graph, Node *node) {
     graph_remove_node(graph, node);
 }
 
+/* What is left of the permutes and moves only axes of size 1 is a reshape: free. */
+static Status free_permutes(Graph *graph, const Policy *policy) {
+    FOR_EACH_NODE_SAFE(node, graph) {
+        int count, perm[MAX_RANK];
+        if (!is_permute(node)) continue;
+        const int64_t *from = attr_ints(node, "perm", &count);
+        for (int i = 0; i < count; i++) perm[i] = (int)from[i];
+        if (!moves_only_units(node->inputs[0], perm)) continue;
+        Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
+        Value *moved = permute_units(&l, node->inputs[0], perm);
+        if (l.error) return l.error;
+        value_replace(graph, node->outputs[0], moved);
+        graph_remove_node(graph, node);
+    }
+    return NULL;
+}
+
 Status layout(Graph *graph, const Policy *policy) {
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
@@ -272,5 +316,5 @@ Status layout(Graph *graph, const Policy *policy) {
             absorb_output(graph, node);
         }
     }
-    return NULL;
+    return free_permutes(graph, policy);
 }

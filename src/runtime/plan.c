@@ -154,11 +154,23 @@ static void choose_inplace(Plan *plan, const Step *step, int number) {
         int root = plan->slots[step->inputs[input]].root;
         Slot *from = &plan->slots[root], *to = &plan->slots[out];
         bool fits = from->storage == STORE_PLANNED && to->storage == STORE_PLANNED && from->last == number &&
-                    from->output < 0 && to->output < 0 && from->first < number &&
+                    from->output < 0 && to->output < 0 && from->first < number && !from->shared &&
                     plan->exprs.items[from->bytes_expr] == plan->exprs.items[to->bytes_expr];
         for (int k = 0; k < o; k++) /* not taken by another output of this step */
             fits &= step->outputs[k] < 0 || plan->slots[step->outputs[k]].inplace != root;
         if (fits) to->inplace = root;
+    }
+}
+
+/* The result of a STEP_RESOLVE may be its input's memory: that lives as long as the result, and nobody writes over
+ * either. Backwards, so that chains add up. */
+static void extend_resolved(Plan *plan) {
+    for (int s = plan->step_count - 1; s >= 0; s--) {
+        const Step *step = &plan->steps[s];
+        if (step->kind != STEP_RESOLVE) continue;
+        Slot *from = &plan->slots[plan->slots[step->inputs[0]].root], *to = &plan->slots[step->outputs[0]];
+        if (from->last < to->last) from->last = to->last;
+        from->shared = to->shared = true;
     }
 }
 
@@ -341,6 +353,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
         }
     }
     assign_outputs(&planner);
+    extend_resolved(plan);
     for (int s = 0; s < plan->step_count; s++) {
         choose_inplace(plan, &plan->steps[s], s);
         list_deaths(&planner, s);

@@ -29,6 +29,7 @@ typedef struct Slot {
     int output;      /* the graph output whose memory the caller (or the run) gives for this root, or -1 */
     int dims_expr;   /* number in plan->exprs of its first dim; the others follow */
     int bytes_expr;  /* of its size in bytes */
+    bool shared;     /* may be the same memory as another slot at run time: never written over in place */
     bool late;       /* some dim is known only after a step of the run */
 } Slot;
 
