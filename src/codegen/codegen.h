@@ -42,6 +42,7 @@ Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *p
 KernelFunction kernel_code_function(const KernelCode *code);
 size_t kernel_code_bytes(const KernelCode *code);
 void kernel_code_release(KernelCode *code); /* accepts NULL */
+void kernel_cache_trim(void); /* frees code that nobody holds */
 
 /* For `inspect`: LLVM IR after optimisation, or assembly, of one kernel. */
 typedef enum KernelListing { LISTING_LLVM, LISTING_ASSEMBLY } KernelListing;

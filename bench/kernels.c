@@ -1,0 +1,279 @@
+/* Bandwidth of rendered kernels against a plain streaming loop of the same traffic, on two threads: the numbers by
+ * which the renderer's choices are tuned.  kernels [LEVEL] [NAME] */
+#include "../tests/codegen/handmade.h"
+#include "codegen/codegen.h"
+#include "codegen/object.h"
+#include "codegen/plugin.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { THREADS = 2, MOST_BUFFERS = 6 };
+
+typedef struct Case {
+    const char *name;
+    Kernel *(*make)(Arena *);
+    size_t bytes[MOST_BUFFERS]; /* of each buffer */
+    int64_t params[4];
+    double flops;
+} Case;
+
+static Kernel *make_axpb(Arena *arena) { /* x * 2 + 1 */
+    Maker m = maker(arena, 16384);
+    axis(&m, AXIS_LANE, -1, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1));
+    int y = op(&m, K_FMA, DT_F32, x, constant(&m, DT_F32, 2), constant(&m, DT_F32, 1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), y);
+    return m.kernel;
+}
+
+/* tanh-like: a dozen multiply-adds and a division an element, in cache. */
+static Kernel *make_polynomial(Arena *arena) {
+    Maker m = maker(arena, 4096);
+    axis(&m, AXIS_LANE, -1, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1)), p = constant(&m, DT_F32, 0.125);
+    for (int n = 0; n < 20; n++) p = op(&m, K_FMA, DT_F32, p, x, constant(&m, DT_F32, 0.1 * n));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), p);
+    return m.kernel;
+}
+
+/* y = norm(x + residual + bias) * scale + shift over rows. */
+static Kernel *make_norm(Arena *arena) {
+    Maker m = maker(arena, 0);
+    axis(&m, AXIS_TASK, -1, 1);
+    axis(&m, AXIS_REDUCE_LANE, -2, 1);
+    KernelAccess rows = STRIDES(&m, -2, 1), line = STRIDES(&m, 0, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), rows), b = load(&m, buffer(&m, DT_F32, false), line);
+    int r = load(&m, buffer(&m, DT_F32, false), rows);
+    int s = op(&m, K_ADD, DT_F32, op(&m, K_ADD, DT_F32, x, b, 0), r, 0);
+    keep(&m, s);
+    int n = op(&m, K_CAST, DT_F32, inst(&m, (KernelInst){.op = K_PARAM, .dtype = DT_I64, .bits = 1}), 0, 0);
+    int mean = op(&m, K_DIV, DT_F32, op(&m, K_REDUCE_SUM, DT_F32, s, 0, 0), n, 0);
+    int d = op(&m, K_SUB, DT_F32, s, mean, 0);
+    int var = op(&m, K_DIV, DT_F32, op(&m, K_REDUCE_SUM, DT_F32, op(&m, K_MUL, DT_F32, d, d, 0), 0, 0), n, 0);
+    int inverse = op(&m, K_DIV, DT_F32, constant(&m, DT_F32, 1),
+                     op(&m, K_SQRT, DT_F32, op(&m, K_ADD, DT_F32, var, constant(&m, DT_F32, 1e-5), 0), 0, 0), 0);
+    int scale = load(&m, buffer(&m, DT_F32, false), line), shift = load(&m, buffer(&m, DT_F32, false), line);
+    int y = op(&m, K_FMA, DT_F32, op(&m, K_MUL, DT_F32, d, inverse, 0), scale, shift);
+    store(&m, buffer(&m, DT_F32, true), rows, y);
+    return m.kernel;
+}
+
+static Kernel *make_row_sums(Arena *arena) {
+    Maker m = maker(arena, 0);
+    axis(&m, AXIS_TASK, -1, 1);
+    axis(&m, AXIS_REDUCE_LANE, -2, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, -2, 1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1, 0), op(&m, K_REDUCE_SUM, DT_F32, x, 0, 0));
+    return m.kernel;
+}
+
+static Kernel *make_row_max(Arena *arena) {
+    Maker m = maker(arena, 0);
+    axis(&m, AXIS_TASK, -1, 1);
+    axis(&m, AXIS_REDUCE_LANE, -2, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, -2, 1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1, 0), op(&m, K_REDUCE_MAX, DT_F32, x, 0, 0));
+    return m.kernel;
+}
+
+static int column_block = 128;
+static Kernel *make_column_sums(Arena *arena) {
+    Maker m = maker(arena, column_block);
+    axis(&m, AXIS_LANE, -1, 1);
+    axis(&m, AXIS_REDUCE, -2, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1, -1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1, 0), op(&m, K_REDUCE_SUM, DT_F32, x, 0, 0));
+    return m.kernel;
+}
+
+static int tile_rows = 64, tile_lanes = 64;
+static Kernel *make_transpose_add(Arena *arena) {
+    Maker m = maker(arena, tile_lanes);
+    m.kernel->tile_axis = axis(&m, AXIS_TASK, -1, 1);
+    m.kernel->tile_block = tile_rows;
+    axis(&m, AXIS_LANE, -2, 1);
+    int a = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1, -1)),
+        b = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, -2, 1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, -2, 1), op(&m, K_ADD, DT_F32, a, b, 0));
+    return m.kernel;
+}
+
+#define MB ((size_t)1 << 20)
+static const Case cases[] = {
+    {"x*2+1 of 32M", make_axpb, {128 * MB, 128 * MB}, {32 << 20}, 0},
+    {"x*2+1 of 64K (L2)", make_axpb, {256 << 10, 256 << 10}, {64 << 10}, 0},
+    {"20 fma of 8K (L1)", make_polynomial, {32 << 10, 32 << 10}, {8 << 10}, 40.0 * (8 << 10)},
+    {"bias+residual+LayerNorm [8192,1024]", make_norm, {32 * MB, 4096, 32 * MB, 4096, 4096, 32 * MB}, {8192, 1024}, 0},
+    {"bias+residual+LayerNorm [512,768] (L2)",
+     make_norm,
+     {1536 << 10, 3072, 1536 << 10, 3072, 3072, 1536 << 10},
+     {512, 768},
+     0},
+    {"row sums 4096x4096", make_row_sums, {64 * MB, 16384}, {4096, 4096}, 0},
+    {"row max 4096x4096", make_row_max, {64 * MB, 16384}, {4096, 4096}, 0},
+    {"row max 128x1024 (L2)", make_row_max, {512 << 10, 512}, {128, 1024}, 0},
+    {"column sums 4096x4096", make_column_sums, {64 * MB, 16384}, {4096, 4096}, 0},
+    {"transpose-add 4096x4096", make_transpose_add, {64 * MB, 64 * MB, 64 * MB}, {4096, 4096}, 0},
+    {"transpose-add 512x512 (L2)", make_transpose_add, {1 * MB, 1 * MB, 1 * MB}, {512, 512}, 0},
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* --- two threads that start together --------------------------------------------------------------------------------
+ */
+
+typedef struct Job {
+    KernelFunction function;
+    void *buffers[MOST_BUFFERS], *scratch[THREADS];
+    const int64_t *params;
+    int64_t tasks;
+    const Case *what; /* with function NULL: the streaming loop */
+    int repeats;
+} Job;
+
+typedef float Line __attribute__((vector_size(64), aligned(64)));
+
+/* Reads and writes the case's buffers abreast, as shared/limits do: the least that any kernel must move. */
+static void stream(const Job *job, int part) {
+    Line sum = {0};
+    size_t longest = 0;
+    for (int b = 0; b < MOST_BUFFERS; b++)
+        if (job->what->bytes[b] > longest) longest = job->what->bytes[b];
+    long blocks = (long)((longest + 8191) / 8192);
+    int last = 0;
+    while (last + 1 < MOST_BUFFERS && job->what->bytes[last + 1]) last++;
+    for (long k = blocks * part / THREADS; k < blocks * (part + 1) / THREADS; k++)
+        for (int b = 0; b <= last; b++) {
+            long lines = (long)(job->what->bytes[b] / 64), from = lines * k / blocks, to = lines * (k + 1) / blocks;
+            Line *at = job->buffers[b];
+            if (b < last)
+                for (long i = from; i < to; i++) sum += at[i];
+            else
+                for (long i = from; i < to; i++) at[i] = sum;
+        }
+    if (sum[0] == 42) puts("");
+}
+
+typedef struct Part {
+    const Job *job;
+    int part;
+    pthread_barrier_t *barrier;
+} Part;
+
+static void *work(void *argument) {
+    const Part *p = argument;
+    const Job *job = p->job;
+    pthread_barrier_wait(p->barrier);
+    for (int n = 0; n < job->repeats; n++)
+        if (job->function)
+            job->function(job->buffers, job->params, job->tasks * p->part / THREADS,
+                          job->tasks * (p->part + 1) / THREADS, job->scratch[p->part]);
+        else
+            stream(job, p->part);
+    pthread_barrier_wait(p->barrier);
+    return NULL;
+}
+
+static double time_job(Job *job) {
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    pthread_t threads[THREADS];
+    Part parts[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        parts[i] = (Part){job, i, &barrier};
+        pthread_create(&threads[i], NULL, work, &parts[i]);
+    }
+    double start = now();
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    double taken = now() - start;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&barrier);
+    return taken / job->repeats;
+}
+
+static double best_of(Job *job) {
+    double best = 1e9;
+    for (int n = 0; n < 9; n++) {
+        double t = time_job(job);
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+static const LlvmPlugin *open_plugin(void) {
+    void *library = dlopen("./" PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!library) library = dlopen(PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(5);
+    }
+    LlvmPluginEntry entry = (LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY);
+    return entry();
+}
+
+static void must(Status status) {
+    if (!status) return;
+    fprintf(stderr, "%s\n", status_message(status));
+    exit(5);
+}
+
+static void run_case(const LlvmPlugin *plugin, const Target *target, const Case *c) {
+    Arena *arena = arena_create(0);
+    Kernel *kernel = c->make(arena);
+    must(kernel_verify(kernel));
+    void *object;
+    size_t size, total = 0;
+    ObjectCode code;
+    double start = now();
+    must(plugin->compile(kernel, target, &object, &size));
+    double compiled = now() - start;
+    must(object_load(object, size, PLUGIN_SYMBOL, &code));
+    if (getenv("DUMP")) {
+        char *text;
+        must(plugin->listing(kernel, target, getenv("DUMP")[0] == 'i' ? LISTING_LLVM : LISTING_ASSEMBLY, &text));
+        puts(text);
+        free(text);
+    }
+    Job job = {.params = c->params, .what = c, .tasks = kernel_tasks(kernel, c->params)};
+    for (int b = 0; b < MOST_BUFFERS && c->bytes[b]; b++) {
+        job.buffers[b] = aligned_alloc(64, (c->bytes[b] + 63) / 64 * 64);
+        memset(job.buffers[b], 0, c->bytes[b]);
+        total += c->bytes[b];
+    }
+    for (int t = 0; t < THREADS; t++) job.scratch[t] = aligned_alloc(64, kernel_scratch_bytes(kernel, c->params) + 64);
+    job.repeats = (int)(((size_t)256 << 20) / total) + 1;
+    double limit = best_of(&job);
+    memcpy(&job.function, &code.function, sizeof job.function);
+    double taken = best_of(&job);
+    printf("%-40s %8.4f ms %6.1f GB/s  stream %8.4f ms  ratio %.2f", c->name, taken, (double)total / taken * 1e-6,
+           limit, limit / taken);
+    if (c->flops > 0) printf("  %.0f GFLOP/s", c->flops / taken * 1e-6);
+    printf("  compiled in %.1f ms to %zu bytes\n", compiled, size);
+    for (int b = 0; b < MOST_BUFFERS; b++) free(job.buffers[b]);
+    for (int t = 0; t < THREADS; t++) free(job.scratch[t]);
+    object_unload(&code);
+    free(object);
+    arena_destroy(arena);
+}
+
+int main(int argc, char **argv) {
+    Target target = {.device = DEVICE_CPU, .level = argc > 1 ? argv[1] : "host"};
+    Arena *arena = arena_create(0);
+    must(target_resolve(arena, &target));
+    const LlvmPlugin *plugin = open_plugin();
+    if (getenv("TILE")) sscanf(getenv("TILE"), "%dx%d", &tile_rows, &tile_lanes);
+    if (getenv("COLUMNS_BLOCK")) column_block = atoi(getenv("COLUMNS_BLOCK"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (argc < 3 || strstr(cases[i].name, argv[2])) run_case(plugin, &target, &cases[i]);
+    arena_destroy(arena);
+    return 0;
+}

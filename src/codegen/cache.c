@@ -1,0 +1,367 @@
+/* Kernels by their key: in the process's table, else on disk, else compiled by the LLVM plug-in, which is opened then
+ * and not before. */
+#include "codegen/codegen.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/map.h"
+#include "base/pool.h"
+#include "codegen/disk.h"
+#include "codegen/object.h"
+#include "codegen/plugin.h"
+
+typedef enum CodeState { CODE_PENDING, CODE_READY, CODE_FAILED } CodeState;
+
+struct KernelCode {
+    KernelCode *next; /* of the same bucket */
+    uint64_t hash;
+    char *key;
+    size_t key_size;
+    CodeState state;
+    int references;
+    ObjectCode code;
+    StatusCode failure;
+    char message[512];
+};
+
+enum { BUCKETS = 1024 };
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* some entry is pending no longer */
+    KernelCode *buckets[BUCKETS];
+} table = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}};
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* --- the plug-in
+ * ------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    pthread_once_t found, opened;
+    char path[4096];   /* beside the library or the program that this code is in; "" when it is not there */
+    char identity[64]; /* changes with the plug-in's build */
+    const LlvmPlugin *plugin;
+    char failure[512];
+} llvm = {.found = PTHREAD_ONCE_INIT, .opened = PTHREAD_ONCE_INIT};
+
+static void find_plugin(void) {
+    Dl_info info;
+    struct stat file;
+    char own[3072] = "";
+    if (dladdr((void *)(uintptr_t)find_plugin, &info) && info.dli_fname && strchr(info.dli_fname, '/'))
+        snprintf(own, sizeof own, "%s", info.dli_fname);
+    else if (readlink("/proc/self/exe", own, sizeof own - 1) < 0)
+        own[0] = 0;
+    snprintf(llvm.identity, sizeof llvm.identity, "any");
+    char *slash = strrchr(own, '/');
+    if (!slash) return;
+    *slash = 0;
+    snprintf(llvm.path, sizeof llvm.path, "%s/%s", own, PLUGIN_FILE);
+    if (stat(llvm.path, &file)) {
+        llvm.path[0] = 0;
+        return;
+    }
+    snprintf(llvm.identity, sizeof llvm.identity, "%lld.%lld.%ld", (long long)file.st_size,
+             (long long)file.st_mtim.tv_sec, (long)file.st_mtim.tv_nsec);
+}
+
+static void open_plugin(void) {
+    pthread_once(&llvm.found, find_plugin);
+    void *library = dlopen(llvm.path[0] ? llvm.path : PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        snprintf(llvm.failure, sizeof llvm.failure,
+                 "kernels cannot be compiled: %s; install it beside the onnxfuse library, and LLVM's shared library "
+                 "(on Debian: libllvm19)",
+                 why);
+        return;
+    }
+    LlvmPluginEntry entry = (LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY);
+    const LlvmPlugin *plugin = entry ? entry() : NULL;
+    if (plugin && plugin->abi == PLUGIN_ABI)
+        llvm.plugin = plugin;
+    else
+        snprintf(llvm.failure, sizeof llvm.failure,
+                 "%s is of another version than the onnxfuse library; install the two together", PLUGIN_FILE);
+}
+
+static Status get_plugin(const LlvmPlugin **out_plugin) {
+    pthread_once(&llvm.opened, open_plugin);
+    *out_plugin = llvm.plugin;
+    return llvm.plugin ? NULL : status_error(STATUS_FAULT, "%s", llvm.failure);
+}
+
+/* --- keys
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static Text make_key(Arena *arena, const Kernel *kernel, const Target *target) {
+    Text key = text_make(arena);
+    pthread_once(&llvm.found, find_plugin);
+    kernel_print(&key, kernel);
+    text_add(&key, "target %s %s %d\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
+             target->vector_bytes, PLUGIN_ABI, llvm.identity);
+    return key;
+}
+
+static Status resolved_target(Arena *arena, const Policy *policy, Target *out_target) {
+    *out_target = policy->target;
+    return out_target->cpu ? NULL : target_resolve(arena, out_target);
+}
+
+/* --- the table
+ * -------------------------------------------------------------------------------------------------------- */
+
+static KernelCode **find_place(uint64_t hash, const Text *key) {
+    KernelCode **at = &table.buckets[hash % BUCKETS];
+    while (*at && ((*at)->hash != hash || (*at)->key_size != key->size || memcmp((*at)->key, key->data, key->size)))
+        at = &(*at)->next;
+    return at;
+}
+
+static KernelCode *code_new(uint64_t hash, const Text *key) {
+    KernelCode *code = calloc(1, sizeof *code);
+    char *copy = malloc(key->size + 1);
+    if (!code || !copy) {
+        free(code);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, key->data, key->size + 1);
+    code->hash = hash;
+    code->key = copy;
+    code->key_size = key->size;
+    return code;
+}
+
+static void code_free(KernelCode *code) {
+    object_unload(&code->code);
+    free(code->key);
+    free(code);
+}
+
+/* With the lock held. Ready code stays for the next session; failed code is out of the table already. */
+static void release_locked(KernelCode *code) {
+    if (--code->references == 0 && code->state == CODE_FAILED) code_free(code);
+}
+
+static void unlink_code(KernelCode *code) {
+    KernelCode **at = &table.buckets[code->hash % BUCKETS];
+    while (*at && *at != code) at = &(*at)->next;
+    if (*at) *at = code->next;
+}
+
+void kernel_code_release(KernelCode *code) {
+    if (!code) return;
+    pthread_mutex_lock(&table.lock);
+    release_locked(code);
+    pthread_mutex_unlock(&table.lock);
+}
+
+void kernel_cache_trim(void) {
+    pthread_mutex_lock(&table.lock);
+    for (int b = 0; b < BUCKETS; b++)
+        for (KernelCode **at = &table.buckets[b]; *at;) {
+            KernelCode *code = *at;
+            if (code->references || code->state != CODE_READY) {
+                at = &code->next;
+                continue;
+            }
+            *at = code->next;
+            code_free(code);
+        }
+    pthread_mutex_unlock(&table.lock);
+}
+
+KernelFunction kernel_code_function(const KernelCode *code) {
+    KernelFunction function;
+    memcpy(&function, &code->code.function, sizeof function);
+    return function;
+}
+
+size_t kernel_code_bytes(const KernelCode *code) { return code->code.bytes; }
+
+/* --- getting
+ * ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct Request {
+    const Kernel *const *kernels;
+    int count;
+    const Policy *policy;
+    Target target;
+    const char *directory; /* on disk; NULL: none */
+    KernelCode **codes;    /* the caller's */
+    int *mine, mine_count; /* kernels whose code this request makes */
+    int *compile, compile_count;
+    Status *failures; /* of each in `mine` or `compile`, by kernel */
+    const LlvmPlugin *plugin;
+} Request;
+
+/* Finds or enters every key. */
+static Status enter_keys(Request *q, const Text *keys, KernelCacheStats *stats) {
+    pthread_mutex_lock(&table.lock);
+    for (int i = 0; i < q->count; i++) {
+        uint64_t hash = hash_bytes(keys[i].data, keys[i].size, 0);
+        KernelCode **place = find_place(hash, &keys[i]);
+        if (*place) {
+            stats->from_memory++;
+        } else {
+            *place = code_new(hash, &keys[i]);
+            if (!*place) break;
+            q->mine[q->mine_count++] = i;
+        }
+        q->codes[i] = *place;
+        q->codes[i]->references++;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return q->count == 0 || q->codes[q->count - 1] ? NULL : status_out_of_memory();
+}
+
+static void read_from_disk(Request *q, KernelCacheStats *stats) {
+    for (int n = 0; n < q->mine_count; n++) {
+        KernelCode *code = q->codes[q->mine[n]];
+        void *object;
+        size_t size;
+        if (q->directory && disk_read(q->directory, code->key, code->key_size, &object, &size)) {
+            Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+            free(object);
+            if (!status) {
+                stats->from_disk++;
+                continue;
+            }
+            LOG(1, "kernel cache: %s", status_message(status));
+            status_free(status);
+        }
+        q->compile[q->compile_count++] = q->mine[n];
+    }
+}
+
+static Status compile_one(const Request *q, int i) {
+    KernelCode *code = q->codes[i];
+    void *object;
+    size_t size;
+    TRY(q->plugin->compile(q->kernels[i], &q->target, &object, &size));
+    Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+    if (!status && q->directory) disk_write(q->directory, code->key, code->key_size, object, size);
+    free(object);
+    return status && status_code(status) == STATUS_INVALID
+               ? status_error(STATUS_FAULT, "a compiled kernel does not load")
+               : status;
+}
+
+static void compile_piece(void *context, int64_t begin, int64_t end, int worker) {
+    const Request *q = context;
+    (void)worker;
+    for (int64_t n = begin; n < end; n++) q->failures[q->compile[n]] = compile_one(q, q->compile[n]);
+}
+
+static void compile_rest(Request *q, KernelCacheStats *stats) {
+    if (!q->compile_count) return;
+    double start = now_ms();
+    Status missing = get_plugin(&q->plugin);
+    if (missing) {
+        for (int n = 0; n < q->compile_count; n++)
+            q->failures[q->compile[n]] = status_error(STATUS_FAULT, "%s", status_message(missing));
+        status_free(missing);
+        return;
+    }
+    Pool *pool = NULL;
+    if (q->compile_count > 1) status_free(pool_shared(q->policy->threads, &pool)); /* without one: in this thread */
+    pool_for(pool, q->compile_count, 1, compile_piece, q);
+    stats->compiled += q->compile_count;
+    stats->compile_ms += now_ms() - start;
+    if (q->directory) disk_trim(q->directory, q->policy->cache.max_megabytes);
+}
+
+static void publish(Request *q) {
+    pthread_mutex_lock(&table.lock);
+    for (int n = 0; n < q->mine_count; n++) {
+        KernelCode *code = q->codes[q->mine[n]];
+        Status failure = q->failures[q->mine[n]];
+        code->state = failure ? CODE_FAILED : CODE_READY;
+        if (!failure) continue;
+        code->failure = status_code(failure);
+        snprintf(code->message, sizeof code->message, "%s", status_message(failure));
+        status_free(failure);
+        unlink_code(code); /* so that a later request tries again */
+    }
+    pthread_cond_broadcast(&table.changed);
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* Waits for what others are making; on any failure gives everything back. */
+static Status collect(Request *q, Status status) {
+    pthread_mutex_lock(&table.lock);
+    for (int i = 0; i < q->count; i++) {
+        if (!q->codes[i]) continue;
+        while (q->codes[i]->state == CODE_PENDING) pthread_cond_wait(&table.changed, &table.lock);
+        if (!status && q->codes[i]->state == CODE_FAILED)
+            status = status_error(q->codes[i]->failure, "%s", q->codes[i]->message);
+    }
+    for (int i = 0; status && i < q->count; i++) {
+        if (q->codes[i]) release_locked(q->codes[i]);
+        q->codes[i] = NULL;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return status;
+}
+
+static Status get(Arena *arena, Request *q, KernelCacheStats *stats) {
+    Text *keys = ARENA_ARRAY(arena, Text, q->count + 1);
+    TRY(resolved_target(arena, q->policy, &q->target));
+    for (int i = 0; i < q->count; i++) keys[i] = make_key(arena, q->kernels[i], &q->target);
+    q->mine = ARENA_ARRAY(arena, int, q->count + 1);
+    q->compile = ARENA_ARRAY(arena, int, q->count + 1);
+    q->failures = ARENA_ARRAY(arena, Status, q->count + 1);
+    q->directory = disk_directory(arena, q->policy);
+    arena_guard(arena,
+                NULL); /* from here on nothing is allocated there: entries that others wait for must be published */
+    Status status = enter_keys(q, keys, stats);
+    read_from_disk(q, stats);
+    compile_rest(q, stats);
+    publish(q);
+    return collect(q, status);
+}
+
+Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats,
+                        KernelCode **out_code) {
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    KernelCacheStats unused = {0};
+    Request q = {.kernels = kernels, .count = count, .policy = policy, .codes = out_code};
+    for (int i = 0; i < count; i++) out_code[i] = NULL;
+    jmp_buf guard;
+    Status volatile status = NULL;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        status = get(arena, &q, stats ? stats : &unused);
+    }
+    arena_destroy(arena);
+    return status;
+}
+
+/* --- listings
+ * --------------------------------------------------------------------------------------------------------- */
+
+Status kernel_listing(const Kernel *kernel, const Policy *policy, KernelListing what, Text *text) {
+    const LlvmPlugin *plugin;
+    Target target;
+    char *listing;
+    TRY(resolved_target(text->arena, policy, &target));
+    TRY(get_plugin(&plugin));
+    TRY(plugin->listing(kernel, &target, what, &listing));
+    text_add_bytes(text, listing, strlen(listing));
+    free(listing);
+    return NULL;
+}
