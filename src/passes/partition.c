@@ -219,19 +219,20 @@ static bool merge(Partition *p, Group *const *parts, int count) {
     /* A producer's axes may be split by the union, but the union's sizes must be the producer's own. parts[count - 1]
      * is the new node. */
     for (int i = 0; i + 1 < count; i++) {
-        bool lacks[SPACE_MAX_AXES];
+        bool lacks[SPACE_MAX_AXES], computed = false; /* false: nothing but strides of a load */
         for (int a = 0; a < space->axis_count; a++) lacks[a] = true;
         for (int k = 0; k < parts[i]->nodes.count; k++) {
             const Node *node = parts[i]->nodes.items[k];
             for (int v = -1; v < node->input_count; v++) {
                 const SpaceValue *sv = space_value(space, v < 0 ? node->outputs[0] : node->inputs[v]);
                 if (!sv) continue;
+                computed |= v < 0;
                 for (int d = 0; d < sv->value->rank; d++)
                     for (int a = 0; a < sv->axis_count[d]; a++) lacks[sv->axes[d][a]] = false;
             }
         }
         for (int a = 0; a < space->axis_count; a++)
-            if (lacks[a]) return false;
+            if (lacks[a] && computed) return false;
     }
     Group *into = parts[0];
     for (int i = 1; i < count; i++) {
