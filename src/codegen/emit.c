@@ -192,7 +192,7 @@ static int simplify(Emit *e, KernelOp op, DType t, int a, int b, int c) {
     return dtype_is_float(t) ? simplify_float(e, op, t, a, b) : simplify_int(e, op, t, a, b);
 }
 
-int emit(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
+int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
     int simple = simplify(e, op, dtype, a, b, c);
     if (simple >= 0) return simple;
     if (commutes(op) && e->kernel->insts.items[a].op == K_CONST) {

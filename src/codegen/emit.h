@@ -16,9 +16,9 @@ typedef struct Emit {
 void emit_begin(Emit *e, Arena *arena, Kernel *kernel);
 /* Any instruction; axes and stage are set here. Returns its number. */
 int emit_inst(Emit *e, KernelInst inst);
-int emit(Emit *e, KernelOp op, DType dtype, int a, int b, int c); /* unused arguments: 0 */
-static inline int emit1(Emit *e, KernelOp op, DType dtype, int a) { return emit(e, op, dtype, a, 0, 0); }
-static inline int emit2(Emit *e, KernelOp op, DType dtype, int a, int b) { return emit(e, op, dtype, a, b, 0); }
+int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c); /* unused arguments: 0 */
+static inline int emit1(Emit *e, KernelOp op, DType dtype, int a) { return emit_op(e, op, dtype, a, 0, 0); }
+static inline int emit2(Emit *e, KernelOp op, DType dtype, int a, int b) { return emit_op(e, op, dtype, a, b, 0); }
 int emit_float(Emit *e, DType dtype, double value); /* rounded to f32 for f32 */
 int emit_int(Emit *e, DType dtype, int64_t value);  /* wrapped to the type; bool too */
 int emit_cast(Emit *e, DType dtype, int a);

@@ -93,7 +93,7 @@ static int sub(const Math *m, int a, int b) { return op2(m, K_SUB, a, b); }
 static int mul(const Math *m, int a, int b) { return op2(m, K_MUL, a, b); }
 static int divide(const Math *m, int a, int b) { return op2(m, K_DIV, a, b); }
 static int scaled(const Math *m, int a, double by) { return mul(m, a, number(m, by)); }
-static int fma3(const Math *m, int a, int b, int c) { return emit(m->e, K_FMA, m->k->dtype, a, b, c); }
+static int fma3(const Math *m, int a, int b, int c) { return emit_op(m->e, K_FMA, m->k->dtype, a, b, c); }
 /* a * b - c, with b a constant. */
 static int fma_by(const Math *m, int a, double b, int c) { return fma3(m, a, number(m, b), c); }
 static int negate(const Math *m, int a) { return op1(m, K_NEG, a); }
@@ -103,7 +103,7 @@ static int test(const Math *m, KernelOp op, int a, int b) { return emit2(m->e, o
 static int less(const Math *m, int a, double b) { return test(m, K_LT, a, number(m, b)); }
 static int both(const Math *m, int a, int b) { return emit2(m->e, K_AND, DT_BOOL, a, b); }
 static int choose(const Math *m, int condition, int a, int b) {
-    return emit(m->e, K_SELECT, m->k->dtype, condition, a, b);
+    return emit_op(m->e, K_SELECT, m->k->dtype, condition, a, b);
 }
 static int to_bits(const Math *m, int a) { return emit1(m->e, K_BITCAST, m->k->bits, a); }
 static int from_bits(const Math *m, int a) { return emit1(m->e, K_BITCAST, m->k->dtype, a); }
