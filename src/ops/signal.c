@@ -1,10 +1,10 @@
-/* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Transforms are
- * computed in f64: by radix 2 for powers of two, directly for short lengths, else as a convolution of power-of-two
- * length (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform", 1970). */
+/* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Complex numbers
+ * that are not f64 are transformed in f32, all others in f64: the precisions of the standard's reference results. */
 #include "ops/window.h"
 
 #include <math.h>
 #include "ops/sizes.h"
+#include "ops/transform.h"
 
 /* ---- window functions ---- */
 
@@ -27,118 +27,6 @@ Status lower_hann_window(Lowering *l, const Node *n) { return lower_cosine_windo
 Status lower_hamming_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 25.0 / 46, 21.0 / 46, 0); }
 Status lower_blackman_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 0.42, 0.5, 0.08); }
 
-/* ---- the transform ---- */
-
-enum { DIRECT_LENGTH = 32 }; /* lengths that are no power of two and up to this are summed directly */
-
-typedef struct Complex {
-    double re, im;
-} Complex;
-
-static Complex times(Complex a, Complex b) { return (Complex){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
-static Complex turned(double part) { return (Complex){cos(2 * M_PI * part), sin(2 * M_PI * part)}; }
-
-typedef struct Transform {
-    int64_t n;       /* length */
-    int64_t m;       /* the power of two that is transformed; n itself, or at least 2n - 1 for Bluestein; 0: direct */
-    Complex *roots;  /* [m / 2] exp(-2 pi i k / m), or [n] of n when direct */
-    Complex *chirp;  /* [n] exp(-pi i k^2 / n), or NULL */
-    Complex *filter; /* [m] the transform of the chirp's conjugate */
-} Transform;
-
-/* In place, m a power of two. */
-static void radix2(Complex *x, int64_t m, const Complex *roots) {
-    for (int64_t i = 1, j = 0; i < m; i++) {
-        int64_t bit = m >> 1;
-        for (; j & bit; bit >>= 1) j ^= bit;
-        j ^= bit;
-        if (i >= j) continue;
-        Complex swap = x[i];
-        x[i] = x[j];
-        x[j] = swap;
-    }
-    for (int64_t length = 2; length <= m; length <<= 1) {
-        int64_t half = length / 2, step = m / length;
-        for (int64_t start = 0; start < m; start += length) {
-            for (int64_t k = 0; k < half; k++) {
-                Complex even = x[start + k], odd = times(x[start + k + half], roots[k * step]);
-                x[start + k] = (Complex){even.re + odd.re, even.im + odd.im};
-                x[start + k + half] = (Complex){even.re - odd.re, even.im - odd.im};
-            }
-        }
-    }
-}
-
-static void transform_make(Arena *arena, int64_t n, Transform *t) {
-    bool power = (n & (n - 1)) == 0;
-    *t = (Transform){.n = n, .m = n};
-    if (!power && n <= DIRECT_LENGTH) {
-        t->m = 0;
-        t->roots = ARENA_ARRAY(arena, Complex, n);
-        for (int64_t k = 0; k < n; k++) t->roots[k] = turned(-(double)k / (double)n);
-        return;
-    }
-    if (!power)
-        for (t->m = 1; t->m < 2 * n - 1;) t->m <<= 1;
-    t->roots = ARENA_ARRAY(arena, Complex, t->m / 2 + 1);
-    for (int64_t k = 0; k < t->m / 2; k++) t->roots[k] = turned(-(double)k / (double)t->m);
-    if (power) return;
-    t->chirp = ARENA_ARRAY(arena, Complex, n);
-    t->filter = ARENA_ARRAY(arena, Complex, t->m);
-    for (int64_t k = 0, square = 0; k < n; square = (square + 2 * k + 1) % (2 * n), k++) { /* square: k^2 mod 2n */
-        t->chirp[k] = turned(-(double)square / (double)(2 * n));
-        Complex conjugate = {t->chirp[k].re, -t->chirp[k].im};
-        t->filter[k] = conjugate;
-        if (k) t->filter[t->m - k] = conjugate;
-    }
-    radix2(t->filter, t->m, t->roots);
-}
-
-static int64_t transform_scratch(const Transform *t) { return t->chirp ? t->m : t->m ? 0 : t->n; }
-
-static void transform_direct(const Transform *t, Complex *x, Complex *scratch) {
-    for (int64_t k = 0; k < t->n; k++) {
-        scratch[k] = (Complex){0, 0};
-        for (int64_t i = 0; i < t->n; i++) {
-            Complex term = times(x[i], t->roots[k * i % t->n]);
-            scratch[k].re += term.re;
-            scratch[k].im += term.im;
-        }
-    }
-    memcpy(x, scratch, (size_t)t->n * sizeof *x);
-}
-
-/* x [n] becomes its forward transform; scratch [transform_scratch]. */
-static void transform_forward(const Transform *t, Complex *x, Complex *scratch) {
-    if (!t->m) {
-        transform_direct(t, x, scratch);
-        return;
-    }
-    if (!t->chirp) {
-        radix2(x, t->n, t->roots);
-        return;
-    }
-    memset(scratch, 0, (size_t)t->m * sizeof *scratch);
-    for (int64_t i = 0; i < t->n; i++) scratch[i] = times(x[i], t->chirp[i]);
-    radix2(scratch, t->m, t->roots);
-    for (int64_t i = 0; i < t->m; i++) { /* conjugated, so that a forward transform brings it back */
-        Complex value = times(scratch[i], t->filter[i]);
-        scratch[i] = (Complex){value.re, -value.im};
-    }
-    radix2(scratch, t->m, t->roots);
-    for (int64_t i = 0; i < t->n; i++) {
-        Complex value = {scratch[i].re / (double)t->m, -scratch[i].im / (double)t->m};
-        x[i] = times(value, t->chirp[i]);
-    }
-}
-
-/* The inverse is the conjugate of the forward transform of the conjugate, over n. */
-static void transform_run(const Transform *t, bool inverse, Complex *x, Complex *scratch) {
-    for (int64_t i = 0; inverse && i < t->n; i++) x[i].im = -x[i].im;
-    transform_forward(t, x, scratch);
-    for (int64_t i = 0; inverse && i < t->n; i++) x[i] = (Complex){x[i].re / (double)t->n, -x[i].im / (double)t->n};
-}
-
 /* ---- loads and stores ---- */
 
 static double load(const Tensor *t, int64_t i) {
@@ -152,72 +40,97 @@ static void store(Tensor *t, int64_t i, double value) {
         dtype_store_double(t->dtype, t->data, i, value);
 }
 
-/* Element i of complex (parts 2) or real (parts 1) data. */
-static Complex load_complex(const Tensor *t, int64_t i, int64_t parts) {
-    return (Complex){load(t, i * parts), parts == 2 ? load(t, i * 2 + 1) : 0};
-}
-
 /* ---- DFT ---- */
 
 typedef struct Lines {
     const Tensor *x, *window;
     Tensor *y;
-    Transform transform;
-    bool inverse, onesided;
-    int64_t inner;   /* elements between neighbours of a line (DFT) */
-    int64_t in, out; /* a line's elements before and after */
-    int64_t in_parts, out_parts;
-    int64_t frames, step; /* STFT */
-    Complex *buffers;     /* [workers][n + scratch] */
+    const Transform *transform;
+    bool wide, inverse, onesided; /* wide: lines are f64, else f32 */
+    int64_t length;               /* of the transform */
+    int64_t inner;                /* elements between neighbours of a line (DFT) */
+    int64_t in, out;              /* a line's elements before and after */
+    int64_t in_parts, out_parts;  /* 2 for complex numbers, 1 for real ones */
+    int64_t frames, step;         /* STFT */
+    char *buffers;                /* [workers][buffer_bytes]: a line, then scratch memory */
+    size_t buffer_bytes, line_bytes;
 } Lines;
 
-enum { MAX_TRANSFORM = 1 << 28 };
-
-static Status prepare_lines(HostCall *call, Lines *lines, int64_t n) {
+static Status prepare_lines(HostCall *call, Lines *p, int64_t n) {
     if (n < 1 || n > MAX_TRANSFORM) return host_error(call, "a transform of length %lld is out of range", (long long)n);
-    transform_make(call->arena, n, &lines->transform);
-    int64_t each = n + transform_scratch(&lines->transform);
-    lines->buffers = arena_array(call->arena, (size_t)pool_threads(call->pool), (size_t)each * sizeof *lines->buffers);
+    if (p->in_parts != 1 && p->in_parts != 2)
+        return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p->in_parts);
+    p->length = n;
+    p->wide = p->x->dtype == DT_F64 || p->in_parts == 1;
+    p->transform = transform_make(call->arena, n, p->wide);
+    p->line_bytes = (size_t)(2 * n) * (p->wide ? sizeof(double) : sizeof(float));
+    p->buffer_bytes = (p->line_bytes + transform_scratch(p->transform) + 63) / 64 * 64;
+    p->buffers = arena_array(call->arena, (size_t)pool_threads(call->pool), p->buffer_bytes);
     return NULL;
 }
 
-static Complex *buffer_of(const Lines *lines, int worker) {
-    return lines->buffers + (lines->transform.n + transform_scratch(&lines->transform)) * worker;
+static double line_get(const Lines *p, const void *line, int64_t i) {
+    return p->wide ? ((const double *)line)[i] : (double)((const float *)line)[i];
+}
+
+static void line_set(const Lines *p, void *line, int64_t i, double value) {
+    if (p->wide)
+        ((double *)line)[i] = value;
+    else
+        ((float *)line)[i] = (float)value;
+}
+
+/* Element i of x, times weight, becomes number `to` of the line. */
+static void line_load(const Lines *p, void *line, int64_t to, int64_t i, double weight) {
+    line_set(p, line, 2 * to, weight * load(p->x, i * p->in_parts));
+    line_set(p, line, 2 * to + 1, p->in_parts == 2 ? weight * load(p->x, i * 2 + 1) : 0);
 }
 
 static void transform_lines(void *context, int64_t begin, int64_t end, int worker) {
     const Lines *p = context;
-    const Transform *t = &p->transform;
-    Complex *x = buffer_of(p, worker), *scratch = x + t->n;
-    for (int64_t line = begin; line < end; line++) {
-        int64_t outer = line / p->inner, offset = line % p->inner, given = p->in < t->n ? p->in : t->n;
-        for (int64_t i = 0; i < t->n; i++)
-            x[i] =
-                i < given ? load_complex(p->x, (outer * p->in + i) * p->inner + offset, p->in_parts) : (Complex){0, 0};
-        if (p->inverse && p->onesided) /* the other half mirrors the one that is given */
-            for (int64_t i = t->n / 2 + 1; i < t->n; i++) x[i] = (Complex){x[t->n - i].re, -x[t->n - i].im};
-        transform_run(t, p->inverse, x, scratch);
+    char *line = p->buffers + (size_t)worker * p->buffer_bytes;
+    int64_t n = p->length, given = p->in < n ? p->in : n;
+    for (int64_t at = begin; at < end; at++) {
+        int64_t outer = at / p->inner, offset = at % p->inner;
+        memset(line, 0, p->line_bytes);
+        for (int64_t i = 0; i < given; i++) line_load(p, line, i, (outer * p->in + i) * p->inner + offset, 1);
+        for (int64_t i = n / 2 + 1; p->inverse && p->onesided && i < n; i++) { /* mirrors the half that is given */
+            line_set(p, line, 2 * i, line_get(p, line, 2 * (n - i)));
+            line_set(p, line, 2 * i + 1, -line_get(p, line, 2 * (n - i) + 1));
+        }
+        transform_run(p->transform, p->inverse, line, line + p->line_bytes);
         for (int64_t i = 0; i < p->out; i++) {
-            int64_t at = ((outer * p->out + i) * p->inner + offset) * p->out_parts;
-            store(p->y, at, x[i].re);
-            if (p->out_parts == 2) store(p->y, at + 1, x[i].im);
+            int64_t to = ((outer * p->out + i) * p->inner + offset) * p->out_parts;
+            for (int64_t part = 0; part < p->out_parts; part++) store(p->y, to + part, line_get(p, line, 2 * i + part));
         }
     }
+}
+
+/* The axis: an attribute, or input 1 where it is known only now. */
+static Status axis_at_run(HostCall *call, int rank, int *out_axis) {
+    const Tensor *given = host_input(call, 1);
+    int64_t axis = given && tensor_count(given) == 1 ? dtype_load_int(given->dtype, given->data, 0)
+                                                     : attr_int(call->node, "axis", rank);
+    if (axis < 0) axis += rank;
+    if (axis < 0 || axis >= rank - 1) return host_error(call, "axis %lld is out of range", (long long)axis);
+    *out_axis = (int)axis;
+    return NULL;
 }
 
 Status host_dft(HostCall *call) {
     Lines p = {.inverse = attr_int(call->node, "inverse", 0), .onesided = attr_int(call->node, "onesided", 0)};
     int64_t length, dims[MAX_RANK], outer = 1;
+    int axis = 0;
     TRY(host_tensor(call, 0, DT_NONE, &p.x));
-    TRY(host_sizes(call, "length", 1, &length));
-    int axis = (int)attr_int(call->node, "axis", 0), rank = p.x->rank;
-    TRY(prepare_lines(call, &p, length));
+    int rank = p.x->rank;
+    TRY(axis_at_run(call, rank, &axis));
     p.in = p.x->dims[axis];
-    p.out = p.onesided && !p.inverse ? length / 2 + 1 : length;
     p.in_parts = p.x->dims[rank - 1];
+    length = p.inverse && p.onesided ? 2 * (p.in - 1) : p.in;
+    if (node_attr(call->node, "length")) TRY(host_sizes(call, "length", 1, &length));
+    TRY(prepare_lines(call, &p, length));
+    p.out = p.onesided && !p.inverse ? length / 2 + 1 : length;
     p.out_parts = p.onesided && p.inverse ? 1 : 2;
-    if (p.in_parts != 1 && p.in_parts != 2)
-        return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
     memcpy(dims, p.x->dims, sizeof dims);
     dims[axis] = p.out;
     dims[rank - 1] = p.out_parts;
@@ -226,41 +139,43 @@ Status host_dft(HostCall *call) {
     p.inner = 1;
     for (int i = 0; i < axis; i++) outer *= dims[i];
     for (int i = axis + 1; i < rank - 1; i++) p.inner *= dims[i];
-    pool_for(call->pool, outer * p.inner, 1 + 4096 / (length + 1), transform_lines, &p);
+    if (p.inner) pool_for(call->pool, outer * p.inner, 1 + 4096 / (length + 1), transform_lines, &p);
     return NULL;
 }
 
+/* The size of the transformed axis of `in` elements. */
+static const Dim *transformed_size(const Lowering *l, const Dim *in, const Dim *given, bool inverse, bool onesided) {
+    const Dim *one = size_const(l, 1), *two = size_const(l, 2);
+    const Dim *length = given ? given : inverse && onesided ? size_mul(l, size_sub(l, in, one), two) : in;
+    return onesided && !inverse ? size_add(l, dim_div(l->dims, length, two), one) : length;
+}
+
+/* The axis is an attribute before version 20, then an input, which may even be known only at run time. */
 Status lower_dft(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *given_length = optional_in(l, n, 1),
-          *given_axis = n->opset >= 20 ? optional_in(l, n, 2) : NULL;
-    if (!x) return l->error;
-    int64_t wanted = n->opset >= 20 ? -2 : attr_int(n, "axis", 1);
-    if (given_axis) {
-        const int64_t *values;
-        int count;
-        if (!constant_ints(l, given_axis, &values, &count) || count != 1)
-            return unsupported(l, "an axis known only at run time");
-        wanted = values[0];
-    }
-    int axis = axis_of(l, wanted, x->rank), count = 1;
-    if (l->error) return l->error;
-    if (axis == x->rank - 1 || !dtype_is_float(x->dtype))
-        return invalid(l, "the last axis holds the parts of complex numbers");
+    Value *x = in(l, n, 0), *given = optional_in(l, n, 1), *axis_input = n->opset >= 20 ? optional_in(l, n, 2) : NULL;
     bool inverse = attr_int(n, "inverse", 0), onesided = attr_int(n, "onesided", 0);
-    const Dim *length = x->dims[axis], **dims = dims_copy(l, x, x->rank);
-    if (given_length) {
-        const Dim *const *sizes = sizes_of(l, given_length, "dft_length", &count);
-        if (!sizes || count != 1) return l->error ? l->error : invalid(l, "dft_length must be one number");
-        length = sizes[0];
-    } else if (inverse && onesided) {
-        length = size_mul(l, size_sub(l, length, size_const(l, 1)), size_const(l, 2));
+    int64_t wanted = n->opset >= 20 ? -2 : attr_int(n, "axis", 1);
+    const int64_t *values;
+    int count = 1, axis = 0;
+    if (!x) return l->error;
+    if (x->rank < 2 || !dtype_is_float(x->dtype)) return invalid(l, "the input has rank %d and no float type", x->rank);
+    bool known = !axis_input || constant_ints(l, axis_input, &values, &count);
+    if (known && axis_input && count == 1) wanted = values[0];
+    if (!known) count = 1;
+    if (known) axis = axis_of(l, wanted, x->rank);
+    const Dim *const *length = given ? sizes_of(l, given, "dft_length", &count) : NULL;
+    if (l->error) return l->error;
+    if (count != 1) return invalid(l, "axis and dft_length must be one number each");
+    if (axis == x->rank - 1) return invalid(l, "the last axis holds the parts of complex numbers");
+    const Dim *size = length ? length[0] : NULL, **dims = dims_copy(l, x, x->rank);
+    for (int i = 0; i < x->rank - 1; i++) {
+        const Dim *result = transformed_size(l, x->dims[i], size, inverse, onesided);
+        if (known ? i == axis : result != x->dims[i]) dims[i] = known ? result : dim_fresh(l->dims, "transformed");
     }
-    Node *host = host_node(l, n, host_dft, &x, 1);
-    node_set_int(host, "axis", axis);
-    node_set_dims(host, "length", &length, 1);
-    dims[axis] =
-        onesided && !inverse ? size_add(l, dim_div(l->dims, length, size_const(l, 2)), size_const(l, 1)) : length;
     dims[x->rank - 1] = size_const(l, onesided && inverse ? 1 : 2);
+    Node *host = host_node(l, n, host_dft, (Value *[]){x, axis_input}, known ? 1 : 2);
+    node_set_int(host, "axis", axis);
+    if (size) node_set_dims(host, "length", &size, 1);
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank, dims));
 }
 
@@ -268,20 +183,12 @@ Status lower_dft(Lowering *l, const Node *n) {
 
 static void transform_frames(void *context, int64_t begin, int64_t end, int worker) {
     const Lines *p = context;
-    const Transform *t = &p->transform;
-    Complex *x = buffer_of(p, worker), *scratch = x + t->n;
+    char *line = p->buffers + (size_t)worker * p->buffer_bytes;
     for (int64_t frame = begin; frame < end; frame++) {
         int64_t start = frame / p->frames * p->in + frame % p->frames * p->step;
-        for (int64_t i = 0; i < t->n; i++) {
-            double weight = p->window ? load(p->window, i) : 1;
-            Complex value = load_complex(p->x, start + i, p->in_parts);
-            x[i] = (Complex){value.re * weight, value.im * weight};
-        }
-        transform_run(t, false, x, scratch);
-        for (int64_t i = 0; i < p->out; i++) {
-            store(p->y, (frame * p->out + i) * 2, x[i].re);
-            store(p->y, (frame * p->out + i) * 2 + 1, x[i].im);
-        }
+        for (int64_t i = 0; i < p->length; i++) line_load(p, line, i, start + i, p->window ? load(p->window, i) : 1);
+        transform_run(p->transform, false, line, line + p->line_bytes);
+        for (int64_t i = 0; i < 2 * p->out; i++) store(p->y, frame * p->out * 2 + i, line_get(p, line, i));
     }
 }
 
@@ -291,12 +198,10 @@ Status host_stft(HostCall *call) {
     TRY(host_tensor(call, 0, DT_NONE, &p.x));
     TRY(host_sizes(call, "step", 1, &p.step));
     TRY(host_sizes(call, "length", 1, &length));
-    TRY(prepare_lines(call, &p, length));
     p.in = p.x->dims[1];
     p.in_parts = p.x->dims[2];
+    TRY(prepare_lines(call, &p, length));
     if (p.step < 1) return host_error(call, "frame_step is %lld", (long long)p.step);
-    if (p.in_parts != 1 && p.in_parts != 2)
-        return host_error(call, "the last dimension is %lld instead of 1 or 2", (long long)p.in_parts);
     if (p.window && (p.window->rank != 1 || p.window->dims[0] != length))
         return host_error(call, "the window does not have frame_length elements");
     p.frames = length > p.in ? 0 : (p.in - length) / p.step + 1;

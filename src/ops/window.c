@@ -251,6 +251,12 @@ static void fold_columns(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
+static void copy_ints(const Node *node, const char *name, int count, int64_t *to) {
+    int given;
+    const int64_t *from = attr_ints(node, name, &given);
+    for (int i = 0; i < count && i < given; i++) to[i] = from[i];
+}
+
 static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
     int count;
     attr_dims(call->node, "image", &count);
@@ -259,9 +265,9 @@ static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
         return host_error(call, "the input has rank %d instead of 3", x->rank);
     TRY(host_sizes(call, "image", count, c->image));
     TRY(host_sizes(call, "block", count, c->block));
-    memcpy(c->strides, attr_ints(call->node, "strides", &count), (size_t)count * sizeof *c->strides);
-    memcpy(c->dilations, attr_ints(call->node, "dilations", &count), (size_t)count * sizeof *c->dilations);
-    memcpy(c->pads, attr_ints(call->node, "pads", &count), (size_t)count * sizeof *c->pads);
+    copy_ints(call->node, "strides", count, c->strides);
+    copy_ints(call->node, "dilations", count, c->dilations);
+    copy_ints(call->node, "pads", 2 * count, c->pads);
     for (int i = 0; i < c->spatial; i++) {
         if (c->image[i] < 1 || c->block[i] < 1 || c->image[i] > INT32_MAX || c->block[i] > INT32_MAX)
             return host_error(call, "image or block size %d is out of range", i);
