@@ -173,6 +173,42 @@ static const Dim **constant_sizes(Lowering *l, const Tensor *tensor, int count) 
     return sizes;
 }
 
+/* Fills in what is known of the elements [at, at + count): through joins, reshapes and casts between the index types.
+ */
+static void find_elements(const Value *value, const Dim **elements, int at, int count) {
+    const Node *maker = value->producer;
+    int64_t length = 1;
+    if (value->rank > 1 || (value->rank == 1 && !dim_is_const(value->dims[0], &length)) || length != count) return;
+    if (value->content) {
+        for (int i = 0; i < count; i++) elements[at + i] = value->content[i];
+    } else if (maker && maker->kind == NODE_PRIM && maker->prim == PRIM_CONCAT) {
+        for (int i = 0; i < maker->input_count; i++) {
+            int64_t part;
+            if (!dim_is_const(maker->inputs[i]->dims[0], &part)) return;
+            find_elements(maker->inputs[i], elements, at, (int)part);
+            at += (int)part;
+        }
+    } else if (maker && maker->kind == NODE_PRIM && (maker->prim == PRIM_RESHAPE || maker->prim == PRIM_CAST)) {
+        DType from = maker->inputs[0]->dtype;
+        if (from == DT_I64 || from == DT_I32) find_elements(maker->inputs[0], elements, at, count);
+    }
+}
+
+const Dim **known_elements(Lowering *l, const Value *value, int count) {
+    const Dim **elements = ARENA_ARRAY(l->arena, const Dim *, count ? count : 1);
+    find_elements(value, elements, 0, count);
+    return elements;
+}
+
+/* Elements that are not known become symbols bound at run time. */
+static const Dim *const *bind_unknown(Lowering *l, Value *value, const char *hint, int count) {
+    const Dim *const *bound = bind_sizes(l, value, hint, count);
+    const Dim **elements = known_elements(l, value, count);
+    for (int i = 0; bound && i < count; i++)
+        if (!elements[i]) elements[i] = bound[i];
+    return bound ? elements : NULL;
+}
+
 const Dim *const *sizes_of(Lowering *l, Value *value, const char *hint, int *out_count) {
     *out_count = 0;
     if (!present(l, &value, 1)) return NULL;
@@ -185,7 +221,7 @@ const Dim *const *sizes_of(Lowering *l, Value *value, const char *hint, int *out
     *out_count = count;
     if (value->content) return value->content;
     if (value->constant) return constant_sizes(l, value->constant, count);
-    return bind_sizes(l, value, hint, count);
+    return bind_unknown(l, value, hint, count);
 }
 
 bool constant_ints(Lowering *l, const Value *value, const int64_t **out_values, int *out_count) {

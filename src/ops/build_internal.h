@@ -42,6 +42,8 @@ bool infer_comparison(Lowering *l, const NodeSpec *spec, bool *results);
 Value *fold(Lowering *l, const NodeSpec *spec);
 
 void note_size(Lowering *l, const Dim *size);
+/* The elements of an i64 or i32 vector of `count` elements as far as they are known; NULL for the others. */
+const Dim **known_elements(Lowering *l, const Value *value, int count);
 /* The symbols that a value was bound to earlier; NULL when it was not. */
 const Dim *const *bound_sizes(Lowering *l, const Value *value);
 void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols);

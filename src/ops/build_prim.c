@@ -227,6 +227,12 @@ static bool widens(DType from, DType to) {
     return dtype_is_integer(to) && (!from_signed || to_signed) && bits <= integer_bits(to) - to_signed;
 }
 
+/* Whether from -> through -> to is from -> to. Between integers casts wrap, from floats they saturate. */
+static bool step_is_idle(DType from, DType through, DType to) {
+    bool wraps = dtype_is_integer(from) && dtype_is_integer(to) && !widens(from, to);
+    return widens(from, through) && !(wraps && dtype_is_float(through));
+}
+
 static bool is_small_float(DType t) { return dtype_is_float(t) && dtype_size(t) == 1; }
 
 Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate) {
@@ -238,7 +244,7 @@ Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate) {
         return NULL;
     }
     Value *source = x;
-    while (made_by(source, PRIM_CAST) && widens(source->producer->inputs[0]->dtype, source->dtype))
+    while (made_by(source, PRIM_CAST) && step_is_idle(source->producer->inputs[0]->dtype, source->dtype, to))
         source = source->producer->inputs[0];
     if (source->dtype == to) return source;
     NodeSpec spec = {.prim = PRIM_CAST, .inputs = &source, .input_count = 1, .dtype = to};

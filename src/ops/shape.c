@@ -106,10 +106,13 @@ static Value *tile(Lowering *l, Value *x, const Dim *const *repeats) {
 
 /* Tile-1 repeats one axis: inputs tiles and axis are scalars. */
 static Status lower_tile(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0);
-    int count;
-    const Dim *const *given = sizes_of(l, in(l, n, 1), "repeats", &count);
-    if (!present(l, &x, 1) || !given) return l->error;
+    Value *x = in(l, n, 0), *vector = in(l, n, 1);
+    if (!present(l, (Value *const[]){x, vector}, 2)) return l->error;
+    int count = x->rank;
+    bool counted = vector->rank != 1 || dim_is_const(vector->dims[0], NULL) || n->opset < 6;
+    const Dim *const *given =
+        counted ? sizes_of(l, vector, "repeats", &count) : bind_sizes(l, vector, "repeats", count);
+    if (!given) return l->error;
     if (n->opset >= 6) {
         if (count != x->rank) return invalid(l, "%d repeats for %d axes", count, x->rank);
         return out(l, n, 0, tile(l, x, given));

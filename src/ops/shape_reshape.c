@@ -2,6 +2,7 @@
  * at run time. */
 #include "ops/shape.h"
 
+#include "ops/build_internal.h"
 #include "ops/sizes.h"
 
 const Dim *const *sizes_at_run_time(Lowering *l, const Node *n, HostFn kernel, Value *const *inputs, int input_count,
@@ -117,6 +118,19 @@ static Value *reshape_known(Lowering *l, Value *x, const Dim *const *shape, int 
     return reshape(l, x, sizes, count);
 }
 
+/* The kernel resolves -1 and 0; sizes that are known keep their form. */
+static Value *reshape_at_run_time(Lowering *l, const Node *n, Value *x, Value *shape, int count, bool zero_copies) {
+    Value *inputs[] = {dims_value(l, (const Dim *const *)x->dims, x->rank), cast(l, shape, DT_I64)};
+    const Dim *const *bound = sizes_at_run_time(l, n, reshape_sizes_kernel, inputs, 2, "size", count);
+    const Dim **known = known_elements(l, shape, count);
+    if (!bound) return NULL;
+    for (int i = 0; i < count; i++) {
+        if (known[i] && dim_equals(known[i], 0) && zero_copies) known[i] = i < x->rank ? x->dims[i] : NULL;
+        if (!known[i] || !size_is_natural(l, known[i])) known[i] = bound[i];
+    }
+    return reshape(l, x, known, count);
+}
+
 Status lower_reshape(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!x) return l->error;
@@ -132,9 +146,7 @@ Status lower_reshape(Lowering *l, const Node *n) {
     int64_t length;
     if (shape->rank != 1 || !dim_is_const(shape->dims[0], &length) || length > MAX_RANK)
         return unsupported(l, "the number of axes of the result (length of \"%s\") is not known", shape->name);
-    Value *inputs[] = {dims_value(l, (const Dim *const *)x->dims, x->rank), cast(l, shape, DT_I64)};
-    const Dim *const *sizes = sizes_at_run_time(l, n, reshape_sizes_kernel, inputs, 2, "size", (int)length);
-    return out(l, n, 0, sizes ? reshape(l, x, sizes, (int)length) : NULL);
+    return out(l, n, 0, reshape_at_run_time(l, n, x, shape, (int)length, zero_copies));
 }
 
 /* --- Squeeze and Unsqueeze --------------------------------------------------------------------------------------- */

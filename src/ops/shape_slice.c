@@ -2,6 +2,7 @@
  * resolves them to a start and a size an axis; only axes or steps of the run make the whole slice a host kernel. */
 #include "ops/shape.h"
 
+#include "ops/build_internal.h"
 #include "ops/sizes.h"
 
 static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -189,13 +190,19 @@ static Value *apply_slice(Lowering *l, Value *x, const SliceSpec *s, const Dim *
     return slice(l, x, start, size, step);
 }
 
+/* What can be told symbolically; true when that is all. Else starts and sizes are NULL where it cannot. */
 static bool slice_symbolically(Lowering *l, Value *x, const SliceSpec *s, const Dim **starts, const Dim **sizes) {
-    if (!s->starts->content || !s->ends->content) return false;
-    for (int i = 0; i < s->count; i++)
-        if (!symbolic_range(l, s->starts->content[i], s->ends->content[i], s->steps[i], x->dims[s->axes[i]], &starts[i],
-                            &sizes[i]))
-            return false;
-    return true;
+    const Dim **first = known_elements(l, s->starts, s->count), **last = known_elements(l, s->ends, s->count);
+    bool all = true;
+    for (int i = 0; i < s->count; i++) {
+        starts[i] = NULL;
+        if (!first[i] || !last[i] ||
+            !symbolic_range(l, first[i], last[i], s->steps[i], x->dims[s->axes[i]], &starts[i], &sizes[i])) {
+            starts[i] = NULL;
+            all = false;
+        }
+    }
+    return all;
 }
 
 static Value *slice_by(Lowering *l, const Node *n, Value *x, const SliceSpec *s) {
@@ -210,7 +217,12 @@ static Value *slice_by(Lowering *l, const Node *n, Value *x, const SliceSpec *s)
     node_set_ints(host, "slice_steps", s->steps, s->count);
     Value *result = host_result(l, host, DT_I64, 1, (const Dim *const[]){dim_const(l->dims, 2 * s->count)});
     const Dim *const *bound = result ? bind_sizes(l, result, "size", 2 * s->count) : NULL;
-    return bound ? apply_slice(l, x, s, bound, bound + s->count) : NULL;
+    for (int i = 0; bound && i < s->count; i++) {
+        if (starts[i]) continue;
+        starts[i] = bound[i];
+        sizes[i] = bound[s->count + i];
+    }
+    return bound ? apply_slice(l, x, s, starts, sizes) : NULL;
 }
 
 /* An input or (before opset 10) an attribute, as an i64 vector; NULL when left out. */
@@ -291,7 +303,9 @@ Status lower_split(Lowering *l, const Node *n) {
     const int64_t *values = attr_ints(n, "split", &count);
     Value *split = values ? vector_i64(l, values, count) : optional_in(l, n, 1);
     if (split) {
-        sizes = sizes_of(l, split, "part", &count);
+        bool counted = split->rank != 1 || dim_is_const(split->dims[0], NULL);
+        count = parts;
+        sizes = counted ? sizes_of(l, split, "part", &count) : bind_sizes(l, split, "part", parts);
         if (!sizes) return l->error;
         if (count != parts) return invalid(l, "%d sizes for %d outputs", count, parts);
         if (!parts_fit(l, length, sizes, parts)) return l->error;
