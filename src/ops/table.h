@@ -20,7 +20,8 @@ extern const OpRow ops_recurrent[];     /* recurrent.c: RNN, GRU, LSTM */
 extern const OpRow ops_control[];       /* control.c: If, Loop, Scan, SequenceMap */
 extern const OpRow ops_sequence[];      /* sequence.c: sequences and optionals */
 extern const OpRow ops_text[];          /* text.c: strings, TfIdf */
-extern const OpRow ops_attention[];     /* attention.c: Attention, RotaryEmbedding, com.microsoft's composites */
+extern const OpRow ops_attention[];     /* attention.c: Attention, RotaryEmbedding and their relatives */
+extern const OpRow ops_contrib[];       /* contrib.c: com.microsoft's composites */
 extern const OpRow ops_training[];      /* training.c: Adagrad, Adam, Momentum */
 extern const OpRow ops_ml[];            /* ml.c: ai.onnx.ml */
 
