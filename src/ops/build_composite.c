@@ -52,8 +52,9 @@ Value *clip(Lowering *l, Value *x, Value *low, Value *high) {
 /* --- random draws --------------------------------------------------------------------------------------------------
  */
 
-/* The finalizer of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014. */
+/* A step of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014. */
 static uint64_t mix_seed(uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;

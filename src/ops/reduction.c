@@ -51,7 +51,7 @@ static Status read_axes(const HostCall *call, const Tensor *axes, int rank, bool
     return NULL;
 }
 
-/* Inputs data, axes; attrs int reduce_prim, int reduce_keepdims. */
+/* Inputs data, axes; attrs string reduce_prim, int reduce_keepdims. */
 static Status reduce_kernel(HostCall *call) {
     const Tensor *x, *axes;
     TRY(host_tensor(call, 0, DT_NONE, &x));
@@ -72,7 +72,7 @@ static Status reduce_kernel(HostCall *call) {
     Attr attr = {.name = "axes", .kind = ATTR_INTS, .count = count, .ints = list};
     Node node = {.kind = NODE_PRIM, .op = call->node->op, .input_count = 1, .outputs = outputs, .output_count = 1};
     node.inputs = (Value *[]){&(Value){.name = "", .dtype = x->dtype, .rank = x->rank}};
-    node.prim = (Prim)attr_int(call->node, "reduce_prim", PRIM_REDUCE_SUM);
+    node.prim = prim_from_name(attr_string(call->node, "reduce_prim", "reduce_sum"));
     node.origin = call->node->origin;
     node.attrs.items = &attr;
     node.attrs.count = 1;
@@ -98,7 +98,7 @@ static Value *reduce_at_run_time(Lowering *l, Prim prim, Value *x, Value *vector
     for (int i = 0; i < rank; i++) dims[i] = dim_fresh(l->dims, "reduced");
     Node *host = host_node(l, l->node, reduce_kernel, (Value *[]){x, cast(l, vector, DT_I64)}, 2);
     if (!host) return NULL;
-    node_set_int(host, "reduce_prim", prim);
+    node_set_string(host, "reduce_prim", prim_info(prim)->name);
     node_set_int(host, "reduce_keepdims", keepdims);
     return host_result(l, host, x->dtype, rank, dims);
 }
