@@ -1,4 +1,4 @@
-# What docs/dependencies.md explains: protobuf-c, cJSON, oneDNN, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, oneDNN, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
@@ -6,6 +6,11 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 add_library(cjson INTERFACE)
 target_link_libraries(cjson INTERFACE PkgConfig::CJSON)
+
+# zlib: the command line reads .npz.
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+add_library(zlib INTERFACE)
+target_link_libraries(zlib INTERFACE PkgConfig::ZLIB)
 
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)

@@ -1,0 +1,9 @@
+/* The subcommands; main.c lists them. */
+#ifndef ONNXFUSE_CLI_COMMANDS_H
+#define ONNXFUSE_CLI_COMMANDS_H
+
+#include "flags.h"
+
+extern const Command run_command, bench_command, test_command, inspect_command, devices_command;
+
+#endif

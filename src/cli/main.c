@@ -1,0 +1,78 @@
+/* onnxfuse: finds the subcommand, reads its flags, runs it, reports its problem. */
+#include "commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const Command *const commands[] = {&run_command, &bench_command, &test_command, &inspect_command,
+                                          &devices_command};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *out) {
+    fprintf(out, "onnxfuse %s: runs ONNX models as fast as the machine allows.\n\n", onnxfuse_version());
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        int width = fprintf(out, "  onnxfuse %s %s", commands[i]->name, commands[i]->arguments);
+        fprintf(out, "%*s%s\n", width < 30 ? 30 - width : 1, "", commands[i]->summary);
+    }
+    fprintf(out, "\nEach has its own --help. Results go to standard output, messages to standard error.\n"
+                 "Exit codes: 0 done; 1 outputs differ from recorded ones; 2 wrong usage; 3 the model needs something "
+                 "that is not\n"
+                 "supported; 4 a file or an input is missing, malformed or does not fit; 5 anything else.\n");
+}
+
+static const Command *find_command(const char *name) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static Problem *run_command_line(const Command *command, int argc, char **argv) {
+    Options *options = calloc(1, command->options_size);
+    if (!options) return problem_out_of_memory();
+    if (command->defaults) memcpy(options, command->defaults, command->options_size);
+    Problem *found = flags_parse(command, argc, argv, options);
+    if (!found && options->help)
+        flags_help(command, stdout);
+    else if (!found)
+        found = command->run(options);
+    flags_free(command, options);
+    free(options);
+    return found;
+}
+
+static Problem *dispatch(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--version") == 0) {
+        printf("onnxfuse %s\n", onnxfuse_version());
+        return NULL;
+    }
+    if (strcmp(name, "help") == 0 && argc > 2) {
+        const Command *command = find_command(argv[2]);
+        if (command) return flags_help(command, stdout), NULL;
+        name = argv[2];
+    } else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return NULL;
+    }
+    const Command *command = find_command(name);
+    if (command) return run_command_line(command, argc - 2, argv + 2);
+    if (argc > 1) return problem(ONNXFUSE_USAGE, "there is no command \"%s\" (see onnxfuse --help)", name);
+    print_usage(stderr);
+    return problem_told(ONNXFUSE_USAGE);
+}
+
+int main(int argc, char **argv) {
+    Problem *found = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        problem_free(found);
+        found = problem(ONNXFUSE_FAULT, "standard output cannot be written");
+    }
+    if (*problem_text(found)) {
+        fputs("onnxfuse: ", stderr);
+        print_safe(stderr, problem_text(found));
+        fputc('\n', stderr);
+    }
+    int code = (int)problem_code(found);
+    problem_free(found);
+    return code;
+}
