@@ -29,7 +29,8 @@ struct Value {
     char *name;           /* unique in its graph; a model's own name where there is one */
     ValueKind kind;
     DType dtype;          /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
-    int rank;             /* -1: not known (before lowering, and for a sequence's elements) */
+    int rank;             /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2 when there
+                             is none yet; a size in which elements may differ is the symbol "$any", which is never bound */
     const Dim **dims;     /* [rank] */
     Node *producer;       /* NULL for graph inputs and constants */
     int output_index;     /* producer->outputs[output_index] is this */

@@ -280,15 +280,23 @@ static Status add_subgraphs(Importer *im, Scope *scope, Node *node, const Onnx__
     return join_captures(im, node, scopes, bodies.count);
 }
 
+/* Graphs are subgraphs; of an operator that is not control flow, attribute NAME_graph holds the number of the one
+ * called NAME. */
 static Status add_attributes(Importer *im, Scope *scope, Node *node, const Onnx__NodeProto *proto) {
+    int graphs = 0;
     for (size_t i = 0; i < proto->n_attribute; i++) {
         const Onnx__AttributeProto *attribute;
         TRY(resolve_attribute(im, scope->frame, proto->attribute[i], &attribute));
         if (!attribute) continue;
         int type = attribute_type(attribute);
         if (type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH ||
-            type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPHS)
+            type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPHS) {
+            int count = attribute->g ? 1 : (int)attribute->n_graphs;
+            if (!subgraph_names(proto->domain, proto->op_type))
+                node_set_int(node, arena_format(im->arena, "%s_graph", proto->attribute[i]->name), graphs);
+            graphs += count;
             continue;
+        }
         TRY(charge(im, scope->frame, attribute->s.len + attribute->n_strings * EDGE_BYTES));
         for (size_t k = 0; k < attribute->n_strings; k++) TRY(charge(im, scope->frame, attribute->strings[k].len));
         TRY(set_attribute(im, node, proto->attribute[i]->name, attribute));

@@ -30,7 +30,8 @@ static Status read_sequence(Importer *im, const Onnx__TypeProto *element, const 
     if (kinds_set(element) > 1) return status_error(STATUS_INVALID, "its type is several types at once");
     if (!element->tensor_type) return kinds_set(element) ? unsupported("sequences of anything but tensors") : NULL;
     TRY(read_type(im, element, name, out));
-    out->rank = -1;
+    for (int i = 0; i < out->rank; i++) /* elements may differ in what is not a constant */
+        if (!dim_is_const(out->dims[i], NULL)) out->dims[i] = dim_symbol(im->graph->dims, "$any");
     return NULL;
 }
 

@@ -96,6 +96,13 @@ static Value *guarded_softmax(Lowering *l, Value *x) {
 Value *attend(Lowering *l, Attend *a) {
     if (l->error || !a->q || !a->k || !a->v) return NULL;
     if (a->q->rank != 4 || a->k->rank != 4 || a->v->rank != 4) return invalid(l, "Q, K and V need 4 axes"), NULL;
+    DType dtype = a->q->dtype;
+    if (dtype == DT_F16) { /* the devices' libraries compute it in f32 anyway, and so nothing is rounded on the way */
+        a->q = cast(l, a->q, DT_F32);
+        a->k = cast(l, a->k, DT_F32);
+        a->v = cast(l, a->v, DT_F32);
+        if (l->error) return NULL;
+    }
     a->scores = a->capped = scaled_scores(l, a);
     if (a->softcap > 0 && a->scores) {
         Value *cap = like(l, a->scores, a->softcap);
@@ -109,7 +116,8 @@ Value *attend(Lowering *l, Attend *a) {
     if (a->prob_mod && a->probabilities) a->probabilities = a->prob_mod(l, a->context, a->probabilities);
     if (l->error || !a->probabilities) return NULL;
     Value *p = grouped(l, cast_like(l, a->probabilities, a->q), a->v->dims[1]);
-    return ungrouped(l, matmul(l, p, a->v), a->q);
+    Value *y = ungrouped(l, matmul(l, p, a->v), a->q);
+    return y ? cast(l, y, dtype) : NULL;
 }
 
 /* ---- positions ---- */
