@@ -17,6 +17,7 @@ static void set_values(Prune *p, int from, int to, int64_t value) {
 
 /* Marks the symbols of [from, to) that the expression holds; all are bound to 1 on entry and on return. */
 static void mark_symbols(Prune *p, const Dim *dim, int from, int to) {
+    if (from == to) return;
     set_values(p, from, to, UNBOUND_DIM);
     bool holds = dim_eval(dim, p->values) == UNBOUND_DIM;
     set_values(p, from, to, 1);
