@@ -60,8 +60,8 @@ static Status lower_center_crop_pad(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *shape = in(l, n, 1);
     int count, given;
     if (!x || !shape) return l->error;
-    const Dim *const *wanted = sizes_of(l, shape, "cropped", &count);
     const int64_t *axes = attr_ints(n, "axes", &given);
+    const Dim *const *wanted = sizes_of(l, with_length(l, shape, axes ? given : x->rank), "cropped", &count);
     if (!wanted) return l->error;
     if (count != (axes ? given : x->rank))
         return invalid(l, "shape has %d elements for %d axes", count, axes ? given : x->rank);

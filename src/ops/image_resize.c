@@ -76,7 +76,7 @@ static const Dim *const *resized_sizes(Lowering *l, const Node *n, const ResizeI
     const Dim **named = size_array(l, r->count), **result = size_array(l, r->count);
     int count = 0;
     if (r->sizes && stretch) {
-        const Dim *const *sizes = sizes_of(l, r->sizes, "resized", &count);
+        const Dim *const *sizes = sizes_of(l, with_length(l, r->sizes, r->count), "resized", &count);
         if (sizes && count != r->count) invalid(l, "sizes has %d elements for %d axes", count, r->count);
         return l->error ? NULL : sizes;
     }
@@ -283,19 +283,20 @@ static double filter(const Sampling *s, double x) {
     return fmax(0, 1 - fabs(x));
 }
 
-/* Where index i of the result lies in the source; the formulas of ONNX Resize-19. */
-static double source_of(const char *mode, int64_t i, double scale, int64_t in, int64_t out, const double *roi) {
-    double x = (double)i, width = scale * (double)in, last = (double)(in - 1);
+/* Where index i of the result lies in the source; the formulas of ONNX Resize-19, in f32 as runtimes reckon them: which
+ * neighbour is nearest hangs on the rounding. */
+static float source_of(const char *mode, int64_t i, float scale, int64_t in, int64_t out, const double *roi) {
+    float x = (float)i, width = scale * (float)in, last = (float)(in - 1);
     if (strcmp(mode, "asymmetric") == 0) return x / scale;
     if (strcmp(mode, "align_corners") == 0) return width == 1 ? 0 : x * last / (width - 1);
     if (strcmp(mode, "tf_crop_and_resize") == 0) {
-        double span = (roi[1] - roi[0]) * last;
-        return roi[0] * last + (width == 1 ? span / 2 : x * span / (width - 1));
+        float start = (float)roi[0], span = ((float)roi[1] - start) * last;
+        return start * last + (width == 1 ? span / 2 : x * span / (width - 1));
     }
-    if (strcmp(mode, "tf_half_pixel_for_nn") == 0) return (x + 0.5) / scale;
+    if (strcmp(mode, "tf_half_pixel_for_nn") == 0) return (x + 0.5f) / scale;
     if (strcmp(mode, "pytorch_half_pixel") == 0 && out <= 1) return 0;
-    double offset = strcmp(mode, "half_pixel_symmetric") == 0 ? (double)in / 2 * (1 - (double)out / width) : 0;
-    return offset + (x + 0.5) / scale - 0.5;
+    float offset = strcmp(mode, "half_pixel_symmetric") == 0 ? (float)in / 2 * (1 - (float)out / width) : 0;
+    return offset + (x + 0.5f) / scale - 0.5f;
 }
 
 static int64_t clamp(double x, int64_t in) { return x > 0 ? x < (double)(in - 1) ? (int64_t)x : in - 1 : 0; }
@@ -338,7 +339,7 @@ static Status make_taps(HostCall *call, const Sampling *s, int64_t in, int64_t o
     t->weight_f32 = arena_array(call->arena, (size_t)out, (size_t)t->width * sizeof *t->weight_f32);
     if (crop) t->outside = ARENA_ARRAY(call->arena, bool, out);
     for (int64_t i = 0; i < out; i++) {
-        double x = source_of(s->coordinates, i, scale, in, out, roi);
+        double x = (double)source_of(s->coordinates, i, (float)scale, in, out, roi);
         if (!(fabs(x) < 1e15)) return host_error(call, "a coordinate of the region is not finite");
         if (crop) t->outside[i] = x < 0 || x > (double)(in - 1);
         if (nearest)

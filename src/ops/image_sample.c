@@ -68,7 +68,7 @@ static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
     double x = position_of(g, normal, size), edge = g->align_corners ? 0 : 0.5;
     if (g->mode == SAMPLE_NEAREST) x = nearbyint(x);
     if (x < -edge || x > (double)(size - 1) + edge) {
-        if (g->outside == OUTSIDE_BORDER) x = x < 0 ? 0 : (double)(size - 1);
+        if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) x = x < 0 ? 0 : (double)(size - 1);
         if (g->outside == OUTSIDE_REFLECTION) x = reflected(x, -edge, (double)(size - 1) + edge);
     }
     double whole = g->mode == SAMPLE_NEAREST ? x : floor(x);
@@ -205,6 +205,8 @@ Status lower_affine_grid(Lowering *l, const Node *n) {
     Value *theta = in(l, n, 0), *given = in(l, n, 1);
     int count;
     if (!theta || !given) return l->error;
+    int64_t rows;
+    if (theta->rank == 3 && dim_is_const(theta->dims[1], &rows)) given = with_length(l, given, (int)rows + 2);
     const Dim *const *size = sizes_of(l, given, "grid", &count);
     if (!size) return l->error;
     int axes = count - 2;

@@ -115,17 +115,15 @@ static Status lower_tensor_scatter(Lowering *l, const Node *n) {
  * (ONNX OneHot-11). */
 static Status lower_one_hot(Lowering *l, const Node *n) {
     Value *indices = in(l, n, 0), *depth = in(l, n, 1), *values = in(l, n, 2);
-    int count;
     if (!indices || !depth || !values) return l->error;
     int rank = indices->rank + 1, axis = axis_of(l, attr_int(n, "axis", -1), rank);
-    const Dim *const *size = sizes_of(l, cast(l, depth, DT_I64), "depth", &count);
+    const Dim *size = size_from(l, depth, "depth");
     if (l->error) return l->error;
-    if (count != 1 || values->rank != 1)
-        return invalid(l, "depth must be one number and values the pair of off and on");
+    if (values->rank != 1) return invalid(l, "values has rank %d instead of 1", values->rank);
     const Dim **line = size_array(l, rank);
-    for (int i = 0; i < rank; i++) line[i] = i == axis ? size[0] : size_const(l, 1);
+    for (int i = 0; i < rank; i++) line[i] = i == axis ? size : size_const(l, 1);
     Value *index = cast(l, indices, DT_I64), *zero = scalar_int(l, DT_I64, 0);
-    index = where(l, binary(l, PRIM_LT, index, zero), add(l, index, dim_scalar(l, size[0])), index);
+    index = where(l, binary(l, PRIM_LT, index, zero), add(l, index, dim_scalar(l, size)), index);
     Value *hot = binary(l, PRIM_EQ, unsqueeze(l, index, &axis, 1), iota(l, line, rank, axis, DT_I64));
     Value *off = slice_axis(l, values, 0, size_const(l, 0), size_const(l, 1));
     Value *on = slice_axis(l, values, 0, size_const(l, 1), size_const(l, 1));

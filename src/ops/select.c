@@ -109,18 +109,13 @@ static Status host_top_k(HostCall *call) {
 
 static Status lower_top_k(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
-    int count = 1;
     if (!x) return l->error;
     if (!has_order(x->dtype)) return invalid(l, "elements of type %s have no order", dtype_onnx_name(x->dtype));
     int axis = axis_of(l, attr_int(n, "axis", -1), x->rank);
     int64_t given = attr_int(n, "k", -1), known, length;
     const Dim *k = size_const(l, given);
-    if (n->opset >= 10) {
-        const Dim *const *sizes = sizes_of(l, in(l, n, 1), "k", &count);
-        if (sizes && count == 1) k = sizes[0];
-    }
+    if (n->opset >= 10) k = size_from(l, in(l, n, 1), "k");
     if (l->error) return l->error;
-    if (count != 1) return invalid(l, "K must be one number");
     if (dim_is_const(k, &known) && (known < 0 || (dim_is_const(x->dims[axis], &length) && known > length)))
         return invalid(l, "%lld elements are asked for, more than axis %d has", (long long)known, axis);
     Node *host = host_node(l, n, host_top_k, &x, 1);

@@ -10,12 +10,10 @@
 
 /* a - b * cos(2 pi n / N) + c * cos(4 pi n / N), N less one when not periodic. */
 static Status lower_cosine_window(Lowering *l, const Node *n, double a, double b, double c) {
-    int count;
-    const Dim *const *size = sizes_of(l, in(l, n, 0), "window", &count);
+    const Dim *size = size_from(l, in(l, n, 0), "window");
     if (!size) return l->error;
-    if (count != 1) return invalid(l, "the size must be one number");
-    const Dim *period = attr_int(n, "periodic", 1) ? size[0] : size_sub(l, size[0], size_const(l, 1));
-    Value *turn = divide(l, iota(l, size, 1, 0, DT_F64), cast(l, dim_scalar(l, period), DT_F64));
+    const Dim *period = attr_int(n, "periodic", 1) ? size : size_sub(l, size, size_const(l, 1));
+    Value *turn = divide(l, iota(l, &size, 1, 0, DT_F64), cast(l, dim_scalar(l, period), DT_F64));
     Value *first = unary(l, PRIM_COS, mul(l, turn, scalar(l, DT_F64, 2 * M_PI)));
     Value *y = sub(l, scalar(l, DT_F64, a), mul(l, first, scalar(l, DT_F64, b)));
     if (c != 0)
@@ -163,11 +161,11 @@ Status lower_dft(Lowering *l, const Node *n) {
     if (known && axis_input && count == 1) wanted = values[0];
     if (!known) count = 1;
     if (known) axis = axis_of(l, wanted, x->rank);
-    const Dim *const *length = given ? sizes_of(l, given, "dft_length", &count) : NULL;
+    const Dim *size = given ? size_from(l, given, "dft_length") : NULL;
     if (l->error) return l->error;
-    if (count != 1) return invalid(l, "axis and dft_length must be one number each");
+    if (count != 1) return invalid(l, "axis must be one number");
     if (axis == x->rank - 1) return invalid(l, "the last axis holds the parts of complex numbers");
-    const Dim *size = length ? length[0] : NULL, **dims = dims_copy(l, x, x->rank);
+    const Dim **dims = dims_copy(l, x, x->rank);
     for (int i = 0; i < x->rank - 1; i++) {
         const Dim *result = transformed_size(l, x->dims[i], size, inverse, onesided);
         if (known ? i == axis : result != x->dims[i]) dims[i] = known ? result : dim_fresh(l->dims, "transformed");
@@ -214,24 +212,20 @@ Status host_stft(HostCall *call) {
 Status lower_stft(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *given_step = in(l, n, 1), *window = optional_in(l, n, 2),
           *given_length = optional_in(l, n, 3);
-    int count = 1, lengths = 1;
     if (!x || !given_step) return l->error;
     if (x->rank != 3 || !dtype_is_float(x->dtype)) return invalid(l, "the signal has rank %d instead of 3", x->rank);
     if (window && window->rank != 1) return invalid(l, "the window has rank %d instead of 1", window->rank);
-    const Dim *const *step = sizes_of(l, given_step, "frame_step", &count);
-    const Dim *length = window ? window->dims[0] : x->dims[1];
-    if (given_length) {
-        const Dim *const *sizes = sizes_of(l, given_length, "frame_length", &lengths);
-        if (sizes && lengths == 1) length = sizes[0];
-    }
+    const Dim *step = size_from(l, given_step, "frame_step");
+    const Dim *length = given_length ? size_from(l, given_length, "frame_length")
+                        : window     ? window->dims[0]
+                                     : x->dims[1];
     if (l->error) return l->error;
-    if (count != 1 || lengths != 1 || dim_equals(step[0], 0))
-        return invalid(l, "frame_step and frame_length must be one positive number");
+    if (dim_equals(step, 0)) return invalid(l, "frame_step is 0");
     Node *host = host_node(l, n, host_stft, (Value *[]){x, window}, window ? 2 : 1);
-    node_set_dims(host, "step", step, 1);
+    node_set_dims(host, "step", &step, 1);
     node_set_dims(host, "length", &length, 1);
     const Dim *one = size_const(l, 1), *half = size_add(l, dim_div(l->dims, length, size_const(l, 2)), one);
-    const Dim *frames = size_add(l, dim_div(l->dims, size_sub(l, x->dims[1], length), step[0]), one);
+    const Dim *frames = size_add(l, dim_div(l->dims, size_sub(l, x->dims[1], length), step), one);
     const Dim *dims[] = {x->dims[0], frames, attr_int(n, "onesided", 1) ? half : length, size_const(l, 2)};
     return out(l, n, 0, host_result(l, host, x->dtype, 4, dims));
 }
@@ -312,11 +306,8 @@ Status lower_mel_weight_matrix(Lowering *l, const Node *n) {
         mel_fill(&mel, y);
         return out(l, n, 0, constant(l, y));
     }
-    int bins, lengths;
-    const Dim *const *bin = sizes_of(l, inputs[0], "num_mel_bins", &bins), *const *length = sizes_of(
-                                                                               l, inputs[1], "dft_length", &lengths);
+    const Dim *bins = size_from(l, inputs[0], "num_mel_bins"), *length = size_from(l, inputs[1], "dft_length");
     if (l->error) return l->error;
-    if (bins != 1 || lengths != 1) return invalid(l, "num_mel_bins and dft_length must be one number each");
-    const Dim *dims[] = {size_add(l, dim_div(l->dims, length[0], size_const(l, 2)), size_const(l, 1)), bin[0]};
+    const Dim *dims[] = {size_add(l, dim_div(l->dims, length, size_const(l, 2)), size_const(l, 1)), bins};
     return out(l, n, 0, host_result(l, host_node(l, n, host_mel_weight_matrix, inputs, 5), dtype, 2, dims));
 }

@@ -1,5 +1,21 @@
-/* What host kernels share: sizes and inputs checked at run time. */
+/* What operators share about sizes: inputs that give them while lowering, and checks at run time. */
 #include "ops/sizes.h"
+
+Value *with_length(Lowering *l, Value *vector, int count) {
+    if (!vector || vector->rank != 1 || dim_is_const(vector->dims[0], NULL)) return vector;
+    const Dim *length = size_const(l, count);
+    return reshape(l, vector, &length, 1);
+}
+
+const Dim *size_from(Lowering *l, Value *number, const char *hint) {
+    int count = 0;
+    if (!number) return NULL;
+    const Dim *const *sizes = sizes_of(l, with_length(l, cast(l, number, DT_I64), 1), hint, &count);
+    if (!sizes) return NULL;
+    if (count == 1) return sizes[0];
+    invalid(l, "%s must be one number, but has %d elements", hint, count);
+    return NULL;
+}
 
 Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out) {
     int given;

@@ -33,6 +33,11 @@ static inline const Dim **dims_copy(const Lowering *l, const Value *x, int room)
     return dims;
 }
 
+/* A vector that must have `count` elements, where its type does not say how many; others stay. */
+Value *with_length(Lowering *l, Value *vector, int count);
+/* An input that holds one integer, as a size: known, or a symbol named `hint` bound at run time. NULL on error. */
+const Dim *size_from(Lowering *l, Value *number, const char *hint);
+
 /* --- host kernels ----------------------------------------------------------------------------------------------- */
 /* The dims attribute `name` of the kernel's node at this run's sizes; out [count]. */
 Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out);

@@ -153,7 +153,7 @@ static void roi_pool_rows(void *context, int64_t begin, int64_t end, int worker)
     for (int64_t row = begin; row < end; row++) {
         const float *roi = (const float *)p->rois->data + row / channels * 5;
         int64_t edges[4], y0, y1, x0, x1; /* x1, y1, x2, y2 of the region, in cells */
-        for (int i = 0; i < 4; i++) edges[i] = (int64_t)fmax(-1e9, fmin(1e9, round((double)roi[1 + i] * p->scale)));
+        for (int i = 0; i < 4; i++) edges[i] = (int64_t)fmaxf(-1e9f, fminf(1e9f, roundf(roi[1 + i] * p->scale)));
         int64_t w = edges[2] - edges[0] + 1, h = edges[3] - edges[1] + 1;
         const float *plane = (const float *)p->x->data + ((int64_t)roi[0] * channels + row % channels) * height * width;
         float *y = p->y + row * p->pooled[0] * p->pooled[1];
