@@ -211,10 +211,16 @@ static Problem *load_inputs(Bench *b, const cJSON *object) {
 
 /* --- results
  * ---------------------------------------------------------------------------------------------------------------- */
+typedef struct ShapeResult {
+    double first, median;
+    int compiled;
+} ShapeResult;
+
 typedef struct Result {
     double load, first, peak_mb;
     Times all;
-    cJSON *shapes; /* NULL without --shape-list */
+    ShapeResult *shapes;
+    int shape_count;
 } Result;
 
 /* The most memory held beyond `base`, with the memory of the inputs left out: it is the caller's. */
@@ -235,13 +241,9 @@ static Problem *bench_shape(Bench *b, const cJSON *object, Peak *peak, Result *r
     Problem *found = run_shape(b, &first, &times);
     for (int i = 0; i < times.count && !found; i++) found = times_add(&result->all, times.ms[i]);
     if (result->first < 0) result->first = result->load + first;
-    if (!found && result->shapes) {
-        cJSON *shape = cJSON_CreateObject();
-        cJSON_AddNumberToObject(shape, "first_ms", first);
-        cJSON_AddNumberToObject(shape, "median_ms", summarize(&times).median);
-        cJSON_AddNumberToObject(shape, "kernels_compiled", compiled(b->session) - compiled_before);
-        cJSON_AddItemToArray(result->shapes, shape);
-    }
+    if (!found)
+        result->shapes[result->shape_count++] =
+            (ShapeResult){first, summarize(&times).median, compiled(b->session) - compiled_before};
     free(times.ms);
     peak_note(peak);
     return found;
@@ -266,19 +268,27 @@ static Problem *write_profile(Bench *b) {
     return found;
 }
 
-static cJSON *json_result(const Result *result, const Summary *summary, const OnnxfuseStats *stats) {
+static cJSON *json_result(const Result *result, const Summary *summary, const OnnxfuseStats *stats, bool shapes) {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "load_ms", result->load);
-    cJSON_AddNumberToObject(object, "first_ms", result->first);
-    cJSON_AddNumberToObject(object, "median_ms", summary->median);
-    cJSON_AddNumberToObject(object, "min_ms", summary->least);
-    cJSON_AddNumberToObject(object, "p99_ms", summary->p99);
+    json_add_measure(object, "load_ms", result->load);
+    json_add_measure(object, "first_ms", result->first);
+    json_add_measure(object, "median_ms", summary->median);
+    json_add_measure(object, "min_ms", summary->least);
+    json_add_measure(object, "p99_ms", summary->p99);
     cJSON_AddNumberToObject(object, "runs", result->all.count);
-    cJSON_AddNumberToObject(object, "peak_rss_mb", result->peak_mb);
+    json_add_measure(object, "peak_rss_mb", result->peak_mb);
     cJSON_AddNumberToObject(object, "kernels_compiled", stats->kernels_compiled);
     cJSON_AddNumberToObject(object, "kernels_cached", stats->kernels_cached);
-    cJSON_AddNumberToObject(object, "compile_ms", stats->compile_ms);
+    json_add_measure(object, "compile_ms", stats->compile_ms);
     cJSON_AddStringToObject(object, "device", stats->device);
+    cJSON *list = shapes ? cJSON_AddArrayToObject(object, "shapes") : NULL;
+    for (int i = 0; i < result->shape_count && shapes; i++) {
+        cJSON *shape = cJSON_CreateObject();
+        json_add_measure(shape, "first_ms", result->shapes[i].first);
+        json_add_measure(shape, "median_ms", result->shapes[i].median);
+        cJSON_AddNumberToObject(shape, "kernels_compiled", result->shapes[i].compiled);
+        cJSON_AddItemToArray(list, shape);
+    }
     return object;
 }
 
@@ -290,26 +300,19 @@ static void print_result(const Result *result, const Summary *summary, const Onn
            result->all.count, summary->least, summary->p99);
     printf("memory         %10.1f MB   at most, inputs left out\n", result->peak_mb);
     printf("device         %10s\n", stats->device);
-    int number = 0;
-    const cJSON *shape;
-    cJSON_ArrayForEach(shape, result->shapes) printf(
-        "shape %-3d      %10.3f ms   median; first %.3f ms, %.0f kernels compiled\n", ++number,
-        cJSON_GetObjectItem(shape, "median_ms")->valuedouble, cJSON_GetObjectItem(shape, "first_ms")->valuedouble,
-        cJSON_GetObjectItem(shape, "kernels_compiled")->valuedouble);
+    for (int i = 0; i < result->shape_count && result->shape_count > 1; i++)
+        printf("shape %-3d      %10.3f ms   median; first %.3f ms, %d kernels compiled\n", i + 1,
+               result->shapes[i].median, result->shapes[i].first, result->shapes[i].compiled);
 }
 
-static void report(const Bench *b, Result *result) {
+static void report(const Bench *b, const Result *result) {
     Summary summary = summarize(&result->all);
     OnnxfuseStats stats;
     onnxfuse_session_stats(b->session, &stats);
-    if (!b->options->common.json) {
+    if (b->options->common.json)
+        print_json(json_result(result, &summary, &stats, b->options->shape_list != NULL));
+    else
         print_result(result, &summary, &stats);
-        return;
-    }
-    cJSON *object = json_result(result, &summary, &stats);
-    if (result->shapes) cJSON_AddItemToObject(object, "shapes", result->shapes);
-    result->shapes = NULL;
-    print_json(object);
 }
 
 /* --- the command
@@ -329,22 +332,26 @@ static Problem *bench_session(const BenchOptions *options, const cJSON *list, On
     return found;
 }
 
-static Problem *bench(void *given) {
-    BenchOptions *options = given;
-    cJSON *list = NULL;
-    if (options->shape_list) TRY(read_shape_list(options->shape_list, &list));
-    Result result = {.first = -1, .shapes = list ? cJSON_CreateArray() : NULL};
+static Problem *bench_model(const BenchOptions *options, const cJSON *list, Result *result) {
     Peak peak = {.base = reset_peak()};
     double begin = now_ms();
     OnnxfuseSession *session;
-    Problem *found = session_open(&options->common, options->common.arguments.items[0], &session);
-    result.load = now_ms() - begin;
-    if (!found) {
-        found = bench_session(options, list, session, &peak, &result);
-        onnxfuse_session_close(session);
-    }
+    TRY(session_open(&options->common, options->common.arguments.items[0], &session));
+    result->load = now_ms() - begin;
+    Problem *found = bench_session(options, list, session, &peak, result);
+    onnxfuse_session_close(session);
+    return found;
+}
+
+static Problem *bench(void *given) {
+    const BenchOptions *options = given;
+    cJSON *list = NULL;
+    if (options->shape_list) TRY(read_shape_list(options->shape_list, &list));
+    Result result = {.first = -1};
+    result.shapes = calloc(list ? (size_t)cJSON_GetArraySize(list) : 1, sizeof *result.shapes);
+    Problem *found = result.shapes ? bench_model(options, list, &result) : problem_out_of_memory();
     free(result.all.ms);
-    cJSON_Delete(result.shapes);
+    free(result.shapes);
     cJSON_Delete(list);
     return found;
 }

@@ -41,7 +41,7 @@ Problem *file_read(const char *path, Bytes *out_bytes) {
     }
     Problem *found = NULL;
     if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode))
-        found = problem(ONNXFUSE_INVALID, "\"%s\" is no file", path);
+        found = problem(ONNXFUSE_INVALID, "\"%s\" is not a regular file", path);
     else
         found = read_stream(file, S_ISREG(about.st_mode) ? (size_t)about.st_size : 0, path, out_bytes);
     close(file);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HELP_COLUMN = 29 };
+
 const Flag common_flags[] = {
     {"json", NULL, FLAG_SWITCH, offsetof(Options, json), "the last line of standard output is one JSON object"},
     {"help", NULL, FLAG_SWITCH, offsetof(Options, help), "print this and exit"},
@@ -118,7 +120,7 @@ void flags_help(const Command *command, FILE *out) {
     for (const Flag *const *table = command->flag_tables; *table; table++)
         for (const Flag *flag = *table; flag->name; flag++) {
             int width = fprintf(out, "  --%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
-            fprintf(out, "%*s%s\n", width < 26 ? 26 - width : 1, "", flag->help);
+            fprintf(out, "%*s%s\n", width < HELP_COLUMN ? HELP_COLUMN - width : 1, "", flag->help);
         }
     if (command->details) fprintf(out, "\n%s", command->details);
     if (command->more) command->more(out);

@@ -26,7 +26,7 @@ static const Flag inspect_flags[] = {
 
 static void list_stages(FILE *out) {
     enum { WIDTH = 100 };
-    fputs("Stages, in order:\n ", out);
+    fputs("\nStages, in order:\n ", out);
     int column = 1;
     for (const char *const *stage = onnxfuse_inspect_stages(); *stage; stage++) {
         if (column + (int)strlen(*stage) > WIDTH) fputs("\n ", out), column = 1;

@@ -3,9 +3,11 @@
  * A file is "\x93NUMPY", the format's version (two bytes), the length of the header (two bytes little-endian in version
  * 1, else four), the header (a Python dictionary with descr, fortran_order and shape) and the elements. */
 #include "npy.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64 };
 
@@ -24,11 +26,12 @@ Problem *loaded_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, Loade
         overflow |= dims[d] < 0 || __builtin_mul_overflow(bytes, (size_t)dims[d], &bytes);
     }
     if (empty) bytes = 0;
-    if (!empty && (overflow || bytes > SIZE_MAX / 4))
-        return problem(ONNXFUSE_FAULT, "a tensor of that shape is larger than memory");
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (!empty && (overflow || bytes > memory))
+        return problem(ONNXFUSE_FAULT, "a tensor of that shape is larger than this machine's memory");
     Loaded made = {0};
     size_t room = (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT; /* at least one byte, so that there is a pointer */
-    if (room >= bytes) made.data = aligned_alloc(ALIGNMENT, room);
+    made.data = aligned_alloc(ALIGNMENT, room);
     if (!made.data) return problem_out_of_memory();
     memset(made.data, 0, room);
     Problem *found = problem_from(onnxfuse_value_tensor(dtype, rank, dims, made.data, &made.value));
@@ -199,16 +202,6 @@ static uint32_t read_character(const unsigned char *at, bool swapped) {
     return swapped ? __builtin_bswap32(c) : c;
 }
 
-/* UTF-8 of a code point; what is none becomes U+FFFD. */
-static size_t encode_utf8(uint32_t c, char *out) {
-    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) c = 0xfffd;
-    if (c < 0x80) return out[0] = (char)c, 1;
-    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    out[0] = (char)((more == 1 ? 0xc0 : more == 2 ? 0xe0 : 0xf0) | c >> (6 * more));
-    for (int i = 1; i <= more; i++) out[i] = (char)(0x80 | (c >> (6 * (more - i)) & 0x3f));
-    return (size_t)more + 1;
-}
-
 /* The string of one element, without the zeros that fill it up, appended to `text`; its size. */
 static size_t read_string(const unsigned char *from, const TypeRow *row, bool swapped, char *text) {
     int length = row->kind == 'U' ? row->size / 4 : row->size;
@@ -219,7 +212,7 @@ static size_t read_string(const unsigned char *from, const TypeRow *row, bool sw
     }
     while (length && !read_character(from + 4 * (length - 1), swapped)) length--;
     size_t size = 0;
-    for (int i = 0; i < length; i++) size += encode_utf8(read_character(from + 4 * i, swapped), text + size);
+    for (int i = 0; i < length; i++) size += utf8_encode(read_character(from + 4 * i, swapped), text + size);
     return size;
 }
 
@@ -295,27 +288,10 @@ Problem *npy_parse(const Bytes *bytes, OnnxfuseDType declared, Loaded *out_loade
 
 /* --- writing
  * ---------------------------------------------------------------------------------------------------------- */
-/* The next code point of UTF-8; bytes that are none give U+FFFD, one each. */
-static uint32_t decode_utf8(const unsigned char **at, const unsigned char *end) {
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    unsigned char first = *(*at)++;
-    if (first < 0x80) return first;
-    int more = first >= 0xf0 && first < 0xf8 ? 3 : first >= 0xe0 ? 2 : 1;
-    if (first < 0xc0 || first >= 0xf8 || end - *at < more) return 0xfffd;
-    uint32_t c = first & (0x3fu >> more);
-    for (int i = 0; i < more; i++) {
-        if (((*at)[i] & 0xc0) != 0x80) return 0xfffd;
-        c = c << 6 | ((*at)[i] & 0x3f);
-    }
-    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return 0xfffd;
-    *at += more;
-    return c;
-}
-
 static size_t count_characters(const OnnxfuseString *string) {
     const unsigned char *at = (const unsigned char *)string->data, *end = at + string->size;
     size_t count = 0;
-    while (at < end) decode_utf8(&at, end), count++;
+    while (at < end) utf8_decode(&at, end), count++;
     return count;
 }
 
@@ -323,7 +299,7 @@ static void write_strings(const OnnxfuseString *strings, int64_t count, size_t w
     for (int64_t i = 0; i < count; i++) {
         const unsigned char *at = (const unsigned char *)strings[i].data, *end = at + strings[i].size;
         for (size_t c = 0; c < width; c++) {
-            uint32_t point = at < end ? decode_utf8(&at, end) : 0;
+            uint32_t point = at < end ? utf8_decode(&at, end) : 0;
             fwrite(&point, sizeof point, 1, out);
         }
     }

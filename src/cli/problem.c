@@ -1,7 +1,9 @@
 /* Problems: exit code and message, owned by one holder. */
 #include "problem.h"
+#include "utf8.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,13 +68,21 @@ void problem_free(Problem *found) {
     free(found);
 }
 
+/* Printable as it is: no control character (terminals obey those of U+0080 to U+009F too), nor a byte that is no UTF-8.
+ */
+static bool is_printable(uint32_t point, size_t bytes) {
+    return point >= 0x20 && (point < 0x7f || point > 0x9f) && (bytes > 1 || point < 0x80);
+}
+
 void print_safe_n(FILE *out, const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c == 0x7f)
-            fprintf(out, c == '\n' ? "\\n" : "\\x%02x", c);
+    const unsigned char *at = (const unsigned char *)text, *end = at + size;
+    while (at < end) {
+        const unsigned char *begin = at;
+        uint32_t point = utf8_decode(&at, end);
+        if (is_printable(point, (size_t)(at - begin)))
+            fwrite(begin, 1, (size_t)(at - begin), out);
         else
-            fputc(c, out);
+            for (; begin < at; begin++) fprintf(out, *begin == '\n' ? "\\n" : "\\x%02x", *begin);
     }
 }
 

@@ -207,7 +207,7 @@ static Problem *show_outputs(Showing *s, OnnxfuseValue **outputs, double millise
     onnxfuse_session_stats(s->session, &stats);
     cJSON *result = cJSON_CreateObject();
     cJSON_AddStringToObject(result, "device", stats.device);
-    cJSON_AddNumberToObject(result, "run_ms", milliseconds);
+    json_add_measure(result, "run_ms", milliseconds);
     cJSON_AddItemToObject(result, "outputs", s->outputs);
     s->outputs = NULL;
     print_json(result);

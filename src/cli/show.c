@@ -165,6 +165,12 @@ cJSON *json_preview(const OnnxfuseValue *tensor) {
     return preview;
 }
 
+void json_add_measure(cJSON *object, const char *name, double value) {
+    char text[64];
+    snprintf(text, sizeof text, "%.6f", value);
+    cJSON_AddRawToObject(object, name, text);
+}
+
 void print_json(cJSON *object) {
     char *text = cJSON_PrintUnformatted(object);
     if (text) puts(text);
