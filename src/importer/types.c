@@ -1,6 +1,20 @@
 /* Declared types of inputs. */
 #include "importer/build.h"
 
+/* Some exporters write these for sizes that need not agree with each other. */
+static bool is_named(const char *symbol) {
+    static const char *const unknown[] = {"?", "-1", "None", "unk"};
+    if (!symbol || !*symbol) return false;
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        if (strcmp(symbol, unknown[i]) == 0) return false;
+    return true;
+}
+
+/* Some exporters write "?" for each size that they do not know. */
+static bool is_named(const Onnx__TensorShapeProto__Dimension *dim) {
+    return dim->dim_param && *dim->dim_param && strcmp(dim->dim_param, "?") != 0;
+}
+
 static Status read_shape(Importer *im, const Onnx__TensorShapeProto *shape, const char *name, DeclaredType *out) {
     if (!shape) return NULL;
     if (shape->n_dim > MAX_RANK)
@@ -10,7 +24,7 @@ static Status read_shape(Importer *im, const Onnx__TensorShapeProto *shape, cons
         const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
         if (dim->has_dim_value && dim->dim_value >= 0) /* some exporters write -1 for an unknown size */
             out->dims[i] = dim_const(im->graph->dims, dim->dim_value);
-        else if (dim->dim_param && *dim->dim_param)
+        else if (is_named(dim->dim_param))
             out->dims[i] = dim_symbol(im->graph->dims, dim->dim_param);
         else
             out->dims[i] = dim_fresh(im->graph->dims, arena_format(im->arena, "%s_%d", name, i));
@@ -63,6 +77,6 @@ void declare_dims(Importer *im, const Onnx__TypeProto *type) {
         type = type->optional_type ? type->optional_type->elem_type : type->sequence_type->elem_type;
     const Onnx__TensorShapeProto *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;
     for (size_t i = 0; shape && i < shape->n_dim; i++)
-        if (shape->dim[i]->dim_param && *shape->dim[i]->dim_param)
+        if (is_named(shape->dim[i]->dim_param))
             dim_symbol(im->graph->dims, shape->dim[i]->dim_param);
 }
