@@ -10,11 +10,6 @@ static bool is_named(const char *symbol) {
     return true;
 }
 
-/* Some exporters write "?" for each size that they do not know. */
-static bool is_named(const Onnx__TensorShapeProto__Dimension *dim) {
-    return dim->dim_param && *dim->dim_param && strcmp(dim->dim_param, "?") != 0;
-}
-
 static Status read_shape(Importer *im, const Onnx__TensorShapeProto *shape, const char *name, DeclaredType *out) {
     if (!shape) return NULL;
     if (shape->n_dim > MAX_RANK)
