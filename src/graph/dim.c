@@ -113,7 +113,7 @@ static int64_t floor_mod(int64_t a, int64_t b) {
 static Range range_of(AtomKind kind, Range a, Range b) {
     Range all = {INT64_MIN, INT64_MAX};
     switch (kind) {
-    case ATOM_SYMBOL: return (Range){0, INT64_MAX};
+    case ATOM_SYMBOL: return (Range){0, LARGEST_SIZE};
     case ATOM_DIV:
         if (b.low == b.high && b.low > 0)
             return (Range){infinite(a.low) ? a.low : floor_div(a.low, b.low),

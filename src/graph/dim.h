@@ -13,7 +13,10 @@ typedef struct DimTable DimTable;
 
 DimTable *dim_table_create(Arena *arena);
 const Dim *dim_const(DimTable *table, int64_t value);
-/* The symbol of this name, made when new. Symbols stand for sizes: they are >= 0 in every binding. */
+/* Symbols stand for sizes: they are between 0 and this in every binding, which whoever binds one checks. Models write bounds like it for "to the
+ * end", so min(s, 1000000000) is s. */
+enum { LARGEST_SIZE = 1000000000 };
+/* The symbol of this name, made when new. */
 const Dim *dim_symbol(DimTable *table, const char *name);
 /* A symbol unlike any other, named HINT, HINT_1, HINT_2, ... */
 const Dim *dim_fresh(DimTable *table, const char *hint);

@@ -120,6 +120,11 @@ typedef struct HostState {
     void *strings[16]; /* memory of string results until they are packed */
 } HostState;
 
+static Status too_large(const Step *step, int64_t size) {
+    return status_error(STATUS_UNSUPPORTED, "node \"%s\" (%s): a size of %lld (at most %d are supported)",
+                        node_origin_name(step->node), step->node->op, (long long)size, LARGEST_SIZE);
+}
+
 static Status bind_output(State *s, const Step *step, int index, int rank, const int64_t *dims) {
     const Value *v = step->node->outputs[index];
     if (rank != v->rank)
@@ -127,7 +132,10 @@ static Status bind_output(State *s, const Step *step, int index, int rank, const
                             node_origin_name(step->node), step->node->op, index, rank, v->rank);
     for (int d = 0; d < rank; d++) {
         int symbol = dim_symbol_index(v->dims[d]);
-        if (symbol >= 0 && s->symbols[symbol] == UNBOUND_DIM) s->symbols[symbol] = dims[d];
+        if (symbol >= 0 && s->symbols[symbol] == UNBOUND_DIM) {
+            if (dims[d] > LARGEST_SIZE) return too_large(step, dims[d]);
+            s->symbols[symbol] = dims[d];
+        }
         int64_t expected = dim_eval(v->dims[d], s->symbols);
         if (expected != dims[d])
             return status_error(STATUS_INVALID, "node \"%s\" (%s): axis %d of output %d has size %lld, expected %lld",
@@ -451,7 +459,7 @@ static Status prepare(State *s, const int64_t *outer, const Item *const *inputs)
     TRY(bind_inputs(s, inputs));
     TRY(sizes_get(plan, s->symbols, &s->sizes));
     s->values = s->sizes->values;
-    if (plan->run_symbol >= 0) s->symbols[plan->run_symbol] = (int64_t)(s->run->run_number & INT64_MAX);
+    if (plan->run_symbol >= 0) s->symbols[plan->run_symbol] = (int64_t)(s->run->run_number % LARGEST_SIZE);
     if (plan->late_exprs.count) {
         s->own_values = arena_copy(s->memory, s->sizes->values, sizeof(int64_t) * (size_t)plan->exprs.count);
         s->values = s->own_values;
