@@ -48,6 +48,19 @@ const Dim **known_elements(Lowering *l, const Value *value, int count);
 const Dim *const *bound_sizes(Lowering *l, const Value *value);
 void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols);
 
+static inline bool is_made_by(const Value *x, Prim prim) {
+    return x->producer && x->producer->kind == NODE_PRIM && x->producer->prim == prim;
+}
+static inline bool has_dims(const Value *x, const Dim *const *dims, int rank) {
+    if (x->rank != rank) return false;
+    for (int i = 0; i < rank; i++)
+        if (x->dims[i] != dims[i]) return false;
+    return true;
+}
+bool rank_is_supported(Lowering *l, int rank); /* reports when it is not */
+/* An expand whose axes are all either kept or the constant 1: it adds nothing where another input has the full shape.
+ */
+bool is_static_expand(const Value *x);
 /* numpy's broadcast of all inputs; false after an error. */
 bool broadcast_dims(Lowering *l, Value *const *inputs, int count, const Dim **dims, int *out_rank);
 /* x with every axis that is not the constant 1 taken to the (right-aligned) dims: an expand resolved at run time where
