@@ -177,8 +177,17 @@ static Value *heads_in(Lowering *l, const Node *n, int index, const char *heads)
     return x && x->rank == 3 ? split_heads(l, x, attr_int(n, heads, 0)) : x;
 }
 
-static Value *with_past(Lowering *l, Value *past, Value *now) {
-    return past ? concat(l, (Value *const[]){past, now}, 2, 2) : now;
+Value *aligned_past(Lowering *l, Value *past, const Value *now) {
+    if (l->error || !past || !now) return NULL;
+    if (past->rank != 4 || now->rank != 4) return invalid(l, "past keys and values need 4 axes"), NULL;
+    const Dim *dims[] = {now->dims[0], now->dims[1], past->dims[2], now->dims[3]};
+    return expand(l, past, dims, 4);
+}
+
+Value *after_past(Lowering *l, Value *past, Value *now) {
+    if (!past || !now) return now;
+    past = aligned_past(l, past, now);
+    return l->error ? NULL : concat(l, (Value *const[]){past, now}, 2, 2);
 }
 
 static Status lower_attention(Lowering *l, const Node *n) {
@@ -189,8 +198,8 @@ static Status lower_attention(Lowering *l, const Node *n) {
     bool flat = n->inputs[0]->rank == 3;
     if (!past_k != !past_v) return invalid(l, "past_key and past_value go together");
     if (past_k && past_k->rank != 4) return invalid(l, "past_key has %d axes where 4 are needed", past_k->rank);
-    k = with_past(l, past_k, k);
-    v = with_past(l, past_v, v);
+    k = after_past(l, past_k, k);
+    v = after_past(l, past_v, v);
     if (lengths) lengths = per_batch(l, lengths);
     if (l->error) return l->error;
     if (q->rank != 4 || k->rank != 4) return invalid(l, "Q, K and V need 3 or 4 axes");

@@ -29,6 +29,12 @@ Value *merge_heads(Lowering *l, Value *x);                /* [B, H, S, D] -> [B,
  * 2021) */
 Value *rotate(Lowering *l, Value *x, Value *cos, Value *sin, int64_t size, bool interleaved);
 
+/* past [B, H, P, D] before now [B, H, S, D], checked at run time where the sizes are not known; now alone when past is
+ * NULL. */
+Value *after_past(Lowering *l, Value *past, Value *now);
+/* past with now's batch, heads and size; checked likewise. */
+Value *aligned_past(Lowering *l, Value *past, const Value *now);
+
 /* Positions of queries, i32 [S, 1], and of keys, [1, T]; offset (NULL: 0) is added, a scalar or [B, 1, 1, 1]. */
 Value *query_positions(Lowering *l, const Dim *count, Value *offset);
 Value *key_positions(Lowering *l, const Dim *count);

@@ -62,16 +62,17 @@ void apply_post_transform(PostTransform transform, double *scores, int64_t count
     }
 }
 
-int64_t write_binary_scores(PostTransform transform, bool complement, double score, double *out_scores) {
-    out_scores[0] = score;
-    if (transform == POST_PROBIT) {
-        apply_post_transform(transform, out_scores, 1);
-        return 1;
-    }
-    out_scores[0] = complement ? 1 - score : -score;
+void write_binary_scores(PostTransform transform, bool complement, double score, double *out_scores) {
     out_scores[1] = score;
-    if (!complement) apply_post_transform(transform, out_scores, 2);
-    return 2;
+    out_scores[0] = complement ? 1 - score : -score;
+    if (transform == POST_LOGISTIC) {
+        out_scores[1] = logistic(score);
+        out_scores[0] = 1 - out_scores[1];
+    } else if (transform == POST_PROBIT) {
+        apply_post_transform(transform, &score, 1);
+        out_scores[0] = score;
+        out_scores[1] = 0;
+    }
 }
 
 Labels read_labels(const Node *n) {

@@ -13,9 +13,9 @@ bool post_transform_from_name(const char *name, PostTransform *out_transform);
 PostTransform read_post_transform(Lowering *l, const Node *n);
 void apply_post_transform(PostTransform transform, double *scores, int64_t count);
 
-/* Scores of the one class of a binary model, written as two columns. Complement: [1 - s, s], whatever the transform;
- * else [-s, s], transformed. PROBIT gives one column, probit(s), as it was: returns the number of columns. */
-int64_t write_binary_scores(PostTransform transform, bool complement, double score, double *out_scores);
+/* The score of the one class that a binary model computes, written as two as ONNX Runtime does: LOGISTIC [1 - p, p],
+ * PROBIT [probit(s), 0], else [1 - s, s] (complement) or [-s, s]. */
+void write_binary_scores(PostTransform transform, bool complement, double score, double *out_scores);
 
 /* Class labels: ints (any name of the two attributes) or strings; count 0 when neither is given. */
 typedef struct Labels {

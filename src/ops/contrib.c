@@ -180,10 +180,6 @@ static Value *causal(Lowering *l, const Node *n, const Value *q, const Value *k,
     return binary(l, PRIM_LE, key_positions(l, k->dims[2]), query_positions(l, q->dims[2], offset));
 }
 
-static Value *joined(Lowering *l, Value *past, Value *now) {
-    return past ? concat(l, (Value *const[]){past, now}, 2, 2) : now;
-}
-
 /* Part `index` of `count` equal ones (or of the given sizes) along the last axis. */
 static Value *last_slice(Lowering *l, Value *x, const Dim *start, const Dim *size) {
     return x ? slice_axis(l, x, x->rank - 1, start, size) : NULL;
@@ -215,7 +211,7 @@ static Status lower_ms_attention(Lowering *l, const Node *n) {
     int first = 0;
     for (int i = 0; i < 2 && past; i++)
         past_parts[i] = squeeze(l, slice_axis(l, past, 0, dim_const(l->dims, i), dim_const(l->dims, 1)), &first, 1);
-    Value *k = joined(l, past_parts[0], parts[1]), *v = joined(l, past_parts[1], parts[2]);
+    Value *k = after_past(l, past_parts[0], parts[1]), *v = after_past(l, past_parts[1], parts[2]);
     if (l->error) return l->error;
     Attend a = {.q = parts[0], .k = k, .v = v, .scale = attr_float(n, "scale", 0)};
     a.allowed = causal(l, n, a.q, k, past_parts[0]);
@@ -274,8 +270,8 @@ static Status lower_multi_head(Lowering *l, const Node *n) {
     if (l->error) return l->error;
     if (optional_in(l, n, 8)) return unsupported(l, "past_sequence_length");
     if (!past_k != !past_v) return invalid(l, "past_key and past_value go together");
-    h.k = joined(l, past_k, h.k);
-    h.v = joined(l, past_v, h.v);
+    h.k = after_past(l, past_k, h.k);
+    h.v = after_past(l, past_v, h.v);
     if (l->error) return l->error;
     Attend a = {.q = h.q, .k = h.k, .v = h.v, .scale = attr_float(n, "scale", 0)};
     a.allowed = causal(l, n, h.q, h.k, past_k);
@@ -326,6 +322,8 @@ typedef struct Cache {
  * total), D]. */
 static Value *updated_cache(Lowering *l, const Cache *c, Value *past, Value *now) {
     if (l->error || !past || dim_equals(past->dims[2], 0)) return now;
+    past = aligned_past(l, past, now);
+    if (!past) return NULL;
     const Dim *zero = dim_const(l->dims, 0), *one = dim_const(l->dims, 1), *none[] = {zero, zero, zero, zero};
     const Dim *grown = dim_max(l->dims, zero, dim_sub(l->dims, c->total, past->dims[2])),
               *after[] = {zero, zero, grown, zero};

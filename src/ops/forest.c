@@ -11,6 +11,10 @@
 typedef enum Mode { MODE_LEQ, MODE_LT, MODE_GTE, MODE_GT, MODE_EQ, MODE_NEQ, MODE_MEMBER, MODE_LEAF } Mode;
 typedef enum Aggregate { AGGREGATE_AVERAGE, AGGREGATE_SUM, AGGREGATE_MIN, AGGREGATE_MAX } Aggregate;
 
+/* A classifier of two classes whose votes are all for one of them: for the first, they score the second class and are
+ * written as two columns (write_binary_scores); for the second, the first one's column stays zero. */
+typedef enum Binary { BINARY_NO, BINARY_FIRST, BINARY_SECOND } Binary;
+
 typedef struct Branch {
     double split;
     int32_t feature; /* of a leaf: number of votes */
@@ -374,7 +378,7 @@ Status lower_tree_regressor(Lowering *l, const Node *n) {
     return out(l, n, 0, host_result(l, host, DT_F32, 2, dims));
 }
 
-/* A classifier of two classes may vote for one of them alone: its votes are then those for the second class. */
+/* Whether all votes are for one class. */
 static bool votes_for_one(const Vote *votes, int count) {
     for (int i = 1; i < count; i++)
         if (votes[i].target != votes[0].target) return false;
@@ -402,16 +406,14 @@ Status lower_tree_classifier(Lowering *l, const Node *n) {
     if (!read_nodes(l, n, &s, &numbers, &roots)) return l->error;
     Vote *votes = read_votes(l, n, &s, &numbers, &names, labels.count, &vote_count);
     if (!votes) return l->error;
-    bool binary = labels.count <= 2 && votes_for_one(votes, vote_count);
-    for (int i = 0; binary && i < vote_count; i++) votes[i].target = 0;
+    bool binary = labels.count <= 2 && vote_count > 0 && votes_for_one(votes, vote_count);
     PostTransform post = read_post_transform(l, n);
     Node *host = forest_node(l, n, host_forest_classifier, &s, roots, votes, vote_count, NULL, 0);
     if (!host || !set_base_values(l, n, host)) return l->error;
     node_set_int(host, "forest_post", post);
-    node_set_int(host, "forest_binary", binary);
+    node_set_int(host, "forest_binary", !binary ? BINARY_NO : votes[0].target == 0 ? BINARY_FIRST : BINARY_SECOND);
     node_set_int(host, "forest_complement", none_negative(votes, vote_count));
-    int columns = !binary ? labels.count : post == POST_PROBIT ? 1 : 2;
-    const Dim *dims[] = {rows, dim_const(l->dims, columns)};
+    const Dim *dims[] = {rows, dim_const(l->dims, binary ? 2 : labels.count)};
     Value *results[] = {host_result(l, host, labels_dtype(&labels), 1, dims), host_result(l, host, DT_F32, 2, dims)};
     for (int i = 0; i < 2; i++)
         if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
@@ -462,7 +464,7 @@ static const Branch *leaf_of(const Forest *f, int32_t root, const double *row) {
     const Branch *b = &f->branches[root];
     while (b->mode != MODE_LEAF) {
         double x = row[b->feature];
-        b = &f->branches[(x != x ? b->missing_yes : goes_yes(f, b, x)) ? b->yes : b->no];
+        b = &f->branches[goes_yes(f, b, x) || (x != x && b->missing_yes) ? b->yes : b->no];
     }
     return b;
 }
@@ -476,7 +478,8 @@ typedef struct Walk {
     PostTransform post;
     const double *base;
     int64_t base_count;
-    bool binary, complement;
+    Binary binary;
+    bool complement; /* no vote is negative */
     Labels labels;
     Tensor *scores, *label;
     double *rows, *sums; /* [threads][features], [threads][targets + 1] */
@@ -531,13 +534,15 @@ static void classify_rows(void *context, int64_t begin, int64_t end, int worker)
     for (int64_t row = begin; row < end; row++) {
         sum_votes(w, row, w->rows + worker * w->features, sums, w->voted + worker * w->targets);
         int64_t columns = w->targets, best;
-        if (w->binary) {
+        double least = w->complement ? 0.5 : 0; /* of the second class's score, to be chosen */
+        if (w->binary == BINARY_FIRST) {
             double score = sums[0] + (w->base_count ? w->base[w->base_count - 1] : 0);
-            best = score > (w->complement ? 0.5 : 0);
-            columns = write_binary_scores(w->post, w->complement, score, sums);
+            best = score > least;
+            columns = 2;
+            write_binary_scores(w->post, w->complement, score, sums);
         } else {
             for (int64_t i = 0; i < columns && w->base_count; i++) sums[i] += w->base[w->base_count == 1 ? 0 : i];
-            best = first_largest(sums, columns);
+            best = w->binary == BINARY_SECOND ? sums[1] > least : first_largest(sums, columns);
             apply_post_transform(w->post, sums, columns);
         }
         store_label(&w->labels, w->label, row, best);
@@ -587,12 +592,12 @@ Status host_forest(HostCall *call) {
 
 Status host_forest_classifier(HostCall *call) {
     Walk w = {.labels = read_labels(call->node), .aggregate = AGGREGATE_SUM};
-    w.binary = attr_int(call->node, "forest_binary", 0) != 0;
+    w.binary = (Binary)attr_int(call->node, "forest_binary", BINARY_NO);
     w.complement = attr_int(call->node, "forest_complement", 0) != 0;
-    w.targets = w.binary ? 1 : w.labels.count;
+    w.targets = w.binary == BINARY_FIRST ? 1 : w.binary == BINARY_SECOND ? 2 : w.labels.count;
     int64_t rows;
     TRY(prepare(call, &w, &rows));
-    int64_t dims[] = {rows, !w.binary ? w.targets : w.post == POST_PROBIT ? 1 : 2};
+    int64_t dims[] = {rows, w.binary ? 2 : w.targets};
     TRY(host_output(call, 0, labels_dtype(&w.labels), 1, dims, &w.label));
     TRY(host_output(call, 1, DT_F32, 2, dims, &w.scores));
     pool_for(call->pool, rows, row_grain(&w.forest), classify_rows, &w);

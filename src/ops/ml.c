@@ -155,54 +155,60 @@ static Status lower_linear_regressor(Lowering *l, const Node *n) {
     return out(l, n, 0, transformed(l, n, linear_scores(l, n, in(l, n, 0), attr_int(n, "targets", 1))));
 }
 
-/* Labels by the largest score; of a single column by its sign (or against 0.5 once transformed). */
+/* Inputs: raw scores [N, columns]. Outputs: labels (the largest score; of a single column its sign) and the scores
+ * transformed, those of one column and two labels as two. */
 static Status host_choose(HostCall *call) {
     const Tensor *x = host_input(call, 0);
-    if (!x || x->rank != 2 || x->dtype != DT_F32) return host_error(call, "expected scores of shape [N, classes]");
+    if (!x || x->rank != 2 || x->dtype != DT_F32 || x->dims[1] < 1)
+        return host_error(call, "expected scores of shape [N, classes]");
     Labels labels = read_labels(call->node);
-    Tensor *y;
-    TRY(host_output(call, 0, labels_dtype(&labels), 1, x->dims, &y));
-    double threshold = strcmp(attr_string(call->node, "post_transform", "NONE"), "NONE") == 0 ? 0 : 0.5;
-    for (int64_t r = 0; y && r < x->dims[0]; r++) {
-        const float *row = (const float *)x->data + r * x->dims[1];
+    PostTransform post = (PostTransform)attr_int(call->node, "transform", 0);
+    int64_t columns = x->dims[1];
+    bool lone = columns == 1, doubled = lone && labels.count == 2;
+    int64_t dims[] = {x->dims[0], doubled ? 2 : columns};
+    Tensor *label, *y;
+    TRY(host_output(call, 0, labels_dtype(&labels), 1, dims, &label));
+    TRY(host_output(call, 1, DT_F32, 2, dims, &y));
+    double *scores = ARENA_ARRAY(call->arena, double, columns + 1);
+    for (int64_t r = 0; r < x->dims[0]; r++) {
         int64_t best = 0;
-        for (int64_t i = 1; i < x->dims[1]; i++)
-            if (row[i] > row[best]) best = i;
-        if (x->dims[1] == 1 && labels.count) {
-            bool above = row[0] >= threshold;
-            if (labels.strings)
-                ((StringView *)y->data)[r] = above ? labels.strings[0] : (StringView){"", 0};
-            else
-                ((int64_t *)y->data)[r] = above ? labels.ints[0] : 0;
-            continue;
+        for (int64_t i = 0; i < columns; i++) {
+            scores[i] = ((const float *)x->data)[r * columns + i];
+            if (scores[i] > scores[best]) best = i;
         }
-        store_label(&labels, y, r, x->dims[1] == 1 ? row[0] >= threshold : best);
+        /* One label: that class, or none. */
+        store_label(&labels, label, r, doubled ? scores[0] > 0 : lone && scores[0] <= 0 ? labels.count : best);
+        if (lone && labels.count == 1 && labels.ints && label && scores[0] <= 0) ((int64_t *)label->data)[r] = 0;
+        if (doubled)
+            write_binary_scores(post, true, scores[0], scores);
+        else
+            apply_post_transform(post, scores, columns);
+        for (int64_t i = 0; y && i < dims[1]; i++) ((float *)y->data)[r * dims[1] + i] = (float)scores[i];
     }
     return NULL;
 }
 
 static Status lower_linear_classifier(Lowering *l, const Node *n) {
     Labels labels = read_labels(n);
-    int intercepts;
-    attr_floats(n, "intercepts", &intercepts);
     Value *x = in(l, n, 0);
     if (!x || !feature_row_dim(l, x)) return l->error;
-    /* The rows of coefficients: as many as intercepts, or as the features leave. */
-    int64_t features, targets = intercepts;
-    int count;
+    /* The rows of coefficients: as many as the features leave, or as there are intercepts. */
+    int64_t features, targets;
+    int count, intercepts;
     attr_floats(n, "coefficients", &count);
-    if (dim_is_const(x->dims[x->rank - 1], &features) && features > 0) targets = count / features;
+    attr_floats(n, "intercepts", &intercepts);
+    targets = dim_is_const(x->dims[x->rank - 1], &features) && features > 0 ? count / features : intercepts;
     if (targets < 1) return invalid(l, "%d coefficients", count);
+    PostTransform post = read_post_transform(l, n);
     Value *scores = linear_scores(l, n, x, targets);
-    if (targets == 1 && labels.count == 2 && scores)
-        scores = concat(l, (Value *const[]){unary(l, PRIM_NEG, scores), scores}, 2, 1);
-    scores = transformed(l, n, scores);
     Node *host = l->error ? NULL : host_node(l, n, host_choose, &scores, 1);
     if (!host) return l->error;
-    Value *label = host_result(l, host, labels_dtype(&labels), 1, (const Dim *const *)scores->dims);
-    if (wants_output(n, 0)) out(l, n, 0, label);
-    if (wants_output(n, 1)) out(l, n, 1, scores);
-    return l->error;
+    node_set_int(host, "transform", post);
+    const Dim *dims[] = {scores->dims[0], dim_const(l->dims, targets == 1 && labels.count == 2 ? 2 : targets)};
+    Value *results[] = {host_result(l, host, labels_dtype(&labels), 1, dims), host_result(l, host, DT_F32, 2, dims)};
+    for (int i = 0; i < 2; i++)
+        if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
+    return NULL;
 }
 
 /* ---- look-ups ---- */

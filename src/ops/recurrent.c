@@ -208,7 +208,7 @@ FOR_EACH_ISA static void lstm_row(const float *gates, float *h, float *c, const 
         cell = f * cell + i * g;
         STORE(c + j, cell);
         if (peepholes) o += LOAD(peepholes + width + j) * cell;
-        lanes_clip(&o, limit), lanes_clip(&cell, limit);
+        lanes_clip(&o, limit);
         lanes_sigmoid(&o);
         lanes_tanh(&cell);
         STORE(h + j, o * cell);
@@ -460,7 +460,7 @@ static void plain_lstm(const Plain *p, int direction, const Function *f) {
         cell = forget * cell + i * apply(&f[1], clipped(net, p->gates[3 * n + j]));
         p->c[j] = cell;
         double o = apply(&f[0], clipped(net, p->gates[n + j] + (hole ? hole[n + j] * cell : 0)));
-        p->inner[j] = o * apply(&f[2], clipped(net, cell));
+        p->inner[j] = o * apply(&f[2], cell);
     }
     memcpy(p->h, p->inner, (size_t)n * sizeof *p->h);
 }
@@ -665,6 +665,12 @@ static Value *input_bias(Lowering *l, Value *b, int64_t directions, int64_t gate
     return reshape(l, add(l, w, r), &flat, 1);
 }
 
+/* Asked for, and read by something. */
+static bool is_needed(const Lowering *l, const Node *n, int index) {
+    return wants_output(n, index) &&
+           (value_use_count(n->outputs[index]) || value_is_output(l->graph, n->outputs[index]));
+}
+
 static Value *widened(Lowering *l, const Node *n, int index) {
     Value *x = optional_in(l, n, index);
     return x ? widen(l, x) : NULL;
@@ -722,7 +728,7 @@ static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
     const Dim *all[] = {projection->dims[0], dim_const(l->dims, directions), projection->dims[1],
                         dim_const(l->dims, hidden)};
     for (int i = 0; i < (cell == CELL_LSTM ? 3 : 2); i++) {
-        if (!wants_output(n, i)) {
+        if (!is_needed(l, n, i)) {
             node_attach_output(host, NULL);
             continue;
         }

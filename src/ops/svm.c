@@ -180,7 +180,7 @@ static void probabilities(const Machine *m, int64_t classes, const double *decis
 typedef struct Classes {
     Labels labels;
     int64_t count, pairs;
-    bool linear, has_probabilities, none_negative;
+    bool linear, has_probabilities;
 } Classes;
 
 static Status read_classes(const HostCall *call, int64_t features, Machine *m, Classes *c) {
@@ -202,28 +202,24 @@ static Status read_classes(const HostCall *call, int64_t features, Machine *m, C
         return host_error(call, "its lists do not fit %lld classes", (long long)c->count);
     if (c->has_probabilities && (m->prob_a_count < c->pairs || m->prob_b_count < c->pairs))
         return host_error(call, "prob_a and prob_b are too short");
-    c->none_negative = true;
-    for (int i = 0; i < m->coefficient_count; i++) c->none_negative &= m->coefficients[i] >= 0;
     return NULL;
 }
 
 /* Columns of the scores: the classes' probabilities or linear scores, or the pairs' decisions; one of two classes is
  * written as two. */
-static int64_t score_columns(const Classes *c, PostTransform post) {
+static int64_t score_columns(const Classes *c) {
     int64_t raw = c->linear || c->has_probabilities ? c->count : c->pairs;
-    bool doubled = raw == 1 && c->labels.count == 2 && post != POST_PROBIT;
-    return doubled ? 2 : raw;
+    return raw == 1 && c->labels.count == 2 ? 2 : raw;
 }
 
-/* The class of a row, by votes or by scores; -1: neither of the labels, the negative class of a model of one class. */
+/* The class of a row, by votes or by scores; with one score and no two labels its sign. */
 static int64_t choose_class(const Classes *c, const Machine *m, const double *scores, int64_t raw,
                             const double *votes) {
     const double *by = votes ? votes : scores;
     int64_t count = votes ? c->count : raw, best = 0;
     for (int64_t i = 1; i < count; i++)
         if (by[i] > by[best]) best = i;
-    if (m->rho_count != 1) return best;
-    if (c->labels.count == 2) return !c->has_probabilities && c->none_negative && by[best] >= 0.5 ? 1 : best;
+    if (m->rho_count != 1 || c->labels.count == 2) return best;
     return by[best] > 0 ? 1 : 0;
 }
 
@@ -234,8 +230,7 @@ Status host_svm_classifier(HostCall *call) {
     Classes c = {0};
     TRY(feature_rows(call, x, &rows, &features));
     TRY(read_classes(call, features, &m, &c));
-    int64_t columns = score_columns(&c, m.post), widest = c.pairs > c.count ? c.pairs : c.count,
-            dims[] = {rows, columns};
+    int64_t columns = score_columns(&c), widest = c.pairs > c.count ? c.pairs : c.count, dims[] = {rows, columns};
     double *row = ARENA_ARRAY(call->arena, double, features),
            *kernels = ARENA_ARRAY(call->arena, double, m.vector_count);
     double *decisions = ARENA_ARRAY(call->arena, double, widest + 1),
@@ -260,9 +255,9 @@ Status host_svm_classifier(HostCall *call) {
             raw_count = c.count;
         }
         store_label(&c.labels, labels, r, choose_class(&c, &m, raw, raw_count, c.linear ? NULL : votes));
-        if (columns != raw_count || (raw_count == 1 && m.post == POST_PROBIT))
-            write_binary_scores(m.post, false, raw[0], raw);
-        else if (raw_count > 1)
+        if (columns != raw_count)
+            write_binary_scores(m.post, m.post != POST_NONE, raw[0], raw);
+        else
             apply_post_transform(m.post, raw, raw_count);
         for (int64_t i = 0; scores && i < columns; i++) ((float *)scores->data)[r * columns + i] = (float)raw[i];
     }
@@ -282,7 +277,8 @@ Status lower_svm_classifier(Lowering *l, const Node *n) {
     c.count = c.labels.count > 1 ? c.labels.count : 1;
     c.pairs = c.count * (c.count - 1) / 2;
     c.has_probabilities = !c.linear && probabilities_given > 0;
-    const Dim *dims[] = {rows, dim_const(l->dims, score_columns(&c, read_post_transform(l, n)))};
+    read_post_transform(l, n);
+    const Dim *dims[] = {rows, dim_const(l->dims, score_columns(&c))};
     Node *host = host_node(l, n, host_svm_classifier, &x, 1);
     if (!host) return l->error;
     Value *results[] = {host_result(l, host, labels_dtype(&c.labels), 1, dims), host_result(l, host, DT_F32, 2, dims)};

@@ -1,0 +1,11 @@
+/* A plain interpreter of lowered graphs for the tests of operators: primitives and anchors by their evaluators, host
+ * kernels by calling them, control flow by running the bodies as ops/control.c says. */
+#ifndef ONNXFUSE_TESTS_OPS_INTERPRET_H
+#define ONNXFUSE_TESTS_OPS_INTERPRET_H
+
+#include "graph/graph.h"
+
+/* inputs and outputs in the graph's order; outputs live in the arena or where the inputs do. */
+Status interpret(const Graph *graph, const Item *inputs, Arena *arena, Item *outputs);
+
+#endif
