@@ -303,24 +303,10 @@ static Status check_prim(const Verifier *v) {
 
 /* ---- levels ---- */
 
-/* What the code generator computes: not strings and complex numbers, nor the formats that only casts know. */
-static bool generated_dtype(DType t) {
-    switch (t) {
-    case DT_BOOL:
-    case DT_F16:
-    case DT_BF16:
-    case DT_F32:
-    case DT_F64: return true;
-    default: return dtype_is_integer(t) && dtype_file_bits(t) >= 8;
-    }
-}
-
+/* What the partition must put into a region. */
 static bool fusible(const Node *node) {
-    PrimClass klass = prim_info(node->prim)->klass;
-    if (!prim_is_elementwise(node->prim) && klass != PRIM_CLASS_REDUCE) return false;
-    for (int i = 0; i < node->input_count; i++)
-        if (!generated_dtype(node->inputs[i]->dtype)) return false;
-    return generated_dtype(node->outputs[0]->dtype);
+    return (prim_is_elementwise(node->prim) || prim_info(node->prim)->klass == PRIM_CLASS_REDUCE) &&
+           space_accepts(node);
 }
 
 static Status check_level(const Verifier *v) {

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "graph/space.h"
+#include "ops/prune.h"
 
 typedef struct Group {
     VEC(Node *) nodes;    /* in topological order */
@@ -398,6 +399,7 @@ static void sort_nodes(Partition *p) {
 }
 
 Status partition(Graph *graph, const Policy *policy) {
+    graph_prune(graph); /* a region without results would be no step */
     repeat_cheap(graph);
     Partition p = {.graph = graph, .policy = policy, .arena = arena_create(0), .trial = arena_create(0)};
     p.groups = ARENA_ARRAY(p.arena, Group *, graph->node_count);
