@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# The program from outside: exit codes, what goes to standard output and what to standard error, files.
+#   program.sh BINARY          (in the project's folder)
+set -u
+onnxfuse=$1
+models=tests/models
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_CACHE_HOME=$scratch/cache
+passed=0 failed=0
+
+# expect "what must hold" CODE ARGUMENT...: runs onnxfuse; leaves its output in $out and $err.
+expect() {
+  local must=$1 code=$2 got
+  shift 2
+  "$onnxfuse" "$@" >"$scratch/out" 2>"$scratch/err"
+  got=$?
+  out=$(cat "$scratch/out") err=$(cat "$scratch/err")
+  if [ $got = "$code" ]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    printf 'FAIL  %s: onnxfuse %s\n      exit code %s, expected %s\n%s\n' "$must" "$*" "$got" "$code" "$err"
+  fi
+}
+
+# holds "what must hold" TEXT PATTERN
+holds() {
+  if [[ $2 =~ $3 ]]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    printf 'FAIL  %s: no match of %s in\n%s\n' "$1" "$3" "$2"
+  fi
+}
+
+last_line() { printf '%s' "${out##*$'\n'}"; }
+
+expect "no command is wrong usage" 2
+expect "help is there" 0 --help
+for command in run bench test inspect devices; do
+  holds "help lists $command" "$out" "onnxfuse $command"
+done
+for command in run bench test inspect devices; do
+  expect "$command explains itself" 0 $command --help
+  holds "help of $command names its flags" "$out" "--json"
+done
+expect "the version" 0 --version
+expect "an unknown command is wrong usage" 2 frobnicate
+expect "an unknown flag is wrong usage" 2 run $models/classifier/model.onnx --frobnicate
+expect "a flag without its value is wrong usage" 2 run $models/classifier/model.onnx --threads
+expect "a number out of range is wrong usage" 2 run $models/classifier/model.onnx --threads 0
+expect "a device that does not exist is wrong usage" 2 run $models/classifier/model.onnx --shape x=2x16 --device abacus
+expect "devices are listed" 0 devices --json
+holds "devices as JSON" "$(last_line)" '^\{"devices":\[\{"name":"cpu"'
+
+expect "recorded outputs agree" 0 test $models/classifier $models/loop $models/names --json
+holds "test says how many passed" "$out" '3 passed, 0 failed'
+holds "test tells which output is random" "$out" 'random, so compared by type and shape: noise'
+holds "test ends with JSON" "$(last_line)" '^\{"passed":3,"failed":0'
+
+cp -r $models/classifier "$scratch/changed"
+printf '\x00\x00\x00\x40' | dd of="$scratch/changed/test_data_set_1/output_0.pb" bs=1 seek=$(($(stat -c %s $models/classifier/test_data_set_1/output_0.pb) - 4)) conv=notrunc status=none
+expect "a changed output differs" 1 test "$scratch/changed"
+holds "the first difference is named" "$err" 'test_data_set_1: output "scores": \[4, 9\]: got .* expected 2 '
+expect "an operator of an unknown domain is not supported" 3 test $models/unsupported
+holds "the operator is named" "$err" Frobnicate
+expect "of several folders the highest code counts" 3 test "$scratch/changed" $models/unsupported $models/loop
+expect "a folder that is not there" 4 test "$scratch/nothing"
+mkdir -p "$scratch/bad/test_data_set_0"
+printf 'no model' >"$scratch/bad/model.onnx"
+expect "a malformed model" 4 test "$scratch/bad"
+cp -r $models/loop "$scratch/short"
+printf '\xff\xff\xff' >"$scratch/short/test_data_set_0/input_0.pb"
+expect "a malformed input" 4 test "$scratch/short"
+
+model=$models/classifier/model.onnx
+expect "an input without a known shape must be given" 2 run $model
+holds "what the model wants is said" "$err" 'x float32\[batch, 16\]'
+expect "random numbers for a shape" 0 run $model --shape x=3x16 --output-dir "$scratch/deep/out" --json
+holds "an output is shown" "$out" 'scores  float32\[3, 10\]'
+holds "run ends with JSON" "$(last_line)" '^\{"device":"cpu",.*"name":"scores"'
+holds "the output is written" "$(head -c 6 "$scratch/deep/out/scores.npy" | tail -c 5)" NUMPY
+expect "a written output is a good input" 2 run $model --input "scores=$scratch/deep/out/scores.npy"
+expect "an input of another shape does not fit" 4 run $model --input "x=$scratch/deep/out/scores.npy"
+expect "a recorded input" 0 run $model --input x=$models/classifier/test_data_set_1/input_0.pb
+expect "a missing input file" 4 run $model --input x="$scratch/nothing.npy"
+expect "a shape of a name that the model lacks" 2 run $model --shape y=1
+expect "zeros" 0 run $model --shape x=1x16 --input x=zeros
+printf '%s\n' zero one two three four five six seven eight nine >"$scratch/labels"
+expect "labels" 0 run $model --input x=$models/classifier/test_data_set_0/input_0.pb --labels "$scratch/labels"
+holds "the best label comes with its share" "$out" '(zero|one|two|three|four|five|six|seven|eight|nine) [0-9.]+ %'
+expect "text and a name with a slash" 0 run $models/names/model.onnx --input words=text:hello --output-dir "$scratch/names"
+[ -f "$scratch/names/the_words.npy" ]
+holds "unsafe characters of names are replaced" $? '^0$'
+expect "a folder that cannot be made" 4 run $model --shape x=1x16 --output-dir "$scratch/labels/x"
+
+expect "bench" 0 bench $model --shape x=2x16 --seconds 0.02 --json --profile "$scratch/trace.json"
+holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu"\}$'
+[ -s "$scratch/trace.json" ]
+holds "the profile is written" $? '^0$'
+printf '[{"x": [1, 16]}, {"x": [7, 16]}]' >"$scratch/shapes.json"
+expect "bench over shapes" 0 bench $model --shape-list "$scratch/shapes.json" --seconds 0.02 --json
+holds "a new batch compiles nothing" "$(last_line)" '"shapes":\[\{.*\},\{"first_ms":[0-9.]+,"median_ms":[0-9.]+,"kernels_compiled":0\}\]'
+expect "a malformed list of shapes" 4 bench $model --shape-list "$scratch/labels"
+
+expect "inspect" 0 inspect $model
+expect "inspect shows a stage" 0 inspect $model --after import --json
+expect "a stage that does not exist is wrong usage" 2 inspect $model --after frobnicate
+expect "inspect draws" 0 inspect $model --after import --dot
+holds "Graphviz input" "$out" '^digraph'
+for what in plan kernels llvm assembly; do expect "inspect --$what" 0 inspect $model --$what; done
+
+printf '{"fusion": {"enable": 1}}' >"$scratch/policy.json"
+expect "a policy of a wrong type" 4 run $model --shape x=1x16 --policy "$scratch/policy.json"
+holds "the policy's place is named" "$err" 'fusion.enable'
+printf '{"fusion": {"enable": false}}' >"$scratch/policy.json"
+expect "a policy" 0 test $models/classifier --policy "$scratch/policy.json"
+"$onnxfuse" --help >/dev/full 2>/dev/null
+holds "a full disk is a failure" $? '^5$'
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
