@@ -2,7 +2,6 @@
 #include "ops/image.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include "ops/sizes.h"
 
 /* ---- RoiAlign ---- */
@@ -204,10 +203,17 @@ static bool overlap_more(const Box *a, const Box *b, float limit) {
 }
 
 /* Best score first, equal scores in the boxes' order. */
-static int by_score(const void *a, const void *b) {
-    const Candidate *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
+static bool better(Candidate a, Candidate b) { return a.score != b.score ? a.score > b.score : a.index < b.index; }
+
+/* Restores the heap whose root is the best, below `at`. */
+static void sink(Candidate *heap, int64_t count, int64_t at) {
+    Candidate moved = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && better(heap[child + 1], heap[child])) child++;
+        if (!better(heap[child], moved)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
 }
 
 static void suppress_classes(void *context, int64_t begin, int64_t end, int worker) {
@@ -221,12 +227,15 @@ static void suppress_classes(void *context, int64_t begin, int64_t end, int work
             if (score != score || (s->has_threshold && !(score > s->threshold))) continue;
             candidates[count++] = (Candidate){score, i};
         }
-        qsort(candidates, (size_t)count, sizeof *candidates, by_score);
-        for (int64_t i = 0; i < count && chosen < s->most; i++) {
+        for (int64_t at = count / 2; count && at >= 0; at--) sink(candidates, count, at);
+        while (count && chosen < s->most) {
+            int64_t best = candidates[0].index;
             bool free = true;
+            candidates[0] = candidates[--count];
+            if (count) sink(candidates, count, 0);
             for (int64_t k = 0; free && k < chosen; k++)
-                free = !overlap_more(&boxes[candidates[i].index], &boxes[kept[k]], s->overlap);
-            if (free) kept[chosen++] = candidates[i].index;
+                free = !overlap_more(&boxes[best], &boxes[kept[k]], s->overlap);
+            if (free) kept[chosen++] = best;
         }
         s->kept_count[c] = chosen;
     }

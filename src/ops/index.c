@@ -183,6 +183,8 @@ static Status lower_reverse_sequence(Lowering *l, const Node *n) {
 /* ---- NonZero, Compress ---- */
 
 static bool is_zero(const Tensor *x, int64_t i) {
+    if (dtype_size(x->dtype) == 1 && !dtype_is_float(x->dtype)) return ((const uint8_t *)x->data)[i] == 0;
+    if (x->dtype == DT_F32) return ((const float *)x->data)[i] == 0;
     return dtype_is_float(x->dtype) ? dtype_load_double(x->dtype, x->data, i) == 0
                                     : dtype_load_int(x->dtype, x->data, i) == 0;
 }
@@ -193,21 +195,19 @@ static Status host_nonzero(HostCall *call) {
     const Tensor *x;
     Tensor *y;
     TRY(host_tensor(call, 0, DT_NONE, &x));
-    int64_t elements = tensor_count(x), found = 0;
+    int64_t elements = tensor_count(x), found = 0, k = 0, at[MAX_RANK] = {0};
     for (int64_t i = 0; i < elements; i++) found += !is_zero(x, i);
     int rank = x->rank ? x->rank : 1;
     TRY(host_output(call, 0, DT_I64, 2, (int64_t[]){rank, found}, &y));
     if (!y) return NULL;
-    int64_t *to = y->data, k = 0;
-    for (int64_t i = 0; i < elements; i++) {
-        if (is_zero(x, i)) continue;
-        int64_t rest = i;
-        for (int axis = rank - 1; axis >= 0; axis--) {
-            int64_t extent = x->rank ? x->dims[axis] : 1;
-            to[axis * found + k] = rest % extent;
-            rest /= extent;
+    int64_t *to = y->data, length = x->rank ? x->dims[rank - 1] : 1;
+    for (int64_t i = 0; i < elements; i += length) {
+        for (int64_t column = 0; column < length; column++) {
+            if (is_zero(x, i + column)) continue;
+            for (int axis = 0; axis < rank - 1; axis++) to[axis * found + k] = at[axis];
+            to[(rank - 1) * found + k++] = column;
         }
-        k++;
+        for (int axis = rank - 2; axis >= 0 && ++at[axis] == x->dims[axis]; axis--) at[axis] = 0;
     }
     return NULL;
 }

@@ -49,18 +49,38 @@ static void sink(Entry *heap, int64_t count, int64_t at) {
     heap[at] = moved;
 }
 
-static void select_line(const TopK *t, int64_t first, Entry *heap) {
-    for (int64_t i = 0; i < t->length; i++) {
-        uint64_t key = key_of(t->x, first + i * t->inner);
-        Entry entry = {t->largest ? key : ~key, i};
-        if (i < t->k) {
-            heap[i] = entry;
-            for (int64_t at = t->k / 2; i == t->k - 1 && at >= 0; at--) sink(heap, t->k, at);
-        } else if (before(entry, heap[0])) {
-            heap[0] = entry;
-            sink(heap, t->k, 0);
-        }
+/* The heap's last entry in order gives way to a better one. */
+static void offer(const TopK *t, int64_t first, int64_t i, Entry *heap) {
+    uint64_t key = key_of(t->x, first + i * t->inner);
+    Entry entry = {t->largest ? key : ~key, i};
+    if (!before(entry, heap[0])) return;
+    heap[0] = entry;
+    sink(heap, t->k, 0);
+}
+
+/* As offering each element, with one comparison for all that are no better than the worst kept; NaN passes it. */
+static void offer_line_f32(const TopK *t, int64_t first, Entry *heap) {
+    const float *x = (const float *)t->x->data + first;
+    for (int64_t i = t->k; i < t->length;) {
+        float limit = x[heap[0].index];
+        if (t->largest)
+            while (i < t->length && x[i] <= limit) i++;
+        else
+            while (i < t->length && x[i] >= limit) i++;
+        if (i < t->length) offer(t, first, i++, heap);
     }
+}
+
+static void select_line(const TopK *t, int64_t first, Entry *heap) {
+    for (int64_t i = 0; i < t->k; i++) {
+        uint64_t key = key_of(t->x, first + i * t->inner);
+        heap[i] = (Entry){t->largest ? key : ~key, i};
+    }
+    for (int64_t at = t->k / 2; at >= 0; at--) sink(heap, t->k, at);
+    if (t->x->dtype == DT_F32 && t->inner == 1)
+        offer_line_f32(t, first, heap);
+    else
+        for (int64_t i = t->k; i < t->length; i++) offer(t, first, i, heap);
     for (int64_t count = t->k - 1; count > 0; count--) { /* the last in order goes to the end */
         Entry last = heap[0];
         heap[0] = heap[count];
@@ -157,8 +177,8 @@ static int compare_items(const Items *s, int64_t a, int64_t b) {
     return 0;
 }
 
-/* Stable merge sort of item numbers, bottom up; scratch [count]. Returns whichever of the two arrays holds the result.
- */
+/* Stable merge sort of item numbers, bottom up; `to` is scratch [count]. Returns whichever of the two arrays holds the
+ * result. */
 static int64_t *sort_items(const Items *s, int64_t *from, int64_t *to) {
     for (int64_t width = 1; width < s->count; width *= 2) {
         for (int64_t start = 0; start < s->count; start += 2 * width) {
@@ -174,6 +194,33 @@ static int64_t *sort_items(const Items *s, int64_t *from, int64_t *to) {
     return from;
 }
 
+/* As sort_items for items of one key: by the eight bytes of the key, the lowest first. Bytes that are all equal cost
+ * one look. */
+static int64_t *sort_keys(Arena *arena, const Items *s) {
+    Entry *from = ARENA_ARRAY(arena, Entry, s->count), *to = ARENA_ARRAY(arena, Entry, s->count);
+    for (int64_t i = 0; i < s->count; i++) from[i] = (Entry){s->keys[i], i};
+    for (int shift = 0; shift < 64; shift += 8) {
+        int64_t place[257] = {0};
+        for (int64_t i = 0; i < s->count; i++) place[(from[i].key >> shift & 255) + 1]++;
+        if (s->count && place[(from[0].key >> shift & 255) + 1] == s->count) continue;
+        for (int i = 1; i < 257; i++) place[i] += place[i - 1];
+        for (int64_t i = 0; i < s->count; i++) to[place[from[i].key >> shift & 255]++] = from[i];
+        Entry *swap = from;
+        from = to;
+        to = swap;
+    }
+    int64_t *order = ARENA_ARRAY(arena, int64_t, s->count);
+    for (int64_t i = 0; i < s->count; i++) order[i] = from[i].index;
+    return order;
+}
+
+static int64_t *sorted_items(Arena *arena, const Items *s) {
+    if (s->keys && s->length == 1) return sort_keys(arena, s);
+    int64_t *numbers = ARENA_ARRAY(arena, int64_t, s->count);
+    for (int64_t i = 0; i < s->count; i++) numbers[i] = i;
+    return sort_items(s, numbers, ARENA_ARRAY(arena, int64_t, s->count));
+}
+
 typedef struct Groups {
     int64_t count;
     int64_t *first, *size; /* [count]: the first item of each group, and how many are in it */
@@ -181,11 +228,9 @@ typedef struct Groups {
 } Groups;
 
 static Groups group_items(Arena *arena, const Items *s, bool sorted) {
-    int64_t *numbers = ARENA_ARRAY(arena, int64_t, s->count), *rank = ARENA_ARRAY(arena, int64_t, s->count);
+    int64_t *rank = ARENA_ARRAY(arena, int64_t, s->count), *order = sorted_items(arena, s);
     Groups g = {0, ARENA_ARRAY(arena, int64_t, s->count), ARENA_ARRAY(arena, int64_t, s->count),
                 ARENA_ARRAY(arena, int64_t, s->count)};
-    for (int64_t i = 0; i < s->count; i++) numbers[i] = i;
-    int64_t *order = sort_items(s, numbers, ARENA_ARRAY(arena, int64_t, s->count));
     for (int64_t i = 0; i < s->count; i++) {
         if (i == 0 || compare_items(s, order[i - 1], order[i]) != 0) g.first[g.count++] = order[i];
         g.group[order[i]] = g.count - 1;
