@@ -24,7 +24,7 @@ typedef struct Kind {
     int guard;                /* binary orders by which exp keeps clear of subnormals and infinity while it scales */
     double exp_low, exp_high; /* beyond, exp is 0 or infinity, also when halved */
     double ln2[2];            /* the first times any exponent is exact */
-    Polynomial exp_tail, log_tail, sin_tail, cos_tail, asin_tail, atan_tail,
+    Polynomial exp_tail, log_tail, sin_tail, cos_tail, asin_tail, atan_tail, tanh_tail,
         sinh_tail; /* log: in f for f32, else in s^2 */
 } Kind;
 
@@ -42,9 +42,9 @@ static const Kind f32 = {.dtype = DT_F32,
                          .log_tail = POLYNOMIAL(log_tail_f32),
                          .sin_tail = POLYNOMIAL(sin_tail_f32),
                          .cos_tail = POLYNOMIAL(cos_tail_f32),
-                         .asin_tail = POLYNOMIAL(asin_tail_f32),
                          .atan_tail = POLYNOMIAL(atan_tail_f32),
-                         .sinh_tail = POLYNOMIAL(sinh_tail_f32)};
+                         .sinh_tail = POLYNOMIAL(sinh_tail_f32),
+                         .tanh_tail = POLYNOMIAL(tanh_tail_f32)};
 static const Kind f64 = {.dtype = DT_F64,
                          .bits = DT_I64,
                          .mantissa = 52,
@@ -61,7 +61,8 @@ static const Kind f64 = {.dtype = DT_F64,
                          .cos_tail = POLYNOMIAL(cos_tail_f64),
                          .asin_tail = POLYNOMIAL(asin_tail_f64),
                          .atan_tail = POLYNOMIAL(atan_tail_f64),
-                         .sinh_tail = POLYNOMIAL(sinh_tail_f64)};
+                         .sinh_tail = POLYNOMIAL(sinh_tail_f64),
+                         .tanh_tail = POLYNOMIAL(tanh_tail_f64)};
 static const Kind mid = {.dtype = DT_F64,
                          .bits = DT_I64,
                          .mantissa = 52,
@@ -75,7 +76,8 @@ static const Kind mid = {.dtype = DT_F64,
                          .exp_tail = POLYNOMIAL(exp_tail_mid),
                          .log_tail = POLYNOMIAL(atanh_tail_mid),
                          .sin_tail = POLYNOMIAL(sin_tail_mid),
-                         .cos_tail = POLYNOMIAL(cos_tail_mid)};
+                         .cos_tail = POLYNOMIAL(cos_tail_mid),
+                         .asin_tail = POLYNOMIAL(asin_tail_mid)};
 
 /* ---- arithmetic of a kind ---- */
 
@@ -153,57 +155,51 @@ static Pair two_product(const Math *m, int a, int b) {
 /* ---- exponentials: e^x = 2^n e^r, |r| <= log(2)/2 ---- */
 
 typedef struct Exponent {
-    int shifted; /* n (+ guard) in the low bits of a float */
+    int power; /* 2^(n + guard) */
     int r;
 } Exponent;
 
+/* The sum with 1.5 * 2^mantissa + bias rounds x / log(2) to an integer and leaves it in the low bits as an exponent
+ * field. */
 static Exponent reduce_exponent(const Math *m, int x, int shifter) {
     int shifted = fma3(m, x, number(m, LOG2_E), shifter), n = sub(m, shifted, shifter);
     int r = fma_by(m, n, -m->k->ln2[1], fma_by(m, n, -m->k->ln2[0], x));
-    return (Exponent){shifted, r};
-}
-
-/* float * 2^n for the n in the low bits of `shifted`, by its exponent field. */
-static int shift_exponent(const Math *m, int shifted, int by) {
-    int n = bits2(m, K_SHL, to_bits(m, shifted), integer(m, m->k->mantissa));
-    return from_bits(m, bits2(m, K_ADD, n, to_bits(m, by)));
+    int field = bits2(m, K_SHL, to_bits(m, shifted), integer(m, m->k->mantissa));
+    return (Exponent){from_bits(m, field), r};
 }
 
 /* scale * e^(x + rest); rest: a correction, or -1. `negative`: x <= 0 is known. */
 static int exponential(const Math *m, int x, int rest, double scale, bool negative) {
     const Kind *k = m->k;
     double up = ldexp(1, k->guard);
-    int shifter = number(m, k->shifter + k->guard), factor = number(m, scale / up);
+    double middle = k->shifter + (double)k->bias;
+    int shifter = number(m, middle + k->guard), factor = number(m, scale / up);
     x = at_least(m, k->exp_low, x);
     if (!negative) {
         x = at_most(m, k->exp_high, x);
         int small = less(m, x, 0);
-        shifter = choose(m, small, shifter, number(m, k->shifter - k->guard));
+        shifter = choose(m, small, shifter, number(m, middle - k->guard));
         factor = choose(m, small, factor, number(m, scale * up));
     }
     Exponent e = reduce_exponent(m, x, shifter);
     int r = rest < 0 ? e.r : add(m, e.r, rest), one = number(m, 1);
     int p = fma3(m, fma3(m, horner(m, k->exp_tail, r), r, one), r, one);
-    return mul(m, shift_exponent(m, e.shifted, p), factor);
+    return mul(m, mul(m, p, e.power), factor);
 }
 
-/* e^x - 1 for x in [-40, 40]: 2^n (e^r - 1) + (2^n - 1). */
-static int exp_minus_one(const Math *m, int x) {
-    Exponent e = reduce_exponent(m, x, number(m, m->k->shifter));
+/* scale (e^x - 1): scale 2^n (e^r - 1) + scale (2^n - 1), scale a power of two. No subnormals: |x| is at most 40, or
+ * bounded as by exp. */
+static int exp_minus_one(const Math *m, int x, int order) {
+    Exponent e = reduce_exponent(m, x, number(m, m->k->shifter + (double)m->k->bias + order));
     int p = fma3(m, mul(m, e.r, e.r), horner(m, m->k->exp_tail, e.r), e.r);
-    int power = shift_exponent(m, e.shifted, number(m, 1));
-    return fma3(m, power, p, sub(m, power, number(m, 1)));
+    return fma3(m, e.power, p, sub(m, e.power, number(m, ldexp(1, order))));
 }
 
 static int expand_exp(const Math *m, int x) { return exponential(m, x, -1, 1, false); }
 
-/* As above by halves, so that 2^n does not overflow before the result does. */
+/* By halves, so that 2^n does not overflow before the result does. */
 static int expand_expm1(const Math *m, int x) {
-    int bounded = at_most(m, m->k->exp_high, at_least(m, -40, x));
-    Exponent e = reduce_exponent(m, bounded, number(m, m->k->shifter));
-    int p = fma3(m, mul(m, e.r, e.r), horner(m, m->k->exp_tail, e.r), e.r);
-    int half = shift_exponent(m, e.shifted, number(m, 0.5));
-    int y = fma3(m, half, p, sub(m, half, number(m, 0.5)));
+    int y = exp_minus_one(m, at_most(m, m->k->exp_high - 1, at_least(m, -40, x)), -1);
     return add(m, y, y);
 }
 
@@ -213,11 +209,13 @@ static int expand_sigmoid(const Math *m, int x) {
     return divide(m, choose(m, less(m, x, 0), e, one), add(m, e, one));
 }
 
-/* t / (t + 2), t = e^2|x| - 1; 1 beyond 20. */
+/* t / (t + 2) with t = e^(2|x|) - 1, 1 beyond 20; below atanh(1/4), where roundings of t and t + 2 would count most, a
+ * series. */
 static int expand_tanh(const Math *m, int x) {
     int a = at_most(m, m->k->dtype == DT_F32 ? 10 : 20, magnitude(m, x));
-    int t = exp_minus_one(m, add(m, a, a));
-    return with_sign(m, divide(m, t, add(m, t, number(m, 2))), x);
+    int t = exp_minus_one(m, add(m, a, a), 0), far = divide(m, t, add(m, t, number(m, 2)));
+    int near = odd_series(m, m->k->tanh_tail, a, mul(m, a, a));
+    return with_sign(m, choose(m, less(m, a, TANH_NEAR), near, far), x);
 }
 
 static int expand_sinh(const Math *m, int x) {
@@ -231,15 +229,15 @@ static int expand_cosh(const Math *m, int x) {
     return add(m, e, divide(m, number(m, 0.25), e));
 }
 
-/* 1 - e^-y with y = |x| q(|x|): relative errors of y are never amplified, so one form would serve all x; f64 saves
- * terms of q by a series below 1. Beyond 4 (6 in f64) the result is 1. */
+/* 1 - e^-y with y = |x| (1 + q(|x|)): relative errors of y are never amplified, so one form would serve all x; f64
+ * saves terms of q by a series below 1. Beyond 4 (6 in f64) the result is 1. */
 static int expand_erf(const Math *m, int x) {
     bool single = m->k->dtype == DT_F32;
     int a = at_most(m, single ? 4 : 6, magnitude(m, x));
     Polynomial narrow = POLYNOMIAL(erf_exponent_f32), wide = POLYNOMIAL(erf_exponent_f64),
                near = POLYNOMIAL(erf_near_f64);
     int q = single ? horner(m, narrow, a) : horner(m, wide, sub(m, a, number(m, ERF_CENTRE)));
-    int y = negate(m, exp_minus_one(m, negate(m, mul(m, a, q))));
+    int y = negate(m, exp_minus_one(m, negate(m, fma3(m, a, q, a)), 0));
     if (!single) y = choose(m, less(m, a, 1), fma3(m, a, horner(m, near, mul(m, a, a)), a), y);
     return with_sign(m, y, x);
 }
@@ -300,7 +298,8 @@ static int expand_log(const Math *m, int x) {
 static int expand_log1p(const Math *m, int x) {
     Pair u = two_sum(m, number(m, 1), x);
     Split s = split(m, u.hi);
-    int inverse = bits2(m, K_SHL, bits2(m, K_SUB, integer(m, m->k->bias), s.exponent), integer(m, m->k->mantissa));
+    int field = bits2(m, K_MAX, bits2(m, K_SUB, integer(m, m->k->bias), s.exponent), integer(m, 0));
+    int inverse = bits2(m, K_SHL, field, integer(m, m->k->mantissa));
     int f = fma3(m, u.lo, from_bits(m, inverse), s.f);
     return log_specials(m, u.hi, log_sum(m, s.e, f));
 }
@@ -311,7 +310,7 @@ static int expand_log1p(const Math *m, int x) {
 static int log1p_or_twice(const Math *m, int a, int t) {
     if (m->k == &mid) return expand_log1p(m, t);
     int large = test(m, K_GT, a, number(m, 0x1p28));
-    int log = expand_log1p(m, choose(m, large, a, t));
+    int log = expand_log1p(m, choose(m, large, sub(m, a, number(m, 1)), t));
     return add(m, log, choose(m, large, number(m, 0.69314718055994530942), number(m, 0)));
 }
 
@@ -543,7 +542,7 @@ static int expand_cos(const Math *m, int x) { return expand_sine(m, x, 1); }
 static const Expansion expansions[PRIM_COUNT] = {
     [PRIM_EXP] = {expand_exp, false},     [PRIM_LOG] = {expand_log, false},    [PRIM_LOG1P] = {expand_log1p, false},
     [PRIM_EXPM1] = {expand_expm1, false}, [PRIM_SIN] = {expand_sin, false},    [PRIM_COS] = {expand_cos, false},
-    [PRIM_TAN] = {expand_tan, true},      [PRIM_ASIN] = {expand_asin, false},  [PRIM_ACOS] = {expand_acos, false},
+    [PRIM_TAN] = {expand_tan, true},      [PRIM_ASIN] = {expand_asin, true},   [PRIM_ACOS] = {expand_acos, true},
     [PRIM_ATAN] = {expand_atan, false},   [PRIM_SINH] = {expand_sinh, false},  [PRIM_COSH] = {expand_cosh, false},
     [PRIM_TANH] = {expand_tanh, false},   [PRIM_ASINH] = {expand_asinh, true}, [PRIM_ACOSH] = {expand_acosh, true},
     [PRIM_ATANH] = {expand_atanh, true},  [PRIM_ERF] = {expand_erf, false},    [PRIM_SIGMOID] = {expand_sigmoid, false},

@@ -40,8 +40,9 @@ static const double cos_tail_f64[] = {0x1.5555555555555p-5,   -0x1.6c16c16c16c16
                                       -0x1.27e4fb7711e1dp-22, 0x1.1eed8de9ef73ep-29,  -0x1.9394b76d1f265p-37,
                                       0x1.ab76cf6e9b365p-45};
 /* asin(x)/x = 1 + z A(z), z = x^2 <= 1/4 */
-static const double asin_tail_f32[] = {0x1.55554c0000000p-3, 0x1.33389a0000000p-4, 0x1.6cab960000000p-5,
-                                       0x1.04a6c60000000p-5, 0x1.d819b60000000p-7, 0x1.33a3b00000000p-5};
+static const double asin_tail_mid[] = {0x1.55555554ede81p-3, 0x1.333334d009e10p-4, 0x1.6db5cef583cefp-5,
+                                       0x1.f20913ba8d370p-6, 0x1.6a9c2ffd8a6d0p-6, 0x1.3c5d44991a0f2p-6,
+                                       0x1.64157dc57bfb9p-8, 0x1.e055c6ab71d4cp-6};
 static const double asin_tail_f64[] = {
     0x1.5555555555556p-3, 0x1.3333333332ec4p-4,  0x1.6db6db6e3292ep-5, 0x1.f1c71c1d4aa0dp-6, 0x1.6e8bb1d89492bp-6,
     0x1.1c4d343fa57f6p-6, 0x1.c9cf3759fd8ffp-7,  0x1.78246f32d075cp-7, 0x1.524ea8b3aad31p-7, 0x1.653a8f8cfd43cp-8,
@@ -62,19 +63,25 @@ static const double sinh_tail_f32[] = {0x1.5555560000000p-3, 0x1.1110ec0000000p-
 static const double sinh_tail_f64[] = {0x1.5555555555555p-3,  0x1.1111111111111p-7,  0x1.a01a01a01a001p-13,
                                        0x1.71de3a556f96cp-19, 0x1.ae6456792a77fp-26, 0x1.612467ccb2260p-33,
                                        0x1.ae777c36fd5b6p-41, 0x1.99f0806c2628dp-49};
+/* tanh(x)/x = 1 + z T(z), z = x^2, tanh(x) <= 1/4 */
+static const double tanh_tail_f32[] = {-0x1.5555540000000p-2, 0x1.110fdc0000000p-3, -0x1.b95dc40000000p-5,
+                                       0x1.4e0aa00000000p-6};
+static const double tanh_tail_f64[] = {-0x1.5555555555555p-2,  0x1.1111111111110p-3,  -0x1.ba1ba1ba1b1d6p-5,
+                                       0x1.664f48821ebd6p-6,   -0x1.226e34fa9872fp-7, 0x1.d6d38bcea5efap-9,
+                                       -0x1.7d955202fe5f7p-10, 0x1.33aa65d9586a1p-11, -0x1.bd8b8199537dap-13};
 /* erf(x)/x - 1 in z = x^2 <= 1 */
 static const double erf_near_f64[] = {0x1.06eba8214db69p-3,   -0x1.812746b0379e7p-2,  0x1.ce2f21a042bdep-4,
                                       -0x1.b82ce312889bap-6,  0x1.565bcd0e6502dp-8,   -0x1.c02db3feeb579p-11,
                                       0x1.f9a326c233146p-14,  -0x1.f4d2561aeafd4p-17, 0x1.b9e6509b9867dp-20,
                                       -0x1.5f6d925a0bc7ap-23, 0x1.fc4356498c2d9p-27,  -0x1.4e607b41a6416p-30,
                                       0x1.7f072188e194dp-34,  -0x1.29b9f1b3df556p-38};
-/* -log(1 - erf(x)) / x, in x - ERF_CENTRE for f64 */
-static const double erf_exponent_f32[] = {0x1.20dd760000000p+0,   0x1.45f2bc0000000p-1,   0x1.a50df60000000p-4,
-                                          -0x1.3b3e8e0000000p-6,  0x1.1e4d140000000p-14,  0x1.5758a80000000p-10,
-                                          -0x1.2b01f40000000p-12, -0x1.88b0360000000p-14, 0x1.1e63900000000p-14,
-                                          -0x1.0687a00000000p-16, 0x1.6456740000000p-20};
+/* -log(1 - erf(x)) / x - 1, in x - ERF_CENTRE for f64 */
+static const double erf_exponent_f32[] = {0x1.06eba80000000p-3,   0x1.45f30a0000000p-1,   0x1.a4f31e0000000p-4,
+                                          -0x1.3932bc0000000p-6,  -0x1.0cddcc0000000p-12, 0x1.d897dc0000000p-10,
+                                          -0x1.8508260000000p-11, 0x1.5e3bd20000000p-13,  -0x1.5b7e420000000p-16,
+                                          0x1.0542f60000000p-20,  0x1.bc9dc00000000p-26};
 static const double erf_exponent_f64[] = {
-    0x1.020e55e613a1bp+2,   0x1.d91593d0afa97p-1,   0x1.90558f0308032p-7,   -0x1.05d411a26f13fp-9,
+    0x1.841cabcc27437p+1,   0x1.d91593d0afa97p-1,   0x1.90558f0308032p-7,   -0x1.05d411a26f13fp-9,
     0x1.50b6d3d18525ap-12,  -0x1.a098df8bff9bbp-15, 0x1.e4a382185e8acp-18,  -0x1.ff1eb01624573p-21,
     0x1.c1a5a1f4c6d64p-24,  -0x1.d7308d072c2bcp-28, -0x1.a4292e7deee83p-31, 0x1.e37fd6693e187p-32,
     -0x1.04b6038541538p-33, 0x1.ba11b738222a9p-36,  -0x1.408563ba6929fp-38, 0x1.8f04e86edde13p-41,
@@ -83,6 +90,7 @@ static const double erf_exponent_f64[] = {
     0x1.f96aacbacd1c4p-62,  0x1.20d6ea10549e3p-64,  -0x1.12987db7a9bcdp-66};
 
 #define ERF_CENTRE 0x1.c000000000000p+1
+#define TANH_NEAR 0x1.058793dd97f63p-2
 #define LOG2_E 0x1.71547652b82fep+0
 /* The first part times any exponent is exact. */
 #define LN2_F32_1 0x1.62e4000000000p-1

@@ -1,0 +1,242 @@
+/* Accuracy of the expanded functions, run by the interpreter, against libm in a wider type. f32: every STEP-th float,
+ * or, with the environment variable ONNXFUSE_EXHAUSTIVE=1, all of them; f64: random numbers of all magnitudes. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include "codegen/math.h"
+#include "kernel_eval.h"
+
+enum { BLOCK = 1 << 14, STEP = 4999, DOUBLES = 200000 };
+
+typedef struct Function {
+    const char *name;
+    Prim prim;
+    double (*wide)(double);
+    long double (*widest)(long double);
+} Function;
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static long double sigmoidl(long double x) { return 1 / (1 + expl(-x)); }
+
+static const Function functions[] = {
+    {"exp", PRIM_EXP, exp, expl},         {"log", PRIM_LOG, log, logl},
+    {"log1p", PRIM_LOG1P, log1p, log1pl}, {"expm1", PRIM_EXPM1, expm1, expm1l},
+    {"sin", PRIM_SIN, sin, sinl},         {"cos", PRIM_COS, cos, cosl},
+    {"tan", PRIM_TAN, tan, tanl},         {"asin", PRIM_ASIN, asin, asinl},
+    {"acos", PRIM_ACOS, acos, acosl},     {"atan", PRIM_ATAN, atan, atanl},
+    {"sinh", PRIM_SINH, sinh, sinhl},     {"cosh", PRIM_COSH, cosh, coshl},
+    {"tanh", PRIM_TANH, tanh, tanhl},     {"asinh", PRIM_ASINH, asinh, asinhl},
+    {"acosh", PRIM_ACOSH, acosh, acoshl}, {"atanh", PRIM_ATANH, atanh, atanhl},
+    {"erf", PRIM_ERF, erf, erfl},         {"sigmoid", PRIM_SIGMOID, sigmoid, sigmoidl},
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`. */
+static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) {
+    Kernel *k = ARENA_NEW(arena, Kernel);
+    *k = (Kernel){.axis_count = 1, .lane_block = 1024, .tile_axis = -1, .param_count = 1, .stage_count = 1};
+    k->axes[0] = (KernelAxis){.role = AXIS_LANE, .param = 0, .multiple = 1};
+    bool binary = prim_info(prim)->inputs == 2;
+    for (int i = 0; i < 1 + binary; i++) VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype});
+    VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype, .output = true});
+    Emit e;
+    emit_begin(&e, arena, k);
+    KernelInst access = {.op = K_LOAD, .dtype = dtype, .access = {.kind = {STRIDE_ONE}}};
+    int x = emit_inst(&e, access), z = x;
+    access.buffer = 1;
+    if (binary) z = emit_inst(&e, access);
+    KernelInst store = {.op = K_STORE, .dtype = dtype, .buffer = 1 + binary, .access = access.access};
+    store.args[0] = math_expand(&e, prim, x, z);
+    emit_inst(&e, store);
+    emit_sweep(&e);
+    Status status = kernel_verify(k);
+    cr_assert_null(status, "%s: %s", prim_info(prim)->name, status_message(status));
+    return k;
+}
+
+/* Distance from the exact value in units of the last place of the result's type. */
+static double ulps(double got, long double exact, int digits, int least_exponent) {
+    if (isnan(got) || isnan(exact)) return isnan(got) && isnan(exact) ? 0 : HUGE_VAL;
+    long double limit = ldexpl(2 - ldexpl(1, -digits), digits == 24 ? 127 : 1023);
+    if (isinf(got)) return fabsl(exact) >= limit && (got > 0) == (exact > 0) ? 0 : HUGE_VAL;
+    if (isinf(exact)) return HUGE_VAL;
+    int exponent;
+    frexpl(exact, &exponent);
+    if (exact == 0 || exponent - 1 < least_exponent) exponent = least_exponent + 1;
+    return (double)(fabsl((long double)got - exact) / ldexpl(1, exponent - digits));
+}
+
+/* The same for f32, quick for finite values: the unit is read off the exponent field. */
+static double float_ulps(double got, double exact) {
+    uint64_t bits;
+    memcpy(&bits, &exact, sizeof bits);
+    int64_t exponent = (int64_t)(bits >> 52 & 0x7FF);
+    if (exponent > 1023 + 126 || !isfinite(got)) return ulps(got, (long double)exact, 24, -126);
+    if (exponent < 1023 - 126) exponent = 1023 - 126;
+    bits = (uint64_t)(1023 * 2 + 23 - exponent) << 52;
+    double per_unit;
+    memcpy(&per_unit, &bits, sizeof bits);
+    return fabs(got - exact) * per_unit;
+}
+
+/* ---- f32 ---- */
+
+typedef struct Worst {
+    double error;
+    double at, other, got;
+    long double exact;
+} Worst;
+
+static Worst sweep_floats(const Function *f, uint64_t step) {
+    Arena *arena = arena_create(0);
+    const Kernel *k = kernel_of(arena, f->prim, DT_F32);
+    static float x[BLOCK], y[BLOCK];
+    Worst worst = {0};
+    for (uint64_t begin = 0; begin < UINT64_C(1) << 32; begin += BLOCK * step) {
+        int64_t count = 0;
+        for (uint64_t bits = begin; count < BLOCK && bits < UINT64_C(1) << 32; bits += step) {
+            uint32_t narrow = (uint32_t)bits;
+            memcpy(&x[count++], &narrow, sizeof narrow);
+        }
+        kernel_eval(k, (void *[]){x, y}, &count);
+        for (int64_t i = 0; i < count; i++) {
+            double exact = f->wide((double)x[i]), error = float_ulps((double)y[i], exact);
+            if (error > worst.error) worst = (Worst){error, (double)x[i], 0, (double)y[i], (long double)exact};
+        }
+    }
+    arena_destroy(arena);
+    return worst;
+}
+
+static bool exhaustive(void) {
+    const char *text = getenv("ONNXFUSE_EXHAUSTIVE");
+    return text && strcmp(text, "0") != 0;
+}
+
+Test(math, functions_of_floats_are_within_two_units) {
+    const char *only = getenv("ONNXFUSE_FUNCTION");
+    for (int i = 0; i < FUNCTIONS; i++) {
+        if (only && strcmp(only, functions[i].name) != 0) continue;
+        Worst w = sweep_floats(&functions[i], exhaustive() ? 1 : STEP);
+        if (getenv("ONNXFUSE_REPORT")) cr_log_warn("f32 %-8s %.3f at %a", functions[i].name, w.error, w.at);
+        cr_expect(w.error <= 2, "%s(%a) = %a, not %La: %g units", functions[i].name, w.at, w.got, w.exact, w.error);
+    }
+}
+
+/* ---- f64 ---- */
+
+static uint64_t random_bits(uint64_t *state) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    uint64_t x = *state;
+    x ^= x >> 29;
+    x *= UINT64_C(0xBF58476D1CE4E5B9);
+    return x ^ x >> 32;
+}
+
+static double from_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Any double; or one of moderate size, where functions are interesting. */
+static double random_double(uint64_t *state) {
+    uint64_t bits = random_bits(state);
+    switch (random_bits(state) % 4) {
+    case 0: return from_bits(bits);
+    case 1: return ldexp((double)(int64_t)bits, -63);
+    case 2: return ldexp((double)(int64_t)bits, -60);
+    default: return ldexp((double)(int64_t)bits, -63 + (int)(random_bits(state) % 30) - 18);
+    }
+}
+
+static const double special[] = {
+    0.0, -0.0, 1, -1, 0.5, -0.5, 2, HUGE_VAL, -HUGE_VAL, (double)NAN, 0x1p-1074, -0x1p-1074, 0x1p-1022,
+    0x1.fffffffffffffp1023, 709.78, 710.4, -745.1, 0x1.fffffffffffffp-1, 0x1.0000000000001p0,
+    /* close to a multiple of pi/2: Muller, "Elementary Functions", 2nd edition, table 10.1 */
+    0x1.6ac5b262ca1ffp849, 3.14159265358979311600, 1.57079632679489655800, 1e22};
+enum { SPECIALS = sizeof special / sizeof *special };
+
+static void check_doubles(const Function *f) {
+    Arena *arena = arena_create(0);
+    const Kernel *k = kernel_of(arena, f->prim, DT_F64);
+    static double x[DOUBLES], y[DOUBLES];
+    int64_t count = DOUBLES;
+    uint64_t state = 1;
+    Worst worst = {0};
+    for (int i = 0; i < DOUBLES; i++) x[i] = i < SPECIALS ? special[i] : random_double(&state);
+    kernel_eval(k, (void *[]){x, y}, &count);
+    for (int i = 0; i < DOUBLES; i++) {
+        long double exact = f->widest((long double)x[i]);
+        double error = ulps(y[i], exact, 53, -1022);
+        if (error > worst.error) worst = (Worst){error, x[i], 0, y[i], exact};
+    }
+    if (getenv("ONNXFUSE_REPORT")) cr_log_warn("f64 %-8s %.3f at %a", f->name, worst.error, worst.at);
+    cr_expect(worst.error <= 4, "%s(%a) = %a, not %La: %g units", f->name, worst.at, worst.got, worst.exact,
+              worst.error);
+    arena_destroy(arena);
+}
+
+Test(math, functions_of_doubles_are_within_four_units) {
+    if (sizeof(long double) == sizeof(double)) return; /* no wider type to compare with */
+    for (int i = 0; i < FUNCTIONS; i++) check_doubles(&functions[i]);
+}
+
+/* ---- pow ---- */
+
+static void check_powers(DType dtype, double limit) {
+    Arena *arena = arena_create(0);
+    const Kernel *k = kernel_of(arena, PRIM_POW, dtype);
+    bool single = dtype == DT_F32;
+    static double x[DOUBLES], y[DOUBLES], r[DOUBLES];
+    static float fx[DOUBLES], fy[DOUBLES], fr[DOUBLES];
+    int64_t count = DOUBLES;
+    uint64_t state = 7;
+    Worst worst = {0};
+    for (int i = 0; i < DOUBLES; i++) {
+        bool table = i < SPECIALS * SPECIALS;
+        x[i] = table ? special[i % SPECIALS] : random_double(&state);
+        y[i] = table ? special[i / SPECIALS] : random_double(&state);
+        if (!table && i % 3 == 0) x[i] = 1 + ldexp(random_double(&state), -20);
+        if (!table && i % 5 == 0) y[i] = rint(fmod(y[i], 1000));
+        fx[i] = (float)x[i];
+        fy[i] = (float)y[i];
+        if (single) x[i] = (double)fx[i], y[i] = (double)fy[i];
+    }
+    kernel_eval(k, single ? (void *[]){fx, fy, fr} : (void *[]){x, y, r}, &count);
+    for (int i = 0; i < DOUBLES; i++) {
+        double got = single ? (double)fr[i] : r[i];
+        long double exact = powl((long double)x[i], (long double)y[i]);
+        double error = single ? ulps(got, exact, 24, -126) : ulps(got, exact, 53, -1022);
+        if (error > worst.error) worst = (Worst){error, x[i], y[i], got, exact};
+    }
+    if (getenv("ONNXFUSE_REPORT"))
+        cr_log_warn("%s pow %.3f at %a, %a", dtype_name(dtype), worst.error, worst.at, worst.other);
+    cr_expect(worst.error <= limit, "pow(%a, %a) = %a, not %La: %g units", worst.at, worst.other, worst.got,
+              worst.exact, worst.error);
+    arena_destroy(arena);
+}
+
+Test(math, powers_are_within_two_units_of_floats_and_four_of_doubles) {
+    check_powers(DT_F32, 2);
+    if (sizeof(long double) > sizeof(double)) check_powers(DT_F64, 4);
+}
+
+/* ---- size ---- */
+
+Test(math, frequent_functions_stay_short) {
+    static const struct {
+        Prim prim;
+        int most;
+    } rows[] = {{PRIM_EXP, 24}, {PRIM_TANH, 30}, {PRIM_SIGMOID, 26}, {PRIM_ERF, 36}, {PRIM_LOG, 36}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Arena *arena = arena_create(0);
+        const Kernel *k = kernel_of(arena, rows[i].prim, DT_F32);
+        int count = 0;
+        for (int n = 0; n < k->insts.count; n++)
+            count += k->insts.items[n].op != K_CONST && k->insts.items[n].op != K_BITCAST;
+        if (getenv("ONNXFUSE_REPORT")) cr_log_warn("%s: %d instructions", prim_info(rows[i].prim)->name, count - 2);
+        cr_expect_leq(count - 2, rows[i].most, "%s: %d instructions", prim_info(rows[i].prim)->name, count - 2);
+        arena_destroy(arena);
+    }
+}
