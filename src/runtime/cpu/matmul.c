@@ -1,0 +1,355 @@
+/* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its rows are not contiguous. */
+#include <string.h>
+#include "runtime/cpu/parts.h"
+
+typedef struct Matmul {
+    float alpha;
+    Weight *weights; /* [weight_count], when b is constant */
+    int64_t weight_count;
+} Matmul;
+
+/* Axes of the product from outermost to innermost are the batch axes (all of the result's, broadcast ones with stride 0), then rows and columns. */
+typedef struct Shape {
+    int batch_rank;
+    int64_t batch[MAX_RANK];
+    int64_t a_batch[MAX_RANK], b_batch[MAX_RANK], out_batch[MAX_RANK]; /* strides */
+    int64_t rows, columns, depth, batches;
+    int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;    /* strides */
+} Shape;
+
+static void dense_strides(int rank, const int64_t *dims, int64_t *strides) {
+    int64_t step = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = step;
+        step *= dims[i];
+    }
+}
+
+/* dims and strides of permute(t, attr). */
+static Status permuted(const CpuAnchor *anchor, const char *attr, int rank, const int64_t *dims, int64_t *out_dims, int64_t *out_strides) {
+    int count;
+    const int64_t *perm = attr_ints(anchor->node, attr, &count);
+    int64_t strides[MAX_RANK];
+    bool seen[MAX_RANK] = {0};
+    dense_strides(rank, dims, strides);
+    if (perm && count != rank) return anchor_wrong(anchor, "a permute does not fit its tensor's rank");
+    for (int i = 0; i < rank; i++) {
+        int64_t from = perm ? perm[i] : i;
+        if (from < 0 || from >= rank || seen[from]) return anchor_wrong(anchor, "a permute is not a permutation");
+        seen[from] = true;
+        out_dims[i] = dims[from];
+        out_strides[i] = strides[from];
+    }
+    return NULL;
+}
+
+static Status shape_of(const CpuAnchor *anchor, const Tensor *a, const Tensor *b, Shape *s, int64_t *out_dims) {
+    int64_t ad[MAX_RANK], as[MAX_RANK], bd[MAX_RANK], bs[MAX_RANK], rd[MAX_RANK];
+    if (a->rank < 2 || b->rank < 2) return anchor_wrong(anchor, "a factor has a rank below 2");
+    TRY(permuted(anchor, "perm_a", a->rank, a->dims, ad, as));
+    TRY(permuted(anchor, "perm_b", b->rank, b->dims, bd, bs));
+    int rank = a->rank > b->rank ? a->rank : b->rank;
+    *s = (Shape){.batch_rank = rank - 2, .batches = 1};
+    s->rows = ad[a->rank - 2];
+    s->depth = ad[a->rank - 1];
+    s->columns = bd[b->rank - 1];
+    if (bd[b->rank - 2] != s->depth) return anchor_wrong(anchor, "the inner dimensions of the factors differ");
+    for (int i = 0; i < rank - 2; i++) {
+        int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
+        int64_t da = ai >= 0 ? ad[ai] : 1, db = bi >= 0 ? bd[bi] : 1;
+        if (da != db && da != 1 && db != 1) return anchor_wrong(anchor, "the leading dimensions of the factors cannot be broadcast");
+        s->batch[i] = rd[i] = da == 1 ? db : da;
+        s->a_batch[i] = da == 1 ? 0 : as[ai];
+        s->b_batch[i] = db == 1 ? 0 : bs[bi];
+        s->batches *= s->batch[i];
+    }
+    rd[rank - 2] = s->rows;
+    rd[rank - 1] = s->columns;
+    s->a_row = as[a->rank - 2];
+    s->a_depth = as[a->rank - 1];
+    s->b_depth = bs[b->rank - 2];
+    s->b_column = bs[b->rank - 1];
+    int64_t strides[MAX_RANK], unused[MAX_RANK];
+    TRY(permuted(anchor, "perm_out", rank, rd, out_dims, unused));
+    dense_strides(rank, out_dims, strides);
+    int count;
+    const int64_t *perm = attr_ints(anchor->node, "perm_out", &count);
+    for (int i = 0; i < rank; i++) {
+        int64_t axis = perm ? perm[i] : i;
+        if (axis < rank - 2)
+            s->out_batch[axis] = strides[i];
+        else if (axis == rank - 2)
+            s->out_row = strides[i];
+        else
+            s->out_column = strides[i];
+    }
+    return tensor_size_of(anchor->dtype, rank, out_dims, NULL, NULL);
+}
+
+static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output) {
+    (void)symbols;
+    Shape shape = {0};
+    int64_t dims[MAX_RANK];
+    TRY(shape_of(anchor, inputs[0], inputs[1], &shape, dims));
+    bool fits = output->rank == shape.batch_rank + 2;
+    for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
+    return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
+}
+
+/* The offset of flat batch index `flat`. */
+static int64_t batch_offset(const Shape *s, const int64_t *strides, int64_t flat) {
+    int64_t offset = 0;
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        offset += flat % s->batch[i] * strides[i];
+        flat /= s->batch[i];
+    }
+    return offset;
+}
+
+static const int64_t one_tap[1] = {0};
+
+static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
+    return (Weight){.set = tile_set(anchor->type), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
+}
+
+/* ---- a constant b ---- */
+
+/* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
+static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
+    int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
+    TRY(permuted(anchor, "perm_b", b->rank, b->dims, dims, strides));
+    for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
+    Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
+    size_t bytes, all;
+    void *data, *weights;
+    TRY(weight_bytes(&like, &bytes));
+    bytes = (bytes + 63) / 64 * 64;
+    if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
+    TRY(anchor_allocate(anchor, all, &data));
+    TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
+    Scratch scratch = {0};
+    WeightSource source = {.column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
+    const void *from;
+    Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    for (int64_t i = 0; !status && i < count; i++) {
+        int64_t offset = 0, rest = i;
+        for (int axis = b->rank - 3; axis >= 0; axis--) {
+            offset += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
+        }
+        m->weights = weights;
+        m->weights[i] = like;
+        m->weights[i].data = (char *)data + bytes * (size_t)i;
+        source.data = (const char *)from + (size_t)offset * like.set->size;
+        weight_pack(&m->weights[i], &source, pool);
+    }
+    scratch_release(&scratch);
+    TRY(status);
+    m->weight_count = count;
+    anchor->packed_bytes = all;
+    anchor->released |= 2;
+    anchor->how = "packed";
+    return NULL;
+}
+
+static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+    void *data;
+    TRY(anchor_allocate(anchor, sizeof(Matmul), &data));
+    Matmul *m = anchor->kind_data = data;
+    *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
+    const Tensor *b = constants[1];
+    if (b && b->rank >= 2 && tensor_count(b)) TRY(pack_constant(anchor, m, b, pool));
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+/* Rows of several matrices one after the other. */
+typedef struct MatrixRows {
+    const Shape *shape;
+    int64_t first_batch;
+    const char *a;
+    char *out;
+    int64_t size;
+} MatrixRows;
+
+static void fill_rows(const void *context, int64_t first, int count, RowBlock *block) {
+    const MatrixRows *m = context;
+    const Shape *s = m->shape;
+    int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
+    for (int i = 0; i < count; batch++, row = 0) {
+        const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->size;
+        char *out = m->out + (batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
+        for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->size, out += s->out_row * m->size) {
+            block->rows[i] = a;
+            block->results[i] = out;
+        }
+    }
+    row_block_add(block, count, true);
+}
+
+/* Which of the packed matrices a batch uses. */
+static int64_t packed_index(const Shape *s, const Tensor *b, const CpuAnchor *anchor, int64_t flat) {
+    int64_t index = 0, scale = 1, dims[MAX_RANK], strides[MAX_RANK];
+    Status status = permuted(anchor, "perm_b", b->rank, b->dims, dims, strides);
+    status_free(status); /* it held when b was packed */
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        int64_t at = flat % s->batch[i];
+        int axis = i - (s->batch_rank - (b->rank - 2));
+        flat /= s->batch[i];
+        if (axis < 0) continue;
+        index += (dims[axis] == 1 ? 0 : at) * scale;
+        scale *= dims[axis];
+    }
+    return index;
+}
+
+/* Makes a's rows contiguous where they are not. */
+static Status straighten_a(AnchorRun *run, Shape *s, const void **a) {
+    if (s->a_depth == 1 || s->depth <= 1) return NULL;
+    int64_t dims[MAX_RANK], strides[MAX_RANK], dense[MAX_RANK], count = 1;
+    int rank = s->batch_rank + 2;
+    for (int i = 0; i < s->batch_rank; i++) {
+        dims[i] = s->a_batch[i] ? s->batch[i] : 1;
+        strides[i] = s->a_batch[i];
+    }
+    dims[rank - 2] = s->rows, strides[rank - 2] = s->a_row;
+    dims[rank - 1] = s->depth, strides[rank - 1] = s->a_depth;
+    for (int i = 0; i < rank; i++) count *= dims[i];
+    size_t size = dtype_size(run->anchor->type);
+    void *copy;
+    TRY(scratch_take(&run->scratch, (size_t)count * size, &copy));
+    strided_copy(size, rank, dims, strides, *a, copy, run->pool);
+    dense_strides(rank, dims, dense);
+    for (int i = 0; i < s->batch_rank; i++) s->a_batch[i] = s->a_batch[i] ? dense[i] : 0;
+    s->a_row = dense[rank - 2];
+    s->a_depth = 1;
+    *a = copy;
+    return NULL;
+}
+
+/* A result whose columns are not contiguous is computed aside. */
+static Status straighten_result(AnchorRun *run, Shape *s, void **result) {
+    if (s->out_column == 1 || s->columns <= 1) return NULL;
+    int64_t step = s->rows * s->columns;
+    TRY(scratch_take(&run->scratch, (size_t)(step * s->batches) * dtype_size(run->anchor->type), result));
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        s->out_batch[i] = step;
+        step *= s->batch[i];
+    }
+    s->out_row = s->columns;
+    s->out_column = 1;
+    return NULL;
+}
+
+/* From the dense product to where its elements belong. */
+static void permute_result(AnchorRun *run, const Shape *dense, const void *from) {
+    int64_t dims[MAX_RANK], strides[MAX_RANK], out[MAX_RANK];
+    int rank = dense->batch_rank + 2, count;
+    const int64_t *perm = attr_ints(run->anchor->node, "perm_out", &count);
+    for (int i = 0; i < dense->batch_rank; i++) strides[i] = dense->out_batch[i];
+    strides[rank - 2] = dense->out_row;
+    strides[rank - 1] = 1;
+    for (int i = 0; i < rank; i++) {
+        dims[i] = run->output->dims[i];
+        out[i] = strides[perm[i]];
+    }
+    strided_copy(dtype_size(run->anchor->type), rank, dims, out, from, run->result, run->pool);
+}
+
+/* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would cost more than the product. */
+enum { DOT_ROWS = 4 };
+
+typedef struct DotLoop {
+    const Shape *shape;
+    const float *a, *b;
+    float *out;
+    float alpha;
+    const BoundEpilogue *epilogue;
+    int64_t parts; /* of the columns */
+} DotLoop;
+
+static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const DotLoop *loop = context;
+    const Shape *s = loop->shape;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t batch = i / loop->parts, part = i % loop->parts;
+        int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
+        const float *a = loop->a + batch_offset(s, s->a_batch, batch), *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
+        float *out = loop->out + batch_offset(s, s->out_batch, batch) + first;
+        for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
+            tile_isa()->dot(a, b, s->b_column, s->depth, out, count);
+            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) out[j] *= loop->alpha;
+            epilogue_apply(loop->epilogue, 0, out, first, (int)count);
+        }
+    }
+}
+
+static void run_dot_product(AnchorRun *run, const Shape *s, const void *a, const void *b, void *result, float alpha) {
+    DotLoop loop = {s, a, b, result, alpha, &run->epilogue, 1};
+    enum { COLUMNS = 64 };
+    loop.parts = (s->columns + COLUMNS - 1) / COLUMNS;
+    double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
+    int64_t grain = 32768 / (s->rows * (s->depth + 16) * COLUMNS);
+    pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
+}
+
+static Status run_products(AnchorRun *run, const Shape *s, const void *a, const void *b, void *result) {
+    const CpuAnchor *anchor = run->anchor;
+    const Matmul *m = anchor->kind_data;
+    bool shared = true; /* one b for all batches: their rows are rows of one product */
+    for (int i = 0; i < s->batch_rank; i++) shared &= s->b_batch[i] == 0 || s->batch[i] == 1;
+    int64_t count = shared ? 1 : s->batches;
+    size_t size = dtype_size(anchor->type);
+    void *memory;
+    if ((size_t)count > SIZE_MAX / 1024) return status_out_of_memory();
+    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(MatrixRows) + sizeof(WeightSource)), &memory));
+    Product *products = memory;
+    MatrixRows *rows = (MatrixRows *)(products + count);
+    WeightSource *sources = (WeightSource *)(rows + count);
+    Weight like = weight_of(anchor, s->columns, s->depth);
+    size_t unused;
+    TRY(weight_bytes(&like, &unused));
+    for (int64_t i = 0; i < count; i++) {
+        rows[i] = (MatrixRows){s, i, a, result, (int64_t)size};
+        products[i] = (Product){.rows = shared ? s->rows * s->batches : s->rows,
+                                .fill = fill_rows,
+                                .context = &rows[i],
+                                .weight = m->weights ? &m->weights[packed_index(s, run->inputs[1], anchor, i)] : &like,
+                                .offsets = one_tap,
+                                .zeros = one_tap,
+                                .merged = 1,
+                                .epilogue = &run->epilogue};
+        if (m->weights) continue;
+        sources[i] = (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
+        sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * size;
+        products[i].source = &sources[i];
+    }
+    return product_run(products, count, run->pool, &run->scratch);
+}
+
+static Status matmul_run(AnchorRun *run) {
+    const CpuAnchor *anchor = run->anchor;
+    const Matmul *m = anchor->kind_data;
+    const Tensor *ta = run->inputs[0], *tb = run->inputs[1];
+    Shape s = {0};
+    int64_t dims[MAX_RANK];
+    const void *a, *b = NULL;
+    void *result = run->result;
+    TRY(shape_of(anchor, ta, tb, &s, dims));
+    TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
+    if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
+    TRY(straighten_a(run, &s, &a));
+    TRY(straighten_result(run, &s, &result));
+    run->epilogue.result = result;
+    bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
+    if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)
+        run_dot_product(run, &s, a, b, result, m->alpha);
+    else
+        TRY(run_products(run, &s, a, b, result));
+    if (result != run->result) permute_result(run, &s, result);
+    return NULL;
+}
+
+const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run};

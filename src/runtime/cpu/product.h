@@ -1,0 +1,118 @@
+/* Products: rows, found through pointers, times a packed weight, sliced over threads and cut into tiles (tile.h), with an epilogue. All anchors are lists of
+ * these. */
+#ifndef ONNXFUSE_RUNTIME_CPU_PRODUCT_H
+#define ONNXFUSE_RUNTIME_CPU_PRODUCT_H
+
+#include "base/pool.h"
+#include "graph/graph.h"
+#include "runtime/cpu/scratch.h"
+#include "runtime/cpu/tile.h"
+
+/* ---- epilogues ---- */
+
+enum { MAX_EPILOGUE = 12 };
+
+typedef struct EpilogueStep {
+    EpilogueKind kind;
+    int input; /* of the node; -1 where none is read */
+    float alpha, beta;
+} EpilogueStep;
+
+typedef struct Epilogue {
+    int count;
+    EpilogueStep steps[MAX_EPILOGUE];
+    /* Steps [0, folded) are part of the tiles' loops (a bias and an addend to start with, bounds at the end), the others are applied to each finished tile,
+     * while it is in the first-level cache. */
+    int folded;
+    int bias, addend; /* the folded steps that are these; -1 */
+    bool clamp;
+    double low, high;
+} Epilogue;
+
+/* Of node's attributes; type: the work type. */
+Status epilogue_of(const Node *node, DType type, Epilogue *out);
+
+double epilogue_double(EpilogueKind kind, double x, double alpha, double beta); /* one activation */
+
+/* With this run's tensors, in the work type. */
+typedef struct BoundEpilogue {
+    const Epilogue *epilogue;
+    DType type;
+    bool is_signed;                     /* integers: what RELU means */
+    const void *operands[MAX_EPILOGUE]; /* a bias (readable PANEL_SLACK elements beyond its end), or a tensor laid out as the result */
+    const void *result;                 /* where the result begins */
+} BoundEpilogue;
+
+/* Steps [from, count) to values, which stand in the result at the product's columns [column, column + count). */
+void epilogue_apply(const BoundEpilogue *bound, int from, void *values, int64_t column, int count);
+
+/* ---- weights ---- */
+
+/* Elements that may be read beyond a bias: less than a vector. */
+enum { PANEL_SLACK = 64 };
+
+/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory, the last of a group narrower: whole vectors, filled up with zeros. */
+typedef struct Weight {
+    const TileSet *set;
+    int64_t groups, columns; /* columns: of a group */
+    int64_t taps, depth;
+    bool depthwise;          /* a channel a column, multiplied with itself alone; groups and depth are 1 */
+    void *data;
+} Weight;
+
+/* Where a weight's elements stand: data[g * group + c * column + k * depth + taps[t]], in the work type. */
+typedef struct WeightSource {
+    const void *data;
+    int64_t group, column, depth;
+    const int64_t *taps; /* [taps] */
+    double scale;        /* floats only */
+} WeightSource;
+
+Status weight_bytes(const Weight *weight, size_t *out_bytes); /* STATUS_INVALID when beyond all memory */
+int64_t weight_panels(const Weight *weight);
+
+typedef struct Panel {
+    int64_t group, first; /* its columns are [first, first + columns) of the group */
+    int columns, vectors;
+    size_t at; /* bytes from weight->data */
+} Panel;
+
+Panel weight_panel(const Weight *weight, int64_t index);
+void panel_pack(const Weight *weight, const WeightSource *source, const Panel *panel, void *data);
+void weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); /* to weight->data */
+
+/* ---- products ---- */
+
+typedef struct RowRun {
+    int first, count;
+    bool interior;
+} RowRun;
+
+/* Some consecutive rows of a product. An interior row has one pointer, to which the taps' offsets are added; an edge row has one a tap. */
+typedef struct RowBlock {
+    const void **rows; /* rows[i], or rows[t * capacity + i] */
+    void **results;    /* [capacity] */
+    int64_t capacity;
+    RowRun *runs; /* [capacity], of rows of one kind */
+    int run_count;
+} RowBlock;
+
+void row_block_add(RowBlock *block, int count, bool interior); /* the next `count` rows */
+
+typedef struct Product {
+    int64_t rows;
+    void (*fill)(const void *context, int64_t first, int count, RowBlock *block);
+    const void *context;
+    const Weight *weight;
+    const WeightSource *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
+    const int64_t *offsets;     /* [taps] of interior rows */
+    const int64_t *zeros;       /* [taps] of 0 */
+    int64_t merged;             /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
+    const int64_t *merged_offsets; /* [taps / merged] */
+    const BoundEpilogue *epilogue;
+} Product;
+
+/* Runs them all, in no order. */
+Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch);
+
+#endif
