@@ -1,0 +1,153 @@
+/* Recurrent nets: the vectorised kernel against the plain one (the same net in f64), and numbers worked out by hand. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+
+#include "interpret.h"
+#include "ops/ops.h"
+
+/* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, hidden of 70 is a panel and a part.
+ */
+typedef struct Net {
+    const char *name, *op, *direction;
+    int gates, time, batch, input, hidden;
+    bool bias, lengths, initial, peepholes;
+    const char *attribute; /* an int attribute set to 1, or NULL */
+    double clip;
+} Net;
+
+static const Net nets[] = {
+    {"rnn", "RNN", "forward", 1, 3, 2, 4, 5, .bias = true},
+    {"rnn: both directions, sequences of several lengths", "RNN", "bidirectional", 1, 5, 9, 3, 70, .bias = true,
+     .lengths = true},
+    {"gru: the reset gate before the product", "GRU", "forward", 3, 4, 3, 4, 64, .bias = true, .initial = true},
+    {"gru: and after it", "GRU", "reverse", 3, 4, 5, 4, 17, .bias = true, .initial = true,
+     .attribute = "linear_before_reset"},
+    {"gru: without biases", "GRU", "bidirectional", 3, 2, 9, 4, 3, .attribute = "linear_before_reset"},
+    {"lstm: one step of one row", "LSTM", "forward", 4, 1, 1, 8, 128, .bias = true, .initial = true},
+    {"lstm: lengths in both directions", "LSTM", "bidirectional", 4, 6, 9, 4, 70, .bias = true, .lengths = true,
+     .initial = true},
+    {"lstm: peepholes", "LSTM", "reverse", 4, 3, 2, 4, 6, .bias = true, .initial = true, .peepholes = true},
+    {"lstm: coupled gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .attribute = "input_forget"},
+    {"lstm: clipped gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .clip = 0.3},
+    {"lstm: batch first", "LSTM", "bidirectional", 4, 3, 2, 4, 6, .bias = true, .initial = true, .attribute = "layout"},
+    {"lstm: no time steps", "LSTM", "forward", 4, 0, 2, 4, 6, .initial = true},
+};
+
+/* Numbers in [-0.5, 0.5), the same for both types. */
+static Tensor *drawn(Arena *arena, DType dtype, int rank, const int64_t *dims, uint64_t seed) {
+    Tensor *tensor = tensor_new(arena, dtype, rank, dims);
+    for (int64_t i = 0; i < tensor_count(tensor); i++)
+        dtype_store_double(dtype, tensor->data, i, philox_u32(seed, (uint64_t)i) / 4294967296.0 - 0.5);
+    return tensor;
+}
+
+static Value *given(Graph *graph, DType dtype, int rank, const int64_t *dims, uint64_t seed) {
+    return graph_add_constant(graph, NULL, drawn(graph->arena, dtype, rank, dims, seed));
+}
+
+static Value *input_of(Graph *graph, DType dtype, const int64_t *dims) {
+    const Dim *sizes[3];
+    for (int i = 0; i < 3; i++) sizes[i] = dim_const(graph->dims, dims[i]);
+    return graph_add_input(graph, "x", dtype, 3, sizes);
+}
+
+static Graph *make(const Net *net, DType dtype, Tensor **out_x) {
+    Graph *graph = graph_create(0);
+    bool batch_first = net->attribute && strcmp(net->attribute, "layout") == 0, lstm = net->gates == 4;
+    int64_t d = strcmp(net->direction, "bidirectional") == 0 ? 2 : 1, g = net->gates, h = net->hidden;
+    int64_t x[] = {net->time, net->batch, net->input}, turned[] = {net->batch, net->time, net->input};
+    int64_t w[] = {d, g * h, net->input}, r[] = {d, g * h, h}, b[] = {d, 2 * g * h}, p[] = {d, 3 * h},
+            batch = net->batch;
+    int64_t state[] = {d, batch, h}, turned_state[] = {batch, d, h};
+    *out_x = drawn(graph->arena, dtype, 3, batch_first ? turned : x, 1);
+    Value *inputs[8] = {input_of(graph, dtype, batch_first ? turned : x), given(graph, dtype, 3, w, 2),
+                        given(graph, dtype, 3, r, 3)};
+    if (net->bias) inputs[3] = given(graph, dtype, 2, b, 4);
+    if (net->lengths) {
+        Tensor *lengths = tensor_new(graph->arena, DT_I32, 1, &batch);
+        for (int64_t i = 0; i < batch; i++) ((int32_t *)lengths->data)[i] = (int32_t)(i % (net->time + 1));
+        inputs[4] = graph_add_constant(graph, NULL, lengths);
+    }
+    if (net->initial) inputs[5] = given(graph, dtype, 3, batch_first ? turned_state : state, 5);
+    if (net->initial && lstm) inputs[6] = given(graph, dtype, 3, batch_first ? turned_state : state, 6);
+    if (net->peepholes) inputs[7] = given(graph, dtype, 2, p, 7);
+    Node *node = graph_add_node(graph, NULL, NODE_ONNX, net->op, inputs, lstm ? 8 : 6);
+    node->opset = 22;
+    node_set_string(node, "direction", net->direction);
+    node_set_int(node, "hidden_size", h);
+    if (net->attribute) node_set_int(node, net->attribute, 1);
+    if (net->clip > 0) node_set_float(node, "clip", net->clip);
+    for (int i = 0; i < (lstm ? 3 : 2); i++) graph_add_output(graph, node_add_output(node, NULL, DT_NONE, -1, NULL));
+    return graph;
+}
+
+static Status run(Graph *graph, const Tensor *x, Arena *arena, Item *outputs) {
+    Policy policy = {0};
+    TRY(lower_graph(graph, &policy));
+    TRY(graph_verify(graph, LEVEL_PRIM));
+    Item item = {.kind = ITEM_TENSOR, .tensor = *x};
+    return interpret(graph, &item, arena, outputs);
+}
+
+static void compare(const char *name, const Tensor *a, const Tensor *b) {
+    cr_expect(tensor_same_shape(a, b), "%s: the shapes differ", name);
+    for (int64_t i = 0; tensor_same_shape(a, b) && i < tensor_count(a); i++) {
+        double x = dtype_load_double(a->dtype, a->data, i), y = dtype_load_double(b->dtype, b->data, i);
+        cr_expect(fabs(x - y) <= 2e-6, "%s: element %lld is %.9g instead of %.9g", name, (long long)i, x, y);
+    }
+}
+
+Test(recurrent, fast_is_plain) {
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        Arena *arena = arena_create(0);
+        Tensor *x[2];
+        Graph *graphs[] = {make(&nets[i], DT_F32, &x[0]), make(&nets[i], DT_F64, &x[1])};
+        Item outputs[2][3] = {0};
+        for (int k = 0; k < 2; k++) {
+            Status status = run(graphs[k], x[k], arena, outputs[k]);
+            cr_assert(!status, "%s: %s", nets[i].name, status_message(status));
+        }
+        for (int o = 0; o < graphs[0]->outputs.count; o++)
+            compare(nets[i].name, &outputs[0][o].tensor, &outputs[1][o].tensor);
+        for (int k = 0; k < 2; k++) graph_destroy(graphs[k]);
+        arena_destroy(arena);
+    }
+}
+
+/* Graphs whose first output must equal their second. */
+static const struct {
+    const char *name, *body;
+} values[] = {
+    {"rnn with Relu: sums of what came before",
+     "x = constant f32[3, 1, 1] {1, -3, 5}\nw = constant f32[1, 1, 1] {1}\nr = constant f32[1, 1, 1] {1}\n"
+     "y, _ = onnx RNN@14 x, w, r {hidden_size = 1, activations = [\"Relu\"]}\nwant = constant f32[3, 1, 1, 1] {1, 0, "
+     "5}"},
+    {"reverse: from the end of each sequence, and zeros behind it",
+     "x = constant f32[3, 2, 1] {1, 10, 2, 20, 3, 30}\nw = constant f32[1, 1, 1] {1}\nr = constant f32[1, 1, 1] {1}\n"
+     "n = constant i32[2] {2, 3}\ny, _ = onnx RNN@14 x, w, r, _, n {hidden_size = 1, direction = \"reverse\", "
+     "activations = "
+     "[\"Relu\"]}\nwant = constant f32[3, 1, 2, 1] {3, 60, 2, 50, 0, 30}"},
+    {"affine activations take their factors in order",
+     "x = constant f32[1, 1, 1] {2}\nw = constant f32[1, 1, 1] {1}\nr = constant f32[1, 1, 1] {0}\n"
+     "y, _ = onnx RNN@14 x, w, r {hidden_size = 1, activations = [\"Affine\"], activation_alpha = [3.0], "
+     "activation_beta = [4.0]}\n"
+     "want = constant f32[1, 1, 1, 1] {10}"},
+};
+
+Test(recurrent, values) {
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        Arena *arena = arena_create(0);
+        Graph *graph = NULL;
+        Policy policy = {0};
+        Item outputs[2] = {0};
+        Status status = graph_parse(arena_format(arena, "graph () -> (y, want) {\n%s\n}\n", values[i].body), &graph);
+        if (!status) status = lower_graph(graph, &policy);
+        if (!status) status = interpret(graph, NULL, arena, outputs);
+        cr_expect(!status, "%s: %s", values[i].name, status_message(status));
+        if (!status) compare(values[i].name, &outputs[0].tensor, &outputs[1].tensor);
+        status_free(status);
+        graph_destroy(graph);
+        arena_destroy(arena);
+    }
+}
