@@ -88,24 +88,23 @@ static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v
     return info;
 }
 
-/* Whether each output depends on a random operator; found on the imported graph, where operators still have their
- * names. */
-static bool draws(const Graph *graph) {
-    FOR_EACH_NODE(node, graph) {
-        const OpRow *row = node->kind == NODE_ONNX ? ops_find(node->domain, node->op, node->opset) : NULL;
-        if (row && row->flags & OP_RANDOM) return true;
-        for (int i = 0; i < node->subgraph_count; i++)
-            if (draws(node->subgraphs[i])) return true;
-    }
+/* Whether a lowered node draws: an operator that may (Dropout) often does not, so this asks what it became. */
+static bool draws(const Node *node) {
+    if (node->kind == NODE_PRIM) return node->prim == PRIM_PHILOX;
+    const OpRow *row = node->kind == NODE_HOST && node->domain ? ops_find(node->domain, node->op, node->opset) : NULL;
+    if (row && row->flags & OP_RANDOM) return true;
+    for (int i = 0; i < node->subgraph_count; i++) FOR_EACH_NODE(inner, node->subgraphs[i])
+    if (draws(inner)) return true;
     return false;
 }
 
-static void find_random(const Graph *graph, Arena *arena, bool *outputs) {
+/* Marks the outputs that depend on a draw. */
+static void find_random(const Graph *graph, bool *outputs) {
+    Arena *arena = arena_create(0);
+    if (!arena) return;
     Map random = map_make(arena);
     FOR_EACH_NODE(node, graph) {
-        const OpRow *row = node->kind == NODE_ONNX ? ops_find(node->domain, node->op, node->opset) : NULL;
-        bool is_random = row && row->flags & OP_RANDOM;
-        for (int i = 0; i < node->subgraph_count && !is_random; i++) is_random = draws(node->subgraphs[i]);
+        bool is_random = draws(node);
         for (int i = 0; i < node->input_count && !is_random; i++)
             is_random = node->inputs[i] && map_get_id(&random, MAP_POINTER_KEY(node->inputs[i]));
         for (int o = 0; is_random && o < node->output_count; o++)
@@ -113,6 +112,7 @@ static void find_random(const Graph *graph, Arena *arena, bool *outputs) {
     }
     for (int o = 0; o < graph->outputs.count; o++)
         outputs[o] = map_get_id(&random, MAP_POINTER_KEY(graph->outputs.items[o])) != NULL;
+    arena_destroy(arena);
 }
 
 static int count_nodes(const Graph *graph) {
@@ -137,6 +137,7 @@ typedef struct Opening {
     OnnxfuseSession *session;
     const OnnxfuseOptions *options;
     double done;
+    bool *random; /* [outputs] */
 } Opening;
 
 static void report(Opening *opening, const char *what, double done) {
@@ -146,6 +147,7 @@ static void report(Opening *opening, const char *what, double done) {
 
 static void after_pass(void *user, const char *pass, const Graph *graph) {
     Opening *opening = user;
+    if (strcmp(pass, "lower") == 0) find_random(graph, opening->random);
     if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
     if (log_level() >= 3) {
         Arena *arena = arena_create(0);
@@ -167,7 +169,7 @@ static Status import(OnnxfuseSession *s, const Source *source, Graph **out_graph
 }
 
 static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
-    Opening opening = {s, options, 0.1};
+    Opening opening = {s, options, 0.1, NULL};
     TRY(session_policy(options, source->path, s->arena, &s->policy));
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
@@ -179,7 +181,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     arena_guard(s->graph->arena, &guard);
     s->nodes = count_nodes(s->graph);
     bool *random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
-    find_random(s->graph, s->arena, random);
+    opening.random = random;
     TRY(pipeline_run(s->graph, &s->policy, after_pass, &opening));
     s->inputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->inputs.count + 1);
     s->outputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->outputs.count + 1);
