@@ -273,12 +273,18 @@ static void fuse(Graph *graph, const Policy *policy, Node *anchor) {
                   (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = e.beta.count, .floats = e.beta.items});
 }
 
+/* Not f64: an epilogue's numbers are f32. */
+static bool takes_epilogue(const Node *anchor) {
+    DType t = anchor->outputs[0]->dtype;
+    return dtype_is_float(t) && t != DT_F64;
+}
+
 Status fuse_epilogues(Graph *graph, const Policy *policy) {
     if (!policy->fusion.enable) return NULL;
     uint64_t number = 0;
     FOR_EACH_NODE(node, graph) node->tag = number++;
     for (Node *node = graph->first; node; node = node->next) /* `next` is read after the anchor's consumers are gone */
-        if (node->kind == NODE_ANCHOR && dtype_is_float(node->outputs[0]->dtype)) fuse(graph, policy, node);
+        if (node->kind == NODE_ANCHOR && takes_epilogue(node)) fuse(graph, policy, node);
     graph_prune(graph);
     return NULL;
 }

@@ -498,7 +498,8 @@ static bool add_reduce(Maker *m) {
     int count = random_axes(m, x.value->rank, axes);
     bool index = prim == PRIM_ARGMAX || prim == PRIM_ARGMIN, picks = prim == PRIM_REDUCE_MAX || prim == PRIM_REDUCE_MIN;
     if (index) {
-        if (!is_exact(&x) || !dim_is_const(x.value->dims[axes[0]], NULL)) return false;
+        int64_t size;
+        if (!is_exact(&x) || !dim_is_const(x.value->dims[axes[0]], &size) || size < 1) return false;
         Value *y = reduce_node(m, prim, x.value, axes, 1);
         if (chance(m, 50)) node_set_int(y->producer, "last", 1);
         remember(m, y, 64, 0, 1);
@@ -509,7 +510,10 @@ static bool add_reduce(Maker *m) {
         bound = picks ? integer_bound(t) : wrapped(t, prim == PRIM_REDUCE_SUM ? x.bound * n : integer_bound(t));
     } else if (picks) {
         bool may_be_empty = false;
-        for (int i = 0; i < count; i++) may_be_empty |= !dim_is_const(x.value->dims[axes[i]], NULL);
+        for (int i = 0; i < count; i++) {
+            int64_t size;
+            may_be_empty |= !dim_is_const(x.value->dims[axes[i]], &size) || size == 0;
+        }
         if (may_be_empty && chance(m, 50)) bound = INFINITY;
     } else if (!isfinite(bound)) {
         return false;

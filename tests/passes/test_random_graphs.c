@@ -1,4 +1,5 @@
-/* Whatever the graph, a pass leaves it valid and meaning what it meant: random graphs are evaluated before and after. */
+/* Whatever the graph, a pass leaves it valid and meaning what it meant: random graphs are evaluated before and after.
+ */
 #include <criterion/criterion.h>
 
 #include "passes/passes.h"
@@ -32,8 +33,8 @@ static const char *compare(const RandomGraph *random, const Recorded *recorded, 
         for (int o = 0; !problem && o < random->graph->outputs.count; o++) {
             const char *difference = tensor_difference(was->outputs[o], got[o], random->tolerance[o], arena);
             if (difference)
-                problem = arena_format(arena, "round %d: output %s: %s", r, random->graph->output_names.items[o],
-                                       difference);
+                problem =
+                    arena_format(arena, "round %d: output %s: %s", r, random->graph->output_names.items[o], difference);
         }
         if (problem) return problem;
     }
@@ -46,8 +47,8 @@ static const char *try_pass(PassFn pass, const char *name, const Policy *policy,
     const char *before = graph_text(random->graph, arena);
     Status status = status_at(pass(random->graph, policy), "%s", name);
     if (!status)
-        status = status_at(graph_verify(random->graph, pass == partition ? LEVEL_PARTITIONED : LEVEL_PRIM),
-                           "after %s", name);
+        status = status_at(graph_verify(random->graph, pass == partition ? LEVEL_PARTITIONED : LEVEL_PRIM), "after %s",
+                           name);
     const char *problem = status ? arena_string(arena, status_message(status)) : compare(random, recorded, arena);
     status_free(status);
     if (!problem) return NULL;
@@ -55,9 +56,12 @@ static const char *try_pass(PassFn pass, const char *name, const Policy *policy,
                         graph_text(random->graph, arena));
 }
 
-static const Pass all[] = {{"merge_common", merge_common},     {"layout", layout},
-                           {"simplify", simplify},             {"merge_common", merge_common},
-                           {"fuse_epilogues", fuse_epilogues}, {"partition", partition},
+static const Pass all[] = {{"merge_common", merge_common},
+                           {"layout", layout},
+                           {"simplify", simplify},
+                           {"merge_common", merge_common},
+                           {"fuse_epilogues", fuse_epilogues},
+                           {"partition", partition},
                            {NULL, NULL}};
 
 static void try_seed(uint64_t seed, const Pass *passes, const Policy *policy, RandomOptions options) {

@@ -1,4 +1,5 @@
-/* Anchors against the plain evaluator: many random configurations a row, the same anchor again with other sizes, and two threads on one anchor. */
+/* Anchors against the plain evaluator: many random configurations a row, the same anchor again with other sizes, and
+ * two threads on one anchor. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -28,7 +29,8 @@ static Tensor *random_tensor(Arena *arena, uint64_t *state, DType dtype, int ran
     return t;
 }
 
-/* Rounding of sums of `terms` products of numbers up to 1, in the type that they are added in and the one that is stored. */
+/* Rounding of sums of `terms` products of numbers up to 1, in the type that they are added in and the one that is
+ * stored. */
 static double tolerance(DType dtype, int64_t terms) {
     if (!dtype_is_float(dtype)) return 0;
     double sum = dtype == DT_F64 ? 1e-15 : 1.2e-7, stored = dtype == DT_F16 ? 1e-3 : dtype == DT_BF16 ? 8e-3 : sum;
@@ -40,11 +42,13 @@ static void expect_equal(const Tensor *got, const Tensor *want, int64_t terms, c
     for (int64_t i = 0; i < tensor_count(want); i++) {
         if (dtype_is_float(want->dtype)) {
             double a = dtype_load_double(got->dtype, got->data, i), b = dtype_load_double(want->dtype, want->data, i);
-            cr_assert(fabs(a - b) <= bound * fmax(1, fabs(b)) || (isnan(a) && isnan(b)), "%s of %s, seed %llu: element %lld is %.9g, not %.9g", what, dtype_name(want->dtype),
+            cr_assert(fabs(a - b) <= bound * fmax(1, fabs(b)) || (isnan(a) && isnan(b)),
+                      "%s of %s, seed %llu: element %lld is %.9g, not %.9g", what, dtype_name(want->dtype),
                       (unsigned long long)seed, (long long)i, a, b);
         } else {
             int64_t a = dtype_load_int(got->dtype, got->data, i), b = dtype_load_int(want->dtype, want->data, i);
-            cr_assert_eq(a, b, "%s, seed %llu: element %lld is %lld, not %lld", what, (unsigned long long)seed, (long long)i, (long long)a, (long long)b);
+            cr_assert_eq(a, b, "%s, seed %llu: element %lld is %lld, not %lld", what, (unsigned long long)seed,
+                         (long long)i, (long long)a, (long long)b);
         }
     }
 }
@@ -70,7 +74,10 @@ static Value *add_tensor(Setup *s, DType dtype, int rank, const int64_t *dims) {
 }
 
 static void set_floats(Setup *s, const char *name, const float *values, int count) {
-    node_set_attr(s->node, (Attr){.name = name, .kind = ATTR_FLOATS, .count = count, .floats = arena_copy(s->graph->arena, values, (size_t)count * 4)});
+    node_set_attr(s->node, (Attr){.name = name,
+                                  .kind = ATTR_FLOATS,
+                                  .count = count,
+                                  .floats = arena_copy(s->graph->arena, values, (size_t)count * 4)});
 }
 
 /* Up to three random steps; result: its dims before perm_out. */
@@ -123,7 +130,8 @@ static void check(Setup *s, Pool *pool) {
 }
 
 static DType any_type(uint64_t *state) {
-    static const DType types[] = {DT_F32, DT_F32, DT_F32, DT_F32, DT_F32, DT_F64, DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8, DT_I8};
+    static const DType types[] = {DT_F32, DT_F32,  DT_F32, DT_F32, DT_F32, DT_F64,
+                                  DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8,  DT_I8};
     return types[below(state, sizeof types / sizeof *types)];
 }
 
@@ -148,7 +156,8 @@ static int any_size(uint64_t *state) { return sizes[below(state, sizeof sizes / 
 static void check_matmul(uint64_t seed, Pool *pool) {
     Setup s = {.graph = graph_create(0), .state = seed, .seed = seed, .what = "matmul"};
     DType dtype = any_type(&s.state);
-    int rank_a = 2 + below(&s.state, 3), rank_b = below(&s.state, 2) ? 2 : 2 + below(&s.state, 3), rank = rank_a > rank_b ? rank_a : rank_b;
+    int rank_a = 2 + below(&s.state, 3), rank_b = below(&s.state, 2) ? 2 : 2 + below(&s.state, 3),
+        rank = rank_a > rank_b ? rank_a : rank_b;
     int64_t a[4], b[4], r[4], batch[2] = {1 + below(&s.state, 3), 1 + below(&s.state, 4)}, perm[4], dims[4], out[4];
     int64_t m = any_size(&s.state), n = any_size(&s.state), k = below(&s.state, 12) ? any_size(&s.state) : 1500;
     for (int i = 0; i < rank - 2; i++) {
@@ -189,7 +198,8 @@ static void check_conv(uint64_t seed, bool transposed, Pool *pool) {
     Setup s = {.graph = graph_create(0), .state = seed, .seed = seed, .what = transposed ? "conv_transpose" : "conv"};
     DType dtype = any_type(&s.state);
     int spatial = 1 + below(&s.state, 3), rank = spatial + 2;
-    int64_t x[5], w[5], y[5], strides[3], dilations[3], pads[6], group = 1, inputs = 1 + below(&s.state, 40), outputs = 1 + below(&s.state, 70);
+    int64_t x[5], w[5], y[5], strides[3], dilations[3], pads[6], group = 1, inputs = 1 + below(&s.state, 40),
+                                                                 outputs = 1 + below(&s.state, 70);
     switch (below(&s.state, 4)) {
     case 0: group = 1 + below(&s.state, 70), inputs = outputs = 1; break; /* depthwise */
     case 1: group = 2 + below(&s.state, 3), inputs = 1 + below(&s.state, 9), outputs = 1 + below(&s.state, 20); break;
@@ -212,7 +222,8 @@ static void check_conv(uint64_t seed, bool transposed, Pool *pool) {
         x[1 + i] = extent + below(&s.state, spatial == 1 ? 150 : spatial == 2 ? 24 : 7);
         y[1 + i] = (x[1 + i] + pads[i] + pads[spatial + i] - extent) / strides[i] + 1;
         if (transposed) {
-            y[1 + i] = (x[1 + i] - 1) * strides[i] + extent - pads[i] - pads[spatial + i] + below(&s.state, (int)strides[i]);
+            y[1 + i] =
+                (x[1 + i] - 1) * strides[i] + extent - pads[i] - pads[spatial + i] + below(&s.state, (int)strides[i]);
             if (y[1 + i] < 0) y[1 + i] = 0;
         }
         s.terms *= kernel;
@@ -263,9 +274,11 @@ typedef struct Shared {
 
 static const char *run_rows(const Shared *s, Arena *arena, uint64_t *state, int64_t rows) {
     Tensor *x = random_tensor(arena, state, DT_F32, 2, (int64_t[]){rows, 96}), *want;
-    Tensor hidden_weight = *s->weight, hidden_bias = *s->bias, *y = tensor_new(arena, DT_F32, 2, (int64_t[]){rows, 150});
+    Tensor hidden_weight = *s->weight, hidden_bias = *s->bias,
+           *y = tensor_new(arena, DT_F32, 2, (int64_t[]){rows, 150});
     hidden_weight.data = hidden_bias.data = NULL;
-    if (cpu_anchor_run(s->anchor, (const Tensor *[]){x, &hidden_weight, &hidden_bias}, y, s->pool)) return "the run failed";
+    if (cpu_anchor_run(s->anchor, (const Tensor *[]){x, &hidden_weight, &hidden_bias}, y, s->pool))
+        return "the run failed";
     if (eval_anchor(s->node, (Tensor *[]){x, s->weight, s->bias}, NULL, arena, &want)) return "the evaluator failed";
     for (int64_t i = 0; i < rows * 150; i++)
         if (fabsf(((float *)y->data)[i] - ((float *)want->data)[i]) > 1e-4f) return "an element differs";
@@ -287,15 +300,18 @@ Test(anchors, one_anchor_runs_any_number_of_rows_from_two_threads_at_once) {
     Shared s = {.graph = graph_create(0), .pool = pool_of(2)};
     uint64_t state = 1;
     uint32_t released;
-    const Dim *rows = dim_symbol(s.graph->dims, "rows"), *k = dim_const(s.graph->dims, 96), *n = dim_const(s.graph->dims, 150);
-    Value *x = graph_add_input(s.graph, NULL, DT_F32, 2, (const Dim *[]){rows, k}), *w = graph_add_input(s.graph, NULL, DT_F32, 2, (const Dim *[]){k, n});
+    const Dim *rows = dim_symbol(s.graph->dims, "rows"), *k = dim_const(s.graph->dims, 96),
+              *n = dim_const(s.graph->dims, 150);
+    Value *x = graph_add_input(s.graph, NULL, DT_F32, 2, (const Dim *[]){rows, k}),
+          *w = graph_add_input(s.graph, NULL, DT_F32, 2, (const Dim *[]){k, n});
     Value *b = graph_add_input(s.graph, NULL, DT_F32, 1, &n);
     s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){x, w, b}, 3);
     node_set_ints(s.node, "epilogue", (int64_t[]){EPILOGUE_BIAS, EPILOGUE_GELU_ERF}, 2);
     node_add_output(s.node, NULL, DT_F32, 2, (const Dim *[]){rows, n});
     s.weight = random_tensor(s.graph->arena, &state, DT_F32, 2, (int64_t[]){96, 150});
     s.bias = random_tensor(s.graph->arena, &state, DT_F32, 1, (int64_t[]){150});
-    cr_assert_null(cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.weight, s.bias}, s.pool, &s.anchor, &released));
+    cr_assert_null(
+        cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.weight, s.bias}, s.pool, &s.anchor, &released));
     cr_assert_eq(released, 6u);
     Shared shared[2] = {s, s};
     pthread_t threads[2];

@@ -1,0 +1,209 @@
+/* The oracle test of code generation and runtime: random graphs run as plans of compiled kernels and must give what the
+ * plain evaluator gives; whatever the vector width, with and without fusion, on one thread and on several, for one
+ * shape after the other. A failure shows the seed and the graph. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "passes/passes.h"
+#include "random_graph.h"
+#include "runtime/plan.h"
+
+enum { ROUNDS = 3, MOST_OUTPUTS = 256 };
+
+typedef struct Variant {
+    const char *name, *level;
+    bool fusion;
+    int threads;
+} Variant;
+
+/* --- a crash names its seed --------------------------------------------------------------------------------------- */
+static char now_running[128];
+
+static void tell_seed(int number) {
+    if (write(STDERR_FILENO, now_running, strlen(now_running)) < 0) _exit(1);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch(uint64_t seed, const char *variant) {
+    snprintf(now_running, sizeof now_running, "crashed: seed %llu, %s\n", (unsigned long long)seed, variant);
+    signal(SIGSEGV, tell_seed);
+    signal(SIGILL, tell_seed);
+    signal(SIGFPE, tell_seed);
+    signal(SIGBUS, tell_seed);
+    signal(SIGABRT, tell_seed);
+}
+
+/* --- a plan of a graph -------------------------------------------------------------------------------------------- */
+typedef struct Loaded {
+    Policy policy;
+    Device *device;
+    Plan *plan;
+    Memory memory;
+    struct RunMemory *buffers;
+    atomic_size_t peak;
+    uint64_t runs;
+} Loaded;
+
+static Status run_passes(Graph *graph, const Policy *policy) {
+    for (const Pass *p = pipeline(); p->name; p++) {
+        if (strcmp(p->name, "lower") == 0) continue;
+        TRY(p->run(graph, policy));
+    }
+    return graph_verify(graph, LEVEL_PARTITIONED);
+}
+
+static Status load(Loaded *l, Graph *graph, const Variant *variant) {
+    l->policy = policy_default();
+    l->policy.cache.enable = false;
+    l->policy.fusion.enable = variant->fusion;
+    l->policy.threads = variant->threads;
+    l->policy.target.level = variant->level;
+    TRY(target_resolve(graph->arena, &l->policy.target));
+    if (!l->policy.target.epilogue_kinds) l->policy.target.epilogue_kinds = -1;
+    TRY(run_passes(graph, &l->policy));
+    TRY(device_open(&l->policy, &l->device));
+    KernelCacheStats stats = {0};
+    TRY(plan_create(graph, l->device, &stats, &l->plan));
+    memory_init(&l->memory, 0);
+    l->buffers = run_memory_create(l->device, &l->memory);
+    return NULL;
+}
+
+static void unload(Loaded *l) {
+    run_memory_destroy(l->buffers);
+    plan_destroy(l->plan);
+    if (l->device) l->device->table->close(l->device);
+}
+
+static Status run(Loaded *l, Tensor **inputs, Arena *arena, RunOutput *outputs) {
+    int count = l->plan->graph->inputs.count;
+    Item *items = ARENA_ARRAY(arena, Item, count);
+    const Item **pointers = ARENA_ARRAY(arena, const Item *, count);
+    for (int i = 0; i < count; i++) {
+        items[i] = (Item){.kind = ITEM_TENSOR, .tensor = *inputs[i]};
+        pointers[i] = &items[i];
+    }
+    memset(outputs, 0, sizeof *outputs * (size_t)l->plan->graph->outputs.count);
+    Run r = {.memory = &l->memory, .run_number = l->runs++, .buffers = l->buffers, .peak_arena = &l->peak};
+    return plan_run(l->plan, &r, NULL, pointers, outputs);
+}
+
+/* --- one seed
+ * --------------------------------------------------------------------------------------------------------- */
+typedef struct Expected {
+    int64_t *symbols;
+    Tensor **inputs, **outputs;
+    Tensor **first; /* what the first variant of this fusion gave: threads must not change a bit */
+} Expected;
+
+static const char *check_round(Loaded *l, const RandomGraph *random, Expected *expected, bool same_bits, Arena *arena) {
+    RunOutput outputs[MOST_OUTPUTS];
+    int count = random->graph->outputs.count;
+    Status status = run(l, expected->inputs, arena, outputs);
+    if (status) {
+        const char *message = arena_string(arena, status_message(status));
+        status_free(status);
+        return message;
+    }
+    const char *problem = NULL;
+    for (int o = 0; o < count; o++) {
+        const Tensor *got = &outputs[o].item.tensor;
+        const char *name = random->graph->output_names.items[o];
+        const char *difference = tensor_difference(expected->outputs[o], got, random->tolerance[o], arena);
+        if (!problem && difference) problem = arena_format(arena, "output %s: %s", name, difference);
+        if (!same_bits) {
+            expected->first[o] = tensor_new(arena, got->dtype, got->rank, got->dims);
+            memcpy(expected->first[o]->data, got->data, tensor_bytes(got));
+        } else if (!problem && memcmp(expected->first[o]->data, got->data, tensor_bytes(got))) {
+            problem = arena_format(arena, "output %s: more threads give other bits", name);
+        }
+        item_free(&l->memory, &outputs[o].item);
+    }
+    return problem;
+}
+
+static bool try_variant(uint64_t seed, RandomOptions options, const Variant *variant, Expected *expected,
+                        bool same_bits, Arena *arena) {
+    RandomGraph *random = random_graph(seed, options);
+    Loaded l = {0};
+    const char *problem = NULL, *before = graph_text(random->graph, arena);
+    watch(seed, variant->name);
+    Status status = load(&l, random->graph, variant);
+    if (status) problem = arena_string(arena, status_message(status));
+    status_free(status);
+    for (int r = 0; r < ROUNDS && !problem; r++) {
+        problem = check_round(&l, random, &expected[r], same_bits, arena);
+        if (problem) problem = arena_format(arena, "round %d: %s", r, problem);
+    }
+    cr_expect(!problem, "seed %llu, %s: %s\nbefore:\n%s\nafter:\n%s", (unsigned long long)seed, variant->name, problem,
+              before, graph_text(random->graph, arena));
+    unload(&l);
+    size_t left = atomic_load(&l.memory.used);
+    cr_expect(!left, "seed %llu, %s: %zu bytes are not freed", (unsigned long long)seed, variant->name, left);
+    graph_destroy(random->graph);
+    return !problem;
+}
+
+static void try_seed(uint64_t seed, RandomOptions options, const Variant *variants, int count) {
+    RandomGraph *random = random_graph(seed, options);
+    Arena *arena = arena_create(0);
+    Expected expected[ROUNDS] = {0};
+    Status status = NULL;
+    cr_assert(random->graph->outputs.count <= MOST_OUTPUTS);
+    for (int r = 0; r < ROUNDS && !status; r++) {
+        Expected *e = &expected[r];
+        e->symbols = random_sizes(random, r, arena);
+        e->inputs = random_inputs(random, r, e->symbols, arena);
+        e->outputs = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
+        e->first = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
+        status = interpret(random->graph, e->inputs, e->symbols, arena, e->outputs);
+    }
+    cr_assert(!status, "seed %llu: %s", (unsigned long long)seed, status_message(status));
+    for (int v = 0; v < count; v++) {
+        bool same_bits = v > 0 && variants[v].threads > variants[v - 1].threads;
+        if (!try_variant(seed, options, &variants[v], expected, same_bits, arena)) break;
+    }
+    arena_destroy(arena);
+    graph_destroy(random->graph);
+}
+
+static RandomOptions options_of(uint64_t seed) {
+    return (RandomOptions){.nodes = seed % 3 == 0 ? 40 : seed % 3 == 1 ? 6 : 16, .anchors = seed % 2 == 0};
+}
+
+static void try_seeds(int count, const Variant *variants, int variant_count) {
+    uint64_t first, last;
+    random_seeds(count, &first, &last);
+    for (uint64_t seed = first; seed <= last; seed++) try_seed(seed, options_of(seed), variants, variant_count);
+}
+
+Test(plans_of_random_graphs, fused, .timeout = 3600) {
+    static const Variant variants[] = {{"fused, 1 thread", "host", true, 1}, {"fused, 2 threads", "host", true, 2}};
+    try_seeds(150, variants, 2);
+}
+
+Test(plans_of_random_graphs, fusion_off, .timeout = 3600) {
+    static const Variant variants[] = {{"fusion off, 1 thread", "host", false, 1},
+                                       {"fusion off, 2 threads", "host", false, 2}};
+    try_seeds(60, variants, 2);
+}
+
+#if defined(__x86_64__)
+Test(plans_of_random_graphs, vector_widths, .timeout = 3600) {
+    static const Variant levels[] = {{"x86-64", "x86-64", true, 2},
+                                     {"x86-64-v2", "x86-64-v2", true, 2},
+                                     {"x86-64-v3", "x86-64-v3", true, 2},
+                                     {"x86-64-v4", "x86-64-v4", true, 2}};
+    Arena *arena = arena_create(0);
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        Target target = {.device = DEVICE_CPU, .level = levels[i].level};
+        Status status = target_resolve(arena, &target);
+        if (!status) try_seeds(50, &levels[i], 1);
+        status_free(status); /* this machine lacks the level */
+    }
+    arena_destroy(arena);
+}
+#endif
