@@ -7,8 +7,6 @@
  * to share out. Outer reductions: the accumulators of a block stay in registers (128 x 4 bytes are 8 vectors of
  * AVX-512) while a row's piece still fills whole cache lines. Tiles: source and target rows together stay in 32 KiB. */
 enum { POINTWISE_BLOCK = 1024, OUTER_BYTES = 512, OUTER_LEAST = 32, TILE = 64, TILE_OF_WIDE = 32 };
-/* Rows that a task takes at a time where lanes are short: the launch of a task costs as much as some 50 elements. */
-enum { ROWS = 16 };
 enum { MOST_MULTIPLE = 64, SMALL_LANE = 64 };
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
@@ -248,10 +246,5 @@ void schedule_blocks(Lowered *l) {
     }
     k->lane_block = POINTWISE_BLOCK;
     k->tile_axis = transposed_axis(k, lane);
-    if (k->tile_axis >= 0)
-        k->lane_block = k->tile_block = bytes > 4 ? TILE_OF_WIDE : TILE;
-    else if (lane > 0) {
-        k->tile_axis = lane - 1;
-        k->tile_block = ROWS;
-    }
+    if (k->tile_axis >= 0) k->lane_block = k->tile_block = bytes > 4 ? TILE_OF_WIDE : TILE;
 }
