@@ -1,4 +1,4 @@
-/* Indexing: the Gather and Scatter families, OneHot, NonZero, Compress, EyeLike, Trilu, ReverseSequence, TensorScatter.
+/* Indexing: the Gather and Scatter families, OneHot, NonZero, Compress, EyeLike, ReverseSequence, TensorScatter.
  * All but the search for non-zero elements are told in gathers, scatters and comparisons of index ramps. */
 #include "ops/sizes.h"
 #include "ops/table.h"
@@ -109,7 +109,7 @@ static Status lower_tensor_scatter(Lowering *l, const Node *n) {
     return out(l, n, 0, scatter_elements(l, cache, expand(l, at, update->dims, rank), update, axis, "none"));
 }
 
-/* ---- OneHot, EyeLike, Trilu ---- */
+/* ---- OneHot, EyeLike ---- */
 
 /* values[1] where the index (counted from the end when negative) is the position along the new axis, else values[0]
  * (ONNX OneHot-11). */
@@ -145,16 +145,6 @@ static Status lower_eye_like(Lowering *l, const Node *n) {
                cast(l, binary(l, PRIM_EQ, diagonal_number(l, x), scalar_int(l, DT_I64, attr_int(n, "k", 0))), dtype));
 }
 
-static Status lower_trilu(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *k = optional_in(l, n, 1);
-    if (!x) return l->error;
-    if (x->rank < 2) return invalid(l, "the input has rank %d; matrices are needed", x->rank);
-    if (k && k->rank == 1) k = reshape(l, k, NULL, 0);
-    Value *diagonal = k ? cast(l, k, DT_I64) : scalar_int(l, DT_I64, 0);
-    Prim kept = attr_int(n, "upper", 1) ? PRIM_GE : PRIM_LE;
-    return out(l, n, 0, where(l, binary(l, kept, diagonal_number(l, x), diagonal), x, like(l, x, 0)));
-}
-
 /* ---- ReverseSequence ---- */
 
 /* The first two axes are batch and time in either order; element t of a sequence of length n comes from n - 1 - t while
@@ -165,7 +155,7 @@ static Status lower_reverse_sequence(Lowering *l, const Node *n) {
     int64_t batch_axis = attr_int(n, "batch_axis", 1), time_axis = attr_int(n, "time_axis", 0);
     if (x->rank < 2 || lengths->rank != 1)
         return invalid(l, "the input has rank %d, the lengths %d", x->rank, lengths->rank);
-    if (batch_axis + time_axis != 1 || batch_axis * time_axis != 0)
+    if (!(batch_axis == 0 && time_axis == 1) && !(batch_axis == 1 && time_axis == 0))
         return invalid(l, "batch_axis and time_axis must be 0 and 1");
     int t = (int)time_axis, b = (int)batch_axis;
     if (!sizes_agree(lengths->dims[0], x->dims[b])) return invalid(l, "there is not one length for each sequence");
@@ -256,7 +246,6 @@ const OpRow ops_index[] = {
     {"", "TensorScatter", 24, 0, lower_tensor_scatter, NULL, 0},
     {"", "OneHot", 9, 0, lower_one_hot, NULL, 0},
     {"", "EyeLike", 9, 0, lower_eye_like, NULL, 0},
-    {"", "Trilu", 14, 0, lower_trilu, NULL, 0},
     {"", "ReverseSequence", 10, 0, lower_reverse_sequence, NULL, 0},
     {"", "NonZero", 9, 0, lower_nonzero, host_nonzero, 0},
     {"", "Compress", 9, 0, lower_compress, host_true_positions, 0},
