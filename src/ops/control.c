@@ -271,8 +271,9 @@ static void carried_start(Lowering *l, Carried *c, Value *const *initial, int co
     }
 }
 
-/* Widens the types by what the body returns; *out_changed when the body must be lowered again. */
-static Status carried_widen(Lowering *l, Carried *c, int first_output, bool *out_changed) {
+/* Widens the types by what the body returns; *out_changed when the body must be lowered again. all: after one change,
+ * all sizes are free. */
+static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all, bool *out_changed) {
     *out_changed = false;
     for (int i = 0; i < c->count; i++) {
         ItemType *type = &c->types[i], result = item_type_of(c->body->outputs.items[first_output + i]);
@@ -284,12 +285,14 @@ static Status carried_widen(Lowering *l, Carried *c, int first_output, bool *out
                 return unsupported(l, "carried value %d begins with %d axes and becomes one with %d", i, type->rank,
                                    result.rank);
             const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank > 0 ? type->rank : 1);
+            bool some = false;
+            for (int a = 0; a < type->rank; a++) some |= type->dims[a] != result.dims[a] && !c->free[i][a];
             for (int a = 0; a < type->rank; a++) {
-                bool changes = type->dims[a] != result.dims[a] && !c->free[i][a];
+                bool changes = some && !c->free[i][a] && (all || type->dims[a] != result.dims[a]);
                 dims[a] = changes ? dim_fresh(l->dims, "carried") : type->dims[a];
                 c->free[i][a] |= changes;
-                *out_changed |= changes;
             }
+            *out_changed |= some;
             type->dims = dims;
             continue;
         }
@@ -303,17 +306,26 @@ static Status carried_widen(Lowering *l, Carried *c, int first_output, bool *out
     return NULL;
 }
 
+enum {
+    MOST_ATTEMPTS = 16,     /* lowerings of one body; each is as many of every body inside it */
+    MOST_WIDENED_DEPTH = 6, /* of loops in loops whose carried sizes change */
+};
+
 /* Lowers copies of the body until the types of its carried inputs hold for every iteration. `set` types the other
  * inputs. */
 static Status lower_carried(Lowering *l, const Node *n, Carried *c, int first_input, int first_output,
                             Status (*set)(Lowering *l, const Node *n, Graph *body)) {
-    for (bool changed = true; changed;) {
+    int depth = 0, attempts = 0;
+    for (const Graph *graph = l->graph; graph->parent; graph = graph->parent) depth++;
+    for (bool changed = true; changed; attempts++) {
+        if (attempts >= (depth ? MOST_ATTEMPTS / 2 : MOST_ATTEMPTS) || (attempts && depth > MOST_WIDENED_DEPTH))
+            return unsupported(l, "carried values whose types do not settle");
         c->body = clone_graph(l->graph, n->subgraphs[0]);
         for (int i = 0; i < c->count; i++) item_type_set(l, c->body->inputs.items[first_input + i], &c->types[i]);
         TRY(set(l, n, c->body));
         pass_captures(n, c->body);
         TRY(lower_subgraph(l, c->body));
-        TRY(carried_widen(l, c, first_output, &changed));
+        TRY(carried_widen(l, c, first_output, attempts || depth, &changed));
     }
     return NULL;
 }

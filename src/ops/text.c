@@ -402,7 +402,7 @@ static int64_t find_gram(const Grams *g, int64_t at, int64_t step, int length) {
 /* Adds one row's n-grams; single items count once, longer grams at every distance 1 .. skip + 1. */
 static void count_grams(const Grams *g, int64_t row, int64_t size, float *counts) {
     for (int64_t length = g->shortest; length <= g->longest && length <= g->count_count && length <= size; length++)
-        for (int64_t step = 1; step <= g->skip + 1 && (step == 1 || length > 1); step++) {
+        for (int64_t step = 1; step - 1 <= g->skip && (step == 1 || length > 1); step++) {
             if (length > 1 && step > (size - 1) / (length - 1)) break;
             for (int64_t at = 0; at + (length - 1) * step < size; at++) {
                 int64_t gram = find_gram(g, row * size + at, step, (int)length);
