@@ -306,7 +306,22 @@ static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all,
     return NULL;
 }
 
+/* Gives up on telling which sizes stay. */
+static void carried_free_all(Lowering *l, Carried *c) {
+    for (int i = 0; i < c->count; i++) {
+        ItemType *type = &c->types[i];
+        if (type->kind != VALUE_TENSOR || type->rank <= 0) continue;
+        const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank);
+        for (int a = 0; a < type->rank; a++) {
+            dims[a] = c->free[i][a] ? type->dims[a] : dim_fresh(l->dims, "carried");
+            c->free[i][a] = true;
+        }
+        type->dims = dims;
+    }
+}
+
 enum {
+    FEW_ATTEMPTS = 3,       /* with only those sizes free that were seen to change */
     MOST_ATTEMPTS = 16,     /* lowerings of one body; each is as many of every body inside it */
     MOST_WIDENED_DEPTH = 6, /* of loops in loops whose carried sizes change */
 };
@@ -326,6 +341,7 @@ static Status lower_carried(Lowering *l, const Node *n, Carried *c, int first_in
         pass_captures(n, c->body);
         TRY(lower_subgraph(l, c->body));
         TRY(carried_widen(l, c, first_output, attempts || depth, &changed));
+        if (changed && attempts + 1 >= FEW_ATTEMPTS) carried_free_all(l, c);
     }
     return NULL;
 }
