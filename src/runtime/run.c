@@ -453,6 +453,9 @@ static Status bind_inputs(State *s, const Item *const *inputs) {
     return NULL;
 }
 
+/* Where results without elements are when there is no arena: a pointer that is not NULL. */
+static _Alignas(64) char no_elements[64];
+
 static Status prepare(State *s, const int64_t *outer, const Item *const *inputs) {
     const Plan *plan = s->plan;
     for (int i = 0; i < plan->symbol_count; i++) s->symbols[i] = outer ? outer[i] : UNBOUND_DIM;
@@ -465,6 +468,7 @@ static Status prepare(State *s, const int64_t *outer, const Item *const *inputs)
         s->values = s->own_values;
         update_late(s);
     }
+    s->arena = no_elements;
     if (s->sizes->arena_bytes) {
         void *arena;
         TRY(run_memory_take(s->run->buffers, s->sizes->arena_bytes, &arena));
@@ -531,7 +535,7 @@ static Status run_state(State *s, const int64_t *outer, const Item *const *input
 
 static void release_state(State *s) {
     for (int i = 0; i < s->plan->slot_count; i++) free_slot(s, i);
-    run_memory_give(s->run->buffers, s->arena);
+    if (s->arena != no_elements) run_memory_give(s->run->buffers, s->arena);
     run_memory_give(s->run->buffers, s->scratch);
     if (s->sizes) sizes_release(s->plan, s->sizes);
     arena_destroy(s->memory);
