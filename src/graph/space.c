@@ -82,8 +82,8 @@ static bool computes_on(DType t) {
 
 static bool known_tensor(const Value *v) {
     if (!v || v->kind != VALUE_TENSOR || v->rank < 0 || v->rank > MAX_RANK || !computes_on(v->dtype)) return false;
-    for (int i = 0; i < v->rank; i++)
-        if (!v->dims[i]) return false;
+    for (int i = 0; i < v->rank; i++) /* nothing to compute: no kernel is compiled for it */
+        if (!v->dims[i] || dim_equals(v->dims[i], 0)) return false;
     return true;
 }
 

@@ -1,0 +1,150 @@
+/* What each pass does, as text before and after: tests/passes/PASS.txt holds the cases. A case is
+ *
+ *     === what must hold [variant]
+ *     graph before
+ *     ---
+ *     graph after
+ *
+ * Variants change the policy, see `variants`. Names of values do not matter: both sides are compared with their values
+ * numbered in order of appearance. Lines that begin with # are comments. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "passes/passes.h"
+
+typedef struct Variant {
+    const char *name;
+    bool fusion;
+    int max_region_nodes, epilogue_kinds;
+} Variant;
+
+static const Variant variants[] = {
+    {"", true, 96, -1},
+    {"[fusion off]", false, 96, -1},
+    {"[regions of 3]", true, 3, -1},
+    {"[no epilogues]", true, 96, 0},
+};
+
+/* --- graphs without names ------------------------------------------------------------------------------------------
+ */
+static void number_value(Value *value, Arena *arena, int *next) {
+    if (value && value->name[0] != '$') value->name = arena_format(arena, "$%d", (*next)++);
+}
+
+static void number_values(Graph *graph, Arena *arena) {
+    int next = 0;
+    for (int i = 0; i < graph->inputs.count; i++) number_value(graph->inputs.items[i], arena, &next);
+    FOR_EACH_NODE(node, graph) {
+        for (int i = 0; i < node->input_count; i++) number_value(node->inputs[i], arena, &next);
+        for (int i = 0; i < node->subgraph_count; i++) number_values(node->subgraphs[i], arena);
+        for (int o = 0; o < node->output_count; o++) number_value(node->outputs[o], arena, &next);
+    }
+    for (int o = 0; o < graph->outputs.count; o++) {
+        number_value(graph->outputs.items[o], arena, &next);
+        graph->output_names.items[o] = graph->outputs.items[o]->name;
+    }
+}
+
+/* Constants are printed where they were made; sorted by their numbers here, since passes make them in any order. */
+static void drop_unused_constants(Graph *graph) {
+    int kept = 0;
+    for (int i = 0; i < graph->values.count; i++) {
+        Value *v = graph->values.items[i];
+        if (!v->constant || v->uses.count || value_is_output(graph, v)) graph->values.items[kept++] = v;
+    }
+    graph->values.count = kept;
+}
+
+static int by_number(const void *a, const void *b) {
+    const Value *x = *(Value *const *)a, *y = *(Value *const *)b;
+    int i = x->name[0] == '$' ? atoi(x->name + 1) : -1, j = y->name[0] == '$' ? atoi(y->name + 1) : -1;
+    return i != j ? (i < j ? -1 : 1) : 0;
+}
+
+static void sort_values(Graph *graph) {
+    drop_unused_constants(graph);
+    if (graph->values.count) qsort(graph->values.items, (size_t)graph->values.count, sizeof(Value *), by_number);
+    FOR_EACH_NODE(node, graph)
+    for (int i = 0; i < node->subgraph_count; i++) sort_values(node->subgraphs[i]);
+}
+
+static const char *nameless_text(Graph *graph) {
+    number_values(graph, graph->arena);
+    sort_values(graph);
+    Text text = text_make(graph->arena);
+    graph_print(&text, graph);
+    return text.data;
+}
+
+/* --- one case
+ * --------------------------------------------------------------------------------------------------------- */
+static Graph *parse(const char *pass, const char *name, const char *text) {
+    Graph *graph = NULL;
+    Status status = graph_parse(text, &graph);
+    cr_assert(!status, "%s: %s: %s", pass, name, status_message(status));
+    return graph;
+}
+
+static const Variant *variant_of(const char *name) {
+    const Variant *found = &variants[0];
+    for (size_t i = 1; i < sizeof variants / sizeof *variants; i++)
+        if (strstr(name, variants[i].name)) found = &variants[i];
+    return found;
+}
+
+static void run_case(const Pass *pass, const char *name, const char *before, const char *after) {
+    const Variant *variant = variant_of(name);
+    Policy policy = policy_default();
+    policy.fusion.enable = variant->fusion;
+    policy.fusion.max_region_nodes = variant->max_region_nodes;
+    policy.target.epilogue_kinds = variant->epilogue_kinds;
+    Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
+    Status status = graph_verify(graph, LEVEL_PRIM);
+    cr_assert(!status, "%s: %s: %s", pass->name, name, status_message(status));
+    status = pass->run(graph, &policy);
+    if (!status) status = graph_verify(graph, pass->run == partition ? LEVEL_PARTITIONED : LEVEL_PRIM);
+    cr_expect(!status, "%s: %s: %s", pass->name, name, status_message(status));
+    status_free(status);
+    const char *got = nameless_text(graph), *want = nameless_text(wanted);
+    cr_expect(strcmp(got, want) == 0, "%s: %s: got\n%s\nexpected\n%s", pass->name, name, got, want);
+    graph_destroy(graph);
+    graph_destroy(wanted);
+}
+
+/* --- the files
+ * ----------------------------------------------------------------------------------------------------------- */
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    cr_assert(file, "%s cannot be opened (run the tests in the source folder)", path);
+    static char text[1 << 18];
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = 0;
+    return text;
+}
+
+static void run_cases(const Pass *pass) {
+    char path[128];
+    snprintf(path, sizeof path, "tests/passes/%s.txt", pass->name);
+    int count = 0;
+    char *text = read_file(path), *at = strstr(text, "=== ");
+    while (at) {
+        char *name = at + 4, *next = strstr(name, "\n=== "), *before = strchr(name, '\n');
+        if (next) *next++ = 0;
+        char *after = before ? strstr(before, "\n---\n") : NULL;
+        cr_assert(after, "%s: a case without ---: %.60s", path, name);
+        *before++ = 0;
+        *after = 0;
+        run_case(pass, name, before, after + 5);
+        count++;
+        at = next;
+    }
+    cr_assert(count > 0, "%s holds no case", path);
+}
+
+Test(golden, layout) { run_cases(&(Pass){"layout", layout}); }
+Test(golden, simplify) { run_cases(&(Pass){"simplify", simplify}); }
+Test(golden, merge_common) { run_cases(&(Pass){"merge_common", merge_common}); }
+Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
+Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
