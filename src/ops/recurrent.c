@@ -105,28 +105,31 @@ static bool find_activation(StringView name, Activation *out_kind) {
 #else
 #define FOR_EACH_ISA
 #endif
-#define INLINE static inline __attribute__((always_inline))
 
 typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
 typedef float LanesAt __attribute__((vector_size(64), aligned(4), may_alias)); /* in memory */
 
 #define LOAD(at) (*(const LanesAt *)(at))
 #define STORE(at, value) (*(LanesAt *)(at) = (value))
+#ifdef __clang__
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
 
-/* gates[r][0 .. PANEL) += sum over k of h[r][k] * panel[k][0 .. PANEL) for `rows` (a constant) rows. */
+/* gates[r][0 .. PANEL) += sum over k of h[r][k] * panel[k][0 .. PANEL) for `rows` (a constant) rows; the sums stay in
+ * registers. */
 #define PANEL_STEP(rows)                                                                                               \
     do {                                                                                                               \
         Lanes sum[rows][PANEL / LANES];                                                                                \
-        for (int r = 0; r < (rows); r++)                                                                               \
-            for (int v = 0; v < PANEL / LANES; v++) sum[r][v] = LOAD(gates + r * gate_stride + v * LANES);             \
-        for (int64_t k = 0; k < hidden; k++)                                                                           \
-            for (int v = 0; v < PANEL / LANES; v++) {                                                                  \
+        UNROLLED for (int r = 0; r < (rows); r++) UNROLLED for (int v = 0; v < PANEL / LANES; v++) sum[r][v] =         \
+            LOAD(gates + r * gate_stride + v * LANES);                                                                 \
+        for (int64_t k = 0; k < hidden; k++) UNROLLED for (int v = 0; v < PANEL / LANES; v++) {                        \
                 Lanes weight = LOAD(panel + k * PANEL + v * LANES);                                                    \
-                for (int r = 0; r < (rows); r++) sum[r][v] += h[r * h_stride + k] * weight;                            \
+                UNROLLED for (int r = 0; r < (rows); r++) sum[r][v] += h[r * h_stride + k] * weight;                   \
             }                                                                                                          \
-        for (int r = 0; r < (rows); r++)                                                                               \
-            for (int v = 0; v < PANEL / LANES; v++) STORE(gates + r * gate_stride + v * LANES, sum[r][v]);             \
+        UNROLLED for (int r = 0; r < (rows); r++) UNROLLED for (int v = 0; v < PANEL / LANES; v++)                     \
+            STORE(gates + r * gate_stride + v * LANES, sum[r][v]);                                                     \
     } while (0)
 
 FOR_EACH_ISA static void panel_rows(float *gates, int64_t gate_stride, const float *h, int64_t h_stride, int rows,
@@ -150,101 +153,98 @@ static void step_panels(void *context, int64_t begin, int64_t end, int worker) {
                    g->hidden);
 }
 
-/* exp by 2^n * exp(r), |r| <= ln 2 / 2, a polynomial of degree 5 (coefficients of Cephes' expf, S. Moshier). */
-INLINE void lanes_exp(Lanes *x) {
-    Lanes v = *x;
-    Ints high = v > 88.0f, low = v < -87.0f;
-    v = (Lanes)(((Ints)v & ~high & ~low) | ((Ints)((Lanes){0} + 88.0f) & high) | ((Ints)((Lanes){0} - 87.0f) & low));
-    Lanes n = (v * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-    Lanes r = v - n * 0.693359375f + n * 2.12194440e-4f;
-    Lanes p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+/* The functions below have no branch and no call, so that loops over them are vectorised. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* 2^n * exp(r), |r| <= ln 2 / 2, by a polynomial of degree 5 (coefficients of Cephes' expf, S. Moshier). */
+INLINE float quick_exp(float x) {
+    x = x > 88.0f ? 88.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    float n = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* rounded: the bits below 1 fall off */
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    *x = p * (Lanes)((__builtin_convertvector(n, Ints) + 127) << 23);
+    union {
+        int32_t bits;
+        float value;
+    } power = {(int32_t)((uint32_t)((int32_t)n + 127) << 23)};
+    return p * power.value;
 }
 
-INLINE void lanes_sigmoid(Lanes *x) {
-    Lanes e = -*x;
-    lanes_exp(&e);
-    *x = 1.0f / (1.0f + e);
-}
+INLINE float quick_sigmoid(float x) { return 1.0f / (1.0f + quick_exp(-x)); }
 
 /* An odd polynomial near zero (coefficients of Cephes' tanhf), else 1 - 2 / (exp(2x) + 1). */
-INLINE void lanes_tanh(Lanes *x) {
-    Lanes v = *x, square = v * v, e = v * 2.0f;
-    lanes_exp(&e);
-    Lanes far = 1.0f - 2.0f / (e + 1.0f);
-    Lanes near = square * -5.70498872745e-3f + 2.06390887954e-2f;
+INLINE float quick_tanh(float x) {
+    float square = x * x, far = 1.0f - 2.0f / (quick_exp(2.0f * x) + 1.0f);
+    float near = square * -5.70498872745e-3f + 2.06390887954e-2f;
     near = near * square - 5.37397155531e-2f;
     near = near * square + 1.33314422036e-1f;
     near = near * square - 3.33332819422e-1f;
-    near = near * square * v + v;
-    Ints small = square < 0.390625f;
-    *x = (Lanes)(((Ints)near & small) | ((Ints)far & ~small));
+    near = near * square * x + x;
+    return square < 0.390625f ? near : far;
 }
 
-INLINE void lanes_clip(Lanes *x, float limit) {
-    Ints high = *x > limit, low = *x < -limit;
-    Lanes bound = (Lanes){0} + limit;
-    *x = (Lanes)(((Ints)*x & ~high & ~low) | ((Ints)bound & high) | ((Ints)-bound & low));
+INLINE float quick_clip(float x, float limit) {
+    x = x > limit ? limit : x;
+    return x < -limit ? -limit : x;
 }
 
-/* i, o, f, c = gates; the state's formulas are ONNX LSTM's with f = sigmoid, g = h = tanh. width: a multiple of PANEL.
- */
-FOR_EACH_ISA static void lstm_row(const float *gates, float *h, float *c, const float *peepholes, int64_t width,
-                                  float limit, bool coupled) {
-    for (int64_t j = 0; j < width; j += LANES) {
-        Lanes cell = LOAD(c + j), i = LOAD(gates + j), f = LOAD(gates + 2 * width + j), g = LOAD(gates + 3 * width + j);
-        Lanes o = LOAD(gates + width + j);
-        if (peepholes) i += LOAD(peepholes + j) * cell, f += LOAD(peepholes + 2 * width + j) * cell;
-        lanes_clip(&i, limit), lanes_clip(&f, limit), lanes_clip(&g, limit);
-        lanes_sigmoid(&i);
-        lanes_sigmoid(&f);
-        lanes_tanh(&g);
-        if (coupled) f = 1.0f - i;
-        cell = f * cell + i * g;
-        STORE(c + j, cell);
-        if (peepholes) o += LOAD(peepholes + width + j) * cell;
-        lanes_clip(&o, limit);
-        lanes_sigmoid(&o);
-        lanes_tanh(&cell);
-        STORE(h + j, o * cell);
+/* i, o, f, c = gates; the state's formulas are ONNX LSTM's with f = sigmoid, g = h = tanh. Without peepholes and
+ * coupled gates: */
+FOR_EACH_ISA static void lstm_row(const float *restrict gates, float *restrict h, float *restrict c, int64_t width,
+                                  float limit) {
+    const float *restrict i = gates, *restrict o = gates + width, *restrict f = gates + 2 * width,
+                          *restrict g = gates + 3 * width;
+    for (int64_t j = 0; j < width; j++)
+        c[j] = quick_sigmoid(quick_clip(f[j], limit)) * c[j] +
+               quick_sigmoid(quick_clip(i[j], limit)) * quick_tanh(quick_clip(g[j], limit));
+    for (int64_t j = 0; j < width; j++) h[j] = quick_sigmoid(quick_clip(o[j], limit)) * quick_tanh(c[j]);
+}
+
+/* With them; peepholes [3 * width] in the order i, o, f, zeros where there are none. */
+FOR_EACH_ISA static void lstm_row_full(const float *restrict gates, float *restrict h, float *restrict c,
+                                       const float *restrict peepholes, int64_t width, float limit, bool coupled) {
+    const float *restrict i = gates, *restrict o = gates + width, *restrict f = gates + 2 * width,
+                          *restrict g = gates + 3 * width;
+    for (int64_t j = 0; j < width; j++) {
+        float open = quick_sigmoid(quick_clip(i[j] + peepholes[j] * c[j], limit));
+        float keep = quick_sigmoid(quick_clip(f[j] + peepholes[2 * width + j] * c[j], limit));
+        keep = coupled ? 1.0f - open : keep;
+        c[j] = keep * c[j] + open * quick_tanh(quick_clip(g[j], limit));
     }
+    for (int64_t j = 0; j < width; j++)
+        h[j] = quick_sigmoid(quick_clip(o[j] + peepholes[width + j] * c[j], limit)) * quick_tanh(c[j]);
 }
 
-/* a = sigmoid(a), and b = a * h where b is not NULL. */
-FOR_EACH_ISA static void sigmoid_row(float *a, const float *h, float *b, int64_t width, float limit) {
-    for (int64_t j = 0; j < width; j += LANES) {
-        Lanes x = LOAD(a + j);
-        lanes_clip(&x, limit);
-        lanes_sigmoid(&x);
-        STORE(a + j, x);
-        if (b) STORE(b + j, x * LOAD(h + j));
-    }
+/* a = sigmoid(a). */
+FOR_EACH_ISA static void sigmoid_row(float *a, int64_t width, float limit) {
+    for (int64_t j = 0; j < width; j++) a[j] = quick_sigmoid(quick_clip(a[j], limit));
 }
 
-/* h = (1 - z) * tanh(x [+ r * inner]) + z * h. */
-FOR_EACH_ISA static void gru_row(const float *z, const float *r, const float *x, const float *inner, float *h,
-                                 int64_t width, float limit) {
-    for (int64_t j = 0; j < width; j += LANES) {
-        Lanes g = LOAD(x + j), update = LOAD(z + j);
-        if (inner) g += LOAD(r + j) * LOAD(inner + j);
-        lanes_clip(&g, limit);
-        lanes_tanh(&g);
-        STORE(h + j, (1.0f - update) * g + update * LOAD(h + j));
-    }
+FOR_EACH_ISA static void product_row(const float *restrict a, const float *restrict b, float *restrict out,
+                                     int64_t width) {
+    for (int64_t j = 0; j < width; j++) out[j] = a[j] * b[j];
 }
 
-FOR_EACH_ISA static void tanh_row(const float *x, float *h, int64_t width, float limit) {
-    for (int64_t j = 0; j < width; j += LANES) {
-        Lanes v = LOAD(x + j);
-        lanes_clip(&v, limit);
-        lanes_tanh(&v);
-        STORE(h + j, v);
-    }
+/* h = (1 - z) * tanh(x) + z * h. */
+FOR_EACH_ISA static void gru_row(const float *restrict z, const float *restrict x, float *restrict h, int64_t width,
+                                 float limit) {
+    for (int64_t j = 0; j < width; j++) h[j] = (1.0f - z[j]) * quick_tanh(quick_clip(x[j], limit)) + z[j] * h[j];
+}
+
+/* h = (1 - z) * tanh(x + r * inner) + z * h. */
+FOR_EACH_ISA static void gru_row_after(const float *restrict z, const float *restrict r, const float *restrict x,
+                                       const float *restrict inner, float *restrict h, int64_t width, float limit) {
+    for (int64_t j = 0; j < width; j++)
+        h[j] = (1.0f - z[j]) * quick_tanh(quick_clip(x[j] + r[j] * inner[j], limit)) + z[j] * h[j];
+}
+
+FOR_EACH_ISA static void tanh_row(const float *restrict x, float *restrict h, int64_t width, float limit) {
+    for (int64_t j = 0; j < width; j++) h[j] = quick_tanh(quick_clip(x[j], limit));
 }
 
 /* ---- the kernel's view of its inputs ---- */
@@ -282,7 +282,7 @@ typedef struct Block {
     float *gates;     /* [rows][gates * width] */
     float *inner;     /* [rows][width]: GRU: r * h, or R_h h + bias */
     float *h, *c;     /* [rows][width] */
-    float *peepholes; /* [3 * width] or NULL */
+    float *peepholes; /* [3 * width]; NULL without peepholes and coupled gates */
     float *bias;      /* [width] */
 } Block;
 
@@ -335,20 +335,24 @@ static void run_step(const Block *b, int64_t step) {
     }
     for (int r = 0; gru && r < b->rows; r++) {
         float *row = b->gates + r * stride;
-        sigmoid_row(row, NULL, NULL, width, limit);
-        sigmoid_row(row + width, b->h + r * width, before ? NULL : b->inner + r * width, width, limit);
+        sigmoid_row(row, 2 * width, limit);
+        if (!before) product_row(row + width, b->h + r * width, b->inner + r * width, width);
     }
     if (gru && !before) step_gemm(b, b->gates + 2 * width, stride, b->inner, 2, 1);
     for (int r = 0; r < b->rows; r++) {
         int64_t length = length_of(net, b->first + r);
         if (step >= length) continue;
         float *row = b->gates + r * stride, *h = b->h + r * width;
-        if (net->cell == CELL_LSTM)
-            lstm_row(row, h, b->c + r * width, b->peepholes, width, limit, net->coupled);
-        else if (gru)
-            gru_row(row, row + width, row + 2 * width, before ? b->inner + r * width : NULL, h, width, limit);
-        else
+        if (net->cell == CELL_RNN)
             tanh_row(row, h, width, limit);
+        else if (gru && before)
+            gru_row_after(row, row + width, row + 2 * width, b->inner + r * width, h, width, limit);
+        else if (gru)
+            gru_row(row, row + 2 * width, h, width, limit);
+        else if (b->peepholes)
+            lstm_row_full(row, h, b->c + r * width, b->peepholes, width, limit, net->coupled);
+        else
+            lstm_row(row, h, b->c + r * width, width, limit);
         store_state(b, r, time_at(net, b->direction, length, step));
     }
 }
@@ -397,7 +401,7 @@ static void fill_block(const Net *net, Block *b) {
     load_rows(b->h, net, net->h0, b->direction * net->batch + b->first, b->rows);
     load_rows(b->c, net, net->c0, b->direction * net->batch + b->first, b->rows);
     load_rows(b->bias, net, net->bias, b->direction, 1);
-    if (!net->peepholes) return;
+    if (!net->peepholes && !net->coupled) return;
     b->peepholes = ARENA_ARRAY(net->arena, float, 3 * width);
     load_rows(b->peepholes, net, net->peepholes, 3 * b->direction, 3);
 }
