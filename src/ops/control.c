@@ -418,17 +418,18 @@ static Status check_carried(Lowering *l, const Node *n, int first, int count) {
 
 static Status lower_loop(Lowering *l, const Node *n) {
     TRY(check_node(l, n, 1));
-    int count = own_inputs(n) - 2;
-    if (count < 0) return invalid(l, "expected a trip count and a condition, which may be empty names");
+    int count = own_inputs(n) > 2 ? own_inputs(n) - 2 : 0; /* what is left out at the end may be missing */
     TRY(check_body(l, n, n->subgraphs[0], 2 + count, 1 + count));
     TRY(check_carried(l, n, 2, count));
     if (n->output_count > n->subgraphs[0]->outputs.count - 1)
         return invalid(l, "%d outputs, and the body has only %d", n->output_count, n->subgraphs[0]->outputs.count);
+    Value **own = ARENA_ARRAY(l->arena, Value *, 2 + count);
+    for (int i = 0; i < 2 + count; i++) own[i] = own_input(n, i);
     Carried carried;
-    carried_start(l, &carried, n->inputs + 2, count);
+    carried_start(l, &carried, own + 2, count);
     TRY(lower_carried(l, n, &carried, 2, 1, set_loop_inputs));
 
-    Node *host = flow_node(l, n, n->inputs, own_inputs(n), &carried.body, 1);
+    Node *host = flow_node(l, n, own, 2 + count, &carried.body, 1);
     if (!host) return l->error;
     node_set_int(host, "carried", count);
     const Dim *iterations = loop_count(l, n, carried.body);

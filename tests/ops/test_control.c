@@ -47,6 +47,10 @@ static const Row rows[] = {
      "(d, w, v) {\n"
      "w = onnx Add@14 v, v\nd = onnx Less@13 i, limit\n}\n}\n",
      "limit = constant i64[] 1\nx = constant f32[2] {1, 3}\nwant = constant f32[2, 2] {1, 3, 2, 6}"},
+    {"loop: nothing but a trip count",
+     "graph (n: i64[]) -> (y) {\ny = onnx Loop@21 n captures 0 graph \"body\" (i: i64[], c: bool[]) -> (c, i) "
+     "{\n}\n}\n",
+     "n = constant i64[] 3\nwant = constant i64[3] {0, 1, 2}"},
     {"loop: scan values of no iteration keep their sizes",
      "graph (n: i64[], x: f32[2]) -> (y) {\n"
      "_, y = onnx Loop@21 n, _, x captures 0 graph \"body\" (i: i64[], c: bool[], v: f32[2]) -> (c, w, v) {\n"
