@@ -6,6 +6,9 @@
 #include "codegen/plugin.h"
 
 #include <dlfcn.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,9 +124,9 @@ static const Case cases[] = {
     {"transpose-add 512x512 (L2)", make_transpose_add, {1 * MB, 1 * MB, 1 * MB}, {512, 512}, 0},
 };
 
-static double now(void) {
+static double own_time(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
@@ -136,10 +139,21 @@ typedef struct Job {
     const int64_t *params;
     int64_t tasks;
     const Case *what; /* with function NULL: the streaming loop */
+    bool past;        /* its stores go past the caches */
     int repeats;
 } Job;
 
 typedef float Line __attribute__((vector_size(64), aligned(64)));
+
+static void store_past(Line *at, Line value) {
+#ifdef __SSE2__
+    __m128 quarter[4];
+    memcpy(quarter, &value, sizeof value);
+    for (int n = 0; n < 4; n++) _mm_stream_ps((float *)at + 4 * n, quarter[n]);
+#else
+    *at = value;
+#endif
+}
 
 /* Reads and writes the case's buffers abreast, as shared/limits do: the least that any kernel must move. */
 static void stream(const Job *job, int part) {
@@ -156,6 +170,8 @@ static void stream(const Job *job, int part) {
             Line *at = job->buffers[b];
             if (b < last)
                 for (long i = from; i < to; i++) sum += at[i];
+            else if (job->past)
+                for (long i = from; i < to; i++) store_past(&at[i], sum);
             else
                 for (long i = from; i < to; i++) at[i] = sum;
         }
@@ -166,18 +182,21 @@ typedef struct Part {
     const Job *job;
     int part;
     pthread_barrier_t *barrier;
+    double taken; /* of processor time: what others take of the machine's time does not count */
 } Part;
 
 static void *work(void *argument) {
-    const Part *p = argument;
+    Part *p = argument;
     const Job *job = p->job;
     pthread_barrier_wait(p->barrier);
+    double start = own_time();
     for (int n = 0; n < job->repeats; n++)
         if (job->function)
             job->function(job->buffers, job->params, job->tasks * p->part / THREADS,
                           job->tasks * (p->part + 1) / THREADS, job->scratch[p->part]);
         else
             stream(job, p->part);
+    p->taken = own_time() - start;
     pthread_barrier_wait(p->barrier);
     return NULL;
 }
@@ -188,25 +207,29 @@ static double time_job(Job *job) {
     pthread_t threads[THREADS];
     Part parts[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        parts[i] = (Part){job, i, &barrier};
+        parts[i] = (Part){job, i, &barrier, 0};
         pthread_create(&threads[i], NULL, work, &parts[i]);
     }
-    double start = now();
+    double taken = 0;
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
-    double taken = now() - start;
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        if (parts[i].taken > taken) taken = parts[i].taken;
+    }
     pthread_barrier_destroy(&barrier);
     return taken / job->repeats;
 }
 
-static double best_of(Job *job) {
-    double best = 1e9;
-    for (int n = 0; n < 9; n++) {
-        double t = time_job(job);
-        if (t < best) best = t;
+/* The shortest of many runs, the ways in turn: other load on the machine then meets all of them. */
+static void best_times(Job *job, KernelFunction function, double *out_stream, double *out_kernel) {
+    *out_stream = *out_kernel = 1e9;
+    for (int n = 0; n < 120; n++) {
+        job->function = n % 3 ? NULL : function;
+        job->past = n % 3 == 1;
+        double t = time_job(job), *best = n % 3 ? out_stream : out_kernel;
+        if (t < *best) *best = t;
     }
-    return best;
 }
 
 static const LlvmPlugin *open_plugin(void) {
@@ -233,9 +256,9 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
     void *object;
     size_t size, total = 0;
     ObjectCode code;
-    double start = now();
+    double start = own_time();
     must(plugin->compile(kernel, target, &object, &size));
-    double compiled = now() - start;
+    double compiled = own_time() - start;
     must(object_load(object, size, PLUGIN_SYMBOL, &code));
     if (getenv("DUMP")) {
         char *text;
@@ -250,10 +273,11 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
         total += c->bytes[b];
     }
     for (int t = 0; t < THREADS; t++) job.scratch[t] = aligned_alloc(64, kernel_scratch_bytes(kernel, c->params) + 64);
-    job.repeats = (int)(((size_t)256 << 20) / total) + 1;
-    double limit = best_of(&job);
-    memcpy(&job.function, &code.function, sizeof job.function);
-    double taken = best_of(&job);
+    job.repeats = (int)(((size_t)32 << 20) / total) + 1;
+    double limit, taken;
+    KernelFunction function;
+    memcpy(&function, &code.function, sizeof function);
+    best_times(&job, function, &limit, &taken);
     printf("%-40s %8.4f ms %6.1f GB/s  stream %8.4f ms  ratio %.2f", c->name, taken, (double)total / taken * 1e-6,
            limit, limit / taken);
     if (c->flops > 0) printf("  %.0f GFLOP/s", c->flops / taken * 1e-6);
@@ -269,6 +293,7 @@ int main(int argc, char **argv) {
     Target target = {.device = DEVICE_CPU, .level = argc > 1 ? argv[1] : "host"};
     Arena *arena = arena_create(0);
     must(target_resolve(arena, &target));
+    if (getenv("CACHE")) target.cache_bytes = (size_t)atol(getenv("CACHE"));
     const LlvmPlugin *plugin = open_plugin();
     if (getenv("TILE")) sscanf(getenv("TILE"), "%dx%d", &tile_rows, &tile_lanes);
     if (getenv("COLUMNS_BLOCK")) column_block = atoi(getenv("COLUMNS_BLOCK"));

@@ -58,7 +58,11 @@ static const Level levels[] = {
     {"aarch64", "generic", "", 16, runs_arm},
 };
 
-/* Bytes of the last-level cache of the first core, as the kernel tells it: "260M", "1024K". */
+enum {
+    CACHE_SHARE = 8 << 20
+}; /* bytes of last-level cache a core, at most: virtual machines report that of a socket they share */
+
+/* Bytes of last-level cache that this process may count upon. The system tells sizes as "260M", "1024K". */
 static size_t last_level_cache(void) {
     size_t most = 0;
     for (int index = 0; index < 8; index++) {
@@ -73,7 +77,9 @@ static size_t last_level_cache(void) {
         }
         fclose(file);
     }
-    return most;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t share = (size_t)(cores > 0 ? cores : 1) * CACHE_SHARE;
+    return most < share ? most : share;
 }
 
 Status target_resolve(Arena *arena, Target *target) {

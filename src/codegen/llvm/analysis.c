@@ -231,7 +231,8 @@ static void choose_unroll(Render *r) {
         while (r->main_unroll > vectors && r->main_unroll > 1) r->main_unroll /= 2;
     }
     bool whole = r->count_multiple % r->vector_lanes == 0;
-    r->one_loop = r->masked && r->isa.avx512 && !whole && weight > ONE_LOOP_WEIGHT;
+    r->one_loop = r->masked && r->isa.avx512 && ((!whole && weight > ONE_LOOP_WEIGHT) || r->class == CLASS_TILE);
+    if (r->class == CLASS_TILE) r->main_unroll = 1; /* edges only */
     if (r->one_loop) r->main_unroll = 1;
     r->accumulators = r->main_unroll;
 }

@@ -2,6 +2,7 @@
 #include "codegen/llvm/render.h"
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Support.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
@@ -9,7 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Loop strength reduction is a third of the compile time and only multiplies induction variables here, where addresses
+ * are base + index already. LLVM has no switch for it but this one, which holds for the process's copy of the library.
+ */
 static void initialise(void) {
+    const char *const options[] = {"onnxfuse", "-disable-lsr"};
+    LLVMParseCommandLineOptions(2, options, NULL);
     LLVMInitializeAllTargetInfos();
     LLVMInitializeAllTargets();
     LLVMInitializeAllTargetMCs();
@@ -145,7 +151,11 @@ static Status emit(const Kernel *kernel, const Target *target, Form form, char *
         machine = made;
         if (!status) {
             r = ARENA_NEW(arena, Render);
-            *r = (Render){.kernel = kernel, .arena = arena, .isa = isa_of(target), .context = LLVMContextCreate()};
+            *r = (Render){.kernel = kernel,
+                          .arena = arena,
+                          .isa = isa_of(target),
+                          .cache_bytes = (int64_t)target->cache_bytes,
+                          .context = LLVMContextCreate()};
             r->module = LLVMModuleCreateWithNameInContext("kernel", r->context);
             r->builder = LLVMCreateBuilderInContext(r->context);
             build(r, made);

@@ -171,6 +171,34 @@ void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef inde
     }
 }
 
+/* Pointers at the vector axis: the start of its range is applied before the loop, elements of the range inside. */
+static void range_pointers(Render *r, int stage, int level) {
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        Slot *s = &r->slots[i];
+        if (!is_memory(s->inst) || s->level < level) continue;
+        if (r->class != CLASS_OUTER && !r->needed[stage][i]) continue;
+        s->range_pointer = s->pointer[level - 1];
+        if (s->inst->access.kind[r->vector_axis] == STRIDE_ZERO || LLVMIsNull(r->range_start)) continue;
+        LLVMValueRef bytes = LLVMBuildMul(r->builder, r->range_start, access_stride(r, s->inst, r->vector_axis), "");
+        s->range_pointer = LLVMBuildGEP2(r->builder, r->i8, s->range_pointer, &bytes, 1, "");
+    }
+}
+
+static void advance_in_range(Render *r, int stage, int level, LLVMValueRef index) {
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        Slot *s = &r->slots[i];
+        if (!is_memory(s->inst) || !r->needed[stage][i] || s->level < level) continue;
+        StrideKind kind = s->inst->access.kind[r->vector_axis];
+        s->pointer[level] = s->range_pointer;
+        if (kind == STRIDE_ZERO) continue;
+        DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
+        LLVMValueRef steps = index;
+        if (kind != STRIDE_ONE) steps = LLVMBuildMul(r->builder, index, access_stride(r, s->inst, r->vector_axis), "");
+        LLVMTypeRef unit = kind == STRIDE_ONE ? type_memory(r, dtype, 1) : r->i8;
+        s->pointer[level] = LLVMBuildGEP2(r->builder, unit, s->range_pointer, &steps, 1, "");
+    }
+}
+
 static void render_one(Render *r, int stage, int i) {
     Slot *s = &r->slots[i];
     const KernelInst *inst = s->inst;
@@ -229,7 +257,7 @@ static void vector_body(Render *r, int stage, int level, LLVMValueRef index) {
     int axis = r->vector_axis;
     r->index[axis] = LLVMBuildNSWAdd(r->builder, r->range_start, index, "");
     if (r->class != CLASS_OUTER) {
-        render_advance(r, stage, level, axis, r->index[axis]);
+        advance_in_range(r, stage, level, index);
         set_flat(r, level, r->index[axis]);
         render_level(r, stage, level);
         return;
@@ -238,7 +266,7 @@ static void vector_body(Render *r, int stage, int level, LLVMValueRef index) {
         if (r->slots[i].level >= level) r->slots[i].done = false;
     r->flat[level] = constant_i64(r, 0);
     for (int s = 0; s < r->kernel->stage_count; s++) {
-        render_advance(r, s, level, axis, r->index[axis]);
+        advance_in_range(r, s, level, index);
         render_stage(r, s, level);
     }
 }
@@ -270,8 +298,9 @@ static LLVMValueRef vector_loop(Render *r, int stage, int level, LLVMValueRef st
     return whole;
 }
 
-static void masked_rest(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
-    Loop loop = loop_begin(r, start, limit, r->one_loop ? r->vector_lanes : 0);
+/* several: more than one vector may be left. */
+static void masked_rest(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, bool several) {
+    Loop loop = loop_begin(r, start, limit, several ? r->vector_lanes : 0);
     LLVMValueRef left = LLVMBuildSub(r->builder, limit, loop.index, ""), all = constant_i64(r, r->vector_lanes);
     LLVMValueRef live =
         LLVMBuildSelect(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, left, all, ""), left, all, "");
@@ -290,18 +319,20 @@ static void scalar_rest(Render *r, int stage, int level, LLVMValueRef start, LLV
 void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, LLVMValueRef count) {
     int64_t from, to, known = constant_value(start, &from) && constant_value(limit, &to) ? to - from : -1;
     int64_t multiple = known >= 0 ? known : count ? r->count_multiple : 1;
+    range_pointers(r, stage, level);
+    int64_t step = (int64_t)r->main_unroll * r->vector_lanes, at;
+    bool masked_loop = r->masked && r->isa.avx512 && multiple % r->vector_lanes != 0 && r->class != CLASS_OUTER;
     if (!r->one_loop) {
-        if (r->main_unroll > 1) start = vector_loop(r, stage, level, start, limit, r->main_unroll);
-        if (!(r->main_unroll > 1 && multiple % ((int64_t)r->main_unroll * r->vector_lanes) == 0))
+        start = vector_loop(r, stage, level, start, limit, r->main_unroll);
+        if (r->main_unroll > 1 && multiple % step != 0 && !masked_loop)
             start = vector_loop(r, stage, level, start, limit, 1);
     }
-    int64_t at;
     bool over = constant_value(start, &at) && constant_value(limit, &to) && at >= to;
     if (multiple % r->vector_lanes != 0 && !over) {
         if (!r->masked)
             scalar_rest(r, stage, level, start, limit);
         else
-            masked_rest(r, stage, level, start, limit);
+            masked_rest(r, stage, level, start, limit, r->one_loop || (masked_loop && r->main_unroll > 1));
     }
     vector_form(r, r->vector_lanes, 1, NULL);
 }
@@ -452,6 +483,7 @@ static void render_task(Render *r, const Digits *digits) {
         r->index[digits->axis[n]] = LLVMBuildLoad2(r->builder, r->i64, digits->memory[n], "");
     set_range(r);
     task_pointers(r);
+    stream_task(r);
     if (r->class == CLASS_TILE) {
         render_level(r, 0, 1);
         render_tiles(r);
@@ -517,10 +549,12 @@ void render_kernel(Render *r) {
     Digits digits = task_digits(r, from);
     vector_form(r, r->vector_lanes, 1, NULL);
     render_scratch(r);
+    stream_setup(r);
     for (int s = 0; s < r->kernel->stage_count; s++) render_level(r, s, 0);
     Loop tasks = loop_begin(r, from, to, 1);
     render_task(r, &digits);
     count_on(r, &digits);
     loop_end(r, &tasks);
+    stream_end(r);
     LLVMBuildBr(r->builder, end);
 }

@@ -34,12 +34,16 @@ typedef struct Slot {
     bool done;  /* emitted at a level whose values outlive the stage */
     bool tiled; /* a load that goes through a transposed tile */
     LLVMValueRef scalar, splat, vector[MAX_UNROLL];
+    LLVMValueRef memory[MAX_UNROLL]; /* of stores: the values in the buffer's type */
     LLVMValueRef
         pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
+    LLVMValueRef range_pointer; /* at the start of the vector axis's range */
     LLVMValueRef accumulator[MAX_UNROLL],
         position[MAX_UNROLL];                     /* of reductions: memory that is promoted to registers */
     LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
-    LLVMValueRef keep;                            /* where in scratch it is kept */
+    LLVMValueRef large,
+        stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
+    LLVMValueRef keep; /* where in scratch it is kept */
     LLVMValueRef tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
 } Slot;
 
@@ -49,6 +53,7 @@ typedef struct Render {
     const Kernel *kernel;
     Arena *arena;
     Isa isa;
+    int64_t cache_bytes; /* of the target */
     LLVMContextRef context;
     LLVMModuleRef module;
     LLVMBuilderRef builder;
@@ -135,6 +140,9 @@ void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
 void render_scratch(Render *r); /* lays out the kept values */
+void stream_setup(Render *r);   /* at the entry: which outputs are large */
+void stream_task(Render *r);    /* in a task: whether its part is aligned */
+void stream_end(Render *r);     /* before the return */
 LLVMValueRef lane_mask(Render *r, LLVMValueRef live, int lanes);
 int64_t access_bytes(const Render *r, const KernelInst *inst);
 LLVMValueRef access_stride(Render *r, const KernelInst *inst, int axis); /* in bytes */
