@@ -158,6 +158,8 @@ static void choose_inplace(Plan *plan, const Step *step, int number) {
                     plan->exprs.items[from->bytes_expr] == plan->exprs.items[to->bytes_expr];
         for (int k = 0; k < o; k++) /* not taken by another output of this step */
             fits &= step->outputs[k] < 0 || plan->slots[step->outputs[k]].inplace != root;
+        for (int i = 0; i < step->node->input_count; i++) /* nor read in another order through an alias */
+            fits &= i == input || step->inputs[i] < 0 || plan->slots[step->inputs[i]].root != root;
         if (fits) to->inplace = root;
     }
 }

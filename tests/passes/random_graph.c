@@ -6,7 +6,7 @@
 #include "graph/eval.h"
 #include "ops/anchor_eval.h"
 
-/* --- numbers ---------------------------------------------------------------------------------------------------- */
+/* --- numbers --------------------------------------------------------------------------------------------- */
 /* Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014 (SplitMix64). */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -17,7 +17,7 @@ static uint64_t next_random(uint64_t *state) {
 
 static int below(uint64_t *state, int count) { return (int)(next_random(state) % (uint64_t)count); }
 
-/* --- what is known of a value ----------------------------------------------------------------------------------- */
+/* --- what is known of a value ---------------------------------------------------------------------------- */
 /* Exact values (error 0) are multiples of `step`, or anything when step is 0. */
 typedef struct Known {
     Value *value;
@@ -103,7 +103,7 @@ static DType random_dtype(Maker *m) {
     return types[pick(m, sizeof types / sizeof *types)];
 }
 
-/* --- tensors ------------------------------------------------------------------------------------------------------ */
+/* --- tensors --------------------------------------------------------------------------------------------- */
 /* Multiples of 1/8 in the range; integers of a range above 2^31 take all bits. */
 static void fill_random(Tensor *t, uint64_t *state, double low, double high) {
     int64_t count = tensor_count(t);
@@ -153,8 +153,7 @@ static Value *scalar_constant(Maker *m, DType dtype, double value) {
                                                     : tensor_scalar_int(m->arena, dtype, (int64_t)value));
 }
 
-/* --- nodes ----------------------------------------------------------------------------------------------------------
- */
+/* --- nodes ----------------------------------------------------------------------------------------------- */
 static Value *add_node(Maker *m, Prim prim, Value *const *inputs, int count, DType dtype, int rank,
                        const Dim *const *dims) {
     Node *node = graph_add_prim(m->graph, NULL, prim, inputs, count);
@@ -231,7 +230,7 @@ static Known partner(Maker *m, const Known *a) {
     return (Known){v, range.bound, 0, 0.125};
 }
 
-/* --- elementwise ------------------------------------------------------------------------------------------------- */
+/* --- elementwise ----------------------------------------------------------------------------------------- */
 static bool add_exact_unary(Maker *m) {
     static const Prim prims[] = {PRIM_NEG,   PRIM_ABS,   PRIM_SIGN, PRIM_FLOOR, PRIM_CEIL,
                                  PRIM_ROUND, PRIM_TRUNC, PRIM_NOT,  PRIM_ISNAN, PRIM_ISINF};
@@ -467,8 +466,7 @@ static bool add_bitcast(Maker *m) {
     return false;
 }
 
-/* --- reductions ----------------------------------------------------------------------------------------------------
- */
+/* --- reductions ------------------------------------------------------------------------------------------ */
 static int random_axes(Maker *m, int rank, int64_t *axes) {
     int count = 0;
     if (chance(m, 50)) {
@@ -575,8 +573,7 @@ static bool add_normalization(Maker *m) {
     return true;
 }
 
-/* --- movement
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- movement -------------------------------------------------------------------------------------------- */
 static void follow(Maker *m, const Known *x, Value *y) { remember(m, y, x->bound, x->error, x->step); }
 
 static bool add_reshape(Maker *m) {
@@ -798,8 +795,7 @@ static bool add_generated(Maker *m) {
     return true;
 }
 
-/* --- GEMM -----------------------------------------------------------------------------------------------------------
- */
+/* --- GEMM ------------------------------------------------------------------------------------------------ */
 /* x [.., K] times a constant or new input [K, N], sometimes turned before and after, with what often follows one. */
 static Known add_matmul_of(Maker *m, const Known *x, const Dim *depth, double k) {
     DType t = x->value->dtype;
@@ -897,8 +893,7 @@ static bool add_matmul(Maker *m) {
     return true;
 }
 
-/* --- a graph
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- a graph --------------------------------------------------------------------------------------------- */
 typedef struct Step {
     bool (*add)(Maker *);
     int weight;
@@ -1023,8 +1018,7 @@ Tensor **random_inputs(const RandomGraph *random, int round, const int64_t *symb
     return inputs;
 }
 
-/* --- meaning -------------------------------------------------------------------------------------------------------
- */
+/* --- meaning --------------------------------------------------------------------------------------------- */
 static Status interpret_node(const Node *node, Tensor **inputs, const int64_t *symbols, Arena *arena,
                              Tensor **outputs) {
     if (node->kind == NODE_PRIM) return eval_prim(node, inputs, symbols, arena, outputs);

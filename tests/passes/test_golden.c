@@ -26,8 +26,7 @@ static const Variant variants[] = {
     {"[no epilogues]", true, 96, 0},
 };
 
-/* --- graphs without names ------------------------------------------------------------------------------------------
- */
+/* --- graphs without names -------------------------------------------------------------------------------- */
 static void number_value(Value *value, Arena *arena, int *next) {
     if (value && value->name[0] != '$') value->name = arena_format(arena, "$%d", (*next)++);
 }
@@ -77,8 +76,7 @@ static const char *nameless_text(Graph *graph) {
     return text.data;
 }
 
-/* --- one case
- * --------------------------------------------------------------------------------------------------------- */
+/* --- one case -------------------------------------------------------------------------------------------- */
 static Graph *parse(const char *pass, const char *name, const char *text) {
     Graph *graph = NULL;
     Status status = graph_parse(text, &graph);
@@ -112,8 +110,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     graph_destroy(wanted);
 }
 
-/* --- the files
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- the files ------------------------------------------------------------------------------------------- */
 static char *read_file(const char *path) {
     FILE *file = fopen(path, "rb");
     cr_assert(file, "%s cannot be opened (run the tests in the source folder)", path);

@@ -1,0 +1,144 @@
+/* Control flow through whole sessions: a row is a model, its inputs and what must come out. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#include "models.h"
+
+typedef struct Row {
+    const char *name, *model;
+    const char *inputs[MOST_VALUES], *outputs[MOST_VALUES];
+} Row;
+
+#define IF_MODEL                                                                                                       \
+    "graph (c: bool[], x: f32[n]) -> (y) {\n"                                                                          \
+    "y = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n]) -> (a) {\n"                                             \
+    "a = onnx Neg@21 x\n} graph \"else\" (x: f32[n]) -> (b) {\n"                                                       \
+    "b = onnx Concat@21 x, x {axis = 0}\n}\n}\n"
+
+#define SUM_LOOP                                                                                                       \
+    "graph (m: i64[], c: bool[], x: f32[2]) -> (y, s) {\n"                                                             \
+    "y, s = onnx Loop@21 m, c, x captures 0 graph \"body\" (i: i64[], c: bool[], v: f32[2]) -> (c, w, w) {\n"          \
+    "w = onnx Add@21 v, v\n}\n}\n"
+
+#define WHILE_LOOP                                                                                                     \
+    "graph (x: f32[], limit: f32[]) -> (y, s) {\n"                                                                     \
+    "t = constant bool[] true\n"                                                                                       \
+    "y, s = onnx Loop@21 _, t, x, limit captures 1 graph \"body\" (i: i64[], c: bool[], v: f32[], limit: f32[]) -> "   \
+    "(d, w, i) {\nw = onnx Add@21 v, v\nd = onnx Less@21 w, limit\n}\n}\n"
+
+#define GROW_LOOP                                                                                                      \
+    "graph (m: i64[], x: i64[k]) -> (y) {\n"                                                                           \
+    "y = onnx Loop@21 m, _, x captures 0 graph \"body\" (i: i64[], c: bool[], v: i64[p]) -> (c, w) {\n"                \
+    "axis = constant i64[1] {0}\nlast = onnx Unsqueeze@21 i, axis\nw = onnx Concat@21 v, last {axis = 0}\n}\n}\n"
+
+#define NESTED_LOOP                                                                                                    \
+    "graph (m: i64[], x: f32[1]) -> (y) {\n"                                                                           \
+    "y = onnx Loop@21 m, _, x, m captures 1 graph \"outer\" (i: i64[], c: bool[], v: f32[1], m: i64[]) -> (c, w) {\n"  \
+    "w = onnx Loop@21 m, _, v, v captures 1 graph \"inner\" (k: i64[], d: bool[], u: f32[1], v: f32[1]) -> (d, t) {\n" \
+    "t = onnx Add@21 u, v\n}\n}\n}\n"
+
+#define SCAN_SUM                                                                                                       \
+    "graph (s: f32[2], x: f32[t, 2]) -> (y, z) {\n"                                                                    \
+    "y, z = onnx Scan@21 s, x {num_scan_inputs = 1} captures 0 graph \"body\" (a: f32[2], b: f32[2]) -> (c, d) {\n"    \
+    "c = onnx Add@21 a, b\nd = onnx Identity@21 c\n}\n}\n"
+
+#define SCAN_BACK                                                                                                      \
+    "graph (s: f32[2], x: f32[2, t]) -> (y, z) {\n"                                                                    \
+    "y, z = onnx Scan@21 s, x {num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1], "              \
+    "scan_output_axes = [1], scan_output_directions = [1]} captures 0 graph \"body\" (a: f32[2], b: f32[2]) -> (c, d)" \
+    " {\nc = onnx Add@21 a, b\nd = onnx Identity@21 c\n}\n}\n"
+
+#define MAP_MODEL                                                                                                      \
+    "graph (q: seq(f32[p]), x: f32[1]) -> (r) {\n"                                                                     \
+    "r = onnx SequenceMap@21 q, x captures 0 graph \"body\" (a: f32[p], b: f32[1]) -> (c) {\n"                         \
+    "c = onnx Mul@21 a, b\n}\n}\n"
+
+static const Row rows[] = {
+    {"If takes the then branch", IF_MODEL, {"bool[] true", "f32[2] {1, 2}"}, {"f32[2] {-1, -2}"}},
+    {"If takes the else branch, whose result has another size",
+     IF_MODEL,
+     {"bool[] false", "f32[2] {1, 2}"},
+     {"f32[4] {1, 2, 1, 2}"}},
+    {"Loop runs its trip count and stacks scan values",
+     SUM_LOOP,
+     {"i64[] 3", "bool[] true", "f32[2] {1, 2}"},
+     {"f32[2] {8, 16}", "f32[3, 2] {2, 4, 4, 8, 8, 16}"}},
+    {"Loop of no trips gives its initial value and empty scan values",
+     SUM_LOOP,
+     {"i64[] 0", "bool[] true", "f32[2] {1, 2}"},
+     {"f32[2] {1, 2}", "f32[0, 2] {}"}},
+    {"Loop whose condition is false at once",
+     SUM_LOOP,
+     {"i64[] 3", "bool[] false", "f32[2] {1, 2}"},
+     {"f32[2] {1, 2}", "f32[0, 2] {}"}},
+    {"Loop of a negative trip count does nothing",
+     SUM_LOOP,
+     {"i64[] -5", "bool[] true", "f32[2] {1, 2}"},
+     {"f32[2] {1, 2}", "f32[0, 2] {}"}},
+    {"Loop ends when the body's condition is false",
+     WHILE_LOOP,
+     {"f32[] 1", "f32[] 10"},
+     {"f32[] 16", "i64[4] {0, 1, 2, 3}"}},
+    {"Loop whose carried value grows", GROW_LOOP, {"i64[] 3", "i64[1] {7}"}, {"i64[4] {7, 0, 1, 2}"}},
+    {"Loop in a loop, reading the outer's value", NESTED_LOOP, {"i64[] 2", "f32[1] {1}"}, {"f32[1] {9}"}},
+    {"Scan carries a state and stacks its values",
+     SCAN_SUM,
+     {"f32[2] {0, 0}", "f32[3, 2] {1, 2, 3, 4, 5, 6}"},
+     {"f32[2] {9, 12}", "f32[3, 2] {1, 2, 4, 6, 9, 12}"}},
+    {"Scan over nothing", SCAN_SUM, {"f32[2] {1, 2}", "f32[0, 2] {}"}, {"f32[2] {1, 2}", "f32[0, 2] {}"}},
+    {"Scan backwards, along the last axis, stacked backwards",
+     SCAN_BACK,
+     {"f32[2] {0, 0}", "f32[2, 3] {1, 3, 5, 2, 4, 6}"},
+     {"f32[2] {9, 12}", "f32[2, 3] {9, 8, 5, 12, 10, 6}"}},
+    {"SequenceMap over tensors of several shapes",
+     MAP_MODEL,
+     {"seq f32[1] {2} | f32[3] {1, 2, 3}", "f32[1] {10}"},
+     {"seq f32[1] {20} | f32[3] {10, 20, 30}"}},
+    {"SequenceMap over an empty sequence", MAP_MODEL, {"seq", "f32[1] {10}"}, {"seq"}},
+};
+
+Test(control, rows) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        OnnxfuseSession *session = must_open(rows[i].model);
+        for (int again = 0; again < 3; again++) { /* memory of the first run serves the next */
+            char *problem = run_and_compare(session, rows[i].inputs, rows[i].outputs);
+            cr_expect(!problem, "%s: %s", rows[i].name, problem);
+            free(problem);
+        }
+        onnxfuse_session_close(session);
+    }
+}
+
+static const struct {
+    const char *name, *model, *inputs[MOST_VALUES], *message;
+} failures[] = {
+    {"scan inputs of different lengths",
+     "graph (x: f32[a], y: f32[b]) -> (z) {\n"
+     "z = onnx Scan@21 x, y {num_scan_inputs = 2} captures 0 graph \"body\" (p: f32[], q: f32[]) -> (r) {\n"
+     "r = onnx Add@21 p, q\n}\n}\n",
+     {"f32[2] {1, 2}", "f32[3] {1, 2, 3}"},
+     "length"},
+    {"a sequence position out of range",
+     "graph (q: seq(f32[p]), i: i64[]) -> (y) {\ny = onnx SequenceAt@21 q, i\n}\n",
+     {"seq f32[1] {1}", "i64[] 5"},
+     "SequenceAt"},
+    {"an index out of range in a loop's body, found in the third trip",
+     "graph (m: i64[], x: f32[2]) -> (y) {\n"
+     "z = constant f32[] 0\n"
+     "y = onnx Loop@21 m, _, z, x captures 1 graph \"body\" (i: i64[], c: bool[], v: f32[], x: f32[2]) -> (c, w) {\n"
+     "g = onnx Gather@21 x, i\nw = onnx Add@21 v, g\n}\n}\n",
+     {"i64[] 3", "f32[2] {1, 2}"},
+     "out of range"},
+};
+
+Test(control, failures) {
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        OnnxfuseSession *session = must_open(failures[i].model);
+        const char *outputs[MOST_VALUES] = {NULL};
+        char *problem = run_and_compare(session, failures[i].inputs, outputs);
+        cr_expect(problem && strstr(problem, failures[i].message), "%s: %s", failures[i].name,
+                  problem ? problem : "no error");
+        free(problem);
+        onnxfuse_session_close(session);
+    }
+}
