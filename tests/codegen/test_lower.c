@@ -1,0 +1,465 @@
+/* Regions as kernels: the text of a few, and what all of them compute, against the evaluator of primitives, run by the
+ * interpreter of the IR. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "codegen/codegen.h"
+#include "graph/eval.h"
+#include "graph/space.h"
+#include "kernel_eval.h"
+
+static Status lower(Graph *body, RegionKernel *out) {
+    Node region = {.kind = NODE_REGION, .op = "region", .subgraphs = &body, .subgraph_count = 1};
+    Target target = {0};
+    return codegen_region(body->arena, body->dims, &region, &target, out);
+}
+
+/* ---- texts ---- */
+
+static const struct {
+    const char *name, *text, *kernel;
+} texts[] = {
+    {"elementwise axes run together; a known divisor of the size is a fact",
+     "graph (x: f32[b, s, 96], y: f32[b, s, 96]) -> (v) {\n v: f32[b, s, 96] = add x, y\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0 multiple 32\nbuffer f32 in\nbuffer f32 in\nbuffer f32 "
+     "out\n"
+     "%0 = load f32 b0[1]\n%1 = load f32 b1[1]\n%2 = add f32 %0 %1\nstore b2[1] %2\n"},
+    {"the order of inputs does not matter", "graph (y: f32[n], x: f32[m, n]) -> (v) {\n v: f32[m, n] = sub x, y\n}",
+     "kernel params 2 stages 1 lane_block 1024\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 in\nbuffer f32 "
+     "out\n"
+     "%0 = load f32 b0[p1 1]\n%1 = load f32 b1[0 1]\n%2 = sub f32 %0 %1\nstore b2[p1 1] %2\n"},
+    {"a scalar has one lane", "graph (x: i64[]) -> (v) {\n v: i64[] = neg x\n}",
+     "kernel params 0 stages 1 lane_block 1024\naxis lane 1\nbuffer i64 in\nbuffer i64 out\n%0 = load i64 b0[0]\n%1 = "
+     "neg i64 %0\n"
+     "store b1[0] %1\n"},
+    {"f16 is computed in f32 and rounded by the store",
+     "graph (x: f16[n]) -> (v) {\n f: f32[n] = cast x {to = f32}\n g: f32[n] = mul f, f\n v: f16[n] = cast g {to = "
+     "f16}\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f16 in\nbuffer f16 out\n%0 = load f32 b0[1]\n%1 = "
+     "mul f32 %0 %0\n"
+     "store b1[1] %1\n"},
+    {"rows are reduced along lanes, and read again in the next stage",
+     "graph (x: f32[b, s, n]) -> (v) {\n m: f32[b, s, 1] = reduce_max x {axes = [2]}\n v: f32[b, s, n] = sub x, m\n}",
+     "kernel params 2 stages 2\naxis task p0\naxis reduce_lane p1\nbuffer f32 in\nbuffer f32 out\n%0 = load f32 b0[p1 "
+     "1]\n"
+     "%1 = reduce_max f32 %0\n%2 = sub f32 %0 %1 @1\nstore b1[p1 1] %2 @1\n"},
+    {"columns are reduced in lanes", "graph (x: f32[m, n]) -> (v) {\n v: f32[1, n] = reduce_sum x {axes = [0]}\n}",
+     "kernel params 2 stages 2 lane_block 128\naxis lane p0\naxis reduce p1\nbuffer f32 in\nbuffer f32 out\n%0 = load "
+     "f32 b0[1 p0]\n"
+     "%1 = reduce_sum f32 %0\nstore b1[1 0] %1 @1\n"},
+    {"the middle of a tensor", "graph (x: f32[b, s, n]) -> (v) {\n v: f32[b, 1, n] = reduce_prod x {axes = [1]}\n}",
+     "kernel params 4 stages 2 lane_block 128\naxis task p0\naxis lane p1\naxis reduce p2\nbuffer f32 in\nbuffer f32 "
+     "out\n"
+     "%0 = load f32 b0[p3 1 p1]\n%1 = reduce_prod f32 %0\nstore b1[p1 1 0] %1 @1\n"},
+    {"a transpose is cut into tiles", "graph (x: f32[m, n]) -> (v) {\n v: f32[n, m] = permute x {perm = [1, 0]}\n}",
+     "kernel params 2 stages 1 lane_block 64 tile 0:64\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 out\n%0 "
+     "= load f32 b0[1 p0]\n"
+     "store b1[p1 1] %0\n"},
+    {"offsets and strides of a slice are parameters",
+     "graph (x: f32[b, 96]) -> (v) {\n s: f32[b, 32] = slice x {shape = (b, 32), start = (0, 64), step = [1, 1]}\n v: "
+     "f32[b, 32] = abs s\n}",
+     "kernel params 4 stages 1 lane_block 1024\naxis task p0\naxis lane 32 multiple 32\nbuffer f32 in\nbuffer f32 out\n"
+     "%0 = load f32 b0[p1 1 + p2]\n%1 = abs f32 %0\nstore b1[p3 1] %1\n"},
+    {"min keeps NaN; a constant that is none needs one test",
+     "graph (x: f32[n]) -> (v) {\n c = constant f32[] 6\n v: f32[n] = min x, c\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f32 in\nbuffer f32 out\n%0 = load f32 b0[1]\n%1 = "
+     "ne bool %0 %0\n"
+     "%2 = const f32 6\n%3 = min f32 %0 %2\n%4 = select f32 %1 %0 %3\nstore b1[1] %4\n"},
+};
+
+Test(lower, texts) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Graph *body = NULL;
+        RegionKernel k;
+        Status status = graph_parse(texts[i].text, &body);
+        cr_assert(!status, "%s: %s", texts[i].name, status_message(status));
+        status = lower(body, &k);
+        cr_assert(!status, "%s: %s", texts[i].name, status_message(status));
+        cr_expect_str_eq(k.text, texts[i].kernel, "%s:\n%s", texts[i].name, k.text);
+        graph_destroy(body);
+    }
+}
+
+/* ---- inputs ---- */
+
+static uint64_t state;
+static uint64_t random_bits(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+static int below(int n) { return (int)(random_bits() % (uint64_t)n); }
+
+static Tensor *random_tensor(Arena *arena, const Value *value, const int64_t *symbols) {
+    int64_t dims[MAX_RANK];
+    for (int i = 0; i < value->rank; i++) dims[i] = dim_eval(value->dims[i], symbols);
+    Tensor *t = tensor_new(arena, value->dtype, value->rank, dims);
+    for (int64_t i = 0, count = tensor_count(t); i < count; i++) {
+        if (dtype_is_float(t->dtype))
+            dtype_store_double(t->dtype, t->data, i, (below(4001) - 2000) / 1000.0);
+        else
+            dtype_store_int(t->dtype, t->data, i,
+                            t->dtype == DT_BOOL ? below(2) : below(201) - (t->dtype == DT_U8 ? 0 : 100));
+    }
+    return t;
+}
+
+/* ---- comparison ---- */
+
+static void *run_kernel(Arena *arena, const RegionKernel *k, const Graph *body, Tensor *const *inputs,
+                        Tensor *const *expected, const int64_t *symbols, Tensor **outputs) {
+    void **buffers = ARENA_ARRAY(arena, void *, k->buffer_count + 1);
+    int64_t *params = ARENA_ARRAY(arena, int64_t, k->kernel->param_count + 1);
+    for (int i = 0; i < k->kernel->param_count; i++) params[i] = dim_eval(k->params[i], symbols);
+    for (int i = 0; i < body->outputs.count; i++)
+        outputs[i] = tensor_new(arena, expected[i]->dtype, expected[i]->rank, expected[i]->dims);
+    for (int i = 0; i < k->buffer_count; i++)
+        buffers[i] = k->buffer_input[i] >= 0 ? inputs[k->buffer_input[i]]->data : outputs[k->buffer_output[i]]->data;
+    kernel_eval(k->kernel, buffers, params);
+    return buffers;
+}
+
+static void compare(const char *name, const Graph *body, const RegionKernel *k, Tensor *const *expected,
+                    Tensor *const *got) {
+    for (int o = 0; o < body->outputs.count; o++) {
+        DType t = expected[o]->dtype;
+        double tolerance = t == DT_F16 ? 4e-3 : t == DT_BF16 ? 3e-2 : 2e-5;
+        for (int64_t i = 0; i < tensor_count(expected[o]); i++) {
+            double a = dtype_load_double(t, expected[o]->data, i), b = dtype_load_double(t, got[o]->data, i);
+            bool same = a == b || (a != a && b != b) || (dtype_is_float(t) && fabs(a - b) <= tolerance * (1 + fabs(a)));
+            if (same) continue;
+            Text text = text_make(body->arena);
+            graph_print(&text, body);
+            cr_assert(false, "%s: output %d[%lld] is %g, not %g\n%s\n%s", name, o, (long long)i, b, a, text.data,
+                      k->text);
+        }
+    }
+}
+
+static void check(const char *name, Graph *body, int64_t *symbols) {
+    Arena *arena = body->arena;
+    RegionKernel k;
+    Status status = lower(body, &k);
+    cr_assert(!status, "%s: %s", name, status_message(status));
+    status = kernel_verify(k.kernel);
+    cr_assert(!status, "%s: %s\n%s", name, status_message(status), k.text);
+    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, body->inputs.count + 1);
+    Tensor **expected = ARENA_ARRAY(arena, Tensor *, body->outputs.count + 1);
+    Tensor **got = ARENA_ARRAY(arena, Tensor *, body->outputs.count + 1);
+    for (int i = 0; i < body->inputs.count; i++) inputs[i] = random_tensor(arena, body->inputs.items[i], symbols);
+    status = eval_graph(body, inputs, symbols, arena, expected);
+    if (status && strstr(status_message(status), "is empty")) { /* argmax of nothing */
+        status_free(status);
+        return;
+    }
+    cr_assert(!status, "%s: %s", name, status_message(status));
+    run_kernel(arena, &k, body, inputs, expected, symbols, got);
+    compare(name, body, &k, expected, got);
+    /* once more with the outputs in the memory of the inputs that they may overwrite */
+    void **buffers = ARENA_ARRAY(arena, void *, k.buffer_count + 1);
+    int64_t *params = ARENA_ARRAY(arena, int64_t, k.kernel->param_count + 1);
+    for (int i = 0; i < k.kernel->param_count; i++) params[i] = dim_eval(k.params[i], symbols);
+    for (int o = 0; o < body->outputs.count; o++)
+        if (k.inplace[o] >= 0) got[o]->data = inputs[k.inplace[o]]->data;
+    for (int i = 0; i < k.buffer_count; i++)
+        buffers[i] = k.buffer_input[i] >= 0 ? inputs[k.buffer_input[i]]->data : got[k.buffer_output[i]]->data;
+    kernel_eval(k.kernel, buffers, params);
+    compare("in place", body, &k, expected, got);
+}
+
+/* Sizes of the symbols, by their numbers. */
+static int64_t *sizes(const Graph *body, int round) {
+    static const int64_t rounds[][5] = {{2, 3, 5, 7, 4}, {1, 4, 1, 3, 2}, {3, 300, 2, 1, 5}, {2, 0, 3, 4, 1}};
+    int count = dim_symbol_count(body->dims);
+    int64_t *symbols = ARENA_ARRAY(body->arena, int64_t, count + 1);
+    for (int i = 0; i < count; i++) symbols[i] = rounds[round % 4][i % 5];
+    return symbols;
+}
+
+/* ---- given bodies ---- */
+
+static const struct {
+    const char *name, *text;
+} bodies[] = {
+    {"layer normalization", "graph (x: f32[b, s, 24], r: f32[b, s, 24], g: f32[24]) -> (y, a, m) {\n n = constant "
+                            "f32[] 24\n e = constant f32[] 1e-05\n"
+                            " a: f32[b, s, 24] = add x, r\n s1: f32[b, s, 1] = reduce_sum a {axes = [2]}\n m: f32[b, "
+                            "s, 1] = div s1, n\n d: f32[b, s, 24] = sub a, m\n"
+                            " q: f32[b, s, 24] = mul d, d\n s2: f32[b, s, 1] = reduce_sum q {axes = [2]}\n v: f32[b, "
+                            "s, 1] = div s2, n\n w: f32[b, s, 1] = add v, e\n"
+                            " t: f32[b, s, 1] = sqrt w\n i: f32[b, s, 1] = reciprocal t\n z: f32[b, s, 24] = mul d, "
+                            "i\n y: f32[b, s, 24] = mul z, g\n}"},
+    {"softmax over the middle axis, in f16",
+     "graph (x: f16[b, s, n]) -> (y) {\n w: f32[b, s, n] = cast x {to = f32}\n a: f32[b, 1, n] = reduce_max w {axes = "
+     "[1]}\n d: f32[b, s, n] = sub w, a\n"
+     " e: f32[b, s, n] = exp d\n t: f32[b, 1, n] = reduce_sum e {axes = [1]}\n v: f32[b, s, n] = div e, t\n y: f16[b, "
+     "s, n] = cast v {to = f16}\n}"},
+    {"a causal mask by indices",
+     "graph (x: f32[b, s, n]) -> (y) {\n i: i64[b, s, n] = iota {shape = (b, s, n), axis = 1, dtype = i64}\n"
+     " j: i64[b, s, n] = iota {shape = (b, s, n), axis = 2, dtype = i64}\n c: bool[b, s, n] = le j, i\n z = constant "
+     "f32[] 0\n"
+     " y: f32[b, s, n] = where c, x, z\n}"},
+    {"random bits, permuted and masked", "graph (k: u64[], x: f32[n, b, s]) -> (y, r) {\n p: u32[b, s, n] = philox k "
+                                         "{shape = (b, s, n)}\n r: u32[n, b, s] = permute p {perm = [2, 0, 1]}\n"
+                                         " h = constant u32[] 2147483648\n c: bool[n, b, s] = lt r, h\n z = constant "
+                                         "f32[] 0\n y: f32[n, b, s] = where c, x, z\n}"},
+    {"an index through a reshape", "graph (x: i64[b, s*6]) -> (y) {\n i: i64[b, s, 6] = iota {shape = (b, s, 6), axis "
+                                   "= 1, dtype = i64}\n r: i64[b, s*6] = reshape i {shape = (b, s*6)}\n"
+                                   " y: i64[b, s*6] = add x, r\n}"},
+    {"the largest and where it is, with a neighbour",
+     "graph (x: f32[b, s, n]) -> (i, m, j) {\n i: i64[b, 1, n] = argmax x {axes = [1], last = 1}\n m: f32[b, 1, n] = "
+     "reduce_max x {axes = [1]}\n"
+     " j: i64[b, 1, n] = argmin x {axes = [1]}\n}"},
+    {"any and all of bool", "graph (x: bool[b, s]) -> (a, o) {\n a: bool[b, 1] = reduce_min x {axes = [1]}\n o: "
+                            "bool[b, 1] = reduce_max x {axes = [1]}\n}"},
+    {"integers wrap, divide toward zero and keep the divisor's sign",
+     "graph (x: i8[n], y: i8[n]) -> (a, b, c, d, e) {\n a: i8[n] = mul x, y\n b: i8[n] = div x, y\n c: i8[n] = mod x, "
+     "y\n d: i8[n] = fmod x, y\n e: i8[n] = pow x, y\n}"},
+    {"float remainders", "graph (x: f32[n], y: f32[n]) -> (a, b, s) {\n a: f32[n] = mod x, y\n b: f32[n] = fmod x, y\n "
+                         "s: f32[n] = sign x\n}"},
+    {"unsigned bytes", "graph (x: u8[n], y: u8[n]) -> (a, b, c, d) {\n a: u8[n] = shr x, y\n b: u8[n] = sub x, y\n c: "
+                       "u8[n] = max x, y\n d: u8[n] = sign x\n}"},
+    {"casts saturate", "graph (x: f32[n]) -> (a, b, c) {\n h = constant f32[] 1000\n z: f32[n] = mul x, h\n a: i8[n] = "
+                       "cast z {to = i8}\n b: u8[n] = cast z {to = u8}\n c: bool[n] = cast x {to = bool}\n}"},
+    {"powers with plain exponents", "graph (x: f32[n]) -> (a, b, c, d) {\n two = constant f32[] 2\n half = constant "
+                                    "f32[] 0.5\n three = constant f32[] 3\n inv = constant f32[] -1\n"
+                                    " m: f32[n] = abs x\n a: f32[n] = pow x, two\n b: f32[n] = pow m, half\n c: f32[n] "
+                                    "= pow x, three\n d: f32[n] = pow x, inv\n}"},
+    {"two reductions of all axes",
+     "graph (x: f32[b, s]) -> (m) {\n t: f32[1, 1] = reduce_sum x {axes = [0, 1]}\n c: f32[b, s] = sub x, t\n q: "
+     "f32[b, s] = mul c, c\n u: f32[1, 1] = reduce_sum q {axes = [0, 1]}\n m: f32[] = reshape u {shape = ()}\n}"},
+    {"a size given as a tensor", "graph (x: f32[b, s], n: i64[]) -> (m) {\n t: f32[b, 1] = reduce_sum x {axes = [1]}\n "
+                                 "f: f32[] = cast n {to = f32}\n m: f32[b, 1] = mul t, f\n}"},
+    {"a kept value read twice", "graph (x: f32[b, s], y: f32[b, s], z: f32[b, s]) -> (v) {\n a: f32[b, s] = add x, y\n "
+                                "c: f32[b, s] = mul a, z\n m: f32[b, 1] = reduce_sum c {axes = [1]}\n"
+                                " d: f32[b, s] = sub c, m\n q: f32[b, s] = mul d, d\n w: f32[b, 1] = reduce_sum q "
+                                "{axes = [1]}\n v: f32[b, s] = mul d, w\n}"},
+    {"a reversed and transposed input", "graph (x: f32[b, s, 6]) -> (y) {\n r: f32[b, s, 3] = slice x {shape = (b, s, "
+                                        "3), start = (0, 0, 5), step = [1, 1, -2]}\n"
+                                        " p: f32[3, s, b] = permute r {perm = [2, 1, 0]}\n q: f32[3, s*b] = reshape p "
+                                        "{shape = (3, s*b)}\n y: f32[3, s*b] = neg q\n}"},
+};
+
+Test(lower, bodies_compute_what_their_primitives_say) {
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
+        for (int round = 0; round < 4; round++) {
+            Graph *body = NULL;
+            state = 1 + i * 4 + (uint64_t)round;
+            Status status = graph_parse(bodies[i].text, &body);
+            cr_assert(!status, "%s: %s", bodies[i].name, status_message(status));
+            check(bodies[i].name, body, sizes(body, round));
+            graph_destroy(body);
+        }
+}
+
+/* Every elementwise primitive on every type it takes. */
+static void check_elementwise(Prim prim, DType dtype, DType to) {
+    const PrimInfo *info = prim_info(prim);
+    if (prim == PRIM_BITCAST && (dtype_size(dtype) != dtype_size(to) || dtype_size(dtype) == 2)) return;
+    if (prim == PRIM_BITCAST && (dtype == DT_BOOL || to == DT_BOOL || dtype_is_float(to))) return;
+    Graph *body = graph_create(0);
+    const Dim *n = dim_symbol(body->dims, "n");
+    Value *inputs[3];
+    for (int i = 0; i < info->inputs; i++)
+        inputs[i] = graph_add_input(body, NULL, info->klass == PRIM_CLASS_SELECT && i == 0 ? DT_BOOL : dtype, 1, &n);
+    Node *node = graph_add_prim(body, NULL, prim, inputs, info->inputs);
+    bool logical = info->klass == PRIM_CLASS_COMPARE || info->klass == PRIM_CLASS_TEST;
+    if (info->klass == PRIM_CLASS_CAST) node_set_dtype(node, "to", to);
+    graph_add_output(body, node_add_output(node, NULL,
+                                           info->klass == PRIM_CLASS_CAST ? to
+                                           : logical                      ? DT_BOOL
+                                                                          : dtype,
+                                           1, &n));
+    int64_t size = 400;
+    state = 77;
+    check(info->name, body, &size);
+    graph_destroy(body);
+}
+
+Test(lower, every_elementwise_primitive_on_every_type) {
+    static const DType types[] = {DT_F32, DT_F64, DT_F16, DT_BF16, DT_BOOL, DT_I8, DT_U8,
+                                  DT_I16, DT_U16, DT_I32, DT_U32,  DT_I64,  DT_U64};
+    enum { TYPES = sizeof types / sizeof *types };
+    for (int p = 1; p < PRIM_COUNT; p++) {
+        if (!prim_is_elementwise((Prim)p)) continue;
+        for (int t = 0; t < TYPES; t++) {
+            if (!prim_accepts((Prim)p, types[t])) continue;
+            bool casts = prim_info((Prim)p)->klass == PRIM_CLASS_CAST;
+            for (int to = 0; to < (casts ? TYPES : 1); to++) check_elementwise((Prim)p, types[t], types[to]);
+        }
+    }
+}
+
+/* ---- random bodies ---- */
+
+typedef struct Maker {
+    Graph *g;
+    Value *values[64];
+    int count;
+    const Dim *dims[4]; /* b, s, 6, 1 */
+} Maker;
+
+static Value *any(const Maker *m, DType dtype) {
+    for (int tries = 0; tries < 50; tries++) {
+        Value *v = m->values[below(m->count)];
+        if (v->dtype == dtype) return v;
+    }
+    return NULL;
+}
+
+/* The broadcast shape of two values of rank 3; false when there is none. */
+static bool broadcast(const Maker *m, const Value *a, const Value *b, const Dim **out) {
+    for (int i = 0; i < 3; i++) {
+        if (a->rank != 3 || b->rank != 3) return false;
+        out[i] = a->dims[i] == m->dims[3] ? b->dims[i] : a->dims[i];
+        if (b->dims[i] != m->dims[3] && b->dims[i] != out[i]) return false;
+    }
+    return true;
+}
+
+static Node *node_of(Maker *m, Prim prim, Value *a, Value *b) {
+    return graph_add_prim(m->g, NULL, prim, (Value *[]){a, b}, b ? 2 : 1);
+}
+
+static Node *random_elementwise(Maker *m) {
+    static const Prim unaries[] = {PRIM_NEG, PRIM_ABS, PRIM_TANH, PRIM_SIGMOID, PRIM_ERF, PRIM_ATAN};
+    static const Prim binaries[] = {PRIM_ADD, PRIM_SUB, PRIM_MUL, PRIM_MAX, PRIM_MIN};
+    Value *a = any(m, DT_F32), *b = below(3) ? any(m, DT_F32) : NULL;
+    const Dim *dims[3];
+    if (!a || a->rank != 3) return NULL;
+    if (!b) {
+        Node *node = node_of(m, unaries[below(6)], a, NULL);
+        node_add_output(node, NULL, DT_F32, 3, a->dims);
+        return node;
+    }
+    if (!broadcast(m, a, b, dims)) return NULL;
+    Node *node = node_of(m, binaries[below(5)], a, b);
+    node_add_output(node, NULL, DT_F32, 3, dims);
+    return node;
+}
+
+static Node *random_reduce(Maker *m, int axis) {
+    static const Prim prims[] = {PRIM_REDUCE_SUM, PRIM_REDUCE_MAX, PRIM_REDUCE_MIN, PRIM_ARGMAX};
+    Value *a = any(m, DT_F32);
+    if (!a || a->rank != 3) return NULL;
+    const Dim *dims[3] = {a->dims[0], a->dims[1], a->dims[2]};
+    int64_t axes = below(5) ? axis : below(3);
+    dims[axes] = m->dims[3];
+    int which = below(a->producer ? 3 : 4); /* positions of exact values alone */
+    Node *node = node_of(m, prims[which], a, NULL);
+    node_set_ints(node, "axes", &axes, 1);
+    node_add_output(node, NULL, which == 3 ? DT_I64 : DT_F32, 3, dims);
+    return node;
+}
+
+static Node *random_move(Maker *m) {
+    static const int64_t perms[][3] = {{1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {2, 0, 1}};
+    Value *a = any(m, DT_F32);
+    if (!a || a->rank != 3) return NULL;
+    const Dim *dims[3];
+    if (below(2)) {
+        const int64_t *perm = perms[below(4)];
+        for (int i = 0; i < 3; i++) dims[i] = a->dims[perm[i]];
+        Node *node = node_of(m, PRIM_PERMUTE, a, NULL);
+        node_set_ints(node, "perm", perm, 3);
+        node_add_output(node, NULL, DT_F32, 3, dims);
+        return node;
+    }
+    for (int i = 0; i < 3; i++) dims[i] = a->dims[i] == m->dims[3] && below(2) ? m->dims[below(3)] : a->dims[i];
+    Node *node = node_of(m, PRIM_EXPAND, a, NULL);
+    node_set_dims(node, "shape", dims, 3);
+    node_add_output(node, NULL, DT_F32, 3, dims);
+    return node;
+}
+
+/* Two axes become one, and are taken apart again. */
+static Node *random_reshape(Maker *m) {
+    Value *a = any(m, DT_F32);
+    if (!a || a->rank != 3) return NULL;
+    int at = below(2);
+    const Dim *flat[2];
+    flat[at] = dim_mul(m->g->dims, a->dims[at], a->dims[at + 1]);
+    flat[1 - at] = a->dims[at ? 0 : 2];
+    Node *node = node_of(m, PRIM_RESHAPE, a, NULL);
+    node_set_dims(node, "shape", flat, 2);
+    Value *merged = node_add_output(node, NULL, DT_F32, 2, flat);
+    node = node_of(m, PRIM_NEG, merged, NULL);
+    merged = node_add_output(node, NULL, DT_F32, 2, flat);
+    node = node_of(m, PRIM_RESHAPE, merged, NULL);
+    node_set_dims(node, "shape", a->dims, 3);
+    node_add_output(node, NULL, DT_F32, 3, a->dims);
+    return node;
+}
+
+static Space *space_of(Graph *g) {
+    Node *nodes[128];
+    int count = 0;
+    FOR_EACH_NODE(node, g) nodes[count++] = node;
+    const char *why;
+    return space_analyse(g->arena, g->dims, nodes, count, &why);
+}
+
+/* Whether something runs over all of the space: sets whose parts share no axis are not fused. */
+static bool is_connected(const Graph *g, const Space *space) {
+    if (!space) return false;
+    FOR_EACH_NODE(node, g)
+    if (space_covers(space, node->outputs[0])) return true;
+    return false;
+}
+
+static void try_one(Maker *m, int axis) {
+    Node *before = m->g->last, *node;
+    switch (below(6)) {
+    case 0: node = random_reduce(m, axis); break;
+    case 1: node = random_move(m); break;
+    case 2: node = random_reshape(m); break;
+    default: node = random_elementwise(m);
+    }
+    if (!node) return;
+    if (is_connected(m->g, space_of(m->g))) {
+        m->values[m->count++] = node->outputs[0];
+        return;
+    }
+    while (m->g->last != before) graph_remove_node(m->g, m->g->last);
+}
+
+static Graph *random_body(uint64_t seed) {
+    Graph *g = graph_create(0);
+    Maker m = {.g = g};
+    state = seed * 2654435761u + 1;
+    m.dims[0] = dim_symbol(g->dims, "b");
+    m.dims[1] = dim_symbol(g->dims, "s");
+    m.dims[2] = dim_const(g->dims, 6);
+    m.dims[3] = dim_const(g->dims, 1);
+    for (int i = 0; i < 3; i++) {
+        const Dim *dims[3];
+        for (int k = 0; k < 3; k++) dims[k] = m.dims[i && below(3) == 0 ? 3 : k];
+        m.values[m.count++] = graph_add_input(g, NULL, DT_F32, 3, dims);
+    }
+    int axis = below(3);
+    for (int i = 0; i < 24; i++) try_one(&m, axis);
+    const Space *space = space_of(g);
+    FOR_EACH_NODE(node, g) {
+        Value *v = node->outputs[0];
+        if (space_value(space, v) && space_covers(space, v) && (!v->uses.count || below(6) == 0))
+            graph_add_output(g, v);
+    }
+    return g;
+}
+
+Test(lower, random_bodies_compute_what_their_primitives_say) {
+    int most = getenv("ONNXFUSE_TEST_SEEDS") ? atoi(getenv("ONNXFUSE_TEST_SEEDS")) : 400, ran = 0;
+    for (int seed = 1; seed <= most; seed++) {
+        Graph *body = random_body((uint64_t)seed);
+        char name[32];
+        snprintf(name, sizeof name, "seed %d", seed);
+        if (body->outputs.count) {
+            int64_t *symbols = sizes(body, seed);
+            check(name, body, symbols);
+            ran++;
+        }
+        graph_destroy(body);
+    }
+    cr_expect_gt(ran * 2, most, "%d of %d bodies have outputs", ran, most);
+}
