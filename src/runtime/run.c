@@ -96,6 +96,11 @@ static Status ready(State *s, int number) {
     if (slot->storage == STORE_ALIAS) {
         size_t bytes;
         if (slot->late) TRY(check_known(s, number, &bytes));
+        const Slot *root = slot_at(s, slot->root);
+        if (s->values[slot->bytes_expr] != s->values[root->bytes_expr])
+            return status_error(STATUS_INVALID, "value \"%s\": %lld bytes cannot be reshaped to %lld",
+                                slot->value->name, (long long)s->values[root->bytes_expr],
+                                (long long)s->values[slot->bytes_expr]);
         s->data[number] = s->data[slot->root];
     }
     return NULL;
@@ -456,13 +461,18 @@ static Status bind_inputs(State *s, const Item *const *inputs) {
 /* Where results without elements are when there is no arena: a pointer that is not NULL. */
 static _Alignas(64) char no_elements[64];
 
+/* Every plan of a run, the iterations of loops among them, draws afresh: "$run" differs. */
+enum { PLANS_A_RUN = 1000003 };
+
 static Status prepare(State *s, const int64_t *outer, const Item *const *inputs) {
     const Plan *plan = s->plan;
     for (int i = 0; i < plan->symbol_count; i++) s->symbols[i] = outer ? outer[i] : UNBOUND_DIM;
     TRY(bind_inputs(s, inputs));
     TRY(sizes_get(plan, s->symbols, &s->sizes));
     s->values = s->sizes->values;
-    if (plan->run_symbol >= 0) s->symbols[plan->run_symbol] = (int64_t)(s->run->run_number % LARGEST_SIZE);
+    if (plan->run_symbol >= 0)
+        s->symbols[plan->run_symbol] =
+            (int64_t)((s->run->run_number * PLANS_A_RUN + s->run->plans_run++) % LARGEST_SIZE);
     if (plan->late_exprs.count) {
         s->own_values = arena_copy(s->memory, s->sizes->values, sizeof(int64_t) * (size_t)plan->exprs.count);
         s->values = s->own_values;
