@@ -112,7 +112,8 @@ typedef struct Profile Profile;
 typedef struct Run {
     Memory *memory;
     Profile *profile;          /* NULL: off */
-    uint64_t run_number;       /* the value of "$run" */
+    uint64_t run_number;       /* of the session, from 0; "$run" is made of it */
+    uint64_t plans_run;        /* plans begun in this run */
     struct RunMemory *buffers; /* arenas and scratch, kept between runs */
     int depth;                 /* of nested plans */
     atomic_size_t *peak_arena;
