@@ -175,8 +175,8 @@ void render_tiles(Render *r) {
     if (lanes > 1) {
         whole_rows = whole_steps(r, rows, group);
         whole = whole_steps(r, r->range_count, lanes);
-        Loop outer = loop_begin(r, zero, whole, lanes), inner = loop_begin(r, zero, whole_rows, group);
-        render_strip(r, LLVMBuildNSWAdd(r->builder, first, inner.index, ""), outer.index, group);
+        Loop outer = loop_begin(r, zero, whole_rows, group), inner = loop_begin(r, zero, whole, lanes);
+        render_strip(r, LLVMBuildNSWAdd(r->builder, first, outer.index, ""), inner.index, group);
         loop_end(r, &inner);
         loop_end(r, &outer);
     }
