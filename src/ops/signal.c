@@ -272,7 +272,7 @@ static bool mel_of(const Tensor *const *inputs, Mel *mel) {
           values[2] < 1e15))
         return false;
     *mel = (Mel){(int64_t)values[0], (int64_t)values[1], (int64_t)values[2], values[3], values[4]};
-    return mel->low >= 0 && mel->low <= mel->high;
+    return mel->low >= 0 && mel->low <= mel->high && mel->high < 1e12;
 }
 
 Status host_mel_weight_matrix(HostCall *call) {
