@@ -1,8 +1,9 @@
-/* Rendered kernels against the oracle: every instruction on every type, every schedule class, all tail sizes, at each
- * CPU level that this machine runs. */
+/* Rendered kernels against the interpreter: every instruction on every type, every schedule class, all tail sizes, at
+ * each CPU level that this machine runs. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "codegen/object.h"
 #include "codegen/plugin.h"
 #include "handmade.h"
@@ -15,8 +16,11 @@ enum { LEVELS = sizeof levels / sizeof *levels, TYPES = sizeof types / sizeof *t
 static const LlvmPlugin *plugin(void) {
     static const LlvmPlugin *found;
     if (found) return found;
-    void *library = dlopen("./" PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) library = dlopen(PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
+    char path[4096] = "", *slash = path;
+    cr_assert(readlink("/proc/self/exe", path, sizeof path - sizeof PLUGIN_FILE - 1) > 0 &&
+              (slash = strrchr(path, '/')));
+    strcpy(slash + 1, PLUGIN_FILE);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     cr_assert(library, "%s", dlerror());
     found = ((LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY))();
     return found;
