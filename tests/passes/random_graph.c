@@ -458,6 +458,9 @@ static bool add_bitcast(Maker *m) {
     if (!is_exact(&x)) return false;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (pairs[i][0] != x.value->dtype) continue;
+        /* Which of 0 and -0 is the larger, and the bits of a NaN, are nobody's promise. */
+        if (!isfinite(x.bound)) return false;
+        if (dtype_is_float(pairs[i][0])) x.value = unary_node(m, PRIM_ABS, x.value);
         Value *y = add_node(m, PRIM_BITCAST, &x.value, 1, pairs[i][1], x.value->rank, x.value->dims);
         node_set_dtype(y->producer, "to", pairs[i][1]);
         remember(m, y, integer_bound(y->dtype), 0, 1);
