@@ -214,10 +214,8 @@ Value *centred(Lowering *l, Value *x, Value *zero_point, int axis) {
 /* (A - a_zero_point) * (B - b_zero_point) in i32; zero points per tensor, per row of A, per column of B (ONNX
  * MatMulInteger-10). */
 static Status lower_matmul_integer(Lowering *l, const Node *n) {
-    Value *a = in(l, n, 0), *b = in(l, n, 1);
-    if (!a || !b) return l->error;
-    Value *left = centred(l, a, optional_in(l, n, 2), a->rank > 1 ? a->rank - 2 : 0);
-    return out(l, n, 0, matmul(l, left, centred(l, b, optional_in(l, n, 3), b->rank - 1)));
+    Value *sum = integer_matmul(l, in(l, n, 0), optional_in(l, n, 2), in(l, n, 1), optional_in(l, n, 3));
+    return out(l, n, 0, sum ? cast(l, sum, DT_I32) : NULL);
 }
 
 /* ---- convolutions ---- */
@@ -265,10 +263,8 @@ static Status lower_conv(Lowering *l, const Node *n) {
 
 /* Padding stands for the zero point, so it is 0 once that is taken off (ONNX ConvInteger-10). */
 static Status lower_conv_integer(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *w = in(l, n, 1);
-    if (!x || !w) return l->error;
-    Value *data = centred(l, x, optional_in(l, n, 2), 1), *weight = centred(l, w, optional_in(l, n, 3), 0);
-    return out(l, n, 0, conv_as(l, n, data, weight, NULL));
+    Value *sum = integer_conv(l, n, in(l, n, 0), optional_in(l, n, 2), in(l, n, 1), optional_in(l, n, 3), NULL);
+    return out(l, n, 0, sum ? cast(l, sum, DT_I32) : NULL);
 }
 
 /* Sizes and paddings of ONNX ConvTranspose-11: total = stride * (in - 1) + output_padding + extent - output. */

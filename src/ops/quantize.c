@@ -208,12 +208,11 @@ static Status lower_qlinear_matmul(Lowering *l, const Node *n) {
     if (l->error) return l->error;
     int row = a.x->rank > 1 ? a.x->rank - 2 : 0, column = b.x->rank - 1;
     bool floats = narrow_float(a.x->dtype);
-    Value *left = floats ? cast(l, a.x, DT_F32) : centred(l, a.x, a.zero_point, row);
-    Value *right = floats ? cast(l, b.x, DT_F32) : centred(l, b.x, b.zero_point, column);
+    Value *sum = floats ? matmul(l, cast(l, a.x, DT_F32), cast(l, b.x, DT_F32))
+                        : integer_matmul(l, a.x, a.zero_point, b.x, b.zero_point);
     Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
     DType to = y_zero ? y_zero->dtype : a.x->dtype;
-    return out(l, n, 0,
-               requantized(l, matmul(l, left, right), divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
+    return out(l, n, 0, requantized(l, sum, divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
 }
 
 /* The weight's scale may be per output channel (ONNX QLinearConv-10). */
@@ -221,7 +220,7 @@ static Status lower_qlinear_conv(Lowering *l, const Node *n) {
     Quantized x = quantized_in(l, n, 0), w = quantized_in(l, n, 3);
     Value *y_scale = in(l, n, 6), *y_zero = optional_in(l, n, 7), *bias = optional_in(l, n, 8);
     if (l->error) return l->error;
-    Value *sum = conv_as(l, n, centred(l, x.x, x.zero_point, 1), centred(l, w.x, w.zero_point, 0), bias);
+    Value *sum = integer_conv(l, n, x.x, x.zero_point, w.x, w.zero_point, bias);
     Value *factor = divide(l, mul(l, x.scale, w.scale), cast(l, y_scale, DT_F32));
     DType to = y_zero ? y_zero->dtype : x.x->dtype;
     return out(l, n, 0, requantized(l, sum, along_axis(l, factor, 1, x.x->rank), y_zero, to));
@@ -290,7 +289,7 @@ static Status lower_qlinear_concat(Lowering *l, const Node *n) {
 static Status out_scaled_product(Lowering *l, const Node *n, Quantized a, Quantized b, Value *bias) {
     if (l->error) return l->error;
     int row = a.x->rank > 1 ? a.x->rank - 2 : 0, column = b.x->rank - 1;
-    Value *sum = matmul(l, centred(l, a.x, a.zero_point, row), centred(l, b.x, b.zero_point, column));
+    Value *sum = integer_matmul(l, a.x, a.zero_point, b.x, b.zero_point);
     Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
     Value *y = mul(l, cast(l, sum, DT_F32), scales);
     return out(l, n, 0, bias ? add(l, y, bias) : y);
