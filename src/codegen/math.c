@@ -168,19 +168,15 @@ static Exponent reduce_exponent(const Math *m, int x, int shifter) {
     return (Exponent){from_bits(m, field), r};
 }
 
-/* scale * e^(x + rest); rest: a correction, or -1. `negative`: x <= 0 is known. */
-static int exponential(const Math *m, int x, int rest, double scale, bool negative) {
+/* scale * e^(x + rest); rest: a correction, or -1. */
+static int exponential(const Math *m, int x, int rest, double scale) {
     const Kind *k = m->k;
     double up = ldexp(1, k->guard);
     double middle = k->shifter + (double)k->bias;
-    int shifter = number(m, middle + k->guard), factor = number(m, scale / up);
-    x = at_least(m, k->exp_low, x);
-    if (!negative) {
-        x = at_most(m, k->exp_high, x);
-        int small = less(m, x, 0);
-        shifter = choose(m, small, shifter, number(m, middle - k->guard));
-        factor = choose(m, small, factor, number(m, scale * up));
-    }
+    x = at_most(m, k->exp_high, at_least(m, k->exp_low, x));
+    int small = less(m, x, 0);
+    int shifter = choose(m, small, number(m, middle + k->guard), number(m, middle - k->guard));
+    int factor = choose(m, small, number(m, scale / up), number(m, scale * up));
     Exponent e = reduce_exponent(m, x, shifter);
     int r = rest < 0 ? e.r : add(m, e.r, rest), one = number(m, 1);
     int p = fma3(m, fma3(m, horner(m, k->exp_tail, r), r, one), r, one);
@@ -195,7 +191,7 @@ static int exp_minus_one(const Math *m, int x, int order) {
     return fma3(m, e.power, p, sub(m, e.power, number(m, ldexp(1, order))));
 }
 
-static int expand_exp(const Math *m, int x) { return exponential(m, x, -1, 1, false); }
+static int expand_exp(const Math *m, int x) { return exponential(m, x, -1, 1); }
 
 /* By halves, so that 2^n does not overflow before the result does. */
 static int expand_expm1(const Math *m, int x) {
@@ -203,10 +199,13 @@ static int expand_expm1(const Math *m, int x) {
     return add(m, y, y);
 }
 
-/* By e^-|x|, which never overflows and keeps small results exact. */
+/* 1 / (1 + e^-x) with e^-x = 2^n (1 + t), all by 2^-guard against overflow: the sum is rounded little more than once. 1
+ * beyond 40. */
 static int expand_sigmoid(const Math *m, int x) {
-    int e = exponential(m, negate(m, magnitude(m, x)), -1, 1, true), one = number(m, 1);
-    return divide(m, choose(m, less(m, x, 0), e, one), add(m, e, one));
+    int one = number(m, ldexp(1, -m->k->guard)), y = negate(m, at_most(m, 40, at_least(m, m->k->exp_low, x)));
+    Exponent e = reduce_exponent(m, y, number(m, m->k->shifter + (double)m->k->bias - m->k->guard));
+    int t = fma3(m, mul(m, e.r, e.r), horner(m, m->k->exp_tail, e.r), e.r);
+    return divide(m, one, add(m, e.power, fma3(m, e.power, t, one)));
 }
 
 /* t / (t + 2) with t = e^(2|x|) - 1, 1 beyond 20; below atanh(1/4), where roundings of t and t + 2 would count most, a
@@ -219,13 +218,13 @@ static int expand_tanh(const Math *m, int x) {
 }
 
 static int expand_sinh(const Math *m, int x) {
-    int a = magnitude(m, x), e = exponential(m, a, -1, 0.5, false);
+    int a = magnitude(m, x), e = exponential(m, a, -1, 0.5);
     int far = sub(m, e, divide(m, number(m, 0.25), e)), near = odd_series(m, m->k->sinh_tail, a, mul(m, a, a));
     return with_sign(m, choose(m, less(m, a, 1), near, far), x);
 }
 
 static int expand_cosh(const Math *m, int x) {
-    int e = exponential(m, magnitude(m, x), -1, 0.5, false);
+    int e = exponential(m, magnitude(m, x), -1, 0.5);
     return add(m, e, divide(m, number(m, 0.25), e));
 }
 
@@ -373,13 +372,13 @@ static int log_ends(const Math *m, int a, int log) {
 static int power_of_magnitude(const Math *m, int a, int y) {
     if (m->k == &mid) {
         Split s = split(m, a);
-        return exponential(m, mul(m, y, log_ends(m, a, log_sum(m, s.e, s.f))), -1, 1, false);
+        return exponential(m, mul(m, y, log_ends(m, a, log_sum(m, s.e, s.f))), -1, 1);
     }
     Pair log = log_pair(m, a);
     log.hi = log_ends(m, a, log.hi);
     Pair p = two_product(m, y, log.hi);
     int rest = fma3(m, y, log.lo, p.lo), finite = less(m, magnitude(m, p.hi), 1e3);
-    return exponential(m, p.hi, choose(m, finite, rest, number(m, 0)), 1, false);
+    return exponential(m, p.hi, choose(m, finite, rest, number(m, 0)), 1);
 }
 
 /* C's pow, special values included. */

@@ -454,6 +454,8 @@ static bool visit(Analysis *s, const Node *node) {
     case PRIM_CLASS_REDUCE: return visit_reduce(s, node);
     case PRIM_CLASS_MOVE: return visit_move(s, node);
     case PRIM_CLASS_GENERATE:
+        if (node->prim == PRIM_IOTA && (uint64_t)attr_int(node, "axis", 0) >= (uint64_t)node->outputs[0]->rank)
+            return fail(s, "an iota's axis is out of range");
         if (node->input_count) operand(s, node->inputs[0]);
         lay_out(s, add_entry(s, node->outputs[0], true));
         return true;
