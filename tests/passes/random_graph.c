@@ -1022,16 +1022,15 @@ Tensor **random_inputs(const RandomGraph *random, int round, const int64_t *symb
 }
 
 /* --- meaning --------------------------------------------------------------------------------------------- */
-static Status interpret_node(const Node *node, Tensor **inputs, const int64_t *symbols, Arena *arena,
-                             Tensor **outputs) {
+static Status evaluate_node(const Node *node, Tensor **inputs, const int64_t *symbols, Arena *arena, Tensor **outputs) {
     if (node->kind == NODE_PRIM) return eval_prim(node, inputs, symbols, arena, outputs);
     if (node->kind == NODE_ANCHOR) return eval_anchor(node, inputs, symbols, arena, outputs);
-    if (node->kind == NODE_REGION) return interpret(node->subgraphs[0], inputs, symbols, arena, outputs);
+    if (node->kind == NODE_REGION) return evaluate_graph(node->subgraphs[0], inputs, symbols, arena, outputs);
     return status_error(STATUS_FAULT, "%s has no meaning here", node->op);
 }
 
-Status interpret(const Graph *graph, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
-                 Tensor **out_outputs) {
+Status evaluate_graph(const Graph *graph, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
+                      Tensor **out_outputs) {
     Map tensors = map_make(arena);
     for (int i = 0; i < graph->inputs.count; i++)
         map_set_id(&tensors, MAP_POINTER_KEY(graph->inputs.items[i]), inputs[i]);
@@ -1043,7 +1042,7 @@ Status interpret(const Graph *graph, Tensor *const *inputs, const int64_t *symbo
             if (v) in[i] = v->constant ? v->constant : map_get_id(&tensors, MAP_POINTER_KEY(v));
             if (!in[i]) return status_error(STATUS_FAULT, "%s: input %d has no value", node->op, i);
         }
-        TRY(status_at(interpret_node(node, in, symbols, arena, out), "%s", node->op));
+        TRY(status_at(evaluate_node(node, in, symbols, arena, out), "%s", node->op));
         for (int o = 0; o < node->output_count; o++) map_set_id(&tensors, MAP_POINTER_KEY(node->outputs[o]), out[o]);
     }
     for (int o = 0; o < graph->outputs.count; o++) {

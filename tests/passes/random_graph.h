@@ -31,7 +31,8 @@ int64_t *random_sizes(const RandomGraph *random, int round, Arena *arena);
 Tensor **random_inputs(const RandomGraph *random, int round, const int64_t *symbols, Arena *arena);
 
 /* The evaluator over primitives, regions and anchors: what a graph means. out_outputs [outputs]. */
-Status interpret(const Graph *graph, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out_outputs);
+Status evaluate_graph(const Graph *graph, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
+                      Tensor **out_outputs);
 
 /* NULL when they agree within the tolerance, else where and how they differ, in the arena. */
 const char *tensor_difference(const Tensor *expected, const Tensor *got, double tolerance, Arena *arena);

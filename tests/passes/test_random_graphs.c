@@ -18,7 +18,7 @@ static Status record(const RandomGraph *random, Arena *arena, Recorded *recorded
         now->symbols = random_sizes(random, r, arena);
         now->inputs = random_inputs(random, r, now->symbols, arena);
         now->outputs = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
-        TRY(interpret(random->graph, now->inputs, now->symbols, arena, now->outputs));
+        TRY(evaluate_graph(random->graph, now->inputs, now->symbols, arena, now->outputs));
     }
     return NULL;
 }
@@ -27,7 +27,7 @@ static const char *compare(const RandomGraph *random, const Recorded *recorded, 
     for (int r = 0; r < ROUNDS; r++) {
         const Recorded *was = &recorded[r];
         Tensor **got = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
-        Status status = interpret(random->graph, was->inputs, was->symbols, arena, got);
+        Status status = evaluate_graph(random->graph, was->inputs, was->symbols, arena, got);
         const char *problem = status ? arena_format(arena, "round %d: %s", r, status_message(status)) : NULL;
         status_free(status);
         for (int o = 0; !problem && o < random->graph->outputs.count; o++) {

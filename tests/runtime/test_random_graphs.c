@@ -183,7 +183,7 @@ static void try_subject(const Subject *subject, const Variant *variants, int cou
         e->inputs = random_inputs(random, r, e->symbols, arena);
         e->outputs = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
         e->first = ARENA_ARRAY(arena, Tensor *, random->graph->outputs.count);
-        status = interpret(random->graph, e->inputs, e->symbols, arena, e->outputs);
+        status = evaluate_graph(random->graph, e->inputs, e->symbols, arena, e->outputs);
     }
     cr_assert(!status, "%s: %s", subject_name(subject, arena), status_message(status));
     for (int v = 0; v < count; v++) {
