@@ -303,11 +303,10 @@ static int expand_log1p(const Math *m, int x) {
     return log_specials(m, u.hi, log_sum(m, s.e, f));
 }
 
-/* ---- inverse hyperbolic functions, by log1p; large arguments of f64 by log(2x) ---- */
+/* ---- inverse hyperbolic functions, by log1p; large arguments by log(2x) ---- */
 
 /* log1p(t), or log(a) + log(2) where a is large: the squares in t would overflow. */
 static int log1p_or_twice(const Math *m, int a, int t) {
-    if (m->k == &mid) return expand_log1p(m, t);
     int large = test(m, K_GT, a, number(m, 0x1p28));
     int log = expand_log1p(m, choose(m, large, sub(m, a, number(m, 1)), t));
     return add(m, log, choose(m, large, number(m, 0.69314718055994530942), number(m, 0)));

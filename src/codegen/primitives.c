@@ -34,12 +34,18 @@ static int sign(const Operation *o) {
     return choose(o, positive, one, choose(o, negative, number(o, -1), rest));
 }
 
-/* K_MIN and K_MAX give the second operand when either is NaN. */
-static int extreme(const Operation *o, bool least) {
-    if (o->dtype == DT_BOOL) return op2(o, least ? K_AND : K_OR, o->a, o->b);
-    int y = op2(o, least ? K_MIN : K_MAX, o->a, o->b);
+static bool is_plain_number(const Operation *o, int inst) {
     double x;
-    if (!is_float(o) || (emit_is_float(o->e, o->a, &x) && x == x)) return y;
+    return emit_is_float(o->e, inst, &x) && x == x;
+}
+
+/* K_MIN and K_MAX give the second operand when either is NaN: right where the first is a number for sure. */
+static int extreme(const Operation *o, bool least) {
+    KernelOp op = least ? K_MIN : K_MAX;
+    if (o->dtype == DT_BOOL) return op2(o, least ? K_AND : K_OR, o->a, o->b);
+    if (is_plain_number(o, o->b)) return op2(o, op, o->b, o->a);
+    int y = op2(o, op, o->a, o->b);
+    if (!is_float(o) || is_plain_number(o, o->a)) return y;
     return choose(o, test(o, K_NE, o->a, o->a), o->a, y);
 }
 

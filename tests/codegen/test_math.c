@@ -87,6 +87,10 @@ typedef struct Worst {
     long double exact;
 } Worst;
 
+static const float special_floats[] = {HUGE_VALF, -HUGE_VALF, NAN,       0x1.fffffep127f, -0x1.fffffep127f,
+                                       1,         -1,         0x1p-149f, -0x1p-149f,      0x1.fffffep-127f,
+                                       0x1p-126f, 88.8f,      -103.97f,  0x1.fffffep-1f,  0x1.000002p0f};
+
 static Worst sweep_floats(const Function *f, uint64_t step) {
     Arena *arena = arena_create(0);
     const Kernel *k = kernel_of(arena, f->prim, DT_F32);
@@ -98,6 +102,7 @@ static Worst sweep_floats(const Function *f, uint64_t step) {
             uint32_t narrow = (uint32_t)bits;
             memcpy(&x[count++], &narrow, sizeof narrow);
         }
+        if (begin == 0) memcpy(x, special_floats, sizeof special_floats);
         kernel_eval(k, (void *[]){x, y}, &count);
         for (int64_t i = 0; i < count; i++) {
             double exact = f->wide((double)x[i]), error = float_ulps((double)y[i], exact);

@@ -83,7 +83,9 @@ static const struct {
      "graph (x: f32[m, n]) -> (v) {\n p: f32[n, m] = permute x {perm = [1, 0]}\n r: f32[n*m] = reshape p {shape = "
      "(n*m)}\n v: f32[n*m] = neg r\n}",
      "n m | x[1 n]"},
-    {"sizes 0 fit", "graph (x: f32[0, n], y: f32[n]) -> (v) {\n v: f32[0, n] = add x, y\n}", "0 n | x[n 1] y[0 1]"},
+    {"constant sizes 0 stay outside: there is nothing to run",
+     "graph (x: f32[0, n], y: f32[n]) -> (v) {\n v: f32[0, n] = add x, y\n}",
+     "no: a primitive or type that no region holds"},
     {"sizes that may differ at run time do not fit", "graph (x: f32[m], y: f32[n]) -> (v) {\n v: f32[m] = add x, y\n}",
      "no: sizes that may differ at run time meet"},
     {"more axes than a kernel has do not fit",
