@@ -134,7 +134,7 @@ static Status read_object(const Reader *r, const cJSON *object, const char *pref
                 return status_error(STATUS_INVALID, "%s: %s: given twice", r->name, path);
         const Key *key = NULL;
         for (int i = 0; i < KEY_COUNT; i++)
-            if (strcmp(keys[i].path, path) == 0) key = &keys[i];
+            if (strcmp(keys[i].path, path) == 0 && !strchr(item->string, '.')) key = &keys[i];
         if (key) {
             TRY(read_value(r, key, path, item));
         } else if (depth == 0 && is_section(path, strlen(path))) {

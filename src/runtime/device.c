@@ -6,10 +6,20 @@ const DeviceTable *const *device_tables(void) {
     return tables;
 }
 
+static bool is_wanted(const Policy *policy, const DeviceTable *table) {
+    return policy->device == DEVICE_AUTO || policy->device == table->kind;
+}
+
+int device_epilogue_kinds(const Policy *policy) {
+    for (const DeviceTable *const *t = device_tables(); *t; t++)
+        if (is_wanted(policy, *t)) return (*t)->epilogue_kinds;
+    return 0;
+}
+
 Status device_open(const Policy *policy, Device **out_device) {
     Status reason = NULL;
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
-        if (policy->device != DEVICE_AUTO && policy->device != (*t)->kind) continue;
+        if (!is_wanted(policy, *t)) continue;
         status_free(reason);
         reason = (*t)->open(policy, out_device);
         if (!reason) return NULL;

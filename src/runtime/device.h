@@ -21,6 +21,7 @@ typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed 
 typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
+    int epilogue_kinds; /* bits of 1 << EpilogueKind that its anchors apply */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(Text *text);
@@ -60,6 +61,8 @@ struct Device {
 
 /* The devices in the order in which "auto" tries them; NULL-terminated. */
 const DeviceTable *const *device_tables(void);
+/* What the device of the policy applies in its anchors, for Target.epilogue_kinds. */
+int device_epilogue_kinds(const Policy *policy);
 /* The device of the policy; DEVICE_AUTO takes the first that opens. */
 Status device_open(const Policy *policy, Device **out_device);
 

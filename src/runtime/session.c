@@ -59,6 +59,7 @@ Status session_policy(const OnnxfuseOptions *options, const char *model_path, Ar
         out_policy->threads = options->threads;
     }
     if (!out_policy->target.level) out_policy->target.level = "host";
+    out_policy->target.epilogue_kinds = device_epilogue_kinds(out_policy);
     return target_resolve(arena, &out_policy->target);
 }
 

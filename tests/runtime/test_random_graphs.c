@@ -62,7 +62,7 @@ static Status load(Loaded *l, Graph *graph, const Variant *variant) {
     l->policy.threads = variant->threads;
     l->policy.target.level = variant->level;
     TRY(target_resolve(graph->arena, &l->policy.target));
-    if (!l->policy.target.epilogue_kinds) l->policy.target.epilogue_kinds = -1;
+    l->policy.target.epilogue_kinds = device_epilogue_kinds(&l->policy);
     TRY(run_passes(graph, &l->policy));
     TRY(device_open(&l->policy, &l->device));
     KernelCacheStats stats = {0};

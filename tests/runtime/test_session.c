@@ -352,6 +352,19 @@ Test(session, new_shapes_compile_nothing) {
     onnxfuse_session_close(session);
 }
 
+/* A GEMM with bias and ReLU is one step. */
+Test(session, epilogues_are_part_of_their_anchor) {
+    OnnxfuseSession *session = must_open("graph (x: f32[n, 2]) -> (y) {\nw = constant f32[2, 2] {1, 2, 3, 4}\n"
+                                         "b = constant f32[2] {-5, 5}\nm = onnx MatMul@21 x, w\n"
+                                         "a = onnx Add@21 m, b\ny = onnx Relu@21 a\n}\n");
+    OnnxfuseStats stats;
+    onnxfuse_session_stats(session, &stats);
+    cr_expect(stats.anchors == 1 && stats.regions == 0 && stats.host_steps == 0, "%d anchors, %d regions",
+              stats.anchors, stats.regions);
+    expect_result(session, (const char *[]){"f32[1, 2] {1, 1}"}, (const char *[]){"f32[1, 2] {0, 11}"});
+    onnxfuse_session_close(session);
+}
+
 Test(session, equal_layers_compile_once) {
     char text[8192] = "graph (x: f32[n, 24], g: f32[24]) -> (y) {\nk = constant i64[] 0\nz0 = onnx Neg@21 x\n";
     char *at = text + strlen(text);

@@ -149,6 +149,7 @@ static Status cpu_synchronize(Device *device, Stream *stream) {
 const DeviceTable cpu_device = {
     .kind = DEVICE_CPU,
     .name = "cpu",
+    .epilogue_kinds = CPU_EPILOGUE_KINDS,
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,
