@@ -317,11 +317,24 @@ static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **r
     }
 }
 
+/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes has several. */
+static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
+    int axis = w->taps[0] > 1 ? 0 : 1;
+    int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
+    while (first < end && at + w->shift[axis][first] < 0) first++;
+    while (end > first && at + w->shift[axis][end - 1] >= extent) end--;
+    int64_t inner = axis == 0 ? w->taps[1] * w->taps[2] : w->taps[2];
+    *out_first = first * inner;
+    *out_end = end * inner;
+}
+
 /* Positions [q[2], end) of a line. */
 static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
     int count = (int)(end - q[2]);
     for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + (*at)++, block->capacity);
-    row_block_add(block, count, false);
+    RowRun run = {.count = count};
+    reached_taps(w, q, &run.first_tap, &run.end_tap);
+    row_block_add(block, run);
 }
 
 static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
@@ -330,7 +343,7 @@ static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, Row
     for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
     const char *x = w->x + input_index(w, n, i[0], i[1], i[2]) * pixel;
     for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[(*at)++] = x;
-    row_block_add(block, count, true);
+    row_block_add(block, (RowRun){.count = count, .interior = true, .end_tap = w->taps[0] * w->taps[1] * w->taps[2]});
 }
 
 static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
@@ -372,11 +385,12 @@ static void fill_positions(const void *context, int64_t first, int count, RowBlo
 
 /* Interior rows need one pointer instead of one a tap, and neighbouring taps become one long one; but tiles then end where a line does, and edges make small
  * tiles. Below this depth the overhead a tap weighs more, and so it does where lines are long. */
-enum { SHALLOW = 32, LONG_LINE = 48 };
+enum { SHALLOW = 32, LONG_LINE = 48, MANY_CHANNELS = 128 };
 
 static bool tells_interior(const Conv *c, const Walk *w) {
     bool all = true;
     for (int i = 0; i < AXES; i++) all &= w->low[i] == 0 && w->high[i] == w->count[i];
+    if (c->depthwise && w->high[2] - w->low[2] < LONG_LINE) return all || c->group < MANY_CHANNELS;
     return all || c->depthwise || c->inputs < SHALLOW || w->high[2] - w->low[2] >= LONG_LINE;
 }
 

@@ -87,21 +87,26 @@ static void add_values(DType type, void *to, const void *from, int count) {
     }
 }
 
-static void apply_step(const BoundEpilogue *bound, int step, char *values, int64_t column, int count) {
+static void apply_step(const BoundEpilogue *bound, int step, void *const *rows, int m, int64_t column, int count) {
     const EpilogueStep *s = &bound->epilogue->steps[step];
     size_t size = dtype_size(bound->type);
-    if (s->kind == EPILOGUE_BIAS)
-        add_values(bound->type, values, (const char *)bound->operands[step] + (size_t)column * size, count);
-    else if (s->kind == EPILOGUE_ADD)
-        add_values(bound->type, values, (const char *)bound->operands[step] + (values - (const char *)bound->result), count);
-    else if (bound->type == DT_F32)
-        tile_isa()->activate((float *)values, count, s->kind, s->alpha, s->beta);
-    else if (bound->type == DT_F64)
-        for (int i = 0; i < count; i++) ((double *)values)[i] = epilogue_double(s->kind, ((double *)values)[i], s->alpha, s->beta);
-    else if (s->kind == EPILOGUE_RELU)
-        apply_relu_integers(bound, values, count);
+    if (bound->type == DT_F32 && !epilogue_reads_input(s->kind)) {
+        tile_isa()->activate(rows, m, column, count, s->kind, s->alpha, s->beta);
+        return;
+    }
+    for (int i = 0; i < m; i++) {
+        char *values = (char *)rows[i] + (size_t)column * size;
+        if (s->kind == EPILOGUE_BIAS)
+            add_values(bound->type, values, (const char *)bound->operands[step] + (size_t)column * size, count);
+        else if (s->kind == EPILOGUE_ADD)
+            add_values(bound->type, values, (const char *)bound->operands[step] + (values - (const char *)bound->result), count);
+        else if (bound->type == DT_F64)
+            for (int j = 0; j < count; j++) ((double *)(void *)values)[j] = epilogue_double(s->kind, ((double *)(void *)values)[j], s->alpha, s->beta);
+        else if (s->kind == EPILOGUE_RELU)
+            apply_relu_integers(bound, values, count);
+    }
 }
 
-void epilogue_apply(const BoundEpilogue *bound, int from, void *values, int64_t column, int count) {
-    for (int step = from; step < bound->epilogue->count; step++) apply_step(bound, step, values, column, count);
+void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int m, int64_t column, int count) {
+    for (int step = from; step < bound->epilogue->count; step++) apply_step(bound, step, rows, m, column, count);
 }

@@ -185,7 +185,7 @@ static void fill_rows(const void *context, int64_t first, int count, RowBlock *b
             block->results[i] = out;
         }
     }
-    row_block_add(block, count, true);
+    row_block_add(block, (RowRun){.count = count, .interior = true, .end_tap = 1});
 }
 
 /* Which of the packed matrices a batch uses. */
@@ -277,11 +277,11 @@ static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
         int64_t batch = i / loop->parts, part = i % loop->parts;
         int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
         const float *a = loop->a + batch_offset(s, s->a_batch, batch), *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
-        float *out = loop->out + batch_offset(s, s->out_batch, batch) + first;
+        float *out = loop->out + batch_offset(s, s->out_batch, batch);
         for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
-            tile_isa()->dot(a, b, s->b_column, s->depth, out, count);
-            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) out[j] *= loop->alpha;
-            epilogue_apply(loop->epilogue, 0, out, first, (int)count);
+            tile_isa()->dot(a, b, s->b_column, s->depth, out + first, count);
+            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) out[first + j] *= loop->alpha;
+            epilogue_apply(loop->epilogue, 0, (void *[]){out}, 1, first, (int)count);
         }
     }
 }

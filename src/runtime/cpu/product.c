@@ -11,22 +11,28 @@ enum {
      * more rows share a reading. */
     CHUNK_ROWS = 96,
     LARGE_CHUNK_ROWS = 240,
+    SOURCE_CHUNK_ROWS = 2048,
     LARGE_WEIGHT_BYTES = 1 << 20,
     MAX_POINTERS = 1 << 15, /* a chunk's rows times taps */
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
-    BLOCK_DEPTH = 1024,
+#ifndef BD
+#define BD 1024
+#endif
+    BLOCK_DEPTH = BD,
     DIRECT_ROWS = 12,
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
 
-void row_block_add(RowBlock *block, int count, bool interior) {
-    if (!count) return;
+void row_block_add(RowBlock *block, RowRun run) {
+    if (!run.count) return;
     RowRun *last = block->run_count ? &block->runs[block->run_count - 1] : NULL;
-    if (last && last->interior == interior)
-        last->count += count;
-    else
-        block->runs[block->run_count++] = (RowRun){last ? last->first + last->count : 0, count, interior};
+    if (last && last->interior == run.interior && last->first_tap == run.first_tap && last->end_tap == run.end_tap) {
+        last->count += run.count;
+    } else {
+        run.first = last ? last->first + last->count : 0;
+        block->runs[block->run_count++] = run;
+    }
 }
 
 /* ---- slices ---- */
@@ -44,15 +50,18 @@ static void run_tiles(const Slice *slice, TileCall *call, const void *const *row
     const TileSet *set = slice->product->weight->set;
     const BoundEpilogue *bound = slice->product->epilogue;
     bool depthwise = slice->product->weight->depthwise, finishes = done && bound->epilogue->folded < bound->epilogue->count;
-    int vectors = slice->panel.vectors, most = depthwise ? set->depthwise_rows : set->rows[vectors];
+    int vectors = slice->panel.vectors, most = set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
+    /* the next block follows in memory; each tile asks for its share */
+    int64_t block_bytes = call->taps * call->depth * call->weight_stride * (int64_t)set->size;
+    call->ahead_step = slice->product->source ? 0 : call->weight_stride * (int64_t)set->size / tiles;
     for (int i = 0; i < count; i += height) {
+        call->ahead = (const char *)call->weight + block_bytes + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = slice->block.results + first + i;
         (depthwise ? set->depthwise : set->products)[vectors][m](call);
-        for (int r = 0; r < m && finishes; r++)
-            epilogue_apply(bound, bound->epilogue->folded, (char *)call->results[r] + (size_t)call->column * set->size, call->column, call->columns);
+        if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
     }
 }
 
@@ -63,19 +72,20 @@ static void run_rows(const Slice *slice, const RowRun *run) {
     const BoundEpilogue *bound = p->epilogue;
     const Epilogue *e = bound->epilogue;
     bool merge = run->interior && p->merged > 1;
-    int64_t taps = merge ? w->taps / p->merged : w->taps, depth = merge ? w->depth * p->merged : w->depth;
+    int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
+    int64_t depth = t < end ? w->depth * scale : 0;
     const int64_t *offsets = merge ? p->merged_offsets : run->interior ? p->offsets : p->zeros;
     int64_t row_stride = run->interior ? 0 : slice->block.capacity, width = slice->weight_stride;
     int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    int64_t block_taps = w->depthwise ? taps : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = width, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
-    int64_t group_offset = slice->panel.group * w->depth, t = 0, k = 0;
+    int64_t group_offset = slice->panel.group * w->depth;
+    bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */
-        bool begins = t == 0 && k == 0;
-        call.taps = taps - t < block_taps ? taps - t : block_taps;
+        call.taps = end - t < block_taps ? end - t : block_taps;
         call.depth = depth - k < block_depth ? depth - k : block_depth;
-        bool done = t + call.taps >= taps && k + call.depth >= depth;
+        bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
         call.weight = (const char *)slice->weight + (size_t)((t * depth + k) * width) * w->set->size;
@@ -88,7 +98,8 @@ static void run_rows(const Slice *slice, const RowRun *run) {
         run_tiles(slice, &call, slice->block.rows + t * row_stride, run->first, run->count, done);
         k += call.depth;
         if (k >= depth) k = 0, t += call.taps;
-    } while (t < taps);
+        begins = false;
+    } while (t < end);
 }
 
 /* A weight that is not packed and read a few times only stays where it is. */
@@ -135,7 +146,8 @@ static Grid cut(const Product *p, int64_t wanted) {
     int64_t rows = bytes > LARGE_WEIGHT_BYTES ? LARGE_CHUNK_ROWS : CHUNK_ROWS;
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
     Grid grid = {ceil_div(p->rows, rows), 1};
-    if (p->source) { /* a slice packs its own panels; rows are cut where that does not make enough of them */
+    if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
+        grid.chunks = ceil_div(p->rows, SOURCE_CHUNK_ROWS);
         grid.ranges = least(panels, wanted);
         if (grid.chunks * grid.ranges < wanted) grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
         return grid;

@@ -43,8 +43,8 @@ typedef struct BoundEpilogue {
     const void *result;                 /* where the result begins */
 } BoundEpilogue;
 
-/* Steps [from, count) to values, which stand in the result at the product's columns [column, column + count). */
-void epilogue_apply(const BoundEpilogue *bound, int from, void *values, int64_t column, int count);
+/* Steps from `from` on, to columns [column, column + count) of m rows of the result. */
+void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int m, int64_t column, int count);
 
 /* ---- weights ---- */
 
@@ -86,6 +86,7 @@ void weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); 
 typedef struct RowRun {
     int first, count;
     bool interior;
+    int64_t first_tap, end_tap; /* all others would add zeros */
 } RowRun;
 
 /* Some consecutive rows of a product. An interior row has one pointer, to which the taps' offsets are added; an edge row has one a tap. */
@@ -97,7 +98,7 @@ typedef struct RowBlock {
     int run_count;
 } RowBlock;
 
-void row_block_add(RowBlock *block, int count, bool interior); /* the next `count` rows */
+void row_block_add(RowBlock *block, RowRun run); /* the next run.count rows; run.first is set here */
 
 typedef struct Product {
     int64_t rows;

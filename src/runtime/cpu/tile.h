@@ -26,6 +26,8 @@ typedef struct TileCall {
     int64_t taps, depth;
     const void *weight;      /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
     int64_t weight_stride;   /* elements */
+    const char *ahead;       /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
+    int64_t ahead_step;
     void *const *results;    /* row i of the result; written from `column` on */
     int64_t column;
     int columns;             /* of them; the last vector may be partial */
@@ -44,7 +46,6 @@ typedef struct TileSet {
     int lanes;     /* elements a vector */
     int vectors;   /* most in a tile */
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
-    int depthwise_rows;
     /* [vectors][rows] */
     TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
     /* result[i][column + j] = start + sum over t of row(i, t)[column + j] * weight[t][j]; the rows' offset leads to channel 0 */
@@ -57,8 +58,8 @@ typedef struct TileSet {
 typedef struct TileIsa {
     const char *name;
     TileSet f32, f64, u32, u64;
-    /* values[0, count) through an activation (not BIAS or ADD) */
-    void (*activate)(float *values, int64_t count, EpilogueKind kind, float alpha, float beta);
+    /* rows[i][column, column + count) through an activation (not BIAS or ADD) */
+    void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha, float beta);
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);

@@ -190,21 +190,20 @@ TILE_INLINE VF activate_vector(VF x, const EpilogueKind kind, VF alpha, VF beta)
     }
 }
 
-TILE_INLINE void activate_all(float *values, int64_t count, const EpilogueKind kind, float alpha, float beta) {
+TILE_INLINE void activate_rows(void *const *rows, int m, int64_t column, int64_t count, const EpilogueKind kind, float alpha, float beta) {
     VF a = splat(alpha), b = splat(beta);
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES) *(VFLoose *)(values + i) = activate_vector(*(VFLoose *)(values + i), kind, a, b);
-    if (i == count) return;
-    VF rest = {0};
-    memcpy(&rest, values + i, (size_t)(count - i) * sizeof *values);
-    rest = activate_vector(rest, kind, a, b);
-    memcpy(values + i, &rest, (size_t)(count - i) * sizeof *values);
+    for (int row = 0; row < m; row++) {
+        float *values = (float *)rows[row] + column;
+        int64_t i = 0;
+        for (; i + LANES <= count; i += LANES) *(VFLoose *)(values + i) = activate_vector(*(VFLoose *)(values + i), kind, a, b);
+        if (i < count) f32_store_part(values + i, (int)(count - i), activate_vector(f32_load_part(values + i, (int)(count - i)), kind, a, b));
+    }
 }
 
-static void activate(float *values, int64_t count, EpilogueKind kind, float alpha, float beta) {
+static void activate(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha, float beta) {
     switch (kind) {
 #define CASE(which)                                                                                                    \
-    case which: activate_all(values, count, which, alpha, beta); break;
+    case which: activate_rows(rows, m, column, count, which, alpha, beta); break;
         CASE(EPILOGUE_RELU)
         CASE(EPILOGUE_LEAKY_RELU)
         CASE(EPILOGUE_CLIP)

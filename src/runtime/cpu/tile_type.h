@@ -97,12 +97,18 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     const T *weight = call->weight;
     const int64_t stride = call->weight_stride, depth = call->depth;
     const void *const *rows = call->rows;
+    const char *ahead = call->ahead;
+    const int64_t ahead_step = call->ahead_step;
     for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
         const T *x[TILE_MAX_ROWS];
         const int64_t shift = call->offset + call->offsets[t];
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
         for (int64_t k = 0; k < depth; k++, weight += stride) {
+            if (m > 2) {
+                __builtin_prefetch(ahead, 0, 2);
+                ahead += ahead_step;
+            }
             V w[TILE_MAX_VECTORS];
             TILE_UNROLL
             for (int j = 0; j < nv; j++) {
@@ -152,32 +158,24 @@ TILE_INLINE void NAME(channels)(const TileCall *call, const int m, const int nv)
 #define TILE_NAMES(set, what, nv)                                                                                      \
     set##_##what##_1x##nv, set##_##what##_2x##nv, set##_##what##_3x##nv, set##_##what##_4x##nv, set##_##what##_5x##nv,    \
         set##_##what##_6x##nv
-#define TILE_MORE_NAMES(set, nv) set##_product_7x##nv, set##_product_8x##nv
-#define TILE_MOST_NAMES(set, nv) set##_product_9x##nv, set##_product_10x##nv, set##_product_11x##nv, set##_product_12x##nv
+#define TILE_MORE_NAMES(set, what, nv) set##_##what##_7x##nv, set##_##what##_8x##nv
+#define TILE_MOST_NAMES(set, what, nv) set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn)                                                                                    \
-    .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .depthwise_rows = 6, .transpose = turn
+    .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn
+#define SET_0_TILES(set, what)                                                                                         \
+    {{NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, {NULL, TILE_NAMES(set, what, 2)}}
+#define SET_1_TILES(set, what)                                                                                         \
+    {{NULL},                                                                                                           \
+     {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1), TILE_MOST_NAMES(set, what, 1)},                      \
+     {NULL, TILE_NAMES(set, what, 2), TILE_MORE_NAMES(set, what, 2), TILE_MOST_NAMES(set, what, 2)},                      \
+     {NULL, TILE_NAMES(set, what, 3), TILE_MORE_NAMES(set, what, 3)},                                                    \
+     {NULL, TILE_NAMES(set, what, 4)}}
 #define SET_0(set, type, turn)                                                                                         \
-    {                                                                                                                  \
-        SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6},                                                   \
-        .products = {{NULL},                                                                                           \
-                     {NULL, TILE_NAMES(set, product, 1), TILE_MORE_NAMES(set, 1)},                                        \
-                     {NULL, TILE_NAMES(set, product, 2)}},                                                               \
-        .depthwise = {{NULL}, {NULL, TILE_NAMES(set, channels, 1)}, {NULL, TILE_NAMES(set, channels, 2)}},                \
-    }
+    {SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),                \
+     .depthwise = SET_0_TILES(set, channels)}
 #define SET_1(set, type, turn)                                                                                         \
-    {                                                                                                                  \
-        SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6},                                           \
-        .products = {{NULL},                                                                                           \
-                     {NULL, TILE_NAMES(set, product, 1), TILE_MORE_NAMES(set, 1), TILE_MOST_NAMES(set, 1)},                \
-                     {NULL, TILE_NAMES(set, product, 2), TILE_MORE_NAMES(set, 2), TILE_MOST_NAMES(set, 2)},                \
-                     {NULL, TILE_NAMES(set, product, 3), TILE_MORE_NAMES(set, 3)},                                        \
-                     {NULL, TILE_NAMES(set, product, 4)}},                                                               \
-        .depthwise = {{NULL},                                                                                          \
-                      {NULL, TILE_NAMES(set, channels, 1)},                                                              \
-                      {NULL, TILE_NAMES(set, channels, 2)},                                                              \
-                      {NULL, TILE_NAMES(set, channels, 3)},                                                              \
-                      {NULL, TILE_NAMES(set, channels, 4)}},                                                             \
-    }
+    {SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),        \
+     .depthwise = SET_1_TILES(set, channels)}
 #if REGISTERS == 32
 #define SET_WIDE SET_1
 #else
@@ -185,22 +183,20 @@ TILE_INLINE void NAME(channels)(const TileCall *call, const int m, const int nv)
 #endif
 #endif
 
-TILE_ROWS(ONE, 1)
-TILE_MORE_ROWS(ONE, 1)
-TILE_ROWS(ONE, 2)
-TILE_ROWS(ONE_DEPTHWISE, 1)
-TILE_ROWS(ONE_DEPTHWISE, 2)
+#define BOTH(m, nv) ONE(m, nv) ONE_DEPTHWISE(m, nv)
+TILE_ROWS(BOTH, 1)
+TILE_MORE_ROWS(BOTH, 1)
+TILE_ROWS(BOTH, 2)
 #if WIDE
-TILE_MOST_ROWS(ONE, 1)
-TILE_MORE_ROWS(ONE, 2)
-TILE_MOST_ROWS(ONE, 2)
-TILE_ROWS(ONE, 3)
-TILE_MORE_ROWS(ONE, 3)
-TILE_ROWS(ONE, 4)
-TILE_ROWS(ONE_DEPTHWISE, 3)
-TILE_ROWS(ONE_DEPTHWISE, 4)
+TILE_MOST_ROWS(BOTH, 1)
+TILE_MORE_ROWS(BOTH, 2)
+TILE_MOST_ROWS(BOTH, 2)
+TILE_ROWS(BOTH, 3)
+TILE_MORE_ROWS(BOTH, 3)
+TILE_ROWS(BOTH, 4)
 #endif
 
+#undef BOTH
 #undef ONE
 #undef ONE_DEPTHWISE
 #undef AHEAD

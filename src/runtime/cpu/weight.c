@@ -40,7 +40,10 @@ static void pack_turned(const Weight *w, const char *from, int64_t column_stride
     void *rows[64 / 4];
     for (int64_t q = 0; q < length; q += lanes) {
         int64_t some = length - q < lanes ? length - q : lanes;
-        for (int64_t i = 0; i < some; i++) rows[i] = to + (size_t)(((q + i) % w->taps * w->depth + (q + i) / w->taps) * width) * set->size;
+        for (int64_t i = 0; i < some; i++) {
+            int64_t row = w->taps == 1 ? q + i : (q + i) % w->taps * w->depth + (q + i) / w->taps;
+            rows[i] = to + row * width * (int64_t)set->size;
+        }
         for (int c = 0; c < columns; c += (int)lanes) {
             const char *block = from + (size_t)(c * column_stride + q) * set->size;
             if (some == lanes && c + lanes <= columns) {

@@ -1,0 +1,301 @@
+/* Rates of anchors over shapes of real models, on one and on two threads.  anchors [NAME]
+ * Compiled with -DBENCH_ONEDNN (linked with dnnl, OpenMP), oneDNN's own matmul and convolution with packed weights and its team of as many threads run
+ * next to ours, in turn, so that both see the same load of the machine. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "runtime/cpu/anchor.h"
+#ifdef BENCH_ONEDNN
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
+typedef struct Case {
+    const char *name;
+    const char *op;
+    /* matmul: batch, rows, columns, depth; constant b or not. conv: batch, height (= width), inputs, outputs, kernel, stride, group. */
+    int64_t batch, rows, columns, depth;
+    bool turned; /* matmul: b is transposed */
+    bool constant;
+    int64_t size, inputs, outputs, kernel, stride, group;
+    EpilogueKind activation; /* after a bias; EPILOGUE_COUNT: no epilogue */
+} Case;
+
+#define GEMM(name, m, n, k, act) {name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act}
+#define BATCH(name, b, m, n, k, turned) {name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT}
+#define CONV(name, size, c, o, kernel, stride, group, act) {name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act}
+
+static const Case cases[] = {
+    GEMM("gemm 1x768x768", 1, 768, 768, EPILOGUE_COUNT),
+    GEMM("gemm 1x3072x768", 1, 3072, 768, EPILOGUE_COUNT),
+    GEMM("gemm 1x50257x768", 1, 50257, 768, EPILOGUE_COUNT),
+    GEMM("gemm 4x768x768", 4, 768, 768, EPILOGUE_COUNT),
+    GEMM("gemm 16x768x768", 16, 768, 768, EPILOGUE_COUNT),
+    GEMM("gemm 16x768x3072", 16, 768, 3072, EPILOGUE_COUNT),
+    GEMM("gemm 128x768x768 bias", 128, 768, 768, EPILOGUE_BIAS),
+    GEMM("gemm 128x3072x768 gelu", 128, 3072, 768, EPILOGUE_GELU_ERF),
+    GEMM("gemm 128x768x3072", 128, 768, 3072, EPILOGUE_COUNT),
+    GEMM("gemm 1024x768x768", 1024, 768, 768, EPILOGUE_COUNT),
+    GEMM("gemm 1024x3072x768 gelu", 1024, 3072, 768, EPILOGUE_GELU_ERF),
+    GEMM("gemm 200x97x120", 200, 97, 120, EPILOGUE_COUNT),
+    BATCH("scores 12x128x128x64", 12, 128, 128, 64, true),
+    BATCH("values 12x128x64x128", 12, 128, 64, 128, false),
+    BATCH("scores 12x512x512x64", 12, 512, 512, 64, true),
+    BATCH("values 12x512x64x512", 12, 512, 64, 512, false),
+    BATCH("scores 12x1x512x64", 12, 1, 512, 64, true),
+    BATCH("values 12x1x64x512", 12, 1, 64, 512, false),
+    BATCH("activations 512x768x768", 1, 512, 768, 768, false),
+    CONV("conv 224 3>64 7x7/2 relu", 224, 3, 64, 7, 2, 1, EPILOGUE_RELU),
+    CONV("conv 56 64>64 1x1 relu", 56, 64, 64, 1, 1, 1, EPILOGUE_RELU),
+    CONV("conv 56 64>64 3x3 relu", 56, 64, 64, 3, 1, 1, EPILOGUE_RELU),
+    CONV("conv 56 64>256 1x1 relu", 56, 64, 256, 1, 1, 1, EPILOGUE_RELU),
+    CONV("conv 56 256>64 1x1 relu", 56, 256, 64, 1, 1, 1, EPILOGUE_RELU),
+    CONV("conv 56 128>128 3x3/2 relu", 56, 128, 128, 3, 2, 1, EPILOGUE_RELU),
+    CONV("conv 28 128>128 3x3 relu", 28, 128, 128, 3, 1, 1, EPILOGUE_RELU),
+    CONV("conv 14 256>256 3x3 relu", 14, 256, 256, 3, 1, 1, EPILOGUE_RELU),
+    CONV("conv 14 1024>256 1x1 relu", 14, 1024, 256, 1, 1, 1, EPILOGUE_RELU),
+    CONV("conv 7 512>512 3x3 relu", 7, 512, 512, 3, 1, 1, EPILOGUE_RELU),
+    CONV("conv 7 512>2048 1x1 relu", 7, 512, 2048, 1, 1, 1, EPILOGUE_RELU),
+    CONV("conv 224 3>16 3x3/2 hardswish", 224, 3, 16, 3, 2, 1, EPILOGUE_HARD_SWISH),
+    CONV("conv 160 16>16 3x3 hardswish", 160, 16, 16, 3, 1, 1, EPILOGUE_HARD_SWISH),
+    CONV("conv 80 24>96 1x1 hardswish", 80, 24, 96, 1, 1, 1, EPILOGUE_HARD_SWISH),
+    CONV("conv 20 96>24 1x1", 20, 96, 24, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 112 32 depthwise 3x3", 112, 32, 32, 3, 1, 32, EPILOGUE_CLIP),
+    CONV("conv 56 72 depthwise 5x5/2", 56, 72, 72, 5, 2, 72, EPILOGUE_RELU),
+    CONV("conv 14 512 depthwise 3x3", 14, 512, 512, 3, 1, 512, EPILOGUE_CLIP),
+    CONV("conv 28 240 depthwise 3x3", 28, 240, 240, 3, 1, 240, EPILOGUE_HARD_SWISH),
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static Tensor *filled(Arena *arena, int rank, const int64_t *dims) {
+    Tensor *t = tensor_new(arena, DT_F32, rank, dims);
+    for (int64_t i = 0; i < tensor_count(t); i++) ((float *)t->data)[i] = (float)((i * 2654435761u >> 8) & 0xff) / 256 - 0.5f;
+    return t;
+}
+
+/* ---- ours ---- */
+
+typedef struct Ours {
+    CpuAnchor *anchor;
+    const Tensor *inputs[3];
+    Tensor *output;
+    Pool *pool;
+} Ours;
+
+static Value *add_value(Graph *graph, const Tensor *t) {
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < t->rank; i++) dims[i] = dim_const(graph->dims, t->dims[i]);
+    return graph_add_input(graph, NULL, t->dtype, t->rank, dims);
+}
+
+static void must(Status status) {
+    if (!status) return;
+    fprintf(stderr, "%s\n", status_message(status));
+    exit(1);
+}
+
+static int64_t out_size(const Case *c) { return (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1; }
+
+static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
+    Arena *arena = graph->arena;
+    bool conv = strcmp(c->op, "conv") == 0;
+    int64_t o = conv ? out_size(c) : 0;
+    Tensor *x, *w, *y;
+    if (conv) {
+        x = filled(arena, 4, (int64_t[]){c->batch, c->size, c->size, c->inputs});
+        w = filled(arena, 4, (int64_t[]){c->outputs, c->inputs / c->group, c->kernel, c->kernel});
+        y = tensor_new(arena, DT_F32, 4, (int64_t[]){c->batch, o, o, c->outputs});
+    } else {
+        int rank = c->batch > 1 ? 3 : 2, skip = 3 - rank;
+        x = filled(arena, rank, (int64_t[]){c->batch, c->rows, c->depth} + skip);
+        w = filled(arena, rank, (int64_t[]){c->batch, c->turned ? c->columns : c->depth, c->turned ? c->depth : c->columns} + skip);
+        y = tensor_new(arena, DT_F32, rank, (int64_t[]){c->batch, c->rows, c->columns} + skip);
+    }
+    Tensor *bias = filled(arena, 1, &y->dims[y->rank - 1]);
+    Value *values[] = {add_value(graph, x), add_value(graph, w), add_value(graph, bias)};
+    bool epilogue = c->activation != EPILOGUE_COUNT;
+    Node *node = graph_add_node(graph, NULL, NODE_ANCHOR, c->op, values, epilogue ? 3 : 2);
+    if (conv) {
+        const Dim *pad = dim_const(graph->dims, c->kernel / 2);
+        node_set_ints(node, "strides", (int64_t[]){c->stride, c->stride}, 2);
+        node_set_ints(node, "dilations", (int64_t[]){1, 1}, 2);
+        node_set_dims(node, "pads", (const Dim *[]){pad, pad, pad, pad}, 4);
+        node_set_int(node, "group", c->group);
+    } else if (c->turned) {
+        node_set_ints(node, "perm_b", c->batch > 1 ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0, 2}, c->batch > 1 ? 3 : 2);
+    }
+    if (epilogue) {
+        static const float alphas[] = {0, 1.0f / 6}, betas[] = {0, 0.5f}, highs[] = {0, 6}, lows[] = {0, 0};
+        bool clip = c->activation == EPILOGUE_CLIP;
+        node_set_ints(node, "epilogue", (int64_t[]){EPILOGUE_BIAS, c->activation}, c->activation == EPILOGUE_BIAS ? 1 : 2);
+        node_set_attr(node, (Attr){.name = "epilogue_alpha", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? lows : alphas});
+        node_set_attr(node, (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? highs : betas});
+    }
+    add_value(graph, y);
+    node_add_output(node, NULL, DT_F32, y->rank, graph->inputs.items[graph->inputs.count - 1]->dims);
+    uint32_t released;
+    must(pool_shared(threads, &out->pool));
+    *out = (Ours){.inputs = {x, w, bias}, .output = y, .pool = out->pool};
+    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, &out->anchor, &released));
+}
+
+static void run_ours(void *context) {
+    Ours *ours = context;
+    must(cpu_anchor_run(ours->anchor, ours->inputs, ours->output, ours->pool));
+}
+
+/* ---- oneDNN's ---- */
+
+#ifdef BENCH_ONEDNN
+typedef struct Theirs {
+    dnnl_stream_t stream;
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[8];
+    int arg_count, threads;
+} Theirs;
+
+static void dnn(dnnl_status_t status) {
+    if (status != dnnl_success) fprintf(stderr, "oneDNN: %d\n", status), exit(1);
+}
+
+static dnnl_memory_desc_t described(int rank, const int64_t *dims, dnnl_format_tag_t tag) {
+    dnnl_memory_desc_t desc;
+    dnnl_dims_t all = {0};
+    memcpy(all, dims, (size_t)rank * sizeof *dims);
+    dnn(dnnl_memory_desc_init_by_tag(&desc, rank, all, dnnl_f32, tag));
+    return desc;
+}
+
+static void add_argument(Theirs *t, dnnl_engine_t engine, int argument, const dnnl_memory_desc_t *desc) {
+    dnnl_memory_t memory;
+    dnn(dnnl_memory_create(&memory, desc, engine, DNNL_MEMORY_ALLOCATE));
+    void *data;
+    dnn(dnnl_memory_get_data_handle(memory, &data));
+    for (size_t i = 0; i < dnnl_memory_desc_get_size(desc) / 4; i++) ((float *)data)[i] = 0.01f;
+    t->args[t->arg_count++] = (dnnl_exec_arg_t){argument, memory};
+}
+
+static void run_theirs(void *context) {
+    Theirs *t = context;
+    omp_set_num_threads(t->threads);
+    dnn(dnnl_primitive_execute(t->primitive, t->stream, t->arg_count, t->args));
+}
+
+static void make_theirs(const Case *c, int threads, Theirs *t) {
+    static dnnl_engine_t engine;
+    if (!engine) dnn(dnnl_engine_create(&engine, dnnl_cpu, 0));
+    omp_set_num_threads(threads);
+    *t = (Theirs){.threads = threads};
+    dnn(dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags));
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops;
+    dnn(dnnl_primitive_attr_create(&attr));
+    dnn(dnnl_post_ops_create(&ops));
+    if (c->activation == EPILOGUE_RELU) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
+    if (c->activation == EPILOGUE_CLIP) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, 0, 6));
+    if (c->activation == EPILOGUE_GELU_ERF) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
+    if (c->activation == EPILOGUE_HARD_SWISH) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_hardswish, 0, 0));
+    dnn(dnnl_primitive_attr_set_post_ops(attr, ops));
+    bool bias = c->activation != EPILOGUE_COUNT;
+    dnnl_primitive_desc_t pd;
+    dnnl_memory_desc_t x, w, b, y;
+    if (strcmp(c->op, "conv") == 0) {
+        int64_t o = out_size(c);
+        dnnl_dims_t steps = {c->stride, c->stride}, none = {0}, before = {c->kernel / 2, c->kernel / 2}, after;
+        after[0] = after[1] = (o - 1) * c->stride + c->kernel - c->size - c->kernel / 2;
+        x = described(4, (int64_t[]){c->batch, c->inputs, c->size, c->size}, dnnl_nhwc);
+        y = described(4, (int64_t[]){c->batch, c->outputs, o, o}, dnnl_nhwc);
+        w = c->group == 1 ? described(4, (int64_t[]){c->outputs, c->inputs, c->kernel, c->kernel}, dnnl_format_tag_any)
+                          : described(5, (int64_t[]){c->group, c->outputs / c->group, c->inputs / c->group, c->kernel, c->kernel}, dnnl_format_tag_any);
+        b = described(1, &c->outputs, dnnl_a);
+        dnnl_convolution_desc_t desc;
+        dnn(dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x, &w, bias ? &b : NULL, &y, steps, none, before,
+                                                       after));
+        dnn(dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL));
+    } else {
+        x = described(3, (int64_t[]){c->batch, c->rows, c->depth}, dnnl_abc);
+        w = described(3, (int64_t[]){c->batch, c->depth, c->columns}, c->constant ? dnnl_format_tag_any : c->turned ? dnnl_acb : dnnl_abc);
+        y = described(3, (int64_t[]){c->batch, c->rows, c->columns}, dnnl_abc);
+        b = described(3, (int64_t[]){1, 1, c->columns}, dnnl_abc);
+        if (c->batch == 1) {
+            x = described(2, (int64_t[]){c->rows, c->depth}, dnnl_ab);
+            w = described(2, (int64_t[]){c->depth, c->columns}, c->constant ? dnnl_format_tag_any : c->turned ? dnnl_ba : dnnl_ab);
+            y = described(2, (int64_t[]){c->rows, c->columns}, dnnl_ab);
+            b = described(2, (int64_t[]){1, c->columns}, dnnl_ab);
+        }
+        dnnl_matmul_desc_t desc;
+        dnn(dnnl_matmul_desc_init(&desc, &x, &w, bias ? &b : NULL, &y));
+        dnn(dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL));
+    }
+    dnn(dnnl_primitive_create(&t->primitive, pd));
+    add_argument(t, engine, DNNL_ARG_SRC, dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0));
+    add_argument(t, engine, DNNL_ARG_WEIGHTS, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0));
+    add_argument(t, engine, DNNL_ARG_DST, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0));
+    if (bias) add_argument(t, engine, DNNL_ARG_BIAS, &b);
+}
+#endif
+
+/* ---- timing ---- */
+
+typedef struct Timed {
+    void (*run)(void *);
+    void *context;
+    double best;
+} Timed;
+
+/* The shortest time of each, taken in turn, for `seconds` together. */
+static void time_all(Timed *timed, int count, double seconds) {
+    for (int i = 0; i < count; i++) timed[i].best = INFINITY;
+    double end = now() + seconds;
+    for (int round = 0; round < 3 || now() < end; round++)
+        for (int i = 0; i < count; i++)
+            for (int r = 0; r < 5; r++) {
+                double start = now();
+                timed[i].run(timed[i].context);
+                double took = now() - start;
+                if (took < timed[i].best) timed[i].best = took;
+            }
+}
+
+static double flops(const Case *c) {
+    if (strcmp(c->op, "matmul") == 0) return 2.0 * (double)(c->batch * c->rows * c->columns * c->depth);
+    return 2.0 * (double)(c->batch * out_size(c) * out_size(c) * c->outputs * (c->inputs / c->group) * c->kernel * c->kernel);
+}
+
+int main(int argc, char **argv) {
+    printf("%-32s %10s %8s %8s %8s %8s\n", "GFLOP/s", "ms, 2 thr", "1 thr", "2 thr", "dnn 1", "dnn 2");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Case *c = &cases[i];
+        if (argc > 1 && !strstr(c->name, argv[1])) continue;
+        double rates[4] = {0}, best = 0;
+        Graph *graphs[2];
+        for (int t = 0; t < 2; t++) {
+            Ours ours;
+            graphs[t] = graph_create(0);
+            make_ours(c, graphs[t], t + 1, &ours);
+            Timed timed[2] = {{run_ours, &ours, 0}};
+            int count = 1;
+#ifdef BENCH_ONEDNN
+            Theirs theirs;
+            make_theirs(c, t + 1, &theirs);
+            timed[count++] = (Timed){run_theirs, &theirs, 0};
+#endif
+            time_all(timed, count, 0.3);
+            rates[t] = flops(c) / timed[0].best * 1e-9;
+            if (count > 1) rates[2 + t] = flops(c) / timed[1].best * 1e-9;
+            best = timed[0].best;
+            cpu_anchor_destroy(ours.anchor);
+            graph_destroy(graphs[t]);
+        }
+        printf("%-32s %10.4f %8.1f %8.1f %8.1f %8.1f\n", c->name, best * 1e3, rates[0], rates[1], rates[2], rates[3]);
+        fflush(stdout);
+    }
+    return 0;
+}
