@@ -57,7 +57,7 @@ static void read_data(void) {
     for (int m = 0; m < MODEL_COUNT; m++)
         for (int s = 0; s < SETS; s++) {
             for (int i = 0; i < models[m].input_count; i++) {
-                char name[16];
+                char name[24];
                 snprintf(name, sizeof name, "input_%d", i);
                 data[m][s].inputs[i] = read_value(&models[m], s, name);
             }
