@@ -43,6 +43,17 @@ static Kernel *make_polynomial(Arena *arena) {
     return m.kernel;
 }
 
+/* As long as several transcendental functions one after the other: a hundred dependent instructions. */
+static Kernel *make_chain(Arena *arena) {
+    Maker m = maker(arena, 4096);
+    axis(&m, AXIS_LANE, -1, 1);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1)), y = x;
+    for (int n = 0; n < 100; n++)
+        y = n % 8 == 7 ? op(&m, K_MAX, DT_F32, y, x, 0) : op(&m, K_FMA, DT_F32, y, x, constant(&m, DT_F32, 0.01 * n));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), y);
+    return m.kernel;
+}
+
 /* y = norm(x + residual + bias) * scale + shift over rows. */
 static Kernel *make_norm(Arena *arena) {
     Maker m = maker(arena, 0);
@@ -110,6 +121,7 @@ static const Case cases[] = {
     {"x*2+1 of 32M", make_axpb, {128 * MB, 128 * MB}, {32 << 20}, 0},
     {"x*2+1 of 64K (L2)", make_axpb, {256 << 10, 256 << 10}, {64 << 10}, 0},
     {"20 fma of 8K (L1)", make_polynomial, {32 << 10, 32 << 10}, {8 << 10}, 40.0 * (8 << 10)},
+    {"100 dependent of 64K (L2)", make_chain, {256 << 10, 256 << 10}, {64 << 10}, 188.0 * (64 << 10)},
     {"bias+residual+LayerNorm [8192,1024]", make_norm, {32 * MB, 4096, 32 * MB, 4096, 4096, 32 * MB}, {8192, 1024}, 0},
     {"bias+residual+LayerNorm [512,768] (L2)",
      make_norm,
