@@ -141,7 +141,8 @@ struct Sizes {
     int64_t *values; /* [exprs.count]; UNBOUND_DIM where late */
     size_t *offsets; /* [slot_count] in the arena, of planned roots */
     size_t arena_bytes, scratch_bytes;
-    uint64_t age;
+    uint64_t age; /* of the latest use, under the cache's lock */
+    bool alone;   /* not remembered: lives for one run */
 };
 struct SizesCache *sizes_cache_create(void);
 void sizes_cache_destroy(struct SizesCache *cache);

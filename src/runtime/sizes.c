@@ -207,8 +207,8 @@ Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_siz
     Sizes *sizes = find(plan, symbols);
     Status status = sizes ? NULL : make_sizes(plan, symbols, &sizes);
     if (!status) {
-        if (!sizes->age && !remember(cache, sizes)) sizes->age = UINT64_MAX; /* lives for this run alone */
-        if (sizes->age != UINT64_MAX) sizes->age = ++cache->clock;
+        if (!sizes->age) sizes->alone = !remember(cache, sizes);
+        sizes->age = ++cache->clock;
         atomic_fetch_add(&sizes->users, 1);
         *out_sizes = sizes;
     }
@@ -219,6 +219,6 @@ Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_siz
 void sizes_release(const Plan *plan, const Sizes *sizes) {
     (void)plan;
     Sizes *s = (Sizes *)(uintptr_t)sizes;
-    bool alone = s->age == UINT64_MAX;
+    bool alone = s->alone; /* read first: another thread may free what nobody uses */
     if (atomic_fetch_sub(&s->users, 1) == 1 && alone) free(s);
 }
