@@ -261,7 +261,6 @@ typedef struct Walk {
     int64_t count[AXES], first[AXES], step[AXES], input_step[AXES];
     int64_t taps[AXES], *shift[AXES];
     int64_t low[AXES], high[AXES]; /* positions whose taps all meet the input */
-    bool apart;                    /* interior rows are told from those at the edges */
     int64_t size;                  /* bytes an element */
     const char *x;
     char *y;
@@ -328,71 +327,68 @@ static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, in
     *out_end = end * inner;
 }
 
-/* Positions [q[2], end) of a line. */
-static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
-    int count = (int)(end - q[2]);
-    for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + (*at)++, block->capacity);
-    RowRun run = {.count = count};
-    reached_taps(w, q, &run.first_tap, &run.end_tap);
-    row_block_add(block, run);
-}
-
-static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
-    int64_t pixel = w->sizes->in_channels * w->size, i[AXES];
-    int count = (int)(end - q[2]);
-    for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
-    const char *x = w->x + input_index(w, n, i[0], i[1], i[2]) * pixel;
-    for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[(*at)++] = x;
-    row_block_add(block, (RowRun){.count = count, .interior = true, .end_tap = w->taps[0] * w->taps[1] * w->taps[2]});
-}
-
-static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block, int *at) {
+static void fill_results(const Walk *w, int64_t n, const int64_t *q, int count, void **results) {
     const Sizes *s = w->sizes;
-    bool inside = w->apart;
-    for (int a = 0; a < AXES - 1; a++) inside &= q[a] >= w->low[a] && q[a] < w->high[a];
     int64_t pixel = s->out_channels * w->size, o[AXES];
     for (int a = 0; a < AXES; a++) o[a] = w->first[a] + q[a] * w->step[a];
     char *y = w->y + (((n * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2]) * pixel;
-    for (int64_t i = 0; i < end - q[2]; i++, y += w->step[2] * pixel) block->results[*at + i] = y;
-    if (inside) {
-        int64_t low = clip(w->low[2], q[2], end), high = clip(w->high[2], low, end);
-        fill_edges(w, n, q, low, block, at);
-        fill_interior(w, n, q, high, block, at);
-    }
-    fill_edges(w, n, q, end, block, at);
+    for (int i = 0; i < count; i++, y += w->step[2] * pixel) results[i] = y;
 }
 
-static void fill_positions(const void *context, int64_t first, int count, RowBlock *block) {
-    const Walk *w = context;
-    int64_t q[AXES], rest = first;
-    for (int a = AXES - 1; a >= 0; a--) {
-        q[a] = rest % w->count[a];
-        rest /= w->count[a];
+/* Positions [q[2], end) of a line. */
+static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    int64_t first_tap, end_tap;
+    int count = (int)(end - q[2]);
+    if (count <= 0) return;
+    reached_taps(w, q, &first_tap, &end_tap);
+    int at = row_block_edges(block, count, first_tap, end_tap);
+    fill_results(w, n, q, count, block->results + at);
+    for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + at++, block->capacity);
+}
+
+static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    int64_t pixel = w->sizes->in_channels * w->size, i[AXES];
+    int count = (int)(end - q[2]);
+    if (count <= 0) return;
+    int at = row_block_interior(block, count);
+    fill_results(w, n, q, count, block->results + at);
+    for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
+    const char *x = w->x + input_index(w, n, i[0], i[1], i[2]) * pixel;
+    for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[at++] = x;
+}
+
+static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    bool inside = true;
+    for (int a = 0; a < AXES - 1; a++) inside &= q[a] >= w->low[a] && q[a] < w->high[a];
+    if (inside) {
+        int64_t low = clip(w->low[2], q[2], end), high = clip(w->high[2], low, end);
+        fill_edges(w, n, q, low, block);
+        fill_interior(w, n, q, high, block);
     }
-    for (int at = 0; at < count;) {
-        int64_t end = q[2] + count - at < w->count[2] ? q[2] + count - at : w->count[2];
-        fill_line(w, rest, q, end, block, &at);
+    fill_edges(w, n, q, end, block);
+}
+
+static void fill_positions(const void *context, int64_t first, RowBlock *block) {
+    const Walk *w = context;
+    int64_t q[AXES], n = first;
+    for (int a = AXES - 1; a >= 0; a--) {
+        q[a] = n % w->count[a];
+        n /= w->count[a];
+    }
+    for (int64_t left = block->count; left > 0;) {
+        int64_t end = q[2] + left < w->count[2] ? q[2] + left : w->count[2];
+        left -= end - q[2];
+        fill_line(w, n, q, end, block);
         q[2] = 0;
         if (++q[1] < w->count[1]) continue;
         q[1] = 0;
         if (++q[0] < w->count[0]) continue;
         q[0] = 0;
-        rest++;
+        n++;
     }
 }
 
 /* ---- runs ---- */
-
-/* Interior rows need one pointer instead of one a tap, and neighbouring taps become one long one; but tiles then end where a line does, and edges make small
- * tiles. Below this depth the overhead a tap weighs more, and so it does where lines are long. */
-enum { SHALLOW = 32, LONG_LINE = 48, MANY_CHANNELS = 128 };
-
-static bool tells_interior(const Conv *c, const Walk *w) {
-    bool all = true;
-    for (int i = 0; i < AXES; i++) all &= w->low[i] == 0 && w->high[i] == w->count[i];
-    if (c->depthwise && w->high[2] - w->low[2] < LONG_LINE) return all || c->group < MANY_CHANNELS;
-    return all || c->depthwise || c->inputs < SHALLOW || w->high[2] - w->low[2] >= LONG_LINE;
-}
 
 /* Offsets of the taps of interior rows, from the first. */
 static void interior_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets) {
@@ -427,8 +423,8 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
     }
     interior_offsets(w, offsets, merged);
     memset(no_offsets, 0, (size_t)p->weight.taps * sizeof *no_offsets);
-    w->apart = tells_interior(c, w);
     *product = (Product){.rows = s->batch * w->count[0] * w->count[1] * w->count[2],
+                         .line = w->count[2],
                          .fill = fill_positions,
                          .context = w,
                          .weight = &p->weight,

@@ -173,11 +173,12 @@ typedef struct MatrixRows {
     int64_t size;
 } MatrixRows;
 
-static void fill_rows(const void *context, int64_t first, int count, RowBlock *block) {
+static void fill_rows(const void *context, int64_t first, RowBlock *block) {
     const MatrixRows *m = context;
     const Shape *s = m->shape;
     int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
-    for (int i = 0; i < count; batch++, row = 0) {
+    int count = block->count;
+    for (int i = row_block_interior(block, count); i < count; batch++, row = 0) {
         const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->size;
         char *out = m->out + (batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
         for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->size, out += s->out_row * m->size) {
@@ -185,7 +186,6 @@ static void fill_rows(const void *context, int64_t first, int count, RowBlock *b
             block->results[i] = out;
         }
     }
-    row_block_add(block, (RowRun){.count = count, .interior = true, .end_tap = 1});
 }
 
 /* Which of the packed matrices a batch uses. */
@@ -314,6 +314,7 @@ static Status run_products(AnchorRun *run, const Shape *s, const void *a, const 
     for (int64_t i = 0; i < count; i++) {
         rows[i] = (MatrixRows){s, i, a, result, (int64_t)size};
         products[i] = (Product){.rows = shared ? s->rows * s->batches : s->rows,
+                                .line = 1,
                                 .fill = fill_rows,
                                 .context = &rows[i],
                                 .weight = m->weights ? &m->weights[packed_index(s, run->inputs[1], anchor, i)] : &like,

@@ -24,15 +24,22 @@ enum {
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
 
-void row_block_add(RowBlock *block, RowRun run) {
-    if (!run.count) return;
-    RowRun *last = block->run_count ? &block->runs[block->run_count - 1] : NULL;
-    if (last && last->interior == run.interior && last->first_tap == run.first_tap && last->end_tap == run.end_tap) {
-        last->count += run.count;
-    } else {
-        run.first = last ? last->first + last->count : 0;
-        block->runs[block->run_count++] = run;
+int row_block_interior(RowBlock *block, int count) {
+    block->interior += count;
+    return block->interior - count;
+}
+
+int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap) {
+    EdgeRun *run = block->run_count ? &block->runs[block->run_count - 1] : NULL;
+    block->edges += count;
+    int first = block->count - block->edges;
+    if (!run || run->first_tap != first_tap || run->end_tap != end_tap) {
+        run = &block->runs[block->run_count++];
+        *run = (EdgeRun){.first_tap = first_tap, .end_tap = end_tap};
     }
+    run->first = first;
+    run->count += count;
+    return first;
 }
 
 /* ---- slices ---- */
@@ -66,16 +73,16 @@ static void run_tiles(const Slice *slice, TileCall *call, const void *const *row
 }
 
 /* One run of rows against one panel. Long sums are cut into blocks, whose results add up in memory. */
-static void run_rows(const Slice *slice, const RowRun *run) {
+static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
     const Product *p = slice->product;
     const Weight *w = p->weight;
     const BoundEpilogue *bound = p->epilogue;
     const Epilogue *e = bound->epilogue;
-    bool merge = run->interior && p->merged > 1;
+    bool merge = interior && p->merged > 1;
     int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
     int64_t depth = t < end ? w->depth * scale : 0;
-    const int64_t *offsets = merge ? p->merged_offsets : run->interior ? p->offsets : p->zeros;
-    int64_t row_stride = run->interior ? 0 : slice->block.capacity, width = slice->weight_stride;
+    const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
+    int64_t row_stride = interior ? 0 : slice->block.capacity, width = slice->weight_stride;
     int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
     int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = width, .columns = slice->panel.columns};
@@ -110,9 +117,11 @@ static bool reads_directly(const Product *p, const Panel *panel) {
 
 static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel, RowBlock *block, void *panel_memory) {
     Slice slice = {.product = p};
-    block->run_count = 0;
-    p->fill(p->context, first_row, (int)rows, block);
+    block->count = (int)rows;
+    block->interior = block->edges = block->run_count = 0;
+    p->fill(p->context, first_row, block);
     slice.block = *block;
+    EdgeRun interior = {0, block->interior, 0, p->weight->taps};
     for (int64_t i = first_panel; i < end_panel; i++) {
         slice.panel = weight_panel(p->weight, i);
         slice.weight_stride = (int64_t)slice.panel.vectors * p->weight->set->lanes;
@@ -125,7 +134,8 @@ static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t
         } else {
             slice.weight = (const char *)p->weight->data + slice.panel.at;
         }
-        for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r]);
+        if (interior.count) run_rows(&slice, &interior, true);
+        for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r], false);
     }
 }
 
@@ -158,7 +168,11 @@ static Grid cut(const Product *p, int64_t wanted) {
     return grid;
 }
 
-static int64_t chunk_rows(const Product *p, const Grid *grid) { return ceil_div(p->rows, grid->chunks); }
+static int64_t chunk_rows(const Product *p, const Grid *grid) {
+    int64_t rows = ceil_div(p->rows, grid->chunks), line = p->line;
+    if (line > 1 && rows >= line / 2) rows = ceil_div(rows, line) * line;
+    return rows;
+}
 
 typedef struct ProductLoop {
     const Product *products;
@@ -185,7 +199,7 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const ProductLoop *loop = context;
     char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
     RowBlock block = {.rows = (const void **)(void *)memory, .results = (void **)(void *)(memory + loop->rows_bytes)};
-    block.runs = (RowRun *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
+    block.runs = (EdgeRun *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
     void *panel = memory + loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t at = product_of(loop, slice), index = slice - loop->before[at];
@@ -210,7 +224,7 @@ static void size_memory(ProductLoop *loop) {
         if (p->source) panel = lines((size_t)(w->taps * w->depth * w->set->vectors * w->set->lanes) * w->set->size);
         loop->rows_bytes = (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
         loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));
-        loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(RowRun)));
+        loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(EdgeRun)));
         loop->worker_bytes = (size_t)most((int64_t)loop->worker_bytes, (int64_t)panel);
     }
     loop->worker_bytes += loop->rows_bytes + loop->results_bytes + loop->runs_bytes;

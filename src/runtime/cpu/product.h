@@ -83,26 +83,31 @@ void weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); 
 
 /* ---- products ---- */
 
-typedef struct RowRun {
+/* Rows at the edge that the same taps reach; all other taps would add zeros. */
+typedef struct EdgeRun {
     int first, count;
-    bool interior;
-    int64_t first_tap, end_tap; /* all others would add zeros */
-} RowRun;
+    int64_t first_tap, end_tap;
+} EdgeRun;
 
-/* Some consecutive rows of a product. An interior row has one pointer, to which the taps' offsets are added; an edge row has one a tap. */
+/* Some rows of a product, in any order: interior ones from the front, which have one pointer to which the taps' offsets are added, and edge ones from the back,
+ * which have one a tap. */
 typedef struct RowBlock {
     const void **rows; /* rows[i], or rows[t * capacity + i] */
-    void **results;    /* [capacity] */
+    void **results;    /* [count] */
     int64_t capacity;
-    RowRun *runs; /* [capacity], of rows of one kind */
+    int count, interior, edges; /* the last two: how many are there so far */
+    EdgeRun *runs;     /* [count] */
     int run_count;
 } RowBlock;
 
-void row_block_add(RowBlock *block, RowRun run); /* the next run.count rows; run.first is set here */
+/* Room for `count` more rows: the index of the first. */
+int row_block_interior(RowBlock *block, int count);
+int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap);
 
 typedef struct Product {
     int64_t rows;
-    void (*fill)(const void *context, int64_t first, int count, RowBlock *block);
+    int64_t line; /* chunks of rows are best multiples of it */
+    void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
     const void *context;
     const Weight *weight;
     const WeightSource *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
