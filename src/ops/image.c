@@ -88,6 +88,7 @@ const OpRow ops_image[] = {
     {"", "AffineGrid", 20, 0, lower_affine_grid, NULL, 0},
     {"", "RoiAlign", 10, 0, lower_roi_align, host_roi_align, 0},
     {"", "NonMaxSuppression", 10, 0, lower_non_max_suppression, host_non_max_suppression, 0},
+    {"", "ImageDecoder", 20, 0, lower_image_decoder, host_image_decoder, 0},
     {"", "DepthToSpace", 1, 0, lower_depth_to_space, NULL, 0},
     {"", "SpaceToDepth", 1, 0, lower_space_to_depth, NULL, 0},
     {"", "CenterCropPad", 18, 0, lower_center_crop_pad, NULL, 0},
