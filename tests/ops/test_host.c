@@ -99,6 +99,12 @@ static const Row values[] = {
      "b = constant f32[1, 3, 4] {0, 0, 1, 1, 0, 0, 1, 0.9, 2, 2, 3, 3}\ns = constant f32[1, 1, 3] {0.5, 0.9, 0.1}\n"
      "m = constant i64[] 9\ni = constant f32[] 0.5\ny = onnx NonMaxSuppression@11 b, s, m, i\n"
      "want = constant i64[2, 3] {0, 0, 1, 0, 0, 2}"},
+    {"a grey image becomes red, green and blue",
+     "x = constant u8[13] {80, 53, 32, 50, 32, 49, 32, 50, 53, 53, 10, 7, 9}\ny = onnx ImageDecoder@20 x\n"
+     "want = constant u8[1, 2, 3] {7, 7, 7, 9, 9, 9}"},
+    {"an image that is cut short is empty",
+     "x = constant u8[12] {80, 53, 32, 50, 32, 49, 32, 50, 53, 53, 10, 7}\ny = onnx ImageDecoder@20 x\n"
+     "want = constant u8[0, 0, 3] {}"},
     {"centred crop and pad",
      "x = constant f32[3, 1] {1, 2, 3}\ns = constant i64[2] {2, 3}\ny = onnx CenterCropPad@18 x, s\n"
      "want = constant f32[2, 3] {0, 1, 0, 0, 2, 0}"},
