@@ -26,8 +26,9 @@ typedef struct Known {
     double step;
 } Known;
 
-enum { LARGEST_SYMBOL = 40, MOST_ELEMENTS = 40000, SYMBOLS = 3, MOST_RANK = 5 };
-static const char *const symbol_names[SYMBOLS] = {"n", "s", "k"};
+enum { LARGEST_SYMBOL = 40, MOST_ELEMENTS = 40000, SYMBOLS = 4, MOST_RANK = 5 };
+/* "u" is 1 or what n is, so that expands from it to n are resolved at run time. */
+static const char *const symbol_names[SYMBOLS] = {"n", "s", "k", "u"};
 
 typedef struct Maker {
     uint64_t state;
@@ -647,6 +648,27 @@ static bool add_expand(Maker *m) {
     return true;
 }
 
+/* What broadcasting makes of sizes u and n, of which nobody knows that they are equal. */
+static bool add_resolve(Maker *m) {
+    Known x = any_value(m);
+    const Dim *n = dim_symbol(m->dims, "n"), *u = dim_symbol(m->dims, "u"), *dims[MAX_RANK];
+    bool any = false;
+    for (int tries = 0; tries < 30 && !any; tries++) {
+        x = any_value(m);
+        for (int d = 0; d < x.value->rank; d++) any |= x.value->dims[d] == u || x.value->dims[d] == n;
+    }
+    if (!any) return false;
+    for (int d = 0; d < x.value->rank; d++) {
+        const Dim *dim = x.value->dims[d];
+        dims[d] = dim == u || dim == n ? dim_max(m->dims, u, n) : dim;
+    }
+    if (!small_enough(m, dims, x.value->rank)) return false;
+    Value *y = add_node(m, PRIM_EXPAND, &x.value, 1, x.value->dtype, x.value->rank, dims);
+    node_set_dims(y->producer, "shape", dims, x.value->rank);
+    follow(m, &x, y);
+    return true;
+}
+
 static bool add_slice(Maker *m) {
     Known x = any_value(m);
     const Dim *start[MAX_RANK], *size[MAX_RANK];
@@ -908,7 +930,7 @@ static void add_step(Maker *m) {
         {add_compare, 5}, {add_where, 6},         {add_remainder, 2},     {add_cast, 6},     {add_bitcast, 1},
         {add_reduce, 10}, {add_softmax, 4},       {add_normalization, 4}, {add_reshape, 6},  {add_permute, 6},
         {add_expand, 4},  {add_slice, 5},         {add_pad, 2},           {add_concat, 3},   {add_gather, 2},
-        {add_scatter, 1}, {add_generated, 3},     {add_matmul, 6},
+        {add_scatter, 1}, {add_generated, 3},     {add_matmul, 6},        {add_resolve, 3},
     };
     int total = 0, chosen;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) total += steps[i].weight;
@@ -1004,6 +1026,8 @@ int64_t *random_sizes(const RandomGraph *random, int round, Arena *arena) {
         if (round == 0 && size == 0) size = 5;
         symbols[dim_symbol_index(dim_symbol(dims, symbol_names[i]))] = size;
     }
+    int64_t n = symbols[dim_symbol_index(dim_symbol(dims, "n"))];
+    symbols[dim_symbol_index(dim_symbol(dims, "u"))] = n && below(&state, 2) ? 1 : n;
     return symbols;
 }
 
