@@ -20,7 +20,7 @@ static bool is_crd(const Node *n) { return strcmp(attr_string(n, "mode", "DCR"),
  */
 static Status lower_depth_to_space(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
-    const Dim *b, *quotient;
+    const Dim *b = NULL, *quotient;
     if (!x) return l->error;
     TRY(block_of(l, n, x, &b));
     const Dim *square = size_mul(l, b, b), *h = x->dims[2], *w = x->dims[3];
@@ -37,7 +37,7 @@ static Status lower_depth_to_space(Lowering *l, const Node *n) {
 
 static Status lower_space_to_depth(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
-    const Dim *b, *part[2];
+    const Dim *b = NULL, *part[2];
     if (!x) return l->error;
     TRY(block_of(l, n, x, &b));
     for (int i = 0; i < 2; i++) {
