@@ -217,6 +217,7 @@ static bool merge(Partition *p, Group *const *parts, int count) {
         LOG(3, "partition: %s does not join: %s", node_origin_name(nodes[total - 1]), why ? why : "no common space");
         return false;
     }
+    if (!space_covers(space, nodes[total - 1]->outputs[0])) return false;
     /* A producer's axes may be split by the union, but the union's sizes must be the producer's own. parts[count - 1]
      * is the new node. */
     for (int i = 0; i + 1 < count; i++) {

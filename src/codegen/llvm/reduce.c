@@ -91,6 +91,12 @@ static bool has_scalar_tail(const Render *r) {
     return r->class == CLASS_INNER && !r->masked && r->vector_lanes > 1 && r->count_multiple % r->vector_lanes != 0;
 }
 
+static bool is_chunked(const Render *r, int i, int stage) {
+    const KernelInst *inst = r->slots[i].inst;
+    return r->needed[stage][i] && inst->op == K_REDUCE_SUM && inst->stage == stage &&
+           dtype_is_float(argument_dtype(r, inst));
+}
+
 void reduce_begin(Render *r, int i) {
     Slot *s = &r->slots[i];
     const KernelInst *inst = s->inst;
@@ -103,6 +109,10 @@ void reduce_begin(Render *r, int i) {
         LLVMTypeRef type = type_lanes(r->i64, lanes);
         s->position[n] = slot_alloca(r, type, "at");
         LLVMBuildStore(r->builder, constant_int(type, no_position(inst)), s->position[n]);
+    }
+    for (int n = 0; n < r->unroll && is_chunked(r, i, inst->stage); n++) {
+        s->total[n] = slot_alloca(r, type_compute(r, dtype, lanes), "total");
+        LLVMBuildStore(r->builder, neutral(r, inst, lanes), s->total[n]);
     }
     if (!has_scalar_tail(r)) return;
     s->tail_accumulator = slot_alloca(r, type_compute(r, dtype, 1), "sum");
@@ -138,6 +148,29 @@ void reduce_step(Render *r, int i, int level) {
         if (r->mask && r->class == CLASS_INNER) take = LLVMBuildAnd(r->builder, take, r->mask, "");
         LLVMBuildStore(r->builder, select_value(r, take, value, old), memory);
         LLVMBuildStore(r->builder, select_value(r, take, at, at_old), at_memory);
+    }
+}
+
+bool reduce_in_chunks(const Render *r, int stage, int level) {
+    const KernelAxis *axis = &r->kernel->axes[r->level_axis[level]];
+    if (r->class != CLASS_OUTER || level != r->levels || (axis->param < 0 && axis->size <= REDUCE_CHUNK)) return false;
+    for (int i = 0; i < r->kernel->insts.count; i++)
+        if (is_chunked(r, i, stage)) return true;
+    return false;
+}
+
+void reduce_flush(Render *r, int stage) {
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        Slot *s = &r->slots[i];
+        if (!is_chunked(r, i, stage)) continue;
+        LLVMTypeRef type = type_compute(r, argument_dtype(r, s->inst), r->lanes);
+        bool all = r->lanes == r->vector_lanes && r->unroll == r->main_unroll;
+        for (int n = 0; n < (all ? r->accumulators : r->unroll); n++) {
+            LLVMValueRef sum = LLVMBuildLoad2(r->builder, type, s->accumulator[n], "");
+            LLVMValueRef total = LLVMBuildLoad2(r->builder, type, s->total[n % r->unroll], "");
+            LLVMBuildStore(r->builder, LLVMBuildFAdd(r->builder, total, sum, ""), s->total[n % r->unroll]);
+            LLVMBuildStore(r->builder, neutral(r, s->inst, r->lanes), s->accumulator[n]);
+        }
     }
 }
 
@@ -194,6 +227,7 @@ void reduce_finish(Render *r, int i) {
         Pair p = load_pair(r, s->accumulator[c], s->position[c], type);
         for (int n = c + copies; unrolled && n < r->accumulators; n += copies)
             p = merge(r, inst, p, load_pair(r, s->accumulator[n], s->position[n], type));
+        if (!inner && is_chunked(r, i, inst->stage)) p = merge(r, inst, p, load_pair(r, s->total[c], NULL, type));
         if (inner) p = across_lanes(r, inst, p, lanes);
         if (inner && has_scalar_tail(r))
             p = merge(r, inst, p, load_pair(r, s->tail_accumulator, s->tail_position, type_element(type)));

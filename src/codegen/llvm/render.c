@@ -352,13 +352,7 @@ static void reduce_loop(Render *r, int stage, int level, LLVMValueRef start, LLV
     loop_end(r, &loop);
 }
 
-static void render_nest(Render *r, int stage, int level) {
-    int axis = r->level_axis[level];
-    if (axis == r->vector_axis) {
-        render_vector_range(r, stage, level, constant_i64(r, 0), r->range_count, r->range_count);
-        return;
-    }
-    LLVMValueRef start = constant_i64(r, 0), limit = r->size[axis];
+static void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
     int rows = level == r->levels && r->class == CLASS_OUTER ? r->accumulators / r->main_unroll : 1;
     if (rows > 1 && r->lanes == r->vector_lanes && r->unroll == r->main_unroll) {
         int64_t size;
@@ -368,6 +362,24 @@ static void render_nest(Render *r, int stage, int level) {
         if (constant_value(limit, &size) && size % rows == 0) return;
     }
     reduce_loop(r, stage, level, start, limit, 1);
+}
+
+static void render_nest(Render *r, int stage, int level) {
+    int axis = r->level_axis[level];
+    if (axis == r->vector_axis) {
+        render_vector_range(r, stage, level, constant_i64(r, 0), r->range_count, r->range_count);
+        return;
+    }
+    if (!reduce_in_chunks(r, stage, level)) {
+        reduce_range(r, stage, level, constant_i64(r, 0), r->size[axis]);
+        return;
+    }
+    Loop chunks = loop_begin(r, constant_i64(r, 0), r->size[axis], REDUCE_CHUNK);
+    LLVMValueRef end = LLVMBuildNSWAdd(r->builder, chunks.index, constant_i64(r, REDUCE_CHUNK), "");
+    LLVMValueRef over = LLVMBuildICmp(r->builder, LLVMIntSGT, end, r->size[axis], "");
+    reduce_range(r, stage, level, chunks.index, LLVMBuildSelect(r->builder, over, r->size[axis], end, ""));
+    reduce_flush(r, stage);
+    loop_end(r, &chunks);
 }
 
 static bool has_inside(const Render *r, int stage, int level) {

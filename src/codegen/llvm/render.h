@@ -40,6 +40,7 @@ typedef struct Slot {
     LLVMValueRef range_pointer; /* at the start of the vector axis's range */
     LLVMValueRef accumulator[MAX_UNROLL],
         position[MAX_UNROLL];                     /* of reductions: memory that is promoted to registers */
+    LLVMValueRef total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
     LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     LLVMValueRef large,
         stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
@@ -116,6 +117,12 @@ void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LL
 LLVMValueRef slot_value(Render *r, int inst, int copy);
 void slot_set(Render *r, int inst, int copy, LLVMValueRef value);
 LLVMValueRef slot_alloca(Render *r, LLVMTypeRef type, const char *name);
+
+/* Outer sums of floats are taken in chunks of this many rows, so that rounding errors grow with the number of chunks
+ * and not of rows, as they do for inner ones, whose lanes are sums of their own. */
+enum { REDUCE_CHUNK = 64 };
+bool reduce_in_chunks(const Render *r, int stage, int level);
+void reduce_flush(Render *r, int stage); /* adds the accumulators to the totals and empties them */
 
 /* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
 LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes);
