@@ -108,9 +108,8 @@ static Text make_key(Arena *arena, const Kernel *kernel, const Target *target) {
     Text key = text_make(arena);
     pthread_once(&llvm.found, find_plugin);
     kernel_print(&key, kernel);
-    text_add(&key, "target %s %s %d %zu\ncompiler " ONNXFUSE_RENDERER " %d %s\n", target->cpu,
-             target->features ? target->features : "", target->vector_bytes, target->cache_bytes, PLUGIN_ABI,
-             llvm.identity);
+    text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
+             target->vector_bytes, target->cache_bytes, PLUGIN_ABI, llvm.identity);
     return key;
 }
 
