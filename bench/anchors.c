@@ -1,6 +1,6 @@
 /* Rates of anchors over shapes of real models, on one and on two threads.  anchors [NAME]
- * Compiled with -DBENCH_ONEDNN (linked with dnnl, OpenMP), oneDNN's own matmul and convolution with packed weights and its team of as many threads run
- * next to ours, in turn, so that both see the same load of the machine. */
+ * Compiled with -DBENCH_ONEDNN (linked with dnnl, OpenMP), oneDNN's own matmul and convolution with packed weights and
+ * its team of as many threads run next to ours, in turn, so that both see the same load of the machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 typedef struct Case {
     const char *name;
     const char *op;
-    /* matmul: batch, rows, columns, depth; constant b or not. conv: batch, height (= width), inputs, outputs, kernel, stride, group. */
+    /* matmul: batch, rows, columns, depth; constant b or not. conv: batch, height (= width), inputs, outputs, kernel,
+     * stride, group. */
     int64_t batch, rows, columns, depth;
     bool turned; /* matmul: b is transposed */
     bool constant;
@@ -23,9 +24,12 @@ typedef struct Case {
     EpilogueKind activation; /* after a bias; EPILOGUE_COUNT: no epilogue */
 } Case;
 
-#define GEMM(name, m, n, k, act) {name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act}
-#define BATCH(name, b, m, n, k, turned) {name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT}
-#define CONV(name, size, c, o, kernel, stride, group, act) {name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act}
+#define GEMM(name, m, n, k, act)                                                                                       \
+    { name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act }
+#define BATCH(name, b, m, n, k, turned)                                                                                \
+    { name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT }
+#define CONV(name, size, c, o, kernel, stride, group, act)                                                             \
+    { name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act }
 
 static const Case cases[] = {
     GEMM("gemm 1x768x768", 1, 768, 768, EPILOGUE_COUNT),
@@ -76,7 +80,8 @@ static double now(void) {
 
 static Tensor *filled(Arena *arena, int rank, const int64_t *dims) {
     Tensor *t = tensor_new(arena, DT_F32, rank, dims);
-    for (int64_t i = 0; i < tensor_count(t); i++) ((float *)t->data)[i] = (float)((i * 2654435761u >> 8) & 0xff) / 256 - 0.5f;
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        ((float *)t->data)[i] = (float)((i * 2654435761u >> 8) & 0xff) / 256 - 0.5f;
     return t;
 }
 
@@ -115,7 +120,8 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     } else {
         int rank = c->batch > 1 ? 3 : 2, skip = 3 - rank;
         x = filled(arena, rank, (int64_t[]){c->batch, c->rows, c->depth} + skip);
-        w = filled(arena, rank, (int64_t[]){c->batch, c->turned ? c->columns : c->depth, c->turned ? c->depth : c->columns} + skip);
+        w = filled(arena, rank,
+                   (int64_t[]){c->batch, c->turned ? c->columns : c->depth, c->turned ? c->depth : c->columns} + skip);
         y = tensor_new(arena, DT_F32, rank, (int64_t[]){c->batch, c->rows, c->columns} + skip);
     }
     Tensor *bias = filled(arena, 1, &y->dims[y->rank - 1]);
@@ -134,21 +140,25 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     if (epilogue) {
         static const float alphas[] = {0, 1.0f / 6}, betas[] = {0, 0.5f}, highs[] = {0, 6}, lows[] = {0, 0};
         bool clip = c->activation == EPILOGUE_CLIP;
-        node_set_ints(node, "epilogue", (int64_t[]){EPILOGUE_BIAS, c->activation}, c->activation == EPILOGUE_BIAS ? 1 : 2);
-        node_set_attr(node, (Attr){.name = "epilogue_alpha", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? lows : alphas});
-        node_set_attr(node, (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? highs : betas});
+        node_set_ints(node, "epilogue", (int64_t[]){EPILOGUE_BIAS, c->activation},
+                      c->activation == EPILOGUE_BIAS ? 1 : 2);
+        node_set_attr(
+            node, (Attr){.name = "epilogue_alpha", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? lows : alphas});
+        node_set_attr(node,
+                      (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? highs : betas});
     }
     add_value(graph, y);
     node_add_output(node, NULL, DT_F32, y->rank, graph->inputs.items[graph->inputs.count - 1]->dims);
     uint32_t released;
     must(pool_shared(threads, &out->pool));
     *out = (Ours){.inputs = {x, w, bias}, .output = y, .pool = out->pool};
-    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, &out->anchor, &released));
+    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, &out->anchor,
+                            &released));
 }
 
 static void run_ours(void *context) {
     Ours *ours = context;
-    must(cpu_anchor_run(ours->anchor, ours->inputs, ours->output, ours->pool));
+    must(cpu_anchor_run(ours->anchor, ours->inputs, NULL, ours->output, ours->pool));
 }
 
 /* ---- oneDNN's ---- */
@@ -212,21 +222,29 @@ static void make_theirs(const Case *c, int threads, Theirs *t) {
         after[0] = after[1] = (o - 1) * c->stride + c->kernel - c->size - c->kernel / 2;
         x = described(4, (int64_t[]){c->batch, c->inputs, c->size, c->size}, dnnl_nhwc);
         y = described(4, (int64_t[]){c->batch, c->outputs, o, o}, dnnl_nhwc);
-        w = c->group == 1 ? described(4, (int64_t[]){c->outputs, c->inputs, c->kernel, c->kernel}, dnnl_format_tag_any)
-                          : described(5, (int64_t[]){c->group, c->outputs / c->group, c->inputs / c->group, c->kernel, c->kernel}, dnnl_format_tag_any);
+        w = c->group == 1
+                ? described(4, (int64_t[]){c->outputs, c->inputs, c->kernel, c->kernel}, dnnl_format_tag_any)
+                : described(5, (int64_t[]){c->group, c->outputs / c->group, c->inputs / c->group, c->kernel, c->kernel},
+                            dnnl_format_tag_any);
         b = described(1, &c->outputs, dnnl_a);
         dnnl_convolution_desc_t desc;
-        dnn(dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x, &w, bias ? &b : NULL, &y, steps, none, before,
-                                                       after));
+        dnn(dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x, &w,
+                                                       bias ? &b : NULL, &y, steps, none, before, after));
         dnn(dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL));
     } else {
         x = described(3, (int64_t[]){c->batch, c->rows, c->depth}, dnnl_abc);
-        w = described(3, (int64_t[]){c->batch, c->depth, c->columns}, c->constant ? dnnl_format_tag_any : c->turned ? dnnl_acb : dnnl_abc);
+        w = described(3, (int64_t[]){c->batch, c->depth, c->columns},
+                      c->constant ? dnnl_format_tag_any
+                      : c->turned ? dnnl_acb
+                                  : dnnl_abc);
         y = described(3, (int64_t[]){c->batch, c->rows, c->columns}, dnnl_abc);
         b = described(3, (int64_t[]){1, 1, c->columns}, dnnl_abc);
         if (c->batch == 1) {
             x = described(2, (int64_t[]){c->rows, c->depth}, dnnl_ab);
-            w = described(2, (int64_t[]){c->depth, c->columns}, c->constant ? dnnl_format_tag_any : c->turned ? dnnl_ba : dnnl_ab);
+            w = described(2, (int64_t[]){c->depth, c->columns},
+                          c->constant ? dnnl_format_tag_any
+                          : c->turned ? dnnl_ba
+                                      : dnnl_ab);
             y = described(2, (int64_t[]){c->rows, c->columns}, dnnl_ab);
             b = described(2, (int64_t[]){1, c->columns}, dnnl_ab);
         }
@@ -266,7 +284,8 @@ static void time_all(Timed *timed, int count, double seconds) {
 
 static double flops(const Case *c) {
     if (strcmp(c->op, "matmul") == 0) return 2.0 * (double)(c->batch * c->rows * c->columns * c->depth);
-    return 2.0 * (double)(c->batch * out_size(c) * out_size(c) * c->outputs * (c->inputs / c->group) * c->kernel * c->kernel);
+    return 2.0 *
+           (double)(c->batch * out_size(c) * out_size(c) * c->outputs * (c->inputs / c->group) * c->kernel * c->kernel);
 }
 
 int main(int argc, char **argv) {

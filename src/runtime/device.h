@@ -45,8 +45,9 @@ typedef struct DeviceTable {
     /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
     Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
                      const int64_t *params, int64_t work, void *scratch);
+    /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                         Tensor *output);
+                         const int64_t *symbols, Tensor *output);
     Status (*allocate)(Device *device, Memory *memory, size_t bytes, void **out_data);
     void (*release)(Device *device, Memory *memory, void *data);
     Status (*copy)(Device *device, Stream *stream, void *to, const void *from, size_t bytes);

@@ -324,7 +324,7 @@ static Status run_anchor(State *s, const Step *step) {
         if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
     }
-    return status_at(s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, &output),
+    return status_at(s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, s->symbols, &output),
                      "node \"%s\" (%s)", node_origin_name(step->node), step->node->op);
 }
 

@@ -122,7 +122,7 @@ static void check(Setup *s, Pool *pool) {
     cr_assert_null(status, "%s, seed %llu: %s", s->what, (unsigned long long)s->seed, status_message(status));
     got = tensor_new(s->graph->arena, want->dtype, want->rank, want->dims);
     memset(got->data, 0xee, tensor_bytes(got));
-    status = cpu_anchor_run(anchor, inputs, got, pool);
+    status = cpu_anchor_run(anchor, inputs, NULL, got, pool);
     cr_assert_null(status, "%s, seed %llu: %s", s->what, (unsigned long long)s->seed, status_message(status));
     expect_equal(got, want, s->terms, s->what, s->seed);
     cpu_anchor_destroy(anchor);
@@ -277,7 +277,7 @@ static const char *run_rows(const Shared *s, Arena *arena, uint64_t *state, int6
     Tensor hidden_weight = *s->weight, hidden_bias = *s->bias,
            *y = tensor_new(arena, DT_F32, 2, (int64_t[]){rows, 150});
     hidden_weight.data = hidden_bias.data = NULL;
-    if (cpu_anchor_run(s->anchor, (const Tensor *[]){x, &hidden_weight, &hidden_bias}, y, s->pool))
+    if (cpu_anchor_run(s->anchor, (const Tensor *[]){x, &hidden_weight, &hidden_bias}, NULL, y, s->pool))
         return "the run failed";
     if (eval_anchor(s->node, (Tensor *[]){x, s->weight, s->bias}, NULL, arena, &want)) return "the evaluator failed";
     for (int64_t i = 0; i < rows * 150; i++)
@@ -356,7 +356,7 @@ Test(anchors, sizes_that_do_not_fit_are_refused) {
         uint32_t released;
         cr_assert_null(cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.tensors[1]}, NULL, &anchor, &released));
         Tensor *y = tensor_new(s.graph->arena, DT_F32, 4, m->y);
-        Status status = cpu_anchor_run(anchor, (const Tensor *[]){s.tensors[0], s.tensors[1]}, y, NULL);
+        Status status = cpu_anchor_run(anchor, (const Tensor *[]){s.tensors[0], s.tensors[1]}, NULL, y, NULL);
         cr_expect_eq(status_code(status), STATUS_INVALID, "%s", m->name);
         status_free(status);
         cpu_anchor_destroy(anchor);

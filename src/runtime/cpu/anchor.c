@@ -1,4 +1,5 @@
-/* The life of an anchor, and what all kinds do around their products: element types, epilogue inputs, checks of shapes, the fallback to the oracle. */
+/* The life of an anchor, and what all kinds do around their products: element types, epilogue inputs, checks of shapes,
+ * the fallback to the oracle. */
 #include "runtime/cpu/anchor.h"
 
 #include <setjmp.h>
@@ -59,7 +60,8 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > MAX_EPILOGUE + 2)
         return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
     DTypeClass class = dtype_class(anchor->dtype);
-    if (class != DTYPE_FLOAT && class != DTYPE_SIGNED && class != DTYPE_UNSIGNED) return anchor_wrong(anchor, "this element type has no arithmetic");
+    if (class != DTYPE_FLOAT && class != DTYPE_SIGNED && class != DTYPE_UNSIGNED)
+        return anchor_wrong(anchor, "this element type has no arithmetic");
     for (int i = 0; i < node->input_count; i++) {
         anchor->shapes[i].rank = -1;
         if (!constants[i]) continue;
@@ -71,18 +73,21 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     TRY(anchor->kind->prepare(anchor, constants, pool));
     for (int i = 0; i < anchor->epilogue.count && !anchor->plain; i++) {
         const EpilogueStep *step = &anchor->epilogue.steps[i];
-        if (step->kind == EPILOGUE_BIAS && constants[step->input]) TRY(keep_bias(anchor, i, constants[step->input], pool));
+        if (step->kind == EPILOGUE_BIAS && constants[step->input])
+            TRY(keep_bias(anchor, i, constants[step->input], pool));
     }
     return NULL;
 }
 
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
+                          uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     CpuAnchor *anchor = calloc(1, sizeof *anchor);
     if (!anchor) return status_out_of_memory();
     DType dtype = node->input_count && node->inputs[0] ? node->inputs[0]->dtype : DT_NONE;
-    *anchor = (CpuAnchor){.node = node, .kind = kind_of(node), .dtype = dtype, .type = work_type(dtype), .how = "packed at run"};
+    *anchor = (CpuAnchor){
+        .node = node, .kind = kind_of(node), .dtype = dtype, .type = work_type(dtype), .how = "packed at run"};
     Status status = prepare(anchor, constants, pool);
     if (status) {
         cpu_anchor_destroy(anchor);
@@ -107,30 +112,38 @@ const char *cpu_anchor_how(const CpuAnchor *anchor) { return anchor->how; }
 
 /* ---- runs ---- */
 
-/* Shapes that a constant had when it was packed hold; all others are taken as they come, but with the type that was prepared for. */
+/* Shapes that a constant had when it was packed hold; all others are taken as they come, but with the type that was
+ * prepared for. */
 static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs, const Tensor *output) {
     for (int i = 0; i < anchor->node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "an input has another element type than the model says");
-        if (anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i])) return anchor_wrong(anchor, "a constant has changed its shape");
+        if (inputs[i]->dtype != anchor->dtype)
+            return anchor_wrong(anchor, "an input has another element type than the model says");
+        if (anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
+            return anchor_wrong(anchor, "a constant has changed its shape");
         TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
     }
-    if (output->dtype != anchor->dtype) return anchor_wrong(anchor, "the result has another element type than the inputs");
+    if (output->dtype != anchor->dtype)
+        return anchor_wrong(anchor, "the result has another element type than the inputs");
     return tensor_size_of(output->dtype, output->rank, output->dims, NULL, NULL);
 }
 
 static Status bind_epilogue(AnchorRun *run, int64_t columns) {
     const CpuAnchor *anchor = run->anchor;
     int64_t count = tensor_count(run->output);
-    run->epilogue = (BoundEpilogue){&anchor->epilogue, anchor->type, dtype_class(anchor->dtype) == DTYPE_SIGNED, {NULL}, run->result};
+    run->epilogue = (BoundEpilogue){
+        &anchor->epilogue, anchor->type, dtype_class(anchor->dtype) == DTYPE_SIGNED, {NULL}, run->result};
     for (int i = 0; i < anchor->epilogue.count; i++) {
         const EpilogueStep *step = &anchor->epilogue.steps[i];
         if (step->input < 0) continue;
         const Tensor *t = run->inputs[step->input];
         bool bias = step->kind == EPILOGUE_BIAS;
-        if (tensor_count(t) != (bias ? columns : count)) return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
+        if (tensor_count(t) != (bias ? columns : count))
+            return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
         run->epilogue.operands[i] = anchor->biases[i];
-        if (!anchor->biases[i]) TRY(work_take(t->dtype, t->data, tensor_count(t), bias ? PANEL_SLACK : 0, run->pool, &run->scratch, &run->epilogue.operands[i]));
+        if (!anchor->biases[i])
+            TRY(work_take(t->dtype, t->data, tensor_count(t), bias ? PANEL_SLACK : 0, run->pool, &run->scratch,
+                          &run->epilogue.operands[i]));
     }
     return NULL;
 }
@@ -150,7 +163,8 @@ static Status run_product(AnchorRun *run) {
     int64_t count = tensor_count(output);
     if (!count) return NULL;
     run->result = output->data;
-    if (!is_work(anchor->dtype)) TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
+    if (!is_work(anchor->dtype))
+        TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
     TRY(bind_epilogue(run, output->dims[column_axis(anchor, output->rank)]));
     TRY(anchor->kind->run(run));
     if (!is_work(anchor->dtype)) work_narrow(anchor->dtype, run->result, output->data, count, run->pool);
@@ -162,9 +176,11 @@ static Status eval_in(Arena *arena, AnchorRun *run) {
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
     Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count), *result;
-    for (int i = 0; i < run->anchor->node->input_count; i++) inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
+    for (int i = 0; i < run->anchor->node->input_count; i++)
+        inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
     TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, &result));
-    if (!tensor_same_shape(result, run->output)) return anchor_wrong(run->anchor, "the result does not have the shape that was planned");
+    if (!tensor_same_shape(result, run->output))
+        return anchor_wrong(run->anchor, "the result does not have the shape that was planned");
     if (tensor_count(result)) memcpy(run->output->data, result->data, tensor_bytes(result));
     return NULL;
 }
@@ -177,35 +193,13 @@ static Status run_plain(AnchorRun *run) {
     return status;
 }
 
-Status cpu_anchor_run_with(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output, Pool *pool) {
+Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
+                      Pool *pool) {
     TRY(check_inputs(anchor, inputs, output));
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = output, .pool = pool};
     if (anchor->plain) return run_plain(&run);
     TRY(anchor->kind->check(anchor, inputs, symbols, output));
     Status status = run_product(&run);
     scratch_release(&run.scratch);
-    return status;
-}
-
-/* Dims that are lone symbols tell the symbols' values. */
-static void bind_symbols(const Node *node, const Tensor *const *inputs, int64_t *symbols) {
-    for (int i = 0; i < node->input_count; i++) {
-        const Value *value = node->inputs[i];
-        if (!value || !inputs[i]) continue;
-        for (int axis = 0; axis < value->rank && axis < inputs[i]->rank; axis++) {
-            int symbol = dim_symbol_index(value->dims[axis]);
-            if (symbol >= 0) symbols[symbol] = inputs[i]->dims[axis];
-        }
-    }
-}
-
-Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, Tensor *output, Pool *pool) {
-    int count = dim_symbol_count(anchor->node->graph->dims);
-    int64_t some[64], *symbols = count <= 64 ? some : malloc((size_t)count * sizeof *symbols);
-    if (!symbols) return status_out_of_memory();
-    for (int i = 0; i < count; i++) symbols[i] = UNBOUND_DIM;
-    bind_symbols(anchor->node, inputs, symbols);
-    Status status = cpu_anchor_run_with(anchor, inputs, symbols, output, pool);
-    if (symbols != some) free(symbols);
     return status;
 }

@@ -1,8 +1,9 @@
 /* Convolutions and transposed ones, channels last, of 1 to 3 spatial axes.
  *
- * A position of the result is a row of a product: the taps are the elements of the kernel, the row at a tap is the input's channels at the position that the tap
- * meets, a row of zeros where that is padding. A transposed convolution is, for each remainder of the (padded) position by the strides, an ordinary one of
- * stride 1 with those taps that meet the input there: a product each ("phases"; a convolution has one). */
+ * A position of the result is a row of a product: the taps are the elements of the kernel, the row at a tap is the
+ * input's channels at the position that the tap meets, a row of zeros where that is padding. A transposed convolution
+ * is, for each remainder of the (padded) position by the strides, an ordinary one of stride 1 with those taps that meet
+ * the input there: a product each ("phases"; a convolution has one). */
 #include <limits.h>
 #include <string.h>
 #include "runtime/cpu/parts.h"
@@ -33,8 +34,8 @@ typedef struct Conv {
     bool depthwise;
     Phase *phases;
     int64_t phase_count;
-    bool covers;             /* the phases write every position of the result */
-    size_t weight_bytes;     /* of all phases */
+    bool covers;         /* the phases write every position of the result */
+    size_t weight_bytes; /* of all phases */
 } Conv;
 
 static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
@@ -43,10 +44,14 @@ static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
 static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     int strides, dilations, pads;
-    const int64_t *s = attr_ints(anchor->node, "strides", &strides), *d = attr_ints(anchor->node, "dilations", &dilations);
+    const int64_t *s = attr_ints(anchor->node, "strides", &strides),
+                  *d = attr_ints(anchor->node, "dilations", &dilations);
     attr_dims(anchor->node, "pads", &pads);
-    *c = (Conv){.transposed = anchor->kind == &conv_transpose_kind, .spatial = spatial, .group = attr_int(anchor->node, "group", 1)};
-    if (spatial < 1 || spatial > AXES || strides != spatial || dilations != spatial || pads != 2 * spatial || c->group < 1)
+    *c = (Conv){.transposed = anchor->kind == &conv_transpose_kind,
+                .spatial = spatial,
+                .group = attr_int(anchor->node, "group", 1)};
+    if (spatial < 1 || spatial > AXES || strides != spatial || dilations != spatial || pads != 2 * spatial ||
+        c->group < 1)
         return anchor_wrong(anchor, "attributes and ranks do not fit together");
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - spatial);
@@ -64,10 +69,12 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - c->spatial);
         c->kernel[i] = from < 0 ? 1 : w->dims[2 + from];
-        if (c->kernel[i] < 0 || c->kernel[i] > INT_MAX || __builtin_mul_overflow(total, c->kernel[i], &total) || total > INT_MAX)
+        if (c->kernel[i] < 0 || c->kernel[i] > INT_MAX || __builtin_mul_overflow(total, c->kernel[i], &total) ||
+            total > INT_MAX)
             return anchor_wrong(anchor, "the kernel's size is out of range");
     }
-    if (w->dims[0] < 0 || w->dims[1] < 0 || w->dims[0] % c->group) return anchor_wrong(anchor, "the weight's channels do not divide into the groups");
+    if (w->dims[0] < 0 || w->dims[1] < 0 || w->dims[0] % c->group)
+        return anchor_wrong(anchor, "the weight's channels do not divide into the groups");
     c->inputs = c->transposed ? w->dims[0] / c->group : w->dims[1];
     c->outputs = c->transposed ? w->dims[1] : w->dims[0] / c->group;
     c->depthwise = c->group > 1 && c->inputs == 1 && c->outputs == 1;
@@ -83,7 +90,8 @@ typedef struct PhaseMemory {
 } PhaseMemory;
 
 static Status phase_allocate(const PhaseMemory *memory, size_t bytes, void **out_data) {
-    return memory->scratch ? scratch_take(memory->scratch, bytes, out_data) : anchor_allocate(memory->anchor, bytes, out_data);
+    return memory->scratch ? scratch_take(memory->scratch, bytes, out_data)
+                           : anchor_allocate(memory->anchor, bytes, out_data);
 }
 
 typedef struct AxisPhases {
@@ -93,7 +101,8 @@ typedef struct AxisPhases {
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-/* Taps whose tap * dilation leaves the same remainder by the stride, which comes again after stride / gcd(stride, dilation) taps. */
+/* Taps whose tap * dilation leaves the same remainder by the stride, which comes again after stride / gcd(stride,
+ * dilation) taps. */
 static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, AxisPhases *out) {
     int64_t kernel = c->kernel[axis], dilation = c->dilations[axis], stride = c->transposed ? c->strides[axis] : 1;
     int64_t period = stride / common_divisor(stride, dilation);
@@ -104,7 +113,8 @@ static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, Ax
     int64_t *index = (int64_t *)(out->items + out->count);
     for (int64_t i = 0; i < out->count; i++) {
         PhaseAxis *phase = &out->items[i];
-        *phase = (PhaseAxis){.taps = (kernel - i - 1) / period + 1, .kernel_index = index, .remainder = i * dilation % stride};
+        *phase = (PhaseAxis){
+            .taps = (kernel - i - 1) / period + 1, .kernel_index = index, .remainder = i * dilation % stride};
         for (int64_t t = 0; t < phase->taps; t++) /* a transposed convolution's later taps meet earlier positions */
             *index++ = i + (c->transposed ? phase->taps - 1 - t : t) * period;
     }
@@ -128,8 +138,10 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
         p->axes[0] = axes[0].items[i / (axes[1].count * axes[2].count)];
         p->axes[1] = axes[1].items[i / axes[2].count % axes[1].count];
         p->axes[2] = axes[2].items[i % axes[2].count];
-        p->weight = (Weight){.set = tile_set(anchor->type), .groups = c->group, .columns = c->outputs, .depth = c->inputs};
-        if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1, p->weight.depthwise = true;
+        p->weight =
+            (Weight){.set = tile_set(anchor->type), .groups = c->group, .columns = c->outputs, .depth = c->inputs};
+        if (c->depthwise)
+            p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1, p->weight.depthwise = true;
         p->weight.taps = p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
         size_t bytes;
         TRY(weight_bytes(&p->weight, &bytes));
@@ -151,7 +163,8 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Poo
         for (int64_t t0 = 0; t0 < p->axes[0].taps; t0++)
             for (int64_t t1 = 0; t1 < p->axes[1].taps; t1++)
                 for (int64_t t2 = 0; t2 < p->axes[2].taps; t2++)
-                    *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] + p->axes[2].kernel_index[t2];
+                    *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] +
+                            p->axes[2].kernel_index[t2];
         WeightSource source = {.data = w, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
         source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
@@ -210,15 +223,17 @@ static int64_t pad_at(const CpuAnchor *anchor, const int64_t *symbols, int index
     return symbols ? dim_eval(pads[index], symbols) : UNBOUND_DIM;
 }
 
-/* The padding before axis `axis`. Where the symbols do not tell, the sizes do: such paddings come from SAME_UPPER and SAME_LOWER, which pad just enough, one
- * more at the end or at the beginning; the former is what exporters write. */
-static int64_t pad_before(const CpuAnchor *anchor, const Conv *c, const int64_t *symbols, int axis, int64_t in, int64_t out) {
+/* The padding before axis `axis`. Where the symbols do not tell, the sizes do: such paddings come from SAME_UPPER and
+ * SAME_LOWER, which pad just enough, one more at the end or at the beginning; the former is what exporters write. */
+static int64_t pad_before(const CpuAnchor *anchor, const Conv *c, const int64_t *symbols, int axis, int64_t in,
+                          int64_t out) {
     int from = axis - (AXES - c->spatial);
     if (from < 0) return 0;
     int64_t before = pad_at(anchor, symbols, from);
     if (before != UNBOUND_DIM) return before;
     int64_t extent = (c->kernel[axis] - 1) * c->dilations[axis] + 1;
-    int64_t total = c->transposed ? (in - 1) * c->strides[axis] + extent - out : (out - 1) * c->strides[axis] + extent - in;
+    int64_t total =
+        c->transposed ? (in - 1) * c->strides[axis] + extent - out : (out - 1) * c->strides[axis] + extent - in;
     return total > 0 ? total / 2 : 0;
 }
 
@@ -234,12 +249,15 @@ static int64_t conv_extent(const CpuAnchor *anchor, const Conv *c, const int64_t
     return room < 0 ? 0 : room / c->strides[axis] + 1;
 }
 
-static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, const Tensor *y, const int64_t *symbols, Sizes *s) {
+static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, const Tensor *y, const int64_t *symbols,
+                       Sizes *s) {
     int rank = c->spatial + 2;
     if (x->rank != rank || y->rank != rank) return anchor_wrong(anchor, "attributes and ranks do not fit together");
     *s = (Sizes){.batch = x->dims[0], .in_channels = x->dims[rank - 1], .out_channels = c->outputs * c->group};
-    if (s->in_channels != c->inputs * c->group) return anchor_wrong(anchor, "the input's channels do not fit the weight and its groups");
-    if (y->dims[0] != s->batch || y->dims[rank - 1] != s->out_channels) return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
+    if (s->in_channels != c->inputs * c->group)
+        return anchor_wrong(anchor, "the input's channels do not fit the weight and its groups");
+    if (y->dims[0] != s->batch || y->dims[rank - 1] != s->out_channels)
+        return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - c->spatial);
         s->in[i] = from < 0 ? 1 : x->dims[1 + from];
@@ -247,15 +265,16 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         s->pads[i] = pad_before(anchor, c, symbols, i, s->in[i], s->out[i]);
         if (s->pads[i] < -INT_MAX || s->pads[i] > INT_MAX) return anchor_wrong(anchor, "a padding is out of range");
         int64_t expected = c->transposed ? UNBOUND_DIM : conv_extent(anchor, c, symbols, i, s->in[i]);
-        if (expected != UNBOUND_DIM && expected != s->out[i]) return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
+        if (expected != UNBOUND_DIM && expected != s->out[i])
+            return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     }
     return NULL;
 }
 
 /* ---- rows ---- */
 
-/* A phase over this run's tensors. Along an axis, the phase's position q is the result's first + q * step, and its tap t meets the input's
- * q * input_step + shift[t]. */
+/* A phase over this run's tensors. Along an axis, the phase's position q is the result's first + q * step, and its tap
+ * t meets the input's q * input_step + shift[t]. */
 typedef struct Walk {
     const Sizes *sizes;
     int64_t count[AXES], first[AXES], step[AXES], input_step[AXES];
@@ -264,7 +283,7 @@ typedef struct Walk {
     int64_t size;                  /* bytes an element */
     const char *x;
     char *y;
-    const void *zeros;             /* in_channels of them */
+    const void *zeros; /* in_channels of them */
 } Walk;
 
 static int64_t clip(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -274,13 +293,15 @@ static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk
     const PhaseAxis *axis = &p->axes[i];
     w->taps[i] = axis->taps;
     if (c->transposed) {
-        /* the result's positions o with (o + pad) % stride == remainder; the input's position is (o + pad - tap * dilation) / stride */
+        /* the result's positions o with (o + pad) % stride == remainder; the input's position is (o + pad - tap *
+         * dilation) / stride */
         int64_t stride = c->strides[i], first = ((axis->remainder - s->pads[i]) % stride + stride) % stride;
         w->first[i] = first;
         w->step[i] = stride;
         w->input_step[i] = 1;
         w->count[i] = first < s->out[i] ? (s->out[i] - first - 1) / stride + 1 : 0;
-        for (int64_t t = 0; t < axis->taps; t++) w->shift[i][t] = floor_div(first + s->pads[i] - axis->kernel_index[t] * c->dilations[i], stride);
+        for (int64_t t = 0; t < axis->taps; t++)
+            w->shift[i][t] = floor_div(first + s->pads[i] - axis->kernel_index[t] * c->dilations[i], stride);
     } else {
         w->first[i] = 0;
         w->step[i] = 1;
@@ -288,7 +309,8 @@ static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk
         w->count[i] = s->out[i];
         for (int64_t t = 0; t < axis->taps; t++) w->shift[i][t] = axis->kernel_index[t] * c->dilations[i] - s->pads[i];
     }
-    int64_t least = axis->taps ? w->shift[i][0] : 0, most = axis->taps ? w->shift[i][axis->taps - 1] : 0, step = w->input_step[i];
+    int64_t least = axis->taps ? w->shift[i][0] : 0, most = axis->taps ? w->shift[i][axis->taps - 1] : 0,
+            step = w->input_step[i];
     w->low[i] = clip(floor_div(-least + step - 1, step), 0, w->count[i]);
     w->high[i] = clip(floor_div(s->in[i] - 1 - most, step) + 1, w->low[i], w->count[i]);
 }
@@ -316,7 +338,8 @@ static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **r
     }
 }
 
-/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes has several. */
+/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes
+ * has several. */
 static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
     int axis = w->taps[0] > 1 ? 0 : 1;
     int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
@@ -410,9 +433,12 @@ static bool neighbours(const Walk *w) {
 }
 
 /* Memory for a phase: the walk's shifts and three lists of offsets. */
-static int64_t phase_words(const Phase *p) { return 3 * p->weight.taps + p->axes[0].taps + p->axes[1].taps + p->axes[2].taps; }
+static int64_t phase_words(const Phase *p) {
+    return 3 * p->weight.taps + p->axes[0].taps + p->axes[1].taps + p->axes[2].taps;
+}
 
-static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const Sizes *s, const void *x, const void *zeros, int64_t *words, Walk *w, Product *product) {
+static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const Sizes *s, const void *x,
+                          const void *zeros, int64_t *words, Walk *w, Product *product) {
     int64_t *offsets = words, *merged = offsets + p->weight.taps, *no_offsets = merged + p->weight.taps;
     *w = (Walk){.sizes = s, .size = (int64_t)p->weight.set->size, .x = x, .y = run->result, .zeros = zeros};
     words = no_offsets + p->weight.taps;
@@ -454,7 +480,8 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
     TRY(scratch_take(&run->scratch, zero_bytes, &zeros));
     memset(zeros, 0, zero_bytes);
     if (!c->covers) TRY(fill_uncovered(run, c, s, zeros));
-    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(Walk)) + (size_t)words * sizeof(int64_t), &memory));
+    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(Walk)) + (size_t)words * sizeof(int64_t),
+                     &memory));
     Product *products = memory;
     Walk *walks = (Walk *)(products + count);
     int64_t *at = (int64_t *)(walks + count);
@@ -471,7 +498,8 @@ static Status conv_of(const CpuAnchor *anchor, const Tensor *w, Conv *c) {
     return c->phases ? NULL : read_weight_shape(anchor, w, c);
 }
 
-static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output) {
+static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
+                         const Tensor *output) {
     Conv c;
     Sizes sizes;
     TRY(conv_of(anchor, inputs[1], &c));

@@ -120,9 +120,9 @@ static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *ker
 }
 
 static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                             Tensor *output) {
+                             const int64_t *symbols, Tensor *output) {
     (void)stream;
-    return cpu_anchor_run((CpuAnchor *)anchor, inputs, output, device->pool);
+    return cpu_anchor_run((CpuAnchor *)anchor, inputs, symbols, output, device->pool);
 }
 
 static Status cpu_allocate(Device *device, Memory *memory, size_t bytes, void **out_data) {

@@ -24,7 +24,8 @@ static float nth_float(const Node *node, const char *name, int index) {
     return attr && attr->kind == ATTR_FLOATS && index < attr->count ? attr->floats[index] : 0;
 }
 
-/* A bias and an addend before any activation, in either order, are where the sum starts; bounds right after them are where it ends. */
+/* A bias and an addend before any activation, in either order, are where the sum starts; bounds right after them are
+ * where it ends. */
 static void fold(Epilogue *e, DType type) {
     for (; e->folded < e->count; e->folded++) {
         const EpilogueStep *s = &e->steps[e->folded];
@@ -49,13 +50,17 @@ Status epilogue_of(const Node *node, DType type, Epilogue *out) {
     *out = (Epilogue){.bias = -1, .addend = -1};
     int count, input = 2;
     const int64_t *kinds = attr_ints(node, "epilogue", &count);
-    if (count > MAX_EPILOGUE) return status_error(STATUS_FAULT, "an epilogue of %d steps, %d are the most", count, MAX_EPILOGUE);
+    if (count > MAX_EPILOGUE)
+        return status_error(STATUS_FAULT, "an epilogue of %d steps, %d are the most", count, MAX_EPILOGUE);
     for (int i = 0; i < count; i++) {
-        if (kinds[i] < 0 || kinds[i] >= EPILOGUE_COUNT) return status_error(STATUS_FAULT, "there is no epilogue %lld", (long long)kinds[i]);
+        if (kinds[i] < 0 || kinds[i] >= EPILOGUE_COUNT)
+            return status_error(STATUS_FAULT, "there is no epilogue %lld", (long long)kinds[i]);
         EpilogueStep *step = &out->steps[out->count++];
-        *step = (EpilogueStep){(EpilogueKind)kinds[i], -1, nth_float(node, "epilogue_alpha", i), nth_float(node, "epilogue_beta", i)};
+        *step = (EpilogueStep){(EpilogueKind)kinds[i], -1, nth_float(node, "epilogue_alpha", i),
+                               nth_float(node, "epilogue_beta", i)};
         if (!epilogue_reads_input(step->kind)) continue;
-        if (input >= node->input_count || !node->inputs[input]) return status_error(STATUS_FAULT, "the epilogue lacks an input");
+        if (input >= node->input_count || !node->inputs[input])
+            return status_error(STATUS_FAULT, "the epilogue lacks an input");
         step->input = input++;
     }
     fold(out, type);
@@ -67,9 +72,11 @@ Status epilogue_of(const Node *node, DType type, Epilogue *out) {
 static void apply_relu_integers(const BoundEpilogue *bound, void *values, int count) {
     if (!bound->is_signed) return;
     if (bound->type == DT_U32)
-        for (int i = 0; i < count; i++) ((int32_t *)values)[i] = ((int32_t *)values)[i] < 0 ? 0 : ((int32_t *)values)[i];
+        for (int i = 0; i < count; i++)
+            ((int32_t *)values)[i] = ((int32_t *)values)[i] < 0 ? 0 : ((int32_t *)values)[i];
     else
-        for (int i = 0; i < count; i++) ((int64_t *)values)[i] = ((int64_t *)values)[i] < 0 ? 0 : ((int64_t *)values)[i];
+        for (int i = 0; i < count; i++)
+            ((int64_t *)values)[i] = ((int64_t *)values)[i] < 0 ? 0 : ((int64_t *)values)[i];
 }
 
 static void add_values(DType type, void *to, const void *from, int count) {
@@ -99,9 +106,12 @@ static void apply_step(const BoundEpilogue *bound, int step, void *const *rows, 
         if (s->kind == EPILOGUE_BIAS)
             add_values(bound->type, values, (const char *)bound->operands[step] + (size_t)column * size, count);
         else if (s->kind == EPILOGUE_ADD)
-            add_values(bound->type, values, (const char *)bound->operands[step] + (values - (const char *)bound->result), count);
+            add_values(bound->type, values,
+                       (const char *)bound->operands[step] + (values - (const char *)bound->result), count);
         else if (bound->type == DT_F64)
-            for (int j = 0; j < count; j++) ((double *)(void *)values)[j] = epilogue_double(s->kind, ((double *)(void *)values)[j], s->alpha, s->beta);
+            for (int j = 0; j < count; j++)
+                ((double *)(void *)values)[j] =
+                    epilogue_double(s->kind, ((double *)(void *)values)[j], s->alpha, s->beta);
         else if (s->kind == EPILOGUE_RELU)
             apply_relu_integers(bound, values, count);
     }

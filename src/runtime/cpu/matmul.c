@@ -1,4 +1,5 @@
-/* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its rows are not contiguous. */
+/* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its
+ * rows are not contiguous. */
 #include <string.h>
 #include "runtime/cpu/parts.h"
 
@@ -8,13 +9,14 @@ typedef struct Matmul {
     int64_t weight_count;
 } Matmul;
 
-/* Axes of the product from outermost to innermost are the batch axes (all of the result's, broadcast ones with stride 0), then rows and columns. */
+/* Axes of the product from outermost to innermost are the batch axes (all of the result's, broadcast ones with stride
+ * 0), then rows and columns. */
 typedef struct Shape {
     int batch_rank;
     int64_t batch[MAX_RANK];
     int64_t a_batch[MAX_RANK], b_batch[MAX_RANK], out_batch[MAX_RANK]; /* strides */
     int64_t rows, columns, depth, batches;
-    int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;    /* strides */
+    int64_t a_row, a_depth, b_depth, b_column, out_row, out_column; /* strides */
 } Shape;
 
 static void dense_strides(int rank, const int64_t *dims, int64_t *strides) {
@@ -26,7 +28,8 @@ static void dense_strides(int rank, const int64_t *dims, int64_t *strides) {
 }
 
 /* dims and strides of permute(t, attr). */
-static Status permuted(const CpuAnchor *anchor, const char *attr, int rank, const int64_t *dims, int64_t *out_dims, int64_t *out_strides) {
+static Status permuted(const CpuAnchor *anchor, const char *attr, int rank, const int64_t *dims, int64_t *out_dims,
+                       int64_t *out_strides) {
     int count;
     const int64_t *perm = attr_ints(anchor->node, attr, &count);
     int64_t strides[MAX_RANK];
@@ -57,7 +60,8 @@ static Status shape_of(const CpuAnchor *anchor, const Tensor *a, const Tensor *b
     for (int i = 0; i < rank - 2; i++) {
         int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
         int64_t da = ai >= 0 ? ad[ai] : 1, db = bi >= 0 ? bd[bi] : 1;
-        if (da != db && da != 1 && db != 1) return anchor_wrong(anchor, "the leading dimensions of the factors cannot be broadcast");
+        if (da != db && da != 1 && db != 1)
+            return anchor_wrong(anchor, "the leading dimensions of the factors cannot be broadcast");
         s->batch[i] = rd[i] = da == 1 ? db : da;
         s->a_batch[i] = da == 1 ? 0 : as[ai];
         s->b_batch[i] = db == 1 ? 0 : bs[bi];
@@ -86,7 +90,8 @@ static Status shape_of(const CpuAnchor *anchor, const Tensor *a, const Tensor *b
     return tensor_size_of(anchor->dtype, rank, out_dims, NULL, NULL);
 }
 
-static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output) {
+static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
+                           const Tensor *output) {
     (void)symbols;
     Shape shape = {0};
     int64_t dims[MAX_RANK];
@@ -128,7 +133,8 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     TRY(anchor_allocate(anchor, all, &data));
     TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
     Scratch scratch = {0};
-    WeightSource source = {.column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
+    WeightSource source = {
+        .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
     const void *from;
     Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
     for (int64_t i = 0; !status && i < count; i++) {
@@ -257,7 +263,8 @@ static void permute_result(AnchorRun *run, const Shape *dense, const void *from)
     strided_copy(dtype_size(run->anchor->type), rank, dims, out, from, run->result, run->pool);
 }
 
-/* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would cost more than the product. */
+/* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would
+ * cost more than the product. */
 enum { DOT_ROWS = 4 };
 
 typedef struct DotLoop {
@@ -276,7 +283,8 @@ static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         int64_t batch = i / loop->parts, part = i % loop->parts;
         int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
-        const float *a = loop->a + batch_offset(s, s->a_batch, batch), *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
+        const float *a = loop->a + batch_offset(s, s->a_batch, batch),
+                    *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
         float *out = loop->out + batch_offset(s, s->out_batch, batch);
         for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
             tile_isa()->dot(a, b, s->b_column, s->depth, out + first, count);
@@ -304,7 +312,8 @@ static Status run_products(AnchorRun *run, const Shape *s, const void *a, const 
     size_t size = dtype_size(anchor->type);
     void *memory;
     if ((size_t)count > SIZE_MAX / 1024) return status_out_of_memory();
-    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(MatrixRows) + sizeof(WeightSource)), &memory));
+    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(MatrixRows) + sizeof(WeightSource)),
+                     &memory));
     Product *products = memory;
     MatrixRows *rows = (MatrixRows *)(products + count);
     WeightSource *sources = (WeightSource *)(rows + count);
@@ -323,7 +332,8 @@ static Status run_products(AnchorRun *run, const Shape *s, const void *a, const 
                                 .merged = 1,
                                 .epilogue = &run->epilogue};
         if (m->weights) continue;
-        sources[i] = (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
+        sources[i] =
+            (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
         sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * size;
         products[i].source = &sources[i];
     }

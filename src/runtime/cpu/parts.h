@@ -28,9 +28,9 @@ struct CpuAnchor {
     const void *biases[MAX_EPILOGUE]; /* constant ones, in the work type with slack behind; by step */
     Tensor shapes[MAX_EPILOGUE + 2];  /* of constants, without data; rank -1: not constant */
     uint32_t released;
-    bool plain;                       /* the oracle computes it */
+    bool plain; /* the oracle computes it */
     size_t packed_bytes;
-    struct AnchorMemory *memory;      /* what anchor_allocate gave */
+    struct AnchorMemory *memory; /* what anchor_allocate gave */
     const char *how;
 };
 
@@ -40,7 +40,7 @@ struct AnchorRun {
     const Tensor *const *inputs;
     const int64_t *symbols; /* as dim_eval; NULL: none are bound */
     Tensor *output;
-    void *result;           /* where the result goes, in the work type: the output's memory, or scratch */
+    void *result; /* where the result goes, in the work type: the output's memory, or scratch */
     Pool *pool;
     Scratch scratch;
     BoundEpilogue epilogue;

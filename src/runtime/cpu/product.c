@@ -1,24 +1,24 @@
 /* Products cut into slices for threads, and slices into tiles.
  *
- * A slice is a chunk of rows and a range of panels. Panel after panel, the panel's weight stays in the second-level cache while the chunk's rows stream past it,
- * a tile at a time. */
+ * A slice is a chunk of rows and a range of panels. Panel after panel, the panel's weight stays in the second-level
+ * cache while the chunk's rows stream past it, a tile at a time. */
 #include "runtime/cpu/product.h"
 
 #include <string.h>
 
 enum {
-    /* Rows a chunk: a multiple of all tiles' heights. Where a weight outgrows the second-level cache, each chunk reads it anew from the third or from memory: then
-     * more rows share a reading. */
+    /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
+     * is not felt. Where a weight outgrows the second-level cache, each chunk reads it anew from the third or from
+     * memory: then more rows share a reading. */
     CHUNK_ROWS = 96,
     LARGE_CHUNK_ROWS = 240,
+    SHORT_CHUNK_ROWS = 480,
+    SHORT_CHUNK_WORK = 480 * 128, /* rows times their length */
     SOURCE_CHUNK_ROWS = 2048,
     LARGE_WEIGHT_BYTES = 1 << 20,
     MAX_POINTERS = 1 << 15, /* a chunk's rows times taps */
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
-#ifndef BD
-#define BD 1024
-#endif
-    BLOCK_DEPTH = BD,
+    BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
@@ -56,14 +56,16 @@ typedef struct Slice {
 static void run_tiles(const Slice *slice, TileCall *call, const void *const *rows, int first, int count, bool done) {
     const TileSet *set = slice->product->weight->set;
     const BoundEpilogue *bound = slice->product->epilogue;
-    bool depthwise = slice->product->weight->depthwise, finishes = done && bound->epilogue->folded < bound->epilogue->count;
+    bool depthwise = slice->product->weight->depthwise,
+         finishes = done && bound->epilogue->folded < bound->epilogue->count;
     int vectors = slice->panel.vectors, most = set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
     /* the next block follows in memory; each tile asks for its share */
     int64_t block_bytes = call->taps * call->depth * call->weight_stride * (int64_t)set->size;
     call->ahead_step = slice->product->source ? 0 : call->weight_stride * (int64_t)set->size / tiles;
     for (int i = 0; i < count; i += height) {
-        call->ahead = (const char *)call->weight + block_bytes + i / height * call->ahead_step * (call->taps * call->depth);
+        call->ahead =
+            (const char *)call->weight + block_bytes + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = slice->block.results + first + i;
@@ -98,7 +100,8 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         call.weight = (const char *)slice->weight + (size_t)((t * depth + k) * width) * w->set->size;
         call.bias = begins && e->bias >= 0 ? bound->operands[e->bias] : NULL;
         call.has_addend = !begins || e->addend >= 0;
-        call.addend_shift = begins && e->addend >= 0 ? (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result : 0;
+        call.addend_shift =
+            begins && e->addend >= 0 ? (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result : 0;
         call.clamp = done && e->clamp;
         call.low = e->low;
         call.high = e->high;
@@ -111,11 +114,12 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
 
 /* A weight that is not packed and read a few times only stays where it is. */
 static bool reads_directly(const Product *p, const Panel *panel) {
-    return p->source && p->source->column == 1 && p->source->scale == 1 && p->rows <= DIRECT_ROWS && p->weight->taps == 1 &&
-           panel->columns % p->weight->set->lanes == 0;
+    return p->source && p->source->column == 1 && p->source->scale == 1 && p->rows <= DIRECT_ROWS &&
+           p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
-static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel, RowBlock *block, void *panel_memory) {
+static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel,
+                      RowBlock *block, void *panel_memory) {
     Slice slice = {.product = p};
     block->count = (int)rows;
     block->interior = block->edges = block->run_count = 0;
@@ -153,13 +157,16 @@ static Grid cut(const Product *p, int64_t wanted) {
     const Weight *w = p->weight;
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
-    int64_t rows = bytes > LARGE_WEIGHT_BYTES ? LARGE_CHUNK_ROWS : CHUNK_ROWS;
+    int64_t rows = bytes > LARGE_WEIGHT_BYTES
+                       ? LARGE_CHUNK_ROWS
+                       : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
     Grid grid = {ceil_div(p->rows, rows), 1};
     if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
         grid.chunks = ceil_div(p->rows, SOURCE_CHUNK_ROWS);
         grid.ranges = least(panels, wanted);
-        if (grid.chunks * grid.ranges < wanted) grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
+        if (grid.chunks * grid.ranges < wanted)
+            grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
         return grid;
     }
     if (grid.chunks < wanted) grid.ranges = least(panels, ceil_div(wanted, grid.chunks));
@@ -210,7 +217,8 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         int64_t rows = chunk_rows(p, grid), first = chunk * rows;
         if (first >= p->rows) continue;
         block.capacity = rows;
-        run_slice(p, first, least(rows, p->rows - first), range * panels / grid->ranges, (range + 1) * panels / grid->ranges, &block, panel);
+        run_slice(p, first, least(rows, p->rows - first), range * panels / grid->ranges,
+                  (range + 1) * panels / grid->ranges, &block, panel);
     }
 }
 
@@ -222,7 +230,8 @@ static void size_memory(ProductLoop *loop) {
         const Weight *w = p->weight;
         size_t rows = (size_t)chunk_rows(p, &loop->grids[i]), panel = 0;
         if (p->source) panel = lines((size_t)(w->taps * w->depth * w->set->vectors * w->set->lanes) * w->set->size);
-        loop->rows_bytes = (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
+        loop->rows_bytes =
+            (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
         loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));
         loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(EdgeRun)));
         loop->worker_bytes = (size_t)most((int64_t)loop->worker_bytes, (int64_t)panel);

@@ -1,5 +1,5 @@
-/* Products: rows, found through pointers, times a packed weight, sliced over threads and cut into tiles (tile.h), with an epilogue. All anchors are lists of
- * these. */
+/* Products: rows, found through pointers, times a packed weight, sliced over threads and cut into tiles (tile.h), with
+ * an epilogue. All anchors are lists of these. */
 #ifndef ONNXFUSE_RUNTIME_CPU_PRODUCT_H
 #define ONNXFUSE_RUNTIME_CPU_PRODUCT_H
 
@@ -21,8 +21,8 @@ typedef struct EpilogueStep {
 typedef struct Epilogue {
     int count;
     EpilogueStep steps[MAX_EPILOGUE];
-    /* Steps [0, folded) are part of the tiles' loops (a bias and an addend to start with, bounds at the end), the others are applied to each finished tile,
-     * while it is in the first-level cache. */
+    /* Steps [0, folded) are part of the tiles' loops (a bias and an addend to start with, bounds at the end), the
+     * others are applied to each finished tile, while it is in the first-level cache. */
     int folded;
     int bias, addend; /* the folded steps that are these; -1 */
     bool clamp;
@@ -39,7 +39,8 @@ typedef struct BoundEpilogue {
     const Epilogue *epilogue;
     DType type;
     bool is_signed;                     /* integers: what RELU means */
-    const void *operands[MAX_EPILOGUE]; /* a bias (readable PANEL_SLACK elements beyond its end), or a tensor laid out as the result */
+    const void *operands[MAX_EPILOGUE]; /* a bias (readable PANEL_SLACK elements beyond its end), or a tensor laid out
+                                           as the result */
     const void *result;                 /* where the result begins */
 } BoundEpilogue;
 
@@ -51,12 +52,13 @@ void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int
 /* Elements that may be read beyond a bias: less than a vector. */
 enum { PANEL_SLACK = 64 };
 
-/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory, the last of a group narrower: whole vectors, filled up with zeros. */
+/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory, the last of a group narrower:
+ * whole vectors, filled up with zeros. */
 typedef struct Weight {
     const TileSet *set;
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
-    bool depthwise;          /* a channel a column, multiplied with itself alone; groups and depth are 1 */
+    bool depthwise; /* a channel a column, multiplied with itself alone; groups and depth are 1 */
     void *data;
 } Weight;
 
@@ -89,14 +91,14 @@ typedef struct EdgeRun {
     int64_t first_tap, end_tap;
 } EdgeRun;
 
-/* Some rows of a product, in any order: interior ones from the front, which have one pointer to which the taps' offsets are added, and edge ones from the back,
- * which have one a tap. */
+/* Some rows of a product, in any order: interior ones from the front, which have one pointer to which the taps' offsets
+ * are added, and edge ones from the back, which have one a tap. */
 typedef struct RowBlock {
     const void **rows; /* rows[i], or rows[t * capacity + i] */
     void **results;    /* [count] */
     int64_t capacity;
     int count, interior, edges; /* the last two: how many are there so far */
-    EdgeRun *runs;     /* [count] */
+    EdgeRun *runs;              /* [count] */
     int run_count;
 } RowBlock;
 
@@ -106,14 +108,15 @@ int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_t
 
 typedef struct Product {
     int64_t rows;
-    int64_t line; /* chunks of rows are best multiples of it */
+    int64_t line;                                                      /* chunks of rows are best multiples of it */
     void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
     const void *context;
     const Weight *weight;
-    const WeightSource *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
-    const int64_t *offsets;     /* [taps] of interior rows */
-    const int64_t *zeros;       /* [taps] of 0 */
-    int64_t merged;             /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
+    const WeightSource
+        *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
+    const int64_t *offsets; /* [taps] of interior rows */
+    const int64_t *zeros;   /* [taps] of 0 */
+    int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
     const int64_t *merged_offsets; /* [taps / merged] */
     const BoundEpilogue *epilogue;
 } Product;

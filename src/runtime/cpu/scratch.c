@@ -1,4 +1,5 @@
-/* A block has a line before its data that says how large it is. Released blocks are kept while they are few and small together. */
+/* A block has a line before its data that says how large it is. Released blocks are kept while they are few and small
+ * together. */
 #include "runtime/cpu/scratch.h"
 
 #include <pthread.h>

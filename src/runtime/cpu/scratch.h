@@ -1,4 +1,5 @@
-/* Memory for the length of one anchor's run. Blocks come from a small process-wide store, so that a run does not pay for fresh pages each time. */
+/* Memory for the length of one anchor's run. Blocks come from a small process-wide store, so that a run does not pay
+ * for fresh pages each time. */
 #ifndef ONNXFUSE_RUNTIME_CPU_SCRATCH_H
 #define ONNXFUSE_RUNTIME_CPU_SCRATCH_H
 

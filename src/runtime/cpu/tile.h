@@ -2,11 +2,12 @@
  *
  *     result[i][column + j] = start + sum over taps t, depths k of row(i, t)[k] * weight[t][k][j]
  *
- * is added up. Rows are pointers, so a matrix product (one tap), a convolution (a tap an element of its kernel) and a transposed one are the same
- * loop over different pointers: no row is ever copied, any stride, padding and batch works, and a new size compiles nothing.
+ * is added up. Rows are pointers, so a matrix product (one tap), a convolution (a tap an element of its kernel) and a
+ * transposed one are the same loop over different pointers: no row is ever copied, any stride, padding and batch works,
+ * and a new size compiles nothing.
  *
- * Measured on a Xeon with AMX at [504,K] x [K,N], one thread, of 215 GFLOP/s peak: 6 rows x 64 columns 200-210, 8 x 48 200-210, 12 x 32 187-204;
- * oneDNN 2.6's brgemm 196-212 there. */
+ * Measured on a Xeon with AMX at [504,K] x [K,N], one thread, of 215 GFLOP/s peak: 6 rows x 64 columns 200-210, 8 x 48
+ * 200-210, 12 x 32 187-204; oneDNN 2.6's brgemm 196-212 there. */
 #ifndef ONNXFUSE_RUNTIME_CPU_TILE_H
 #define ONNXFUSE_RUNTIME_CPU_TILE_H
 
@@ -19,22 +20,24 @@
 enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4 };
 
 typedef struct TileCall {
-    const void *const *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
-    int64_t row_stride;      /* 0: one pointer a row serves all taps */
-    const int64_t *offsets;  /* [taps] */
+    const void *const
+        *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
+    int64_t row_stride;     /* 0: one pointer a row serves all taps */
+    const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    const void *weight;      /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
-    int64_t weight_stride;   /* elements */
-    const char *ahead;       /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
+    const void *weight;    /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
+    int64_t weight_stride; /* elements */
+    const char
+        *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
     int64_t ahead_step;
-    void *const *results;    /* row i of the result; written from `column` on */
+    void *const *results; /* row i of the result; written from `column` on */
     int64_t column;
-    int columns;             /* of them; the last vector may be partial */
-    const void *bias;        /* the start, indexed by column and readable to the end of the last vector; NULL: 0 */
-    bool has_addend;         /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
+    int columns;      /* of them; the last vector may be partial */
+    const void *bias; /* the start, indexed by column and readable to the end of the last vector; NULL: 0 */
+    bool has_addend;  /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
     intptr_t addend_shift;
-    bool clamp;              /* at the end: to [low, high], NaN stays (floats only) */
+    bool clamp; /* at the end: to [low, high], NaN stays (floats only) */
     double low, high;
 } TileCall;
 
@@ -42,13 +45,14 @@ typedef void (*TileFunction)(const TileCall *call);
 
 /* The loops of one element type. */
 typedef struct TileSet {
-    size_t size;   /* bytes an element */
-    int lanes;     /* elements a vector */
-    int vectors;   /* most in a tile */
+    size_t size;                    /* bytes an element */
+    int lanes;                      /* elements a vector */
+    int vectors;                    /* most in a tile */
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
     /* [vectors][rows] */
     TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
-    /* result[i][column + j] = start + sum over t of row(i, t)[column + j] * weight[t][j]; the rows' offset leads to channel 0 */
+    /* result[i][column + j] = start + sum over t of row(i, t)[column + j] * weight[t][j]; the rows' offset leads to
+     * channel 0 */
     TileFunction depthwise[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
@@ -59,8 +63,10 @@ typedef struct TileIsa {
     const char *name;
     TileSet f32, f64, u32, u64;
     /* rows[i][column, column + count) through an activation (not BIAS or ADD) */
-    void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha, float beta);
-    /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed matrix with few rows */
+    void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
+                     float beta);
+    /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
+     * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);

@@ -1,4 +1,5 @@
-/* The tiles for what every machine of the architecture has: SSE2, NEON, or whatever the compiler makes of 16-byte vectors. */
+/* The tiles for what every machine of the architecture has: SSE2, NEON, or whatever the compiler makes of 16-byte
+ * vectors. */
 #define ISA base
 #define VECTOR_BYTES 16
 #if defined(__aarch64__)

@@ -25,7 +25,11 @@ TILE_TARGET(ISA_TARGET)
 #define TILE_JOIN_(a, b) a##_##b
 #define TILE_JOIN(a, b) TILE_JOIN_(a, b)
 #define TILE_INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define TILE_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define TILE_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 typedef float VF __attribute__((vector_size(VECTOR_BYTES)));
 typedef float VFLoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
@@ -82,7 +86,8 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define WIDE 0
 #include "runtime/cpu/tile_type.h"
 
-/* Square blocks turned in registers: in round `step`, rows i and i + step exchange their off-diagonal sub-blocks of `step` lanes. */
+/* Square blocks turned in registers: in round `step`, rows i and i + step exchange their off-diagonal sub-blocks of
+ * `step` lanes. */
 
 #ifdef __clang__
 #define TILE_SHUFFLE(a, b, mask) shuffle_lanes(a, b, mask)
@@ -124,11 +129,12 @@ static void transpose_block(const void *rows, int64_t row_stride, void *const *c
 TILE_INLINE VF choose(VI mask, VF yes, VF no) { return (VF)SELECT(mask, (VI)yes, (VI)no); }
 TILE_INLINE VF splat(float x) { return x - (VF){0}; }
 
-/* exp to 1 ulp or so on [-87.3, 88.7], clamped beyond: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^7 / 7!. */
+/* exp to 1 ulp or so on [-87.3, 88.7], clamped beyond: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^7
+ * / 7!. */
 TILE_INLINE VF exp_vector(VF x) {
     x = f32_clamp(x, splat(-87.33f), splat(88.72f));
     VF shift = splat(0x1.8p23f), n = (x * splat(1.44269504f) + shift) - shift; /* rounds to nearest */
-    VF r = x - n * splat(0.693359375f);                                      /* ln 2 in two parts, the first exact */
+    VF r = x - n * splat(0.693359375f);                                        /* ln 2 in two parts, the first exact */
     r = r - n * splat(-2.12194440e-4f);
     VF p = splat(1.0f / 5040);
     p = p * r + splat(1.0f / 720);
@@ -157,8 +163,9 @@ TILE_INLINE VF tanh_vector(VF x) {
 
 TILE_INLINE VF sigmoid_vector(VF x) { return splat(1) / (splat(1) + exp_vector(-x)); }
 
-/* x * Phi(x) with Phi(-|x|) = erfc(z) / 2, z = |x| / sqrt 2, and erfc(z) = e^(-z z) t P(t), t = 1 / (1 + 0.3275911 z) (the form of Abramowitz and
- * Stegun 7.1.26; P is a fit of degree 7 by weighted least squares, relative error 1.1e-7 for z < 9.5). */
+/* x * Phi(x) with Phi(-|x|) = erfc(z) / 2, z = |x| / sqrt 2, and erfc(z) = e^(-z z) t P(t), t = 1 / (1 + 0.3275911 z)
+ * (the form of Abramowitz and Stegun 7.1.26; P is a fit of degree 7 by weighted least squares, relative error 1.1e-7
+ * for z < 9.5). */
 TILE_INLINE VF gelu_vector(VF x) {
     VF a = (VF)((VI)x & 0x7fffffff), z = a * splat(0.707106781f), t = splat(1) / (splat(1) + splat(0.3275911f) * z);
     VF p = splat(-0.141667885f);
@@ -179,7 +186,8 @@ TILE_INLINE VF activate_vector(VF x, const EpilogueKind kind, VF alpha, VF beta)
     case EPILOGUE_LEAKY_RELU: return choose(x < splat(0), x * alpha, x);
     case EPILOGUE_CLIP: return f32_clamp(x, alpha, beta);
     case EPILOGUE_GELU_ERF: return gelu_vector(x);
-    case EPILOGUE_GELU_TANH: return x * sigmoid_vector(splat(1.59576912f) * (x + splat(0.044715f) * x * x * x)); /* 2 sqrt(2 / pi) */
+    case EPILOGUE_GELU_TANH:
+        return x * sigmoid_vector(splat(1.59576912f) * (x + splat(0.044715f) * x * x * x)); /* 2 sqrt(2 / pi) */
     case EPILOGUE_SIGMOID: return sigmoid_vector(x);
     case EPILOGUE_TANH: return tanh_vector(x);
     case EPILOGUE_SWISH: return x * sigmoid_vector(alpha * x);
@@ -190,17 +198,22 @@ TILE_INLINE VF activate_vector(VF x, const EpilogueKind kind, VF alpha, VF beta)
     }
 }
 
-TILE_INLINE void activate_rows(void *const *rows, int m, int64_t column, int64_t count, const EpilogueKind kind, float alpha, float beta) {
+TILE_INLINE void activate_rows(void *const *rows, int m, int64_t column, int64_t count, const EpilogueKind kind,
+                               float alpha, float beta) {
     VF a = splat(alpha), b = splat(beta);
     for (int row = 0; row < m; row++) {
         float *values = (float *)rows[row] + column;
         int64_t i = 0;
-        for (; i + LANES <= count; i += LANES) *(VFLoose *)(values + i) = activate_vector(*(VFLoose *)(values + i), kind, a, b);
-        if (i < count) f32_store_part(values + i, (int)(count - i), activate_vector(f32_load_part(values + i, (int)(count - i)), kind, a, b));
+        for (; i + LANES <= count; i += LANES)
+            *(VFLoose *)(values + i) = activate_vector(*(VFLoose *)(values + i), kind, a, b);
+        if (i < count)
+            f32_store_part(values + i, (int)(count - i),
+                           activate_vector(f32_load_part(values + i, (int)(count - i)), kind, a, b));
     }
 }
 
-static void activate(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha, float beta) {
+static void activate(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
+                     float beta) {
     switch (kind) {
 #define CASE(which)                                                                                                    \
     case which: activate_rows(rows, m, column, count, which, alpha, beta); break;
@@ -249,7 +262,8 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
 
 /* Conversions. */
 
-/* Exponent and fraction moved to their places make the value times 2^-112, subnormals included; infinity and NaN get the largest exponent. */
+/* Exponent and fraction moved to their places make the value times 2^-112, subnormals included; infinity and NaN get
+ * the largest exponent. */
 static void widen_f16(const uint16_t *from, float *to, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff) << 13, bits;
@@ -296,7 +310,9 @@ static void narrow_bf16(const float *from, uint16_t *to, int64_t count) {
 }
 
 const TileIsa TILE_JOIN(tile, ISA) = {
-    .name = VECTOR_BYTES == 64 ? "512-bit" : VECTOR_BYTES == 32 ? "256-bit" : "128-bit",
+    .name = VECTOR_BYTES == 64   ? "512-bit"
+            : VECTOR_BYTES == 32 ? "256-bit"
+                                 : "128-bit",
     .f32 = SET_WIDE(f32, float, transpose_block),
     .f64 = SET_0(f64, double, NULL),
     .u32 = SET_0(u32, uint32_t, transpose_block),

@@ -1,5 +1,5 @@
-/* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT and WIDE (32 registers are there: tiles of up to
- * four vectors; else of two). */
+/* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT and WIDE (32 registers
+ * are there: tiles of up to four vectors; else of two). */
 
 typedef T NAME(V) __attribute__((vector_size(VECTOR_BYTES)));
 typedef T NAME(Loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
@@ -50,7 +50,8 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
         NAME(store_part)(to + j * TYPE_LANES, last, value);
 }
 
-TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                             int last) {
     V bias[TILE_MAX_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++)
@@ -69,7 +70,8 @@ TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX
     }
 }
 
-TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                              int last) {
 #if IS_FLOAT
     if (call->clamp) {
         V low = (T)call->low - (V){0}, high = (T)call->high - (V){0};
@@ -87,7 +89,9 @@ TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MA
     }
 }
 
-/* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. */
+/* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
+ * up to eight rows ask for the next block (TileCall.ahead); higher ones have no registers left for it, and are for few
+ * columns, whose weights stay in the caches. */
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
 TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
@@ -105,7 +109,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
         for (int64_t k = 0; k < depth; k++, weight += stride) {
-            if (m > 2) {
+            if (m > 2 && m <= 8) {
                 __builtin_prefetch(ahead, 0, 2);
                 ahead += ahead_step;
             }
@@ -156,26 +160,34 @@ TILE_INLINE void NAME(channels)(const TileCall *call, const int m, const int nv)
 #define TILE_MORE_ROWS(X, nv) X(7, nv) X(8, nv)
 #define TILE_MOST_ROWS(X, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv)
 #define TILE_NAMES(set, what, nv)                                                                                      \
-    set##_##what##_1x##nv, set##_##what##_2x##nv, set##_##what##_3x##nv, set##_##what##_4x##nv, set##_##what##_5x##nv,    \
+    set##_##what##_1x##nv, set##_##what##_2x##nv, set##_##what##_3x##nv, set##_##what##_4x##nv, set##_##what##_5x##nv, \
         set##_##what##_6x##nv
 #define TILE_MORE_NAMES(set, what, nv) set##_##what##_7x##nv, set##_##what##_8x##nv
-#define TILE_MOST_NAMES(set, what, nv) set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
-#define SET_COMMON(set, type, turn)                                                                                    \
-    .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn
+#define TILE_MOST_NAMES(set, what, nv)                                                                                 \
+    set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
+#define SET_COMMON(set, type, turn) .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn
 #define SET_0_TILES(set, what)                                                                                         \
-    {{NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, {NULL, TILE_NAMES(set, what, 2)}}
+    {                                                                                                                  \
+        {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
+    }
 #define SET_1_TILES(set, what)                                                                                         \
-    {{NULL},                                                                                                           \
-     {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1), TILE_MOST_NAMES(set, what, 1)},                      \
-     {NULL, TILE_NAMES(set, what, 2), TILE_MORE_NAMES(set, what, 2), TILE_MOST_NAMES(set, what, 2)},                      \
-     {NULL, TILE_NAMES(set, what, 3), TILE_MORE_NAMES(set, what, 3)},                                                    \
-     {NULL, TILE_NAMES(set, what, 4)}}
+    {                                                                                                                  \
+        {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1), TILE_MOST_NAMES(set, what, 1)},        \
+            {NULL, TILE_NAMES(set, what, 2), TILE_MORE_NAMES(set, what, 2), TILE_MOST_NAMES(set, what, 2)},            \
+            {NULL, TILE_NAMES(set, what, 3), TILE_MORE_NAMES(set, what, 3)}, {                                         \
+            NULL, TILE_NAMES(set, what, 4)                                                                             \
+        }                                                                                                              \
+    }
 #define SET_0(set, type, turn)                                                                                         \
-    {SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),                \
-     .depthwise = SET_0_TILES(set, channels)}
+    {                                                                                                                  \
+        SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),           \
+                                     .depthwise = SET_0_TILES(set, channels)                                           \
+    }
 #define SET_1(set, type, turn)                                                                                         \
-    {SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),        \
-     .depthwise = SET_1_TILES(set, channels)}
+    {                                                                                                                  \
+        SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),   \
+                                     .depthwise = SET_1_TILES(set, channels)                                           \
+    }
 #if REGISTERS == 32
 #define SET_WIDE SET_1
 #else

@@ -11,9 +11,10 @@ int64_t weight_panels(const Weight *weight) {
 
 Status weight_bytes(const Weight *weight, size_t *out_bytes) {
     int64_t padded, elements, lanes = weight->set->lanes;
-    if (__builtin_add_overflow(weight->columns, lanes - 1, &padded) || __builtin_mul_overflow(padded / lanes * lanes, weight->groups, &elements) ||
-        __builtin_mul_overflow(elements, weight->taps, &elements) || __builtin_mul_overflow(elements, weight->depth, &elements) ||
-        elements > INT64_MAX / 16)
+    if (__builtin_add_overflow(weight->columns, lanes - 1, &padded) ||
+        __builtin_mul_overflow(padded / lanes * lanes, weight->groups, &elements) ||
+        __builtin_mul_overflow(elements, weight->taps, &elements) ||
+        __builtin_mul_overflow(elements, weight->depth, &elements) || elements > INT64_MAX / 16)
         return status_error(STATUS_INVALID, "the weight is too large");
     *out_bytes = (size_t)elements * weight->set->size;
     return NULL;
@@ -32,9 +33,10 @@ static void copy_element(size_t size, void *to, int64_t to_index, const void *fr
         ((uint64_t *)to)[to_index] = ((const uint64_t *)from)[from_index];
 }
 
-/* A column's depths and taps follow each other in memory (weights of convolutions, transposed matrices): square blocks are turned in registers. The source's
- * index q is depth q / taps, tap q % taps. */
-static void pack_turned(const Weight *w, const char *from, int64_t column_stride, int columns, int64_t width, char *to) {
+/* A column's depths and taps follow each other in memory (weights of convolutions, transposed matrices): square blocks
+ * are turned in registers. The source's index q is depth q / taps, tap q % taps. */
+static void pack_turned(const Weight *w, const char *from, int64_t column_stride, int columns, int64_t width,
+                        char *to) {
     const TileSet *set = w->set;
     int64_t length = w->taps * w->depth, lanes = set->lanes;
     void *rows[64 / 4];
@@ -50,7 +52,8 @@ static void pack_turned(const Weight *w, const char *from, int64_t column_stride
                 set->transpose(block, column_stride, rows);
             } else {
                 for (int64_t j = 0; j < lanes && c + j < columns; j++)
-                    for (int64_t i = 0; i < some; i++) copy_element(set->size, rows[i], j, block, j * column_stride + i);
+                    for (int64_t i = 0; i < some; i++)
+                        copy_element(set->size, rows[i], j, block, j * column_stride + i);
             }
             for (int64_t i = 0; i < some; i++) rows[i] = (char *)rows[i] + lanes * (int64_t)set->size;
         }
@@ -98,7 +101,8 @@ Panel weight_panel(const Weight *w, int64_t index) {
     int64_t left = w->columns - p.first;
     p.columns = (int)(left < most ? left : most);
     p.vectors = (int)((p.columns + lanes - 1) / lanes);
-    p.at = (size_t)((p.group * ((w->columns + lanes - 1) / lanes * lanes) + p.first) * w->taps * w->depth) * w->set->size;
+    p.at =
+        (size_t)((p.group * ((w->columns + lanes - 1) / lanes * lanes) + p.first) * w->taps * w->depth) * w->set->size;
     return p;
 }
 

@@ -34,7 +34,8 @@ static void widen_piece(void *context, int64_t begin, int64_t end, int worker) {
     else if (work_type(c->dtype) == DT_F32)
         for (int64_t i = 0; i < count; i++) to[i] = (float)dtype_load_double(c->dtype, from, i);
     else
-        for (int64_t i = 0; i < count; i++) ((uint32_t *)(void *)c->to)[begin + i] = (uint32_t)dtype_load_int(c->dtype, from, i);
+        for (int64_t i = 0; i < count; i++)
+            ((uint32_t *)(void *)c->to)[begin + i] = (uint32_t)dtype_load_int(c->dtype, from, i);
 }
 
 void work_widen(DType from, const void *data, void *out, int64_t count, Pool *pool) {
@@ -68,7 +69,8 @@ void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *poo
     pool_for(pool, count, PIECE, narrow_piece, &c);
 }
 
-Status work_take(DType dtype, const void *data, int64_t count, int64_t slack, Pool *pool, Scratch *scratch, const void **out_data) {
+Status work_take(DType dtype, const void *data, int64_t count, int64_t slack, Pool *pool, Scratch *scratch,
+                 const void **out_data) {
     size_t size = dtype_size(work_type(dtype)), bytes;
     void *copy;
     *out_data = data;
@@ -85,7 +87,7 @@ Status work_take(DType dtype, const void *data, int64_t count, int64_t slack, Po
 
 typedef struct StridedCopy {
     size_t size;
-    int outer;             /* axes before the last two */
+    int outer; /* axes before the last two */
     int64_t dims[MAX_RANK];
     int64_t strides[MAX_RANK];
     int64_t rows, columns; /* the last two axes */
@@ -133,11 +135,13 @@ static void copy_bands(void *context, int64_t begin, int64_t end, int worker) {
             rest /= c->dims[i];
         }
         int64_t rows = c->rows - row < BAND ? c->rows - row : BAND;
-        copy_rows(c, c->in + from * (int64_t)c->size, c->out + (matrix * c->rows + row) * c->columns * (int64_t)c->size, rows);
+        copy_rows(c, c->in + from * (int64_t)c->size, c->out + (matrix * c->rows + row) * c->columns * (int64_t)c->size,
+                  rows);
     }
 }
 
-void strided_copy(size_t size, int rank, const int64_t *dims, const int64_t *strides, const void *in, void *out, Pool *pool) {
+void strided_copy(size_t size, int rank, const int64_t *dims, const int64_t *strides, const void *in, void *out,
+                  Pool *pool) {
     StridedCopy c = {.size = size, .in = in, .out = out};
     int64_t matrices = 1;
     c.outer = rank > 2 ? rank - 2 : 0;
