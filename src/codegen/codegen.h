@@ -9,40 +9,42 @@
 /* A region's kernel and how to call it. */
 typedef struct RegionKernel {
     const Kernel *kernel;
-    const char *text;          /* kernel_print's */
+    const char *text; /* kernel_print's */
     int buffer_count;
-    const int *buffer_input;   /* [buffer_count]: the region input that the buffer is, or -1 */
-    const int *buffer_output;  /* [buffer_count]: the region output that it is, or -1 */
-    const Dim *const *params;  /* [kernel->param_count] */
-    const Dim *bytes;          /* least bytes that a run moves: each input element read once, each output written once */
-    const Dim *work;           /* instructions executed, elements times instructions; for grain and profile */
-    /* For each region output: the region input whose buffer it may share (same element order, same dtype size, read at the same
-     * index before it is written), or -1. [outputs] */
+    const int *buffer_input;  /* [buffer_count]: the region input that the buffer is, or -1 */
+    const int *buffer_output; /* [buffer_count]: the region output that it is, or -1 */
+    const Dim *const *params; /* [kernel->param_count] */
+    const Dim *bytes;         /* least bytes that a run moves: each input element read once, each output written once */
+    const Dim *work;          /* instructions executed, elements times instructions; for grain and profile */
+    /* For each region output: the region input whose buffer it may share (same element order, same dtype size, read at
+     * the same index before it is written), or -1. [outputs] */
     const int *inplace;
 } RegionKernel;
 
-/* Lowers a NODE_REGION. Memory from `arena`. Fails (STATUS_FAULT) only when the body does not fit a space, which the partition rules out. */
+/* Lowers a NODE_REGION. Memory from `arena`. Fails (STATUS_FAULT) only when the body does not fit a space, which the
+ * partition rules out. */
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel);
 
 /* --- kernel cache ---------------------------------------------------------------------------------------------------
- * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until exit or kernel_cache_trim when
- * unused); on disk the policy's directory. LLVM's plug-in is opened on a miss alone. */
+ * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until
+ * exit or kernel_cache_trim when unused); on disk the policy's directory. LLVM's plug-in is opened on a miss alone. */
 typedef struct KernelCode KernelCode; /* reference-counted */
 
 typedef struct KernelCacheStats {
-    int compiled;      /* by LLVM */
+    int compiled; /* by LLVM */
     int from_disk;
     int from_memory;
     double compile_ms; /* wall time spent in LLVM, its loading included */
 } KernelCacheStats;
 
-/* Compiles (or finds) many kernels at once, on several threads where that pays; out_code[i] is for kernels[i] (equal ones share).
- * stats is added to. */
-Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats, KernelCode **out_code);
+/* Compiles (or finds) many kernels at once, on several threads where that pays; out_code[i] is for kernels[i] (equal
+ * ones share). stats is added to. */
+Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats,
+                        KernelCode **out_code);
 KernelFunction kernel_code_function(const KernelCode *code);
 size_t kernel_code_bytes(const KernelCode *code);
 void kernel_code_release(KernelCode *code); /* accepts NULL */
-void kernel_cache_trim(void); /* frees code that nobody holds */
+void kernel_cache_trim(void);               /* frees code that nobody holds */
 
 /* For `inspect`: LLVM IR after optimisation, or assembly, of one kernel. */
 typedef enum KernelListing { LISTING_LLVM, LISTING_ASSEMBLY } KernelListing;

@@ -190,6 +190,7 @@ static bool types_fit(const Kernel *k, const KernelInst *inst) {
     case K_BITCAST: return t != DT_BOOL && a[0] != DT_BOOL && dtype_size(a[0]) == dtype_size(t);
     case K_ROUND_F16:
     case K_ROUND_BF16: return t == DT_F32 && a[0] == t;
+    case K_RANDOM: return t == DT_U32 && a[0] == DT_U64 && a[1] == DT_U64;
     case K_REDUCE_ARGMAX:
     case K_REDUCE_ARGMIN: return t == DT_I64 && a[0] != DT_BOOL;
     case K_STORE: return a[0] == t;

@@ -1,22 +1,21 @@
-/* The kernel IR: one fused region as a scalar program over a small iteration space, with its schedule. Devices render it; it holds no
- * symbol names and no sizes but small constants, so equal regions of any model give the same text, which is the cache key.
+/* The kernel IR: one fused region as a scalar program over a small iteration space, with its schedule. Devices render
+ * it; it holds no symbol names and no sizes but small constants, so equal regions of any model give the same text,
+ * which is the cache key.
  *
  * Axes stand in loop order and each has a role:
  *   TASK         parallel, outermost; tasks are numbered over all TASK axes row-major
- *   LANE         kept, along vector lanes (CPU) or threads (GPU); cut into blocks of `lane_block` elements, each block a task of its own
- *   REDUCE       a sequential loop inside a task
- *   REDUCE_LANE  reduced, along vector lanes, innermost
- * so that the classes are
- *   pointwise            TASK* LANE
- *   inner reduction      TASK* REDUCE* REDUCE_LANE        (a row a task)
- *   outer reduction      TASK* LANE REDUCE+               (columns in lanes)
- *   transpose            as pointwise, with `tile_axis`: the TASK axis along which some loads are contiguous that are not along LANE;
- *                        it is cut into blocks of `tile_block`, and a task is one tile of tile_block x lane_block
- * There is always exactly one of LANE and REDUCE_LANE (of constant size 1 where the region is a scalar).
+ *   LANE         kept, along vector lanes (CPU) or threads (GPU); cut into blocks of `lane_block` elements, each block
+ * a task of its own REDUCE       a sequential loop inside a task REDUCE_LANE  reduced, along vector lanes, innermost so
+ * that the classes are pointwise            TASK* LANE inner reduction      TASK* REDUCE* REDUCE_LANE        (a row a
+ * task) outer reduction      TASK* LANE REDUCE+               (columns in lanes) transpose            as pointwise,
+ * with `tile_axis`: the TASK axis along which some loads are contiguous that are not along LANE; it is cut into blocks
+ * of `tile_block`, and a task is one tile of tile_block x lane_block There is always exactly one of LANE and
+ * REDUCE_LANE (of constant size 1 where the region is a scalar).
  *
- * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the reductions and stores of
- * that stage; the results of its reductions are ready for stage s + 1. Instructions varying over reduced axes are computed again in each stage that
- * needs them, or, with `keep`, stored in scratch memory in the stage where they stand and read back later. */
+ * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the
+ * reductions and stores of that stage; the results of its reductions are ready for stage s + 1. Instructions varying
+ * over reduced axes are computed again in each stage that needs them, or, with `keep`, stored in scratch memory in the
+ * stage where they stand and read back later. */
 #ifndef ONNXFUSE_CODEGEN_KERNEL_H
 #define ONNXFUSE_CODEGEN_KERNEL_H
 
@@ -37,7 +36,7 @@ typedef struct KernelAxis {
 } KernelAxis;
 
 typedef enum StrideKind {
-    STRIDE_ZERO,  /* does not vary along the axis */
+    STRIDE_ZERO, /* does not vary along the axis */
     STRIDE_ONE,
     STRIDE_CONST, /* value */
     STRIDE_PARAM, /* params[value] */
@@ -52,13 +51,12 @@ typedef struct KernelAccess {
 } KernelAccess;
 
 typedef struct KernelBuffer {
-    DType dtype;   /* as in memory */
+    DType dtype; /* as in memory */
     bool output;
 } KernelBuffer;
 
-/* Instructions compute in: bool, i8..i64, u8..u64, f32, f64. f16 and bf16 exist in memory alone: a load widens to f32, a store rounds to
- * nearest even.
- * X(enumerator, name, arguments, comment) */
+/* Instructions compute in: bool, i8..i64, u8..u64, f32, f64. f16 and bf16 exist in memory alone: a load widens to f32,
+ * a store rounds to nearest even. X(enumerator, name, arguments, comment) */
 #define KERNEL_OPS(X)                                                                                                  \
     X(K_CONST, "const", 0, "bits: the value (f64 bits for floats, i64 otherwise)")                                     \
     X(K_PARAM, "param", 0, "i64: params[index]")                                                                       \
@@ -97,12 +95,15 @@ typedef struct KernelBuffer {
     X(K_BITCAST, "bitcast", 1, "to dtype of the same size")                                                            \
     X(K_ROUND_F16, "round_f16", 1, "f32 rounded to f16 and back")                                                      \
     X(K_ROUND_BF16, "round_bf16", 1, "f32 rounded to bf16 and back")                                                   \
+    X(K_RANDOM, "random", 2,                                                                                           \
+      "u32: philox_u32 (graph/prim.h) of seed u64 and index u64; bits = 1: the index grows by one along the lanes")    \
     /* reductions over all REDUCE and REDUCE_LANE axes */                                                              \
     X(K_REDUCE_SUM, "reduce_sum", 1, "order free")                                                                     \
     X(K_REDUCE_PROD, "reduce_prod", 1, "")                                                                             \
     X(K_REDUCE_MAX, "reduce_max", 1, "NaN wins; -inf or the least integer when empty")                                 \
     X(K_REDUCE_MIN, "reduce_min", 1, "likewise")                                                                       \
-    X(K_REDUCE_ARGMAX, "reduce_argmax", 1, "-> i64 row-major index over the reduced axes; first, or last with bits = 1; NaN wins") \
+    X(K_REDUCE_ARGMAX, "reduce_argmax", 1,                                                                             \
+      "-> i64 row-major index over the reduced axes; first, or last with bits = 1; NaN wins")                          \
     X(K_REDUCE_ARGMIN, "reduce_argmin", 1, "likewise")
 
 typedef enum KernelOp {
@@ -114,22 +115,22 @@ typedef enum KernelOp {
 
 typedef struct KernelInst {
     KernelOp op;
-    DType dtype;     /* of the result; of the stored value for STORE */
-    int args[3];     /* instruction numbers, smaller than its own */
-    int64_t bits;    /* CONST: the value; PARAM: the index; ARGMAX/ARGMIN: 1 for the last */
-    int axis;        /* INDEX */
-    int buffer;      /* LOAD, STORE */
+    DType dtype;  /* of the result; of the stored value for STORE */
+    int args[3];  /* instruction numbers, smaller than its own */
+    int64_t bits; /* CONST: the value; PARAM: the index; ARGMAX/ARGMIN: 1 for the last */
+    int axis;     /* INDEX */
+    int buffer;   /* LOAD, STORE */
     KernelAccess access;
-    uint32_t axes;   /* bit i: varies along axis i */
-    int stage;       /* the first stage in which it can be computed; of STORE and reductions: the stage that does it */
-    bool keep;       /* see above; only for instructions varying along all reduced axes */
+    uint32_t axes; /* bit i: varies along axis i */
+    int stage;     /* the first stage in which it can be computed; of STORE and reductions: the stage that does it */
+    bool keep;     /* see above; only for instructions varying along all reduced axes */
 } KernelInst;
 
 typedef struct Kernel {
     int axis_count;
     KernelAxis axes[KERNEL_MAX_AXES];
-    int lane_block;  /* elements of LANE in one task; 0 without a LANE axis */
-    int tile_axis;   /* -1, or the TASK axis of a transpose */
+    int lane_block; /* elements of LANE in one task; 0 without a LANE axis */
+    int tile_axis;  /* -1, or the TASK axis of a transpose */
     int tile_block;
     int param_count; /* i64 values given at run time: sizes, strides, offsets */
     int stage_count; /* 1 without reductions */
@@ -145,14 +146,14 @@ void kernel_print(Text *text, const Kernel *kernel);
 /* What the IR may contain; checked in debug builds. */
 Status kernel_verify(const Kernel *kernel);
 
-/* Tasks of a launch, and bytes of scratch memory that each worker needs. Kept values stand in scratch memory in the order of their instructions, each
- * from a multiple of 64 bytes on: one element a point of the reduced axes, row-major, times lane_block (innermost) where there is a LANE axis; bool
- * takes a byte. */
+/* Tasks of a launch, and bytes of scratch memory that each worker needs. Kept values stand in scratch memory in the
+ * order of their instructions, each from a multiple of 64 bytes on: one element a point of the reduced axes, row-major,
+ * times lane_block (innermost) where there is a LANE axis; bool takes a byte. */
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params);
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params);
 
-/* The compiled form on a CPU: runs tasks [begin, end). Never fails, allocates nothing. buffers: in the kernel's order; an output may be
- * the same memory as an input that is accessed in the same way. scratch: 64-byte aligned. */
+/* The compiled form on a CPU: runs tasks [begin, end). Never fails, allocates nothing. buffers: in the kernel's order;
+ * an output may be the same memory as an input that is accessed in the same way. scratch: 64-byte aligned. */
 typedef void (*KernelFunction)(void *const *buffers, const int64_t *params, int64_t begin, int64_t end, void *scratch);
 
 #endif

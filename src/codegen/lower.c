@@ -82,42 +82,16 @@ static int lower_iota(Lowered *l, const Node *node) {
     return dtype == DT_BF16 ? emit1(e, K_ROUND_BF16, DT_F32, result) : result;
 }
 
-typedef struct Words {
-    int hi, lo;
-} Words;
-
-static int high_word(Emit *e, int x) {
-    return emit_cast(e, DT_U32, emit2(e, K_SHR, DT_U64, x, emit_int(e, DT_U64, 32)));
-}
-
-static Words wide_product(Emit *e, uint32_t multiplier, int x) {
-    int product = emit2(e, K_MUL, DT_U64, emit_cast(e, DT_U64, x), emit_int(e, DT_U64, multiplier));
-    return (Words){high_word(e, product), emit_cast(e, DT_U32, product)};
-}
-
-static int xor3(Emit *e, int a, int b, int c) { return emit2(e, K_XOR, DT_U32, emit2(e, K_XOR, DT_U32, a, b), c); }
-
-/* Philox4x32-10, as philox_u32 of graph/prim.c. */
 static int lower_philox(Lowered *l, const Node *node, int seed) {
     Emit *e = &l->emit;
-    int index = access_emit_index(l, map_get_id(&l->indices, MAP_POINTER_KEY(node->outputs[0])));
-    index = emit_cast(e, DT_U64, index);
-    int block = emit2(e, K_SHR, DT_U64, index, emit_int(e, DT_U64, 2)), zero = emit_int(e, DT_U32, 0);
-    int c0 = emit_cast(e, DT_U32, block), c1 = high_word(e, block), c2 = zero, c3 = zero;
-    int key0 = emit_cast(e, DT_U32, seed), key1 = high_word(e, seed);
-    for (int round = 0; round < 10; round++) {
-        Words first = wide_product(e, 0xD2511F53u, c0), second = wide_product(e, 0xCD9E8D57u, c2);
-        c0 = xor3(e, second.hi, c1, key0);
-        c1 = second.lo;
-        c2 = xor3(e, first.hi, c3, key1);
-        c3 = first.lo;
-        key0 = emit2(e, K_ADD, DT_U32, key0, emit_int(e, DT_U32, 0x9E3779B9u));
-        key1 = emit2(e, K_ADD, DT_U32, key1, emit_int(e, DT_U32, 0xBB67AE85u));
+    const Access *access = map_get_id(&l->indices, MAP_POINTER_KEY(node->outputs[0]));
+    bool consecutive = false;
+    for (int i = 0; i < l->axis_count; i++) {
+        AxisRole role = l->kernel->axes[i].role;
+        if (role == AXIS_LANE || role == AXIS_REDUCE_LANE) consecutive = dim_equals(access->stride[i], 1);
     }
-    int word = emit2(e, K_AND, DT_U64, index, emit_int(e, DT_U64, 3));
-    int result = emit_op(e, K_SELECT, DT_U32, emit2(e, K_EQ, DT_BOOL, word, emit_int(e, DT_U64, 2)), c2, c3);
-    result = emit_op(e, K_SELECT, DT_U32, emit2(e, K_EQ, DT_BOOL, word, emit_int(e, DT_U64, 1)), c1, result);
-    return emit_op(e, K_SELECT, DT_U32, emit2(e, K_EQ, DT_BOOL, word, emit_int(e, DT_U64, 0)), c0, result);
+    int index = emit_cast(e, DT_U64, access_emit_index(l, access));
+    return emit_inst(e, (KernelInst){.op = K_RANDOM, .dtype = DT_U32, .args = {seed, index}, .bits = consecutive});
 }
 
 /* ---- the body ---- */

@@ -6,7 +6,15 @@
 /* In vector instructions. A load that runs over all axes moves memory, or at least L2; one that lacks a kept axis (a
  * bias, a scale) stays in L1. Reading a kept value back is a load from L1 and was paid for by a store. So the sum of
  * two full rows and a bias is computed again; a third row, an exponential or a random number are not. */
-enum { KEEP_COST = 12, COST_FULL_LOAD = 4, COST_LOAD = 1, COST_KEPT = 2, COST_DIVIDE = 8, COST_REMAINDER = 30 };
+enum {
+    KEEP_COST = 12,
+    COST_FULL_LOAD = 4,
+    COST_LOAD = 1,
+    COST_KEPT = 2,
+    COST_DIVIDE = 8,
+    COST_REMAINDER = 30,
+    COST_RANDOM = 40
+};
 
 typedef struct Stages {
     const Kernel *k;
@@ -40,6 +48,7 @@ static int own_cost(const Stages *s, const KernelInst *inst) {
     case K_DIV:
     case K_SQRT: return COST_DIVIDE;
     case K_REM: return COST_REMAINDER;
+    case K_RANDOM: return COST_RANDOM;
     default: return 1;
     }
 }

@@ -64,7 +64,7 @@ bool prim_accepts(Prim prim, DType t) {
 
 /* Multipliers and Weyl increments of Philox4x32: table 2 and section 4 of Salmon et al. 2011. */
 uint32_t philox_u32(uint64_t seed, uint64_t index) {
-    uint64_t block = index / 4;
+    uint64_t block = index / 64 * 16 + index % 16;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {
@@ -75,5 +75,5 @@ uint32_t philox_u32(uint64_t seed, uint64_t index) {
         key[0] += 0x9E3779B9u;
         key[1] += 0xBB67AE85u;
     }
-    return counter[index % 4];
+    return counter[index / 16 % 4];
 }

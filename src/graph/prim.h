@@ -1,9 +1,9 @@
 /* The primitives: what every operator is decomposed into, what regions consist of, what the evaluator computes.
  * One line a primitive; the verifier, the text form, the evaluator and the lowering all read this table.
  *
- * Types: elementwise primitives take inputs of one shape rule (numpy broadcasting: equal dims, or 1) and, unless said otherwise,
- * one dtype, which is the result's. Integer arithmetic wraps. f16 and bf16 results are those of f32 arithmetic rounded (a fused
- * kernel may keep f32 between primitives).
+ * Types: elementwise primitives take inputs of one shape rule (numpy broadcasting: equal dims, or 1) and, unless said
+ * otherwise, one dtype, which is the result's. Integer arithmetic wraps. f16 and bf16 results are those of f32
+ * arithmetic rounded (a fused kernel may keep f32 between primitives).
  *
  * X(enumerator, name, class, inputs, comment) */
 #ifndef ONNXFUSE_GRAPH_PRIM_H
@@ -52,7 +52,7 @@
     X(PRIM_DIV, "div", BINARY, 2, "integers: toward zero; x/0 is 0, so that nothing traps")                            \
     X(PRIM_MOD, "mod", BINARY, 2, "sign of the divisor (Python's %); integers: x mod 0 is 0")                          \
     X(PRIM_FMOD, "fmod", BINARY, 2, "sign of the dividend (C's fmod)")                                                 \
-    X(PRIM_POW, "pow", BINARY, 2, "x ** y; y is cast to x's dtype beforehand; integers by repeated squaring")           \
+    X(PRIM_POW, "pow", BINARY, 2, "x ** y; y is cast to x's dtype beforehand; integers by repeated squaring")          \
     X(PRIM_MIN, "min", BINARY, 2, "NaN if either is NaN")                                                              \
     X(PRIM_MAX, "max", BINARY, 2, "NaN if either is NaN")                                                              \
     X(PRIM_AND, "and", BINARY, 2, "logical on bool, bitwise on integers")                                              \
@@ -68,11 +68,13 @@
     X(PRIM_GT, "gt", COMPARE, 2, "")                                                                                   \
     X(PRIM_GE, "ge", COMPARE, 2, "")                                                                                   \
     X(PRIM_WHERE, "where", SELECT, 3, "bool condition, then, else; no arithmetic on the branch not taken")             \
-    X(PRIM_CAST, "cast", CAST, 1, "attr to (dtype); float to int toward zero, saturating; to bool: != 0; int saturate=1 for f8") \
+    X(PRIM_CAST, "cast", CAST, 1,                                                                                      \
+      "attr to (dtype); float to int toward zero, saturating; to bool: != 0; int saturate=1 for f8")                   \
     X(PRIM_BITCAST, "bitcast", CAST, 1, "attr to, of the same element size")                                           \
     /* no input; shape in attr `shape` (dims) */                                                                       \
     X(PRIM_IOTA, "iota", GENERATE, 0, "attrs shape, int axis, int dtype: the index along axis")                        \
-    X(PRIM_PHILOX, "philox", GENERATE, 1, "attr shape; input seed u64 scalar: u32 bits at the element's row-major index (Philox4x32-10)") \
+    X(PRIM_PHILOX, "philox", GENERATE, 1,                                                                              \
+      "attr shape; input seed u64 scalar: u32 bits at the element's row-major index (Philox4x32-10)")                  \
     X(PRIM_DIMS, "dims", GENERATE, 0, "attr shape: an i64 vector holding these sizes; never in a region")              \
     /* reductions over attr ints axes (sorted, non-negative), the axes stay with size 1 */                             \
     X(PRIM_REDUCE_SUM, "reduce_sum", REDUCE, 1, "f16, bf16 accumulate in f32; integers wrap; 0 when empty")            \
@@ -85,12 +87,16 @@
     X(PRIM_RESHAPE, "reshape", MOVE, 1, "attr shape; same number of elements")                                         \
     X(PRIM_PERMUTE, "permute", MOVE, 1, "attr ints perm: result axis i is input axis perm[i]")                         \
     X(PRIM_EXPAND, "expand", MOVE, 1, "attr shape, same rank: axes of size 1 are repeated")                            \
-    X(PRIM_SLICE, "slice", MOVE, 1, "attrs shape (the result's), dims start, ints step (may be negative): x[start + i*step]; never out of range") \
+    X(PRIM_SLICE, "slice", MOVE, 1,                                                                                    \
+      "attrs shape (the result's), dims start, ints step (may be negative): x[start + i*step]; never out of range")    \
     X(PRIM_PAD, "pad", MOVE, 2, "attrs dims before, dims after (negative crops); input 1: the fill, a scalar")         \
     X(PRIM_CONCAT, "concat", MOVE, -1, "attr int axis; 1 and more inputs")                                             \
-    X(PRIM_GATHER, "gather", INDEXED, 2, "data, indices (i32/i64): data[..., indices, ...] along attr int axis; negative indices count from the end; out of range is an error at run time") \
+    X(PRIM_GATHER, "gather", INDEXED, 2,                                                                               \
+      "data, indices (i32/i64): data[..., indices, ...] along attr int axis; negative indices count from the end; "    \
+      "out of range is an error at run time")                                                                          \
     X(PRIM_GATHER_ELEMENTS, "gather_elements", INDEXED, 2, "as ONNX GatherElements, attr int axis")                    \
-    X(PRIM_SCATTER_ELEMENTS, "scatter_elements", INDEXED, 3, "data, indices, updates; attrs int axis, string reduction none|add|mul|min|max") \
+    X(PRIM_SCATTER_ELEMENTS, "scatter_elements", INDEXED, 3,                                                           \
+      "data, indices, updates; attrs int axis, string reduction none|add|mul|min|max")                                 \
     X(PRIM_SCATTER_ND, "scatter_nd", INDEXED, 3, "as ONNX ScatterND; attr string reduction")
 
 typedef enum PrimClass {
@@ -129,11 +135,14 @@ static inline int prim_is_elementwise(Prim prim) {
     return c >= PRIM_CLASS_UNARY && c <= PRIM_CLASS_CAST;
 }
 
-/* Whether the primitive computes on this dtype (of its arithmetic inputs: the branches of `where`, the data of `gather`). */
+/* Whether the primitive computes on this dtype (of its arithmetic inputs: the branches of `where`, the data of
+ * `gather`). */
 bool prim_accepts(Prim prim, DType dtype);
 
-/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011): counter = index / 4, key = seed;
- * the result is word index % 4. The one definition that evaluator, folding and tests use; kernels compute the same. */
+/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), key = seed. A counter gives
+ * four words; 64 elements in a row take 16 counters, word by word: element i has counter i / 64 * 16 + i % 16 and word
+ * i / 16 % 4. So vectors of up to 16 lanes compute all four words of their counters at once and lose none. The one
+ * definition that evaluator, folding and tests use; kernels compute the same. */
 uint32_t philox_u32(uint64_t seed, uint64_t index);
 
 #endif

@@ -1,6 +1,7 @@
 /* Runs every point of the kept axes, blocks of LANES along the LANE axis at once; in each, stage after stage over all
  * points of the reduced axes. Integers and bool are held as int64, wrapped after each operation. */
 #include "kernel_eval.h"
+#include "graph/prim.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -161,6 +162,7 @@ static void integer_op(KernelOp op, DType t, Block *to, const Block *a, const Bl
     case K_NOT: EACH to->i[n] = t == DT_BOOL ? !a->i[n] : ~a->i[n]; break;
     case K_SHL:
     case K_SHR: EACH to->i[n] = shift(op, t, a->i[n], wrap(t, b->i[n])); break;
+    case K_RANDOM: EACH to->i[n] = philox_u32((uint64_t)a->i[n], (uint64_t)b->i[n]); break;
     case K_SELECT: EACH to->i[n] = a->i[n] ? b->i[n] : c->i[n]; break;
     default: abort();
     }

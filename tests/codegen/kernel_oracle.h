@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include "codegen/kernel.h"
+#include "graph/prim.h"
 
 typedef union Number {
     double f; /* of f32 too: every float is a double */
@@ -262,6 +263,7 @@ static Number evaluate(Oracle *o, int i) {
     case K_INDEX: return (Number){.i = o->index[inst->axis]};
     case K_LOAD: return fetch(o, inst);
     case K_STORE: return v[0];
+    case K_RANDOM: return (Number){.i = philox_u32((uint64_t)v[0].i, (uint64_t)v[1].i)};
     case K_SELECT: return v[0].i ? v[1] : v[2];
     case K_CAST: return cast(from, inst->dtype, v[0]);
     case K_BITCAST: return bitcast(from, inst->dtype, v[0]);

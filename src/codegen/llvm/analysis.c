@@ -102,6 +102,7 @@ static int op_weight(KernelOp op, DType dtype) {
     if (op == K_REM && dtype_is_float(dtype)) return 48;
     if ((op == K_DIV || op == K_REM) && !dtype_is_float(dtype)) return 8;
     if (op == K_REDUCE_ARGMAX || op == K_REDUCE_ARGMIN) return 6;
+    if (op == K_RANDOM) return 48;
     return 1;
 }
 
@@ -234,6 +235,10 @@ static void choose_unroll(Render *r) {
     bool whole = r->count_multiple % r->vector_lanes == 0;
     r->one_loop = r->masked && r->isa.avx512 && ((!whole && weight > ONE_LOOP_WEIGHT) || r->class == CLASS_TILE);
     if (r->class == CLASS_TILE) r->main_unroll = 1; /* edges only */
+    if (render_shares_random(r)) {
+        r->one_loop = false;
+        r->main_unroll = RANDOM_GROUP / r->vector_lanes;
+    }
     if (r->one_loop) r->main_unroll = 1;
     r->accumulators = r->main_unroll;
 }

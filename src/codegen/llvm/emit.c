@@ -54,17 +54,17 @@ static Status make_machine(const Target *target, LLVMTargetMachineRef *out_machi
     return *out_machine ? NULL : status_error(STATUS_FAULT, "LLVM cannot compile for %s", target->cpu);
 }
 
-static void set_attributes(const Render *r) {
+void function_attributes(const Render *r, LLVMValueRef function) {
     char width[16];
     snprintf(width, sizeof width, "%d", r->isa.vector_bytes * 8);
     const char *texts[][2] = {{"prefer-vector-width", width}, {"min-legal-vector-width", width}, {"no-builtins", ""}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         LLVMAttributeRef attribute = LLVMCreateStringAttribute(r->context, texts[i][0], (unsigned)strlen(texts[i][0]),
                                                                texts[i][1], (unsigned)strlen(texts[i][1]));
-        LLVMAddAttributeAtIndex(r->function, LLVMAttributeFunctionIndex, attribute);
+        LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, attribute);
     }
     unsigned kind = LLVMGetEnumAttributeKindForName("nounwind", 8);
-    LLVMAddAttributeAtIndex(r->function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(r->context, kind, 0));
+    LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(r->context, kind, 0));
 }
 
 /* What the renderer leaves to be done: accumulators to registers, equal addresses once, what does not vary out of
@@ -106,7 +106,7 @@ static void build(Render *r, LLVMTargetMachineRef machine) {
     LLVMDisposeTargetData(layout);
     render_analyse(r);
     render_kernel(r);
-    set_attributes(r);
+    function_attributes(r, r->function);
 }
 
 typedef enum Form { FORM_OBJECT, FORM_ASSEMBLY, FORM_IR } Form;

@@ -4,6 +4,7 @@
  *   memory.c    loads, stores, scratch
  *   arithmetic.c, convert.c   instructions that compute
  *   reduce.c    accumulators
+ *   random.c    Philox
  *   transpose.c tiles
  *   emit.c      module -> object or text; plugin.c the plug-in's face
  *
@@ -124,6 +125,11 @@ enum { REDUCE_CHUNK = 64 };
 bool reduce_in_chunks(const Render *r, int stage, int level);
 void reduce_flush(Render *r, int stage); /* adds the accumulators to the totals and empties them */
 
+/* random.c: K_RANDOM */
+enum { RANDOM_GROUP = 64, RANDOM_COUNTERS = 16 }; /* elements in a row that share counters, and how many these are */
+bool render_shares_random(const Render *r);       /* whether four vectors' worth of words should be computed at once */
+void render_random(Render *r, int inst);
+
 /* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
 LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes);
 LLVMTypeRef type_compute(Render *r, DType dtype, int lanes);
@@ -140,6 +146,7 @@ LLVMValueRef intrinsic(Render *r, const char *name, LLVMTypeRef *overload, int o
                        int count);
 LLVMValueRef intrinsic_1(Render *r, const char *name, LLVMValueRef a); /* overloaded on its one type */
 LLVMValueRef any_lane(Render *r, LLVMValueRef condition);
+void function_attributes(const Render *r, LLVMValueRef function); /* emit.c: of everything that runs on the target */
 
 /* memory.c */
 LLVMTypeRef type_memory(Render *r, DType dtype, int lanes);

@@ -1,0 +1,182 @@
+/* Philox4x32-10, as philox_u32 of graph/prim.c defines it. 64 elements in a row share 16 counters of four words: where
+ * an unrolled loop covers such a group, the rounds run once for all of it; elsewhere (tails, groups that begin
+ * elsewhere) a function computes the word of each lane. */
+#include "codegen/llvm/render.h"
+
+#include <stdio.h>
+
+enum { ROUNDS = 10 };
+
+typedef struct Words {
+    LLVMValueRef w[4];
+} Words;
+
+/* Low and high words of the 64-bit products by a constant. Even and odd lanes are multiplied apart, as the hardware
+ * does. */
+static void wide_product(Render *r, LLVMValueRef x, uint32_t by, LLVMValueRef *out_low, LLVMValueRef *out_high) {
+    LLVMBuilderRef b = r->builder;
+    LLVMTypeRef words = LLVMTypeOf(x);
+    int lanes = type_lane_count(words);
+    LLVMTypeRef wide = type_lanes(r->i64, lanes > 1 ? lanes / 2 : 1);
+    LLVMValueRef factor = constant_int(wide, by), half = constant_int(wide, 32);
+    if (lanes == 1) {
+        LLVMValueRef product = LLVMBuildMul(b, LLVMBuildZExt(b, x, r->i64, ""), factor, "");
+        *out_low = LLVMBuildTrunc(b, product, r->i32, "");
+        *out_high = LLVMBuildTrunc(b, LLVMBuildLShr(b, product, half, ""), r->i32, "");
+        return;
+    }
+    LLVMValueRef pairs = LLVMBuildBitCast(b, x, wide, "");
+    LLVMValueRef even = LLVMBuildMul(b, LLVMBuildAnd(b, pairs, constant_int(wide, 0xffffffff), ""), factor, "");
+    LLVMValueRef odd = LLVMBuildMul(b, LLVMBuildLShr(b, pairs, half, ""), factor, "");
+    even = LLVMBuildBitCast(b, even, words, "");
+    odd = LLVMBuildBitCast(b, odd, words, "");
+    LLVMValueRef low[MAX_LANES], high[MAX_LANES];
+    for (int i = 0; i < lanes; i++) {
+        unsigned from = (unsigned)(i & ~1) + (i & 1 ? (unsigned)lanes : 0);
+        low[i] = LLVMConstInt(r->i32, from, 0);
+        high[i] = LLVMConstInt(r->i32, from + 1, 0);
+    }
+    *out_low = LLVMBuildShuffleVector(b, even, odd, LLVMConstVector(low, (unsigned)lanes), "");
+    *out_high = LLVMBuildShuffleVector(b, even, odd, LLVMConstVector(high, (unsigned)lanes), "");
+}
+
+/* All four words of the counters, whose low and high halves are given. */
+static Words rounds(Render *r, LLVMValueRef seed, LLVMValueRef low, LLVMValueRef high) {
+    LLVMBuilderRef b = r->builder;
+    LLVMTypeRef type = LLVMTypeOf(low);
+    int lanes = type_lane_count(type);
+    LLVMValueRef zero = LLVMConstNull(type), c[4] = {low, high, zero, zero};
+    LLVMValueRef key0 = LLVMBuildTrunc(b, seed, r->i32, "");
+    LLVMValueRef key1 = LLVMBuildTrunc(b, LLVMBuildLShr(b, seed, constant_i64(r, 32), ""), r->i32, "");
+    for (int round = 0; round < ROUNDS; round++) {
+        LLVMValueRef low0, high0, low1, high1;
+        wide_product(r, c[0], 0xD2511F53u, &low0, &high0);
+        wide_product(r, c[2], 0xCD9E8D57u, &low1, &high1);
+        c[0] = LLVMBuildXor(b, LLVMBuildXor(b, high1, c[1], ""), splat(r, key0, lanes), "");
+        c[1] = low1;
+        c[2] = LLVMBuildXor(b, LLVMBuildXor(b, high0, c[3], ""), splat(r, key1, lanes), "");
+        c[3] = low0;
+        key0 = LLVMBuildAdd(b, key0, constant_int(r->i32, 0x9E3779B9), "");
+        key1 = LLVMBuildAdd(b, key1, constant_int(r->i32, (int32_t)0xBB67AE85u), "");
+    }
+    return (Words){{c[0], c[1], c[2], c[3]}};
+}
+
+/* --- each lane by itself -------------------------------------------------------------------------------------------
+ */
+
+static LLVMValueRef word_of(Render *r, LLVMValueRef seed, LLVMValueRef index) {
+    LLVMBuilderRef b = r->builder;
+    LLVMTypeRef wide = LLVMTypeOf(index), type = type_lanes(r->i32, type_lane_count(wide));
+    LLVMValueRef group = LLVMBuildShl(b, LLVMBuildLShr(b, index, constant_int(wide, 6), ""), constant_int(wide, 4), "");
+    LLVMValueRef counter = LLVMBuildOr(b, group, LLVMBuildAnd(b, index, constant_int(wide, 15), ""), "");
+    LLVMValueRef high = LLVMBuildTrunc(b, LLVMBuildLShr(b, counter, constant_int(wide, 32), ""), type, "");
+    Words words = rounds(r, seed, LLVMBuildTrunc(b, counter, type, ""), high);
+    LLVMValueRef which = LLVMBuildTrunc(b, LLVMBuildLShr(b, index, constant_int(wide, 4), ""), type, "");
+    which = LLVMBuildAnd(b, which, constant_int(type, 3), "");
+    LLVMValueRef result = words.w[0];
+    for (int n = 1; n < 4; n++) {
+        LLVMValueRef is = LLVMBuildICmp(b, LLVMIntEQ, which, constant_int(type, n), "");
+        result = LLVMBuildSelect(b, is, words.w[n], result, "");
+    }
+    return result;
+}
+
+static LLVMValueRef word_function(Render *r, int lanes, LLVMTypeRef *out_type) {
+    char name[32];
+    snprintf(name, sizeof name, "philox_%d", lanes);
+    LLVMTypeRef parameters[] = {r->i64, type_lanes(r->i64, lanes)};
+    *out_type = LLVMFunctionType(type_lanes(r->i32, lanes), parameters, 2, 0);
+    LLVMValueRef function = LLVMGetNamedFunction(r->module, name);
+    if (function) return function;
+    function = LLVMAddFunction(r->module, name, *out_type);
+    LLVMSetLinkage(function, LLVMInternalLinkage);
+    function_attributes(r, function);
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(r->builder);
+    LLVMPositionBuilderAtEnd(r->builder, LLVMAppendBasicBlockInContext(r->context, function, "entry"));
+    LLVMBuildRet(r->builder, word_of(r, LLVMGetParam(function, 0), LLVMGetParam(function, 1)));
+    LLVMPositionBuilderAtEnd(r->builder, here);
+    return function;
+}
+
+static LLVMValueRef call_word(Render *r, LLVMValueRef seed, LLVMValueRef index) {
+    LLVMTypeRef type;
+    LLVMValueRef function = word_function(r, type_lane_count(LLVMTypeOf(index)), &type), args[] = {seed, index};
+    return LLVMBuildCall2(r->builder, type, function, args, 2, "");
+}
+
+/* --- a group at once ------------------------------------------------------------------------------------------------
+ */
+
+bool render_shares_random(const Render *r) {
+    if (r->class == CLASS_OUTER || r->class == CLASS_TILE || r->vector_lanes > RANDOM_COUNTERS) return false;
+    if (RANDOM_GROUP / r->vector_lanes > MAX_UNROLL) return false;
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (s->inst->op == K_RANDOM && s->inst->bits && s->vectorial) return true;
+    }
+    return false;
+}
+
+/* Lanes [from, from + lanes) of a vector of 16. */
+static LLVMValueRef part_of(Render *r, LLVMValueRef vector, int from, int lanes) {
+    LLVMValueRef at[RANDOM_COUNTERS];
+    if (lanes == RANDOM_COUNTERS) return vector;
+    if (lanes == 1) return LLVMBuildExtractElement(r->builder, vector, constant_i64(r, from), "");
+    for (int i = 0; i < lanes; i++) at[i] = LLVMConstInt(r->i32, (unsigned)(from + i), 0);
+    return LLVMBuildShuffleVector(r->builder, vector, LLVMGetPoison(LLVMTypeOf(vector)),
+                                  LLVMConstVector(at, (unsigned)lanes), "");
+}
+
+static void group_words(Render *r, LLVMValueRef seed, LLVMValueRef first, LLVMValueRef *out_copies) {
+    LLVMBuilderRef b = r->builder;
+    LLVMTypeRef type = type_lanes(r->i32, RANDOM_COUNTERS);
+    LLVMValueRef counter = LLVMBuildLShr(b, first, constant_i64(r, 2), ""); /* first is a multiple of 64, this of 16 */
+    LLVMValueRef low = splat(r, LLVMBuildTrunc(b, counter, r->i32, ""), RANDOM_COUNTERS);
+    LLVMValueRef high = LLVMBuildTrunc(b, LLVMBuildLShr(b, counter, constant_i64(r, 32), ""), r->i32, "");
+    low = LLVMBuildOr(b, low, iota(r, r->i32, RANDOM_COUNTERS), "");
+    Words words = rounds(r, seed, low, splat(r, high, type_lane_count(type)));
+    for (int c = 0; c < r->unroll; c++) {
+        int element = c * r->lanes;
+        out_copies[c] = part_of(r, words.w[element / RANDOM_COUNTERS], element % RANDOM_COUNTERS, r->lanes);
+    }
+}
+
+static void render_group(Render *r, int inst, LLVMValueRef seed, LLVMValueRef first) {
+    LLVMValueRef fast[MAX_UNROLL], slow[MAX_UNROLL];
+    LLVMBasicBlockRef together = LLVMAppendBasicBlockInContext(r->context, r->function, "group");
+    LLVMBasicBlockRef apart = LLVMAppendBasicBlockInContext(r->context, r->function, "apart");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(r->context, r->function, "drawn");
+    LLVMValueRef offset = LLVMBuildAnd(r->builder, first, constant_i64(r, RANDOM_GROUP - 1), "");
+    LLVMBuildCondBr(r->builder, LLVMBuildICmp(r->builder, LLVMIntEQ, offset, constant_i64(r, 0), ""), together, apart);
+    LLVMPositionBuilderAtEnd(r->builder, together);
+    group_words(r, seed, first, fast);
+    LLVMBuildBr(r->builder, after);
+    LLVMPositionBuilderAtEnd(r->builder, apart);
+    for (int c = 0; c < r->unroll; c++) slow[c] = call_word(r, seed, slot_value(r, r->slots[inst].inst->args[1], c));
+    LLVMBuildBr(r->builder, after);
+    LLVMPositionBuilderAtEnd(r->builder, after);
+    for (int c = 0; c < r->unroll; c++) {
+        LLVMValueRef phi = LLVMBuildPhi(r->builder, LLVMTypeOf(fast[c]), "");
+        LLVMAddIncoming(phi, (LLVMValueRef[]){fast[c], slow[c]}, (LLVMBasicBlockRef[]){together, apart}, 2);
+        slot_set(r, inst, c, phi);
+    }
+}
+
+void render_random(Render *r, int i) {
+    const Slot *s = &r->slots[i];
+    LLVMValueRef seed = r->slots[s->inst->args[0]].scalar; /* one for all elements: it is loaded outside the lanes */
+    bool group = s->vectorial && s->inst->bits && !r->mask && r->unroll * r->lanes == RANDOM_GROUP &&
+                 r->lanes <= RANDOM_COUNTERS;
+    if (group) {
+        LLVMValueRef index = slot_value(r, s->inst->args[1], 0);
+        if (r->lanes > 1) index = LLVMBuildExtractElement(r->builder, index, constant_i64(r, 0), "");
+        render_group(r, i, seed, index);
+        return;
+    }
+    int copies = s->vectorial ? r->unroll : 1;
+    for (int c = 0; c < copies; c++) {
+        LLVMValueRef index = s->vectorial ? slot_value(r, s->inst->args[1], c) : r->slots[s->inst->args[1]].scalar;
+        slot_set(r, i, c, call_word(r, seed, index));
+    }
+}
