@@ -57,7 +57,7 @@ static void find_binders(Partition *p) {
     bool *given = ARENA_ARRAY(p->arena, bool, p->symbols);
     for (int i = 0; i < p->graph->inputs.count; i++) {
         const Value *v = p->graph->inputs.items[i];
-        for (int d = 0; d < v->rank; d++)
+        for (int d = 0; v->kind == VALUE_TENSOR && d < v->rank; d++)
             if (dim_symbol_index(v->dims[d]) >= 0) given[dim_symbol_index(v->dims[d])] = true;
     }
     FOR_EACH_NODE(node, p->graph) {

@@ -103,11 +103,13 @@ static void mark_late(Planner *planner, const Dim *dim, bool *binds) {
 static void find_late(Planner *planner) {
     Plan *plan = planner->plan;
     Graph *graph = plan->graph;
-    for (int i = 0; i < graph->inputs.count; i++)
-        for (int d = 0; d < graph->inputs.items[i]->rank; d++) {
-            int symbol = dim_symbol_index(graph->inputs.items[i]->dims[d]);
+    for (int i = 0; i < graph->inputs.count; i++) {
+        const Value *v = graph->inputs.items[i];
+        for (int d = 0; v->kind == VALUE_TENSOR && d < v->rank; d++) { /* an optional binds what is read from it */
+            int symbol = dim_symbol_index(v->dims[d]);
             if (symbol >= 0) planner->used[symbol] = true;
         }
+    }
     if (plan->run_symbol >= 0) planner->late_symbols[plan->run_symbol] = true;
     FOR_EACH_NODE(node, graph) {
         if (node->kind != NODE_HOST) continue;

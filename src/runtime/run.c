@@ -303,8 +303,8 @@ static Status ensure_scratch(State *s, size_t bytes) {
 
 static Status run_kernel(State *s, const Step *step) {
     const RegionKernel *region = &step->region;
-    void *buffers[64];
-    if (region->buffer_count > 64) return status_error(STATUS_FAULT, "a kernel of %d buffers", region->buffer_count);
+    void *few[64], **buffers = few;
+    if (region->buffer_count > 64) buffers = ARENA_ARRAY(s->memory, void *, region->buffer_count);
     for (int b = 0; b < region->buffer_count; b++)
         buffers[b] = s->data[region->buffer_input[b] >= 0 ? step->inputs[region->buffer_input[b]]
                                                           : step->outputs[region->buffer_output[b]]];
@@ -324,8 +324,9 @@ static Status run_anchor(State *s, const Step *step) {
         if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
     }
-    return status_at(s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, s->symbols, &output),
-                     "node \"%s\" (%s)", node_origin_name(step->node), step->node->op);
+    return status_at(
+        s->plan->device->table->run_anchor(s->plan->device, NULL, step->anchor, inputs, s->symbols, &output),
+        "node \"%s\" (%s)", node_origin_name(step->node), step->node->op);
 }
 
 static Status run_prim(State *s, const Step *step, Arena *arena) {
@@ -439,19 +440,44 @@ static Status take_steps(State *s) {
 
 /* --- the frame around the steps
  * --------------------------------------------------------------------------------------- */
+static Status check_tensor(const Value *v, const Item *item, const char *what) {
+    if (!item || item->kind != ITEM_TENSOR)
+        return status_error(STATUS_INVALID, "input \"%s\": a tensor is expected%s", v->name, what);
+    if (v->dtype != DT_NONE && item->tensor.dtype != v->dtype)
+        return status_error(STATUS_INVALID, "input \"%s\": %s is expected%s, %s was given", v->name,
+                            dtype_onnx_name(v->dtype), what, dtype_onnx_name(item->tensor.dtype));
+    return NULL;
+}
+
+/* Sequences and optionals: their tensors have the declared type and rank, and sizes of their own. */
+static Status check_item(const Value *v, const Item *item) {
+    bool sequence = v->kind == VALUE_SEQUENCE || v->kind == VALUE_OPTIONAL_SEQUENCE;
+    if (v->kind == VALUE_TENSOR) return check_tensor(v, item, "");
+    if (!item || item->kind == ITEM_NONE) {
+        if (v->kind != VALUE_SEQUENCE) return NULL;
+        return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
+    }
+    if (sequence && item->kind != ITEM_SEQUENCE)
+        return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
+    const Item *items = sequence ? item->items : item;
+    for (int i = 0; i < (sequence ? item->count : 1); i++) {
+        TRY(check_tensor(v, &items[i], sequence ? " in the sequence" : ""));
+        if (v->rank >= 0 && items[i].tensor.rank != v->rank)
+            return status_error(STATUS_INVALID, "input \"%s\": tensors of rank %d are expected, one has rank %d",
+                                v->name, v->rank, items[i].tensor.rank);
+    }
+    return NULL;
+}
+
 static Status bind_inputs(State *s, const Item *const *inputs) {
     const Graph *graph = s->plan->graph;
     for (int i = 0; i < graph->inputs.count; i++) {
         const Value *v = graph->inputs.items[i];
         int number = s->plan->inputs[i];
         s->items[number] = inputs[i];
+        TRY(check_item(v, inputs[i]));
         if (!is_tensor_slot(slot_at(s, number))) continue;
-        if (!inputs[i] || inputs[i]->kind != ITEM_TENSOR)
-            return status_error(STATUS_INVALID, "input \"%s\": a tensor is expected", v->name);
         const Tensor *t = &inputs[i]->tensor;
-        if (t->dtype != v->dtype)
-            return status_error(STATUS_INVALID, "input \"%s\": %s is expected, %s was given", v->name,
-                                dtype_onnx_name(v->dtype), dtype_onnx_name(t->dtype));
         TRY(bind_dims(graph->dims, v, t->rank, t->dims, s->symbols));
         s->data[number] = t->data;
     }

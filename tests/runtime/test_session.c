@@ -162,6 +162,39 @@ Test(session, sizes_shared_by_inputs_must_agree) {
     onnxfuse_session_close(session);
 }
 
+/* What is declared of a sequence's or optional's tensors holds too. */
+Test(session, wrong_sequences) {
+    static const char *const models[] = {
+        "graph (q: seq(f32[p])) -> (y) {\nz = constant i64[] 0\ny = onnx SequenceAt@21 q, z\n}",
+        "graph (q: seq(f32[p])) -> (y) {\ny = onnx ConcatFromSequence@21 q {axis = 0}\n}",
+        "graph (q: seq(f32[p])) -> (y) {\nz = constant i64[] 0\na = onnx SequenceAt@21 q, z\ny = onnx Exp@21 a\n}",
+        "graph (q: seq(f32[p])) -> (r) {\nr = onnx SequenceMap@21 q captures 0 graph \"body\" (a: f32[p]) -> (c) {\n"
+        "c = onnx Neg@21 a\n}\n}",
+        "graph (q: opt(f32[p])) -> (y) {\na = onnx OptionalGetElement@21 q\ny = onnx Neg@21 a\n}",
+    };
+    static const char *const inputs[] = {"seq i8[3] {1, 2, 3}",
+                                         "seq f64[3] {1, 2, 3} | f64[1] {2}",
+                                         "seq f32[1] {1} | i64[2] {1, 2}",
+                                         "seq string[2] {\"a\", \"b\"}",
+                                         "seq f32[] 1 | f32[2, 2] {1, 2, 3, 4}",
+                                         "i64[3] {1, 2, 3}",
+                                         "string[1] {\"a\"}",
+                                         "f32[] 1"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        OnnxfuseSession *session = must_open(models[m]);
+        bool optional = strstr(models[m], "opt(") != NULL;
+        for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+            if (optional == (strncmp(inputs[i], "seq", 3) == 0)) continue;
+            OnnxfuseValue *in = value_of(inputs[i]), *out = NULL;
+            expect_error(onnxfuse_session_run(session, (const OnnxfuseValue *[]){in}, &out), ONNXFUSE_INVALID, "\"q\"",
+                         inputs[i]);
+            onnxfuse_value_free(out);
+            onnxfuse_value_free(in);
+        }
+        onnxfuse_session_close(session);
+    }
+}
+
 /* --- outputs that are not simply results ---------------------------------------------------------------------- */
 Test(session, outputs_of_every_kind) {
     static const struct {
@@ -225,6 +258,11 @@ Test(session, outputs_of_every_kind) {
          "graph (x: string[n]) -> (y) {\ny = onnx StringConcat@20 x, x\n}",
          {"string[2] {\"a\", \"\"}"},
          {"string[2] {\"aa\", \"\"}"}},
+        {"a size known when an optional is read",
+         "graph (q: opt(f32[p])) -> (y) {\na = onnx OptionalGetElement@21 q\nc = onnx Concat@21 a, a {axis = 0}\n"
+         "y = onnx Neg@21 c\n}",
+         {"f32[2] {1, 2}"},
+         {"f32[4] {-1, -2, -1, -2}"}},
         {"a sequence and what is in it",
          "graph (x: f32[n], y: f32[m]) -> (q, s) {\nq = onnx SequenceConstruct@21 x, y\nz = constant i64[] 1\ns = onnx "
          "SequenceAt@21 q, z\n}",
@@ -362,6 +400,26 @@ Test(session, epilogues_are_part_of_their_anchor) {
     cr_expect(stats.anchors == 1 && stats.regions == 0 && stats.host_steps == 0, "%d anchors, %d regions",
               stats.anchors, stats.regions);
     expect_result(session, (const char *[]){"f32[1, 2] {1, 1}"}, (const char *[]){"f32[1, 2] {0, 11}"});
+    onnxfuse_session_close(session);
+}
+
+/* More tensors than a kernel usually reads. */
+Test(session, a_sum_of_many) {
+    enum { COUNT = 90 };
+    char text[8192] = "graph (";
+    OnnxfuseValue *in[COUNT], *out = NULL;
+    for (int i = 0; i < COUNT; i++) sprintf(text + strlen(text), "%sx%d: f32[n]", i ? ", " : "", i);
+    strcat(text, ") -> (y) {\ny = onnx Sum@21 ");
+    for (int i = 0; i < COUNT; i++) sprintf(text + strlen(text), "%sx%d", i ? ", " : "", i);
+    OnnxfuseSession *session = must_open(strcat(text, "\n}"));
+    for (int i = 0; i < COUNT; i++)
+        in[i] = value_of("f32[20] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, "
+                         "18, 19, 20}");
+    OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, &out);
+    cr_expect(!status, "%s", onnxfuse_status_message(status));
+    if (!status) cr_expect(onnxfuse_value_element(out, 19) == 20 * COUNT);
+    onnxfuse_value_free(out);
+    for (int i = 0; i < COUNT; i++) onnxfuse_value_free(in[i]);
     onnxfuse_session_close(session);
 }
 
