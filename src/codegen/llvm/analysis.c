@@ -205,8 +205,9 @@ static void choose_outer(Render *r, int weight) {
             break;
         }
     r->main_unroll = block;
-    int rows = 1;
-    while (rows < 4 && rows * 2 * block <= budget && rows * 2 * block * weight <= OUTER_WEIGHT / 2) rows *= 2;
+    int rows = 1; /* several only where every column is summed that way, so that equal columns have equal sums */
+    while (block == 1 && rows < 4 && rows * 2 * block <= budget && rows * 2 * block * weight <= OUTER_WEIGHT / 2)
+        rows *= 2;
     r->accumulators = block * rows;
 }
 
