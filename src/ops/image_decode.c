@@ -249,7 +249,9 @@ Status host_image_decoder(HostCall *call) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (file.size < (size_t)formats[i].size || memcmp(file.data, formats[i].magic, (size_t)formats[i].size) != 0)
             continue;
-        if (!formats[i].decode) return host_error(call, "%s images are not supported", formats[i].name);
+        if (!formats[i].decode)
+            return status_error(STATUS_UNSUPPORTED, "node \"%s\" (%s): %s images are not supported",
+                                node_origin_name(call->node), call->node->op, formats[i].name);
         decoded = formats[i].decode(call->arena, file, &pixels);
         break;
     }
