@@ -62,7 +62,9 @@ static void add_number(Text *text, double value, bool single) {
         text_add(text, value < 0 ? "-inf" : "inf");
     } else {
         char digits[40];
-        for (int precision = 1; precision <= 17; precision++) {
+        int least = 1; /* digits before the point, so that 10 is no 1e+01 */
+        for (double size = fabs(value); size >= 10 && size < 1e10; size /= 10) least++;
+        for (int precision = least < 10 ? least : 1; precision <= 17; precision++) {
             snprintf(digits, sizeof digits, "%.*g", precision, value);
             if (single ? strtof(digits, NULL) == (float)value : strtod(digits, NULL) == value) break;
         }

@@ -313,7 +313,7 @@ static const struct {
      "y = onnx ReduceLogSumExp@18 x {keepdims = 0}\n"
      "}\n",
      "graph () -> (v7 as y) {\n"
-     "  v7 = constant f32[] 1e+03\n"
+     "  v7 = constant f32[] 1000\n"
      "}\n"},
     {"axes known at run time only",
      "graph (x: f32[2, 3], a: i64[1]) -> (y) {\n"
