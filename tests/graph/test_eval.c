@@ -94,9 +94,10 @@ static const Row rows[] = {
      "y: i32[2, 2] = iota {shape = (2, 2), axis = 0, dtype = i32}\nwant = constant i32[2, 2] {0, 0, 1, 1}"},
     {"iota of floats along the last axis, type as a number",
      "y: f32[2, 3] = iota {shape = (2, 3), axis = 1, dtype = 1}\nwant = constant f32[2, 3] {0, 1, 2, 0, 1, 2}"},
-    {"philox gives the published words of counter 0, key 0",
-     "s = constant u64[] 0\ny: u32[4] = philox s {shape = (4)}\nwant = constant u32[4] {1713891541, 3781805453, "
-     "3159862348, 2600524760}"},
+    {"philox gives the published words of counter 0, key 0, 16 elements apart",
+     "s = constant u64[] 0\np: u32[64] = philox s {shape = (64)}\n"
+     "y: u32[4] = slice p {shape = (4), start = (0), step = [16]}\n"
+     "want = constant u32[4] {1713891541, 3781805453, 3159862348, 2600524760}"},
     {"dims", "y: i64[2] = dims {shape = (3, 4)}\nwant = constant i64[2] {3, 4}"},
     {"reduce_sum of outer and inner axes", "a = constant f32[2, 2, 2] {1, 2, 3, 4, 5, 6, 7, 8}\ny: f32[1, 2, 1] = "
                                            "reduce_sum a {axes = [0, 2]}\nwant = constant f32[1, 2, 1] {14, 22}"},
