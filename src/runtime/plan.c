@@ -272,7 +272,7 @@ static Status prepare_anchors(Planner *planner) {
                           "node \"%s\" (%s)", node_origin_name(node), node->op));
         }
         for (int i = 0; i < node->input_count; i++)
-            if (step->inputs[i] >= 0 && !(released >> i & 1)) kept[step->inputs[i]]++;
+            if (step->inputs[i] >= 0 && (i >= 32 || !(released >> i & 1))) kept[step->inputs[i]]++;
     }
     for (int i = 0; i < plan->graph->outputs.count; i++) kept[plan->outputs[i]]++;
     Map shared = map_make(planner->scratch); /* data that another value keeps */

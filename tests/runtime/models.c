@@ -55,11 +55,13 @@ static OnnxfuseValue *tensor_of(const char *text, size_t size) {
     OnnxfuseValue *value = NULL;
     status = onnxfuse_value_tensor((OnnxfuseDType)t->dtype, t->rank, t->dims, NULL, &value);
     if (status) stop("a test's tensor", text, status);
-    if (t->dtype == DT_STRING) /* the characters live as long as the test */
+    static Arena *characters; /* live as long as the test */
+    if (!characters) characters = arena_create(0);
+    if (t->dtype == DT_STRING)
         for (int64_t i = 0; i < tensor_count(t); i++) {
             const StringView *from = (const StringView *)t->data + i;
             ((OnnxfuseString *)onnxfuse_value_data(value))[i] =
-                (OnnxfuseString){strndup(from->data, from->size), from->size};
+                (OnnxfuseString){arena_string_n(characters, from->data, from->size), from->size};
         }
     else if (tensor_bytes(t))
         memcpy(onnxfuse_value_data(value), t->data, tensor_bytes(t));

@@ -65,7 +65,8 @@ static bool same_item(const Item *a, const Item *b) {
     size_t bytes = tensor_bytes(&a->tensor);
     if (!bytes) return true;
     if (a->tensor.dtype != DT_STRING)
-        return a->tensor.data != b->tensor.data && !memcmp(a->tensor.data, b->tensor.data, bytes);
+        return !tensor_count(&a->tensor) ||
+               (a->tensor.data != b->tensor.data && !memcmp(a->tensor.data, b->tensor.data, tensor_bytes(&a->tensor)));
     for (int64_t i = 0; i < tensor_count(&a->tensor); i++) {
         const StringView *x = (StringView *)a->tensor.data + i, *y = (StringView *)b->tensor.data + i;
         if (x->size != y->size || (x->size && (x->data == y->data || memcmp(x->data, y->data, x->size)))) return false;

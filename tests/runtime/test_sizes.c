@@ -137,10 +137,14 @@ static const char chain[] = "graph (x: f32[n, 64], y: f32[m]) -> (z) {\n"
                             "  z: f32[n, 64] = concat b {axis = 0}\n}";
 
 static Made make_chain(void) {
-    Made made = {.random = calloc(1, sizeof(RandomGraph))};
-    Status status = graph_parse(chain, &made.random->graph);
+    Made made = {0};
+    Graph *graph = NULL;
+    Status status = graph_parse(chain, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    made.random = ARENA_NEW(graph->arena, RandomGraph);
+    made.random->graph = graph;
     made.policy = policy_default();
-    if (!status) status = target_resolve(made.random->graph->arena, &made.policy.target);
+    status = target_resolve(made.random->graph->arena, &made.policy.target);
     if (!status) status = device_open(&made.policy, &made.device);
     cr_assert(!status, "%s", status_message(status));
     return made;
