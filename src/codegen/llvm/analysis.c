@@ -192,7 +192,7 @@ static void choose_outer(Render *r, int weight) {
         }
         if (count > most) most = count;
     }
-    int budget = (r->isa.avx512 || !r->isa.x86 ? 16 : 8) / most, block = 8;
+    int budget = (r->isa.avx512 || !r->isa.x86 ? 16 : 8) / most, block = 16;
     if (budget < 1) budget = 1;
     if (block > budget) block = budget;
     while (block > 1 && block * weight > OUTER_WEIGHT) block--;
