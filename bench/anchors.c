@@ -31,6 +31,10 @@ typedef struct Case {
 #define CONV(name, size, c, o, kernel, stride, group, act)                                                             \
     { name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act }
 
+/* The kernel is as wide as its stride: each element of the result is written once. */
+#define UNFOLD(name, size, c, o, kernel, act)                                                                          \
+    { name, "conv_transpose", 1, 0, 0, 0, false, true, size, c, o, kernel, kernel, 1, act }
+
 static const Case cases[] = {
     GEMM("gemm 1x768x768", 1, 768, 768, EPILOGUE_COUNT),
     GEMM("gemm 1x3072x768", 1, 3072, 768, EPILOGUE_COUNT),
@@ -62,6 +66,8 @@ static const Case cases[] = {
     CONV("conv 14 1024>256 1x1 relu", 14, 1024, 256, 1, 1, 1, EPILOGUE_RELU),
     CONV("conv 7 512>512 3x3 relu", 7, 512, 512, 3, 1, 1, EPILOGUE_RELU),
     CONV("conv 7 512>2048 1x1 relu", 7, 512, 2048, 1, 1, 1, EPILOGUE_RELU),
+    UNFOLD("unfold 160 24>24 2x2 relu", 160, 24, 24, 2, EPILOGUE_RELU),
+    UNFOLD("unfold 320 24>1 2x2 sigmoid", 320, 24, 1, 2, EPILOGUE_SIGMOID),
     CONV("conv 224 3>16 3x3/2 hardswish", 224, 3, 16, 3, 2, 1, EPILOGUE_HARD_SWISH),
     CONV("conv 160 16>16 3x3 hardswish", 160, 16, 16, 3, 1, 1, EPILOGUE_HARD_SWISH),
     CONV("conv 80 24>96 1x1 hardswish", 80, 24, 96, 1, 1, 1, EPILOGUE_HARD_SWISH),
@@ -106,16 +112,23 @@ static void must(Status status) {
     exit(1);
 }
 
-static int64_t out_size(const Case *c) { return (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1; }
+static bool is_matmul(const Case *c) { return strcmp(c->op, "matmul") == 0; }
+static bool is_transposed(const Case *c) { return strcmp(c->op, "conv_transpose") == 0; }
+
+static int64_t out_size(const Case *c) {
+    return is_transposed(c) ? c->size * c->stride : (c->size + c->kernel / 2 * 2 - c->kernel) / c->stride + 1;
+}
 
 static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     Arena *arena = graph->arena;
-    bool conv = strcmp(c->op, "conv") == 0;
+    bool conv = !is_matmul(c), transposed = is_transposed(c);
     int64_t o = conv ? out_size(c) : 0;
     Tensor *x, *w, *y;
     if (conv) {
         x = filled(arena, 4, (int64_t[]){c->batch, c->size, c->size, c->inputs});
-        w = filled(arena, 4, (int64_t[]){c->outputs, c->inputs / c->group, c->kernel, c->kernel});
+        w = filled(arena, 4,
+                   (int64_t[]){transposed ? c->inputs : c->outputs, transposed ? c->outputs : c->inputs / c->group,
+                               c->kernel, c->kernel});
         y = tensor_new(arena, DT_F32, 4, (int64_t[]){c->batch, o, o, c->outputs});
     } else {
         int rank = c->batch > 1 ? 3 : 2, skip = 3 - rank;
@@ -129,7 +142,7 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     bool epilogue = c->activation != EPILOGUE_COUNT;
     Node *node = graph_add_node(graph, NULL, NODE_ANCHOR, c->op, values, epilogue ? 3 : 2);
     if (conv) {
-        const Dim *pad = dim_const(graph->dims, c->kernel / 2);
+        const Dim *pad = dim_const(graph->dims, transposed ? 0 : c->kernel / 2);
         node_set_ints(node, "strides", (int64_t[]){c->stride, c->stride}, 2);
         node_set_ints(node, "dilations", (int64_t[]){1, 1}, 2);
         node_set_dims(node, "pads", (const Dim *[]){pad, pad, pad, pad}, 4);
@@ -283,7 +296,8 @@ static void time_all(Timed *timed, int count, double seconds) {
 }
 
 static double flops(const Case *c) {
-    if (strcmp(c->op, "matmul") == 0) return 2.0 * (double)(c->batch * c->rows * c->columns * c->depth);
+    if (is_matmul(c)) return 2.0 * (double)(c->batch * c->rows * c->columns * c->depth);
+    if (is_transposed(c)) return 2.0 * (double)(c->size * c->size * c->inputs * c->outputs * c->kernel * c->kernel);
     return 2.0 *
            (double)(c->batch * out_size(c) * out_size(c) * c->outputs * (c->inputs / c->group) * c->kernel * c->kernel);
 }
@@ -303,8 +317,8 @@ int main(int argc, char **argv) {
             int count = 1;
 #ifdef BENCH_ONEDNN
             Theirs theirs;
-            make_theirs(c, t + 1, &theirs);
-            timed[count++] = (Timed){run_theirs, &theirs, 0};
+            if (!is_transposed(c)) make_theirs(c, t + 1, &theirs);
+            if (!is_transposed(c)) timed[count++] = (Timed){run_theirs, &theirs, 0};
 #endif
             time_all(timed, count, 0.3);
             rates[t] = flops(c) / timed[0].best * 1e-9;

@@ -206,6 +206,7 @@ static void check_conv(uint64_t seed, bool transposed, Pool *pool) {
     default: break;
     }
     if (!below(&s.state, 10)) inputs = 300;
+    bool tiled = transposed && !below(&s.state, 3);
     x[0] = y[0] = 1 + below(&s.state, 2);
     x[rank - 1] = inputs * group;
     y[rank - 1] = outputs * group;
@@ -219,11 +220,12 @@ static void check_conv(uint64_t seed, bool transposed, Pool *pool) {
         int64_t extent = (kernel - 1) * dilations[i] + 1;
         pads[i] = below(&s.state, (int)kernel + 1);
         pads[spatial + i] = below(&s.state, (int)kernel + 1);
+        if (tiled) strides[i] = kernel, dilations[i] = 1, pads[i] = pads[spatial + i] = 0;
         x[1 + i] = extent + below(&s.state, spatial == 1 ? 150 : spatial == 2 ? 24 : 7);
         y[1 + i] = (x[1 + i] + pads[i] + pads[spatial + i] - extent) / strides[i] + 1;
         if (transposed) {
-            y[1 + i] =
-                (x[1 + i] - 1) * strides[i] + extent - pads[i] - pads[spatial + i] + below(&s.state, (int)strides[i]);
+            y[1 + i] = (x[1 + i] - 1) * strides[i] + extent - pads[i] - pads[spatial + i];
+            if (!tiled) y[1 + i] += below(&s.state, (int)strides[i]);
             if (y[1 + i] < 0) y[1 + i] = 0;
         }
         s.terms *= kernel;

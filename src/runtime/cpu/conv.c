@@ -32,6 +32,10 @@ typedef struct Conv {
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
     int64_t inputs, outputs; /* channels of a group */
     bool depthwise;
+    /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
+     * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
+     */
+    int64_t tiled;
     Phase *phases;
     int64_t phase_count;
     bool covers;         /* the phases write every position of the result */
@@ -49,7 +53,8 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     attr_dims(anchor->node, "pads", &pads);
     *c = (Conv){.transposed = anchor->kind == &conv_transpose_kind,
                 .spatial = spatial,
-                .group = attr_int(anchor->node, "group", 1)};
+                .group = attr_int(anchor->node, "group", 1),
+                .tiled = 1};
     if (spatial < 1 || spatial > AXES || strides != spatial || dilations != spatial || pads != 2 * spatial ||
         c->group < 1)
         return anchor_wrong(anchor, "attributes and ranks do not fit together");
@@ -81,6 +86,20 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
     return NULL;
 }
 
+/* Whether lines are tiled (Conv.tiled) whatever the input's size. */
+static bool tiles_lines(const Node *node, const Conv *c) {
+    int count, last = c->spatial;
+    const Dim *const *pads = attr_dims(node, "pads", &count);
+    const Value *x = node->inputs[0], *y = node->outputs[0];
+    if (!c->transposed || c->group != 1 || c->kernel[AXES - 1] != c->strides[AXES - 1] || c->dilations[AXES - 1] != 1)
+        return false;
+    if (!dim_equals(pads[last - 1], 0) || !dim_equals(pads[2 * last - 1], 0) || x->rank != last + 2 ||
+        y->rank != x->rank)
+        return false;
+    DimTable *dims = node->graph->dims;
+    return dim_mul(dims, x->dims[last], dim_const(dims, c->strides[AXES - 1])) == y->dims[last];
+}
+
 /* ---- phases ---- */
 
 /* Memory of phases: of the anchor when the weight is constant, else of the run. */
@@ -105,6 +124,7 @@ static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(
  * dilation) taps. */
 static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, AxisPhases *out) {
     int64_t kernel = c->kernel[axis], dilation = c->dilations[axis], stride = c->transposed ? c->strides[axis] : 1;
+    if (axis == AXES - 1 && c->tiled > 1) kernel = 1; /* the others are columns */
     int64_t period = stride / common_divisor(stride, dilation);
     void *items;
     TRY(phase_allocate(memory, (size_t)(kernel ? kernel : 1) * (sizeof(PhaseAxis) + sizeof(int64_t)), &items));
@@ -129,7 +149,7 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
     for (int i = 0; i < AXES; i++) {
         TRY(axis_phases(memory, c, i, &axes[i]));
         c->phase_count *= axes[i].count;
-        if (c->transposed && axes[i].count < c->strides[i]) c->covers = false;
+        if (c->transposed && axes[i].count * (i == AXES - 1 ? c->tiled : 1) < c->strides[i]) c->covers = false;
     }
     TRY(phase_allocate(memory, (size_t)(c->phase_count ? c->phase_count : 1) * sizeof(Phase), &phases));
     c->phases = phases;
@@ -138,8 +158,8 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
         p->axes[0] = axes[0].items[i / (axes[1].count * axes[2].count)];
         p->axes[1] = axes[1].items[i / axes[2].count % axes[1].count];
         p->axes[2] = axes[2].items[i % axes[2].count];
-        p->weight =
-            (Weight){.set = tile_set(anchor->type), .groups = c->group, .columns = c->outputs, .depth = c->inputs};
+        p->weight = (Weight){
+            .set = tile_set(anchor->type), .groups = c->group, .columns = c->outputs * c->tiled, .depth = c->inputs};
         if (c->depthwise)
             p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1, p->weight.depthwise = true;
         p->weight.taps = p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
@@ -150,14 +170,28 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
     return NULL;
 }
 
+/* [inputs, outputs, kernel...] turned to [inputs, kernel..., outputs]. */
+static Status channels_last_weight(const CpuAnchor *anchor, const Conv *c, Scratch *scratch, Pool *pool,
+                                   const void **w) {
+    int64_t kernel = product3(c->kernel), dims[] = {c->inputs, kernel, c->outputs},
+            strides[] = {c->outputs * kernel, 1, kernel};
+    size_t size = dtype_size(anchor->type);
+    void *turned;
+    TRY(scratch_take(scratch, (size_t)(c->inputs * c->outputs * kernel) * size, &turned));
+    strided_copy(size, 3, dims, strides, *w, turned, pool);
+    *w = turned;
+    return NULL;
+}
+
 /* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. */
 static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Pool *pool) {
     void *data, *taps;
     int64_t kernel = product3(c->kernel);
     TRY(phase_allocate(memory, c->weight_bytes, &data));
     Scratch scratch = {0};
-    TRY(scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps));
-    for (int64_t i = 0; i < c->phase_count; i++) {
+    Status status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
+    if (!status && c->tiled > 1) status = channels_last_weight(memory->anchor, c, &scratch, pool, &w);
+    for (int64_t i = 0; !status && i < c->phase_count; i++) {
         Phase *p = &c->phases[i];
         int64_t *at = taps;
         for (int64_t t0 = 0; t0 < p->axes[0].taps; t0++)
@@ -165,19 +199,20 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Poo
                 for (int64_t t2 = 0; t2 < p->axes[2].taps; t2++)
                     *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] +
                             p->axes[2].kernel_index[t2];
+        for (int64_t t = 0; t < p->weight.taps && c->tiled > 1; t++) ((int64_t *)taps)[t] *= c->outputs;
         WeightSource source = {.data = w, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
         source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
+        if (c->tiled > 1) source.column = 1;
         source.depth = c->transposed ? c->outputs * kernel : kernel;
         p->weight.data = data;
         weight_pack(&p->weight, &source, pool);
         size_t bytes;
-        Status status = weight_bytes(&p->weight, &bytes);
-        status_free(status); /* it held in make_phases */
+        status = weight_bytes(&p->weight, &bytes);
         data = (char *)data + (bytes + 63) / 64 * 64;
     }
     scratch_release(&scratch);
-    return NULL;
+    return status;
 }
 
 static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
@@ -197,6 +232,7 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     Scratch scratch = {0};
     const void *work;
     TRY(read_weight_shape(anchor, w, c));
+    if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
     TRY(make_phases(&memory, anchor, c));
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
     if (!status) status = pack_phases(&memory, c, work, pool);
@@ -264,6 +300,8 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         s->out[i] = from < 0 ? 1 : y->dims[1 + from];
         s->pads[i] = pad_before(anchor, c, symbols, i, s->in[i], s->out[i]);
         if (s->pads[i] < -INT_MAX || s->pads[i] > INT_MAX) return anchor_wrong(anchor, "a padding is out of range");
+        if (i == AXES - 1 && c->tiled > 1 && s->out[i] / c->tiled != s->in[i])
+            return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
         int64_t expected = c->transposed ? UNBOUND_DIM : conv_extent(anchor, c, symbols, i, s->in[i]);
         if (expected != UNBOUND_DIM && expected != s->out[i])
             return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
@@ -506,6 +544,22 @@ static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, c
     return sizes_of(anchor, &c, inputs[0], output, symbols, &sizes);
 }
 
+/* The product's columns hold the channels several times. */
+static Status repeat_biases(AnchorRun *run, const Conv *c) {
+    const Epilogue *e = &run->anchor->epilogue;
+    size_t size = dtype_size(run->anchor->type), bytes = (size_t)c->outputs * size;
+    for (int i = 0; i < e->count; i++) {
+        if (e->steps[i].kind != EPILOGUE_BIAS) continue;
+        void *repeated;
+        TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
+        for (int64_t t = 0; t < c->tiled; t++)
+            memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.operands[i], bytes);
+        memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
+        run->epilogue.operands[i] = repeated;
+    }
+    return NULL;
+}
+
 static Status conv_run(AnchorRun *run) {
     CpuAnchor *anchor = run->anchor;
     const Tensor *tx = run->inputs[0], *tw = run->inputs[1];
@@ -521,6 +575,7 @@ static Status conv_run(AnchorRun *run) {
         TRY(pack_phases(&memory, &c, w, run->pool));
     }
     TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
+    if (c.tiled > 1) TRY(repeat_biases(run, &c));
     return run_phases(run, &c, &sizes, x);
 }
 

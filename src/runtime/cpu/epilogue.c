@@ -94,11 +94,37 @@ static void add_values(DType type, void *to, const void *from, int count) {
     }
 }
 
+/* Where rows are much shorter than a vector, all of a tile's make one: in memory they often follow each other anyway.
+ */
+enum { FEW_COLUMNS = 4 };
+
+static bool follow_each_other(void *const *rows, int m, int64_t bytes) {
+    for (int i = 1; i < m; i++)
+        if ((const char *)rows[i] != (const char *)rows[i - 1] + bytes) return false;
+    return true;
+}
+
+static void activate_gathered(const EpilogueStep *s, void *const *rows, int m, int64_t column, int count) {
+    if (follow_each_other(rows, m, count * (int64_t)sizeof(float))) {
+        tile_isa()->activate(rows, 1, column, (int64_t)m * count, s->kind, s->alpha, s->beta);
+        return;
+    }
+    float values[TILE_MAX_ROWS * FEW_COLUMNS];
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < count; j++) values[i * count + j] = ((const float *)rows[i])[column + j];
+    tile_isa()->activate((void *[]){values}, 1, 0, (int64_t)m * count, s->kind, s->alpha, s->beta);
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < count; j++) ((float *)rows[i])[column + j] = values[i * count + j];
+}
+
 static void apply_step(const BoundEpilogue *bound, int step, void *const *rows, int m, int64_t column, int count) {
     const EpilogueStep *s = &bound->epilogue->steps[step];
     size_t size = dtype_size(bound->type);
     if (bound->type == DT_F32 && !epilogue_reads_input(s->kind)) {
-        tile_isa()->activate(rows, m, column, count, s->kind, s->alpha, s->beta);
+        if (count <= FEW_COLUMNS)
+            activate_gathered(s, rows, m, column, count);
+        else
+            tile_isa()->activate(rows, m, column, count, s->kind, s->alpha, s->beta);
         return;
     }
     for (int i = 0; i < m; i++) {
