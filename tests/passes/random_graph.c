@@ -26,7 +26,14 @@ typedef struct Known {
     double step;
 } Known;
 
-enum { LARGEST_SYMBOL = 40, MOST_ELEMENTS = 40000, SYMBOLS = 4, MOST_RANK = 5 };
+enum {
+    LARGEST_SYMBOL = 40,
+    LARGEST_OF_LARGE = 4099,
+    MOST_ELEMENTS = 40000,
+    MOST_OF_LARGE = 500000,
+    SYMBOLS = 4,
+    MOST_RANK = 5
+};
 /* "u" is 1 or what n is, so that expands from it to n are resolved at run time. */
 static const char *const symbol_names[SYMBOLS] = {"n", "s", "k", "u"};
 
@@ -83,7 +90,7 @@ static double largest_count(const Maker *m, const Dim *const *dims, int rank) {
 static bool small_enough(const Maker *m, const Dim *const *dims, int rank) {
     for (int d = 0; d < rank; d++)
         if (dim_eval(dims[d], m->largest) < 0) return false;
-    return rank <= MOST_RANK && largest_count(m, dims, rank) <= MOST_ELEMENTS;
+    return rank <= MOST_RANK && largest_count(m, dims, rank) <= (m->options.large ? MOST_OF_LARGE : MOST_ELEMENTS);
 }
 
 static Known *remember(Maker *m, Value *value, double bound, double error, double step) {
@@ -995,10 +1002,10 @@ RandomGraph *random_graph(uint64_t seed, RandomOptions options) {
                .arena = graph->arena,
                .dims = graph->dims};
     m.made = ARENA_NEW(graph->arena, RandomGraph);
-    *m.made = (RandomGraph){.seed = seed, .graph = graph};
+    *m.made = (RandomGraph){.seed = seed, .options = options, .graph = graph};
     for (int i = 0; i < SYMBOLS; i++) dim_symbol(graph->dims, symbol_names[i]);
     m.largest = ARENA_ARRAY(graph->arena, int64_t, SYMBOLS);
-    for (int i = 0; i < SYMBOLS; i++) m.largest[i] = LARGEST_SYMBOL;
+    for (int i = 0; i < SYMBOLS; i++) m.largest[i] = options.large ? LARGEST_OF_LARGE : LARGEST_SYMBOL;
     add_first_inputs(&m);
     for (int i = 0; i < options.nodes; i++) add_step(&m);
     add_outputs(&m);
@@ -1022,7 +1029,8 @@ int64_t *random_sizes(const RandomGraph *random, int round, Arena *arena) {
     int64_t *symbols = ARENA_ARRAY(arena, int64_t, count + 1);
     for (int i = 0; i < count; i++) symbols[i] = UNBOUND_DIM;
     for (int i = 0; i < SYMBOLS; i++) {
-        int64_t size = sizes[below(&state, sizeof sizes / sizeof *sizes)];
+        static const int large[] = {257, 1000, 4099, 640, 1, 2048, 3, 33};
+        int64_t size = (random->options.large ? large : sizes)[below(&state, sizeof sizes / sizeof *sizes)];
         if (round == 0 && size == 0) size = 5;
         symbols[dim_symbol_index(dim_symbol(dims, symbol_names[i]))] = size;
     }

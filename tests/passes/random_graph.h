@@ -13,10 +13,12 @@ typedef struct RandomOptions {
     int nodes;       /* about as many */
     bool anchors;    /* GEMMs too */
     bool no_symbols; /* constant sizes alone */
+    bool large;      /* sizes up to thousands, so that several threads share a kernel */
 } RandomOptions;
 
 typedef struct RandomGraph {
     uint64_t seed;
+    RandomOptions options;
     Graph *graph;
     double *tolerance; /* [outputs] absolute; 0: exact */
     double *low;       /* [inputs] range that their elements are drawn from */

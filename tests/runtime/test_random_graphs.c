@@ -231,22 +231,31 @@ Test(plans_of_random_graphs, texts) {
     }
 }
 
-static void try_seeds(int count, const Variant *variants, int variant_count) {
+static void try_seeds(int count, bool large, const Variant *variants, int variant_count) {
     uint64_t first, last;
     random_seeds(count, &first, &last);
-    for (uint64_t seed = first; seed <= last; seed++)
-        try_subject(&(Subject){.seed = seed, .options = options_of(seed)}, variants, variant_count);
+    for (uint64_t seed = first; seed <= last; seed++) {
+        RandomOptions options = large ? (RandomOptions){.nodes = 9, .large = true} : options_of(seed);
+        try_subject(&(Subject){.seed = seed, .options = options}, variants, variant_count);
+    }
+}
+
+Test(plans_of_random_graphs, large, .timeout = 3600) {
+    static const Variant variants[] = {{"fused, 1 thread", "host", true, 1},
+                                       {"fused, 2 threads", "host", true, 2},
+                                       {"fused, 5 threads", "host", true, 5}};
+    try_seeds(200, true, variants, 3);
 }
 
 Test(plans_of_random_graphs, fused, .timeout = 3600) {
     static const Variant variants[] = {{"fused, 1 thread", "host", true, 1}, {"fused, 2 threads", "host", true, 2}};
-    try_seeds(150, variants, 2);
+    try_seeds(150, false, variants, 2);
 }
 
 Test(plans_of_random_graphs, fusion_off, .timeout = 3600) {
     static const Variant variants[] = {{"fusion off, 1 thread", "host", false, 1},
                                        {"fusion off, 2 threads", "host", false, 2}};
-    try_seeds(60, variants, 2);
+    try_seeds(60, false, variants, 2);
 }
 
 #if defined(__x86_64__)
@@ -259,7 +268,7 @@ Test(plans_of_random_graphs, vector_widths, .timeout = 3600) {
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         Target target = {.device = DEVICE_CPU, .level = levels[i].level};
         Status status = target_resolve(arena, &target);
-        if (!status) try_seeds(50, &levels[i], 1);
+        if (!status) try_seeds(50, false, &levels[i], 1);
         status_free(status); /* this machine lacks the level */
     }
     arena_destroy(arena);
