@@ -1,6 +1,5 @@
-# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, oneDNN, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
@@ -11,12 +10,6 @@ target_link_libraries(cjson INTERFACE PkgConfig::CJSON)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 add_library(zlib INTERFACE)
 target_link_libraries(zlib INTERFACE PkgConfig::ZLIB)
-
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(dnnl INTERFACE)
-target_include_directories(dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
 
 # protobuf-c: the compiler makes onnx.pb-c.{h,c} from src/importer/onnx.proto.
 find_program(PROTOC_C NAMES protoc-c REQUIRED)

@@ -1,4 +1,4 @@
-/* The CPU as a device: kernels are functions called over slices of their tasks, anchors go to oneDNN, memory is the
+/* The CPU as a device: kernels are functions called over slices of their tasks, anchors run on tiles (tile.h), memory is the
  * process's. */
 #include "runtime/device.h"
 
