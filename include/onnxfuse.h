@@ -9,10 +9,10 @@
  *     status = onnxfuse_session_run(session, (const OnnxfuseValue *const[]){input}, &output);
  *     const float *scores = onnxfuse_value_data(output);
  *
- * Nothing needs to be initialised. Every call that can fail returns a status: NULL on success, else a code and a message that the caller frees.
- * A session is immutable once open and may be run from several threads at once; all other objects belong to one thread at a time.
- * The library reads no environment variable but ONNXFUSE_DEBUG and those of the XDG cache directory. Version 0: the ABI may still change
- * between minor versions. */
+ * Nothing needs to be initialised. Every call that can fail returns a status: NULL on success, else a code and a
+ * message that the caller frees. A session is immutable once open and may be run from several threads at once; all
+ * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG and those
+ * of the XDG cache directory. Version 0: the ABI may still change between minor versions. */
 #ifndef ONNXFUSE_H
 #define ONNXFUSE_H
 
@@ -40,14 +40,15 @@ typedef enum OnnxfuseCode {
     ONNXFUSE_DIFFERENT = 1,   /* outputs differ from recorded ones (`onnxfuse test`) */
     ONNXFUSE_USAGE = 2,       /* a wrong option, a name that the model lacks, a device that is not there */
     ONNXFUSE_UNSUPPORTED = 3, /* the model needs something that is not supported; names operator, opset and node */
-    ONNXFUSE_INVALID = 4,     /* a file or input is missing, unreadable, malformed or does not fit its declared type or shape */
-    ONNXFUSE_FAULT = 5,       /* anything else: out of memory, device fault */
+    ONNXFUSE_INVALID =
+        4, /* a file or input is missing, unreadable, malformed or does not fit its declared type or shape */
+    ONNXFUSE_FAULT = 5, /* anything else: out of memory, device fault */
 } OnnxfuseCode;
 
 typedef struct StatusDetail *OnnxfuseStatus; /* NULL: success */
 ONNXFUSE_API OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status);
 ONNXFUSE_API const char *onnxfuse_status_message(OnnxfuseStatus status); /* lives as long as status */
-ONNXFUSE_API void onnxfuse_status_free(OnnxfuseStatus status);            /* accepts NULL */
+ONNXFUSE_API void onnxfuse_status_free(OnnxfuseStatus status);           /* accepts NULL */
 
 /* --- values ------------------------------------------------------------------------------------------------ */
 /* Element types; the numbers of ONNX's TensorProto.DataType. 4-bit and 2-bit types take one byte an element. */
@@ -87,7 +88,7 @@ typedef struct OnnxfuseString {
 } OnnxfuseString;
 
 typedef enum OnnxfuseKind {
-    ONNXFUSE_ABSENT,   /* an optional without a value */
+    ONNXFUSE_ABSENT, /* an optional without a value */
     ONNXFUSE_TENSOR,
     ONNXFUSE_SEQUENCE,
 } OnnxfuseKind;
@@ -96,8 +97,10 @@ enum { ONNXFUSE_MAX_RANK = 16 };
 
 typedef struct OnnxfuseValue OnnxfuseValue;
 
-/* A dense row-major tensor over the caller's memory, which must stay valid as long as the value; data NULL: over memory of its own, zeroed. */
-ONNXFUSE_API OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, void *data, OnnxfuseValue **out_value);
+/* A dense row-major tensor over the caller's memory, which must stay valid as long as the value; data NULL: over memory
+ * of its own, zeroed. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, void *data,
+                                                  OnnxfuseValue **out_value);
 /* A sequence of the given values, which it takes over on success. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, OnnxfuseValue **out_value);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_absent(OnnxfuseValue **out_value);
@@ -109,18 +112,18 @@ ONNXFUSE_API int onnxfuse_value_rank(const OnnxfuseValue *value);
 ONNXFUSE_API const int64_t *onnxfuse_value_dims(const OnnxfuseValue *value);
 ONNXFUSE_API int64_t onnxfuse_value_count(const OnnxfuseValue *value); /* elements of a tensor, items of a sequence */
 ONNXFUSE_API size_t onnxfuse_value_bytes(const OnnxfuseValue *value);
-ONNXFUSE_API void *onnxfuse_value_data(const OnnxfuseValue *value);    /* NULL unless a tensor */
+ONNXFUSE_API void *onnxfuse_value_data(const OnnxfuseValue *value); /* NULL unless a tensor */
 ONNXFUSE_API const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int index); /* borrowed */
-ONNXFUSE_API const char *onnxfuse_dtype_name(OnnxfuseDType dtype);     /* "float32", as numpy's */
-ONNXFUSE_API size_t onnxfuse_dtype_size(OnnxfuseDType dtype);          /* bytes an element in memory */
+ONNXFUSE_API const char *onnxfuse_dtype_name(OnnxfuseDType dtype); /* "float32", as numpy's */
+ONNXFUSE_API size_t onnxfuse_dtype_size(OnnxfuseDType dtype);      /* bytes an element in memory */
 /* One element of a number or bool tensor as double (64-bit integers may be rounded). */
 ONNXFUSE_API double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t index);
 
-/* Reads a serialized TensorProto, SequenceProto or OptionalProto; which one it is follows from the declared kind of the input or output it is
- * for. out_name (may be NULL) receives the message's name, owned by the value. */
+/* Reads a serialized TensorProto, SequenceProto or OptionalProto; which one it is follows from the declared kind of the
+ * input or output it is for. out_name (may be NULL) receives the message's name, owned by the value. */
 typedef enum OnnxfuseProto { ONNXFUSE_PROTO_TENSOR, ONNXFUSE_PROTO_SEQUENCE, ONNXFUSE_PROTO_OPTIONAL } OnnxfuseProto;
-ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size, OnnxfuseValue **out_value,
-                                                     const char **out_name);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size,
+                                                      OnnxfuseValue **out_value, const char **out_name);
 
 /* --- options and policy ----------------------------------------------------------------------------------------- */
 /* Zero-initialise; members override the policy's. docs/policy.md describes the policy's JSON. */
@@ -134,67 +137,78 @@ typedef struct OnnxfuseOptions {
     void *progress_user;
 } OnnxfuseOptions;
 
-/* --- sessions ------------------------------------------------------------------------------------------------------- */
+/* --- sessions -------------------------------------------------------------------------------------------------------
+ */
 typedef struct OnnxfuseSession OnnxfuseSession;
 
 /* options may be NULL. */
-ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options, OnnxfuseSession **out_session);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options,
+                                                  OnnxfuseSession **out_session);
 /* The bytes are not needed after the call. folder: where external data lies; NULL: none is allowed. */
-ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder, const OnnxfuseOptions *options,
-                                                         OnnxfuseSession **out_session);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
+                                                         const OnnxfuseOptions *options, OnnxfuseSession **out_session);
 ONNXFUSE_API void onnxfuse_session_close(OnnxfuseSession *session); /* no run may be going on; accepts NULL */
 
 typedef struct OnnxfuseValueInfo {
     const char *name;
-    OnnxfuseProto kind;       /* tensor, sequence or optional */
-    OnnxfuseDType dtype;      /* of the tensor, or of the sequence's or optional's tensors */
-    int rank;                 /* -1: not known before a run */
-    const int64_t *dims;      /* [rank]; -1 where not a constant */
-    const char *const *symbols; /* [rank]; the expression of a dim that is no constant ("batch", "floor(s/2)"), else NULL */
-    bool random;              /* an output that depends on a random operator */
+    OnnxfuseProto kind;  /* tensor, sequence or optional */
+    OnnxfuseDType dtype; /* of the tensor, or of the sequence's or optional's tensors */
+    int rank;            /* -1: not known before a run */
+    const int64_t *dims; /* [rank]; -1 where not a constant */
+    const char *const
+        *symbols; /* [rank]; the expression of a dim that is no constant ("batch", "floor(s/2)"), else NULL */
+    bool random;  /* an output that depends on a random operator */
 } OnnxfuseValueInfo;
 
 ONNXFUSE_API int onnxfuse_session_input_count(const OnnxfuseSession *session);
 ONNXFUSE_API int onnxfuse_session_output_count(const OnnxfuseSession *session);
-ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSession *session, int index); /* lives as long as the session */
+ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSession *session,
+                                                             int index); /* lives as long as the session */
 ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *session, int index);
 
-/* Runs the model. inputs [input_count], in the model's order; an optional input may be NULL. outputs [output_count]: NULL entries receive new
- * values, owned by the caller; an entry that is a tensor value is written in place where its dtype and dims fit the result
- * (else it is an error, ONNXFUSE_INVALID). On failure, outputs that were NULL stay NULL. Thread-safe. */
-ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *session, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs);
+/* Runs the model. inputs [input_count], in the model's order; an optional input may be NULL. outputs [output_count]:
+ * NULL entries receive new values, owned by the caller; an entry that is a tensor value is written in place where its
+ * dtype and dims fit the result (else it is an error, ONNXFUSE_INVALID). On failure, outputs that were NULL stay NULL.
+ * Thread-safe. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
+                                                 OnnxfuseValue **outputs);
 
 typedef struct OnnxfuseStats {
-    int kernels_compiled;  /* by the compiler, for this session */
-    int kernels_cached;    /* found in memory or on disk */
-    double compile_ms;     /* wall time in the compiler */
-    int nodes;             /* operators of the model as loaded, functions inlined, subgraphs included */
-    int primitives;        /* after lowering and simplification */
+    int kernels_compiled;             /* by the compiler, for this session */
+    int kernels_cached;               /* found in memory or on disk */
+    double compile_ms;                /* wall time in the compiler */
+    int nodes;                        /* operators of the model as loaded, functions inlined, subgraphs included */
+    int primitives;                   /* after lowering and simplification */
     int regions, anchors, host_steps; /* steps of the plan */
-    int kernels;           /* distinct kernels of the regions */
-    int64_t weight_bytes;  /* held for constants and packed weights */
-    int64_t arena_bytes;   /* planned memory of the latest run */
-    const char *device;    /* "cpu" */
+    int kernels;                      /* distinct kernels of the regions */
+    int64_t weight_bytes;             /* held for constants and packed weights */
+    int64_t arena_bytes;              /* planned memory of the latest run */
+    const char *device;               /* "cpu" */
 } OnnxfuseStats;
 ONNXFUSE_API void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out_stats);
 
-/* Profiling: while on, every step of every run is recorded. The result is JSON in Chrome's trace event format; free with onnxfuse_free. */
+/* Profiling: while on, every step of every run is recorded. The result is JSON in Chrome's trace event format; free
+ * with onnxfuse_free. */
 ONNXFUSE_API void onnxfuse_session_profile(OnnxfuseSession *session, bool on);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *session, char **out_json);
 
-/* --- looking inside --------------------------------------------------------------------------------------------------- */
-/* What a model becomes, as text. stage: "import", the name of a pass ("lower", "simplify", ..., see onnxfuse_inspect_stages) for the graph
- * after it, "partition" for the graph of regions, "plan" for the steps, "kernels" for the kernel IR, "llvm" and "assembly" for the compiled kernels,
- * "summary" for counts. format: "text", or "dot" (graphs only). Free the text with onnxfuse_free. */
-ONNXFUSE_API OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage, const char *format,
-                                             char **out_text);
+/* --- looking inside
+ * --------------------------------------------------------------------------------------------------- */
+/* What a model becomes, as text. stage: "import", the name of a pass ("lower", "simplify", ..., see
+ * onnxfuse_inspect_stages) for the graph after it, "partition" for the graph of regions, "plan" for the steps,
+ * "kernels" for the kernel IR, "llvm" and "assembly" for the compiled kernels, "summary" for counts. format: "text", or
+ * "dot" (graphs only). Free the text with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage,
+                                             const char *format, char **out_text);
 ONNXFUSE_API const char *const *onnxfuse_inspect_stages(void); /* NULL-terminated */
 /* A line a device: name, what it is, or why it cannot be used. Free with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_devices(char **out_text);
 ONNXFUSE_API void onnxfuse_free(void *memory);
 
-/* --- logging ---------------------------------------------------------------------------------------------------------------- */
-/* level as ONNXFUSE_DEBUG (which it overrides): 0 silent, 1 passes, 2 steps, 3 kernels and graphs. sink NULL: standard error. */
+/* --- logging
+ * ---------------------------------------------------------------------------------------------------------------- */
+/* level as ONNXFUSE_DEBUG (which it overrides): 0 silent, 1 passes, 2 steps, 3 kernels and graphs. sink NULL: standard
+ * error. */
 ONNXFUSE_API void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user);
 
 #ifdef __cplusplus

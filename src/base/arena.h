@@ -26,7 +26,7 @@ void *arena_alloc(Arena *arena, size_t size);
 /* count * size with overflow treated as exhaustion. */
 void *arena_array(Arena *arena, size_t count, size_t size);
 void *arena_copy(Arena *arena, const void *data, size_t size);
-char *arena_string(Arena *arena, const char *text);               /* a copy; NULL stays NULL */
+char *arena_string(Arena *arena, const char *text);                /* a copy; NULL stays NULL */
 char *arena_string_n(Arena *arena, const char *text, size_t size); /* a terminated copy of `size` bytes */
 char *arena_format(Arena *arena, const char *format, ...) STATUS_FORMAT(2, 3);
 void arena_defer(Arena *arena, void (*release)(void *), void *what);

@@ -1,5 +1,5 @@
-/* Our own threads. One process-wide pool is made on first use; sessions share it. A parallel loop is run by the calling thread
- * and by whichever workers are idle, so several requests at once share the workers and a lone one gets them all.
+/* Our own threads. One process-wide pool is made on first use; sessions share it. A parallel loop is run by the calling
+ * thread and by whichever workers are idle, so several requests at once share the workers and a lone one gets them all.
  * Workers spin for a moment after the last loop, then sleep. */
 #ifndef ONNXFUSE_BASE_POOL_H
 #define ONNXFUSE_BASE_POOL_H
@@ -11,21 +11,23 @@ typedef struct Pool Pool;
 
 /* threads: how many take part in a loop, the caller included; 0 means the cores this process may run on. */
 Status pool_create(int threads, Pool **out_pool);
-void pool_destroy(Pool *pool); /* no loop may be running; accepts NULL */
+void pool_destroy(Pool *pool);      /* no loop may be running; accepts NULL */
 int pool_threads(const Pool *pool); /* 1 for NULL */
-/* The shared pool with `threads` threads (0: all cores), made on first use, one a distinct size; never freed before exit. */
+/* The shared pool with `threads` threads (0: all cores), made on first use, one a distinct size; never freed before
+ * exit. */
 Status pool_shared(int threads, Pool **out_pool);
 
-/* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces of this
- * loop running at the same moment, so it can index scratch memory that belongs to the loop or to its request: two loops that run
- * at once, from two threads, use the same numbers. The caller is number 0. A body returns: it must not jump out (arena guards). */
+/* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces
+ * of this loop running at the same moment, so it can index scratch memory that belongs to the loop or to its request:
+ * two loops that run at once, from two threads, use the same numbers. The caller is number 0. A body returns: it must
+ * not jump out (arena guards). */
 typedef void (*PoolBody)(void *context, int64_t begin, int64_t end, int worker);
-/* Calls body over [0, count) in pieces that begin at multiples of `grain` and are multiples of it (the last may be smaller); returns
- * when all are done. pool may be NULL: then the caller does it all. A loop started inside a body runs in the thread that starts it,
- * as its own worker number (0 when it is a loop of another pool). */
+/* Calls body over [0, count) in pieces that begin at multiples of `grain` and are multiples of it (the last may be
+ * smaller); returns when all are done. pool may be NULL: then the caller does it all. A loop started inside a body runs
+ * in the thread that starts it, as its own worker number (0 when it is a loop of another pool). */
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context);
-/* As pool_for with exactly one piece a thread: piece i of pool_threads(pool) calls body(context, i, i + 1, worker); pieces are dealt
- * statically where possible so that a thread sees the same data again in the next loop. */
+/* As pool_for with exactly one piece a thread: piece i of pool_threads(pool) calls body(context, i, i + 1, worker);
+ * pieces are dealt statically where possible so that a thread sees the same data again in the next loop. */
 void pool_each(Pool *pool, PoolBody body, void *context);
 
 #endif

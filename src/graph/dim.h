@@ -1,5 +1,5 @@
-/* Symbolic sizes: integer expressions over named symbols, interned, so that equal expressions (after normalisation) are equal
- * pointers. Held as sums of products: b*s*768 / (b*12*64) is s, exactly.
+/* Symbolic sizes: integer expressions over named symbols, interned, so that equal expressions (after normalisation) are
+ * equal pointers. Held as sums of products: b*s*768 / (b*12*64) is s, exactly.
  *
  * A DimTable is shared by a graph, its subgraphs and region bodies and by the plan made from them. */
 #ifndef ONNXFUSE_GRAPH_DIM_H
@@ -13,8 +13,8 @@ typedef struct DimTable DimTable;
 
 DimTable *dim_table_create(Arena *arena);
 const Dim *dim_const(DimTable *table, int64_t value);
-/* Symbols stand for sizes: they are between 0 and this in every binding, which whoever binds one checks. Models write bounds like it for "to the
- * end", so min(s, 1000000000) is s. */
+/* Symbols stand for sizes: they are between 0 and this in every binding, which whoever binds one checks. Models write
+ * bounds like it for "to the end", so min(s, 1000000000) is s. */
 enum { LARGEST_SIZE = 1000000000 };
 /* The symbol of this name, made when new. */
 const Dim *dim_symbol(DimTable *table, const char *name);

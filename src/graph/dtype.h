@@ -51,10 +51,10 @@ typedef enum DType {
         DTYPE_COUNT = 27
 } DType;
 
-const char *dtype_name(DType dtype);                     /* "f32"; "none" for numbers that are no type */
-DType dtype_from_name(const char *name, size_t size);    /* DT_NONE when unknown */
-const char *dtype_onnx_name(DType dtype);                /* "float32", as numpy and the ONNX documentation call it */
-size_t dtype_size(DType dtype);                          /* bytes an element takes in memory */
+const char *dtype_name(DType dtype);                  /* "f32"; "none" for numbers that are no type */
+DType dtype_from_name(const char *name, size_t size); /* DT_NONE when unknown */
+const char *dtype_onnx_name(DType dtype);             /* "float32", as numpy and the ONNX documentation call it */
+size_t dtype_size(DType dtype);                       /* bytes an element takes in memory */
 DTypeClass dtype_class(DType dtype);
 static inline bool dtype_is_float(DType t) { return dtype_class(t) == DTYPE_FLOAT; }
 static inline bool dtype_is_integer(DType t) {
@@ -62,20 +62,21 @@ static inline bool dtype_is_integer(DType t) {
 }
 int dtype_file_bits(DType dtype); /* bits an element takes in a file: 4 for i4, 2 for u2, else 8 * dtype_size */
 
-/* Conversions of the narrow floats; to-nearest-even. `saturate` as in ONNX Cast: out of range gives the largest finite value
- * instead of infinity or NaN (f8 types only). */
+/* Conversions of the narrow floats; to-nearest-even. `saturate` as in ONNX Cast: out of range gives the largest finite
+ * value instead of infinity or NaN (f8 types only). */
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
-float small_float_to_f32(DType dtype, uint8_t bits);             /* the f8 and f4 types */
+float small_float_to_f32(DType dtype, uint8_t bits); /* the f8 and f4 types */
 uint8_t f32_to_small_float(DType dtype, float value, bool saturate);
-/* The `round_mode` of ONNX Cast-24 for f8e8m0, a power of two without sign; f32_to_small_float rounds up, Cast's default. */
+/* The `round_mode` of ONNX Cast-24 for f8e8m0, a power of two without sign; f32_to_small_float rounds up, Cast's
+ * default. */
 typedef enum PowerRounding { POWER_UP, POWER_DOWN, POWER_NEAREST } PowerRounding;
 uint8_t f32_to_f8e8m0(float value, bool saturate, PowerRounding rounding);
 
-/* One element of a number or bool tensor as double or as int64 and back; conversions as C's where defined, saturating to the
- * target's range where C leaves them undefined. Not for strings and complex numbers. */
+/* One element of a number or bool tensor as double or as int64 and back; conversions as C's where defined, saturating
+ * to the target's range where C leaves them undefined. Not for strings and complex numbers. */
 double dtype_load_double(DType dtype, const void *data, int64_t index);
 int64_t dtype_load_int(DType dtype, const void *data, int64_t index); /* floats are truncated; u64 keeps its bits */
 void dtype_store_double(DType dtype, void *data, int64_t index, double value);

@@ -13,8 +13,8 @@ Status bind_dims(const DimTable *table, const Value *value, int rank, const int6
     for (int i = 0; i < rank; i++) {
         int symbol = dim_symbol_index(value->dims[i]);
         if (symbol >= 0 && actual[i] > LARGEST_SIZE)
-            return status_error(STATUS_UNSUPPORTED, "\"%s\" has size %lld in axis %d (at most %d are supported)", value->name,
-                                (long long)actual[i], i, LARGEST_SIZE);
+            return status_error(STATUS_UNSUPPORTED, "\"%s\" has size %lld in axis %d (at most %d are supported)",
+                                value->name, (long long)actual[i], i, LARGEST_SIZE);
         if (symbol >= 0 && symbols[symbol] == UNBOUND_DIM) symbols[symbol] = actual[i];
     }
     for (int i = 0; i < rank; i++) {

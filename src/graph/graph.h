@@ -1,8 +1,10 @@
-/* The graph: values, nodes, and the edits that passes make. Every stage between file and plan reads and writes this one form.
+/* The graph: values, nodes, and the edits that passes make. Every stage between file and plan reads and writes this one
+ * form.
  *
- * Nodes stand in a list in topological order. A graph is closed: a subgraph (of If, Loop, Scan, a region) never names a value of an
- * outer graph; what it needs from outside is passed in as inputs (the importer makes captures explicit, see NODE `captures`).
- * Everything lives in the graph's arena, which subgraphs share; freed at once with graph_destroy. Not thread-safe. */
+ * Nodes stand in a list in topological order. A graph is closed: a subgraph (of If, Loop, Scan, a region) never names a
+ * value of an outer graph; what it needs from outside is passed in as inputs (the importer makes captures explicit, see
+ * NODE `captures`). Everything lives in the graph's arena, which subgraphs share; freed at once with graph_destroy. Not
+ * thread-safe. */
 #ifndef ONNXFUSE_GRAPH_GRAPH_H
 #define ONNXFUSE_GRAPH_GRAPH_H
 
@@ -26,19 +28,20 @@ typedef struct Use {
 } Use;
 
 struct Value {
-    char *name;           /* unique in its graph; a model's own name where there is one */
+    char *name; /* unique in its graph; a model's own name where there is one */
     ValueKind kind;
-    DType dtype;          /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
-    int rank;             /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2 when there
-                             is none yet; a size in which elements may differ is the symbol "$any", which is never bound */
-    const Dim **dims;     /* [rank] */
-    Node *producer;       /* NULL for graph inputs and constants */
-    int output_index;     /* producer->outputs[output_index] is this */
-    Tensor *constant;     /* not NULL: a constant (initializer or folded); dims and dtype agree with it */
-    const Dim **content;  /* not NULL: an integer tensor of rank <= 1 whose elements are these sizes, known without running
-                             anything; [max(1, elements)] */
-    VEC(Use) uses;        /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
-    uint64_t tag;         /* scratch for the running pass */
+    DType dtype; /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
+    int rank; /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2
+                 when there is none yet; a size in which elements may differ is the symbol "$any", which is never bound
+               */
+    const Dim **dims;    /* [rank] */
+    Node *producer;      /* NULL for graph inputs and constants */
+    int output_index;    /* producer->outputs[output_index] is this */
+    Tensor *constant;    /* not NULL: a constant (initializer or folded); dims and dtype agree with it */
+    const Dim **content; /* not NULL: an integer tensor of rank <= 1 whose elements are these sizes, known without
+                            running anything; [max(1, elements)] */
+    VEC(Use) uses;       /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
+    uint64_t tag;        /* scratch for the running pass */
 };
 
 typedef enum NodeKind {
@@ -95,18 +98,20 @@ struct Node {
     const void *host;   /* HostFn of NODE_HOST (ops/ops.h) */
     Value **inputs;     /* [input_count]; NULL where an optional input is left out */
     int input_count, input_capacity;
-    int *use_slots;     /* [input_count]: where this use stands in inputs[i]->uses; a hint, so that removal needs no search */
-    Value **outputs;    /* [output_count]; NULL where an optional output is not asked for */
+    int *use_slots;  /* [input_count]: where this use stands in inputs[i]->uses; a hint, so that removal needs no search
+                      */
+    Value **outputs; /* [output_count]; NULL where an optional output is not asked for */
     int output_count, output_capacity;
     VEC(Attr) attrs;
-    Graph **subgraphs;  /* in the order of the operator's graph attributes: If {then_branch, else_branch}, Loop/Scan {body} */
+    Graph **subgraphs; /* in the order of the operator's graph attributes: If {then_branch, else_branch}, Loop/Scan
+                          {body} */
     int subgraph_count;
-    int captures;       /* the last `captures` inputs are outer values that the subgraphs use; each subgraph has them, in this
-                           order, as its last inputs */
+    int captures; /* the last `captures` inputs are outer values that the subgraphs use; each subgraph has them, in this
+                     order, as its last inputs */
     Origin origin;
-    Graph *graph;       /* where it stands */
+    Graph *graph; /* where it stands */
     Node *prev, *next;
-    uint64_t tag;       /* scratch for the running pass */
+    uint64_t tag; /* scratch for the running pass */
 };
 
 typedef struct Metadata {
@@ -117,15 +122,15 @@ struct Graph {
     Arena *arena;
     DimTable *dims;
     const char *name;
-    Graph *parent;      /* NULL for the model's own */
+    Graph *parent; /* NULL for the model's own */
     VEC(Value *) inputs;
     VEC(Value *) outputs;
     VEC(const char *) output_names; /* parallel to outputs: the name stays when another value becomes the output */
-    VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
+    VEC(Value *) values;            /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
-    Map names;          /* value name -> Value * */
-    Map suffixes;       /* taken name -> last K given out as NAME_K */
+    Map names;              /* value name -> Value * */
+    Map suffixes;           /* taken name -> last K given out as NAME_K */
     struct ModelInfo *info; /* shared by subgraphs */
 };
 
@@ -138,11 +143,11 @@ typedef struct ModelInfo {
     int64_t ir_version;
     const char *producer; /* "name version", may be "" */
     const char *doc;
-    const char *path;     /* of the file, NULL when from memory */
+    const char *path; /* of the file, NULL when from memory */
     VEC(OpsetImport) opsets;
     VEC(Metadata) metadata;
-    uint64_t next_name;   /* for values without one */
-    uint64_t next_seed;   /* for random nodes without a seed attribute: node K draws from stream K */
+    uint64_t next_name; /* for values without one */
+    uint64_t next_seed; /* for random nodes without a seed attribute: node K draws from stream K */
 } ModelInfo;
 
 /* arena_limit: most bytes, 0 for no limit. The graph owns the arena. NULL when there is no memory. */
@@ -157,10 +162,11 @@ Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, co
 /* The output is called as the value is now. */
 void graph_add_output(Graph *graph, Value *value);
 void graph_add_named_output(Graph *graph, Value *value, const char *name);
-/* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer vectors. */
+/* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer
+ * vectors. */
 Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
-/* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold NULL; the
- * outputs are made with node_add_output or given by the caller. */
+/* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold
+ * NULL; the outputs are made with node_add_output or given by the caller. */
 Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count);
 /* A NODE_PRIM. */
 Node *graph_add_prim(Graph *graph, Node *before, Prim prim, Value *const *inputs, int input_count);
@@ -189,8 +195,8 @@ const Dim *const *attr_dims(const Node *node, const char *name, int *out_count);
 void node_set_attr(Node *node, Attr attr); /* replaces one of the same name; lists are borrowed */
 void node_set_int(Node *node, const char *name, int64_t value);
 void node_set_float(Node *node, const char *name, double value);
-void node_set_string(Node *node, const char *name, const char *value);     /* copied */
-void node_set_ints(Node *node, const char *name, const int64_t *values, int count); /* copied */
+void node_set_string(Node *node, const char *name, const char *value);                 /* copied */
+void node_set_ints(Node *node, const char *name, const int64_t *values, int count);    /* copied */
 void node_set_dims(Node *node, const char *name, const Dim *const *values, int count); /* copied */
 void node_set_dtype(Node *node, const char *name, DType dtype);
 

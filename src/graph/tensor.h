@@ -23,9 +23,11 @@ bool tensor_same_shape(const Tensor *a, const Tensor *b);
 Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims); /* zeroed data in the arena */
 Tensor *tensor_scalar_int(Arena *arena, DType dtype, int64_t value);
 Tensor *tensor_scalar_double(Arena *arena, DType dtype, double value);
-void tensor_print(Text *text, const Tensor *tensor, int64_t most); /* nested brackets; at most `most` elements, then ... */
+void tensor_print(Text *text, const Tensor *tensor,
+                  int64_t most); /* nested brackets; at most `most` elements, then ... */
 
-/* What a host kernel or a graph's edge carries at run time: a tensor, a sequence of such, or an optional that may be empty. */
+/* What a host kernel or a graph's edge carries at run time: a tensor, a sequence of such, or an optional that may be
+ * empty. */
 typedef enum ItemKind { ITEM_NONE, ITEM_TENSOR, ITEM_SEQUENCE } ItemKind;
 
 typedef struct Item {

@@ -337,7 +337,8 @@ static Status check_value(Verifier *v, const Value *value) {
     RULE(!other || other == value, "two values are called %s", value->name);
     map_set(&v->names, value->name, (void *)value);
     RULE((unsigned)value->dtype < DTYPE_COUNT, "value %s has no type", value->name);
-    RULE(value->rank >= (value->kind == VALUE_TENSOR ? -1 : -2) && value->rank <= MAX_RANK, "value %s has rank %d", value->name, value->rank);
+    RULE(value->rank >= (value->kind == VALUE_TENSOR ? -1 : -2) && value->rank <= MAX_RANK, "value %s has rank %d",
+         value->name, value->rank);
     for (int i = 0; i < value->rank; i++) RULE(value->dims[i], "value %s lacks dim %d", value->name, i);
     const Tensor *t = value->constant;
     if (!t) return NULL;

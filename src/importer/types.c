@@ -72,6 +72,5 @@ void declare_dims(Importer *im, const Onnx__TypeProto *type) {
         type = type->optional_type ? type->optional_type->elem_type : type->sequence_type->elem_type;
     const Onnx__TensorShapeProto *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;
     for (size_t i = 0; shape && i < shape->n_dim; i++)
-        if (is_named(shape->dim[i]->dim_param))
-            dim_symbol(im->graph->dims, shape->dim[i]->dim_param);
+        if (is_named(shape->dim[i]->dim_param)) dim_symbol(im->graph->dims, shape->dim[i]->dim_param);
 }

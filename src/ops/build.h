@@ -1,10 +1,12 @@
-/* The builder with which operators are told in primitives. Every function takes the Lowering first and returns a Value. The first error
- * is kept in the Lowering and every later call returns NULL, so a formula needs no check a line; `return out(l, n, 0, value)` (or
- * l->error) hands it on. Passing NULL where a value is required is an error that names the node.
+/* The builder with which operators are told in primitives. Every function takes the Lowering first and returns a Value.
+ * The first error is kept in the Lowering and every later call returns NULL, so a formula needs no check a line;
+ * `return out(l, n, 0, value)` (or l->error) hands it on. Passing NULL where a value is required is an error that names
+ * the node.
  *
- * Broadcasting is numpy's. Where two symbolic dims differ and neither is 1, the result's dim is max(a, b) and both sides go through an
- * expand that is resolved at run time. Constants are folded as they are built (results up to FOLD_LIMIT bytes); integer values whose
- * elements are known sizes carry `content` and become `dims` primitives, so data that only computes shapes dies. */
+ * Broadcasting is numpy's. Where two symbolic dims differ and neither is 1, the result's dim is max(a, b) and both
+ * sides go through an expand that is resolved at run time. Constants are folded as they are built (results up to
+ * FOLD_LIMIT bytes); integer values whose elements are known sizes carry `content` and become `dims` primitives, so
+ * data that only computes shapes dies. */
 #ifndef ONNXFUSE_OPS_BUILD_H
 #define ONNXFUSE_OPS_BUILD_H
 
@@ -31,23 +33,25 @@ Status out(Lowering *l, const Node *n, int index, Value *value);
 /* STATUS_UNSUPPORTED / STATUS_INVALID naming operator, opset and node; kept as the first error and returned. */
 Status unsupported(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
 Status invalid(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
-/* Whether all values stand and are tensors of known type and rank; reports the first that is not. After it their fields may be read. */
+/* Whether all values stand and are tensors of known type and rank; reports the first that is not. After it their fields
+ * may be read. */
 bool present(Lowering *l, Value *const *values, int count);
 const char *shape_text(Lowering *l, const Dim *const *dims, int rank); /* "[n, 3, 4]", for messages */
 
 /* --- constants ----------------------------------------------------------------------------------------------- */
-Value *scalar(Lowering *l, DType dtype, double value);        /* rank 0 */
-Value *scalar_int(Lowering *l, DType dtype, int64_t value);   /* rank 0, exact for 64-bit integers */
-Value *like(Lowering *l, const Value *x, double value);       /* a scalar of x's dtype */
-Value *constant(Lowering *l, Tensor *tensor);                 /* data in l->arena or living as long */
+Value *scalar(Lowering *l, DType dtype, double value);      /* rank 0 */
+Value *scalar_int(Lowering *l, DType dtype, int64_t value); /* rank 0, exact for 64-bit integers */
+Value *like(Lowering *l, const Value *x, double value);     /* a scalar of x's dtype */
+Value *constant(Lowering *l, Tensor *tensor);               /* data in l->arena or living as long */
 Value *vector_i64(Lowering *l, const int64_t *values, int count);
 Value *dims_value(Lowering *l, const Dim *const *dims, int count); /* an i64 vector of sizes (with content) */
 Value *dim_scalar(Lowering *l, const Dim *dim);                    /* rank 0, i64 */
 
 /* --- data that must or may be known while lowering -------------------------------------------------------- */
 const Tensor *constant_of(const Value *value); /* NULL when not constant (or value NULL) */
-/* A 1-D (or scalar) integer input as sizes: its content where known; else fresh symbols that a `bind` host step reads from the
- * tensor at run time. count comes from its shape, which must be known. hint names fresh symbols. NULL on error. */
+/* A 1-D (or scalar) integer input as sizes: its content where known; else fresh symbols that a `bind` host step reads
+ * from the tensor at run time. count comes from its shape, which must be known. hint names fresh symbols. NULL on
+ * error. */
 const Dim *const *sizes_of(Lowering *l, Value *value, const char *hint, int *out_count);
 /* The same when every element must be a constant; false (no error set) when it is not. */
 bool constant_ints(Lowering *l, const Value *value, const int64_t **out_values, int *out_count);
@@ -55,8 +59,8 @@ bool constant_ints(Lowering *l, const Value *value, const int64_t **out_values, 
 bool size_is_natural(Lowering *l, const Dim *size);
 /* Fresh symbols [count] bound at run time from a 1-D i64 value of `count` elements. */
 const Dim *const *bind_sizes(Lowering *l, Value *value, const char *hint, int count);
-/* ints from attribute `name`, or, when missing, from the constant input `index` (axes, perm, ...). *out_count -1 when neither is given.
- * Not constant: unsupported. */
+/* ints from attribute `name`, or, when missing, from the constant input `index` (axes, perm, ...). *out_count -1 when
+ * neither is given. Not constant: unsupported. */
 const int64_t *attr_or_input_ints(Lowering *l, const Node *n, const char *name, int index, int *out_count);
 /* Normalises an axis that may be negative; error when out of range. */
 int axis_of(Lowering *l, int64_t axis, int rank);
@@ -67,7 +71,7 @@ int *axes_of(Lowering *l, const int64_t *axes, int count, int rank, bool none_is
 Value *unary(Lowering *l, Prim prim, Value *x);
 Value *binary(Lowering *l, Prim prim, Value *a, Value *b); /* same dtype required; broadcasts; comparisons give bool */
 Value *where(Lowering *l, Value *condition, Value *then, Value *otherwise);
-Value *cast(Lowering *l, Value *x, DType to);              /* x itself when it has that dtype */
+Value *cast(Lowering *l, Value *x, DType to); /* x itself when it has that dtype */
 Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate);
 Value *cast_like(Lowering *l, Value *x, const Value *model);
 Value *bitcast(Lowering *l, Value *x, DType to);
@@ -82,10 +86,12 @@ static inline Value *rsqrt(Lowering *l, Value *x) { return unary(l, PRIM_RECIPRO
 Value *widen(Lowering *l, Value *x);
 
 Value *iota(Lowering *l, const Dim *const *shape, int rank, int axis, DType dtype);
-/* u32 bits for a tensor of this shape; stream: the ONNX node's own number (ModelInfo.next_seed), has_seed/seed its attribute. The seed also
- * depends on the policy's seed and on the reserved symbol "$run", which the session counts up, so each run draws afresh. */
+/* u32 bits for a tensor of this shape; stream: the ONNX node's own number (ModelInfo.next_seed), has_seed/seed its
+ * attribute. The seed also depends on the policy's seed and on the reserved symbol "$run", which the session counts up,
+ * so each run draws afresh. */
 Value *random_bits(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed);
-Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed); /* f32 in [0, 1), 24 bits */
+Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_seed,
+                      float seed); /* f32 in [0, 1), 24 bits */
 
 /* keepdims as ONNX: without it the axes are dropped by a reshape. axes sorted and non-negative. */
 Value *reduce(Lowering *l, Prim prim, Value *x, const int *axes, int count, bool keepdims);
@@ -95,8 +101,9 @@ Value *arg_reduce(Lowering *l, Prim prim, Value *x, int axis, bool keepdims, boo
 Value *reshape(Lowering *l, Value *x, const Dim *const *shape, int rank); /* x itself when the shape is the same */
 Value *permute(Lowering *l, Value *x, const int *perm);
 Value *swap_last(Lowering *l, Value *x); /* the last two axes */
-Value *expand(Lowering *l, Value *x, const Dim *const *shape, int rank); /* numpy broadcast_to, also adding leading axes */
-Value *unsqueeze(Lowering *l, Value *x, const int *axes, int count);     /* axes of the result, sorted */
+Value *expand(Lowering *l, Value *x, const Dim *const *shape,
+              int rank);                                             /* numpy broadcast_to, also adding leading axes */
+Value *unsqueeze(Lowering *l, Value *x, const int *axes, int count); /* axes of the result, sorted */
 Value *squeeze(Lowering *l, Value *x, const int *axes, int count);
 Value *flatten_to(Lowering *l, Value *x, int from, int to); /* merges axes [from, to) into one */
 /* start and size per axis [rank]; step NULL for ones. */
@@ -119,21 +126,23 @@ Value *clip(Lowering *l, Value *x, Value *low, Value *high); /* either may be NU
 Value *matmul(Lowering *l, Value *a, Value *b); /* numpy.matmul, ranks 1 and up */
 /* x: channels last [N, spatial..., C]; w: [O, C/group, kernel...]; bias [O] or NULL. */
 typedef struct ConvAttrs {
-    int spatial;                       /* number of spatial axes */
+    int spatial;                        /* number of spatial axes */
     const int64_t *strides, *dilations; /* [spatial] */
-    const Dim *const *pads;            /* [2 * spatial]: all befores, then all afters */
+    const Dim *const *pads;             /* [2 * spatial]: all befores, then all afters */
     int64_t group;
 } ConvAttrs;
 Value *conv(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs);
 /* w: [C, O/group, kernel...]; size: the result's spatial dims. pads as in conv (befores used). */
 Value *conv_transpose(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs, const Dim *const *size);
-Value *to_channels_last(Lowering *l, Value *x);   /* [N, C, spatial...] -> [N, spatial..., C] */
+Value *to_channels_last(Lowering *l, Value *x); /* [N, C, spatial...] -> [N, spatial..., C] */
 Value *from_channels_last(Lowering *l, Value *x);
 
 /* --- host kernels ------------------------------------------------------------------------------------------------ */
-/* A host step: op name as given, attributes copied from n (also others set by the caller afterwards with node_set_*). */
+/* A host step: op name as given, attributes copied from n (also others set by the caller afterwards with node_set_*).
+ */
 Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, int count);
-/* Adds its next output; a dim may be a fresh symbol (dim_fresh), which the runtime binds from the actual shape after the step. */
+/* Adds its next output; a dim may be a fresh symbol (dim_fresh), which the runtime binds from the actual shape after
+ * the step. */
 Value *host_result(Lowering *l, Node *host, DType dtype, int rank, const Dim *const *dims);
 Value *host_result_like(Lowering *l, Node *host, const Value *model);
 

@@ -1,10 +1,11 @@
-/* The operators: one table row each. A row says for which opset versions it holds and how the operator is told in primitives,
- * anchors or a host kernel. Adding an operator is adding a row and the functions beside it, in the file of its family.
+/* The operators: one table row each. A row says for which opset versions it holds and how the operator is told in
+ * primitives, anchors or a host kernel. Adding an operator is adding a row and the functions beside it, in the file of
+ * its family.
  *
- * Lowering sweeps once through a model in topological order. At each ONNX node every input's dtype, dims and, where known, constant
- * data or symbolic content are known; the row's `lower` builds the replacement with the builder (build.h), whose every primitive infers
- * its own type, folds constants at once and carries symbolic content on. So a row needs a shape rule of its own only for the outputs of
- * host kernels and anchors. */
+ * Lowering sweeps once through a model in topological order. At each ONNX node every input's dtype, dims and, where
+ * known, constant data or symbolic content are known; the row's `lower` builds the replacement with the builder
+ * (build.h), whose every primitive infers its own type, folds constants at once and carries symbolic content on. So a
+ * row needs a shape rule of its own only for the outputs of host kernels and anchors. */
 #ifndef ONNXFUSE_OPS_OPS_H
 #define ONNXFUSE_OPS_OPS_H
 
@@ -15,31 +16,33 @@
 /* --- host kernels: plain C at run time ------------------------------------------------------------------ */
 typedef struct HostCall HostCall;
 struct HostCall {
-    const Node *node;            /* attributes, origin */
-    const Item *const *inputs;   /* [node->input_count]; NULL where left out */
-    Item *const *outputs;        /* [node->output_count]; NULL where not asked for; filled through host_output or directly */
-    const int64_t *symbols;      /* current bindings, for dims attributes */
-    Pool *pool;                  /* for parallel loops; may be NULL */
-    Arena *arena;                /* scratch, freed after the call; strings and sequence items put there are copied by the caller */
+    const Node *node;          /* attributes, origin */
+    const Item *const *inputs; /* [node->input_count]; NULL where left out */
+    Item *const *outputs;   /* [node->output_count]; NULL where not asked for; filled through host_output or directly */
+    const int64_t *symbols; /* current bindings, for dims attributes */
+    Pool *pool;             /* for parallel loops; may be NULL */
+    Arena *arena; /* scratch, freed after the call; strings and sequence items put there are copied by the caller */
     /* Memory for output `index`, row-major; set by the caller of the kernel. */
     Status (*allocate)(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, void **out_data);
     void *user;
 };
 typedef Status (*HostFn)(HostCall *call);
-/* Allocates output `index` and returns its tensor through out_tensor (NULL with success when the output is not asked for). */
+/* Allocates output `index` and returns its tensor through out_tensor (NULL with success when the output is not asked
+ * for). */
 Status host_output(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, Tensor **out_tensor);
 static inline const Tensor *host_input(const HostCall *call, int index) {
     return index < call->node->input_count && call->inputs[index] && call->inputs[index]->kind == ITEM_TENSOR
-               ? &call->inputs[index]->tensor : NULL;
+               ? &call->inputs[index]->tensor
+               : NULL;
 }
 /* STATUS_INVALID, prefixed with the node's origin and operator. */
 Status host_error(const HostCall *call, const char *format, ...) STATUS_FORMAT(2, 3);
 
 /* Host steps that the builder makes itself; host is NULL, the runtime knows them by name:
- *   "bind_sizes"  input 0: an i64 vector; attr dims symbols: as many lone symbols. Binds symbol i to element i when the step runs; no
- *                 outputs. A negative element is an error of the model (STATUS_INVALID). Steps that read these symbols stand after it.
- * For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their actual shapes. The reserved
- * symbol "$run" is bound before each run to the number of runs of the session so far. */
+ *   "bind_sizes"  input 0: an i64 vector; attr dims symbols: as many lone symbols. Binds symbol i to element i when the
+ * step runs; no outputs. A negative element is an error of the model (STATUS_INVALID). Steps that read these symbols
+ * stand after it. For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their
+ * actual shapes. The reserved symbol "$run" is bound before each run to the number of runs of the session so far. */
 
 /* --- rows ------------------------------------------------------------------------------------------------ */
 typedef struct Lowering Lowering;
@@ -54,19 +57,20 @@ typedef struct OpRow {
     const char *domain, *name;
     int since, until; /* opset versions, inclusive; until 0: to the newest */
     LowerFn lower;
-    HostFn host;      /* the host kernel that `lower` may emit with host_node; NULL when it emits none */
+    HostFn host; /* the host kernel that `lower` may emit with host_node; NULL when it emits none */
     int flags;
 } OpRow;
 
 /* A family's rows, ended by a row without a name. table.c lists the families. */
 const OpRow *ops_find(const char *domain, const char *name, int opset); /* NULL when there is none */
-/* The row whose range is nearest, for the message "Foo-22 is not supported (versions 7 to 21 are)"; NULL when the operator is unknown. */
+/* The row whose range is nearest, for the message "Foo-22 is not supported (versions 7 to 21 are)"; NULL when the
+ * operator is unknown. */
 const OpRow *ops_find_any(const char *domain, const char *name);
 /* All rows, for documentation and tests: calls visit for each. */
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context);
 
-/* Lowers every ONNX node of the graph and, for control flow, of its subgraphs: LEVEL_ONNX -> LEVEL_PRIM. STATUS_UNSUPPORTED names
- * operator, opset and node. */
+/* Lowers every ONNX node of the graph and, for control flow, of its subgraphs: LEVEL_ONNX -> LEVEL_PRIM.
+ * STATUS_UNSUPPORTED names operator, opset and node. */
 Status lower_graph(Graph *graph, const Policy *policy);
 /* Lowers a subgraph whose inputs' types have just been set by the control flow row (ops/control.c). */
 Status lower_subgraph(Lowering *l, Graph *body);

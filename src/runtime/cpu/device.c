@@ -1,5 +1,5 @@
-/* The CPU as a device: kernels are functions called over slices of their tasks, anchors run on tiles (tile.h), memory is the
- * process's. */
+/* The CPU as a device: kernels are functions called over slices of their tasks, anchors run on tiles (tile.h), memory
+ * is the process's. */
 #include "runtime/device.h"
 
 #include <stdlib.h>
