@@ -257,37 +257,58 @@ static void release_constant(const Tensor *constant) {
     if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
+/* How many reads of a constant's data are still to come; NULL for a slot that is no constant. Several constants may
+ * share data. */
+static int *reads_of(const Plan *plan, const Map *reads, int slot) {
+    const Slot *root = slot < 0 ? NULL : &plan->slots[plan->slots[slot].root];
+    return root && root->storage == STORE_CONSTANT ? map_get_id(reads, MAP_POINTER_KEY(root->value->constant->data))
+                                                   : NULL;
+}
+
+static Map count_reads(Planner *planner) {
+    Plan *plan = planner->plan;
+    Map reads = map_make(planner->scratch);
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        if (slot->storage == STORE_CONSTANT && !reads_of(plan, &reads, i))
+            map_set_id(&reads, MAP_POINTER_KEY(slot->value->constant->data), ARENA_NEW(planner->scratch, int));
+    }
+    for (int s = 0; s < plan->step_count; s++)
+        for (int i = 0; i < plan->steps[s].node->input_count; i++) {
+            int *count = reads_of(plan, &reads, plan->steps[s].inputs[i]);
+            if (count) ++*count;
+        }
+    for (int i = 0; i < plan->graph->outputs.count; i++) {
+        int *count = reads_of(plan, &reads, plan->outputs[i]);
+        if (count) ++*count;
+    }
+    return reads;
+}
+
+/* Weights go back as soon as they are packed, so that the model is not held twice. Subgraphs share constants with what
+ * is around them: there nothing goes back. */
 static Status prepare_anchors(Planner *planner) {
     Plan *plan = planner->plan;
-    int *kept = ARENA_ARRAY(planner->scratch, int, plan->slot_count + 1); /* uses that still read a constant */
+    Map reads = count_reads(planner);
+    bool alone = !plan->graph->parent;
+    FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         const Node *node = step->node;
+        if (step->kind != STEP_ANCHOR) continue;
         uint32_t released = 0;
-        if (step->kind == STEP_ANCHOR) {
-            const Tensor **constants = ARENA_ARRAY(planner->scratch, const Tensor *, node->input_count);
-            for (int i = 0; i < node->input_count; i++)
-                constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
-            TRY(status_at(plan->device->table->prepare_anchor(plan->device, node, constants, &step->anchor, &released),
-                          "node \"%s\" (%s)", node_origin_name(node), node->op));
+        const Tensor **constants = ARENA_ARRAY(planner->scratch, const Tensor *, node->input_count);
+        for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
+        TRY(status_at(plan->device->table->prepare_anchor(plan->device, node, constants, &step->anchor, &released),
+                      "node \"%s\" (%s)", node_origin_name(node), node->op));
+        for (int i = 0; i < node->input_count && i < 32; i++) {
+            int *count = released >> i & 1 ? reads_of(plan, &reads, step->inputs[i]) : NULL;
+            if (count && --*count == 0 && alone) release_constant(constants[i]);
         }
-        for (int i = 0; i < node->input_count; i++)
-            if (step->inputs[i] >= 0 && (i >= 32 || !(released >> i & 1))) kept[step->inputs[i]]++;
     }
-    for (int i = 0; i < plan->graph->outputs.count; i++) kept[plan->outputs[i]]++;
-    Map shared = map_make(planner->scratch); /* data that another value keeps */
-    for (int i = 0; i < plan->slot_count; i++)
-        if (plan->slots[i].storage == STORE_CONSTANT && kept[i])
-            map_set_id(&shared, MAP_POINTER_KEY(plan->slots[i].value->constant->data), plan);
-    bool alone = !plan->graph->parent;
-    FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
     for (int i = 0; i < plan->slot_count; i++) {
-        const Slot *slot = &plan->slots[i];
-        if (slot->storage != STORE_CONSTANT) continue;
-        if (!kept[i] && alone && !map_get_id(&shared, MAP_POINTER_KEY(slot->value->constant->data)))
-            release_constant(slot->value->constant);
-        else
-            plan->constant_bytes += tensor_bytes(slot->value->constant);
+        const int *count = plan->slots[i].root == i ? reads_of(plan, &reads, i) : NULL;
+        if (count && (*count > 0 || !alone)) plan->constant_bytes += tensor_bytes(plan->slots[i].value->constant);
     }
     return NULL;
 }
