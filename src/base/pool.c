@@ -404,28 +404,19 @@ void pool_destroy(Pool *pool) {
     free(pool);
 }
 
-static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
-static Pool *shared_pools[MAX_THREADS + 1]; /* by number of threads */
-
 Status pool_shared(int threads, Pool **out_pool) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static Pool *pools[MAX_THREADS + 1];
     *out_pool = NULL;
     if (threads == 0) threads = core_count();
     Status status = NULL;
-    pthread_mutex_lock(&shared_lock);
+    pthread_mutex_lock(&lock);
     bool valid = threads > 0 && threads <= MAX_THREADS;
-    if (!valid || !shared_pools[threads])
+    if (!valid || !pools[threads])
         status = pool_create(threads, out_pool);
     else
-        *out_pool = shared_pools[threads];
-    if (valid) shared_pools[threads] = *out_pool;
-    pthread_mutex_unlock(&shared_lock);
+        *out_pool = pools[threads];
+    if (valid) pools[threads] = *out_pool;
+    pthread_mutex_unlock(&lock);
     return status;
 }
-
-#ifdef __SANITIZE_ADDRESS__
-/* The leak checker stops all threads when the process exits and sometimes crashes on those that are just falling
- * asleep. */
-__attribute__((destructor)) static void end_shared_pools(void) {
-    for (int i = 0; i <= MAX_THREADS; i++) pool_destroy(shared_pools[i]);
-}
-#endif
