@@ -140,8 +140,7 @@ static Status loop_iterations(Control *c, LoopState *l) {
 }
 
 static Status run_loop(Control *c, RunOutput *outputs) {
-    int n = (int)attr_int(c->node, "carried", 0), k = c->node->output_count - n;
-    k = c->body->graph->outputs.count - 1 - n;
+    int n = (int)attr_int(c->node, "carried", 0), k = c->body->graph->outputs.count - 1 - n;
     LoopState l = {.n = n, .k = k};
     l.carried = ARENA_ARRAY(c->arena, Item, n + 1);
     l.stacks = ARENA_ARRAY(c->arena, Stack, k + 1);

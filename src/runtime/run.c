@@ -122,7 +122,6 @@ static void free_slot(State *s, int root) {
 typedef struct HostState {
     State *s;
     const Step *step;
-    void *strings[16]; /* memory of string results until they are packed */
 } HostState;
 
 static Status too_large(const Step *step, int64_t size) {
@@ -223,7 +222,7 @@ static const Item *const *gather_items(State *s, const Step *step, Arena *arena)
 
 static Status run_host(State *s, const Step *step, Arena *arena) {
     int count = step->node->output_count;
-    HostState h = {s, step, {0}};
+    HostState h = {s, step};
     Item *made = ARENA_ARRAY(arena, Item, count), **outputs = ARENA_ARRAY(arena, Item *, count);
     for (int o = 0; o < count; o++) outputs[o] = step->outputs[o] < 0 ? NULL : &made[o];
     HostCall call = {.node = step->node,
