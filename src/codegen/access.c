@@ -67,6 +67,18 @@ int access_param(Lowered *l, const Dim *dim) {
     return l->params.count - 1;
 }
 
+enum { MOST_PARAM_MULTIPLE = 16 }; /* bytes of the widest access */
+
+const int64_t *access_param_multiples(const Lowered *l) {
+    int64_t *multiples = ARENA_ARRAY(l->arena, int64_t, l->params.count + 1);
+    for (int i = 0; i < l->params.count; i++) {
+        int64_t m = MOST_PARAM_MULTIPLE;
+        while (m > 1 && !dim_divides(l->dims, l->params.items[i], dim_const(l->dims, m), NULL)) m /= 2;
+        multiples[i] = m;
+    }
+    return multiples;
+}
+
 KernelAccess access_resolve(Lowered *l, const Access *access) {
     KernelAccess to = {0};
     for (int i = 0; i < l->axis_count; i++) {

@@ -85,6 +85,9 @@ void kernel_print(Text *text, const Kernel *kernel) {
     if (kernel->lane_block) text_add(text, " lane_block %d", kernel->lane_block);
     if (kernel->tile_axis >= 0) text_add(text, " tile %d:%d", kernel->tile_axis, kernel->tile_block);
     text_add(text, "\n");
+    for (int i = 0; kernel->param_multiples && i < kernel->param_count; i++)
+        if (kernel->param_multiples[i] > 1)
+            text_add(text, "param %d multiple %lld\n", i, (long long)kernel->param_multiples[i]);
     for (int i = 0; i < kernel->axis_count; i++) print_axis(text, &kernel->axes[i]);
     for (int i = 0; i < kernel->buffers.count; i++) {
         const KernelBuffer *b = &kernel->buffers.items[i];

@@ -133,6 +133,9 @@ typedef struct Kernel {
     int tile_axis;  /* -1, or the TASK axis of a transpose */
     int tile_block;
     int param_count; /* i64 values given at run time: sizes, strides, offsets */
+    /* [param_count], or NULL when nothing is known: a power of two that divides every value of the parameter. Known for
+     * GPUs alone, whose vector accesses need it. */
+    const int64_t *param_multiples;
     int stage_count; /* 1 without reductions */
     VEC(KernelBuffer) buffers;
     VEC(KernelInst) insts;

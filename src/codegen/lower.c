@@ -360,16 +360,18 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     lower_body(l);
     schedule_blocks(l);
     choose_kept(l);
+    if (l->aligns) l->kernel->param_multiples = access_param_multiples(l);
 #ifdef ONNXFUSE_VERIFY
     TRY(kernel_verify(l->kernel));
 #endif
     return describe(l, out);
 }
 
+/* On CPUs schedules suit all vector widths; the renderer picks lanes and unrolling. */
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
                       RegionKernel *out_kernel) {
-    (void)target; /* schedules suit all vector widths; the renderer picks lanes and unrolling */
     Lowered l = {.arena = arena, .dims = dims, .body = region->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
+    l.aligns = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
     l.loads = map_make(arena);
     l.indices = map_make(arena);
     return status_at(lower_region(&l, out_kernel), "%s", node_origin_name(region));

@@ -39,6 +39,7 @@ typedef struct Lowered {
     Map loads;   /* value -> Access of ACCESS_LOAD */
     Map indices; /* value -> Access of ACCESS_INDEX */
     Kernel *kernel;
+    bool aligns; /* the device wants to know what divides the parameters */
     Emit emit;
     VEC(const Dim *) params;
     VEC(const Value *) sources; /* parallel to the kernel's buffers: the external value, or NULL for an output */
@@ -49,7 +50,8 @@ static inline DType compute_dtype(DType t) { return t == DT_F16 || t == DT_BF16 
 
 /* access.c */
 void access_collect(Lowered *l);
-int access_param(Lowered *l, const Dim *dim); /* the parameter that holds this size, made when new */
+int access_param(Lowered *l, const Dim *dim);            /* the parameter that holds this size, made when new */
+const int64_t *access_param_multiples(const Lowered *l); /* Kernel.param_multiples */
 KernelAccess access_resolve(Lowered *l, const Access *access);
 int access_emit_index(Lowered *l, const Access *access); /* the linear index, i64 */
 

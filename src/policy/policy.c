@@ -15,6 +15,7 @@ Policy policy_default(void) {
     return (Policy){
         .fusion = {.enable = true, .max_region_nodes = 96},
         .cache = {.enable = true, .max_megabytes = 256},
+        .cuda = {.graphs = true},
         .target = {.device = DEVICE_CPU, .level = "host"},
     };
 }
@@ -55,6 +56,13 @@ static const Key keys[] = {
     {"cache.max_megabytes", KEY_INT64, offsetof(Policy, cache.max_megabytes), 1, 1 << 20},
     {"memory_limit_megabytes", KEY_INT64, offsetof(Policy, memory_limit_megabytes), 0, 1 << 30},
     {"seed", KEY_INT64, offsetof(Policy, seed), 0, 9007199254740992.0},
+    {"deterministic", KEY_BOOL, offsetof(Policy, deterministic), 0, 0},
+    {"cuda.device", KEY_INT, offsetof(Policy, cuda.device), 0, 255},
+    {"cuda.libraries", KEY_STRING, offsetof(Policy, cuda.libraries), 0, 0},
+    {"cuda.tf32", KEY_BOOL, offsetof(Policy, cuda.tf32), 0, 0},
+    {"cuda.graphs", KEY_BOOL, offsetof(Policy, cuda.graphs), 0, 0},
+    {"opencl.device", KEY_STRING, offsetof(Policy, opencl.device), 0, 0},
+    {"opencl.library", KEY_STRING, offsetof(Policy, opencl.library), 0, 0},
     {"target", KEY_STRING, offsetof(Policy, target.level), 0, 0},
 };
 enum { KEY_COUNT = sizeof keys / sizeof *keys };

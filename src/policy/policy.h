@@ -39,7 +39,21 @@ typedef struct Policy {
     int64_t memory_limit_megabytes; /* most memory a session may hold, weights and runs together; 0: no limit but the
                                        machine's */
     uint64_t seed;                  /* of random operators */
-    Target target;                  /* resolved */
+    bool deterministic;             /* the same bits in every run on the same machine, where a library could choose
+                                       otherwise; our own kernels always are */
+    struct {
+        int device; /* ordinal among the machine's GPUs */
+        const char
+            *libraries; /* folder in which libcuda, libnvrtc, libcublasLt are looked for first; NULL: the usual */
+        bool tf32;      /* f32 products may round their factors to 10 bits of mantissa */
+        bool graphs;    /* replay runs of known shapes as CUDA graphs */
+    } cuda;
+    struct {
+        const char
+            *device; /* part of the name of the device or its platform; NULL: the first GPU, else the first device */
+        const char *library; /* the ICD loader; NULL: libOpenCL.so.1 */
+    } opencl;
+    Target target; /* resolved */
 } Policy;
 
 Policy policy_default(void);

@@ -24,7 +24,7 @@ struct RunMemory *run_memory_create(Device *device, Memory *memory) {
 }
 
 static void release(struct RunMemory *buffers, void *data) {
-    buffers->device->table->release(buffers->device, buffers->memory, data);
+    buffers->device->table->release(buffers->device, NULL, buffers->memory, data);
 }
 
 void run_memory_destroy(struct RunMemory *buffers) {
@@ -56,7 +56,7 @@ Status run_memory_take(struct RunMemory *buffers, size_t bytes, void **out_data)
     pthread_mutex_unlock(&buffers->lock);
     if (stale) release(buffers, stale);
     *out_data = found;
-    return found ? NULL : buffers->device->table->allocate(buffers->device, buffers->memory, bytes, out_data);
+    return found ? NULL : buffers->device->table->allocate(buffers->device, NULL, buffers->memory, bytes, out_data);
 }
 
 void run_memory_give(struct RunMemory *buffers, void *data) {

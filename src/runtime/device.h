@@ -18,27 +18,39 @@ typedef struct Stream Stream;             /* of a device; NULL on the CPU */
 typedef struct DeviceKernel DeviceKernel; /* a compiled region */
 typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed weights */
 
+typedef enum CopyKind {
+    COPY_IN,
+    COPY_OUT,
+    COPY_WITHIN
+} CopyKind; /* host to device, device to host, inside the device */
+
 typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
-    int epilogue_kinds; /* bits of 1 << EpilogueKind that its anchors apply */
+    int epilogue_kinds;   /* bits of 1 << EpilogueKind that its anchors apply */
+    bool separate_memory; /* its memory is not the host's: the plan copies between them */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
-    Status (*describe)(Text *text);
+    Status (*describe)(const Policy *policy, Text *text);
     Status (*open)(const Policy *policy, Device **out_device);
     void (*close)(Device *device);
 
+    /* Whether a region, an anchor or a primitive outside regions runs on the device; what does not runs on the CPU.
+     * NULL: all do. */
+    bool (*runs)(const Device *device, const Node *node);
     /* Compiles all kernels of a plan at once; out_kernels[i] is released with release_kernel. */
     Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
                       DeviceKernel **out_kernels);
     void (*release_kernel)(Device *device, DeviceKernel *kernel);
-    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant; out_released bit i: constants[i] is no
-     * longer read. */
+    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant, in host memory; out_released bit i:
+     * constants[i] is no longer read. */
     Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants,
                              DeviceAnchor **out_anchor, uint32_t *out_released);
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);
+    /* Before the first run_prim of this node: compiles what it needs. NULL: nothing. */
+    Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
     /* Bytes of workspace for a launch, of all workers together. */
     size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
 
@@ -48,9 +60,19 @@ typedef struct DeviceTable {
     /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
                          const int64_t *symbols, Tensor *output);
-    Status (*allocate)(Device *device, Memory *memory, size_t bytes, void **out_data);
-    void (*release)(Device *device, Memory *memory, void *data);
-    Status (*copy)(Device *device, Stream *stream, void *to, const void *from, size_t bytes);
+    /* A primitive outside regions (runtime/movement.h); scratch: of this call. */
+    Status (*run_prim)(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                       const int64_t *symbols, Tensor *output, Arena *scratch);
+    /* memory: counts host memory; devices of their own memory count it themselves. With a stream, allocate and release
+     * are ordered after its work so far. */
+    Status (*allocate)(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data);
+    void (*release)(Device *device, Stream *stream, Memory *memory, void *data);
+    /* COPY_IN returns when `from` may be written again; the result of COPY_OUT is there after `synchronize`. */
+    Status (*copy)(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
+    /* Work on a stream is done in the order of the calls. NULL pointers: the device has no streams. */
+    Status (*stream_create)(Device *device, Stream **out_stream);
+    void (*stream_destroy)(Device *device, Stream *stream); /* accepts NULL; waits */
+    /* Waits; gives the errors of work that failed on the device since the last call (an index out of range, say). */
     Status (*synchronize)(Device *device, Stream *stream);
 } DeviceTable;
 

@@ -169,9 +169,10 @@ OnnxfuseStatus onnxfuse_devices(char **out_text) {
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
     Text text = text_make(arena);
+    Policy policy = policy_default();
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
         text_add(&text, "%-8s", (*t)->name);
-        Status status = (*t)->describe(&text);
+        Status status = (*t)->describe(&policy, &text);
         if (status) text_add(&text, "not available: %s", status_message(status));
         status_free(status);
         text_add(&text, "\n");

@@ -338,7 +338,7 @@ static Status run_prim(State *s, const Step *step, Arena *arena) {
         inputs[i] = &tensors[i];
     }
     if (output.dtype != DT_STRING)
-        return move_prim(step->node, inputs, s->symbols, &output, s->plan->device->pool, arena);
+        return s->plan->device->table->run_prim(s->plan->device, NULL, step->node, inputs, s->symbols, &output, arena);
     Tensor *made;
     TRY(eval_prim(step->node, (Tensor *const *)inputs, s->symbols, arena, &made));
     Item item = {.kind = ITEM_TENSOR, .tensor = *made};

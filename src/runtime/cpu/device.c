@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/cpu/anchor.h"
+#include "runtime/movement.h"
 
 struct DeviceKernel {
     KernelCode *code;
@@ -17,7 +18,8 @@ struct DeviceKernel {
  * generated kernels are 5-15 elementwise instructions a nanosecond a core with 512-bit vectors. */
 enum { PIECE_WORK = 65536 };
 
-static Status cpu_describe(Text *text) {
+static Status cpu_describe(const Policy *policy, Text *text) {
+    (void)policy;
     Pool *pool;
     TRY(pool_shared(0, &pool));
     Target target = {.device = DEVICE_CPU, .level = "host"};
@@ -125,20 +127,26 @@ static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *ancho
     return cpu_anchor_run((CpuAnchor *)anchor, inputs, symbols, output, device->pool);
 }
 
-static Status cpu_allocate(Device *device, Memory *memory, size_t bytes, void **out_data) {
-    (void)device;
+static Status cpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
+    (void)device, (void)stream;
     return memory_alloc(memory, bytes, out_data);
 }
 
-static void cpu_release(Device *device, Memory *memory, void *data) {
-    (void)device;
+static void cpu_release(Device *device, Stream *stream, Memory *memory, void *data) {
+    (void)device, (void)stream;
     memory_free(memory, data);
 }
 
-static Status cpu_copy(Device *device, Stream *stream, void *to, const void *from, size_t bytes) {
-    (void)device, (void)stream;
+static Status cpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes) {
+    (void)device, (void)stream, (void)kind;
     if (bytes) memcpy(to, from, bytes);
     return NULL;
+}
+
+static Status cpu_run_prim(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                           const int64_t *symbols, Tensor *output, Arena *scratch) {
+    (void)stream;
+    return move_prim(node, inputs, symbols, output, device->pool, scratch);
 }
 
 static Status cpu_synchronize(Device *device, Stream *stream) {
@@ -162,6 +170,7 @@ const DeviceTable cpu_device = {
     .kernel_scratch = cpu_kernel_scratch,
     .launch = cpu_launch,
     .run_anchor = cpu_run_anchor,
+    .run_prim = cpu_run_prim,
     .allocate = cpu_allocate,
     .release = cpu_release,
     .copy = cpu_copy,

@@ -1,0 +1,68 @@
+/* Kernels for GPUs: the schedule of a kernel (codegen/kernel.h), its text in a C-like dialect, and the launches that a
+ * run takes. A dialect is a table of text (dialect.h); what a device must do with the result is launch functions over a
+ * grid of blocks, so devices hold no schedule.
+ *
+ * How a kernel maps to a GPU. A block has `block` threads in one dimension; the grid has one dimension.
+ *   pointwise   a thread takes `vector` neighbouring elements of LANE at a time, grid-stride over TASK x LANE
+ *   inner       `group` threads (a power of two) share a row; a block has block / group rows. A thread takes vectors of
+ *               the row in turn; partial results meet by shuffles and through shared memory
+ *   outer       the block is lanes x group: neighbouring threads take neighbouring columns (vectors of LANE), the group
+ *               shares the reduced axes
+ *   transpose   a block takes square tiles; loads that are contiguous along the other axis go through padded shared
+ * memory Inner and outer kernels of several stages have two functions: `held` keeps what later stages read again in
+ * registers (a row of at most hold * group vectors, so global memory is read once), `long` computes it again. A row
+ * that is shared by several blocks (`splits`) takes one launch a stage: a launch combines the partial results that
+ * earlier ones left in scratch memory, so nothing waits for other blocks and results are the same each time.
+ *
+ * Sizes are run-time arguments: a new shape compiles nothing. */
+#ifndef ONNXFUSE_CODEGEN_GPU_GPU_H
+#define ONNXFUSE_CODEGEN_GPU_GPU_H
+
+#include "codegen/kernel.h"
+
+typedef enum GpuDialect { GPU_CUDA, GPU_OPENCL } GpuDialect;
+
+/* What launches depend on. */
+typedef struct GpuLimits {
+    int multiprocessors;
+    int block_threads;   /* most threads a block; at least 256, of which 1024 are used */
+    size_t shared_bytes; /* most shared memory a block may have */
+    bool half, fp64;     /* 16-bit storage; double precision */
+} GpuLimits;
+
+typedef enum GpuClass { GPU_POINTWISE, GPU_INNER, GPU_OUTER, GPU_TRANSPOSE } GpuClass;
+
+typedef struct GpuSchedule {
+    GpuClass class;
+    int vector; /* elements along the vector axis (LANE, or REDUCE_LANE of inner kernels) that a thread takes at once:
+                   1, 2, 4, 8 */
+    int hold;   /* vectors of a row that a thread keeps in registers; 0: no `held` function */
+    int tile;   /* TRANSPOSE: the tile's side */
+} GpuSchedule;
+
+GpuSchedule gpu_schedule(const Kernel *kernel);
+
+/* The program of a kernel: functions `<name>`, or `<name>_held` and `<name>_long`. Complete: nothing is included. */
+void gpu_render(Text *text, const Kernel *kernel, GpuDialect dialect, const char *name);
+
+/* One launch. Arguments in order: the kernel's buffers, scratch, then i64: the kernel's params, then `extra`. */
+enum { GPU_MAX_EXTRA = 6, GPU_MAX_LAUNCHES = 16 };
+typedef struct GpuLaunch {
+    const char *suffix; /* of the function's name: "", "_held", "_long" */
+    int64_t grid;       /* blocks */
+    int block;          /* threads a block; a multiple of 32 */
+    int extra_count;
+    int64_t extra[GPU_MAX_EXTRA];
+} GpuLaunch;
+
+typedef struct GpuLaunches {
+    int count; /* 0: there is nothing to compute */
+    GpuLaunch items[GPU_MAX_LAUNCHES];
+    size_t scratch_bytes; /* device memory, uninitialised, shared by these launches alone */
+} GpuLaunches;
+
+void gpu_launches(const Kernel *kernel, const GpuLimits *limits, const int64_t *params, GpuLaunches *out_launches);
+/* Of any launch of this kernel, for planning: the functions that it may ask for; NULL-terminated. */
+const char *const *gpu_suffixes(const Kernel *kernel);
+
+#endif
