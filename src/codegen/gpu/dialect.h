@@ -1,19 +1,33 @@
-/* What differs between CUDA C and OpenCL C: a prelude that defines the same words for both. The renderer, and all other
- * device code (matrix products, movement, attention), writes these words alone:
+/* What differs between CUDA C and OpenCL C: a prelude that defines the same words for both. All device code (kernels of
+ * regions, matrix products, movement, attention) is written in these words alone. */
+/* clang-format off
  *
- *   KERNEL                     before a kernel function: KERNEL name(arguments) { ... }
- *   BUFFER_ARG(b) BUFFER_ARG_LAST(b)   a buffer among the arguments (with / without a comma after it): a pointer in
- * CUDA; in OpenCL a __global pointer and a byte offset BUFFER(type, name, b)      declares `GLOBAL type *name` from it;
- * first thing in the body GLOBAL SHARED              address spaces: of pointers; SHARED also declares: SHARED float
- * tile[32]; FUNCTION                   before a device function THREAD BLOCK BLOCKS BLOCK_SIZE   i64: index in the
- * block, the block's index, blocks in the grid, threads in a block BARRIER                    all threads of the block,
- * shared memory visible UNROLL                     before a loop i8 u8 i16 u16 i32 u32 i64 u64 f32 f64     f64 only
- * where HAS_F64 is defined u128                       16 bytes, aligned, for vector accesses SHUFFLE_XOR_<t>(v, mask,
- * exchange)   t: u32, f32, u64, f64, i64...: the value of thread THREAD ^ mask, mask < 32; all threads of the block
- * take part; exchange: SHARED u64 [1024], used where the device has none load_f16(u16) store_f16(f32) load_bf16
- * store_bf16     bits <-> f32, to nearest even fma_f32 fma_f64 sqrt_f32 floor_.. ceil_.. trunc_.. rint_.. fabs_..
- * fmod_.. exp_f32 log_f32 tanh_f32   (the last three: as the device has them, for epilogues; kernels carry their own
- * polynomials) BITS_f32(x) FLOAT_u32(x) BITS_f64(x) FLOAT_u64(x)     bit casts mul_high_u32(a, b) */
+ * KERNEL                       begins a kernel function: KERNEL name(arguments) { ... }
+ * BUFFER_ARG(b)                a buffer among the arguments, no comma after it: a pointer in CUDA; in OpenCL a __global
+ *                              pointer and an i64 byte offset (GPU_ARG_BUFFER fills both)
+ * BUFFER(type, name, b)        declares `GLOBAL type *name` from argument b; first thing in the body
+ * GLOBAL                       address space of pointers to global memory: GLOBAL const f32 *p
+ * SHARED                       declares an array of the block at the top of a kernel's body: SHARED f32 tile[32];
+ * SHARED_POINTER               address space of pointers to such arrays, in functions: SHARED_POINTER u64 *exchange
+ * FUNCTION                     begins a device function (static, inlined)
+ * THREAD BLOCK BLOCKS BLOCK_SIZE   i64: index in the block, the block's index, blocks in the grid, threads in a block
+ * BARRIER                      waits for all threads of the block; shared memory is visible after it. Statement, with ;
+ * UNROLL                       before a loop
+ * i8 u8 i16 u16 i32 u32 i64 u64 f32 f64   types; f64 and what needs it only where HAS_F64 is defined
+ * u128                         16 bytes, 16-byte aligned, for vector accesses
+ * READ(type, pointer)          one access of global memory; device code reads and writes through these two alone
+ * WRITE(type, pointer, value)
+ * SHUFFLE_XOR_<t>(v, mask, exchange)   <t>: i32 u32 i64 u64 f32 f64. The value of thread THREAD ^ mask, mask < 32 and a
+ *                              constant or uniform; all threads of the block take part. exchange: SHARED u64 [1024],
+ *                              used where the device has no shuffles
+ * load_f16(u16) -> f32, store_f16(f32) -> u16, load_bf16, store_bf16      to nearest even, NaN stays NaN
+ * fma_<f> sqrt_<f> floor_<f> ceil_<f> trunc_<f> rint_<f> fabs_<f> fmod_<f>   <f>: f32 f64. Correctly rounded, no contraction
+ * exp_f32 log_f32 tanh_f32 erf_f32   as the device's library has them, for epilogues; kernels carry polynomials of their own
+ * BITS_f32(x) -> u32, FLOAT_u32(x) -> f32, BITS_f64(x) -> u64, FLOAT_u64(x) -> f64   the same bits
+ * MUL_HIGH_u32(a, b)           the high word of the product
+ * INFINITY_f32 NAN_f32 INFINITY_f64 NAN_f64
+ *
+ * clang-format on */
 #ifndef ONNXFUSE_CODEGEN_GPU_DIALECT_H
 #define ONNXFUSE_CODEGEN_GPU_DIALECT_H
 
