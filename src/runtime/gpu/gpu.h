@@ -1,5 +1,6 @@
 /* The GPU device that all drivers share: a DeviceTable's functions over a GpuDriver.
  *   device.c     open, compile, launch, memory, streams
+ *   program.c    programs by their source: compiled once a process, kept on disk
  *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product.h)
  *   attention.c  blockwise attention (codegen/gpu/attention.h)
  *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement.h) */
@@ -15,22 +16,56 @@ typedef struct GpuDevice {
     const GpuDriver *driver;
     GpuContext *context;
     const GpuLimits *limits;
+    struct GpuBlocks *blocks; /* what the session holds of the device's memory, and its limit */
 } GpuDevice;
 
 static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)(uintptr_t)device; }
 
-/* For the tables of runtime/cuda and runtime/opencl. */
+/* device.c: the functions of a driver's table. */
 Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy *policy, Device **out_device);
+void gpu_close(Device *device);
+bool gpu_runs(const Device *device, const Node *node);
+Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
+                   DeviceKernel **out_kernels);
+void gpu_release_kernel(Device *device, DeviceKernel *kernel);
+size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params);
+Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                  const int64_t *params, int64_t work, void *scratch);
+/* stream: a GpuStream or NULL. 256-byte aligned, not initialised; counted against the policy's memory limit: weights of
+ * anchors and constants too go through these two. */
+Status gpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data);
+void gpu_release(Device *device, Stream *stream, Memory *memory, void *data); /* accepts NULL */
+Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
+Status gpu_stream_create(Device *device, Stream **out_stream);
+void gpu_stream_destroy(Device *device, Stream *stream);
+Status gpu_synchronize(Device *device, Stream *stream);
+/* Bytes of device memory that this device holds, and that all GPU devices of the process hold. */
+size_t gpu_memory_used(const Device *device);
+size_t gpu_memory_used_by_all(void);
 
-/* The functions of such a table that do not depend on the driver. */
-extern const DeviceTable gpu_device_table;
+/* A table's entries that are the same for all drivers; it adds kind, name, describe and open:
+ *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
+#define GPU_DEVICE_FUNCTIONS                                                                                           \
+    .separate_memory = true, .close = gpu_close, .runs = gpu_runs, .compile = gpu_compile,                             \
+    .release_kernel = gpu_release_kernel, .prepare_anchor = gpu_anchor_prepare, .release_anchor = gpu_anchor_release,  \
+    .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how, .prepare_prim = gpu_prim_prepare,                  \
+    .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .run_anchor = gpu_anchor_run,                          \
+    .run_prim = gpu_prim_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
+    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
 
-/* A program by its source: from memory, the disk cache, or compiled; shared by all devices of the context and kept
- * until gpu_program_trim or the end of the process. Thread-safe. stats may be NULL. */
+/* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
+ * and kept until gpu_program_trim or the end of the process. Thread-safe. stats may be NULL. */
 typedef struct GpuProgram GpuProgram;
 Status gpu_program_get(GpuDevice *device, const char *source, KernelCacheStats *stats, GpuProgram **out_program);
+/* Many at once, compiled on the device's host threads; equal ones share. All or, on failure, none: out_programs[i] is
+ * NULL then. */
+Status gpu_programs_get(GpuDevice *device, const char *const *sources, int count, KernelCacheStats *stats,
+                        GpuProgram **out_programs);
 void gpu_program_release(GpuProgram *program); /* accepts NULL */
+/* Lives as long as the program is held. */
 Status gpu_program_function(GpuProgram *program, const char *name, const GpuFunction **out_function);
+/* Unloads programs that nobody holds, and closes contexts that were open for them alone. */
+void gpu_program_trim(void);
 
 /* anchor.c: anchors "matmul", "conv", "conv_transpose" (ops/anchors.h). Weights that are constant are copied to the
  * device when they are prepared. Inputs and output of a run are in device memory. */
@@ -43,7 +78,7 @@ const char *gpu_anchor_how(const DeviceAnchor *anchor);
 Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *output);
 
-/* movement.c: primitives outside regions. An index out of range is reported by the next gpu_faults_check. */
+/* movement.c: primitives outside regions. An index out of range is reported by the next gpu_synchronize. */
 bool gpu_prim_runs(const Device *device, const Node *node);
 Status gpu_prim_prepare(Device *device, const Node *node, KernelCacheStats *stats);
 Status gpu_prim_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
