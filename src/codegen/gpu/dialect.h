@@ -2,7 +2,8 @@
  * regions, matrix products, movement, attention) is written in these words alone. */
 /* clang-format off
  *
- * KERNEL                       begins a kernel function: KERNEL name(arguments) { ... }
+ * KERNEL                       begins a kernel function: KERNEL name(arguments) { ... }; launched with up to 1024 threads
+ * KERNEL_BLOCK(threads)        the same, launched with at most so many: each may have more registers
  * BUFFER_ARG(b)                a buffer among the arguments, no comma after it: a pointer in CUDA; in OpenCL a __global
  *                              pointer and an i64 byte offset (GPU_ARG_BUFFER fills both)
  * BUFFER(type, name, b)        declares `GLOBAL type *name` from argument b; first thing in the body
@@ -14,7 +15,8 @@
  * BARRIER                      waits for all threads of the block; shared memory is visible after it. Statement, with ;
  * UNROLL                       before a loop
  * i8 u8 i16 u16 i32 u32 i64 u64 f32 f64   types; f64 and what needs it only where HAS_F64 is defined
- * u128                         16 bytes, 16-byte aligned, for vector accesses
+ *                              64-bit constants are written with L or UL
+ * u128                         16 bytes, 16-byte aligned, for vector accesses: u32 x, y, z, w
  * READ(type, pointer)          one access of global memory; device code reads and writes through these two alone
  * WRITE(type, pointer, value)
  * SHUFFLE_XOR_<t>(v, mask, exchange)   <t>: i32 u32 i64 u64 f32 f64. The value of thread THREAD ^ mask, mask < 32 and a
