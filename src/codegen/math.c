@@ -548,6 +548,11 @@ static const Expansion expansions[PRIM_COUNT] = {
 
 bool math_expands(Prim prim) { return prim == PRIM_POW || expansions[prim].unary; }
 
+/* Sines reduce their argument in f64 alone. */
+bool math_through_double(Prim prim) {
+    return prim == PRIM_POW || prim == PRIM_SIN || prim == PRIM_COS || expansions[prim].through_double;
+}
+
 int math_expand(Emit *e, Prim prim, int x, int y) {
     bool single = emit_dtype(e, x) == DT_F32, through_double = prim == PRIM_POW || expansions[prim].through_double;
     Math m = {e, single ? through_double ? &mid : &f32 : &f64};

@@ -7,6 +7,8 @@
 
 /* Whether math_expand knows the primitive (floats only). */
 bool math_expands(Prim prim);
+/* Whether it computes in f64 on f32 too. */
+bool math_through_double(Prim prim);
 /* prim(x), or prim(x, y) for pow, on f32 or f64. Returns the result's instruction. f32: within 2 units in the last
  * place of the exact result, subnormal ones included; f64: within 4. */
 int math_expand(Emit *e, Prim prim, int x, int y);

@@ -61,7 +61,8 @@ Status gpu_program_get(GpuDevice *device, const char *source, KernelCacheStats *
  * NULL then. */
 Status gpu_programs_get(GpuDevice *device, const char *const *sources, int count, KernelCacheStats *stats,
                         GpuProgram **out_programs);
-void gpu_program_release(GpuProgram *program); /* accepts NULL */
+GpuProgram *gpu_program_hold(GpuProgram *program); /* counts one reference more */
+void gpu_program_release(GpuProgram *program);     /* accepts NULL */
 /* Lives as long as the program is held. */
 Status gpu_program_function(GpuProgram *program, const char *name, const GpuFunction **out_function);
 /* Unloads programs that nobody holds, and closes contexts that were open for them alone. */
