@@ -3,7 +3,6 @@
 /* clang-format off
  *
  * KERNEL                       begins a kernel function: KERNEL name(arguments) { ... }; launched with up to 1024 threads
- * KERNEL_BLOCK(threads)        the same, launched with at most so many: each may have more registers
  * KERNEL_OF(n)                 the same, for blocks of at most n threads (so that registers suffice)
  * BUFFER_ARG(b)                a buffer among the arguments, no comma after it: a pointer in CUDA; in OpenCL a __global
  *                              pointer and an i64 byte offset (GPU_ARG_BUFFER fills both)
