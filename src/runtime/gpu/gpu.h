@@ -1,5 +1,7 @@
 /* The GPU device that all drivers share: a DeviceTable's functions over a GpuDriver.
- *   device.c     open, compile, launch, memory, streams
+ *   device.c     open, streams, copies, faults
+ *   kernel.c     regions: what runs, compile, launch
+ *   memory.c     device memory, counted
  *   program.c    programs by their source: compiled once a process, kept on disk
  *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product.h)
  *   attention.c  blockwise attention (codegen/gpu/attention.h)
@@ -21,24 +23,29 @@ typedef struct GpuDevice {
 
 static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)(uintptr_t)device; }
 
-/* device.c: the functions of a driver's table. */
+/* device.c, kernel.c, memory.c: the functions of a driver's table. */
 Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy *policy, Device **out_device);
 void gpu_close(Device *device);
 bool gpu_runs(const Device *device, const Node *node);
-Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
-                   DeviceKernel **out_kernels);
-void gpu_release_kernel(Device *device, DeviceKernel *kernel);
-size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params);
-Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                  const int64_t *params, int64_t work, void *scratch);
-/* stream: a GpuStream or NULL. 256-byte aligned, not initialised; counted against the policy's memory limit: weights of
- * anchors and constants too go through these two. */
-Status gpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data);
-void gpu_release(Device *device, Stream *stream, Memory *memory, void *data); /* accepts NULL */
 Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
 Status gpu_stream_create(Device *device, Stream **out_stream);
 void gpu_stream_destroy(Device *device, Stream *stream);
 Status gpu_synchronize(Device *device, Stream *stream);
+
+bool gpu_region_runs(const Device *device, const Node *region);
+Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
+                   DeviceKernel **out_kernels);
+void gpu_release_kernel(Device *device, DeviceKernel *kernel); /* accepts NULL */
+size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params);
+Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                  const int64_t *params, int64_t work, void *scratch);
+
+/* stream: a GpuStream or NULL. 256-byte aligned, not initialised; counted against the policy's memory limit: weights of
+ * anchors and constants too go through these two. */
+Status gpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data);
+void gpu_release(Device *device, Stream *stream, Memory *memory, void *data); /* accepts NULL */
+Status gpu_blocks_create(int64_t limit_megabytes, struct GpuBlocks **out_blocks);
+void gpu_blocks_destroy(struct GpuBlocks *blocks); /* accepts NULL */
 /* Bytes of device memory that this device holds, and that all GPU devices of the process hold. */
 size_t gpu_memory_used(const Device *device);
 size_t gpu_memory_used_by_all(void);
