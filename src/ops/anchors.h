@@ -11,7 +11,20 @@
  *
  * Epilogue: attr ints epilogue: EpilogueKind numbers, applied in order; kinds that read a tensor take the node's
  * further inputs in order. attr floats epilogue_alpha: one a kind (slope of leaky ReLU, bounds of clip: see below), 0
- * where unused; epilogue_beta likewise. */
+ * where unused; epilogue_beta likewise.
+ *
+ * "attention"  inputs q, k, v and the steps'. attrs: ints perm_q, perm_k, perm_v, perm_out (missing: identity), float
+ * scale (missing: 1), int empty (AttentionEmpty), steps as below. q' = permute(q, perm_q) [lead..., s_q, d],
+ * k' [lead..., s_k, d], v' [lead..., s_k, d_v], all of one rank, 2 to ATTENTION_RANK. Leading sizes agree or are 1;
+ * along the last leading axis, the heads, those of k' and v' may also divide the result's: head h reads theirs at h /
+ * (heads / own heads). q' may also have s_q = 1 where the steps' inputs have more. x = scale * q' k'^T is changed by
+ * the steps in order, p = softmax(x) along its last axis, r = p v', and the result is permute(r, perm_out). The
+ * permutes are strides, no data moves. f32, f64, f16, bf16; all between the inputs and the result is f32 (f64),
+ * whatever it is made of. No epilogue.
+ *
+ * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
+ * one size, for SCORE_CAUSAL. Steps that read a tensor take the node's inputs from the fourth on, in order; these
+ * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
 #ifndef ONNXFUSE_OPS_ANCHORS_H
 #define ONNXFUSE_OPS_ANCHORS_H
 
@@ -31,6 +44,29 @@ typedef enum EpilogueKind {
     EPILOGUE_LINEAR,       /* alpha * x + beta */
     EPILOGUE_COUNT,
 } EpilogueKind;
+
+enum { ATTENTION_RANK = 5, ATTENTION_STEPS = 8, ATTENTION_HEAD = 256 }; /* most axes, steps, and elements a head */
+
+typedef enum ScoreStep {
+    SCORE_SCALE,      /* alpha * x */
+    SCORE_TANH,       /* tanh(x) */
+    SCORE_CLIP,       /* as EPILOGUE_CLIP */
+    SCORE_ADD,        /* x + input */
+    SCORE_ADD_HIDING, /* x + input, but -inf where the input is -inf, whatever x is */
+    SCORE_KEEP,       /* input (bool) ? x : alpha */
+    SCORE_HIDE,       /* input (bool) ? alpha : x */
+    SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one such step */
+    SCORE_COUNT,
+} ScoreStep;
+
+/* The row of a query whose x is -inf throughout. */
+typedef enum AttentionEmpty {
+    EMPTY_NAN,      /* NaN, as the formula has it */
+    EMPTY_ZERO,     /* zeros */
+    EMPTY_NAN_ZERO, /* zeros, and so are rows with a NaN */
+} AttentionEmpty;
+
+static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
 
 static inline int epilogue_reads_input(EpilogueKind kind) { return kind == EPILOGUE_BIAS || kind == EPILOGUE_ADD; }
 

@@ -20,6 +20,7 @@ typedef struct Target {
     int vector_bytes;     /* 16, 32, 64 */
     int epilogue_kinds;   /* bits of 1 << EpilogueKind (ops/anchors.h) that the device's library fuses into GEMM and
                              convolution */
+    bool attention;       /* the device runs the anchor "attention" */
     size_t cache_bytes;   /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
