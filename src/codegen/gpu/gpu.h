@@ -64,7 +64,9 @@ typedef struct GpuLaunches {
     size_t scratch_bytes; /* device memory, uninitialised, shared by these launches alone */
 } GpuLaunches;
 
-void gpu_launches(const Kernel *kernel, const GpuLimits *limits, const int64_t *params, GpuLaunches *out_launches);
+/* schedule: gpu_schedule's of this kernel. */
+void gpu_launches(const Kernel *kernel, const GpuSchedule *schedule, const GpuLimits *limits, const int64_t *params,
+                  GpuLaunches *out_launches);
 /* Of any launch of this kernel, for planning: the functions that it may ask for; NULL-terminated. */
 const char *const *gpu_suffixes(const Kernel *kernel);
 
