@@ -9,8 +9,11 @@
 #ifndef ONNXFUSE_RUNTIME_GPU_GPU_H
 #define ONNXFUSE_RUNTIME_GPU_GPU_H
 
+#include "ops/anchors.h"
 #include "runtime/device.h"
 #include "runtime/gpu/driver.h"
+
+extern const DeviceTable cuda_device, opencl_device; /* of runtime/cuda and runtime/opencl */
 
 /* `stream` of a DeviceTable's functions is a GpuStream (below); the driver's own is inside. */
 typedef struct GpuDevice {
@@ -50,14 +53,15 @@ void gpu_blocks_destroy(struct GpuBlocks *blocks); /* accepts NULL */
 size_t gpu_memory_used(const Device *device);
 size_t gpu_memory_used_by_all(void);
 
-/* A table's entries that are the same for all drivers; it adds kind, name, describe and open:
+/* Our own products apply every kind. */
+#define GPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
+
+/* A table's entries that are the same for all drivers; it adds kind, name, describe, open:
  *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
-    .separate_memory = true, .close = gpu_close, .runs = gpu_runs, .compile = gpu_compile,                             \
-    .release_kernel = gpu_release_kernel, .prepare_anchor = gpu_anchor_prepare, .release_anchor = gpu_anchor_release,  \
-    .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how, .prepare_prim = gpu_prim_prepare,                  \
-    .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .run_anchor = gpu_anchor_run,                          \
-    .run_prim = gpu_prim_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
+    .epilogue_kinds = GPU_EPILOGUE_KINDS, .separate_memory = true, .close = gpu_close, .runs = gpu_runs,               \
+    .compile = gpu_compile, .release_kernel = gpu_release_kernel, .kernel_scratch = gpu_kernel_scratch,                \
+    .launch = gpu_launch, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                          \
     .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
