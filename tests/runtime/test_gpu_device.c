@@ -664,7 +664,11 @@ Test(gpu_device, a_context_that_has_failed_is_not_kept_open) {
     GpuProgram *program;
     must(gpu_program_get(gpu_device(device), "source", NULL, &program));
     gpu_program_release(program);
+    Stream *stream;
+    must(gpu_stream_create(device, &stream));
     fake.fail_at = fake.calls + 1;
+    expect_failure(gpu_synchronize(device, stream), STATUS_FAULT, "fails");
+    gpu_stream_destroy(device, stream);
     gpu_close(device);
     cr_expect(!fake.context.opens && !fake.modules);
 }

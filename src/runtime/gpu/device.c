@@ -24,9 +24,7 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
 
 void gpu_close(Device *device) {
     GpuDevice *d = gpu_device(device);
-    Status broken = d->driver->synchronize(d->context, NULL);
-    if (broken) gpu_program_trim(); /* a context that has failed works again once nobody has it open */
-    status_free(broken);
+    if (atomic_load(&d->failed)) gpu_program_trim(); /* a context may work again once nobody has it open */
     d->driver->close(d->context);
     gpu_blocks_destroy(d->blocks);
     free(d);
@@ -39,10 +37,15 @@ bool gpu_runs(const Device *device, const Node *node) {
     }
 }
 
+Status gpu_watch(GpuDevice *d, Status status) {
+    if (status) atomic_store(&d->failed, true);
+    return status;
+}
+
 Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes) {
     GpuDevice *d = gpu_device(device);
     if (!bytes) return NULL;
-    return d->driver->copy(d->context, stream ? gpu_stream(stream)->stream : NULL, kind, to, from, bytes);
+    return gpu_watch(d, d->driver->copy(d->context, stream ? gpu_stream(stream)->stream : NULL, kind, to, from, bytes));
 }
 
 /* --- streams --- */
@@ -87,7 +90,8 @@ Status gpu_synchronize(Device *device, Stream *stream) {
     GpuDevice *d = gpu_device(device);
     GpuStream *s = gpu_stream(stream);
     int64_t words[GPU_FAULT_WORDS] = {0};
-    if (!s || !s->may_fault) return d->driver->synchronize(d->context, s ? s->stream : NULL);
+    if (!s) return NULL; /* without a stream calls are done when they return */
+    if (!s->may_fault) return gpu_watch(d, d->driver->synchronize(d->context, s->stream));
     s->may_fault = false;
     Status status = d->driver->copy(d->context, s->stream, COPY_OUT, words, s->faults, FAULT_BYTES);
     Status waited = d->driver->synchronize(d->context, s->stream); /* also after a failure: `words` is ours */
@@ -95,7 +99,7 @@ Status gpu_synchronize(Device *device, Stream *stream) {
         status_free(waited);
     else
         status = waited;
-    if (status || !words[0]) return status;
+    if (status || !words[0]) return gpu_watch(d, status);
     status = clear_faults(d, s);
     return status ? status : fault(s, words);
 }

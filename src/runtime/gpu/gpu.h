@@ -21,6 +21,7 @@ typedef struct GpuDevice {
     const GpuDriver *driver;
     GpuContext *context;
     const GpuLimits *limits;
+    atomic_bool failed;       /* some call of the driver has */
     struct GpuBlocks *blocks; /* what the session holds of the device's memory, and its limit */
 } GpuDevice;
 
@@ -29,6 +30,7 @@ static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)
 /* device.c, kernel.c, memory.c: the functions of a driver's table. */
 Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy *policy, Device **out_device);
 void gpu_close(Device *device);
+Status gpu_watch(GpuDevice *device, Status status); /* the driver's status of a call, noted in `failed` */
 bool gpu_runs(const Device *device, const Node *node);
 Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
 Status gpu_stream_create(Device *device, Stream **out_stream);

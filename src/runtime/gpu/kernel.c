@@ -236,5 +236,5 @@ Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, vo
     for (int i = 0; i < k->param_count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = params[i]};
     Status status = launch_all(d, stream ? gpu_stream(stream)->stream : NULL, kernel, &launches, arguments, count);
     if (arguments != few) free(arguments);
-    return status;
+    return gpu_watch(d, status);
 }
