@@ -13,6 +13,7 @@
  * FUNCTION                     begins a device function (static, inlined)
  * THREAD BLOCK BLOCKS BLOCK_SIZE   i64: index in the block, the block's index, blocks in the grid, threads in a block
  * BARRIER                      waits for all threads of the block; shared memory is visible after it. Statement, with ;
+ * BARRIER_GLOBAL               the same; what the block wrote to global memory is visible in the block as well
  * UNROLL                       before a loop
  * i8 u8 i16 u16 i32 u32 i64 u64 f32 f64   types; f64 and what needs it only where HAS_F64 is defined
  *                              64-bit constants are written with L or UL

@@ -387,16 +387,19 @@ static const char *reduced_count(GpuRender *r) {
 static void emit_units(GpuRender *r) {
     bool outer = r->schedule.class == GPU_OUTER;
     const char *block = r->hold ? "BLOCK" : "block";
-    if (!r->hold) emit_line(r, "const i64 block = BLOCK / splits, part = BLOCK - block * splits;");
+    if (!r->hold) emit_line(r, "const i64 block = %s, part = BLOCK - block * splits;", quotient(r, "BLOCK", "splits"));
     if (!outer) {
-        emit_line(r, "const i64 g = THREAD & (group - 1), own = %s * (BLOCK_SIZE / group) + THREAD / group;", block);
+        emit_line(r, "const i64 g = THREAD & (group - 1), own = %s * %s + %s;", block,
+                  quotient(r, "BLOCK_SIZE", "group"), quotient(r, "THREAD", "group"));
         emit_line(r, "const bool live = own < units;");
         emit_line(r, "const i64 unit = live ? own : 0;");
         emit_indices(r, axes_of_role(r, AXIS_TASK), "unit");
         emit_line(r, "(void)unit;");
     } else {
-        emit_line(r, "const i64 group = BLOCK_SIZE / lanes, g = THREAD / lanes, vectors = %s;", lane_vectors(r));
-        emit_line(r, "const i64 across = (vectors + lanes - 1) / lanes, task = %s / across;", block);
+        emit_line(r, "const i64 group = %s, g = %s, vectors = %s;", quotient(r, "BLOCK_SIZE", "lanes"),
+                  quotient(r, "THREAD", "lanes"), lane_vectors(r));
+        emit_line(r, "const i64 across = %s, task = %s;", quotient(r, "(vectors + lanes - 1)", "lanes"),
+                  quotient(r, block, "across"));
         emit_line(r, "const i64 own = (%s - task * across) * lanes + (THREAD & (lanes - 1));", block);
         emit_line(r, "const bool live = own < vectors && task * vectors + own < units;");
         emit_line(r, "const i64 i%d = live ? %s : 0, unit = task * vectors + own;", r->vector_axis,

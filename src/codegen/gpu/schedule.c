@@ -7,7 +7,7 @@ enum { ACCESS_BYTES = 16, MOST_VECTOR = 8, RANDOM_STEP = 16, RANDOM_VECTOR = 4, 
 enum { HELD_REGISTERS = 64, MOST_HOLD = 4 };
 enum { BLOCK = 256, LARGE_BLOCK = 512, TILE = 32, WARP = 32 };
 /* Blocks that keep a multiprocessor busy in a grid-stride loop; and in a reduction that is split. */
-enum { WAVES = 32, SPLIT_WAVES = 4, MOST_SPLITS = 256 };
+enum { WAVES = 32, SPLIT_WAVES = 4, MOST_SPLITS = 256, LONGEST_SUM = 1024 };
 /* Elements of a column, vectors of a thread's row, that a split should have at least: what it leaves in scratch memory
  * is then below a hundredth of what it reads. */
 enum { SPLIT_ROWS = 256, SPLIT_VECTORS = 4 };
@@ -179,6 +179,16 @@ static size_t partial_bytes(const Kernel *k, const GpuSchedule *s, int64_t units
     return splits > 1 ? (size_t)(units * splits * cells * size) : 0;
 }
 
+/* Blocks that share a row or a column: so that all of the device has work, and no sum of a thread grows so long that
+ * its rounding errors do. */
+static int64_t choose_splits(const Kernel *k, const GpuLimits *limits, int64_t blocks, int64_t most_useful,
+                             int64_t a_thread) {
+    int64_t wanted = (int64_t)limits->multiprocessors * SPLIT_WAVES, splits = 1;
+    if (k->stage_count > GPU_MAX_LAUNCHES) return 1;
+    if (blocks * 2 < wanted) splits = least(ceil_div(wanted, blocks), most_useful);
+    return least(most(splits, ceil_div(a_thread, LONGEST_SUM)), MOST_SPLITS);
+}
+
 static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits *limits, const Extents *x,
                          GpuLaunches *out) {
     int64_t rows = x->tasks, vectors = x->reduced / s->vector, busy = (int64_t)limits->multiprocessors * 4 * BLOCK;
@@ -195,10 +205,8 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                                     .extra = {rows, group}};
         return;
     }
-    int64_t group = least(power_above(vectors), BLOCK), wanted = (int64_t)limits->multiprocessors * SPLIT_WAVES;
-    int64_t per_block = BLOCK / group, blocks = ceil_div(rows, per_block), splits = 1;
-    if (blocks * 2 < wanted && k->stage_count <= GPU_MAX_LAUNCHES)
-        splits = most(1, least(least(ceil_div(wanted, blocks), vectors / (group * SPLIT_VECTORS)), MOST_SPLITS));
+    int64_t group = least(power_above(vectors), BLOCK), blocks = ceil_div(rows, BLOCK / group);
+    int64_t splits = choose_splits(k, limits, blocks, vectors / (group * SPLIT_VECTORS), vectors / group);
     GpuLaunch launch = {
         .suffix = "_long", .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
     add_stages(k, launch, splits, out);
@@ -221,10 +229,8 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                                     .extra = {units, lanes}};
         return;
     }
-    int64_t blocks = x->tasks * ceil_div(vectors, lanes), wanted = (int64_t)limits->multiprocessors * SPLIT_WAVES,
-            splits = 1;
-    if (blocks * 2 < wanted && k->stage_count <= GPU_MAX_LAUNCHES)
-        splits = most(1, least(least(ceil_div(wanted, blocks), x->reduced / SPLIT_ROWS), MOST_SPLITS));
+    int64_t blocks = x->tasks * ceil_div(vectors, lanes), group = block / lanes;
+    int64_t splits = choose_splits(k, limits, blocks, x->reduced / SPLIT_ROWS, x->reduced / group);
     GpuLaunch launch = {
         .suffix = "_long", .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {units, lanes}};
     add_stages(k, launch, splits, out);
