@@ -1,4 +1,4 @@
-# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
@@ -26,6 +26,14 @@ add_library(onnx_proto OBJECT ${proto_dir}/onnx.pb-c.c ${proto_dir}/onnx.pb-c.h)
 target_include_directories(onnx_proto SYSTEM PUBLIC ${proto_dir})
 target_link_libraries(onnx_proto PUBLIC protobuf_c)
 target_compile_options(onnx_proto PRIVATE -w)
+
+# OpenCL: headers alone; the library is opened at run time.
+find_path(OPENCL_INCLUDE_DIR CL/cl.h)
+if(NOT OPENCL_INCLUDE_DIR)
+  message(FATAL_ERROR "CL/cl.h was not found: install opencl-c-headers")
+endif()
+add_library(opencl_headers INTERFACE)
+target_include_directories(opencl_headers SYSTEM INTERFACE ${OPENCL_INCLUDE_DIR})
 
 # LLVM: libLLVM-N.so and its C headers.
 foreach(version 19 20 18 17 16 15)
