@@ -48,6 +48,9 @@ GpuSchedule gpu_schedule(const Kernel *kernel);
 /* The program of a kernel: functions `<name>`, or `<name>_held` and `<name>_long`. Complete: nothing is included. */
 void gpu_render(Text *text, const Kernel *kernel, GpuDialect dialect, const char *name);
 
+/* Several kernels as one program. */
+void gpu_render_all(Text *text, const Kernel *const *kernels, const char *const *names, int count, GpuDialect dialect);
+
 /* One launch. Arguments in order: the kernel's buffers, scratch, then i64: the kernel's params, then `extra`. */
 enum { GPU_MAX_EXTRA = 6, GPU_MAX_LAUNCHES = 16 };
 typedef struct GpuLaunch {

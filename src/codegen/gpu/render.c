@@ -551,19 +551,28 @@ static void emit_function(GpuRender *r, const char *name, const char *suffix) {
     emit_line(r, "%s", "");
 }
 
-void gpu_render(Text *text, const Kernel *kernel, GpuDialect dialect, const char *name) {
-    GpuRender render = {.arena = text->arena, .k = kernel, .schedule = gpu_schedule(kernel)}, *r = &render;
+static void render_one(GpuRender *r, const Kernel *kernel, const char *name) {
+    r->k = kernel;
+    r->schedule = gpu_schedule(kernel);
     r->vector_axis = gpu_vector_axis(kernel);
     r->reduced = gpu_reduced_axes(kernel);
     r->loop_axes = r->reduced ? r->reduced : (1u << kernel->axis_count) - 1;
     r->needed = ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1);
-    r->body = text_make(r->arena);
-    r->helpers = text_make(r->arena);
+    r->tiled = NULL;
     for (const char *const *suffix = gpu_suffixes(kernel); *suffix; suffix++) {
         r->hold = strcmp(*suffix, "_held") == 0 ? gpu_held_values(r->arena, kernel) : NULL;
         emit_function(r, name, *suffix);
     }
+}
+
+void gpu_render_all(Text *text, const Kernel *const *kernels, const char *const *names, int count, GpuDialect dialect) {
+    GpuRender render = {.arena = text->arena, .body = text_make(text->arena), .helpers = text_make(text->arena)};
+    for (int i = 0; i < count; i++) render_one(&render, kernels[i], names[i]);
     text_add(text, "%s\n", gpu_prelude(dialect));
-    text_add_bytes(text, r->helpers.data, r->helpers.size);
-    text_add_bytes(text, r->body.data, r->body.size);
+    text_add_bytes(text, render.helpers.data, render.helpers.size);
+    text_add_bytes(text, render.body.data, render.body.size);
+}
+
+void gpu_render(Text *text, const Kernel *kernel, GpuDialect dialect, const char *name) {
+    gpu_render_all(text, &kernel, &name, 1, dialect);
 }
