@@ -101,6 +101,13 @@ typedef struct OnnxfuseValue OnnxfuseValue;
  * of its own, zeroed. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, void *data,
                                                   OnnxfuseValue **out_value);
+/* A tensor over memory of the device that the session runs on (a CUDA device pointer; see
+ * onnxfuse_session_device_name), for inputs and outputs that are not to pass through the host: no copy is made for
+ * them. The memory must stay valid as long as the value, and what else works on it must be done when a run begins; it
+ * holds the result when the run returns. Only a session on that device takes such a value, as an input or a given
+ * output; elements cannot be read through it. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_tensor_on_device(OnnxfuseDType dtype, int rank, const int64_t *dims,
+                                                            void *device_data, OnnxfuseValue **out_value);
 /* A sequence of the given values, which it takes over on success. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, OnnxfuseValue **out_value);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_absent(OnnxfuseValue **out_value);
@@ -112,11 +119,12 @@ ONNXFUSE_API int onnxfuse_value_rank(const OnnxfuseValue *value);
 ONNXFUSE_API const int64_t *onnxfuse_value_dims(const OnnxfuseValue *value);
 ONNXFUSE_API int64_t onnxfuse_value_count(const OnnxfuseValue *value); /* elements of a tensor, items of a sequence */
 ONNXFUSE_API size_t onnxfuse_value_bytes(const OnnxfuseValue *value);
-ONNXFUSE_API void *onnxfuse_value_data(const OnnxfuseValue *value); /* NULL unless a tensor */
+ONNXFUSE_API void *onnxfuse_value_data(const OnnxfuseValue *value);        /* NULL unless a tensor */
+ONNXFUSE_API bool onnxfuse_value_is_on_device(const OnnxfuseValue *value); /* its data is not the host's to follow */
 ONNXFUSE_API const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int index); /* borrowed */
 ONNXFUSE_API const char *onnxfuse_dtype_name(OnnxfuseDType dtype); /* "float32", as numpy's */
 ONNXFUSE_API size_t onnxfuse_dtype_size(OnnxfuseDType dtype);      /* bytes an element in memory */
-/* One element of a number or bool tensor as double (64-bit integers may be rounded). */
+/* One element of a number or bool tensor as double (64-bit integers may be rounded); NaN of one in device memory. */
 ONNXFUSE_API double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t index);
 
 /* Reads a serialized TensorProto, SequenceProto or OptionalProto; which one it is follows from the declared kind of the
@@ -124,6 +132,40 @@ ONNXFUSE_API double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t 
 typedef enum OnnxfuseProto { ONNXFUSE_PROTO_TENSOR, ONNXFUSE_PROTO_SEQUENCE, ONNXFUSE_PROTO_OPTIONAL } OnnxfuseProto;
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size,
                                                       OnnxfuseValue **out_value, const char **out_name);
+
+/* DLPack 1.0, by which array libraries hand tensors to each other without a copy (numpy, PyTorch, CuPy; a Python
+ * capsule "dltensor_versioned" holds such a structure). The layout is the protocol's. */
+typedef struct OnnxfuseDlpack OnnxfuseDlpack;
+struct OnnxfuseDlpack {
+    struct {
+        uint32_t major, minor; /* 1, 0 */
+    } version;
+    void *manager;                         /* the maker's own */
+    void (*deleter)(OnnxfuseDlpack *self); /* frees the structure and lets its data go; may be NULL */
+    uint64_t flags;                        /* bit 0: read-only; bit 1: a copy was made */
+    struct {
+        void *data;
+        struct {
+            int32_t type; /* 1: CPU, 2: CUDA, 3: pinned CUDA host memory */
+            int32_t id;
+        } device;
+        int32_t rank;
+        struct {
+            uint8_t code; /* 0: int, 1: uint, 2: float, 4: bfloat, 5: complex, 6: bool, 10..14: 8-bit floats */
+            uint8_t bits;
+            uint16_t lanes; /* 1 */
+        } dtype;
+        int64_t *shape;
+        int64_t *strides; /* in elements; NULL: dense, row-major */
+        uint64_t byte_offset;
+    } tensor;
+};
+/* A value over the structure's data, which it takes over on success: the deleter is called when the value is freed.
+ * Host tensors that are not dense are copied; in device memory they are an error. CPU, pinned and CUDA memory. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_dlpack(OnnxfuseDlpack *dlpack, OnnxfuseValue **out_value);
+/* A structure over the tensor's data, which takes the value over on success: its deleter frees the value. Of values in
+ * device memory only those that came through DLPack tell their device. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_to_dlpack(OnnxfuseValue *value, OnnxfuseDlpack **out_dlpack);
 
 /* --- options and policy ----------------------------------------------------------------------------------------- */
 /* Zero-initialise; members override the policy's. docs/policy.md describes the policy's JSON. */
@@ -166,6 +208,9 @@ ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSessi
                                                              int index); /* lives as long as the session */
 ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *session, int index);
 
+/* "cpu", "cuda", "opencl": where it runs; lives as long as the session. */
+ONNXFUSE_API const char *onnxfuse_session_device_name(const OnnxfuseSession *session);
+
 /* Runs the model. inputs [input_count], in the model's order; an optional input may be NULL. outputs [output_count]:
  * NULL entries receive new values, owned by the caller; an entry that is a tensor value is written in place where its
  * dtype and dims fit the result (else it is an error, ONNXFUSE_INVALID). On failure, outputs that were NULL stay NULL.
@@ -183,7 +228,8 @@ typedef struct OnnxfuseStats {
     int kernels;                      /* distinct kernels of the regions */
     int64_t weight_bytes;             /* held for constants and packed weights */
     int64_t arena_bytes;              /* planned memory of the latest run */
-    const char *device;               /* "cpu" */
+    const char *device;               /* "cpu", "cuda", "opencl" */
+    int copies;                       /* steps that copy between host and device */
 } OnnxfuseStats;
 ONNXFUSE_API void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out_stats);
 

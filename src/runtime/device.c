@@ -1,19 +1,17 @@
-/* The list of devices, and the choice among them. */
+/* The list of devices, the choice among them, and what a session opens. */
 #include "runtime/device.h"
 
+#include "runtime/gpu/gpu.h"
+
+/* OpenCL comes after the CPU, so "auto" never takes it: loading the drivers of all platforms costs 20 ms and more of
+ * each start, and what they find is often the CPU again. */
 const DeviceTable *const *device_tables(void) {
-    static const DeviceTable *const tables[] = {&cpu_device, NULL};
+    static const DeviceTable *const tables[] = {&cpu_device, &opencl_device, NULL};
     return tables;
 }
 
 static bool is_wanted(const Policy *policy, const DeviceTable *table) {
     return policy->device == DEVICE_AUTO || policy->device == table->kind;
-}
-
-int device_epilogue_kinds(const Policy *policy) {
-    for (const DeviceTable *const *t = device_tables(); *t; t++)
-        if (is_wanted(policy, *t)) return (*t)->epilogue_kinds;
-    return 0;
 }
 
 Status device_open(const Policy *policy, Device **out_device) {
@@ -27,4 +25,38 @@ Status device_open(const Policy *policy, Device **out_device) {
     if (reason) return reason;
     return status_error(STATUS_USAGE, "device \"%s\" is not available: this build runs on the CPU alone",
                         device_name(policy->device));
+}
+
+/* The CPU beside another device: its kernels are compiled for this machine, its anchors take any epilogue. */
+static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
+    Policy *host = &devices->host_policy;
+    *host = *policy;
+    host->device = DEVICE_CPU;
+    host->target.device = DEVICE_CPU;
+    host->target.epilogue_kinds = cpu_device.epilogue_kinds;
+    TRY(target_resolve(arena, &host->target));
+    return cpu_device.open(host, &devices->host);
+}
+
+Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
+    *out_devices = (Devices){0};
+    TRY(device_open(policy, &out_devices->device));
+    const DeviceTable *table = out_devices->device->table;
+    if (!policy->target.level) policy->target.level = "host";
+    policy->target.device = table->kind;
+    policy->target.epilogue_kinds = table->epilogue_kinds;
+    Status status = target_resolve(arena, &policy->target);
+    if (!table->separate_memory)
+        out_devices->host = out_devices->device;
+    else if (!status)
+        status = open_host(policy, arena, out_devices);
+    if (status) devices_close(out_devices);
+    return status;
+}
+
+void devices_close(Devices *devices) {
+    Device *device = devices->device, *host = devices->host;
+    if (host && host != device) host->table->close(host);
+    if (device) device->table->close(device);
+    devices->device = devices->host = NULL;
 }

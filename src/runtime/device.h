@@ -32,6 +32,7 @@ typedef struct DeviceTable {
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);
+    /* With policy->device DEVICE_AUTO, a device that computes on the host's own cores (OpenCL on the CPU) refuses. */
     Status (*open)(const Policy *policy, Device **out_device);
     void (*close)(Device *device);
 
@@ -84,10 +85,19 @@ struct Device {
 
 /* The devices in the order in which "auto" tries them; NULL-terminated. */
 const DeviceTable *const *device_tables(void);
-/* What the device of the policy applies in its anchors, for Target.epilogue_kinds. */
-int device_epilogue_kinds(const Policy *policy);
-/* The device of the policy; DEVICE_AUTO takes the first that opens. */
+/* The device of the policy; DEVICE_AUTO takes the first that opens. STATUS_USAGE with the device's own reason. */
 Status device_open(const Policy *policy, Device **out_device);
+
+/* What a session runs on: the policy's device, and the CPU for what that cannot do. Both are the same object where the
+ * device is the CPU. Not moved once open: `host` reads host_policy. */
+typedef struct Devices {
+    Device *device, *host;
+    Policy host_policy; /* the policy as it is for the CPU alone */
+} Devices;
+
+/* Also completes policy->target, for the passes and codegen, by the device that was opened; strings in the arena. */
+Status devices_open(Policy *policy, Arena *arena, Devices *out_devices);
+void devices_close(Devices *devices); /* accepts what was never opened, zeroed */
 
 extern const DeviceTable cpu_device;
 

@@ -30,16 +30,6 @@ typedef struct Inspection {
     int nodes, primitives;
 } Inspection;
 
-static int count_nodes(const Graph *graph) {
-    int count = 0;
-    FOR_EACH_NODE(node, graph) {
-        count++;
-        for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
-            count += count_nodes(node->subgraphs[i]);
-    }
-    return count;
-}
-
 static void after_pass(void *user, const char *pass, const Graph *graph) {
     Inspection *in = user;
     if (strcmp(pass, "import") == 0) in->nodes = count_nodes(graph);
@@ -67,12 +57,14 @@ static Status print_kernels(Kernels *k, const Plan *plan) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) TRY(print_kernels(k, step->nested[n]));
         if (step->kind != STEP_KERNEL || map_get(&k->seen, step->region.text)) continue;
+        bool listing = strcmp(k->stage, "kernels") != 0;
+        if (listing && step->place == PLACE_DEVICE) continue; /* is no machine code of the host */
         map_set(&k->seen, step->region.text, (void *)step);
         text_add(k->text, "# kernel %d, first for", k->count++);
         for (int i = 0; i < step->node->origin.count && i < 8; i++)
             text_add(k->text, " %s", step->node->origin.names[i]);
         text_add(k->text, "%s\n", step->node->origin.count > 8 ? " ..." : "");
-        if (strcmp(k->stage, "kernels") == 0)
+        if (!listing)
             text_add_bytes(k->text, step->region.text, strlen(step->region.text));
         else
             TRY(kernel_listing(step->region.kernel, k->policy,
@@ -88,33 +80,32 @@ static void print_summary(Text *text, const Inspection *in, const Plan *plan, co
     text_add(
         text,
         "%d nodes became %d primitives, anchors and host steps, these %d steps: %d regions, %d anchors, %d others\n",
-        in->nodes, in->primitives, counts.steps, counts.regions, counts.anchors, counts.host_steps);
+        in->nodes, in->primitives, counts.steps - counts.copies, counts.regions, counts.anchors, counts.host_steps);
     text_add(text, "%d distinct kernels (%d compiled now, %d from the cache), %.1f MB of weights\n", counts.kernels,
              stats->compiled, stats->from_disk + stats->from_memory, (double)counts.weight_bytes / 1e6);
+    if (plan->device != plan->host)
+        text_add(text, "%d steps on %s, %d on the CPU, %d copies between them\n", counts.on_device,
+                 plan->device->table->name, counts.steps - counts.copies - counts.on_device, counts.copies);
 }
 
-static Status inspect_plan(Graph *graph, const Policy *policy, Inspection *in) {
-    Device *device;
-    TRY(device_open(policy, &device));
+static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in) {
     KernelCacheStats stats = {0};
     Plan *plan;
-    Status status = plan_create(graph, device, &stats, &plan);
-    if (!status) {
-        if (strcmp(in->stage, "plan") == 0) {
-            plan_print(in->text, plan, 0);
-        } else if (strcmp(in->stage, "summary") == 0) {
-            print_summary(in->text, in, plan, &stats);
-        } else {
-            Kernels kernels = {policy, in->stage, in->text, map_make(in->text->arena), 0};
-            status = print_kernels(&kernels, plan);
-        }
-        plan_destroy(plan);
+    TRY(plan_create(graph, devices->device, devices->host, &stats, &plan));
+    Status status = NULL;
+    if (strcmp(in->stage, "plan") == 0) {
+        plan_print(in->text, plan, 0);
+    } else if (strcmp(in->stage, "summary") == 0) {
+        print_summary(in->text, in, plan, &stats);
+    } else {
+        Kernels kernels = {devices->host->policy, in->stage, in->text, map_make(in->text->arena), 0};
+        status = print_kernels(&kernels, plan);
     }
-    device->table->close(device);
+    plan_destroy(plan);
     return status;
 }
 
-static Status inspect_graph(const char *path, const Policy *policy, Inspection *in) {
+static Status inspect_graph(const char *path, const Devices *devices, Inspection *in) {
     Graph *graph;
     TRY(import_file(path, NULL, &graph));
     jmp_buf guard;
@@ -123,9 +114,9 @@ static Status inspect_graph(const char *path, const Policy *policy, Inspection *
         status = status_out_of_memory();
     } else {
         arena_guard(graph->arena, &guard);
-        status = pipeline_run(graph, policy, after_pass, in);
+        status = pipeline_run(graph, devices->device->policy, after_pass, in);
         if (in->done) status_free(status), status = NULL; /* a later pass may fail: the stage asked for is there */
-        if (!status && !in->done) status = inspect_plan(graph, policy, in);
+        if (!status && !in->done) status = inspect_plan(graph, devices, in);
     }
     graph_destroy(graph);
     return status;
@@ -136,6 +127,8 @@ static bool is_stage(const char *name) {
         if (strcmp(*s, name) == 0) return true;
     return false;
 }
+
+static void close_devices(void *devices) { devices_close(devices); }
 
 static Status inspect_into(Arena *arena, const char *path, const OnnxfuseOptions *options, const char *stage,
                            const char *format, char **out_text) {
@@ -150,7 +143,10 @@ static Status inspect_into(Arena *arena, const char *path, const OnnxfuseOptions
     TRY(session_policy(options, path, arena, &policy));
     Text text = text_make(arena);
     Inspection in = {.stage = stage, .dot = dot, .text = &text};
-    TRY(inspect_graph(path, &policy, &in));
+    Devices *devices = ARENA_NEW(arena, Devices);
+    arena_defer(arena, close_devices, devices);
+    TRY(devices_open(&policy, arena, devices));
+    TRY(inspect_graph(path, devices, &in));
     if (dot && !in.done) return status_error(STATUS_USAGE, "stage \"%s\" is no graph", stage);
     *out_text = strdup(text.data);
     return *out_text ? NULL : status_out_of_memory();

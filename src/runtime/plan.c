@@ -1,11 +1,8 @@
-/* Partitioned graph -> plan: a slot a value, a step a node, lifetimes, and all sizes collected as expressions. */
-#include "runtime/plan.h"
-
+/* Partitioned graph -> plan: a slot a value and place, a step a node, copies between the places, lifetimes, and all
+ * sizes collected as expressions. */
 #include <limits.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/log.h"
+#include "runtime/planner.h"
 
 typedef struct Planner {
     Plan *plan;
@@ -51,18 +48,21 @@ static int add_exprs(Planner *planner, const Dim *const *dims, int count) {
 }
 
 /* --- slots -------------------------------------------------------------------------------------------------------- */
-static int add_slot(Planner *planner, Value *value, Storage storage) {
+static int add_slot(Planner *planner, Value *value, Storage storage, Place place) {
     Plan *plan = planner->plan;
     int number = plan->slot_count++;
     value->tag = (uint64_t)number;
     Slot *slot = &plan->slots[number];
     *slot = (Slot){.value = value,
                    .storage = storage,
+                   .place = place,
+                   .twin = -1,
                    .root = number,
                    .inplace = -1,
                    .first = INT_MAX,
                    .last = -1,
                    .output = -1,
+                   .device_output = -1,
                    .dims_expr = -1,
                    .bytes_expr = -1};
     bool tensor = value->kind == VALUE_TENSOR && value->rank >= 0;
@@ -81,7 +81,8 @@ static int add_slot(Planner *planner, Value *value, Storage storage) {
 
 static void add_alias(Planner *planner, Node *node) {
     Plan *plan = planner->plan;
-    int from = slot_of(node->inputs[0]), number = add_slot(planner, node->outputs[0], STORE_ALIAS);
+    int from = slot_of(node->inputs[0]);
+    int number = add_slot(planner, node->outputs[0], STORE_ALIAS, plan->slots[from].place);
     plan->slots[number].storage = STORE_ALIAS;
     plan->slots[number].root = plan->slots[from].root;
 }
@@ -123,26 +124,57 @@ static void find_late(Planner *planner) {
     memset(planner->used, 0, sizeof(bool) * (size_t)plan->symbol_count);
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------
+/* --- the same value in the other place -----------------------------------------------------------------------------
  */
-static StepKind kind_of(const Node *node) {
-    switch (node->kind) {
-    case NODE_REGION: return STEP_KERNEL;
-    case NODE_ANCHOR: return STEP_ANCHOR;
-    case NODE_HOST:
-        if (strcmp(node->op, "bind_sizes") == 0) return STEP_BIND;
-        return node->subgraph_count && !node->host ? STEP_CONTROL : STEP_HOST;
-    default: return node->prim == PRIM_DIMS ? STEP_DIMS : node->prim == PRIM_EXPAND ? STEP_RESOLVE : STEP_PRIM;
-    }
+static Step *new_step(Plan *plan, StepKind kind, const Node *node, Place place) {
+    Step *step = &plan->steps[plan->step_count];
+    *step = (Step){.kind = kind, .place = place, .node = node, .on = place == PLACE_DEVICE ? plan->device : plan->host};
+    return step;
 }
 
-static bool is_alias(const Node *node) { return node->kind == NODE_PRIM && node->prim == PRIM_RESHAPE; }
+static void add_copy(Plan *plan, int from, int to, const Node *reader) {
+    const Node *producer = plan->slots[from].value->producer;
+    Step *step = new_step(plan, STEP_COPY, producer ? producer : reader, PLACE_DEVICE);
+    int *inputs = ARENA_ARRAY(plan->arena, int, 1), *outputs = ARENA_ARRAY(plan->arena, int, 1);
+    inputs[0] = from;
+    outputs[0] = to;
+    step->inputs = inputs;
+    step->outputs = outputs;
+    step->input_count = step->output_count = 1;
+    touch(plan, from, plan->step_count);
+    touch(plan, to, plan->step_count);
+    plan->step_count++;
+}
 
-static const int *slots_of(Planner *planner, Value *const *values, int count) {
+/* The slot of a value in a place: its own, or its twin, which is made with the step that copies. Constants are copied
+ * once for all runs, and what is an alias here is an alias there. */
+static int slot_in(Planner *planner, int number, Place place, const Node *reader) {
+    Plan *plan = planner->plan;
+    Slot *slot = &plan->slots[number];
+    if (slot->place == place) return number;
+    if (slot->twin >= 0) return slot->twin;
+    int root = slot->root == number ? -1 : slot_in(planner, slot->root, place, reader), twin = plan->slot_count++;
+    Slot *made = &plan->slots[twin];
+    *made = *slot;
+    made->place = place;
+    made->twin = number;
+    made->root = root < 0 ? twin : root;
+    made->first = INT_MAX;
+    made->last = -1;
+    slot->twin = twin;
+    if (root >= 0 || slot->storage == STORE_CONSTANT) return twin;
+    made->storage = slot->late ? STORE_DYNAMIC : STORE_PLANNED;
+    add_copy(plan, number, twin, reader);
+    return twin;
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------------------
+ */
+static int *slots_of(Planner *planner, Value *const *values, int count) {
     int *slots = ARENA_ARRAY(planner->plan->arena, int, count ? count : 1);
     for (int i = 0; i < count; i++) {
         Value *v = values[i];
-        if (v && v->constant && v->tag == UINT64_MAX) add_slot(planner, v, STORE_CONSTANT);
+        if (v && v->constant && v->tag == UINT64_MAX) add_slot(planner, v, STORE_CONSTANT, PLACE_HOST);
         slots[i] = slot_of(v);
     }
     return slots;
@@ -182,8 +214,8 @@ static void list_deaths(Planner *planner, int number) {
     Plan *plan = planner->plan;
     Step *step = &plan->steps[number];
     VEC(int) dies = {0};
-    for (int i = 0; i < step->node->input_count + step->node->output_count; i++) {
-        int slot = i < step->node->input_count ? step->inputs[i] : step->outputs[i - step->node->input_count];
+    for (int i = 0; i < step->input_count + step->output_count; i++) {
+        int slot = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
         if (slot < 0) continue;
         int root = plan->slots[slot].root;
         const Slot *r = &plan->slots[root];
@@ -195,151 +227,129 @@ static void list_deaths(Planner *planner, int number) {
     step->die_count = dies.count;
 }
 
-static Status add_step(Planner *planner, Node *node) {
+/* The step's inputs, in the place where it runs. */
+static const int *inputs_of(Planner *planner, const Node *node, Place place) {
     Plan *plan = planner->plan;
-    Step *step = &plan->steps[plan->step_count];
-    *step = (Step){.kind = kind_of(node), .node = node};
-    step->inputs = slots_of(planner, node->inputs, node->input_count);
+    int *inputs = slots_of(planner, node->inputs, node->input_count);
+    if (plan->device == plan->host) return inputs;
+    for (int i = 0; i < node->input_count; i++)
+        if (inputs[i] >= 0) inputs[i] = slot_in(planner, inputs[i], place, node);
+    return inputs;
+}
+
+static const int *outputs_of(Planner *planner, Step *step, Place place) {
+    Plan *plan = planner->plan;
+    const Node *node = step->node;
     int *outputs = ARENA_ARRAY(plan->arena, int, node->output_count + 1);
     for (int o = 0; o < node->output_count; o++) {
-        outputs[o] = node->outputs[o] ? add_slot(planner, node->outputs[o], STORE_PLANNED) : -1;
+        outputs[o] = node->outputs[o] ? add_slot(planner, node->outputs[o], STORE_PLANNED, place) : -1;
         if (node->kind == NODE_HOST && node->outputs[o])
             for (int d = 0; d < node->outputs[o]->rank; d++) {
                 int symbol = dim_symbol_index(node->outputs[o]->dims[d]);
                 step->binds |= symbol >= 0 && planner->late_symbols[symbol];
             }
     }
-    step->outputs = outputs;
-    if (step->kind == STEP_DIMS || step->kind == STEP_BIND) {
-        const Dim *const *sizes = attr_dims(node, step->kind == STEP_DIMS ? "shape" : "symbols", &step->sizes_count);
-        step->sizes_expr = add_exprs(planner, sizes, step->sizes_count);
-        int *symbols = ARENA_ARRAY(plan->arena, int, step->sizes_count + 1);
-        for (int i = 0; i < step->sizes_count; i++) symbols[i] = dim_symbol_index(sizes[i]);
-        step->symbols = symbols;
+    return outputs;
+}
+
+static void collect_sizes(Planner *planner, Step *step) {
+    const Dim *const *sizes = attr_dims(step->node, step->kind == STEP_DIMS ? "shape" : "symbols", &step->sizes_count);
+    step->sizes_expr = add_exprs(planner, sizes, step->sizes_count);
+    int *symbols = ARENA_ARRAY(planner->plan->arena, int, step->sizes_count + 1);
+    for (int i = 0; i < step->sizes_count; i++) symbols[i] = dim_symbol_index(sizes[i]);
+    step->symbols = symbols;
+}
+
+static Status generate_kernel(Planner *planner, Step *step) {
+    Plan *plan = planner->plan;
+    TRY(codegen_region(plan->arena, plan->graph->dims, step->node, &step->on->policy->target, &step->region));
+    step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
+    step->work_expr = add_expr(planner, step->region.work);
+    step->moved_expr = add_expr(planner, step->region.bytes);
+    return NULL;
+}
+
+static void touch_all(Plan *plan, const Step *step, const int *slots, int count) {
+    for (int i = 0; i < count; i++) {
+        if (slots[i] < 0) continue;
+        touch(plan, slots[i], plan->step_count);
+        plan->slots[plan->slots[slots[i]].root].on_host |= step->place == PLACE_HOST;
     }
+}
+
+static Status add_step(Planner *planner, Node *node) {
+    Plan *plan = planner->plan;
+    Place place = plan->device == plan->host ? PLACE_HOST : (Place)node->tag;
+    const int *inputs = inputs_of(planner, node, place); /* before the step itself: copies may come first */
+    Step *step = new_step(plan, step_kind_of(node), node, place);
+    step->inputs = inputs;
+    step->outputs = outputs_of(planner, step, place);
+    step->input_count = node->input_count;
+    step->output_count = node->output_count;
+    if (step->kind == STEP_DIMS || step->kind == STEP_BIND) collect_sizes(planner, step);
     if (step->kind == STEP_HOST) {
         step->host = (HostFn)node->host;
         if (!step->host)
             return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }
-    if (step->kind == STEP_KERNEL) {
-        TRY(codegen_region(plan->arena, plan->graph->dims, node, &plan->device->policy->target, &step->region));
-        step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
-        step->work_expr = add_expr(planner, step->region.work);
-        step->moved_expr = add_expr(planner, step->region.bytes);
-    }
-    for (int i = 0; i < node->input_count; i++)
-        if (step->inputs[i] >= 0) touch(plan, step->inputs[i], plan->step_count);
-    for (int o = 0; o < node->output_count; o++)
-        if (outputs[o] >= 0) touch(plan, outputs[o], plan->step_count);
+    if (step->kind == STEP_KERNEL) TRY(generate_kernel(planner, step));
+    touch_all(plan, step, step->inputs, step->input_count);
+    touch_all(plan, step, step->outputs, step->output_count);
     plan->step_count++;
     return NULL;
+}
+
+static bool owns_memory(const Slot *root) {
+    return root->storage == STORE_PLANNED || root->storage == STORE_DYNAMIC || root->storage == STORE_ITEM;
+}
+
+/* A result of the device may stay there, where the caller gives device memory; else it is copied out at the end. */
+static int bring_output(Planner *planner, int number, int output) {
+    Plan *plan = planner->plan;
+    if (plan->slots[number].place == PLACE_HOST) return number;
+    int twin = slot_in(planner, number, PLACE_HOST, plan->slots[number].value->producer);
+    Slot *root = &plan->slots[plan->slots[number].root];
+    if (owns_memory(root) && root->device_output < 0) root->device_output = output;
+    return twin;
 }
 
 static void assign_outputs(Planner *planner) {
     Plan *plan = planner->plan;
     Graph *graph = plan->graph;
-    plan->outputs = slots_of(planner, graph->outputs.items, graph->outputs.count);
-    for (int o = 0; o < graph->outputs.count; o++) {
-        Slot *root = &plan->slots[plan->slots[plan->outputs[o]].root];
+    int count = graph->outputs.count, *outputs = slots_of(planner, graph->outputs.items, count);
+    int *on_device = ARENA_ARRAY(plan->arena, int, count + 1);
+    for (int o = 0; o < count; o++) {
+        on_device[o] = plan->slots[outputs[o]].place == PLACE_DEVICE ? outputs[o] : -1;
+        outputs[o] = bring_output(planner, outputs[o], o);
+    }
+    plan->outputs = outputs;
+    plan->device_outputs = on_device;
+    for (int o = 0; o < count; o++) { /* once the copies stand: now the count of steps is known */
+        Slot *root = &plan->slots[plan->slots[outputs[o]].root];
         root->last = plan->step_count;
-        bool own = root->storage == STORE_PLANNED || root->storage == STORE_DYNAMIC || root->storage == STORE_ITEM;
-        if (own && root->output < 0) root->output = o;
+        if (on_device[o] >= 0) plan->slots[plan->slots[on_device[o]].root].last = plan->step_count;
+        root->on_host |= !owns_memory(root);
+        if (owns_memory(root) && root->output < 0) root->output = o;
     }
 }
 
-/* --- constants that only anchors read, and these have packed --------------------------------------------------- */
-static void release_constant(const Tensor *constant) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
-              to = from + tensor_bytes(constant);
-    from = (from + page - 1) / page * page;
-    to = to / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
-}
-
-/* How many reads of a constant's data are still to come; NULL for a slot that is no constant. Several constants may
- * share data. */
-static int *reads_of(const Plan *plan, const Map *reads, int slot) {
-    const Slot *root = slot < 0 ? NULL : &plan->slots[plan->slots[slot].root];
-    return root && root->storage == STORE_CONSTANT ? map_get_id(reads, MAP_POINTER_KEY(root->value->constant->data))
-                                                   : NULL;
-}
-
-static Map count_reads(Planner *planner) {
-    Plan *plan = planner->plan;
-    Map reads = map_make(planner->scratch);
-    for (int i = 0; i < plan->slot_count; i++) {
-        const Slot *slot = &plan->slots[i];
-        if (slot->storage == STORE_CONSTANT && !reads_of(plan, &reads, i))
-            map_set_id(&reads, MAP_POINTER_KEY(slot->value->constant->data), ARENA_NEW(planner->scratch, int));
-    }
-    for (int s = 0; s < plan->step_count; s++)
-        for (int i = 0; i < plan->steps[s].node->input_count; i++) {
-            int *count = reads_of(plan, &reads, plan->steps[s].inputs[i]);
-            if (count) ++*count;
-        }
-    for (int i = 0; i < plan->graph->outputs.count; i++) {
-        int *count = reads_of(plan, &reads, plan->outputs[i]);
-        if (count) ++*count;
-    }
-    return reads;
-}
-
-/* Weights go back as soon as they are packed, so that the model is not held twice. Subgraphs share constants with what
- * is around them: there nothing goes back. */
-static Status prepare_anchors(Planner *planner) {
-    Plan *plan = planner->plan;
-    Map reads = count_reads(planner);
-    bool alone = !plan->graph->parent;
-    FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
+/* Host steps that must wait for copies out of the device. Outputs are waited for at the end. */
+static void find_waits(Plan *plan, Arena *scratch) {
+    if (plan->device == plan->host) return;
+    int *copied = ARENA_ARRAY(scratch, int, plan->slot_count + 1); /* roots: 1 + the wait after which it was copied */
+    int waits = 0;
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
-        const Node *node = step->node;
-        if (step->kind != STEP_ANCHOR) continue;
-        uint32_t released = 0;
-        const Tensor **constants = ARENA_ARRAY(planner->scratch, const Tensor *, node->input_count);
-        for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
-        TRY(status_at(plan->device->table->prepare_anchor(plan->device, node, constants, &step->anchor, &released),
-                      "node \"%s\" (%s)", node_origin_name(node), node->op));
-        for (int i = 0; i < node->input_count && i < 32; i++) {
-            int *count = released >> i & 1 ? reads_of(plan, &reads, step->inputs[i]) : NULL;
-            if (count && --*count == 0 && alone) release_constant(constants[i]);
-        }
-    }
-    for (int i = 0; i < plan->slot_count; i++) {
-        const int *count = plan->slots[i].root == i ? reads_of(plan, &reads, i) : NULL;
-        if (count && (*count > 0 || !alone)) plan->constant_bytes += tensor_bytes(plan->slots[i].value->constant);
-    }
-    return NULL;
-}
-
-/* --- kernels, of all nested plans at once ----------------------------------------------------------------------- */
-typedef struct KernelList {
-    Arena *arena;
-    VEC(Step *) steps;
-} KernelList;
-
-static void list_kernels(KernelList *list, Plan *plan) {
-    for (int s = 0; s < plan->step_count; s++) {
-        if (plan->steps[s].kind == STEP_KERNEL) VEC_PUSH(list->arena, list->steps, &plan->steps[s]);
-        for (int n = 0; n < plan->steps[s].nested_count; n++) list_kernels(list, plan->steps[s].nested[n]);
+        if (step->kind == STEP_COPY && plan->slots[step->outputs[0]].place == PLACE_HOST)
+            copied[plan->slots[step->outputs[0]].root] = waits + 1;
+        if (step->place == PLACE_DEVICE) continue;
+        for (int i = 0; i < step->input_count; i++)
+            step->waits |= step->inputs[i] >= 0 && copied[plan->slots[step->inputs[i]].root] == waits + 1;
+        waits += step->waits;
     }
 }
 
-static Status compile_kernels(Plan *plan, Arena *scratch, KernelCacheStats *stats) {
-    KernelList list = {.arena = scratch};
-    list_kernels(&list, plan);
-    int count = list.steps.count;
-    if (!count) return NULL;
-    const RegionKernel **regions = ARENA_ARRAY(scratch, const RegionKernel *, count);
-    DeviceKernel **kernels = ARENA_ARRAY(scratch, DeviceKernel *, count);
-    for (int i = 0; i < count; i++) regions[i] = &list.steps.items[i]->region;
-    TRY(plan->device->table->compile(plan->device, regions, count, stats, kernels));
-    for (int i = 0; i < count; i++) list.steps.items[i]->kernel = kernels[i];
-    return NULL;
-}
-
-static Status make_plan(Graph *graph, Device *device, Plan **out_plan);
+static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_plan);
 
 static Status make_nested(Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
@@ -347,7 +357,8 @@ static Status make_nested(Plan *plan) {
         if (step->kind != STEP_CONTROL) continue;
         step->nested = ARENA_ARRAY(plan->arena, Plan *, step->node->subgraph_count);
         for (; step->nested_count < step->node->subgraph_count; step->nested_count++)
-            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, &step->nested[step->nested_count]));
+            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host,
+                          &step->nested[step->nested_count]));
     }
     return NULL;
 }
@@ -361,16 +372,19 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
     planner.used = ARENA_ARRAY(scratch, bool, plan->symbol_count);
     find_late(&planner);
 
+    bool separate = plan->device != plan->host;
     int values = graph->inputs.count + graph->outputs.count;
     for (int i = 0; i < graph->values.count; i++) graph->values.items[i]->tag = UINT64_MAX;
     FOR_EACH_NODE(node, graph) values += node->input_count + node->output_count;
-    plan->slots = ARENA_ARRAY(plan->arena, Slot, values);
-    plan->steps = ARENA_ARRAY(plan->arena, Step, graph->node_count);
+    if (separate) placement_choose(graph, plan->device, scratch);
+    plan->slots = ARENA_ARRAY(plan->arena, Slot, separate ? 2 * values : values);
+    plan->steps = ARENA_ARRAY(plan->arena, Step, separate ? graph->node_count + values : graph->node_count);
     int *inputs = ARENA_ARRAY(plan->arena, int, graph->inputs.count + 1);
-    for (int i = 0; i < graph->inputs.count; i++) inputs[i] = add_slot(&planner, graph->inputs.items[i], STORE_INPUT);
+    for (int i = 0; i < graph->inputs.count; i++)
+        inputs[i] = add_slot(&planner, graph->inputs.items[i], STORE_INPUT, PLACE_HOST);
     plan->inputs = inputs;
     FOR_EACH_NODE(node, graph) {
-        if (is_alias(node)) {
+        if (node_is_alias(node)) {
             slots_of(&planner, node->inputs, 1);
             add_alias(&planner, node);
         } else {
@@ -379,31 +393,33 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
     }
     assign_outputs(&planner);
     extend_resolved(plan);
+    find_waits(plan, scratch);
     for (int s = 0; s < plan->step_count; s++) {
         choose_inplace(plan, &plan->steps[s], s);
         list_deaths(&planner, s);
     }
     for (int i = 0; i < plan->symbol_count; i++)
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);
-    TRY(prepare_anchors(&planner));
+    TRY(prepare_constants(plan, scratch));
     return make_nested(plan);
 }
 
 /* Releases what the plan made, whatever was made so far. */
 void plan_destroy(Plan *plan) {
     if (!plan) return;
-    const DeviceTable *table = plan->device->table;
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
-        if (step->kernel) table->release_kernel(plan->device, step->kernel);
-        if (step->anchor) table->release_anchor(plan->device, step->anchor);
+        if (step->kernel) step->on->table->release_kernel(step->on, step->kernel);
+        if (step->anchor) step->on->table->release_anchor(step->on, step->anchor);
         for (int n = 0; n < step->nested_count; n++) plan_destroy(step->nested[n]);
     }
+    for (int i = 0; i < plan->uploads.count; i++)
+        plan->device->table->release(plan->device, NULL, NULL, plan->uploads.items[i]);
     sizes_cache_destroy(plan->sizes);
     arena_destroy(plan->arena);
 }
 
-static Status make_plan(Graph *graph, Device *device, Plan **out_plan) {
+static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_plan) {
     Arena *arena = arena_create(0), *scratch = arena_create(0);
     struct SizesCache *sizes = sizes_cache_create();
     if (!arena || !scratch || !sizes) {
@@ -413,7 +429,7 @@ static Status make_plan(Graph *graph, Device *device, Plan **out_plan) {
         return status_out_of_memory();
     }
     Plan *plan = ARENA_NEW(arena, Plan);
-    *plan = (Plan){.graph = graph, .device = device, .arena = arena, .sizes = sizes};
+    *plan = (Plan){.graph = graph, .device = device, .host = host, .arena = arena, .sizes = sizes};
     Status status = fill_plan(plan, scratch);
     arena_destroy(scratch);
     if (status) {
@@ -424,11 +440,12 @@ static Status make_plan(Graph *graph, Device *device, Plan **out_plan) {
     return NULL;
 }
 
-Status plan_create(Graph *graph, Device *device, KernelCacheStats *stats, Plan **out_plan) {
+Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan) {
     Plan *plan;
-    TRY(make_plan(graph, device, &plan));
+    TRY(make_plan(graph, device, host, &plan));
     Arena *scratch = arena_create(0);
-    Status status = scratch ? compile_kernels(plan, scratch, stats) : status_out_of_memory();
+    Status status = scratch ? prepare_kernels(plan, scratch, stats) : status_out_of_memory();
+    if (!status) status = prepare_prims(plan, stats);
     arena_destroy(scratch);
     if (status) {
         plan_destroy(plan);
@@ -436,69 +453,4 @@ Status plan_create(Graph *graph, Device *device, KernelCacheStats *stats, Plan *
     }
     *out_plan = plan;
     return NULL;
-}
-
-/* --- looking at a plan -------------------------------------------------------------------------------------------- */
-static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
-    counts->weight_bytes += (int64_t)plan->constant_bytes;
-    for (int s = 0; s < plan->step_count; s++) {
-        const Step *step = &plan->steps[s];
-        counts->steps++;
-        if (step->kind == STEP_KERNEL) {
-            counts->regions++;
-            if (!map_get(texts, step->region.text)) {
-                map_set(texts, step->region.text, (void *)step);
-                counts->kernels++;
-            }
-        } else if (step->kind == STEP_ANCHOR) {
-            counts->anchors++;
-            counts->weight_bytes += (int64_t)plan->device->table->anchor_bytes(step->anchor);
-        } else {
-            counts->host_steps++;
-        }
-        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], counts, texts);
-    }
-}
-
-void plan_count(const Plan *plan, PlanCounts *counts) {
-    *counts = (PlanCounts){0};
-    Arena *scratch = arena_create(0);
-    if (!scratch) return;
-    Map texts = map_make(scratch);
-    count_into(plan, counts, &texts);
-    arena_destroy(scratch);
-}
-
-const char *step_kind_name(StepKind kind) {
-    static const char *const names[] = {"kernel", "anchor", "host", "move", "dims", "bind", "resolve", "control"};
-    return names[kind];
-}
-
-static void print_slot(Text *text, const Plan *plan, int number) {
-    static const char *const storages[] = {"unused", "input", "constant", "planned", "dynamic", "alias", "item"};
-    if (number < 0) {
-        text_add(text, " _");
-        return;
-    }
-    const Slot *slot = &plan->slots[number];
-    text_add(text, " %s", slot->value->name);
-    if (slot->root != number) text_add(text, "=%s", plan->slots[slot->root].value->name);
-    text_add(text, ":%s", slot->output >= 0 ? "output" : storages[slot->storage]);
-    if (slot->inplace >= 0) text_add(text, "@%s", plan->slots[slot->inplace].value->name);
-}
-
-void plan_print(Text *text, const Plan *plan, int indent) {
-    for (int s = 0; s < plan->step_count; s++) {
-        const Step *step = &plan->steps[s];
-        text_add(text, "%*s%d %s %s", indent, "", s, step_kind_name(step->kind), step->node->op);
-        if (step->anchor) text_add(text, " (%s)", plan->device->table->anchor_how(step->anchor));
-        for (int i = 0; i < step->node->input_count; i++) print_slot(text, plan, step->inputs[i]);
-        text_add(text, " ->");
-        for (int o = 0; o < step->node->output_count; o++) print_slot(text, plan, step->outputs[o]);
-        text_add(text, "  # %s\n", node_origin_name(step->node));
-        for (int n = 0; n < step->nested_count; n++) {
-            text_add(text, "%*s  plan %d:\n", indent, "", n);
-            plan_print(text, step->nested[n], indent + 4);
-        }
-    }
 }

@@ -1,6 +1,11 @@
 /* The plan: a partitioned graph as a list of steps over slots of memory. Made once when a session opens, immutable
  * afterwards, run from many threads.
  *
+ * A plan runs on one device, with the CPU (`host`) for what the device cannot do. Where the device has memory of its
+ * own, every slot is in one of two places, and a value that is needed in both has a slot in each, with a step that
+ * copies (placement.c decides which steps run where). Device steps are asynchronous, in the order of the run's stream;
+ * a host step that reads what a copy brings waits for the stream.
+ *
  * A slot is where a value lives. Sizes are expressions over the symbols; all that a plan needs are evaluated once a run
  * and remembered for the last few shapes, together with the offsets that memory planning found for them (sizes.c). */
 #ifndef ONNXFUSE_RUNTIME_PLAN_H
@@ -9,10 +14,13 @@
 #include "ops/ops.h"
 #include "runtime/device.h"
 
+typedef enum Place { PLACE_HOST, PLACE_DEVICE } Place; /* of slots: memory; of steps: where they run */
+enum { PLACES = 2 };
+
 typedef enum Storage {
     STORE_UNUSED,   /* an absent output */
     STORE_INPUT,    /* the caller's memory */
-    STORE_CONSTANT, /* the graph's, or a copy of the part that is still needed */
+    STORE_CONSTANT, /* the graph's; on the device a copy that the plan owns */
     STORE_PLANNED,  /* in the run's arena: its lifetime is known, its size once the inputs' shapes are */
     STORE_DYNAMIC,  /* allocated when its size is known, freed after its last use; strings too */
     STORE_ALIAS,    /* the same memory as slot `root` with other dims */
@@ -22,6 +30,8 @@ typedef enum Storage {
 typedef struct Slot {
     const Value *value;
     Storage storage;
+    Place place;
+    int twin;        /* the slot of the same value in the other place, or -1 */
     int root;        /* the slot whose memory it is: itself unless an alias (of an alias: the last in the chain) */
     int inplace;     /* a planned slot that takes over this slot's memory, which dies in the same step; else -1 */
     int first, last; /* the first step that writes and the last that reads the memory, aliases included; outputs: last =
@@ -31,6 +41,11 @@ typedef struct Slot {
     int bytes_expr;  /* of its size in bytes */
     bool shared;     /* may be the same memory as another slot at run time: never written over in place */
     bool late;       /* some dim is known only after a step of the run */
+    bool on_host; /* roots: a host step, not only copies, reads or writes it, or an output of the run is copied from it
+                   */
+    int device_output; /* device roots: the graph output that this becomes where the caller gives device memory, or -1
+                        */
+    void *uploaded;    /* device constants: where; NULL where an anchor has packed it */
 } Slot;
 
 typedef enum StepKind {
@@ -42,15 +57,20 @@ typedef enum StepKind {
     STEP_BIND,    /* reads symbols from a vector */
     STEP_RESOLVE, /* an expand of a dim that may be 1 or not: alias or copy */
     STEP_CONTROL, /* nested plans */
+    STEP_COPY,    /* between the places: inputs[0] to outputs[0] */
 } StepKind;
 
 typedef struct Plan Plan;
 
 typedef struct Step {
     StepKind kind;
-    const Node *node;
-    const int *inputs;  /* slots; -1 where left out */
-    const int *outputs; /* slots; -1 where not asked for */
+    Place place;
+    bool waits;       /* a host step: reads what a copy from the device brings, and no step before has waited for it */
+    Device *on;       /* the plan's device or host */
+    const Node *node; /* of STEP_COPY: what made the value; of inputs what reads it */
+    int input_count, output_count;
+    const int *inputs;  /* [input_count] slots; -1 where left out */
+    const int *outputs; /* [output_count] slots; -1 where not asked for */
     /* STEP_KERNEL */
     RegionKernel region;
     DeviceKernel *kernel;
@@ -75,13 +95,14 @@ typedef struct Sizes Sizes; /* what one set of input shapes comes to */
 
 struct Plan {
     Graph *graph;
-    Device *device;
+    Device *device, *host; /* the same where the device is the CPU */
     Arena *arena;
     Slot *slots;
     int slot_count;
     Step *steps;
     int step_count;
-    const int *inputs, *outputs; /* slots, in the graph's order */
+    const int *inputs, *outputs; /* slots, in the graph's order; all in host memory */
+    const int *device_outputs;   /* [outputs] slots where the values are in device memory, -1 where they are not */
     VEC(const Dim *) exprs;
     VEC(int) late_exprs; /* those that need a symbol bound during the run */
     int symbol_count;
@@ -89,18 +110,20 @@ struct Plan {
     int run_symbol;         /* "$run", or -1 */
     struct SizesCache *sizes;
     size_t constant_bytes;
+    VEC(void *) uploads;    /* device memory of constants */
     int output_count_known; /* outputs whose shape is known before the run */
 };
 
 /* Counts for statistics, nested plans included. */
 typedef struct PlanCounts {
-    int regions, anchors, host_steps, steps, kernels;
+    int regions, anchors, host_steps, copies, steps, kernels; /* host_steps: all others */
+    int on_device;                                            /* steps on a device of its own memory */
     int64_t weight_bytes;
 } PlanCounts;
 
-/* The graph stays owned by the caller and must outlive the plan. Kernels are compiled for all nested plans in one go.
- */
-Status plan_create(Graph *graph, Device *device, KernelCacheStats *stats, Plan **out_plan);
+/* The graph and both devices stay owned by the caller and must outlive the plan; host: the CPU, the same as `device`
+ * where that is the CPU. Kernels are compiled for all nested plans in one go. */
+Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan);
 void plan_destroy(Plan *plan); /* accepts NULL */
 void plan_count(const Plan *plan, PlanCounts *counts);
 void plan_print(Text *text, const Plan *plan, int indent);
@@ -114,9 +137,15 @@ typedef struct Run {
     Profile *profile;          /* NULL: off */
     uint64_t run_number;       /* of the session, from 0; "$run" is made of it */
     uint64_t plans_run;        /* plans begun in this run */
-    struct RunMemory *buffers; /* arenas and scratch, kept between runs */
+    struct RunMemory *buffers; /* arenas, scratch and streams, kept between runs */
     int depth;                 /* of nested plans */
-    atomic_size_t *peak_arena;
+    atomic_size_t *peak_arena; /* of both places together */
+    /* The outermost graph's inputs and outputs whose data is in the device's memory; NULL: none. Such outputs are
+     * given. */
+    const bool *input_on_device, *output_on_device;
+    /* Kept by plan_run. */
+    Stream *stream; /* of the device; NULL on the CPU and before the outermost plan begins */
+    bool busy;      /* work was put on the stream since the last wait */
 } Run;
 
 /* An output: given by the caller (item.tensor.data not NULL; dims must fit), or filled with an item that owns its
@@ -126,8 +155,8 @@ typedef struct RunOutput {
     Item item;
 } RunOutput;
 
-/* outer: bindings of the symbols of the plan around this one, NULL for none. inputs [graph inputs]: borrowed; NULL for
- * an absent optional. */
+/* Returns when the work is done, also on failure. outer: bindings of the symbols of the plan around this one, NULL for
+ * none. inputs [graph inputs]: borrowed; NULL for an absent optional. */
 Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs, RunOutput *outputs);
 
 /* control.c: a STEP_CONTROL. */
@@ -139,8 +168,8 @@ struct Sizes {
     atomic_int users;
     int64_t *key;    /* [input_symbols.count] */
     int64_t *values; /* [exprs.count]; UNBOUND_DIM where late */
-    size_t *offsets; /* [slot_count] in the arena, of planned roots */
-    size_t arena_bytes, scratch_bytes;
+    size_t *offsets; /* [slot_count] in the place's arena, of planned roots */
+    size_t arena_bytes[PLACES];
     uint64_t age; /* of the latest use, under the cache's lock */
     bool alone;   /* not remembered: lives for one run */
 };
@@ -150,20 +179,30 @@ void sizes_cache_destroy(struct SizesCache *cache);
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes);
 void sizes_release(const Plan *plan, const Sizes *sizes);
 
-/* --- run memory (buffers.c): arenas and scratch of past runs, ready for the next -------------------------------- */
-struct RunMemory *run_memory_create(Device *device, Memory *memory);
+/* --- run memory (buffers.c): arenas, scratch and streams of past runs, ready for the next ------------------------ */
+typedef struct Block {
+    void *data;
+    size_t bytes;
+} Block;
+
+struct RunMemory *run_memory_create(Device *device, Device *host, Memory *memory);
 void run_memory_destroy(struct RunMemory *buffers);
-Status run_memory_take(struct RunMemory *buffers, size_t bytes, void **out_data);
-void run_memory_give(struct RunMemory *buffers, void *data);
+Status run_memory_take(struct RunMemory *buffers, Place place, size_t bytes, Block *out_block);
+/* No work on the block may be going on; accepts an empty one. */
+void run_memory_give(struct RunMemory *buffers, Place place, Block block);
+/* A stream of the device; NULL on devices that have none. */
+Status run_memory_take_stream(struct RunMemory *buffers, Stream **out_stream);
+void run_memory_give_stream(struct RunMemory *buffers, Stream *stream, bool sound); /* sound: may be used again */
 
 /* --- profile (profile.c) ---------------------------------------------------------------------------------------------
  */
 Profile *profile_create(void);
 void profile_destroy(Profile *profile);
 double profile_now(void); /* microseconds */
-void profile_add(Profile *profile, const Step *step, const char *how, double start, double end, int64_t bytes,
-                 int64_t work);
+void profile_add(Profile *profile, const Step *step, const char *name, const char *how, double start, double end,
+                 int64_t bytes, int64_t work);
 Status profile_json(Profile *profile, Text *text);
 const char *step_kind_name(StepKind kind);
+const char *step_name(const Plan *plan, const Step *step); /* the operator, or the value that is copied */
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef struct Event {
     const char *name, *origin; /* live as long as the plan */
-    const char *how;
+    const char *how, *device;
     StepKind kind;
     double start, end; /* microseconds */
     int64_t bytes, work;
@@ -40,8 +40,8 @@ void profile_destroy(Profile *profile) {
     free(profile);
 }
 
-void profile_add(Profile *profile, const Step *step, const char *how, double start, double end, int64_t bytes,
-                 int64_t work) {
+void profile_add(Profile *profile, const Step *step, const char *name, const char *how, double start, double end,
+                 int64_t bytes, int64_t work) {
     pthread_mutex_lock(&profile->lock);
     if (profile->count == profile->capacity && profile->count < MOST_EVENTS) {
         size_t capacity = profile->capacity ? profile->capacity * 2 : 1024;
@@ -52,8 +52,8 @@ void profile_add(Profile *profile, const Step *step, const char *how, double sta
         }
     }
     if (profile->count < profile->capacity)
-        profile->events[profile->count++] =
-            (Event){step->node->op, node_origin_name(step->node), how, step->kind, start, end, bytes, work};
+        profile->events[profile->count++] = (Event){
+            name, node_origin_name(step->node), how, step->on->table->name, step->kind, start, end, bytes, work};
     pthread_mutex_unlock(&profile->lock);
 }
 
@@ -68,8 +68,8 @@ Status profile_json(Profile *profile, Text *text) {
         text_add_quoted(text, e->name, strlen(e->name));
         text_add(text, ", \"args\": {\"node\": ");
         text_add_quoted(text, e->origin, strlen(e->origin));
-        text_add(text, ", \"how\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, (long long)e->bytes,
-                 (long long)e->work);
+        text_add(text, ", \"how\": \"%s\", \"device\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, e->device,
+                 (long long)e->bytes, (long long)e->work);
     }
     text_add(text, "\n]}\n");
     pthread_mutex_unlock(&profile->lock);

@@ -12,7 +12,7 @@ struct OnnxfuseSession {
     Arena *arena; /* policy, value infos */
     Policy policy;
     Graph *graph;
-    Device *device;
+    Devices devices;
     Plan *plan;
     Memory memory;
     struct RunMemory *buffers;
@@ -58,9 +58,7 @@ Status session_policy(const OnnxfuseOptions *options, const char *model_path, Ar
             return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
         out_policy->threads = options->threads;
     }
-    if (!out_policy->target.level) out_policy->target.level = "host";
-    out_policy->target.epilogue_kinds = device_epilogue_kinds(out_policy);
-    return target_resolve(arena, &out_policy->target);
+    return NULL;
 }
 
 /* --- describing inputs and outputs ---------------------------------------------------------------------------------
@@ -116,11 +114,12 @@ static void find_random(const Graph *graph, bool *outputs) {
     arena_destroy(arena);
 }
 
-static int count_nodes(const Graph *graph) {
+int count_nodes(const Graph *graph) {
     int count = 0;
     FOR_EACH_NODE(node, graph) {
         count++;
-        for (int i = 0; i < node->subgraph_count; i++) count += count_nodes(node->subgraphs[i]);
+        for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
+            count += count_nodes(node->subgraphs[i]);
     }
     return count;
 }
@@ -174,7 +173,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(session_policy(options, source->path, s->arena, &s->policy));
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
-    TRY(device_open(&s->policy, &s->device));
+    TRY(devices_open(&s->policy, s->arena, &s->devices));
     TRY(import(s, source, &s->graph));
     jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
     if (setjmp(guard))
@@ -193,8 +192,8 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
         s->outputs[i].random = random[i];
     }
     report(&opening, "compile", opening.done);
-    TRY(plan_create(s->graph, s->device, &s->kernels, &s->plan));
-    s->buffers = run_memory_create(s->device, &s->memory);
+    TRY(plan_create(s->graph, s->devices.device, s->devices.host, &s->kernels, &s->plan));
+    s->buffers = run_memory_create(s->devices.device, s->devices.host, &s->memory);
     if (!s->buffers) return status_out_of_memory();
     arena_guard(s->graph->arena, NULL);
     report(&opening, "ready", 1);
@@ -235,7 +234,7 @@ void onnxfuse_session_close(OnnxfuseSession *s) {
     if (!s) return;
     run_memory_destroy(s->buffers);
     plan_destroy(s->plan);
-    if (s->device) s->device->table->close(s->device);
+    devices_close(&s->devices);
     graph_destroy(s->graph);
     profile_destroy(s->kept_profile);
     arena_destroy(s->arena);
@@ -257,34 +256,81 @@ const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *s, int i
  * ------------------------------------------------------------------------------------------------------------- */
 enum { MOST_VALUES = 64 }; /* on the stack; more go to the heap */
 
-static Status run_plan(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
-                       const Item **items, RunOutput *made) {
+typedef struct Call {
+    const OnnxfuseValue *const *inputs;
+    OnnxfuseValue **outputs;
+    const Item **items;                 /* [inputs] */
+    RunOutput *made;                    /* [outputs] */
+    bool *in_on_device, *out_on_device; /* [inputs], [outputs] */
+    bool any_on_device;
+} Call;
+
+/* Whether the value's data is in device memory, and this session can use it. */
+static Status check_device(const OnnxfuseSession *s, const OnnxfuseValue *value, const char *what, const char *name,
+                           bool *out_on_device) {
+    const DeviceTable *table = s->devices.device->table;
+    *out_on_device = value && value->on_device;
+    if (!*out_on_device) return NULL;
+    if (!table->separate_memory)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in device memory, but this session runs on the CPU", what,
+                            name);
+    if (value->device == DEVICE_AUTO) return NULL;
+    if (value->device != table->kind)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in memory of device %s, but this session runs on %s", what,
+                            name, device_name(value->device), table->name);
+    if (value->device == DEVICE_CUDA && value->ordinal != s->policy.cuda.device)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in memory of GPU %d, but this session runs on GPU %d", what,
+                            name, value->ordinal, s->policy.cuda.device);
+    return NULL;
+}
+
+static Status take_inputs(const OnnxfuseSession *s, Call *c) {
     for (int i = 0; i < s->graph->inputs.count; i++) {
         const Value *v = s->graph->inputs.items[i];
+        const OnnxfuseValue *input = c->inputs[i];
         bool optional = v->kind == VALUE_OPTIONAL || v->kind == VALUE_OPTIONAL_SEQUENCE;
-        if (!inputs[i] && !optional) return status_error(STATUS_INVALID, "input \"%s\" is missing", v->name);
-        items[i] = inputs[i] ? &inputs[i]->item : NULL;
-        if (v->kind == VALUE_SEQUENCE && items[i]->kind != ITEM_SEQUENCE)
+        if (!input && !optional) return status_error(STATUS_INVALID, "input \"%s\" is missing", v->name);
+        c->items[i] = input ? &input->item : NULL;
+        if (v->kind == VALUE_SEQUENCE && input->item.kind != ITEM_SEQUENCE)
             return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
+        TRY(check_device(s, input, "input", v->name, &c->in_on_device[i]));
+        c->any_on_device |= c->in_on_device[i];
     }
+    return NULL;
+}
+
+static Status take_outputs(const OnnxfuseSession *s, Call *c) {
     for (int o = 0; o < s->graph->outputs.count; o++) {
-        made[o] = (RunOutput){.given = outputs[o] != NULL};
-        if (!outputs[o]) continue;
-        if (outputs[o]->item.kind != ITEM_TENSOR || s->graph->outputs.items[o]->kind != VALUE_TENSOR)
-            return status_error(STATUS_INVALID, "output \"%s\": only tensors can be written to a given buffer",
-                                s->outputs[o].name);
-        if (outputs[o]->item.tensor.dtype != s->graph->outputs.items[o]->dtype)
+        const Value *v = s->graph->outputs.items[o];
+        const OnnxfuseValue *given = c->outputs[o];
+        const char *name = s->outputs[o].name;
+        c->made[o] = (RunOutput){.given = given != NULL};
+        TRY(check_device(s, given, "output", name, &c->out_on_device[o]));
+        c->any_on_device |= c->out_on_device[o];
+        if (!given) continue;
+        if (value_is_read_only(given))
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer is read-only", name);
+        if (given->item.kind != ITEM_TENSOR || v->kind != VALUE_TENSOR)
+            return status_error(STATUS_INVALID, "output \"%s\": only tensors can be written to a given buffer", name);
+        if (given->item.tensor.dtype != v->dtype)
             return status_error(STATUS_INVALID, "output \"%s\": the given buffer has element type %s, the result %s",
-                                s->outputs[o].name, dtype_onnx_name(outputs[o]->item.tensor.dtype),
-                                dtype_onnx_name(s->graph->outputs.items[o]->dtype));
-        made[o].item = outputs[o]->item;
+                                name, dtype_onnx_name(given->item.tensor.dtype), dtype_onnx_name(v->dtype));
+        c->made[o].item = given->item;
     }
+    return NULL;
+}
+
+static Status run_call(OnnxfuseSession *s, Call *c) {
+    TRY(take_inputs(s, c));
+    TRY(take_outputs(s, c));
     Run run = {.memory = &s->memory,
                .profile = atomic_load(&s->profile),
                .run_number = atomic_fetch_add(&s->runs, 1),
                .buffers = s->buffers,
-               .peak_arena = &s->peak_arena};
-    return plan_run(s->plan, &run, NULL, items, made);
+               .peak_arena = &s->peak_arena,
+               .input_on_device = c->any_on_device ? c->in_on_device : NULL,
+               .output_on_device = c->any_on_device ? c->out_on_device : NULL};
+    return plan_run(s->plan, &run, NULL, c->items, c->made);
 }
 
 /* Hands the new items out as values. Results no longer count against the session's limit: they are the caller's. */
@@ -316,24 +362,39 @@ static void uncount(Memory *memory, const Item *item) {
     for (int i = 0; i < item->count; i++) uncount(memory, &item->items[i]);
 }
 
+static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
+    TRY(run_call(s, c));
+    for (int o = 0; o < s->graph->outputs.count; o++)
+        if (!c->made[o].given) uncount(&s->memory, &c->made[o].item);
+    return wrap_outputs(s, c->outputs, c->made);
+}
+
 OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
-    int in = s->graph->inputs.count, out = s->graph->outputs.count;
-    const Item *few_items[MOST_VALUES], **items = few_items;
-    RunOutput few_made[MOST_VALUES], *made = few_made;
-    if (in > MOST_VALUES || out > MOST_VALUES) {
-        items = calloc((size_t)in + 1, sizeof *items);
-        made = calloc((size_t)out + 1, sizeof *made);
+    size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
+    if (in <= MOST_VALUES && out <= MOST_VALUES) {
+        const Item *items[MOST_VALUES];
+        RunOutput made[MOST_VALUES];
+        bool flags[2 * MOST_VALUES];
+        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false};
+        return run_and_wrap(s, &call);
     }
-    Status status = items && made ? run_plan(s, inputs, outputs, items, made) : status_out_of_memory();
-    if (!status) {
-        for (int o = 0; o < out; o++)
-            if (!made[o].given) uncount(&s->memory, &made[o].item);
-        status = wrap_outputs(s, outputs, made);
-    }
-    if (items != few_items) free(items);
-    if (made != few_made) free(made);
+    Call call = {inputs,
+                 outputs,
+                 calloc(in + 1, sizeof(Item *)),
+                 calloc(out + 1, sizeof(RunOutput)),
+                 calloc(in + 1, sizeof(bool)),
+                 calloc(out + 1, sizeof(bool)),
+                 false};
+    bool room = call.items && call.made && call.in_on_device && call.out_on_device;
+    Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
+    free(call.items);
+    free(call.made);
+    free(call.in_on_device);
+    free(call.out_on_device);
     return status;
 }
+
+const char *onnxfuse_session_device_name(const OnnxfuseSession *s) { return s->devices.device->table->name; }
 
 /* --- statistics, profile
  * ------------------------------------------------------------------------------------------------ */
@@ -352,7 +413,8 @@ void onnxfuse_session_stats(const OnnxfuseSession *s, OnnxfuseStats *out) {
         .kernels = counts.kernels,
         .weight_bytes = counts.weight_bytes,
         .arena_bytes = (int64_t)atomic_load(&((OnnxfuseSession *)(uintptr_t)s)->peak_arena),
-        .device = s->device->table->name,
+        .device = s->devices.device->table->name,
+        .copies = counts.copies,
     };
 }
 

@@ -7,13 +7,27 @@
 
 struct OnnxfuseValue {
     Item item;
-    Memory *memory;        /* that the item's own memory is counted in; NULL: not counted */
-    bool owns;             /* false: the tensor's data is the caller's */
-    OnnxfuseValue **items; /* of a sequence: views of item.items, made on demand */
-    char *name;            /* of a message it was read from, or NULL */
+    Memory *memory;          /* that the item's own memory is counted in; NULL: not counted */
+    bool owns;               /* false: the tensor's data is the caller's */
+    OnnxfuseValue **items;   /* of a sequence: views of item.items, made on demand */
+    char *name;              /* of a message it was read from, or NULL */
+    bool on_device;          /* the tensor's data is in device memory */
+    DeviceKind device;       /* which: DEVICE_AUTO where the caller has not told */
+    int ordinal;             /* its number, where `device` is told */
+    OnnxfuseDlpack *managed; /* whose data this is, or NULL */
 };
 
-/* The policy that the options ask for, resolved; strings in the arena. model_path may be NULL. */
+enum { DLPACK_READ_ONLY = 1 }; /* OnnxfuseDlpack.flags */
+
+static inline bool value_is_read_only(const OnnxfuseValue *value) {
+    return value->managed && value->managed->flags & DLPACK_READ_ONLY;
+}
+
+/* The policy that the options ask for; strings in the arena. Its target is completed by devices_open. model_path may be
+ * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
+
+/* Of a graph and its subgraphs; regions count as one. */
+int count_nodes(const Graph *graph);
 
 #endif

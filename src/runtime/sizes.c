@@ -2,14 +2,17 @@
  * Remembered for the last few shapes, so that a run with known shapes evaluates nothing.
  *
  * Memory planning: slots are placed in the order of their first step into the smallest hole that fits, and leave it
- * after their last; neighbouring holes merge. A slot that takes over the memory of an input that dies in the same step
- * shares its place. */
+ * after their last; neighbouring holes merge. Each place has an arena of its own; device memory may be handed on as
+ * early as host memory, since a stream does its work in order. A slot that takes over the memory of an input that dies
+ * in the same step shares its place. */
 #include "runtime/plan.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { REMEMBERED = 16, ALIGNMENT = 64 };
+enum { REMEMBERED = 16 };
+/* Whole vectors on the CPU; on devices what their own allocation gives. */
+static const size_t alignments[PLACES] = {64, 256};
 
 struct SizesCache {
     pthread_mutex_t lock;
@@ -101,7 +104,8 @@ static bool in_arena(const Slot *slot, int number) {
     return slot->root == number && slot->storage == STORE_PLANNED && slot->output < 0;
 }
 
-static Status place_all(const Plan *plan, Sizes *sizes, Arena *scratch) {
+static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scratch) {
+    size_t alignment = alignments[where];
     int *head = ARENA_ARRAY(scratch, int, plan->slot_count + 1),
         *last = ARENA_ARRAY(scratch, int, plan->slot_count + 1);
     VEC(Order) begins = {0};
@@ -114,8 +118,8 @@ static Status place_all(const Plan *plan, Sizes *sizes, Arena *scratch) {
     }
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
-        if (!in_arena(slot, i) || head[i] != i) continue;
-        size_t size = ((size_t)sizes->values[slot->bytes_expr] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if (!in_arena(slot, i) || head[i] != i || slot->place != where) continue;
+        size_t size = ((size_t)sizes->values[slot->bytes_expr] + alignment - 1) / alignment * alignment;
         VEC_PUSH(scratch, begins, (Order){i, slot->first, size});
         VEC_PUSH(scratch, ends, (Order){i, last[i], size});
     }
@@ -131,7 +135,8 @@ static Status place_all(const Plan *plan, Sizes *sizes, Arena *scratch) {
             return status_error(STATUS_INVALID, "the model needs more memory than there are addresses");
     }
     for (int i = 0; i < plan->slot_count; i++) sizes->offsets[i] = sizes->offsets[head[i]];
-    sizes->arena_bytes = p.end;
+    /* On a device, results without elements need an address too. */
+    sizes->arena_bytes[where] = where == PLACE_DEVICE && begins.count && !p.end ? alignment : p.end;
     return NULL;
 }
 
@@ -163,7 +168,8 @@ static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_s
     for (size_t i = 0; i < values; i++) sizes->values[i] = dim_eval(plan->exprs.items[i], symbols);
     for (int i = 0; i < plan->late_exprs.count; i++) sizes->values[plan->late_exprs.items[i]] = UNBOUND_DIM;
     Status status = check_sizes(plan, sizes);
-    if (!status) status = place_all(plan, sizes, scratch);
+    if (!status) status = place_all(plan, sizes, PLACE_HOST, scratch);
+    if (!status && plan->device != plan->host) status = place_all(plan, sizes, PLACE_DEVICE, scratch);
     arena_destroy(scratch);
     if (status) {
         free(sizes);

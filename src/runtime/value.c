@@ -1,6 +1,7 @@
 /* The public values: tensors, sequences and absent optionals. */
 #include "runtime/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "importer/importer.h"
@@ -10,19 +11,27 @@ static Status new_value(OnnxfuseValue **out_value) {
     return *out_value ? NULL : status_out_of_memory();
 }
 
-OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, void *data,
-                                     OnnxfuseValue **out_value) {
-    size_t bytes;
+static Status check_type(OnnxfuseDType dtype, int rank, const int64_t *dims, size_t *out_bytes) {
     if (rank < 0 || rank > MAX_RANK)
         return status_error(STATUS_INVALID, "a tensor of rank %d (at most %d are possible)", rank, MAX_RANK);
     if (!dtype_size((DType)dtype)) return status_error(STATUS_INVALID, "element type %d does not exist", (int)dtype);
-    TRY(tensor_size_of((DType)dtype, rank, dims, NULL, &bytes));
+    return tensor_size_of((DType)dtype, rank, dims, NULL, out_bytes);
+}
+
+static void set_tensor(OnnxfuseValue *value, OnnxfuseDType dtype, int rank, const int64_t *dims, void *data) {
+    value->item = (Item){.kind = ITEM_TENSOR, .tensor = {.dtype = (DType)dtype, .rank = rank, .data = data}};
+    if (rank) memcpy(value->item.tensor.dims, dims, sizeof *dims * (size_t)rank);
+}
+
+OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_t *dims, void *data,
+                                     OnnxfuseValue **out_value) {
+    size_t bytes;
+    TRY(check_type(dtype, rank, dims, &bytes));
     OnnxfuseValue *value;
     TRY(new_value(&value));
     Status status = NULL;
     if (data) {
-        value->item = (Item){.kind = ITEM_TENSOR, .tensor = {.dtype = (DType)dtype, .rank = rank, .data = data}};
-        if (rank) memcpy(value->item.tensor.dims, dims, sizeof *dims * (size_t)rank);
+        set_tensor(value, dtype, rank, dims, data);
     } else {
         value->owns = true;
         status = item_new_tensor(NULL, (DType)dtype, rank, dims, &value->item);
@@ -36,8 +45,24 @@ OnnxfuseStatus onnxfuse_value_tensor(OnnxfuseDType dtype, int rank, const int64_
     return NULL;
 }
 
+OnnxfuseStatus onnxfuse_value_tensor_on_device(OnnxfuseDType dtype, int rank, const int64_t *dims, void *device_data,
+                                               OnnxfuseValue **out_value) {
+    size_t bytes;
+    TRY(check_type(dtype, rank, dims, &bytes));
+    if (dtype == ONNXFUSE_STRING) return status_error(STATUS_INVALID, "strings cannot be in device memory");
+    if (!device_data && bytes) return status_error(STATUS_INVALID, "no device memory is given for %zu bytes", bytes);
+    OnnxfuseValue *value;
+    TRY(new_value(&value));
+    set_tensor(value, dtype, rank, dims, device_data);
+    value->on_device = true;
+    *out_value = value;
+    return NULL;
+}
+
 OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, OnnxfuseValue **out_value) {
     if (count < 0) return status_error(STATUS_INVALID, "a sequence of %d values", count);
+    for (int i = 0; i < count; i++)
+        if (items[i]->on_device) return status_error(STATUS_INVALID, "a sequence's tensors cannot be in device memory");
     OnnxfuseValue *value;
     TRY(new_value(&value));
     value->owns = true;
@@ -70,6 +95,7 @@ void onnxfuse_value_free(OnnxfuseValue *value) {
     }
     free(value->items);
     if (value->owns) item_free(value->memory, &value->item);
+    if (value->managed && value->managed->deleter) value->managed->deleter(value->managed);
     free(value->name);
     free(value);
 }
@@ -124,7 +150,10 @@ const char *onnxfuse_dtype_name(OnnxfuseDType dtype) { return dtype_onnx_name((D
 
 size_t onnxfuse_dtype_size(OnnxfuseDType dtype) { return dtype_size((DType)dtype); }
 
+bool onnxfuse_value_is_on_device(const OnnxfuseValue *value) { return value->on_device; }
+
 double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t index) {
+    if (tensor->on_device) return NAN;
     return dtype_load_double(tensor->item.tensor.dtype, tensor->item.tensor.data, index);
 }
 

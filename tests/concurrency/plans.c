@@ -52,15 +52,16 @@ static void load(Loaded *l, int threads) {
     *l = (Loaded){.policy = policy_default()};
     l->policy.cache.enable = false;
     l->policy.threads = threads;
+    l->policy.device = DEVICE_CPU;
     require(graph_parse(text, &l->graph), "parse");
     require(target_resolve(l->graph->arena, &l->policy.target), "target");
     for (const Pass *p = pipeline(); p->name; p++)
         if (strcmp(p->name, "lower")) require(p->run(l->graph, &l->policy), p->name);
     KernelCacheStats stats = {0};
     require(device_open(&l->policy, &l->device), "device");
-    require(plan_create(l->graph, l->device, &stats, &l->plan), "plan");
+    require(plan_create(l->graph, l->device, l->device, &stats, &l->plan), "plan");
     memory_init(&l->memory, 0);
-    if (!(l->buffers = run_memory_create(l->device, &l->memory))) exit(1);
+    if (!(l->buffers = run_memory_create(l->device, l->device, &l->memory))) exit(1);
 }
 
 static void unload(Loaded *l) {

@@ -70,7 +70,7 @@ static OnnxfuseValue *tensor_of(const char *text, size_t size) {
     return value;
 }
 
-OnnxfuseValue *value_of(const char *text) {
+OnnxfuseValue *value_from(const char *text) {
     OnnxfuseValue *value = NULL, *items[16];
     Status status = NULL;
     int count = 0;
@@ -124,7 +124,7 @@ char *value_text(const OnnxfuseValue *value) {
 }
 
 static char *compare_value(int index, const OnnxfuseValue *got, const char *expected) {
-    OnnxfuseValue *want = value_of(expected);
+    OnnxfuseValue *want = value_from(expected);
     char *got_text = value_text(got), *want_text = value_text(want), *problem = NULL;
     if (strcmp(got_text, want_text) &&
         asprintf(&problem, "output %d: got %s, expected %s", index, got_text, want_text) < 0)
@@ -139,7 +139,7 @@ char *run_and_compare(OnnxfuseSession *session, const char *const *inputs, const
     OnnxfuseValue *in[MOST_VALUES] = {NULL}, *out[MOST_VALUES] = {NULL};
     int count = onnxfuse_session_input_count(session), results = onnxfuse_session_output_count(session);
     if (count > MOST_VALUES || results > MOST_VALUES) return strdup("too many values");
-    for (int i = 0; i < count; i++) in[i] = inputs[i] ? value_of(inputs[i]) : NULL;
+    for (int i = 0; i < count; i++) in[i] = inputs[i] ? value_from(inputs[i]) : NULL;
     Status status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, out);
     char *problem = status ? strdup(status_message(status)) : NULL;
     status_free(status);

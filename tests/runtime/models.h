@@ -14,8 +14,8 @@ OnnxfuseStatus open_text(const char *text, const OnnxfuseOptions *options, Onnxf
 OnnxfuseSession *must_open(const char *text);
 
 /* "f32[2] {1, 2}"; "seq f32[1] {1} | f32[2] {1, 2}"; "none". */
-OnnxfuseValue *value_of(const char *text);
-/* The same form of a value, so that they can be compared: value_text(value_of(t)). free() it. */
+OnnxfuseValue *value_from(const char *text);
+/* The same form of a value, so that they can be compared: value_text(value_from(t)). free() it. */
 char *value_text(const OnnxfuseValue *value);
 
 /* Runs a session; texts NULL where an input is left out or an output is not compared. What differs, or NULL; free() it.

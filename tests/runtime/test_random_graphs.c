@@ -39,7 +39,7 @@ static void watch(const char *subject, const char *variant) {
 /* --- a plan of a graph ----------------------------------------------------------------------------------- */
 typedef struct Loaded {
     Policy policy;
-    Device *device;
+    Devices devices;
     Plan *plan;
     Memory memory;
     struct RunMemory *buffers;
@@ -60,22 +60,21 @@ static Status load(Loaded *l, Graph *graph, const Variant *variant) {
     l->policy.cache.enable = false;
     l->policy.fusion.enable = variant->fusion;
     l->policy.threads = variant->threads;
+    l->policy.device = DEVICE_CPU;
     l->policy.target.level = variant->level;
-    TRY(target_resolve(graph->arena, &l->policy.target));
-    l->policy.target.epilogue_kinds = device_epilogue_kinds(&l->policy);
+    TRY(devices_open(&l->policy, graph->arena, &l->devices));
     TRY(run_passes(graph, &l->policy));
-    TRY(device_open(&l->policy, &l->device));
     KernelCacheStats stats = {0};
-    TRY(plan_create(graph, l->device, &stats, &l->plan));
+    TRY(plan_create(graph, l->devices.device, l->devices.host, &stats, &l->plan));
     memory_init(&l->memory, 0);
-    l->buffers = run_memory_create(l->device, &l->memory);
+    l->buffers = run_memory_create(l->devices.device, l->devices.host, &l->memory);
     return NULL;
 }
 
 static void unload(Loaded *l) {
     run_memory_destroy(l->buffers);
     plan_destroy(l->plan);
-    if (l->device) l->device->table->close(l->device);
+    devices_close(&l->devices);
 }
 
 static Status run(Loaded *l, Tensor **inputs, Arena *arena, RunOutput *outputs) {

@@ -141,7 +141,7 @@ Test(session, wrong_inputs) {
     OnnxfuseSession *session = must_open(CHAIN);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         OnnxfuseValue *in[2] = {NULL}, *out[2] = {NULL};
-        for (int k = 0; k < 2; k++) in[k] = rows[i].inputs[k] ? value_of(rows[i].inputs[k]) : NULL;
+        for (int k = 0; k < 2; k++) in[k] = rows[i].inputs[k] ? value_from(rows[i].inputs[k]) : NULL;
         expect_error(onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, out), ONNXFUSE_INVALID,
                      rows[i].part, rows[i].name);
         cr_expect(!out[0] && !out[1], "%s: outputs stay NULL", rows[i].name);
@@ -154,7 +154,7 @@ Test(session, wrong_inputs) {
 
 Test(session, sizes_shared_by_inputs_must_agree) {
     OnnxfuseSession *session = must_open("graph (x: f32[n], y: f32[n]) -> (z) {\nz = onnx Mul@21 x, y\n}");
-    OnnxfuseValue *in[2] = {value_of("f32[2] {1, 2}"), value_of("f32[3] {1, 2, 3}")}, *out = NULL;
+    OnnxfuseValue *in[2] = {value_from("f32[2] {1, 2}"), value_from("f32[3] {1, 2, 3}")}, *out = NULL;
     expect_error(onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, &out), ONNXFUSE_INVALID, "\"y\"",
                  "n is 2 and 3");
     onnxfuse_value_free(in[0]);
@@ -185,7 +185,7 @@ Test(session, wrong_sequences) {
         bool optional = strstr(models[m], "opt(") != NULL;
         for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
             if (optional == (strncmp(inputs[i], "seq", 3) == 0)) continue;
-            OnnxfuseValue *in = value_of(inputs[i]), *out = NULL;
+            OnnxfuseValue *in = value_from(inputs[i]), *out = NULL;
             expect_error(onnxfuse_session_run(session, (const OnnxfuseValue *[]){in}, &out), ONNXFUSE_INVALID, "\"q\"",
                          inputs[i]);
             onnxfuse_value_free(out);
@@ -288,8 +288,8 @@ Test(session, outputs_of_every_kind) {
 
 /* --- given output buffers ------------------------------------------------------------------------------------- */
 static OnnxfuseStatus run_into(OnnxfuseSession *session, const char *input, const char *buffer, OnnxfuseValue **out) {
-    OnnxfuseValue *x = value_of(input);
-    *out = value_of(buffer);
+    OnnxfuseValue *x = value_from(input);
+    *out = value_from(buffer);
     OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *[]){x}, out);
     onnxfuse_value_free(x);
     return status;
@@ -339,7 +339,8 @@ Test(session, buffers_that_do_not_fit) {
 
 Test(session, one_value_into_two_buffers) {
     OnnxfuseSession *session = must_open("graph (x: f32[n]) -> (y, z) {\ny = onnx Neg@21 x\nz = onnx Identity@21 y\n}");
-    OnnxfuseValue *x = value_of("f32[2] {1, 2}"), *out[2] = {value_of("f32[2] {0, 0}"), value_of("f32[2] {0, 0}")};
+    OnnxfuseValue *x = value_from("f32[2] {1, 2}"),
+                  *out[2] = {value_from("f32[2] {0, 0}"), value_from("f32[2] {0, 0}")};
     OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *[]){x}, out);
     cr_assert(!status, "%s", onnxfuse_status_message(status));
     for (int o = 0; o < 2; o++) {
@@ -413,8 +414,8 @@ Test(session, a_sum_of_many) {
     for (int i = 0; i < COUNT; i++) sprintf(text + strlen(text), "%sx%d", i ? ", " : "", i);
     OnnxfuseSession *session = must_open(strcat(text, "\n}"));
     for (int i = 0; i < COUNT; i++)
-        in[i] = value_of("f32[20] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, "
-                         "18, 19, 20}");
+        in[i] = value_from("f32[20] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, "
+                           "18, 19, 20}");
     OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, &out);
     cr_expect(!status, "%s", onnxfuse_status_message(status));
     if (!status) cr_expect(onnxfuse_value_element(out, 19) == 20 * COUNT);
@@ -526,7 +527,7 @@ Test(session, values_round_trip) {
         "f32[2] {1, 2}",  "i64[] 5",     "seq f32[1] {1} | i64[2] {1, 2}", "none", "string[2] {\"a\", \"\"}",
         "bool[1] {true}", "f32[0, 3] {}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        OnnxfuseValue *value = value_of(texts[i]);
+        OnnxfuseValue *value = value_from(texts[i]);
         const OnnxfuseValue *item = onnxfuse_value_item(value, 0);
         bool sequence = onnxfuse_value_kind(value) == ONNXFUSE_SEQUENCE;
         cr_expect(sequence == (item != NULL) && item == onnxfuse_value_item(value, 0), "%s", texts[i]);

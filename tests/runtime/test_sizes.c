@@ -21,6 +21,7 @@ static Made make(uint64_t seed, bool fusion) {
     made.policy.cache.enable = false;
     made.policy.fusion.enable = fusion;
     made.policy.threads = 1;
+    made.policy.device = DEVICE_CPU;
     Status status = target_resolve(graph->arena, &made.policy.target);
     for (const Pass *p = pipeline(); p->name && !status; p++)
         if (strcmp(p->name, "lower")) status = p->run(graph, &made.policy);
@@ -32,7 +33,7 @@ static Made make(uint64_t seed, bool fusion) {
 static void make_plan(Made *made) {
     KernelCacheStats stats = {0};
     made->device->policy = &made->policy;
-    Status status = plan_create(made->random->graph, made->device, &stats, &made->plan);
+    Status status = plan_create(made->random->graph, made->device, made->device, &stats, &made->plan);
     cr_assert(!status, "%s", status_message(status));
 }
 
@@ -102,7 +103,8 @@ static const char *overlap(const Plan *plan, const Sizes *sizes, Arena *arena) {
     for (int a = 0; a < plan->slot_count; a++) {
         if (!in_arena(plan, a)) continue;
         size_t end = sizes->offsets[a] + (size_t)sizes->values[plan->slots[a].bytes_expr];
-        if (end > sizes->arena_bytes) return arena_format(arena, "%s lies outside", plan->slots[a].value->name);
+        if (end > sizes->arena_bytes[PLACE_HOST])
+            return arena_format(arena, "%s lies outside", plan->slots[a].value->name);
         if (sizes->offsets[a] % 64) return arena_format(arena, "%s is not aligned", plan->slots[a].value->name);
     }
     return NULL;
@@ -144,6 +146,7 @@ static Made make_chain(void) {
     made.random = ARENA_NEW(graph->arena, RandomGraph);
     made.random->graph = graph;
     made.policy = policy_default();
+    made.policy.device = DEVICE_CPU;
     status = target_resolve(made.random->graph->arena, &made.policy.target);
     if (!status) status = device_open(&made.policy, &made.device);
     cr_assert(!status, "%s", status_message(status));
@@ -175,11 +178,11 @@ Test(sizes, remembered) {
     for (int i = 0; i < 40; i++)
         for (int k = 0; k < i; k++) cr_assert(held[i] != held[k], "sizes in use are not given away");
     for (int i = 0; i < 40; i++) {
-        cr_expect(held[i]->arena_bytes >= (size_t)(100 + i) * 256);
+        cr_expect(held[i]->arena_bytes[PLACE_HOST] >= (size_t)(100 + i) * 256);
         sizes_release(made.plan, held[i]);
     }
     const Sizes *again = sizes_of(&made, 10, 1);
-    cr_expect(again->arena_bytes == first->arena_bytes, "what is in use is kept");
+    cr_expect(again->arena_bytes[PLACE_HOST] == first->arena_bytes[PLACE_HOST], "what is in use is kept");
     release(&made);
 }
 
@@ -187,7 +190,7 @@ Test(sizes, a_chain_takes_two_places) {
     Made made = make_chain();
     make_plan(&made);
     const Sizes *sizes = sizes_of(&made, 16, 1);
-    cr_expect(sizes->arena_bytes == 2 * 16 * 256, "%zu", sizes->arena_bytes);
+    cr_expect(sizes->arena_bytes[PLACE_HOST] == 2 * 16 * 256, "%zu", sizes->arena_bytes[PLACE_HOST]);
     sizes_release(made.plan, sizes);
     release(&made);
 }

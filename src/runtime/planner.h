@@ -1,0 +1,26 @@
+/* The parts of planning. Internal to the plan.
+ *   placement.c  which node runs where
+ *   plan.c       slots, steps, copies, lifetimes
+ *   prepare.c    anchors, constants on the device, kernels
+ *   listing.c    counts and text */
+#ifndef ONNXFUSE_RUNTIME_PLANNER_H
+#define ONNXFUSE_RUNTIME_PLANNER_H
+
+#include "runtime/plan.h"
+
+/* --- placement.c --- */
+StepKind step_kind_of(const Node *node);
+/* A reshape: no step, but another view of its input's memory. */
+bool node_is_alias(const Node *node);
+/* Sets every node's tag to its Place; an alias is where its input is. */
+void placement_choose(const Graph *graph, const Device *device, Arena *scratch);
+
+/* --- prepare.c --- */
+/* Anchors pack their weights, and what device steps still read of the constants goes to the device. */
+Status prepare_constants(Plan *plan, Arena *scratch);
+/* What the device compiles for primitives outside regions. */
+Status prepare_prims(Plan *plan, KernelCacheStats *stats);
+/* Kernels of all nested plans at once. */
+Status prepare_kernels(Plan *plan, Arena *scratch, KernelCacheStats *stats);
+
+#endif
