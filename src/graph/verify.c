@@ -301,6 +301,44 @@ static Status check_prim(const Verifier *v) {
     }
 }
 
+/* ---- anchors ---- */
+
+static Status check_perm(const Verifier *v, const char *name, int rank) {
+    int count;
+    uint32_t seen = 0;
+    const int64_t *perm = attr_ints(v->node, name, &count);
+    if (!node_attr(v->node, name)) return NULL;
+    RULE(perm && count == rank, "attribute %s does not have one axis an axis", name);
+    for (int i = 0; i < count; i++) {
+        RULE(perm[i] >= 0 && perm[i] < rank && !(seen >> perm[i] & 1), "attribute %s is no permutation", name);
+        seen |= 1u << perm[i];
+    }
+    return NULL;
+}
+
+/* What ops/anchors.h says of the anchor "attention", as far as it does not need the steps' meaning. */
+static Status check_attention(const Verifier *v) {
+    const Node *node = v->node;
+    RULE(node->input_count >= 3 && node->output_count == 1 && node->outputs[0], "not three inputs and one output");
+    int rank = node->outputs[0]->rank, steps, alpha;
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        RULE(in && in->kind == VALUE_TENSOR && in->rank >= 0, "input %d is missing or unknown", i);
+        RULE(i > 2 ? in->rank <= rank : in->rank == rank && in->dtype == node->outputs[0]->dtype,
+             "input %d differs from the result in type or rank", i);
+    }
+    TRY(check_perm(v, "perm_q", rank));
+    TRY(check_perm(v, "perm_k", rank));
+    TRY(check_perm(v, "perm_v", rank));
+    TRY(check_perm(v, "perm_out", rank));
+    attr_ints(node, "steps", &steps);
+    const Attr *alphas = node_attr(node, "steps_alpha");
+    alpha = alphas && alphas->kind == ATTR_FLOATS ? alphas->count : 0;
+    RULE(alpha == steps && node->input_count - 3 <= steps, "%d steps with %d numbers and %d inputs", steps, alpha,
+         node->input_count - 3);
+    return NULL;
+}
+
 /* ---- levels ---- */
 
 /* What the partition must put into a region. */
@@ -323,6 +361,7 @@ static Status check_level(const Verifier *v) {
         if (!out || out->kind != VALUE_TENSOR) continue;
         RULE(out->dtype != DT_NONE && out->rank >= 0, "type or rank of output %d is unknown", i);
     }
+    if (node->kind == NODE_ANCHOR && strcmp(node->op, "attention") == 0) return check_attention(v);
     if (node->kind != NODE_PRIM) return NULL;
     TRY(check_prim(v));
     RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node) || is_tiny(node),

@@ -433,6 +433,183 @@ static Status eval_epilogue(const Eval *e, Work *y) {
     return NULL;
 }
 
+/* ---- attention ---- */
+
+/* Leading axes of the result: where each operand stands in its own memory. */
+typedef struct Attention {
+    Work q, k, v, y; /* q' [lead..., s_q or 1, d], k', v', r */
+    int rank;
+    int64_t queries, keys, size, width; /* s_q, s_k, d, d_v */
+    const int64_t *steps;
+    int step_count;
+    Work inputs[ATTENTION_STEPS];
+    int64_t offset;
+    bool wide; /* f64; else all is rounded to f32 */
+} Attention;
+
+static double work_at(const Work *w, int64_t index) {
+    return w->dtype == DT_F64 ? ((const double *)w->data)[index] : (double)((const float *)w->data)[index];
+}
+
+static double rounded(const Attention *a, double x) { return a->wide ? x : (double)(float)x; }
+
+/* Agreeing sizes, or 1. */
+static bool grow(int64_t *size, int64_t other) {
+    if (*size == 1) *size = other;
+    return other == *size || other == 1;
+}
+
+static Status attention_dims(const Eval *e, Attention *a) {
+    int rank = a->rank = a->q.rank, heads = rank - 3;
+    int64_t *dims = a->y.dims;
+    if (rank < 2 || rank > ATTENTION_RANK || a->k.rank != rank || a->v.rank != rank)
+        return wrong(e, "queries, keys and values do not have the same number of axes");
+    a->queries = a->q.dims[rank - 2], a->size = a->q.dims[rank - 1];
+    a->keys = a->k.dims[rank - 2], a->width = a->v.dims[rank - 1];
+    if (a->k.dims[rank - 1] != a->size) return wrong(e, "queries and keys differ in size");
+    if (a->v.dims[rank - 2] != a->keys) return wrong(e, "there are not as many values as keys");
+    bool fits = true;
+    for (int i = 0; i <= rank - 2; i++) dims[i] = a->q.dims[i];
+    for (int s = 0; s < a->step_count; s++) {
+        const Work *in = &a->inputs[s];
+        for (int i = 1; in->data && i <= in->rank; i++)
+            fits &= in->rank <= rank && (i == 1 ? in->dims[in->rank - 1] == a->keys || in->dims[in->rank - 1] == 1
+                                                : grow(&dims[rank - i], in->dims[in->rank - i]));
+    }
+    for (int i = 0; i < rank - 2; i++) {
+        const int64_t own[] = {a->k.dims[i], a->v.dims[i]};
+        for (int k = 0; k < 2; k++) fits &= i == heads ? own[k] > 0 || !dims[i] : grow(&dims[i], own[k]);
+    }
+    for (int k = 0; rank > 2 && k < 2; k++) {
+        int64_t own = k ? a->v.dims[heads] : a->k.dims[heads];
+        if (dims[heads] == 1) dims[heads] = own;
+        fits &= own ? dims[heads] % own == 0 : !dims[heads];
+    }
+    a->queries = dims[rank - 2];
+    dims[rank - 1] = a->width;
+    return fits ? NULL : wrong(e, "the shapes of queries, keys, values and masks do not fit together");
+}
+
+/* The matrix (the last two axes) of w at index `at` of the leading axes; along the heads several may share one. */
+static int64_t matrix_of(const Attention *a, const Work *w, const int64_t *at) {
+    int64_t index = 0;
+    int missing = a->rank - w->rank;
+    for (int i = missing; i < a->rank - 2; i++) {
+        int64_t own = w->dims[i - missing], all = a->y.dims[i];
+        index = index * own + (own ? at[i] / (all / own) : 0);
+    }
+    return index;
+}
+
+/* The element of a step's input for this query and key. */
+static int64_t input_index(const Attention *a, const Work *w, const int64_t *at, int64_t query, int64_t key) {
+    int64_t rows = w->rank > 1 ? w->dims[w->rank - 2] : 1, columns = w->rank > 0 ? w->dims[w->rank - 1] : 1;
+    return (matrix_of(a, w, at) * rows + (rows == 1 ? 0 : query)) * columns + (columns == 1 ? 0 : key);
+}
+
+static double score_step(const Eval *e, const Attention *a, int step, const int64_t *at, int64_t query, int64_t key,
+                         double x) {
+    double alpha = nth_float(e->node, "steps_alpha", step), beta = nth_float(e->node, "steps_beta", step);
+    const Work *in = &a->inputs[step];
+    double y = in->data ? work_at(in, input_index(a, in, at, query, key)) : 0;
+    switch ((ScoreStep)a->steps[step]) {
+    case SCORE_SCALE: return x * alpha;
+    case SCORE_TANH: return tanh(x);
+    case SCORE_CLIP: return x < alpha ? alpha : x > beta ? beta : x;
+    case SCORE_ADD: return x + y;
+    case SCORE_ADD_HIDING: return y == -(double)INFINITY ? y : x + y;
+    case SCORE_KEEP: return y != 0 ? x : alpha;
+    case SCORE_HIDE: return y != 0 ? alpha : x;
+    case SCORE_CAUSAL: return key <= query + a->offset ? x : alpha;
+    default: return x;
+    }
+}
+
+/* p = softmax(x) in place; false when the row is to be zero. */
+static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x) {
+    double top = -(double)INFINITY, sum = 0;
+    bool nan = false;
+    for (int64_t i = 0; i < a->keys; i++) {
+        nan |= isnan(x[i]);
+        if (x[i] > top) top = x[i];
+    }
+    if (empty != EMPTY_NAN && !nan && top == -(double)INFINITY) return false;
+    if (empty == EMPTY_NAN_ZERO && (nan || top == (double)INFINITY)) return false;
+    if (nan) top = (double)NAN;
+    for (int64_t i = 0; i < a->keys; i++) {
+        x[i] = rounded(a, exp(rounded(a, x[i] - top)));
+        sum += x[i];
+    }
+    for (int64_t i = 0; i < a->keys; i++) x[i] = rounded(a, x[i] / rounded(a, sum));
+    return true;
+}
+
+static void attention_rows(const Eval *e, const Attention *a, const int64_t *at, int64_t matrix, double *x,
+                           double *row) {
+    double scale = attr_float(e->node, "scale", 1);
+    AttentionEmpty empty = (AttentionEmpty)attr_int(e->node, "empty", EMPTY_NAN);
+    int64_t rows = a->q.dims[a->rank - 2], q = matrix_of(a, &a->q, at) * rows * a->size;
+    int64_t k = matrix_of(a, &a->k, at) * a->keys * a->size, v = matrix_of(a, &a->v, at) * a->keys * a->width;
+    for (int64_t s = 0; s < a->queries; s++) {
+        for (int64_t t = 0; t < a->keys; t++) {
+            double sum = 0;
+            for (int64_t i = 0; i < a->size; i++)
+                sum += work_at(&a->q, q + (rows == 1 ? 0 : s) * a->size + i) * work_at(&a->k, k + t * a->size + i);
+            x[t] = rounded(a, scale * sum);
+            for (int step = 0; step < a->step_count; step++) x[t] = rounded(a, score_step(e, a, step, at, s, t, x[t]));
+        }
+        for (int64_t i = 0; i < a->width; i++) row[i] = 0;
+        if (softmax_row(a, empty, x))
+            for (int64_t t = 0; t < a->keys; t++)
+                for (int64_t i = 0; i < a->width; i++) row[i] += x[t] * work_at(&a->v, v + t * a->width + i);
+        int64_t to = (matrix * a->queries + s) * a->width;
+        for (int64_t i = 0; i < a->width; i++) {
+            if (a->wide)
+                ((double *)a->y.data)[to + i] = row[i];
+            else
+                ((float *)a->y.data)[to + i] = (float)row[i];
+        }
+    }
+}
+
+static Status attention_steps(const Eval *e, Attention *a) {
+    int input = 3, sizes;
+    a->steps = attr_ints(e->node, "steps", &a->step_count);
+    if (a->step_count > ATTENTION_STEPS) return wrong(e, "too many steps");
+    const Dim *const *offset = attr_dims(e->node, "offset", &sizes);
+    a->offset = sizes ? dim_eval(offset[0], e->symbols) : 0;
+    if (a->offset == UNBOUND_DIM) return wrong(e, "the offset of a causal mask is not known");
+    for (int i = 0; i < a->step_count; i++) {
+        if (!score_step_reads_input((ScoreStep)a->steps[i])) continue;
+        if (input >= e->node->input_count || !e->inputs[input]) return wrong(e, "a step lacks its input");
+        const Tensor *t = e->inputs[input++];
+        Work *to = &a->inputs[i];
+        TRY(work_new(e, DT_F64, t->rank, t->dims, to));
+        for (int64_t n = 0; n < tensor_count(t); n++) ((double *)to->data)[n] = dtype_load_double(t->dtype, t->data, n);
+    }
+    return NULL;
+}
+
+static Status eval_attention(const Eval *e, Work *out) {
+    Attention a = {0};
+    if (e->node->input_count < 3 || !e->inputs[2] || e->inputs[2]->dtype != e->inputs[0]->dtype)
+        return wrong(e, "three inputs of one element type are needed");
+    Work q = widened(e, e->inputs[0]), k = widened(e, e->inputs[1]), v = widened(e, e->inputs[2]);
+    if (!dtype_is_float(e->inputs[0]->dtype)) return wrong(e, "this element type has no softmax");
+    TRY(permuted(e, &q, "perm_q", &a.q));
+    TRY(permuted(e, &k, "perm_k", &a.k));
+    TRY(permuted(e, &v, "perm_v", &a.v));
+    TRY(attention_steps(e, &a));
+    TRY(attention_dims(e, &a));
+    a.wide = a.q.dtype == DT_F64;
+    TRY(work_new(e, a.q.dtype, a.rank, a.y.dims, out));
+    a.y = *out;
+    double *x = ARENA_ARRAY(e->arena, double, a.keys + 1), *row = ARENA_ARRAY(e->arena, double, a.width + 1);
+    int64_t at[MAX_RANK] = {0}, matrices = product(a.y.dims, 0, a.rank - 2);
+    for (int64_t i = 0; i < matrices; i++, step_index(at, a.y.dims, a.rank - 2)) attention_rows(e, &a, at, i, x, row);
+    return NULL;
+}
+
 Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out) {
     Eval e = {node, inputs, symbols, arena};
     Work result, turned;
@@ -444,6 +621,8 @@ Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbo
         TRY(eval_conv(&e, false, &result));
     else if (strcmp(node->op, "conv_transpose") == 0)
         TRY(eval_conv(&e, true, &result));
+    else if (strcmp(node->op, "attention") == 0)
+        TRY(eval_attention(&e, &result));
     else
         return status_error(STATUS_FAULT, "no evaluator for anchor %s", node->op);
     TRY(eval_epilogue(&e, &result));

@@ -29,6 +29,8 @@ Status layout(Graph *graph, const Policy *policy);
 Status simplify(Graph *graph, const Policy *policy);
 /* cse.c: equal nodes become one; nodes without uses go. */
 Status merge_common(Graph *graph, const Policy *policy);
+/* attention.c: softmax(q k^T) v becomes one anchor where the device has it (policy.target.attention). */
+Status fuse_attention(Graph *graph, const Policy *policy);
 /* epilogue.c: small consumers of an anchor move into it where the device's library takes them. */
 Status fuse_epilogues(Graph *graph, const Policy *policy);
 /* partition.c: primitives become regions. */

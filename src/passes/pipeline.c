@@ -9,6 +9,7 @@ static const Pass passes[] = {
     {"layout", layout},
     {"simplify", simplify},
     {"merge_common", merge_common},
+    {"fuse_attention", fuse_attention},
     {"fuse_epilogues", fuse_epilogues},
     {"partition", partition},
     {NULL, NULL},

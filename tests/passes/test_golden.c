@@ -97,6 +97,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.enable = variant->fusion;
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue_kinds = variant->epilogue_kinds;
+    policy.target.attention = !strstr(name, "[no attention]");
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     Status status = graph_verify(graph, LEVEL_PRIM);
     cr_assert(!status, "%s: %s: %s", pass->name, name, status_message(status));
@@ -143,5 +144,6 @@ static void run_cases(const Pass *pass) {
 Test(golden, layout) { run_cases(&(Pass){"layout", layout}); }
 Test(golden, simplify) { run_cases(&(Pass){"simplify", simplify}); }
 Test(golden, merge_common) { run_cases(&(Pass){"merge_common", merge_common}); }
+Test(golden, fuse_attention) { run_cases(&(Pass){"fuse_attention", fuse_attention}); }
 Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
