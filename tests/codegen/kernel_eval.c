@@ -22,9 +22,12 @@ typedef struct Run {
     uint32_t reduced;
     int lane; /* the LANE axis, or -1 */
     int lanes;
-    int64_t flat, reduced_count; /* row-major position in the reduced axes */
-    Block *values, *best;        /* best: of argmax, the value; values: the position */
-    Block **kept;                /* [instruction][reduced position] */
+    int64_t flat, reduced_count;                 /* row-major position in the reduced axes */
+    Block *values, *best;                        /* best: of argmax, the value; values: the position */
+    Block **kept;                                /* [instruction][reduced position] */
+    bool wide;                                   /* float sums and products in double: */
+    double (*exact)[LANES], (*magnitude)[LANES]; /* [instruction] the result so far, the sum of the terms' magnitudes */
+    uint64_t seed, draws;
 } Run;
 
 static bool is_reduced(const Run *r, int axis) { return r->reduced >> axis & 1; }
@@ -306,6 +309,7 @@ static void reduce_start(Run *r, int index) {
     int bits = (int)dtype_size(t) * 8;
     int64_t high = (int64_t)(UINT64_MAX >> (64 - bits) >> is_signed(t)), low = is_signed(t) ? -high - 1 : 0;
     for (int n = 0; n < r->lanes; n++) {
+        if (r->wide) r->exact[index][n] = product, r->magnitude[index][n] = 0;
         if (dtype_is_float(t))
             set_double(t, &r->values[index], n, sum ? 0 : product ? 1 : most ? (double)INFINITY : -(double)INFINITY);
         else
@@ -325,6 +329,26 @@ static bool beats(const KernelInst *inst, DType t, const Block *x, const Block *
     return less(t, x->i[n], best->i[n]) == least;
 }
 
+static void add_wide(Run *r, KernelOp op, int index, int n, double x) {
+    r->magnitude[index][n] += fabs(x);
+    if (op == K_REDUCE_SUM) r->exact[index][n] += x;
+    if (op == K_REDUCE_PROD) r->exact[index][n] *= x;
+}
+
+/* The result of a sum or product that was kept in double, pushed one way. */
+static void reduce_end(Run *r, int index) {
+    const KernelInst *inst = &r->k->insts.items[index];
+    DType t = inst->dtype;
+    if (!r->wide || !dtype_is_float(t) || (inst->op != K_REDUCE_SUM && inst->op != K_REDUCE_PROD)) return;
+    double unit = t == DT_F64 ? 0x1p-53 : 0x1p-24, count = (double)r->reduced_count;
+    for (int n = 0; n < r->lanes; n++) {
+        double x = r->exact[index][n], scale = inst->op == K_REDUCE_SUM ? r->magnitude[index][n] : fabs(x) * count;
+        double push = r->seed ? (philox_u32(r->seed, r->draws++) & 1 ? 1 : -1) * unit * (8 + sqrt(count)) * scale : 0;
+        if (inst->op == K_REDUCE_PROD) push = push / (8 + sqrt(count));
+        set_double(t, &r->values[index], n, isfinite(push) ? x + push : x);
+    }
+}
+
 static void reduce_step(Run *r, int index) {
     const KernelInst *inst = &r->k->insts.items[index];
     const Block *x = &r->values[inst->args[0]];
@@ -342,6 +366,7 @@ static void reduce_step(Run *r, int index) {
                 best->i[n] = x->i[n];
         } else if (dtype_is_float(t)) {
             double a = as_double(t, to, n), b = as_double(t, x, n);
+            if (r->wide) add_wide(r, inst->op, index, n, b);
             bool takes = b != b || (inst->op == K_REDUCE_MAX ? b > a : b < a);
             set_double(t, to, n, inst->op == K_REDUCE_SUM ? a + b : inst->op == K_REDUCE_PROD ? a * b : takes ? b : a);
         } else {
@@ -396,6 +421,8 @@ static void run_stage(Run *r, int stage) {
     }
     for (int axis = 0; axis < r->k->axis_count; axis++)
         if (is_reduced(r, axis)) r->index[axis] = 0;
+    for (int i = 0; i < r->k->insts.count; i++)
+        if (kernel_op_is_reduce(r->k->insts.items[i].op) && r->k->insts.items[i].stage == stage) reduce_end(r, i);
 }
 
 static void run_kept(Run *r, int axis) {
@@ -418,8 +445,10 @@ static void run_kept(Run *r, int axis) {
     r->index[axis] = 0;
 }
 
-void kernel_eval(const Kernel *kernel, void *const *buffers, const int64_t *params) {
+static void evaluate(const Kernel *kernel, void *const *buffers, const int64_t *params, bool wide, uint64_t seed) {
     Run r = {.k = kernel, .buffers = buffers, .params = params, .lane = -1, .lanes = 1, .reduced_count = 1};
+    r.wide = wide;
+    r.seed = seed;
     for (int i = 0; i < kernel->axis_count; i++) {
         const KernelAxis *a = &kernel->axes[i];
         r.size[i] = a->param < 0 ? a->size : params[a->param];
@@ -434,9 +463,23 @@ void kernel_eval(const Kernel *kernel, void *const *buffers, const int64_t *para
     r.kept = calloc(count, sizeof *r.kept);
     for (size_t i = 0; i + 1 < count; i++)
         if (kernel->insts.items[i].keep) r.kept[i] = calloc((size_t)r.reduced_count + 1, sizeof **r.kept);
+    if (wide) {
+        r.exact = calloc(count, sizeof *r.exact);
+        r.magnitude = calloc(count, sizeof *r.magnitude);
+    }
     run_kept(&r, 0);
+    free(r.magnitude);
+    free(r.exact);
     for (size_t i = 0; i + 1 < count; i++) free(r.kept[i]);
     free(r.kept);
     free(r.best);
     free(r.values);
+}
+
+void kernel_eval(const Kernel *kernel, void *const *buffers, const int64_t *params) {
+    evaluate(kernel, buffers, params, false, 0);
+}
+
+void kernel_eval_perturbed(const Kernel *kernel, void *const *buffers, const int64_t *params, uint64_t seed) {
+    evaluate(kernel, buffers, params, true, seed);
 }

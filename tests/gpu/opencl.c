@@ -1,0 +1,310 @@
+/* Runs kernels on the OpenCL device: several a program, with few and with many multiprocessors, so that grids are
+ * smaller than the work and rows are shared by blocks; outputs beside inputs and in their place; guarded memory around
+ * every buffer. */
+#include "proof.h"
+#include "data.h"
+#include "render_many.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "codegen/gpu/gpu.h"
+#include "runtime/opencl/context.h"
+#include "runtime/opencl/driver.h"
+
+enum { GUARD = 256, GUARD_BYTE = 0xFF, GARBAGE = 0xCB };
+
+/* Multiprocessors that launches are laid out for. */
+static const int sizes_of_device[] = {1, 12, 300};
+
+typedef struct Machine {
+    const GpuDriver *driver;
+    GpuContext *context;
+    Stream *stream;
+} Machine;
+
+typedef struct Program {
+    cl_program program;
+    const char *source;
+} Program;
+
+static Status open_device(Proof *proof) {
+    Machine *m = calloc(1, sizeof *m);
+    if (!m) return status_out_of_memory();
+    proof->state = m;
+    m->driver = &opencl_driver;
+    TRY(m->driver->open(&proof->cases->policy, &m->context));
+    return m->driver->stream_create(m->context, &m->stream);
+}
+
+static void close_device(Proof *proof) {
+    Machine *m = proof->state;
+    if (m->stream) m->driver->stream_destroy(m->context, m->stream);
+    if (m->context) m->driver->close(m->context);
+    free(m);
+}
+
+/* --- programs ------------------------------------------------------------------------------------------------- */
+/* Through OpenCL itself: the driver also makes a binary to keep, for which PoCL compiles every function once more. Not
+ * optimised, for the compiler's time is most of the proof's. */
+static Status compile(Machine *m, const char *source, cl_program *out_program) {
+    const OpenClLibrary *cl = m->context->cl;
+    cl_device_id device = m->context->device.id;
+    char options[256], log[1024] = "";
+    cl_int error;
+    *out_program = cl->clCreateProgramWithSource(m->context->context, 1, &source, NULL, &error);
+    TRY(opencl_check(error, "clCreateProgramWithSource"));
+    snprintf(options, sizeof options, "%s -cl-opt-disable", m->context->options);
+    error = cl->clBuildProgram(*out_program, 1, &device, options, NULL, NULL);
+    if (error != CL_SUCCESS)
+        cl->clGetProgramBuildInfo(*out_program, device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
+    return opencl_check(error, "does not compile: %s", log);
+}
+
+/* --- one run -------------------------------------------------------------------------------------------------- */
+typedef struct Attempt {
+    Machine *machine;
+    const Trial *trial;
+    const GpuLaunches *launches;
+    cl_program program;
+    const char *name;
+    bool inplace;
+    Arena *arena;
+    void **device; /* [buffers + 1] allocations; the last is scratch */
+    int *shares;   /* [buffers] the buffer whose memory it has, or -1 */
+} Attempt;
+
+static size_t bytes_of(const Attempt *a, int buffer) { return binding_bytes(a->trial->c, a->trial->binding, buffer); }
+
+static Status upload(Attempt *a, int buffer) {
+    Machine *m = a->machine;
+    const KernelBuffer *b = &a->trial->c->kernel->buffers.items[buffer];
+    size_t bytes = bytes_of(a, buffer), whole = bytes + 2 * GUARD;
+    char *host = arena_alloc(a->arena, whole);
+    memset(host, GUARD_BYTE, whole);
+    if (b->output)
+        memset(host + GUARD, GARBAGE, bytes);
+    else
+        memcpy(host + GUARD, a->trial->buffers[buffer], bytes);
+    TRY(m->driver->allocate(m->context, m->stream, whole, &a->device[buffer]));
+    return m->driver->copy(m->context, m->stream, COPY_IN, a->device[buffer], host, whole);
+}
+
+static Status upload_all(Attempt *a) {
+    const Kernel *k = a->trial->c->kernel;
+    for (int b = 0; b < k->buffers.count; b++) {
+        a->shares[b] = -1;
+        int input = k->buffers.items[b].output && a->inplace ? a->trial->c->inplace[b] : -1;
+        bool fits = input >= 0 && bytes_of(a, input) == bytes_of(a, b);
+        for (int other = 0; other < b && fits; other++) fits = a->shares[other] != input;
+        if (fits)
+            a->shares[b] = input;
+        else
+            TRY(upload(a, b));
+    }
+    size_t scratch = a->launches->scratch_bytes + 2 * GUARD;
+    char *host = arena_alloc(a->arena, scratch);
+    memset(host, GUARD_BYTE, scratch); /* NaN: what is read before it is written shows */
+    Machine *m = a->machine;
+    TRY(m->driver->allocate(m->context, m->stream, scratch, &a->device[k->buffers.count]));
+    return m->driver->copy(m->context, m->stream, COPY_IN, a->device[k->buffers.count], host, scratch);
+}
+
+static cl_int set_buffer(Attempt *a, cl_kernel kernel, cl_uint at, const void *address) {
+    const OpenClLibrary *cl = a->machine->context->cl;
+    Place place = {0};
+    status_free(opencl_find(a->machine->context, address, &place));
+    cl_long offset = (cl_long)place.offset;
+    cl_int error = cl->clSetKernelArg(kernel, at, sizeof place.memory, &place.memory);
+    return error ? error : cl->clSetKernelArg(kernel, at + 1, sizeof offset, &offset);
+}
+
+static cl_int set_numbers(Attempt *a, cl_kernel kernel, cl_uint *at, const int64_t *values, int count) {
+    cl_int error = CL_SUCCESS;
+    for (int i = 0; i < count && !error; i++)
+        error = a->machine->context->cl->clSetKernelArg(kernel, (*at)++, sizeof *values, &values[i]);
+    return error;
+}
+
+static Status launch(Attempt *a, const GpuLaunch *launch) {
+    const OpenClLibrary *cl = a->machine->context->cl;
+    const Kernel *k = a->trial->c->kernel;
+    const char *name = arena_format(a->arena, "%s%s", a->name, launch->suffix);
+    cl_int error;
+    cl_uint at = 0;
+    cl_kernel kernel = cl->clCreateKernel(a->program, name, &error);
+    for (int b = 0; b <= k->buffers.count && !error; b++, at += 2) {
+        int from = b < k->buffers.count && a->shares[b] >= 0 ? a->shares[b] : b;
+        error = set_buffer(a, kernel, at, (char *)a->device[from] + GUARD);
+    }
+    if (!error) error = set_numbers(a, kernel, &at, a->trial->binding->params, k->param_count);
+    if (!error) error = set_numbers(a, kernel, &at, launch->extra, launch->extra_count);
+    size_t block = (size_t)launch->block, threads = (size_t)launch->grid * block;
+    if (!error)
+        error = cl->clEnqueueNDRangeKernel(a->machine->stream->queue, kernel, 1, NULL, &threads, &block, 0, NULL, NULL);
+    if (!error) error = cl->clFinish(a->machine->stream->queue);
+    if (kernel) cl->clReleaseKernel(kernel);
+    return opencl_check(error, "%s", name);
+}
+
+static Status launch_all(Attempt *a) {
+    for (int l = 0; l < a->launches->count; l++) TRY(launch(a, &a->launches->items[l]));
+    return NULL;
+}
+
+static Status check(Attempt *a, const char **out_difference) {
+    Machine *m = a->machine;
+    const Kernel *k = a->trial->c->kernel;
+    for (int b = 0; b <= k->buffers.count && !*out_difference; b++) {
+        if (b < k->buffers.count && a->shares[b] >= 0) continue;
+        bool scratch = b == k->buffers.count;
+        size_t bytes = scratch ? a->launches->scratch_bytes : bytes_of(a, b), whole = bytes + 2 * GUARD;
+        unsigned char *host = arena_alloc(a->arena, whole);
+        TRY(m->driver->copy(m->context, m->stream, COPY_OUT, host, a->device[b], whole));
+        TRY(m->driver->synchronize(m->context, m->stream));
+        for (size_t i = 0; i < GUARD && !*out_difference; i++)
+            if (host[i] != GUARD_BYTE || host[GUARD + bytes + i] != GUARD_BYTE)
+                *out_difference = arena_format(a->arena, "writes beyond buffer %d%s", b, scratch ? " (scratch)" : "");
+        if (scratch || *out_difference) continue;
+        int holds = b; /* the output that has this memory */
+        for (int o = 0; o < k->buffers.count; o++)
+            if (a->shares[o] == b) holds = o;
+        if (k->buffers.items[holds].output)
+            *out_difference = trial_difference(a->trial, holds, host + GUARD, a->arena);
+        else if (memcmp(host + GUARD, a->trial->buffers[b], bytes))
+            *out_difference = arena_format(a->arena, "writes into input %d", b);
+    }
+    return NULL;
+}
+
+static Status attempt(Attempt *a, const char **out_difference) {
+    int count = a->trial->c->kernel->buffers.count;
+    a->device = ARENA_ARRAY(a->arena, void *, count + 1);
+    a->shares = ARENA_ARRAY(a->arena, int, count + 1);
+    Status status = upload_all(a);
+    if (!status) status = launch_all(a);
+    if (!status) status = check(a, out_difference);
+    for (int b = 0; b <= count; b++) a->machine->driver->release(a->machine->context, a->machine->stream, a->device[b]);
+    return status;
+}
+
+/* --- one kernel ----------------------------------------------------------------------------------------------- */
+typedef struct Coverage {
+    const char *const *suffixes;
+    bool run[4];
+} Coverage;
+
+static bool same_launches(const GpuLaunches *a, const GpuLaunches *b) {
+    if (a->count != b->count) return false;
+    for (int i = 0; i < a->count; i++) {
+        const GpuLaunch *x = &a->items[i], *y = &b->items[i];
+        if (x->grid != y->grid || x->block != y->block || strcmp(x->suffix, y->suffix) != 0) return false;
+        if (memcmp(x->extra, y->extra, sizeof x->extra[0] * (size_t)x->extra_count)) return false;
+    }
+    return true;
+}
+
+static void count_launches(Tally *tally, Coverage *coverage, const GpuLaunches *launches) {
+    tally->launches += launches->count;
+    if (launches->scratch_bytes) tally->split++;
+    for (int l = 0; l < launches->count; l++)
+        for (int s = 0; coverage->suffixes[s]; s++)
+            if (!strcmp(coverage->suffixes[s], launches->items[l].suffix)) coverage->run[s] = true;
+}
+
+static const char *describe(const Trial *t, const GpuLaunches *launches, int processors, bool inplace, Arena *arena) {
+    Text text = text_make(arena);
+    text_add(&text, "sizes");
+    for (int a = 0; a < t->c->kernel->axis_count; a++)
+        text_add(&text, " %lld", (long long)kernel_axis_size(t->c->kernel, a, t->binding->params));
+    text_add(&text, ", %d multiprocessors%s, launches", processors, inplace ? ", in place" : "");
+    for (int l = 0; l < launches->count; l++) {
+        const GpuLaunch *launch = &launches->items[l];
+        text_add(&text, " %s<%lld, %d>(", launch->suffix, (long long)launch->grid, launch->block);
+        for (int e = 0; e < launch->extra_count; e++)
+            text_add(&text, e ? " %lld" : "%lld", (long long)launch->extra[e]);
+        text_add(&text, ")");
+    }
+    return text.data;
+}
+
+/* Whether some output may stand in an input's place. Where there is nothing to compute its memory is the input's. */
+static bool can_share(const KernelCase *c, const Binding *binding) {
+    for (int a = 0; a < c->kernel->axis_count; a++)
+        if (kernel_axis_size(c->kernel, a, binding->params) == 0) return false;
+    for (int b = 0; b < c->kernel->buffers.count; b++)
+        if (c->inplace[b] >= 0) return true;
+    return false;
+}
+
+/* One set of sizes on devices of several sizes; false when something failed. */
+static bool prove_binding(Proof *proof, int index, const Binding *binding, const Program *program, Coverage *coverage,
+                          int number) {
+    Machine *m = proof->state;
+    const KernelCase *c = proof->cases->items.items[index];
+    GpuSchedule schedule = gpu_schedule(c->kernel);
+    Trial *trial = trial_create(c, binding, (uint64_t)number + 1, number == 0 && !kernel_sums_floats(c->kernel));
+    GpuLaunches tried[3];
+    bool good = true, shares = can_share(c, binding);
+    for (int n = 0; n < 3 && good; n++) {
+        Arena *arena = arena_create(0);
+        GpuLimits limits = *m->driver->limits(m->context);
+        limits.multiprocessors = sizes_of_device[n];
+        gpu_launches(c->kernel, &schedule, &limits, binding->params, &tried[n]);
+        bool known = false;
+        for (int before = 0; before < n; before++) known |= same_launches(&tried[before], &tried[n]);
+        for (int inplace = 0; inplace <= shares && !known && good; inplace++) {
+            Attempt a = {m, trial, &tried[n], program->program, arena_format(arena, "k%d_", index), inplace, arena};
+            const char *difference = NULL;
+            Status status = attempt(&a, &difference);
+            count_launches(proof_tally(proof), coverage, &tried[n]);
+            proof_tally(proof)->trials++;
+            good = !status && !difference;
+            if (!good)
+                proof_fail(proof, index, program->source, "%s\n      %s", status ? status_message(status) : difference,
+                           describe(trial, &tried[n], limits.multiprocessors, inplace, arena));
+            status_free(status);
+        }
+        arena_destroy(arena);
+    }
+    trial_free(trial);
+    return good;
+}
+
+static void prove_case(Proof *proof, int index, const Program *program) {
+    const KernelCase *c = proof->cases->items.items[index];
+    Coverage coverage = {gpu_suffixes(c->kernel), {0}};
+    proof_begin(proof, index);
+    bool good = true;
+    for (int b = 0; b < c->bindings.count && good; b++)
+        good = prove_binding(proof, index, &c->bindings.items[b], program, &coverage, b);
+    if (!c->bindings.count) proof_tally(proof)->skipped++;
+    for (int s = 0; coverage.suffixes[s] && c->bindings.count; s++) {
+        proof_tally(proof)->functions++;
+        proof_tally(proof)->functions_run += coverage.run[s];
+    }
+    proof_end(proof, index);
+}
+
+static Status prove(Proof *proof, const int *indices, int count) {
+    Machine *m = proof->state;
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Program program = {NULL, render_many(proof->cases, indices, count, GPU_OPENCL, arena)};
+    Status status = compile(m, program.source, &program.program);
+    for (int i = 0; i < count && !status; i++) prove_case(proof, indices[i], &program);
+    if (status && count > 1) { /* which of them? */
+        for (int i = 0; i < count; i++) TRY(prove(proof, &indices[i], 1));
+    } else if (status) {
+        proof_begin(proof, indices[0]);
+        proof_fail(proof, indices[0], program.source, "%s", status_message(status));
+        proof_end(proof, indices[0]);
+    }
+    status_free(status);
+    if (program.program) m->context->cl->clReleaseProgram(program.program);
+    arena_destroy(arena);
+    return NULL;
+}
+
+const ProofMode proof_opencl = {"opencl", open_device, prove, close_device};
+const ProofMode proof_traffic = {"traffic", NULL, NULL, NULL};
