@@ -1,0 +1,497 @@
+/* Convolutions, channels last: their texts, and which of them suits which sizes. */
+#include <string.h>
+#include "codegen/gpu/product_parts.h"
+
+/* clang-format off */
+
+/* One spatial axis of the work that a block has. Position q of `count` is the result's first + q * step; its tap t of
+ * `taps` is the kernel's kernel_first + t * kernel_step and meets the input's q * in_step + base + t * tap_step.
+ *
+ * A transposed convolution's phase r has the result's positions o with (o + pad) % stride == r, and the taps k with
+ * k * dilation % stride == r, which come again every `period` = stride / gcd(stride, dilation) taps; all divisions by the
+ * stride are exact then. Positions of the input are kept below 2^30 on both sides, far outside of which no tap reaches
+ * back, so that they fit 32 bits. */
+#define CONV_FUNCTIONS                                                                                                 \
+    "typedef struct Axis {\n"                                                                                          \
+    "    i64 count, first, step, in_step, base;\n"                                                                     \
+    "    i32 taps, tap_step, kernel_first, kernel_step, extent;\n"                                                     \
+    "} Axis;\n"                                                                                                        \
+    "typedef struct Tap { i32 t0, t1, t2, c; } Tap;\n"                                                                 \
+    "FUNCTION Axis axis_of(i64 phase, i64 in, i64 out, i64 kernel, i64 stride, i64 dilation, i64 pad, i64 period) {\n" \
+    "    Axis x;\n"                                                                                                    \
+    "    x.extent = (i32)in;\n"                                                                                        \
+    "#if TRANSPOSED\n"                                                                                                 \
+    "    const i64 limit = kernel < period ? kernel : period;\n"                                                       \
+    "    i64 t = 0;\n"                                                                                                 \
+    "    while (t < limit && t * dilation % stride != phase) t++;\n"                                                   \
+    "    x.first = ((phase - pad) % stride + stride) % stride;\n"                                                      \
+    "    x.step = stride;\n"                                                                                           \
+    "    x.in_step = 1;\n"                                                                                             \
+    "    x.count = x.first < out ? (out - x.first - 1) / stride + 1 : 0;\n"                                            \
+    "    x.taps = t < limit ? (i32)((kernel - t - 1) / period + 1) : 0;\n"                                             \
+    "    x.base = t < limit ? (x.first + pad - t * dilation) / stride : 0;\n"                                          \
+    "    x.tap_step = (i32)-(period * dilation / stride);\n"                                                           \
+    "    x.kernel_first = (i32)t;\n"                                                                                   \
+    "    x.kernel_step = (i32)period;\n"                                                                               \
+    "#else\n"                                                                                                          \
+    "    x.first = 0;\n"                                                                                               \
+    "    x.step = 1;\n"                                                                                                \
+    "    x.in_step = stride;\n"                                                                                        \
+    "    x.count = out;\n"                                                                                             \
+    "    x.taps = (i32)kernel;\n"                                                                                      \
+    "    x.base = -pad;\n"                                                                                             \
+    "    x.tap_step = (i32)dilation;\n"                                                                                \
+    "    x.kernel_first = 0;\n"                                                                                        \
+    "    x.kernel_step = 1;\n"                                                                                         \
+    "#endif\n"                                                                                                         \
+    "    return x;\n"                                                                                                  \
+    "}\n"                                                                                                              \
+    "FUNCTION i32 position_at(const Axis *x, i64 q) {\n"                                                               \
+    "    const i64 most = 1 << 30, i = q * x->in_step + x->base;\n"                                                    \
+    "    return (i32)(i > most ? most : i < -most ? -most : i);\n"                                                     \
+    "}\n"                                                                                                              \
+    /* Where a tap of a row meets the input, in positions of its image; -1: in the padding. */                         \
+    "FUNCTION i64 place_at(const Axis *x0, const Axis *x1, const Axis *x2, i32 p0, i32 p1, i32 p2, const Tap *tap) {\n" \
+    "    const i32 i0 = p0 + tap->t0 * x0->tap_step, i1 = p1 + tap->t1 * x1->tap_step, i2 = p2 + tap->t2 * x2->tap_step;\n" \
+    "    if ((u32)i0 >= (u32)x0->extent || (u32)i1 >= (u32)x1->extent || (u32)i2 >= (u32)x2->extent) return -1;\n"     \
+    "    return ((i64)i0 * x1->extent + i1) * x2->extent + i2;\n"                                                      \
+    "}\n"                                                                                                              \
+    "FUNCTION i64 kernel_at(const Axis *x0, const Axis *x1, const Axis *x2, const Tap *tap, i64 kernel1, i64 kernel2) {\n" \
+    "    return ((x0->kernel_first + (i64)tap->t0 * x0->kernel_step) * kernel1 + x1->kernel_first +\n"                 \
+    "            (i64)tap->t1 * x1->kernel_step) * kernel2 + x2->kernel_first + (i64)tap->t2 * x2->kernel_step;\n"     \
+    "}\n"                                                                                                              \
+    /* Row r of the product: its image and positions along the axes. */                                                \
+    "FUNCTION i64 row_at(i64 r, const Axis *x0, const Axis *x1, const Axis *x2, i64 *q0, i64 *q1, i64 *q2) {\n"        \
+    "    *q2 = r % x2->count;\n"                                                                                       \
+    "    r /= x2->count;\n"                                                                                            \
+    "    *q1 = r % x1->count;\n"                                                                                       \
+    "    r /= x1->count;\n"                                                                                            \
+    "    *q0 = r % x0->count;\n"                                                                                       \
+    "    return r / x0->count;\n"                                                                                      \
+    "}\n"                                                                                                              \
+    /* Where row r's positions stand in the result. */                                                                 \
+    "FUNCTION i64 out_row_at(i64 r, const Axis *x0, const Axis *x1, const Axis *x2, i64 out0, i64 out1, i64 out2) {\n" \
+    "#if TRANSPOSED\n"                                                                                                 \
+    "    i64 q0, q1, q2;\n"                                                                                            \
+    "    const i64 n = row_at(r, x0, x1, x2, &q0, &q1, &q2);\n"                                                        \
+    "    return ((n * out0 + x0->first + q0 * x0->step) * out1 + x1->first + q1 * x1->step) * out2 + x2->first +\n"    \
+    "           q2 * x2->step;\n"                                                                                      \
+    "#else\n"                                                                                                          \
+    "    return r;\n"                                                                                                  \
+    "#endif\n"                                                                                                         \
+    "}\n"
+
+#define CONV_HEAD                                                                                                      \
+    "KERNEL_OF(THREADS) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
+    "    BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 images, i64 in0, i64 in1, i64 in2, i64 out0, i64 out1, i64 out2,\n" \
+    "    i64 kernel0, i64 kernel1, i64 kernel2, i64 stride0, i64 stride1, i64 stride2, i64 dilation0, i64 dilation1,\n" \
+    "    i64 dilation2, i64 pad0, i64 pad1, i64 pad2, i64 period0, i64 period1, i64 period2, i64 group, i64 inputs,\n" \
+    "    i64 outputs, i64 w_tap, i64 w_input, i64 w_output, i64 w_group, i64 row_tiles, i64 column_tiles, i64 splits,\n" \
+    "    i64 elements, i64 flags STEP_NUMBERS) {\n"                                                                    \
+    "    BUFFER(const BITS, a, a_buffer);\n"                                                                           \
+    "    BUFFER(const BITS, b, b_buffer);\n"                                                                           \
+    "    BUFFER(BITS, out, out_buffer);\n"                                                                             \
+    "    STEP_DECLARE\n"
+
+/* part: the block's number without its tile. */
+#define CONV_PLACE                                                                                                     \
+    "    const i32 thread = (i32)THREAD;\n"                                                                            \
+    "    const i32 whole_a = (i32)flags & 1, whole_b = (i32)flags & 2, whole_out = (i32)flags & 4;\n"                  \
+    "    const i64 tile = BLOCK % (row_tiles * column_tiles);\n"                                                       \
+    "    i64 part = BLOCK / (row_tiles * column_tiles);\n"
+
+#define CONV_AXES                                                                                                      \
+    "    const Axis x2 = axis_of(part % stride2, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n"            \
+    "    part /= stride2;\n"                                                                                           \
+    "    const Axis x1 = axis_of(part % stride1, in1, out1, kernel1, stride1, dilation1, pad1, period1);\n"            \
+    "    part /= stride1;\n"                                                                                           \
+    "    const Axis x0 = axis_of(part, in0, out0, kernel0, stride0, dilation0, pad0, period0);\n"                      \
+    "    const i64 rows = images * x0.count * x1.count * x2.count, channels_in = group * inputs,\n"                    \
+    "              channels_out = group * outputs;\n"
+
+/* Along the depth, the input's channels are faster than the taps. A thread's packs of x have one depth and several rows;
+ * while no tap is left behind, a step along the depth is one along the channels. */
+const char product_conv_text[] =
+    CONV_FUNCTIONS
+    "#define PACKS_A LOADS(TILE_ROWS)\n"
+    "#define PACKS_B LOADS(TILE_COLUMNS)\n"
+    "FUNCTION Tap tap_at(i64 depth, i64 inputs, const Axis *x1, const Axis *x2) {\n"
+    "    Tap tap;\n"
+    "    i64 t = depth / inputs;\n"
+    "    tap.c = (i32)(depth % inputs);\n"
+    "    tap.t2 = (i32)(t % x2->taps);\n"
+    "    t /= x2->taps;\n"
+    "    tap.t1 = (i32)(t % x1->taps);\n"
+    "    tap.t0 = (i32)(t / x1->taps);\n"
+    "    return tap;\n"
+    "}\n"
+    /* Returns whether the tap is another one. */
+    "FUNCTION i32 advance_tap(Tap *tap, i32 by, i32 inputs, const Axis *x1, const Axis *x2) {\n"
+    "    i32 changed = 0;\n"
+    "    tap->c += by;\n"
+    "    while (tap->c >= inputs) {\n"
+    "        tap->c -= inputs;\n"
+    "        changed = 1;\n"
+    "        if (++tap->t2 == x2->taps) {\n"
+    "            tap->t2 = 0;\n"
+    "            if (++tap->t1 == x1->taps) {\n"
+    "                tap->t1 = 0;\n"
+    "                tap->t0++;\n"
+    "            }\n"
+    "        }\n"
+    "    }\n"
+    "    return changed;\n"
+    "}\n"
+    CONV_HEAD
+    "    BUFFER(VALUE, partial, partial_buffer);\n"
+    "    SHARED VALUE tiles_a[2 * TILE_DEPTH * LINE(TILE_ROWS)];\n"
+    "    SHARED VALUE tiles_b[2 * TILE_DEPTH * LINE(TILE_COLUMNS)];\n"
+    CONV_PLACE
+    "    const i64 split = part % splits;\n"
+    "    part /= splits;\n"
+    "    const i64 g = part % group;\n"
+    "    part /= group;\n"
+    CONV_AXES
+    "    const i64 depth = (i64)x0.taps * x1.taps * x2.taps * inputs;\n"
+    "    const i64 length = (depth + splits * TILE_DEPTH - 1) / (splits * TILE_DEPTH) * TILE_DEPTH;\n"
+    "    const i64 begin = split * length, end = begin + length < depth ? begin + length : depth;\n"
+    "    i64 row0, column0;\n"
+    "    tile_at(tile, row_tiles, column_tiles, &row0, &column0);\n"
+    "    if (row0 >= rows) return;\n"
+    "    a += g * inputs;\n"
+    "    b += g * w_group + column0 * w_output;\n"
+    /* Rows that this thread loads. */
+    "    const i32 depth_a = PACK_DEPTH(thread, TILE_ROWS, 0);\n"
+    "    i32 p0[PACKS_A], p1[PACKS_A], p2[PACKS_A];\n"
+    "    i64 image[PACKS_A], place[PACKS_A];\n"
+    "    UNROLL\n"
+    "    for (i32 p = 0; p < PACKS_A; p++) {\n"
+    "        const i64 r = row0 + PACK_OUTER(thread + p * THREADS, TILE_ROWS, 0);\n"
+    "        i64 q0 = 0, q1 = 0, q2 = 0;\n"
+    "        image[p] = r < rows ? row_at(r, &x0, &x1, &x2, &q0, &q1, &q2) * in0 * in1 * in2 : -1;\n"
+    "        p0[p] = position_at(&x0, q0);\n"
+    "        p1[p] = position_at(&x1, q1);\n"
+    "        p2[p] = position_at(&x2, q2);\n"
+    "        place[p] = -1;\n"
+    "    }\n"
+    "    Tap tap_a, tap_b[PACKS_B];\n"
+    "    tap_a.t0 = tap_a.t1 = tap_a.t2 = tap_a.c = 0;\n"
+    "    i32 moved = 1;\n"
+    "    UNROLL\n"
+    "    for (i32 p = 0; p < PACKS_B; p++) tap_b[p] = tap_a;\n"
+    "    if (begin < end) {\n"
+    "        tap_a = tap_at(begin + depth_a, inputs, &x1, &x2);\n"
+    "        UNROLL\n"
+    "        for (i32 p = 0; p < PACKS_B; p++)\n"
+    "            tap_b[p] = tap_at(begin + PACK_DEPTH(thread + p * THREADS, TILE_COLUMNS, 1), inputs, &x1, &x2);\n"
+    "    }\n"
+    "    const i32 row = thread / (TILE_COLUMNS / THREAD_COLUMNS) * 4, column = thread % (TILE_COLUMNS / THREAD_COLUMNS) * 4;\n"
+    "    VALUE sums[THREAD_ROWS * THREAD_COLUMNS], next_a[PACKS_A * PACK], next_b[PACKS_B * PACK];\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS * THREAD_COLUMNS; i++) sums[i] = 0;\n"
+    "    i32 now = 0;\n"
+    /* Step 0 only loads. */
+    "    for (i64 left = end - begin + TILE_DEPTH, first = 1; left > 0; left -= TILE_DEPTH, first = 0) {\n"
+    "        const i64 ahead = left - TILE_DEPTH;\n"
+    "        if (ahead > 0) {\n"
+    "            if (whole_a) {\n"
+    "                UNROLL\n"
+    "                for (i32 p = 0; p < PACKS_A; p++) {\n"
+    "                    if (moved) place[p] = image[p] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[p], p1[p], p2[p], &tap_a);\n"
+    "                    read_pack(a + (image[p] + place[p]) * channels_in + tap_a.c, 1,\n"
+    "                              depth_a < ahead && place[p] >= 0 ? PACK : 0, 1, next_a + p * PACK);\n"
+    "                }\n"
+    "                moved = advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "            } else {\n"
+    "                Tap tap = tap_a;\n"
+    "                UNROLL\n"
+    "                for (i32 i = 0; i < PACK; i++) {\n"
+    "                    UNROLL\n"
+    "                    for (i32 p = 0; p < PACKS_A; p++) {\n"
+    "                        if (moved) place[p] = image[p] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[p], p1[p], p2[p], &tap);\n"
+    "                        next_a[p * PACK + i] = depth_a + i < ahead && place[p] >= 0\n"
+    "                            ? FROM_BITS(READ(BITS, a + (image[p] + place[p]) * channels_in + tap.c)) : (VALUE)0;\n"
+    "                    }\n"
+    "                    moved = advance_tap(&tap, 1, (i32)inputs, &x1, &x2);\n"
+    "                }\n"
+    "                advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "                moved = 1;\n"
+    "            }\n"
+    "            UNROLL\n"
+    "            for (i32 p = 0; p < PACKS_B; p++) {\n"
+    "                const i32 e = thread + p * THREADS;\n"
+    "                const i32 o = PACK_OUTER(e, TILE_COLUMNS, 1), d = PACK_DEPTH(e, TILE_COLUMNS, 1);\n"
+    "                i64 count = d < ahead && d < TILE_DEPTH ? outputs - column0 - o : 0;\n"
+    "                read_pack(b + kernel_at(&x0, &x1, &x2, &tap_b[p], kernel1, kernel2) * w_tap + tap_b[p].c * w_input +\n"
+    "                          o * w_output, w_output, count, whole_b, next_b + p * PACK);\n"
+    "                advance_tap(&tap_b[p], TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "            }\n"
+    "        }\n"
+    "        if (!first)\n"
+    "            multiply_tiles(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS),\n"
+    "                           row, column, sums);\n"
+    "        now = 1 - now;\n"
+    "        if (ahead > 0) {\n"
+    "            store_tile(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), 0, TILE_ROWS, thread, next_a);\n"
+    "            store_tile(tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS), 1, TILE_COLUMNS, thread, next_b);\n"
+    "        }\n"
+    "        BARRIER;\n"
+    "    }\n"
+    "    const i64 channel0 = g * outputs;\n"
+    "    i64 at[THREAD_ROWS];\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        const i64 r = row0 + row + ROW_AT(i);\n"
+    "        at[i] = r < rows ? out_row_at(r, &x0, &x1, &x2, out0, out1, out2) * channels_out + channel0 : -1;\n"
+    "    }\n"
+    "    if (splits > 1) {\n"
+    "        UNROLL\n"
+    "        for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "            UNROLL\n"
+    "            for (i32 j = 0; j < THREAD_COLUMNS; j++) {\n"
+    "                const i64 c = column0 + column + COLUMN_AT(j);\n"
+    "                if (at[i] >= 0 && c < outputs)\n"
+    "                    WRITE(VALUE, partial + split * elements + at[i] + c, sums[i * THREAD_COLUMNS + j]);\n"
+    "            }\n"
+    "        }\n"
+    "        return;\n"
+    "    }\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        UNROLL\n"
+    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
+    "            const i64 c = column0 + column + COLUMN_AT(j);\n"
+    "            i64 places[PACK];\n"
+    "            UNROLL\n"
+    "            for (i32 k = 0; k < PACK; k++) places[k] = channel0 + c + k;\n"
+    "            if (at[i] >= 0)\n"
+    "                finish_pack(sums + i * THREAD_COLUMNS + j, places, at[i] + c, 1, outputs - c, whole_out STEP_PASSED);\n"
+    "        }\n"
+    "    }\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        UNROLL\n"
+    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
+    "            const i64 c = column0 + column + COLUMN_AT(j);\n"
+    "            if (at[i] >= 0)\n"
+    "                write_pack(out + at[i] + c, 1, outputs - c, whole_out, sums + i * THREAD_COLUMNS + j);\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+/* A thread has PACK channels of THREAD_ROWS rows, so that a weight is read once for all of these. */
+const char product_channels_text[] =
+    CONV_FUNCTIONS
+    CONV_HEAD
+    CONV_PLACE
+    CONV_AXES
+    "    const i64 packs = (channels_out + PACK - 1) / PACK, item = tile * THREADS + thread;\n"
+    "    const i64 c0 = item % packs * PACK, row0 = item / packs * THREAD_ROWS, count = channels_out - c0;\n"
+    "    if (row0 >= rows) return;\n"
+    "    VALUE sums[THREAD_ROWS * PACK];\n"
+    "    i32 p0[THREAD_ROWS], p1[THREAD_ROWS], p2[THREAD_ROWS];\n"
+    "    i64 image[THREAD_ROWS];\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        i64 q0 = 0, q1 = 0, q2 = 0;\n"
+    "        image[i] = row0 + i < rows ? row_at(row0 + i, &x0, &x1, &x2, &q0, &q1, &q2) * in0 * in1 * in2 : -1;\n"
+    "        p0[i] = position_at(&x0, q0);\n"
+    "        p1[i] = position_at(&x1, q1);\n"
+    "        p2[i] = position_at(&x2, q2);\n"
+    "        UNROLL\n"
+    "        for (i32 j = 0; j < PACK; j++) sums[i * PACK + j] = 0;\n"
+    "    }\n"
+    "#if !DEPTHWISE\n"
+    "    i64 from_a[PACK], from_b[PACK];\n"
+    "    UNROLL\n"
+    "    for (i32 j = 0; j < PACK; j++) {\n"
+    "        const i64 c = j < count ? c0 + j : c0;\n"
+    "        from_a[j] = c / outputs * inputs;\n"
+    "        from_b[j] = c / outputs * w_group + c % outputs * w_output;\n"
+    "    }\n"
+    "#endif\n"
+    "    Tap tap;\n"
+    "    tap.c = 0;\n"
+    "    for (tap.t0 = 0; tap.t0 < x0.taps; tap.t0++)\n"
+    "        for (tap.t1 = 0; tap.t1 < x1.taps; tap.t1++)\n"
+    "            for (tap.t2 = 0; tap.t2 < x2.taps; tap.t2++) {\n"
+    "                GLOBAL const BITS *w = b + kernel_at(&x0, &x1, &x2, &tap, kernel1, kernel2) * w_tap;\n"
+    "                i64 place[THREAD_ROWS];\n"
+    "                UNROLL\n"
+    "                for (i32 i = 0; i < THREAD_ROWS; i++)\n"
+    "                    place[i] = image[i] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[i], p1[i], p2[i], &tap);\n"
+    "#if DEPTHWISE\n"
+    "                VALUE weight[PACK], v[THREAD_ROWS * PACK];\n"
+    "                read_pack(w + c0 * w_group, w_group, count, whole_b, weight);\n"
+    "                UNROLL\n"
+    "                for (i32 i = 0; i < THREAD_ROWS; i++)\n"
+    "                    read_pack(a + (image[i] + place[i]) * channels_in + c0, 1, place[i] >= 0 ? count : 0, whole_a,\n"
+    "                              v + i * PACK);\n"
+    "                UNROLL\n"
+    "                for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "                    UNROLL\n"
+    "                    for (i32 j = 0; j < PACK; j++)\n"
+    "                        sums[i * PACK + j] = MULTIPLY_ADD(v[i * PACK + j], weight[j], sums[i * PACK + j]);\n"
+    "                }\n"
+    "#else\n"
+    "                for (i64 c = 0; c < inputs; c++) {\n"
+    "                    VALUE weight[PACK];\n"
+    "                    UNROLL\n"
+    "                    for (i32 j = 0; j < PACK; j++) weight[j] = FROM_BITS(READ(BITS, w + from_b[j] + c * w_input));\n"
+    "                    UNROLL\n"
+    "                    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "                        if (place[i] < 0) continue;\n"
+    "                        UNROLL\n"
+    "                        for (i32 j = 0; j < PACK; j++)\n"
+    "                            sums[i * PACK + j] = MULTIPLY_ADD(\n"
+    "                                FROM_BITS(READ(BITS, a + (image[i] + place[i]) * channels_in + from_a[j] + c)), weight[j],\n"
+    "                                sums[i * PACK + j]);\n"
+    "                    }\n"
+    "                }\n"
+    "#endif\n"
+    "            }\n"
+    "    i64 at[THREAD_ROWS];\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        i64 places[PACK];\n"
+    "        UNROLL\n"
+    "        for (i32 k = 0; k < PACK; k++) places[k] = c0 + k;\n"
+    "        at[i] = row0 + i < rows ? out_row_at(row0 + i, &x0, &x1, &x2, out0, out1, out2) * channels_out + c0 : -1;\n"
+    "        if (at[i] >= 0) finish_pack(sums + i * PACK, places, at[i], 1, count, whole_out STEP_PASSED);\n"
+    "    }\n"
+    "    UNROLL\n"
+    "    for (i32 i = 0; i < THREAD_ROWS; i++)\n"
+    "        if (at[i] >= 0) write_pack(out + at[i], 1, count, whole_out, sums + i * PACK);\n"
+    "}\n";
+
+/* clang-format on */
+
+/* ---- which variant ---- */
+
+/* Groups of fewer outputs would leave most of a tile's columns empty. */
+enum { LEAST_TILED_OUTPUTS = 16 };
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Positions of the result along all axes, at most, in one phase; and the number of phases. */
+static int64_t phase_rows(const GpuConv *c, int64_t *out_phases) {
+    int64_t rows = c->images;
+    *out_phases = 1;
+    for (int i = 0; i < GPU_CONV_AXES; i++) {
+        rows *= c->transposed ? product_ceil_div(c->out[i], c->strides[i]) : c->out[i];
+        if (c->transposed) *out_phases *= c->strides[i];
+    }
+    return rows;
+}
+
+static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const GpuVariant *steps, int64_t rows,
+                             int64_t phases) {
+    GpuVariant v = *steps;
+    v.dtype = c->dtype;
+    v.transposed = c->transposed;
+    v.kind = GPU_PRODUCT_CONV;
+    if (c->group > 1 && c->outputs < LEAST_TILED_OUTPUTS) {
+        v.kind = GPU_PRODUCT_CHANNELS;
+        v.depthwise = c->inputs == 1 && c->outputs == 1;
+        return v;
+    }
+    int64_t large = product_ceil_div(rows, 128) * product_ceil_div(c->outputs, 128) * c->group * phases;
+    bool fills = rows > 64 && c->outputs > 64 && large >= limits->multiprocessors;
+    v.tile = c->outputs <= 16 ? GPU_TILE_TALL : fills && dtype_size(c->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;
+    v.b_outer = true;
+    return v;
+}
+
+static bool divides(int64_t pack, int64_t size, int64_t alignment, int64_t stride) {
+    return alignment % (pack * size) == 0 && stride % pack == 0;
+}
+
+static int64_t flags_of(const GpuConv *c, const GpuVariant *v) {
+    int64_t pack = product_pack(c->dtype), size = (int64_t)dtype_size(c->dtype), flags = 0, inputs = c->inputs,
+            outputs = c->outputs;
+    bool channels = v->kind == GPU_PRODUCT_CHANNELS; /* its packs run across groups */
+    if (divides(pack, size, c->x_alignment, channels ? inputs * c->group : inputs)) flags |= WHOLE_A;
+    if (divides(pack, size, c->w_alignment, c->w_tap)) {
+        if (v->depthwise && c->w_group == 1) flags |= WHOLE_B;
+        bool lines = c->w_input % pack == 0 && (c->group == 1 || c->w_group % pack == 0);
+        if (!channels && c->w_output == 1 && lines) flags |= WHOLE_B;
+    }
+    if (divides(pack, size, c->out_alignment, outputs * c->group) && (channels || outputs % pack == 0))
+        flags |= WHOLE_OUT;
+    return flags;
+}
+
+static void add_axes(GpuProductLaunch *l, const int64_t *values) {
+    for (int i = 0; i < GPU_CONV_AXES; i++) product_argument(l, values[i]);
+}
+
+void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuVariant *steps, GpuProductLaunch *l) {
+    memset(l, 0, sizeof *l);
+    int64_t phases, rows = phase_rows(c, &phases), periods[GPU_CONV_AXES], row_tiles, column_tiles, depth = c->inputs;
+    GpuVariant *v = &l->variant;
+    *v = variant_of(c, limits, steps, rows, phases);
+    for (int i = 0; i < GPU_CONV_AXES; i++) {
+        periods[i] = c->strides[i] / common_divisor(c->strides[i], c->dilations[i]);
+        depth *= c->transposed ? product_ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
+    }
+    l->splits = 1;
+    if (v->kind == GPU_PRODUCT_CHANNELS) {
+        int64_t packs = product_ceil_div(c->group * c->outputs, product_pack(c->dtype));
+        row_tiles = product_ceil_div(product_ceil_div(rows, CHANNELS_ROWS) * packs, CHANNELS_THREADS);
+        column_tiles = 1;
+        l->block = CHANNELS_THREADS;
+        l->grid = row_tiles * phases;
+    } else {
+        TileShape shape = product_tile(v->tile, c->dtype);
+        row_tiles = product_ceil_div(rows, shape.rows);
+        column_tiles = product_ceil_div(c->outputs, shape.columns);
+        int64_t blocks = row_tiles * column_tiles * c->group * phases;
+        l->splits = product_splits(limits, blocks, 2, depth);
+        l->block = product_threads(&shape);
+        l->grid = blocks * l->splits;
+    }
+    product_argument(l, c->images);
+    add_axes(l, c->in);
+    add_axes(l, c->out);
+    add_axes(l, c->kernel);
+    add_axes(l, c->strides);
+    add_axes(l, c->dilations);
+    add_axes(l, c->pads);
+    add_axes(l, periods);
+    int64_t elements = c->images * c->out[0] * c->out[1] * c->out[2] * c->outputs * c->group;
+    const int64_t rest[] = {c->group,   c->inputs, c->outputs,   c->w_tap,  c->w_input, c->w_output,
+                            c->w_group, row_tiles, column_tiles, l->splits, elements,   flags_of(c, v)};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) product_argument(l, rest[i]);
+}
+
+/* ---- what may come ---- */
+
+int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out) {
+    static const int64_t some_rows[] = {1, 1 << 20}, some_channels[] = {1, 17, 65};
+    int count = 0;
+    bool sizes = known->images >= 0, weight = known->inputs >= 0 && known->outputs >= 0;
+    for (int i = 0; i < GPU_CONV_AXES; i++) {
+        sizes &= known->in[i] >= 0 && known->out[i] >= 0;
+        weight &= known->kernel[i] >= 0;
+    }
+    for (int i = 0; i < (sizes ? 1 : 2) * (weight ? 1 : 9); i++) {
+        GpuConv c = *known;
+        GpuProductLaunch launch;
+        if (!sizes) {
+            for (int k = 0; k < GPU_CONV_AXES; k++) c.out[k] = c.transposed ? c.strides[k] : 1;
+            c.images = some_rows[i % 2];
+        }
+        if (!weight) {
+            int j = sizes ? i : i / 2;
+            c.inputs = some_channels[j % 3];
+            c.outputs = some_channels[j / 3];
+            for (int k = 0; k < GPU_CONV_AXES; k++) c.kernel[k] = 16;
+        }
+        gpu_conv_launch(&c, limits, steps, &launch);
+        count = product_add_variant(out, count, &launch.variant);
+        if (launch.splits < 2) continue;
+        gpu_finish_launch(c.dtype, 1, launch.splits, 1, 1, 1, 1, limits, steps, &launch);
+        count = product_add_variant(out, count, &launch.variant);
+    }
+    return count;
+}
