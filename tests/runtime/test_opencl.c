@@ -551,6 +551,127 @@ Test(opencl, eight_threads_use_one_function_at_once) {
     end(&bench);
 }
 
+/* ---- products by a library ---- */
+
+typedef struct ProductRow {
+    const char *name;
+    DType dtype;
+    int64_t m, n, k, batch;
+    bool transpose_a, transpose_b;
+    int64_t pad;       /* elements that a row takes more than it has */
+    bool shared_b;     /* the same for all of the batch */
+    float alpha, beta; /* beta: c is d's own memory */
+} ProductRow;
+
+static const ProductRow product_rows[] = {
+    {"one product", DT_F32, 17, 33, 65, 1, false, false, 0, false, 1, 0},
+    {"both transposed", DT_F32, 17, 33, 65, 1, true, true, 0, false, 1, 0},
+    {"a batch with padded rows", DT_F32, 8, 24, 16, 5, false, true, 3, false, 1, 0},
+    {"a batch with one weight", DT_F32, 32, 16, 48, 4, false, false, 0, true, 1, 0},
+    {"alpha and beta", DT_F32, 64, 64, 64, 2, true, false, 0, false, 0.5f, 2},
+    {"large enough for its other kernel", DT_F32, 256, 256, 128, 1, false, false, 0, false, 1, 0},
+    {"double precision", DT_F64, 40, 24, 31, 3, false, true, 1, false, 1.5f, 1},
+};
+
+static double at(DType dtype, const void *data, int64_t i) {
+    return dtype == DT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+}
+
+static void set(DType dtype, void *data, int64_t i, double value) {
+    if (dtype == DT_F64)
+        ((double *)data)[i] = value;
+    else
+        ((float *)data)[i] = (float)value;
+}
+
+/* Small integers: products and sums are exact in either type. */
+static void *random_integers(DType dtype, int64_t count, unsigned *state) {
+    void *data = malloc((size_t)count * 8);
+    for (int64_t i = 0; i < count; i++) {
+        *state = *state * 1664525u + 1013904223u;
+        set(dtype, data, i, (double)(int)(*state >> 28) - 8);
+    }
+    return data;
+}
+
+static double expected(const GpuGemm *g, const void *a, const void *b, const void *c, int64_t batch, int64_t i,
+                       int64_t j) {
+    double sum = 0;
+    for (int64_t k = 0; k < g->k; k++)
+        sum += at(g->dtype, a, batch * g->stride_a + (g->transpose_a ? k * g->lda + i : i * g->lda + k)) *
+               at(g->dtype, b, batch * g->stride_b + (g->transpose_b ? j * g->ldb + k : k * g->ldb + j));
+    return g->alpha * sum + g->beta * at(g->dtype, c, batch * g->stride_c + i * g->ldc + j);
+}
+
+/* False where the library is not installed. */
+static bool check_product(const Bench *bench, const ProductRow *row) {
+    size_t size = row->dtype == DT_F64 ? 8 : 4;
+    int64_t rows_a = row->transpose_a ? row->k : row->m, rows_b = row->transpose_b ? row->n : row->k;
+    GpuGemm g = {.dtype = row->dtype, .m = row->m, .n = row->n, .k = row->k, .batch = row->batch, .activation = -1};
+    g.transpose_a = row->transpose_a, g.transpose_b = row->transpose_b, g.alpha = row->alpha, g.beta = row->beta;
+    g.lda = (row->transpose_a ? row->m : row->k) + row->pad, g.stride_a = rows_a * g.lda;
+    g.ldb = (row->transpose_b ? row->k : row->n) + row->pad, g.stride_b = row->shared_b ? 0 : rows_b * g.ldb;
+    g.ldc = row->n + row->pad, g.stride_c = row->m * g.ldc;
+    int64_t count_a = rows_a * g.lda * g.batch, count_b = rows_b * g.ldb * g.batch, count_c = g.stride_c * g.batch;
+    unsigned state = 7;
+    void *a = random_integers(g.dtype, count_a, &state), *b = random_integers(g.dtype, count_b, &state),
+         *c = random_integers(g.dtype, count_c, &state), *got = malloc((size_t)count_c * size);
+    char *memory = memory_of(bench, (size_t)(count_a + count_b + count_c) * size);
+    g.a = memory, g.b = memory + (size_t)count_a * size, g.d = memory + (size_t)(count_a + count_b) * size, g.c = g.d;
+    put(bench, memory, a, (size_t)count_a * size);
+    put(bench, memory + (size_t)count_a * size, b, (size_t)count_b * size);
+    put(bench, g.d, c, (size_t)count_c * size);
+    Status status = driver->gemm(bench->context, bench->stream, &g);
+    bool here = status_code(status) != STATUS_UNSUPPORTED;
+    cr_assert(!status || !here, "%s: %s", row->name, status_message(status));
+    status_free(status);
+    get(bench, got, g.d, (size_t)count_c * size);
+    for (int64_t i = 0; here && i < count_c; i++) {
+        int64_t batch = i / g.stride_c, in = i % g.stride_c, column = in % g.ldc;
+        double want = column < g.n ? expected(&g, a, b, c, batch, in / g.ldc, column) : at(g.dtype, c, i);
+        cr_assert_eq(at(g.dtype, got, i), want, "%s: element %lld is %g, not %g", row->name, (long long)i,
+                     at(g.dtype, got, i), want);
+    }
+    driver->release(bench->context, bench->stream, memory);
+    free(a), free(b), free(c), free(got);
+    return here;
+}
+
+/* CLBlast compiles its kernels for two minutes on PoCL: there they are tested only when asked for. */
+Test(opencl, library_computes_products) {
+    OPEN(bench);
+    GpuGemm usual = {DT_F32, 4, 4, 4, 1, .lda = 4, .ldb = 4, .ldc = 4, .alpha = 1, .activation = -1};
+    if (!driver->gemm_supports(bench.context, &usual) && !getenv("ONNXFUSE_TEST_CLBLAST")) {
+        end(&bench);
+        cr_skip_test("CLBlast is not used here; ONNXFUSE_TEST_CLBLAST=1 runs it all the same");
+    }
+    bool here = true;
+    for (size_t i = 0; here && i < sizeof product_rows / sizeof *product_rows; i++)
+        if (product_rows[i].dtype != DT_F64 || driver->limits(bench.context)->fp64)
+            here = check_product(&bench, &product_rows[i]);
+    end(&bench);
+    if (!here) cr_skip_test("CLBlast is not installed");
+}
+
+Test(opencl, library_takes_no_product_with_an_epilogue) {
+    OPEN(bench);
+    float *data = memory_of(&bench, 1024);
+    GpuGemm plain = {DT_F32, 4, 4, 4, 1,    false,     false, 4,    4,  4,        0,
+                     0,      0, 1, 0, data, data + 16, NULL,  NULL, -1, data + 32};
+    GpuGemm with_bias = plain, activated = plain, half = plain, empty = plain;
+    with_bias.bias = data;
+    activated.activation = 0;
+    half.dtype = DT_F16;
+    empty.k = 0;
+    const GpuGemm *gemms[] = {&with_bias, &activated, &half, &empty};
+    for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
+        cr_expect(!driver->gemm_supports(bench.context, gemms[i]));
+        FAILS(driver->gemm(bench.context, bench.stream, gemms[i]), STATUS_UNSUPPORTED, "CLBlast");
+    }
+    driver->release(bench.context, bench.stream, data);
+    end(&bench);
+}
+
 /* ---- from process to process ---- */
 
 static void no_failure(Status status) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
+#include "runtime/opencl/clblast.h"
 
 enum { MOST_THREADS = 1024 }; /* that a block of ours has */
 
@@ -117,7 +118,9 @@ void opencl_close(GpuContext *context) {
         *link = context->next;
     }
     pthread_mutex_unlock(&contexts.lock);
-    if (last) free_context(context);
+    if (!last) return;
+    clblast_forget();
+    free_context(context);
 }
 
 const GpuLimits *opencl_limits(const GpuContext *context) { return &context->limits; }

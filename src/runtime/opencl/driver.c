@@ -1,6 +1,7 @@
 /* The driver's table. */
 #include "runtime/opencl/driver.h"
 
+#include "runtime/opencl/clblast.h"
 #include "runtime/opencl/context.h"
 
 const GpuDriver opencl_driver = {
@@ -23,4 +24,7 @@ const GpuDriver opencl_driver = {
     .copy = opencl_copy,
     .fill_zero = opencl_fill_zero,
     .launch = opencl_launch,
+    .gemm_supports = clblast_supports,
+    .gemm = clblast_gemm,
+    .gemm_name = "clblast",
 };

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define USUAL_LIBRARY "libOpenCL.so.1"
-
 static struct {
     pthread_mutex_t lock;
     OpenClLibrary *first;
@@ -17,8 +15,8 @@ static struct {
 static Status open_failure(const char *path, bool usual) {
     if (usual)
         return status_error(STATUS_USAGE,
-                            USUAL_LIBRARY " was not found: install ocl-icd-libopencl1 and a driver such as "
-                                          "pocl-opencl-icd (a CPU) or your GPU's own");
+                            OPENCL_USUAL_LIBRARY " was not found: install ocl-icd-libopencl1 and a driver such as "
+                                                 "pocl-opencl-icd (a CPU) or your GPU's own");
     const char *reason = dlerror();
     return status_error(STATUS_USAGE, "opencl.library \"%s\" cannot be opened: %s", path, reason ? reason : "unknown");
 }
@@ -54,7 +52,7 @@ static Status open_library(const char *path, bool usual, OpenClLibrary **out_lib
 
 Status opencl_library(const char *path, const OpenClLibrary **out_library) {
     bool usual = !path || !*path;
-    if (usual) path = USUAL_LIBRARY;
+    if (usual) path = OPENCL_USUAL_LIBRARY;
     pthread_mutex_lock(&libraries.lock);
     OpenClLibrary *library = libraries.first;
     while (library && strcmp(library->path, path) != 0) library = library->next;

@@ -50,7 +50,9 @@ typedef struct OpenClLibrary {
 #undef X
 } OpenClLibrary;
 
-/* path: NULL for libOpenCL.so.1. The library lives until the end of the process. STATUS_USAGE when it cannot be opened.
+#define OPENCL_USUAL_LIBRARY "libOpenCL.so.1"
+
+/* path: NULL for the usual one. The library lives until the end of the process. STATUS_USAGE when it cannot be opened.
  */
 Status opencl_library(const char *path, const OpenClLibrary **out_library);
 
