@@ -78,19 +78,29 @@ static void *buffer_new(size_t bytes) {
     return memset(data, GARBAGE, bytes + 8);
 }
 
-Trial *trial_create(const KernelCase *c, const Binding *binding, uint64_t seed, bool special) {
+Trial *trial_inputs(const KernelCase *c, const Binding *binding, uint64_t seed, bool special) {
     const Kernel *k = c->kernel;
     size_t count = (size_t)k->buffers.count;
     Trial *t = calloc(1, sizeof *t);
     if (!t) abort();
-    *t = (Trial){c, binding, calloc(count + 1, sizeof(void *)), !kernel_sums_floats(k), NULL};
-    t->perturbed = calloc(count * PERTURBED + 1, sizeof(void *));
-    if (!t->buffers || !t->perturbed) abort();
+    *t = (Trial){c, binding, calloc(count + 1, sizeof(void *)), true, NULL, NULL};
+    if (!t->buffers) abort();
     for (int b = 0; b < k->buffers.count; b++) {
         t->buffers[b] = buffer_new(binding_bytes(c, binding, b));
         if (!k->buffers.items[b].output)
             fill(k->buffers.items[b].dtype, t->buffers[b], binding->elements[b], seed * 64 + (uint64_t)b, special);
     }
+    return t;
+}
+
+Trial *trial_create(const KernelCase *c, const Binding *binding, uint64_t seed, bool special) {
+    const Kernel *k = c->kernel;
+    size_t count = (size_t)k->buffers.count;
+    Trial *t = trial_inputs(c, binding, seed, special);
+    t->exact = !kernel_sums_floats(k);
+    t->perturbed = calloc(count * PERTURBED + 1, sizeof(void *));
+    t->usual = calloc(count + 1, sizeof *t->usual);
+    if (!t->perturbed || !t->usual) abort();
     kernel_eval_perturbed(k, t->buffers, binding->params, 0);
     for (int p = 0; p < PERTURBED && !t->exact; p++) {
         void **variant = t->perturbed + (size_t)p * count;
@@ -98,7 +108,6 @@ Trial *trial_create(const KernelCase *c, const Binding *binding, uint64_t seed, 
             variant[b] = k->buffers.items[b].output ? buffer_new(binding_bytes(c, binding, b)) : t->buffers[b];
         kernel_eval_perturbed(k, variant, binding->params, (uint64_t)p + 1);
     }
-    t->usual = calloc(count + 1, sizeof *t->usual);
     for (int b = 0; b < k->buffers.count && !t->exact; b++)
         if (k->buffers.items[b].output && dtype_is_float(k->buffers.items[b].dtype)) t->usual[b] = average_spread(t, b);
     return t;

@@ -19,6 +19,8 @@ enum { PERTURBED = 3 };
 
 /* special: infinities, NaN, denormals and the ends of integer ranges among the inputs. NULL when memory runs out. */
 Trial *trial_create(const KernelCase *c, const Binding *binding, uint64_t seed, bool special);
+/* The inputs alone; outputs hold garbage. */
+Trial *trial_inputs(const KernelCase *c, const Binding *binding, uint64_t seed, bool special);
 void trial_free(Trial *trial); /* accepts NULL */
 bool kernel_sums_floats(const Kernel *kernel);
 /* NULL when the output is right, else the first difference, in `text`'s arena. */

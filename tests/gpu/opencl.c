@@ -3,63 +3,26 @@
  * every buffer. */
 #include "proof.h"
 #include "data.h"
+#include "machine.h"
 #include "render_many.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "codegen/gpu/gpu.h"
-#include "runtime/opencl/context.h"
-#include "runtime/opencl/driver.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0xFF, GARBAGE = 0xCB };
 
 /* Multiprocessors that launches are laid out for. */
 static const int sizes_of_device[] = {1, 12, 300};
 
-typedef struct Machine {
-    const GpuDriver *driver;
-    GpuContext *context;
-    Stream *stream;
-} Machine;
-
 typedef struct Program {
     cl_program program;
     const char *source;
 } Program;
 
-static Status open_device(Proof *proof) {
-    Machine *m = calloc(1, sizeof *m);
-    if (!m) return status_out_of_memory();
-    proof->state = m;
-    m->driver = &opencl_driver;
-    TRY(m->driver->open(&proof->cases->policy, &m->context));
-    return m->driver->stream_create(m->context, &m->stream);
-}
-
-static void close_device(Proof *proof) {
-    Machine *m = proof->state;
-    if (m->stream) m->driver->stream_destroy(m->context, m->stream);
-    if (m->context) m->driver->close(m->context);
-    free(m);
-}
-
-/* --- programs ------------------------------------------------------------------------------------------------- */
-/* Through OpenCL itself: the driver also makes a binary to keep, for which PoCL compiles every function once more. Not
- * optimised, for the compiler's time is most of the proof's. */
-static Status compile(Machine *m, const char *source, cl_program *out_program) {
-    const OpenClLibrary *cl = m->context->cl;
-    cl_device_id device = m->context->device.id;
-    char options[256], log[1024] = "";
-    cl_int error;
-    *out_program = cl->clCreateProgramWithSource(m->context->context, 1, &source, NULL, &error);
-    TRY(opencl_check(error, "clCreateProgramWithSource"));
-    snprintf(options, sizeof options, "%s -cl-opt-disable", m->context->options);
-    error = cl->clBuildProgram(*out_program, 1, &device, options, NULL, NULL);
-    if (error != CL_SUCCESS)
-        cl->clGetProgramBuildInfo(*out_program, device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
-    return opencl_check(error, "does not compile: %s", log);
-}
+static Status open_device(Proof *proof) { return machine_open(proof, (Machine **)&proof->state); }
+static void close_device(Proof *proof) { machine_close(proof->state); }
 
 /* --- one run -------------------------------------------------------------------------------------------------- */
 typedef struct Attempt {
@@ -110,46 +73,15 @@ static Status upload_all(Attempt *a) {
     return m->driver->copy(m->context, m->stream, COPY_IN, a->device[k->buffers.count], host, scratch);
 }
 
-static cl_int set_buffer(Attempt *a, cl_kernel kernel, cl_uint at, const void *address) {
-    const OpenClLibrary *cl = a->machine->context->cl;
-    Place place = {0};
-    status_free(opencl_find(a->machine->context, address, &place));
-    cl_long offset = (cl_long)place.offset;
-    cl_int error = cl->clSetKernelArg(kernel, at, sizeof place.memory, &place.memory);
-    return error ? error : cl->clSetKernelArg(kernel, at + 1, sizeof offset, &offset);
-}
-
-static cl_int set_numbers(Attempt *a, cl_kernel kernel, cl_uint *at, const int64_t *values, int count) {
-    cl_int error = CL_SUCCESS;
-    for (int i = 0; i < count && !error; i++)
-        error = a->machine->context->cl->clSetKernelArg(kernel, (*at)++, sizeof *values, &values[i]);
-    return error;
-}
-
-static Status launch(Attempt *a, const GpuLaunch *launch) {
-    const OpenClLibrary *cl = a->machine->context->cl;
-    const Kernel *k = a->trial->c->kernel;
-    const char *name = arena_format(a->arena, "%s%s", a->name, launch->suffix);
-    cl_int error;
-    cl_uint at = 0;
-    cl_kernel kernel = cl->clCreateKernel(a->program, name, &error);
-    for (int b = 0; b <= k->buffers.count && !error; b++, at += 2) {
-        int from = b < k->buffers.count && a->shares[b] >= 0 ? a->shares[b] : b;
-        error = set_buffer(a, kernel, at, (char *)a->device[from] + GUARD);
-    }
-    if (!error) error = set_numbers(a, kernel, &at, a->trial->binding->params, k->param_count);
-    if (!error) error = set_numbers(a, kernel, &at, launch->extra, launch->extra_count);
-    size_t block = (size_t)launch->block, threads = (size_t)launch->grid * block;
-    if (!error)
-        error = cl->clEnqueueNDRangeKernel(a->machine->stream->queue, kernel, 1, NULL, &threads, &block, 0, NULL, NULL);
-    if (!error) error = cl->clFinish(a->machine->stream->queue);
-    if (kernel) cl->clReleaseKernel(kernel);
-    return opencl_check(error, "%s", name);
-}
-
 static Status launch_all(Attempt *a) {
-    for (int l = 0; l < a->launches->count; l++) TRY(launch(a, &a->launches->items[l]));
-    return NULL;
+    Machine *m = a->machine;
+    const Kernel *k = a->trial->c->kernel;
+    Place *places = ARENA_ARRAY(a->arena, Place, k->buffers.count + 1);
+    for (int b = 0; b <= k->buffers.count; b++) {
+        int from = b < k->buffers.count && a->shares[b] >= 0 ? a->shares[b] : b;
+        TRY(opencl_find(m->context, (char *)a->device[from] + GUARD, &places[b]));
+    }
+    return machine_launch(m, a->program, a->name, k, places, a->trial->binding->params, a->launches);
 }
 
 static Status check(Attempt *a, const char **out_difference) {
@@ -291,7 +223,7 @@ static Status prove(Proof *proof, const int *indices, int count) {
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
     Program program = {NULL, render_many(proof->cases, indices, count, GPU_OPENCL, arena)};
-    Status status = compile(m, program.source, &program.program);
+    Status status = machine_compile(m, program.source, &program.program);
     for (int i = 0; i < count && !status; i++) prove_case(proof, indices[i], &program);
     if (status && count > 1) { /* which of them? */
         for (int i = 0; i < count; i++) TRY(prove(proof, &indices[i], 1));
@@ -307,4 +239,3 @@ static Status prove(Proof *proof, const int *indices, int count) {
 }
 
 const ProofMode proof_opencl = {"opencl", open_device, prove, close_device};
-const ProofMode proof_traffic = {"traffic", NULL, NULL, NULL};
