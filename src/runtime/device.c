@@ -34,6 +34,7 @@ static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
     host->device = DEVICE_CPU;
     host->target.device = DEVICE_CPU;
     host->target.epilogue_kinds = cpu_device.epilogue_kinds;
+    host->target.attention = cpu_device.attention;
     TRY(target_resolve(arena, &host->target));
     return cpu_device.open(host, &devices->host);
 }
@@ -45,6 +46,7 @@ Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
     if (!policy->target.level) policy->target.level = "host";
     policy->target.device = table->kind;
     policy->target.epilogue_kinds = table->epilogue_kinds;
+    policy->target.attention = table->attention;
     Status status = target_resolve(arena, &policy->target);
     if (!table->separate_memory)
         out_devices->host = out_devices->device;

@@ -29,6 +29,7 @@ typedef struct DeviceTable {
     const char *name;
     int epilogue_kinds;   /* bits of 1 << EpilogueKind that its anchors apply */
     bool separate_memory; /* its memory is not the host's: the plan copies between them */
+    bool attention;       /* it runs the anchor "attention" */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);
