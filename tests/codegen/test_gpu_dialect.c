@@ -18,6 +18,7 @@ static const char *const words[] = {
     "BLOCKS",
     "BLOCK_SIZE",
     "BARRIER",
+    "BARRIER_GLOBAL",
     "UNROLL",
     "i8",
     "u8",

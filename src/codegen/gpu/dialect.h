@@ -23,6 +23,8 @@
  * SHUFFLE_XOR_<t>(v, mask, exchange)   <t>: i32 u32 i64 u64 f32 f64. The value of thread THREAD ^ mask, mask < 32 and a
  *                              constant or uniform; all threads of the block take part. exchange: SHARED u64 [1024],
  *                              used where the device has no shuffles
+ * HAS_SHUFFLE                  1 where shuffles are the device's own, else 0: then barriers outside of branches and loops
+ *                              serve better
  * load_f16(u16) -> f32, store_f16(f32) -> u16, load_bf16, store_bf16      to nearest even, NaN stays NaN
  * fma_<f> sqrt_<f> floor_<f> ceil_<f> trunc_<f> rint_<f> fabs_<f> fmod_<f>   <f>: f32 f64. Correctly rounded, no contraction
  * exp_f32 log_f32 tanh_f32 erf_f32   as the device's library has them, for epilogues; kernels carry polynomials of their own

@@ -141,63 +141,89 @@ static const char *shuffle_type(DType t) {
     return dtype_class(t) == DTYPE_SIGNED ? "i32" : "u32";
 }
 
+/* How the threads `stride` apart within `width` neighbours come to one value that all of them get. Where the device has
+ * shuffles: within 32 threads by these, beyond through shared memory; where it has none, in two steps through shared
+ * memory, of at most 32 values each. There no barrier stands in a branch or a loop: compilers that make loops of a
+ * block's threads (PoCL) would repeat all that follows for each such place. */
+typedef struct GroupText {
+    const char *head, *shuffle, *write, *first, *next, *tail; /* first, next: read element n and take it in */
+} GroupText;
+
+static const char *group_text(GpuRender *r, const GroupText *g) {
+    Text x = text_make(r->arena);
+    text_add(&x,
+             "%s"
+             "    const i64 begin = THREAD & ~(width - 1);\n"
+             "    i64 n;\n"
+             "#if HAS_SHUFFLE\n"
+             "    const i64 apart = stride > 32 ? stride : 32;\n"
+             "    for (i64 mask = stride; mask < width && mask < 32; mask *= 2) {\n"
+             "%s"
+             "    }\n"
+             "    if (width <= 32) {\n"
+             "    %s"
+             "    }\n"
+             "#else\n"
+             "    const i64 apart = width < 32 * stride ? width : 32 * stride, near = THREAD & ~(apart - 1);\n"
+             "    %s;\n"
+             "    BARRIER;\n"
+             "    n = near + (THREAD & (stride - 1));\n"
+             "    %s;\n"
+             "    for (n += stride; n < near + apart; n += stride) {\n"
+             "%s"
+             "    }\n"
+             "    BARRIER;\n"
+             "#endif\n",
+             g->head, g->shuffle, g->tail, g->write, g->first, g->next);
+    text_add(&x,
+             "    %s;\n"
+             "    BARRIER;\n"
+             "    n = begin + (THREAD & (apart - 1));\n"
+             "    %s;\n"
+             "    for (n += apart; n < begin + width; n += apart) {\n"
+             "%s"
+             "    }\n"
+             "    BARRIER;\n"
+             "%s"
+             "}\n\n",
+             g->write, g->first, g->next, g->tail);
+    return x.data;
+}
+
 static void need_group(GpuRender *r, const KernelInst *inst) {
     DType t = operand_dtype(r->k, inst);
     const char *type = compute_type(t), *name = name_of(r, inst), *shuffle = shuffle_type(t);
-    Text x = text_make(r->arena);
-    text_add(&x,
-             "/* Of the threads `stride` apart within `width` neighbours; all of them get the result. */\n"
-             "FUNCTION %s group_%s(%s a, i64 stride, i64 width, SHARED_POINTER u64 *exchange) {\n"
-             "    for (i64 mask = stride; mask < width && mask < 32; mask *= 2)\n"
-             "        a = combine_%s(a, (%s)SHUFFLE_XOR_%s(a, mask, exchange));\n"
-             "    if (width > 32) {\n"
-             "        const i64 apart = stride > 32 ? stride : 32, from = (THREAD & ~(width - 1)) + (THREAD & (apart - "
-             "1));\n"
-             "        const i64 end = (THREAD & ~(width - 1)) + width;\n"
-             "        exchange[THREAD] = %s;\n"
-             "        BARRIER;\n"
-             "        a = %s;\n"
-             "        for (i64 n = from + apart; n < end; n += apart) a = combine_%s(a, %s);\n"
-             "        BARRIER;\n"
-             "    }\n"
-             "    return a;\n"
-             "}\n\n",
-             type, name, type, name, type, shuffle, to_cell(r, t, "a", "u64"), from_cell(r, t, "exchange[from]"), name,
-             from_cell(r, t, "exchange[n]"));
-    need_helper(r, F("group_%s", name), x.data);
+    GroupText text = {
+        .head =
+            F("FUNCTION %s group_%s(%s a, i64 stride, i64 width, SHARED_POINTER u64 *exchange) {\n", type, name, type),
+        .shuffle = F("        a = combine_%s(a, (%s)SHUFFLE_XOR_%s(a, mask, exchange));\n", name, type, shuffle),
+        .write = F("exchange[THREAD] = %s", to_cell(r, t, "a", "u64")),
+        .first = F("a = %s", from_cell(r, t, "exchange[n]")),
+        .next = F("        a = combine_%s(a, %s);\n", name, from_cell(r, t, "exchange[n]")),
+        .tail = "    return a;\n",
+    };
+    need_helper(r, F("group_%s", name), group_text(r, &text));
 }
 
 static void need_group_position(GpuRender *r, const KernelInst *inst) {
     DType t = operand_dtype(r->k, inst);
     const char *type = compute_type(t), *name = name_of(r, inst), *shuffle = shuffle_type(t);
-    Text x = text_make(r->arena);
-    text_add(&x,
-             "FUNCTION i64 group_%s(%s a, i64 at, i64 stride, i64 width, SHARED_POINTER u64 *exchange,\n"
-             "                      SHARED_POINTER i64 *positions, %s *best) {\n"
-             "    for (i64 mask = stride; mask < width && mask < 32; mask *= 2) {\n"
-             "        const %s b = (%s)SHUFFLE_XOR_%s(a, mask, exchange);\n"
-             "        const i64 at_b = SHUFFLE_XOR_i64(at, mask, exchange);\n"
-             "        if (takes_%s(a, at, b, at_b)) a = b, at = at_b;\n"
-             "    }\n"
-             "    if (width > 32) {\n"
-             "        const i64 apart = stride > 32 ? stride : 32, from = (THREAD & ~(width - 1)) + (THREAD & (apart - "
-             "1));\n"
-             "        const i64 end = (THREAD & ~(width - 1)) + width;\n"
-             "        exchange[THREAD] = %s, positions[THREAD] = at;\n"
-             "        BARRIER;\n"
-             "        a = %s, at = positions[from];\n"
-             "        for (i64 n = from + apart; n < end; n += apart) {\n"
-             "            const %s b = %s;\n"
-             "            if (takes_%s(a, at, b, positions[n])) a = b, at = positions[n];\n"
-             "        }\n"
-             "        BARRIER;\n"
-             "    }\n"
-             "    *best = a;\n"
-             "    return at;\n"
-             "}\n\n",
-             name, type, type, type, type, shuffle, name, to_cell(r, t, "a", "u64"), from_cell(r, t, "exchange[from]"),
-             type, from_cell(r, t, "exchange[n]"), name);
-    need_helper(r, F("group_%s", name), x.data);
+    GroupText text = {
+        .head = F("FUNCTION i64 group_%s(%s a, i64 at, i64 stride, i64 width, SHARED_POINTER u64 *exchange,\n"
+                  "                      SHARED_POINTER i64 *positions, %s *best) {\n",
+                  name, type, type),
+        .shuffle = F("        const %s b = (%s)SHUFFLE_XOR_%s(a, mask, exchange);\n"
+                     "        const i64 at_b = SHUFFLE_XOR_i64(at, mask, exchange);\n"
+                     "        if (takes_%s(a, at, b, at_b)) a = b, at = at_b;\n",
+                     type, type, shuffle, name),
+        .write = F("exchange[THREAD] = %s, positions[THREAD] = at", to_cell(r, t, "a", "u64")),
+        .first = F("a = %s, at = positions[n]", from_cell(r, t, "exchange[n]")),
+        .next = F("        const %s b = %s;\n"
+                  "        if (takes_%s(a, at, b, positions[n])) a = b, at = positions[n];\n",
+                  type, from_cell(r, t, "exchange[n]"), name),
+        .tail = "    *best = a;\n    return at;\n",
+    };
+    need_helper(r, F("group_%s", name), group_text(r, &text));
 }
 
 static void emit_group_result(GpuRender *r, int i) {

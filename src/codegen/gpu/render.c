@@ -359,7 +359,7 @@ static void emit_stage(GpuRender *r) {
     if (r->hold) return;
     emit_open(r, "if (first == %d && splits > 1)", r->stage);
     emit_partials(r);
-    emit_line(r, "return;");
+    emit_line(r, "live = false;");
     emit_close(r);
 }
 
@@ -391,7 +391,7 @@ static void emit_units(GpuRender *r) {
     if (!outer) {
         emit_line(r, "const i64 g = THREAD & (group - 1), own = %s * %s + %s;", block,
                   quotient(r, "BLOCK_SIZE", "group"), quotient(r, "THREAD", "group"));
-        emit_line(r, "const bool live = own < units;");
+        emit_line(r, "bool live = own < units;");
         emit_line(r, "const i64 unit = live ? own : 0;");
         emit_indices(r, axes_of_role(r, AXIS_TASK), "unit");
         emit_line(r, "(void)unit;");
@@ -401,7 +401,7 @@ static void emit_units(GpuRender *r) {
         emit_line(r, "const i64 across = %s, task = %s;", quotient(r, "(vectors + lanes - 1)", "lanes"),
                   quotient(r, block, "across"));
         emit_line(r, "const i64 own = (%s - task * across) * lanes + (THREAD & (lanes - 1));", block);
-        emit_line(r, "const bool live = own < vectors && task * vectors + own < units;");
+        emit_line(r, "bool live = own < vectors && task * vectors + own < units;");
         emit_line(r, "const i64 i%d = live ? %s : 0, unit = task * vectors + own;", r->vector_axis,
                   lane_of_vector(r, "own"));
         emit_line(r, "(void)i%d, (void)unit;", r->vector_axis);
