@@ -11,8 +11,10 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
     *d = (GpuDevice){.base = {.table = table, .policy = policy}, .driver = driver};
     Status status = pool_shared(policy->threads, &d->base.pool);
     if (!status) status = gpu_blocks_create(policy->memory_limit_megabytes, &d->blocks);
+    if (!status) status = gpu_movement_create(&d->movement);
     if (!status) status = driver->open(policy, &d->context);
     if (status) {
+        gpu_movement_destroy(d->movement);
         gpu_blocks_destroy(d->blocks);
         free(d);
         return status;
@@ -24,6 +26,7 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
 
 void gpu_close(Device *device) {
     GpuDevice *d = gpu_device(device);
+    gpu_movement_destroy(d->movement);
     if (atomic_load(&d->failed)) gpu_program_trim(); /* a context may work again once nobody has it open */
     d->driver->close(d->context);
     gpu_blocks_destroy(d->blocks);
@@ -33,6 +36,7 @@ void gpu_close(Device *device) {
 bool gpu_runs(const Device *device, const Node *node) {
     switch (node->kind) {
     case NODE_REGION: return gpu_region_runs(device, node);
+    case NODE_PRIM: return gpu_prim_runs(device, node);
     default: return false;
     }
 }

@@ -21,8 +21,9 @@ typedef struct GpuDevice {
     const GpuDriver *driver;
     GpuContext *context;
     const GpuLimits *limits;
-    atomic_bool failed;       /* some call of the driver has */
-    struct GpuBlocks *blocks; /* what the session holds of the device's memory, and its limit */
+    atomic_bool failed;           /* some call of the driver has */
+    struct GpuBlocks *blocks;     /* what the session holds of the device's memory, and its limit */
+    struct GpuMovement *movement; /* movement.c: the programs that it holds */
 } GpuDevice;
 
 static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)(uintptr_t)device; }
@@ -63,8 +64,9 @@ size_t gpu_memory_used_by_all(void);
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
     .epilogue_kinds = GPU_EPILOGUE_KINDS, .separate_memory = true, .close = gpu_close, .runs = gpu_runs,               \
     .compile = gpu_compile, .release_kernel = gpu_release_kernel, .kernel_scratch = gpu_kernel_scratch,                \
-    .launch = gpu_launch, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                          \
-    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
+    .launch = gpu_launch, .prepare_prim = gpu_prim_prepare, .run_prim = gpu_prim_run, .allocate = gpu_allocate,        \
+    .release = gpu_release, .copy = gpu_copy, .stream_create = gpu_stream_create,                                      \
+    .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
  * and kept until gpu_program_trim or the end of the process. Thread-safe. stats may be NULL. */
@@ -93,6 +95,8 @@ Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, cons
                       const int64_t *symbols, Tensor *output);
 
 /* movement.c: primitives outside regions. An index out of range is reported by the next gpu_synchronize. */
+Status gpu_movement_create(struct GpuMovement **out_movement);
+void gpu_movement_destroy(struct GpuMovement *movement); /* accepts NULL */
 bool gpu_prim_runs(const Device *device, const Node *node);
 Status gpu_prim_prepare(Device *device, const Node *node, KernelCacheStats *stats);
 Status gpu_prim_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
