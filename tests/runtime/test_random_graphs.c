@@ -16,6 +16,7 @@ typedef struct Variant {
     const char *name, *level;
     bool fusion;
     int threads;
+    DeviceKind device; /* DEVICE_AUTO: the CPU */
 } Variant;
 
 /* --- a crash names its seed ------------------------------------------------------------------------------ */
@@ -60,7 +61,7 @@ static Status load(Loaded *l, Graph *graph, const Variant *variant) {
     l->policy.cache.enable = false;
     l->policy.fusion.enable = variant->fusion;
     l->policy.threads = variant->threads;
-    l->policy.device = DEVICE_CPU;
+    l->policy.device = variant->device == DEVICE_AUTO ? DEVICE_CPU : variant->device;
     l->policy.target.level = variant->level;
     TRY(devices_open(&l->policy, graph->arena, &l->devices));
     TRY(run_passes(graph, &l->policy));
@@ -273,3 +274,23 @@ Test(plans_of_random_graphs, vector_widths, .timeout = 3600) {
     arena_destroy(arena);
 }
 #endif
+
+/* The whole way of a GPU: placement, copies, kernels, products, moves. */
+static bool has_opencl(void) {
+    Policy policy = policy_default();
+    policy.device = DEVICE_OPENCL;
+    Device *device = NULL;
+    Status status = device_open(&policy, &device);
+    if (!status) device->table->close(device);
+    status_free(status);
+    return device != NULL;
+}
+
+Test(plans_of_random_graphs, opencl, .timeout = 3600) {
+    static const Variant fused = {"OpenCL", "host", true, 2, DEVICE_OPENCL},
+                         apart = {"OpenCL, fusion off", "host", false, 2, DEVICE_OPENCL};
+    if (!has_opencl()) cr_skip_test("no OpenCL device");
+    try_seeds(30, false, &fused, 1);
+    try_seeds(6, false, &apart, 1);
+    try_seeds(6, true, &fused, 1);
+}
