@@ -39,7 +39,7 @@
     FMOD("f64", "u64", "52", "(u64)0x7ff0000000000000UL", "(u64)0x8000000000000000UL", "(u64)0x10000000000000UL", "11")
 
 static const char cuda_prelude[] =
-    "#pragma nv_diag_suppress 177\n" /* declared and not used: `exchange`, words that a program has no need of */
+    "#pragma nv_diag_suppress 177, 550\n" /* declared and not used: `exchange`, words that a program has no need of */
     "#define KERNEL extern \"C\" __global__ void __launch_bounds__(1024)\n"
     "#define KERNEL_OF(threads) extern \"C\" __global__ void __launch_bounds__(threads)\n"
     "#define BUFFER_ARG(b) void *b##_buffer\n"
@@ -140,7 +140,8 @@ static const char opencl_prelude[] =
     "#define BLOCK_SIZE ((i64)get_local_size(0))\n"
     "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE)\n"
     "#define BARRIER_GLOBAL barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
-    "#if defined(__clang__) || defined(cl_nv_pragma_unroll)\n"
+    /* PoCL (which defines the first word) takes twice as long to compile what is unrolled for registers. */
+    "#if !defined(POCL_DEVICE_ADDRESS_BITS) && (defined(__clang__) || defined(cl_nv_pragma_unroll))\n"
     "#define UNROLL _Pragma(\"unroll\")\n"
     "#else\n"
     "#define UNROLL\n"
