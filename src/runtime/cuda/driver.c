@@ -21,7 +21,7 @@ typedef struct Call {
     CudaContext *context;
     CuContext previous; /* of the thread */
     CudaStream *stream; /* NULL: the call needs none */
-    bool own;           /* it is the context's own */
+    bool own;           /* it is the context's own, and `leave` waits for it */
 } Call;
 
 static Status enter(GpuContext *context, Call *out_call) {
@@ -181,17 +181,16 @@ static Status table_synchronize(GpuContext *context, Stream *stream) {
 
 static Status table_allocate(GpuContext *context, Stream *stream, size_t bytes, void **out_data) {
     Call call;
-    CuDevicePointer data;
+    CuDevicePointer data = 0;
     TRY(enter_stream(context, stream, &call));
     Status status = cuda_allocate(call.context, call.stream, bytes, &data);
-    if (!status) *out_data = (void *)(uintptr_t)data;
-    bool own = call.own, allocated = !status;
+    if (!status && call.own) {
+        status = cuda_synchronize(call.context, call.stream); /* it is there for all streams */
+        if (status) cuda_release(call.context, call.stream, data);
+        call.own = false;
+    }
     status = leave(&call, status);
-    if (!status || !allocated || !own) return status;
-    enter_for_cleanup(context, &call); /* waiting for it failed */
-    take_stream(&call, NULL);
-    cuda_release(call.context, call.stream, data);
-    status_free(leave(&call, NULL));
+    if (!status) *out_data = (void *)(uintptr_t)data;
     return status;
 }
 
@@ -201,10 +200,7 @@ static void table_release(GpuContext *context, Stream *stream, void *data) {
     enter_for_cleanup(context, &call);
     take_stream(&call, stream);
     cuda_release(call.context, call.stream, (CuDevicePointer)(uintptr_t)data);
-    if (!stream) { /* it is safe to reuse without waiting */
-        pthread_mutex_unlock(&call.stream->lock);
-        call.stream = NULL;
-    }
+    call.own = false; /* what is released needs no wait */
     status_free(leave(&call, NULL));
 }
 

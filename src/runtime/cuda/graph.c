@@ -7,8 +7,8 @@ typedef struct Recording {
     CuGraphExec exec;
     pthread_mutex_t lock;      /* the driver leaves the calls on one graph to us to order */
     CuDevicePointer workspace; /* that products of the recording use; 0: none */
-    CuEvent done;              /* after the last replay, kept only where there is a workspace to release */
-    bool replayed;
+    CuEvent done;              /* after the last use of the workspace; NULL where there is none */
+    const CudaStream *last;    /* the stream of that use */
 } Recording;
 
 Status cuda_record_begin(CudaContext *c, CudaStream *s) {
@@ -19,28 +19,34 @@ Status cuda_record_begin(CudaContext *c, CudaStream *s) {
     return NULL;
 }
 
-static Status instantiate(CudaContext *c, CudaStream *s, CuGraph graph, Recording *r) {
-    if (s->workspace_recorded)
-        TRY(cuda_check(c, c->api->event_create(&r->done, CU_EVENT_WITHOUT_TIMING), "cannot create an event"));
-    Status status = cuda_check(c, c->api->graph_instantiate(&r->exec, graph, 0), "cannot make a recording ready");
-    if (status && r->done) c->api->event_destroy(r->done);
-    return status;
+/* The graph names the stream's workspace: from now on it is the recording's, and the stream takes another. Work that
+ * was queued before the recording may still use it. */
+static Status take_workspace(CudaContext *c, CudaStream *s, Recording *r) {
+    TRY(cuda_check(c, c->api->event_create(&r->done, CU_EVENT_WITHOUT_TIMING), "cannot create an event"));
+    Status status = cuda_check(c, c->api->event_record(r->done, s->handle), "cannot record an event");
+    if (status) {
+        c->api->event_destroy(r->done);
+        return status;
+    }
+    r->last = s;
+    r->workspace = s->workspace;
+    s->workspace = 0;
+    return NULL;
 }
 
-/* The graph names the stream's workspace: from now on it is the recording's, and the stream takes another. */
 static Status make_recording(CudaContext *c, CudaStream *s, CuGraph graph, void **out_recording) {
     Recording *r = calloc(1, sizeof *r);
     if (!r) return status_out_of_memory();
-    Status status = instantiate(c, s, graph, r);
+    Status status = cuda_check(c, c->api->graph_instantiate(&r->exec, graph, 0), "cannot make a recording ready");
+    if (!status && s->workspace_recorded) {
+        status = take_workspace(c, s, r);
+        if (status) c->api->exec_destroy(r->exec);
+    }
     if (status) {
         free(r);
         return status;
     }
     pthread_mutex_init(&r->lock, NULL);
-    if (s->workspace_recorded) {
-        r->workspace = s->workspace;
-        s->workspace = 0;
-    }
     *out_recording = r;
     return NULL;
 }
@@ -68,17 +74,22 @@ Status cuda_record_abandon(CudaContext *c, CudaStream *s) {
     return cuda_check(c, result, "cannot end a recording");
 }
 
+/* Keeps `done` behind the last use. */
+static Status replay_with_workspace(CudaContext *c, CudaStream *s, Recording *r) {
+    if (s != r->last) TRY(cuda_check(c, c->api->stream_wait(s->handle, r->done, 0), "cannot wait for an event"));
+    TRY(cuda_check(c, c->api->exec_launch(r->exec, s->handle), "cannot replay a recording"));
+    r->last = s;
+    CuResult result = c->api->event_record(r->done, s->handle);
+    if (result) c->api->stream_synchronize(s->handle); /* then there is nothing to wait for */
+    return cuda_check(c, result, "cannot record an event");
+}
+
 Status cuda_replay(CudaContext *c, CudaStream *s, void *recording) {
     Recording *r = recording;
     if (s->recording) return status_error(STATUS_FAULT, "CUDA: a recording cannot be replayed into another");
     pthread_mutex_lock(&r->lock);
-    Status status = cuda_check(c, c->api->exec_launch(r->exec, s->handle), "cannot replay a recording");
-    if (!status && r->workspace) {
-        CuResult result = c->api->event_record(r->done, s->handle);
-        if (result) c->api->stream_synchronize(s->handle); /* then there is nothing to wait for */
-        r->replayed = !result;
-        status = cuda_check(c, result, "cannot record an event");
-    }
+    Status status = r->workspace ? replay_with_workspace(c, s, r)
+                                 : cuda_check(c, c->api->exec_launch(r->exec, s->handle), "cannot replay a recording");
     pthread_mutex_unlock(&r->lock);
     return status;
 }
@@ -89,7 +100,7 @@ void cuda_record_free(CudaContext *c, void *recording) {
     c->api->exec_destroy(r->exec); /* one in flight ends first */
     if (r->workspace) {
         pthread_mutex_lock(&c->own.lock);
-        if (r->replayed) c->api->stream_wait(c->own.handle, r->done, 0);
+        if (c->api->stream_wait(c->own.handle, r->done, 0)) c->api->event_synchronize(r->done);
         cuda_release(c, &c->own, r->workspace);
         pthread_mutex_unlock(&c->own.lock);
         c->api->event_destroy(r->done);

@@ -53,7 +53,8 @@ void cuda_release(CudaContext *c, CudaStream *s, CuDevicePointer data) {
         result = c->api->release_async(data, s->handle);
     } else {
         result = c->api->stream_synchronize(s->handle);
-        if (!result) result = c->api->release(data);
+        CuResult released = c->api->release(data);
+        if (!result) result = released;
     }
     Status status = cuda_check(c, result, "cannot release memory");
     if (status) LOG(1, "%s", status_message(status));

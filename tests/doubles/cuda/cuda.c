@@ -1,0 +1,1095 @@
+/* The double of libcuda, with the books of all three. */
+#include "books.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- state -----------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct Memory {
+    Object object;
+    char *host;
+    CuDevicePointer address;
+    size_t bytes;
+    struct Stream *allocated_on; /* NULL: at once */
+    uint64_t allocated_at;       /* its place in that stream */
+    bool leaving;                /* its release is queued */
+    bool pooled;
+} Memory;
+
+typedef struct Pinned {
+    Object object;
+    char *data;
+    size_t bytes;
+} Pinned;
+
+typedef enum OpKind {
+    OP_RUN,
+    OP_COPY_IN,
+    OP_COPY_OUT,
+    OP_COPY_WITHIN,
+    OP_FILL,
+    OP_FREE,
+    OP_MARK,
+    OP_WAIT,
+    OP_GRAPH
+} OpKind;
+
+typedef struct Op {
+    OpKind kind;
+    struct Op *next;
+    uint64_t place; /* in its stream, from 1 */
+    const char *what;
+    void *to;         /* host address */
+    const void *from; /* host address */
+    size_t bytes;
+    int value;
+    void (*run)(void *);
+    void *data; /* its own copy of data_size bytes */
+    size_t data_size;
+    Memory *touched[MOST_TOUCHED];
+    int touched_count;
+    struct Stream *waits_for; /* OP_WAIT: until waits_until is done there */
+    uint64_t waits_until;
+    struct Exec *exec;
+} Op;
+
+typedef struct OpList {
+    Op *first, *last;
+} OpList;
+
+typedef struct Graph {
+    Object object;
+    OpList ops;
+} Graph;
+
+typedef struct Exec {
+    Object object;
+    OpList ops;
+    int queued;
+} Exec;
+
+typedef struct Stream {
+    Object object;
+    OpList queue;
+    uint64_t places, done;
+    Graph *capture; /* being recorded */
+    bool broken;    /* the recording */
+    bool strict;
+    pthread_t capturer;
+} Stream;
+
+typedef struct Event {
+    Object object;
+    Stream *stream; /* NULL: never recorded */
+    uint64_t place;
+} Event;
+
+typedef struct Module {
+    Object object;
+    char *source;
+} Module;
+
+typedef struct Function {
+    Object object;
+    Module *module;
+    char name[64];
+    int count;
+    char kinds[16]; /* 'p' pointer, 'f' float, 'i' 64 bits */
+} Function;
+
+enum { MOST_LAUNCHES = 4096 };
+static const uint64_t device_tag = 1ull << 62; /* no address of a process */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock; /* recursive */
+static Object *objects;
+static int64_t properties[DOUBLE_PROPERTIES];
+static int calls, fail_at, violations, lost_code, calls_left, retained, heuristics, reduction_mask, compute, waits;
+static bool started;
+static char first_violation[256], first_outstanding[64];
+static Object *context;
+static DoubleLaunch launches[MOST_LAUNCHES];
+static int launch_count;
+static size_t memory_used, pool_kept;
+static uint64_t pool_threshold;
+static _Thread_local CuContext current;
+static _Thread_local unsigned capture_mode; /* 0: the strictest */
+
+#define DECLARE(result, name, parameters) result name parameters;
+DOUBLE_FUNCTIONS(DECLARE)
+#define DECLARE_API(result, field, symbol, parameters) result symbol parameters;
+CUDA_DRIVER_FUNCTIONS(DECLARE_API)
+
+static void defaults(void) {
+    static const int64_t values[DOUBLE_PROPERTIES] = {
+        [DOUBLE_DRIVER_VERSION] = 13000,
+        [DOUBLE_DEVICES] = 1,
+        [DOUBLE_ARCH] = 90,
+        [DOUBLE_POOLS] = 1,
+        [DOUBLE_MEMORY] = 1 << 30,
+        [DOUBLE_NVRTC_OLDEST] = 75,
+        [DOUBLE_NVRTC_NEWEST] = 120,
+        [DOUBLE_BLAS_WORKSPACE] = 4096,
+    };
+    memcpy(properties, values, sizeof properties);
+}
+
+static void set_up(void) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    defaults();
+}
+
+/* --- books -----------------------------------------------------------------------------------------------------------
+ */
+
+static const char *const kind_names[] = {"context", "module", "function", "stream",    "event", "graph",  "recording",
+                                         "memory",  "pinned", "program",  "Lt handle", "desc",  "layout", "preference"};
+
+int books_enter(int failure) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    calls++;
+    if (calls_left > 0 && --calls_left == 0) lost_code = CU_ILLEGAL_ADDRESS;
+    return calls == fail_at ? failure : 0;
+}
+
+void books_leave(void) { pthread_mutex_unlock(&lock); }
+
+bool books_lost(void) { return lost_code != 0; }
+
+int64_t books_property(DoubleProperty property) { return properties[property]; }
+
+void books_violation(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (violations++ == 0) vsnprintf(first_violation, sizeof first_violation, format, args);
+    va_end(args);
+}
+
+void books_count_heuristic(int mask) {
+    heuristics++;
+    reduction_mask = mask;
+}
+
+void books_note_compute(int type) { compute = type; }
+
+void *books_new(ObjectKind kind, size_t size, bool of_context) {
+    Object *o = calloc(1, size);
+    if (!o) abort();
+    *o = (Object){.kind = kind, .alive = true, .of_context = of_context, .next = objects};
+    objects = o;
+    return o;
+}
+
+static Object *find(const void *handle) {
+    Object *o = objects;
+    while (o && o != handle) o = o->next;
+    return o;
+}
+
+void *books_check(const void *handle, ObjectKind kind, const char *what) {
+    Object *o = find(handle);
+    if (o && o->kind == kind && o->alive) return o;
+    books_violation("%s: %s %s", what, o && o->kind == kind ? "a released" : "no such", kind_names[kind]);
+    return NULL;
+}
+
+bool books_release(const void *handle, ObjectKind kind, const char *what) {
+    Object *o = books_check(handle, kind, what);
+    if (o) o->alive = false;
+    return o != NULL;
+}
+
+bool books_has_context(const char *what) {
+    if (retained && current == (CuContext)context) return true;
+    books_violation("%s: without the context current", what);
+    return false;
+}
+
+static Stream *thread_capture(void) {
+    for (Object *o = objects; o; o = o->next) {
+        Stream *s = (Stream *)o;
+        if (o->kind == OBJECT_STREAM && o->alive && s->capture && s->strict &&
+            pthread_equal(s->capturer, pthread_self()))
+            return s;
+    }
+    return NULL;
+}
+
+bool books_unsafe_call(void) {
+    Stream *s = capture_mode == CU_CAPTURE_RELAXED ? NULL : thread_capture();
+    if (!s) return true;
+    s->broken = true;
+    return false;
+}
+
+static Memory *memory_at(CuDevicePointer data) {
+    for (Object *o = objects; o; o = o->next) {
+        Memory *m = (Memory *)o;
+        if (o->kind == OBJECT_MEMORY && data >= m->address && data - m->address < m->bytes) return m;
+    }
+    return NULL;
+}
+
+static Memory *living_memory(CuDevicePointer data, size_t bytes, const char *what) {
+    Memory *m = memory_at(data);
+    if (!m)
+        books_violation("%s: no allocation at the address", what);
+    else if (!m->object.alive || m->leaving)
+        books_violation("%s: released memory", what);
+    else if (bytes > m->bytes - (size_t)(data - m->address))
+        books_violation("%s: %zu bytes reach outside the allocation", what, bytes);
+    else
+        return m;
+    return NULL;
+}
+
+void *books_memory(CuDevicePointer data, size_t bytes, const char *what) {
+    Memory *m = living_memory(data, bytes, what);
+    return m ? m->host + (data - m->address) : NULL;
+}
+
+/* --- streams ---------------------------------------------------------------------------------------------------------
+ */
+
+static void append(OpList *list, Op *op) {
+    op->next = NULL;
+    if (list->last)
+        list->last->next = op;
+    else
+        list->first = op;
+    list->last = op;
+}
+
+static void op_free(Op *op) {
+    free(op->data);
+    free(op);
+}
+
+static void list_free(OpList *list) {
+    for (Op *op = list->first, *next; op; op = next) {
+        next = op->next;
+        op_free(op);
+    }
+    *list = (OpList){0};
+}
+
+static Op *op_copy(const Op *op) {
+    Op *copy = malloc(sizeof *copy);
+    if (!copy) abort();
+    *copy = *op;
+    if (op->data) {
+        copy->data = malloc(op->data_size);
+        if (!copy->data) abort();
+        memcpy(copy->data, op->data, op->data_size);
+    }
+    return copy;
+}
+
+static void run_until(Stream *s, uint64_t place);
+
+/* Nobody should find zeros, or what was there before; of large blocks the start and the end are enough. */
+static void spoil(char *data, size_t bytes, int value) {
+    size_t part = bytes < 65536 ? bytes : 65536;
+    memset(data, value, part);
+    memset(data + bytes - part, value, part);
+}
+
+static void drop_memory(Memory *m) {
+    m->object.alive = false;
+    spoil(m->host, m->bytes, 0xdd);
+    memory_used -= m->bytes;
+    if (m->pooled && properties[DOUBLE_POOL_KEEPS]) pool_kept += m->bytes;
+}
+
+static void run_op(Op *op) {
+    switch (op->kind) {
+    case OP_RUN: op->run(op->data); break;
+    case OP_COPY_IN:
+    case OP_COPY_OUT:
+    case OP_COPY_WITHIN: memmove(op->to, op->from, op->bytes); break;
+    case OP_FILL: memset(op->to, op->value, op->bytes); break;
+    case OP_FREE: drop_memory(op->touched[0]); break;
+    case OP_MARK: break;
+    case OP_WAIT: run_until(op->waits_for, op->waits_until); break;
+    case OP_GRAPH:
+        for (Op *inner = op->exec->ops.first; inner; inner = inner->next) run_op(inner);
+        op->exec->queued--;
+        break;
+    }
+}
+
+static void run_until(Stream *s, uint64_t place) {
+    while (s->queue.first && s->queue.first->place <= place) {
+        Op *op = s->queue.first;
+        s->queue.first = op->next;
+        if (!op->next) s->queue.last = NULL;
+        if (!lost_code || op->kind == OP_FREE) run_op(op);
+        s->done = op->place;
+        op_free(op);
+    }
+}
+
+static bool ordered_after(const Stream *s, const Stream *other, uint64_t place) {
+    if (s == other || other->done >= place) return true;
+    for (const Op *op = s->queue.first; op; op = op->next)
+        if (op->kind == OP_WAIT && op->waits_for == other && op->waits_until >= place) return true;
+    return false;
+}
+
+static bool touches(const Op *op, const Memory *m) {
+    for (int i = 0; i < op->touched_count; i++)
+        if (op->touched[i] == m) return true;
+    if (op->kind == OP_GRAPH)
+        for (const Op *inner = op->exec->ops.first; inner; inner = inner->next)
+            if (touches(inner, m)) return true;
+    return false;
+}
+
+static void check_touched(const Stream *s, const Op *op) {
+    for (int i = 0; i < op->touched_count; i++) {
+        const Memory *m = op->touched[i];
+        if (m->leaving || !m->object.alive)
+            books_violation("%s: released memory", op->what);
+        else if (m->allocated_on && !ordered_after(s, m->allocated_on, m->allocated_at))
+            books_violation("%s: memory that another stream has yet to allocate", op->what);
+    }
+}
+
+static int enqueue(Stream *s, Op *op) {
+    if (s->capture) {
+        if (op->kind == OP_FREE) {
+            s->broken = true;
+            op_free(op);
+            return CU_INVALID_VALUE;
+        }
+        append(&s->capture->ops, op);
+        return CU_OK;
+    }
+    op->place = ++s->places;
+    append(&s->queue, op);
+    return CU_OK;
+}
+
+static Op *op_new(OpKind kind, const char *what) {
+    Op *op = calloc(1, sizeof *op);
+    if (!op) abort();
+    op->kind = kind;
+    op->what = what;
+    return op;
+}
+
+static void touch(Op *op, Memory *m) { op->touched[op->touched_count++] = m; }
+
+int books_enqueue(CuStream stream, const char *what, void (*run)(void *), const void *data, size_t size,
+                  const CuDevicePointer *touched, int count) {
+    Stream *s = books_check(stream, OBJECT_STREAM, what);
+    if (!s) return CU_INVALID_HANDLE;
+    Op *op = op_new(OP_RUN, what);
+    op->run = run;
+    op->data = malloc(size ? size : 1);
+    op->data_size = size ? size : 1;
+    if (!op->data) abort();
+    memcpy(op->data, data, size);
+    for (int i = 0; i < count; i++) {
+        Memory *m = living_memory(touched[i], 0, what);
+        if (m) touch(op, m);
+    }
+    check_touched(s, op);
+    return enqueue(s, op);
+}
+
+/* --- control ---------------------------------------------------------------------------------------------------------
+ */
+
+static void object_free(Object *o) {
+    switch (o->kind) {
+    case OBJECT_MEMORY: free(((Memory *)o)->host); break;
+    case OBJECT_PINNED: free(((Pinned *)o)->data); break;
+    case OBJECT_MODULE: free(((Module *)o)->source); break;
+    case OBJECT_STREAM: list_free(&((Stream *)o)->queue); break;
+    case OBJECT_GRAPH: list_free(&((Graph *)o)->ops); break;
+    case OBJECT_EXEC: list_free(&((Exec *)o)->ops); break;
+    default: break;
+    }
+    free(o);
+}
+
+void double_reset(void) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    for (Object *o = objects, *next; o; o = next) {
+        next = o->next;
+        object_free(o);
+    }
+    objects = context = NULL;
+    calls = fail_at = violations = lost_code = calls_left = retained = launch_count = heuristics = waits = 0;
+    reduction_mask = compute = 0;
+    started = false;
+    memory_used = pool_kept = 0;
+    pool_threshold = 0;
+    first_violation[0] = 0;
+    current = NULL;
+    defaults();
+    pthread_mutex_unlock(&lock);
+}
+
+void double_set_property(DoubleProperty property, int64_t value) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    properties[property] = value;
+    if (property == DOUBLE_LOST_AFTER) calls_left = (int)value;
+    pthread_mutex_unlock(&lock);
+}
+
+void double_fail_at(int n) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    calls = 0;
+    fail_at = n;
+    pthread_mutex_unlock(&lock);
+}
+
+static int locked(const int *value) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    int copy = *value;
+    pthread_mutex_unlock(&lock);
+    return copy;
+}
+
+int double_calls(void) { return locked(&calls); }
+int double_violations(void) { return locked(&violations); }
+int double_launch_count(void) { return locked(&launch_count); }
+int double_heuristic_calls(void) { return locked(&heuristics); }
+int double_reduction_mask(void) { return locked(&reduction_mask); }
+int double_compute_type(void) { return locked(&compute); }
+int double_stream_waits(void) { return locked(&waits); }
+const char *double_first_violation(void) { return first_violation; }
+size_t double_memory_used(void) { return memory_used; }
+const DoubleLaunch *double_launch(int index) { return &launches[index]; }
+
+int double_outstanding(void) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    int count = 0;
+    for (Object *o = objects; o; o = o->next) {
+        if (!o->alive || o->kind == OBJECT_FUNCTION) continue;
+        snprintf(first_outstanding, sizeof first_outstanding, "%s", kind_names[o->kind]);
+        count++;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+const char *double_first_outstanding(void) { return double_outstanding() ? first_outstanding : ""; }
+
+/* --- the driver's functions ------------------------------------------------------------------------------------------
+ * ENTER: what every call does first. Calls that release something go on after an injected failure and report it at the
+ * end. */
+
+#define GIVE(value)                                                                                                    \
+    do {                                                                                                               \
+        int give_ = (value);                                                                                           \
+        books_leave();                                                                                                 \
+        return give_;                                                                                                  \
+    } while (0)
+#define ENTER()                                                                                                        \
+    int injected = books_enter(CU_UNKNOWN);                                                                            \
+    if (injected) GIVE(injected);
+/* Needs a context that works. */
+#define ENTER_CONTEXT()                                                                                                \
+    ENTER();                                                                                                           \
+    if (!books_has_context(__func__)) GIVE(CU_INVALID_CONTEXT);                                                        \
+    if (lost_code) GIVE(lost_code);
+#define ENTER_RELEASE()                                                                                                \
+    int injected = books_enter(CU_UNKNOWN);                                                                            \
+    if (!books_has_context(__func__)) GIVE(CU_INVALID_CONTEXT);                                                        \
+    if (lost_code) GIVE(lost_code);
+#define ENTER_UNSAFE()                                                                                                 \
+    if (!books_unsafe_call()) GIVE(CU_CAPTURE_UNSUPPORTED);
+
+CuResult cuInit(unsigned flags) {
+    ENTER();
+    (void)flags;
+    started = true;
+    GIVE((int)properties[DOUBLE_INIT_RESULT]);
+}
+
+CuResult cuDriverGetVersion(int *version) {
+    ENTER();
+    *version = (int)properties[DOUBLE_DRIVER_VERSION];
+    GIVE(CU_OK);
+}
+
+CuResult cuGetErrorName(CuResult error, const char **name) {
+    *name = error == CU_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OF_DOUBLE";
+    return CU_OK;
+}
+
+CuResult cuGetErrorString(CuResult error, const char **text) {
+    *text =
+        error == CU_ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : "a failure that the test asked for";
+    return CU_OK;
+}
+
+CuResult cuDeviceGetCount(int *count) {
+    ENTER();
+    if (!started) GIVE(3);
+    *count = (int)properties[DOUBLE_DEVICES];
+    GIVE(CU_OK);
+}
+
+CuResult cuDeviceGet(CuDevice *device, int ordinal) {
+    ENTER();
+    if (ordinal < 0 || ordinal >= properties[DOUBLE_DEVICES]) GIVE(CU_INVALID_DEVICE);
+    *device = ordinal;
+    GIVE(CU_OK);
+}
+
+CuResult cuDeviceGetName(char *name, int size, CuDevice device) {
+    ENTER();
+    snprintf(name, (size_t)size, "Double %d", device);
+    GIVE(CU_OK);
+}
+
+CuResult cuDeviceTotalMem_v2(size_t *bytes, CuDevice device) {
+    ENTER();
+    (void)device;
+    *bytes = (size_t)properties[DOUBLE_MEMORY];
+    GIVE(CU_OK);
+}
+
+CuResult cuDeviceGetAttribute(int *value, CuDeviceAttribute attribute, CuDevice device) {
+    ENTER();
+    (void)device;
+    switch (attribute) {
+    case CU_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_MAX_SHARED_MEMORY_PER_BLOCK: *value = 49152; break;
+    case CU_MULTIPROCESSOR_COUNT: *value = 132; break;
+    case CU_CAPABILITY_MAJOR: *value = (int)properties[DOUBLE_ARCH] / 10; break;
+    case CU_CAPABILITY_MINOR: *value = (int)properties[DOUBLE_ARCH] % 10; break;
+    case CU_MEMORY_POOLS_SUPPORTED: *value = properties[DOUBLE_POOLS] != 0; break;
+    default: GIVE(CU_INVALID_VALUE);
+    }
+    GIVE(CU_OK);
+}
+
+CuResult cuDevicePrimaryCtxRetain(CuContext *out_context, CuDevice device) {
+    ENTER();
+    (void)device;
+    if (!retained) context = books_new(OBJECT_CONTEXT, sizeof(Object), false);
+    retained++;
+    *out_context = (CuContext)context;
+    GIVE(CU_OK);
+}
+
+/* The last release ends everything of the context. */
+static void end_context(void) {
+    for (Object *o = objects; o; o = o->next) {
+        if (!o->alive || !o->of_context) continue;
+        if (!lost_code && o->kind != OBJECT_FUNCTION)
+            books_violation("the context ends with a %s alive", kind_names[o->kind]);
+        o->alive = false;
+    }
+    context->alive = false;
+    context = NULL;
+    memory_used = pool_kept = 0;
+    lost_code = 0;
+}
+
+CuResult cuDevicePrimaryCtxRelease_v2(CuDevice device) {
+    int injected = books_enter(CU_UNKNOWN);
+    (void)device;
+    if (!retained) {
+        books_violation("a context is released that nobody retains");
+        GIVE(CU_INVALID_CONTEXT);
+    }
+    if (--retained == 0) end_context();
+    GIVE(injected);
+}
+
+CuResult cuCtxSetCurrent(CuContext new_context) {
+    int injected = books_enter(CU_UNKNOWN);
+    if (new_context && new_context != (CuContext)context) {
+        if (!find(new_context)) books_violation("an unknown context is made current");
+        GIVE(CU_INVALID_CONTEXT);
+    }
+    current = new_context;
+    GIVE(injected);
+}
+
+CuResult cuCtxGetCurrent(CuContext *out_context) {
+    ENTER();
+    *out_context = current;
+    GIVE(CU_OK);
+}
+
+/* --- modules --- */
+
+CuResult cuModuleLoadData(CuModule *out_module, const void *image) {
+    ENTER_CONTEXT();
+    ENTER_UNSAFE();
+    if (properties[DOUBLE_LOAD_RESULT]) GIVE((int)properties[DOUBLE_LOAD_RESULT]);
+    const char *text = image;
+    int arch = 0, skip = 0;
+    bool cubin = sscanf(text, "\177ELF double sm_%d %n", &arch, &skip) == 1 && skip > 0;
+    bool ptx = !cubin && sscanf(text, "double ptx compute_%d %n", &arch, &skip) == 1 && skip > 0;
+    if (!cubin && !ptx) GIVE(CU_INVALID_IMAGE);
+    if (cubin ? arch != properties[DOUBLE_ARCH] : arch > properties[DOUBLE_ARCH]) GIVE(CU_NO_BINARY_FOR_GPU);
+    Module *m = books_new(OBJECT_MODULE, sizeof *m, true);
+    m->source = strdup(text + skip);
+    if (!m->source) abort();
+    *out_module = (CuModule)m;
+    GIVE(CU_OK);
+}
+
+CuResult cuModuleUnload(CuModule module) {
+    ENTER_RELEASE();
+    ENTER_UNSAFE();
+    GIVE(books_release(module, OBJECT_MODULE, __func__) ? injected : CU_INVALID_HANDLE);
+}
+
+/* "void name(float *data, long long n, float x)" */
+static bool parse_function(const char *source, Function *f) {
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, "void %s(", f->name);
+    const char *at = strstr(source, wanted);
+    if (!at) return false;
+    at += strlen(wanted);
+    const char *end = strchr(at, ')');
+    if (!end) return false;
+    while (at < end && f->count < 16) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
+        bool pointer = memchr(at, '*', (size_t)(stop - at)) != NULL;
+        bool single = !pointer && memmem(at, (size_t)(stop - at), "float", 5) != NULL;
+        f->kinds[f->count++] = pointer ? 'p' : single ? 'f' : 'i';
+        at = comma ? comma + 1 : end;
+    }
+    return true;
+}
+
+CuResult cuModuleGetFunction(CuFunction *out_function, CuModule module, const char *name) {
+    ENTER_CONTEXT();
+    Module *m = books_check(module, OBJECT_MODULE, __func__);
+    if (!m) GIVE(CU_INVALID_HANDLE);
+    Function parsed = {.module = m};
+    snprintf(parsed.name, sizeof parsed.name, "%s", name);
+    if (!parse_function(m->source, &parsed)) GIVE(CU_NOT_FOUND);
+    Function *f = books_new(OBJECT_FUNCTION, sizeof *f, true);
+    parsed.object = f->object;
+    *f = parsed;
+    *out_function = (CuFunction)f;
+    GIVE(CU_OK);
+}
+
+typedef struct RunningLaunch {
+    char name[64];
+    float *data;
+    int64_t n;
+    float x;
+} RunningLaunch;
+
+static void run_launch(void *data) {
+    const RunningLaunch *r = data;
+    if (strcmp(r->name, "fault") == 0) lost_code = CU_ILLEGAL_ADDRESS;
+    if (strcmp(r->name, "add") == 0)
+        for (int64_t i = 0; i < r->n; i++) r->data[i] += r->x;
+}
+
+static bool read_arguments(const Function *f, void **arguments, DoubleLaunch *l, CuDevicePointer *touched, int *count) {
+    for (int i = 0; i < f->count; i++) {
+        size_t size = f->kinds[i] == 'f' ? 4 : 8;
+        memcpy(&l->values[i], arguments[i], size);
+        if (f->kinds[i] != 'p' || !l->values[i]) continue;
+        if (!living_memory(l->values[i], 0, "a launch")) return false;
+        if (*count < MOST_TOUCHED) touched[(*count)++] = l->values[i];
+    }
+    return true;
+}
+
+CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void **arguments,
+                        void **extra) {
+    ENTER_CONTEXT();
+    Function *f = books_check(function, OBJECT_FUNCTION, __func__);
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!f || !s) GIVE(CU_INVALID_HANDLE);
+    if (!f->module->object.alive) {
+        books_violation("a launch of an unloaded module");
+        GIVE(CU_INVALID_HANDLE);
+    }
+    if (!grid_x || grid_x > INT32_MAX || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
+        block_z != 1 || shared_bytes || extra)
+        GIVE(CU_INVALID_VALUE);
+    DoubleLaunch l = {.grid = grid_x, .block = block_x, .count = f->count};
+    memcpy(l.name, f->name, sizeof l.name);
+    CuDevicePointer touched[MOST_TOUCHED];
+    int count = 0;
+    if (!read_arguments(f, arguments, &l, touched, &count)) GIVE(CU_INVALID_VALUE);
+    if (launch_count < MOST_LAUNCHES) launches[launch_count++] = l;
+    RunningLaunch r = {.n = (int64_t)l.values[1]};
+    memcpy(r.name, l.name, sizeof r.name);
+    memcpy(&r.x, &l.values[2], sizeof r.x);
+    if (strcmp(r.name, "add") == 0) r.data = books_memory(l.values[0], (size_t)r.n * sizeof(float), "add");
+    if (strcmp(r.name, "add") == 0 && !r.data) GIVE(CU_INVALID_VALUE);
+    GIVE(books_enqueue(stream, "a launch", run_launch, &r, sizeof r, touched, count));
+}
+
+/* --- streams and events --- */
+
+CuResult cuStreamCreate(CuStream *out_stream, unsigned flags) {
+    ENTER_CONTEXT();
+    if (flags != CU_STREAM_NONBLOCKING) books_violation("a stream that waits for the default stream");
+    *out_stream = (CuStream)books_new(OBJECT_STREAM, sizeof(Stream), true);
+    GIVE(CU_OK);
+}
+
+CuResult cuStreamDestroy_v2(CuStream stream) {
+    ENTER_RELEASE();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!s) GIVE(CU_INVALID_HANDLE);
+    if (s->capture) books_violation("a stream is destroyed while it is recorded");
+    run_until(s, UINT64_MAX);
+    s->object.alive = false;
+    GIVE(injected);
+}
+
+CuResult cuStreamSynchronize(CuStream stream) {
+    ENTER_RELEASE();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!s) GIVE(CU_INVALID_HANDLE);
+    waits++;
+    if (s->capture) {
+        s->broken = true;
+        GIVE(CU_CAPTURE_UNSUPPORTED);
+    }
+    run_until(s, UINT64_MAX);
+    if (!pool_threshold) pool_kept = 0;
+    GIVE(lost_code ? lost_code : injected);
+}
+
+CuResult cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned flags) {
+    ENTER_CONTEXT();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    Event *e = books_check(event, OBJECT_EVENT, __func__);
+    if (!s || !e || flags) GIVE(CU_INVALID_HANDLE);
+    if (!e->stream) GIVE(CU_OK);
+    Op *op = op_new(OP_WAIT, "a wait");
+    op->waits_for = e->stream;
+    op->waits_until = e->place;
+    GIVE(enqueue(s, op));
+}
+
+CuResult cuEventCreate(CuEvent *out_event, unsigned flags) {
+    ENTER_CONTEXT();
+    (void)flags;
+    *out_event = (CuEvent)books_new(OBJECT_EVENT, sizeof(Event), true);
+    GIVE(CU_OK);
+}
+
+CuResult cuEventDestroy_v2(CuEvent event) {
+    ENTER_RELEASE();
+    GIVE(books_release(event, OBJECT_EVENT, __func__) ? injected : CU_INVALID_HANDLE);
+}
+
+CuResult cuEventRecord(CuEvent event, CuStream stream) {
+    ENTER_CONTEXT();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    Event *e = books_check(event, OBJECT_EVENT, __func__);
+    if (!s || !e) GIVE(CU_INVALID_HANDLE);
+    if (s->capture) books_violation("an event is recorded in a recording");
+    enqueue(s, op_new(OP_MARK, "an event"));
+    e->stream = s;
+    e->place = s->places;
+    GIVE(CU_OK);
+}
+
+CuResult cuEventSynchronize(CuEvent event) {
+    ENTER_RELEASE();
+    Event *e = books_check(event, OBJECT_EVENT, __func__);
+    if (!e) GIVE(CU_INVALID_HANDLE);
+    if (e->stream) run_until(e->stream, e->place);
+    GIVE(lost_code ? lost_code : injected);
+}
+
+/* --- memory --- */
+
+CuResult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    ENTER_CONTEXT();
+    *total = (size_t)properties[DOUBLE_MEMORY];
+    *free_bytes = memory_used + pool_kept < *total ? *total - memory_used - pool_kept : 0;
+    GIVE(CU_OK);
+}
+
+static int allocate(CuDevicePointer *out_data, size_t bytes, Stream *s) {
+    size_t total = (size_t)properties[DOUBLE_MEMORY];
+    if (!bytes) return CU_INVALID_VALUE;
+    if (bytes > total || memory_used + pool_kept > total - bytes) return CU_OUT_OF_MEMORY;
+    Memory *m = books_new(OBJECT_MEMORY, sizeof *m, true);
+    m->host = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    if (!m->host) abort();
+    spoil(m->host, bytes, 0xcd);
+    m->address = (CuDevicePointer)(uintptr_t)m->host | device_tag;
+    m->bytes = bytes;
+    m->pooled = s != NULL;
+    memory_used += bytes;
+    if (s) {
+        enqueue(s, op_new(OP_MARK, "an allocation"));
+        m->allocated_on = s;
+        m->allocated_at = s->places;
+    }
+    *out_data = m->address;
+    return CU_OK;
+}
+
+CuResult cuMemAlloc_v2(CuDevicePointer *data, size_t bytes) {
+    ENTER_CONTEXT();
+    ENTER_UNSAFE();
+    GIVE(allocate(data, bytes, NULL));
+}
+
+CuResult cuMemFree_v2(CuDevicePointer data) {
+    ENTER_RELEASE();
+    ENTER_UNSAFE();
+    Memory *m = living_memory(data, 0, __func__);
+    if (!m || m->address != data) GIVE(CU_INVALID_VALUE);
+    for (Object *o = objects; o; o = o->next)
+        if (o->kind == OBJECT_STREAM && o->alive)
+            for (const Op *op = ((Stream *)o)->queue.first; op; op = op->next)
+                if (touches(op, m)) books_violation("memory is released under a stream's work");
+    drop_memory(m);
+    GIVE(injected);
+}
+
+CuResult cuMemAllocAsync(CuDevicePointer *data, size_t bytes, CuStream stream) {
+    ENTER_CONTEXT();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!s) GIVE(CU_INVALID_HANDLE);
+    if (!properties[DOUBLE_POOLS]) GIVE(CU_NOT_SUPPORTED);
+    if (s->capture) {
+        books_violation("an allocation in a recording");
+        GIVE(CU_NOT_SUPPORTED);
+    }
+    GIVE(allocate(data, bytes, s));
+}
+
+CuResult cuMemFreeAsync(CuDevicePointer data, CuStream stream) {
+    ENTER_RELEASE();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    Memory *m = living_memory(data, 0, __func__);
+    if (!s || !m || m->address != data) GIVE(CU_INVALID_VALUE);
+    for (Object *o = objects; o; o = o->next) {
+        Stream *other = (Stream *)o;
+        if (o->kind != OBJECT_STREAM || !o->alive || other == s) continue;
+        for (const Op *op = other->queue.first; op; op = op->next)
+            if (touches(op, m) && !ordered_after(s, other, op->place))
+                books_violation("memory is released while another stream works on it");
+    }
+    Op *op = op_new(OP_FREE, "a release");
+    touch(op, m);
+    int result = enqueue(s, op);
+    if (!result) m->leaving = true;
+    GIVE(result ? result : injected);
+}
+
+CuResult cuDeviceGetDefaultMemPool(CuMemoryPool *pool, CuDevice device) {
+    ENTER();
+    (void)device;
+    if (!properties[DOUBLE_POOLS]) GIVE(CU_NOT_SUPPORTED);
+    *pool = (CuMemoryPool)&pool_kept;
+    GIVE(CU_OK);
+}
+
+CuResult cuMemPoolSetAttribute(CuMemoryPool pool, CuPoolAttribute attribute, void *value) {
+    ENTER();
+    if (pool != (CuMemoryPool)&pool_kept || attribute != CU_POOL_RELEASE_THRESHOLD) GIVE(CU_INVALID_VALUE);
+    memcpy(&pool_threshold, value, sizeof pool_threshold);
+    GIVE(CU_OK);
+}
+
+CuResult cuMemPoolGetAttribute(CuMemoryPool pool, CuPoolAttribute attribute, void *value) {
+    ENTER();
+    uint64_t result = attribute == CU_POOL_RELEASE_THRESHOLD  ? pool_threshold
+                      : attribute == CU_POOL_RESERVED_CURRENT ? memory_used + pool_kept
+                                                              : memory_used;
+    if (pool != (CuMemoryPool)&pool_kept) GIVE(CU_INVALID_VALUE);
+    memcpy(value, &result, sizeof result);
+    GIVE(CU_OK);
+}
+
+CuResult cuMemPoolTrimTo(CuMemoryPool pool, size_t bytes_kept) {
+    ENTER();
+    if (pool != (CuMemoryPool)&pool_kept) GIVE(CU_INVALID_VALUE);
+    if (pool_kept > bytes_kept) pool_kept = bytes_kept;
+    GIVE(CU_OK);
+}
+
+CuResult cuMemHostAlloc(void **data, size_t bytes, unsigned flags) {
+    ENTER_CONTEXT();
+    ENTER_UNSAFE();
+    (void)flags;
+    Pinned *p = books_new(OBJECT_PINNED, sizeof *p, true);
+    p->data = malloc(bytes);
+    p->bytes = bytes;
+    if (!p->data) abort();
+    *data = p->data;
+    GIVE(CU_OK);
+}
+
+CuResult cuMemFreeHost(void *data) {
+    ENTER_RELEASE();
+    ENTER_UNSAFE();
+    Pinned *p = NULL;
+    for (Object *o = objects; o && !p; o = o->next)
+        if (o->kind == OBJECT_PINNED && o->alive && ((Pinned *)o)->data == data) p = (Pinned *)o;
+    if (!p) books_violation("no such pinned memory");
+    if (!p) GIVE(CU_INVALID_VALUE);
+    for (Object *o = objects; o; o = o->next)
+        if (o->kind == OBJECT_STREAM && o->alive)
+            for (const Op *op = ((Stream *)o)->queue.first; op; op = op->next) {
+                const char *to = op->to, *from = op->from;
+                if ((to >= p->data && to < p->data + p->bytes) || (from >= p->data && from < p->data + p->bytes))
+                    books_violation("pinned memory is released under a copy");
+            }
+    p->object.alive = false;
+    spoil(p->data, p->bytes, 0xee);
+    GIVE(injected);
+}
+
+static int copy(Stream *s, Op *op, CuDevicePointer to, CuDevicePointer from, size_t bytes, const char *what) {
+    op->bytes = bytes;
+    Memory *into = to ? living_memory(to, bytes, what) : NULL, *out_of = from ? living_memory(from, bytes, what) : NULL;
+    if (!s || (to && !into) || (from && !out_of)) {
+        op_free(op);
+        return CU_INVALID_VALUE;
+    }
+    if (into) op->to = into->host + (to - into->address);
+    if (out_of) op->from = out_of->host + (from - out_of->address);
+    if (into) touch(op, into);
+    if (out_of) touch(op, out_of);
+    check_touched(s, op);
+    return enqueue(s, op);
+}
+
+CuResult cuMemcpyHtoDAsync_v2(CuDevicePointer to, const void *from, size_t bytes, CuStream stream) {
+    ENTER_CONTEXT();
+    Op *op = op_new(OP_COPY_IN, "a copy to the device");
+    op->from = from;
+    if ((uintptr_t)from & device_tag) books_violation("a copy takes device memory for the host's");
+    GIVE(copy(books_check(stream, OBJECT_STREAM, __func__), op, to, 0, bytes, op->what));
+}
+
+CuResult cuMemcpyDtoHAsync_v2(void *to, CuDevicePointer from, size_t bytes, CuStream stream) {
+    ENTER_CONTEXT();
+    Op *op = op_new(OP_COPY_OUT, "a copy from the device");
+    op->to = to;
+    if ((uintptr_t)to & device_tag) books_violation("a copy takes device memory for the host's");
+    GIVE(copy(books_check(stream, OBJECT_STREAM, __func__), op, 0, from, bytes, op->what));
+}
+
+CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
+    ENTER_CONTEXT();
+    Op *op = op_new(OP_COPY_WITHIN, "a copy inside the device");
+    GIVE(copy(books_check(stream, OBJECT_STREAM, __func__), op, to, from, bytes, op->what));
+}
+
+CuResult cuMemsetD8Async(CuDevicePointer to, unsigned char value, size_t bytes, CuStream stream) {
+    ENTER_CONTEXT();
+    Op *op = op_new(OP_FILL, "a fill");
+    op->value = value;
+    GIVE(copy(books_check(stream, OBJECT_STREAM, __func__), op, to, 0, bytes, op->what));
+}
+
+/* --- recordings --- */
+
+CuResult cuStreamBeginCapture_v2(CuStream stream, CuCaptureMode mode) {
+    ENTER_CONTEXT();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!s || s->capture) GIVE(CU_INVALID_VALUE);
+    s->capture = books_new(OBJECT_GRAPH, sizeof *s->capture, true);
+    s->broken = false;
+    s->strict = mode != CU_CAPTURE_RELAXED;
+    s->capturer = pthread_self();
+    GIVE(CU_OK);
+}
+
+CuResult cuStreamEndCapture(CuStream stream, CuGraph *graph) {
+    ENTER_RELEASE();
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    *graph = NULL;
+    if (!s) GIVE(CU_INVALID_HANDLE);
+    if (!s->capture) GIVE(CU_CAPTURE_UNMATCHED);
+    if (s->strict && !pthread_equal(s->capturer, pthread_self())) {
+        books_violation("a recording ends on another thread");
+        GIVE(CU_CAPTURE_WRONG_THREAD);
+    }
+    Graph *g = s->capture;
+    s->capture = NULL;
+    if (injected || s->broken) {
+        g->object.alive = false;
+        GIVE(injected ? injected : CU_CAPTURE_INVALIDATED);
+    }
+    *graph = (CuGraph)g;
+    GIVE(CU_OK);
+}
+
+CuResult cuThreadExchangeStreamCaptureMode(CuCaptureMode *mode) {
+    int injected = books_enter(CU_UNKNOWN);
+    CuCaptureMode before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    GIVE(injected);
+}
+
+CuResult cuGraphInstantiateWithFlags(CuGraphExec *out_exec, CuGraph graph, unsigned long long flags) {
+    ENTER_CONTEXT();
+    Graph *g = books_check(graph, OBJECT_GRAPH, __func__);
+    if (!g || flags) GIVE(CU_INVALID_VALUE);
+    Exec *e = books_new(OBJECT_EXEC, sizeof *e, true);
+    for (const Op *op = g->ops.first; op; op = op->next) append(&e->ops, op_copy(op));
+    *out_exec = (CuGraphExec)e;
+    GIVE(CU_OK);
+}
+
+CuResult cuGraphDestroy(CuGraph graph) {
+    ENTER_RELEASE();
+    GIVE(books_release(graph, OBJECT_GRAPH, __func__) ? injected : CU_INVALID_HANDLE);
+}
+
+CuResult cuGraphLaunch(CuGraphExec exec, CuStream stream) {
+    ENTER_CONTEXT();
+    Exec *e = books_check(exec, OBJECT_EXEC, __func__);
+    Stream *s = books_check(stream, OBJECT_STREAM, __func__);
+    if (!e || !s) GIVE(CU_INVALID_HANDLE);
+    for (const Op *op = e->ops.first; op; op = op->next) check_touched(s, op);
+    /* Launches of one recording follow each other, on whatever stream. */
+    for (Object *o = objects; o && e->queued; o = o->next)
+        if (o->kind == OBJECT_STREAM && o->alive && (Stream *)o != s)
+            for (const Op *op = ((Stream *)o)->queue.first; op; op = op->next)
+                if (op->exec == e) {
+                    Op *wait = op_new(OP_WAIT, "a wait");
+                    wait->waits_for = (Stream *)o;
+                    wait->waits_until = op->place;
+                    enqueue(s, wait);
+                }
+    Op *op = op_new(OP_GRAPH, "a replay");
+    op->exec = e;
+    e->queued++;
+    GIVE(enqueue(s, op));
+}
+
+/* One that is in flight ends first. */
+CuResult cuGraphExecDestroy(CuGraphExec exec) {
+    ENTER_RELEASE();
+    GIVE(books_release(exec, OBJECT_EXEC, __func__) ? injected : CU_INVALID_HANDLE);
+}

@@ -1,0 +1,1096 @@
+/* The CUDA driver's table over the doubles of tests/doubles/cuda: exact books of every object and byte, work done only
+ * when it is waited for. What needs the real NVRTC is skipped where it is not installed. */
+#include <criterion/criterion.h>
+#include <criterion/logging.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../doubles/cuda/double.h"
+#include "ops/anchors.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/loader.h"
+#include "runtime/cuda/nvrtc.h"
+
+#ifndef ONNXFUSE_CUDA_DOUBLES
+#error "the folder of the doubles"
+#endif
+
+#define FIELD(result, name, parameters) static result(*name) parameters;
+DOUBLE_FUNCTIONS(FIELD)
+
+static const GpuDriver *const driver = &cuda_driver;
+
+static void set_up(void) {
+    void *library = dlopen(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    cr_assert(library, "%s", dlerror());
+#define TAKE(result, name, parameters) *(void **)&name = dlsym(library, #name);
+    DOUBLE_FUNCTIONS(TAKE)
+    double_reset();
+    cuda_load_only_from_folder(true);
+}
+
+TestSuite(cuda, .init = set_up);
+
+static Policy make_policy(void) {
+    Policy policy = policy_default();
+    policy.cuda.libraries = ONNXFUSE_CUDA_DOUBLES;
+    policy.cache.enable = false;
+    return policy;
+}
+
+static void succeeds(Status status) {
+    cr_assert(!status, "%s", status_message(status));
+    status_free(status);
+}
+
+static void fails(Status status, StatusCode code, const char *part) {
+    cr_expect(status_code(status) == code, "code %d: %s", status_code(status), status_message(status));
+    cr_expect(strstr(status_message(status), part), "\"%s\" is not in \"%s\"", part, status_message(status));
+    status_free(status);
+}
+
+static void books_are_even(const char *when) {
+    cr_expect(double_violations() == 0, "%s: %d violations: %s", when, double_violations(), double_first_violation());
+    cr_expect(double_outstanding() == 0, "%s: %d objects left: %s", when, double_outstanding(),
+              double_first_outstanding());
+    cr_expect(double_memory_used() == 0, "%s: %zu bytes left", when, double_memory_used());
+}
+
+static GpuContext *open_with(const Policy *policy) {
+    GpuContext *context = NULL;
+    succeeds(driver->open(policy, &context));
+    return context;
+}
+
+static GpuContext *open_default(void) {
+    Policy policy = make_policy();
+    return open_with(&policy);
+}
+
+static const char source[] = "extern \"C\" __global__ void add(float *data, long long n, float x) {}\n"
+                             "extern \"C\" __global__ void fault() {}\n";
+
+/* --- all calls, each made to fail -----------------------------------------------------------------------------------
+ */
+
+typedef struct Scene {
+    GpuContext *context;
+    GpuModule *module;
+    const GpuFunction *add;
+    Stream *stream;
+    void *binary, *data, *product, *recording;
+    bool recording_open;
+    float result[8];
+} Scene;
+
+enum { SCENE_COUNT = 8, SCENE_BYTES = SCENE_COUNT * sizeof(float) };
+
+static Status scene_launch(Scene *s, float x) {
+    const GpuArgument arguments[] = {
+        {.kind = GPU_ARG_BUFFER, .buffer = s->data},
+        {.kind = GPU_ARG_I64, .i64 = SCENE_COUNT},
+        {.kind = GPU_ARG_F32, .f32 = x},
+    };
+    return driver->launch(s->context, s->stream, s->add, 1, 128, arguments, 3);
+}
+
+/* product = data (2 x 4) times its transpose. */
+static Status scene_gemm(Scene *s) {
+    const GpuGemm g = {.dtype = DT_F32,
+                       .m = 2,
+                       .n = 2,
+                       .k = 4,
+                       .batch = 1,
+                       .transpose_b = true,
+                       .lda = 4,
+                       .ldb = 4,
+                       .ldc = 2,
+                       .alpha = 1,
+                       .a = s->data,
+                       .b = s->data,
+                       .activation = -1,
+                       .d = s->product};
+    if (!driver->gemm_supports(s->context, &g))
+        return status_error(STATUS_UNSUPPORTED, "there is no library for products");
+    return driver->gemm(s->context, s->stream, &g);
+}
+
+static Status scene_record(Scene *s) {
+    TRY(driver->record_begin(s->context, s->stream));
+    s->recording_open = true;
+    TRY(scene_launch(s, 1));
+    TRY(scene_gemm(s));
+    s->recording_open = false;
+    return driver->record_end(s->context, s->stream, &s->recording);
+}
+
+static Status scene_play(const Policy *policy, Scene *s) {
+    size_t size;
+    float input[SCENE_COUNT];
+    for (int i = 0; i < SCENE_COUNT; i++) input[i] = (float)i;
+    TRY(driver->open(policy, &s->context));
+    TRY(driver->compile(s->context, source, &s->binary, &size));
+    TRY(driver->load(s->context, s->binary, size, &s->module));
+    TRY(driver->function(s->context, s->module, "add", &s->add));
+    TRY(driver->stream_create(s->context, &s->stream));
+    TRY(driver->allocate(s->context, s->stream, SCENE_BYTES, &s->data));
+    TRY(driver->allocate(s->context, NULL, SCENE_BYTES, &s->product));
+    TRY(driver->copy(s->context, s->stream, COPY_IN, s->data, input, SCENE_BYTES));
+    memset(input, 0xff, sizeof input);
+    TRY(driver->fill_zero(s->context, s->stream, s->product, SCENE_BYTES));
+    TRY(scene_launch(s, 1));
+    TRY(scene_gemm(s));
+    TRY(scene_record(s));
+    TRY(driver->replay(s->context, s->stream, s->recording));
+    TRY(driver->replay(s->context, s->stream, s->recording));
+    TRY(driver->copy(s->context, s->stream, COPY_WITHIN, s->data, s->product, 4 * sizeof(float)));
+    TRY(driver->copy(s->context, s->stream, COPY_OUT, s->result, s->data, SCENE_BYTES));
+    return driver->synchronize(s->context, s->stream);
+}
+
+static Status scene_end(Scene *s) {
+    if (!s->context) return NULL;
+    Status status = s->recording_open ? driver->record_abandon(s->context, s->stream) : NULL;
+    driver->record_free(s->context, s->recording);
+    driver->release(s->context, s->stream, s->data);
+    driver->stream_destroy(s->context, s->stream);
+    driver->release(s->context, NULL, s->product);
+    if (s->module) driver->unload(s->context, s->module);
+    free(s->binary);
+    driver->close(s->context);
+    return status;
+}
+
+static Status play(const Policy *policy, Scene *s) {
+    *s = (Scene){0};
+    Status status = scene_play(policy, s), ended = scene_end(s);
+    if (!status) return ended;
+    status_free(ended);
+    return status;
+}
+
+/* data is 3 4 5 6 7 8 9 10 after the launch and two replays. */
+static void expect_result(const Scene *s, const char *when) {
+    static const float wanted[SCENE_COUNT] = {86, 158, 158, 294, 7, 8, 9, 10};
+    for (int i = 0; i < SCENE_COUNT; i++)
+        cr_expect_eq(s->result[i], wanted[i], "%s: element %d is %g", when, i, (double)s->result[i]);
+}
+
+static void fail_each_call(bool pools) {
+    Policy policy = make_policy();
+    Scene s;
+    double_set_property(DOUBLE_POOLS, pools);
+    double_fail_at(0);
+    succeeds(play(&policy, &s));
+    expect_result(&s, "nothing fails");
+    books_are_even("nothing fails");
+    int count = double_calls(), failed = 0;
+    cr_assert(count > 100, "only %d calls", count);
+    for (int i = 1; i <= count; i++) {
+        char when[32];
+        snprintf(when, sizeof when, "call %d fails", i);
+        double_reset();
+        double_set_property(DOUBLE_POOLS, pools);
+        double_fail_at(i);
+        Status status = play(&policy, &s);
+        if (status) {
+            cr_expect(strlen(status_message(status)) > 20, "%s: \"%s\"", when, status_message(status));
+            failed++;
+        } else {
+            expect_result(&s, when); /* it was one of those that clean up, or had another way */
+        }
+        status_free(status);
+        double_fail_at(0);
+        books_are_even(when);
+        succeeds(play(&policy, &s));
+        expect_result(&s, when);
+        books_are_even(when);
+    }
+    cr_expect(failed > count / 2, "%d of %d", failed, count);
+}
+
+Test(cuda, each_call_that_fails_is_reported_and_leaves_nothing) { fail_each_call(true); }
+Test(cuda, the_same_without_memory_pools) { fail_each_call(false); }
+
+Test(cuda, a_lost_device_is_reported_and_works_again_when_all_have_closed_it) {
+    Policy policy = make_policy();
+    Scene s;
+    succeeds(play(&policy, &s));
+    int count = double_calls();
+    for (int i = 1; i < count; i += 3) {
+        double_reset();
+        double_set_property(DOUBLE_LOST_AFTER, i);
+        Status status = play(&policy, &s);
+        cr_expect(!status || strstr(status_message(status), "illegal memory") || status_code(status) != STATUS_OK,
+                  "call %d: %s", i, status_message(status));
+        status_free(status);
+        double_set_property(DOUBLE_LOST_AFTER, 0);
+        books_are_even("lost");
+        succeeds(play(&policy, &s));
+        expect_result(&s, "after the loss");
+    }
+}
+
+Test(cuda, a_fault_of_a_kernel_shows_at_the_next_wait_and_in_all_that_follows) {
+    Policy policy = make_policy();
+    GpuContext *context = open_with(&policy), *again = NULL;
+    void *binary, *data;
+    size_t size;
+    GpuModule *module;
+    const GpuFunction *fault;
+    Stream *stream;
+    succeeds(driver->compile(context, source, &binary, &size));
+    succeeds(driver->load(context, binary, size, &module));
+    succeeds(driver->function(context, module, "fault", &fault));
+    succeeds(driver->stream_create(context, &stream));
+    succeeds(driver->launch(context, stream, fault, 1, 32, NULL, 0));
+    fails(driver->synchronize(context, stream), STATUS_FAULT, "illegal memory access");
+    fails(driver->allocate(context, stream, 16, &data), STATUS_FAULT, "failed earlier");
+    fails(driver->open(&policy, &again), STATUS_FAULT, "can be used again when all sessions on it are closed");
+    driver->stream_destroy(context, stream);
+    driver->unload(context, module);
+    driver->close(context);
+    free(binary);
+    books_are_even("after a fault");
+    context = open_with(&policy);
+    succeeds(driver->allocate(context, NULL, 16, &data));
+    driver->release(context, NULL, data);
+    driver->close(context);
+    books_are_even("after the next session");
+}
+
+/* --- what is missing is named ---------------------------------------------------------------------------------------
+ */
+
+static Status describe(const Policy *policy, char *out, size_t size) {
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    Status status = driver->describe(policy, &text);
+    snprintf(out, size, "%s", text.data);
+    arena_destroy(arena);
+    return status;
+}
+
+/* A folder with links to some of the doubles. */
+static void make_folder(char *folder, const char *const *names) {
+    strcpy(folder, "/tmp/onnxfuse-cuda-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    for (; *names; names++) {
+        char from[1024], to[1024];
+        snprintf(from, sizeof from, "%s/%s", ONNXFUSE_CUDA_DOUBLES, *names);
+        snprintf(to, sizeof to, "%s/%s", folder, *names);
+        cr_assert(symlink(from, to) == 0);
+    }
+}
+
+static void remove_folder(const char *folder) {
+    char command[1100];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    cr_assert(system(command) == 0);
+}
+
+Test(cuda, a_missing_library_is_named_with_what_to_install) {
+    static const struct {
+        const char *names[4], *message;
+    } cases[] = {
+        {{NULL}, "no NVIDIA driver: libcuda.so.1 was not found"},
+        {{"libnvrtc.so.13", NULL}, "no NVIDIA driver"},
+        {{"libcuda.so.1", NULL}, "NVRTC was not found: install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`"},
+        {{"libcuda.so.1", "libcublasLt.so.13", NULL}, "NVRTC was not found"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Policy policy = make_policy();
+        char folder[64], line[256];
+        GpuContext *context;
+        make_folder(folder, cases[i].names);
+        policy.cuda.libraries = folder;
+        fails(driver->open(&policy, &context), STATUS_USAGE, cases[i].message);
+        fails(describe(&policy, line, sizeof line), STATUS_USAGE, cases[i].message);
+        cr_expect_str_empty(line);
+        remove_folder(folder);
+    }
+    books_are_even("nothing was opened");
+}
+
+Test(cuda, a_library_that_is_no_library_is_named) {
+    Policy policy = make_policy();
+    char folder[64], path[128];
+    GpuContext *context;
+    make_folder(folder, (const char *const[]){NULL});
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
+    FILE *file = fopen(path, "w");
+    fputs("hello", file);
+    fclose(file);
+    policy.cuda.libraries = folder;
+    fails(driver->open(&policy, &context), STATUS_USAGE, path);
+    remove_folder(folder);
+}
+
+Test(cuda, without_cublaslt_products_are_left_to_own_kernels) {
+    Policy policy = make_policy();
+    char folder[64], line[512];
+    GpuContext *context;
+    make_folder(folder, (const char *const[]){"libcuda.so.1", "libnvrtc.so.13", NULL});
+    policy.cuda.libraries = folder;
+    succeeds(describe(&policy, line, sizeof line));
+    cr_expect(strstr(line, "own kernels: cuBLASLt was not found"), "%s", line);
+    context = open_with(&policy);
+    GpuGemm g = {.dtype = DT_F32, .m = 1, .n = 1, .k = 1, .batch = 1, .lda = 1, .ldb = 1, .ldc = 1, .activation = -1};
+    cr_expect(!driver->gemm_supports(context, &g));
+    fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "cuBLASLt is not there");
+    driver->close(context);
+    remove_folder(folder);
+    books_are_even("without cuBLASLt");
+}
+
+Test(cuda, what_the_driver_or_the_machine_lacks_is_said) {
+    static const struct {
+        DoubleProperty property;
+        int64_t value;
+        StatusCode code;
+        const char *message;
+    } cases[] = {
+        {DOUBLE_INIT_RESULT, 100, STATUS_USAGE, "no NVIDIA GPU was found"},
+        {DOUBLE_INIT_RESULT, 34, STATUS_USAGE, "stub"},
+        {DOUBLE_INIT_RESULT, 803, STATUS_USAGE, "restart the machine"},
+        {DOUBLE_INIT_RESULT, 999, STATUS_USAGE, "the NVIDIA driver does not start"},
+        {DOUBLE_DRIVER_VERSION, 11020, STATUS_USAGE, "too old: it is for CUDA 11.2, one for CUDA 11.4 or newer"},
+        {DOUBLE_DEVICES, 0, STATUS_USAGE, "no NVIDIA GPU was found"},
+        {DOUBLE_ARCH, 70, STATUS_USAGE, "compiles for sm_75 and newer, the GPU is an sm_70"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Policy policy = make_policy();
+        GpuContext *context;
+        double_reset();
+        double_set_property(cases[i].property, cases[i].value);
+        fails(driver->open(&policy, &context), cases[i].code, cases[i].message);
+        books_are_even(cases[i].message);
+    }
+    double_reset();
+    Policy policy = make_policy();
+    GpuContext *context;
+    policy.cuda.device = 2;
+    fails(driver->open(&policy, &context), STATUS_USAGE, "cuda.device is 2, but there is 1 GPU");
+}
+
+Test(cuda, the_device_is_described_in_one_line) {
+    Policy policy = make_policy();
+    char line[512];
+    succeeds(describe(&policy, line, sizeof line));
+    cr_expect_str_eq(line, "Double 0, compute capability 9.0, 132 multiprocessors, 1024 MiB; driver for CUDA 13.0, "
+                           "NVRTC 13.0, cuBLASLt 13.1.0");
+    books_are_even("described");
+}
+
+/* --- contexts and programs -------------------------------------------------------------------------------------------
+ */
+
+Test(cuda, sessions_share_a_context_unless_their_products_differ) {
+    Policy policy = make_policy(), other = make_policy();
+    other.cuda.tf32 = true;
+    GpuContext *a = open_with(&policy), *b = open_with(&policy), *c = open_with(&other);
+    cr_expect(a == b && a != c);
+    cr_expect_eq(driver->limits(a)->multiprocessors, 132);
+    cr_expect_eq(driver->limits(a)->block_threads, 1024);
+    cr_expect_eq(driver->limits(a)->shared_bytes, 49152);
+    driver->close(a);
+    void *data;
+    succeeds(driver->allocate(b, NULL, 100, &data));
+    cr_expect((uintptr_t)data % 256 == 0);
+    driver->release(b, NULL, data);
+    driver->close(b);
+    driver->close(c);
+    books_are_even("all closed");
+}
+
+Test(cuda, a_newer_gpu_than_nvrtc_knows_is_served_by_ptx) {
+    double_set_property(DOUBLE_ARCH, 130);
+    GpuContext *context = open_default();
+    void *binary;
+    size_t size;
+    GpuModule *module;
+    const GpuFunction *add;
+    cr_expect(strstr(driver->target(context), "cuda compute_120 nvrtc 13.0 --fmad=false"), "%s",
+              driver->target(context));
+    succeeds(driver->compile(context, source, &binary, &size));
+    cr_expect(strstr(binary, "double ptx compute_120"));
+    succeeds(driver->load(context, binary, size, &module));
+    succeeds(driver->function(context, module, "add", &add));
+    fails(driver->function(context, module, "sub", &add), STATUS_FAULT, "no kernel \"sub\"");
+    driver->unload(context, module);
+    fails(driver->load(context, binary, size - 1, &module), STATUS_INVALID, "damaged");
+    free(binary);
+    driver->close(context);
+    books_are_even("ptx");
+}
+
+Test(cuda, a_program_that_the_driver_refuses_says_why) {
+    static const struct {
+        int version, result;
+        StatusCode code;
+        const char *message;
+    } cases[] = {
+        {12040, 222, STATUS_USAGE,
+         "driver (for CUDA 12.4) does not load programs of NVRTC 13.0: update the driver, or"},
+        {12040, 209, STATUS_USAGE, "install NVRTC of CUDA 12"},
+        {13000, 209, STATUS_FAULT, "a program is not for this GPU (Double 0, sm_90)"},
+        {13000, 222, STATUS_FAULT, "a program cannot be loaded"},
+        {13000, 221, STATUS_USAGE, "libnvidia-ptxjitcompiler"},
+        {13000, 999, STATUS_FAULT, "a program cannot be loaded"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double_reset();
+        double_set_property(DOUBLE_DRIVER_VERSION, cases[i].version);
+        double_set_property(DOUBLE_LOAD_RESULT, cases[i].result);
+        GpuContext *context = open_default();
+        void *binary;
+        size_t size;
+        GpuModule *module;
+        succeeds(driver->compile(context, source, &binary, &size));
+        fails(driver->load(context, binary, size, &module), cases[i].code, cases[i].message);
+        free(binary);
+        driver->close(context);
+        books_are_even(cases[i].message);
+    }
+}
+
+Test(cuda, the_compilers_messages_are_in_the_error) {
+    GpuContext *context = open_default();
+    void *binary;
+    size_t size;
+    fails(driver->compile(context, "#error out of luck", &binary, &size), STATUS_FAULT,
+          "NVRTC does not compile a kernel: onnxfuse.cu(1): error: out of luck");
+    driver->close(context);
+    books_are_even("compile error");
+}
+
+Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
+    Scene s = {.context = open_default()};
+    size_t size;
+    const GpuFunction *many;
+    succeeds(driver->compile(s.context, "void many(float *a, long long b, float c, const void *d, long e)", &s.binary,
+                             &size));
+    succeeds(driver->load(s.context, s.binary, size, &s.module));
+    succeeds(driver->function(s.context, s.module, "many", &many));
+    succeeds(driver->allocate(s.context, NULL, 512, &s.data));
+    const GpuArgument arguments[] = {
+        {.kind = GPU_ARG_BUFFER, .buffer = (char *)s.data + 256},
+        {.kind = GPU_ARG_I64, .i64 = -5},
+        {.kind = GPU_ARG_F32, .f32 = 1.5f},
+        {.kind = GPU_ARG_BUFFER, .buffer = NULL},
+        {.kind = GPU_ARG_I64, .i64 = INT64_MAX},
+    };
+    succeeds(driver->launch(s.context, NULL, many, 7, 96, arguments, 5));
+    succeeds(driver->launch(s.context, NULL, many, 0, 96, arguments, 5));
+    fails(driver->launch(s.context, NULL, many, 1ll << 31, 96, arguments, 5), STATUS_UNSUPPORTED, "too large");
+    fails(driver->launch(s.context, NULL, many, 1, 2048, arguments, 5), STATUS_UNSUPPORTED, "too large");
+    cr_assert_eq(double_launch_count(), 1, "a grid of nothing is no launch");
+    const DoubleLaunch *l = double_launch(0);
+    cr_expect(l->grid == 7 && l->block == 96 && l->count == 5);
+    cr_expect(l->values[0] == (uintptr_t)s.data + 256 && l->values[1] == (uint64_t)-5 && l->values[2] == 0x3fc00000 &&
+              l->values[3] == 0 && l->values[4] == INT64_MAX);
+    succeeds(scene_end(&s));
+    books_are_even("arguments");
+}
+
+/* --- copies ---------------------------------------------------------------------------------------------------------
+ */
+
+static void fill(unsigned char *data, size_t size, unsigned seed) {
+    for (size_t i = 0; i < size; i++) data[i] = (unsigned char)((i * 31 + (i >> 8) * 7 + seed) & 255);
+}
+
+Test(cuda, host_memory_is_free_after_a_copy_and_results_are_there_after_the_wait) {
+    enum { MIB = 1 << 20 };
+    static const size_t sizes[] = {1, 255, 256, 257, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 8 * MIB, 21 * MIB + 13};
+    GpuContext *context = open_default();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Stream *stream;
+        void *data;
+        size_t size = sizes[i];
+        unsigned char *host = malloc(size), *back = malloc(size), *wanted = malloc(size);
+        cr_assert(host && back && wanted);
+        fill(host, size, (unsigned)i);
+        memcpy(wanted, host, size);
+        memset(back, 0, size);
+        succeeds(driver->stream_create(context, &stream));
+        succeeds(driver->allocate(context, stream, size, &data));
+        int waits = double_stream_waits();
+        succeeds(driver->copy(context, stream, COPY_IN, data, host, size));
+        memset(host, 0xff, size);
+        succeeds(driver->copy(context, stream, COPY_OUT, back, data, size));
+        cr_expect_eq(double_stream_waits(), waits, "no copy waits for the stream");
+        succeeds(driver->synchronize(context, stream));
+        cr_expect(memcmp(back, wanted, size) == 0, "%zu bytes", size);
+        driver->release(context, stream, data);
+        driver->stream_destroy(context, stream);
+        free(host);
+        free(back);
+        free(wanted);
+    }
+    driver->close(context);
+    books_are_even("copies");
+}
+
+Test(cuda, many_small_copies_in_turn_keep_their_order) {
+    enum { COUNT = 20000 };
+    GpuContext *context = open_default();
+    Stream *stream;
+    void *data;
+    int32_t back[2] = {0}, last = 0, *seen = calloc(COUNT, sizeof *seen);
+    cr_assert(seen);
+    succeeds(driver->stream_create(context, &stream));
+    succeeds(driver->allocate(context, stream, sizeof back, &data));
+    for (int32_t i = 0; i < COUNT; i++) {
+        int32_t pair[2] = {i, -i};
+        succeeds(driver->copy(context, stream, COPY_IN, data, pair, sizeof pair));
+        succeeds(driver->copy(context, stream, COPY_OUT, &seen[i], data, sizeof *seen));
+        succeeds(driver->copy(context, stream, COPY_OUT, &last, data, sizeof last));
+    }
+    succeeds(driver->copy(context, stream, COPY_OUT, back, data, sizeof back));
+    succeeds(driver->synchronize(context, stream));
+    for (int32_t i = 0; i < COUNT; i++) cr_assert_eq(seen[i], i);
+    cr_expect(back[0] == COUNT - 1 && back[1] == 1 - COUNT && last == COUNT - 1);
+    driver->release(context, stream, data);
+    driver->stream_destroy(context, stream);
+    driver->close(context);
+    free(seen);
+    books_are_even("small copies");
+}
+
+Test(cuda, a_stream_that_was_not_waited_for_writes_to_the_host_no_more_once_destroyed) {
+    GpuContext *context = open_default();
+    Stream *stream;
+    void *data;
+    char byte = 1, *back = malloc(1);
+    succeeds(driver->stream_create(context, &stream));
+    succeeds(driver->allocate(context, stream, 1, &data));
+    succeeds(driver->copy(context, stream, COPY_IN, data, &byte, 1));
+    succeeds(driver->copy(context, stream, COPY_OUT, back, data, 1));
+    driver->release(context, stream, data);
+    driver->stream_destroy(context, stream);
+    free(back);
+    driver->close(context);
+    books_are_even("dropped copies");
+}
+
+Test(cuda, calls_without_a_stream_are_done_when_they_return) {
+    GpuContext *context = open_default();
+    void *data, *other;
+    int64_t in[4] = {1, 2, 3, 4}, out[4] = {0};
+    succeeds(driver->allocate(context, NULL, sizeof in, &data));
+    succeeds(driver->allocate(context, NULL, sizeof in, &other));
+    succeeds(driver->copy(context, NULL, COPY_IN, data, in, sizeof in));
+    succeeds(driver->copy(context, NULL, COPY_WITHIN, other, data, sizeof in));
+    succeeds(driver->fill_zero(context, NULL, other, 8));
+    succeeds(driver->copy(context, NULL, COPY_OUT, out, other, sizeof out));
+    cr_expect(out[0] == 0 && out[1] == 2 && out[2] == 3 && out[3] == 4);
+    succeeds(driver->synchronize(context, NULL));
+    driver->release(context, NULL, data);
+    driver->release(context, NULL, other);
+    driver->release(context, NULL, NULL);
+    driver->close(context);
+    books_are_even("no stream");
+}
+
+Test(cuda, exhausted_memory_is_reported_and_what_the_pool_keeps_is_used_first) {
+    double_set_property(DOUBLE_MEMORY, 64 << 20);
+    double_set_property(DOUBLE_POOL_KEEPS, 1);
+    GpuContext *context = open_default();
+    Stream *stream;
+    void *data, *more;
+    succeeds(driver->stream_create(context, &stream));
+    for (int i = 0; i < 5; i++) { /* the pool returns what it keeps in pieces that fit nobody */
+        succeeds(driver->allocate(context, stream, 40 << 20, &data));
+        cr_expect_eq(driver->free_memory(context), 24u << 20);
+        driver->release(context, stream, data);
+    }
+    succeeds(driver->synchronize(context, stream));
+    cr_expect_eq(driver->free_memory(context), 64u << 20);
+    succeeds(driver->allocate(context, stream, 40 << 20, &data));
+    fails(driver->allocate(context, stream, 30 << 20, &more), STATUS_FAULT,
+          "out of GPU memory: 30 MiB asked, 24 MiB free");
+    succeeds(driver->allocate(context, stream, 24 << 20, &more));
+    driver->release(context, stream, data);
+    driver->release(context, stream, more);
+    driver->stream_destroy(context, stream);
+    driver->close(context);
+    books_are_even("memory");
+}
+
+/* --- products -------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct Layout {
+    const char *name;
+    int64_t m, n, k, batch;
+    bool transpose_a, transpose_b;
+    int64_t pad; /* beyond each row */
+    bool shared_a, shared_b;
+    float alpha, beta;
+    enum { C_NONE, C_OTHER, C_SAME } c;
+    bool bias;
+    int activation;
+    int64_t shift; /* elements before each matrix */
+} Layout;
+
+static const Layout layouts[] = {
+    {"plain", 5, 7, 3, 1, .alpha = 1, .activation = -1},
+    {"a transposed", 5, 7, 3, 1, .transpose_a = true, .alpha = 1, .activation = -1},
+    {"b transposed", 5, 7, 3, 1, .transpose_b = true, .alpha = 1, .activation = -1},
+    {"both transposed", 5, 7, 3, 1, .transpose_a = true, .transpose_b = true, .alpha = 1, .activation = -1},
+    {"rows longer than the matrix", 4, 6, 2, 1, .transpose_b = true, .pad = 3, .alpha = 1, .activation = -1},
+    {"scaled", 5, 7, 3, 1, .alpha = -0.5f, .activation = -1},
+    {"c added", 5, 7, 3, 1, .alpha = 2, .beta = 0.25f, .c = C_OTHER, .activation = -1},
+    {"d added", 5, 7, 3, 1, .alpha = 1, .beta = 1, .c = C_SAME, .activation = -1},
+    {"c with beta 0 is not read", 5, 7, 3, 1, .alpha = 1, .beta = 0, .c = C_OTHER, .activation = -1},
+    {"bias", 5, 7, 3, 1, .alpha = 1, .bias = true, .activation = -1},
+    {"relu", 5, 7, 3, 1, .alpha = 1, .activation = EPILOGUE_RELU},
+    {"bias and relu", 5, 7, 3, 1, .alpha = 1, .bias = true, .activation = EPILOGUE_RELU},
+    {"gelu", 5, 7, 3, 1, .alpha = 1, .activation = EPILOGUE_GELU_TANH},
+    {"bias and gelu", 5, 7, 3, 1, .alpha = 1, .bias = true, .activation = EPILOGUE_GELU_TANH},
+    {"all at once", 3, 9, 4, 1, true, true, 2, false, false, 0.5f, 2, C_OTHER, true, EPILOGUE_GELU_TANH, 0},
+    {"batch", 3, 4, 5, 6, .alpha = 1, .activation = -1},
+    {"batch, b shared", 3, 4, 5, 6, .transpose_b = true, .shared_b = true, .alpha = 1, .bias = true, .activation = -1},
+    {"batch, a shared", 3, 4, 5, 2, .transpose_a = true, .shared_a = true, .pad = 1, .alpha = 1, .activation = -1},
+    {"batch, c added", 2, 3, 4, 3, .alpha = 1, .beta = 1, .c = C_OTHER, .activation = EPILOGUE_RELU},
+    {"one row", 1, 8, 16, 1, .transpose_b = true, .alpha = 1, .activation = -1},
+    {"one column", 8, 1, 16, 1, .alpha = 1, .bias = true, .activation = -1},
+    {"one element", 1, 1, 1, 1, .alpha = 3, .activation = -1},
+    {"aligned to an element alone", 4, 4, 4, 1, .alpha = 1, .activation = -1, .shift = 1},
+};
+
+typedef struct Operands {
+    DType dtype;
+    size_t count[5];  /* elements of a, b, c, d, bias */
+    double *value[5]; /* as the host sees them */
+    void *device[5];  /* with the shift before them */
+} Operands;
+
+static double number_at(const void *data, DType dtype, size_t i) {
+    return dtype == DT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+}
+
+static void upload(GpuContext *context, Stream *stream, Operands *o, int which, int64_t shift) {
+    size_t item = dtype_size(o->dtype), count = o->count[which] + (size_t)shift;
+    char *packed = calloc(count, item);
+    void *data;
+    for (size_t i = 0; i < o->count[which]; i++) {
+        double x = o->value[which][i] = ((double)((i * 37 + (size_t)which * 11) % 23) - 11) / 8;
+        float single = (float)x;
+        memcpy(packed + (i + (size_t)shift) * item, item == 8 ? (void *)&x : (void *)&single, item);
+    }
+    succeeds(driver->allocate(context, stream, count * item, &data));
+    succeeds(driver->copy(context, stream, COPY_IN, data, packed, count * item));
+    free(packed);
+    o->device[which] = (char *)data + (size_t)shift * item;
+}
+
+static double activate(int activation, double x) {
+    if (activation == EPILOGUE_RELU) return x > 0 ? x : 0;
+    if (activation == EPILOGUE_GELU_TANH) return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    return x;
+}
+
+static double wanted_at(const GpuGemm *g, const Operands *o, int64_t b, int64_t i, int64_t j) {
+    double sum = 0;
+    for (int64_t k = 0; k < g->k; k++)
+        sum += o->value[0][b * g->stride_a + (g->transpose_a ? k * g->lda + i : i * g->lda + k)] *
+               o->value[1][b * g->stride_b + (g->transpose_b ? j * g->ldb + k : k * g->ldb + j)];
+    double result = (double)g->alpha * sum;
+    const double *c = g->c == g->d ? o->value[3] : o->value[2];
+    if (g->c && g->beta != 0) result += (double)g->beta * c[b * g->stride_c + i * g->ldc + j];
+    if (g->bias) result += o->value[4][j];
+    return activate(g->activation, result);
+}
+
+static GpuGemm gemm_of(const Layout *l, DType dtype) {
+    GpuGemm g = {.dtype = dtype, .m = l->m, .n = l->n, .k = l->k, .batch = l->batch, .activation = l->activation};
+    g.transpose_a = l->transpose_a;
+    g.transpose_b = l->transpose_b;
+    g.lda = (l->transpose_a ? l->m : l->k) + l->pad;
+    g.ldb = (l->transpose_b ? l->k : l->n) + l->pad;
+    g.ldc = l->n + l->pad;
+    g.stride_a = l->shared_a ? 0 : g.lda * (l->transpose_a ? l->k : l->m);
+    g.stride_b = l->shared_b ? 0 : g.ldb * (l->transpose_b ? l->n : l->k);
+    g.stride_c = g.ldc * l->m + 2;
+    g.alpha = l->alpha;
+    g.beta = l->beta;
+    return g;
+}
+
+static void check_product(GpuContext *context, Stream *stream, const Layout *l, DType dtype) {
+    GpuGemm g = gemm_of(l, dtype);
+    Operands o = {.dtype = dtype};
+    size_t batch = (size_t)l->batch, c_count = (size_t)(g.stride_c) * batch;
+    const size_t counts[5] = {(size_t)(g.lda * (l->transpose_a ? l->k : l->m)) * (l->shared_a ? 1 : batch),
+                              (size_t)(g.ldb * (l->transpose_b ? l->n : l->k)) * (l->shared_b ? 1 : batch), c_count,
+                              c_count, (size_t)l->n};
+    for (int i = 0; i < 5; i++) {
+        o.count[i] = counts[i];
+        o.value[i] = calloc(counts[i], sizeof(double));
+        upload(context, stream, &o, i, l->shift);
+    }
+    g.a = o.device[0];
+    g.b = o.device[1];
+    g.c = l->c == C_NONE ? NULL : l->c == C_SAME ? o.device[3] : o.device[2];
+    g.d = o.device[3];
+    g.bias = l->bias ? o.device[4] : NULL;
+    void *out = calloc(c_count, dtype_size(dtype));
+    cr_assert(driver->gemm_supports(context, &g), "%s", l->name);
+    succeeds(driver->gemm(context, stream, &g));
+    succeeds(driver->copy(context, stream, COPY_OUT, out, g.d, c_count * dtype_size(dtype)));
+    succeeds(driver->synchronize(context, stream));
+    for (int64_t b = 0; b < l->batch; b++)
+        for (int64_t i = 0; i < l->m; i++)
+            for (int64_t j = 0; j < g.ldc; j++) {
+                size_t at = (size_t)(b * g.stride_c + i * g.ldc + j);
+                double found = number_at(out, dtype, at);
+                double wanted = j < l->n ? wanted_at(&g, &o, b, i, j) : o.value[3][at]; /* what lies between stays */
+                double bound = dtype == DT_F64 ? 1e-14 : 1e-6;
+                cr_expect(fabs(found - wanted) <= bound * (1 + fabs(wanted)), "%s: [%d, %d, %d] is %g, not %g", l->name,
+                          (int)b, (int)i, (int)j, found, wanted);
+            }
+    for (int i = 0; i < 5; i++) {
+        driver->release(context, stream, (char *)o.device[i] - (size_t)l->shift * dtype_size(dtype));
+        free(o.value[i]);
+    }
+    free(out);
+}
+
+Test(cuda, products_of_every_layout_are_those_of_plain_loops) {
+    GpuContext *context = open_default();
+    Stream *stream;
+    succeeds(driver->stream_create(context, &stream));
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        check_product(context, stream, &layouts[i], DT_F32);
+        check_product(context, stream, &layouts[i], DT_F64);
+    }
+    driver->stream_destroy(context, stream);
+    driver->close(context);
+    books_are_even("products");
+}
+
+/* ones of m x k times ones of k x n in 16 bits */
+static void check_ones(GpuContext *context, DType dtype, uint16_t one, uint16_t four) {
+    enum { M = 3, N = 5, K = 4 };
+    uint16_t host[M * K + K * N], out[M * N] = {0};
+    void *data, *d;
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++) host[i] = one;
+    succeeds(driver->allocate(context, NULL, sizeof host, &data));
+    succeeds(driver->allocate(context, NULL, sizeof out, &d));
+    succeeds(driver->copy(context, NULL, COPY_IN, data, host, sizeof host));
+    const GpuGemm g = {.dtype = dtype,
+                       .m = M,
+                       .n = N,
+                       .k = K,
+                       .batch = 1,
+                       .lda = K,
+                       .ldb = N,
+                       .ldc = N,
+                       .alpha = 1,
+                       .a = data,
+                       .b = (char *)data + sizeof(uint16_t[M * K]),
+                       .d = d,
+                       .activation = -1};
+    succeeds(driver->gemm(context, NULL, &g));
+    succeeds(driver->copy(context, NULL, COPY_OUT, out, d, sizeof out));
+    for (int i = 0; i < M * N; i++) cr_expect_eq(out[i], four, "%s: %04x", dtype_name(dtype), out[i]);
+    driver->release(context, NULL, data);
+    driver->release(context, NULL, d);
+}
+
+Test(cuda, products_of_16_bits_are_accumulated_in_32) {
+    GpuContext *context = open_default();
+    check_ones(context, DT_F16, 0x3c00, 0x4400);
+    cr_expect(double_compute_type() == 68 && double_reduction_mask() == 2);
+    check_ones(context, DT_BF16, 0x3f80, 0x4080);
+    cr_expect(double_compute_type() == 68 && double_reduction_mask() == 2);
+    driver->close(context);
+    books_are_even("16 bits");
+}
+
+Test(cuda, the_policy_decides_on_tf32_and_the_order_of_sums) {
+    static const struct {
+        bool tf32, deterministic;
+        int compute, mask;
+    } cases[] = {{false, false, 68, 7}, {true, false, 77, 7}, {false, true, 68, 2}, {true, true, 77, 2}};
+    for (int i = 0; i < 4; i++) {
+        Policy policy = make_policy();
+        policy.cuda.tf32 = cases[i].tf32;
+        policy.deterministic = cases[i].deterministic;
+        GpuContext *context = open_with(&policy);
+        Stream *stream;
+        succeeds(driver->stream_create(context, &stream));
+        check_product(context, stream, &layouts[0], DT_F32);
+        cr_expect_eq(double_compute_type(), cases[i].compute);
+        cr_expect_eq(double_reduction_mask(), cases[i].mask);
+        driver->stream_destroy(context, stream);
+        driver->close(context);
+    }
+    books_are_even("policies");
+}
+
+Test(cuda, an_algorithm_is_asked_once_a_shape_and_found_on_disk_by_the_next_process) {
+    Policy policy = make_policy();
+    char folder[64];
+    int count = (int)(sizeof layouts / sizeof *layouts);
+    make_folder(folder, (const char *const[]){NULL});
+    policy.cache.enable = true;
+    policy.cache.directory = folder;
+    for (int opens = 0; opens < 3; opens++) {
+        GpuContext *context = open_with(&policy);
+        Stream *stream;
+        if (opens == 2)
+            double_set_property(DOUBLE_MEMORY, 1 << 29); /* another driver would be another key; this is not */
+        succeeds(driver->stream_create(context, &stream));
+        int before = double_heuristic_calls();
+        for (int turn = 0; turn < 2; turn++)
+            for (int i = 0; i < count; i++) check_product(context, stream, &layouts[i], DT_F32);
+        int asked = double_heuristic_calls() - before;
+        cr_expect(opens ? asked == 0 : asked > count / 2 && asked <= count, "opening %d: %d", opens, asked);
+        driver->stream_destroy(context, stream);
+        driver->close(context);
+        books_are_even("algorithms");
+    }
+    remove_folder(folder);
+}
+
+static GpuGemm small_gemm(const void *data, void *d) {
+    return (GpuGemm){.dtype = DT_F32,
+                     .m = 2,
+                     .n = 2,
+                     .k = 2,
+                     .batch = 1,
+                     .lda = 2,
+                     .ldb = 2,
+                     .ldc = 2,
+                     .alpha = 1,
+                     .a = data,
+                     .b = data,
+                     .d = d,
+                     .activation = -1};
+}
+
+Test(cuda, what_the_library_refuses_is_left_to_own_kernels_and_not_asked_again) {
+    static const struct {
+        DoubleProperty property;
+        int64_t value;
+        int asked; /* in two products */
+        StatusCode code;
+    } cases[] = {
+        {DOUBLE_BLAS_REFUSES, 1, 1, STATUS_UNSUPPORTED}, {DOUBLE_BLAS_WORKSPACE, 64 << 20, 1, STATUS_UNSUPPORTED},
+        {DOUBLE_BLAS_MATMUL, 15, 1, STATUS_UNSUPPORTED}, {DOUBLE_BLAS_MATMUL, 13, 1, STATUS_FAULT},
+        {DOUBLE_BLAS_CREATE, 1, 0, STATUS_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double_reset();
+        double_set_property(cases[i].property, cases[i].value);
+        GpuContext *context = open_default();
+        void *data, *d;
+        succeeds(driver->allocate(context, NULL, 16, &data));
+        succeeds(driver->allocate(context, NULL, 16, &d));
+        GpuGemm g = small_gemm(data, d);
+        for (int turn = 0; turn < 2; turn++) fails(driver->gemm(context, NULL, &g), cases[i].code, "cuBLASLt");
+        cr_expect_eq(double_heuristic_calls(), cases[i].asked, "case %zu", i);
+        driver->release(context, NULL, data);
+        driver->release(context, NULL, d);
+        driver->close(context);
+        books_are_even("refused");
+    }
+}
+
+Test(cuda, products_that_are_not_for_the_library_are_told_apart) {
+    GpuContext *context = open_default();
+    char *data = (char *)0x1000;
+    const GpuGemm good = small_gemm(data, data + 256);
+    cr_expect(driver->gemm_supports(context, &good));
+    for (int i = 0; i < 12; i++) {
+        GpuGemm g = good;
+        switch (i) {
+        case 0: g.dtype = DT_I32; break;
+        case 1: g.m = 0; break;
+        case 2: g.k = 0; break;
+        case 3: g.n = 1ll << 31; break;
+        case 4: g.lda = 1; break;
+        case 5: g.ldb = 1; break;
+        case 6: g.ldc = 1; break;
+        case 7: g.a = data + 2; break;
+        case 8: g.bias = data + 1; break;
+        case 9: g.activation = EPILOGUE_GELU_ERF; break;
+        case 10: g.batch = 2, g.stride_a = g.stride_b = 4; break; /* results over each other */
+        case 11: g.batch = 2, g.stride_a = -4, g.stride_c = 4; break;
+        }
+        cr_expect(!driver->gemm_supports(context, &g), "case %d", i);
+        fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "does not take");
+    }
+    driver->close(context);
+    books_are_even("not for the library");
+}
+
+Test(cuda, a_product_without_room_for_the_workspace_is_left_to_own_kernels) {
+    double_set_property(DOUBLE_MEMORY, 16 << 20);
+    GpuContext *context = open_default();
+    void *data;
+    succeeds(driver->allocate(context, NULL, 64, &data));
+    GpuGemm g = small_gemm(data, (char *)data + 32);
+    fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "cuBLASLt");
+    double_set_property(DOUBLE_MEMORY, 64 << 20);
+    succeeds(driver->gemm(context, NULL, &g));
+    driver->release(context, NULL, data);
+    driver->close(context);
+    books_are_even("workspace");
+}
+
+/* --- recordings -----------------------------------------------------------------------------------------------------
+ */
+
+Test(cuda, a_recording_does_nothing_until_replayed_and_reads_host_memory_then) {
+    Scene s = {.context = open_default()};
+    void *recording;
+    float in[4] = {1, 1, 1, 1}, out[4] = {-1, -1, -1, -1};
+    succeeds(driver->stream_create(s.context, &s.stream));
+    succeeds(driver->allocate(s.context, s.stream, sizeof in, &s.data));
+    succeeds(driver->record_begin(s.context, s.stream));
+    succeeds(driver->copy(s.context, s.stream, COPY_IN, s.data, in, sizeof in));
+    succeeds(driver->fill_zero(s.context, s.stream, s.data, 4));
+    succeeds(driver->copy(s.context, s.stream, COPY_OUT, out, s.data, sizeof out));
+    succeeds(driver->record_end(s.context, s.stream, &recording));
+    succeeds(driver->synchronize(s.context, s.stream));
+    cr_expect_eq(out[0], -1.0f);
+    for (int turn = 2; turn < 5; turn++) {
+        in[3] = (float)turn;
+        succeeds(driver->replay(s.context, s.stream, recording));
+        succeeds(driver->synchronize(s.context, s.stream));
+        cr_expect(out[0] == 0 && out[1] == 1 && out[3] == (float)turn);
+    }
+    driver->record_free(s.context, recording);
+    driver->record_free(s.context, NULL);
+    succeeds(scene_end(&s));
+    books_are_even("recording");
+}
+
+Test(cuda, products_recorded_on_a_stream_outlive_it_and_keep_their_workspace) {
+    for (int loads = 0; loads < 2; loads++) {
+        double_reset();
+        double_set_property(DOUBLE_BLAS_LOADS, loads);
+        GpuContext *context = open_default();
+        Stream *stream, *other;
+        void *data, *recordings[2];
+        float in[4] = {1, 2, 3, 4}, out[4] = {0};
+        succeeds(driver->stream_create(context, &stream));
+        succeeds(driver->stream_create(context, &other));
+        succeeds(driver->allocate(context, NULL, 512, &data));
+        succeeds(driver->copy(context, NULL, COPY_IN, data, in, sizeof in));
+        GpuGemm g = small_gemm(data, (char *)data + 256);
+        for (int i = 0; i < 2; i++) { /* the first product ever stands in a recording */
+            succeeds(driver->record_begin(context, stream));
+            succeeds(driver->gemm(context, stream, &g));
+            succeeds(driver->record_end(context, stream, &recordings[i]));
+        }
+        succeeds(driver->gemm(context, stream, &g));
+        driver->stream_destroy(context, stream);
+        for (int i = 0; i < 2; i++) succeeds(driver->replay(context, other, recordings[i]));
+        succeeds(driver->copy(context, other, COPY_OUT, out, (char *)data + 256, sizeof out));
+        driver->record_free(context, recordings[0]); /* under way */
+        succeeds(driver->synchronize(context, other));
+        cr_expect(out[0] == 7 && out[1] == 10 && out[2] == 15 && out[3] == 22);
+        driver->record_free(context, recordings[1]);
+        driver->release(context, NULL, data);
+        driver->stream_destroy(context, other);
+        driver->close(context);
+        books_are_even("recorded products");
+    }
+}
+
+Test(cuda, an_abandoned_recording_leaves_the_stream_as_it_was) {
+    Scene s = {.context = open_default()};
+    void *recording, *more;
+    float in[4] = {1, 2, 3, 4}, out[4] = {0};
+    succeeds(driver->stream_create(s.context, &s.stream));
+    succeeds(driver->allocate(s.context, s.stream, sizeof in, &s.data));
+    succeeds(driver->copy(s.context, s.stream, COPY_IN, s.data, in, sizeof in));
+    succeeds(driver->record_abandon(s.context, s.stream));
+    succeeds(driver->record_begin(s.context, s.stream));
+    fails(driver->record_begin(s.context, s.stream), STATUS_FAULT, "already");
+    fails(driver->allocate(s.context, s.stream, 16, &more), STATUS_FAULT, "in a recording");
+    fails(driver->synchronize(s.context, s.stream), STATUS_FAULT, "cannot be waited for");
+    succeeds(driver->fill_zero(s.context, s.stream, s.data, sizeof in));
+    succeeds(driver->record_abandon(s.context, s.stream));
+    fails(driver->record_end(s.context, s.stream, &recording), STATUS_FAULT, "not being recorded");
+    fails(driver->record_begin(s.context, NULL), STATUS_FAULT, "needs a stream");
+    succeeds(driver->copy(s.context, s.stream, COPY_OUT, out, s.data, sizeof out));
+    succeeds(driver->synchronize(s.context, s.stream));
+    cr_expect(out[0] == 1 && out[3] == 4, "nothing of the recording was done");
+    driver->release(s.context, s.stream, s.data);
+    s.data = NULL;
+    succeeds(driver->record_begin(s.context, s.stream)); /* and is still under way when the stream goes */
+    succeeds(scene_end(&s));
+    books_are_even("abandoned");
+}
+
+/* --- threads --------------------------------------------------------------------------------------------------------
+ */
+
+static void *play_often(void *failed) {
+    Policy policy = make_policy();
+    for (int i = 0; i < 20; i++) {
+        Scene s;
+        Status status = play(&policy, &s);
+        if (status || s.result[1] != 158) atomic_fetch_add((atomic_int *)failed, 1);
+        status_free(status);
+    }
+    return NULL;
+}
+
+Test(cuda, eight_threads_share_a_context) {
+    pthread_t threads[8];
+    atomic_int failed = 0;
+    for (int kept = 0; kept < 2; kept++) { /* opened and closed all the time; and kept open by another */
+        GpuContext *context = kept ? open_default() : NULL;
+        for (int i = 0; i < 8; i++) cr_assert(!pthread_create(&threads[i], NULL, play_often, &failed));
+        for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+        if (kept) driver->close(context);
+        cr_expect_eq(atomic_load(&failed), 0);
+        books_are_even("threads");
+    }
+}
+
+/* --- the real compiler -----------------------------------------------------------------------------------------------
+ */
+
+/* In a process of its own without the double of libcuda, which NVRTC would take for the real one. */
+Test(cuda_compiler, nvrtc_compiles_for_several_architectures_without_a_gpu) {
+    static const char text[] = "extern \"C\" __global__ void axpy(float *y, const float *x, float a, long long n) {\n"
+                               "    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
+                               "    if (i < n) y[i] = a * x[i] + y[i];\n}\n";
+    static const int archs[] = {80, 90, 100};
+    const CudaNvrtc *nvrtc;
+    Status missing = cuda_load_nvrtc(NULL, 0, &nvrtc);
+    if (missing) {
+        cr_log_warn("skipped: %s", status_message(missing));
+        status_free(missing);
+        cr_skip_test("NVRTC is not installed");
+    }
+    for (int i = 0; i < 3; i++) {
+        void *binary = NULL;
+        size_t size = 0;
+        char *log = NULL;
+        succeeds(cuda_compile(NULL, archs[i], text, &binary, &size, &log));
+        cr_expect(size > 64 && !log, "%s", log);
+        free(binary);
+        free(log);
+    }
+    void *binary;
+    size_t size;
+    char *log;
+    Status status = cuda_compile(NULL, 90, "__global__ void f() { nothing; }", &binary, &size, &log);
+    cr_expect(log && strstr(log, "nothing"));
+    fails(status, STATUS_FAULT, "identifier \"nothing\" is undefined");
+    free(log);
+}
