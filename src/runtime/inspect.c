@@ -167,6 +167,7 @@ OnnxfuseStatus onnxfuse_devices(char **out_text) {
     Text text = text_make(arena);
     Policy policy = policy_default();
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
+        policy.device = (*t)->kind;
         text_add(&text, "%-8s", (*t)->name);
         Status status = (*t)->describe(&policy, &text);
         if (status) text_add(&text, "not available: %s", status_message(status));

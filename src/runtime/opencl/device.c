@@ -2,8 +2,18 @@
 #include "runtime/opencl/driver.h"
 
 #include "runtime/gpu/gpu.h"
+#include "runtime/opencl/choose.h"
+
+/* Nobody who asks for the best device means the host's cores through OpenCL. */
+static Status check_gpu(const Policy *policy) {
+    OpenClDevice device;
+    TRY(opencl_choose(policy, &device));
+    if (device.type & CL_DEVICE_TYPE_GPU) return NULL;
+    return status_error(STATUS_USAGE, "\"%s\" is no GPU: OpenCL on it is for those who ask for it", device.name);
+}
 
 static Status open_device(const Policy *policy, Device **out_device) {
+    if (policy->device == DEVICE_AUTO) TRY(check_gpu(policy));
     return gpu_open(&opencl_device, &opencl_driver, policy, out_device);
 }
 
