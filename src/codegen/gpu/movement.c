@@ -25,37 +25,59 @@ static Prim combine_of(const Node *node) {
     return PRIM_NONE;
 }
 
-static GpuMoveProgram scatter_program(const Node *node, GpuMoveKind kind, DType dtype, const GpuLimits *limits) {
-    GpuMoveProgram p = {kind, kind == GPU_MOVE_SCATTER_ND ? 0 : (int)dtype_size(dtype), combine_of(node), DT_NONE};
-    if (!p.combine) return p;
-    bool runs = gpu_move_combines(dtype) && prim_accepts(p.combine, dtype) && (dtype != DT_F64 || limits->fp64);
-    if (!runs) return (GpuMoveProgram){0};
-    p.dtype = dtype;
-    p.unit = (int)dtype_size(dtype);
-    return p;
-}
-
-GpuMoveProgram gpu_move_program(const Node *node, const GpuLimits *limits) {
-    if (node->kind != NODE_PRIM || node->output_count < 1) return (GpuMoveProgram){0};
-    DType dtype = node->outputs[0]->dtype;
-    if (dtype == DT_STRING || dtype == DT_NONE) return (GpuMoveProgram){0};
-    if (prim_info(node->prim)->klass == PRIM_CLASS_INDEXED) {
-        DType index = node->inputs[1]->dtype;
-        if (index != DT_I32 && index != DT_I64) return (GpuMoveProgram){0};
-    }
-    switch (node->prim) {
+static GpuMoveKind kind_of(Prim prim) {
+    switch (prim) {
     case PRIM_PERMUTE:
     case PRIM_SLICE:
-    case PRIM_EXPAND: return (GpuMoveProgram){.kind = GPU_MOVE_COPY};
-    case PRIM_PAD: return (GpuMoveProgram){.kind = GPU_MOVE_PAD};
-    case PRIM_CONCAT: return (GpuMoveProgram){.kind = GPU_MOVE_CONCAT};
-    case PRIM_GATHER: return (GpuMoveProgram){.kind = GPU_MOVE_GATHER};
-    case PRIM_GATHER_ELEMENTS:
-        return (GpuMoveProgram){.kind = GPU_MOVE_GATHER_ELEMENTS, .unit = (int)dtype_size(dtype)};
-    case PRIM_SCATTER_ELEMENTS: return scatter_program(node, GPU_MOVE_SCATTER_ELEMENTS, dtype, limits);
-    case PRIM_SCATTER_ND: return scatter_program(node, GPU_MOVE_SCATTER_ND, dtype, limits);
-    default: return (GpuMoveProgram){0};
+    case PRIM_EXPAND: return GPU_MOVE_COPY;
+    case PRIM_PAD: return GPU_MOVE_PAD;
+    case PRIM_CONCAT: return GPU_MOVE_CONCAT;
+    case PRIM_GATHER: return GPU_MOVE_GATHER;
+    case PRIM_GATHER_ELEMENTS: return GPU_MOVE_GATHER_ELEMENTS;
+    case PRIM_SCATTER_ELEMENTS: return GPU_MOVE_SCATTER_ELEMENTS;
+    case PRIM_SCATTER_ND: return GPU_MOVE_SCATTER_ND;
+    default: return GPU_MOVE_NONE;
     }
+}
+
+/* Whether elements are always moved one by one. */
+static bool by_element(GpuMoveKind kind, Prim combine) {
+    return kind == GPU_MOVE_GATHER_ELEMENTS || kind == GPU_MOVE_SCATTER_ELEMENTS || combine;
+}
+
+static bool node_runs(const Node *node, const GpuLimits *limits) {
+    if (node->kind != NODE_PRIM || node->output_count < 1 || kind_of(node->prim) == GPU_MOVE_NONE) return false;
+    DType dtype = node->outputs[0]->dtype;
+    if (dtype == DT_STRING || dtype == DT_NONE) return false;
+    if (prim_info(node->prim)->klass == PRIM_CLASS_INDEXED) {
+        DType index = node->inputs[1]->dtype;
+        if (index != DT_I32 && index != DT_I64) return false;
+    }
+    Prim combine = combine_of(node);
+    if (!combine) return true;
+    return gpu_move_combines(dtype) && prim_accepts(combine, dtype) && (dtype != DT_F64 || limits->fp64);
+}
+
+static GpuMoveProgram program_of(const Node *node, int unit, bool far) {
+    Prim combine = combine_of(node);
+    return (GpuMoveProgram){kind_of(node->prim), far, unit, combine, combine ? node->outputs[0]->dtype : DT_NONE};
+}
+
+/* Elements are moved one by one, by 4 bytes where they are smaller, or by 16. */
+int gpu_move_programs(const Node *node, const GpuLimits *limits, GpuMoveProgram *out_programs) {
+    if (!node_runs(node, limits)) return 0;
+    const Value *wide = node->inputs[0]->rank > node->outputs[0]->rank ? node->inputs[0] : node->outputs[0];
+    GpuMoveKind kind = kind_of(node->prim);
+    bool always_near = kind == GPU_MOVE_CONCAT || kind == GPU_MOVE_GATHER;
+    int size = (int)dtype_size(node->outputs[0]->dtype), units[3] = {size}, unit_count = 1, count = 0;
+    if (!by_element(kind, combine_of(node))) {
+        if (size < 4) units[unit_count++] = 4;
+        if (size < 16) units[unit_count++] = 16;
+    }
+    for (int far = 0; far < 2; far++)
+        for (int i = 0; i < unit_count && (!far || (wide->rank > NEAR_AXES && !always_near)); i++)
+            out_programs[count++] = program_of(node, units[i], far);
+    return count;
 }
 
 /* --- launches --- */
@@ -97,7 +119,8 @@ static int64_t blocks_for(int64_t n, int64_t each) {
 }
 
 static void finish(Moving *m, Launch *l, const char *name, int unit, int64_t blocks) {
-    l->move.function = arena_format(m->arena, "%s_%s_%d", name, l->near ? "near" : "far", unit);
+    l->move.function = name;
+    l->move.program = program_of(m->node, unit, !l->near);
     l->move.grid = blocks;
     l->move.block = BLOCK_THREADS;
     VEC_PUSH(m->arena, m->moves->items, l->move);
@@ -112,10 +135,12 @@ static void plain_copy(Moving *m, const void *from, void *to, size_t bytes) {
     if (bytes && from != to) VEC_PUSH(m->arena, m->moves->items, move);
 }
 
-/* The widest unit that divides everything that has been or-ed into `bits`. */
-static int unit_of(uint64_t bits) {
+/* The unit for everything that has been or-ed into `bits`, elements of `size` bytes (gpu_move_programs). */
+static int unit_of(uint64_t bits, int64_t size) {
     uint64_t low = bits & (~bits + 1);
-    return low == 0 || low > 16 ? 16 : (int)low;
+    if (low == 0 || low >= 16) return 16;
+    if (low >= 4 && size < 4) return 4;
+    return low < (uint64_t)size ? (int)low : (int)size;
 }
 
 static Status misfit(const Moving *m) {
@@ -204,7 +229,7 @@ static void copy_strided(Moving *m, Strided *s) {
             return;
         }
         for (int d = 0; d < last; d++) bits |= (uint64_t)s->from_stride[d] | (uint64_t)s->to_stride[d];
-        unit = unit_of(bits);
+        unit = unit_of(bits, size);
         s->dims[last] = row / unit;
         s->from_stride[last] = s->to_stride[last] = unit;
     }
@@ -300,7 +325,7 @@ static int padding_unit(const Moving *m, const Padding *p, int64_t size) {
     uint64_t bits = (uint64_t)(uintptr_t)m->inputs[0]->data | (uint64_t)(uintptr_t)m->output->data;
     bits |= (uint64_t)((p->size[last] | p->before[last] | p->inner[last]) * size);
     for (int d = 0; d < last; d++) bits |= (uint64_t)(p->stride[d] * size);
-    return unit_of(bits);
+    return unit_of(bits, size);
 }
 
 static void pad_units(Moving *m, Padding *p) {
@@ -365,7 +390,7 @@ static void concat_parts(Moving *m, const Part *parts, int count, int64_t outer,
         bits |= (uint64_t)(uintptr_t)parts[i].data | (uint64_t)parts[i].row;
         window += parts[i].row;
     }
-    int unit = unit_of(bits);
+    int unit = unit_of(bits, (int64_t)dtype_size(m->output->dtype));
     int64_t n = outer * (window / unit), at = 0;
     Launch l = {.near = n < near_limit};
     for (int i = 0; i < CONCAT_INPUTS; i++) put_buffer(&l, parts[i < count ? i : 0].data);
@@ -427,8 +452,9 @@ static Status move_gather(Moving *m) {
     int64_t row = product(data->dims, axis + 1, data->rank);
     if (tensor_count(m->output) != outer * count * row) return misfit(m);
     if (!outer || !count || !row) return NULL;
-    row *= (int64_t)dtype_size(data->dtype);
-    int unit = unit_of((uint64_t)(uintptr_t)data->data | (uint64_t)(uintptr_t)m->output->data | (uint64_t)row);
+    int64_t size = (int64_t)dtype_size(data->dtype);
+    row *= size;
+    int unit = unit_of((uint64_t)(uintptr_t)data->data | (uint64_t)(uintptr_t)m->output->data | (uint64_t)row, size);
     int64_t n = outer * count * (row / unit);
     Launch l = {.near = n < near_limit};
     put_indexed(m, &l, data->data);
@@ -538,7 +564,7 @@ static Status move_scatter_nd(Moving *m) {
     copy_data(m);
     if (!count || !run) return NULL;
     if (!combine_of(m->node))
-        unit = unit_of((uint64_t)(uintptr_t)updates->data | (uint64_t)(uintptr_t)m->output->data | (uint64_t)run);
+        unit = unit_of((uint64_t)(uintptr_t)updates->data | (uint64_t)(uintptr_t)m->output->data | (uint64_t)run, size);
     run /= unit;
     while (lanes < run && lanes < BLOCK_THREADS) lanes *= 2;
     dense_strides(data, size, strides);

@@ -1,9 +1,9 @@
 /* Primitives outside regions on a GPU: the programs, and the launches that a run takes. Sizes are run-time arguments:
  * one program of a kind serves all shapes.
  *
- * Everything is moved in units of 1 to 16 bytes, the widest that addresses, rows and strides allow, so a program has
- * its functions once a unit; and once for up to 4 axes after merging and fewer than 2^31 units ("near"), where an
- * index is taken apart by multiplications, and once for all else ("far").
+ * Everything is moved in units of 1 to 16 bytes, the widest that addresses, rows and strides allow. A program is for
+ * one unit, and for up to 4 axes after merging and fewer than 2^31 units ("near"), where an index is taken apart by
+ * multiplications, or for all else ("far").
  *
  * Scatters are ordered: an element that several updates meet takes them in the order of the indices, as on the CPU, so
  * results are the same each time. */
@@ -24,16 +24,18 @@ typedef enum GpuMoveKind {
     GPU_MOVE_SCATTER_ND,
 } GpuMoveKind;
 
-/* The program that a node needs. */
 typedef struct GpuMoveProgram {
     GpuMoveKind kind;
-    int unit;     /* bytes; 0: functions for all */
+    bool far;
+    int unit;     /* bytes */
     Prim combine; /* of scatters with a reduction, with their dtype; else PRIM_NONE */
     DType dtype;
 } GpuMoveProgram;
 
-/* kind GPU_MOVE_NONE where the node does not run on such a device. */
-GpuMoveProgram gpu_move_program(const Node *node, const GpuLimits *limits);
+/* The programs that a node's runs ask for, but for rare alignments and sizes; none where it does not run on such a
+ * device. */
+enum { GPU_MOVE_PROGRAMS = 6 };
+int gpu_move_programs(const Node *node, const GpuLimits *limits, GpuMoveProgram *out_programs);
 /* Complete: nothing is included. */
 void gpu_move_source(Text *text, GpuDialect dialect, GpuMoveProgram program);
 bool gpu_move_combines(DType dtype); /* whether scatters have arithmetic for it */
@@ -42,6 +44,7 @@ enum { GPU_MOVE_BUFFERS = 9, GPU_MOVE_PARAMS = 68 };
 /* One launch: the buffers, then i64 params. Without a function: `bytes` are copied from buffers[0] to buffers[1]. */
 typedef struct GpuMove {
     const char *function; /* NULL for a plain copy */
+    GpuMoveProgram program;
     size_t bytes;
     int64_t grid;
     int block;

@@ -1,5 +1,5 @@
-/* The text of the movement programs. Bodies are written once; macros before them choose the unit T and the number of
- * axes. Axis 0 is the innermost. Keep the order of the parameters: movement.c gives them. */
+/* The text of the movement programs. Macros before the bodies choose the unit T and the number of axes. Axis 0 is the
+ * innermost. Keep the order of the parameters: movement.c gives them. */
 #include "codegen/gpu/dialect.h"
 #include "codegen/gpu/movement.h"
 
@@ -32,8 +32,6 @@ static const char far_words[] =
     "#define DIVIDE(x, name) ((x) / name)\n"
     "#define ITEMS 1\n"
     "#define EACH_AXIS(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)\n";
-static const char no_range_words[] = "#undef INDEX\n#undef SIZE\n#undef DIVIDE\n#undef ITEMS\n#undef EACH_AXIS\n";
-
 /* A thread takes ITEMS units of the result, 256 apart: `setup` computes from the index `rest` where each comes
  * from, `read` reads it and says in put[k] where it goes; all are read before one is written. */
 #define MOVE_LOOP(setup, read)                                                                                         \
@@ -55,20 +53,18 @@ static const char no_range_words[] = "#undef INDEX\n#undef SIZE\n#undef DIVIDE\n
 static const char copy_body[] =
     "#define PARAM(d) , SIZE(size##d), i64 from##d, i64 to##d\n"
     "#define STEP(d) SPLIT(d) f += at * from##d; t += at * to##d;\n"
-    "KERNEL_OF(256) NAME(copy)(BUFFER_ARG(from), BUFFER_ARG(to), i64 n EACH_AXIS(PARAM)) {\n"
+    "KERNEL_OF(256) copy(BUFFER_ARG(from), BUFFER_ARG(to), i64 n EACH_AXIS(PARAM)) {\n"
     "    BUFFER(const T, x, from);\n"
     "    BUFFER(T, y, to);\n"
     MOVE_LOOP("i64 f = 0, t = 0;\nEACH_AXIS(STEP)\n",
               "v[k] = READ(T, x + f); put[k] = t;\n")
-    "}\n"
-    "#undef PARAM\n"
-    "#undef STEP\n";
+    "}\n";
 
 /* Outside of the input, the fill: an element of fill_size bytes, repeated over a unit. */
 static const char pad_body[] =
     "#define PARAM(d) , SIZE(size##d), i64 before##d, i64 inner##d, i64 from##d\n"
     "#define STEP(d) SPLIT(d) at -= before##d; inside = inside && at >= 0 && at < inner##d; f += at * from##d;\n"
-    "KERNEL_OF(256) NAME(pad)(BUFFER_ARG(from), BUFFER_ARG(value), BUFFER_ARG(to), i64 n, i64 fill_size\n"
+    "KERNEL_OF(256) pad(BUFFER_ARG(from), BUFFER_ARG(value), BUFFER_ARG(to), i64 n, i64 fill_size\n"
     "    EACH_AXIS(PARAM)) {\n"
     "    BUFFER(const T, x, from);\n"
     "    BUFFER(const u8, p, value);\n"
@@ -83,15 +79,13 @@ static const char pad_body[] =
     MOVE_LOOP(
         "i64 f = 0; bool inside = true;\nEACH_AXIS(STEP)\n",
         "if (inside) v[k] = READ(T, x + f); else v[k] = fill;\nput[k] = i;\n")
-    "}\n"
-    "#undef PARAM\n"
-    "#undef STEP\n";
+    "}\n";
 
 /* Up to 8 inputs side by side: of each row of the result (to_row units), the part of `window` units from to_start on.
  * Input K gives rowK units to a row, from startK of the window on. */
 static const char concat_body[] =
     "#define CHOOSE(k) if (r >= start##k) { p = x##k; s = start##k; w = row##k; }\n"
-    "KERNEL_OF(256) NAME(concat)(BUFFER_ARG(in0), BUFFER_ARG(in1), BUFFER_ARG(in2), BUFFER_ARG(in3), BUFFER_ARG(in4),\n"
+    "KERNEL_OF(256) concat(BUFFER_ARG(in0), BUFFER_ARG(in1), BUFFER_ARG(in2), BUFFER_ARG(in3), BUFFER_ARG(in4),\n"
     "    BUFFER_ARG(in5), BUFFER_ARG(in6), BUFFER_ARG(in7), BUFFER_ARG(to), i64 n, SIZE(window), i64 to_row,\n"
     "    i64 to_start, i64 row0, i64 start1, i64 row1, i64 start2, i64 row2, i64 start3, i64 row3, i64 start4,\n"
     "    i64 row4, i64 start5, i64 row5, i64 start6, i64 row6, i64 start7, i64 row7) {\n"
@@ -111,12 +105,11 @@ static const char concat_body[] =
         "CHOOSE(1) CHOOSE(2) CHOOSE(3) CHOOSE(4) CHOOSE(5) CHOOSE(6) CHOOSE(7)\n"
         "at = (i64)c;\n",
         "v[k] = READ(T, p + at * w + (r - s)); put[k] = at * to_row + to_start + r;\n")
-    "}\n"
-    "#undef CHOOSE\n";
+    "}\n";
 
 /* data [outer, limit, row], indices [count] -> [outer, count, row]. */
 static const char gather_body[] =
-    "KERNEL_OF(256) NAME(gather)(BUFFER_ARG(from), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault), i64 n,\n"
+    "KERNEL_OF(256) gather(BUFFER_ARG(from), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault), i64 n,\n"
     "    SIZE(row), SIZE(count), i64 limit, i64 wide) {\n"
     "    BUFFER(const T, x, from);\n"
     "    BUFFER(const u8, indices, index);\n"
@@ -134,7 +127,7 @@ static const char gather_body[] =
 static const char gather_elements_body[] =
     "#define PARAM(d) , SIZE(size##d), i64 from##d\n"
     "#define STEP(d) SPLIT(d) f += at * from##d;\n"
-    "KERNEL_OF(256) NAME(gather_elements)(BUFFER_ARG(from), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
+    "KERNEL_OF(256) gather_elements(BUFFER_ARG(from), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
     "    i64 n, i64 along, i64 limit, i64 wide EACH_AXIS(PARAM)) {\n"
     "    BUFFER(const T, x, from);\n"
     "    BUFFER(const u8, indices, index);\n"
@@ -143,16 +136,14 @@ static const char gather_elements_body[] =
     MOVE_LOOP(
         "i64 f = 0;\nEACH_AXIS(STEP)\nat = checked(indices, i, wide, limit, faults);\n",
         "if (at >= 0) { v[k] = READ(T, x + f + at * along); put[k] = i; }\n")
-    "}\n"
-    "#undef PARAM\n"
-    "#undef STEP\n";
+    "}\n";
 
 /* A line: the updates along the axis at one place of all other axes; no two lines meet in the result. `lines`: a
  * thread takes a line, one update after the other. */
 static const char scatter_lines_body[] =
     "#define PARAM(d) , SIZE(size##d), i64 from##d, i64 to##d\n"
     "#define STEP(d) SPLIT(d) f += at * from##d; t += at * to##d;\n"
-    "KERNEL_OF(256) NAME(scatter_lines)(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
+    "KERNEL_OF(256) scatter_lines(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
     "    i64 n, i64 count, i64 from_along, i64 to_along, i64 limit, i64 wide EACH_AXIS(PARAM)) {\n"
     "    BUFFER(const T, updates, update);\n"
     "    BUFFER(const u8, indices, index);\n"
@@ -178,7 +169,7 @@ static const char scatter_lines_body[] =
     "    SHARED i64 dests[256];\n"                                                                                     \
     "    SHARED i32 leaders[256];\n"                                                                                   \
     "    SHARED i32 unordered[1];\n"
-#define CHUNK(locate, rows, lane, first, source)                                                                       \
+#define CHUNK(locate, rows, active, first, source)                                                                       \
     "        for (i64 chunk = 0; chunk < count; chunk += 256) {\n"                                                     \
     "            i32 m = (i32)(count - chunk < 256 ? count - chunk : 256), me = (i32)THREAD;\n"                        \
     "            i64 dest = -1;\n"                                                                                     \
@@ -193,7 +184,7 @@ static const char scatter_lines_body[] =
     "            leaders[me] = leader;\n"                                                                              \
     "            BARRIER;\n"                                                                                           \
     "            for (i32 e = " first "; e < m; e += " rows ") {\n"                                                    \
-    "                if (!leaders[e] || !(" lane ")) continue;\n"                                                      \
+    "                if (!(" active ")) continue;\n"                                                      \
     "                i64 place = dests[e];\n"                                                                          \
     "                i64 f = chunk + e;\n"                                                                             \
     "                T u = READ(T, updates + " source ");\n"                                                           \
@@ -210,7 +201,7 @@ static const char scatter_lines_body[] =
     "        }\n"
 
 static const char scatter_long_body[] =
-    "KERNEL_OF(256) NAME(scatter_long)(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
+    "KERNEL_OF(256) scatter_long(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
     "    i64 n, i64 count, i64 from_along, i64 to_along, i64 limit, i64 wide EACH_AXIS(PARAM)) {\n" CHUNK_WORDS
     "    BUFFER(const T, updates, update);\n"
     "    BUFFER(const u8, indices, index);\n"
@@ -224,11 +215,9 @@ static const char scatter_long_body[] =
     CHUNK(
         "                at = checked(indices, base + (chunk + me) * from_along, wide, limit, faults);\n"
         "                if (at >= 0) dest = t + at * to_along;\n",
-        "256", "1", "me", "base + f * from_along")
+        "256", "leaders[e]", "me", "base + f * from_along")
     "    }\n"
-    "}\n"
-    "#undef PARAM\n"
-    "#undef STEP\n";
+    "}\n";
 
 /* updates [count, run]; indices [count, depth]; a block has `lanes` (a power of two) of the run's units. */
 static const char scatter_nd_body[] =
@@ -236,7 +225,7 @@ static const char scatter_nd_body[] =
     "#define PLACE(d) if (d < depth && dest >= 0) { \\\n"
     "    i64 at = checked(indices, (chunk + me) * depth + d, wide, limit##d, faults); \\\n"
     "    dest = at < 0 ? -1 : dest + at * step##d; }\n"
-    "KERNEL_OF(256) NAME(scatter_nd)(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
+    "KERNEL_OF(256) scatter_nd(BUFFER_ARG(update), BUFFER_ARG(index), BUFFER_ARG(to), BUFFER_ARG(fault),\n"
     "    i64 count, i64 run, i64 depth, i64 lanes, i64 wide EACH_AXIS(PARAM)) {\n" CHUNK_WORDS
     "    BUFFER(const T, updates, update);\n"
     "    BUFFER(const u8, indices, index);\n"
@@ -248,12 +237,10 @@ static const char scatter_nd_body[] =
     "        y += lane;\n"
     CHUNK("                dest = 0;\n"
           "                EACH_AXIS(PLACE)\n",
-          "rows", "lane < run", "me / (i32)lanes", "f * run + lane")
+          "rows", "leaders[e] && lane < run", "me / (i32)lanes", "f * run + lane")
     "        y -= lane;\n"
     "    }\n"
-    "}\n"
-    "#undef PARAM\n"
-    "#undef PLACE\n";
+    "}\n";
 
 /* clang-format on */
 
@@ -318,31 +305,19 @@ static void add_combine(Text *text, GpuMoveProgram program) {
     text_add(text, "#define COMBINE(pointer, update) combine(READ(T, pointer), update)\n");
 }
 
-static void add_unit(Text *text, const Body *body, const char *range, int unit, const char *type) {
-    text_add(text, "#define NAME(name) name##_%s_%d\n#define T %s\n#define WORDS(low, high) %s\n", range, unit, type,
-             unit == 16 ? "words_128(low, high)" : "(T)(low)");
-    for (int i = 0; i < 2 && body->text[i]; i++) text_add_bytes(text, body->text[i], strlen(body->text[i]));
-    text_add(text, "#undef NAME\n#undef T\n#undef WORDS\n");
-}
-
 void gpu_move_source(Text *text, GpuDialect dialect, GpuMoveProgram program) {
-    static const char *const types[] = {"u8", "u16", "u32", "u64", "u128"};
+    static const char *const types[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64", [16] = "u128"};
     const Body *body = bodies;
     while (body->kind != program.kind) body++;
-    text_add(text, "%s%s", gpu_prelude(dialect), common);
+    text_add(text, "%s%s%s", gpu_prelude(dialect), common, program.far ? far_words : near_words);
+    text_add(text, "#define T %s\n#define WORDS(low, high) %s\n",
+             program.combine ? arithmetic(program.dtype)->memory : types[program.unit],
+             program.unit == 16 ? "words_128(low, high)" : "(T)(low)");
     if (program.combine)
         add_combine(text, program);
     else
         text_add(text, "#define COMBINE(pointer, update) (update)\n#define COMBINE_VALUES(old, update) (update)\n");
-    for (int far = 0; far < 2; far++) {
-        const char *range = far ? "far" : "near";
-        text_add(text, "%s", far ? far_words : near_words);
-        for (int i = 0; i < 5; i++) {
-            if (program.unit && program.unit != 1 << i) continue;
-            add_unit(text, body, range, 1 << i, program.combine ? arithmetic(program.dtype)->memory : types[i]);
-        }
-        text_add(text, "%s", no_range_words);
-    }
+    for (int i = 0; i < 2 && body->text[i]; i++) text_add_bytes(text, body->text[i], strlen(body->text[i]));
 }
 
 bool gpu_move_combines(DType dtype) { return arithmetic(dtype) != NULL; }
