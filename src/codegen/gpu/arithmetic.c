@@ -134,6 +134,7 @@ static const char *cast(GpuRender *r, DType from, DType to, const char *a) {
 
 static const char *bitcast(GpuRender *r, DType from, DType to, const char *a) {
     const char *type = compute_type(to);
+    if (from == to) return a;
     if (from == DT_F32) return F("(%s)BITS_f32(%s)", type, a);
     if (from == DT_F64) return F("(%s)BITS_f64(%s)", type, a);
     if (to == DT_F32) return F("FLOAT_u32((u32)%s)", a);

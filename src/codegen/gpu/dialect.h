@@ -15,6 +15,7 @@
  * BARRIER                      waits for all threads of the block; shared memory is visible after it. Statement, with ;
  * BARRIER_GLOBAL               the same; what the block wrote to global memory is visible in the block as well
  * UNROLL                       before a loop
+ * UNROLL_4                     before a loop whose length is known at run time: four steps at once
  * i8 u8 i16 u16 i32 u32 i64 u64 f32 f64   types; f64 and what needs it only where HAS_F64 is defined
  *                              64-bit constants are written with L or UL
  * u128                         16 bytes, 16-byte aligned, for vector accesses: u32 x, y, z, w

@@ -105,28 +105,48 @@ static bool in_pieces(const GpuRender *r, const KernelInst *inst) {
            is_aligned(r, &inst->access);
 }
 
-void emit_load(GpuRender *r, int i) {
+const char *loaded_name(GpuRender *r, int i) {
+    return arena_format(r->arena, r->hoisted && r->hoisted[i] ? "l%d[e]" : "l%d", i);
+}
+
+void declare_loaded(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     DType dtype = r->k->buffers.items[inst->buffer].dtype;
-    const char *type = memory_type(dtype), *offset = arena_format(r->arena, "o%d", i);
     int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
+    const char *times = r->hoisted && r->hoisted[i] ? arena_format(r->arena, "[%d]", r->schedule.hold) : "";
+    if (in_pieces(r, inst))
+        emit_line(r, "union { %s e[%d]; %s q[%d]; } l%d%s;", memory_type(dtype), vector, piece_type(piece),
+                  bytes / piece, i, times);
+    else
+        emit_line(r, "struct { %s e[%d]; } l%d%s;", memory_type(dtype), vector, i, times);
+}
+
+static void emit_wide_load(GpuRender *r, int i, const char *offset) {
+    const KernelInst *inst = inst_at(r, i);
+    DType dtype = r->k->buffers.items[inst->buffer].dtype;
+    const char *type = memory_type(dtype), *name = loaded_name(r, i);
+    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
+    for (int n = 0; in_pieces(r, inst) && n < bytes / piece; n++)
+        emit_line(r, "%s.q[%d] = READ(%s, (GLOBAL %s *)(b%d + %s) + %d);", name, n, piece_type(piece),
+                  piece_type(piece), inst->buffer, offset, n);
+    if (!in_pieces(r, inst))
+        emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) %s.e[j] = READ(%s, b%d + %s + %s);", vector, name, type,
+                  inst->buffer, offset, element_step(r, &inst->access));
+}
+
+void emit_load(GpuRender *r, int i) {
+    const KernelInst *inst = inst_at(r, i);
+    const char *type = memory_type(r->k->buffers.items[inst->buffer].dtype), *offset = arena_format(r->arena, "o%d", i);
     if (r->tiled && r->tiled[i]) {
-        emit_line(r, "struct { %s e[1]; } l%d = {{t%d[x * %d + y]}};", type, i, i, r->schedule.tile + 1);
+        emit_line(r, "l%d.e[0] = t%d[x * %d + y];", i, i, r->schedule.tile + 1);
         return;
     }
     emit_offset(r, i, offset);
-    if (!is_wide(r, i)) {
+    if (is_wide(r, i)) {
+        emit_wide_load(r, i, offset);
+    } else {
         const char *bits = arena_format(r->arena, "READ(%s, b%d + %s)", type, inst->buffer, offset);
         emit_line(r, "const %s x%d = %s;", compute_type(inst->dtype), i, loaded_value(r, i, bits));
-    } else if (in_pieces(r, inst)) {
-        emit_line(r, "union { %s e[%d]; %s q[%d]; } l%d;", type, vector, piece_type(piece), bytes / piece, i);
-        for (int n = 0; n < bytes / piece; n++)
-            emit_line(r, "l%d.q[%d] = READ(%s, (GLOBAL %s *)(b%d + %s) + %d);", i, n, piece_type(piece),
-                      piece_type(piece), inst->buffer, offset, n);
-    } else {
-        emit_line(r, "struct { %s e[%d]; } l%d;", type, vector, i);
-        emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) l%d.e[j] = READ(%s, b%d + %s + %s);", vector, i, type,
-                  inst->buffer, offset, element_step(r, &inst->access));
     }
 }
 

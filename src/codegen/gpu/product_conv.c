@@ -17,18 +17,18 @@
     "    i32 taps, tap_step, kernel_first, kernel_step, extent;\n"                                                     \
     "} Axis;\n"                                                                                                        \
     "typedef struct Tap { i32 t0, t1, t2, c; } Tap;\n"                                                                 \
-    "FUNCTION Axis axis_of(i64 phase, i64 in, i64 out, i64 kernel, i64 stride, i64 dilation, i64 pad, i64 period) {\n" \
+    "FUNCTION Axis axis_of(i64 phase, i64 in, i64 out, i64 size, i64 stride, i64 dilation, i64 pad, i64 period) {\n" \
     "    Axis x;\n"                                                                                                    \
     "    x.extent = (i32)in;\n"                                                                                        \
     "#if TRANSPOSED\n"                                                                                                 \
-    "    const i64 limit = kernel < period ? kernel : period;\n"                                                       \
+    "    const i64 limit = size < period ? size : period;\n"                                                       \
     "    i64 t = 0;\n"                                                                                                 \
     "    while (t < limit && t * dilation % stride != phase) t++;\n"                                                   \
     "    x.first = ((phase - pad) % stride + stride) % stride;\n"                                                      \
     "    x.step = stride;\n"                                                                                           \
     "    x.in_step = 1;\n"                                                                                             \
     "    x.count = x.first < out ? (out - x.first - 1) / stride + 1 : 0;\n"                                            \
-    "    x.taps = t < limit ? (i32)((kernel - t - 1) / period + 1) : 0;\n"                                             \
+    "    x.taps = t < limit ? (i32)((size - t - 1) / period + 1) : 0;\n"                                             \
     "    x.base = t < limit ? (x.first + pad - t * dilation) / stride : 0;\n"                                          \
     "    x.tap_step = (i32)-(period * dilation / stride);\n"                                                           \
     "    x.kernel_first = (i32)t;\n"                                                                                   \
@@ -38,7 +38,7 @@
     "    x.step = 1;\n"                                                                                                \
     "    x.in_step = stride;\n"                                                                                        \
     "    x.count = out;\n"                                                                                             \
-    "    x.taps = (i32)kernel;\n"                                                                                      \
+    "    x.taps = (i32)size;  \n"                                                                                      \
     "    x.base = -pad;\n"                                                                                             \
     "    x.tap_step = (i32)dilation;\n"                                                                                \
     "    x.kernel_first = 0;\n"                                                                                        \

@@ -55,6 +55,11 @@ static const char quotient_text[] =
     "    return (u64)(a | b) >> 32 ? a / b : (i64)((u32)a / (u32)b);\n"
     "}\n\n";
 
+/* Of threads and blocks, which are below 2^31. */
+static const char *small_quotient(GpuRender *r, const char *a, const char *b) {
+    return F("(i64)((u32)%s / (u32)%s)", a, b);
+}
+
 static const char *quotient(GpuRender *r, const char *a, const char *b) {
     if (strcmp(b, "1") == 0) return a;
     need_helper(r, "quotient", quotient_text);
@@ -149,7 +154,7 @@ static bool shares_words(const GpuRender *r, int i) {
 static void emit_element(GpuRender *r, int i, const char *name) {
     if (shares_words(r, i)) emit_shared_words(r, i);
     if (inst_at(r, i)->op == K_LOAD)
-        emit_line(r, "%s = %s;", name, loaded_value(r, i, F("l%d.e[j]", i)));
+        emit_line(r, "%s = %s;", name, loaded_value(r, i, F("%s.e[j]", loaded_name(r, i))));
     else
         emit_line(r, "%s = %s;", name, expression_of(r, i));
 }
@@ -205,7 +210,10 @@ static void emit_outside(GpuRender *r) {
         if (!is_outside(r, i)) continue;
         bool wide = is_wide(r, i) || stores_elements(r, i);
         elements |= wide;
-        if (inst_at(r, i)->op == K_LOAD) emit_load(r, i);
+        if (inst_at(r, i)->op == K_LOAD) {
+            if (wide) declare_loaded(r, i);
+            emit_load(r, i);
+        }
         if (computes(r, i) && !wide)
             emit_line(r, "const %s x%d = %s;", compute_type(inst_at(r, i)->dtype), i, expression_of(r, i));
         if (wide && inst_at(r, i)->op == K_STORE) declare_stored(r, i);
@@ -253,6 +261,8 @@ static bool find_needed(GpuRender *r) {
 
 static bool is_point(const GpuRender *r, int i) { return r->needed[i] && is_named(r, i); }
 
+static bool is_wide_load(const GpuRender *r, int i) { return inst_at(r, i)->op == K_LOAD && is_wide(r, i); }
+
 static void emit_scalars(GpuRender *r) {
     for (int i = 0; i < r->k->insts.count; i++) {
         if (!is_point(r, i) || !in_loop(r, i) || is_wide(r, i)) continue;
@@ -286,7 +296,10 @@ static void emit_point(GpuRender *r) {
     emit_scalars(r);
     for (int i = 0; i < r->k->insts.count; i++) {
         if (!is_point(r, i)) continue;
-        if (inst_at(r, i)->op == K_LOAD && is_wide(r, i)) emit_load(r, i);
+        if (is_wide_load(r, i) && !(r->hoisted && r->hoisted[i])) {
+            declare_loaded(r, i);
+            emit_load(r, i);
+        }
         if (stores_elements(r, i)) declare_stored(r, i);
         declare_elements(r, i);
     }
@@ -320,19 +333,53 @@ static void emit_place(GpuRender *r) {
     }
 }
 
-static void emit_held_loop(GpuRender *r) {
+/* Loads that are all on their way before the first is used: as many as these registers take (of 4 bytes). */
+enum { HOISTED_REGISTERS = 64 };
+
+static bool hoist_loads(GpuRender *r) {
+    int registers = 0;
+    bool any = false;
+    for (int i = 0; i < r->k->insts.count; i++) {
+        r->hoisted[i] = false;
+        if (!is_point(r, i) || !is_wide_load(r, i)) continue;
+        size_t bytes = dtype_size(r->k->buffers.items[inst_at(r, i)->buffer].dtype);
+        int own = (r->schedule.hold * r->schedule.vector * (int)bytes + 3) / 4;
+        if (registers + own > HOISTED_REGISTERS) continue;
+        registers += own;
+        r->hoisted[i] = any = true;
+    }
+    return any;
+}
+
+static void open_held_loop(GpuRender *r) {
     emit_open(r, "UNROLL for (i32 e = 0; e < %d; e++)", r->schedule.hold);
     emit_line(r, "const i64 v = g + e * group;");
     emit_open(r, "if (live && v < count)");
     emit_place(r);
-    emit_point(r);
+}
+
+static void close_held_loop(GpuRender *r) {
     emit_close(r);
     emit_close(r);
 }
 
+static void emit_held_loop(GpuRender *r) {
+    if (hoist_loads(r)) {
+        for (int i = 0; i < r->k->insts.count; i++)
+            if (r->hoisted[i]) declare_loaded(r, i);
+        open_held_loop(r);
+        for (int i = 0; i < r->k->insts.count; i++)
+            if (r->hoisted[i]) emit_load(r, i);
+        close_held_loop(r);
+    }
+    open_held_loop(r);
+    emit_point(r);
+    close_held_loop(r);
+}
+
 static void emit_long_loop(GpuRender *r) {
     emit_open(r, "if (first <= %d && live)", r->stage);
-    emit_open(r, "for (i64 v = part * group + g; v < count; v += splits * group)");
+    emit_open(r, "UNROLL_4 for (i64 v = part * group + g; v < count; v += splits * group)");
     emit_place(r);
     emit_point(r);
     emit_close(r);
@@ -387,19 +434,20 @@ static const char *reduced_count(GpuRender *r) {
 static void emit_units(GpuRender *r) {
     bool outer = r->schedule.class == GPU_OUTER;
     const char *block = r->hold ? "BLOCK" : "block";
-    if (!r->hold) emit_line(r, "const i64 block = %s, part = BLOCK - block * splits;", quotient(r, "BLOCK", "splits"));
+    if (!r->hold)
+        emit_line(r, "const i64 block = %s, part = BLOCK - block * splits;", small_quotient(r, "BLOCK", "splits"));
     if (!outer) {
         emit_line(r, "const i64 g = THREAD & (group - 1), own = %s * %s + %s;", block,
-                  quotient(r, "BLOCK_SIZE", "group"), quotient(r, "THREAD", "group"));
+                  small_quotient(r, "BLOCK_SIZE", "group"), small_quotient(r, "THREAD", "group"));
         emit_line(r, "bool live = own < units;");
         emit_line(r, "const i64 unit = live ? own : 0;");
         emit_indices(r, axes_of_role(r, AXIS_TASK), "unit");
         emit_line(r, "(void)unit;");
     } else {
-        emit_line(r, "const i64 group = %s, g = %s, vectors = %s;", quotient(r, "BLOCK_SIZE", "lanes"),
-                  quotient(r, "THREAD", "lanes"), lane_vectors(r));
-        emit_line(r, "const i64 across = %s, task = %s;", quotient(r, "(vectors + lanes - 1)", "lanes"),
-                  quotient(r, block, "across"));
+        emit_line(r, "const i64 group = %s, g = %s, vectors = %s;", small_quotient(r, "BLOCK_SIZE", "lanes"),
+                  small_quotient(r, "THREAD", "lanes"), lane_vectors(r));
+        emit_line(r, "const i64 across = %s, task = %s;", small_quotient(r, "(vectors + lanes - 1)", "lanes"),
+                  small_quotient(r, block, "across"));
         emit_line(r, "const i64 own = (%s - task * across) * lanes + (THREAD & (lanes - 1));", block);
         emit_line(r, "bool live = own < vectors && task * vectors + own < units;");
         emit_line(r, "const i64 i%d = live ? %s : 0, unit = task * vectors + own;", r->vector_axis,
@@ -561,6 +609,7 @@ static void render_one(GpuRender *r, const Kernel *kernel, const char *name) {
     r->tiled = NULL;
     for (const char *const *suffix = gpu_suffixes(kernel); *suffix; suffix++) {
         r->hold = strcmp(*suffix, "_held") == 0 ? gpu_held_values(r->arena, kernel) : NULL;
+        r->hoisted = r->hold ? ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1) : NULL;
         emit_function(r, name, *suffix);
     }
 }

@@ -22,10 +22,11 @@ typedef struct GpuRender {
     uint32_t reduced;   /* axes */
     uint32_t loop_axes; /* axes that the loops around a point run over: the reduced ones, or all without reductions */
     bool *needed;       /* [instruction] computed at a point of the present stage */
-    const bool *tiled;  /* [instruction] of transposes: loads that go through a tile; else NULL */
-    int stage;          /* the present one */
-    Text body;          /* functions so far */
-    Text helpers;       /* functions that the body calls */
+    bool *hoisted; /* [instruction] of `held`: loads of the present stage that are done before all else; else NULL */
+    const bool *tiled; /* [instruction] of transposes: loads that go through a tile; else NULL */
+    int stage;         /* the present one */
+    Text body;         /* functions so far */
+    Text helpers;      /* functions that the body calls */
     VEC(const char *) known_helpers;
     int indent;
     bool inside; /* at a point: in the j loop */
@@ -51,6 +52,8 @@ const char *compute_type(DType dtype);                                  /* "f32"
 const char *size_text(GpuRender *r, int axis);                          /* of an axis: a parameter or a number */
 const char *loaded_value(GpuRender *r, int inst, const char *bits);     /* expression: bits in memory -> value */
 const char *stored_bits(GpuRender *r, DType memory, const char *value); /* and back */
+const char *loaded_name(GpuRender *r, int inst);                        /* of the vector's bits: l5, or l5[e] */
+void declare_loaded(GpuRender *r, int inst);                            /* wide ones */
 void emit_load(GpuRender *r, int inst);                                 /* wide: l[j]; else x */
 void emit_store(GpuRender *r, int inst);                                /* wide: from s[j]; else from the value */
 void emit_offset(GpuRender *r, int inst, const char *name); /* const i64 name = element offset at the point */
