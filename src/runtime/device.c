@@ -5,8 +5,6 @@
 
 #include "runtime/gpu/gpu.h"
 
-/* OpenCL comes after the CPU, so "auto" never takes it: loading the drivers of all platforms costs 20 ms and more of
- * each start, and what they find is often the CPU again. */
 const DeviceTable *const *device_tables(void) {
     static const DeviceTable *const tables[] = {&cuda_device, &opencl_device, &cpu_device, NULL};
     return tables;

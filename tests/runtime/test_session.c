@@ -81,6 +81,14 @@ Test(session, wrong_options) {
         const char *part;
     } rows[] = {
         {"a device that does not exist", {.device = "abacus"}, ONNXFUSE_USAGE, "abacus"},
+        {"a GPU library that is not there",
+         {.device = "cuda", .policy_json = "{\"cuda\": {\"libraries\": \"/nonexistent\"}}"},
+         ONNXFUSE_USAGE,
+         "cuda"},
+        {"an OpenCL library that is not there",
+         {.device = "opencl", .policy_json = "{\"opencl\": {\"library\": \"/nonexistent.so\"}}"},
+         ONNXFUSE_USAGE,
+         "/nonexistent.so"},
         {"threads below 0", {.threads = -1}, ONNXFUSE_USAGE, "threads"},
         {"absurdly many threads", {.threads = 1 << 20}, ONNXFUSE_USAGE, "threads"},
         {"a policy that is no JSON", {.policy_json = "{"}, ONNXFUSE_INVALID, "JSON"},

@@ -558,3 +558,103 @@ Test(two_memories, models, .timeout = 600) {
     for (int i = 0; i < 4; i++)
         for (int w = 0; w < WAYS; w++) try_model(folders[i], &ways[w]);
 }
+
+/* --- what runs where, and what is copied ---------------------------------------------------------------------------
+ */
+typedef struct Placed {
+    const char *name, *model; /* of primitives */
+    const char *refused;      /* the value whose node the device does not run, or NULL */
+    int on_device, in, out;   /* steps of the plan: on the device, copies to it and from it */
+    int waits;                /* of host steps */
+} Placed;
+
+static const Placed placed[] = {
+    {"all of it: inputs come in once, outputs go out once",
+     "graph (x: f32[n, 40], w: f32[40, 8]) -> (y) {\n  a: f32[n, 40] = tanh x\n  b: f32[n, 8] = anchor matmul a, w\n"
+     "  c: f32[n*2, 8] = concat b, b {axis = 0}\n  y: f32[n*2, 8] = exp c\n}",
+     NULL, 4, 2, 1, 0},
+    {"an input that two steps read comes in once",
+     "graph (x: f32[n, 40]) -> (y, z) {\n  y: f32[n*2, 40] = concat x, x {axis = 0}\n"
+     "  z: f32[n, 80] = concat x, x {axis = 1}\n}",
+     NULL, 2, 1, 2, 0},
+    {"a step that the device refuses: out, wait, in",
+     "graph (x: f32[n, 40]) -> (z) {\n  a: f32[n, 40] = tanh x\n  y: f32[n*2, 40] = concat a, a {axis = 0}\n"
+     "  z: f32[n*2, 40] = exp y\n}",
+     "y", 2, 2, 2, 1},
+    {"two steps that it refuses in a row share what was brought",
+     "graph (x: f32[n, 40]) -> (y, z) {\n  a: f32[n, 40] = tanh x\n  y: f32[n*2, 40] = concat a, a {axis = 0}\n"
+     "  z: f32[n*2, 80] = concat y, y {axis = 1}\n}",
+     "y", 2, 2, 2, 1},
+    {"a result that the host and the output need goes out once",
+     "graph (x: f32[n, 40]) -> (a, y) {\n  a: f32[n, 40] = tanh x\n  y: f32[n*2, 40] = concat a, a {axis = 0}\n}", "y",
+     1, 1, 1, 1},
+    {"views need no copy of their own",
+     "graph (x: f32[n, 40]) -> (a, r) {\n  a: f32[n, 40] = tanh x\n  r: f32[n*40] = reshape a {shape = (n*40)}\n}",
+     NULL, 1, 1, 1, 0},
+    {"tiny primitives stay where their inputs are",
+     "graph (x: f32[n, 40], k: i64[2]) -> (y) {\n  a: i64[4] = concat k, k {axis = 0}\n"
+     "  b: i64[2] = slice a {starts = (1), sizes = (2), steps = [1], axes = [0]}\n  y: f32[n, 40] = exp x\n}",
+     NULL, 1, 1, 1, 0},
+    {"movement of host values that only the host reads stays there",
+     "graph (x: f32[n, 40]) -> (z) {\n  y: f32[n*2, 40] = concat x, x {axis = 0}\n"
+     "  z: f32[n*2, 80] = concat y, y {axis = 1}\n}",
+     "z", 0, 0, 0, 0},
+    {"a constant is on the device from the start",
+     "graph (x: f32[n, 2]) -> (y) {\n  c = constant f32[1, 2] {1, 2}\n  y: f32[n + 1, 2] = concat x, c {axis = 0}\n}",
+     NULL, 1, 1, 1, 0},
+    {"an input that is an output is not copied", "graph (x: f32[n, 40]) -> (x) {\n}", NULL, 0, 0, 0, 0},
+};
+
+Test(two_memories, placement) {
+    for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
+        const Placed *row = &placed[i];
+        Arena *arena = arena_create(0);
+        Graph *graph = NULL;
+        Loaded l;
+        Status status = graph_parse(row->model, &graph);
+        cr_assert(!status, "%s: %s", row->name, status_message(status));
+        status = loaded_open(&l, graph, false, &(TwoMemoriesOptions){.refused = row->refused}, 0);
+        cr_assert(!status, "%s: %s", row->name, status_message(status));
+        PlanCounts counts;
+        plan_count(l.plan, &counts);
+        int in = 0, waits = 0;
+        for (int s = 0; s < l.plan->step_count; s++) {
+            const Step *step = &l.plan->steps[s];
+            in += step->kind == STEP_COPY && l.plan->slots[step->outputs[0]].place == PLACE_DEVICE;
+            waits += step->waits;
+        }
+        cr_expect(counts.on_device == row->on_device && in == row->in && counts.copies - in == row->out &&
+                      waits == row->waits,
+                  "%s: %d on the device, %d in, %d out, %d waits\n%s", row->name, counts.on_device, in,
+                  counts.copies - in, waits, plan_text(&l, arena));
+        const char *left = loaded_close(&l, arena);
+        cr_expect(!left, "%s: %s", row->name, left);
+        graph_destroy(graph);
+        arena_destroy(arena);
+    }
+}
+
+/* --- times
+ * --------------------------------------------------------------------------------------------------------------- */
+Test(two_memories, profiles_wait_for_each_step) {
+    Arena *arena = arena_create(0);
+    Graph *graph = graph_of(rows[0].model);
+    Loaded l;
+    cr_assert(!loaded_open(&l, graph, true, &ways[0], 0));
+    Profile *profile = profile_create();
+    Run run = {.memory = &l.memory, .profile = profile, .buffers = l.buffers, .peak_arena = &l.peak};
+    RunOutput outputs[MOST_OUTPUTS] = {0};
+    cr_assert(!plan_run(l.plan, &run, NULL, inputs_of(&rows[0], graph, arena), outputs));
+    PlanCounts counts;
+    plan_count(l.plan, &counts);
+    cr_expect(l.two->waits >= counts.on_device + counts.copies, "%d waits", l.two->waits);
+    Text text = text_make(arena);
+    cr_assert(!profile_json(profile, &text));
+    cr_expect(strstr(text.data, "\"cat\": \"copy\", \"name\": \"x\"") && strstr(text.data, "\"device\": \"two\""), "%s",
+              text.data);
+    profile_destroy(profile);
+    free_outputs(&l, outputs);
+    cr_expect(!loaded_close(&l, arena));
+    graph_destroy(graph);
+    arena_destroy(arena);
+}

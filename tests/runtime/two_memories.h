@@ -12,9 +12,10 @@
 #include "runtime/plan.h"
 
 typedef struct TwoMemoriesOptions {
-    uint64_t seed; /* of all that is drawn */
-    int refuses;   /* of 100 nodes, chosen by their names */
-    int early;     /* of 100 calls: work that is waiting is begun */
+    uint64_t seed;       /* of all that is drawn */
+    int refuses;         /* of 100 nodes, chosen by the names of their first outputs */
+    const char *refused; /* also the node that makes the value of this name; NULL: none */
+    int early;           /* of 100 calls: work that is waiting is begun */
 } TwoMemoriesOptions;
 
 typedef struct TwoMemories {
