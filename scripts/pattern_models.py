@@ -74,7 +74,7 @@ def torch_attention(t, q, k, v):
     return t.nn.functional.scaled_dot_product_attention(q, k, v)
 
 
-ROWS, SMALL_ROWS = {"b": 64, "s": 128}, {"b": 4, "s": 16}
+ROWS, SMALL_ROWS = {"b": 64, "s": 512}, {"b": 4, "s": 16}
 SQUARE, SMALL_SQUARE = {"n": 8192, "m": 8192}, {"n": 512, "m": 1024}
 
 

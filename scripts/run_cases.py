@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the standard's cases (write_cases.py) and compares what passes with a list of what must pass.
 
-    run_cases.py BINARY CASES EXPECTED [--jobs N] [--update]
+    run_cases.py BINARY CASES EXPECTED [--jobs N] [--update] [--device NAME]
 
 EXPECTED names the cases that pass, one a line (KIND/CASE). A case on the list that does not pass is a failure; one that passes and is
 not on it is reported. --update writes the list anew. Each case is a process of its own, so that none can harm another."""
@@ -17,9 +17,10 @@ OUTCOMES = {0: "passes", 1: "differs", 3: "is not supported"}
 TIMEOUT = 120
 
 
-def run(binary, folder):
+def run(binary, folder, device):
+    command = [binary, "test", folder] + (["--device", device] if device else [])
     try:
-        done = subprocess.run([binary, "test", folder], capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return "hangs", f"no answer in {TIMEOUT} s"
     lines = (done.stderr or done.stdout).strip().splitlines()
@@ -33,12 +34,13 @@ def main():
     parser.add_argument("expected", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--update", action="store_true")
+    parser.add_argument("--device", help="as onnxfuse's flag; auto when left out")
     options = parser.parse_args()
 
     folders = sorted(path.parent for path in options.cases.glob("*/*/model.onnx"))
     names = [str(folder.relative_to(options.cases)) for folder in folders]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = dict(zip(names, pool.map(lambda folder: run(options.binary, folder), folders)))
+        results = dict(zip(names, pool.map(lambda folder: run(options.binary, folder, options.device), folders)))
 
     passing = {name for name, (outcome, _) in results.items() if outcome == "passes"}
     if options.update:

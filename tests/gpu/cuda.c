@@ -10,8 +10,6 @@
 #include "codegen/gpu/gpu.h"
 #include "runtime/cuda/nvrtc.h"
 
-static const int architectures[] = {80, 90, 100};
-
 /* Threads of 128 registers fill half of a multiprocessor: enough for what is bound by memory. */
 enum { MOST_REGISTERS = 128, MOST_SHARED = 48 << 10 };
 
@@ -62,9 +60,10 @@ static Status prove(Proof *proof, const int *indices, int count) {
     const char *source = render_many(proof->cases, indices, count, GPU_CUDA, arena);
     Status status = NULL;
     proof_begin(proof, indices[0]);
-    for (size_t a = 0; a < sizeof architectures / sizeof *architectures && !status; a++) {
-        status = compile(proof, architectures[a], source, cubin);
-        if (!status) judge(proof, cubin, architectures[a], source);
+    for (const char *at = proof->options.architectures; at && !status;
+         at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        status = compile(proof, atoi(at), source, cubin);
+        if (!status) judge(proof, cubin, atoi(at), source);
     }
     if (status && count > 1 && status_code(status) != STATUS_USAGE) {
         for (int i = 0; i < count; i++) prove(proof, &indices[i], 1);

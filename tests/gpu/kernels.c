@@ -11,6 +11,7 @@
  *   --sizes S    "n=4096,m=64": these values for the models' symbols
  *   --work N     most instructions times elements of a run
  *   --jobs N     processes;  --batch N  kernels a program;  --seconds N  most for a batch
+ *   --arch A,B   architectures for --cuda: 80,90,100
  *   --nvrtc P    the folder with the NVRTC library
  *   --report F   writes failing kernels with their programs to F */
 #include <stdio.h>
@@ -53,7 +54,7 @@ int main(int argc, char **argv) {
     int mode = -1, random = 0, paths = 0;
     const char *sizes = NULL;
     int64_t work = 20000000;
-    ProofOptions options = {.jobs = 2, .seconds = 300};
+    ProofOptions options = {.jobs = 2, .seconds = 300, .architectures = "80,90,100"};
     for (int i = 1; i < argc; i++) {
         int m = 0, count = sizeof modes / sizeof *modes;
         while (m < count && strcmp(modes[m].flag, argv[i]) != 0) m++;
@@ -73,6 +74,8 @@ int main(int argc, char **argv) {
             options.seconds = atoi(value_of(argv, &i));
         else if (!strcmp(argv[i], "--nvrtc"))
             options.nvrtc = value_of(argv, &i);
+        else if (!strcmp(argv[i], "--arch"))
+            options.architectures = value_of(argv, &i);
         else if (!strcmp(argv[i], "--report"))
             options.report = value_of(argv, &i);
         else if (argv[i][0] == '-')

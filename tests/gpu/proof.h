@@ -14,9 +14,9 @@ typedef struct Tally {
 typedef struct ProofOptions {
     const char *report; /* file to which failing kernels are written whole; NULL: none */
     int jobs, batch;
-    int seconds;        /* most for one batch */
-    const char *nvrtc;  /* folder or file of the NVRTC library; NULL: the usual places */
-    const char *counts; /* of --traffic: what must hold */
+    int seconds;               /* most for one batch */
+    const char *nvrtc;         /* folder or file of the NVRTC library; NULL: the usual places */
+    const char *architectures; /* "80,90,100" */
 } ProofOptions;
 
 typedef struct Proof Proof;
