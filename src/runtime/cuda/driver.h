@@ -9,7 +9,8 @@
  *   without a stream.
  * - `to` of a COPY_OUT stays valid until `synchronize` or `stream_destroy`, also after a failure between;
  * stream_destroy does not finish copies that were not waited for.
- * - A recording begins and ends on the same thread. What may be recorded: launches, products, fill_zero and copies
+ * - A recording begins and ends on the same thread, which allocates, loads and releases nothing between, on other
+ *   streams neither. What may be recorded: launches, products, fill_zero and copies
  *   inside the device, all on memory that lives as long as the recording. Host memory of a COPY_IN or COPY_OUT is read
  *   or written at each replay, so it lives as long, too, and is not to be touched between replay and synchronize.
  *   Products should have run once before they are recorded, since a library may load its kernels on first use. The

@@ -50,9 +50,10 @@ bool books_has_context(const char *what);
 bool books_unsafe_call(void);
 /* The host's memory behind device memory; NULL and a violation when not all of it is in one living allocation. */
 void *books_memory(CuDevicePointer data, size_t bytes, const char *what);
-/* Work for the stream, or for its recording: run(copy of data) when the stream is waited for. */
+/* Work for the stream, or for its recording: run(copy of data) when the stream is waited for. exclusive: 0, or memory
+ * that no other work may use at the same time. */
 int books_enqueue(CuStream stream, const char *what, void (*run)(void *), const void *data, size_t size,
-                  const CuDevicePointer *touched, int count);
+                  const CuDevicePointer *touched, int count, CuDevicePointer exclusive);
 void books_count_heuristic(int reduction_mask);
 void books_note_compute(int compute);
 

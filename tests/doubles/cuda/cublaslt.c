@@ -429,6 +429,8 @@ LtStatus cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha, const v
                                   (CuDevicePointer)(uintptr_t)c, (CuDevicePointer)(uintptr_t)d};
     int count = 4;
     if (w.bias) touched[count++] = p.desc->bias;
-    if (algo.workspace) touched[count++] = (CuDevicePointer)(uintptr_t)workspace;
-    GIVE(books_enqueue(stream, "a product", run_matmul, &w, sizeof w, touched, count) ? LT_EXECUTION_FAILED : LT_OK);
+    CuDevicePointer exclusive = algo.workspace ? (CuDevicePointer)(uintptr_t)workspace : 0;
+    if (exclusive) touched[count++] = exclusive;
+    GIVE(books_enqueue(stream, "a product", run_matmul, &w, sizeof w, touched, count, exclusive) ? LT_EXECUTION_FAILED
+                                                                                                 : LT_OK);
 }

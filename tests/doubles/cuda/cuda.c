@@ -53,6 +53,7 @@ typedef struct Op {
     size_t data_size;
     Memory *touched[MOST_TOUCHED];
     int touched_count;
+    Memory *exclusive;        /* of those, what no other work may use at the same time; NULL: nothing */
     struct Stream *waits_for; /* OP_WAIT: until waits_until is done there */
     uint64_t waits_until;
     struct Exec *exec;
@@ -339,11 +340,16 @@ static void run_until(Stream *s, uint64_t place) {
     }
 }
 
-static bool ordered_after(const Stream *s, const Stream *other, uint64_t place) {
-    if (s == other || other->done >= place) return true;
-    for (const Op *op = s->queue.first; op; op = op->next)
-        if (op->kind == OP_WAIT && op->waits_for == other && op->waits_until >= place) return true;
+/* Whether what is queued on s up to `until` waits for `place` of the other stream, itself or through others. */
+static bool ordered_up_to(const Stream *s, uint64_t until, const Stream *other, uint64_t place) {
+    if (s == other) return place <= until;
+    for (const Op *op = s->queue.first; op && op->place <= until; op = op->next)
+        if (op->kind == OP_WAIT && ordered_up_to(op->waits_for, op->waits_until, other, place)) return true;
     return false;
+}
+
+static bool ordered_after(const Stream *s, const Stream *other, uint64_t place) {
+    return s == other || other->done >= place || ordered_up_to(s, UINT64_MAX, other, place);
 }
 
 static bool touches(const Op *op, const Memory *m) {
@@ -365,7 +371,29 @@ static void check_touched(const Stream *s, const Op *op) {
     }
 }
 
+static bool uses_exclusively(const Op *op, const Memory *m) {
+    if (op->kind == OP_GRAPH) {
+        for (const Op *inner = op->exec->ops.first; inner; inner = inner->next)
+            if (uses_exclusively(inner, m)) return true;
+        return false;
+    }
+    return m && op->exclusive == m;
+}
+
+static void check_exclusive(const Stream *s, const Op *op) {
+    if (op->kind == OP_GRAPH)
+        for (const Op *inner = op->exec->ops.first; inner; inner = inner->next) check_exclusive(s, inner);
+    for (Object *o = objects; o && op->exclusive; o = o->next) {
+        const Stream *other = (const Stream *)o;
+        if (o->kind != OBJECT_STREAM || !o->alive || other == s) continue;
+        for (const Op *pending = other->queue.first; pending; pending = pending->next)
+            if (uses_exclusively(pending, op->exclusive) && !ordered_after(s, other, pending->place))
+                books_violation("two streams use one workspace");
+    }
+}
+
 static int enqueue(Stream *s, Op *op) {
+    if (!s->capture) check_exclusive(s, op);
     if (s->capture) {
         if (op->kind == OP_FREE) {
             s->broken = true;
@@ -391,7 +419,7 @@ static Op *op_new(OpKind kind, const char *what) {
 static void touch(Op *op, Memory *m) { op->touched[op->touched_count++] = m; }
 
 int books_enqueue(CuStream stream, const char *what, void (*run)(void *), const void *data, size_t size,
-                  const CuDevicePointer *touched, int count) {
+                  const CuDevicePointer *touched, int count, CuDevicePointer exclusive) {
     Stream *s = books_check(stream, OBJECT_STREAM, what);
     if (!s) return CU_INVALID_HANDLE;
     Op *op = op_new(OP_RUN, what);
@@ -404,6 +432,7 @@ int books_enqueue(CuStream stream, const char *what, void (*run)(void *), const 
         Memory *m = living_memory(touched[i], 0, what);
         if (m) touch(op, m);
     }
+    if (exclusive) op->exclusive = memory_at(exclusive);
     check_touched(s, op);
     return enqueue(s, op);
 }
@@ -742,7 +771,7 @@ CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, u
     memcpy(&r.x, &l.values[2], sizeof r.x);
     if (strcmp(r.name, "add") == 0) r.data = books_memory(l.values[0], (size_t)r.n * sizeof(float), "add");
     if (strcmp(r.name, "add") == 0 && !r.data) GIVE(CU_INVALID_VALUE);
-    GIVE(books_enqueue(stream, "a launch", run_launch, &r, sizeof r, touched, count));
+    GIVE(books_enqueue(stream, "a launch", run_launch, &r, sizeof r, touched, count, 0));
 }
 
 /* --- streams and events --- */
