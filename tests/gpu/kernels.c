@@ -1,8 +1,9 @@
-/* Every GPU kernel of some models, proven without a GPU.
+/* Every GPU kernel of some models, proven without a GPU, or on one.
  *
- *   kernels --opencl|--cuda|--traffic|--cpu|--list [FLAG...] [MODEL.onnx|FOLDER...]
+ *   kernels --opencl|--on-cuda|--cuda|--traffic|--cpu|--list [FLAG...] [MODEL.onnx|FOLDER...]
  *
  *   --opencl     runs each kernel on the OpenCL device with sizes of many kinds and compares with an interpreter
+ *   --on-cuda    the same on a GPU, through CUDA
  *   --cuda       compiles each for CUDA with NVRTC, for several architectures; no spills, few registers
  *   --traffic    counts what each reads and writes
  *   --cpu        as --opencl with the CPU's kernels: proves the proof
@@ -25,7 +26,8 @@ static const struct {
     DeviceKind device;
     int batch;
 } modes[] = {
-    {"--opencl", &proof_opencl, DEVICE_OPENCL, 4},
+    {"--opencl", &proof_run_device, DEVICE_OPENCL, 4},
+    {"--on-cuda", &proof_run_device, DEVICE_CUDA, 16},
     {"--cuda", &proof_cuda, DEVICE_CUDA, 8},
     {"--traffic", &proof_traffic, DEVICE_OPENCL, 1},
     {"--cpu", &proof_cpu, DEVICE_CPU, 32},
@@ -83,7 +85,8 @@ int main(int argc, char **argv) {
         else
             argv[1 + paths++] = argv[i];
     }
-    if (mode < 0) complain(status_error(STATUS_USAGE, "one of --opencl, --cuda, --traffic, --cpu, --list is needed"));
+    if (mode < 0)
+        complain(status_error(STATUS_USAGE, "one of --opencl, --on-cuda, --cuda, --traffic, --cpu, --list is needed"));
     if (options.batch < 1) options.batch = modes[mode].batch;
     if (options.jobs < 1) options.jobs = 1;
 

@@ -37,7 +37,7 @@ typedef struct ProofMode {
     void (*close)(Proof *proof);
 } ProofMode;
 
-extern const ProofMode proof_cpu, proof_opencl, proof_cuda, proof_traffic;
+extern const ProofMode proof_cpu, proof_run_device, proof_cuda, proof_traffic;
 
 /* Runs all cases; true when none failed. */
 bool proof_run(const Cases *cases, const ProofMode *mode, ProofOptions options, Tally *out_tally);

@@ -147,7 +147,8 @@ static bool judge(const Trial *trial, Text *out) {
     return good;
 }
 
-static Status prove_binding(Proof *proof, int index, const Binding *binding, cl_program program, const char *source) {
+static Status prove_binding(Proof *proof, int index, const Binding *binding, const Program *program,
+                            const char *source) {
     Machine *m = proof->state;
     const KernelCase *c = proof->cases->items.items[index];
     const Kernel *k = c->kernel;
@@ -162,8 +163,8 @@ static Status prove_binding(Proof *proof, int index, const Binding *binding, cl_
     Run run = {m, ARENA_ARRAY(arena, Place, k->buffers.count + 1), ARENA_ARRAY(arena, void *, k->buffers.count + 1), 0};
     Status status = make_buffers(&run, trial, launches.scratch_bytes);
     if (!status)
-        status =
-            machine_launch(m, program, arena_format(arena, "k%d_", index), k, run.places, binding->params, &launches);
+        status = machine_launch_places(m, program, arena_format(arena, "k%d_", index), k, run.places, binding->params,
+                                       &launches);
     if (!status) {
         Text text = text_make(arena);
         bool good = judge(trial, &text);
@@ -185,16 +186,16 @@ static Status prove_one(Proof *proof, int index) {
     Arena *arena = arena_create(0);
     const char *prelude = gpu_prelude(GPU_OPENCL), *text = render_many(proof->cases, &index, 1, GPU_OPENCL, arena);
     char *source = arena_format(arena, "%s%s%s", prelude, counting, text + strlen(prelude));
-    cl_program program = NULL;
+    Program program;
     proof_begin(proof, index);
     Status status = machine_compile(m, source, &program);
     if (!c->bindings.count) proof_tally(proof)->skipped++;
     for (int b = 0; b < c->bindings.count && !status; b++)
-        status = prove_binding(proof, index, &c->bindings.items[b], program, source);
+        status = prove_binding(proof, index, &c->bindings.items[b], &program, source);
     if (status) proof_fail(proof, index, source, "%s", status_message(status));
     status_free(status);
     proof_end(proof, index);
-    if (program) m->context->cl->clReleaseProgram(program);
+    machine_unload(m, &program);
     arena_destroy(arena);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* Runs kernels on the OpenCL device: several a program, with few and with many multiprocessors, so that grids are
+/* Runs kernels on the device: several a program, with few and with many multiprocessors, so that grids are
  * smaller than the work and rows are shared by blocks; outputs beside inputs and in their place; guarded memory around
  * every buffer. */
 #include "proof.h"
@@ -16,10 +16,10 @@ enum { GUARD = 256, GUARD_BYTE = 0xFF, GARBAGE = 0xCB };
 /* Multiprocessors that launches are laid out for. */
 static const int sizes_of_device[] = {1, 12, 300};
 
-typedef struct Program {
-    cl_program program;
-    const char *source;
-} Program;
+typedef struct Source {
+    Program program;
+    const char *text;
+} Source;
 
 static Status open_device(Proof *proof) { return machine_open(proof, (Machine **)&proof->state); }
 static void close_device(Proof *proof) { machine_close(proof->state); }
@@ -29,7 +29,7 @@ typedef struct Attempt {
     Machine *machine;
     const Trial *trial;
     const GpuLaunches *launches;
-    cl_program program;
+    const Program *program;
     const char *name;
     bool inplace;
     Arena *arena;
@@ -76,12 +76,12 @@ static Status upload_all(Attempt *a) {
 static Status launch_all(Attempt *a) {
     Machine *m = a->machine;
     const Kernel *k = a->trial->c->kernel;
-    Place *places = ARENA_ARRAY(a->arena, Place, k->buffers.count + 1);
+    void **addresses = ARENA_ARRAY(a->arena, void *, k->buffers.count + 1);
     for (int b = 0; b <= k->buffers.count; b++) {
         int from = b < k->buffers.count && a->shares[b] >= 0 ? a->shares[b] : b;
-        TRY(opencl_find(m->context, (char *)a->device[from] + GUARD, &places[b]));
+        addresses[b] = (char *)a->device[from] + GUARD;
     }
-    return machine_launch(m, a->program, a->name, k, places, a->trial->binding->params, a->launches);
+    return machine_launch(m, a->program, a->name, k, addresses, a->trial->binding->params, a->launches);
 }
 
 static Status check(Attempt *a, const char **out_difference) {
@@ -119,6 +119,8 @@ static Status attempt(Attempt *a, const char **out_difference) {
     for (int b = 0; b <= count; b++) a->machine->driver->release(a->machine->context, a->machine->stream, a->device[b]);
     return status;
 }
+
+static Status prove(Proof *proof, const int *indices, int count);
 
 /* --- one kernel ----------------------------------------------------------------------------------------------- */
 typedef struct Coverage {
@@ -170,7 +172,7 @@ static bool can_share(const KernelCase *c, const Binding *binding) {
 }
 
 /* One set of sizes on devices of several sizes; false when something failed. */
-static bool prove_binding(Proof *proof, int index, const Binding *binding, const Program *program, Coverage *coverage,
+static bool prove_binding(Proof *proof, int index, const Binding *binding, const Source *source, Coverage *coverage,
                           int number) {
     Machine *m = proof->state;
     const KernelCase *c = proof->cases->items.items[index];
@@ -186,14 +188,15 @@ static bool prove_binding(Proof *proof, int index, const Binding *binding, const
         bool known = false;
         for (int before = 0; before < n; before++) known |= same_launches(&tried[before], &tried[n]);
         for (int inplace = 0; inplace <= shares && !known && good; inplace++) {
-            Attempt a = {m, trial, &tried[n], program->program, arena_format(arena, "k%d_", index), inplace, arena};
+            Attempt a = {m, trial, &tried[n], &source->program, arena_format(arena, "k%d_", index), inplace, arena};
             const char *difference = NULL;
             Status status = attempt(&a, &difference);
             count_launches(proof_tally(proof), coverage, &tried[n]);
             proof_tally(proof)->trials++;
             good = !status && !difference;
+            m->broken |= status != NULL;
             if (!good)
-                proof_fail(proof, index, program->source, "%s\n      %s", status ? status_message(status) : difference,
+                proof_fail(proof, index, source->text, "%s\n      %s", status ? status_message(status) : difference,
                            describe(trial, &tried[n], limits.multiprocessors, inplace, arena));
             status_free(status);
         }
@@ -203,13 +206,13 @@ static bool prove_binding(Proof *proof, int index, const Binding *binding, const
     return good;
 }
 
-static void prove_case(Proof *proof, int index, const Program *program) {
+static void prove_case(Proof *proof, int index, const Source *source) {
     const KernelCase *c = proof->cases->items.items[index];
     Coverage coverage = {gpu_suffixes(c->kernel), {0}};
     proof_begin(proof, index);
     bool good = true;
     for (int b = 0; b < c->bindings.count && good; b++)
-        good = prove_binding(proof, index, &c->bindings.items[b], program, &coverage, b);
+        good = prove_binding(proof, index, &c->bindings.items[b], source, &coverage, b);
     if (!c->bindings.count) proof_tally(proof)->skipped++;
     for (int s = 0; coverage.suffixes[s] && c->bindings.count; s++) {
         proof_tally(proof)->functions++;
@@ -218,24 +221,34 @@ static void prove_case(Proof *proof, int index, const Program *program) {
     proof_end(proof, index);
 }
 
+/* Those behind a kernel that the device failed on, in a new context. */
+static Status go_on(Proof *proof, const int *indices, int count) {
+    machine_close(proof->state);
+    proof->state = NULL;
+    TRY(open_device(proof));
+    return count ? prove(proof, indices, count) : NULL;
+}
+
 static Status prove(Proof *proof, const int *indices, int count) {
     Machine *m = proof->state;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Program program = {NULL, render_many(proof->cases, indices, count, GPU_OPENCL, arena)};
-    Status status = machine_compile(m, program.source, &program.program);
-    for (int i = 0; i < count && !status; i++) prove_case(proof, indices[i], &program);
-    if (status && count > 1) { /* which of them? */
-        for (int i = 0; i < count; i++) TRY(prove(proof, &indices[i], 1));
-    } else if (status) {
+    Source source = {.text = render_many(proof->cases, indices, count, m->dialect, arena)};
+    Status status = machine_compile(m, source.text, &source.program);
+    int done = 0;
+    while (done < count && !status && !m->broken) prove_case(proof, indices[done++], &source);
+    if (status && count == 1) {
         proof_begin(proof, indices[0]);
-        proof_fail(proof, indices[0], program.source, "%s", status_message(status));
+        proof_fail(proof, indices[0], source.text, "%s", status_message(status));
         proof_end(proof, indices[0]);
+        done = 1;
     }
     status_free(status);
-    if (program.program) m->context->cl->clReleaseProgram(program.program);
+    machine_unload(m, &source.program);
     arena_destroy(arena);
+    if (m->broken) return go_on(proof, indices + done, count - done);
+    for (; done < count; done++) TRY(prove(proof, &indices[done], 1)); /* it did not compile: whose fault is it? */
     return NULL;
 }
 
-const ProofMode proof_opencl = {"opencl", open_device, prove, close_device};
+const ProofMode proof_run_device = {"run", open_device, prove, close_device};
