@@ -208,12 +208,11 @@ static Item item_of(const char *text, Arena *arena) {
         text_add(&full, "}");
         value = value_from(full.data);
     }
-    Item copy;
-    const OnnxfuseString *strings = onnxfuse_value_data(value);
-    copy = (Item){.kind = ITEM_TENSOR,
-                  .tensor = {.dtype = (DType)onnxfuse_value_dtype(value), .rank = onnxfuse_value_rank(value)}};
+    Item copy = {.kind = ITEM_TENSOR,
+                 .tensor = {.dtype = (DType)onnxfuse_value_dtype(value), .rank = onnxfuse_value_rank(value)}};
     for (int d = 0; d < copy.tensor.rank; d++) copy.tensor.dims[d] = onnxfuse_value_dims(value)[d];
-    copy.tensor.data = arena_copy(arena, strings, onnxfuse_value_bytes(value) + 1);
+    copy.tensor.data = arena_alloc(arena, onnxfuse_value_bytes(value) + 1);
+    memcpy(copy.tensor.data, onnxfuse_value_data(value), onnxfuse_value_bytes(value));
     onnxfuse_value_free(value);
     return copy;
 }
@@ -337,7 +336,7 @@ static void from_device(TwoMemories *d, const void *data, Tensor *t) {
 static const char *run_with_device_values(Loaded *l, const Item *inputs, const RunOutput *expected, uint64_t where,
                                           Arena *arena) {
     int in = l->graph->inputs.count, out = l->graph->outputs.count;
-    Item *items = arena_copy(arena, inputs, sizeof *inputs * (size_t)(in + 1));
+    Item *items = arena_copy(arena, inputs, sizeof *inputs * (size_t)in);
     RunOutput *outputs = ARENA_ARRAY(arena, RunOutput, out);
     bool *in_flags = ARENA_ARRAY(arena, bool, in), *out_flags = ARENA_ARRAY(arena, bool, out);
     for (int i = 0; i < in; i++, where = where >> 1 | where << 63) {
