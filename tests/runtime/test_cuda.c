@@ -2,7 +2,6 @@
  * when it is waited for. What needs the real NVRTC is skipped where it is not installed. */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../doubles/cuda/double.h"
+#include "../doubles/cuda/load.h"
 #include "ops/anchors.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/loader.h"
@@ -20,17 +19,10 @@
 #error "the folder of the doubles"
 #endif
 
-#define FIELD(result, name, parameters) static result(*name) parameters;
-DOUBLE_FUNCTIONS(FIELD)
-
 static const GpuDriver *const driver = &cuda_driver;
 
 static void set_up(void) {
-    void *library = dlopen(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    cr_assert(library, "%s", dlerror());
-#define TAKE(result, name, parameters) *(void **)&name = dlsym(library, #name);
-    DOUBLE_FUNCTIONS(TAKE)
-    double_reset();
+    double_load(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1");
     cuda_load_only_from_folder(true);
 }
 
@@ -52,13 +44,6 @@ static void fails(Status status, StatusCode code, const char *part) {
     cr_expect(status_code(status) == code, "code %d: %s", status_code(status), status_message(status));
     cr_expect(strstr(status_message(status), part), "\"%s\" is not in \"%s\"", part, status_message(status));
     status_free(status);
-}
-
-static void books_are_even(const char *when) {
-    cr_expect(double_violations() == 0, "%s: %d violations: %s", when, double_violations(), double_first_violation());
-    cr_expect(double_outstanding() == 0, "%s: %d objects left: %s", when, double_outstanding(),
-              double_first_outstanding());
-    cr_expect(double_memory_used() == 0, "%s: %zu bytes left", when, double_memory_used());
 }
 
 static GpuContext *open_with(const Policy *policy) {
@@ -192,7 +177,7 @@ static void fail_each_call(bool pools) {
     int count = double_calls(), failed = 0;
     cr_assert(count > 100, "only %d calls", count);
     for (int i = 1; i <= count; i++) {
-        char when[32];
+        char when[64];
         snprintf(when, sizeof when, "call %d fails", i);
         double_reset();
         double_set_property(DOUBLE_POOLS, pools);
@@ -1066,6 +1051,39 @@ Test(cuda, eight_threads_share_a_context) {
 
 /* --- the real compiler -----------------------------------------------------------------------------------------------
  */
+
+/* PATH has an environment whose bin/python3 links to an interpreter elsewhere; either may have the wheels. */
+static void check_wheel(const char *wheel, bool linked) {
+    char root[64], command[2048];
+    make_folder(root, (const char *const[]){NULL});
+    snprintf(command, sizeof command,
+             "cd %s && mkdir -p env/bin base/bin '%s/%s' && touch base/bin/python3 && chmod +x base/bin/python3 && "
+             "ln -s ../../base/bin/python3 env/bin/python3 && cp %s/libnvrtc.so.13 '%s/%s/libnvrtc.so.14' && "
+             "cp %s/libcuda.so.1 '%s/%s/'",
+             root, linked ? "base" : "env", wheel, ONNXFUSE_CUDA_DOUBLES, linked ? "base" : "env", wheel,
+             ONNXFUSE_CUDA_DOUBLES, linked ? "base" : "env", wheel);
+    cr_assert(system(command) == 0);
+    char path[256];
+    snprintf(path, sizeof path, "relative::/nowhere:%s/env/bin:/bin", root);
+    setenv("PATH", path, 1);
+    const CudaNvrtc *nvrtc;
+    int major = 0, minor;
+    succeeds(cuda_load_nvrtc(NULL, linked ? 15 : 16, &nvrtc)); /* nothing of this was opened before */
+    cr_expect(!nvrtc->version(&major, &minor) && major == 13, "%s: the double in libnvrtc.so.14, not %d", wheel, major);
+    remove_folder(root);
+}
+
+Test(cuda, libraries_are_found_in_pythons_wheels) {
+    cuda_load_only_from_folder(false);
+    const CudaNvrtc *installed;
+    Status none = cuda_load_nvrtc(NULL, 14, &installed);
+    int major = 0, minor = 0;
+    bool newest = !none && !installed->version(&major, &minor) && major >= 14;
+    status_free(none);
+    if (newest) cr_skip_test("an NVRTC of this name is installed");
+    check_wheel("lib/python3.11/site-packages/nvidia/cu14/lib", false);
+    check_wheel("lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib", true);
+}
 
 /* In a process of its own without the double of libcuda, which NVRTC would take for the real one. */
 Test(cuda_compiler, nvrtc_compiles_for_several_architectures_without_a_gpu) {

@@ -713,7 +713,7 @@ CuResult cuModuleGetFunction(CuFunction *out_function, CuModule module, const ch
     if (!m) GIVE(CU_INVALID_HANDLE);
     Function parsed = {.module = m};
     snprintf(parsed.name, sizeof parsed.name, "%s", name);
-    if (!parse_function(m->source, &parsed)) GIVE(CU_NOT_FOUND);
+    if (!parse_function(m->source, &parsed) && !properties[DOUBLE_ANY_KERNEL]) GIVE(CU_NOT_FOUND);
     Function *f = books_new(OBJECT_FUNCTION, sizeof *f, true);
     parsed.object = f->object;
     *f = parsed;

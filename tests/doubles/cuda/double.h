@@ -30,6 +30,8 @@ typedef enum DoubleProperty {                        /* default */
                               DOUBLE_BLAS_MATMUL,    /* result of cublasLtMatmul before anything is done */
                               DOUBLE_BLAS_LOADS, /* 1: a product's first run loads a kernel, which a strict recording
                                                     forbids */
+                              DOUBLE_ANY_KERNEL, /* 1: kernels whose text the double cannot read are launched, too, and
+                                                    do nothing */
                               DOUBLE_PROPERTIES,
 } DoubleProperty;
 
