@@ -526,19 +526,37 @@ Test(gpu_device, a_kernel_of_hundreds_of_buffers_launches) {
     gpu_close(device);
 }
 
-Test(gpu_device, a_buffer_that_vectors_cannot_access_is_refused) {
+Test(gpu_device, buffers_that_vectors_cannot_access_are_accessed_by_element) {
     Device *device = must_open();
     const RegionKernel *regions[3];
     DeviceKernel *kernels[3];
     int64_t params[4] = {640, 640, 640, 640};
     kernels_of(three_regions, regions);
-    must(gpu_compile(device, regions, 1, NULL, kernels));
+    must(gpu_compile(device, regions, 2, NULL, kernels));
     char *start = device_pointer(1);
-    void *input[] = {start + 8, device_pointer(2)}, *result[] = {device_pointer(2), start + 4};
-    expect_failure(gpu_launch(device, NULL, kernels[0], input, params, 0, NULL), STATUS_INVALID, "input 0");
-    expect_failure(gpu_launch(device, NULL, kernels[0], result, params, 0, NULL), STATUS_INVALID, "result 1");
-    cr_expect_eq(fake.launch_count, 0);
-    gpu_release_kernel(device, kernels[0]);
+    void *aligned[] = {start, device_pointer(2)}, *any[] = {start + 4, device_pointer(2)},
+         *input[] = {start + 2, device_pointer(2)}, *result[] = {device_pointer(2), start + 9};
+    for (int i = 0; i < 2; i++) {
+        Launch with;
+        fake.launch_count = 0;
+        must(gpu_launch(device, NULL, kernels[i], aligned, params, 0, device_pointer(4)));
+        with = fake.launches[0];
+        int compiled = fake.compiled;
+        fake.launch_count = 0;
+        must(gpu_launch(device, NULL, kernels[i], any, params, 0, device_pointer(4)));
+        must(gpu_launch(device, NULL, kernels[i], any, params, 0, device_pointer(4)));
+        cr_expect_eq(fake.compiled, compiled + 1, "a program of its own, made once");
+        cr_expect(fake.launches[0].arguments[0].buffer == any[0]);
+        cr_expect(fake.launches[0].grid != with.grid || memcmp(fake.launches[0].arguments, with.arguments, 500),
+                  "in more and smaller accesses");
+        fake.launch_count = 0;
+        expect_failure(gpu_launch(device, NULL, kernels[i], input, params, 0, NULL), STATUS_INVALID,
+                       "input 0 of a kernel");
+        expect_failure(gpu_launch(device, NULL, kernels[i], result, params, 0, NULL), STATUS_INVALID,
+                       "a tensor of f32 must begin at a multiple of 4");
+        cr_expect_eq(fake.launch_count, 0);
+        gpu_release_kernel(device, kernels[i]);
+    }
     gpu_close(device);
 }
 
@@ -681,6 +699,8 @@ static Status use_stream(Device *device, Stream *stream, DeviceKernel *const *ke
     TRY(gpu_copy(device, stream, COPY_IN, memory[0], host, sizeof host));
     TRY(gpu_copy(device, stream, COPY_WITHIN, memory[1], memory[0], sizeof host));
     for (int i = 0; i < 3; i++) TRY(gpu_launch(device, stream, kernels[i], memory, params, 0, memory[1]));
+    void *unaligned[] = {memory[0], (char *)memory[1] + 4};
+    TRY(gpu_launch(device, stream, kernels[0], unaligned, params, 0, NULL));
     TRY(gpu_copy(device, stream, COPY_OUT, host, memory[1], sizeof host));
     gpu_stream(stream)->may_fault = true;
     return gpu_synchronize(device, stream);

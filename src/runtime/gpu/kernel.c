@@ -1,5 +1,6 @@
 /* Regions' kernels: the program of each distinct kernel of a plan, and its launches. What a launch computes from the
  * kernel alone is decided when it is compiled; at run time only sizes are looked at. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,9 +10,17 @@
 enum { MOST_FUNCTIONS = 4, FEW_ARGUMENTS = 64, VECTOR_BYTES = 16 };
 static const char region_name[] = "region";
 
+/* The same kernel without vectors, for buffers of callers that begin anywhere. */
+typedef struct Unaligned {
+    Kernel kernel;
+    GpuSchedule schedule;
+    DeviceKernel *_Atomic compiled; /* when first needed */
+} Unaligned;
+
 struct DeviceKernel {
     const Kernel *kernel; /* the plan's */
     GpuSchedule schedule;
+    Unaligned *unaligned; /* NULL: there are no vectors in the first place */
     GpuProgram *program;
     int function_count;
     const char *suffixes[MOST_FUNCTIONS];
@@ -125,6 +134,17 @@ static Status add_functions(DeviceKernel *k) {
     return NULL;
 }
 
+static Status add_unaligned(DeviceKernel *k) {
+    if (k->schedule.vector == 1) return NULL;
+    Unaligned *u = calloc(1, sizeof *u);
+    if (!u) return status_out_of_memory();
+    k->unaligned = u;
+    u->kernel = *k->kernel;
+    for (int i = 0; i < u->kernel.axis_count; i++) u->kernel.axes[i].multiple = 1; /* so no vector fits */
+    u->schedule = gpu_schedule(&u->kernel);
+    return u->schedule.vector == 1 ? NULL : status_error(STATUS_FAULT, "a kernel that cannot do without vectors");
+}
+
 static Status kernel_new(const Kernel *kernel, GpuProgram *program, DeviceKernel **out_kernel) {
     DeviceKernel *k = calloc(1, sizeof *k + (size_t)kernel->buffers.count);
     if (!k) return status_out_of_memory();
@@ -133,13 +153,15 @@ static Status kernel_new(const Kernel *kernel, GpuProgram *program, DeviceKernel
     k->schedule = gpu_schedule(kernel);
     find_alignments(kernel, k->schedule.vector, k->alignments);
     *out_kernel = k;
+    TRY(add_unaligned(k));
     return add_functions(k);
 }
 
 void gpu_release_kernel(Device *device, DeviceKernel *kernel) {
-    (void)device;
     if (!kernel) return;
+    if (kernel->unaligned) gpu_release_kernel(device, atomic_load(&kernel->unaligned->compiled));
     gpu_program_release(kernel->program);
+    free(kernel->unaligned);
     free(kernel);
 }
 
@@ -179,20 +201,17 @@ Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count
 
 /* --- launching --- */
 
-size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params) {
+static size_t scratch_of(const Device *device, const Kernel *kernel, const GpuSchedule *schedule,
+                         const int64_t *params) {
     GpuLaunches launches;
-    gpu_launches(kernel->kernel, &kernel->schedule, gpu_device(device)->limits, params, &launches);
+    gpu_launches(kernel, schedule, gpu_device(device)->limits, params, &launches);
     return launches.count ? launches.scratch_bytes : 0;
 }
 
-/* The planned memory, constants and what the device allocates are aligned for all accesses; what a caller brings may
- * not be. */
-static Status misaligned(const DeviceKernel *k, int buffer, const void *data) {
-    return status_error(STATUS_INVALID,
-                        "%s %d of a kernel is at device address %p, which is not a multiple of %d: tensors in device "
-                        "memory must begin at such an address",
-                        k->kernel->buffers.items[buffer].output ? "result" : "input", buffer, data,
-                        k->alignments[buffer]);
+size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params) {
+    size_t bytes = scratch_of(device, kernel->kernel, &kernel->schedule, params), other = 0;
+    if (kernel->unaligned) other = scratch_of(device, &kernel->unaligned->kernel, &kernel->unaligned->schedule, params);
+    return bytes > other ? bytes : other;
 }
 
 static const GpuFunction *function_of(const DeviceKernel *k, const char *suffix) {
@@ -216,25 +235,63 @@ static Status launch_all(GpuDevice *d, Stream *stream, const DeviceKernel *k, co
     return NULL;
 }
 
-Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
-                  const int64_t *params, int64_t work, void *scratch) {
-    (void)work;
-    GpuDevice *d = gpu_device(device);
+/* Threads that need it at once may each make one; the first stays. */
+static Status compile_unaligned(GpuDevice *d, const DeviceKernel *k, const DeviceKernel **out_kernel) {
+    Unaligned *u = k->unaligned;
+    DeviceKernel *made = NULL, *first = atomic_load(&u->compiled);
+    *out_kernel = first;
+    if (first) return NULL;
+    const RegionKernel region = {.kernel = &u->kernel, .text = ""}, *regions = &region;
+    TRY(gpu_compile(&d->base, &regions, 1, NULL, &made));
+    *out_kernel = made;
+    if (atomic_compare_exchange_strong(&u->compiled, &first, made)) return NULL;
+    gpu_release_kernel(&d->base, made);
+    *out_kernel = first;
+    return NULL;
+}
+
+/* The planned memory, constants and what the device allocates are aligned for all accesses; what a caller brings may
+ * not be. -1, or the first such buffer. */
+static int first_misaligned(const DeviceKernel *k, void *const *buffers) {
+    for (int i = 0; i < k->kernel->buffers.count; i++)
+        if ((uintptr_t)buffers[i] % k->alignments[i]) return i;
+    return -1;
+}
+
+static Status misaligned(const DeviceKernel *k, int buffer, const void *data) {
+    const KernelBuffer *b = &k->kernel->buffers.items[buffer];
+    return status_error(STATUS_INVALID,
+                        "%s %d of a kernel is at device address %p: a tensor of %s must begin at a multiple of %d",
+                        b->output ? "result" : "input", buffer, data, dtype_name(b->dtype), k->alignments[buffer]);
+}
+
+static Status launch_kernel(GpuDevice *d, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                            const int64_t *params, void *scratch) {
     const Kernel *k = kernel->kernel;
     GpuLaunches launches;
     gpu_launches(k, &kernel->schedule, d->limits, params, &launches);
-    if (!launches.count) return NULL;
     int count = 0, most = k->buffers.count + 1 + k->param_count + GPU_MAX_EXTRA;
     GpuArgument few[FEW_ARGUMENTS], *arguments = few;
-    for (int i = 0; i < k->buffers.count; i++)
-        if ((uintptr_t)buffers[i] % kernel->alignments[i]) return misaligned(kernel, i, buffers[i]);
     if (most > FEW_ARGUMENTS) arguments = malloc(sizeof *arguments * (size_t)most);
     if (!arguments) return status_out_of_memory();
     for (int i = 0; i < k->buffers.count; i++)
         arguments[count++] = (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = buffers[i]};
     arguments[count++] = (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = launches.scratch_bytes ? scratch : NULL};
     for (int i = 0; i < k->param_count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = params[i]};
-    Status status = launch_all(d, stream ? gpu_stream(stream)->stream : NULL, kernel, &launches, arguments, count);
+    Status status = launch_all(d, stream, kernel, &launches, arguments, count);
     if (arguments != few) free(arguments);
     return gpu_watch(d, status);
+}
+
+Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                  const int64_t *params, int64_t work, void *scratch) {
+    (void)work;
+    GpuDevice *d = gpu_device(device);
+    int bad = first_misaligned(kernel, buffers);
+    if (bad >= 0 && kernel->unaligned) {
+        TRY(compile_unaligned(d, kernel, &kernel));
+        bad = first_misaligned(kernel, buffers);
+    }
+    if (bad >= 0) return misaligned(kernel, bad, buffers[bad]);
+    return launch_kernel(d, stream ? gpu_stream(stream)->stream : NULL, kernel, buffers, params, scratch);
 }
