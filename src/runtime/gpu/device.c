@@ -37,6 +37,7 @@ bool gpu_runs(const Device *device, const Node *node) {
     switch (node->kind) {
     case NODE_REGION: return gpu_region_runs(device, node);
     case NODE_PRIM: return gpu_prim_runs(device, node);
+    case NODE_ANCHOR: return gpu_anchor_runs(device, node);
     default: return false;
     }
 }

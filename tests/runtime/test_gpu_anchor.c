@@ -1,0 +1,225 @@
+/* Matrix products and convolutions of the GPU device, through OpenCL on whatever device the machine has, against the
+ * plain evaluator: random configurations, the same anchor with other sizes, and nothing written beyond the result.
+ * Without any OpenCL device the tests say so and are skipped. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "anchor_cases.h"
+#include "codegen/gpu/product.h"
+#include "ops/anchor_eval.h"
+#include "ops/anchors.h"
+#include "runtime/gpu/gpu.h"
+
+enum { GUARD = 256 };
+
+typedef struct Bench {
+    Policy policy;
+    Device *device;
+    Stream *stream;
+    GpuLimits limits; /* as the device is made to look, so that all tiles and splits come up */
+} Bench;
+
+#define DONE(call)                                                                                                     \
+    do {                                                                                                               \
+        Status status_ = (call);                                                                                       \
+        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
+    } while (0)
+
+static bool bench_open(Bench *b) {
+    b->policy = policy_default();
+    b->policy.device = DEVICE_OPENCL;
+    Status status = opencl_device.open(&b->policy, &b->device);
+    if (status && status_code(status) == STATUS_USAGE) {
+        fprintf(stderr, "skipped: %s\n", status_message(status));
+        status_free(status);
+        return false;
+    }
+    DONE(status);
+    DONE(gpu_stream_create(b->device, &b->stream));
+    b->limits = *gpu_device(b->device)->limits;
+    gpu_device(b->device)->limits = &b->limits;
+    return true;
+}
+
+static void bench_close(Bench *b) {
+    gpu_stream_destroy(b->device, b->stream);
+    gpu_close(b->device);
+    gpu_program_trim();
+}
+
+/* A copy on the device, `lead` bytes behind a multiple of 256; a guard on each side. */
+typedef struct Placed {
+    char *block;
+    size_t bytes;
+    Tensor tensor;
+} Placed;
+
+static Placed place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
+    Placed p = {.bytes = tensor_bytes(t) + 2 * GUARD, .tensor = *t};
+    char *image = arena_alloc(arena, p.bytes);
+    void *block;
+    memset(image, 0xEE, p.bytes);
+    if (filled && tensor_bytes(t)) memcpy(image + GUARD + lead, t->data, tensor_bytes(t));
+    DONE(gpu_allocate(b->device, b->stream, NULL, p.bytes, &block));
+    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, p.bytes));
+    p.block = block;
+    p.tensor.data = p.block + GUARD + lead;
+    return p;
+}
+
+static bool unchanged(const unsigned char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != 0xEE) return false;
+    return true;
+}
+
+/* Runs the anchor on inputs of the case; lead: how far tensors stand behind multiples of 256 bytes. */
+static void run_case(Bench *b, const AnchorCase *c, DeviceAnchor *anchor, uint32_t released, size_t lead) {
+    Tensor *want, got;
+    Placed placed[ANCHOR_CASE_INPUTS + 1];
+    const Tensor *inputs[ANCHOR_CASE_INPUTS];
+    Tensor hidden[ANCHOR_CASE_INPUTS];
+    Arena *arena = c->graph->arena;
+    DONE(eval_anchor(c->node, c->tensors, NULL, arena, &want));
+    for (int i = 0; i < c->count; i++) {
+        placed[i] = place(b, arena, c->tensors[i], true, lead);
+        hidden[i] = placed[i].tensor;
+        if (released >> i & 1) hidden[i].data = NULL;
+        inputs[i] = &hidden[i];
+    }
+    Placed *out = &placed[c->count];
+    *out = place(b, arena, want, false, lead);
+    Status status = gpu_anchor_run(b->device, b->stream, anchor, inputs, NULL, &out->tensor);
+    cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
+    unsigned char *back = arena_alloc(arena, out->bytes);
+    DONE(gpu_copy(b->device, b->stream, COPY_OUT, back, out->block, out->bytes));
+    DONE(gpu_synchronize(b->device, b->stream));
+    for (int i = 0; i <= c->count; i++) gpu_release(b->device, b->stream, NULL, placed[i].block);
+    size_t begin = GUARD + lead, bytes = tensor_bytes(want);
+    cr_assert(unchanged(back, begin) && unchanged(back + begin + bytes, out->bytes - begin - bytes),
+              "%s, seed %llu: writes beyond its result", c->what, (unsigned long long)c->seed);
+    got = *want;
+    got.data = back + begin;
+    anchor_case_expect(c, &got, want);
+}
+
+static void check(Bench *b, AnchorCase c, size_t lead) {
+    const Tensor *constants[ANCHOR_CASE_INPUTS];
+    DeviceAnchor *anchor;
+    uint32_t released;
+    if (!gpu_anchor_runs(b->device, c.node))
+        cr_assert(c.tensors[0]->dtype == DT_F64 && !b->limits.fp64);
+    else {
+        for (int i = 0; i < c.count; i++) constants[i] = c.constant[i] ? c.tensors[i] : NULL;
+        Status status = gpu_anchor_prepare(b->device, c.node, constants, &anchor, &released);
+        cr_assert_null(status, "%s, seed %llu: %s", c.what, (unsigned long long)c.seed, status_message(status));
+        for (int i = 0; i < c.count; i++) cr_assert(!(released >> i & 1) || c.constant[i]);
+        run_case(b, &c, anchor, released, lead);
+        gpu_anchor_release(b->device, anchor);
+    }
+    graph_destroy(c.graph);
+}
+
+/* Devices of 1, 2 and 64 multiprocessors: the first two take large tiles, the last splits depths. */
+static size_t look_like_another(Bench *b, uint64_t seed) {
+    static const int multiprocessors[] = {2, 64, 1};
+    b->limits.multiprocessors = multiprocessors[seed % 3];
+    return seed % 5 == 4 ? 8 : 0;
+}
+
+/* ONNXFUSE_SEEDS=FIRST-END: other seeds, and as many as wanted. */
+static void seeds(uint64_t count, uint64_t *out_first, uint64_t *out_end) {
+    const char *given = getenv("ONNXFUSE_SEEDS");
+    unsigned long long first = 0, end = count;
+    if (given) sscanf(given, "%llu-%llu", &first, &end);
+    *out_first = first;
+    *out_end = end;
+}
+
+static void check_seeds(uint64_t count, AnchorCase (*make)(uint64_t seed)) {
+    Bench b;
+    uint64_t seed, end;
+    if (!bench_open(&b)) return;
+    for (seeds(count, &seed, &end); seed < end; seed++) {
+        size_t lead = look_like_another(&b, seed);
+        check(&b, make(seed), lead);
+    }
+    bench_close(&b);
+}
+
+static AnchorCase any_matmul(uint64_t seed) { return anchor_case_matmul(seed, false); }
+static AnchorCase any_conv(uint64_t seed) { return anchor_case_conv(seed, false, false); }
+static AnchorCase any_transposed(uint64_t seed) { return anchor_case_conv(seed, true, false); }
+static AnchorCase plain_matmul(uint64_t seed) { return anchor_case_matmul(seed, true); }
+static AnchorCase plain_conv(uint64_t seed) { return anchor_case_conv(seed, false, true); }
+static AnchorCase plain_transposed(uint64_t seed) { return anchor_case_conv(seed, true, true); }
+
+/* Any type and epilogue: nearly each case compiles programs of its own. */
+Test(gpu_anchor, matmuls_of_all_types_agree_with_the_evaluator) { check_seeds(12, any_matmul); }
+Test(gpu_anchor, convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_conv); }
+Test(gpu_anchor, transposed_convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_transposed); }
+
+/* One type and epilogue: many sizes and layouts. */
+Test(gpu_anchor, matmuls_of_all_layouts_agree_with_the_evaluator) { check_seeds(150, plain_matmul); }
+Test(gpu_anchor, convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(80, plain_conv); }
+Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(60, plain_transposed); }
+
+/* ---- one anchor, many sizes ---- */
+
+Test(gpu_anchor, one_anchor_runs_any_number_of_rows_and_compiles_nothing_more) {
+    static const int64_t rows[] = {1, 2, 16, 17, 64, 65, 128, 129, 200, 1};
+    Bench b;
+    if (!bench_open(&b)) return;
+    b.limits.multiprocessors = 4;
+    AnchorCase c = anchor_case_new("matmul", 7);
+    const Dim *dims[] = {dim_symbol(c.graph->dims, "rows"), dim_const(c.graph->dims, 96)};
+    Value *x = graph_add_input(c.graph, NULL, DT_F32, 2, dims);
+    c.count = 1;
+    Value *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){96, 150}),
+          *bias = anchor_case_input(&c, DT_F32, 1, (int64_t[]){150});
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){x, w, bias}, 3);
+    node_set_ints(c.node, "epilogue", (int64_t[]){EPILOGUE_BIAS, EPILOGUE_GELU_ERF}, 2);
+    dims[1] = dim_const(c.graph->dims, 150);
+    node_add_output(c.node, NULL, DT_F32, 2, dims);
+    c.terms = 96;
+    DeviceAnchor *anchor;
+    uint32_t released;
+    DONE(
+        gpu_anchor_prepare(b.device, c.node, (const Tensor *[]){NULL, c.tensors[1], c.tensors[2]}, &anchor, &released));
+    cr_assert_eq(released, 6u);
+    cr_assert_geq(gpu_anchor_bytes(anchor), (size_t)(96 * 150 + 150) * 4);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        c.tensors[0] = anchor_case_tensor(c.graph->arena, &c.state, DT_F32, 2, (int64_t[]){rows[i], 96});
+        run_case(&b, &c, anchor, released, 0);
+    }
+    gpu_anchor_release(b.device, anchor);
+    graph_destroy(c.graph);
+    bench_close(&b);
+}
+
+/* ---- sizes that do not fit ---- */
+
+Test(gpu_anchor, sizes_that_do_not_fit_are_refused) {
+    Bench b;
+    if (!bench_open(&b)) return;
+    for (int i = 0; i < anchor_misfit_count; i++) {
+        AnchorCase c = anchor_case_misfit(&anchor_misfits[i]);
+        DeviceAnchor *anchor;
+        uint32_t released;
+        DONE(gpu_anchor_prepare(b.device, c.node, (const Tensor *[]){NULL, c.tensors[1]}, &anchor, &released));
+        Placed x = place(&b, c.graph->arena, c.tensors[0], true, 0),
+               w = place(&b, c.graph->arena, c.tensors[1], true, 0),
+               y = place(&b, c.graph->arena, tensor_new(c.graph->arena, DT_F32, 4, anchor_misfits[i].y), false, 0);
+        Status status =
+            gpu_anchor_run(b.device, b.stream, anchor, (const Tensor *[]){&x.tensor, &w.tensor}, NULL, &y.tensor);
+        cr_expect_eq(status_code(status), STATUS_INVALID, "%s", anchor_misfits[i].name);
+        status_free(status);
+        gpu_release(b.device, b.stream, NULL, x.block);
+        gpu_release(b.device, b.stream, NULL, w.block);
+        gpu_release(b.device, b.stream, NULL, y.block);
+        gpu_anchor_release(b.device, anchor);
+        graph_destroy(c.graph);
+    }
+    bench_close(&b);
+}
