@@ -5,30 +5,40 @@
 
 static int padded(int x) { return (x + 31) / 32 * 32; }
 
-/* Bytes of shared memory of a tile of so many rows; rows are 4 elements longer than their data. */
-static size_t shared_bytes(int rows, const AttentionPlan *plan) {
-    int elements = rows * (plan->size + 4) + ATTENTION_KEYS * (plan->chunk + 4) + rows * (ATTENTION_KEYS + 4);
-    return (size_t)elements * sizeof(float);
-}
-
 enum {
     MOST_SHARED = 48 << 10, /* what every CUDA device gives a block without asking */
     MOST_SUMS = 64,         /* a thread's weighted values in registers, of up to 255 */
 };
 
+/* Bytes of shared memory of a tile; rows are 4 elements longer than their data. */
+static size_t shared_bytes(const AttentionTile *tile, const AttentionPlan *plan) {
+    int rows = tile_rows(tile),
+        elements = rows * (plan->size + 4) + ATTENTION_KEYS * (tile->chunk + 4) + rows * (ATTENTION_KEYS + 4);
+    return (size_t)elements * sizeof(float) + 2 * (size_t)rows * sizeof(int32_t);
+}
+
+static bool divides_both(int chunk, const AttentionPlan *plan) {
+    return plan->size % chunk == 0 && plan->width % chunk == 0;
+}
+
 /* 8 rows a thread where shared memory and registers suffice: two loads from shared memory then serve 16 to 32
- * multiplications, less than the units can do at once. */
+ * multiplications, less than the units can do at once. Few rows wait for memory: their tiles of keys are as long as
+ * they can be, so that more is under way between two barriers. */
 AttentionPlan attention_plan(const GpuAttentionText *text) {
-    AttentionPlan plan = {.size = padded(text->size),
-                          .width = padded(text->width),
-                          .tiles = {{"_tall", 16, 8, 8}, {"_short", 16, 8, 2}, {"_few", 32, 4, 1}}};
+    AttentionPlan plan = {
+        .size = padded(text->size),
+        .width = padded(text->width),
+        .tiles = {{"_tall", 16, 8, 8, 64}, {"_short", 16, 8, 2, 64}, {"_few", 32, 4, 1, 128}},
+    };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
-    AttentionTile *tall = &plan.tiles[TILE_TALL];
-    plan.chunk = plan.size % 64 == 0 && plan.width % 64 == 0 ? 64 : 32;
-    if (shared_bytes(tile_rows(tall), &plan) > most) plan.chunk = 32;
-    while (tall->rows > 2 &&
-           (shared_bytes(tile_rows(tall), &plan) > most || tall->rows * plan.width / tall->across > MOST_SUMS))
-        tall->rows /= 2;
+    for (int i = 0; i < TILE_COUNT; i++) {
+        AttentionTile *tile = &plan.tiles[i];
+        while (tile->chunk > 32 && (!divides_both(tile->chunk, &plan) || shared_bytes(tile, &plan) > most))
+            tile->chunk -= 32;
+        while (tile->rows > 1 &&
+               (shared_bytes(tile, &plan) > most || tile->rows * plan.width / tile->across > MOST_SUMS))
+            tile->rows /= 2;
+    }
     return plan;
 }
 
@@ -124,7 +134,7 @@ static void fill_join(const GpuAttentionText *text, const GpuAttentionRun *a, in
     push_strides(launch, &a->out);
 }
 
-/* Keys and rows are counted in 32 bits by the kernels, blocks in 31. */
+/* Keys, rows and blocks are counted in 32 bits by the kernels. */
 bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun *a, const GpuLimits *limits,
                             GpuAttentionLaunches *out) {
     *out = (GpuAttentionLaunches){0};

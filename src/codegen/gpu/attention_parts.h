@@ -10,13 +10,13 @@ enum { ATTENTION_THREADS = 128, ATTENTION_KEYS = 32 }; /* threads a block, keys 
 typedef struct AttentionTile {
     const char *suffix;
     int across, down, rows;
+    int chunk; /* elements of keys and values in shared memory at once */
 } AttentionTile;
 
 enum { TILE_TALL, TILE_SHORT, TILE_FEW, TILE_COUNT };
 
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
-    int chunk;       /* elements of keys and values in shared memory at once: 64 or 32 */
     AttentionTile tiles[TILE_COUNT];
 } AttentionPlan;
 

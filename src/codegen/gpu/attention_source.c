@@ -6,29 +6,32 @@
 /* clang-format off */
 
 /* KEYS x CHUNK elements of keys or values from key t0 and element c0 on, as f32; zeros outside. `four` gives shared
- * memory as vectors; a row of it is 4 elements longer than its data, so that rows start in different banks. */
+ * memory as vectors; a row of it is 4 elements longer than its data, so that rows start in different banks. BLOCK_SIZE
+ * is THREADS, but not known to the compiler, which would unroll the slow way and keep an address for every step. */
 static const char load_tile[] =
-    "FUNCTION f32 lane(u128 v, i32 i) { return FLOAT_u32(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w); }\n"
-    "FUNCTION void load_tile(SHARED_POINTER u128 *tile, GLOBAL const T *from, i64 t0, i64 keys, i32 c0, i32 size,\n"
+    "FUNCTION void LOAD_TILE(SHARED_POINTER u128 *tile, GLOBAL const T *from, i32 t0, i32 count, i32 c0, i32 size,\n"
     "                        i64 row, i64 column, i32 mode, i32 thread) {\n"
     "    SHARED_POINTER f32 *to = (SHARED_POINTER f32 *)tile;\n"
     "    if (mode == MODE_WIDE) {\n"
     "        for (i32 i = thread; i < KEYS * CHUNK / WIDE; i += THREADS) {\n"
     "            i32 t = i / (CHUNK / WIDE), c = i % (CHUNK / WIDE) * WIDE;\n"
     "            u128 v; v.x = v.y = v.z = v.w = 0;\n"
-    "            if (t0 + t < keys && c0 + c < size) v = READ(u128, from + (t0 + t) * row + (c0 + c));\n"
+    "            if (t0 + t < count && c0 + c < size) v = READ(u128, from + (i64)(t0 + t) * row + (c0 + c));\n"
     "            SPREAD(t * (CHUNK / 4 + 1) + c / 4)\n"
     "        }\n"
     "    } else {\n"
-    "        for (i32 i = thread; i < KEYS * CHUNK; i += THREADS) {\n"
+    "        for (i32 i = thread; i < KEYS * CHUNK; i += (i32)BLOCK_SIZE) {\n"
     "            i32 t = mode == MODE_KEYS ? i % KEYS : i / CHUNK, c = mode == MODE_KEYS ? i / KEYS : i % CHUNK;\n"
     "            f32 x = 0;\n"
-    "            if (t0 + t < keys && c0 + c < size) x = LOAD(from + (t0 + t) * row + (c0 + c) * column);\n"
+    "            if (t0 + t < count && c0 + c < size) x = LOAD(from + (i64)(t0 + t) * row + (c0 + c) * column);\n"
     "            to[t * (CHUNK + 4) + c] = x;\n"
     "        }\n"
     "    }\n"
-    "}\n"
-    /* the larger; NaN wins */
+    "}\n";
+
+/* larger: NaN wins. */
+static const char functions[] =
+    "FUNCTION f32 lane(u128 v, i32 i) { return FLOAT_u32(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w); }\n"
     "FUNCTION f32 larger(f32 a, f32 b) { return b > a || b != b ? b : a; }\n";
 
 static const char spread_f32[] = "#define WIDE 4\n#define SPREAD(at) tile[at] = v;\n";
@@ -52,13 +55,14 @@ static const char scores_part[] =
     "    SHARED u128 query_tile[TILE_ROWS * (SIZE / 4 + 1)];\n"
     "    SHARED u128 tile[KEYS * (CHUNK / 4 + 1)];\n"
     "    SHARED u128 weight_tile[TILE_ROWS * (KEYS / 4 + 1)];\n"
+    "    SHARED i32 heads[TILE_ROWS], positions[TILE_ROWS];\n" /* of the queries */
     "    SHARED_POINTER f32 *weights = (SHARED_POINTER f32 *)weight_tile;\n"
     "    i32 thread = (i32)THREAD, x = thread % ACROSS, y = thread / ACROSS, rows = (i32)(group * queries);\n"
-    "    i64 unit = BLOCK / splits, split = BLOCK % splits;\n"
+    "    i32 unit = (i32)BLOCK / (i32)splits, split = (i32)BLOCK % (i32)splits, count = (i32)keys;\n"
     /* long rows of causal masks first */
-    "    i32 row0 = (i32)(row_tiles - 1 - unit % row_tiles) * TILE_ROWS;\n"
-    "    i64 head = unit / row_tiles, b1 = head / kv_heads, b0 = b1 / lead1, kv_head = head % kv_heads;\n"
-    "    b1 %= lead1;\n"
+    "    i32 row0 = ((i32)row_tiles - 1 - unit % (i32)row_tiles) * TILE_ROWS, head = unit / (i32)row_tiles;\n"
+    "    i32 kv_head = head % (i32)kv_heads, b1 = head / (i32)kv_heads % (i32)lead1;\n"
+    "    i32 b0 = head / (i32)kv_heads / (i32)lead1;\n"
     "    q += b0 * q_lead0 + b1 * q_lead1;\n"
     "    k += b0 * k_lead0 + b1 * k_lead1 + kv_head * k_head;\n"
     "    v += b0 * v_lead0 + b1 * v_lead1 + kv_head * v_head;\n"
@@ -71,26 +75,26 @@ static const char scores_part[] =
     "        }\n"
     "        ((SHARED_POINTER f32 *)query_tile)[r * (SIZE + 4) + c] = e;\n"
     "    }\n"
-    "    i32 of_head[ROWS], of_query[ROWS];\n"
+    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
+    "        heads[r] = (row0 + r) / (i32)queries;\n"
+    "        positions[r] = (row0 + r) % (i32)queries;\n"
+    "    }\n"
     "    f32 top[ROWS], sum[ROWS], acc[WIDTH / CHUNK][ROWS][CHUNK / ACROSS];\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < ROWS; i++) {\n"
-    "        i32 row = row0 + y + i * DOWN;\n"
-    "        of_head[i] = row / (i32)queries;\n"
-    "        of_query[i] = row - of_head[i] * (i32)queries;\n"
     "        top[i] = -INFINITY_f32; sum[i] = 0;\n"
     "        UNROLL\n"
     "        for (i32 n = 0; n < WIDTH / CHUNK; n++)\n"
     "            UNROLL\n"
     "            for (i32 j = 0; j < CHUNK / ACROSS; j++) acc[n][i][j] = 0;\n"
     "    }\n"
-    "    i64 begin = split * span, end = begin + span < keys ? begin + span : keys;\n"
+    "    i32 begin = split * (i32)span, end = begin + (i32)span < count ? begin + (i32)span : count;\n"
     "    if (skip) {\n" /* the last query of the tile sees most */
     "        i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1, first = row0;\n"
     "        i64 seen = (last / (i32)queries > first / (i32)queries ? queries - 1 : last % (i32)queries) + offset + 1;\n"
-    "        if (seen < end) end = seen;\n"
+    "        if (seen < end) end = seen < 0 ? 0 : (i32)seen;\n"
     "    }\n"
-    "    for (i64 t0 = begin; t0 < end; t0 += KEYS) {\n"
+    "    for (i32 t0 = begin; t0 < end; t0 += KEYS) {\n"
     "        f32 s[ROWS][KEYS / ACROSS];\n"
     "        UNROLL\n"
     "        for (i32 i = 0; i < ROWS; i++)\n"
@@ -98,7 +102,7 @@ static const char scores_part[] =
     "            for (i32 j = 0; j < KEYS / ACROSS; j++) s[i][j] = 0;\n"
     "        for (i32 c0 = 0; c0 < SIZE; c0 += CHUNK) {\n"
     "            BARRIER;\n"
-    "            load_tile(tile, k, t0, keys, c0, (i32)size, k_row, k_column, (i32)k_mode, thread);\n"
+    "            LOAD_TILE(tile, k, t0, count, c0, (i32)size, k_row, k_column, (i32)k_mode, thread);\n"
     "            BARRIER;\n"
     "            for (i32 c = 0; c < CHUNK / 4; c++) {\n"
     "                u128 b[KEYS / ACROSS];\n"
@@ -119,9 +123,9 @@ static const char scores_part[] =
     "            f32 most = -INFINITY_f32;\n"
     "            UNROLL\n"
     "            for (i32 j = 0; j < KEYS / ACROSS; j++) {\n"
-    "                i64 t = t0 + x + j * ACROSS;\n"
+    "                i32 t = t0 + x + j * ACROSS;\n"
     "                f32 score = -INFINITY_f32;\n"
-    "                if (t < keys && row0 + y + i * DOWN < rows) {\n"
+    "                if (t < count && row0 + y + i * DOWN < rows) {\n"
     "                    score = scale * s[i][j];\n";
 
 /* Behind the steps: the running maximum and sum, the weighted values, the result. */
@@ -133,7 +137,6 @@ static const char values_part[] =
     "            weights[(y + i * DOWN) * (KEYS + 4) + x] = most;\n"
     "        }\n"
     "        BARRIER;\n"
-    "        f32 factor[ROWS];\n"
     "        UNROLL\n"
     "        for (i32 i = 0; i < ROWS; i++) {\n"
     "            f32 most = top[i];\n"
@@ -144,9 +147,13 @@ static const char values_part[] =
     "                for (i32 l = 0; l < 4; l++) most = larger(most, lane(four_of, l));\n"
     "            }\n"
     "            f32 finite = most == -INFINITY_f32 ? 0 : most;\n"
-    "            factor[i] = exp_f32(top[i] - finite);\n"
+    "            f32 factor = exp_f32(top[i] - finite);\n"
     "            top[i] = most;\n"
-    "            sum[i] *= factor[i];\n"
+    "            sum[i] *= factor;\n"
+    "            UNROLL\n"
+    "            for (i32 n = 0; n < WIDTH / CHUNK; n++)\n"
+    "                UNROLL\n"
+    "                for (i32 j = 0; j < CHUNK / ACROSS; j++) acc[n][i][j] *= factor;\n"
     "            UNROLL\n"
     "            for (i32 j = 0; j < KEYS / ACROSS; j++) {\n"
     "                s[i][j] = exp_f32(s[i][j] - finite);\n"
@@ -161,12 +168,8 @@ static const char values_part[] =
     "                weights[(y + i * DOWN) * (KEYS + 4) + x + j * ACROSS] = s[i][j];\n"
     "        UNROLL\n"
     "        for (i32 n = 0; n < WIDTH / CHUNK; n++) {\n"
-    "            UNROLL\n"
-    "            for (i32 i = 0; i < ROWS; i++)\n"
-    "                UNROLL\n"
-    "                for (i32 j = 0; j < CHUNK / ACROSS; j++) acc[n][i][j] *= factor[i];\n"
     "            BARRIER;\n"
-    "            load_tile(tile, v, t0, keys, n * CHUNK, (i32)width, v_row, v_column, (i32)v_mode, thread);\n"
+    "            LOAD_TILE(tile, v, t0, count, n * CHUNK, (i32)width, v_row, v_column, (i32)v_mode, thread);\n"
     "            BARRIER;\n"
     "            for (i32 t = 0; t < KEYS / 4; t++) {\n"
     "                f32 b[4][CHUNK / ACROSS];\n"
@@ -194,8 +197,8 @@ static const char values_part[] =
     "        if (row >= rows) continue;\n"
     "        f32 whole = 0;\n"
     "        for (i32 j = 0; j < ACROSS; j++) whole += weights[(y + i * DOWN) * (KEYS + 4) + j];\n"
-    "        i64 to = (kv_head * group + of_head[i]) * out_head + of_query[i] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
-    "        i64 part = ((head * rows + row) * splits + split) * (width + 2);\n"
+    "        i64 to = (kv_head * group + heads[y + i * DOWN]) * out_head + positions[y + i * DOWN] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
+    "        i64 part = (((i64)head * rows + row) * splits + split) * (width + 2);\n"
     "        if (splits > 1 && x == 0) { WRITE(f32, scratch + part, top[i]); WRITE(f32, scratch + part + 1, whole); }\n"
     "        UNROLL\n"
     "        for (i32 n = 0; n < WIDTH / CHUNK; n++)\n"
@@ -277,7 +280,8 @@ static void add_step(Text *text, const GpuScore *step, int index) {
     const char *indent = "                    ";
     if (gpu_score_reads(step->kind))
         text_add(text,
-                 "%s{ GLOBAL const %s *p = s%d + (kv_head * group + of_head[i]) * s%d_head + of_query[i] * s%d_row"
+                 "%s{ GLOBAL const %s *p = s%d + (kv_head * group + heads[y + i * DOWN]) * s%d_head + positions[y + i "
+                 "* DOWN] * s%d_row"
                  " + t * s%d_column;\n%s  f32 e = %s; ",
                  indent, element_type(step->dtype)->type, index, index, index, index, indent,
                  element_type(step->dtype)->load);
@@ -297,7 +301,9 @@ static void add_step(Text *text, const GpuScore *step, int index) {
     case GPU_SCORE_HIDE:
         text_add(text, "score = e != 0 ? "), add_number(text, step->alpha), text_add(text, " : score");
         break;
-    default: text_add(text, "score = t <= of_query[i] + offset ? score : "), add_number(text, step->alpha); break;
+    default:
+        text_add(text, "score = t <= positions[y + i * DOWN] + offset ? score : "), add_number(text, step->alpha);
+        break;
     }
     text_add(text, "; }\n");
 }
@@ -314,11 +320,11 @@ static void add_strides(Text *text, const char *name, int index) {
 
 #define ADD_ARGUMENT(name) text_add(text, ", i64 " #name);
 
-static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
-                              const AttentionTile *tile, const char *name) {
-    int columns = plan->chunk / tile->across;
-    text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_ROWS %d\n", tile->rows,
-             tile->across, tile->down, tile_rows(tile));
+static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
+    int columns = tile->chunk / tile->across;
+    text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_ROWS %d\n#define CHUNK %d\n",
+             tile->rows, tile->across, tile->down, tile_rows(tile), tile->chunk);
+    text_add(text, "#define LOAD_TILE load%s\n%s", tile->suffix, load_tile);
     if (columns == 4)
         text_add(text, "#define VALUES(to, t) u128 w = tile[(t) * (CHUNK / 4 + 1) + x]; UNROLL for (i32 j = 0; j < 4; "
                        "j++) to[j] = lane(w, j);\n");
@@ -352,7 +358,10 @@ static void add_tile_function(Text *text, const GpuAttentionText *a, const Atten
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, "    s%d += b0 * s%d_lead0 + b1 * s%d_lead1;\n", i, i, i);
     text_add(text, "%s", place);
     for (int i = 0; i < a->step_count; i++) add_step(text, &a->steps[i], i);
-    text_add(text, "%s#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef TILE_ROWS\n#undef VALUES\n", values_part);
+    text_add(text,
+             "%s#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef TILE_ROWS\n#undef CHUNK\n#undef LOAD_TILE\n"
+             "#undef VALUES\n",
+             values_part);
 }
 
 static void add_join_function(Text *text, const char *name) {
@@ -369,11 +378,11 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
     const ElementType *type = element_type(attention->dtype);
     text_add(text, "%s%s", gpu_prelude(dialect), type->words);
     text_add(text, "#define MODE_KEYS %d\n#define MODE_WIDE %d\n", READ_KEYS, READ_WIDE);
-    text_add(text, "#define THREADS %d\n#define KEYS %d\n#define SIZE %d\n#define WIDTH %d\n#define CHUNK %d\n",
-             ATTENTION_THREADS, ATTENTION_KEYS, plan.size, plan.width, plan.chunk);
-    text_add(text, "%s%s", attention->dtype == DT_F32 ? spread_f32 : spread_16, load_tile);
+    text_add(text, "#define THREADS %d\n#define KEYS %d\n#define SIZE %d\n#define WIDTH %d\n", ATTENTION_THREADS,
+             ATTENTION_KEYS, plan.size, plan.width);
+    text_add(text, "%s%s", attention->dtype == DT_F32 ? spread_f32 : spread_16, functions);
     text_add(text, "FUNCTION f32 result_of(f32 acc, f32 top, f32 sum, i64 keys) { return %s; }\n",
              results[attention->empty]);
-    for (int i = 0; i < TILE_COUNT; i++) add_tile_function(text, attention, &plan, &plan.tiles[i], name);
+    for (int i = 0; i < TILE_COUNT; i++) add_tile_function(text, attention, &plan.tiles[i], name);
     add_join_function(text, name);
 }

@@ -1,0 +1,282 @@
+/* The anchor "attention" on a GPU, through OpenCL on whatever device the machine has, against the plain evaluator:
+ * random sizes, types, permutes, masks; few and many rows, keys split over blocks. Without any OpenCL device the tests
+ * say so and are skipped. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "ops/anchor_eval.h"
+#include "runtime/gpu/attention.h"
+
+enum { GUARD = 256 };
+
+typedef struct Bench {
+    Policy policy;
+    Device *device;
+    Stream *stream;
+} Bench;
+
+#define DONE(call)                                                                                                     \
+    do {                                                                                                               \
+        Status status_ = (call);                                                                                       \
+        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
+    } while (0)
+
+static bool bench_open(Bench *b) {
+    b->policy = policy_default();
+    b->policy.device = DEVICE_OPENCL;
+    Status status = opencl_device.open(&b->policy, &b->device);
+    if (status && status_code(status) == STATUS_USAGE) {
+        fprintf(stderr, "skipped: %s\n", status_message(status));
+        status_free(status);
+        return false;
+    }
+    DONE(status);
+    DONE(gpu_stream_create(b->device, &b->stream));
+    return true;
+}
+
+static void bench_close(Bench *b) {
+    gpu_stream_destroy(b->device, b->stream);
+    gpu_close(b->device);
+    gpu_program_trim();
+}
+
+/* --- one case --- */
+
+typedef enum MaskKind { NONE, BIAS, HIDING, KEEP, HIDE, CAUSAL, CAPPED } MaskKind;
+
+typedef struct Case {
+    const char *name;
+    DType dtype;
+    int64_t batch, heads, kv_heads, queries, keys, size, width;
+    MaskKind mask;
+    int64_t offset; /* of the causal mask */
+    AttentionEmpty empty;
+    bool permuted; /* q, k, v and the result as [batch, sequence, heads, size], k with the keys last */
+} Case;
+
+static uint64_t state = 1;
+static double draw(void) { /* in [-1, 1) */
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 33) * 0x1p-30 - 1;
+}
+
+typedef struct Setup {
+    Arena *arena;
+    Graph *graph;
+    Node *node;
+    Tensor *inputs[ATTENTION_STEPS];
+    int count;
+} Setup;
+
+static void add_input(Setup *s, DType dtype, int rank, const int64_t *dims, double scale) {
+    const Dim *sizes[MAX_RANK];
+    for (int i = 0; i < rank; i++) sizes[i] = dim_const(s->graph->dims, dims[i]);
+    Tensor *t = tensor_new(s->arena, dtype, rank, dims);
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        double x = draw();
+        if (dtype == DT_BOOL)
+            ((uint8_t *)t->data)[i] = x < 0.4;
+        else
+            dtype_store_double(dtype, t->data, i, scale < 0 ? (x < -0.5 ? -(double)INFINITY : x) : scale * x);
+    }
+    s->inputs[s->count++] = t;
+    node_append_input(s->node, graph_add_input(s->graph, NULL, dtype, rank, sizes));
+}
+
+static void add_step(Setup *s, const int64_t *kinds, const float *alpha, const float *beta, int count) {
+    Arena *arena = s->graph->arena;
+    node_set_ints(s->node, "steps", kinds, count);
+    node_set_attr(s->node, (Attr){.name = "steps_alpha",
+                                  .kind = ATTR_FLOATS,
+                                  .count = count,
+                                  .floats = arena_copy(arena, alpha, (size_t)count * sizeof *alpha)});
+    node_set_attr(s->node, (Attr){.name = "steps_beta",
+                                  .kind = ATTR_FLOATS,
+                                  .count = count,
+                                  .floats = arena_copy(arena, beta, (size_t)count * sizeof *beta)});
+}
+
+static void add_mask(Setup *s, const Case *c) {
+    const float none[ATTENTION_STEPS] = {0}, hidden[] = {-INFINITY};
+    const int64_t full[] = {c->batch, c->heads, c->queries, c->keys}, row[] = {c->batch, 1, 1, c->keys},
+                  plain[] = {c->queries, c->keys}, column[] = {c->queries, 1};
+    switch (c->mask) {
+    case BIAS:
+        add_input(s, DT_F32, 4, row, 2);
+        add_input(s, c->dtype, 4, full, 1);
+        add_step(s, (const int64_t[]){SCORE_ADD, SCORE_ADD}, none, none, 2);
+        break;
+    case HIDING:
+        add_input(s, DT_F32, 4, full, -1);
+        add_step(s, (const int64_t[]){SCORE_ADD_HIDING}, none, none, 1);
+        break;
+    case KEEP:
+        add_input(s, DT_BOOL, 2, plain, 1);
+        add_input(s, DT_F16, 2, column, 1);
+        add_step(s, (const int64_t[]){SCORE_KEEP, SCORE_ADD}, (const float[]){-1e9f, 0}, none, 2);
+        break;
+    case HIDE:
+        add_input(s, DT_BOOL, 4, row, 1);
+        add_step(s, (const int64_t[]){SCORE_HIDE}, hidden, none, 1);
+        break;
+    case CAUSAL: {
+        const Dim *offset = dim_const(s->graph->dims, c->offset);
+        add_step(s, (const int64_t[]){SCORE_CAUSAL}, hidden, none, 1);
+        node_set_dims(s->node, "offset", &offset, 1);
+        break;
+    }
+    case CAPPED:
+        add_step(s, (const int64_t[]){SCORE_SCALE, SCORE_TANH, SCORE_SCALE, SCORE_CLIP},
+                 (const float[]){0.2f, 0, 5, -3}, (const float[]){0, 0, 0, 4}, 4);
+        break;
+    default: break;
+    }
+}
+
+static Setup setup(const Case *c, Arena *arena) {
+    Setup s = {.arena = arena, .graph = graph_create(0)};
+    s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "attention", NULL, 0);
+    const int64_t q[] = {c->batch, c->heads, c->queries, c->size}, k[] = {c->batch, c->kv_heads, c->keys, c->size},
+                  v[] = {c->batch, c->kv_heads, c->keys, c->width}, out[] = {c->batch, c->heads, c->queries, c->width};
+    const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
+                  out1[] = {out[0], out[2], out[1], out[3]};
+    add_input(&s, c->dtype, 4, c->permuted ? q1 : q, 2);
+    add_input(&s, c->dtype, 4, c->permuted ? k1 : k, 2);
+    add_input(&s, c->dtype, 4, c->permuted ? v1 : v, 1);
+    if (c->permuted) {
+        node_set_ints(s.node, "perm_q", (const int64_t[]){0, 2, 1, 3}, 4);
+        node_set_ints(s.node, "perm_k", (const int64_t[]){0, 1, 3, 2}, 4);
+        node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
+        node_set_ints(s.node, "perm_out", (const int64_t[]){0, 2, 1, 3}, 4);
+    }
+    node_set_float(s.node, "scale", 1 / sqrt((double)c->size));
+    node_set_int(s.node, "empty", c->empty);
+    add_mask(&s, c);
+    const Dim *dims[4];
+    for (int i = 0; i < 4; i++) dims[i] = dim_const(s.graph->dims, (c->permuted ? out1 : out)[i]);
+    node_add_output(s.node, NULL, c->dtype, 4, dims);
+    return s;
+}
+
+/* A copy on the device with a guard on each side. */
+static void *place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
+    size_t bytes = tensor_bytes(t) + 2 * GUARD;
+    void *block, *image = arena_alloc(arena, bytes);
+    memset(image, 0xA5, bytes);
+    if (filled && tensor_bytes(t)) memcpy((char *)image + GUARD + lead, t->data, tensor_bytes(t));
+    DONE(gpu_allocate(b->device, b->stream, NULL, bytes, &block));
+    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, bytes));
+    return block;
+}
+
+static void compare(const Case *c, const Tensor *want, const Tensor *got) {
+    double bound = c->dtype == DT_F16 ? 2e-3 : c->dtype == DT_BF16 ? 1.6e-2 : 4e-6;
+    for (int64_t i = 0; i < tensor_count(want); i++) {
+        double x = dtype_load_double(want->dtype, want->data, i), y = dtype_load_double(got->dtype, got->data, i);
+        cr_assert((isnan(x) && isnan(y)) || fabs(x - y) <= bound * fmax(1, fabs(x)),
+                  "%s: element %lld is %.9g, not %.9g", c->name, (long long)i, y, x);
+    }
+}
+
+static void check(Bench *b, const Case *c, size_t lead) {
+    Arena *arena = arena_create(0);
+    Setup s = setup(c, arena);
+    Tensor *want, got, on_device[ATTENTION_STEPS], out;
+    const Tensor *inputs[ATTENTION_STEPS];
+    void *blocks[ATTENTION_STEPS], *block;
+    GpuAttention *attention;
+    DONE(graph_verify(s.graph, LEVEL_PRIM));
+    DONE(eval_anchor(s.node, s.inputs, NULL, arena, &want));
+    for (int i = 0; i < s.count; i++) {
+        blocks[i] = place(b, arena, s.inputs[i], true, lead);
+        on_device[i] = *s.inputs[i];
+        on_device[i].data = (char *)blocks[i] + GUARD + lead;
+        inputs[i] = &on_device[i];
+    }
+    block = place(b, arena, want, false, lead);
+    out = *want;
+    out.data = (char *)block + GUARD + lead;
+    cr_assert(gpu_attention_runs(gpu_device(b->device), s.node), "%s: is not taken", c->name);
+    DONE(gpu_attention_prepare(gpu_device(b->device), s.node, &attention));
+    DONE(gpu_attention_run(gpu_device(b->device), b->stream, attention, inputs, NULL, &out));
+    size_t bytes = tensor_bytes(want) + 2 * GUARD;
+    unsigned char *back = arena_alloc(arena, bytes);
+    DONE(gpu_copy(b->device, b->stream, COPY_OUT, back, block, bytes));
+    DONE(gpu_synchronize(b->device, b->stream));
+    for (size_t i = 0; i < bytes; i++)
+        if (i < GUARD + lead || i >= GUARD + lead + tensor_bytes(want))
+            cr_assert(back[i] == 0xA5, "%s: writes beyond its buffer", c->name);
+    got = *want;
+    got.data = back + GUARD + lead;
+    compare(c, want, &got);
+    for (int i = 0; i < s.count; i++) gpu_release(b->device, b->stream, NULL, blocks[i]);
+    gpu_release(b->device, b->stream, NULL, block);
+    gpu_attention_release(attention);
+    graph_destroy(s.graph);
+    arena_destroy(arena);
+}
+
+/* Those of the same types, sizes, mask and `empty` share a program. */
+static const Case cases[] = {
+    {"many queries", DT_F32, 2, 3, 3, 150, 130, 64, 64, NONE, 0, 0, false},
+    {"heads between sequence and size", DT_F32, 2, 3, 3, 70, 75, 64, 64, BIAS, 0, 0, true},
+    {"f16", DT_F16, 2, 2, 2, 65, 64, 64, 64, BIAS, 0, 0, false},
+    {"bf16 with odd sizes", DT_BF16, 1, 2, 1, 33, 47, 20, 36, KEEP, 0, 0, true},
+    {"heads of 128", DT_F32, 1, 2, 2, 80, 100, 128, 128, HIDE, 0, EMPTY_ZERO, false},
+    {"heads of 256", DT_F16, 1, 1, 1, 40, 50, 256, 256, NONE, 0, 0, false},
+    {"values wider than keys", DT_F32, 1, 2, 2, 20, 64, 96, 192, CAPPED, 0, 0, false},
+    {"causal", DT_F32, 1, 4, 2, 100, 100, 64, 64, CAUSAL, 0, 0, false},
+    {"causal behind a past", DT_F32, 1, 4, 4, 30, 90, 64, 64, CAUSAL, 60, 0, true},
+    {"queries that see nothing are NaN", DT_F32, 1, 2, 2, 70, 70, 64, 64, CAUSAL, -3, 0, false},
+    {"queries that see nothing are zero", DT_F16, 1, 2, 2, 70, 70, 24, 24, CAUSAL, -3, EMPTY_ZERO, false},
+    {"a decoder's step", DT_F32, 2, 8, 2, 1, 700, 64, 64, NONE, 0, 0, false},
+    {"a decoder's step with a mask", DT_BF16, 1, 4, 4, 1, 2000, 80, 48, HIDING, 0, EMPTY_NAN_ZERO, false},
+    {"a few queries", DT_F16, 1, 2, 1, 7, 1100, 64, 64, BIAS, 0, 0, true},
+    {"a causal mask over split keys", DT_F32, 1, 1, 1, 12, 3000, 64, 64, CAUSAL, 1500, 0, false},
+    {"a head of one element", DT_F32, 1, 1, 1, 3, 5, 1, 1, NONE, 0, 0, false},
+    {"one key", DT_F32, 2, 2, 2, 5, 1, 128, 128, HIDE, 0, EMPTY_ZERO, false},
+    {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, NONE, 0, 0, false},
+    {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, NONE, 0, 0, false},
+};
+
+Test(gpu_attention, cases) {
+    Bench b;
+    if (!bench_open(&b)) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t lead = 0; lead <= 4; lead += 4) check(&b, &cases[i], lead);
+    bench_close(&b);
+}
+
+static int64_t among(int64_t least, int64_t most) {
+    draw();
+    return least + (int64_t)((state >> 33) % (uint64_t)(most - least + 1));
+}
+
+/* A program each, for any sizes. */
+static const Case programs[] = {
+    {"random sizes, bias", DT_F32, .size = 64, .width = 64, .mask = BIAS, .permuted = true},
+    {"random sizes, causal", DT_F16, .size = 24, .width = 24, .mask = CAUSAL, .empty = EMPTY_ZERO},
+    {"random sizes, a hiding bias", DT_BF16, .size = 80, .width = 48, .mask = HIDING, .empty = EMPTY_NAN_ZERO},
+};
+
+Test(gpu_attention, random) {
+    Bench b;
+    if (!bench_open(&b)) return;
+    for (int round = 0; round < 90; round++) {
+        Case c = programs[round % 3];
+        char name[96];
+        c.batch = among(1, 2);
+        c.kv_heads = among(1, 3);
+        c.heads = c.kv_heads * among(1, 3);
+        c.queries = among(1, among(0, 1) ? 6 : 90);
+        c.keys = among(1, among(0, 2) ? 90 : 700);
+        c.offset = among(-3, 40);
+        snprintf(name, sizeof name, "round %d: %s, %lld queries, %lld keys", round, c.name, (long long)c.queries,
+                 (long long)c.keys);
+        c.name = name;
+        check(&b, &c, (size_t)among(0, 3) * 4);
+    }
+    bench_close(&b);
+}
