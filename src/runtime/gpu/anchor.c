@@ -21,6 +21,8 @@ static const AnchorKind *kind_of(const Node *node) {
     return NULL;
 }
 
+static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
+
 /* ---- what runs ---- */
 
 /* The epilogue has steps that there are, with an input each where they read one. */
@@ -37,6 +39,7 @@ static bool epilogue_runs(const Node *node) {
 
 bool gpu_anchor_runs(const Device *device, const Node *node) {
     const GpuDevice *d = gpu_device(device);
+    if (is_attention(node)) return gpu_attention_runs(d, node);
     const AnchorKind *kind = kind_of(node);
     if (!kind || node->output_count != 1 || !node->outputs[0] || !epilogue_runs(node)) return false;
     for (int i = 0; i < node->input_count; i++)
@@ -123,7 +126,9 @@ Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const 
                              .how = "own"};
     pthread_mutex_init(&anchor->lock, NULL);
     anchor->arena = arena_create(0);
-    Status status = anchor->arena ? prepare_guarded(anchor, constants) : status_out_of_memory();
+    Status status = !anchor->arena       ? status_out_of_memory()
+                    : is_attention(node) ? gpu_attention_prepare(anchor->device, node, &anchor->attention)
+                                         : prepare_guarded(anchor, constants);
     if (status) {
         gpu_anchor_release(device, anchor);
         return status;
@@ -135,6 +140,7 @@ Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const 
 
 void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
     if (!anchor) return;
+    gpu_attention_release(anchor->attention);
     for (int i = 0; i < ANCHOR_INPUTS; i++) gpu_release(device, NULL, NULL, anchor->constants[i]);
     for (AnchorScratch *s = anchor->scratch; s; s = s->next) gpu_release(device, NULL, NULL, s->data);
     for (int i = 0; i < anchor->programs.count; i++) gpu_program_release(anchor->programs.items[i]->program);
@@ -145,7 +151,9 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
 
 size_t gpu_anchor_bytes(const DeviceAnchor *anchor) { return anchor->constant_bytes; }
 
-const char *gpu_anchor_how(const DeviceAnchor *anchor) { return anchor->how; }
+const char *gpu_anchor_how(const DeviceAnchor *anchor) {
+    return anchor->attention ? gpu_attention_how(anchor->attention) : anchor->how;
+}
 
 /* ---- programs ---- */
 
@@ -377,6 +385,8 @@ static Status check_inputs(const AnchorRun *run) {
 
 Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *output) {
+    if (anchor->attention)
+        return gpu_attention_run(gpu_device(device), stream, anchor->attention, inputs, symbols, output);
     AnchorRun run = {anchor, gpu_device(device), stream, inputs, symbols, output};
     TRY(check_inputs(&run));
     return anchor->kind->run(&run);

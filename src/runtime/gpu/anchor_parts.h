@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include "codegen/gpu/product.h"
+#include "runtime/gpu/attention.h"
 #include "runtime/gpu/gpu.h"
 
 enum { ANCHOR_INPUTS = GPU_MAX_STEPS + 2 };
@@ -51,6 +52,7 @@ struct DeviceAnchor {
     GpuDevice *device;
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
+    GpuAttention *attention; /* the anchor "attention", which is all its own */
     DType dtype;
     GpuVariant steps; /* the epilogue's steps, nothing else */
     float alpha[GPU_MAX_STEPS], beta[GPU_MAX_STEPS];
