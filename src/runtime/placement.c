@@ -3,11 +3,10 @@
  *
  * A value that only the host has costs a copy and a launch on the device, and a wait for the stream when the host needs
  * the result. So primitives and tiny kernels all of whose inputs the host has stay there when they are tiny primitives
- * (at most TINY elements a tensor: shapes, axes, scalars), or when only host steps read what they make. All else is the
+ * (graph/space.h: shapes, axes, scalars), or when only host steps read what they make. All else is the
  * device's: the user asked for it. */
+#include "graph/space.h"
 #include "runtime/planner.h"
-
-enum { TINY = 16 };
 
 /* What the passes over the nodes know of a node; kept in its tag until the end. */
 typedef enum Leaning {
@@ -41,25 +40,6 @@ static bool device_can(const Device *device, const Node *node) {
     for (int o = 0; o < node->output_count; o++)
         if (!is_number_tensor(node->outputs[o])) return false;
     return !device->table->runs || device->table->runs(device, node);
-}
-
-static bool is_tiny_value(const Value *v) {
-    int64_t count = 1;
-    for (int d = 0; v && d < v->rank; d++) {
-        int64_t size;
-        if (!dim_is_const(v->dims[d], &size) || size > TINY) return false;
-        count *= size;
-        if (count > TINY) return false;
-    }
-    return true;
-}
-
-static bool is_tiny(const Node *node) {
-    for (int i = 0; i < node->input_count; i++)
-        if (!is_tiny_value(node->inputs[i])) return false;
-    for (int o = 0; o < node->output_count; o++)
-        if (!is_tiny_value(node->outputs[o])) return false;
-    return true;
 }
 
 /* Constants are in both places, at no cost a run. */

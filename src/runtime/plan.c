@@ -277,6 +277,22 @@ static void touch_all(Plan *plan, const Step *step, const int *slots, int count)
     }
 }
 
+/* Whether a host step reads the value, or a view of it. */
+static bool host_reads(const Value *v) {
+    for (int u = 0; u < v->uses.count; u++) {
+        const Node *reader = v->uses.items[u].node;
+        if (node_is_alias(reader) ? host_reads(reader->outputs[0]) : reader->tag == PLACE_HOST) return true;
+    }
+    return false;
+}
+
+/* What host steps read of a device step's results is copied out at once, so that one wait does for several. */
+static void bring_results(Planner *planner, const Step *step) {
+    for (int o = 0; o < step->output_count; o++)
+        if (step->outputs[o] >= 0 && host_reads(step->node->outputs[o]))
+            slot_in(planner, step->outputs[o], PLACE_HOST, step->node);
+}
+
 static Status add_step(Planner *planner, Node *node) {
     Plan *plan = planner->plan;
     Place place = plan->device == plan->host ? PLACE_HOST : (Place)node->tag;
@@ -296,6 +312,7 @@ static Status add_step(Planner *planner, Node *node) {
     touch_all(plan, step, step->inputs, step->input_count);
     touch_all(plan, step, step->outputs, step->output_count);
     plan->step_count++;
+    if (place == PLACE_DEVICE) bring_results(planner, step);
     return NULL;
 }
 

@@ -562,7 +562,7 @@ Test(two_memories, models, .timeout = 600) {
  */
 typedef struct Placed {
     const char *name, *model; /* of primitives */
-    const char *refused;      /* the value whose node the device does not run, or NULL */
+    const char *refused;      /* how the names of values begin whose nodes the device does not run, or NULL */
     int on_device, in, out;   /* steps of the plan: on the device, copies to it and from it */
     int waits;                /* of host steps */
 } Placed;
@@ -584,6 +584,11 @@ static const Placed placed[] = {
      "graph (x: f32[n, 40]) -> (y, z) {\n  a: f32[n, 40] = tanh x\n  y: f32[n*2, 40] = concat a, a {axis = 0}\n"
      "  z: f32[n*2, 80] = concat y, y {axis = 1}\n}",
      "y", 2, 2, 2, 1},
+    {"what two host steps need comes with one wait",
+     "graph (x: f32[n, 40]) -> (y1, y2) {\n  a: f32[n, 40] = tanh x\n  p: f32[n*2, 40] = concat a, a {axis = 0}\n"
+     "  q: f32[n, 80] = concat a, a {axis = 1}\n  y1: f32[n*4, 40] = concat p, p {axis = 0}\n"
+     "  y2: f32[n, 160] = concat q, q {axis = 1}\n}",
+     "y", 3, 1, 2, 1},
     {"a result that the host and the output need goes out once",
      "graph (x: f32[n, 40]) -> (a, y) {\n  a: f32[n, 40] = tanh x\n  y: f32[n*2, 40] = concat a, a {axis = 0}\n}", "y",
      1, 1, 1, 1},

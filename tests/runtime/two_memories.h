@@ -14,7 +14,7 @@
 typedef struct TwoMemoriesOptions {
     uint64_t seed;       /* of all that is drawn */
     int refuses;         /* of 100 nodes, chosen by the names of their first outputs */
-    const char *refused; /* also the node that makes the value of this name; NULL: none */
+    const char *refused; /* also nodes that make values whose names begin with this; NULL: none */
     int early;           /* of 100 calls: work that is waiting is begun */
 } TwoMemoriesOptions;
 
