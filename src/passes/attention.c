@@ -506,36 +506,41 @@ static bool adds(const Match *m, const Value *bias) {
     return false;
 }
 
-/* From the second GEMM's first operand back. Zeros may be put where a row sees nothing. */
+/* where(test, 0, p): the rows that the safeguard makes zero. *out_bias: what its test reads, to be one of the steps'.
+ */
+static bool match_zeroed(Match *m, Node *n, const Value **out_bias) {
+    Value *test = n->inputs[0];
+    if (m->empty != EMPTY_NAN || !splat_is(n->inputs[1], 0) || !take(m, n)) return false;
+    if (made_by(test, PRIM_ISNAN) && test->producer->inputs[0] == n->inputs[2]) {
+        m->empty = EMPTY_NAN_ZERO;
+        return take(m, test->producer);
+    }
+    m->empty = EMPTY_ZERO;
+    return tests_empty_rows(test, out_bias);
+}
+
+/* From the second GEMM's first operand back: casts, the reshape to the form of the steps, zeros where a row sees
+ * nothing, the softmax. */
 static bool match_probabilities(Match *m, Value *p) {
     const Value *bias = NULL;
-    for (;; p = p->producer->inputs[0]) {
-        if (made_by(p, PRIM_CAST) && device_float(p->producer->inputs[0]->dtype)) {
-            if (!take(m, p->producer)) return false;
-        } else if (made_by(p, PRIM_RESHAPE) && m->forms == 0 && p->rank >= 3) {
-            m->forms = 1;
-            m->dims = (const Dim *const *)p->producer->inputs[0]->dims;
-            m->rank = p->producer->inputs[0]->rank;
-            if (!take(m, p->producer)) return false;
-        } else {
-            break;
-        }
-    }
-    if (made_by(p, PRIM_WHERE) && splat_is(p->producer->inputs[1], 0)) {
+    for (;;) {
         Node *n = p->producer;
-        Value *test = n->inputs[0];
-        if (made_by(test, PRIM_ISNAN) && test->producer->inputs[0] == n->inputs[2]) {
-            m->empty = EMPTY_NAN_ZERO;
-            if (!take(m, test->producer)) return false;
-        } else if (tests_empty_rows(test, &bias)) {
-            m->empty = EMPTY_ZERO;
+        if (made_by(p, PRIM_CAST) && device_float(n->inputs[0]->dtype)) {
+            if (!take(m, n)) return false;
+            p = n->inputs[0];
+        } else if (made_by(p, PRIM_RESHAPE) && m->forms == 0 && p->rank >= 3) {
+            if (!take(m, n)) return false;
+            p = n->inputs[0];
+            m->forms = 1;
+            m->dims = (const Dim *const *)p->dims;
+            m->rank = p->rank;
+        } else if (made_by(p, PRIM_WHERE)) {
+            if (!match_zeroed(m, n, &bias)) return false;
+            p = n->inputs[2];
         } else {
-            return false;
+            return match_softmax(m, p) && (!bias || adds(m, bias));
         }
-        if (!take(m, n)) return false;
-        p = n->inputs[2];
     }
-    return match_softmax(m, p) && (!bias || adds(m, bias));
 }
 
 /* --- operands ---------------------------------------------------------------------------------------------- */
