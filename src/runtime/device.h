@@ -53,6 +53,8 @@ typedef struct DeviceTable {
     const char *(*anchor_how)(const DeviceAnchor *anchor);
     /* Before the first run_prim of this node: compiles what it needs. NULL: nothing. */
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
+    /* Adds what prepare_anchor has compiled, or found, since the last call. NULL: nothing. */
+    void (*count_anchors)(Device *device, KernelCacheStats *stats);
     /* Bytes of workspace for a launch, of all workers together. */
     size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
 

@@ -463,6 +463,7 @@ Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats 
     Arena *scratch = arena_create(0);
     Status status = scratch ? prepare_kernels(plan, scratch, stats) : status_out_of_memory();
     if (!status) status = prepare_prims(plan, stats);
+    if (!status && device->table->count_anchors) device->table->count_anchors(device, stats);
     arena_destroy(scratch);
     if (status) {
         plan_destroy(plan);

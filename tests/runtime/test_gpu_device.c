@@ -349,6 +349,11 @@ Test(gpu_device, threads_that_ask_for_what_does_not_compile_all_hear_why) {
     GpuProgram *program;
     must(gpu_program_get(gpu_device(device), "wrong", NULL, &program));
     gpu_program_release(program);
+    for (int i = 0; i < 2; i++) {
+        KernelCacheStats stats = {0};
+        gpu_count_anchors(device, &stats);
+        cr_expect_eq(stats.compiled, !i, "what was asked for without stats is counted by the device, once");
+    }
     gpu_close(device);
 }
 

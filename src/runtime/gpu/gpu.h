@@ -22,6 +22,7 @@ typedef struct GpuDevice {
     GpuContext *context;
     const GpuLimits *limits;
     atomic_bool failed;           /* some call of the driver has */
+    KernelCacheStats uncounted;   /* of programs asked for without stats; under program.c's lock */
     struct GpuBlocks *blocks;     /* what the session holds of the device's memory, and its limit */
     struct GpuMovement *movement; /* movement.c: the programs that it holds */
 } GpuDevice;
@@ -66,12 +67,13 @@ size_t gpu_memory_used_by_all(void);
     .runs = gpu_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,                                    \
     .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .prepare_anchor = gpu_anchor_prepare,                  \
     .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
-    .run_anchor = gpu_anchor_run, .prepare_prim = gpu_prim_prepare, .run_prim = gpu_prim_run,                          \
-    .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy, .stream_create = gpu_stream_create,            \
-    .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
+    .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_prim_prepare,                \
+    .run_prim = gpu_prim_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
+    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
- * and kept until gpu_program_trim or the end of the process. Thread-safe. stats may be NULL. */
+ * and kept until gpu_program_trim or the end of the process. Thread-safe. stats NULL: counted by the device until
+ * gpu_count_anchors. */
 typedef struct GpuProgram GpuProgram;
 Status gpu_program_get(GpuDevice *device, const char *source, KernelCacheStats *stats, GpuProgram **out_program);
 /* Many at once, compiled on the device's host threads; equal ones share. All or, on failure, none: out_programs[i] is
@@ -82,6 +84,7 @@ GpuProgram *gpu_program_hold(GpuProgram *program); /* counts one reference more 
 void gpu_program_release(GpuProgram *program);     /* accepts NULL */
 /* Lives as long as the program is held. */
 Status gpu_program_function(GpuProgram *program, const char *name, const GpuFunction **out_function);
+void gpu_count_anchors(Device *device, KernelCacheStats *stats);
 /* Unloads programs that nobody holds, and closes contexts that were open for them alone. */
 void gpu_program_trim(void);
 

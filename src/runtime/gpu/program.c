@@ -284,12 +284,27 @@ static Status get(Arena *arena, Request *q, const char *const *sources, KernelCa
     return collect(q, status);
 }
 
+static void add_stats(KernelCacheStats *to, const KernelCacheStats *from) {
+    to->compiled += from->compiled;
+    to->from_disk += from->from_disk;
+    to->from_memory += from->from_memory;
+    to->compile_ms += from->compile_ms;
+}
+
+void gpu_count_anchors(Device *device, KernelCacheStats *stats) {
+    GpuDevice *d = gpu_device(device);
+    pthread_mutex_lock(&table.lock);
+    add_stats(stats, &d->uncounted);
+    d->uncounted = (KernelCacheStats){0};
+    pthread_mutex_unlock(&table.lock);
+}
+
 Status gpu_programs_get(GpuDevice *device, const char *const *sources, int source_count, KernelCacheStats *stats,
                         GpuProgram **out_programs) {
     for (int i = 0; i < source_count; i++) out_programs[i] = NULL;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    KernelCacheStats unused = {0};
+    KernelCacheStats own = {0};
     Request q = {.device = device, .count = source_count, .programs = out_programs};
     jmp_buf guard;
     Status volatile status = NULL;
@@ -297,9 +312,14 @@ Status gpu_programs_get(GpuDevice *device, const char *const *sources, int sourc
         status = status_out_of_memory();
     } else {
         arena_guard(arena, &guard);
-        status = get(arena, &q, sources, stats ? stats : &unused);
+        status = get(arena, &q, sources, stats ? stats : &own);
     }
     arena_destroy(arena);
+    if (!stats) {
+        pthread_mutex_lock(&table.lock);
+        add_stats(&device->uncounted, &own);
+        pthread_mutex_unlock(&table.lock);
+    }
     return status;
 }
 
