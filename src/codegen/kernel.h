@@ -123,7 +123,7 @@ typedef struct KernelInst {
     KernelAccess access;
     uint32_t axes; /* bit i: varies along axis i */
     int stage;     /* the first stage in which it can be computed; of STORE and reductions: the stage that does it */
-    bool keep;     /* see above; only for instructions varying along all reduced axes */
+    bool keep;     /* see above; only for instructions varying along all reduced axes; on CPUs alone */
 } KernelInst;
 
 typedef struct Kernel {

@@ -359,8 +359,11 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     TRY(schedule_axes(l));
     lower_body(l);
     schedule_blocks(l);
-    choose_kept(l);
-    if (l->aligns) l->kernel->param_multiples = access_param_multiples(l);
+    if (l->for_gpu) /* GPUs keep values in registers or compute them again; their accesses are vectors where sizes
+                       divide */
+        l->kernel->param_multiples = access_param_multiples(l);
+    else
+        choose_kept(l);
 #ifdef ONNXFUSE_VERIFY
     TRY(kernel_verify(l->kernel));
 #endif
@@ -371,7 +374,7 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
                       RegionKernel *out_kernel) {
     Lowered l = {.arena = arena, .dims = dims, .body = region->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
-    l.aligns = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
+    l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
     l.loads = map_make(arena);
     l.indices = map_make(arena);
     return status_at(lower_region(&l, out_kernel), "%s", node_origin_name(region));

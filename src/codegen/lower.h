@@ -39,7 +39,7 @@ typedef struct Lowered {
     Map loads;   /* value -> Access of ACCESS_LOAD */
     Map indices; /* value -> Access of ACCESS_INDEX */
     Kernel *kernel;
-    bool aligns; /* the device wants to know what divides the parameters */
+    bool for_gpu;
     Emit emit;
     VEC(const Dim *) params;
     VEC(const Value *) sources; /* parallel to the kernel's buffers: the external value, or NULL for an output */
