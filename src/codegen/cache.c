@@ -2,13 +2,10 @@
  * and not before. */
 #include "codegen/codegen.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "base/map.h"
 #include "base/pool.h"
@@ -43,73 +40,14 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* --- the plug-in
- * ------------------------------------------------------------------------------------------------------ */
-
-static struct {
-    pthread_once_t found, opened;
-    char path[4096];   /* beside the library or the program that this code is in; "" when it is not there */
-    char identity[64]; /* changes with the plug-in's build */
-    const LlvmPlugin *plugin;
-    char failure[512];
-} llvm = {.found = PTHREAD_ONCE_INIT, .opened = PTHREAD_ONCE_INIT};
-
-static void find_plugin(void) {
-    Dl_info info;
-    struct stat file;
-    char own[3072] = "";
-    if (dladdr((void *)(uintptr_t)find_plugin, &info) && info.dli_fname && strchr(info.dli_fname, '/'))
-        snprintf(own, sizeof own, "%s", info.dli_fname);
-    else if (readlink("/proc/self/exe", own, sizeof own - 1) < 0)
-        own[0] = 0;
-    snprintf(llvm.identity, sizeof llvm.identity, "any");
-    char *slash = strrchr(own, '/');
-    if (!slash) return;
-    *slash = 0;
-    snprintf(llvm.path, sizeof llvm.path, "%s/%s", own, PLUGIN_FILE);
-    if (stat(llvm.path, &file)) {
-        llvm.path[0] = 0;
-        return;
-    }
-    snprintf(llvm.identity, sizeof llvm.identity, "%lld.%lld.%ld", (long long)file.st_size,
-             (long long)file.st_mtim.tv_sec, (long)file.st_mtim.tv_nsec);
-}
-
-static void open_plugin(void) {
-    pthread_once(&llvm.found, find_plugin);
-    void *library = dlopen(llvm.path[0] ? llvm.path : PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *why = dlerror();
-        snprintf(llvm.failure, sizeof llvm.failure,
-                 "kernels cannot be compiled: %s; install it beside the onnxfuse library, and LLVM's shared library "
-                 "(on Debian: libllvm19)",
-                 why);
-        return;
-    }
-    LlvmPluginEntry entry = (LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY);
-    const LlvmPlugin *plugin = entry ? entry() : NULL;
-    if (plugin && plugin->abi == PLUGIN_ABI)
-        llvm.plugin = plugin;
-    else
-        snprintf(llvm.failure, sizeof llvm.failure,
-                 "%s is of another version than the onnxfuse library; install the two together", PLUGIN_FILE);
-}
-
-static Status get_plugin(const LlvmPlugin **out_plugin) {
-    pthread_once(&llvm.opened, open_plugin);
-    *out_plugin = llvm.plugin;
-    return llvm.plugin ? NULL : status_error(STATUS_FAULT, "%s", llvm.failure);
-}
-
 /* --- keys
  * ------------------------------------------------------------------------------------------------------------- */
 
 static Text make_key(Arena *arena, const Kernel *kernel, const Target *target) {
     Text key = text_make(arena);
-    pthread_once(&llvm.found, find_plugin);
     kernel_print(&key, kernel);
     text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
-             target->vector_bytes, target->cache_bytes, PLUGIN_ABI, llvm.identity);
+             target->vector_bytes, target->cache_bytes, PLUGIN_ABI, plugin_identity());
     return key;
 }
 
@@ -267,7 +205,7 @@ static void compile_piece(void *context, int64_t begin, int64_t end, int worker)
 static void compile_rest(Request *q, KernelCacheStats *stats) {
     if (!q->compile_count) return;
     double start = now_ms();
-    Status missing = get_plugin(&q->plugin);
+    Status missing = plugin_get(&q->plugin);
     if (missing) {
         for (int n = 0; n < q->compile_count; n++)
             q->failures[q->compile[n]] = status_error(STATUS_FAULT, "%s", status_message(missing));
@@ -359,7 +297,7 @@ Status kernel_listing(const Kernel *kernel, const Policy *policy, KernelListing 
     Target target;
     char *listing;
     TRY(resolved_target(text->arena, policy, &target));
-    TRY(get_plugin(&plugin));
+    TRY(plugin_get(&plugin));
     TRY(plugin->listing(kernel, &target, what, &listing));
     text_add_bytes(text, listing, strlen(listing));
     free(listing);

@@ -20,4 +20,9 @@ typedef struct LlvmPlugin {
 
 typedef const LlvmPlugin *(*LlvmPluginEntry)(void);
 
+/* plugin.c. Opens it on the first call; STATUS_FAULT that says where it was looked for, or what it lacks. */
+Status plugin_get(const LlvmPlugin **out_plugin);
+/* Changes with the plug-in's build, for cache keys; the plug-in is found, not opened. "any" when it is nowhere. */
+const char *plugin_identity(void);
+
 #endif

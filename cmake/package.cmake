@@ -1,0 +1,115 @@
+# The static library, what is installed where, and the packages made of it (docs/c-api.md tells users of them).
+#   cmake --install build --prefix DIR     any DIR: all paths are relative to the files that name them
+#   cmake --build build --target package   four .deb and a .tar.gz
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(ONNXFUSE_PLUGIN_DIR ${CMAKE_INSTALL_FULL_LIBDIR}/onnxfuse)
+set(ONNXFUSE_PACKAGED_PLUGIN_DIR /usr/${CMAKE_INSTALL_LIBDIR}/onnxfuse)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/plugin_places.h.in ${CMAKE_BINARY_DIR}/include/codegen/generated/codegen/plugin_places.h @ONLY)
+target_include_directories(onnxfuse_codegen PRIVATE ${CMAKE_BINARY_DIR}/include/codegen/generated)
+
+target_link_options(onnxfuse PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/exports.map)
+set_target_properties(onnxfuse PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/exports.map)
+
+# --- the static library -----------------------------------------------------------------------------------------------
+# All objects in one, with the hidden symbols made local: the library's own names cannot meet the program's.
+set(static_object ${CMAKE_BINARY_DIR}/onnxfuse_static.o)
+set(parts base graph policy ops importer passes codegen runtime)
+list(TRANSFORM parts PREPEND onnxfuse_)
+list(APPEND parts onnx_proto)
+list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE part_objects)
+add_custom_command(OUTPUT ${static_object}
+  COMMAND ${CMAKE_LINKER} -r -o ${static_object} ${part_objects}
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${static_object}
+  DEPENDS ${part_objects} COMMAND_EXPAND_LISTS VERBATIM)
+add_library(onnxfuse_static STATIC ${static_object})
+set_source_files_properties(${static_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+set_target_properties(onnxfuse_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME onnxfuse EXPORT_NAME static)
+target_include_directories(onnxfuse_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+set(static_libraries -lprotobuf-c -lcjson -lpthread -ldl -lm)
+target_link_libraries(onnxfuse_static INTERFACE ${static_libraries})
+add_dependencies(onnxfuse_static onnxfuse_llvm)
+
+# --- where what goes --------------------------------------------------------------------------------------------------
+set_target_properties(onnxfuse PROPERTIES EXPORT_NAME onnxfuse)
+install(TARGETS onnxfuse EXPORT onnxfuse
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS onnxfuse_llvm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/onnxfuse COMPONENT compiler)
+install(TARGETS onnxfuse_static EXPORT onnxfuse
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+file(RELATIVE_PATH library_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(onnxfuse_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${library_from_program}")
+install(TARGETS onnxfuse_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(FILES include/onnxfuse.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH prefix_from_pkgconfig ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" prefix_from_pkgconfig "${prefix_from_pkgconfig}")
+string(REPLACE ";" " " static_libraries "${static_libraries}")
+configure_file(onnxfuse.pc.in ${CMAKE_BINARY_DIR}/onnxfuse.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/onnxfuse.pc DESTINATION ${pkgconfig_dir} COMPONENT development)
+
+set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onnxfuse)
+configure_package_config_file(cmake/onnxfuse-config.cmake.in ${CMAKE_BINARY_DIR}/onnxfuse-config.cmake INSTALL_DESTINATION ${cmake_dir})
+# As long as the version begins with 0, a minor version may change what exists (docs/c-api.md).
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/onnxfuse-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/onnxfuse-config.cmake ${CMAKE_BINARY_DIR}/onnxfuse-config-version.cmake
+  DESTINATION ${cmake_dir} COMPONENT development)
+install(EXPORT onnxfuse FILE onnxfuse-targets.cmake NAMESPACE onnxfuse:: DESTINATION ${cmake_dir} COMPONENT development)
+
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+set(CPACK_GENERATOR TGZ)
+# What CPack makes a .deb with, from the Debian packages dpkg-dev and file.
+find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
+find_program(FILE_PROGRAM file)
+if(DPKG_SHLIBDEPS AND FILE_PROGRAM)
+  list(APPEND CPACK_GENERATOR DEB)
+endif()
+set(CPACK_PACKAGE_NAME onnxfuse)
+set(CPACK_PACKAGE_VENDOR onnxfuse)
+set(CPACK_PACKAGE_CONTACT "The onnxfuse developers <developers@onnxfuse.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs ONNX models as fast as the machine allows")
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr) # of the .deb; the archive's paths have no prefix
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/packaging/cpack.cmake)
+set(CPACK_COMPONENTS_ALL library compiler development program)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})
+set(this_version "(= ${PROJECT_VERSION})")
+
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libonnxfuse0)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libonnxfuse-llvm)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "ocl-icd-libopencl1, libclblast1")
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "runs ONNX models: the shared library
+ Without libonnxfuse-llvm it runs models whose kernels are in its cache on disk already, and says of others what is missing.")
+set(CPACK_DEBIAN_COMPILER_PACKAGE_NAME libonnxfuse-llvm)
+set(CPACK_DEBIAN_COMPILER_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_COMPILER_DESCRIPTION "runs ONNX models: the compiler of kernels
+ A plug-in of libonnxfuse0 on LLVM, opened when a kernel is in no cache.")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libonnxfuse-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libonnxfuse0 ${this_version}, libcjson-dev, libprotobuf-c-dev, libc6-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_RECOMMENDS "pkg-config | cmake")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "runs ONNX models: header, static library, pkg-config and CMake files, documentation
+ What a program in C or C++ needs to be built with onnxfuse.")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME onnxfuse)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "libonnxfuse0 ${this_version}")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "runs ONNX models: the command line
+ Runs, times, tests and shows models.")
+include(CPack)
