@@ -399,6 +399,20 @@ static void sort_nodes(Partition *p) {
     for (int i = 0; i < done; i++) graph_move_before(graph, order[i], NULL);
 }
 
+/* A handful of elements is not worth a kernel, unless a GPU has made them: then the CPU would wait for it, and it for
+ * the CPU. */
+static bool is_worth_a_kernel(const Partition *p, const Node *node) {
+    bool gpu = p->policy->target.device == DEVICE_CUDA || p->policy->target.device == DEVICE_OPENCL;
+    if (!is_tiny(node)) return true;
+    for (int i = 0; gpu && i < node->input_count; i++) {
+        const Node *from = node->inputs[i] ? node->inputs[i]->producer : NULL;
+        if (!from) continue;
+        if (from->kind == NODE_ANCHOR || p->groups[from->tag]->fusible || (from->kind == NODE_PRIM && !is_tiny(from)))
+            return true;
+    }
+    return false;
+}
+
 Status partition(Graph *graph, const Policy *policy) {
     graph_prune(graph); /* a region without results would be no step */
     repeat_cheap(graph);
@@ -410,7 +424,7 @@ Status partition(Graph *graph, const Policy *policy) {
         Group *g = ARENA_NEW(p.arena, Group);
         VEC_PUSH(p.arena, g->nodes, node);
         g->first = g->last = p.count;
-        g->fusible = space_accepts(node) && !is_tiny(node);
+        g->fusible = space_accepts(node) && is_worth_a_kernel(&p, node);
         if (g->fusible) {
             const Space *space = analyse(&p, &node, 1, NULL);
             g->fusible = space != NULL;

@@ -98,6 +98,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue_kinds = variant->epilogue_kinds;
     policy.target.attention = !strstr(name, "[no attention]");
+    policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     Status status = graph_verify(graph, LEVEL_PRIM);
     cr_assert(!status, "%s: %s: %s", pass->name, name, status_message(status));
