@@ -42,6 +42,13 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     return plan;
 }
 
+bool gpu_attention_fits(const GpuAttentionText *text, const GpuLimits *limits) {
+    AttentionPlan plan = attention_plan(text);
+    bool fits = limits->block_threads >= ATTENTION_THREADS;
+    for (int i = 0; i < TILE_COUNT; i++) fits &= shared_bytes(&plan.tiles[i], &plan) <= limits->shared_bytes;
+    return fits;
+}
+
 /* Later steps must leave -inf what it is. A finite number hides the same when the first key is always seen and no
  * tensor changes what is seen. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset) {

@@ -51,6 +51,9 @@ typedef struct GpuAttentionText {
     GpuScore steps[GPU_ATTENTION_STEPS];
 } GpuAttentionText;
 
+/* Whether the tiles fit the device's shared memory and blocks. */
+bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limits);
+
 /* Functions `<name>_tall`, `<name>_short`, `<name>_few`, `<name>_join`. Complete: nothing is included. */
 void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name);
 /* NULL-terminated. */

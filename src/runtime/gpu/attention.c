@@ -79,7 +79,7 @@ static bool describe(const GpuDevice *device, const Node *node, GpuAttentionText
 bool gpu_attention_runs(const GpuDevice *device, const Node *node) {
     GpuAttentionText text;
     int input[ATTENTION_STEPS];
-    return describe(device, node, &text, input) && device->limits->block_threads >= 128;
+    return describe(device, node, &text, input) && gpu_attention_fits(&text, device->limits);
 }
 
 static Status source_of(Arena *arena, const GpuAttentionText *attention, GpuDialect dialect, const char **out_source) {
@@ -263,10 +263,9 @@ Status gpu_attention_run(GpuDevice *device, Stream *stream, GpuAttention *a, con
     if (!gpu_attention_launches(&a->text, &run, device->limits, &launches))
         return status_error(STATUS_UNSUPPORTED, "%s (attention): more queries or keys than one launch takes",
                             node_origin_name(a->node));
-    if (launches.scratch_bytes) TRY(gpu_allocate(&device->base, stream, NULL, launches.scratch_bytes, &scratch));
+    if (launches.scratch_bytes) TRY(gpu_stream_scratch(&device->base, stream, launches.scratch_bytes, &scratch));
     Status status = NULL;
     for (int i = 0; i < launches.count && !status; i++)
         status = launch(device, gpu_stream(stream), a, &launches.items[i], inputs, scratch, output);
-    gpu_release(&device->base, stream, NULL, scratch);
     return status;
 }
