@@ -177,6 +177,11 @@ typedef struct OnnxfuseOptions {
     /* Called now and then while a session opens: what is being done, and how much of it is done, 0..1. May be NULL. */
     void (*progress)(void *user, const char *what, double done);
     void *progress_user;
+    /* For models from memory: the bytes of the data file that an initializer's external_data names, or NULL for a file
+     * in the model's folder. They must stay as they are until the call that takes these options returns. May be NULL.
+     */
+    const void *(*external_data)(void *user, const char *location, size_t *out_size);
+    void *external_data_user;
 } OnnxfuseOptions;
 
 /* --- sessions -------------------------------------------------------------------------------------------------------
@@ -189,6 +194,14 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open(const char *path, const Onnxfu
 /* The bytes are not needed after the call. folder: where external data lies; NULL: none is allowed. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
                                                          const OnnxfuseOptions *options, OnnxfuseSession **out_session);
+/* Whether a model can be run, found out by importing and lowering it: nothing is compiled, no weight is copied. On
+ * failure *out_node (may be NULL) is the name of the outermost node that is to blame, to be freed with onnxfuse_free;
+ * NULL where it is no single node. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_check_memory(const void *bytes, size_t size, const char *folder,
+                                                  const OnnxfuseOptions *options, char **out_node);
+/* Whether there is an operator of that name (domain "": the standard's) in this version of its domain's operator set.
+ * Some of its types or attributes may still be missing, which onnxfuse_check_memory tells. */
+ONNXFUSE_API bool onnxfuse_has_operator(const char *domain, const char *name, int opset);
 ONNXFUSE_API void onnxfuse_session_close(OnnxfuseSession *session); /* no run may be going on; accepts NULL */
 
 typedef struct OnnxfuseValueInfo {

@@ -25,9 +25,14 @@
 
 enum { OLDEST_IR_VERSION = 3, NEWEST_IR_VERSION = 14, NEWEST_OPSET = 28 };
 
+/* The bytes of a data file that external_data names; NULL: to be looked up in the model's folder. */
+typedef const void *(*ExternalDataFn)(void *user, const char *location, size_t *out_size);
+
 typedef struct ImportOptions {
-    size_t arena_limit; /* most bytes the graph's arena may take, 0: no limit */
-    bool borrow_bytes;  /* import_memory: the bytes outlive the graph, so weights are used where they are */
+    size_t arena_limit;           /* most bytes the graph's arena may take, 0: no limit */
+    bool borrow_bytes;            /* import_memory: the bytes outlive the graph, so weights are used where they are */
+    ExternalDataFn external_data; /* import_memory; may be NULL. What it gives is borrowed as the bytes are */
+    void *external_data_user;
 } ImportOptions;
 
 /* options may be NULL. The file stays mapped until graph_destroy. *out_graph is NULL on failure. */

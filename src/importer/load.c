@@ -67,7 +67,7 @@ static Status import_into(Graph *graph, Arena *scratch, const Request *request) 
         source.bytes = arena_copy(arena, request->bytes, request->size);
     Folder *folder = ARENA_NEW(arena, Folder);
     *folder = folder_open(arena, folder_path);
-    im->tensors = (TensorReader){.arena = arena, .folder = folder};
+    im->tensors = (TensorReader){.arena = arena, .folder = folder, .options = request->path ? NULL : request->options};
     if (request->path) im->tensors.source = source;
     return status_at(import_bytes(im, source.bytes, source.size), "%s", request->path ? request->path : "model");
 }

@@ -1,5 +1,6 @@
 /* Every encoding of a tensor: raw bytes, typed lists, packed small elements, external files, coordinates of sparse
  * ones. */
+#include "importer/importer.h"
 #include "importer/tensor_proto.h"
 
 #include <errno.h>
@@ -118,6 +119,23 @@ static Status read_size(const char *key, const char *text, uint64_t *out_number)
     return NULL;
 }
 
+/* The data file is in memory, and is copied unless it may be borrowed; or in the model's folder. */
+static Status find_external(TensorReader *reader, const char *location, MappedFile *out_file, bool *out_copy) {
+    const ImportOptions *options = reader->options;
+    *out_copy = false;
+    if (options && options->external_data) {
+        out_file->bytes = options->external_data(options->external_data_user, location, &out_file->size);
+        *out_copy = !options->borrow_bytes;
+        if (out_file->bytes) return NULL;
+    }
+    if (!reader->folder) return status_error(STATUS_INVALID, "its data cannot be in another file here");
+    const MappedFile *file;
+    *out_copy = false;
+    TRY(folder_map(reader->folder, location, &file));
+    *out_file = *file;
+    return NULL;
+}
+
 static Status set_external(TensorReader *reader, Tensor *tensor, int64_t count, const Onnx__TensorProto *proto) {
     const char *location = NULL;
     uint64_t offset = 0, length = file_bytes(tensor->dtype, count), given = length;
@@ -130,12 +148,15 @@ static Status set_external(TensorReader *reader, Tensor *tensor, int64_t count, 
     }
     if (!location) return status_error(STATUS_INVALID, "its external_data names no location");
     if (given != length) return wrong_size(tensor, given, length, "bytes");
-    if (!reader->folder) return status_error(STATUS_INVALID, "its data cannot be in another file here");
-    const MappedFile *file;
-    TRY(folder_map(reader->folder, location, &file));
-    if (offset > file->size || length > file->size - offset)
-        return status_error(STATUS_INVALID, "it ends after its data file \"%.200s\" (%zu bytes)", location, file->size);
-    return set_raw(reader, tensor, count, file, file->bytes + offset, length);
+    MappedFile file;
+    bool copy;
+    TRY(find_external(reader, location, &file, &copy));
+    if (offset > file.size || length > file.size - offset)
+        return status_error(STATUS_INVALID, "it ends after its data file \"%.200s\" (%zu bytes)", location, file.size);
+    if (copy)
+        return set_raw(reader, tensor, count, &(MappedFile){0},
+                       bytes_copy_aligned(reader->arena, file.bytes + offset, length), length);
+    return set_raw(reader, tensor, count, &file, file.bytes + offset, length);
 }
 
 /* ---- typed lists ---- */

@@ -7,9 +7,10 @@
 #include "importer/wire.h"
 
 typedef struct TensorReader {
-    Arena *arena;      /* of the tensors */
-    MappedFile source; /* what the messages were unpacked from; size 0 unless it is a mapped file */
-    Folder *folder;    /* of external data */
+    Arena *arena;                        /* of the tensors */
+    MappedFile source;                   /* what the messages were unpacked from; size 0 unless it is a mapped file */
+    Folder *folder;                      /* of external data */
+    const struct ImportOptions *options; /* external data in memory; may be NULL */
 } TensorReader;
 
 /* An element type that this library has: STATUS_UNSUPPORTED for the standard's others, STATUS_INVALID for a number that

@@ -161,8 +161,9 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
     report(opening, pass, opening->done);
 }
 
-static Status import(OnnxfuseSession *s, const Source *source, Graph **out_graph) {
-    ImportOptions options = {0};
+static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *given, Graph **out_graph) {
+    ImportOptions options = {.external_data = given ? given->external_data : NULL,
+                             .external_data_user = given ? given->external_data_user : NULL};
     if (s->policy.memory_limit_megabytes > 0) options.arena_limit = s->memory.limit;
     if (source->path) return import_file(source->path, &options, out_graph);
     return import_memory(source->bytes, source->size, source->folder, &options, out_graph);
@@ -174,7 +175,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
     TRY(devices_open(&s->policy, s->arena, &s->devices));
-    TRY(import(s, source, &s->graph));
+    TRY(import(s, source, options, &s->graph));
     jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
     if (setjmp(guard))
         return status_error(STATUS_FAULT, "out of memory while opening the model (limit %zu bytes)", s->memory.limit);
