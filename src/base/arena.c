@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/heap.h"
 
 enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
 
@@ -25,8 +26,8 @@ struct Arena {
     size_t bytes, limit;
 };
 
-/* Header size that keeps the data of a malloc'ed block 64-byte aligned. */
-enum { HEADER = 64 };
+/* Header size that keeps the data of a block aligned. */
+enum { HEADER = HEAP_ALIGNMENT };
 
 Arena *arena_create(size_t limit) {
     Arena *arena = calloc(1, sizeof *arena);
@@ -39,7 +40,7 @@ void arena_destroy(Arena *arena) {
     for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
     for (Block *b = arena->blocks, *next; b; b = next) {
         next = b->next;
-        free(b);
+        heap_free(b, HEADER + b->size);
     }
     free(arena);
 }
@@ -54,7 +55,7 @@ static _Noreturn void exhausted(Arena *arena) {
 
 static Block *add_block(Arena *arena, size_t size) {
     if (size > SIZE_MAX / 2 || (arena->limit && size > arena->limit - arena->bytes)) exhausted(arena);
-    Block *block = aligned_alloc(64, (HEADER + size + 63) / 64 * 64);
+    Block *block = heap_alloc(HEADER + size);
     if (!block) exhausted(arena);
     block->used = 0;
     block->size = size;

@@ -3,6 +3,8 @@
  * through the slots whenever `epoch` says that a loop was begun, so several callers' loops share the workers.
  *
  * A slot's memory outlives its loops: a worker that is late finds no pieces left, and the caller need not wait for it.
+ * In a pool over the embedder's threads a loop is one task a thread, and each takes pieces in the same way.
+ *
  * Waiting is by futex (Linux). A forked child has no workers, but the caller takes all pieces itself and nothing hangs.
  */
 #include "base/pool.h"
@@ -31,6 +33,9 @@ enum {
     /* More pieces than threads, so that a thread that is descheduled or on a slower core leaves work that others can
        take. */
     PIECES_A_THREAD = 4,
+    /* Of a loop that may be ended between pieces: a step of a second is left within 30 ms a thread, and a piece costs
+       0.1 us. */
+    PIECES_WITH_A_STOP = 32,
     /* Steps take 5 to 100 us, and a loop that finds its worker asleep takes 25 us longer than one that finds it
      * spinning (2-core Xeon, a 157 us loop: 105 against 80 us), so spinning about three times as long as waking costs
      * bridges most gaps between steps. */
@@ -56,6 +61,7 @@ typedef struct Loop {
     int64_t count, grain;
     int64_t blocks; /* of `grain` elements; a piece is a whole number of them */
     uint32_t pieces;
+    Stop *stop; /* NULL: none */
 } Loop;
 
 typedef struct Slot {
@@ -68,7 +74,8 @@ typedef struct Slot {
 
 struct Pool {
     int threads;
-    int started; /* workers */
+    PoolHost host; /* parallel_for NULL: the pool has workers */
+    int started;   /* workers */
     pthread_t *handles;
     struct Worker *workers;
     alignas(LINE) _Atomic uint32_t epoch; /* loops begun; a futex */
@@ -84,11 +91,13 @@ typedef struct Worker {
 } Worker;
 
 /* What the thread is doing: the outermost body it runs. */
-static _Thread_local struct {
+typedef struct Current {
     bool inside;
     const Pool *pool;
     int worker;
-} current;
+} Current;
+static _Thread_local Current current;
+static _Thread_local Stop *current_stop; /* of the loops that the thread begins */
 
 static atomic_int awake_workers; /* of all pools */
 
@@ -179,6 +188,7 @@ static bool take_piece(Share *share, bool own, uint32_t *out_piece) {
 
 static void run_piece(const Loop *loop, uint32_t piece, int worker) {
     int64_t begin, end;
+    if (loop->stop && stop_is_reached(loop->stop)) return;
     part_of(loop->blocks, loop->pieces, piece, &begin, &end);
     loop->body(loop->context, begin * loop->grain, end == loop->blocks ? loop->count : end * loop->grain, worker);
 }
@@ -267,7 +277,7 @@ static Slot *claim_slot(Pool *pool) {
     return NULL;
 }
 
-static void open_slot(Pool *pool, Slot *slot, const Loop *loop) {
+static void fill_slot(Pool *pool, Slot *slot, const Loop *loop) {
     slot->loop = *loop;
     for (int i = 0; i < pool->threads; i++) {
         int64_t begin, end;
@@ -276,6 +286,10 @@ static void open_slot(Pool *pool, Slot *slot, const Loop *loop) {
     }
     atomic_store_explicit(&slot->remaining, loop->pieces, memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, 0, memory_order_relaxed);
+}
+
+static void open_slot(Pool *pool, Slot *slot, const Loop *loop) {
+    fill_slot(pool, slot, loop);
     atomic_store_explicit(&slot->state, SLOT_OPEN, memory_order_release);
     int used = atomic_load_explicit(&pool->slots_used, memory_order_relaxed), index = (int)(slot - pool->slots);
     while (used <= index && !atomic_compare_exchange_weak_explicit(&pool->slots_used, &used, index + 1,
@@ -309,10 +323,39 @@ static void run_alone(Pool *pool, const Loop *loop) {
     if (outermost) current.inside = false;
 }
 
+typedef struct HostLoop {
+    Pool *pool;
+    Slot *slot;
+} HostLoop;
+
+/* The index of a task is its worker's number. A thread of the embedder's may take a task while it waits inside another
+ * one of ours. */
+static void run_host_task(void *context, int index) {
+    const HostLoop *loop = context;
+    Current before = current;
+    current = (Current){true, loop->pool, index};
+    take_part(loop->pool, loop->slot, index);
+    current = before;
+}
+
+static void run_on_host(Pool *pool, Slot *slot, const Loop *loop) {
+    fill_slot(pool, slot, loop);
+    HostLoop context = {pool, slot};
+    int most = loop->pieces > INT_MAX ? INT_MAX : (int)loop->pieces;
+    int tasks = most < pool->threads ? most : pool->threads;
+    pool->host.parallel_for(pool->host.user, tasks, run_host_task, &context);
+    run_host_task(&context, 0); /* nothing is left, but for a host that has called no task */
+    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+}
+
 static void run_loop(Pool *pool, const Loop *loop) {
     Slot *slot = pool && pool->threads > 1 && loop->pieces > 1 && !current.inside ? claim_slot(pool) : NULL;
     if (!slot) {
         run_alone(pool, loop);
+        return;
+    }
+    if (pool->host.parallel_for) {
+        run_on_host(pool, slot, loop);
         return;
     }
     open_slot(pool, slot, loop);
@@ -328,15 +371,22 @@ static void run_loop(Pool *pool, const Loop *loop) {
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context) {
     if (count <= 0) return;
     if (grain < 1) grain = 1;
-    Loop loop = {body, context, count, grain, (count - 1) / grain + 1, 1};
-    int64_t most = current.inside ? 1 : (int64_t)pool_threads(pool) * PIECES_A_THREAD;
-    if (pool_threads(pool) > 1) loop.pieces = (uint32_t)(loop.blocks < most ? loop.blocks : most);
+    Loop loop = {body, context, count, grain, (count - 1) / grain + 1, 1, current_stop};
+    int64_t most =
+        current.inside ? 1 : (int64_t)pool_threads(pool) * (loop.stop ? PIECES_WITH_A_STOP : PIECES_A_THREAD);
+    if (pool_threads(pool) > 1 || loop.stop) loop.pieces = (uint32_t)(loop.blocks < most ? loop.blocks : most);
     run_loop(pool, &loop);
 }
 
 void pool_each(Pool *pool, PoolBody body, void *context) {
     int threads = pool_threads(pool);
-    run_loop(pool, &(Loop){body, context, threads, 1, threads, (uint32_t)threads});
+    run_loop(pool, &(Loop){body, context, threads, 1, threads, (uint32_t)threads, current_stop});
+}
+
+Stop *pool_stop_with(Stop *stop) {
+    Stop *before = current_stop;
+    current_stop = stop;
+    return before;
 }
 
 /* Creation. */
@@ -366,11 +416,7 @@ static int start_workers(Pool *pool) {
     return error;
 }
 
-Status pool_create(int threads, Pool **out_pool) {
-    *out_pool = NULL;
-    if (threads < 0 || threads > MAX_THREADS)
-        return status_error(STATUS_USAGE, "%d threads: must be 1 to %d, or 0 for all cores", threads, MAX_THREADS);
-    if (threads == 0) threads = core_count();
+static Status new_pool(int threads, Pool **out_pool) {
     Pool *pool = aligned_alloc(LINE, sizeof *pool);
     if (!pool) return status_out_of_memory();
     memset(pool, 0, sizeof *pool);
@@ -381,14 +427,32 @@ Status pool_create(int threads, Pool **out_pool) {
         pool_destroy(pool);
         return status_out_of_memory();
     }
-    int error = start_workers(pool);
-    if (error) {
-        Status status =
-            status_error(STATUS_FAULT, "cannot start thread %d of %d: %s", pool->started + 2, threads, strerror(error));
-        pool_destroy(pool);
-        return status;
-    }
     *out_pool = pool;
+    return NULL;
+}
+
+Status pool_create(int threads, Pool **out_pool) {
+    *out_pool = NULL;
+    if (threads < 0 || threads > MAX_THREADS)
+        return status_error(STATUS_USAGE, "%d threads: must be 1 to %d, or 0 for all cores", threads, MAX_THREADS);
+    if (threads == 0) threads = core_count();
+    TRY(new_pool(threads, out_pool));
+    int error = start_workers(*out_pool);
+    if (!error) return NULL;
+    Status status = status_error(STATUS_FAULT, "cannot start thread %d of %d: %s", (*out_pool)->started + 2, threads,
+                                 strerror(error));
+    pool_destroy(*out_pool);
+    *out_pool = NULL;
+    return status;
+}
+
+Status pool_create_over(PoolHost host, int threads, Pool **out_pool) {
+    *out_pool = NULL;
+    if (threads < 1 || threads > MAX_THREADS || !host.parallel_for)
+        return status_error(STATUS_USAGE, "a thread pool of %d threads: 1 to %d are possible, and a parallel_for",
+                            threads, MAX_THREADS);
+    TRY(new_pool(threads, out_pool));
+    (*out_pool)->host = host;
     return NULL;
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include "base/status.h"
+#include "base/stop.h"
 
 typedef struct Pool Pool;
 
@@ -13,9 +14,23 @@ typedef struct Pool Pool;
 Status pool_create(int threads, Pool **out_pool);
 void pool_destroy(Pool *pool);      /* no loop may be running; accepts NULL */
 int pool_threads(const Pool *pool); /* 1 for NULL */
+
+/* The embedder's threads. parallel_for calls task(context, index) once for each index in [0, count), on any threads,
+ * the caller's among them, in any order, and returns when all have returned. */
+typedef struct PoolHost {
+    void (*parallel_for)(void *user, int count, void (*task)(void *context, int index), void *context);
+    void *user;
+} PoolHost;
+/* A pool without threads of its own; `threads` is how many of the host's take part in a loop at most. */
+Status pool_create_over(PoolHost host, int threads, Pool **out_pool);
 /* The shared pool with `threads` threads (0: all cores), made on first use, one a distinct size; never freed before
  * exit. */
 Status pool_shared(int threads, Pool **out_pool);
+
+/* From now on loops that this thread begins leave out the pieces that are not begun when `stop` is reached, and are cut
+ * finer; NULL: none do. Returns what was set before. What follows such a loop must not take its results for sizes or
+ * places, and its caller asks for stop_status before it hands them on. */
+Stop *pool_stop_with(Stop *stop);
 
 /* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces
  * of this loop running at the same moment, so it can index scratch memory that belongs to the loop or to its request:

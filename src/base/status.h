@@ -13,6 +13,8 @@ typedef enum StatusCode {
     STATUS_UNSUPPORTED = 3, /* the model needs something that onnxfuse does not do; names operator, opset and node */
     STATUS_INVALID = 4,     /* a file or an input is missing, unreadable, malformed or does not fit */
     STATUS_FAULT = 5,       /* out of memory, device fault, our own error */
+    STATUS_CANCELLED = 6,   /* the caller has ended the run */
+    STATUS_DEADLINE = 7,    /* the caller's time for the run is over */
 } StatusCode;
 
 typedef struct StatusDetail *Status;

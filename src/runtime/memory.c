@@ -3,10 +3,11 @@
 #include "runtime/memory.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-enum { HEADER = 64 };
+#include "base/heap.h"
+
+enum { HEADER = HEAP_ALIGNMENT };
 
 void memory_init(Memory *memory, int64_t limit_megabytes) {
     atomic_init(&memory->used, 0);
@@ -20,7 +21,7 @@ Status memory_alloc(Memory *memory, size_t bytes, void **out_data) {
     if (bytes < 64) bytes = 64;
     size_t before = memory ? atomic_fetch_add(&memory->used, bytes) : 0;
     bool fits = !memory || (bytes <= memory->limit && before <= memory->limit - bytes);
-    char *block = fits && bytes < SIZE_MAX / 2 ? aligned_alloc(64, (HEADER + bytes + 63) / 64 * 64) : NULL;
+    char *block = fits && bytes < SIZE_MAX / 2 ? heap_alloc(HEADER + bytes) : NULL;
     if (!block) {
         if (memory) atomic_fetch_sub(&memory->used, bytes);
         if (fits) return status_error(STATUS_FAULT, "out of memory: no %zu bytes", bytes);
@@ -37,7 +38,7 @@ size_t memory_size(const void *data) { return *(const size_t *)(const void *)((c
 void memory_free(Memory *memory, void *data) {
     if (!data) return;
     if (memory) atomic_fetch_sub(&memory->used, memory_size(data));
-    free((char *)data - HEADER);
+    heap_free((char *)data - HEADER, HEADER + memory_size(data));
 }
 
 Status item_new_tensor(Memory *memory, DType dtype, int rank, const int64_t *dims, Item *out_item) {

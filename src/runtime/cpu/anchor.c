@@ -5,21 +5,24 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/heap.h"
 #include "ops/anchor_eval.h"
 #include "runtime/cpu/parts.h"
 
 typedef struct AnchorMemory {
     struct AnchorMemory *next;
+    size_t bytes; /* with this line */
 } AnchorMemory;
 
-enum { LINE = 64 };
+enum { LINE = HEAP_ALIGNMENT };
 
 Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
     *out_data = NULL;
     if (bytes > SIZE_MAX / 2) return status_out_of_memory();
-    AnchorMemory *memory = aligned_alloc(LINE, (bytes + 2 * LINE - 1) / LINE * LINE);
+    AnchorMemory *memory = heap_alloc(bytes + LINE);
     if (!memory) return status_out_of_memory();
     memory->next = anchor->memory;
+    memory->bytes = bytes + LINE;
     anchor->memory = memory;
     *out_data = (char *)memory + LINE;
     return NULL;
@@ -110,7 +113,7 @@ void cpu_anchor_destroy(CpuAnchor *anchor) {
     if (!anchor) return;
     for (AnchorMemory *memory = anchor->memory, *next; memory; memory = next) {
         next = memory->next;
-        free(memory);
+        heap_free(memory, memory->bytes);
     }
     free(anchor);
 }

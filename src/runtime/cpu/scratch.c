@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include "base/heap.h"
 
-enum { LINE = 64, MOST_KEPT = 32 };
+enum { LINE = HEAP_ALIGNMENT, MOST_KEPT = 32 };
 static const size_t MOST_BYTES_KEPT = (size_t)256 << 20;
 
 typedef struct Block {
@@ -58,7 +58,7 @@ static void keep(Block *block) {
         kept.bytes += block->bytes;
     }
     pthread_mutex_unlock(&kept.lock);
-    free(freed);
+    if (freed) heap_free(freed, freed->bytes + LINE);
 }
 
 Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
@@ -67,7 +67,7 @@ Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
     bytes = (bytes + LINE - 1) / LINE * LINE;
     Block *block = take_kept(bytes);
     if (!block) {
-        block = aligned_alloc(LINE, bytes + LINE);
+        block = heap_alloc(bytes + LINE);
         if (!block) return status_out_of_memory();
         block->bytes = bytes;
     }
@@ -78,4 +78,14 @@ Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
 
 void scratch_release(Scratch *scratch) {
     while (scratch->count) keep(scratch->blocks[--scratch->count]);
+}
+
+void scratch_trim(void) {
+    pthread_mutex_lock(&kept.lock);
+    while (kept.count) {
+        Block *block = kept.blocks[--kept.count];
+        heap_free(block, block->bytes + LINE);
+    }
+    kept.bytes = 0;
+    pthread_mutex_unlock(&kept.lock);
 }

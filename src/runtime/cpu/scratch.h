@@ -16,5 +16,7 @@ typedef struct Scratch {
 /* 64-byte aligned, not zeroed. */
 Status scratch_take(Scratch *scratch, size_t bytes, void **out_data);
 void scratch_release(Scratch *scratch);
+/* Frees what is kept. */
+void scratch_trim(void);
 
 #endif

@@ -1,0 +1,25 @@
+/* Bulk memory: what arenas, tensors, packed weights and scratch memory are made of. It comes from the C library, or
+ * from the embedder's allocator, which can only be set while no block is in use. */
+#ifndef ONNXFUSE_BASE_HEAP_H
+#define ONNXFUSE_BASE_HEAP_H
+
+#include <stddef.h>
+#include "base/status.h"
+
+enum { HEAP_ALIGNMENT = 64 };
+
+typedef struct HeapHost {
+    void *(*allocate)(void *user, size_t bytes); /* aligned to HEAP_ALIGNMENT; NULL when there is no room */
+    void (*release)(void *user, void *memory, size_t bytes);
+    void *user;
+} HeapHost;
+
+/* allocate NULL: the C library's. STATUS_USAGE while blocks are in use. No other call may be going on. */
+Status heap_set_host(HeapHost host);
+/* Not zeroed; NULL when there is no room. */
+void *heap_alloc(size_t bytes);
+void heap_free(void *memory, size_t bytes); /* bytes: as allocated; accepts NULL */
+/* Gives pages that the C library keeps back to the system. */
+void heap_trim(void);
+
+#endif
