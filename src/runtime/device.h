@@ -17,6 +17,7 @@ typedef struct Device Device;
 typedef struct Stream Stream;             /* of a device; NULL on the CPU */
 typedef struct DeviceKernel DeviceKernel; /* a compiled region */
 typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed weights */
+typedef struct DeviceRecording DeviceRecording;
 
 typedef enum CopyKind {
     COPY_IN,
@@ -78,6 +79,17 @@ typedef struct DeviceTable {
     void (*stream_destroy)(Device *device, Stream *stream); /* accepts NULL; waits */
     /* Waits; gives the errors of work that failed on the device since the last call (an index out of range, say). */
     Status (*synchronize)(Device *device, Stream *stream);
+
+    /* Recorded work that is replayed with one call; all NULL where there is none. Between record_begin and record_end
+     * the calls on the stream (launch, run_anchor, run_prim) are recorded, not done; what they need memory for they
+     * have when the same calls were made on the stream just before. Copies from or to the host, allocate, release and
+     * synchronize on it are refused meanwhile. */
+    bool (*records)(const Device *device);
+    Status (*record_begin)(Device *device, Stream *stream);
+    Status (*record_end)(Device *device, Stream *stream, DeviceRecording **out_recording);
+    void (*record_abandon)(Device *device, Stream *stream); /* after a failure between the two */
+    Status (*replay)(Device *device, Stream *stream, DeviceRecording *recording);
+    void (*record_free)(Device *device, DeviceRecording *recording); /* accepts NULL; its work is done */
 } DeviceTable;
 
 struct Device {

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "runtime/planner.h"
+#include "runtime/replay.h"
 
 typedef struct Planner {
     Plan *plan;
@@ -87,7 +88,7 @@ static void add_alias(Planner *planner, Node *node) {
     plan->slots[number].root = plan->slots[from].root;
 }
 
-static void touch(Plan *plan, int slot, int step) {
+void slot_touch(Plan *plan, int slot, int step) {
     Slot *root = &plan->slots[plan->slots[slot].root];
     if (step < root->first) root->first = step;
     if (step > root->last) root->last = step;
@@ -141,8 +142,8 @@ static void add_copy(Plan *plan, int from, int to, const Node *reader) {
     step->inputs = inputs;
     step->outputs = outputs;
     step->input_count = step->output_count = 1;
-    touch(plan, from, plan->step_count);
-    touch(plan, to, plan->step_count);
+    slot_touch(plan, from, plan->step_count);
+    slot_touch(plan, to, plan->step_count);
     plan->step_count++;
 }
 
@@ -272,7 +273,7 @@ static Status generate_kernel(Planner *planner, Step *step) {
 static void touch_all(Plan *plan, const Step *step, const int *slots, int count) {
     for (int i = 0; i < count; i++) {
         if (slots[i] < 0) continue;
-        touch(plan, slots[i], plan->step_count);
+        slot_touch(plan, slots[i], plan->step_count);
         plan->slots[plan->slots[slots[i]].root].on_host |= step->place == PLACE_HOST;
     }
 }
@@ -409,6 +410,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
         }
     }
     assign_outputs(&planner);
+    arrange_for_recording(plan, planner.late_symbols, planner.used, scratch);
     extend_resolved(plan);
     find_waits(plan, scratch);
     for (int s = 0; s < plan->step_count; s++) {
@@ -424,6 +426,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
 /* Releases what the plan made, whatever was made so far. */
 void plan_destroy(Plan *plan) {
     if (!plan) return;
+    replays_destroy(plan->replays, plan->device);
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         if (step->kernel) step->on->table->release_kernel(step->on, step->kernel);
@@ -464,6 +467,7 @@ Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats 
     Status status = scratch ? prepare_kernels(plan, scratch, stats) : status_out_of_memory();
     if (!status) status = prepare_prims(plan, stats);
     if (!status && device->table->count_anchors) device->table->count_anchors(device, stats);
+    if (!status && plan->recorded_end && !(plan->replays = replays_create())) status = status_out_of_memory();
     arena_destroy(scratch);
     if (status) {
         plan_destroy(plan);

@@ -112,6 +112,12 @@ struct Plan {
     size_t constant_bytes;
     VEC(void *) uploads;    /* device memory of constants */
     int output_count_known; /* outputs whose shape is known before the run */
+    /* Steps recorded_first .. recorded_end - 1 are all of the device's, with none of the host between: runs of known
+     * shapes replay them (replay.h). Both 0: they cannot be; not_recorded says why, NULL on devices that never record.
+     */
+    int recorded_first, recorded_end;
+    const char *not_recorded;
+    struct Replays *replays; /* NULL: none */
 };
 
 /* Counts for statistics, nested plans included. */
@@ -144,8 +150,9 @@ typedef struct Run {
      * given. */
     const bool *input_on_device, *output_on_device;
     /* Kept by plan_run. */
-    Stream *stream; /* of the device; NULL on the CPU and before the outermost plan begins */
-    bool busy;      /* work was put on the stream since the last wait */
+    Stream *stream;          /* of the device; NULL on the CPU and before the outermost plan begins */
+    bool busy;               /* work was put on the stream since the last wait */
+    struct Replays *replays; /* of the outermost plan; NULL: none */
 } Run;
 
 /* An output: given by the caller (item.tensor.data not NULL; dims must fit), or filled with an item that owns its
@@ -172,6 +179,11 @@ struct Sizes {
     size_t arena_bytes[PLACES];
     uint64_t age; /* of the latest use, under the cache's lock */
     bool alone;   /* not remembered: lives for one run */
+    /* For replay.c. */
+    uint64_t id; /* no other entry of the plan ever has the same */
+    atomic_int uses, crowded;
+    atomic_ullong addresses;
+    atomic_bool impossible;
 };
 struct SizesCache *sizes_cache_create(void);
 void sizes_cache_destroy(struct SizesCache *cache);

@@ -1,6 +1,7 @@
 /* The parts of planning. Internal to the plan.
  *   placement.c  which node runs where
  *   plan.c       slots, steps, copies, lifetimes
+ *   arrange.c    the order in which device steps can be recorded
  *   prepare.c    anchors, constants on the device, kernels
  *   listing.c    counts and text */
 #ifndef ONNXFUSE_RUNTIME_PLANNER_H
@@ -14,6 +15,15 @@ StepKind step_kind_of(const Node *node);
 bool node_is_alias(const Node *node);
 /* Sets every node's tag to its Place; an alias is where its input is. */
 void placement_choose(const Graph *graph, const Device *device, Arena *scratch);
+
+/* --- plan.c --- */
+/* A step that writes or reads the memory of a slot. */
+void slot_touch(Plan *plan, int slot, int step);
+
+/* --- arrange.c --- */
+/* Once all steps stand. late_symbols: bound by a step, or "$run"; used: what sizes are remembered by, completed. Sets
+ * the plan's recorded_first, recorded_end and not_recorded. */
+void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Arena *scratch);
 
 /* --- prepare.c --- */
 /* Anchors pack their weights, and what device steps still read of the constants goes to the device. */

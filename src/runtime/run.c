@@ -4,9 +4,17 @@
 #include "base/log.h"
 #include "graph/eval.h"
 #include "runtime/movement.h"
+#include "runtime/replay.h"
 
 /* --- the other steps
  * --------------------------------------------------------------------------------------------------- */
+Status take_block(State *s, Place place, size_t bytes, Block *out_block) {
+    Status status = run_memory_take(s->run->buffers, place, bytes, out_block);
+    if (!status || place == PLACE_HOST || !replays_trim(s->run->replays, s->plan->device)) return status;
+    status_free(status);
+    return run_memory_take(s->run->buffers, place, bytes, out_block);
+}
+
 /* Launches on a device follow each other, so they share scratch memory; but what has become too small is kept until
  * they are done. */
 static Status ensure_scratch(State *s, Place place, size_t bytes) {
@@ -17,7 +25,7 @@ static Status ensure_scratch(State *s, Place place, size_t bytes) {
     else if (scratch->data)
         VEC_PUSH(s->memory, s->outgrown, *scratch);
     *scratch = (Block){0};
-    return run_memory_take(s->run->buffers, place, bytes, scratch);
+    return take_block(s, place, bytes, scratch);
 }
 
 static Status run_kernel(State *s, const Step *step) {
@@ -166,9 +174,9 @@ static Status take_timed(State *s, const Step *step) {
     return NULL;
 }
 
-static Status take_steps(State *s) {
+Status take_steps(State *s, int first, int end) {
     bool timed = s->run->profile || log_level() >= 2;
-    for (int number = 0; number < s->plan->step_count; number++) {
+    for (int number = first; number < end; number++) {
         const Step *step = &s->plan->steps[number];
         TRY(timed ? take_timed(s, step) : take_step(s, step));
         for (int i = 0; i < step->die_count; i++) free_slot(s, step->dies[i]);
@@ -238,7 +246,7 @@ static Status take_arenas(State *s) {
     s->arenas[PLACE_HOST].data = no_elements;
     for (int place = 0; place < PLACES; place++) {
         size_t bytes = s->sizes->arena_bytes[place];
-        if (bytes) TRY(run_memory_take(s->run->buffers, (Place)place, bytes, &s->arenas[place]));
+        if (bytes && !s->arenas[place].bytes) TRY(take_block(s, (Place)place, bytes, &s->arenas[place]));
         all += bytes;
     }
     if (before < all) atomic_store(s->run->peak_arena, all);
@@ -259,6 +267,7 @@ static Status prepare(State *s, const int64_t *outer, const Item *const *inputs)
         s->values = s->own_values;
         update_late(s);
     }
+    replay_choose(s);
     TRY(take_arenas(s));
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
@@ -311,16 +320,17 @@ static Status finish_output(State *s, int o) {
 
 static Status run_state(State *s, const int64_t *outer, const Item *const *inputs) {
     TRY(prepare(s, outer, inputs));
-    TRY(take_steps(s));
+    TRY(s->replay ? replay_steps(s) : take_steps(s, 0, s->plan->step_count));
     TRY(wait_for_device(s));
     for (int o = 0; o < s->plan->graph->outputs.count; o++) TRY(finish_output(s, o));
     return NULL;
 }
 
 /* The device's work is done by now: memory that it used may go to other runs. */
-static void release_state(State *s) {
+static void release_state(State *s, Status failure) {
     struct RunMemory *buffers = s->run->buffers;
     for (int i = 0; i < s->plan->slot_count; i++) free_slot(s, i);
+    replay_give_back(s, failure);
     if (s->arenas[PLACE_HOST].data == no_elements) s->arenas[PLACE_HOST] = (Block){0};
     for (int place = 0; place < PLACES; place++) {
         run_memory_give(buffers, (Place)place, s->arenas[place]);
@@ -367,7 +377,8 @@ static Status run_with_memory(const Plan *plan, Run *run, const int64_t *outer, 
     }
     if (!state) return status;
     status = wait_after(state, status);
-    release_state(state);
+    if (!status) replay_record(state);
+    release_state(state, status);
     return status;
 }
 
@@ -378,6 +389,7 @@ Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *co
         return status_error(STATUS_UNSUPPORTED, "control flow nested deeper than %d", DEEPEST_NESTING);
     bool outermost = run->depth == 0;
     if (outermost && plan->device != plan->host) TRY(run_memory_take_stream(run->buffers, &run->stream));
+    if (outermost) run->replays = plan->replays;
     Arena *memory = arena_create(0);
     run->depth++;
     Status status = memory ? run_with_memory(plan, run, outer, inputs, outputs, memory) : status_out_of_memory();

@@ -5,7 +5,7 @@
  * after their last; neighbouring holes merge. Each place has an arena of its own; device memory may be handed on as
  * early as host memory, since a stream does its work in order. A slot that takes over the memory of an input that dies
  * in the same step shares its place. */
-#include "runtime/plan.h"
+#include "runtime/replay.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const size_t alignments[PLACES] = {64, 256};
 struct SizesCache {
     pthread_mutex_t lock;
     Sizes *entries[REMEMBERED];
-    uint64_t clock;
+    uint64_t clock, made;
 };
 
 struct SizesCache *sizes_cache_create(void) {
@@ -192,8 +192,9 @@ static Sizes *find(const Plan *plan, const int64_t *symbols) {
     return NULL;
 }
 
-/* Puts the entry in place of an empty or the oldest unused one; false when all are in use. */
-static bool remember(struct SizesCache *cache, Sizes *sizes) {
+/* Puts the entry in place of an empty or the oldest unused one, whose id is *out_forgotten; false when all are in use.
+ */
+static bool remember(struct SizesCache *cache, Sizes *sizes, uint64_t *out_forgotten) {
     int victim = -1;
     for (int i = 0; i < REMEMBERED; i++) {
         const Sizes *s = cache->entries[i];
@@ -202,6 +203,7 @@ static bool remember(struct SizesCache *cache, Sizes *sizes) {
         if (!s) break;
     }
     if (victim < 0) return false;
+    if (cache->entries[victim]) *out_forgotten = cache->entries[victim]->id;
     free(cache->entries[victim]);
     cache->entries[victim] = sizes;
     return true;
@@ -209,16 +211,21 @@ static bool remember(struct SizesCache *cache, Sizes *sizes) {
 
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes) {
     struct SizesCache *cache = plan->sizes;
+    uint64_t forgotten = 0;
     pthread_mutex_lock(&cache->lock);
     Sizes *sizes = find(plan, symbols);
     Status status = sizes ? NULL : make_sizes(plan, symbols, &sizes);
     if (!status) {
-        if (!sizes->age) sizes->alone = !remember(cache, sizes);
+        if (!sizes->age) {
+            sizes->id = ++cache->made;
+            sizes->alone = !remember(cache, sizes, &forgotten);
+        }
         sizes->age = ++cache->clock;
         atomic_fetch_add(&sizes->users, 1);
         *out_sizes = sizes;
     }
     pthread_mutex_unlock(&cache->lock);
+    if (forgotten) replays_forget(plan->replays, plan->device, forgotten);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* The memory of slots while a plan runs, and sizes that become known meanwhile. */
-#include "runtime/state.h"
+#include "runtime/replay.h"
 
 Tensor tensor_at(const State *s, int number) {
     const Slot *slot = slot_at(s, number);
@@ -53,8 +53,14 @@ static Status allocate_on_device(State *s, int number, size_t bytes) {
     const Slot *slot = slot_at(s, number);
     const Tensor *given = given_output(s, slot);
     Device *device = s->plan->device;
-    if (!given)
-        return device->table->allocate(device, s->run->stream, s->run->memory, bytes ? bytes : 1, &s->data[number]);
+    if (!given) {
+        const DeviceTable *table = device->table;
+        size_t taken = bytes ? bytes : 1;
+        Status status = table->allocate(device, s->run->stream, s->run->memory, taken, &s->data[number]);
+        if (!status || !replays_trim(s->run->replays, device)) return status;
+        status_free(status);
+        return table->allocate(device, s->run->stream, s->run->memory, taken, &s->data[number]);
+    }
     TRY(check_given(s, slot->device_output, slot->value->dtype, bytes));
     s->data[number] = given->data;
     return NULL;

@@ -2,6 +2,7 @@
  *   run.c         binding, the steps one after the other, the frame around them
  *   slots.c       memory of slots, sizes known late
  *   host_steps.c  host kernels and nested plans
+ *   replay.c      device steps that were recorded
  *   transfer.c    copies between host and device, waiting, the caller's device memory */
 #ifndef ONNXFUSE_RUNTIME_STATE_H
 #define ONNXFUSE_RUNTIME_STATE_H
@@ -27,6 +28,8 @@ typedef struct State {
     const bool *input_on_device, *output_on_device; /* NULL: none */
     void **given;                                   /* [slot_count] of inputs; NULL: none */
     VEC(void *) staged;                             /* host memory that stands in for it where the host reads */
+    struct Replay *replay;                          /* replay.c: what this run uses; NULL: none */
+    Stream *plain_stream;                           /* the run's own stream, while it uses a Replay's */
 } State;
 
 static inline const Slot *slot_at(const State *s, int number) { return &s->plan->slots[number]; }
@@ -36,6 +39,11 @@ static inline Stream *stream_of(const State *s, const Step *step) {
     return step->place == PLACE_DEVICE ? s->run->stream : NULL;
 }
 Tensor tensor_at(const State *s, int number);
+
+/* --- run.c --- */
+Status take_steps(State *s, int first, int end);
+/* A block for the run; Replays that no run uses give way. */
+Status take_block(State *s, Place place, size_t bytes, Block *out_block);
 
 /* --- slots.c --- */
 /* Evaluates the expressions that have become known. */

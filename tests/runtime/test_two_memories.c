@@ -15,9 +15,9 @@
 enum { ROUNDS = 3, MOST_OUTPUTS = 256, MOST_INPUTS = 64 };
 
 static const TwoMemoriesOptions ways[] = {
-    {.seed = 1, .refuses = 0, .early = 0},
-    {.seed = 2, .refuses = 30, .early = 30},
-    {.seed = 3, .refuses = 70, .early = 100},
+    {.seed = 1, .refuses = 0, .early = 0, .records = true},
+    {.seed = 2, .refuses = 30, .early = 30, .records = true},
+    {.seed = 3, .refuses = 70, .early = 100, .records = true},
     {.seed = 4, .refuses = 100, .early = 0},
 };
 enum { WAYS = sizeof ways / sizeof *ways };

@@ -40,8 +40,13 @@ typedef struct Work {
 
 typedef struct TwoStream {
     Work *first, **end;
-    Status failure; /* of work that was done, until the next wait */
+    Status failure;                   /* of work that was done, until the next wait */
+    struct DeviceRecording *recorded; /* what is being recorded */
 } TwoStream;
+
+struct DeviceRecording {
+    Work *first, **end;
+};
 
 typedef struct TwoKernel {
     DeviceKernel *inner;
@@ -98,9 +103,17 @@ static void *follow(TwoMemories *d, const void *address, size_t bytes, bool queu
     return b ? memory : NULL;
 }
 
+static bool is_recorded(TwoMemories *d, const Stream *stream, const char *forbidden) {
+    const TwoStream *s = (const TwoStream *)stream;
+    bool recorded = s && s->recorded;
+    if (recorded && forbidden) complain(d, forbidden, stream);
+    return recorded;
+}
+
 static Status two_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
     TwoMemories *d = two(device);
-    (void)stream, (void)memory;
+    (void)memory;
+    is_recorded(d, stream, "an allocation is recorded");
     TRY(may_fail(d, "allocate"));
     TwoBlock *b = calloc(1, sizeof *b);
     size_t size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -196,10 +209,18 @@ static Work *new_work(TwoMemories *d, Stream *stream, WorkKind kind) {
     return w;
 }
 
+static void append(Work ***end, Work *w) {
+    **end = w;
+    *end = &w->next;
+}
+
 static void queue(TwoMemories *d, Stream *stream, Work *w) {
     TwoStream *s = (TwoStream *)stream;
-    *s->end = w;
-    s->end = &w->next;
+    if (s->recorded) {
+        append(&s->recorded->end, w);
+        return;
+    }
+    append(&s->end, w);
     int number = w->kind != WORK_FREE ? atomic_fetch_add(&d->pending, 1) : 0;
     uint64_t drawn = mix(d->options.seed * 31 + (uint64_t)atomic_load(&d->calls) + (uint64_t)number);
     if ((int)(drawn % 100) >= d->options.early) return;
@@ -231,6 +252,7 @@ static Status two_synchronize(Device *device, Stream *stream) {
     TwoStream *s = (TwoStream *)stream;
     atomic_fetch_add(&d->waits, 1);
     if (!s) return may_fail(d, "synchronize");
+    is_recorded(d, stream, "a wait is recorded");
     Status injected = may_fail(d, "synchronize");
     if (injected && !s->failure)
         s->failure = injected;
@@ -246,6 +268,7 @@ static void two_release(Device *device, Stream *stream, Memory *memory, void *da
     TwoMemories *d = two(device);
     (void)memory;
     if (!data) return;
+    is_recorded(d, stream, "memory is given back in a recording");
     char *at = follow(d, data, 0, true);
     pthread_mutex_lock(&d->lock);
     TwoBlock *b = at ? block_of(d, at, 0) : NULL;
@@ -266,6 +289,7 @@ static void two_release(Device *device, Stream *stream, Memory *memory, void *da
 static Status two_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes) {
     TwoMemories *d = two(device);
     TRY(may_fail(d, "copy"));
+    if (kind != COPY_WITHIN) is_recorded(d, stream, "a copy between the memories is recorded");
     atomic_fetch_add(&d->copies[kind], 1);
     Work *w = new_work(d, stream, WORK_COPY);
     w->copy = kind;
@@ -411,6 +435,77 @@ static bool two_runs(const Device *device, const Node *node) {
     return (int)(hash % 100) >= o->refuses;
 }
 
+/* --- recordings -------------------------------------------------------------------------------------------------- */
+static bool two_records(const Device *device) { return two(device)->options.records; }
+
+static Status two_record_begin(Device *device, Stream *stream) {
+    TwoMemories *d = two(device);
+    TwoStream *s = (TwoStream *)stream;
+    TRY(may_fail(d, "record_begin"));
+    if (s->recorded || s->first) complain(d, "a stream is recorded that is not idle", stream);
+    s->recorded = calloc(1, sizeof *s->recorded);
+    if (!s->recorded) abort();
+    s->recorded->end = &s->recorded->first;
+    atomic_fetch_add(&d->recordings, 1);
+    return NULL;
+}
+
+static void two_record_free(Device *device, DeviceRecording *recording) {
+    if (!recording) return;
+    for (Work *w = recording->first, *next; w; w = next) {
+        next = w->next;
+        arena_destroy(w->arena);
+    }
+    free(recording);
+    atomic_fetch_sub(&two(device)->recordings, 1);
+}
+
+static void two_record_abandon(Device *device, Stream *stream) {
+    TwoStream *s = (TwoStream *)stream;
+    if (!s->recorded) complain(two(device), "what is not recorded is abandoned", stream);
+    two_record_free(device, s->recorded);
+    s->recorded = NULL;
+}
+
+static Status two_record_end(Device *device, Stream *stream, DeviceRecording **out_recording) {
+    TwoStream *s = (TwoStream *)stream;
+    Status status = may_fail(two(device), "record_end");
+    if (status) {
+        two_record_abandon(device, stream);
+        return status;
+    }
+    *out_recording = s->recorded;
+    s->recorded = NULL;
+    return NULL;
+}
+
+/* What a recording names must be there still. */
+static void check_addresses(TwoMemories *d, const Work *w) {
+    for (int i = 0; w->kind == WORK_LAUNCH && i < w->kernel->buffers; i++) follow(d, w->buffers[i], 0, true);
+    for (int i = 0; w->inputs && i < w->node->input_count; i++)
+        if (w->inputs[i]) follow(d, w->inputs[i]->data, tensor_bytes(w->inputs[i]), true);
+    if (w->inputs) follow(d, w->output.data, tensor_bytes(&w->output), true);
+    follow(d, w->scratch, 0, true);
+    follow(d, w->to, w->bytes, true);
+    follow(d, w->from, w->bytes, true);
+}
+
+static Status two_replay(Device *device, Stream *stream, DeviceRecording *recording) {
+    TwoMemories *d = two(device);
+    TRY(may_fail(d, "replay"));
+    atomic_fetch_add(&d->replays, 1);
+    for (const Work *w = recording->first; w; w = w->next) {
+        Work *again = new_work(d, stream, w->kind);
+        Arena *arena = again->arena;
+        check_addresses(d, w);
+        *again = *w;
+        again->arena = arena;
+        again->next = NULL;
+        queue(d, stream, again);
+    }
+    return NULL;
+}
+
 static void two_close(Device *device) { (void)device; }
 
 static const DeviceTable two_memories_device = {
@@ -436,6 +531,12 @@ static const DeviceTable two_memories_device = {
     .stream_create = two_stream_create,
     .stream_destroy = two_stream_destroy,
     .synchronize = two_synchronize,
+    .records = two_records,
+    .record_begin = two_record_begin,
+    .record_end = two_record_end,
+    .record_abandon = two_record_abandon,
+    .replay = two_replay,
+    .record_free = two_record_free,
 };
 
 TwoMemories *two_memories_open(const Policy *policy, TwoMemoriesOptions options) {
@@ -453,9 +554,10 @@ const char *two_memories_close(TwoMemories *d, Arena *arena) {
     int blocks = d->blocks, streams = d->streams, kernels = d->kernels, anchors = d->anchors, pending = d->pending;
     if (*d->complaint)
         problem = arena_string(arena, d->complaint);
-    else if (blocks || streams || kernels || anchors || pending)
-        problem = arena_format(arena, "left: %d blocks, %d streams, %d kernels, %d anchors, %d pieces of work", blocks,
-                               streams, kernels, anchors, pending);
+    else if (blocks || streams || kernels || anchors || pending || d->recordings)
+        problem =
+            arena_format(arena, "left: %d blocks, %d streams, %d kernels, %d anchors, %d recordings, %d pieces of work",
+                         blocks, streams, kernels, anchors, d->recordings, pending);
     d->cpu->table->close(d->cpu);
     pthread_mutex_destroy(&d->lock);
     free(d);

@@ -3,7 +3,8 @@
  *   - the host follows a device address: a crash, since no such address is mapped
  *   - a device call is given a host address, or memory that was given back: `complaint` says so
  *   - the host reads what a copy brings before it has waited: it finds 0xA5
- *   - something is not given back: `blocks`, `streams`, `kernels`, `anchors` are not 0 */
+ *   - something is done on a stream that a recording must not hold, or a recording's memory is gone: `complaint`
+ *   - something is not given back: `blocks`, `streams`, `kernels`, `anchors`, `recordings` are not 0 */
 #ifndef ONNXFUSE_TESTS_TWO_MEMORIES_H
 #define ONNXFUSE_TESTS_TWO_MEMORIES_H
 
@@ -16,6 +17,7 @@ typedef struct TwoMemoriesOptions {
     int refuses;         /* of 100 nodes, chosen by the names of their first outputs */
     const char *refused; /* also nodes that make values whose names begin with this; NULL: none */
     int early;           /* of 100 calls: work that is waiting is begun */
+    bool records;        /* it records and replays */
 } TwoMemoriesOptions;
 
 typedef struct TwoMemories {
@@ -28,7 +30,8 @@ typedef struct TwoMemories {
     /* Counts; those of what exists go down again. */
     atomic_int blocks, streams, kernels, anchors, pending; /* pending: work that waits, but for what only frees */
     atomic_int calls, copies[3], waits, launches;
-    int fail_at; /* the call (of those that can fail, from 1) that fails; 0: none */
+    atomic_int recordings, replays; /* recordings: that exist */
+    int fail_at;                    /* the call (of those that can fail, from 1) that fails; 0: none */
 } TwoMemories;
 
 TwoMemories *two_memories_open(const Policy *policy, TwoMemoriesOptions options);

@@ -142,7 +142,6 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
     if (!anchor) return;
     gpu_attention_release(anchor->attention);
     for (int i = 0; i < ANCHOR_INPUTS; i++) gpu_release(device, NULL, NULL, anchor->constants[i]);
-    for (AnchorScratch *s = anchor->scratch; s; s = s->next) gpu_release(device, NULL, NULL, s->data);
     for (int i = 0; i < anchor->programs.count; i++) gpu_program_release(anchor->programs.items[i]->program);
     arena_destroy(anchor->arena);
     pthread_mutex_destroy(&anchor->lock);
@@ -287,7 +286,7 @@ static int64_t bits_of(float value) {
 static Status launch_with(AnchorRun *run, const GpuProductLaunch *launch, int first, int64_t out_offset,
                           Arguments *arguments) {
     const DeviceAnchor *anchor = run->anchor;
-    const GpuFunction *function;
+    const GpuFunction *function = NULL;
     if (launch->grid > GPU_MAX_GRID)
         return status_error(STATUS_FAULT, "%lld blocks are more than a GPU takes at once", (long long)launch->grid);
     TRY(program_of(run->anchor, &launch->variant, &function));
@@ -329,40 +328,6 @@ Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int firs
     add_buffer(&arguments, run->output->data);
     add_buffer(&arguments, partial);
     return launch_with(run, &launch, first, 0, &arguments);
-}
-
-static AnchorScratch *find_scratch(const DeviceAnchor *anchor, const Stream *stream, size_t bytes) {
-    for (AnchorScratch *s = anchor->scratch; s; s = s->next)
-        if (s->stream == stream && s->bytes >= bytes) return s;
-    return NULL;
-}
-
-static Status add_scratch(AnchorRun *run, size_t bytes, AnchorScratch **out_scratch) {
-    DeviceAnchor *anchor = run->anchor;
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(anchor->arena, &guard);
-    AnchorScratch *s = ARENA_NEW(anchor->arena, AnchorScratch);
-    size_t rounded = 1 << 16; /* powers of two, so that growing sizes hold twice their memory at most */
-    while (rounded < bytes) rounded *= 2;
-    TRY(gpu_allocate(&run->device->base, run->stream, NULL, rounded, &s->data));
-    s->stream = run->stream;
-    s->bytes = rounded;
-    s->next = anchor->scratch;
-    anchor->scratch = *out_scratch = s;
-    return NULL;
-}
-
-Status gpu_anchor_scratch(AnchorRun *run, size_t bytes, void **out_data) {
-    DeviceAnchor *anchor = run->anchor;
-    Status status = NULL;
-    if (bytes > SIZE_MAX / 4) return status_out_of_memory();
-    pthread_mutex_lock(&anchor->lock);
-    AnchorScratch *s = find_scratch(anchor, run->stream, bytes);
-    if (!s) status = add_scratch(run, bytes, &s);
-    pthread_mutex_unlock(&anchor->lock);
-    if (!status) *out_data = s->data;
-    return status;
 }
 
 /* Shapes that a constant had when it was copied hold; all others are taken as they come, but with the type that was

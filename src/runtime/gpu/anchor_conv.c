@@ -323,7 +323,8 @@ static Status run_windows(AnchorRun *run, GpuConv *c) {
     gpu_conv_launch(c, run->device->limits, &steps, &launch);
     size_t sum = gpu_product_sum_bytes(c->dtype);
     if (launch.splits > 1)
-        TRY(gpu_anchor_scratch(run, (size_t)(launch.splits * tensor_count(run->output)) * sum, &partial));
+        TRY(gpu_stream_scratch(&run->device->base, run->stream,
+                               (size_t)(launch.splits * tensor_count(run->output)) * sum, &partial));
     TRY(gpu_anchor_launch(run, &launch, 0, x, w, 0, partial));
     if (!partial) return NULL;
     return gpu_anchor_finish(run, launch.splits, partial, 0, c->outputs * c->group, 1, 1);

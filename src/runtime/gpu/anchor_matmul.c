@@ -330,7 +330,8 @@ static Status run_own(AnchorRun *run, const MatmulCall *call) {
     }
     gpu_matmul_launch(&m, run->device->limits, &steps, &launch);
     if (launch.splits > 1)
-        TRY(gpu_anchor_scratch(run, (size_t)(launch.splits * m.elements) * gpu_product_sum_bytes(m.dtype), &partial));
+        TRY(gpu_stream_scratch(&run->device->base, run->stream,
+                               (size_t)(launch.splits * m.elements) * gpu_product_sum_bytes(m.dtype), &partial));
     for (int64_t i = 0; i < count; i++) {
         index_of(call, i, &a, &b, &out);
         TRY(gpu_anchor_launch(run, &launch, 0, (char *)call->a + a * size, (char *)call->b + b * size, out, partial));

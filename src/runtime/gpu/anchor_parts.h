@@ -27,14 +27,6 @@ typedef struct AnchorProgram {
     const GpuFunction *function;
 } AnchorProgram;
 
-/* Memory for partial sums, of one stream's work. */
-typedef struct AnchorScratch {
-    struct AnchorScratch *next;
-    const Stream *stream;
-    size_t bytes;
-    void *data;
-} AnchorScratch;
-
 /* Strides of a matmul's permuted b as it stands on the device, when it is constant. */
 typedef struct MatmulWeight {
     bool a_outer, b_outer;     /* which axis has neighbours (GpuMatmul) */
@@ -66,10 +58,9 @@ struct DeviceAnchor {
         MatmulWeight matmul;
         ConvWeight conv;
     };
-    pthread_mutex_t lock; /* of the two lists */
+    pthread_mutex_t lock; /* of programs */
     VEC(AnchorProgram *) programs;
     Arena *arena;
-    AnchorScratch *scratch;
 };
 
 /* One call of gpu_anchor_run. */
@@ -105,8 +96,6 @@ Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, int fir
 /* The sum of splits, or with splits 0 the steps from `first` on over the result in place. */
 Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int first, int64_t columns,
                          int64_t column_stride, double alpha);
-/* Memory for partial sums: of this stream, kept by the anchor until it is released, for work that was recorded. */
-Status gpu_anchor_scratch(AnchorRun *run, size_t bytes, void **out_data);
 
 /* A product that may be done by the driver's library: base pointers, the loops that one call does not take. */
 enum { MATMUL_LOOPS = MAX_RANK };

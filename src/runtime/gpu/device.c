@@ -50,6 +50,7 @@ Status gpu_watch(GpuDevice *d, Status status) {
 Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes) {
     GpuDevice *d = gpu_device(device);
     if (!bytes) return NULL;
+    if (stream && kind != COPY_WITHIN && gpu_stream(stream)->recording) return gpu_not_recorded("a copy");
     return gpu_watch(d, d->driver->copy(d->context, stream ? gpu_stream(stream)->stream : NULL, kind, to, from, bytes));
 }
 
@@ -62,6 +63,7 @@ void gpu_stream_destroy(Device *device, Stream *stream) {
     GpuDevice *d = gpu_device(device);
     GpuStream *s = gpu_stream(stream);
     if (s->faults) gpu_release(device, stream, NULL, s->faults);
+    gpu_release(device, stream, NULL, s->scratch);
     d->driver->stream_destroy(d->context, s->stream);
     free(s);
 }
@@ -96,6 +98,7 @@ Status gpu_synchronize(Device *device, Stream *stream) {
     GpuStream *s = gpu_stream(stream);
     int64_t words[GPU_FAULT_WORDS] = {0};
     if (!s) return NULL; /* without a stream calls are done when they return */
+    if (s->recording) return gpu_not_recorded("a wait");
     if (!s->may_fault) return gpu_watch(d, d->driver->synchronize(d->context, s->stream));
     s->may_fault = false;
     Status status = d->driver->copy(d->context, s->stream, COPY_OUT, words, s->faults, FAULT_BYTES);

@@ -1,5 +1,6 @@
 /* The GPU device that all drivers share: a DeviceTable's functions over a GpuDriver.
  *   device.c     open, streams, copies, faults
+ *   replay.c     recordings, and the memory that steps share on a stream
  *   kernel.c     regions: what runs, compile, launch
  *   memory.c     device memory, counted
  *   program.c    programs by their source: compiled once a process, kept on disk
@@ -69,7 +70,9 @@ size_t gpu_memory_used_by_all(void);
     .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
     .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_prim_prepare,                \
     .run_prim = gpu_prim_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
-    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize
+    .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize,          \
+    .records = gpu_records, .record_begin = gpu_record_begin, .record_end = gpu_record_end,                            \
+    .record_abandon = gpu_record_abandon, .replay = gpu_replay, .record_free = gpu_record_free
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
  * and kept until gpu_program_trim or the end of the process. Thread-safe. stats NULL: counted by the device until
@@ -113,8 +116,22 @@ typedef struct GpuStream {
     void *faults;        /* device memory, GPU_FAULT_WORDS x i64, zero when there is none */
     bool may_fault;      /* something that reports was launched since the last check */
     const Node *suspect; /* the last such node, for the message */
+    bool recording;
+    void *scratch; /* device memory for steps, one after the other; NULL: none yet */
+    size_t scratch_bytes;
 } GpuStream;
 enum { GPU_FAULT_WORDS = 4 }; /* [0]: 1 after a fault, [1]: the index, [2]: the size of the axis */
 static inline GpuStream *gpu_stream(Stream *stream) { return (GpuStream *)stream; }
+
+/* replay.c. Memory for what a step computes on the way, until the next step on the stream asks; the stream keeps it, or
+ * the recording that uses it. */
+Status gpu_stream_scratch(Device *device, Stream *stream, size_t bytes, void **out_data);
+Status gpu_not_recorded(const char *what);
+bool gpu_records(const Device *device);
+Status gpu_record_begin(Device *device, Stream *stream);
+Status gpu_record_end(Device *device, Stream *stream, DeviceRecording **out_recording);
+void gpu_record_abandon(Device *device, Stream *stream);
+Status gpu_replay(Device *device, Stream *stream, DeviceRecording *recording);
+void gpu_record_free(Device *device, DeviceRecording *recording); /* accepts NULL */
 
 #endif

@@ -130,6 +130,7 @@ Status gpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes
     (void)memory; /* the host's */
     GpuDevice *d = gpu_device(device);
     size_t used, taken = bytes ? bytes : 1;
+    if (stream && gpu_stream(stream)->recording) return gpu_not_recorded("an allocation");
     if (!reserve(d->blocks, taken, &used)) return no_room(d, bytes, used, NULL);
     void *data = NULL;
     Status status = d->driver->allocate(d->context, stream ? gpu_stream(stream)->stream : NULL, taken, &data);
