@@ -12,7 +12,8 @@
  * Nothing needs to be initialised. Every call that can fail returns a status: NULL on success, else a code and a
  * message that the caller frees. A session is immutable once open and may be run from several threads at once; all
  * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG and those
- * of the XDG cache directory. Version 0: the ABI may still change between minor versions. */
+ * of the XDG cache directory. docs/c-api.md goes through all of it, and says what may change from version to version.
+ */
 #ifndef ONNXFUSE_H
 #define ONNXFUSE_H
 
@@ -42,7 +43,9 @@ typedef enum OnnxfuseCode {
     ONNXFUSE_UNSUPPORTED = 3, /* the model needs something that is not supported; names operator, opset and node */
     ONNXFUSE_INVALID =
         4, /* a file or input is missing, unreadable, malformed or does not fit its declared type or shape */
-    ONNXFUSE_FAULT = 5, /* anything else: out of memory, device fault */
+    ONNXFUSE_FAULT = 5,     /* anything else: out of memory, device fault */
+    ONNXFUSE_CANCELLED = 6, /* the run was ended by onnxfuse_cancel */
+    ONNXFUSE_DEADLINE = 7,  /* the run's time was over */
 } OnnxfuseCode;
 
 typedef struct StatusDetail *OnnxfuseStatus; /* NULL: success */
@@ -168,8 +171,22 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_dlpack(OnnxfuseDlpack *dlpack, O
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_to_dlpack(OnnxfuseValue *value, OnnxfuseDlpack **out_dlpack);
 
 /* --- options and policy ----------------------------------------------------------------------------------------- */
+/* An embedder's threads, for a session that is to start none. A parallel loop is one call of parallel_for, from the
+ * thread that runs the session (or opens it, while kernels are compiled): it calls task(context, index) once for each
+ * index in [0, count), on any threads, its own among them, in any order, and returns when all have returned; count is
+ * at most `threads`. Tasks do not wait for each other, so running one after the other is allowed. A task needs 2 MiB of
+ * stack and must not be unwound (exceptions, thread cancellation). Calls come from all threads that run sessions, also
+ * at the same time. */
+typedef struct OnnxfuseThreadPool {
+    size_t size; /* sizeof(OnnxfuseThreadPool) */
+    int threads; /* how many take part in a loop at most, the caller included: 1..1024 */
+    void (*parallel_for)(void *user, int count, void (*task)(void *context, int index), void *context);
+    void *user; /* handed to parallel_for; must be valid as long as the session */
+} OnnxfuseThreadPool;
+
 /* Zero-initialise; members override the policy's. docs/policy.md describes the policy's JSON. */
 typedef struct OnnxfuseOptions {
+    size_t size;             /* sizeof(OnnxfuseOptions); 0: with the members of version 0.1 */
     const char *policy_file; /* NULL: MODEL.policy.json beside the model file where there is one, else the defaults */
     const char *policy_json; /* given: used instead of any file */
     const char *device;      /* "auto", "cpu", "cuda", "opencl"; NULL: the policy's */
@@ -182,6 +199,8 @@ typedef struct OnnxfuseOptions {
      */
     const void *(*external_data)(void *user, const char *location, size_t *out_size);
     void *external_data_user;
+    const OnnxfuseThreadPool
+        *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
 } OnnxfuseOptions;
 
 /* --- sessions -------------------------------------------------------------------------------------------------------
@@ -231,6 +250,29 @@ ONNXFUSE_API const char *onnxfuse_session_device_name(const OnnxfuseSession *ses
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
                                                  OnnxfuseValue **outputs);
 
+/* A run that can be ended. The object may be used by any number of runs, at once or one after the other, and must live
+ * until the last of them has returned. */
+typedef struct OnnxfuseCancel OnnxfuseCancel;
+ONNXFUSE_API OnnxfuseStatus onnxfuse_cancel_create(OnnxfuseCancel **out_cancel);
+/* Ends all runs that use it, those that begin later included. From any thread, or a signal handler; does not wait. */
+ONNXFUSE_API void onnxfuse_cancel(OnnxfuseCancel *cancel);
+/* Runs that begin from now on are not ended any more. */
+ONNXFUSE_API void onnxfuse_cancel_reset(OnnxfuseCancel *cancel);
+ONNXFUSE_API void onnxfuse_cancel_free(OnnxfuseCancel *cancel); /* accepts NULL */
+
+typedef struct OnnxfuseRunOptions {
+    size_t size;            /* sizeof(OnnxfuseRunOptions); 0: with the members of version 0.1 */
+    OnnxfuseCancel *cancel; /* NULL: none */
+    double timeout_ms;      /* milliseconds from the call's begin; 0: no deadline */
+} OnnxfuseRunOptions;
+/* As onnxfuse_session_run; options may be NULL. A run that is cancelled or whose time is over ends with
+ * ONNXFUSE_CANCELLED or ONNXFUSE_DEADLINE: on the CPU within about a thirtieth of the step it is in, on a GPU when the
+ * steps that were handed to it are done. Outputs that were NULL stay NULL, the contents of given ones are undefined,
+ * and the session is as before. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
+                                                      OnnxfuseValue **outputs, const OnnxfuseRunOptions *options);
+
+/* All sizes in bytes. */
 typedef struct OnnxfuseStats {
     int kernels_compiled;             /* by the compiler, for this session */
     int kernels_cached;               /* found in memory or on disk */
@@ -243,8 +285,19 @@ typedef struct OnnxfuseStats {
     int64_t arena_bytes;              /* planned memory of the latest run */
     const char *device;               /* "cpu", "cuda", "opencl" */
     int copies;                       /* steps that copy between host and device */
+    int threads;                      /* that take part in a loop on the CPU */
+    int64_t runs;                     /* begun so far */
+    int64_t memory_bytes;             /* host memory of runs: of those going on, and kept for the next ones */
+    int64_t memory_peak_bytes;        /* the most that was so far */
 } OnnxfuseStats;
-ONNXFUSE_API void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out_stats);
+/* size: sizeof *out_stats, so that a program that was built with fewer members gets those. Thread-safe, also during
+ * runs. */
+ONNXFUSE_API void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out_stats, size_t size);
+
+/* Gives back memory that is kept for coming runs: of the session (NULL: of none), and what the process keeps for all:
+ * scratch memory, and kernels that no session uses any more. The next run is slower by what it has to allocate again.
+ * Thread-safe; runs that are going on keep what they use. */
+ONNXFUSE_API void onnxfuse_trim(OnnxfuseSession *session);
 
 /* Profiling: while on, every step of every run is recorded. The result is JSON in Chrome's trace event format; free
  * with onnxfuse_free. */
@@ -262,7 +315,23 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOpt
 ONNXFUSE_API const char *const *onnxfuse_inspect_stages(void); /* NULL-terminated */
 /* A line a device: name, what it is, or why it cannot be used. Free with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_devices(char **out_text);
+/* What the library has handed out as text. */
 ONNXFUSE_API void onnxfuse_free(void *memory);
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* An embedder's allocator: for graphs, constants, packed weights, the memory of runs and values. Small objects
+ * (handles, messages, names) and texts come from the C library, device memory from its driver; the compiler has its
+ * own. Both functions are called from any thread, also at the same time. */
+typedef struct OnnxfuseAllocator {
+    size_t size;                                 /* sizeof(OnnxfuseAllocator) */
+    void *(*allocate)(void *user, size_t bytes); /* aligned to 64 bytes, need not be zeroed; NULL: no room, which the
+                                                    call that needed it reports as ONNXFUSE_FAULT */
+    void (*release)(void *user, void *memory, size_t bytes); /* bytes: as allocated */
+    void *user;
+} OnnxfuseAllocator;
+/* Of the whole process; the structure is copied. NULL: the C library's again. Only before the first session or value is
+ * made, or when all are freed, else ONNXFUSE_USAGE; no other call may be going on. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_set_allocator(const OnnxfuseAllocator *allocator);
 
 /* --- logging
  * ---------------------------------------------------------------------------------------------------------------- */

@@ -149,7 +149,7 @@ static Problem *run_shape(Bench *b, double *out_first, Times *times) {
 
 static int compiled(const OnnxfuseSession *session) {
     OnnxfuseStats stats;
-    onnxfuse_session_stats(session, &stats);
+    onnxfuse_session_stats(session, &stats, sizeof stats);
     return stats.kernels_compiled;
 }
 
@@ -308,7 +308,7 @@ static void print_result(const Result *result, const Summary *summary, const Onn
 static void report(const Bench *b, const Result *result) {
     Summary summary = summarize(&result->all);
     OnnxfuseStats stats;
-    onnxfuse_session_stats(b->session, &stats);
+    onnxfuse_session_stats(b->session, &stats, sizeof stats);
     if (b->options->common.json)
         print_json(json_result(result, &summary, &stats, b->options->shape_list != NULL));
     else

@@ -204,7 +204,7 @@ static Problem *show_outputs(Showing *s, OnnxfuseValue **outputs, double millise
                        s->options->labels, s->labels.count, s->labels.count, s->labels.count);
     if (!s->options->common.json) return NULL;
     OnnxfuseStats stats;
-    onnxfuse_session_stats(s->session, &stats);
+    onnxfuse_session_stats(s->session, &stats, sizeof stats);
     cJSON *result = cJSON_CreateObject();
     cJSON_AddStringToObject(result, "device", stats.device);
     json_add_measure(result, "run_ms", milliseconds);

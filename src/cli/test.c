@@ -187,7 +187,7 @@ typedef struct Outcome {
 
 static int kernels_compiled(const OnnxfuseSession *session) {
     OnnxfuseStats stats;
-    onnxfuse_session_stats(session, &stats);
+    onnxfuse_session_stats(session, &stats, sizeof stats);
     return stats.kernels_compiled;
 }
 

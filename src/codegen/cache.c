@@ -213,7 +213,7 @@ static void compile_rest(Request *q, KernelCacheStats *stats) {
         return;
     }
     Pool *pool = NULL;
-    if (q->compile_count > 1) status_free(pool_shared(q->policy->threads, &pool)); /* without one: in this thread */
+    if (q->compile_count > 1) status_free(policy_pool(q->policy, &pool)); /* without one: in this thread */
     pool_for(pool, q->compile_count, 1, compile_piece, q);
     stats->compiled += q->compile_count;
     stats->compile_ms += now_ms() - start;

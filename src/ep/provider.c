@@ -164,7 +164,7 @@ static OrtStatus *open_model(Provider *p, const GraphView *view, const char *nam
     TRY(ep_status(&p->ort, name,
                   onnxfuse_session_open_memory(model->bytes, model->size, view->folder, &options, out_session)));
     OnnxfuseStats stats;
-    onnxfuse_session_stats(*out_session, &stats);
+    onnxfuse_session_stats(*out_session, &stats, sizeof stats);
     ep_log(&p->ort, p->logger, ORT_INFO,
            "%s: %d nodes became %d regions, %d anchors, %d host steps on %s; %d kernels compiled, %d cached (%.1f ms)",
            name, stats.nodes, stats.regions, stats.anchors, stats.host_steps, stats.device, stats.kernels_compiled,

@@ -20,6 +20,11 @@ Policy policy_default(void) {
     };
 }
 
+Status policy_pool(const Policy *policy, Pool **out_pool) {
+    *out_pool = policy->pool;
+    return policy->pool ? NULL : pool_shared(policy->threads, out_pool);
+}
+
 static const char *const device_names[] = {"auto", "cpu", "cuda", "opencl"};
 enum { DEVICE_COUNT = sizeof device_names / sizeof *device_names };
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/arena.h"
+#include "base/pool.h"
 
 typedef enum DeviceKind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_OPENCL } DeviceKind;
 
@@ -31,6 +32,7 @@ typedef struct Policy {
         int max_region_nodes;  /* most primitives in one region */
     } fusion;
     int threads; /* 0: the cores this process may run on */
+    Pool *pool;  /* the embedder's, used instead; NULL: the shared one of `threads` threads */
     DeviceKind device;
     struct {
         bool enable;           /* keep compiled kernels on disk */
@@ -63,6 +65,7 @@ Policy policy_default(void);
  * found a string"). */
 Status policy_parse(const char *json, size_t size, const char *name, Arena *arena, Policy *out_policy);
 Status policy_read(const char *path, Arena *arena, Policy *out_policy);
+Status policy_pool(const Policy *policy, Pool **out_pool);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */
 const char *device_name(DeviceKind device);
 /* Fills cpu, features, vector_bytes and cache_bytes for target->level; STATUS_USAGE for a level that this machine

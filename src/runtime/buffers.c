@@ -40,10 +40,14 @@ static void release_all(struct RunMemory *buffers, Place place) {
     }
 }
 
+void run_memory_trim(struct RunMemory *buffers) {
+    for (int place = 0; place < PLACES; place++) release_all(buffers, (Place)place);
+}
+
 void run_memory_destroy(struct RunMemory *buffers) {
     if (!buffers) return;
     Device *device = buffers->devices[PLACE_DEVICE];
-    for (int place = 0; place < PLACES; place++) release_all(buffers, (Place)place);
+    run_memory_trim(buffers);
     for (int i = 0; i < KEPT; i++)
         if (buffers->streams[i]) device->table->stream_destroy(device, buffers->streams[i]);
     pthread_mutex_destroy(&buffers->lock);

@@ -11,10 +11,17 @@ enum { HEADER = HEAP_ALIGNMENT };
 
 void memory_init(Memory *memory, int64_t limit_megabytes) {
     atomic_init(&memory->used, 0);
+    atomic_init(&memory->peak, 0);
     size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     size_t limit =
         limit_megabytes > 0 && (uint64_t)limit_megabytes < SIZE_MAX >> 20 ? (size_t)limit_megabytes << 20 : machine;
     memory->limit = limit;
+}
+
+static void note_peak(Memory *memory, size_t used) {
+    size_t peak = atomic_load_explicit(&memory->peak, memory_order_relaxed);
+    while (peak < used && !atomic_compare_exchange_weak_explicit(&memory->peak, &peak, used, memory_order_relaxed,
+                                                                 memory_order_relaxed)) {}
 }
 
 Status memory_alloc(Memory *memory, size_t bytes, void **out_data) {
@@ -28,6 +35,7 @@ Status memory_alloc(Memory *memory, size_t bytes, void **out_data) {
         return status_error(STATUS_FAULT, "out of memory: %zu bytes asked for, %zu in use, limit %zu", bytes, before,
                             memory->limit);
     }
+    if (memory) note_peak(memory, before + bytes);
     *(size_t *)(void *)block = bytes;
     *out_data = block + HEADER;
     return NULL;

@@ -7,7 +7,7 @@
 #include "graph/tensor.h"
 
 typedef struct Memory {
-    atomic_size_t used;
+    atomic_size_t used, peak;
     size_t limit; /* bytes; never 0: the machine's memory when the policy sets none */
 } Memory;
 

@@ -141,6 +141,7 @@ typedef struct Profile Profile;
 typedef struct Run {
     Memory *memory;
     Profile *profile;          /* NULL: off */
+    Stop *stop;                /* NULL: the run goes on to its end */
     uint64_t run_number;       /* of the session, from 0; "$run" is made of it */
     uint64_t plans_run;        /* plans begun in this run */
     struct RunMemory *buffers; /* arenas, scratch and streams, kept between runs */
@@ -199,6 +200,8 @@ typedef struct Block {
 
 struct RunMemory *run_memory_create(Device *device, Device *host, Memory *memory);
 void run_memory_destroy(struct RunMemory *buffers);
+/* Frees what no run uses. */
+void run_memory_trim(struct RunMemory *buffers);
 Status run_memory_take(struct RunMemory *buffers, Place place, size_t bytes, Block *out_block);
 /* No work on the block may be going on; accepts an empty one. */
 void run_memory_give(struct RunMemory *buffers, Place place, Block block);

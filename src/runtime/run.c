@@ -174,11 +174,24 @@ static Status take_timed(State *s, const Step *step) {
     return NULL;
 }
 
+/* Loops on the CPU end between pieces. What such a loop leaves goes nowhere: the status says why. A device's steps are
+ * handed over whole, and its host loops prepare programs that others may wait for. */
+static Status take_stoppable(State *s, const Step *step, bool timed) {
+    Stop *stop = s->run->stop;
+    TRY(stop_status(stop));
+    pool_stop_with(step->place == PLACE_HOST ? stop : NULL);
+    Status status = timed ? take_timed(s, step) : take_step(s, step);
+    pool_stop_with(NULL);
+    if (!stop_is_reached(stop)) return status;
+    status_free(status);
+    return stop_status(stop);
+}
+
 Status take_steps(State *s, int first, int end) {
     bool timed = s->run->profile || log_level() >= 2;
     for (int number = first; number < end; number++) {
         const Step *step = &s->plan->steps[number];
-        TRY(timed ? take_timed(s, step) : take_step(s, step));
+        TRY(s->run->stop ? take_stoppable(s, step, timed) : timed ? take_timed(s, step) : take_step(s, step));
         for (int i = 0; i < step->die_count; i++) free_slot(s, step->dies[i]);
     }
     return NULL;

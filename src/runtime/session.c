@@ -4,15 +4,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/heap.h"
 #include "base/log.h"
 #include "importer/importer.h"
 #include "passes/passes.h"
+#include "runtime/cpu/scratch.h"
 
 struct OnnxfuseSession {
     Arena *arena; /* policy, value infos */
     Policy policy;
     Graph *graph;
     Devices devices;
+    Pool *pool; /* over the embedder's threads, or NULL */
     Plan *plan;
     Memory memory;
     struct RunMemory *buffers;
@@ -51,6 +54,7 @@ static Status read_policy(const OnnxfuseOptions *options, const char *model_path
 
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
     *out_policy = policy_default();
+    TRY(check_struct("OnnxfuseOptions", options ? options->size : 0, sizeof *options));
     TRY(read_policy(options, model_path, arena, out_policy));
     if (options && options->device) TRY(device_from_name(options->device, &out_policy->device));
     if (options && options->threads) {
@@ -174,6 +178,8 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(session_policy(options, source->path, s->arena, &s->policy));
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
+    if (options && options->thread_pool) TRY(embedded_pool(options->thread_pool, &s->pool));
+    s->policy.pool = s->pool;
     TRY(devices_open(&s->policy, s->arena, &s->devices));
     TRY(import(s, source, options, &s->graph));
     jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
@@ -236,6 +242,7 @@ void onnxfuse_session_close(OnnxfuseSession *s) {
     run_memory_destroy(s->buffers);
     plan_destroy(s->plan);
     devices_close(&s->devices);
+    pool_destroy(s->pool);
     graph_destroy(s->graph);
     profile_destroy(s->kept_profile);
     arena_destroy(s->arena);
@@ -264,6 +271,7 @@ typedef struct Call {
     RunOutput *made;                    /* [outputs] */
     bool *in_on_device, *out_on_device; /* [inputs], [outputs] */
     bool any_on_device;
+    Stop *stop; /* or NULL */
 } Call;
 
 /* Whether the value's data is in device memory, and this session can use it. */
@@ -322,16 +330,21 @@ static Status take_outputs(const OnnxfuseSession *s, Call *c) {
 }
 
 static Status run_call(OnnxfuseSession *s, Call *c) {
+    Stop *outer;
     TRY(take_inputs(s, c));
     TRY(take_outputs(s, c));
     Run run = {.memory = &s->memory,
                .profile = atomic_load(&s->profile),
+               .stop = c->stop,
                .run_number = atomic_fetch_add(&s->runs, 1),
                .buffers = s->buffers,
                .peak_arena = &s->peak_arena,
                .input_on_device = c->any_on_device ? c->in_on_device : NULL,
                .output_on_device = c->any_on_device ? c->out_on_device : NULL};
-    return plan_run(s->plan, &run, NULL, c->items, c->made);
+    outer = pool_stop_with(NULL); /* set when this run began inside another's callback */
+    Status status = plan_run(s->plan, &run, NULL, c->items, c->made);
+    pool_stop_with(outer);
+    return status;
 }
 
 /* Hands the new items out as values. Results no longer count against the session's limit: they are the caller's. */
@@ -370,13 +383,13 @@ static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
     return wrap_outputs(s, c->outputs, c->made);
 }
 
-OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
+static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop) {
     size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
     if (in <= MOST_VALUES && out <= MOST_VALUES) {
         const Item *items[MOST_VALUES];
         RunOutput made[MOST_VALUES];
         bool flags[2 * MOST_VALUES];
-        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false};
+        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop};
         return run_and_wrap(s, &call);
     }
     Call call = {inputs,
@@ -385,7 +398,8 @@ OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *con
                  calloc(out + 1, sizeof(RunOutput)),
                  calloc(in + 1, sizeof(bool)),
                  calloc(out + 1, sizeof(bool)),
-                 false};
+                 false,
+                 stop};
     bool room = call.items && call.made && call.in_on_device && call.out_on_device;
     Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
     free(call.items);
@@ -395,14 +409,34 @@ OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *con
     return status;
 }
 
+OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
+    return run_until(s, inputs, outputs, NULL);
+}
+
+OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
+                                         OnnxfuseValue **outputs, const OnnxfuseRunOptions *options) {
+    if (!options) return run_until(s, inputs, outputs, NULL);
+    Stop stop;
+    TRY(embedded_stop(options, &stop));
+    return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL);
+}
+
+void onnxfuse_trim(OnnxfuseSession *s) {
+    if (s) run_memory_trim(s->buffers);
+    scratch_trim();
+    kernel_cache_trim();
+    heap_trim();
+}
+
 const char *onnxfuse_session_device_name(const OnnxfuseSession *s) { return s->devices.device->table->name; }
 
 /* --- statistics, profile
  * ------------------------------------------------------------------------------------------------ */
-void onnxfuse_session_stats(const OnnxfuseSession *s, OnnxfuseStats *out) {
+void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out, size_t size) {
+    OnnxfuseSession *s = (OnnxfuseSession *)(uintptr_t)session; /* atomic_load takes no const */
     PlanCounts counts;
     plan_count(s->plan, &counts);
-    *out = (OnnxfuseStats){
+    OnnxfuseStats stats = {
         .kernels_compiled = s->kernels.compiled,
         .kernels_cached = s->kernels.from_disk + s->kernels.from_memory,
         .compile_ms = s->kernels.compile_ms,
@@ -413,10 +447,16 @@ void onnxfuse_session_stats(const OnnxfuseSession *s, OnnxfuseStats *out) {
         .host_steps = counts.host_steps,
         .kernels = counts.kernels,
         .weight_bytes = counts.weight_bytes,
-        .arena_bytes = (int64_t)atomic_load(&((OnnxfuseSession *)(uintptr_t)s)->peak_arena),
+        .arena_bytes = (int64_t)atomic_load(&s->peak_arena),
         .device = s->devices.device->table->name,
         .copies = counts.copies,
+        .threads = pool_threads(s->devices.host->pool),
+        .runs = (int64_t)atomic_load(&s->runs),
+        .memory_bytes = (int64_t)atomic_load(&s->memory.used),
+        .memory_peak_bytes = (int64_t)atomic_load(&s->memory.peak),
     };
+    memset(out, 0, size);
+    memcpy(out, &stats, size < sizeof stats ? size : sizeof stats);
 }
 
 void onnxfuse_session_profile(OnnxfuseSession *s, bool on) {

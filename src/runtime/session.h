@@ -23,6 +23,12 @@ static inline bool value_is_read_only(const OnnxfuseValue *value) {
     return value->managed && value->managed->flags & DLPACK_READ_ONLY;
 }
 
+/* --- embed.c: the embedder's structures --- */
+/* Whether this library knows a structure of that size; 0: as in version 0.1. */
+Status check_struct(const char *name, size_t given, size_t known);
+Status embedded_pool(const OnnxfuseThreadPool *threads, Pool **out_pool);
+Status embedded_stop(const OnnxfuseRunOptions *options, Stop *out_stop);
+
 /* The policy that the options ask for; strings in the arena. Its target is completed by devices_open. model_path may be
  * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);

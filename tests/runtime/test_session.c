@@ -376,7 +376,7 @@ static OnnxfuseValue *filled(int rank, const int64_t *dims) {
 Test(session, new_shapes_compile_nothing) {
     OnnxfuseSession *session = must_open(NORM);
     OnnxfuseStats before, after;
-    onnxfuse_session_stats(session, &before);
+    onnxfuse_session_stats(session, &before, sizeof before);
     cr_expect(before.kernels > 0 && before.regions > 0 && before.anchors == 1 && before.weight_bytes == 0);
     static const int64_t shapes[][2] = {{1, 1}, {2, 7}, {3, 128}, {0, 5}, {1, 1}, {16, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -393,7 +393,7 @@ Test(session, new_shapes_compile_nothing) {
         onnxfuse_value_free(out);
         for (int k = 0; k < 4; k++) onnxfuse_value_free(in[k]);
     }
-    onnxfuse_session_stats(session, &after);
+    onnxfuse_session_stats(session, &after, sizeof after);
     cr_expect(after.kernels_compiled == before.kernels_compiled && after.compile_ms == before.compile_ms);
     cr_expect(after.arena_bytes > 0);
     onnxfuse_session_close(session);
@@ -405,7 +405,7 @@ Test(session, epilogues_are_part_of_their_anchor) {
                                          "b = constant f32[2] {-5, 5}\nm = onnx MatMul@21 x, w\n"
                                          "a = onnx Add@21 m, b\ny = onnx Relu@21 a\n}\n");
     OnnxfuseStats stats;
-    onnxfuse_session_stats(session, &stats);
+    onnxfuse_session_stats(session, &stats, sizeof stats);
     cr_expect(stats.anchors == 1 && stats.regions == 0 && stats.host_steps == 0, "%d anchors, %d regions",
               stats.anchors, stats.regions);
     expect_result(session, (const char *[]){"f32[1, 2] {1, 1}"}, (const char *[]){"f32[1, 2] {0, 11}"});
@@ -445,7 +445,7 @@ Test(session, equal_layers_compile_once) {
     OnnxfuseStatus status = open_text(text, NULL, &session);
     cr_assert(!status, "%s", onnxfuse_status_message(status));
     OnnxfuseStats stats;
-    onnxfuse_session_stats(session, &stats);
+    onnxfuse_session_stats(session, &stats, sizeof stats);
     cr_expect(stats.regions >= 12 && stats.kernels < stats.regions, "%d kernels of %d regions", stats.kernels,
               stats.regions);
     onnxfuse_session_close(session);

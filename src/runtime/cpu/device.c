@@ -32,7 +32,7 @@ static Status cpu_open(const Policy *policy, Device **out_device) {
     Device *device = calloc(1, sizeof *device);
     if (!device) return status_out_of_memory();
     *device = (Device){.table = &cpu_device, .policy = policy};
-    Status status = pool_shared(policy->threads, &device->pool);
+    Status status = policy_pool(policy, &device->pool);
     if (status) {
         free(device);
         return status;

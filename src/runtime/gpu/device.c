@@ -9,7 +9,7 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
     GpuDevice *d = calloc(1, sizeof *d);
     if (!d) return status_out_of_memory();
     *d = (GpuDevice){.base = {.table = table, .policy = policy}, .driver = driver};
-    Status status = pool_shared(policy->threads, &d->base.pool);
+    Status status = policy_pool(policy, &d->base.pool);
     if (!status) status = gpu_blocks_create(policy->memory_limit_megabytes, &d->blocks);
     if (!status) status = gpu_movement_create(&d->movement);
     if (!status) status = driver->open(policy, &d->context);
