@@ -7,6 +7,7 @@
 static const char *const words[] = {
     "KERNEL",
     "KERNEL_OF",
+    "KERNEL_BESIDE",
     "BUFFER_ARG",
     "BUFFER",
     "GLOBAL",

@@ -156,14 +156,14 @@ static AnchorCase plain_conv(uint64_t seed) { return anchor_case_conv(seed, fals
 static AnchorCase plain_transposed(uint64_t seed) { return anchor_case_conv(seed, true, true); }
 
 /* Any type and epilogue: nearly each case compiles programs of its own. */
-Test(gpu_anchor, matmuls_of_all_types_agree_with_the_evaluator) { check_seeds(12, any_matmul); }
-Test(gpu_anchor, convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_conv); }
-Test(gpu_anchor, transposed_convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_transposed); }
+Test(gpu_anchor, matmuls_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_matmul); }
+Test(gpu_anchor, convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(5, any_conv); }
+Test(gpu_anchor, transposed_convolutions_of_all_types_agree_with_the_evaluator) { check_seeds(5, any_transposed); }
 
 /* One type and epilogue: many sizes and layouts. */
-Test(gpu_anchor, matmuls_of_all_layouts_agree_with_the_evaluator) { check_seeds(150, plain_matmul); }
-Test(gpu_anchor, convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(80, plain_conv); }
-Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(60, plain_transposed); }
+Test(gpu_anchor, matmuls_of_all_layouts_agree_with_the_evaluator) { check_seeds(100, plain_matmul); }
+Test(gpu_anchor, convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(50, plain_conv); }
+Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(40, plain_transposed); }
 
 /* ---- one anchor, many sizes ---- */
 

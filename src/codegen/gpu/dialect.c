@@ -42,6 +42,7 @@ static const char cuda_prelude[] =
     "#pragma nv_diag_suppress 177, 550\n" /* declared and not used: `exchange`, words that a program has no need of */
     "#define KERNEL extern \"C\" __global__ void __launch_bounds__(1024)\n"
     "#define KERNEL_OF(threads) extern \"C\" __global__ void __launch_bounds__(threads)\n"
+    "#define KERNEL_BESIDE(threads, blocks) extern \"C\" __global__ void __launch_bounds__(threads, blocks)\n"
     "#define BUFFER_ARG(b) void *b##_buffer\n"
     "#define BUFFER(type, name, b) type *name = (type *)b##_buffer\n"
     "#define GLOBAL\n"
@@ -129,6 +130,7 @@ static const char opencl_prelude[] =
     "#pragma OPENCL FP_CONTRACT OFF\n"
     "#define KERNEL __kernel void\n"
     "#define KERNEL_OF(threads) __kernel void\n"
+    "#define KERNEL_BESIDE(threads, blocks) __kernel void\n"
     "#define BUFFER_ARG(b) __global u8 *b##_buffer, i64 b##_offset\n"
     "#define BUFFER(type, name, b) __global type *name = (__global type *)(b##_buffer + b##_offset)\n"
     "#define GLOBAL __global\n"

@@ -13,7 +13,7 @@ const char product_finish_text[] =
     "    STEP_DECLARE\n"
     "    const i32 whole = (i32)flags & 4;\n"
     "    for (i64 at = (BLOCK * THREADS + THREAD) * PACK; at < elements; at += BLOCKS * THREADS * PACK) {\n"
-    "        const i64 count = elements - at;\n"
+    "        const i32 count = NEAR(elements - at);\n"
     "        i64 places[PACK];\n"
     "        VALUE v[PACK];\n"
     "#if PARTIAL\n"

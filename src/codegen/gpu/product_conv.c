@@ -16,6 +16,11 @@
     "    i64 count, first, step, in_step, base;\n"                                                                     \
     "    i32 taps, tap_step, kernel_first, kernel_step, extent;\n"                                                     \
     "} Axis;\n"                                                                                                        \
+    "#if TRANSPOSED\n"                                                                                                 \
+    "#define AXIS SHARED_POINTER const Axis\n"                                                                        \
+    "#else\n"                                                                                                         \
+    "#define AXIS const Axis\n"                                                                                       \
+    "#endif\n"                                                                                                        \
     "typedef struct Tap { i32 t0, t1, t2, c; } Tap;\n"                                                                 \
     "FUNCTION Axis axis_of(i64 phase, i64 in, i64 out, i64 size, i64 stride, i64 dilation, i64 pad, i64 period) {\n" \
     "    Axis x;\n"                                                                                                    \
@@ -46,22 +51,22 @@
     "#endif\n"                                                                                                         \
     "    return x;\n"                                                                                                  \
     "}\n"                                                                                                              \
-    "FUNCTION i32 position_at(const Axis *x, i64 q) {\n"                                                               \
+    "FUNCTION i32 position_at(AXIS *x, i64 q) {\n"                                                               \
     "    const i64 most = 1 << 30, i = q * x->in_step + x->base;\n"                                                    \
     "    return (i32)(i > most ? most : i < -most ? -most : i);\n"                                                     \
     "}\n"                                                                                                              \
-    /* Where a tap of a row meets the input, in positions of its image; -1: in the padding. */                         \
-    "FUNCTION i64 place_at(const Axis *x0, const Axis *x1, const Axis *x2, i32 p0, i32 p1, i32 p2, const Tap *tap) {\n" \
+    /* Where a tap of a row meets the input, a position of all images; -1: in the padding, or no row. */                         \
+    "FUNCTION i64 place_at(AXIS *x0, AXIS *x1, AXIS *x2, i32 n, i32 p0, i32 p1, i32 p2, const Tap *tap) {\n" \
     "    const i32 i0 = p0 + tap->t0 * x0->tap_step, i1 = p1 + tap->t1 * x1->tap_step, i2 = p2 + tap->t2 * x2->tap_step;\n" \
-    "    if ((u32)i0 >= (u32)x0->extent || (u32)i1 >= (u32)x1->extent || (u32)i2 >= (u32)x2->extent) return -1;\n"     \
-    "    return ((i64)i0 * x1->extent + i1) * x2->extent + i2;\n"                                                      \
+    "    if (n < 0 || (u32)i0 >= (u32)x0->extent || (u32)i1 >= (u32)x1->extent || (u32)i2 >= (u32)x2->extent) return -1;\n"     \
+    "    return (((i64)n * x0->extent + i0) * x1->extent + i1) * x2->extent + i2;\n"                                                      \
     "}\n"                                                                                                              \
-    "FUNCTION i64 kernel_at(const Axis *x0, const Axis *x1, const Axis *x2, const Tap *tap, i64 kernel1, i64 kernel2) {\n" \
+    "FUNCTION i64 kernel_at(AXIS *x0, AXIS *x1, AXIS *x2, const Tap *tap, i64 kernel1, i64 kernel2) {\n" \
     "    return ((x0->kernel_first + (i64)tap->t0 * x0->kernel_step) * kernel1 + x1->kernel_first +\n"                 \
     "            (i64)tap->t1 * x1->kernel_step) * kernel2 + x2->kernel_first + (i64)tap->t2 * x2->kernel_step;\n"     \
     "}\n"                                                                                                              \
     /* Row r of the product: its image and positions along the axes. */                                                \
-    "FUNCTION i64 row_at(i64 r, const Axis *x0, const Axis *x1, const Axis *x2, i64 *q0, i64 *q1, i64 *q2) {\n"        \
+    "FUNCTION i64 row_at(i64 r, AXIS *x0, AXIS *x1, AXIS *x2, i64 *q0, i64 *q1, i64 *q2) {\n"        \
     "    *q2 = r % x2->count;\n"                                                                                       \
     "    r /= x2->count;\n"                                                                                            \
     "    *q1 = r % x1->count;\n"                                                                                       \
@@ -69,8 +74,17 @@
     "    *q0 = r % x0->count;\n"                                                                                       \
     "    return r / x0->count;\n"                                                                                      \
     "}\n"                                                                                                              \
+    "FUNCTION void advance_row(AXIS *x0, AXIS *x1, AXIS *x2, i64 *n, i64 *q0, i64 *q1, i64 *q2) {\n"   \
+    "    if (++*q2 < x2->count) return;\n"                                                                            \
+    "    *q2 = 0;\n"                                                                                                  \
+    "    if (++*q1 < x1->count) return;\n"                                                                            \
+    "    *q1 = 0;\n"                                                                                                  \
+    "    if (++*q0 < x0->count) return;\n"                                                                            \
+    "    *q0 = 0;\n"                                                                                                  \
+    "    ++*n;\n"                                                                                                     \
+    "}\n"                                                                                                              \
     /* Where row r's positions stand in the result. */                                                                 \
-    "FUNCTION i64 out_row_at(i64 r, const Axis *x0, const Axis *x1, const Axis *x2, i64 out0, i64 out1, i64 out2) {\n" \
+    "FUNCTION i64 out_row_at(i64 r, AXIS *x0, AXIS *x1, AXIS *x2, i64 out0, i64 out1, i64 out2) {\n" \
     "#if TRANSPOSED\n"                                                                                                 \
     "    i64 q0, q1, q2;\n"                                                                                            \
     "    const i64 n = row_at(r, x0, x1, x2, &q0, &q1, &q2);\n"                                                        \
@@ -82,7 +96,7 @@
     "}\n"
 
 #define CONV_HEAD                                                                                                      \
-    "KERNEL_OF(THREADS) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
+    "KERNEL_BESIDE(THREADS, BLOCKS_BESIDE) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
     "    BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 images, i64 in0, i64 in1, i64 in2, i64 out0, i64 out1, i64 out2,\n" \
     "    i64 kernel0, i64 kernel1, i64 kernel2, i64 stride0, i64 stride1, i64 stride2, i64 dilation0, i64 dilation1,\n" \
     "    i64 dilation2, i64 pad0, i64 pad1, i64 pad2, i64 period0, i64 period1, i64 period2, i64 group, i64 inputs,\n" \
@@ -91,7 +105,10 @@
     "    BUFFER(const BITS, a, a_buffer);\n"                                                                           \
     "    BUFFER(const BITS, b, b_buffer);\n"                                                                           \
     "    BUFFER(BITS, out, out_buffer);\n"                                                                             \
-    "    STEP_DECLARE\n"
+    "    STEP_DECLARE\n"                                                                                               \
+    "#if TRANSPOSED\n"                                                                                                 \
+    "    SHARED Axis axes[3];\n"                                                                                       \
+    "#endif\n"
 
 /* part: the block's number without its tile. */
 #define CONV_PLACE                                                                                                     \
@@ -100,13 +117,24 @@
     "    const i64 tile = BLOCK % (row_tiles * column_tiles);\n"                                                       \
     "    i64 part = BLOCK / (row_tiles * column_tiles);\n"
 
+/* A transposed convolution's axes depend on the phase: a thread each computes them for all, in shared memory, which
+ * spares the registers. */
 #define CONV_AXES                                                                                                      \
-    "    const Axis x2 = axis_of(part % stride2, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n"            \
-    "    part /= stride2;\n"                                                                                           \
-    "    const Axis x1 = axis_of(part % stride1, in1, out1, kernel1, stride1, dilation1, pad1, period1);\n"            \
-    "    part /= stride1;\n"                                                                                           \
-    "    const Axis x0 = axis_of(part, in0, out0, kernel0, stride0, dilation0, pad0, period0);\n"                      \
-    "    const i64 rows = images * x0.count * x1.count * x2.count, channels_in = group * inputs,\n"                    \
+    "#if TRANSPOSED\n"                                                                                                 \
+    "    if (thread == 0) axes[0] = axis_of(part / stride2 / stride1, in0, out0, kernel0, stride0, dilation0, pad0,\n" \
+    "                                       period0);\n"                                                               \
+    "    if (thread == 1) axes[1] = axis_of(part / stride2 % stride1, in1, out1, kernel1, stride1, dilation1, pad1,\n" \
+    "                                       period1);\n"                                                               \
+    "    if (thread == 2) axes[2] = axis_of(part % stride2, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n" \
+    "    BARRIER;\n"                                                                                                   \
+    "#else\n"                                                                                                          \
+    "    Axis axes[3];\n"                                                                                              \
+    "    axes[0] = axis_of(0, in0, out0, kernel0, stride0, dilation0, pad0, period0);\n"                               \
+    "    axes[1] = axis_of(0, in1, out1, kernel1, stride1, dilation1, pad1, period1);\n"                               \
+    "    axes[2] = axis_of(0, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n"                               \
+    "#endif\n"                                                                                                         \
+    "    AXIS *x0 = axes, *x1 = axes + 1, *x2 = axes + 2;\n"                                                           \
+    "    const i64 rows = images * x0->count * x1->count * x2->count, channels_in = group * inputs,\n"                    \
     "              channels_out = group * outputs;\n"
 
 /* Along the depth, the input's channels are faster than the taps. A thread's packs of x have one depth and several rows;
@@ -115,7 +143,7 @@ const char product_conv_text[] =
     CONV_FUNCTIONS
     "#define PACKS_A LOADS(TILE_ROWS)\n"
     "#define PACKS_B LOADS(TILE_COLUMNS)\n"
-    "FUNCTION Tap tap_at(i64 depth, i64 inputs, const Axis *x1, const Axis *x2) {\n"
+    "FUNCTION Tap tap_at(i64 depth, i64 inputs, AXIS *x1, AXIS *x2) {\n"
     "    Tap tap;\n"
     "    i64 t = depth / inputs;\n"
     "    tap.c = (i32)(depth % inputs);\n"
@@ -125,8 +153,28 @@ const char product_conv_text[] =
     "    tap.t0 = (i32)(t / x1->taps);\n"
     "    return tap;\n"
     "}\n"
+    /* Where a tap's weights begin. Of an ordinary convolution the number of the tap suffices, which t2 holds alone. */
+    "#if TRANSPOSED\n"
+    "#define WEIGHT_TAP_AT(depth) tap_at(depth, inputs, x1, x2)\n"
+    "#define WEIGHT_AT(tap) kernel_at(x0, x1, x2, tap, kernel1, kernel2)\n"
+    "#define ADVANCE_WEIGHT(tap) advance_tap(tap, TILE_DEPTH, (i32)inputs, x1, x2)\n"
+    "#else\n"
+    "#define WEIGHT_TAP_AT(depth) number_at(depth, inputs)\n"
+    "#define WEIGHT_AT(tap) (i64)(tap)->t2\n"
+    "#define ADVANCE_WEIGHT(tap) advance_number(tap, TILE_DEPTH, (i32)inputs)\n"
+    "#endif\n"
+    "FUNCTION Tap number_at(i64 depth, i64 inputs) {\n"
+    "    Tap tap;\n"
+    "    tap.t0 = tap.t1 = 0;\n"
+    "    tap.t2 = (i32)(depth / inputs);\n"
+    "    tap.c = (i32)(depth % inputs);\n"
+    "    return tap;\n"
+    "}\n"
+    "FUNCTION void advance_number(Tap *tap, i32 by, i32 inputs) {\n"
+    "    for (tap->c += by; tap->c >= inputs; tap->c -= inputs) tap->t2++;\n"
+    "}\n"
     /* Returns whether the tap is another one. */
-    "FUNCTION i32 advance_tap(Tap *tap, i32 by, i32 inputs, const Axis *x1, const Axis *x2) {\n"
+    "FUNCTION i32 advance_tap(Tap *tap, i32 by, i32 inputs, AXIS *x1, AXIS *x2) {\n"
     "    i32 changed = 0;\n"
     "    tap->c += by;\n"
     "    while (tap->c >= inputs) {\n"
@@ -144,34 +192,43 @@ const char product_conv_text[] =
     "}\n"
     CONV_HEAD
     "    BUFFER(VALUE, partial, partial_buffer);\n"
-    "    SHARED VALUE tiles_a[2 * TILE_DEPTH * LINE(TILE_ROWS)];\n"
-    "    SHARED VALUE tiles_b[2 * TILE_DEPTH * LINE(TILE_COLUMNS)];\n"
+    TILES_DECLARED
+    "    SHARED i64 kept[4];\n"
+    TILES_NAMED
     CONV_PLACE
-    "    const i64 split = part % splits;\n"
+    "    i64 split = part % splits;\n"
     "    part /= splits;\n"
     "    const i64 g = part % group;\n"
     "    part /= group;\n"
     CONV_AXES
-    "    const i64 depth = (i64)x0.taps * x1.taps * x2.taps * inputs;\n"
+    "    const i64 depth = (i64)x0->taps * x1->taps * x2->taps * inputs;\n"
     "    const i64 length = (depth + splits * TILE_DEPTH - 1) / (splits * TILE_DEPTH) * TILE_DEPTH;\n"
     "    const i64 begin = split * length, end = begin + length < depth ? begin + length : depth;\n"
     "    i64 row0, column0;\n"
     "    tile_at(tile, row_tiles, column_tiles, &row0, &column0);\n"
     "    if (row0 >= rows) return;\n"
+    /* What the end wants again, so that no registers hold it meanwhile. */
+    "    if (thread == 0) {\n"
+    "        kept[0] = row0;\n"
+    "        kept[1] = column0;\n"
+    "        kept[2] = g * outputs;\n"
+    "        kept[3] = split;\n"
+    "    }\n"
     "    a += g * inputs;\n"
     "    b += g * w_group + column0 * w_output;\n"
     /* Rows that this thread loads. */
     "    const i32 depth_a = PACK_DEPTH(thread, TILE_ROWS, 0);\n"
     "    i32 p0[PACKS_A], p1[PACKS_A], p2[PACKS_A];\n"
-    "    i64 image[PACKS_A], place[PACKS_A];\n"
+    "    i32 image[PACKS_A];\n"
+    "    i64 place[PACKS_A];\n"
     "    UNROLL\n"
     "    for (i32 p = 0; p < PACKS_A; p++) {\n"
     "        const i64 r = row0 + PACK_OUTER(thread + p * THREADS, TILE_ROWS, 0);\n"
     "        i64 q0 = 0, q1 = 0, q2 = 0;\n"
-    "        image[p] = r < rows ? row_at(r, &x0, &x1, &x2, &q0, &q1, &q2) * in0 * in1 * in2 : -1;\n"
-    "        p0[p] = position_at(&x0, q0);\n"
-    "        p1[p] = position_at(&x1, q1);\n"
-    "        p2[p] = position_at(&x2, q2);\n"
+    "        image[p] = r < rows ? (i32)row_at(r, x0, x1, x2, &q0, &q1, &q2) : -1;\n"
+    "        p0[p] = position_at(x0, q0);\n"
+    "        p1[p] = position_at(x1, q1);\n"
+    "        p2[p] = position_at(x2, q2);\n"
     "        place[p] = -1;\n"
     "    }\n"
     "    Tap tap_a, tap_b[PACKS_B];\n"
@@ -180,54 +237,55 @@ const char product_conv_text[] =
     "    UNROLL\n"
     "    for (i32 p = 0; p < PACKS_B; p++) tap_b[p] = tap_a;\n"
     "    if (begin < end) {\n"
-    "        tap_a = tap_at(begin + depth_a, inputs, &x1, &x2);\n"
+    "        tap_a = tap_at(begin + depth_a, inputs, x1, x2);\n"
     "        UNROLL\n"
     "        for (i32 p = 0; p < PACKS_B; p++)\n"
-    "            tap_b[p] = tap_at(begin + PACK_DEPTH(thread + p * THREADS, TILE_COLUMNS, 1), inputs, &x1, &x2);\n"
+    "            tap_b[p] = WEIGHT_TAP_AT(begin + PACK_DEPTH(thread + p * THREADS, TILE_COLUMNS, 1));\n"
     "    }\n"
     "    const i32 row = thread / (TILE_COLUMNS / THREAD_COLUMNS) * 4, column = thread % (TILE_COLUMNS / THREAD_COLUMNS) * 4;\n"
     "    VALUE sums[THREAD_ROWS * THREAD_COLUMNS], next_a[PACKS_A * PACK], next_b[PACKS_B * PACK];\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < THREAD_ROWS * THREAD_COLUMNS; i++) sums[i] = 0;\n"
+    "    const i32 columns_left = NEAR(outputs - column0);\n"
     "    i32 now = 0;\n"
-    /* Step 0 only loads. */
-    "    for (i64 left = end - begin + TILE_DEPTH, first = 1; left > 0; left -= TILE_DEPTH, first = 0) {\n"
-    "        const i64 ahead = left - TILE_DEPTH;\n"
+    /* Step -1 only loads. */
+    "    const i32 whole_depth = (i32)(end - begin);\n"
+    "    for (i32 ahead = whole_depth; ahead > -TILE_DEPTH; ahead -= TILE_DEPTH) {\n"
     "        if (ahead > 0) {\n"
     "            if (whole_a) {\n"
     "                UNROLL\n"
     "                for (i32 p = 0; p < PACKS_A; p++) {\n"
-    "                    if (moved) place[p] = image[p] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[p], p1[p], p2[p], &tap_a);\n"
-    "                    read_pack(a + (image[p] + place[p]) * channels_in + tap_a.c, 1,\n"
+    "                    if (moved) place[p] = place_at(x0, x1, x2, image[p], p0[p], p1[p], p2[p], &tap_a) * channels_in;\n"
+    "                    read_pack(a + place[p] + tap_a.c, 1,\n"
     "                              depth_a < ahead && place[p] >= 0 ? PACK : 0, 1, next_a + p * PACK);\n"
     "                }\n"
-    "                moved = advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "                moved = advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, x1, x2);\n"
     "            } else {\n"
     "                Tap tap = tap_a;\n"
     "                UNROLL\n"
     "                for (i32 i = 0; i < PACK; i++) {\n"
     "                    UNROLL\n"
     "                    for (i32 p = 0; p < PACKS_A; p++) {\n"
-    "                        if (moved) place[p] = image[p] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[p], p1[p], p2[p], &tap);\n"
+    "                        if (moved) place[p] = place_at(x0, x1, x2, image[p], p0[p], p1[p], p2[p], &tap) * channels_in;\n"
     "                        next_a[p * PACK + i] = depth_a + i < ahead && place[p] >= 0\n"
-    "                            ? FROM_BITS(READ(BITS, a + (image[p] + place[p]) * channels_in + tap.c)) : (VALUE)0;\n"
+    "                            ? FROM_BITS(READ(BITS, a + place[p] + tap.c)) : (VALUE)0;\n"
     "                    }\n"
-    "                    moved = advance_tap(&tap, 1, (i32)inputs, &x1, &x2);\n"
+    "                    moved = advance_tap(&tap, 1, (i32)inputs, x1, x2);\n"
     "                }\n"
-    "                advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "                advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, x1, x2);\n"
     "                moved = 1;\n"
     "            }\n"
     "            UNROLL\n"
     "            for (i32 p = 0; p < PACKS_B; p++) {\n"
     "                const i32 e = thread + p * THREADS;\n"
     "                const i32 o = PACK_OUTER(e, TILE_COLUMNS, 1), d = PACK_DEPTH(e, TILE_COLUMNS, 1);\n"
-    "                i64 count = d < ahead && d < TILE_DEPTH ? outputs - column0 - o : 0;\n"
-    "                read_pack(b + kernel_at(&x0, &x1, &x2, &tap_b[p], kernel1, kernel2) * w_tap + tap_b[p].c * w_input +\n"
+    "                const i32 count = d < ahead && d < TILE_DEPTH ? columns_left - o : 0;\n"
+    "                read_pack(b + WEIGHT_AT(&tap_b[p]) * w_tap + tap_b[p].c * w_input +\n"
     "                          o * w_output, w_output, count, whole_b, next_b + p * PACK);\n"
-    "                advance_tap(&tap_b[p], TILE_DEPTH, (i32)inputs, &x1, &x2);\n"
+    "                ADVANCE_WEIGHT(&tap_b[p]);\n"
     "            }\n"
     "        }\n"
-    "        if (!first)\n"
+    "        if (ahead < whole_depth)\n"
     "            multiply_tiles(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS),\n"
     "                           row, column, sums);\n"
     "        now = 1 - now;\n"
@@ -237,46 +295,14 @@ const char product_conv_text[] =
     "        }\n"
     "        BARRIER;\n"
     "    }\n"
-    "    const i64 channel0 = g * outputs;\n"
-    "    i64 at[THREAD_ROWS];\n"
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        const i64 r = row0 + row + ROW_AT(i);\n"
-    "        at[i] = r < rows ? out_row_at(r, &x0, &x1, &x2, out0, out1, out2) * channels_out + channel0 : -1;\n"
-    "    }\n"
-    "    if (splits > 1) {\n"
-    "        UNROLL\n"
-    "        for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "            UNROLL\n"
-    "            for (i32 j = 0; j < THREAD_COLUMNS; j++) {\n"
-    "                const i64 c = column0 + column + COLUMN_AT(j);\n"
-    "                if (at[i] >= 0 && c < outputs)\n"
-    "                    WRITE(VALUE, partial + split * elements + at[i] + c, sums[i * THREAD_COLUMNS + j]);\n"
-    "            }\n"
-    "        }\n"
-    "        return;\n"
-    "    }\n"
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        UNROLL\n"
-    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
-    "            const i64 c = column0 + column + COLUMN_AT(j);\n"
-    "            i64 places[PACK];\n"
-    "            UNROLL\n"
-    "            for (i32 k = 0; k < PACK; k++) places[k] = channel0 + c + k;\n"
-    "            if (at[i] >= 0)\n"
-    "                finish_pack(sums + i * THREAD_COLUMNS + j, places, at[i] + c, 1, outputs - c, whole_out STEP_PASSED);\n"
-    "        }\n"
-    "    }\n"
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        UNROLL\n"
-    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
-    "            const i64 c = column0 + column + COLUMN_AT(j);\n"
-    "            if (at[i] >= 0)\n"
-    "                write_pack(out + at[i] + c, 1, outputs - c, whole_out, sums + i * THREAD_COLUMNS + j);\n"
-    "        }\n"
-    "    }\n"
+    "#define OUT_AT(r) (out_row_at(r, x0, x1, x2, out0, out1, out2) * channels_out + place0)\n"
+    "    row0 = kept[0];\n"
+    "    column0 = kept[1];\n"
+    "    split = kept[3];\n"
+    "    const i64 place0 = kept[2], columns = outputs, out_column = 1;\n"
+    "#undef SCALE\n"
+    "#define SCALE(x, alpha) (x)\n"
+    PRODUCT_STORE
     "}\n";
 
 /* A thread has PACK channels of THREAD_ROWS rows, so that a weight is read once for all of these. */
@@ -286,18 +312,20 @@ const char product_channels_text[] =
     CONV_PLACE
     CONV_AXES
     "    const i64 packs = (channels_out + PACK - 1) / PACK, item = tile * THREADS + thread;\n"
-    "    const i64 c0 = item % packs * PACK, row0 = item / packs * THREAD_ROWS, count = channels_out - c0;\n"
+    "    const i64 c0 = item % packs * PACK, row0 = item / packs * THREAD_ROWS;\n"
+    "    const i32 count = NEAR(channels_out - c0);\n"
     "    if (row0 >= rows) return;\n"
     "    VALUE sums[THREAD_ROWS * PACK];\n"
     "    i32 p0[THREAD_ROWS], p1[THREAD_ROWS], p2[THREAD_ROWS];\n"
-    "    i64 image[THREAD_ROWS];\n"
+    "    i32 image[THREAD_ROWS];\n"
+    "    i64 q0, q1, q2, n = row_at(row0, x0, x1, x2, &q0, &q1, &q2);\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        i64 q0 = 0, q1 = 0, q2 = 0;\n"
-    "        image[i] = row0 + i < rows ? row_at(row0 + i, &x0, &x1, &x2, &q0, &q1, &q2) * in0 * in1 * in2 : -1;\n"
-    "        p0[i] = position_at(&x0, q0);\n"
-    "        p1[i] = position_at(&x1, q1);\n"
-    "        p2[i] = position_at(&x2, q2);\n"
+    "        image[i] = row0 + i < rows ? (i32)n : -1;\n"
+    "        p0[i] = position_at(x0, q0);\n"
+    "        p1[i] = position_at(x1, q1);\n"
+    "        p2[i] = position_at(x2, q2);\n"
+    "        advance_row(x0, x1, x2, &n, &q0, &q1, &q2);\n"
     "        UNROLL\n"
     "        for (i32 j = 0; j < PACK; j++) sums[i * PACK + j] = 0;\n"
     "    }\n"
@@ -312,20 +340,20 @@ const char product_channels_text[] =
     "#endif\n"
     "    Tap tap;\n"
     "    tap.c = 0;\n"
-    "    for (tap.t0 = 0; tap.t0 < x0.taps; tap.t0++)\n"
-    "        for (tap.t1 = 0; tap.t1 < x1.taps; tap.t1++)\n"
-    "            for (tap.t2 = 0; tap.t2 < x2.taps; tap.t2++) {\n"
-    "                GLOBAL const BITS *w = b + kernel_at(&x0, &x1, &x2, &tap, kernel1, kernel2) * w_tap;\n"
+    "    for (tap.t0 = 0; tap.t0 < x0->taps; tap.t0++)\n"
+    "        for (tap.t1 = 0; tap.t1 < x1->taps; tap.t1++)\n"
+    "            for (tap.t2 = 0; tap.t2 < x2->taps; tap.t2++) {\n"
+    "                GLOBAL const BITS *w = b + kernel_at(x0, x1, x2, &tap, kernel1, kernel2) * w_tap;\n"
     "                i64 place[THREAD_ROWS];\n"
     "                UNROLL\n"
     "                for (i32 i = 0; i < THREAD_ROWS; i++)\n"
-    "                    place[i] = image[i] < 0 ? -1 : place_at(&x0, &x1, &x2, p0[i], p1[i], p2[i], &tap);\n"
+    "                    place[i] = place_at(x0, x1, x2, image[i], p0[i], p1[i], p2[i], &tap) * channels_in;\n"
     "#if DEPTHWISE\n"
     "                VALUE weight[PACK], v[THREAD_ROWS * PACK];\n"
     "                read_pack(w + c0 * w_group, w_group, count, whole_b, weight);\n"
     "                UNROLL\n"
     "                for (i32 i = 0; i < THREAD_ROWS; i++)\n"
-    "                    read_pack(a + (image[i] + place[i]) * channels_in + c0, 1, place[i] >= 0 ? count : 0, whole_a,\n"
+    "                    read_pack(a + place[i] + c0, 1, place[i] >= 0 ? count : 0, whole_a,\n"
     "                              v + i * PACK);\n"
     "                UNROLL\n"
     "                for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
@@ -344,24 +372,25 @@ const char product_channels_text[] =
     "                        UNROLL\n"
     "                        for (i32 j = 0; j < PACK; j++)\n"
     "                            sums[i * PACK + j] = MULTIPLY_ADD(\n"
-    "                                FROM_BITS(READ(BITS, a + (image[i] + place[i]) * channels_in + from_a[j] + c)), weight[j],\n"
+    "                                FROM_BITS(READ(BITS, a + place[i] + from_a[j] + c)), weight[j],\n"
     "                                sums[i * PACK + j]);\n"
     "                    }\n"
     "                }\n"
     "#endif\n"
     "            }\n"
-    "    i64 at[THREAD_ROWS];\n"
+    "    n = row_at(row0, x0, x1, x2, &q0, &q1, &q2);\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
+    "        if (row0 + i >= rows) break;\n"
+    "        const i64 at = (((n * out0 + x0->first + q0 * x0->step) * out1 + x1->first + q1 * x1->step) * out2 + x2->first +\n"
+    "                        q2 * x2->step) * channels_out + c0;\n"
     "        i64 places[PACK];\n"
     "        UNROLL\n"
     "        for (i32 k = 0; k < PACK; k++) places[k] = c0 + k;\n"
-    "        at[i] = row0 + i < rows ? out_row_at(row0 + i, &x0, &x1, &x2, out0, out1, out2) * channels_out + c0 : -1;\n"
-    "        if (at[i] >= 0) finish_pack(sums + i * PACK, places, at[i], 1, count, whole_out STEP_PASSED);\n"
+    "        finish_pack(sums + i * PACK, places, at, 1, count, whole_out STEP_PASSED);\n"
+    "        write_pack(out + at, 1, count, whole_out, sums + i * PACK);\n"
+    "        advance_row(x0, x1, x2, &n, &q0, &q1, &q2);\n"
     "    }\n"
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++)\n"
-    "        if (at[i] >= 0) write_pack(out + at[i], 1, count, whole_out, sums + i * PACK);\n"
     "}\n";
 
 /* clang-format on */

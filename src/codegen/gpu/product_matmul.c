@@ -15,13 +15,13 @@ const char product_tiles_text[] =
     "#define COLUMN_AT(j) ((j) / 4 * (TILE_COLUMNS / (THREAD_COLUMNS / 4)) + (j) % 4)\n"
     "#define PACK_OUTER(e, tile, outer_first) ((outer_first) ? (e) % ((tile) / PACK) * PACK : (e) / (TILE_DEPTH / PACK))\n"
     "#define PACK_DEPTH(e, tile, outer_first) ((outer_first) ? (e) / ((tile) / PACK) : (e) % (TILE_DEPTH / PACK) * PACK)\n"
-    "FUNCTION void load_tile(GLOBAL const BITS *from, i64 outer_stride, i64 depth_stride, i64 outer_left, i64 depth_left,\n"
+    "FUNCTION void load_tile(GLOBAL const BITS *from, i64 outer_stride, i64 depth_stride, i32 outer_left, i32 depth_left,\n"
     "                        i32 whole, i32 outer_first, i32 tile, i32 thread, VALUE *next) {\n"
     "    UNROLL\n"
     "    for (i32 p = 0; p < LOADS(tile); p++) {\n"
     "        const i32 e = thread + p * THREADS;\n"
     "        const i32 o = PACK_OUTER(e, tile, outer_first), d = PACK_DEPTH(e, tile, outer_first);\n"
-    "        i64 count = outer_first ? (d < depth_left ? outer_left - o : 0) : (o < outer_left ? depth_left - d : 0);\n"
+    "        i32 count = outer_first ? (d < depth_left ? outer_left - o : 0) : (o < outer_left ? depth_left - d : 0);\n"
     "        if (e >= tile * TILE_DEPTH / PACK) count = 0;\n"
     "        read_pack(from + o * outer_stride + d * depth_stride, outer_first ? outer_stride : depth_stride, count, whole,\n"
     "                  next + p * PACK);\n"
@@ -45,9 +45,10 @@ const char product_tiles_text[] =
     "    for (i32 d = 0; d < TILE_DEPTH; d++) {\n"
     "        VALUE x[THREAD_ROWS], y[THREAD_COLUMNS];\n"
     "        UNROLL\n"
-    "        for (i32 i = 0; i < THREAD_ROWS; i++) x[i] = a[d * LINE(TILE_ROWS) + row + ROW_AT(i)];\n"
+    "        for (i32 i = 0; i < THREAD_ROWS; i += PACK) read_sums(a + d * LINE(TILE_ROWS) + row + ROW_AT(i), x + i);\n"
     "        UNROLL\n"
-    "        for (i32 j = 0; j < THREAD_COLUMNS; j++) y[j] = b[d * LINE(TILE_COLUMNS) + column + COLUMN_AT(j)];\n"
+    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK)\n"
+    "            read_sums(b + d * LINE(TILE_COLUMNS) + column + COLUMN_AT(j), y + j);\n"
     "        UNROLL\n"
     "        for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
     "            UNROLL\n"
@@ -65,7 +66,7 @@ const char product_tiles_text[] =
     "}\n";
 
 #define MATMUL_HEAD                                                                                                    \
-    "KERNEL_OF(THREADS) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
+    "KERNEL_BESIDE(THREADS, BLOCKS_BESIDE) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
     "    BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 rows, i64 columns, i64 depth, i64 a_row, i64 a_depth,\n"         \
     "    i64 b_depth, i64 b_column, i64 out_row, i64 out_column, i64 batch1, i64 batch2, i64 a_batch0, i64 a_batch1,\n" \
     "    i64 a_batch2, i64 b_batch0, i64 b_batch1, i64 b_batch2, i64 out_batch0, i64 out_batch1, i64 out_batch2,\n"    \
@@ -81,11 +82,11 @@ const char product_tiles_text[] =
     "    const i32 thread = (i32)THREAD;\n"                                                                            \
     "    const i32 whole_a = (i32)flags & 1, whole_b = (i32)flags & 2, whole_out = (i32)flags & 4;\n"                  \
     "    const i64 tile = BLOCK % (row_tiles * column_tiles), part = BLOCK / (row_tiles * column_tiles);\n"            \
-    "    const i64 split = part % splits, batch = part / splits;\n"                                                    \
+    "    const i64 batch = part / splits;\n"                                                                           \
     "    const i64 i2 = batch % batch2, i1 = batch / batch2 % batch1, i0 = batch / batch2 / batch1;\n"                 \
+    "    i64 split = part % splits, out_at = i0 * out_batch0 + i1 * out_batch1 + i2 * out_batch2;\n"                   \
     "    const i64 length = (depth + splits * UNIT_DEPTH - 1) / (splits * UNIT_DEPTH) * UNIT_DEPTH;\n"                 \
     "    const i64 begin = split * length, end = begin + length < depth ? begin + length : depth;\n"                   \
-    "    const i64 out_at = i0 * out_batch0 + i1 * out_batch1 + i2 * out_batch2;\n"                                    \
     "    a += i0 * a_batch0 + i1 * a_batch1 + i2 * a_batch2;\n"                                                        \
     "    b += i0 * b_batch0 + i1 * b_batch1 + i2 * b_batch2;\n"
 
@@ -94,138 +95,121 @@ const char product_tiles_text[] =
 const char product_matmul_text[] =
     "#define UNIT_DEPTH TILE_DEPTH\n"
     MATMUL_HEAD
-    "    SHARED VALUE tiles_a[2 * TILE_DEPTH * LINE(TILE_ROWS)];\n"
-    "    SHARED VALUE tiles_b[2 * TILE_DEPTH * LINE(TILE_COLUMNS)];\n"
+    TILES_DECLARED
+    "    SHARED i64 kept[4];\n"
+    TILES_NAMED
     MATMUL_PLACE
     "    i64 row0, column0;\n"
     "    tile_at(tile, row_tiles, column_tiles, &row0, &column0);\n"
+    /* What the end wants again, so that no registers hold it meanwhile. */
+    "    if (thread == 0) {\n"
+    "        kept[0] = row0;\n"
+    "        kept[1] = column0;\n"
+    "        kept[2] = out_at;\n"
+    "        kept[3] = split;\n"
+    "    }\n"
     "    const i32 row = thread / (TILE_COLUMNS / THREAD_COLUMNS) * 4, column = thread % (TILE_COLUMNS / THREAD_COLUMNS) * 4;\n"
     "    GLOBAL const BITS *from_a = a + row0 * a_row + begin * a_depth, *from_b = b + column0 * b_column + begin * b_depth;\n"
     "    VALUE sums[THREAD_ROWS * THREAD_COLUMNS], next_a[LOADS(TILE_ROWS) * PACK], next_b[LOADS(TILE_COLUMNS) * PACK];\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < THREAD_ROWS * THREAD_COLUMNS; i++) sums[i] = 0;\n"
-    "    load_tile(from_a, a_row, a_depth, rows - row0, end - begin, whole_a, A_OUTER, TILE_ROWS, thread, next_a);\n"
-    "    load_tile(from_b, b_column, b_depth, columns - column0, end - begin, whole_b, B_OUTER, TILE_COLUMNS, thread, next_b);\n"
-    "    store_tile(tiles_a, A_OUTER, TILE_ROWS, thread, next_a);\n"
-    "    store_tile(tiles_b, B_OUTER, TILE_COLUMNS, thread, next_b);\n"
-    "    BARRIER;\n"
+    "    const i32 rows_left = NEAR(rows - row0), columns_left = NEAR(columns - column0);\n"
     "    i32 now = 0;\n"
-    "    for (i64 left = end - begin; left > 0; left -= TILE_DEPTH) {\n"
-    "        from_a += TILE_DEPTH * a_depth;\n"
-    "        from_b += TILE_DEPTH * b_depth;\n"
-    "        if (left > TILE_DEPTH) {\n"
-    "            load_tile(from_a, a_row, a_depth, rows - row0, left - TILE_DEPTH, whole_a, A_OUTER, TILE_ROWS, thread, next_a);\n"
-    "            load_tile(from_b, b_column, b_depth, columns - column0, left - TILE_DEPTH, whole_b, B_OUTER, TILE_COLUMNS,\n"
-    "                      thread, next_b);\n"
+    /* Step -1 only loads. */
+    "    for (i64 d = begin - TILE_DEPTH; d < end; d += TILE_DEPTH) {\n"
+    "        const i32 ahead = NEAR(end - d - TILE_DEPTH);\n"
+    "        if (ahead) {\n"
+    "            load_tile(from_a, a_row, a_depth, rows_left, ahead, whole_a, A_OUTER, TILE_ROWS, thread, next_a);\n"
+    "            load_tile(from_b, b_column, b_depth, columns_left, ahead, whole_b, B_OUTER, TILE_COLUMNS, thread, next_b);\n"
+    "            from_a += TILE_DEPTH * a_depth;\n"
+    "            from_b += TILE_DEPTH * b_depth;\n"
     "        }\n"
-    "        multiply_tiles(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS),\n"
-    "                       row, column, sums);\n"
+    "        if (d >= begin)\n"
+    "            multiply_tiles(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS),\n"
+    "                           row, column, sums);\n"
     "        now = 1 - now;\n"
-    "        if (left > TILE_DEPTH) {\n"
+    "        if (ahead) {\n"
     "            store_tile(tiles_a + now * TILE_DEPTH * LINE(TILE_ROWS), A_OUTER, TILE_ROWS, thread, next_a);\n"
     "            store_tile(tiles_b + now * TILE_DEPTH * LINE(TILE_COLUMNS), B_OUTER, TILE_COLUMNS, thread, next_b);\n"
     "        }\n"
     "        BARRIER;\n"
     "    }\n"
-    "    if (splits > 1) {\n"
-    "        UNROLL\n"
-    "        for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "            UNROLL\n"
-    "            for (i32 j = 0; j < THREAD_COLUMNS; j++) {\n"
-    "                const i64 r = row0 + row + ROW_AT(i), c = column0 + column + COLUMN_AT(j);\n"
-    "                if (r < rows && c < columns)\n"
-    "                    WRITE(VALUE, partial + split * elements + out_at + r * out_row + c * out_column,\n"
-    "                          sums[i * THREAD_COLUMNS + j]);\n"
-    "            }\n"
-    "        }\n"
-    "        return;\n"
-    "    }\n"
-    /* All of the epilogue's reads before the first write, which the compiler could not move them across. */
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        UNROLL\n"
-    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
-    "            const i64 r = row0 + row + ROW_AT(i), c = column0 + column + COLUMN_AT(j);\n"
-    "            i64 places[PACK];\n"
-    "            UNROLL\n"
-    "            for (i32 k = 0; k < PACK; k++) {\n"
-    "                places[k] = c + k;\n"
-    "                sums[i * THREAD_COLUMNS + j + k] = SCALE(sums[i * THREAD_COLUMNS + j + k], alpha);\n"
-    "            }\n"
-    "            if (r < rows)\n"
-    "                finish_pack(sums + i * THREAD_COLUMNS + j, places, out_at + r * out_row + c * out_column, out_column,\n"
-    "                            columns - c, whole_out STEP_PASSED);\n"
-    "        }\n"
-    "    }\n"
-    "    UNROLL\n"
-    "    for (i32 i = 0; i < THREAD_ROWS; i++) {\n"
-    "        UNROLL\n"
-    "        for (i32 j = 0; j < THREAD_COLUMNS; j += PACK) {\n"
-    "            const i64 r = row0 + row + ROW_AT(i), c = column0 + column + COLUMN_AT(j);\n"
-    "            if (r < rows)\n"
-    "                write_pack(out + out_at + r * out_row + c * out_column, out_column, columns - c, whole_out,\n"
-    "                           sums + i * THREAD_COLUMNS + j);\n"
-    "        }\n"
-    "    }\n"
+    "#define OUT_AT(r) (out_at + (r) * out_row)\n"
+    "    row0 = kept[0];\n"
+    "    column0 = kept[1];\n"
+    "    out_at = kept[2];\n"
+    "    split = kept[3];\n"
+    "    const i64 place0 = 0;\n"
+    PRODUCT_STORE
     "}\n";
 
 /* 256 threads are 16 x 16. Where columns are neighbours, 16 threads share PACK columns each and take every 16th element
- * of the depth; where the depth is, 16 threads share four columns and take packs of it in turn. Their sums meet in shared
- * memory, CHUNK rows at a time. */
+ * of the depth; where the depth is, 16 threads share four columns and take packs of it in turn. A step takes STEP elements
+ * of the depth, for which the rows of a are shared. Sums meet in shared memory, CHUNK rows at a time. */
 const char product_narrow_text[] =
     MATMUL_HEAD
+    "#if B_OUTER\n"
+    "#define STEP (4 * PARTS)\n"
+    "#else\n"
+    "#define STEP (PARTS * PACK)\n"
+    "#endif\n"
     "    SHARED VALUE exchange[CHUNK * PARTS * (BLOCK_COLUMNS + 1)];\n"
+    "    SHARED u128 words_a[2 * NARROW_ROWS * STEP / PACK];\n"
+    "    SHARED_POINTER VALUE *rows_a = (SHARED_POINTER VALUE *)words_a;\n"
     MATMUL_PLACE
     "    const i32 x = thread % PARTS, y = thread / PARTS;\n"
     "    const i64 row0 = tile % row_tiles * NARROW_ROWS, column0 = tile / row_tiles * BLOCK_COLUMNS;\n"
-    "    const i64 rows_left = rows - row0, columns_left = columns - column0;\n"
+    "    const i32 rows_left = NEAR(rows - row0), columns_left = NEAR(columns - column0);\n"
     "    VALUE sums[NARROW_ROWS * THREAD_COLUMNS], w[4 * PACK];\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < NARROW_ROWS * THREAD_COLUMNS; i++) sums[i] = 0;\n"
     "    a += row0 * a_row;\n"
     "    b += column0 * b_column;\n"
-    "#if B_OUTER\n"
-    "    b += x * PACK * b_column;\n"
-    "    for (i64 d = begin + y; d < end; d += PARTS * 4) {\n"
+    "    i32 now = 0;\n"
+    "    for (i64 d = begin; d < end; d += STEP, now = 1 - now) {\n"
     "        UNROLL\n"
-    "        for (i32 u = 0; u < 4; u++)\n"
-    "            read_pack(b + (d + u * PARTS) * b_depth, b_column, d + u * PARTS < end ? columns_left - x * PACK : 0, whole_b,\n"
+    "        for (i32 u = 0; u < 4; u++) {\n"
+    "#if B_OUTER\n"
+    "            const i64 at = d + y + u * PARTS;\n"
+    "            read_pack(b + x * PACK * b_column + at * b_depth, b_column, at < end ? columns_left - x * PACK : 0, whole_b,\n"
     "                      w + u * PACK);\n"
+    "#else\n"
+    "            const i64 at = d + x * PACK;\n"
+    "            read_pack(b + (y + 16 * u) * b_column + at * b_depth, b_depth, y + 16 * u < columns_left ? NEAR(end - at) : 0,\n"
+    "                      whole_b, w + u * PACK);\n"
+    "#endif\n"
+    "        }\n"
+    "        for (i32 e = thread; e < NARROW_ROWS * STEP; e += THREADS) {\n"
+    "            const i32 r = e / STEP;\n"
+    "            const i64 at = d + e % STEP;\n"
+    "            rows_a[now * NARROW_ROWS * STEP + e] =\n"
+    "                r < rows_left && at < end ? FROM_BITS(READ(BITS, a + r * a_row + at * a_depth)) : (VALUE)0;\n"
+    "        }\n"
+    "        BARRIER;\n"
     "        UNROLL\n"
     "        for (i32 r = 0; r < NARROW_ROWS; r++) {\n"
-    "            VALUE v[4];\n"
-    "            UNROLL\n"
-    "            for (i32 u = 0; u < 4; u++)\n"
-    "                v[u] = r < rows_left && d + u * PARTS < end\n"
-    "                           ? FROM_BITS(READ(BITS, a + r * a_row + (d + u * PARTS) * a_depth)) : (VALUE)0;\n"
+    "            SHARED_POINTER const VALUE *line = rows_a + (now * NARROW_ROWS + r) * STEP;\n"
+    "#if !B_OUTER\n"
+    "            VALUE v[PACK];\n"
+    "            read_sums(line + x * PACK, v);\n"
+    "#endif\n"
     "            UNROLL\n"
     "            for (i32 u = 0; u < 4; u++) {\n"
     "                UNROLL\n"
-    "                for (i32 j = 0; j < PACK; j++)\n"
-    "                    sums[r * PACK + j] = MULTIPLY_ADD(v[u], w[u * PACK + j], sums[r * PACK + j]);\n"
+    "                for (i32 i = 0; i < PACK; i++) {\n"
+    "#if B_OUTER\n"
+    "                    sums[r * PACK + i] = MULTIPLY_ADD(line[y + u * PARTS], w[u * PACK + i], sums[r * PACK + i]);\n"
+    "#else\n"
+    "                    sums[r * 4 + u] = MULTIPLY_ADD(v[i], w[u * PACK + i], sums[r * 4 + u]);\n"
+    "#endif\n"
+    "                }\n"
     "            }\n"
     "        }\n"
     "    }\n"
+    "#if B_OUTER\n"
     "#define PART y\n"
     "#define COLUMN(j) (x * PACK + (j))\n"
     "#else\n"
-    "    for (i64 d = begin + x * PACK; d < end; d += PARTS * PACK) {\n"
-    "        UNROLL\n"
-    "        for (i32 j = 0; j < 4; j++)\n"
-    "            read_pack(b + (y + 16 * j) * b_column + d * b_depth, b_depth, y + 16 * j < columns_left ? end - d : 0, whole_b,\n"
-    "                      w + j * PACK);\n"
-    "        UNROLL\n"
-    "        for (i32 r = 0; r < NARROW_ROWS; r++) {\n"
-    "            VALUE v[PACK];\n"
-    "            read_pack(a + r * a_row + d * a_depth, a_depth, r < rows_left ? end - d : 0, whole_a, v);\n"
-    "            UNROLL\n"
-    "            for (i32 j = 0; j < 4; j++) {\n"
-    "                UNROLL\n"
-    "                for (i32 i = 0; i < PACK; i++)\n"
-    "                    sums[r * 4 + j] = MULTIPLY_ADD(v[i], w[j * PACK + i], sums[r * 4 + j]);\n"
-    "            }\n"
-    "        }\n"
-    "    }\n"
     "#define PART x\n"
     "#define COLUMN(j) (y + 16 * (j))\n"
     "#endif\n"
@@ -267,14 +251,14 @@ const char product_narrow_text[] =
 /* Elements per thread and tile of 4-byte sums; 8-byte ones take half the depth, and no large tiles, for shared memory
  * and registers hold half as many. A tile takes at most 17 KB of shared memory (OpenCL devices have at least 32). */
 static const TileShape tile_shapes[] = {
-    [GPU_TILE_LARGE] = {128, 128, 8, 8, 8},
-    [GPU_TILE_MEDIUM] = {64, 64, 16, 4, 4},
-    [GPU_TILE_TALL] = {128, 16, 16, 4, 4},
+    [GPU_TILE_LARGE] = {128, 128, 8, 8, 8, 2},
+    [GPU_TILE_MEDIUM] = {64, 64, 16, 4, 4, 3},
+    [GPU_TILE_TALL] = {128, 16, 16, 4, 4, 4},
 };
 
 TileShape product_tile(GpuTile tile, DType dtype) {
     TileShape shape = tile_shapes[tile];
-    if (dtype_size(dtype) == 8) shape.depth = 8;
+    if (dtype_size(dtype) == 8) shape.depth = 8, shape.beside = 2;
     return shape;
 }
 

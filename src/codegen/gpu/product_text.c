@@ -60,9 +60,11 @@ static const PackText packs[] = {
      "w.w = (u32)(high >> 32);"},
 };
 
-/* Elements from p on, `step` apart: the first `count`, zeros for the rest; in one access where `whole` allows it. */
+/* NEAR: how many elements are left, as far as it matters. read_pack: elements from p on, `step` apart: the first
+ * `count`, zeros for the rest; in one access where `whole` allows it. */
 static const char pack_functions[] =
-    "FUNCTION void read_pack(GLOBAL const BITS *p, i64 step, i64 count, i32 whole, VALUE *v) {\n"
+    "FUNCTION i32 NEAR(i64 left) { return (i32)(left < 1 << 30 ? left < 0 ? 0 : left : 1 << 30); }\n"
+    "FUNCTION void read_pack(GLOBAL const BITS *p, i64 step, i32 count, i32 whole, VALUE *v) {\n"
     "    if (whole && count >= PACK) {\n"
     "        WORD w = READ(WORD, p);\n"
     "        UNPACK(w, v)\n"
@@ -71,7 +73,16 @@ static const char pack_functions[] =
     "        for (i32 i = 0; i < PACK; i++) v[i] = i < count ? FROM_BITS(READ(BITS, p + i * step)) : (VALUE)0;\n"
     "    }\n"
     "}\n"
-    "FUNCTION void write_pack(GLOBAL BITS *p, i64 step, i64 count, i32 whole, const VALUE *v) {\n"
+    /* PACK sums are 16 bytes. */
+    "FUNCTION void read_sums(SHARED_POINTER const VALUE *p, VALUE *v) {\n"
+    "    u128 w = *(SHARED_POINTER const u128 *)p;\n"
+    "#if PACK == 4\n"
+    "    v[0] = SUM_BITS(w.x); v[1] = SUM_BITS(w.y); v[2] = SUM_BITS(w.z); v[3] = SUM_BITS(w.w);\n"
+    "#else\n"
+    "    v[0] = SUM_BITS((u64)w.x | (u64)w.y << 32); v[1] = SUM_BITS((u64)w.z | (u64)w.w << 32);\n"
+    "#endif\n"
+    "}\n"
+    "FUNCTION void write_pack(GLOBAL BITS *p, i64 step, i32 count, i32 whole, const VALUE *v) {\n"
     "    if (whole && count >= PACK) {\n"
     "        WORD w;\n"
     "        PACK_UP(w, v)\n"
@@ -92,6 +103,7 @@ static void add_types(Text *t, const GpuVariant *v) {
              product_pack(v->dtype));
     text_add(t, "#define FROM_BITS(b) %s\n#define TO_BITS(v) %s\n", e->from_bits, e->to_bits);
     text_add(t, "#define UNPACK(w, v) %s\n#define PACK_UP(w, v) %s\n", p->unpack, p->pack);
+    text_add(t, "#define SUM_BITS(b) %s(b)\n", !is_float ? "" : v->dtype == DT_F64 ? "FLOAT_u64" : "FLOAT_u32");
     if (is_float)
         text_add(t, "#define MULTIPLY_ADD(x, y, sum) fma_%s(x, y, sum)\n#define SCALE(x, bits) ((x) * %s(bits)))\n",
                  e->value, v->dtype == DT_F64 ? "FLOAT_u64((u64)" : "FLOAT_u32((u32)");
@@ -170,7 +182,7 @@ static void add_epilogue(Text *t, const GpuVariant *v) {
     for (int i = 0; i < v->step_count; i++)
         text_add(t, gpu_step_reads(v->steps[i]) ? ", operand%d" : ", alpha%1$d, beta%1$d", i);
     text_add(t, "\n/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
-                "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i64 count, i32 whole");
+                "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole");
     for (int i = 0; i < v->step_count; i++)
         text_add(t, gpu_step_reads(v->steps[i]) ? ", GLOBAL const BITS *operand%d" : ", i64 alpha%1$d, i64 beta%1$d",
                  i);
@@ -186,20 +198,32 @@ static void add_epilogue(Text *t, const GpuVariant *v) {
 
 /* ---- programs ---- */
 
+/* Blocks that a multiprocessor should hold at once, which bounds the registers of a thread: as many as go without
+ * spilling more than a few (ptxas -v over the samples for sm_80, sm_90 and sm_100: none to 16, of 128).
+ * Where a convolution finds its rows takes too many beside 64 sums. */
+static int beside(const GpuVariant *v, const TileShape *s) {
+    if (v->kind == GPU_PRODUCT_NARROW) return dtype_size(v->dtype) == 8 ? 2 : 3;
+    if (v->kind == GPU_PRODUCT_CHANNELS) return v->depthwise && !v->transposed ? 2 : 1;
+    if (v->kind == GPU_PRODUCT_CONV && s->beside == 2) return 1;
+    return v->kind == GPU_PRODUCT_CONV && s->beside == 3 ? 2 : s->beside;
+}
+
 static void add_tile(Text *t, const GpuVariant *v) {
     TileShape s = product_tile(v->tile, v->dtype);
     text_add(t,
-             "#define THREADS %d\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n#define TILE_DEPTH %d\n"
+             "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n#define "
+             "TILE_DEPTH %d\n"
              "#define THREAD_ROWS %d\n#define THREAD_COLUMNS %d\n",
-             product_threads(&s), s.rows, s.columns, s.depth, s.thread_rows, s.thread_columns);
+             product_threads(&s), beside(v, &s), s.rows, s.columns, s.depth, s.thread_rows, s.thread_columns);
 }
 
 static void add_narrow(Text *t, const GpuVariant *v) {
     bool row = v->tile == GPU_TILE_ROW;
     text_add(t,
-             "#define THREADS %d\n#define PARTS %d\n#define UNIT_DEPTH %d\n#define NARROW_ROWS %d\n#define CHUNK %d\n"
+             "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define PARTS %d\n#define UNIT_DEPTH %d\n#define "
+             "NARROW_ROWS %d\n#define CHUNK %d\n"
              "#define BLOCK_COLUMNS %d\n#define THREAD_COLUMNS %d\n",
-             NARROW_THREADS, NARROW_PARTS, NARROW_UNIT, row ? 1 : 8,
+             NARROW_THREADS, beside(v, NULL), NARROW_PARTS, NARROW_UNIT, row ? 1 : 8,
              row                         ? 1
              : dtype_size(v->dtype) == 8 ? 2
                                          : 4,
@@ -223,8 +247,8 @@ void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const 
         text_add(t, "%s", product_narrow_text);
         break;
     case GPU_PRODUCT_CHANNELS:
-        text_add(t, "#define THREADS %d\n#define THREAD_ROWS %d\n%s", CHANNELS_THREADS, CHANNELS_ROWS,
-                 product_channels_text);
+        text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define THREAD_ROWS %d\n%s", CHANNELS_THREADS,
+                 beside(v, NULL), CHANNELS_ROWS, product_channels_text);
         break;
     case GPU_PRODUCT_FINISH:
         text_add(t, "#define THREADS %d\n#define PARTIAL %d\n%s", FINISH_THREADS, v->partial, product_finish_text);

@@ -66,7 +66,8 @@ static Status weight_sizes(const DeviceAnchor *anchor, const Window *window, con
     int64_t first = dims[0] < 0 ? -1 : dims[0] / window->group, second = dims[1];
     w->inputs = transposed ? first : second;
     w->outputs = transposed ? second : first;
-    if (w->inputs > MOST_EXTENT) return gpu_anchor_wrong(anchor, "there are too many channels");
+    if (__builtin_mul_overflow(total, w->inputs, &reach) || reach > MOST_EXTENT)
+        return gpu_anchor_wrong(anchor, "the kernel's size is out of range");
     return NULL;
 }
 
@@ -281,6 +282,7 @@ static Status conv_of(const AnchorRun *run, const Window *window, ConvWeight *w,
     memcpy(c->kernel, w->kernel, sizeof c->kernel);
     memcpy(c->strides, window->strides, sizeof c->strides);
     memcpy(c->dilations, window->dilations, sizeof c->dilations);
+    if (c->images > MOST_EXTENT) return gpu_anchor_wrong(anchor, "there are too many images");
     for (int i = 0; i < GPU_CONV_AXES; i++) TRY(axis_sizes(run, window, c, i));
     weight_strides(anchor, w, c);
     return NULL;
