@@ -252,6 +252,27 @@ Test(gpu_attention, cases) {
     bench_close(&b);
 }
 
+/* Matrix units are imitated on OpenCL, so that the layouts of their fragments are seen to fit. */
+static const Case matrix_cases[] = {
+    {"f16 on matrix units", DT_F16, 2, 2, 2, 150, 130, 64, 64, BIAS, 0, 0, false},
+    {"heads between sequence and size on matrix units", DT_F16, 2, 4, 2, 70, 75, 64, 64, BIAS, 0, 0, true},
+    {"bf16 with odd sizes on matrix units", DT_BF16, 1, 2, 1, 33, 47, 20, 36, KEEP, 0, 0, true},
+    {"values wider than keys on matrix units", DT_F16, 1, 1, 1, 65, 70, 64, 96, CAPPED, 0, 0, false},
+    {"queries that see nothing, on matrix units", DT_F16, 1, 2, 2, 70, 70, 24, 24, CAUSAL, -3, EMPTY_ZERO, false},
+    {"split keys on matrix units", DT_F16, 1, 1, 1, 40, 1000, 64, 64, BIAS, 0, 0, false},
+};
+
+Test(gpu_attention, matrix_units) {
+    Bench b;
+    if (!bench_open(&b)) return;
+    GpuLimits limits = *gpu_device(b.device)->limits;
+    limits.matrix = true;
+    gpu_device(b.device)->limits = &limits;
+    for (size_t i = 0; i < sizeof matrix_cases / sizeof *matrix_cases; i++)
+        for (size_t lead = 0; lead <= 2; lead += 2) check(&b, &matrix_cases[i], lead);
+    bench_close(&b);
+}
+
 /* Without NVRTC it says so and is skipped. */
 Test(gpu_attention, compiles_for_cuda_without_a_word) {
     static const GpuScore steps[] = {{GPU_SCORE_ADD_HIDING, 0, 0, DT_F32},
@@ -260,12 +281,14 @@ Test(gpu_attention, compiles_for_cuda_without_a_word) {
     static const struct {
         DType dtype;
         int size, width, arch;
-    } rows[] = {{DT_F32, 64, 64, 80}, {DT_F16, 128, 128, 90}, {DT_BF16, 96, 64, 100}};
+        bool matrix;
+    } rows[] = {{DT_F32, 64, 64, 80, false}, {DT_F16, 128, 128, 90, true}, {DT_BF16, 96, 64, 100, true}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         GpuAttentionText a = {.dtype = rows[i].dtype,
                               .size = rows[i].size,
                               .width = rows[i].width,
                               .shared_bytes = 48 << 10,
+                              .matrix = rows[i].matrix,
                               .step_count = 3};
         memcpy(a.steps, steps, sizeof steps);
         Arena *arena = arena_create(0);

@@ -6,8 +6,9 @@
 static int padded(int x) { return (x + 31) / 32 * 32; }
 
 enum {
-    MOST_SHARED = 48 << 10, /* what every CUDA device gives a block without asking */
-    MOST_SUMS = 64,         /* a thread's weighted values in registers, of up to 255 */
+    MOST_SHARED = 48 << 10,  /* what every CUDA device gives a block without asking */
+    MOST_SUMS = 64,          /* a thread's weighted values in registers, of up to 255 */
+    MOST_MATRIX_WIDTH = 128, /* on matrix units a thread has half a row's width of them */
 };
 
 /* Bytes of shared memory of a tile; rows are 4 elements longer than their data. */
@@ -21,6 +22,17 @@ static bool divides_both(int chunk, const AttentionPlan *plan) {
     return plan->size % chunk == 0 && plan->width % chunk == 0;
 }
 
+/* Keys a tile for which queries, keys and values fit shared memory on matrix units, as 16-bit floats; 0: none do. */
+static int matrix_keys(const GpuAttentionText *text, const AttentionPlan *plan, size_t most) {
+    int rows = tile_rows(&plan->tiles[TILE_TALL]);
+    if (!text->matrix || dtype_size(text->dtype) != 2 || plan->width > MOST_MATRIX_WIDTH) return 0;
+    for (int keys = 64; keys >= 32; keys /= 2) {
+        size_t elements = (size_t)(rows * (plan->size + 8) + keys * (plan->size + plan->width + 16));
+        if (elements * sizeof(uint16_t) + 2 * (size_t)rows * sizeof(int32_t) <= most) return keys;
+    }
+    return 0;
+}
+
 /* 8 rows a thread where shared memory and registers suffice: two loads from shared memory then serve 16 to 32
  * multiplications, less than the units can do at once. Few rows wait for memory: their tiles of keys are as long as
  * they can be, so that more is under way between two barriers. */
@@ -31,7 +43,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
         .tiles = {{"_tall", 16, 8, 8, 64}, {"_short", 16, 8, 2, 64}, {"_few", 32, 4, 1, 128}},
     };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
-    for (int i = 0; i < TILE_COUNT; i++) {
+    plan.matrix_keys = matrix_keys(text, &plan, most);
+    for (int i = plan.matrix_keys ? TILE_SHORT : TILE_TALL; i < TILE_COUNT; i++) {
         AttentionTile *tile = &plan.tiles[i];
         while (tile->chunk > 32 && (!divides_both(tile->chunk, &plan) || shared_bytes(tile, &plan) > most))
             tile->chunk -= 32;
@@ -45,7 +58,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
 bool gpu_attention_fits(const GpuAttentionText *text, const GpuLimits *limits) {
     AttentionPlan plan = attention_plan(text);
     bool fits = limits->block_threads >= ATTENTION_THREADS;
-    for (int i = 0; i < TILE_COUNT; i++) fits &= shared_bytes(&plan.tiles[i], &plan) <= limits->shared_bytes;
+    for (int i = plan.matrix_keys ? TILE_SHORT : TILE_TALL; i < TILE_COUNT; i++)
+        fits &= shared_bytes(&plan.tiles[i], &plan) <= limits->shared_bytes;
     return fits;
 }
 
@@ -93,14 +107,15 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum {
     BLOCKS_EACH = 4,  /* blocks that a multiprocessor runs at once, about */
+    SPAN_UNIT = 64,   /* a multiple of every tile's keys */
     LEAST_SPAN = 128, /* keys of a split: below it the second launch costs more than it saves */
 };
 
-/* The tallest tile that still gives every multiprocessor a block; few rows take what they fill. */
+/* The tallest tile that still gives every multiprocessor a block, or has matrix units; few rows take what they fill. */
 static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, const GpuLimits *limits) {
     if (rows <= tile_rows(&plan->tiles[TILE_FEW])) return TILE_FEW;
     const AttentionTile *tall = &plan->tiles[TILE_TALL];
-    bool filled = heads * ceil_div(rows, tile_rows(tall)) >= limits->multiprocessors;
+    bool filled = plan->matrix_keys || heads * ceil_div(rows, tile_rows(tall)) >= limits->multiprocessors;
     return rows > tile_rows(&plan->tiles[TILE_SHORT]) && filled ? TILE_TALL : TILE_SHORT;
 }
 
@@ -155,8 +170,8 @@ bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun 
     row_tiles = ceil_div(rows, tile_rows(tile));
     if (__builtin_mul_overflow(heads, row_tiles, &blocks) || blocks > INT32_MAX) return false;
     if (__builtin_mul_overflow(heads * rows, (int64_t)text->width, &elements)) return false;
-    int64_t splits = choose_splits(blocks, a->keys, limits), span = ceil_div(ceil_div(a->keys, splits), ATTENTION_KEYS);
-    span = (span ? span : 1) * ATTENTION_KEYS;
+    int64_t splits = choose_splits(blocks, a->keys, limits), span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
+    span = (span ? span : 1) * SPAN_UNIT;
     splits = a->keys ? ceil_div(a->keys, span) : 1;
     fill_tiles(text, a, tile, blocks, row_tiles, splits, span, &out->items[out->count++]);
     if (splits == 1) return true;

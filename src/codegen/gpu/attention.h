@@ -9,7 +9,8 @@
  * there are fewer tiles than the device has room for, the keys are split over blocks: each leaves maximum, sum and
  * weighted values in scratch memory, and a second launch joins them in order, so that results are the same each time.
  *
- * All sizes and strides are arguments. f16 and bf16 are computed in f32, without matrix units. */
+ * All sizes and strides are arguments. f16 and bf16 are computed in f32; tall tiles of them run on matrix units where
+ * the device has such (attention_matrix.c) and heads have up to 128 elements. */
 #ifndef ONNXFUSE_CODEGEN_GPU_ATTENTION_H
 #define ONNXFUSE_CODEGEN_GPU_ATTENTION_H
 
@@ -45,7 +46,8 @@ enum { GPU_ATTENTION_STEPS = 8, GPU_ATTENTION_LEAD = 3, GPU_ATTENTION_HEAD = 256
 typedef struct GpuAttentionText {
     DType dtype;         /* of q, k, v and the result: f32, f16, bf16 */
     int size, width;     /* elements of a key and of a value: 1 to GPU_ATTENTION_HEAD */
-    size_t shared_bytes; /* GpuLimits */
+    size_t shared_bytes; /* of GpuLimits, as `matrix` */
+    bool matrix;
     GpuEmpty empty;
     int step_count;
     GpuScore steps[GPU_ATTENTION_STEPS];

@@ -18,10 +18,17 @@ enum { TILE_TALL, TILE_SHORT, TILE_FEW, TILE_COUNT };
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
     AttentionTile tiles[TILE_COUNT];
+    int matrix_keys; /* keys a tile of the tall function on matrix units; 0: it does not run there */
 } AttentionPlan;
 
 AttentionPlan attention_plan(const GpuAttentionText *text);
 static inline int tile_rows(const AttentionTile *tile) { return tile->down * tile->rows; }
+
+/* attention_matrix.c: the parts of the tall function on matrix units: what it calls, its shared memory, its body up to
+ * the steps and behind them. */
+void attention_matrix_words(Text *text, const AttentionPlan *plan, DType dtype, GpuDialect dialect);
+extern const char attention_matrix_memory[], attention_matrix_scores[], attention_matrix_values[];
+
 /* The causal step whose hidden keys need not be read, when the offset is at least *out_least_offset; -1: none. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
 

@@ -45,20 +45,16 @@ static const char spread_16[] =
     "}\n"
     "#define SPREAD(at) tile[at] = four(v.x, v.y); tile[(at) + 1] = four(v.z, v.w);\n";
 
-/* Before the steps: this block's place, the queries in shared memory, the scores s of the thread's rows and keys. */
-static const char scores_part[] =
+/* This block's place. */
+static const char place_part[] =
     "    BUFFER(const T, q, q_arg);\n"
     "    BUFFER(const T, k, k_arg);\n"
     "    BUFFER(const T, v, v_arg);\n"
     "    BUFFER(T, out, out_arg);\n"
     "    BUFFER(f32, scratch, scratch_arg);\n"
-    "    SHARED u128 query_tile[TILE_ROWS * (SIZE / 4 + 1)];\n"
-    "    SHARED u128 tile[KEYS * (CHUNK / 4 + 1)];\n"
-    "    SHARED u128 weight_tile[TILE_ROWS * (KEYS / 4 + 1)];\n"
     "    SHARED i32 heads[TILE_ROWS], positions[TILE_ROWS];\n" /* of the queries */
-    "    SHARED_POINTER f32 *weights = (SHARED_POINTER f32 *)weight_tile;\n"
-    "    i32 thread = (i32)THREAD, x = thread % ACROSS, y = thread / ACROSS, rows = (i32)(group * queries);\n"
-    "    i32 unit = (i32)BLOCK / (i32)splits, split = (i32)BLOCK % (i32)splits, count = (i32)keys;\n"
+    "    i32 thread = (i32)THREAD, rows = (i32)(group * queries), count = (i32)keys;\n"
+    "    i32 unit = (i32)BLOCK / (i32)splits, split = (i32)BLOCK % (i32)splits;\n"
     /* long rows of causal masks first */
     "    i32 row0 = ((i32)row_tiles - 1 - unit % (i32)row_tiles) * TILE_ROWS, head = unit / (i32)row_tiles;\n"
     "    i32 kv_head = head % (i32)kv_heads, b1 = head / (i32)kv_heads % (i32)lead1;\n"
@@ -66,6 +62,26 @@ static const char scores_part[] =
     "    q += b0 * q_lead0 + b1 * q_lead1;\n"
     "    k += b0 * k_lead0 + b1 * k_lead1 + kv_head * k_head;\n"
     "    v += b0 * v_lead0 + b1 * v_lead1 + kv_head * v_head;\n"
+    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
+    "        heads[r] = (row0 + r) / (i32)queries;\n"
+    "        positions[r] = (row0 + r) % (i32)queries;\n"
+    "    }\n"
+    "    i32 begin = split * (i32)span, end = begin + (i32)span < count ? begin + (i32)span : count;\n"
+    "    if (skip) {\n" /* the last query of the tile sees most */
+    "        i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1, first = row0;\n"
+    "        i64 seen = (last / (i32)queries > first / (i32)queries ? queries - 1 : last % (i32)queries) + offset + 1;\n"
+    "        if (seen < end) end = seen < 0 ? 0 : (i32)seen;\n"
+    "    }\n";
+
+static const char tile_memory[] =
+    "    SHARED u128 query_tile[TILE_ROWS * (SIZE / 4 + 1)];\n"
+    "    SHARED u128 tile[KEYS * (CHUNK / 4 + 1)];\n"
+    "    SHARED u128 weight_tile[TILE_ROWS * (KEYS / 4 + 1)];\n"
+    "    SHARED_POINTER f32 *weights = (SHARED_POINTER f32 *)weight_tile;\n";
+
+/* The queries in shared memory, the scores s of the thread's rows and keys, up to the steps. */
+static const char scores_part[] =
+    "    i32 x = thread % ACROSS, y = thread / ACROSS;\n"
     "    for (i32 i = thread; i < TILE_ROWS * SIZE; i += THREADS) {\n"
     "        i32 r = i / SIZE, c = i % SIZE, row = row0 + r;\n"
     "        f32 e = 0;\n"
@@ -75,10 +91,6 @@ static const char scores_part[] =
     "        }\n"
     "        ((SHARED_POINTER f32 *)query_tile)[r * (SIZE + 4) + c] = e;\n"
     "    }\n"
-    "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
-    "        heads[r] = (row0 + r) / (i32)queries;\n"
-    "        positions[r] = (row0 + r) % (i32)queries;\n"
-    "    }\n"
     "    f32 top[ROWS], sum[ROWS], acc[WIDTH / CHUNK][ROWS][CHUNK / ACROSS];\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < ROWS; i++) {\n"
@@ -87,12 +99,6 @@ static const char scores_part[] =
     "        for (i32 n = 0; n < WIDTH / CHUNK; n++)\n"
     "            UNROLL\n"
     "            for (i32 j = 0; j < CHUNK / ACROSS; j++) acc[n][i][j] = 0;\n"
-    "    }\n"
-    "    i32 begin = split * (i32)span, end = begin + (i32)span < count ? begin + (i32)span : count;\n"
-    "    if (skip) {\n" /* the last query of the tile sees most */
-    "        i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1, first = row0;\n"
-    "        i64 seen = (last / (i32)queries > first / (i32)queries ? queries - 1 : last % (i32)queries) + offset + 1;\n"
-    "        if (seen < end) end = seen < 0 ? 0 : (i32)seen;\n"
     "    }\n"
     "    for (i32 t0 = begin; t0 < end; t0 += KEYS) {\n"
     "        f32 s[ROWS][KEYS / ACROSS];\n"
@@ -279,12 +285,12 @@ static void add_number(Text *text, float x) {
 static void add_step(Text *text, const GpuScore *step, int index) {
     const char *indent = "                    ";
     if (gpu_score_reads(step->kind))
-        text_add(text,
-                 "%s{ GLOBAL const %s *p = s%d + (kv_head * group + heads[y + i * DOWN]) * s%d_head + positions[y + i "
-                 "* DOWN] * s%d_row"
-                 " + t * s%d_column;\n%s  f32 e = %s; ",
-                 indent, element_type(step->dtype)->type, index, index, index, index, indent,
-                 element_type(step->dtype)->load);
+        text_add(
+            text,
+            "%s{ GLOBAL const %s *p = s%d + (kv_head * group + heads[TILE_ROW]) * s%d_head + positions[TILE_ROW] * "
+            "s%d_row + t * s%d_column;\n%s  f32 y = %s; ",
+            indent, element_type(step->dtype)->type, index, index, index, index, indent,
+            element_type(step->dtype)->load);
     else
         text_add(text, "%s{ ", indent);
     switch (step->kind) {
@@ -295,14 +301,14 @@ static void add_step(Text *text, const GpuScore *step, int index) {
         text_add(text, ", high = "), add_number(text, step->beta);
         text_add(text, "; score = score < low ? low : score > high ? high : score");
         break;
-    case GPU_SCORE_ADD: text_add(text, "score += e"); break;
-    case GPU_SCORE_ADD_HIDING: text_add(text, "score = e == -INFINITY_f32 ? e : score + e"); break;
-    case GPU_SCORE_KEEP: text_add(text, "score = e != 0 ? score : "), add_number(text, step->alpha); break;
+    case GPU_SCORE_ADD: text_add(text, "score += y"); break;
+    case GPU_SCORE_ADD_HIDING: text_add(text, "score = y == -INFINITY_f32 ? y : score + y"); break;
+    case GPU_SCORE_KEEP: text_add(text, "score = y != 0 ? score : "), add_number(text, step->alpha); break;
     case GPU_SCORE_HIDE:
-        text_add(text, "score = e != 0 ? "), add_number(text, step->alpha), text_add(text, " : score");
+        text_add(text, "score = y != 0 ? "), add_number(text, step->alpha), text_add(text, " : score");
         break;
     default:
-        text_add(text, "score = t <= positions[y + i * DOWN] + offset ? score : "), add_number(text, step->alpha);
+        text_add(text, "score = t <= positions[TILE_ROW] + offset ? score : "), add_number(text, step->alpha);
         break;
     }
     text_add(text, "; }\n");
@@ -320,22 +326,11 @@ static void add_strides(Text *text, const char *name, int index) {
 
 #define ADD_ARGUMENT(name) text_add(text, ", i64 " #name);
 
-static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
-    int columns = tile->chunk / tile->across;
-    text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_ROWS %d\n#define CHUNK %d\n",
-             tile->rows, tile->across, tile->down, tile_rows(tile), tile->chunk);
-    text_add(text, "#define LOAD_TILE load%s\n%s", tile->suffix, load_tile);
-    if (columns == 4)
-        text_add(text, "#define VALUES(to, t) u128 w = tile[(t) * (CHUNK / 4 + 1) + x]; UNROLL for (i32 j = 0; j < 4; "
-                       "j++) to[j] = lane(w, j);\n");
-    else
-        text_add(text,
-                 "#define VALUES(to, t) UNROLL for (i32 j = 0; j < %d; j++) to[j] = ((SHARED_POINTER f32 "
-                 "*)tile)[(t) * (CHUNK + 4) + x * %d + j];\n",
-                 columns, columns);
+static void add_header(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
+    text_add(text, "#define TILE_ROWS %d\n", tile_rows(tile));
     text_add(text,
-             "KERNEL_OF(THREADS) %s%s(BUFFER_ARG(q_arg), BUFFER_ARG(k_arg), BUFFER_ARG(v_arg), "
-             "BUFFER_ARG(out_arg), BUFFER_ARG(scratch_arg)",
+             "KERNEL_OF(THREADS) %s%s(BUFFER_ARG(q_arg), BUFFER_ARG(k_arg), BUFFER_ARG(v_arg), BUFFER_ARG(out_arg), "
+             "BUFFER_ARG(scratch_arg)",
              name, tile->suffix);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, ", BUFFER_ARG(s%d_arg)", i);
@@ -348,20 +343,46 @@ static void add_tile_function(Text *text, const GpuAttentionText *a, const Atten
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) add_strides(text, "s", i);
     text_add(text, ") {\n");
+}
+
+/* The body: `memory` declares shared memory, the steps stand between `scores` and `values`. */
+static void add_body(Text *text, const GpuAttentionText *a, const char *memory, const char *scores,
+                     const char *values) {
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind))
             text_add(text, "    BUFFER(const %s, s%d, s%d_arg);\n", element_type(a->steps[i].dtype)->type, i, i);
-    /* The steps' tensors are moved to this block's place with the others, behind the declarations of `scores_part`. */
-    const char *place = strstr(scores_part, "    for (i32 i = thread");
-    text_add_bytes(text, scores_part, (size_t)(place - scores_part));
+    text_add(text, "%s%s", memory, place_part);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, "    s%d += b0 * s%d_lead0 + b1 * s%d_lead1;\n", i, i, i);
-    text_add(text, "%s", place);
+    text_add(text, "%s", scores);
     for (int i = 0; i < a->step_count; i++) add_step(text, &a->steps[i], i);
-    text_add(text,
-             "%s#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef TILE_ROWS\n#undef CHUNK\n#undef LOAD_TILE\n"
-             "#undef VALUES\n",
-             values_part);
+    text_add(text, "%s#undef TILE_ROWS\n#undef TILE_ROW\n", values);
+}
+
+static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
+    int columns = tile->chunk / tile->across;
+    text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define CHUNK %d\n", tile->rows, tile->across,
+             tile->down, tile->chunk);
+    text_add(text, "#define TILE_ROW (y + i * DOWN)\n#define LOAD_TILE load%s\n%s", tile->suffix, load_tile);
+    if (columns == 4)
+        text_add(text, "#define VALUES(to, t) u128 w = tile[(t) * (CHUNK / 4 + 1) + x]; UNROLL for (i32 j = 0; j < 4; "
+                       "j++) to[j] = lane(w, j);\n");
+    else
+        text_add(text,
+                 "#define VALUES(to, t) UNROLL for (i32 j = 0; j < %d; j++) to[j] = ((SHARED_POINTER f32 "
+                 "*)tile)[(t) * (CHUNK + 4) + x * %d + j];\n",
+                 columns, columns);
+    add_header(text, a, tile, name);
+    add_body(text, a, tile_memory, scores_part, values_part);
+    text_add(text, "#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef CHUNK\n#undef LOAD_TILE\n#undef VALUES\n");
+}
+
+static void add_matrix_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan, GpuDialect dialect,
+                                const char *name) {
+    attention_matrix_words(text, plan, a->dtype, dialect);
+    text_add(text, "#define TILE_ROW (warp + l / 4 + of * 8)\n");
+    add_header(text, a, &plan->tiles[TILE_TALL], name);
+    add_body(text, a, attention_matrix_memory, attention_matrix_scores, attention_matrix_values);
 }
 
 static void add_join_function(Text *text, const char *name) {
@@ -383,6 +404,11 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
     text_add(text, "%s%s", attention->dtype == DT_F32 ? spread_f32 : spread_16, functions);
     text_add(text, "FUNCTION f32 result_of(f32 acc, f32 top, f32 sum, i64 keys) { return %s; }\n",
              results[attention->empty]);
-    for (int i = 0; i < TILE_COUNT; i++) add_tile_function(text, attention, &plan.tiles[i], name);
+    for (int i = 0; i < TILE_COUNT; i++) {
+        if (i == TILE_TALL && plan.matrix_keys)
+            add_matrix_function(text, attention, &plan, dialect, name);
+        else
+            add_tile_function(text, attention, &plan.tiles[i], name);
+    }
     add_join_function(text, name);
 }

@@ -123,6 +123,7 @@ static Status read_device(CudaContext *c) {
     c->pools = pools != 0;
     c->limits.shared_bytes = (size_t)shared;
     c->limits.half = c->limits.fp64 = true; /* of every GPU that NVRTC still compiles for */
+    c->limits.matrix = c->arch >= 80;
     return NULL;
 }
 

@@ -67,6 +67,7 @@ static bool describe_steps(const Node *node, GpuAttentionText *text, int *input)
 /* What the program depends on; false where there is none. */
 static bool describe(const GpuDevice *device, const Node *node, GpuAttentionText *text, int *input) {
     *text = (GpuAttentionText){.shared_bytes = device->limits->shared_bytes,
+                               .matrix = device->limits->matrix,
                                .empty = (GpuEmpty)attr_int(node, "empty", EMPTY_NAN)};
     if (node->input_count < STEPS || !node->inputs[Q] || !node->inputs[K] || !node->inputs[V]) return false;
     text->dtype = node->inputs[Q]->dtype;
