@@ -1,5 +1,6 @@
 /* Sessions under several threads: opened at once with a cold kernel cache, run at once, opened and closed while others
- * run. A plain program, so that ThreadSanitizer can watch it; it also checks every result. */
+ * run. A plain program, so that ThreadSanitizer can watch it; it also checks every result. An argument names the
+ * device. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ typedef struct DataSet {
 
 static DataSet data[MODEL_COUNT][SETS];
 static atomic_int failures;
+static const char *device = "cpu";
 
 static void fail(const char *what, const char *why) {
     fprintf(stderr, "FAIL  %s: %s\n", what, why);
@@ -95,7 +97,7 @@ static void run_one(OnnxfuseSession *session, int model, int set) {
 static OnnxfuseSession *open_model(int model, int threads) {
     char path[256];
     snprintf(path, sizeof path, "%s/model.onnx", models[model].folder);
-    OnnxfuseOptions options = {.threads = threads};
+    OnnxfuseOptions options = {.threads = threads, .device = device};
     OnnxfuseSession *session = NULL;
     succeeds(path, onnxfuse_session_open(path, &options, &session));
     return session;
@@ -143,8 +145,24 @@ static void *use_either(void *given) {
     return work->number % 2 ? use_own(given) : use_shared(given);
 }
 
-int main(void) {
+/* A machine without the device has nothing to test. */
+static bool is_missing(void) {
+    OnnxfuseOptions options = {.device = device};
+    OnnxfuseSession *session = NULL;
+    OnnxfuseStatus status = onnxfuse_session_open("tests/models/classifier/model.onnx", &options, &session);
+    bool missing = status && onnxfuse_status_code(status) == ONNXFUSE_USAGE;
+    if (missing) printf("skipped: %s\n", onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    onnxfuse_session_close(session);
+    return missing;
+}
+
+int main(int count, char **arguments) {
     char cache[] = "/tmp/onnxfuse-test-XXXXXX", remove[64];
+    if (count > 1) {
+        device = arguments[1];
+        if (is_missing()) return 0;
+    }
     if (!mkdtemp(cache)) return 1;
     setenv("XDG_CACHE_HOME", cache, 1);
     read_data();
