@@ -9,6 +9,7 @@
 #include "importer/importer.h"
 #include "passes/passes.h"
 #include "runtime/cpu/scratch.h"
+#include "runtime/gpu/gpu.h"
 
 struct OnnxfuseSession {
     Arena *arena; /* policy, value infos */
@@ -425,6 +426,7 @@ void onnxfuse_trim(OnnxfuseSession *s) {
     if (s) run_memory_trim(s->buffers);
     scratch_trim();
     kernel_cache_trim();
+    gpu_program_trim();
     heap_trim();
 }
 
