@@ -61,6 +61,7 @@ static void read_device(OpenClDevice *d) {
     d->type = device_number(d, CL_DEVICE_TYPE, sizeof(cl_device_type));
     d->units = (cl_uint)device_number(d, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
     d->block_threads = block_threads(d);
+    d->argument_bytes = (size_t)device_number(d, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof(size_t));
     d->memory = device_number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
     d->largest = device_number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
     d->shared = device_number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong));

@@ -16,6 +16,7 @@ typedef struct OpenClDevice {
     int major, minor; /* the version of OpenCL that it offers */
     cl_uint units;
     size_t block_threads;             /* most work-items a work-group, in one dimension */
+    size_t argument_bytes;            /* most that a kernel's arguments take */
     cl_ulong memory, largest, shared; /* bytes: global memory, the largest buffer, local memory of a work-group */
     bool fp64, rounded_divide;        /* rounded_divide: can round division and square root correctly */
 } OpenClDevice;

@@ -1,6 +1,7 @@
 /* One context a device and library for the whole process: made by the first open, ended by the last close. */
 #include "runtime/opencl/context.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ static GpuLimits limits_of(const OpenClDevice *d) {
         .shared_bytes = (size_t)d->shared,
         .half = true, /* 16-bit numbers are converted in integers */
         .fp64 = d->fp64,
+        .argument_bytes = d->argument_bytes < INT_MAX ? (int)d->argument_bytes : INT_MAX,
     };
 }
 
