@@ -2,6 +2,7 @@
  * plain evaluator: random configurations, the same anchor with other sizes, and nothing written beyond the result.
  * Without any OpenCL device the tests say so and are skipped. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -164,6 +165,124 @@ Test(gpu_anchor, transposed_convolutions_of_all_types_agree_with_the_evaluator) 
 Test(gpu_anchor, matmuls_of_all_layouts_agree_with_the_evaluator) { check_seeds(100, plain_matmul); }
 Test(gpu_anchor, convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(50, plain_conv); }
 Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(40, plain_transposed); }
+
+/* ---- the driver's library ---- */
+
+/* A library of products that is a plain loop on the host, so that what is asked of one is proven without it. */
+typedef struct Library {
+    GpuDriver driver;
+    bool bare; /* takes no bias and no activation */
+    int calls, fused;
+} Library;
+
+static Library library;
+
+static bool library_supports(GpuContext *context, const GpuGemm *g) {
+    (void)context;
+    return !library.bare || (!g->bias && g->activation < 0);
+}
+
+/* A matrix of `lines` lines and what follows it in a batch, on the host. */
+static void *fetched(GpuContext *context, Stream *stream, const GpuGemm *g, const void *data, int64_t lines,
+                     int64_t width, int64_t line, int64_t step, Arena *arena, size_t *out_bytes) {
+    cr_assert(line >= width, "lines of %lld elements begin every %lld", (long long)width, (long long)line);
+    *out_bytes = (size_t)((g->batch - 1) * step + (lines - 1) * line + width) * dtype_size(g->dtype);
+    void *host = arena_alloc(arena, *out_bytes);
+    DONE(library.driver.copy(context, stream, COPY_OUT, host, data, *out_bytes));
+    DONE(library.driver.synchronize(context, stream));
+    return host;
+}
+
+static double activated(double x, int activation) {
+    if (activation == EPILOGUE_RELU) return x < 0 ? 0 : x;
+    return activation < 0 ? x : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
+}
+
+static Status library_gemm(GpuContext *context, Stream *stream, const GpuGemm *g) {
+    Arena *arena = arena_create(0);
+    size_t bytes;
+    GpuGemm one = *g;
+    one.batch = 1;
+    bool ta = g->transpose_a, tb = g->transpose_b;
+    const void *a = fetched(context, stream, g, g->a, ta ? g->k : g->m, ta ? g->m : g->k, g->lda, g->stride_a, arena,
+                            &bytes),
+               *b = fetched(context, stream, g, g->b, tb ? g->n : g->k, tb ? g->k : g->n, g->ldb, g->stride_b, arena,
+                            &bytes),
+               *c = g->c ? fetched(context, stream, g, g->c, g->m, g->n, g->ldc, g->stride_c, arena, &bytes) : NULL,
+               *bias = g->bias ? fetched(context, stream, &one, g->bias, 1, g->n, g->n, 0, arena, &bytes) : NULL;
+    void *d = fetched(context, stream, g, g->d, g->m, g->n, g->ldc, g->stride_c, arena, &bytes);
+    cr_assert(g->beta == 0 || g->c);
+    for (int64_t i = 0; i < g->batch * g->m * g->n; i++) {
+        int64_t batch = i / (g->m * g->n), row = i / g->n % g->m, column = i % g->n;
+        double sum = 0;
+        for (int64_t k = 0; k < g->k; k++)
+            sum +=
+                dtype_load_double(g->dtype, a, batch * g->stride_a + (ta ? k * g->lda + row : row * g->lda + k)) *
+                dtype_load_double(g->dtype, b, batch * g->stride_b + (tb ? column * g->ldb + k : k * g->ldb + column));
+        int64_t at = batch * g->stride_c + row * g->ldc + column;
+        sum = (double)g->alpha * sum + (c ? (double)g->beta * dtype_load_double(g->dtype, c, at) : 0) +
+              (bias ? dtype_load_double(g->dtype, bias, column) : 0);
+        dtype_store_double(g->dtype, d, at, activated(sum, g->activation));
+    }
+    DONE(library.driver.copy(context, stream, COPY_IN, (void *)(uintptr_t)g->d, d, bytes));
+    DONE(library.driver.synchronize(context, stream));
+    arena_destroy(arena);
+    library.calls++;
+    library.fused += c || bias || g->activation >= 0;
+    return NULL;
+}
+
+static void use_library(Bench *b, bool bare) {
+    library = (Library){.driver = *gpu_device(b->device)->driver, .bare = bare};
+    library.driver.gemm = library_gemm;
+    library.driver.gemm_supports = library_supports;
+    library.driver.gemm_name = "library";
+    gpu_device(b->device)->driver = &library.driver;
+}
+
+static void check_library(bool bare) {
+    Bench b;
+    uint64_t seed, end;
+    if (!bench_open(&b)) return;
+    use_library(&b, bare);
+    for (seeds(80, &seed, &end); seed < end; seed++) check(&b, anchor_case_matmul(seed, seed % 8 != 0), 0);
+    cr_assert_gt(library.calls, 40);
+    cr_assert(bare ? library.fused < library.calls : library.fused > 30);
+    bench_close(&b);
+}
+
+Test(gpu_anchor, a_library_with_epilogues_is_asked_for_the_products_of_all_layouts) { check_library(false); }
+Test(gpu_anchor, a_library_without_epilogues_is_asked_for_the_products_of_all_layouts) { check_library(true); }
+
+/* ---- convolutions of one tap ---- */
+
+static AnchorCase pointwise(uint64_t seed, bool constant) {
+    static const int64_t kinds[] = {EPILOGUE_BIAS, EPILOGUE_ADD, EPILOGUE_RELU};
+    AnchorCase c = anchor_case_new(seed & 1 ? "conv_transpose" : "conv", seed);
+    const int64_t x[] = {2, 9, 11, 37}, y[] = {2, 9, 11, 70}, w[] = {seed & 1 ? 37 : 70, seed & 1 ? 70 : 37, 1, 1};
+    Value *inputs[] = {anchor_case_input(&c, DT_F32, 4, x), anchor_case_input(&c, DT_F32, 4, w),
+                       anchor_case_input(&c, DT_F32, 1, y + 3), anchor_case_input(&c, DT_F32, 4, y)};
+    const Dim *zero = dim_const(c.graph->dims, 0);
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, c.what, inputs, 4);
+    node_set_ints(c.node, "strides", (int64_t[]){1, 1}, 2);
+    node_set_ints(c.node, "dilations", (int64_t[]){1, 1}, 2);
+    node_set_dims(c.node, "pads", (const Dim *[]){zero, zero, zero, zero}, 4);
+    node_set_ints(c.node, "epilogue", kinds, 3);
+    anchor_case_output(&c, DT_F32, 4, y);
+    c.constant[1] = c.constant[2] = constant;
+    c.terms = 37;
+    return c;
+}
+
+Test(gpu_anchor, convolutions_of_one_tap_are_products) {
+    Bench b;
+    if (!bench_open(&b)) return;
+    for (uint64_t seed = 0; seed < 4; seed++) check(&b, pointwise(seed, seed & 2), 0);
+    use_library(&b, false);
+    for (uint64_t seed = 0; seed < 4; seed++) check(&b, pointwise(seed, seed & 2), 0);
+    cr_assert_eq(library.calls, 4);
+    bench_close(&b);
+}
 
 /* ---- one anchor, many sizes ---- */
 
