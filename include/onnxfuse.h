@@ -308,8 +308,8 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *sessi
  * --------------------------------------------------------------------------------------------------- */
 /* What a model becomes, as text. stage: "import", the name of a pass ("lower", "simplify", ..., see
  * onnxfuse_inspect_stages) for the graph after it, "partition" for the graph of regions, "plan" for the steps,
- * "kernels" for the kernel IR, "llvm" and "assembly" for the compiled kernels, "summary" for counts. format: "text", or
- * "dot" (graphs only). Free the text with onnxfuse_free. */
+ * "kernels" for the kernel IR, "llvm" and "assembly" for the CPU's compiled kernels, "source" for the text of a GPU's,
+ * "summary" for counts. format: "text", or "dot" (graphs only). Free the text with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage,
                                              const char *format, char **out_text);
 ONNXFUSE_API const char *const *onnxfuse_inspect_stages(void); /* NULL-terminated */

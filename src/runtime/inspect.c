@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "codegen/gpu/gpu.h"
 #include "importer/importer.h"
 #include "passes/passes.h"
 
@@ -17,6 +18,7 @@ const char *const *onnxfuse_inspect_stages(void) {
     stages[count++] = "kernels";
     stages[count++] = "llvm";
     stages[count++] = "assembly";
+    stages[count++] = "source";
     stages[count++] = "summary";
     stages[count] = NULL;
     return stages;
@@ -52,23 +54,37 @@ typedef struct Kernels {
     int count;
 } Kernels;
 
+/* The kernel IR of all kernels; machine code of those on the CPU; text of those on a GPU. */
+static bool is_printed(const Kernels *k, const Step *step) {
+    if (strcmp(k->stage, "kernels") == 0) return true;
+    return (strcmp(k->stage, "source") == 0) == (step->place == PLACE_DEVICE);
+}
+
+static Status print_kernel(Kernels *k, const Step *step) {
+    if (strcmp(k->stage, "kernels") == 0) {
+        text_add_bytes(k->text, step->region.text, strlen(step->region.text));
+    } else if (step->place == PLACE_DEVICE) {
+        GpuDialect dialect = step->on->table->kind == DEVICE_CUDA ? GPU_CUDA : GPU_OPENCL;
+        gpu_render(k->text, step->region.kernel, dialect, "kernel");
+    } else {
+        TRY(kernel_listing(step->region.kernel, k->policy,
+                           strcmp(k->stage, "llvm") == 0 ? LISTING_LLVM : LISTING_ASSEMBLY, k->text));
+    }
+    return NULL;
+}
+
 static Status print_kernels(Kernels *k, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) TRY(print_kernels(k, step->nested[n]));
         if (step->kind != STEP_KERNEL || map_get(&k->seen, step->region.text)) continue;
-        bool listing = strcmp(k->stage, "kernels") != 0;
-        if (listing && step->place == PLACE_DEVICE) continue; /* is no machine code of the host */
+        if (!is_printed(k, step)) continue;
         map_set(&k->seen, step->region.text, (void *)step);
         text_add(k->text, "# kernel %d, first for", k->count++);
         for (int i = 0; i < step->node->origin.count && i < 8; i++)
             text_add(k->text, " %s", step->node->origin.names[i]);
         text_add(k->text, "%s\n", step->node->origin.count > 8 ? " ..." : "");
-        if (!listing)
-            text_add_bytes(k->text, step->region.text, strlen(step->region.text));
-        else
-            TRY(kernel_listing(step->region.kernel, k->policy,
-                               strcmp(k->stage, "llvm") == 0 ? LISTING_LLVM : LISTING_ASSEMBLY, k->text));
+        TRY(print_kernel(k, step));
         text_add(k->text, "\n");
     }
     return NULL;
