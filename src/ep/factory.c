@@ -120,13 +120,20 @@ static OrtStatus *refuse(const OrtApiBase *base) {
     return NULL; /* with no factories */
 }
 
+/* N of "1.N.P". Asking for a table that is not there instead would print a complaint. */
+static int minor_version(const OrtApiBase *base) {
+    int minor = 0;
+    return sscanf(base->GetVersionString(), "1.%d", &minor) == 1 ? minor : ORT_MINOR_WITH_CAPTURES;
+}
+
 OrtStatus *CreateEpFactories(const char *registered_name, const OrtApiBase *base, const OrtLogger *logger,
                              OrtEpFactory **out_factories, size_t most, size_t *out_count) {
     (void)registered_name;
     *out_count = 0;
     const OrtApi *api = base->GetApi(ORT_API_VERSION_NEEDED);
     if (!api) return refuse(base);
-    Ort ort = {api, ORT_CALL(api, GetEpApi)(), ORT_CALL(api, GetModelEditorApi)()};
+    Ort ort = {api, ORT_CALL(api, GetEpApi)(), ORT_CALL(api, GetModelEditorApi)(),
+               minor_version(base) < ORT_MINOR_WITH_CAPTURES};
     if (!ort.ep || !ort.editor)
         return ep_error(&ort, ORT_NOT_IMPLEMENTED, "this build of ONNX Runtime lacks the interfaces of providers");
     if (most < 1) return ep_error(&ort, ORT_INVALID_ARGUMENT, "there is no room for a factory");

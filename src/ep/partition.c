@@ -104,6 +104,16 @@ static void find_crossing(const Partition *p, int *where, bool *crosses) {
         }
 }
 
+/* Whether the node's subgraphs read a value that only they bring into the part. */
+static bool captures(const Partition *p, int n, const int *where) {
+    const ViewNode *node = &p->view->nodes[n];
+    for (int i = node->explicit_count; i < node->input_count; i++)
+        if (node->inputs[i] >= 0 && where[node->inputs[i]] != p->part[n] &&
+            !p->view->values[node->inputs[i]].is_constant)
+            return true;
+    return false;
+}
+
 static bool touches(const ViewNode *n, const bool *values) {
     for (int i = 0; i < n->input_count; i++)
         if (n->inputs[i] >= 0 && values[n->inputs[i]]) return true;
@@ -112,7 +122,7 @@ static bool touches(const ViewNode *n, const bool *values) {
     return false;
 }
 
-static OrtStatus *give_up_borders(Partition *p, bool *crosses, bool *out_changed) {
+static OrtStatus *give_up_borders(Partition *p, const int *where, bool *crosses, bool *out_changed) {
     const GraphView *view = p->view;
     *out_changed = false;
     for (int v = 0; v < view->value_count; v++) {
@@ -121,11 +131,12 @@ static OrtStatus *give_up_borders(Partition *p, bool *crosses, bool *out_changed
         TRY(view_type(view->ort, view->scratch, view->values[v].info, &type));
         crosses[v] = !can_cross(&type);
     }
-    for (int n = 0; n < view->node_count; n++)
-        if (p->taken[n] && touches(&view->nodes[n], crosses)) {
-            p->taken[n] = false;
-            *out_changed = true;
-        }
+    for (int n = 0; n < view->node_count; n++) {
+        bool wrong = touches(&view->nodes[n], crosses) || (view->ort->forgets_captures && captures(p, n, where));
+        if (!p->taken[n] || !wrong) continue;
+        p->taken[n] = false;
+        *out_changed = true;
+    }
     return NULL;
 }
 
@@ -167,7 +178,7 @@ OrtStatus *partition_make(Partition *p) {
         TRY(find_stages(p));
         find_crossing(p, where, crosses);
         memcpy(wrong, crosses, (size_t)view->value_count * sizeof *wrong);
-        TRY(give_up_borders(p, wrong, &changed));
+        TRY(give_up_borders(p, where, wrong, &changed));
     }
     return fill_parts(p, where, crosses);
 }
