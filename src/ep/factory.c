@@ -123,7 +123,7 @@ static OrtStatus *refuse(const OrtApiBase *base) {
 /* N of "1.N.P". Asking for a table that is not there instead would print a complaint. */
 static int minor_version(const OrtApiBase *base) {
     int minor = 0;
-    return sscanf(base->GetVersionString(), "1.%d", &minor) == 1 ? minor : ORT_MINOR_WITH_CAPTURES;
+    return sscanf(base->GetVersionString(), "1.%d", &minor) == 1 ? minor : ORT_MINOR_WITH_SUBGRAPHS;
 }
 
 OrtStatus *CreateEpFactories(const char *registered_name, const OrtApiBase *base, const OrtLogger *logger,
@@ -133,7 +133,7 @@ OrtStatus *CreateEpFactories(const char *registered_name, const OrtApiBase *base
     const OrtApi *api = base->GetApi(ORT_API_VERSION_NEEDED);
     if (!api) return refuse(base);
     Ort ort = {api, ORT_CALL(api, GetEpApi)(), ORT_CALL(api, GetModelEditorApi)(),
-               minor_version(base) < ORT_MINOR_WITH_CAPTURES};
+               minor_version(base) < ORT_MINOR_WITH_SUBGRAPHS};
     if (!ort.ep || !ort.editor)
         return ep_error(&ort, ORT_NOT_IMPLEMENTED, "this build of ONNX Runtime lacks the interfaces of providers");
     if (most < 1) return ep_error(&ort, ORT_INVALID_ARGUMENT, "there is no room for a factory");

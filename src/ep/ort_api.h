@@ -10,8 +10,9 @@
 
 /* The oldest version that has everything listed here, 1.24: its tables are asked for, and structures say so. */
 enum { ORT_API_VERSION_NEEDED = 24 };
-/* Before 1.27, a fused node is not given what only the subgraphs of its nodes read from outside. */
-enum { ORT_MINOR_WITH_CAPTURES = 27 };
+/* Before 1.27, a fused node is not given what only the subgraphs of its nodes read from outside, and nodes that are
+ * fused inside two subgraphs of a model get one name. */
+enum { ORT_MINOR_WITH_SUBGRAPHS = 27 };
 
 typedef enum OrtErrorCode {
     ORT_FAIL = 1,
@@ -189,7 +190,7 @@ typedef struct Ort {
     const OrtApi *api;
     const OrtEpApi *ep;
     const OrtEditorApi *editor;
-    bool forgets_captures; /* older than ORT_MINOR_WITH_CAPTURES */
+    bool weak_subgraphs; /* older than ORT_MINOR_WITH_SUBGRAPHS */
 } Ort;
 
 #define ORT_CALL(table, name) ((ort_##name##_fn)(table)->slot[ORT_SLOT_##name])

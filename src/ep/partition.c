@@ -132,7 +132,7 @@ static OrtStatus *give_up_borders(Partition *p, const int *where, bool *crosses,
         crosses[v] = !can_cross(&type);
     }
     for (int n = 0; n < view->node_count; n++) {
-        bool wrong = touches(&view->nodes[n], crosses) || (view->ort->forgets_captures && captures(p, n, where));
+        bool wrong = touches(&view->nodes[n], crosses) || (view->ort->weak_subgraphs && captures(p, n, where));
         if (!p->taken[n] || !wrong) continue;
         p->taken[n] = false;
         *out_changed = true;

@@ -90,12 +90,16 @@ static OrtStatus *claim_contexts(Provider *p, const GraphView *view, OrtSupport 
 }
 
 /* The runtime asks for the graphs inside a control flow node first. Where the node as a whole can be taken, they are
- * left alone. */
+ * left alone; and always where the runtime gives parts of two of them one name. */
 static OrtStatus *is_left_to_outer(Provider *p, const GraphView *view, bool *out_left) {
     const OrtNode *parent = NULL;
     *out_left = false;
     TRY(ORT(&p->ort, Graph_GetParentNode)(view->graph, &parent));
     if (!parent) return NULL;
+    if (p->ort.weak_subgraphs) {
+        *out_left = true;
+        return NULL;
+    }
     const OrtGraph *outer = NULL;
     TRY(ORT(&p->ort, Node_GetGraph)(parent, &outer));
     GraphView outside;

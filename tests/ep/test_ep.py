@@ -166,20 +166,26 @@ def test_strings():
     same(tested, [{"a": numpy.array(["", "x", "größer"], object), "b": numpy.array(["-ß"], object)}])
 
 
-def branches(bad=False):
+def branches(mixed=False):
     def body(name, nodes, output):
         return helper.make_graph(nodes, name, [], [value(output, FLOAT, None)], [weights(f"{name}_w", 4)])
     then = body("then", [helper.make_node("Mul", ["x", "then_w"], ["t0"]),
-                         helper.make_node("Gelu" if bad else "Tanh", ["t0"], ["t"], domain="com.unknown" if bad else "")], "t")
+                         helper.make_node("SampleOp" if mixed else "Tanh", ["t0"], ["t"], domain="com.microsoft" if mixed else "")], "t")
     other = body("other", [helper.make_node("Add", ["x", "shared"], ["e0"]), helper.make_node("Mul", ["e0", "other_w"], ["e"])], "e")
     nodes = [helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0), helper.make_node("Greater", ["sum", "zero"], ["c"]),
              helper.make_node("If", ["c"], ["i"], then_branch=then, else_branch=other), helper.make_node("Exp", ["i"], ["y"])]
     return model(nodes, [("x", FLOAT, ["n", 4])], [("y", FLOAT, None)],
-                 [weights("shared", 4), numpy_helper.from_array(numpy.float32(0), "zero")])
+                 [weights("shared", 4), numpy_helper.from_array(numpy.float32(0), "zero")], domains=["com.microsoft"])
 
 
 def test_control_flow():
     same(branches(), [{"x": numpy.abs(random(3, 4))}, {"x": -numpy.abs(random(5, 4))}])
+
+
+def test_parts_inside_control_flow():
+    """Where a body holds something that is not supported, the rest of it is taken all the same."""
+    opened = same(branches(mixed=True), [{"x": numpy.abs(random(3, 4))}, {"x": -numpy.abs(random(5, 4))}], least=0.7)
+    assert sum(parts(opened)[0]) == 6, parts(opened)
 
 
 def test_loops():
