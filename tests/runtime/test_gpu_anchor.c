@@ -129,11 +129,11 @@ static size_t look_like_another(Bench *b, uint64_t seed) {
     return seed % 5 == 4 ? 8 : 0;
 }
 
-/* ONNXFUSE_SEEDS=FIRST-END: other seeds, and as many as wanted. */
+/* ONNXFUSE_TEST_SEEDS=COUNT or FIRST-END: as many, and which, as wanted. */
 static void seeds(uint64_t count, uint64_t *out_first, uint64_t *out_end) {
-    const char *given = getenv("ONNXFUSE_SEEDS");
+    const char *given = getenv("ONNXFUSE_TEST_SEEDS");
     unsigned long long first = 0, end = count;
-    if (given) sscanf(given, "%llu-%llu", &first, &end);
+    if (given && sscanf(given, "%llu-%llu", &first, &end) == 1) end = first, first = 0;
     *out_first = first;
     *out_end = end;
 }

@@ -495,27 +495,27 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuVariant
 
 /* ---- what may come ---- */
 
+/* Sizes on both sides of the limits above. */
+static const int64_t some_images[] = {1, 1 << 20}, some_inputs[] = {1, 1 << 10},
+                     some_outputs[] = {1, 16, 17, 65, 1 << 16};
+
 int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out) {
-    static const int64_t some_rows[] = {1, 1 << 20}, some_channels[] = {1, 17, 65};
     int count = 0;
     bool sizes = known->images >= 0, weight = known->inputs >= 0 && known->outputs >= 0;
     for (int i = 0; i < GPU_CONV_AXES; i++) {
         sizes &= known->in[i] >= 0 && known->out[i] >= 0;
         weight &= known->kernel[i] >= 0;
     }
-    for (int i = 0; i < (sizes ? 1 : 2) * (weight ? 1 : 9); i++) {
+    for (int i = 0; i < 4 * 5; i++) {
         GpuConv c = *known;
         GpuProductLaunch launch;
-        if (!sizes) {
-            for (int k = 0; k < GPU_CONV_AXES; k++) c.out[k] = c.transposed ? c.strides[k] : 1;
-            c.images = some_rows[i % 2];
+        for (int k = 0; k < GPU_CONV_AXES; k++) {
+            if (!sizes) c.out[k] = 1;
+            if (!weight) c.kernel[k] = i & 2 ? 16 : 1;
         }
-        if (!weight) {
-            int j = sizes ? i : i / 2;
-            c.inputs = some_channels[j % 3];
-            c.outputs = some_channels[j / 3];
-            for (int k = 0; k < GPU_CONV_AXES; k++) c.kernel[k] = 16;
-        }
+        if (!sizes) c.images = some_images[i & 1];
+        if (!weight) c.inputs = some_inputs[i >> 1 & 1];
+        if (!weight) c.outputs = some_outputs[i >> 2];
         gpu_conv_launch(&c, limits, steps, &launch);
         count = product_add_variant(out, count, &launch.variant);
         if (launch.splits < 2) continue;
