@@ -24,6 +24,7 @@ struct Arena {
     Deferred *deferred;
     jmp_buf *guard;
     size_t bytes, limit;
+    Arena *parent, *inside, *next; /* inside: the first of those made inside this one; next: of the parent's */
 };
 
 /* Header size that keeps the data of a block aligned. */
@@ -35,8 +36,17 @@ Arena *arena_create(size_t limit) {
     return arena;
 }
 
+static void leave_parent(Arena *arena) {
+    if (!arena->parent) return;
+    Arena **at = &arena->parent->inside;
+    while (*at != arena) at = &(*at)->next;
+    *at = arena->next;
+}
+
 void arena_destroy(Arena *arena) {
     if (!arena) return;
+    while (arena->inside) arena_destroy(arena->inside);
+    leave_parent(arena);
     for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
     for (Block *b = arena->blocks, *next; b; b = next) {
         next = b->next;
@@ -45,12 +55,25 @@ void arena_destroy(Arena *arena) {
     free(arena);
 }
 
-void arena_guard(Arena *arena, jmp_buf *guard) { arena->guard = guard; }
+jmp_buf *arena_guard(Arena *arena, jmp_buf *guard) {
+    jmp_buf *before = arena->guard;
+    arena->guard = guard;
+    return before;
+}
 
 static _Noreturn void exhausted(Arena *arena) {
-    if (arena->guard) longjmp(*arena->guard, 1);
+    for (; arena; arena = arena->parent)
+        if (arena->guard) longjmp(*arena->guard, 1);
     fputs("onnxfuse: out of memory outside a guarded call\n", stderr);
     abort();
+}
+
+Arena *arena_create_inside(Arena *parent) {
+    Arena *arena = arena_create(0);
+    if (!arena) exhausted(parent);
+    arena->parent = parent;
+    arena->next = parent->inside;
+    return parent->inside = arena;
 }
 
 static Block *add_block(Arena *arena, size_t size) {

@@ -19,8 +19,11 @@ typedef struct Arena Arena;
 
 /* limit: most bytes the arena may take, 0 for no limit. NULL when there is no memory. */
 Arena *arena_create(size_t limit);
-void arena_destroy(Arena *arena); /* runs the deferred calls, last first; accepts NULL */
-void arena_guard(Arena *arena, jmp_buf *guard);
+/* For a part of the parent's work: running out of memory, here too, unwinds to the parent's guard unless the arena has
+ * one of its own, and what was not destroyed by then is destroyed with the parent. */
+Arena *arena_create_inside(Arena *parent);
+void arena_destroy(Arena *arena);                   /* runs the deferred calls, last first; accepts NULL */
+jmp_buf *arena_guard(Arena *arena, jmp_buf *guard); /* returns the one before */
 /* Zeroed, 64-byte aligned for sizes of 64 and more, else 16. */
 void *arena_alloc(Arena *arena, size_t size);
 /* count * size with overflow treated as exhaustion. */

@@ -22,10 +22,15 @@ Status bind_dims(const DimTable *table, const Value *value, int rank, const int6
         if (expected == UNBOUND_DIM || expected == actual[i]) continue;
         Arena *arena = arena_create(0);
         if (!arena) return status_out_of_memory();
-        Text text = text_make(arena);
-        dim_print(&text, value->dims[i]);
-        Status status = status_error(STATUS_INVALID, "\"%s\" has size %lld in axis %d, but %s = %lld is declared",
-                                     value->name, (long long)actual[i], i, text.data, (long long)expected);
+        Status volatile status = status_out_of_memory();
+        jmp_buf guard;
+        if (!setjmp(guard)) {
+            arena_guard(arena, &guard);
+            Text text = text_make(arena);
+            dim_print(&text, value->dims[i]);
+            status = status_error(STATUS_INVALID, "\"%s\" has size %lld in axis %d, but %s = %lld is declared",
+                                  value->name, (long long)actual[i], i, text.data, (long long)expected);
+        }
         arena_destroy(arena);
         return status;
     }

@@ -52,8 +52,7 @@ static uint64_t hash_node(const Node *node) {
 
 Status merge_common(Graph *graph, const Policy *policy) {
     (void)policy;
-    Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
+    Arena *arena = arena_create_inside(graph->arena);
     Map seen = map_make(arena);
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind != NODE_PRIM) continue;

@@ -194,7 +194,7 @@ static int by_number(const void *a, const void *b) {
 static Space *analyse(Partition *p, Node *const *nodes, int count, const char **why) {
     if (arena_bytes(p->trial) > 4u << 20) {
         arena_destroy(p->trial);
-        p->trial = arena_create(0);
+        p->trial = arena_create_inside(p->graph->arena);
     }
     return space_analyse(p->trial, p->graph->dims, nodes, count, why);
 }
@@ -416,7 +416,10 @@ static bool is_worth_a_kernel(const Partition *p, const Node *node) {
 Status partition(Graph *graph, const Policy *policy) {
     graph_prune(graph); /* a region without results would be no step */
     repeat_cheap(graph);
-    Partition p = {.graph = graph, .policy = policy, .arena = arena_create(0), .trial = arena_create(0)};
+    Partition p = {.graph = graph,
+                   .policy = policy,
+                   .arena = arena_create_inside(graph->arena),
+                   .trial = arena_create_inside(graph->arena)};
     p.groups = ARENA_ARRAY(p.arena, Group *, graph->node_count);
     find_binders(&p);
     FOR_EACH_NODE(node, graph) {

@@ -304,10 +304,17 @@ Status run_control(const Step *step, Run *run, const int64_t *symbols, const Ite
                  .captures = node->captures,
                  .first_capture = node->input_count - node->captures,
                  .arena = arena};
-    Status status = strcmp(node->op, "If") == 0     ? run_if(&c, outputs)
-                    : strcmp(node->op, "Loop") == 0 ? run_loop(&c, outputs)
-                    : strcmp(node->op, "Scan") == 0 ? run_scan(&c, outputs)
-                                                    : run_sequence_map(&c, outputs);
+    jmp_buf guard;
+    Status volatile status;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        status = strcmp(node->op, "If") == 0     ? run_if(&c, outputs)
+                 : strcmp(node->op, "Loop") == 0 ? run_loop(&c, outputs)
+                 : strcmp(node->op, "Scan") == 0 ? run_scan(&c, outputs)
+                                                 : run_sequence_map(&c, outputs);
+    }
     if (status) free_outputs(&c, outputs, node->output_count);
     arena_destroy(arena);
     return status;

@@ -29,8 +29,12 @@ void plan_count(const Plan *plan, PlanCounts *counts) {
     *counts = (PlanCounts){0};
     Arena *scratch = arena_create(0);
     if (!scratch) return;
-    Map texts = map_make(scratch);
-    count_into(plan, counts, &texts);
+    jmp_buf guard;
+    if (!setjmp(guard)) { /* else: what was counted by then */
+        arena_guard(scratch, &guard);
+        Map texts = map_make(scratch);
+        count_into(plan, counts, &texts);
+    }
     arena_destroy(scratch);
 }
 

@@ -440,17 +440,18 @@ void plan_destroy(Plan *plan) {
 }
 
 static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_plan) {
-    Arena *arena = arena_create(0), *scratch = arena_create(0);
-    struct SizesCache *sizes = sizes_cache_create();
-    if (!arena || !scratch || !sizes) {
-        arena_destroy(arena);
-        arena_destroy(scratch);
-        sizes_cache_destroy(sizes);
-        return status_out_of_memory();
-    }
+    Arena *arena = arena_create_inside(graph->arena), *scratch = arena_create_inside(arena);
     Plan *plan = ARENA_NEW(arena, Plan);
-    *plan = (Plan){.graph = graph, .device = device, .host = host, .arena = arena, .sizes = sizes};
-    Status status = fill_plan(plan, scratch);
+    *plan = (Plan){.graph = graph, .device = device, .host = host, .arena = arena, .sizes = sizes_cache_create()};
+    Status volatile status = plan->sizes ? NULL : status_out_of_memory();
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else if (!status) {
+        arena_guard(arena, &guard);
+        status = fill_plan(plan, scratch);
+    }
+    arena_guard(arena, NULL);
     arena_destroy(scratch);
     if (status) {
         plan_destroy(plan);
@@ -460,15 +461,29 @@ static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_p
     return NULL;
 }
 
+/* What the kernels need beside the steps. */
+static Status prepare_all(Plan *plan, KernelCacheStats *stats) {
+    const DeviceTable *table = plan->device->table;
+    Arena *scratch = arena_create_inside(plan->graph->arena);
+    Status status = prepare_kernels(plan, scratch, stats);
+    arena_destroy(scratch);
+    TRY(status);
+    TRY(prepare_prims(plan, stats));
+    if (table->count_anchors) table->count_anchors(plan->device, stats);
+    if (plan->recorded_end && !(plan->replays = replays_create())) return status_out_of_memory();
+    return NULL;
+}
+
 Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan) {
     Plan *plan;
     TRY(make_plan(graph, device, host, &plan));
-    Arena *scratch = arena_create(0);
-    Status status = scratch ? prepare_kernels(plan, scratch, stats) : status_out_of_memory();
-    if (!status) status = prepare_prims(plan, stats);
-    if (!status && device->table->count_anchors) device->table->count_anchors(device, stats);
-    if (!status && plan->recorded_end && !(plan->replays = replays_create())) status = status_out_of_memory();
-    arena_destroy(scratch);
+    jmp_buf guard, *outer = arena_guard(graph->arena, &guard);
+    Status volatile status;
+    if (setjmp(guard))
+        status = status_out_of_memory();
+    else
+        status = prepare_all(plan, stats);
+    arena_guard(graph->arena, outer);
     if (status) {
         plan_destroy(plan);
         return status;

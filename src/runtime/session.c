@@ -104,8 +104,7 @@ static bool draws(const Node *node) {
 
 /* Marks the outputs that depend on a draw. */
 static void find_random(const Graph *graph, bool *outputs) {
-    Arena *arena = arena_create(0);
-    if (!arena) return;
+    Arena *arena = arena_create_inside(graph->arena);
     Map random = map_make(arena);
     FOR_EACH_NODE(node, graph) {
         bool is_random = draws(node);
@@ -155,8 +154,7 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
     if (strcmp(pass, "lower") == 0) find_random(graph, opening->random);
     if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
     if (log_level() >= 3) {
-        Arena *arena = arena_create(0);
-        if (!arena) return;
+        Arena *arena = arena_create_inside(graph->arena);
         Text text = text_make(arena);
         graph_print(&text, graph);
         log_write(3, "graph after %s:\n%s", pass, text.data);

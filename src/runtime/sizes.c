@@ -167,9 +167,15 @@ static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_s
     for (size_t i = 0; i < keys; i++) sizes->key[i] = symbols[plan->input_symbols.items[i]];
     for (size_t i = 0; i < values; i++) sizes->values[i] = dim_eval(plan->exprs.items[i], symbols);
     for (int i = 0; i < plan->late_exprs.count; i++) sizes->values[plan->late_exprs.items[i]] = UNBOUND_DIM;
-    Status status = check_sizes(plan, sizes);
-    if (!status) status = place_all(plan, sizes, PLACE_HOST, scratch);
-    if (!status && plan->device != plan->host) status = place_all(plan, sizes, PLACE_DEVICE, scratch);
+    Status volatile status = check_sizes(plan, sizes);
+    jmp_buf guard;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(scratch, &guard);
+        if (!status) status = place_all(plan, sizes, PLACE_HOST, scratch);
+        if (!status && plan->device != plan->host) status = place_all(plan, sizes, PLACE_DEVICE, scratch);
+    }
     arena_destroy(scratch);
     if (status) {
         free(sizes);
