@@ -115,7 +115,7 @@ static bool started;
 static char first_violation[256], first_outstanding[64];
 static Object *context;
 static DoubleLaunch launches[MOST_LAUNCHES];
-static int launch_count;
+static int launch_count, replay_count;
 static size_t memory_used, pool_kept;
 static uint64_t pool_threshold;
 static _Thread_local CuContext current;
@@ -461,7 +461,8 @@ void double_reset(void) {
         object_free(o);
     }
     objects = context = NULL;
-    calls = fail_at = violations = lost_code = calls_left = retained = launch_count = heuristics = waits = 0;
+    calls = fail_at = violations = lost_code = calls_left = retained = launch_count = replay_count = heuristics =
+        waits = 0;
     reduction_mask = compute = 0;
     started = false;
     memory_used = pool_kept = 0;
@@ -499,6 +500,8 @@ static int locked(const int *value) {
 int double_calls(void) { return locked(&calls); }
 int double_violations(void) { return locked(&violations); }
 int double_launch_count(void) { return locked(&launch_count); }
+
+int double_replay_count(void) { return locked(&replay_count); }
 int double_heuristic_calls(void) { return locked(&heuristics); }
 int double_reduction_mask(void) { return locked(&reduction_mask); }
 int double_compute_type(void) { return locked(&compute); }
@@ -1111,6 +1114,7 @@ CuResult cuGraphLaunch(CuGraphExec exec, CuStream stream) {
                     wait->waits_until = op->place;
                     enqueue(s, wait);
                 }
+    replay_count++;
     Op *op = op_new(OP_GRAPH, "a replay");
     op->exec = e;
     e->queued++;

@@ -58,6 +58,7 @@ typedef struct DoubleLaunch {
     X(size_t, double_memory_used, (void))                                                                              \
     X(int, double_launch_count, (void))                                                                                \
     X(const DoubleLaunch *, double_launch, (int index))                                                                \
+    X(int, double_replay_count, (void))                                                                                \
     X(int, double_heuristic_calls, (void))                                                                             \
     X(int, double_reduction_mask, (void)) /* of the last heuristic */                                                  \
     X(int, double_compute_type, (void))   /* of the last product */                                                    \
