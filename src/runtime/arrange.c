@@ -4,6 +4,7 @@
  * and the first step that is in the way is remembered. */
 #include <limits.h>
 
+#include "base/log.h"
 #include "runtime/planner.h"
 
 typedef enum Part { PART_BEFORE, PART_RECORDED, PART_AFTER, PARTS } Part;
@@ -156,7 +157,11 @@ void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Are
     a.makers = ARENA_ARRAY(scratch, int, plan->slot_count + 1);
     for (int i = 0; i < plan->late_exprs.count; i++) a.late[plan->late_exprs.items[i]] = true;
     plan->not_recorded = choose_parts(&a);
-    if (plan->not_recorded) return;
+    if (plan->not_recorded) {
+        LOG(1, "runs are not replayed: %s", plan->not_recorded);
+        return;
+    }
     reorder(&a, scratch);
     find_lifetimes(plan);
+    LOG(1, "runs of known shapes replay steps %d to %d with one call", plan->recorded_first, plan->recorded_end - 1);
 }

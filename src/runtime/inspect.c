@@ -102,6 +102,7 @@ static void print_summary(Text *text, const Inspection *in, const Plan *plan, co
     if (plan->device != plan->host)
         text_add(text, "%d steps on %s, %d on the CPU, %d copies between them\n", counts.on_device,
                  plan->device->table->name, counts.steps - counts.copies - counts.on_device, counts.copies);
+    plan_print_recorded(text, plan);
 }
 
 static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in) {

@@ -73,7 +73,7 @@ static void print_place(Text *text, const Plan *plan, const Step *step) {
     text_add(text, "[%s%s] ", step->on->table->name, step->waits ? ", waits" : "");
 }
 
-static void print_recorded(Text *text, const Plan *plan) {
+void plan_print_recorded(Text *text, const Plan *plan) {
     if (plan->not_recorded) text_add(text, "# runs are not replayed: %s\n", plan->not_recorded);
     if (plan->recorded_end)
         text_add(text, "# runs of known shapes replay steps %d to %d with one call\n", plan->recorded_first,
@@ -81,7 +81,7 @@ static void print_recorded(Text *text, const Plan *plan) {
 }
 
 void plan_print(Text *text, const Plan *plan, int indent) {
-    print_recorded(text, plan);
+    plan_print_recorded(text, plan);
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         text_add(text, "%*s%d ", indent, "", s);

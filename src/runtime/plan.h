@@ -133,6 +133,8 @@ Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats 
 void plan_destroy(Plan *plan); /* accepts NULL */
 void plan_count(const Plan *plan, PlanCounts *counts);
 void plan_print(Text *text, const Plan *plan, int indent);
+/* A line on whether runs are replayed, or why not; nothing on devices that never do. */
+void plan_print_recorded(Text *text, const Plan *plan);
 
 /* --- running (run.c) ---------------------------------------------------------------------------------------------- */
 typedef struct Profile Profile;
