@@ -268,6 +268,8 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
     if (k->buffers.items[buffer].output || (axes & kept) != (unit ? 0 : kept) ||
         dtype_size(k->buffers.items[buffer].dtype) != dtype_size(k->buffers.items[store->buffer].dtype))
         return false;
+    /* A GPU's threads and blocks share a row: one of them stores the row's results when others may still read. */
+    if (l->for_gpu && l->emit.reduced && !(axes & l->emit.reduced)) return false;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *load = &k->insts.items[i];
         if (load->op != K_LOAD || load->buffer != buffer) continue;

@@ -313,7 +313,7 @@ static void reduce_start(Run *r, int index) {
         if (dtype_is_float(t))
             set_double(t, &r->values[index], n, sum ? 0 : product ? 1 : most ? (double)INFINITY : -(double)INFINITY);
         else
-            r->values[index].i[n] = sum ? 0 : product ? 1 : most ? high : low;
+            r->values[index].i[n] = sum || inst->op >= K_REDUCE_ARGMAX ? 0 : product ? 1 : most ? high : low;
     }
 }
 

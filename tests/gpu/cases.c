@@ -252,6 +252,13 @@ static Status add_graph(Cases *cases, const Graph *graph, const char *where, con
     return NULL;
 }
 
+/* Of a graph that is made of primitives. */
+static Status run_passes(Graph *graph, const Policy *policy) {
+    for (const Pass *p = pipeline(); p->name; p++)
+        if (strcmp(p->name, "lower") != 0) TRY(p->run(graph, policy));
+    return NULL;
+}
+
 static Status add_model(Cases *cases, const char *path, const char *sizes) {
     Graph *graph = NULL;
     cases->models++;
@@ -269,9 +276,33 @@ static Status add_model(Cases *cases, const char *path, const char *sizes) {
     return NULL;
 }
 
-static bool is_model(const char *name) {
-    size_t length = strlen(name);
-    return length > 5 && !strcmp(name + length - 5, ".onnx");
+static bool ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), size = strlen(end);
+    return length > size && !strcmp(name + length - size, end);
+}
+
+/* A graph of primitives as text. */
+static Status add_text(Cases *cases, const char *path, const char *sizes) {
+    char *text = NULL;
+    size_t capacity = 0;
+    FILE *file = fopen(path, "r");
+    if (!file || getdelim(&text, &capacity, 0, file) < 0) text = NULL;
+    if (file) fclose(file);
+    if (!text) return status_error(STATUS_INVALID, "%s cannot be read", path);
+    Graph *graph = NULL;
+    cases->models++;
+    Status status = status_at(graph_parse(text, &graph), "%s", path);
+    if (!status) status = run_passes(graph, &cases->policy);
+    if (!status) status = add_graph(cases, graph, path, sizes);
+    graph_destroy(graph);
+    free(text);
+    return status;
+}
+
+static Status add_file(Cases *cases, const char *path, const char *sizes) {
+    return ends_in(path, ".onnx")    ? add_model(cases, path, sizes)
+           : ends_in(path, ".graph") ? add_text(cases, path, sizes)
+                                     : NULL;
 }
 
 static Status add_folder(Cases *cases, const char *path, const char *sizes) {
@@ -286,8 +317,8 @@ static Status add_folder(Cases *cases, const char *path, const char *sizes) {
         if (!status && name[0] != '.' && asprintf(&inner, "%s/%s", path, name) >= 0 && !stat(inner, &info)) {
             if (S_ISDIR(info.st_mode))
                 status = add_folder(cases, inner, sizes);
-            else if (is_model(name))
-                status = add_model(cases, inner, sizes);
+            else
+                status = add_file(cases, inner, sizes);
         }
         free(inner);
         free(entries[i]);
@@ -299,13 +330,7 @@ static Status add_folder(Cases *cases, const char *path, const char *sizes) {
 Status cases_add(Cases *cases, const char *path, const char *sizes) {
     struct stat info;
     if (stat(path, &info)) return status_error(STATUS_INVALID, "%s: no such file or folder", path);
-    return S_ISDIR(info.st_mode) ? add_folder(cases, path, sizes) : add_model(cases, path, sizes);
-}
-
-static Status lower_random(Graph *graph, const Policy *policy) {
-    for (const Pass *p = pipeline(); p->name; p++)
-        if (strcmp(p->name, "lower") != 0) TRY(p->run(graph, policy));
-    return NULL;
+    return S_ISDIR(info.st_mode) ? add_folder(cases, path, sizes) : add_file(cases, path, sizes);
 }
 
 Status cases_add_random(Cases *cases, int count) {
@@ -314,7 +339,7 @@ Status cases_add_random(Cases *cases, int count) {
         RandomGraph *random = random_graph((uint64_t)seed, options);
         char *where = arena_format(cases->arena, "random graph %d", seed);
         cases->models++;
-        Status status = lower_random(random->graph, &cases->policy);
+        Status status = run_passes(random->graph, &cases->policy);
         if (!status) status = add_graph(cases, random->graph, where, NULL);
         graph_destroy(random->graph);
         TRY(status);

@@ -35,8 +35,8 @@ typedef struct Cases {
 /* device: DEVICE_OPENCL, DEVICE_CUDA, or DEVICE_CPU to prove the proof itself. */
 Status cases_create(DeviceKind device, int64_t most_work, Cases **out_cases);
 void cases_destroy(Cases *cases);
-/* A model file, or a folder: every .onnx file in it. sizes: the values of the model's symbols ("n=4096,m=64"); NULL:
- * sizes of many kinds are tried. */
+/* A model (.onnx), a graph of primitives as text (.graph), or a folder: every such file in it. sizes: the values of the
+ * model's symbols ("n=4096,m=64"); NULL: sizes of many kinds are tried. */
 Status cases_add(Cases *cases, const char *path, const char *sizes);
 /* Random graphs (tests/passes/random_graph.h) of seeds 1 to count. */
 Status cases_add_random(Cases *cases, int count);
