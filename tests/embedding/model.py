@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Writes a model whose weights are much larger than what a request needs: model.py FILE. Needs numpy alone."""
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+from onnx_writer import Writer  # noqa: E402
+
+WIDTH, LAYERS = 2048, 4
+writer = Writer()
+value = writer.input("x", ["batch", WIDTH])
+for _ in range(LAYERS):
+    value = writer.op("Relu", writer.op("MatMul", value, writer.matrix(WIDTH, WIDTH)))
+    value = writer.op("Softmax", value, axis=-1)
+writer.output(value, ["batch", WIDTH])
+Path(sys.argv[1]).write_bytes(writer.bytes())

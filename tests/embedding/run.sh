@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What an embedder does: makes the packages, installs them, builds programs with them in four ways and runs these.
+#   run.sh BUILD         as root the packages are installed, and removed at the end; else, or when some onnxfuse is installed
+#                        already, they are unpacked into a folder
+#   run.sh BUILD unpack  unpacked in any case
+# PYTHON: a Python that has numpy (default: build/venv/bin/python).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$(realpath "$1") mode=${2:-} python=${PYTHON:-build/venv/bin/python}
+work=$build/embedding model=$PWD/tests/models/classifier/model.onnx
+packages=(libonnxfuse0 libonnxfuse-llvm libonnxfuse-dev onnxfuse)
+row=(0.5 -1 2 0 0.25 1 -2 3 0.1 0.2 0.3 0.4 -0.5 -0.6 0.7 0.8)
+strict=(-Wall -Wextra -Wpedantic -Werror -O1 -g)
+rm -rf "$work"
+mkdir -p "$work/bin" "$work/elsewhere"
+
+fail() { echo "FAIL  $*"; exit 1; }
+ok() { echo "ok    $*"; }
+quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; fail "$*"; }; }
+
+# --- packages and their place ---
+quiet cmake --build "$build" --target onnxfuse onnxfuse_static onnxfuse_llvm onnxfuse_cli
+rm -rf "$build/packages"
+quiet cmake -E chdir "$build" cpack
+debs=()
+for package in "${packages[@]}"; do debs+=("$(ls -t "$build/packages/${package}"_*.deb | head -n 1)"); done
+[ -n "$(ls "$build"/packages/*.tar.gz)" ]
+for deb in "${debs[@]}"; do
+  case $deb in
+    */libonnxfuse-llvm_*) dpkg-deb -f "$deb" Depends | grep -q libllvm || fail "the plug-in's package does not need LLVM" ;;
+    *) ! dpkg-deb -f "$deb" Depends | grep -q libllvm || fail "$deb needs LLVM" ;;
+  esac
+done
+dpkg-deb -f "${debs[0]}" Recommends | grep -q libonnxfuse-llvm || fail "libonnxfuse0 does not recommend the plug-in"
+
+if [ "$mode" != unpack ] && [ "$(id -u)" = 0 ] && ! dpkg-query -W "${packages[@]}" >/dev/null 2>&1; then
+  root='' how="installed"
+  trap 'dpkg --purge "${packages[@]}" >/dev/null 2>&1 || true' EXIT
+  quiet dpkg -i "${debs[@]}"
+else
+  root=$work/root how="unpacked"
+  for deb in "${debs[@]}"; do dpkg-deb -x "$deb" "$root"; done
+  export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$root/usr LD_LIBRARY_PATH=$root/usr/lib
+fi
+ok "four packages, $how"
+
+# --- what they export ---
+others=$(nm --defined-only --extern-only "$root/usr/lib/libonnxfuse.a" 2>/dev/null | awk 'NF == 3 && $3 !~ /^onnxfuse_/ {print $3}')
+[ -z "$others" ] || fail "the static library has names of its own for all to see: $others"
+readelf -d "$root/usr/lib/libonnxfuse.so" | grep -q 'SONAME.*\[libonnxfuse\.so\.0\]' || fail "the SONAME is not libonnxfuse.so.0"
+ok "names: onnxfuse_* alone"
+
+# --- four ways to build ---
+quiet cc -std=c11 "${strict[@]}" examples/classify.c -o "$work/bin/classify_pkgconfig" $(pkg-config --cflags --libs onnxfuse)
+static=$(pkg-config --static --libs onnxfuse)
+quiet cc -std=c11 "${strict[@]}" examples/classify.c -o "$work/bin/classify_static" $(pkg-config --cflags onnxfuse) \
+  ${static/-lonnxfuse/-l:libonnxfuse.a}
+! readelf -d "$work/bin/classify_static" | grep -q 'NEEDED.*onnxfuse' || fail "the static program needs the shared library"
+quiet cmake -S examples -B "$work/cmake" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS=${strict[*]}" "-DCMAKE_CXX_FLAGS=${strict[*]}"
+quiet cmake --build "$work/cmake"
+cp "$work/cmake"/{classify,classify_cpp,describe,requests} "$work/bin"
+quiet cc "${strict[@]}" tests/embedding/memory.c -o "$work/bin/memory" $(pkg-config --cflags --libs onnxfuse) -lpthread
+ok "built: pkg-config, pkg-config --static, CMake in C and C++"
+
+# --- they run, from anywhere, with kernels to be compiled ---
+expected=
+for program in classify_pkgconfig classify classify_cpp; do
+  got=$(cd / && XDG_CACHE_HOME=$work/cache/$program "$work/bin/$program" "$model" "${row[@]}")
+  [ -n "$expected" ] || expected=$got
+  [[ $got =~ ^class\ [0-9]+,\ score\ 0\.[0-9]+$ && $got == "$expected" ]] || fail "$program: $got; expected $expected"
+  ok "$program: $got"
+done
+got=$(cd / && XDG_CACHE_HOME=$work/cache/describe "$work/bin/describe" "$model")
+[[ $got == *"input x: float32 [batch, 16]"*"output scores: float32 [batch, 10]"* ]] || fail "describe: $got"
+got=$(cd / && XDG_CACHE_HOME=$work/cache/cli "$root/usr/bin/onnxfuse" test "${model%/*}" | tail -n 1)
+[ "$got" = "1 passed, 0 failed" ] || fail "onnxfuse test: $got"
+
+# --- the plug-in is found where it is installed, and never in the current directory ---
+if [ -n "$root" ]; then
+  echo "no library" >"$work/elsewhere/libonnxfuse-llvm.so"
+  code=0
+  got=$(cd "$work/elsewhere" && XDG_CACHE_HOME=$work/cache/none "$work/bin/classify_static" "$model" "${row[@]}" 2>&1) || code=$?
+  [[ $code = 5 && $got == *"libonnxfuse-llvm.so is neither in $work/bin, nor in "* ]] || fail "without the plug-in: $code $got"
+  ok "without the plug-in: exit code 5, \"${got:0:60}...\""
+  ln -s "$root/usr/lib/onnxfuse" "$work/bin/onnxfuse"
+fi
+got=$(cd "$work/elsewhere" && XDG_CACHE_HOME=$work/cache/static "$work/bin/classify_static" "$model" "${row[@]}")
+[ "$got" = "$expected" ] || fail "classify_static: $got; expected $expected"
+ok "classify_static: $got"
+
+# --- eight threads under valgrind, and their memory ---
+export XDG_CACHE_HOME=$work/cache/valgrind
+got=$(valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+  --errors-for-leak-kinds=definite,indirect "$work/bin/requests" "$model" 16 600000 2>"$work/valgrind.log") ||
+  { tail -n 60 "$work/valgrind.log"; fail "valgrind: $got"; }
+[ ! -s "$work/valgrind.log" ] || { head -n 40 "$work/valgrind.log"; fail "valgrind reports"; }
+ok "eight threads under valgrind: $got"
+"$python" tests/embedding/model.py "$work/wide.onnx"
+got=$("$work/bin/memory" "$work/wide.onnx" 256 2048) || fail "memory of eight requests: $got"
+ok "memory of eight requests: ${got//$'\n'/; }"
