@@ -1,6 +1,6 @@
 # The static library, what is installed where, and the packages made of it (docs/c-api.md tells users of them).
 #   cmake --install build --prefix DIR     any DIR: all paths are relative to the files that name them
-#   cmake --build build --target package   four .deb and a .tar.gz
+#   cmake --build build --target package   five .deb and a .tar.gz
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -80,7 +80,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr) # of the .deb; the archive's paths have no prefix
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/packaging/cpack.cmake)
-set(CPACK_COMPONENTS_ALL library compiler development program)
+set(CPACK_COMPONENTS_ALL library compiler development program provider)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -112,4 +112,9 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "libonnxfuse0 ${this_version}")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "runs ONNX models: the command line
  Runs, times, tests and shows models.")
+set(CPACK_DEBIAN_PROVIDER_PACKAGE_NAME libonnxfuse-ep)
+set(CPACK_DEBIAN_PROVIDER_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PROVIDER_PACKAGE_DEPENDS "libonnxfuse0 ${this_version}")
+set(CPACK_COMPONENT_PROVIDER_DESCRIPTION "runs ONNX models: execution provider of ONNX Runtime
+ A plug-in of ONNX Runtime that hands it what libonnxfuse0 can run.")
 include(CPack)

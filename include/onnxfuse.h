@@ -34,7 +34,7 @@ extern "C" {
 #define ONNXFUSE_VERSION "0.1.0"
 ONNXFUSE_API const char *onnxfuse_version(void);
 
-/* --- status ------------------------------------------------------------------------------------------------ */
+/* --- status -------------------------------------------------------------------------------------------------- */
 /* The command line's exit codes. */
 typedef enum OnnxfuseCode {
     ONNXFUSE_OK = 0,
@@ -53,7 +53,7 @@ ONNXFUSE_API OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status);
 ONNXFUSE_API const char *onnxfuse_status_message(OnnxfuseStatus status); /* lives as long as status */
 ONNXFUSE_API void onnxfuse_status_free(OnnxfuseStatus status);           /* accepts NULL */
 
-/* --- values ------------------------------------------------------------------------------------------------ */
+/* --- values -------------------------------------------------------------------------------------------------- */
 /* Element types; the numbers of ONNX's TensorProto.DataType. 4-bit and 2-bit types take one byte an element. */
 typedef enum OnnxfuseDType {
     ONNXFUSE_NONE = 0,
@@ -170,7 +170,7 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_dlpack(OnnxfuseDlpack *dlpack, O
  * device memory only those that came through DLPack tell their device. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_to_dlpack(OnnxfuseValue *value, OnnxfuseDlpack **out_dlpack);
 
-/* --- options and policy ----------------------------------------------------------------------------------------- */
+/* --- options and policy -------------------------------------------------------------------------------------- */
 /* An embedder's threads, for a session that is to start none. A parallel loop is one call of parallel_for, from the
  * thread that runs the session (or opens it, while kernels are compiled): it calls task(context, index) once for each
  * index in [0, count), on any threads, its own among them, in any order, and returns when all have returned; count is
@@ -203,8 +203,7 @@ typedef struct OnnxfuseOptions {
         *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
 } OnnxfuseOptions;
 
-/* --- sessions -------------------------------------------------------------------------------------------------------
- */
+/* --- sessions ------------------------------------------------------------------------------------------------ */
 typedef struct OnnxfuseSession OnnxfuseSession;
 
 /* options may be NULL. */
@@ -304,8 +303,7 @@ ONNXFUSE_API void onnxfuse_trim(OnnxfuseSession *session);
 ONNXFUSE_API void onnxfuse_session_profile(OnnxfuseSession *session, bool on);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *session, char **out_json);
 
-/* --- looking inside
- * --------------------------------------------------------------------------------------------------- */
+/* --- looking inside ------------------------------------------------------------------------------------------ */
 /* What a model becomes, as text. stage: "import", the name of a pass ("lower", "simplify", ..., see
  * onnxfuse_inspect_stages) for the graph after it, "partition" for the graph of regions, "plan" for the steps,
  * "kernels" for the kernel IR, "llvm" and "assembly" for the CPU's compiled kernels, "source" for the text of a GPU's,
@@ -318,7 +316,7 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_devices(char **out_text);
 /* What the library has handed out as text. */
 ONNXFUSE_API void onnxfuse_free(void *memory);
 
-/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------------------------------------------- */
 /* An embedder's allocator: for graphs, constants, packed weights, the memory of runs and values. Small objects
  * (handles, messages, names) and texts come from the C library, device memory from its driver; the compiler has its
  * own. Both functions are called from any thread, also at the same time. */
@@ -333,8 +331,7 @@ typedef struct OnnxfuseAllocator {
  * made, or when all are freed, else ONNXFUSE_USAGE; no other call may be going on. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_set_allocator(const OnnxfuseAllocator *allocator);
 
-/* --- logging
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- logging ------------------------------------------------------------------------------------------------- */
 /* level as ONNXFUSE_DEBUG (which it overrides): 0 silent, 1 passes, 2 steps, 3 kernels and graphs. sink NULL: standard
  * error. */
 ONNXFUSE_API void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user);

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1") mode=${2:-} python=${PYTHON:-build/venv/bin/python}
 work=$build/embedding model=$PWD/tests/models/classifier/model.onnx
-packages=(libonnxfuse0 libonnxfuse-llvm libonnxfuse-dev onnxfuse)
+packages=(libonnxfuse0 libonnxfuse-llvm libonnxfuse-dev onnxfuse libonnxfuse-ep)
 row=(0.5 -1 2 0 0.25 1 -2 3 0.1 0.2 0.3 0.4 -0.5 -0.6 0.7 0.8)
 strict=(-Wall -Wextra -Wpedantic -Werror -O1 -g)
 rm -rf "$work"
@@ -19,7 +19,7 @@ ok() { echo "ok    $*"; }
 quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; fail "$*"; }; }
 
 # --- packages and their place ---
-quiet cmake --build "$build" --target onnxfuse onnxfuse_static onnxfuse_llvm onnxfuse_cli
+quiet cmake --build "$build" --target onnxfuse onnxfuse_static onnxfuse_llvm onnxfuse_cli onnxfuse_ep
 rm -rf "$build/packages"
 quiet cmake -E chdir "$build" cpack
 debs=()
@@ -42,7 +42,7 @@ else
   for deb in "${debs[@]}"; do dpkg-deb -x "$deb" "$root"; done
   export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig CMAKE_PREFIX_PATH=$root/usr LD_LIBRARY_PATH=$root/usr/lib
 fi
-ok "four packages, $how"
+ok "${#packages[@]} packages, $how"
 
 # --- what they export ---
 others=$(nm --defined-only --extern-only "$root/usr/lib/libonnxfuse.a" 2>/dev/null | awk 'NF == 3 && $3 !~ /^onnxfuse_/ {print $3}')
