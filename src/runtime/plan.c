@@ -381,6 +381,19 @@ static Status make_nested(Plan *plan) {
     return NULL;
 }
 
+/* Once constants are where they stay. */
+static void list_slots(Plan *plan) {
+    plan->constants = ARENA_ARRAY(plan->arena, void *, plan->slot_count + 1);
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        plan->has_items |= slot->dims_expr < 0;
+        if (slot->storage == STORE_CONSTANT && slot->dims_expr >= 0)
+            plan->constants[i] = slot->place == PLACE_HOST ? slot->value->constant->data : slot->uploaded;
+        if (slot->storage == STORE_PLANNED) VEC_PUSH(plan->arena, plan->planned[slot->place], i);
+        if (slot->storage == STORE_DYNAMIC || slot->storage == STORE_ITEM) VEC_PUSH(plan->arena, plan->owned, i);
+    }
+}
+
 static Status fill_plan(Plan *plan, Arena *scratch) {
     Graph *graph = plan->graph;
     Planner planner = {.plan = plan, .scratch = scratch};
@@ -420,6 +433,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
     for (int i = 0; i < plan->symbol_count; i++)
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);
     TRY(prepare_constants(plan, scratch));
+    list_slots(plan);
     return make_nested(plan);
 }
 

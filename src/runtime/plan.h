@@ -110,8 +110,13 @@ struct Plan {
     int run_symbol;         /* "$run", or -1 */
     struct SizesCache *sizes;
     size_t constant_bytes;
-    VEC(void *) uploads;    /* device memory of constants */
-    int output_count_known; /* outputs whose shape is known before the run */
+    VEC(void *) uploads; /* device memory of constants */
+    /* So that a run looks at no slot that it need not. */
+    void **constants;         /* [slot_count] where constants are; NULL for other slots */
+    VEC(int) planned[PLACES]; /* slots in arenas or the caller's memory */
+    VEC(int) owned;           /* slots that a run allocates and frees: STORE_DYNAMIC, STORE_ITEM */
+    bool has_items;           /* some slot is no tensor */
+    int output_count_known;   /* outputs whose shape is known before the run */
     /* Steps recorded_first .. recorded_end - 1 are all of the device's, with none of the host between: runs of known
      * shapes replay them (replay.h). Both 0: they cannot be; not_recorded says why, NULL on devices that never record.
      */

@@ -9,16 +9,25 @@
 /* A recording costs about what a few runs cost, so a second one for the same shapes is made only after the first was
  * found busy CROWDED times. */
 enum { MOST_REPLAYS = 16, MOST_FOR_SIZES = 2, CROWDED = 8 };
+/* Of all arenas together, but that the newest may be of any size: the larger the tensors, the less a launch costs. */
+static const size_t most_bytes = (size_t)1 << 30;
+
+typedef struct Position {
+    int slot;
+    void *data;
+} Position;
 
 typedef struct Replay {
     uint64_t sizes; /* id of the sizes that it holds for */
     uint64_t age;   /* of the latest use */
+    size_t bytes;   /* of the arena */
     bool busy, doomed;
     Stream *stream;
     Block arena, scratch;
     DeviceRecording *recording; /* NULL: none yet */
-    void **data;                /* [slot_count] where device slots are; NULL: no device slot */
-    void **given;               /* [inputs + outputs] the caller's device memory; NULL: none */
+    Position *positions;        /* [position_count] of the device slots that the steps around the recording need */
+    int position_count;
+    void **given; /* [inputs + outputs] the caller's device memory; NULL: none */
 } Replay;
 
 struct Replays {
@@ -40,7 +49,7 @@ static void destroy(Replay *r, Device *device) {
     table->record_free(device, r->recording);
     table->release(device, NULL, NULL, r->arena.data);
     table->release(device, NULL, NULL, r->scratch.data);
-    free(r->data);
+    free(r->positions);
     free(r->given);
     free(r);
 }
@@ -81,8 +90,26 @@ static Replay *find_idle(const struct Replays *all, uint64_t sizes, void *const 
     return NULL;
 }
 
-/* Enters `made` for these sizes, where the bounds allow it; *out_evicted had to go. */
-static bool enter(struct Replays *all, Sizes *sizes, Replay *made, Replay **out_evicted) {
+typedef struct Evicted {
+    Replay *items[MOST_REPLAYS];
+    int count;
+} Evicted;
+
+static bool evict(struct Replays *all, Replay *r, Evicted *evicted) {
+    if (!r) return false;
+    take_out(all, r);
+    evicted->items[evicted->count++] = r;
+    return true;
+}
+
+static size_t bytes_of(const struct Replays *all) {
+    size_t bytes = 0;
+    for (int i = 0; i < MOST_REPLAYS; i++) bytes += all->items[i] ? all->items[i]->bytes : 0;
+    return bytes;
+}
+
+/* Enters `made` for these sizes, where the bounds allow it. */
+static bool enter(struct Replays *all, Sizes *sizes, Replay *made, Evicted *evicted) {
     int own = 0, busy = 0;
     for (int i = 0; i < MOST_REPLAYS; i++) {
         const Replay *r = all->items[i];
@@ -90,15 +117,12 @@ static bool enter(struct Replays *all, Sizes *sizes, Replay *made, Replay **out_
         busy += r && r->sizes == sizes->id && r->busy;
     }
     if (busy && atomic_fetch_add(&sizes->crowded, 1) + 1 < CROWDED) return false;
-    int place = place_for_one(all);
-    if (own >= MOST_FOR_SIZES || place < 0) {
-        *out_evicted = oldest(all, own >= MOST_FOR_SIZES ? sizes->id : 0);
-        if (!*out_evicted) return false;
-        take_out(all, *out_evicted);
-        place = place_for_one(all);
-    }
+    if (own >= MOST_FOR_SIZES && !evict(all, oldest(all, sizes->id), evicted)) return false;
+    if (place_for_one(all) < 0 && !evict(all, oldest(all, 0), evicted)) return false;
+    while (bytes_of(all) + made->bytes > most_bytes && evict(all, oldest(all, 0), evicted)) continue;
+    if (busy && bytes_of(all) + made->bytes > most_bytes) return false;
     atomic_store(&sizes->crowded, 0);
-    all->items[place] = made;
+    all->items[place_for_one(all)] = made;
     return true;
 }
 
@@ -179,16 +203,18 @@ static void *copy_of(const void *data, size_t bytes) {
 /* Stream and memory; what is there of them when something fails is freed by destroy. */
 static Status equip(const State *s, Replay *r, void *const *given) {
     Device *device = s->plan->device;
-    size_t bytes = s->sizes->arena_bytes[PLACE_DEVICE];
-    r->data = calloc((size_t)s->plan->slot_count + 1, sizeof *r->data);
+    const Plan *plan = s->plan;
+    int around = plan->recorded_first + plan->step_count - plan->recorded_end;
+    r->positions = calloc((size_t)(around + 2 * plan->graph->outputs.count) + 1, sizeof *r->positions);
     if (given) r->given = copy_of(given, sizeof *given * (size_t)given_count(s));
-    if (!r->data || (given && !r->given)) return status_out_of_memory();
+    if (!r->positions || (given && !r->given)) return status_out_of_memory();
     TRY(device->table->stream_create(device, &r->stream));
-    return bytes ? run_memory_take(s->run->buffers, PLACE_DEVICE, bytes, &r->arena) : NULL;
+    return r->bytes ? run_memory_take(s->run->buffers, PLACE_DEVICE, r->bytes, &r->arena) : NULL;
 }
 
 static void use(State *s, Replay *r) {
     s->replay = r;
+    s->recorded = r->recording != NULL;
     s->plain_stream = s->run->stream;
     s->run->stream = r->stream;
     s->arenas[PLACE_DEVICE] = r->arena;
@@ -210,17 +236,18 @@ static void give_up(State *s, Replay *r, Status reason) {
 /* Without one the run goes its plain way, and says itself what is wrong with the device. */
 static void make_one(State *s, void *const *given) {
     struct Replays *all = s->plan->replays;
-    Replay *r = calloc(1, sizeof *r), *evicted = NULL;
+    Replay *r = calloc(1, sizeof *r);
+    Evicted evicted = {.count = 0};
     if (!r) return;
-    *r = (Replay){.sizes = s->sizes->id, .busy = true};
+    *r = (Replay){.sizes = s->sizes->id, .busy = true, .bytes = s->sizes->arena_bytes[PLACE_DEVICE]};
     pthread_mutex_lock(&all->lock);
     bool entered = enter(all, sizes_of(s), r, &evicted);
     pthread_mutex_unlock(&all->lock);
+    for (int i = 0; i < evicted.count; i++) destroy(evicted.items[i], s->plan->device);
     if (!entered) {
         free(r);
         return;
     }
-    destroy(evicted, s->plan->device);
     Status status = equip(s, r, given);
     if (status)
         give_up(s, r, status);
@@ -246,20 +273,32 @@ void replay_choose(State *s) {
 
 /* --- running -------------------------------------------------------------------------------------------------------
  */
-static Status replay(State *s) {
+/* The caller's memory for results is where it was, but it may have become smaller. */
+static Status check_given_outputs(State *s) {
+    for (int o = 0; s->output_on_device && o < s->plan->graph->outputs.count; o++) {
+        int there = s->plan->device_outputs[o], root = there < 0 ? -1 : slot_at(s, there)->root;
+        if (root >= 0 && slot_at(s, root)->storage == STORE_PLANNED) TRY(place_planned(s, root));
+    }
+    return NULL;
+}
+
+Status replay_places(State *s) {
     const Replay *r = s->replay;
+    TRY(check_given_outputs(s));
+    for (int i = 0; i < r->position_count; i++) s->data[r->positions[i].slot] = r->positions[i].data;
+    return NULL;
+}
+
+static Status replay(State *s) {
     Device *device = s->plan->device;
     s->run->busy = true;
-    TRY(device->table->replay(device, r->stream, r->recording));
-    for (int i = 0; i < s->plan->slot_count; i++)
-        if (r->data[i]) s->data[i] = r->data[i];
-    return NULL;
+    return device->table->replay(device, s->replay->stream, s->replay->recording);
 }
 
 Status replay_steps(State *s) {
     const Plan *plan = s->plan;
     TRY(take_steps(s, 0, plan->recorded_first));
-    TRY(s->replay->recording ? replay(s) : take_steps(s, plan->recorded_first, plan->recorded_end));
+    TRY(s->recorded ? replay(s) : take_steps(s, plan->recorded_first, plan->recorded_end));
     return take_steps(s, plan->recorded_end, plan->step_count);
 }
 
@@ -297,18 +336,32 @@ static Status record(State *s) {
     return status;
 }
 
-static void keep_places(const State *s, Replay *r) {
-    for (int i = 0; i < s->plan->slot_count; i++) {
-        const Slot *slot = slot_at(s, i);
-        if (slot->place == PLACE_DEVICE && (slot->storage == STORE_PLANNED || slot->storage == STORE_ALIAS))
-            r->data[i] = s->data[i];
+static void keep_position(const State *s, Replay *r, int slot) {
+    if (slot_at(s, slot)->storage != STORE_CONSTANT)
+        r->positions[r->position_count++] = (Position){slot, s->data[slot]};
+}
+
+static void keep_positions(const State *s, Replay *r) {
+    const Plan *plan = s->plan;
+    for (int n = 0; n < plan->step_count; n++) {
+        const Step *step = &plan->steps[n];
+        bool around = n < plan->recorded_first || n >= plan->recorded_end;
+        if (!around || step->kind != STEP_COPY) continue;
+        bool in = slot_at(s, step->outputs[0])->place == PLACE_DEVICE;
+        keep_position(s, r, in ? step->outputs[0] : step->inputs[0]);
+    }
+    for (int o = 0; o < plan->graph->outputs.count; o++) {
+        int there = plan->device_outputs[o];
+        if (there < 0) continue;
+        keep_position(s, r, slot_at(s, there)->root);
+        keep_position(s, r, there);
     }
 }
 
 void replay_record(State *s) {
     Replay *r = s->replay;
     if (!r || r->recording) return;
-    keep_places(s, r);
+    keep_positions(s, r);
     Status status = record(s);
     if (status) give_up(s, NULL, status);
 }

@@ -21,6 +21,9 @@ void replays_forget(struct Replays *replays, Device *device, uint64_t sizes);
 /* Once the sizes are known and nothing is on the run's stream: takes a Replay for the run where there is one or it is
  * worth making. The run's stream, device arena and scratch are then the Replay's. */
 void replay_choose(State *s);
+static inline bool replay_is_recorded(const State *s) { return s->replay && s->recorded; }
+/* The device slots that the other steps read and write: where they were when it was recorded. */
+Status replay_places(State *s);
 /* All steps of a run that has a Replay. */
 Status replay_steps(State *s);
 /* After a run that went well and was waited for: records what a new Replay is to hold. */

@@ -52,9 +52,9 @@ static Status run_anchor(State *s, const Step *step) {
         if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
     }
-    return status_at(
-        step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor, inputs, s->symbols, &output),
-        "node \"%s\" (%s)", node_origin_name(step->node), step->node->op);
+    Status status =
+        step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor, inputs, s->symbols, &output);
+    return status ? status_at(status, "node \"%s\" (%s)", node_origin_name(step->node), step->node->op) : NULL;
 }
 
 static Status run_prim(State *s, const Step *step, Arena *arena) {
@@ -282,12 +282,10 @@ static Status prepare(State *s, const int64_t *outer, const Item *const *inputs)
     }
     replay_choose(s);
     TRY(take_arenas(s));
-    for (int i = 0; i < plan->slot_count; i++) {
-        const Slot *slot = &plan->slots[i];
-        if (slot->storage == STORE_CONSTANT && is_tensor_slot(slot))
-            s->data[i] = slot->place == PLACE_HOST ? slot->value->constant->data : slot->uploaded;
-        if (slot->storage == STORE_PLANNED) TRY(place_planned(s, i));
-    }
+    for (int i = 0; i < plan->planned[PLACE_HOST].count; i++) TRY(place_planned(s, plan->planned[PLACE_HOST].items[i]));
+    if (replay_is_recorded(s)) return replay_places(s);
+    for (int i = 0; i < plan->planned[PLACE_DEVICE].count; i++)
+        TRY(place_planned(s, plan->planned[PLACE_DEVICE].items[i]));
     return NULL;
 }
 
@@ -342,7 +340,7 @@ static Status run_state(State *s, const int64_t *outer, const Item *const *input
 /* The device's work is done by now: memory that it used may go to other runs. */
 static void release_state(State *s, Status failure) {
     struct RunMemory *buffers = s->run->buffers;
-    for (int i = 0; i < s->plan->slot_count; i++) free_slot(s, i);
+    for (int i = 0; i < s->plan->owned.count; i++) free_slot(s, s->plan->owned.items[i]);
     replay_give_back(s, failure);
     if (s->arenas[PLACE_HOST].data == no_elements) s->arenas[PLACE_HOST] = (Block){0};
     for (int place = 0; place < PLACES; place++) {
@@ -358,9 +356,9 @@ static State *new_state(const Plan *plan, Run *run, RunOutput *outputs, Arena *m
     State *s = ARENA_NEW(memory, State);
     *s = (State){.plan = plan, .run = run, .outputs = outputs, .memory = memory};
     s->symbols = ARENA_ARRAY(memory, int64_t, plan->symbol_count);
-    s->data = ARENA_ARRAY(memory, void *, plan->slot_count);
+    s->data = arena_copy(memory, plan->constants, sizeof *s->data * (size_t)plan->slot_count);
     s->items = ARENA_ARRAY(memory, const Item *, plan->slot_count);
-    s->owned = ARENA_ARRAY(memory, Item, plan->slot_count);
+    if (plan->has_items) s->owned = ARENA_ARRAY(memory, Item, plan->slot_count);
     if (run->depth == 1) {
         s->input_on_device = run->input_on_device;
         s->output_on_device = run->output_on_device;

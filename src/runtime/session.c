@@ -7,6 +7,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "importer/importer.h"
+#include "runtime/replay.h"
 #include "passes/passes.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/gpu/gpu.h"
@@ -422,6 +423,7 @@ OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue
 
 void onnxfuse_trim(OnnxfuseSession *s) {
     if (s) run_memory_trim(s->buffers);
+    if (s) replays_trim(s->plan->replays, s->devices.device);
     scratch_trim();
     kernel_cache_trim();
     gpu_program_trim();

@@ -18,7 +18,7 @@ typedef struct State {
     int64_t *own_values;   /* that copy, or NULL */
     void **data;           /* [slot_count]: memory of tensor slots, NULL where not there yet */
     const Item **items;    /* [slot_count]: of STORE_ITEM and item inputs */
-    Item *owned;           /* [slot_count]: what STORE_ITEM slots own */
+    Item *owned;           /* [slot_count]: what STORE_ITEM slots own; NULL where there are none */
     Block arenas[PLACES];
     Block scratch[PLACES]; /* of kernels; on a device one after the other, so they share it */
     VEC(Block) outgrown;   /* device scratch that launches may still use */
@@ -29,6 +29,7 @@ typedef struct State {
     void **given;                                   /* [slot_count] of inputs; NULL: none */
     VEC(void *) staged;                             /* host memory that stands in for it where the host reads */
     struct Replay *replay;                          /* replay.c: what this run uses; NULL: none */
+    bool recorded;                                  /* the device's steps are in it */
     Stream *plain_stream;                           /* the run's own stream, while it uses a Replay's */
 } State;
 

@@ -304,3 +304,16 @@ Test(replay_cuda, little_memory) {
     free(x);
     close_all(session, "little memory");
 }
+
+Test(replay_cuda, trim_frees_what_no_run_uses) {
+    OnnxfuseSession *session = must_open_with(products, policy);
+    for (int r = 0; r < 30; r++) expect_none(run_rows(session, r % 10 + 1, r + 1));
+    size_t before = double_memory_used();
+    onnxfuse_trim(session);
+    expect_none(run_rows(session, 11, 1)); /* releases are done when somebody waits */
+    cr_expect(double_memory_used() < before / 2, "%zu bytes, %zu before", double_memory_used(), before);
+    int replays = double_replay_count();
+    for (int r = 0; r < 30; r++) expect_none(run_rows(session, r % 10 + 1, r + 1));
+    cr_expect(double_replay_count() == replays + 20, "%d replays", double_replay_count() - replays);
+    close_all(session, "trimmed");
+}

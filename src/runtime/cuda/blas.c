@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/map.h"
 #include "codegen/disk.h"
 #include "ops/anchors.h"
 #include "runtime/cuda/context.h"
@@ -340,8 +339,12 @@ static LtStatus choose(const CudaContext *c, CudaBlas *blas, LtDesc desc, Produc
 /* --- remembered products ---------------------------------------------------------------------------------------------
  */
 
+/* FNV-1a by words: every product of every run comes here. */
 static Product **bucket_of(CudaBlas *blas, const ProductKey *key) {
-    return &blas->buckets[hash_bytes(key, sizeof *key, 0) % BUCKETS];
+    uint64_t words[sizeof *key / sizeof(uint64_t)], hash = 0xcbf29ce484222325u;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) hash = (hash ^ words[i]) * 0x100000001b3u;
+    return &blas->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
 static Product *find(CudaBlas *blas, const ProductKey *key) {
