@@ -457,6 +457,7 @@ void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out, 
         .memory_bytes = (int64_t)atomic_load(&s->memory.used),
         .memory_peak_bytes = (int64_t)atomic_load(&s->memory.peak),
     };
+    if (stats.memory_peak_bytes < stats.memory_bytes) stats.memory_peak_bytes = stats.memory_bytes; /* noted later */
     memset(out, 0, size);
     memcpy(out, &stats, size < sizeof stats ? size : sizeof stats);
 }
