@@ -41,6 +41,10 @@ typedef struct DeviceTable {
     /* Whether a region, an anchor or a primitive outside regions runs on the device; what does not runs on the CPU.
      * NULL: all do. */
     bool (*runs)(const Device *device, const Node *node);
+    /* Whether the device has a kernel of its own for what a host node computes: then its first output is made by
+     * prepare_prim and run_prim, as a primitive's is. Its dims are known before it runs, and of its inputs the device
+     * reads the first; others are constants. NULL: none. */
+    bool (*runs_host)(const Device *device, const Node *node);
     /* Compiles all kernels of a plan at once; out_kernels[i] is released with release_kernel. */
     Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
                       DeviceKernel **out_kernels);
@@ -52,7 +56,8 @@ typedef struct DeviceTable {
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);
-    /* Before the first run_prim of this node: compiles what it needs. NULL: nothing. */
+    /* Before the first run_prim of this node (a primitive, or what runs_host takes): compiles what it needs. NULL:
+     * nothing. */
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
     /* Adds what prepare_anchor has compiled, or found, since the last call. NULL: nothing. */
     void (*count_anchors)(Device *device, KernelCacheStats *stats);

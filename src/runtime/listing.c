@@ -40,7 +40,7 @@ void plan_count(const Plan *plan, PlanCounts *counts) {
 
 const char *step_kind_name(StepKind kind) {
     static const char *const names[] = {"kernel", "anchor",  "host",    "move", "dims",
-                                        "bind",   "resolve", "control", "copy"};
+                                        "bind",   "resolve", "control", "copy", "device"};
     return names[kind];
 }
 

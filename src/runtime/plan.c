@@ -298,7 +298,8 @@ static Status add_step(Planner *planner, Node *node) {
     Plan *plan = planner->plan;
     Place place = plan->device == plan->host ? PLACE_HOST : (Place)node->tag;
     const int *inputs = inputs_of(planner, node, place); /* before the step itself: copies may come first */
-    Step *step = new_step(plan, step_kind_of(node), node, place);
+    StepKind kind = step_kind_of(node);
+    Step *step = new_step(plan, kind == STEP_HOST && place == PLACE_DEVICE ? STEP_DEVICE : kind, node, place);
     step->inputs = inputs;
     step->outputs = outputs_of(planner, step, place);
     step->input_count = node->input_count;

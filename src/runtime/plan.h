@@ -58,6 +58,7 @@ typedef enum StepKind {
     STEP_RESOLVE, /* an expand of a dim that may be 1 or not: alias or copy */
     STEP_CONTROL, /* nested plans */
     STEP_COPY,    /* between the places: inputs[0] to outputs[0] */
+    STEP_DEVICE,  /* what a host kernel computes, by a kernel of the device */
 } StepKind;
 
 typedef struct Plan Plan;

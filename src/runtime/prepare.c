@@ -132,7 +132,7 @@ Status prepare_constants(Plan *plan, Arena *scratch) {
 Status prepare_prims(Plan *plan, KernelCacheStats *stats) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
-        bool prim = step->kind == STEP_PRIM || step->kind == STEP_RESOLVE;
+        bool prim = step->kind == STEP_PRIM || step->kind == STEP_RESOLVE || step->kind == STEP_DEVICE;
         if (prim && step->on->table->prepare_prim)
             TRY(status_at(step->on->table->prepare_prim(step->on, step->node, stats), "node \"%s\" (%s)",
                           node_origin_name(step->node), step->node->op));

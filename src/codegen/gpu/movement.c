@@ -1,6 +1,8 @@
 /* From a node and its tensors to launches of the programs in movement_source.c: strides, merged axes, units, grids. */
 #include "codegen/gpu/movement.h"
 
+#include "codegen/gpu/divide.h"
+
 enum {
     BLOCK_THREADS = 256,
     NEAR_AXES = 4,
@@ -101,14 +103,10 @@ typedef struct Launch {
 static void put_buffer(Launch *l, const void *buffer) { l->move.buffers[l->move.buffer_count++] = buffer; }
 static void put(Launch *l, int64_t param) { l->move.params[l->move.param_count++] = param; }
 
-/* A size by which an index is divided (movement_source.c: divide). */
+/* A size by which an index is divided. */
 static void put_size(Launch *l, int64_t size) {
     put(l, size);
-    if (!l->near) return;
-    int64_t shift = 0;
-    while (INT64_C(1) << shift < size) shift++;
-    uint64_t excess = (uint64_t)((INT64_C(1) << shift) - size);
-    put(l, (int64_t)((excess << 32) / (uint64_t)size + 1) | shift << 32);
+    if (l->near) put(l, gpu_divide_magic(size));
 }
 
 static int axes_of(const Launch *l) { return l->near ? NEAR_AXES : MAX_RANK; }

@@ -1,13 +1,11 @@
 /* The text of the movement programs. Macros before the bodies choose the unit T and the number of axes. Axis 0 is the
  * innermost. Keep the order of the parameters: movement.c gives them. */
 #include "codegen/gpu/dialect.h"
+#include "codegen/gpu/divide.h"
 #include "codegen/gpu/movement.h"
 
-/* An index is taken apart along axes of sizes known at run time. Near: x / d for x < 2^31 as (mulhi(x, m) + x) >> s,
- * s = ceil(log2 d), m = floor(2^32 (2^s - d) / d) + 1 (Granlund and Montgomery, "Division by invariant integers using
- * multiplication", 1994); m | s << 32 follows the size among the parameters. */
-static const char common[] =
-    "FUNCTION u32 divide(u32 x, i64 magic) { return (MUL_HIGH_u32(x, (u32)magic) + x) >> (u32)(magic >> 32); }\n"
+/* An index is taken apart along axes of sizes known at run time; near by divide.h. */
+static const char common[] = GPU_DIVIDE_SOURCE
     "FUNCTION u128 words_128(u64 low, u64 high) {\n"
     "    u128 r; r.x = (u32)low; r.y = (u32)(low >> 32); r.z = (u32)high; r.w = (u32)(high >> 32); return r;\n"
     "}\n"

@@ -12,8 +12,10 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
     Status status = policy_pool(policy, &d->base.pool);
     if (!status) status = gpu_blocks_create(policy->memory_limit_megabytes, &d->blocks);
     if (!status) status = gpu_movement_create(&d->movement);
+    if (!status) status = gpu_windows_create(&d->windows);
     if (!status) status = driver->open(policy, &d->context);
     if (status) {
+        gpu_windows_destroy(d->windows);
         gpu_movement_destroy(d->movement);
         gpu_blocks_destroy(d->blocks);
         free(d);
@@ -26,6 +28,7 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
 
 void gpu_close(Device *device) {
     GpuDevice *d = gpu_device(device);
+    gpu_windows_destroy(d->windows);
     gpu_movement_destroy(d->movement);
     if (atomic_load(&d->failed)) gpu_program_trim(); /* a context may work again once nobody has it open */
     d->driver->close(d->context);
@@ -40,6 +43,16 @@ bool gpu_runs(const Device *device, const Node *node) {
     case NODE_ANCHOR: return gpu_anchor_runs(device, node);
     default: return false;
     }
+}
+
+Status gpu_step_prepare(Device *device, const Node *node, KernelCacheStats *stats) {
+    return node->kind == NODE_HOST ? gpu_window_prepare(device, node, stats) : gpu_prim_prepare(device, node, stats);
+}
+
+Status gpu_step_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                    const int64_t *symbols, Tensor *output, Arena *scratch) {
+    return node->kind == NODE_HOST ? gpu_window_run(device, stream, node, inputs, symbols, output)
+                                   : gpu_prim_run(device, stream, node, inputs, symbols, output, scratch);
 }
 
 Status gpu_watch(GpuDevice *d, Status status) {

@@ -6,7 +6,8 @@
  *   program.c    programs by their source: compiled once a process, kept on disk
  *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product.h)
  *   attention.c  blockwise attention (codegen/gpu/attention.h)
- *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement.h) */
+ *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement.h)
+ *   window.c     pools and resizes (codegen/gpu/window.h) */
 #ifndef ONNXFUSE_RUNTIME_GPU_GPU_H
 #define ONNXFUSE_RUNTIME_GPU_GPU_H
 
@@ -26,6 +27,7 @@ typedef struct GpuDevice {
     KernelCacheStats uncounted;   /* of programs asked for without stats; under program.c's lock */
     struct GpuBlocks *blocks;     /* what the session holds of the device's memory, and its limit */
     struct GpuMovement *movement; /* movement.c: the programs that it holds */
+    struct GpuWindows *windows;   /* window.c: likewise */
 } GpuDevice;
 
 static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)(uintptr_t)device; }
@@ -39,6 +41,10 @@ Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const v
 Status gpu_stream_create(Device *device, Stream **out_stream);
 void gpu_stream_destroy(Device *device, Stream *stream);
 Status gpu_synchronize(Device *device, Stream *stream);
+/* A table's prepare_prim and run_prim: movement.c's or window.c's. */
+Status gpu_step_prepare(Device *device, const Node *node, KernelCacheStats *stats);
+Status gpu_step_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                    const int64_t *symbols, Tensor *output, Arena *scratch);
 
 bool gpu_region_runs(const Device *device, const Node *region);
 Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
@@ -65,11 +71,11 @@ size_t gpu_memory_used_by_all(void);
  *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
     .epilogue_kinds = GPU_EPILOGUE_KINDS, .attention = true, .separate_memory = true, .close = gpu_close,              \
-    .runs = gpu_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,                                    \
+    .runs = gpu_runs, .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,      \
     .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .prepare_anchor = gpu_anchor_prepare,                  \
     .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
-    .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_prim_prepare,                \
-    .run_prim = gpu_prim_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
+    .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_step_prepare,                \
+    .run_prim = gpu_step_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
     .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize,          \
     .records = gpu_records, .record_begin = gpu_record_begin, .record_end = gpu_record_end,                            \
     .record_abandon = gpu_record_abandon, .replay = gpu_replay, .record_free = gpu_record_free
@@ -109,6 +115,14 @@ bool gpu_prim_runs(const Device *device, const Node *node);
 Status gpu_prim_prepare(Device *device, const Node *node, KernelCacheStats *stats);
 Status gpu_prim_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
                     const int64_t *symbols, Tensor *output, Arena *scratch);
+
+/* window.c: host kernels' work. */
+Status gpu_windows_create(struct GpuWindows **out_windows);
+void gpu_windows_destroy(struct GpuWindows *windows); /* accepts NULL */
+bool gpu_window_runs(const Device *device, const Node *node);
+Status gpu_window_prepare(Device *device, const Node *node, KernelCacheStats *stats);
+Status gpu_window_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *output);
 
 /* Streams of the GPU device: the driver's stream and a small block of device memory in which kernels report faults. */
 typedef struct GpuStream {
