@@ -174,7 +174,7 @@ def torch_chain(t, inputs, weights):
 def _(w):
     y = w.input("x", ["n", "m"])
     for i, kind in enumerate(CHAIN):
-        y = w.op(kind, y) if kind in UNARY else w.op(kind, y, w.const(0.1 + 0.02 * i))
+        y = w.op(kind, y) if kind in UNARY else w.op(kind, y, w.const(-3 if kind == "Max" else 0.1 + 0.02 * i))
     return y, ["n", "m"]
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 import numpy as np
 
 import session
+
 from pattern_models import PATTERNS, Model
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 TOLERANCE = {"float32": 2e-4, "float16": 2e-2}  # of the largest element; products sum thousands of terms
 
@@ -37,7 +43,14 @@ def check(lib, device, name, dtype, folder):
         return {"error": None, "status": "runs" if np.isfinite(got).all() else "not finite"}
     expected = reference(model, arrays).astype(np.float64)
     error = float(np.abs(got - expected).max() / np.abs(expected).max())
-    return {"error": error, "status": "agrees" if error <= TOLERANCE[dtype] else "DIFFERS"}
+    result = {"error": error, "status": "agrees" if error <= TOLERANCE[dtype] else "DIFFERS"}
+    if torch and dtype == "float32":  # what timing.py takes for the same in PyTorch's words
+        inputs, weights = [torch.from_numpy(a) for a in arrays.values()], [torch.from_numpy(w) for w in model.weights]
+        theirs = model.pattern.torch(torch, inputs, weights).numpy().astype(np.float64)
+        result["torch_error"] = float(np.abs(theirs - expected).max() / np.abs(expected).max())
+        if result["torch_error"] > TOLERANCE[dtype]:
+            result["status"] = "PyTorch's form DIFFERS"
+    return result
 
 
 def main():

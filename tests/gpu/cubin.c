@@ -58,6 +58,23 @@ static CubinKernel *kernel_of_symbol(const File *f, Cubin *c, uint32_t number) {
     return NULL;
 }
 
+/* Functions "$__internal_N_$NAME" stand in the section of the kernel that calls them. */
+static void read_calls(const File *f, const Elf64_Shdr *table, Cubin *c) {
+    static const char text[] = ".text.";
+    Elf64_Shdr names, own;
+    if (!section(f, (int)table->sh_link, &names)) return;
+    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
+        Elf64_Sym symbol;
+        memcpy(&symbol, f->bytes + table->sh_offset + at, sizeof symbol);
+        const char *name = name_in(f->bytes + names.sh_offset, names.sh_size, symbol.st_name);
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !strstr(name, "$__internal_")) continue;
+        if (!section(f, symbol.st_shndx, &own)) continue;
+        name = name_in(f->names, f->names_size, own.sh_name);
+        CubinKernel *k = strncmp(name, text, sizeof text - 1) ? NULL : kernel_named(c, name + sizeof text - 1);
+        if (k) k->calls = true;
+    }
+}
+
 static void read_attributes(const File *f, const Elf64_Shdr *s, Cubin *c) {
     const unsigned char *at = f->bytes + s->sh_offset, *end = at + s->sh_size;
     while (end - at >= 4) {
@@ -93,6 +110,7 @@ bool cubin_read(const void *bytes, size_t size, Cubin *c) {
     }
     for (int i = 0; section(&f, i, &s); i++) {
         const char *name = name_in(f.names, f.names_size, s.sh_name);
+        if (s.sh_type == SHT_SYMTAB) read_calls(&f, &s, c);
         if (!strcmp(name, ".nv.info")) read_attributes(&f, &s, c);
         CubinKernel *k = strncmp(name, shared, sizeof shared - 1) ? NULL : kernel_named(c, name + sizeof shared - 1);
         if (k) k->shared = (int)s.sh_size;

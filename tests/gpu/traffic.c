@@ -128,7 +128,7 @@ static bool judge(const Trial *trial, Text *out) {
         bool scratch = b == k->buffers.count;
         Need need = scratch ? (Need){0} : need_of(trial->c, trial->binding, b);
         uint64_t bytes = slots[b].bytes[!scratch && !need.inputs], other = slots[b].bytes[!scratch && need.inputs];
-        bool fair = scratch                      ? (bytes + other) * 50 <= total
+        bool fair = scratch                      ? (bytes + other) * 20 <= total
                     : need.whole || !need.inputs ? (double)bytes <= 1.01 * (double)need.bytes &&
                                                        (double)bytes >= 0.99 * (double)need.bytes && !other
                                                  : true;
