@@ -214,6 +214,7 @@ const char product_conv_text[] =
     "        kept[2] = g * outputs;\n"
     "        kept[3] = split;\n"
     "    }\n"
+    "    BARRIER;\n"
     "    a += g * inputs;\n"
     "    b += g * w_group + column0 * w_output;\n"
     /* Rows that this thread loads. */

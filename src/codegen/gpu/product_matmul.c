@@ -108,6 +108,7 @@ const char product_matmul_text[] =
     "        kept[2] = out_at;\n"
     "        kept[3] = split;\n"
     "    }\n"
+    "    BARRIER;\n"
     "    const i32 row = thread / (TILE_COLUMNS / THREAD_COLUMNS) * 4, column = thread % (TILE_COLUMNS / THREAD_COLUMNS) * 4;\n"
     "    GLOBAL const BITS *from_a = a + row0 * a_row + begin * a_depth, *from_b = b + column0 * b_column + begin * b_depth;\n"
     "    VALUE sums[THREAD_ROWS * THREAD_COLUMNS], next_a[LOADS(TILE_ROWS) * PACK], next_b[LOADS(TILE_COLUMNS) * PACK];\n"
