@@ -122,7 +122,7 @@ static Status take_step(State *s, const Step *step) {
     for (int i = 0; i < step->input_count; i++)
         if (step->inputs[i] >= 0) TRY(ready(s, step->inputs[i]));
     for (int o = 0; o < step->output_count; o++)
-        if (step->outputs[o] >= 0 && !allocates_itself(s, step, step->outputs[o]))
+        if (step->outputs[o] >= 0 && !s->data[step->outputs[o]] && !allocates_itself(s, step, step->outputs[o]))
             TRY(ensure_data(s, step->outputs[o]));
     switch (step->kind) {
     case STEP_KERNEL: return run_kernel(s, step);
