@@ -156,6 +156,7 @@ static bool stays(const Node *n, const ResizeInputs *r, int place, const Dim *si
 /* Interpolation is done in f32 or f64; nearest moves elements of any type. */
 static Value *interpolated_type(Lowering *l, Value *x, bool nearest) {
     if (nearest || x->dtype == DT_F32 || x->dtype == DT_F64) return x;
+    if ((x->dtype == DT_F16 || x->dtype == DT_BF16) && keeps_small_floats(l)) return x;
     bool wide = dtype_is_integer(x->dtype) && dtype_size(x->dtype) > 2;
     return cast(l, x, wide ? DT_F64 : DT_F32);
 }
@@ -584,5 +585,11 @@ Status host_resize(HostCall *call) {
     }
     TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
     if (y && !active) memcpy(y->data, x->data, tensor_bytes(x));
-    return y ? run_passes(call, &s, x, axes, active, y) : NULL;
+    if (!y || !active) return NULL;
+    const Tensor *source = s.mode[0] == 'n' ? x : host_widened(call, x);
+    if (source == x) return run_passes(call, &s, x, axes, active, y);
+    Tensor *wide = tensor_new(call->arena, source->dtype, y->rank, y->dims);
+    TRY(run_passes(call, &s, source, axes, active, wide));
+    host_narrow(wide, y);
+    return NULL;
 }

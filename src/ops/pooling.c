@@ -204,10 +204,11 @@ static Status pooling_of(HostCall *call, const Tensor *x, PoolMode mode, Pooling
 }
 
 static Status run_pool(HostCall *call, PoolMode mode) {
-    const Tensor *x;
+    const Tensor *given;
     Tensor *y, *places = NULL;
     Pooling p;
-    TRY(host_tensor(call, 0, DT_NONE, &x));
+    TRY(host_tensor(call, 0, DT_NONE, &given));
+    const Tensor *x = host_widened(call, given);
     bool small = x->dtype == DT_I8 || x->dtype == DT_U8;
     if (x->dtype != DT_F32 && x->dtype != DT_F64 && !(small && mode == POOL_MAX))
         return host_error(call, "does not pool elements of type %s", dtype_onnx_name(x->dtype));
@@ -216,18 +217,16 @@ static Status run_pool(HostCall *call, PoolMode mode) {
     int spatial = x->rank - 2;
     for (int i = 0; i < spatial; i++) dims[1 + i] = p.out[AXES - spatial + i];
     dims[1 + spatial] = p.channels;
-    TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
+    TRY(host_output(call, 0, given->dtype, x->rank, dims, &y));
     if (mode == POOL_MAX && call->node->output_count > 1) TRY(host_output(call, 1, DT_I64, x->rank, dims, &places));
     int64_t rows = x->dims[0] * p.out[0] * p.out[1] * p.out[2],
             work = p.channels * p.kernel[0] * p.kernel[1] * p.kernel[2];
-    if (!y) {
-        y = ARENA_NEW(call->arena, Tensor);
-        y->data = arena_array(call->arena, (size_t)rows, (size_t)p.channels * dtype_size(x->dtype) + 1);
-    }
+    bool direct = y && x == given;
+    p.y = direct ? y->data : arena_array(call->arena, (size_t)rows, (size_t)p.channels * dtype_size(x->dtype) + 1);
     if (!p.channels || !rows) return NULL;
-    p.y = y->data;
     p.places = places ? places->data : NULL;
     pool_for(call->pool, rows, work > 16384 ? 1 : 16384 / (work + 1) + 1, window_rows, &p);
+    if (y && !direct) host_narrow(&(Tensor){.data = p.y}, y);
     return NULL;
 }
 

@@ -37,3 +37,20 @@ Status host_tensor(const HostCall *call, int index, DType dtype, const Tensor **
     *out_tensor = tensor;
     return NULL;
 }
+
+const Tensor *host_widened(HostCall *call, const Tensor *x) {
+    if (x->dtype != DT_F16 && x->dtype != DT_BF16) return x;
+    Tensor *wide = tensor_new(call->arena, DT_F32, x->rank, x->dims);
+    const uint16_t *from = x->data;
+    float *to = wide->data;
+    for (int64_t i = 0, count = tensor_count(x); i < count; i++)
+        to[i] = x->dtype == DT_F16 ? f16_to_f32(from[i]) : bf16_to_f32(from[i]);
+    return wide;
+}
+
+void host_narrow(const Tensor *wide, Tensor *y) {
+    const float *from = wide->data;
+    uint16_t *to = y->data;
+    for (int64_t i = 0, count = tensor_count(y); i < count; i++)
+        to[i] = y->dtype == DT_F16 ? f32_to_f16(from[i]) : f32_to_bf16(from[i]);
+}

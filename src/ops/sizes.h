@@ -43,6 +43,14 @@ const Dim *size_from(Lowering *l, Value *number, const char *hint);
 Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out);
 /* host_input that must be there and of this element type (DT_NONE: any). */
 Status host_tensor(const HostCall *call, int index, DType dtype, const Tensor **out_tensor);
+/* Whether f16 and bf16 are left to a kernel as they are: a GPU widens them as it reads. Else the graph casts them to
+ * f32 before a host kernel, where the casts fuse with what is around them. */
+static inline bool keeps_small_floats(const Lowering *l) {
+    return l->policy && l->policy->target.device != DEVICE_CPU && l->policy->target.device != DEVICE_AUTO;
+}
+/* x, or where it is f16 or bf16 its values in f32, in the call's scratch memory; and back into y. */
+const Tensor *host_widened(HostCall *call, const Tensor *x);
+void host_narrow(const Tensor *wide, Tensor *y);
 
 /* Loops that the compiler vectorises are compiled for the wider registers as well; the loader picks. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

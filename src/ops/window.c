@@ -10,7 +10,8 @@
 
 /* f16 and bf16 go through f32: maxima are exact, averages rounded once. */
 static Value *pooled_type(Lowering *l, Value *x) {
-    return x->dtype == DT_F16 || x->dtype == DT_BF16 ? cast(l, x, DT_F32) : x;
+    bool small = x->dtype == DT_F16 || x->dtype == DT_BF16;
+    return small && !keeps_small_floats(l) ? cast(l, x, DT_F32) : x;
 }
 
 static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_integers) {

@@ -82,7 +82,6 @@ static Tensor *converted(Arena *arena, const Tensor *from, DType dtype) {
 static DType oracle_type(const Node *node, DType dtype) {
     bool moves = node->host == (const void *)host_resize && attr_string(node, "mode", "")[0] == 'n';
     if (moves) return dtype;
-    if (dtype == DT_F16 || dtype == DT_BF16) return DT_F32;
     return dtype == DT_I32 || dtype == DT_I64 ? DT_F64 : dtype;
 }
 
