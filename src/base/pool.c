@@ -190,7 +190,10 @@ static void run_piece(const Loop *loop, uint32_t piece, int worker) {
     int64_t begin, end;
     if (loop->stop && stop_is_reached(loop->stop)) return;
     part_of(loop->blocks, loop->pieces, piece, &begin, &end);
+    Stop *before = current_stop; /* of another run where a thread of the embedder's waits inside that */
+    current_stop = loop->stop;
     loop->body(loop->context, begin * loop->grain, end == loop->blocks ? loop->count : end * loop->grain, worker);
+    current_stop = before;
 }
 
 /* Runs pieces until none is left to take; true when there were any. */
@@ -382,6 +385,8 @@ void pool_each(Pool *pool, PoolBody body, void *context) {
     int threads = pool_threads(pool);
     run_loop(pool, &(Loop){body, context, threads, 1, threads, (uint32_t)threads, current_stop});
 }
+
+bool pool_is_stopped(void) { return current_stop && stop_is_reached(current_stop); }
 
 Stop *pool_stop_with(Stop *stop) {
     Stop *before = current_stop;

@@ -31,6 +31,8 @@ Status pool_shared(int threads, Pool **out_pool);
  * finer; NULL: none do. Returns what was set before. What follows such a loop must not take its results for sizes or
  * places, and its caller asks for stop_status before it hands them on. */
 Stop *pool_stop_with(Stop *stop);
+/* For bodies whose pieces are long: whether the loop that this thread is in is to end. */
+bool pool_is_stopped(void);
 
 /* body(context, begin, end, worker): a piece of [0, count); worker is in [0, pool_threads) and unique among the pieces
  * of this loop running at the same moment, so it can index scratch memory that belongs to the loop or to its request:

@@ -375,7 +375,7 @@ static void run_blocks(void *context, int64_t begin, int64_t end, int worker) {
             if (length > steps) steps = length;
             clear_tail(net, b->direction, b->first + r);
         }
-        for (int64_t s = 0; s < steps; s++) run_step(b, s);
+        for (int64_t s = 0; s < steps && !pool_is_stopped(); s++) run_step(b, s);
         size_t bytes = (size_t)net->hidden * sizeof(float);
         for (int r = 0; r < b->rows; r++) {
             int64_t at = (b->direction * net->batch + b->first + r) * net->hidden;

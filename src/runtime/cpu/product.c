@@ -126,7 +126,7 @@ static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t
     p->fill(p->context, first_row, block);
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
-    for (int64_t i = first_panel; i < end_panel; i++) {
+    for (int64_t i = first_panel; i < end_panel && !pool_is_stopped(); i++) {
         slice.panel = weight_panel(p->weight, i);
         slice.weight_stride = (int64_t)slice.panel.vectors * p->weight->set->lanes;
         slice.weight = panel_memory;
