@@ -291,6 +291,7 @@ Status replay_places(State *s) {
 
 static Status replay(State *s) {
     Device *device = s->plan->device;
+    if (s->run->stop) TRY(stop_status(s->run->stop));
     s->run->busy = true;
     return device->table->replay(device, s->replay->stream, s->replay->recording);
 }
@@ -361,8 +362,11 @@ static void keep_positions(const State *s, Replay *r) {
 void replay_record(State *s) {
     Replay *r = s->replay;
     if (!r || r->recording) return;
+    Stop *stop = s->run->stop;
     keep_positions(s, r);
+    s->run->stop = NULL; /* its results are there: what ends the run must not spoil the recording */
     Status status = record(s);
+    s->run->stop = stop;
     if (status) give_up(s, NULL, status);
 }
 

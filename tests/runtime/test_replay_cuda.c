@@ -317,3 +317,31 @@ Test(replay_cuda, trim_frees_what_no_run_uses) {
     cr_expect(double_replay_count() == replays + 20, "%d replays", double_replay_count() - replays);
     close_all(session, "trimmed");
 }
+
+/* A run that is ended early is nobody's fault: the same shapes are replayed later. */
+Test(replay_cuda, runs_that_are_cancelled) {
+    OnnxfuseSession *session = must_open_with(products, policy);
+    float x[3] = {1, 2, 3};
+    int64_t dims[] = {1, 3};
+    OnnxfuseValue *in;
+    OnnxfuseCancel *cancel;
+    cr_assert(!onnxfuse_cancel_create(&cancel));
+    OnnxfuseRunOptions options = {.size = sizeof options, .cancel = cancel};
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, x, &in));
+    for (int r = 0; r < 12; r++) {
+        OnnxfuseValue *out = NULL;
+        bool cancelled = r % 3 == 1;
+        if (cancelled)
+            onnxfuse_cancel(cancel);
+        else
+            onnxfuse_cancel_reset(cancel);
+        OnnxfuseStatus status = onnxfuse_session_run_with(session, (const OnnxfuseValue *const *)&in, &out, &options);
+        cr_expect(!status == !cancelled, "run %d: %s", r, onnxfuse_status_message(status));
+        onnxfuse_status_free(status);
+        onnxfuse_value_free(out);
+    }
+    cr_expect(double_replay_count() >= 3, "%d replays", double_replay_count());
+    onnxfuse_value_free(in);
+    onnxfuse_cancel_free(cancel);
+    close_all(session, "cancelled");
+}
