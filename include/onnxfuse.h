@@ -265,9 +265,9 @@ typedef struct OnnxfuseRunOptions {
     double timeout_ms;      /* milliseconds from the call's begin; 0: no deadline */
 } OnnxfuseRunOptions;
 /* As onnxfuse_session_run; options may be NULL. A run that is cancelled or whose time is over ends with
- * ONNXFUSE_CANCELLED or ONNXFUSE_DEADLINE: on the CPU within about a thirtieth of the step it is in, on a GPU when the
- * steps that were handed to it are done. Outputs that were NULL stay NULL, the contents of given ones are undefined,
- * and the session is as before. */
+ * ONNXFUSE_CANCELLED or ONNXFUSE_DEADLINE: on the CPU when the pieces of the step that its threads are in are done,
+ * about a thirtieth of it, on a GPU when the steps that were handed to it are done. Outputs that were NULL stay NULL,
+ * the contents of given ones are undefined, and the session is as before. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
                                                       OnnxfuseValue **outputs, const OnnxfuseRunOptions *options);
 
@@ -315,6 +315,22 @@ ONNXFUSE_API const char *const *onnxfuse_inspect_stages(void); /* NULL-terminate
 ONNXFUSE_API OnnxfuseStatus onnxfuse_devices(char **out_text);
 /* What the library has handed out as text. */
 ONNXFUSE_API void onnxfuse_free(void *memory);
+
+/* --- optimizing models ----------------------------------------------------------------------------------------------
+ */
+typedef struct OnnxfuseOptimizeOptions {
+    size_t size; /* sizeof(OnnxfuseOptimizeOptions); 0: with the members of version 0.1 */
+    /* Initializers of 1 KiB and more go to a file of their own, OUT_PATH.data; so they do without being asked where the
+     * model would take more than 1.8 GB. */
+    bool external_data;
+    const char *fix_shapes; /* "NAME=1x3x224x224,NAME=...": the inputs' shapes from now on; NULL: as declared */
+} OnnxfuseOptimizeOptions;
+
+/* Writes a model of the standard's operators that computes the same with fewer nodes: docs/optimize.md says what is
+ * done. The files appear whole or not at all; out_path may be path. options may be NULL. *out_report (may be NULL) is
+ * JSON: nodes and bytes before and after, nodes by operator; free with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path,
+                                              const OnnxfuseOptimizeOptions *options, char **out_report);
 
 /* --- memory -------------------------------------------------------------------------------------------------- */
 /* An embedder's allocator: for graphs, constants, packed weights, the memory of runs and values. Small objects
