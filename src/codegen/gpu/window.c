@@ -5,7 +5,9 @@
 #include "codegen/gpu/divide.h"
 
 enum {
+    POOL_AXES = 3,
     AXES = GPU_WINDOW_AXES,
+    CUBIC_AXES = 3, /* of which 64 elements are read; one more would take long to compile */
     BLOCK_THREADS = 256,
     MOST_BLOCKS = 1 << 20,
     WIDE_BYTES = 16,
@@ -30,7 +32,8 @@ static GpuWindowKind resize_kind(const Node *node) {
 static bool resize_runs(const Node *node) {
     int count;
     const int64_t *axes = attr_ints(node, "axes", &count);
-    if (count < 1 || axes[count - 1] - axes[0] >= AXES) return false;
+    if (count < 1 || axes[count - 1] - axes[0] >= (resize_kind(node) == GPU_WINDOW_CUBIC ? CUBIC_AXES : AXES))
+        return false;
     for (int i = 1; i < count; i++)
         if (axes[i] <= axes[i - 1]) return false;
     for (int i = 1; i < node->input_count; i++) /* scales, regions and sizes that only the run knows are the host's */
@@ -66,9 +69,9 @@ static DType program_type(GpuWindowKind kind, DType dtype) {
     return kind == GPU_WINDOW_NEAREST ? movers[dtype_size(dtype)] : dtype;
 }
 
-static int axes_of(GpuWindowKind kind, const Node *node) {
+static int axes_of(GpuWindowOp op, const Node *node) {
     int count;
-    if (kind != GPU_WINDOW_LINEAR && kind != GPU_WINDOW_CUBIC) return AXES;
+    if (op != GPU_WINDOW_RESIZE) return POOL_AXES;
     const int64_t *axes = attr_ints(node, "axes", &count);
     return (int)(axes[count - 1] - axes[0]) + 1;
 }
@@ -86,7 +89,7 @@ int gpu_window_programs(GpuWindowOp op, const Node *node, const GpuLimits *limit
     const Value *x = node->input_count ? node->inputs[0] : NULL, *y = node->output_count ? node->outputs[0] : NULL;
     if (op == GPU_WINDOW_NONE || !x || !y || x->dtype != y->dtype || x->rank != y->rank) return 0;
     bool pool = op != GPU_WINDOW_RESIZE;
-    if (pool ? !pool_runs(op, node) || x->rank < 3 || x->rank > 2 + AXES : !resize_runs(node)) return 0;
+    if (pool ? !pool_runs(op, node) || x->rank < 3 || x->rank > 2 + POOL_AXES : !resize_runs(node)) return 0;
     GpuWindowKind kind = kind_of(op, node);
     if (!type_runs(kind, x->dtype, limits)) return 0;
     int64_t lanes = 1, known, each = WIDE_BYTES / (int64_t)dtype_size(x->dtype);
@@ -95,7 +98,7 @@ int gpu_window_programs(GpuWindowOp op, const Node *node, const GpuLimits *limit
         if (!dim_is_const(x->dims[d], &known)) all = false;
         lanes = all && known > 0 && lanes <= INT32_MAX ? lanes * (known % each ? known : each) : lanes;
     }
-    GpuWindowProgram program = {kind, program_type(kind, x->dtype), axes_of(kind, node), false, false};
+    GpuWindowProgram program = {kind, program_type(kind, x->dtype), axes_of(op, node), false, false};
     int count = 0;
     if (!all || lanes % each) out_programs[count++] = program;
     program.wide = true;
@@ -165,8 +168,8 @@ static Status pool_axes(const Node *node, const int64_t *symbols, const Tensor *
     if (pad_count != 2 * spatial || y->rank != x->rank || y->dims[0] != x->dims[0] ||
         y->dims[x->rank - 1] != x->dims[x->rank - 1])
         return wrong(node, "the sizes of its tensors do not fit each other");
-    for (int i = 0; i < AXES; i++) {
-        int k = i - (AXES - spatial);
+    for (int i = 0; i < POOL_AXES; i++) {
+        int k = i - (POOL_AXES - spatial);
         axes[i] = (PoolAxis){1, 1, 1, 1, 1, 0, 0};
         if (k < 0) continue;
         axes[i] = (PoolAxis){x->dims[1 + k],
@@ -194,18 +197,18 @@ static int64_t reach_of(const PoolAxis *a) {
 
 static Status launch_pool(const Node *node, const Tensor *x, const int64_t *symbols, const Tensor *y,
                           GpuWindowLaunch *l) {
-    PoolAxis axes[AXES];
-    int64_t out[AXES], reach = 0;
-    if (x->rank < 3 || x->rank > 2 + AXES) return wrong(node, "pools tensors of rank 3 to 5");
+    PoolAxis axes[POOL_AXES];
+    int64_t out[POOL_AXES], reach = 0;
+    if (x->rank < 3 || x->rank > 2 + POOL_AXES) return wrong(node, "pools tensors of rank 3 to 5");
     TRY(pool_axes(node, symbols, x, y, axes));
-    for (int i = 0; i < AXES; i++) {
+    for (int i = 0; i < POOL_AXES; i++) {
         int64_t most = reach_of(&axes[i]);
         reach = most > reach ? most : reach;
         out[i] = axes[i].out;
     }
     if (reach >= far_coordinate) return wrong(node, "a size is out of range");
     begin(l, x, y, x->dims[x->rank - 1], out, reach >= near_coordinate);
-    for (int i = 0; i < AXES; i++) {
+    for (int i = 0; i < POOL_AXES; i++) {
         const int64_t all[] = {axes[i].in,       axes[i].kernel, axes[i].stride,
                                axes[i].dilation, axes[i].before, axes[i].after};
         for (int k = 0; k < 6; k++) put(l, all[k]);
@@ -296,28 +299,27 @@ static Status complete_axis(const Node *node, ResizeAxis *a) {
     return NULL;
 }
 
-/* axes [program.axes]: the last ones are the resized ones and those between them. */
+/* axes [axis_count]: from the first resized one to the last. */
 static Status resize_axes(const Node *node, const Tensor *x, const Tensor *y, int axis_count, ResizeAxis *axes,
-                          int *out_first, int *out_last) {
+                          int *out_last) {
     int count, place_count;
     const int64_t *axis = attr_ints(node, "axes", &count), *places = attr_ints(node, "places", &place_count);
-    int first = (int)axis[0], last = (int)axis[count - 1], offset = axis_count - 1 - last;
+    int first = (int)axis[0], last = first + axis_count - 1;
     ResizeAxis *resized[AXES];
     if (place_count != count || count > AXES || first < 0 || last >= x->rank || y->rank != x->rank)
         return wrong(node, "its axes do not fit the input");
-    for (int i = 0; i < axis_count; i++) axes[i] = kept_axis(i - offset < first ? 1 : x->dims[i - offset]);
+    for (int i = 0; i < axis_count; i++) axes[i] = kept_axis(x->dims[first + i]);
     for (int i = 0; i < count; i++) {
-        resized[i] = &axes[(int)axis[i] + offset];
+        resized[i] = &axes[(int)axis[i] - first];
         resized[i]->out = y->dims[axis[i]];
     }
     TRY(resize_scales(node, places, count, resized));
     for (int i = 0; i < count; i++) TRY(complete_axis(node, resized[i]));
     for (int d = 0; d < x->rank; d++) {
         bool outside = d < first || d > last;
-        if (y->dims[d] != (outside ? x->dims[d] : axes[d + offset].out))
+        if (y->dims[d] != (outside ? x->dims[d] : axes[d - first].out))
             return wrong(node, "the sizes of its tensors do not fit each other");
     }
-    *out_first = first;
     *out_last = last;
     return NULL;
 }
@@ -346,9 +348,9 @@ static void put_nearest(const Node *node, DType dtype, GpuWindowLaunch *l) {
 static Status launch_resize(const Node *node, const Tensor *x, const Tensor *y, GpuWindowLaunch *l) {
     ResizeAxis axes[AXES];
     int64_t out[AXES];
-    int first, last;
+    int last;
     bool far = false;
-    TRY(resize_axes(node, x, y, l->program.axes, axes, &first, &last));
+    TRY(resize_axes(node, x, y, l->program.axes, axes, &last));
     for (int i = 0; i < l->program.axes; i++) {
         out[i] = axes[i].out;
         far |= axes[i].in >= near_limit;
@@ -376,7 +378,7 @@ Status gpu_window_launch(GpuWindowOp op, const Node *node, const Tensor *const *
                          const Tensor *y, GpuWindowLaunch *l) {
     const Tensor *x = inputs[0];
     GpuWindowKind kind = kind_of(op, node);
-    *l = (GpuWindowLaunch){.program = {kind, program_type(kind, x->dtype), axes_of(kind, node), false, false}};
+    *l = (GpuWindowLaunch){.program = {kind, program_type(kind, x->dtype), axes_of(op, node), false, false}};
     TRY(op == GPU_WINDOW_RESIZE ? launch_resize(node, x, y, l) : launch_pool(node, x, symbols, y, l));
     if (!tensor_count(y)) l->grid = 0;
     return NULL;

@@ -1,10 +1,10 @@
 /* Pooling and resizing on GPUs: the programs, and the launch that a run takes. Semantics are those of the host kernels
  * (ops/pooling.c, ops/image_resize.c), in their order of additions.
  *
- * A program sees pools as [outer, 3 axes, lanes] and resizes as [outer, 1 to 3 axes, lanes]; axes that are missing have
- * size 1. A thread takes one element of the result, or 16 bytes of neighbouring lanes where addresses and the number of
- * lanes allow it, and reads its window from memory: neighbouring windows overlap in the caches. Where a result lies in
- * the source is computed by every thread again, so a run needs no tables.
+ * A program sees pools as [outer, 3 axes, lanes] and resizes as [outer, 1 to 4 axes, lanes]; axes that a pool lacks
+ * have size 1. A thread takes one element of the result, or 16 bytes of neighbouring lanes where addresses and the
+ * number of lanes allow it, and reads its window from memory: neighbouring windows overlap in the caches. Where a
+ * result lies in the source is computed by every thread again, so a run needs no tables.
  *
  * Sizes are run-time arguments. "Near" programs are for fewer than 2^31 results and coordinates below 2^30, where an
  * index is taken apart by multiplications; "far" ones for all else. */
@@ -37,12 +37,12 @@ typedef enum GpuWindowKind {
 typedef struct GpuWindowProgram {
     GpuWindowKind kind;
     DType dtype; /* one of gpu_window_types; NEAREST: u8, u16, u32, i64 for all of their size */
-    int axes;    /* LINEAR, CUBIC: resized ones with what lies between them; else 3 */
+    int axes;    /* resized ones with what lies between them; of pools 3 */
     bool wide;   /* a thread takes 16 bytes */
     bool far;
 } GpuWindowProgram;
 
-enum { GPU_WINDOW_TYPES = 10, GPU_WINDOW_AXES = 3, GPU_WINDOW_PROGRAMS = 2 };
+enum { GPU_WINDOW_TYPES = 10, GPU_WINDOW_AXES = 4, GPU_WINDOW_PROGRAMS = 2 };
 enum { GPU_WINDOW_NUMBERS = GPU_WINDOW_KINDS * GPU_WINDOW_TYPES * GPU_WINDOW_AXES * 4 };
 
 /* The programs that a node's runs ask for, but for rare alignments and sizes; none where it does not run on such a

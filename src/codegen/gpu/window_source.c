@@ -190,37 +190,36 @@ static const char resize_words[] =
     "        outside = true;\n"
     "FUNCTION i64 inside(i64 p, i64 in) { return p < 0 ? 0 : p < in ? p : in - 1; }\n";
 
-/* u64 `fill`: the element, repeated over 8 bytes. `up`: the part behind the floor beyond which the next one is nearer,
+/* fill: the element, repeated over 8 bytes. `up`: the part behind the floor beyond which the next one is nearer,
  * at_least 1: from which on. */
 static const char nearest_body[] =
     "#define NEAR(d) i64 q##d = keep##d ? p##d : \\\n"
     "    inside(p##d + (left##d > up || (at_least && left##d == up) ? 1 : 0), in##d);\n"
-    "KERNEL_OF(256) window(BUFFER_ARG(from), BUFFER_ARG(to), i64 n, SIZE(lanes), SIZE(out2), SIZE(out1), SIZE(out0)\n"
-    "    PARAM(0) PARAM(1) PARAM(2), i64 crop, i64 fill, f32 up, i64 at_least) {\n"
+    "KERNEL_OF(256) window(BUFFER_ARG(from), BUFFER_ARG(to), i64 n, SIZE(lanes), SIZES EACH_AXIS(PARAM),\n"
+    "    i64 crop, i64 fill, f32 up, i64 at_least) {\n"
     "    BUFFER(const T, x, from);\n"
     "    BUFFER(T, y, to);\n"
     "    EACH_ELEMENT {\n"
     "        INDEX rest = (INDEX)i, c;\n"
     "        bool outside = false;\n"
-    "        SPLIT(lanes, lane) SPLIT(out2, at2) SPLIT(out1, at1) SPLIT(out0, at0)\n"
-    "        PLACE(0) PLACE(1) PLACE(2)\n"
-    "        NEAR(0) NEAR(1) NEAR(2)\n"
+    "        SPLIT(lanes, lane) SPLIT_AXES\n"
+    "        EACH_AXIS(PLACE)\n"
+    "        EACH_AXIS(NEAR)\n"
     "        T v;\n"
     "        if (outside) v = FILL;\n"
-    "        else v = READ(T, x + ((((i64)rest * in0 + q0) * in1 + q1) * in2 + q2) * lanes + lane);\n"
+    "        else v = READ(T, x + ROW_NEAR * lanes + lane);\n"
     "        WRITE(T, y + i, v);\n"
     "    }\n"
     "}\n";
 
-/* Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 4. */
+/* Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 4; beyond a distance of 1 as
+ * a (x - 1) (x - 2)^2, which loses no digits in f32. */
 static const char cubic_taps[] =
     "#define TAPS 4\n"
-    "FUNCTION A cubic(A x, A a) {\n"
-    "    if (x < 0) x = -x;\n"
-    "    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;\n"
-    "    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;\n"
-    "}\n"
-    "#define WEIGHT(k, r) cubic((A)(k - 1) - (r), (A)cubic_a)\n";
+    "FUNCTION A cubic_near(A x, A a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }\n"
+    "FUNCTION A cubic_far(A x, A rest, A a) { return a * x * rest * rest; }\n"
+    "#define WEIGHT(k, r) (k == 0 ? cubic_far(r, 1 - (r), (A)cubic_a) : k == 1 ? cubic_near(r, (A)cubic_a) : \\\n"
+    "    k == 2 ? cubic_near(1 - (r), (A)cubic_a) : cubic_far(1 - (r), r, (A)cubic_a))\n";
 static const char linear_taps[] =
     "#define TAPS 2\n"
     "#define WEIGHT(k, r) (k == 0 ? 1 - (r) : (r))\n";
@@ -245,33 +244,7 @@ static const char blend_words[] =
     "    if (keep##d) q##d[0] = p##d;\n"
     "#define EACH_TAP(d, k) UNROLL for (i32 k = 0; k < TAPS; k++) if (k == 0 || !keep##d)\n"
     "#define BLEND(d, t, sum, term) EACH(k) sum[k] = \\\n"
-    "    t == 0 ? (keep##d ? term[k] : w##d[0] * term[k]) : sum[k] + w##d[t] * term[k];\n"
-    "#define READ_AT(q0, q1, q2) load(x + (((PLANE(q0, q1, q2)) * lanes + lane) * V), u);\n";
-
-/* As the host has it: of two neighbouring axes the outer one is blended first. */
-static const char *const blends[] = {
-    "#define PLANE(q0, q1, q2) ((i64)rest * in0 + q0)\n"
-    "#define EACH_AXIS(X) X(0)\n"
-    "#define SPLIT_AXES SPLIT(out0, at0)\n"
-    "#define SIZES SIZE(out0)\n"
-    "#define INTERPOLATE A s[V]; EACH_TAP(0, t) { READ_AT(q0[t], 0, 0) BLEND(0, t, s, u) }\n",
-    "#define PLANE(q0, q1, q2) (((i64)rest * in0 + q0) * in1 + q1)\n"
-    "#define EACH_AXIS(X) X(0) X(1)\n"
-    "#define SPLIT_AXES SPLIT(out1, at1) SPLIT(out0, at0)\n"
-    "#define SIZES SIZE(out1), SIZE(out0)\n"
-    "#define INTERPOLATE A s[V], z[V]; EACH_TAP(1, c1) { \\\n"
-    "    EACH_TAP(0, t) { READ_AT(q0[t], q1[c1], 0) BLEND(0, t, z, u) } \\\n"
-    "    BLEND(1, c1, s, z) }\n",
-    "#define PLANE(q0, q1, q2) ((((i64)rest * in0 + q0) * in1 + q1) * in2 + q2)\n"
-    "#define EACH_AXIS(X) X(0) X(1) X(2)\n"
-    "#define SPLIT_AXES SPLIT(out2, at2) SPLIT(out1, at1) SPLIT(out0, at0)\n"
-    "#define SIZES SIZE(out2), SIZE(out1), SIZE(out0)\n"
-    "#define INTERPOLATE A s[V], z[V], o[V]; EACH_TAP(0, c0) { \\\n"
-    "    EACH_TAP(2, c2) { \\\n"
-    "        EACH_TAP(1, t) { READ_AT(q0[c0], q1[t], q2[c2]) BLEND(1, t, o, u) } \\\n"
-    "        BLEND(2, c2, z, o) } \\\n"
-    "    BLEND(0, c0, s, z) }\n",
-};
+    "    t == 0 ? (keep##d ? term[k] : w##d[0] * term[k]) : sum[k] + w##d[t] * term[k];\n";
 
 static const char blend_body[] =
     "KERNEL_OF(256) window(BUFFER_ARG(from), BUFFER_ARG(to), i64 n, SIZE(lanes), SIZES EACH_AXIS(PARAM),\n"
@@ -286,11 +259,59 @@ static const char blend_body[] =
     "        EACH_AXIS(TAKE_TAPS)\n"
     "        A u[V];\n"
     "        INTERPOLATE\n"
-    "        if (outside) { EACH(k) s[k] = (A)fill; }\n"
-    "        store(y + i * V, s);\n"
+    "        if (outside) { EACH(k) s0[k] = (A)fill; }\n"
+    "        store(y + i * V, s0);\n"
     "    }\n"
     "}\n";
 /* clang-format on */
+
+/* The row of lanes that lies at q0, q1, ... in the source; taps: at the tap tD of each. */
+static void add_row(Text *text, int axes, bool taps) {
+    for (int d = 0; d < axes; d++) add(text, "(");
+    add(text, "(i64)rest");
+    for (int d = 0; d < axes; d++) {
+        text_add(text, " * in%d + q%d", d, d);
+        if (taps) text_add(text, "[t%d]", d);
+        add(text, ")");
+    }
+}
+
+static void add_axes(Text *text, int axes) {
+    add(text, "#define EACH_AXIS(X)");
+    for (int d = 0; d < axes; d++) text_add(text, " X(%d)", d);
+    add(text, "\n#define SPLIT_AXES");
+    for (int d = axes - 1; d >= 0; d--) text_add(text, " SPLIT(out%d, at%d)", d, d);
+    add(text, "\n#define SIZES");
+    for (int d = axes - 1; d >= 0; d--) text_add(text, " SIZE(out%d)%s", d, d ? "," : "");
+    add(text, "\n#define ROW_NEAR ");
+    add_row(text, axes, false);
+    add(text, "\n");
+}
+
+/* Loops over the taps of all axes; sL is what loop L adds up. As the host has it: axes go in pairs from the last on,
+ * and of a pair the outer axis is blended first, in the inner loop. */
+static void add_interpolation(Text *text, int axes) {
+    int order[GPU_WINDOW_AXES], count = 0;
+    if (axes % 2) order[count++] = 0;
+    for (int d = axes % 2; d < axes; d += 2) {
+        order[count++] = d + 1;
+        order[count++] = d;
+    }
+    add(text, "#define INTERPOLATE");
+    for (int l = 0; l < axes; l++) text_add(text, " A s%d[V];", l);
+    for (int l = 0; l < axes; l++) text_add(text, " EACH_TAP(%d, t%d) {", order[l], order[l]);
+    add(text, " load(x + (");
+    add_row(text, axes, true);
+    add(text, " * lanes + lane) * V, u);");
+    for (int l = axes - 1; l >= 0; l--) {
+        text_add(text, " BLEND(%d, t%d, s%d, ", order[l], order[l], l);
+        if (l == axes - 1)
+            add(text, "u) }");
+        else
+            text_add(text, "s%d) }", l + 1);
+    }
+    add(text, "\n");
+}
 
 static void add_nearest(Text *text, const GpuWindowProgram *program) {
     static const char *const units[] = {[1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
@@ -301,6 +322,7 @@ static void add_nearest(Text *text, const GpuWindowProgram *program) {
     else
         add(text, "#define FILL ((T)(u64)fill)\n");
     add(text, resize_words);
+    add_axes(text, program->axes);
     add(text, nearest_body);
 }
 
@@ -321,6 +343,7 @@ void gpu_window_source(Text *text, GpuDialect dialect, GpuWindowProgram program)
     add(text, resize_words);
     add(text, program.kind == GPU_WINDOW_CUBIC ? cubic_taps : linear_taps);
     add(text, blend_words);
-    add(text, blends[program.axes - 1]);
+    add_axes(text, program.axes);
+    add_interpolation(text, program.axes);
     add(text, blend_body);
 }
