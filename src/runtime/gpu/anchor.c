@@ -2,7 +2,6 @@
  * inputs, checks of shapes, launches. Products themselves and what suits which sizes: codegen/gpu/product.h. */
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "runtime/gpu/anchor_parts.h"
 
 _Static_assert((int)GPU_STEP_COUNT == (int)EPILOGUE_COUNT && (int)GPU_STEP_ADD == (int)EPILOGUE_ADD &&
@@ -104,13 +103,6 @@ static Status prepare(DeviceAnchor *anchor, const Tensor *const *constants) {
     return status;
 }
 
-static Status prepare_guarded(DeviceAnchor *anchor, const Tensor *const *constants) {
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(anchor->arena, &guard);
-    return prepare(anchor, constants);
-}
-
 Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
                           uint32_t *out_released) {
     *out_anchor = NULL;
@@ -125,10 +117,8 @@ Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const 
                              .dtype = node->outputs[0]->dtype,
                              .how = "own"};
     pthread_mutex_init(&anchor->lock, NULL);
-    anchor->arena = arena_create(0);
-    Status status = !anchor->arena       ? status_out_of_memory()
-                    : is_attention(node) ? gpu_attention_prepare(anchor->device, node, &anchor->attention)
-                                         : prepare_guarded(anchor, constants);
+    Status status = is_attention(node) ? gpu_attention_prepare(anchor->device, node, &anchor->attention)
+                                       : prepare(anchor, constants);
     if (status) {
         gpu_anchor_release(device, anchor);
         return status;
@@ -142,8 +132,7 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
     if (!anchor) return;
     gpu_attention_release(anchor->attention);
     for (int i = 0; i < ANCHOR_INPUTS; i++) gpu_release(device, NULL, NULL, anchor->constants[i]);
-    for (int i = 0; i < anchor->programs.count; i++) gpu_program_release(anchor->programs.items[i]->program);
-    arena_destroy(anchor->arena);
+    for (int i = 0; i < anchor->program_count; i++) gpu_program_release(anchor->programs[i].program);
     pthread_mutex_destroy(&anchor->lock);
     free(anchor);
 }
@@ -158,63 +147,61 @@ const char *gpu_anchor_how(const DeviceAnchor *anchor) {
 
 #define PROGRAM_NAME "product"
 
-static const char *source_of(const DeviceAnchor *anchor, const GpuVariant *variant, Arena *arena) {
-    Text text = text_make(arena);
-    gpu_product_render(&text, variant, anchor->device->driver->dialect, PROGRAM_NAME);
-    return text.data;
-}
-
 static const AnchorProgram *find_program(const DeviceAnchor *anchor, const GpuVariant *variant) {
-    for (int i = 0; i < anchor->programs.count; i++)
-        if (memcmp(&anchor->programs.items[i]->variant, variant, sizeof *variant) == 0)
-            return anchor->programs.items[i];
+    for (int i = 0; i < anchor->program_count; i++)
+        if (memcmp(&anchor->programs[i].variant, variant, sizeof *variant) == 0) return &anchor->programs[i];
     return NULL;
 }
 
-/* With the lock held, or before the anchor runs. */
-static Status add_program(DeviceAnchor *anchor, const GpuVariant *variant, GpuProgram *program) {
-    AnchorProgram *p = ARENA_NEW(anchor->arena, AnchorProgram);
-    *p = (AnchorProgram){*variant, program, NULL};
-    VEC_PUSH(anchor->arena, anchor->programs, p);
-    return gpu_program_function(program, PROGRAM_NAME, &p->function);
+static Status programs_of(GpuDevice *device, const GpuVariant *variants, int count, Arena *arena,
+                          GpuProgram **out_programs) {
+    const char *sources[GPU_MAX_VARIANTS];
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    for (int i = 0; i < count; i++) {
+        Text text = text_make(arena);
+        gpu_product_render(&text, &variants[i], device->driver->dialect, PROGRAM_NAME);
+        sources[i] = text.data;
+    }
+    return gpu_programs_get(device, sources, count, NULL, out_programs);
 }
 
-Status gpu_anchor_programs(DeviceAnchor *anchor, const GpuVariant *variants, int count) {
-    const char *sources[GPU_MAX_VARIANTS];
-    const GpuVariant *missing[GPU_MAX_VARIANTS];
+/* All or none. With the lock held, or before the anchor runs. */
+static Status add_programs(DeviceAnchor *anchor, const GpuVariant *variants, int count) {
     GpuProgram *programs[GPU_MAX_VARIANTS];
-    int wanted = 0;
+    if (anchor->program_count + count > ANCHOR_PROGRAMS)
+        return status_error(STATUS_FAULT, "an anchor of more than %d programs", ANCHOR_PROGRAMS);
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Status status = programs_of(anchor->device, variants, count, arena, programs);
+    arena_destroy(arena);
+    TRY(status);
+    AnchorProgram *added = anchor->programs + anchor->program_count;
     for (int i = 0; i < count; i++) {
-        if (find_program(anchor, &variants[i])) continue;
-        missing[wanted] = &variants[i];
-        sources[wanted++] = source_of(anchor, &variants[i], anchor->arena);
+        added[i] = (AnchorProgram){variants[i], programs[i], NULL};
+        if (!status) status = gpu_program_function(programs[i], PROGRAM_NAME, &added[i].function);
     }
-    if (!wanted) return NULL;
-    TRY(gpu_programs_get(anchor->device, sources, wanted, NULL, programs));
-    Status status = NULL;
-    for (int i = 0; i < wanted; i++) {
-        if (status)
-            gpu_program_release(programs[i]);
-        else
-            status = add_program(anchor, missing[i], programs[i]);
-    }
+    for (int i = 0; status && i < count; i++) gpu_program_release(programs[i]);
+    if (!status) anchor->program_count += count;
     return status;
 }
 
-/* Only where a library refuses what it was expected to do, a run comes here without its program being there. */
-static Status late_program(DeviceAnchor *anchor, const GpuVariant *variant) {
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(anchor->arena, &guard);
-    return gpu_anchor_programs(anchor, variant, 1);
+Status gpu_anchor_programs(DeviceAnchor *anchor, const GpuVariant *variants, int count) {
+    GpuVariant missing[GPU_MAX_VARIANTS];
+    int wanted = 0;
+    for (int i = 0; i < count; i++)
+        if (!find_program(anchor, &variants[i])) missing[wanted++] = variants[i];
+    return wanted ? add_programs(anchor, missing, wanted) : NULL;
 }
 
+/* Only where a library refuses what it was expected to do, a run does not find its program. */
 static Status program_of(DeviceAnchor *anchor, const GpuVariant *variant, const GpuFunction **out_function) {
     Status status = NULL;
     pthread_mutex_lock(&anchor->lock);
     const AnchorProgram *p = find_program(anchor, variant);
     if (!p) {
-        status = late_program(anchor, variant);
+        status = add_programs(anchor, variant, 1);
         p = status ? NULL : find_program(anchor, variant);
     }
     pthread_mutex_unlock(&anchor->lock);

@@ -7,7 +7,8 @@
 #include "runtime/gpu/attention.h"
 #include "runtime/gpu/gpu.h"
 
-enum { ANCHOR_INPUTS = GPU_MAX_STEPS + 2 };
+/* Programs: all variants of an epilogue, and what a library leaves of it. */
+enum { ANCHOR_INPUTS = GPU_MAX_STEPS + 2, ANCHOR_PROGRAMS = 2 * GPU_MAX_VARIANTS + GPU_MAX_STEPS };
 
 typedef struct AnchorRun AnchorRun;
 
@@ -58,9 +59,9 @@ struct DeviceAnchor {
         MatmulWeight matmul;
         ConvWeight conv;
     };
-    pthread_mutex_t lock; /* of programs */
-    VEC(AnchorProgram *) programs;
-    Arena *arena;
+    pthread_mutex_t lock; /* of what follows */
+    AnchorProgram programs[ANCHOR_PROGRAMS];
+    int program_count;
 };
 
 /* One call of gpu_anchor_run. */
