@@ -75,8 +75,9 @@ static Problem *store(const Flag *flag, const char *text, void *options) {
 static Problem *read_flag(const Command *command, int argc, char **argv, int *at, void *options) {
     const char *name = argv[*at] + 2, *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    if (strcmp(argv[*at], "-h") == 0) name = "help", length = 4, equals = NULL;
-    const Flag *flag = argv[*at][1] == '-' || length == 4 ? find_flag(command, name, length) : NULL;
+    bool help = strcmp(argv[*at], "-h") == 0, output = strcmp(argv[*at], "-o") == 0;
+    if (help || output) name = help ? "help" : "output", length = strlen(name), equals = NULL;
+    const Flag *flag = argv[*at][1] == '-' || help || output ? find_flag(command, name, length) : NULL;
     if (!flag) return problem(ONNXFUSE_USAGE, "there is no flag %s (see onnxfuse %s --help)", argv[*at], command->name);
     if (!flag->value) {
         if (equals) return problem(ONNXFUSE_USAGE, "--%s takes no value", flag->name);

@@ -51,6 +51,22 @@ void import_discard(const Graph *graph, const Tensor *tensor);
  */
 Status export_model(const Graph *graph, Arena *arena, void **out_bytes, size_t *out_size);
 
+/* What an exported model has beyond the graph; zero: nothing. */
+typedef struct ExportOptions {
+    const void *original; /* the bytes of the model that the graph was imported from: declared types of inputs, outputs
+                             and values, versions, texts and metadata are taken from it; NULL: none */
+    size_t original_size;
+    const Map *fixed; /* name of a size -> int64_t *: what it is everywhere in these types; may be NULL */
+    /* Takes the data of initializers out of a model of more than most_inside bytes: appends it to the data file, and
+     * says where it lies. NULL: all stays inside. */
+    Status (*write)(void *user, const void *data, size_t size, int64_t *out_offset);
+    void *user;
+    const char *location; /* the data file's name, as the model gives it */
+    size_t most_inside;
+} ExportOptions;
+Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
+                         size_t *out_size);
+
 /* A TensorProto (VALUE_TENSOR), SequenceProto (VALUE_SEQUENCE) or OptionalProto (the others), as the backend tests
  * record them. *out_name (may be NULL): the message's own name, "" when it has none. Everything lives in the arena, the
  * mapped file included. */

@@ -269,19 +269,51 @@ static void add_constant_to_proto(Exporter *e, const Graph *graph, const Value *
     if (!graph->parent) map_set_id(&e->weights, MAP_POINTER_KEY(value->constant), name_of(e, value));
 }
 
+static int count_body_values(const Graph *graph) {
+    int count = 0;
+    FOR_EACH_NODE(node, graph)
+    for (int s = 0; s < node->subgraph_count; s++)
+        count += node->subgraphs[s]->values.count + count_body_values(node->subgraphs[s]);
+    return count;
+}
+
+/* Constants that several subgraphs read and the outermost graph does not are written there all the same, once. */
+static void hoist_constants(Exporter *e, const Graph *graph, Map *readers, Onnx__GraphProto *proto) {
+    FOR_EACH_NODE(node, graph)
+    for (int s = 0; s < node->subgraph_count; s++) {
+        const Graph *body = node->subgraphs[s];
+        for (int i = 0; i < body->values.count; i++) {
+            const Value *value = body->values.items[i];
+            if (!value->constant || value->producer || !is_used(body, value)) continue;
+            uint64_t key = MAP_POINTER_KEY(value->constant);
+            const Graph *first = map_get_id(readers, key);
+            if (!first) map_set_id(readers, key, (void *)(uintptr_t)body);
+            if (!first || first == body || map_get_id(&e->weights, key)) continue;
+            proto->initializer[proto->n_initializer++] = tensor_to_proto(e->arena, value->constant, name_of(e, value));
+            map_set_id(&e->weights, key, name_of(e, value));
+        }
+        hoist_constants(e, body, readers, proto);
+    }
+}
+
 static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx__GraphProto **out) {
     Onnx__GraphProto *proto = *out = NEW(Onnx__GraphProto, graph_proto);
     int inputs = graph->inputs.count - captures;
     proto->name = borrowed(graph->name);
     proto->input = ARENA_ARRAY(e->arena, Onnx__ValueInfoProto *, inputs);
     proto->output = ARENA_ARRAY(e->arena, Onnx__ValueInfoProto *, graph->outputs.count);
-    proto->initializer = ARENA_ARRAY(e->arena, Onnx__TensorProto *, graph->values.count);
+    int hoisted = graph->parent ? 0 : count_body_values(graph);
+    proto->initializer = ARENA_ARRAY(e->arena, Onnx__TensorProto *, graph->values.count + hoisted);
     proto->node = ARENA_ARRAY(e->arena, Onnx__NodeProto *, graph->node_count + graph->outputs.count);
     for (int i = 0; i < inputs; i++) {
         const Value *value = graph->inputs.items[i];
         proto->input[proto->n_input++] = info_to_proto(e, name_of(e, value), value);
     }
     for (int i = 0; i < graph->values.count; i++) add_constant_to_proto(e, graph, graph->values.items[i], proto);
+    if (!graph->parent) {
+        Map readers = map_make(e->arena);
+        hoist_constants(e, graph, &readers, proto);
+    }
     FOR_EACH_NODE(node, graph) {
         TRY(node_to_proto(e, node, &proto->node[proto->n_node]));
         proto->n_node++;
@@ -324,18 +356,136 @@ static void add_model_info(Exporter *e, Onnx__ModelProto *model) {
     }
 }
 
-Status export_model(const Graph *graph, Arena *arena, void **out_bytes, size_t *out_size) {
+/* ---- what the file said and the graph does not ---- */
+
+static Onnx__ValueInfoProto *declared(Onnx__ValueInfoProto *const *infos, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (infos[i]->name && strcmp(infos[i]->name, name) == 0) return infos[i];
+    return NULL;
+}
+
+/* Declared types stand as they were, the unknown and named sizes of outputs among them. */
+static void keep_declared(Onnx__ValueInfoProto **infos, size_t count, Onnx__ValueInfoProto *const *originals,
+                          size_t original_count) {
+    for (size_t i = 0; i < count; i++) {
+        Onnx__ValueInfoProto *original = declared(originals, original_count, infos[i]->name);
+        if (original) infos[i] = original;
+    }
+}
+
+/* Types of values inside, where a node still makes a value of that name. */
+static void keep_value_infos(Exporter *e, Onnx__GraphProto *graph, const Onnx__GraphProto *original) {
+    Map made = map_make(e->arena);
+    for (size_t i = 0; i < graph->n_node; i++)
+        for (size_t k = 0; k < graph->node[i]->n_output; k++) map_set(&made, graph->node[i]->output[k], graph);
+    graph->value_info = ARENA_ARRAY(e->arena, Onnx__ValueInfoProto *, original->n_value_info);
+    for (size_t i = 0; i < original->n_value_info; i++) {
+        const char *name = original->value_info[i]->name;
+        if (name && map_get(&made, name) && !declared(graph->output, graph->n_output, name))
+            graph->value_info[graph->n_value_info++] = original->value_info[i];
+    }
+}
+
+/* Sizes that are told: by name, or of an input's axis without a name, which the importer calls INPUT_AXIS. */
+static void fix_sizes(Exporter *e, const Map *fixed, Onnx__ValueInfoProto *const *infos, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const Onnx__TypeProto *type = infos[i]->type;
+        const Onnx__TensorShapeProto *shape = type && type->tensor_type ? type->tensor_type->shape : NULL;
+        for (size_t k = 0; shape && k < shape->n_dim; k++) {
+            Onnx__TensorShapeProto__Dimension *dim = shape->dim[k];
+            if (dim->has_dim_value) continue;
+            const char *name = dim->dim_param && *dim->dim_param
+                                   ? dim->dim_param
+                                   : arena_format(e->arena, "%s_%zu", infos[i]->name ? infos[i]->name : "", k);
+            const int64_t *size = map_get(fixed, name);
+            if (!size) continue;
+            dim->has_dim_value = 1;
+            dim->dim_value = *size;
+            dim->dim_param = NULL;
+        }
+    }
+}
+
+static void fix_graph(Exporter *e, const Map *fixed, const Onnx__GraphProto *graph) {
+    fix_sizes(e, fixed, graph->input, graph->n_input);
+    fix_sizes(e, fixed, graph->output, graph->n_output);
+    fix_sizes(e, fixed, graph->value_info, graph->n_value_info);
+}
+
+static Status keep_original(Exporter *e, Onnx__ModelProto *model, const ExportOptions *options) {
+    if (!options->original) return NULL;
+    Onnx__ModelProto *original;
+    TRY(wire_unpack(e->arena, &onnx__model_proto__descriptor, options->original, options->original_size, &original));
+    const Onnx__GraphProto *graph = original->graph;
+    if (!graph) return NULL;
+    model->domain = original->domain;
+    model->has_model_version = original->has_model_version;
+    model->model_version = original->model_version;
+    model->doc_string = original->doc_string;
+    model->producer_name = original->producer_name;
+    model->producer_version = original->producer_version;
+    model->graph->doc_string = graph->doc_string;
+    model->graph->metadata_props = graph->metadata_props;
+    model->graph->n_metadata_props = graph->n_metadata_props;
+    if (options->fixed) fix_graph(e, options->fixed, graph);
+    keep_declared(model->graph->input, model->graph->n_input, graph->input, graph->n_input);
+    keep_declared(model->graph->output, model->graph->n_output, graph->output, graph->n_output);
+    keep_value_infos(e, model->graph, graph);
+    return NULL;
+}
+
+/* ---- external data ---- */
+
+static Onnx__StringStringEntryProto *entry(Exporter *e, const char *key, const char *value) {
+    Onnx__StringStringEntryProto *made = NEW(Onnx__StringStringEntryProto, string_string_entry_proto);
+    made->key = borrowed(key);
+    made->value = borrowed(value);
+    return made;
+}
+
+static Status move_out(Exporter *e, Onnx__GraphProto *graph, const ExportOptions *options) {
+    enum { SMALLEST_EXTERNAL = 1024 }; /* bytes, as other writers have it: shapes and scalars stay in the model */
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        Onnx__TensorProto *tensor = graph->initializer[i];
+        if (!tensor->has_raw_data || tensor->raw_data.len < SMALLEST_EXTERNAL) continue;
+        size_t size = tensor->raw_data.len;
+        int64_t offset;
+        TRY(options->write(options->user, tensor->raw_data.data, size, &offset));
+        tensor->has_raw_data = 0;
+        tensor->raw_data = (ProtobufCBinaryData){0};
+        tensor->has_data_location = 1;
+        tensor->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+        tensor->external_data = ARENA_ARRAY(e->arena, Onnx__StringStringEntryProto *, 3);
+        tensor->n_external_data = 3;
+        tensor->external_data[0] = entry(e, "location", options->location);
+        tensor->external_data[1] = entry(e, "offset", arena_format(e->arena, "%lld", (long long)offset));
+        tensor->external_data[2] = entry(e, "length", arena_format(e->arena, "%zu", size));
+    }
+    return NULL;
+}
+
+Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
+                         size_t *out_size) {
     Exporter *e = ARENA_NEW(arena, Exporter);
     *e = (Exporter){arena, graph, map_make(arena), map_make(arena), map_make(arena)};
     Onnx__ModelProto *model = NEW(Onnx__ModelProto, model_proto);
     take_names(e, graph);
     add_model_info(e, model);
     TRY(graph_to_proto(e, graph, 0, &model->graph));
+    TRY(keep_original(e, model, options));
     *out_size = protobuf_c_message_get_packed_size(&model->base);
+    if (options->write && *out_size > options->most_inside) {
+        TRY(move_out(e, model->graph, options));
+        *out_size = protobuf_c_message_get_packed_size(&model->base);
+    }
     if (*out_size > INT_MAX)
         return status_error(STATUS_UNSUPPORTED, "the model takes %zu bytes, more than the 2 GiB of one file",
                             *out_size);
     *out_bytes = arena_alloc(arena, *out_size);
     protobuf_c_message_pack(&model->base, *out_bytes);
     return NULL;
+}
+
+Status export_model(const Graph *graph, Arena *arena, void **out_bytes, size_t *out_size) {
+    return export_model_with(graph, arena, &(ExportOptions){0}, out_bytes, out_size);
 }

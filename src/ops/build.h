@@ -19,9 +19,10 @@ struct Lowering {
     Arena *arena;
     DimTable *dims;
     const Policy *policy;
-    const Node *node; /* being lowered; new nodes go before it and take its origin */
-    Status error;     /* the first; owned */
-    Map *seen;        /* common subexpressions of this graph while lowering; private to build.c */
+    const Node *node;        /* being lowered; new nodes go before it and take its origin */
+    Status error;            /* the first; owned */
+    const LowerTrace *trace; /* who watches; NULL: nobody */
+    Map *seen;               /* common subexpressions of this graph while lowering; private to build.c */
 };
 
 /* --- inputs, outputs, errors ------------------------------------------------------------------------------- */

@@ -77,16 +77,28 @@ static Status lower_node(Lowering *l, Node *n) {
     return NULL;
 }
 
-static Status sweep(Graph *graph, const Policy *policy) {
-    graph_prune(graph);
-    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy};
+static Status lower_nodes(Lowering *l, Graph *graph) {
     FOR_EACH_NODE_SAFE(node, graph) {
-        if (node->kind == NODE_ONNX) TRY(lower_node(&l, node));
+        if (node->kind == NODE_ONNX) TRY(lower_node(l, node));
     }
+    return NULL;
+}
+
+static Status sweep(Graph *graph, const Policy *policy, const LowerTrace *trace) {
+    graph_prune(graph);
+    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .trace = trace};
+    if (trace) trace->before(trace->user, graph);
+    Status status = lower_nodes(&l, graph);
+    if (trace) trace->after(trace->user, graph);
+    TRY(status);
     graph_prune(graph);
     return NULL;
 }
 
-Status lower_graph(Graph *graph, const Policy *policy) { return sweep(graph, policy); }
+Status lower_graph(Graph *graph, const Policy *policy) { return sweep(graph, policy, NULL); }
 
-Status lower_subgraph(Lowering *l, Graph *body) { return sweep(body, l->policy); }
+Status lower_graph_traced(Graph *graph, const Policy *policy, const LowerTrace *trace) {
+    return sweep(graph, policy, trace);
+}
+
+Status lower_subgraph(Lowering *l, Graph *body) { return sweep(body, l->policy, l->trace); }

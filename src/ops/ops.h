@@ -72,6 +72,15 @@ void ops_each(void (*visit)(const OpRow *row, void *context), void *context);
 /* Lowers every ONNX node of the graph and, for control flow, of its subgraphs: LEVEL_ONNX -> LEVEL_PRIM.
  * STATUS_UNSUPPORTED names operator, opset and node. */
 Status lower_graph(Graph *graph, const Policy *policy);
+/* The same, watched: `before` is called for each graph, bodies included, before its first node is lowered, `after` when
+ * its last one is, or one has failed. A value that `before` makes an output stands there lowered in `after`, which must
+ * take it out again. */
+typedef struct LowerTrace {
+    void (*before)(void *user, Graph *graph);
+    void (*after)(void *user, Graph *graph);
+    void *user;
+} LowerTrace;
+Status lower_graph_traced(Graph *graph, const Policy *policy, const LowerTrace *trace);
 /* Lowers a subgraph whose inputs' types have just been set by the control flow row (ops/control.c). */
 Status lower_subgraph(Lowering *l, Graph *body);
 

@@ -1,0 +1,68 @@
+/* onnxfuse optimize: a model with fewer nodes that computes the same. */
+#include "commands.h"
+#include "show.h"
+
+#include <string.h>
+
+typedef struct OptimizeOptions {
+    Options common;
+    const char *output, *fix_shapes;
+    bool external_data;
+} OptimizeOptions;
+
+static const Flag optimize_flags[] = {
+    {"output", "FILE", FLAG_TEXT, offsetof(OptimizeOptions, output), "the new model; may be the old one"},
+    {"external-data", NULL, FLAG_SWITCH, offsetof(OptimizeOptions, external_data),
+     "put weights into FILE.data; models above 1.8 GB do so anyway"},
+    {"fix-shapes", "SHAPES", FLAG_TEXT, offsetof(OptimizeOptions, fix_shapes),
+     "shapes of inputs from now on: NAME=1x3x224x224,NAME=..."},
+    {0},
+};
+
+static int number(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return item ? item->valueint : 0;
+}
+
+static void print_report(const cJSON *report, const char *output) {
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(report, "operators")) {
+        int before = number(row, "before"), after = number(row, "after");
+        if (before == after) continue;
+        printf("%6d -> %-6d ", before, after);
+        print_safe(stdout, row->string);
+        putchar('\n');
+    }
+    printf("%d nodes became %d: ", number(report, "nodes_before"), number(report, "nodes_after"));
+    print_safe(stdout, output);
+    putchar('\n');
+}
+
+static Problem *optimize(void *given) {
+    const OptimizeOptions *options = given;
+    if (!options->output) return problem(ONNXFUSE_USAGE, "optimize needs --output FILE");
+    OnnxfuseOptimizeOptions how = {sizeof how, options->external_data, options->fix_shapes};
+    char *text;
+    TRY(problem_from(onnxfuse_optimize(options->common.arguments.items[0], options->output, &how, &text)));
+    cJSON *report = cJSON_Parse(text);
+    onnxfuse_free(text);
+    if (!report) return problem_out_of_memory();
+    if (options->common.json) {
+        print_json(report);
+        return NULL;
+    }
+    print_report(report, options->output);
+    cJSON_Delete(report);
+    return NULL;
+}
+
+const Command optimize_command = {
+    .name = "optimize",
+    .arguments = "MODEL -o FILE",
+    .summary = "write a model that computes the same with fewer nodes",
+    .flag_tables = (const Flag *const[]){optimize_flags, common_flags, NULL},
+    .options_size = sizeof(OptimizeOptions),
+    .least = 1,
+    .most = 1,
+    .run = optimize,
+};
