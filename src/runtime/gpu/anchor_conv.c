@@ -146,7 +146,7 @@ static Status prepare_pointwise(DeviceAnchor *anchor) {
         int64_t size = size_of(x->dims[i]);
         if (size < 0 || known.rows < 0 || __builtin_mul_overflow(known.rows, size, &known.rows)) known.rows = -1;
     }
-    return gpu_anchor_prepare_product(anchor, &known);
+    return gpu_anchor_prepare_product(anchor, &known, false);
 }
 
 static Status prepare_windows(DeviceAnchor *anchor, const Window *window) {

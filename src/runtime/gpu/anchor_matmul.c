@@ -126,15 +126,41 @@ static void merge_rows(Shape *s) {
 
 static bool library_type(DType t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F64; }
 
-bool gpu_anchor_has_library(const DeviceAnchor *anchor, int64_t rows, int64_t columns, int64_t depth) {
+/* The steps that a library applies: at most a bias and a sum in front, then one activation. */
+typedef struct Folded {
+    int taken, bias, add; /* how many; which of them, or -1 */
+    int activation;       /* as in GpuGemm */
+} Folded;
+
+static Folded fold_steps(const GpuVariant *steps, bool swapped) {
+    Folded f = {.bias = -1, .add = -1, .activation = -1};
+    for (; f.taken < steps->step_count; f.taken++) {
+        GpuStep step = steps->steps[f.taken];
+        if (step == GPU_STEP_BIAS && f.bias < 0 && !swapped)
+            f.bias = f.taken;
+        else if (step == GPU_STEP_ADD && f.add < 0)
+            f.add = f.taken;
+        else
+            break;
+    }
+    if (f.taken == steps->step_count) return f;
+    GpuStep next = steps->steps[f.taken];
+    if (next != GPU_STEP_RELU && next != GPU_STEP_GELU_TANH) return f;
+    f.activation = (int)next;
+    f.taken++;
+    return f;
+}
+
+/* Whether the library would take products of these sizes (-1 where not known), and how many steps of the epilogue. */
+static bool library_expected(const DeviceAnchor *anchor, const GpuMatmul *known, int *out_taken) {
     const GpuDriver *driver = anchor->device->driver;
     if (!driver->gemm || !driver->gemm_supports || !library_type(anchor->dtype)) return false;
     enum { SOME_SIZE = 256 };
     void *somewhere = (void *)(uintptr_t)4096;
     GpuGemm gemm = {.dtype = anchor->dtype,
-                    .m = rows > 0 ? rows : SOME_SIZE,
-                    .n = columns > 0 ? columns : SOME_SIZE,
-                    .k = depth > 0 ? depth : SOME_SIZE,
+                    .m = known->rows > 0 ? known->rows : SOME_SIZE,
+                    .n = known->columns > 0 ? known->columns : SOME_SIZE,
+                    .k = known->depth > 0 ? known->depth : SOME_SIZE,
                     .batch = 1,
                     .alpha = 1,
                     .a = somewhere,
@@ -143,7 +169,15 @@ bool gpu_anchor_has_library(const DeviceAnchor *anchor, int64_t rows, int64_t co
                     .d = somewhere};
     gemm.lda = gemm.k;
     gemm.ldb = gemm.ldc = gemm.n;
-    return driver->gemm_supports(anchor->device->context, &gemm);
+    *out_taken = 0;
+    if (!driver->gemm_supports(anchor->device->context, &gemm)) return false;
+    Folded f = fold_steps(&anchor->steps, false);
+    gemm.bias = f.bias < 0 ? NULL : somewhere;
+    gemm.c = f.add < 0 ? NULL : somewhere;
+    gemm.beta = f.add < 0 ? 0 : 1;
+    gemm.activation = f.activation;
+    if (driver->gemm_supports(anchor->device->context, &gemm)) *out_taken = f.taken;
+    return true;
 }
 
 /* One matrix among a, b: how many elements a row takes in memory, and whether it is turned. */
@@ -157,27 +191,17 @@ static bool library_matrix(int64_t rows, int64_t columns, int64_t row, int64_t c
     return *out_line >= width;
 }
 
-/* The steps that the library applies: at most a bias and a sum in front, then one activation. */
 static int library_steps(const AnchorRun *run, bool swapped, int64_t out_offset, GpuGemm *gemm) {
     const DeviceAnchor *anchor = run->anchor;
-    const GpuVariant *steps = &anchor->steps;
-    int taken = 0;
-    for (; taken < steps->step_count; taken++) {
-        if (steps->steps[taken] == GPU_STEP_BIAS && !gemm->bias && !swapped) {
-            gemm->bias = gpu_anchor_data(run, anchor->step_input[taken]);
-        } else if (steps->steps[taken] == GPU_STEP_ADD && !gemm->c) {
-            gemm->c = (char *)gpu_anchor_data(run, anchor->step_input[taken]) +
-                      out_offset * (int64_t)dtype_size(anchor->dtype);
-            gemm->beta = 1;
-        } else {
-            break;
-        }
+    Folded f = fold_steps(&anchor->steps, swapped);
+    if (f.bias >= 0) gemm->bias = gpu_anchor_data(run, anchor->step_input[f.bias]);
+    if (f.add >= 0) {
+        gemm->c =
+            (char *)gpu_anchor_data(run, anchor->step_input[f.add]) + out_offset * (int64_t)dtype_size(anchor->dtype);
+        gemm->beta = 1;
     }
-    if (taken == steps->step_count) return taken;
-    GpuStep next = steps->steps[taken];
-    if (next != GPU_STEP_RELU && next != GPU_STEP_GELU_TANH) return taken;
-    gemm->activation = (int)next;
-    return taken + 1;
+    gemm->activation = f.activation;
+    return f.taken;
 }
 
 /* One call of the library for one of the matmul's batch axes; false where it cannot say it. */
@@ -302,11 +326,22 @@ static Status run_library(AnchorRun *run, const MatmulCall *call, bool *out_done
 
 /* ---- products ---- */
 
-Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known) {
+/* What a library leaves of the epilogue. */
+static Status prepare_rest(DeviceAnchor *anchor, int taken) {
+    GpuVariant steps = gpu_anchor_steps(anchor, taken);
+    GpuProductLaunch launch;
+    if (!steps.step_count) return NULL;
+    gpu_finish_launch(anchor->dtype, 1, 0, 1, 1, 1, 1, anchor->device->limits, &steps, &launch);
+    return gpu_anchor_programs(anchor, &launch.variant, 1);
+}
+
+Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known, bool interleaved) {
     GpuVariant variants[GPU_MAX_VARIANTS], steps = gpu_anchor_steps(anchor, 0);
-    if (gpu_anchor_has_library(anchor, known->rows, known->columns, known->depth)) {
+    int taken;
+    if (library_expected(anchor, known, &taken)) {
         anchor->how = anchor->device->driver->gemm_name;
-        return NULL;
+        TRY(prepare_rest(anchor, taken));
+        if (!interleaved) return NULL;
     }
     int count = gpu_matmul_variants(known, anchor->device->limits, &steps, variants);
     return gpu_anchor_programs(anchor, variants, count);
@@ -471,17 +506,18 @@ static Status prepare_programs(DeviceAnchor *anchor) {
                        .batch = {-1, 1, 1},
                        .a_outer = anchor->matmul.a_outer,
                        .b_outer = anchor->matmul.b_outer};
+    bool interleaved = node_attr(node, "perm_out") && (ra > 2 || rb > 2);
     if (batches_b == 1) {
         GpuMatmul merged = known;
         merged.batch[0] = 1;
         if (known.rows < 0 || batches_a < 0 || __builtin_mul_overflow(known.rows, batches_a, &merged.rows))
             merged.rows = -1;
-        TRY(gpu_anchor_prepare_product(anchor, &merged));
+        TRY(gpu_anchor_prepare_product(anchor, &merged, interleaved));
         if (ra == 2 || (!node_attr(node, "perm_a") && !node_attr(node, "perm_out"))) return NULL;
     } else if (batches_a == 1 || batches_a == batches_b) {
         known.batch[0] = batches_b;
     }
-    return gpu_anchor_prepare_product(anchor, &known);
+    return gpu_anchor_prepare_product(anchor, &known, interleaved);
 }
 
 static Status matmul_prepare(DeviceAnchor *anchor, Stream *stream, const Tensor *const *constants) {

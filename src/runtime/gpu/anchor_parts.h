@@ -108,10 +108,9 @@ typedef struct MatmulCall {
     int64_t columns, column_stride; /* of the result, for the bias */
 } MatmulCall;
 
-/* Whether the library is asked before our own kernels. */
-bool gpu_anchor_has_library(const DeviceAnchor *anchor, int64_t rows, int64_t columns, int64_t depth);
-/* Programs for sizes of -1 where unknown. */
-Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known);
+/* Programs for sizes of -1 where unknown. interleaved: the matrices of the result lie between each other, which
+ * libraries may refuse. */
+Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known, bool interleaved);
 Status gpu_anchor_run_product(AnchorRun *run, const MatmulCall *call);
 
 #endif
