@@ -146,7 +146,7 @@ static bool take_odd(Chooser *ch) { /* distinct, odd, beyond a warp */
 
 /* Several sizes for a region: odd ones, round ones (vectors without tails), ones, one long, one zero. */
 static void choose_sizes(Chooser *ch) {
-    static const int64_t round[] = {16, 64, 8, 32}, longest[] = {70001, 20483, 4099, 1030, 260};
+    static const int64_t round[] = {16, 64, 8, 32}, longest[] = {20483, 4099, 1030, 260};
     int found = take_odd(ch);
     if (!ch->used_count) return;
     for (int i = 0; i < ch->used_count; i++) ch->symbols[ch->used[i]] = round[i % 4];

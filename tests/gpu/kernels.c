@@ -55,7 +55,7 @@ static int list(const Cases *cases) {
 int main(int argc, char **argv) {
     int mode = -1, random = 0, paths = 0;
     const char *sizes = NULL;
-    int64_t work = 20000000;
+    int64_t work = 6000000;
     ProofOptions options = {.jobs = 2, .seconds = 300, .architectures = "80,90,100"};
     for (int i = 1; i < argc; i++) {
         int m = 0, count = sizeof modes / sizeof *modes;

@@ -12,6 +12,7 @@
 #include "codegen/gpu/gpu.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0xFF, GARBAGE = 0xCB };
+enum { MOST_THREADS = 1 << 20 };
 
 /* Multiprocessors that launches are laid out for. */
 static const int sizes_of_device[] = {1, 12, 300};
@@ -138,6 +139,13 @@ static bool same_launches(const GpuLaunches *a, const GpuLaunches *b) {
     return true;
 }
 
+/* Threads cost, idle ones too, where a processor plays the GPU. */
+static bool is_dear(const GpuLaunches *launches) {
+    int64_t threads = 0;
+    for (int i = 0; i < launches->count; i++) threads += launches->items[i].grid * launches->items[i].block;
+    return threads > MOST_THREADS;
+}
+
 static void count_launches(Tally *tally, Coverage *coverage, const GpuLaunches *launches) {
     tally->launches += launches->count;
     if (launches->scratch_bytes) tally->split++;
@@ -185,7 +193,7 @@ static bool prove_binding(Proof *proof, int index, const Binding *binding, const
         GpuLimits limits = *m->driver->limits(m->context);
         limits.multiprocessors = sizes_of_device[n];
         gpu_launches(c->kernel, &schedule, &limits, binding->params, &tried[n]);
-        bool known = false;
+        bool known = number > 0 && m->dialect == GPU_OPENCL && is_dear(&tried[n]);
         for (int before = 0; before < n; before++) known |= same_launches(&tried[before], &tried[n]);
         for (int inplace = 0; inplace <= shares && !known && good; inplace++) {
             Attempt a = {m, trial, &tried[n], &source->program, arena_format(arena, "k%d_", index), inplace, arena};
