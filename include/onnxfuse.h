@@ -324,6 +324,8 @@ typedef struct OnnxfuseOptimizeOptions {
      * model would take more than 1.8 GB. */
     bool external_data;
     const char *fix_shapes; /* "NAME=1x3x224x224,NAME=...": the inputs' shapes from now on; NULL: as declared */
+    const char *extract;    /* "INPUTS:OUTPUTS", names of values with commas between: the part of the model that makes
+                               these    outputs from these inputs, as a model of its own; NULL: all of it */
 } OnnxfuseOptimizeOptions;
 
 /* Writes a model of the standard's operators that computes the same with fewer nodes: docs/optimize.md says what is

@@ -6,7 +6,7 @@
 
 typedef struct OptimizeOptions {
     Options common;
-    const char *output, *fix_shapes;
+    const char *output, *fix_shapes, *extract;
     bool external_data;
 } OptimizeOptions;
 
@@ -16,6 +16,8 @@ static const Flag optimize_flags[] = {
      "put weights into FILE.data; models above 1.8 GB do so anyway"},
     {"fix-shapes", "SHAPES", FLAG_TEXT, offsetof(OptimizeOptions, fix_shapes),
      "shapes of inputs from now on: NAME=1x3x224x224,NAME=..."},
+    {"extract", "INPUTS:OUTPUTS", FLAG_TEXT, offsetof(OptimizeOptions, extract),
+     "only the part that makes these values from those; commas between names"},
     {0},
 };
 
@@ -41,7 +43,7 @@ static void print_report(const cJSON *report, const char *output) {
 static Problem *optimize(void *given) {
     const OptimizeOptions *options = given;
     if (!options->output) return problem(ONNXFUSE_USAGE, "optimize needs --output FILE");
-    OnnxfuseOptimizeOptions how = {sizeof how, options->external_data, options->fix_shapes};
+    OnnxfuseOptimizeOptions how = {sizeof how, options->external_data, options->fix_shapes, options->extract};
     char *text;
     TRY(problem_from(onnxfuse_optimize(options->common.arguments.items[0], options->output, &how, &text)));
     cJSON *report = cJSON_Parse(text);

@@ -119,7 +119,28 @@ static ValueKind kind_of_type(const Node *node, const char *name, Arena *arena) 
     return (ValueKind)attr_int(node, arena_format(arena, "%s_kind", name), VALUE_TENSOR);
 }
 
-/* NULL for the second half of a type attribute. */
+/* The NAME of an attribute NAME_graph, which holds the number of a subgraph of an operator that is not control flow;
+ * else NULL. */
+static const char *graph_attr_name(Exporter *e, const Node *node, const Attr *attr) {
+    size_t length = strlen(attr->name);
+    if (attr->kind != ATTR_INT || attr->i < 0 || attr->i >= node->subgraph_count) return NULL;
+    if (subgraph_names(node->domain, node->op) || length <= 6 || strcmp(attr->name + length - 6, "_graph") != 0)
+        return NULL;
+    return arena_string_n(e->arena, attr->name, length - 6);
+}
+
+static char *subgraph_name(Exporter *e, const Node *node, int index) {
+    const char *const *names = subgraph_names(node->domain, node->op);
+    for (int i = 0; names && names[i]; i++)
+        if (i == index) return borrowed(names[i]);
+    for (int i = 0; !names && i < node->attrs.count; i++) {
+        const char *name = graph_attr_name(e, node, &node->attrs.items[i]);
+        if (name && node->attrs.items[i].i == index) return borrowed(name);
+    }
+    return arena_format(e->arena, "graph_%d", index);
+}
+
+/* NULL for what is the second half of another attribute. */
 static Status attribute_to_proto(Exporter *e, const Node *node, const Attr *attr, Onnx__AttributeProto **out) {
     static const int types[] = {
         [ATTR_INT] = TYPE(INT),       [ATTR_FLOAT] = TYPE(FLOAT),     [ATTR_STRING] = TYPE(STRING),
@@ -132,6 +153,7 @@ static Status attribute_to_proto(Exporter *e, const Node *node, const Attr *attr
         const Attr *type = node_attr(node, arena_string_n(e->arena, attr->name, length - 5));
         if (type && type->kind == ATTR_TYPE) return NULL;
     }
+    if (graph_attr_name(e, node, attr)) return NULL;
     if (attr->kind == ATTR_DIMS)
         return status_error(STATUS_UNSUPPORTED, "node \"%s\" has sizes as an attribute, which ONNX has not",
                             node_origin_name(node));
@@ -181,11 +203,8 @@ static Status subgraph_to_proto(Exporter *e, const Node *node, int index, Onnx__
         const Value *outer = node->inputs[node->input_count - node->captures + i];
         map_set_id(&e->names, MAP_POINTER_KEY(inner), name_of(e, outer));
     }
-    const char *const *names = subgraph_names(node->domain, node->op);
-    int known = 0;
-    while (names && names[known]) known++;
     Onnx__AttributeProto *proto = *out = NEW(Onnx__AttributeProto, attribute_proto);
-    proto->name = index < known ? borrowed(names[index]) : arena_format(e->arena, "graph_%d", index);
+    proto->name = subgraph_name(e, node, index);
     proto->has_type = 1;
     proto->type = TYPE(GRAPH);
     TRY(graph_to_proto(e, graph, node->captures, &proto->g));
@@ -412,6 +431,40 @@ static void fix_graph(Exporter *e, const Map *fixed, const Onnx__GraphProto *gra
     fix_sizes(e, fixed, graph->value_info, graph->n_value_info);
 }
 
+static void keep_body_types(Exporter *e, Onnx__GraphProto *graph, const Onnx__GraphProto *original);
+
+static void keep_types(Onnx__ValueInfoProto **infos, size_t count, Onnx__ValueInfoProto *const *originals,
+                       size_t original_count) {
+    for (size_t i = 0; count == original_count && i < count; i++)
+        if (originals[i]->type) infos[i]->type = originals[i]->type;
+}
+
+static void keep_node_types(Exporter *e, const Onnx__NodeProto *node, const Onnx__NodeProto *original) {
+    for (size_t i = 0; i < node->n_attribute; i++)
+        for (size_t k = 0; k < original->n_attribute; k++) {
+            Onnx__GraphProto *body = node->attribute[i]->g;
+            const Onnx__AttributeProto *other = original->attribute[k];
+            if (!body || !other->g || !other->name || strcmp(node->attribute[i]->name, other->name) != 0) continue;
+            keep_types(body->input, body->n_input, other->g->input, other->g->n_input);
+            keep_types(body->output, body->n_output, other->g->output, other->g->n_output);
+            keep_body_types(e, body, other->g);
+        }
+}
+
+/* What bodies declare, for runtimes that do not infer it: of nodes that still make a value of the same name. */
+static void keep_body_types(Exporter *e, Onnx__GraphProto *graph, const Onnx__GraphProto *original) {
+    Map makers = map_make(e->arena);
+    for (size_t i = 0; i < original->n_node; i++)
+        for (size_t k = 0; k < original->node[i]->n_output; k++)
+            map_set(&makers, original->node[i]->output[k], original->node[i]);
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const Onnx__NodeProto *node = graph->node[i], *maker = NULL;
+        for (size_t k = 0; !maker && k < node->n_output; k++)
+            if (*node->output[k]) maker = map_get(&makers, node->output[k]);
+        if (maker && maker->op_type && strcmp(maker->op_type, node->op_type) == 0) keep_node_types(e, node, maker);
+    }
+}
+
 static Status keep_original(Exporter *e, Onnx__ModelProto *model, const ExportOptions *options) {
     if (!options->original) return NULL;
     Onnx__ModelProto *original;
@@ -431,6 +484,7 @@ static Status keep_original(Exporter *e, Onnx__ModelProto *model, const ExportOp
     keep_declared(model->graph->input, model->graph->n_input, graph->input, graph->n_input);
     keep_declared(model->graph->output, model->graph->n_output, graph->output, graph->n_output);
     keep_value_infos(e, model->graph, graph);
+    if (!options->fixed) keep_body_types(e, model->graph, graph);
     return NULL;
 }
 

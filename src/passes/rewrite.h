@@ -21,6 +21,10 @@ typedef struct Rewrite {
  * used by the graph, so it must live as long. */
 Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy);
 
+/* extract.c: cuts the graph down to what makes some values from others, "INPUTS:OUTPUTS" with commas between names. The
+ * twin is lowered for their types, which they declare then. */
+Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char *from_to);
+
 /* rewrite_facts.c: lowers the twin and fills r->facts. */
 Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy);
 /* The twin's value, NULL where its type is not known or it is no tensor. */

@@ -267,24 +267,51 @@ static Status write_model(Work *w, const MappedFile *original) {
     return move_in_place(w->arena, &w->model);
 }
 
-static Status optimize(Work *w, char **out_report) {
-    Counts counts = {.arena = w->arena, .rows = map_make(w->arena)};
-    MappedFile original;
+/* The part of the model becomes the model. */
+static Status extract(Work *w, const Policy *policy, MappedFile *original) {
+    ExportOptions keep = {.original = original->bytes, .original_size = original->size};
+    ImportOptions borrow = {.borrow_bytes = true};
+    void *bytes;
+    size_t size;
+    TRY(extract_graph(w->graph, w->twin, policy, w->options->extract));
+    TRY(export_model_with(w->graph, w->arena, &keep, &bytes, &size));
+    graph_destroy(w->graph);
+    graph_destroy(w->twin);
+    w->graph = w->twin = NULL;
+    *original = (MappedFile){bytes, size};
+    TRY(import_memory(bytes, size, NULL, &borrow, &w->graph));
+    return import_memory(bytes, size, NULL, &borrow, &w->twin);
+}
+
+static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original, const Policy *policy) {
     jmp_buf guard;
-    TRY(import_file(w->path, NULL, &w->graph));
-    TRY(import_file(w->path, NULL, &w->twin));
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(w->arena, &guard);
     arena_guard(w->graph->arena, &guard);
     arena_guard(w->twin->arena, &guard);
-    TRY(file_map(w->arena, w->path, &original));
     if (w->options->fix_shapes) TRY(fix_shapes(w));
+    count(counts, w->graph, false);
+    TRY(rewrite_onnx(w->graph, w->twin, policy));
+    count(counts, w->graph, true);
+    return write_model(w, original);
+}
+
+static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
+    Counts counts = {.arena = w->arena, .rows = map_make(w->arena)};
     Policy policy = policy_default();
-    count(&counts, w->graph, false);
-    TRY(rewrite_onnx(w->graph, w->twin, &policy));
-    count(&counts, w->graph, true);
-    TRY(write_model(w, &original));
-    return out_report ? report(w, &counts, (int64_t)original.size, out_report) : NULL;
+    MappedFile original;
+    TRY(import_file(w->path, NULL, &w->graph));
+    TRY(import_file(w->path, NULL, &w->twin));
+    TRY(file_map(w->arena, w->path, &original));
+    int64_t bytes_before = (int64_t)original.size;
+    if (w->options->extract) {
+        arena_guard(w->graph->arena, guard);
+        arena_guard(w->twin->arena, guard);
+        TRY(extract(w, &policy, &original));
+    }
+    TRY(optimize_graph(w, &counts, &original, &policy));
+    arena_guard(w->arena, guard);
+    return out_report ? report(w, &counts, bytes_before, out_report) : NULL;
 }
 
 static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **out_report) {
@@ -294,12 +321,12 @@ static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **
     w->fixed = map_make(arena);
     w->model = (Output){.path = arena_string(arena, out_path), .file = -1};
     w->data = (Output){.path = arena_format(arena, "%s.data", out_path), .file = -1};
-    return optimize(w, out_report);
+    return optimize(w, &guard, out_report);
 }
 
 OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const OnnxfuseOptimizeOptions *options,
                                  char **out_report) {
-    static const OnnxfuseOptimizeOptions defaults = {sizeof defaults, false, NULL};
+    static const OnnxfuseOptimizeOptions defaults = {.size = sizeof defaults};
     if (out_report) *out_report = NULL;
     TRY(check_struct("OnnxfuseOptimizeOptions", options ? options->size : 0, sizeof *options));
     Arena *arena = arena_create(0);

@@ -212,12 +212,29 @@ def test_fixed_shapes(folder):
     numpy.testing.assert_array_equal(session(folder / "in.onnx").run(None, x)[0], runner.run(None, x)[0])
 
 
+def test_extract(folder):
+    big(folder)
+    optimize(folder / "in.onnx", folder / "out.onnx", "--extract", "a:y")
+    runner = session(folder / "out.onnx")
+    assert [(v.name, v.shape) for v in runner.get_inputs()] == [("a", ["n", 64])]
+    a = floats(3, 64)
+    numpy.testing.assert_array_equal(runner.run(["y"], {"a": a})[0], numpy.maximum(a, 0))
+    optimize(folder / "in.onnx", folder / "out.onnx", "--extract", "x:b,a")
+    onnx.checker.check_model(str(folder / "out.onnx"), full_check=True)
+    x = {"x": floats(2, 64)}
+    b, a = session(folder / "out.onnx").run(["b", "a"], x)
+    numpy.testing.assert_array_equal(b, session(folder / "in.onnx").run(None, x)[0])
+    numpy.testing.assert_array_equal(b, numpy.maximum(a, 0))
+
+
 def test_errors(folder):
     big(folder)
     for flags, code, words in [
             (["--fix-shapes", "z=1x64"], 2, 'no input "z"'), (["--fix-shapes", "x=3"], 2, "2 axes"),
             (["--fix-shapes", "x=3x65"], 2, "axis 1 is 64"), (["--fix-shapes", "x=3xx64"], 2, "expected NAME="),
-            (["--fix-shapes", "x"], 2, "expected NAME="), (["--fix-shapes", "x=-1x64"], 2, "expected NAME=")]:
+            (["--extract", "x:nothing"], 2, "expected INPUTS:OUTPUTS"), (["--extract", "x"], 2, "expected INPUTS:OUTPUTS"),
+            (["--extract", ":y"], 2, 'input "x" is needed'), (["--extract", "x,x:y"], 2, "given twice"),
+            (["--extract", "x:w"], 2, "is a constant"), (["--fix-shapes", "x"], 2, "expected NAME="), (["--fix-shapes", "x=-1x64"], 2, "expected NAME=")]:
         assert words in optimize(folder / "in.onnx", folder / "out.onnx", *flags, code=code), words
     (folder / "bad.onnx").write_bytes((folder / "in.onnx").read_bytes()[:500])
     optimize(folder / "bad.onnx", folder / "out.onnx", code=4)
@@ -233,7 +250,7 @@ def main():
     failed = 0
     tests = [(name, test_case, case) for name, case in CASES.items()]
     tests += [(f"real model {name}", test_real, (name,)) for name in REAL_NODES]
-    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_errors)]
+    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_errors)]
     for name, test, given in tests:
         with tempfile.TemporaryDirectory() as folder:
             try:
