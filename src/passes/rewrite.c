@@ -263,6 +263,7 @@ static void apply_rules(Rewrite *r, Graph *graph) {
     static const RewriteRule rules[] = {rewrite_shape, rewrite_weights, rewrite_neighbour, rewrite_formula};
     FOR_EACH_NODE(node, graph) {
         for (int i = 0; i < node->subgraph_count; i++) apply_rules(r, node->subgraphs[i]);
+        if (!node->output_count || !node->outputs[0]) continue; /* rules are about the first one */
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
             if (rules[i](r, node)) {
                 r->changes++;

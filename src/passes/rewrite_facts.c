@@ -35,11 +35,15 @@ static Status pair(Facts *f, Graph *graph, Graph *twin) {
     return NULL;
 }
 
+/* Each value that is replaced while lowering is looked for among all outputs: beyond this many nodes that takes too
+ * long, and of the graph itself (not its subgraphs) nothing is known. */
+enum { MOST_WATCHED = 100000 };
+
 /* Bodies of loops are lowered as copies, which are in no pair: nothing is known of their values. */
 static void before_lowering(void *user, Graph *twin) {
     Facts *f = user;
     Watched *watched = map_get_id(&f->watched, MAP_POINTER_KEY(twin));
-    if (!watched) return;
+    if (!watched || twin->node_count > MOST_WATCHED) return;
     watched->outputs = twin->outputs.count;
     watched->own.count = 0;
     FOR_EACH_NODE(node, twin)
@@ -61,7 +65,7 @@ static void before_lowering(void *user, Graph *twin) {
 static void after_lowering(void *user, Graph *twin) {
     Facts *f = user;
     Watched *watched = map_get_id(&f->watched, MAP_POINTER_KEY(twin));
-    if (!watched) return;
+    if (!watched || !watched->own.count) return;
     for (int i = 0; i < watched->own.count; i++)
         map_set_id(&f->rewrite->facts, MAP_POINTER_KEY(watched->own.items[i]),
                    twin->outputs.items[watched->outputs + i]);

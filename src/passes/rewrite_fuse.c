@@ -1,5 +1,5 @@
 /* Formulas that the standard has an operator for: layer normalisation (LayerNormalization-17), GELU
- * (Gelu-20), hard sigmoid and swish (HardSigmoid-6, HardSwish-14), as exporters write them out. */
+ * (Gelu-20), hard sigmoid and swish (HardSigmoid-6, HardSwish-14), quotients; as exporters write them out. */
 #include "passes/rewrite.h"
 
 #include <math.h>
@@ -268,9 +268,23 @@ static bool hard(Rewrite *r, Node *node) {
     return false;
 }
 
+/* x * (1 / v) */
+static bool quotient(Node *node) {
+    for (int i = 0; i < 2; i++) {
+        const Node *reciprocal = sole_producer(node, i, "Reciprocal");
+        if (!reciprocal || !node_in(reciprocal, 0) || !node_in(node, 1 - i)) continue;
+        node->op = "Div";
+        node_set_input(node, 0, node_in(node, 1 - i));
+        node_set_input(node, 1, node_in(reciprocal, 0));
+        return true;
+    }
+    return false;
+}
+
 bool rewrite_formula(Rewrite *r, Node *node) {
     bool product = is_standard(node, "Mul");
     if ((product || is_standard(node, "Div")) && node->opset >= 7 && hard(r, node)) return true;
+    if (product && node->opset >= 7 && quotient(node)) return true;
     if (node->opset < LAYER_NORMALIZATION_SINCE) return false;
     if (product) return layer_normalization(r, node) || gelu(r, node);
     return is_standard(node, "Add") && layer_normalization_bias(r, node);

@@ -210,8 +210,11 @@ static bool pad_into_conv(Node *conv) {
     int64_t sums[2 * MAX_RANK] = {0};
     for (int i = 0; i < count; i++) {
         int axis = i % rank, at = i / rank * spatial + axis - 2;
-        if (pads[i] < 0 || (axis < 2 && pads[i])) return false;
-        if (axis >= 2) sums[at] = pads[i] + (own && !none ? own[at] : 0);
+        if (pads[i] < 0 || pads[i] > LARGEST_SIZE || (axis < 2 && pads[i])) return false;
+        if (axis < 2) continue;
+        sums[at] = own && !none ? own[at] : 0;
+        if (sums[at] < 0 || sums[at] > LARGEST_SIZE) return false;
+        sums[at] += pads[i];
     }
     node_set_ints(conv, "pads", sums, 2 * spatial);
     if (none) node_set_string(conv, "auto_pad", "NOTSET");
