@@ -242,7 +242,8 @@ static bool find_needed(GpuRender *r) {
     bool any = false;
     for (int i = 0; i < r->k->insts.count; i++) {
         const KernelInst *inst = inst_at(r, i);
-        bool root = kernel_op_is_reduce(inst->op) || (inst->op == K_STORE && in_loop(r, i));
+        bool result = kernel_op_is_reduce(inst->op) && r->stage < r->k->stage_count - 1; /* of the last stage: unused */
+        bool root = result || (inst->op == K_STORE && in_loop(r, i));
         bool kept = r->hold && r->hold[i];
         r->needed[i] = inst->stage == r->stage && (root || kept);
         any |= r->needed[i];
