@@ -117,6 +117,9 @@ static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in)
     } else {
         Kernels kernels = {devices->host->policy, in->stage, in->text, map_make(in->text->arena), 0};
         status = print_kernels(&kernels, plan);
+        if (!status && !kernels.count)
+            text_add(in->text,
+                     "# none: \"source\" is of kernels on a GPU, \"llvm\" and \"assembly\" of those on the CPU\n");
     }
     plan_destroy(plan);
     return status;
