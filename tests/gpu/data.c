@@ -140,7 +140,7 @@ static double tolerance(const Trial *t, int buffer, int64_t i, double expected) 
     DType type = t->c->kernel->buffers.items[buffer].dtype;
     double most = spread(t, buffer, i);
     if (!dtype_is_float(type)) return most > 0 ? INFINITY : 0;
-    return 4 * most + 3 * t->usual[buffer] + 2 * spacing(type, expected);
+    return 4 * most + 6 * t->usual[buffer] + 2 * spacing(type, expected);
 }
 
 static bool float_agrees(const Trial *t, int buffer, int64_t i, double expected, double got) {
