@@ -2,6 +2,7 @@
  * rows are not contiguous. */
 #include <string.h>
 #include "runtime/cpu/parts.h"
+#include "runtime/matmul_shape.h"
 
 typedef struct Matmul {
     float alpha;
@@ -9,100 +10,19 @@ typedef struct Matmul {
     int64_t weight_count;
 } Matmul;
 
-/* Axes of the product from outermost to innermost are the batch axes (all of the result's, broadcast ones with stride
- * 0), then rows and columns. */
-typedef struct Shape {
-    int batch_rank;
-    int64_t batch[MAX_RANK];
-    int64_t a_batch[MAX_RANK], b_batch[MAX_RANK], out_batch[MAX_RANK]; /* strides */
-    int64_t rows, columns, depth, batches;
-    int64_t a_row, a_depth, b_depth, b_column, out_row, out_column; /* strides */
-} Shape;
-
-static void dense_strides(int rank, const int64_t *dims, int64_t *strides) {
-    int64_t step = 1;
-    for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = step;
-        step *= dims[i];
-    }
-}
-
-/* dims and strides of permute(t, attr). */
-static Status permuted(const CpuAnchor *anchor, const char *attr, int rank, const int64_t *dims, int64_t *out_dims,
-                       int64_t *out_strides) {
-    int count;
-    const int64_t *perm = attr_ints(anchor->node, attr, &count);
-    int64_t strides[MAX_RANK];
-    bool seen[MAX_RANK] = {0};
-    dense_strides(rank, dims, strides);
-    if (perm && count != rank) return anchor_wrong(anchor, "a permute does not fit its tensor's rank");
-    for (int i = 0; i < rank; i++) {
-        int64_t from = perm ? perm[i] : i;
-        if (from < 0 || from >= rank || seen[from]) return anchor_wrong(anchor, "a permute is not a permutation");
-        seen[from] = true;
-        out_dims[i] = dims[from];
-        out_strides[i] = strides[from];
-    }
-    return NULL;
-}
-
-static Status shape_of(const CpuAnchor *anchor, const Tensor *a, const Tensor *b, Shape *s, int64_t *out_dims) {
-    int64_t ad[MAX_RANK], as[MAX_RANK], bd[MAX_RANK], bs[MAX_RANK], rd[MAX_RANK];
-    if (a->rank < 2 || b->rank < 2) return anchor_wrong(anchor, "a factor has a rank below 2");
-    TRY(permuted(anchor, "perm_a", a->rank, a->dims, ad, as));
-    TRY(permuted(anchor, "perm_b", b->rank, b->dims, bd, bs));
-    int rank = a->rank > b->rank ? a->rank : b->rank;
-    *s = (Shape){.batch_rank = rank - 2, .batches = 1};
-    s->rows = ad[a->rank - 2];
-    s->depth = ad[a->rank - 1];
-    s->columns = bd[b->rank - 1];
-    if (bd[b->rank - 2] != s->depth) return anchor_wrong(anchor, "the inner dimensions of the factors differ");
-    for (int i = 0; i < rank - 2; i++) {
-        int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
-        int64_t da = ai >= 0 ? ad[ai] : 1, db = bi >= 0 ? bd[bi] : 1;
-        if (da != db && da != 1 && db != 1)
-            return anchor_wrong(anchor, "the leading dimensions of the factors cannot be broadcast");
-        s->batch[i] = rd[i] = da == 1 ? db : da;
-        s->a_batch[i] = da == 1 ? 0 : as[ai];
-        s->b_batch[i] = db == 1 ? 0 : bs[bi];
-        s->batches *= s->batch[i];
-    }
-    rd[rank - 2] = s->rows;
-    rd[rank - 1] = s->columns;
-    s->a_row = as[a->rank - 2];
-    s->a_depth = as[a->rank - 1];
-    s->b_depth = bs[b->rank - 2];
-    s->b_column = bs[b->rank - 1];
-    int64_t strides[MAX_RANK], unused[MAX_RANK];
-    TRY(permuted(anchor, "perm_out", rank, rd, out_dims, unused));
-    dense_strides(rank, out_dims, strides);
-    int count;
-    const int64_t *perm = attr_ints(anchor->node, "perm_out", &count);
-    for (int i = 0; i < rank; i++) {
-        int64_t axis = perm ? perm[i] : i;
-        if (axis < rank - 2)
-            s->out_batch[axis] = strides[i];
-        else if (axis == rank - 2)
-            s->out_row = strides[i];
-        else
-            s->out_column = strides[i];
-    }
-    return tensor_size_of(anchor->dtype, rank, out_dims, NULL, NULL);
-}
-
 static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
                            const Tensor *output) {
     (void)symbols;
-    Shape shape = {0};
+    MatmulShape shape = {0};
     int64_t dims[MAX_RANK];
-    TRY(shape_of(anchor, inputs[0], inputs[1], &shape, dims));
+    TRY(matmul_shape(anchor->node, inputs[0], inputs[1], NULL, &shape, dims));
     bool fits = output->rank == shape.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
 }
 
 /* The offset of flat batch index `flat`. */
-static int64_t batch_offset(const Shape *s, const int64_t *strides, int64_t flat) {
+static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_t flat) {
     int64_t offset = 0;
     for (int i = s->batch_rank - 1; i >= 0; i--) {
         offset += flat % s->batch[i] * strides[i];
@@ -122,7 +42,7 @@ static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth)
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
-    TRY(permuted(anchor, "perm_b", b->rank, b->dims, dims, strides));
+    TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
     Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
     size_t bytes, all;
@@ -172,7 +92,7 @@ static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, 
 
 /* Rows of several matrices one after the other. */
 typedef struct MatrixRows {
-    const Shape *shape;
+    const MatmulShape *shape;
     int64_t first_batch;
     const char *a;
     char *out;
@@ -181,7 +101,7 @@ typedef struct MatrixRows {
 
 static void fill_rows(const void *context, int64_t first, RowBlock *block) {
     const MatrixRows *m = context;
-    const Shape *s = m->shape;
+    const MatmulShape *s = m->shape;
     int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
     int count = block->count;
     for (int i = row_block_interior(block, count); i < count; batch++, row = 0) {
@@ -195,9 +115,9 @@ static void fill_rows(const void *context, int64_t first, RowBlock *block) {
 }
 
 /* Which of the packed matrices a batch uses. */
-static int64_t packed_index(const Shape *s, const Tensor *b, const CpuAnchor *anchor, int64_t flat) {
+static int64_t packed_index(const MatmulShape *s, const Tensor *b, const CpuAnchor *anchor, int64_t flat) {
     int64_t index = 0, scale = 1, dims[MAX_RANK], strides[MAX_RANK];
-    Status status = permuted(anchor, "perm_b", b->rank, b->dims, dims, strides);
+    Status status = matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides);
     status_free(status); /* it held when b was packed */
     for (int i = s->batch_rank - 1; i >= 0; i--) {
         int64_t at = flat % s->batch[i];
@@ -211,7 +131,7 @@ static int64_t packed_index(const Shape *s, const Tensor *b, const CpuAnchor *an
 }
 
 /* Makes a's rows contiguous where they are not. */
-static Status straighten_a(AnchorRun *run, Shape *s, const void **a) {
+static Status straighten_a(AnchorRun *run, MatmulShape *s, const void **a) {
     if (s->a_depth == 1 || s->depth <= 1) return NULL;
     int64_t dims[MAX_RANK], strides[MAX_RANK], dense[MAX_RANK], count = 1;
     int rank = s->batch_rank + 2;
@@ -226,7 +146,7 @@ static Status straighten_a(AnchorRun *run, Shape *s, const void **a) {
     void *copy;
     TRY(scratch_take(&run->scratch, (size_t)count * size, &copy));
     strided_copy(size, rank, dims, strides, *a, copy, run->pool);
-    dense_strides(rank, dims, dense);
+    matmul_strides(rank, dims, dense);
     for (int i = 0; i < s->batch_rank; i++) s->a_batch[i] = s->a_batch[i] ? dense[i] : 0;
     s->a_row = dense[rank - 2];
     s->a_depth = 1;
@@ -235,7 +155,7 @@ static Status straighten_a(AnchorRun *run, Shape *s, const void **a) {
 }
 
 /* A result whose columns are not contiguous is computed aside. */
-static Status straighten_result(AnchorRun *run, Shape *s, void **result) {
+static Status straighten_result(AnchorRun *run, MatmulShape *s, void **result) {
     if (s->out_column == 1 || s->columns <= 1) return NULL;
     int64_t step = s->rows * s->columns;
     TRY(scratch_take(&run->scratch, (size_t)(step * s->batches) * dtype_size(run->anchor->type), result));
@@ -249,7 +169,7 @@ static Status straighten_result(AnchorRun *run, Shape *s, void **result) {
 }
 
 /* From the dense product to where its elements belong. */
-static void permute_result(AnchorRun *run, const Shape *dense, const void *from) {
+static void permute_result(AnchorRun *run, const MatmulShape *dense, const void *from) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], out[MAX_RANK];
     int rank = dense->batch_rank + 2, count;
     const int64_t *perm = attr_ints(run->anchor->node, "perm_out", &count);
@@ -268,7 +188,7 @@ static void permute_result(AnchorRun *run, const Shape *dense, const void *from)
 enum { DOT_ROWS = 4 };
 
 typedef struct DotLoop {
-    const Shape *shape;
+    const MatmulShape *shape;
     const float *a, *b;
     float *out;
     float alpha;
@@ -279,7 +199,7 @@ typedef struct DotLoop {
 static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const DotLoop *loop = context;
-    const Shape *s = loop->shape;
+    const MatmulShape *s = loop->shape;
     for (int64_t i = begin; i < end; i++) {
         int64_t batch = i / loop->parts, part = i % loop->parts;
         int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
@@ -294,7 +214,8 @@ static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void run_dot_product(AnchorRun *run, const Shape *s, const void *a, const void *b, void *result, float alpha) {
+static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result,
+                            float alpha) {
     DotLoop loop = {s, a, b, result, alpha, &run->epilogue, 1};
     enum { COLUMNS = 64 };
     loop.parts = (s->columns + COLUMNS - 1) / COLUMNS;
@@ -303,7 +224,7 @@ static void run_dot_product(AnchorRun *run, const Shape *s, const void *a, const
     pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
 }
 
-static Status run_products(AnchorRun *run, const Shape *s, const void *a, const void *b, void *result) {
+static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
     bool shared = true; /* one b for all batches: their rows are rows of one product */
@@ -344,11 +265,11 @@ static Status matmul_run(AnchorRun *run) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
     const Tensor *ta = run->inputs[0], *tb = run->inputs[1];
-    Shape s = {0};
+    MatmulShape s = {0};
     int64_t dims[MAX_RANK];
     const void *a, *b = NULL;
     void *result = run->result;
-    TRY(shape_of(anchor, ta, tb, &s, dims));
+    TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
     TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
     if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     TRY(straighten_a(run, &s, &a));

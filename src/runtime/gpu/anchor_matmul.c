@@ -3,95 +3,12 @@
 #include <stdlib.h>
 
 #include "runtime/gpu/anchor_parts.h"
+#include "runtime/matmul_shape.h"
 
 /* ---- shapes ---- */
 
-/* Axes of the product: the batch axes (all of the result's; broadcast ones have stride 0), then rows and columns. */
-typedef struct Shape {
-    int batch_rank;
-    int64_t batch[MAX_RANK], a_batch[MAX_RANK], b_batch[MAX_RANK], out_batch[MAX_RANK];
-    int64_t rows, columns, depth;
-    int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;
-} Shape;
-
-static void dense_strides(int rank, const int64_t *dims, int64_t *strides) {
-    int64_t step = 1;
-    for (int i = rank - 1; i >= 0; i--) {
-        strides[i] = step;
-        step *= dims[i];
-    }
-}
-
-/* dims and strides of permute(t, attr). */
-static Status permuted(const DeviceAnchor *anchor, const char *attr, int rank, const int64_t *dims, int64_t *out_dims,
-                       int64_t *out_strides) {
-    int count;
-    const int64_t *perm = attr_ints(anchor->node, attr, &count);
-    int64_t strides[MAX_RANK];
-    bool seen[MAX_RANK] = {0};
-    dense_strides(rank, dims, strides);
-    if (perm && count != rank) return gpu_anchor_wrong(anchor, "a permute does not fit its tensor's rank");
-    for (int i = 0; i < rank; i++) {
-        int64_t from = perm ? perm[i] : i;
-        if (from < 0 || from >= rank || seen[from]) return gpu_anchor_wrong(anchor, "a permute is not a permutation");
-        seen[from] = true;
-        out_dims[i] = dims[from];
-        out_strides[i] = strides[from];
-    }
-    return NULL;
-}
-
-static Status out_strides_of(const DeviceAnchor *anchor, const int64_t *dims, int rank, Shape *s, int64_t *out_dims) {
-    int64_t strides[MAX_RANK], unused[MAX_RANK];
-    int count;
-    TRY(permuted(anchor, "perm_out", rank, dims, out_dims, unused));
-    dense_strides(rank, out_dims, strides);
-    const int64_t *perm = attr_ints(anchor->node, "perm_out", &count);
-    for (int i = 0; i < rank; i++) {
-        int64_t axis = perm ? perm[i] : i;
-        if (axis < rank - 2)
-            s->out_batch[axis] = strides[i];
-        else if (axis == rank - 2)
-            s->out_row = strides[i];
-        else
-            s->out_column = strides[i];
-    }
-    return NULL;
-}
-
-static Status shape_of(const DeviceAnchor *anchor, const Tensor *a, const Tensor *b, Shape *s, int64_t *out_dims) {
-    int64_t ad[MAX_RANK], as[MAX_RANK], bd[MAX_RANK], bs[MAX_RANK], rd[MAX_RANK];
-    if (a->rank < 2 || b->rank < 2) return gpu_anchor_wrong(anchor, "a factor has a rank below 2");
-    TRY(permuted(anchor, "perm_a", a->rank, a->dims, ad, as));
-    TRY(permuted(anchor, "perm_b", b->rank, b->dims, bd, bs));
-    if (anchor->constants[1]) memcpy(bs, anchor->matmul.strides, sizeof bs);
-    int rank = a->rank > b->rank ? a->rank : b->rank;
-    *s = (Shape){.batch_rank = rank - 2};
-    s->rows = ad[a->rank - 2];
-    s->depth = ad[a->rank - 1];
-    s->columns = bd[b->rank - 1];
-    if (bd[b->rank - 2] != s->depth) return gpu_anchor_wrong(anchor, "the inner dimensions of the factors differ");
-    for (int i = 0; i < rank - 2; i++) {
-        int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
-        int64_t da = ai >= 0 ? ad[ai] : 1, db = bi >= 0 ? bd[bi] : 1;
-        if (da != db && da != 1 && db != 1)
-            return gpu_anchor_wrong(anchor, "the leading dimensions of the factors cannot be broadcast");
-        s->batch[i] = rd[i] = da == 1 ? db : da;
-        s->a_batch[i] = da == 1 ? 0 : as[ai];
-        s->b_batch[i] = db == 1 ? 0 : bs[bi];
-    }
-    rd[rank - 2] = s->rows;
-    rd[rank - 1] = s->columns;
-    s->a_row = as[a->rank - 2];
-    s->a_depth = as[a->rank - 1];
-    s->b_depth = bs[b->rank - 2];
-    s->b_column = bs[b->rank - 1];
-    TRY(tensor_size_of(anchor->dtype, rank, rd, NULL, NULL));
-    return out_strides_of(anchor, rd, rank, s, out_dims);
-}
-
 /* Axes of size 1 go; an axis whose strides go on where the next one's end becomes one with it. */
-static void merge_batches(Shape *s) {
+static void merge_batches(MatmulShape *s) {
     int kept = 0;
     for (int i = 0; i < s->batch_rank; i++) {
         if (s->batch[i] == 1) continue;
@@ -109,7 +26,7 @@ static void merge_batches(Shape *s) {
 }
 
 /* Matrices that share b are one of more rows where their rows follow each other. */
-static void merge_rows(Shape *s) {
+static void merge_rows(MatmulShape *s) {
     int last = s->batch_rank - 1;
     if (last < 0 || s->b_batch[last]) return;
     if (s->rows == 1) {
@@ -401,7 +318,7 @@ static int64_t padded_line(int64_t length, DType dtype) {
 
 static Status pack_plan(DeviceAnchor *anchor, const Tensor *b, Packing *p) {
     int rank = p->rank = b->rank;
-    TRY(permuted(anchor, "perm_b", rank, b->dims, p->dims, p->strides));
+    TRY(matmul_permuted(anchor->node, "perm_b", rank, b->dims, p->dims, p->strides));
     bool deep = p->strides[rank - 1] != 1 && p->strides[rank - 2] == 1; /* [columns][depth] */
     p->line_axis = deep ? rank - 2 : rank - 1;
     p->line = padded_line(p->dims[p->line_axis], b->dtype);
@@ -534,7 +451,7 @@ static bool matmul_runs(const GpuDevice *device, const Node *node) {
     return node->inputs[0]->rank >= 2 && node->inputs[1]->rank >= 2;
 }
 
-static MatmulCall call_of(AnchorRun *run, const Shape *s) {
+static MatmulCall call_of(AnchorRun *run, const MatmulShape *s) {
     const DeviceAnchor *anchor = run->anchor;
     MatmulCall call = {.a = gpu_anchor_data(run, 0), .b = gpu_anchor_data(run, 1)};
     GpuMatmul *m = &call.matmul;
@@ -569,9 +486,10 @@ static MatmulCall call_of(AnchorRun *run, const Shape *s) {
 static Status matmul_run(AnchorRun *run) {
     const DeviceAnchor *anchor = run->anchor;
     const Tensor *output = run->output;
-    Shape s;
+    MatmulShape s;
     int64_t dims[MAX_RANK];
-    TRY(shape_of(anchor, run->inputs[0], run->inputs[1], &s, dims));
+    TRY(matmul_shape(anchor->node, run->inputs[0], run->inputs[1], anchor->constants[1] ? anchor->matmul.strides : NULL,
+                     &s, dims));
     bool fits = output->rank == s.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     if (!fits) return gpu_anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
