@@ -365,7 +365,10 @@ static void close_held_loop(GpuRender *r) {
 }
 
 static void emit_held_loop(GpuRender *r) {
-    if (hoist_loads(r)) {
+    bool ahead = hoist_loads(r);
+    if (ahead) { /* in a scope of their own: another stage may load the same */
+        emit_line(r, "{");
+        r->indent++;
         for (int i = 0; i < r->k->insts.count; i++)
             if (r->hoisted[i]) declare_loaded(r, i);
         open_held_loop(r);
@@ -376,6 +379,7 @@ static void emit_held_loop(GpuRender *r) {
     open_held_loop(r);
     emit_point(r);
     close_held_loop(r);
+    if (ahead) emit_close(r);
 }
 
 static void emit_long_loop(GpuRender *r) {
