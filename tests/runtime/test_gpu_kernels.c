@@ -36,7 +36,7 @@ static bool open_device(void) {
     policy = policy_default();
     Status status = driver->open(&policy, &context);
     if (status) {
-        cr_log_warn("not run: %s", status_message(status));
+        fprintf(stderr, "not run: %s\n", status_message(status));
         status_free(status);
         return false;
     }
