@@ -3,17 +3,18 @@
 
     checks.py --device NAME
 
-Prints a JSON line a pattern and type: {"name", "dtype", "error" (of the largest element), "status"}."""
+Prints a JSON line a pattern and type: {"name", "dtype", "error" (of the largest element), "status"}; ends with code 1 when some do not
+agree."""
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import session
-
 from pattern_models import PATTERNS, Model
 
 try:
@@ -58,7 +59,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--library", type=Path, default=Path(__file__).parent)
     options = parser.parse_args()
-    lib = session.load(options.library)
+    lib, bad = session.load(options.library), 0
     with tempfile.TemporaryDirectory() as folder:
         for dtype in ("float32", "float16"):
             for name in PATTERNS:
@@ -66,7 +67,9 @@ def main():
                     result = check(lib, options.device, name, dtype, folder)
                 except Exception as problem:  # each on its own
                     result = {"error": None, "status": f"FAILS: {problem}"}
+                bad += result["status"] not in ("agrees", "runs")
                 print(json.dumps({"name": name, "dtype": dtype, **result}), flush=True)
+    sys.exit(1 if bad else 0)
 
 
 if __name__ == "__main__":

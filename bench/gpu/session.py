@@ -2,16 +2,20 @@
 
 import ctypes
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))  # pattern_models, when run out of the source tree
+
 NUMBERS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11}
 
 
-class Options(ctypes.Structure):
-    _fields_ = [("policy_file", ctypes.c_char_p), ("policy_json", ctypes.c_char_p), ("device", ctypes.c_char_p), ("threads", ctypes.c_int),
-                ("progress", ctypes.c_void_p), ("progress_user", ctypes.c_void_p)]
+class Options(ctypes.Structure):  # OnnxfuseOptions
+    _fields_ = [("size", ctypes.c_size_t), ("policy_file", ctypes.c_char_p), ("policy_json", ctypes.c_char_p), ("device", ctypes.c_char_p),
+                ("threads", ctypes.c_int), ("progress", ctypes.c_void_p), ("progress_user", ctypes.c_void_p), ("external_data", ctypes.c_void_p),
+                ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p)]
 
 
 def load(folder):
@@ -35,7 +39,7 @@ def load(folder):
 class Session:
     def __init__(self, lib, path, device, policy=None):
         self.lib, self.handle = lib, ctypes.c_void_p()
-        options = Options(device=device.encode(), policy_json=json.dumps(policy).encode() if policy else None)
+        options = Options(size=ctypes.sizeof(Options), device=device.encode(), policy_json=json.dumps(policy).encode() if policy else None)
         self.check(lib.onnxfuse_session_open(str(path).encode(), ctypes.byref(options), ctypes.byref(self.handle)))
         self.device = lib.onnxfuse_session_device_name(self.handle).decode()
 
