@@ -8,6 +8,10 @@
 #include "handmade.h"
 #include "kernel_oracle.h"
 
+#ifndef RANDOM_PROGRAMS
+#define RANDOM_PROGRAMS 150
+#endif
+
 static void check(const Kernel *k, const int64_t *params, int sets, int width);
 static void finish(Arena *arena);
 
@@ -482,7 +486,7 @@ static void check_random(void) {
 }
 
 static void random_programs(void) {
-    for (int n = 0; n < 150; n++) check_random();
+    for (int n = 0; n < RANDOM_PROGRAMS; n++) check_random();
 }
 
 #endif
