@@ -23,6 +23,7 @@ typedef struct LibraryKind {
     const LibraryFile *files;   /* the newest first; NULL name at the end */
     const char *const *folders; /* patterns (glob), NULL at the end */
     const char *wheel;          /* its folder in Python's package `nvidia`; NULL: no wheel has it */
+    const char *companions;     /* pattern of files beside it that it opens by name later; NULL: none */
     const char *symbols;        /* names of MOST_SYMBOL characters each, in the order of the table's fields */
     int count;                  /* of symbols */
     const char *missing;        /* what to say when it is not found */
@@ -65,6 +66,7 @@ static const LibraryKind nvrtc_kind = {
             {14, "libnvrtc.so.14"}, {13, "libnvrtc.so.13"}, {12, "libnvrtc.so.12"}, {11, "libnvrtc.so.11.2"}, {0}},
     .folders = toolkit_folders,
     .wheel = "cuda_nvrtc",
+    .companions = "libnvrtc-builtins.so.*",
     .symbols = nvrtc_symbols[0],
     .count = COUNT(nvrtc_symbols),
     .missing = "NVRTC was not found: install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`",
@@ -118,10 +120,23 @@ static bool try_file(Search *search, const char *path) {
     return true;
 }
 
+/* What a library opens later by name alone, which it would not find outside of the loader's path: open already, it is
+ * found by its name. */
+static void open_companions(const char *folder, const char *pattern) {
+    char path[MOST_PATH];
+    glob_t found = {0};
+    int length = snprintf(path, sizeof path, "%s/%s", folder, pattern);
+    if (length > 0 && length < MOST_PATH && glob(path, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) (void)dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    globfree(&found);
+}
+
 static bool try_in_folder(Search *search, const char *folder, const char *name) {
     char path[MOST_PATH];
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return length > 0 && length < MOST_PATH && access(path, R_OK) == 0 && try_file(search, path);
+    if (length <= 0 || length >= MOST_PATH || access(path, R_OK) || !try_file(search, path)) return false;
+    if (search->kind->companions) open_companions(folder, search->kind->companions);
+    return true;
 }
 
 static bool try_pattern(Search *search, const char *pattern, const char *name) {
