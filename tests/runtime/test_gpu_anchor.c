@@ -6,72 +6,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu_bench.h"
 #include "anchor_cases.h"
 #include "codegen/gpu/product.h"
 #include "ops/anchor_eval.h"
 #include "ops/anchors.h"
 #include "runtime/gpu/gpu.h"
 
-enum { GUARD = 256 };
-
-typedef struct Bench {
-    Policy policy;
-    Device *device;
-    Stream *stream;
-    GpuLimits limits; /* as the device is made to look, so that all tiles and splits come up */
-} Bench;
-
-#define DONE(call)                                                                                                     \
-    do {                                                                                                               \
-        Status status_ = (call);                                                                                       \
-        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
-    } while (0)
-
-static bool bench_open(Bench *b) {
-    b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
-        fprintf(stderr, "skipped: %s\n", status_message(status));
-        status_free(status);
-        return false;
-    }
-    DONE(status);
-    DONE(gpu_stream_create(b->device, &b->stream));
-    b->limits = *gpu_device(b->device)->limits;
+/* A device that can be made to look otherwise, so that all tiles and splits come up. */
+static bool anchor_bench_open(Bench *b) {
+    if (!bench_open(b)) return false;
     gpu_device(b->device)->limits = &b->limits;
-    return true;
-}
-
-static void bench_close(Bench *b) {
-    gpu_stream_destroy(b->device, b->stream);
-    gpu_close(b->device);
-    gpu_program_trim();
-}
-
-/* A copy on the device, `lead` bytes behind a multiple of 256; a guard on each side. */
-typedef struct Placed {
-    char *block;
-    size_t bytes;
-    Tensor tensor;
-} Placed;
-
-static Placed place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
-    Placed p = {.bytes = tensor_bytes(t) + 2 * GUARD, .tensor = *t};
-    char *image = arena_alloc(arena, p.bytes);
-    void *block;
-    memset(image, 0xEE, p.bytes);
-    if (filled && tensor_bytes(t)) memcpy(image + GUARD + lead, t->data, tensor_bytes(t));
-    DONE(gpu_allocate(b->device, b->stream, NULL, p.bytes, &block));
-    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, p.bytes));
-    p.block = block;
-    p.tensor.data = p.block + GUARD + lead;
-    return p;
-}
-
-static bool unchanged(const unsigned char *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != 0xEE) return false;
     return true;
 }
 
@@ -141,7 +86,7 @@ static void seeds(uint64_t count, uint64_t *out_first, uint64_t *out_end) {
 static void check_seeds(uint64_t count, AnchorCase (*make)(uint64_t seed)) {
     Bench b;
     uint64_t seed, end;
-    if (!bench_open(&b)) return;
+    if (!anchor_bench_open(&b)) return;
     for (seeds(count, &seed, &end); seed < end; seed++) {
         size_t lead = look_like_another(&b, seed);
         check(&b, make(seed), lead);
@@ -244,7 +189,7 @@ static void check_library(bool bare) {
     Bench b;
     int count = 0;
     uint64_t seed, end;
-    if (!bench_open(&b)) return;
+    if (!anchor_bench_open(&b)) return;
     use_library(&b, bare);
     for (seeds(80, &seed, &end); seed < end; seed++, count++) check(&b, anchor_case_matmul(seed, seed % 8 != 0), 0);
     cr_assert_gt(library.calls, count / 3);
@@ -277,7 +222,7 @@ static AnchorCase pointwise(uint64_t seed, bool constant) {
 
 Test(gpu_anchor, convolutions_of_one_tap_are_products) {
     Bench b;
-    if (!bench_open(&b)) return;
+    if (!anchor_bench_open(&b)) return;
     for (uint64_t seed = 0; seed < 4; seed++) check(&b, pointwise(seed, seed & 2), 0);
     use_library(&b, false);
     for (uint64_t seed = 0; seed < 4; seed++) check(&b, pointwise(seed, seed & 2), 0);
@@ -290,7 +235,7 @@ Test(gpu_anchor, convolutions_of_one_tap_are_products) {
 Test(gpu_anchor, one_anchor_runs_any_number_of_rows_and_compiles_nothing_more) {
     static const int64_t rows[] = {1, 2, 16, 17, 64, 65, 128, 129, 200, 1};
     Bench b;
-    if (!bench_open(&b)) return;
+    if (!anchor_bench_open(&b)) return;
     b.limits.multiprocessors = 4;
     AnchorCase c = anchor_case_new("matmul", 7);
     const Dim *dims[] = {dim_symbol(c.graph->dims, "rows"), dim_const(c.graph->dims, 96)};
@@ -322,7 +267,7 @@ Test(gpu_anchor, one_anchor_runs_any_number_of_rows_and_compiles_nothing_more) {
 
 Test(gpu_anchor, sizes_that_do_not_fit_are_refused) {
     Bench b;
-    if (!bench_open(&b)) return;
+    if (!anchor_bench_open(&b)) return;
     for (int i = 0; i < anchor_misfit_count; i++) {
         AnchorCase c = anchor_case_misfit(&anchor_misfits[i]);
         DeviceAnchor *anchor;

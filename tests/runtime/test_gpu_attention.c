@@ -6,44 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu_bench.h"
 #include "codegen/gpu/attention.h"
 #include "ops/anchor_eval.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/gpu/attention.h"
-
-enum { GUARD = 256 };
-
-typedef struct Bench {
-    Policy policy;
-    Device *device;
-    Stream *stream;
-} Bench;
-
-#define DONE(call)                                                                                                     \
-    do {                                                                                                               \
-        Status status_ = (call);                                                                                       \
-        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
-    } while (0)
-
-static bool bench_open(Bench *b) {
-    b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
-        fprintf(stderr, "skipped: %s\n", status_message(status));
-        status_free(status);
-        return false;
-    }
-    DONE(status);
-    DONE(gpu_stream_create(b->device, &b->stream));
-    return true;
-}
-
-static void bench_close(Bench *b) {
-    gpu_stream_destroy(b->device, b->stream);
-    gpu_close(b->device);
-    gpu_program_trim();
-}
 
 /* --- one case --- */
 
@@ -163,17 +130,6 @@ static Setup setup(const Case *c, Arena *arena) {
     return s;
 }
 
-/* A copy on the device with a guard on each side. */
-static void *place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
-    size_t bytes = tensor_bytes(t) + 2 * GUARD;
-    void *block, *image = arena_alloc(arena, bytes);
-    memset(image, 0xA5, bytes);
-    if (filled && tensor_bytes(t)) memcpy((char *)image + GUARD + lead, t->data, tensor_bytes(t));
-    DONE(gpu_allocate(b->device, b->stream, NULL, bytes, &block));
-    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, bytes));
-    return block;
-}
-
 static void compare(const Case *c, const Tensor *want, const Tensor *got) {
     double bound = c->dtype == DT_F16 ? 2e-3 : c->dtype == DT_BF16 ? 1.6e-2 : 4e-6;
     for (int64_t i = 0; i < tensor_count(want); i++) {
@@ -186,36 +142,31 @@ static void compare(const Case *c, const Tensor *want, const Tensor *got) {
 static void check(Bench *b, const Case *c, size_t lead) {
     Arena *arena = arena_create(0);
     Setup s = setup(c, arena);
-    Tensor *want, got, on_device[ATTENTION_STEPS], out;
+    Tensor *want, got;
     const Tensor *inputs[ATTENTION_STEPS];
-    void *blocks[ATTENTION_STEPS], *block;
+    Placed placed[ATTENTION_STEPS];
     GpuAttention *attention;
     DONE(graph_verify(s.graph, LEVEL_PRIM));
     DONE(eval_anchor(s.node, s.inputs, NULL, arena, &want));
     for (int i = 0; i < s.count; i++) {
-        blocks[i] = place(b, arena, s.inputs[i], true, lead);
-        on_device[i] = *s.inputs[i];
-        on_device[i].data = (char *)blocks[i] + GUARD + lead;
-        inputs[i] = &on_device[i];
+        placed[i] = place(b, arena, s.inputs[i], true, lead);
+        inputs[i] = &placed[i].tensor;
     }
-    block = place(b, arena, want, false, lead);
-    out = *want;
-    out.data = (char *)block + GUARD + lead;
+    Placed out = place(b, arena, want, false, lead);
     cr_assert(gpu_attention_runs(gpu_device(b->device), s.node), "%s: is not taken", c->name);
     DONE(gpu_attention_prepare(gpu_device(b->device), s.node, &attention));
-    DONE(gpu_attention_run(gpu_device(b->device), b->stream, attention, inputs, NULL, &out));
-    size_t bytes = tensor_bytes(want) + 2 * GUARD;
-    unsigned char *back = arena_alloc(arena, bytes);
-    DONE(gpu_copy(b->device, b->stream, COPY_OUT, back, block, bytes));
+    DONE(gpu_attention_run(gpu_device(b->device), b->stream, attention, inputs, NULL, &out.tensor));
+    size_t begin = GUARD + lead, bytes = tensor_bytes(want);
+    unsigned char *back = arena_alloc(arena, out.bytes);
+    DONE(gpu_copy(b->device, b->stream, COPY_OUT, back, out.block, out.bytes));
     DONE(gpu_synchronize(b->device, b->stream));
-    for (size_t i = 0; i < bytes; i++)
-        if (i < GUARD + lead || i >= GUARD + lead + tensor_bytes(want))
-            cr_assert(back[i] == 0xA5, "%s: writes beyond its buffer", c->name);
+    cr_assert(unchanged(back, begin) && unchanged(back + begin + bytes, out.bytes - begin - bytes),
+              "%s: writes beyond its buffer", c->name);
     got = *want;
-    got.data = back + GUARD + lead;
+    got.data = back + begin;
     compare(c, want, &got);
-    for (int i = 0; i < s.count; i++) gpu_release(b->device, b->stream, NULL, blocks[i]);
-    gpu_release(b->device, b->stream, NULL, block);
+    for (int i = 0; i < s.count; i++) gpu_release(b->device, b->stream, NULL, placed[i].block);
+    gpu_release(b->device, b->stream, NULL, out.block);
     gpu_attention_release(attention);
     graph_destroy(s.graph);
     arena_destroy(arena);

@@ -5,71 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu_bench.h"
 #include "graph/eval.h"
 #include "random_graph.h"
 #include "runtime/gpu/gpu.h"
 
-enum { GUARD = 256 };
-
-typedef struct Bench {
-    Policy policy;
-    Device *device;
-    Stream *stream;
-} Bench;
-
-#define DONE(call)                                                                                                     \
-    do {                                                                                                               \
-        Status status_ = (call);                                                                                       \
-        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
-    } while (0)
-
-static bool bench_open(Bench *b) {
-    b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
-        fprintf(stderr, "skipped: %s\n", status_message(status));
-        status_free(status);
-        return false;
-    }
-    DONE(status);
-    DONE(gpu_stream_create(b->device, &b->stream));
-    return true;
-}
-
-static void bench_close(Bench *b) {
-    gpu_stream_destroy(b->device, b->stream);
-    gpu_close(b->device);
-    gpu_program_trim();
-}
-
 /* --- one node --- */
-
-/* A copy on the device, `lead` bytes behind an allocation's begin; a guard on each side. */
-typedef struct Placed {
-    char *block;
-    size_t bytes;
-    Tensor tensor;
-} Placed;
-
-static Placed place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
-    Placed p = {.bytes = tensor_bytes(t) + 2 * GUARD, .tensor = *t};
-    char *image = arena_alloc(arena, p.bytes);
-    void *block;
-    memset(image, 0xA5, p.bytes);
-    if (filled && tensor_bytes(t)) memcpy(image + GUARD + lead, t->data, tensor_bytes(t));
-    DONE(gpu_allocate(b->device, b->stream, NULL, p.bytes, &block));
-    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, p.bytes));
-    p.block = block;
-    p.tensor.data = p.block + GUARD + lead;
-    return p;
-}
-
-static bool unchanged(const unsigned char *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != 0xA5) return false;
-    return true;
-}
 
 /* NULL, or what is wrong. `lead`: how far inputs and output stand behind multiples of 256 bytes. */
 static const char *check_node(Bench *b, const Node *node, Tensor **inputs, const int64_t *symbols, size_t lead,

@@ -6,45 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu_bench.h"
 #include "codegen/gpu/window.h"
 #include "ops/image.h"
 #include "ops/window.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/gpu/gpu.h"
-
-enum { GUARD = 256 };
-
-typedef struct Bench {
-    Policy policy;
-    Device *device;
-    Stream *stream;
-} Bench;
-
-#define DONE(call)                                                                                                     \
-    do {                                                                                                               \
-        Status status_ = (call);                                                                                       \
-        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
-    } while (0)
-
-static bool bench_open(Bench *b) {
-    b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
-        fprintf(stderr, "skipped: %s\n", status_message(status));
-        status_free(status);
-        return false;
-    }
-    DONE(status);
-    DONE(gpu_stream_create(b->device, &b->stream));
-    return true;
-}
-
-static void bench_close(Bench *b) {
-    gpu_stream_destroy(b->device, b->stream);
-    gpu_close(b->device);
-    gpu_program_trim();
-}
 
 static uint64_t state;
 static int64_t draw(int64_t from, int64_t to) {
@@ -107,12 +74,6 @@ static Status host_result_of(const Node *node, const Tensor *x, Arena *arena, Te
 
 /* --- one node on the device --- */
 
-static bool unchanged(const unsigned char *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != 0xA5) return false;
-    return true;
-}
-
 /* Relative to the larger of 1 and the value; 0: the same bits. */
 static double tolerance_of(const Node *node, DType dtype) {
     bool resize = node->host == (const void *)host_resize;
@@ -139,38 +100,24 @@ static const char *difference(const Node *node, const Tensor *expected, const ch
     return NULL;
 }
 
-static void *placed(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
-    size_t bytes = tensor_bytes(t) + 2 * GUARD;
-    char *image = arena_alloc(arena, bytes);
-    void *block;
-    memset(image, 0xA5, bytes);
-    if (filled && tensor_bytes(t)) memcpy(image + GUARD + lead, t->data, tensor_bytes(t));
-    DONE(gpu_allocate(b->device, b->stream, NULL, bytes, &block));
-    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, bytes));
-    return block;
-}
-
 /* NULL, or what is wrong. `lead`: how far source and result stand behind multiples of 256 bytes. */
 static const char *check_node(Bench *b, const Node *node, const Tensor *x, size_t lead, Arena *arena) {
-    Tensor *expected, from = *x;
+    Tensor *expected;
     if (!gpu_window_runs(b->device, node)) return "does not run on the device";
     Status status = host_result_of(node, x, arena, &expected);
     if (status) return status_message(status);
-    void *source = placed(b, arena, x, true, lead), *result = placed(b, arena, expected, false, lead);
-    Tensor to = *expected;
-    from.data = (char *)source + GUARD + lead;
-    to.data = (char *)result + GUARD + lead;
-    size_t all = tensor_bytes(expected) + 2 * GUARD, begin = GUARD + lead, bytes = tensor_bytes(expected);
-    const Tensor *inputs[4] = {&from};
+    Placed from = place(b, arena, x, true, lead), to = place(b, arena, expected, false, lead);
+    size_t begin = GUARD + lead, bytes = tensor_bytes(expected);
+    const Tensor *inputs[4] = {&from.tensor};
     status = gpu_step_prepare(b->device, node, NULL);
-    if (!status) status = gpu_step_run(b->device, b->stream, node, inputs, NULL, &to, arena);
-    unsigned char *back = arena_alloc(arena, all);
-    if (!status) status = gpu_copy(b->device, b->stream, COPY_OUT, back, result, all);
+    if (!status) status = gpu_step_run(b->device, b->stream, node, inputs, NULL, &to.tensor, arena);
+    unsigned char *back = arena_alloc(arena, to.bytes);
+    if (!status) status = gpu_copy(b->device, b->stream, COPY_OUT, back, to.block, to.bytes);
     if (!status) status = gpu_synchronize(b->device, b->stream);
-    gpu_release(b->device, b->stream, NULL, source);
-    gpu_release(b->device, b->stream, NULL, result);
+    gpu_release(b->device, b->stream, NULL, from.block);
+    gpu_release(b->device, b->stream, NULL, to.block);
     if (status) return status_message(status);
-    if (!unchanged(back, begin) || !unchanged(back + begin + bytes, all - begin - bytes))
+    if (!unchanged(back, begin) || !unchanged(back + begin + bytes, to.bytes - begin - bytes))
         return "writes beyond its buffer";
     return difference(node, expected, (const char *)back + begin, arena);
 }

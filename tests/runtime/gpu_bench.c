@@ -1,0 +1,44 @@
+/* Opening the device, placing tensors. */
+#include "gpu_bench.h"
+
+#include <stdio.h>
+
+bool bench_open(Bench *b) {
+    b->policy = policy_default();
+    b->policy.device = DEVICE_OPENCL;
+    Status status = opencl_device.open(&b->policy, &b->device);
+    if (status && status_code(status) == STATUS_USAGE) {
+        fprintf(stderr, "skipped: %s\n", status_message(status));
+        status_free(status);
+        return false;
+    }
+    DONE(status);
+    DONE(gpu_stream_create(b->device, &b->stream));
+    b->limits = *gpu_device(b->device)->limits;
+    return true;
+}
+
+void bench_close(Bench *b) {
+    gpu_stream_destroy(b->device, b->stream);
+    gpu_close(b->device);
+    gpu_program_trim();
+}
+
+Placed place(Bench *b, Arena *arena, const Tensor *t, bool filled, size_t lead) {
+    Placed p = {.bytes = tensor_bytes(t) + 2 * GUARD, .tensor = *t};
+    char *image = arena_alloc(arena, p.bytes);
+    void *block;
+    memset(image, GUARD_BYTE, p.bytes);
+    if (filled && tensor_bytes(t)) memcpy(image + GUARD + lead, t->data, tensor_bytes(t));
+    DONE(gpu_allocate(b->device, b->stream, NULL, p.bytes, &block));
+    DONE(gpu_copy(b->device, b->stream, COPY_IN, block, image, p.bytes));
+    p.block = block;
+    p.tensor.data = p.block + GUARD + lead;
+    return p;
+}
+
+bool unchanged(const unsigned char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != GUARD_BYTE) return false;
+    return true;
+}

@@ -1,0 +1,39 @@
+/* The OpenCL device that tests of device code run on, whatever the machine has, and tensors on it between guards. */
+#ifndef ONNXFUSE_TESTS_GPU_BENCH_H
+#define ONNXFUSE_TESTS_GPU_BENCH_H
+
+#include <criterion/criterion.h>
+
+#include "runtime/gpu/gpu.h"
+
+enum { GUARD = 256 }; /* bytes on each side of a tensor */
+
+typedef struct Bench {
+    Policy policy;
+    Device *device;
+    Stream *stream;
+    GpuLimits limits; /* the device's, for tests that make it look otherwise */
+} Bench;
+
+#define DONE(call)                                                                                                     \
+    do {                                                                                                               \
+        Status status_ = (call);                                                                                       \
+        cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
+    } while (0)
+
+/* false, and it is said why, where there is no OpenCL device. */
+bool bench_open(Bench *bench);
+void bench_close(Bench *bench);
+
+/* A copy on the device, `lead` bytes behind a multiple of 256; guards of GUARD_BYTE around it. */
+enum { GUARD_BYTE = 0xA5 };
+typedef struct Placed {
+    char *block;
+    size_t bytes;
+    Tensor tensor;
+} Placed;
+
+Placed place(Bench *bench, Arena *arena, const Tensor *t, bool filled, size_t lead);
+bool unchanged(const unsigned char *bytes, size_t count); /* all GUARD_BYTE */
+
+#endif
