@@ -201,6 +201,8 @@ typedef struct OnnxfuseOptions {
     void *external_data_user;
     const OnnxfuseThreadPool
         *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
+    const struct OnnxfuseRegistry
+        *registry; /* own operators and fusions; must stay as it is until the session is closed. NULL: none */
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */
@@ -263,6 +265,13 @@ typedef struct OnnxfuseRunOptions {
     size_t size;            /* sizeof(OnnxfuseRunOptions); 0: with the members of version 0.1 */
     OnnxfuseCancel *cancel; /* NULL: none */
     double timeout_ms;      /* milliseconds from the call's begin; 0: no deadline */
+    /* Called with every value of the model that a step of the plan stores, in the order in which they are made, from
+     * the thread that runs the session: fusion stays as it is, so what is fused away is not seen (with fusion off, all
+     * values are). name: the value's in the model; node: the node that makes it, the most significant one where several
+     * do. Values of subgraphs come once an iteration. Nothing handed over outlives the call. A status other than NULL
+     * ends the run with it. May be NULL. */
+    OnnxfuseStatus (*observe)(void *user, const char *name, const char *node, const OnnxfuseValue *value);
+    void *observe_user;
 } OnnxfuseRunOptions;
 /* As onnxfuse_session_run; options may be NULL. A run that is cancelled or whose time is over ends with
  * ONNXFUSE_CANCELLED or ONNXFUSE_DEADLINE: on the CPU when the pieces of the step that its threads are in are done,
@@ -302,10 +311,119 @@ ONNXFUSE_API void onnxfuse_trim(OnnxfuseSession *session);
  * with onnxfuse_free. */
 ONNXFUSE_API void onnxfuse_session_profile(OnnxfuseSession *session, bool on);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *session, char **out_json);
+/* What the session runs, with the sizes of its latest run, as JSON: steps with their nodes, bytes moved and work, when
+ * each buffer lives and where in the arena it is, kernels and their texts. Free with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *session, char **out_json);
+
+/* --- own operators and fusions -------------------------------------------------------------------------------
+ * An application's operator is called for its types when a session opens, and for its results when the session runs. A
+ * fusion puts one operator, or one kernel that onnxfuse makes, in the place of a pattern of nodes. The built-in fusions
+ * that a policy names under fusion.custom_kernels are made with the same calls (src/fusions). docs/extending.md goes
+ * through it. */
+typedef struct OnnxfuseRegistry OnnxfuseRegistry;
+typedef struct OnnxfuseCall OnnxfuseCall; /* one node, as the functions below see it; valid during the call */
+typedef const struct Dim *OnnxfuseDim;    /* a symbolic size, valid as long as the call; NULL: not known before a run */
+
+/* An error for a callback to return; the message is copied. The caller's message names the node before it. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_error(OnnxfuseCode code, const char *message);
+
+/* In both kinds of call. Attributes: false or NULL where the node has none of that name and type. */
+ONNXFUSE_API int onnxfuse_call_input_count(const OnnxfuseCall *call);  /* with those left out in between */
+ONNXFUSE_API int onnxfuse_call_output_count(const OnnxfuseCall *call); /* likewise */
+ONNXFUSE_API bool onnxfuse_call_int(const OnnxfuseCall *call, const char *attribute, int64_t *out_value);
+ONNXFUSE_API bool onnxfuse_call_float(const OnnxfuseCall *call, const char *attribute, double *out_value);
+ONNXFUSE_API const char *onnxfuse_call_string(const OnnxfuseCall *call, const char *attribute);
+ONNXFUSE_API const int64_t *onnxfuse_call_ints(const OnnxfuseCall *call, const char *attribute, int *out_count);
+
+/* In infer: types in, types out. */
+ONNXFUSE_API OnnxfuseDType onnxfuse_call_input_dtype(const OnnxfuseCall *call, int input); /* NONE: left out */
+ONNXFUSE_API int onnxfuse_call_input_rank(const OnnxfuseCall *call, int input);
+ONNXFUSE_API OnnxfuseDim onnxfuse_call_input_dim(const OnnxfuseCall *call, int input, int axis);
+ONNXFUSE_API OnnxfuseDim onnxfuse_call_dim(OnnxfuseCall *call, int64_t size);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_call_set_type(OnnxfuseCall *call, int output, OnnxfuseDType dtype, int rank,
+                                                   const OnnxfuseDim *dims);
+
+/* In compute: inputs are read, outputs asked for memory. */
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_call_input(const OnnxfuseCall *call, int input); /* NULL: left out */
+/* Memory for an output, dense and row-major, not zeroed, owned by the run. *out_data is NULL where nothing reads the
+ * output. dims must agree with what infer has said. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_call_output(OnnxfuseCall *call, int output, int rank, const int64_t *dims,
+                                                 void **out_data);
+/* Calls task(context, index) for each index in [0, count) on the session's threads, and returns when all are done. */
+ONNXFUSE_API void onnxfuse_call_parallel(OnnxfuseCall *call, int count, void (*task)(void *context, int index),
+                                         void *context);
+
+typedef struct OnnxfuseOperator {
+    size_t size;        /* sizeof(OnnxfuseOperator) */
+    const char *domain; /* "": the standard's */
+    const char *name;
+    int since, until; /* versions of the domain's operator set, inclusive; until 0: to the newest */
+    bool random;      /* results are drawn: equal nodes are not merged */
+    /* Says the types of all outputs. NULL: they are the first input's. */
+    OnnxfuseStatus (*infer)(void *user, OnnxfuseCall *call);
+    /* Computes the outputs, in host memory; from any thread that runs a session, also at the same time. */
+    OnnxfuseStatus (*compute)(void *user, OnnxfuseCall *call);
+    void *user;
+} OnnxfuseOperator;
+
+typedef enum OnnxfusePhase {
+    ONNXFUSE_FORWARD = 1,
+    ONNXFUSE_BACKWARD = 2,
+} OnnxfusePhase; /* a policy may name one alone: "NAME.forward", "NAME.backward" */
+
+typedef struct OnnxfuseFusion {
+    size_t size;      /* sizeof(OnnxfuseFusion) */
+    const char *name; /* what a policy and `onnxfuse inspect` call it */
+    OnnxfusePhase phase;
+    /* Patterns, NULL-terminated; the first that fits a place is taken. The inputs and outputs of all are the fused
+     * operator's, in order:
+     *
+     *     (x, scale) -> (y, inverse) {
+     *         square = Mul(x, x)
+     *         mean = ReduceMean<axes=[-1]>(square)
+     *         shifted = Add(mean, $epsilon)
+     *         root = Sqrt(shifted)
+     *         inverse = Reciprocal(root)
+     *         normal = Mul(x, inverse)
+     *         y = Mul(normal, scale)
+     *     }
+     *
+     * Numbers stand for constants of that value, $NAME for any scalar constant, which the fused operator gets as a
+     * float attribute. Values that something outside the pattern reads must be among its outputs: so that a forward
+     * fusion offers the same saved values as the nodes it stands for, and backward can be fused by itself.
+     * docs/extending.md has the whole grammar. */
+    const char *const *patterns;
+    /* What takes the nodes' place: this operator (domain and versions are not looked at); NULL: a kernel that onnxfuse
+     * makes of the nodes themselves, alone, on every device. */
+    const OnnxfuseOperator *kernel;
+} OnnxfuseFusion;
+
+/* All that is added is copied, strings included; not what user points to. A fusion is used by every session that is
+ * opened with the registry, unless its policy names fusion.custom_kernels and this one is not among them. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_registry_create(OnnxfuseRegistry **out_registry);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_registry_add_operator(OnnxfuseRegistry *registry, const OnnxfuseOperator *op);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_registry_add_fusion(OnnxfuseRegistry *registry, const OnnxfuseFusion *fusion);
+ONNXFUSE_API void onnxfuse_registry_free(OnnxfuseRegistry *registry); /* accepts NULL */
+
+/* --- compiling ahead of time -------------------------------------------------------------------------------------
+ * A compiled model (.ofx) holds all that opening a session comes to: the partitioned graph, weights as the kernels read
+ * them, and object code. onnxfuse_session_open and onnxfuse_session_open_memory take it as they take a model; a file is
+ * mapped, so that processes share its pages. It holds machine code: open only files that you would run as a program.
+ * It fits the version, the kind of device and the processor that it was made for (ONNXFUSE_USAGE else, with the
+ * reason); of a policy given at opening it follows threads, cache, memory limit and seed, and refuses what would need
+ * another plan. */
+/* Written whole or not at all. options may be NULL. *out_report (may be NULL) is JSON: bytes by part, kernels; free
+ * with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_compile(const char *path, const OnnxfuseOptions *options, const char *out_path,
+                                             char **out_report);
+/* From memory to memory; folder as in onnxfuse_session_open_memory. Free *out_bytes with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_compile_memory(const void *bytes, size_t size, const char *folder,
+                                                    const OnnxfuseOptions *options, void **out_bytes, size_t *out_size);
 
 /* --- looking inside ------------------------------------------------------------------------------------------ */
 /* What a model becomes, as text. stage: "import", the name of a pass ("lower", "simplify", ..., see
  * onnxfuse_inspect_stages) for the graph after it, "partition" for the graph of regions, "plan" for the steps,
+ * "policy" for the effective policy and which nodes each of its rules and fusions touched,
  * "kernels" for the kernel IR, "llvm" and "assembly" for the CPU's compiled kernels, "source" for the text of a GPU's,
  * "summary" for counts. format: "text", or "dot" (graphs only). Free the text with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage,
@@ -326,6 +444,9 @@ typedef struct OnnxfuseOptimizeOptions {
     const char *fix_shapes; /* "NAME=1x3x224x224,NAME=...": the inputs' shapes from now on; NULL: as declared */
     const char *extract;    /* "INPUTS:OUTPUTS", names of values with commas between: the part of the model that makes
                                these    outputs from these inputs, as a model of its own; NULL: all of it */
+    bool regions;      /* each region that would be one kernel becomes a function of the model, so that a viewer shows
+                          what is fused and any runtime still runs it */
+    int convert_opset; /* the version of the standard's operator set to write the model in; 0: as it is */
 } OnnxfuseOptimizeOptions;
 
 /* Writes a model of the standard's operators that computes the same with fewer nodes: docs/optimize.md says what is

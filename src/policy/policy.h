@@ -25,14 +25,46 @@ typedef struct Target {
     size_t cache_bytes;   /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
+/* How exactly something is computed or kept. */
+typedef enum Precision {
+    PRECISION_AS_IS, /* as the model says */
+    PRECISION_F32,
+    PRECISION_F16,
+    PRECISION_BF16,
+    PRECISION_INT8, /* weights alone: blocks of 32 with a scale each */
+    PRECISION_INT4, /* likewise */
+} Precision;
+
+/* One of the policy's rules: what is wanted of the nodes that match all of its conditions. */
+typedef struct Rule {
+    /* Conditions; NULL: any. */
+    const char *name;    /* glob over the node's name: *, ?, [a-z] */
+    const char *op;      /* operator, as in the model */
+    const char *domain;  /* "" is the standard's */
+    const char *pattern; /* text (passes/pattern.h): the nodes of each place where it holds */
+    bool optional;       /* no error when no node matches */
+    Precision precision; /* the nodes' floating-point computation and results */
+    Precision weights;   /* their constant matrices */
+    double tolerance;    /* the largest difference of the model's outputs from those of f32 that is accepted,
+                            relative to the output's largest element; 0: not checked */
+    enum { FUSE_AS_IS, FUSE_NEVER } fuse; /* never: a step of its own for each node */
+    DeviceKind device;                    /* DEVICE_CPU: not on the policy's device; DEVICE_AUTO: as is */
+} Rule;
+
 typedef struct Policy {
     struct {
-        bool enable;           /* fuse across operators; off: one region a primitive */
-        bool memory_efficient; /* prefer recomputing and the order of least peak memory */
-        int max_region_nodes;  /* most primitives in one region */
+        bool enable;                       /* fuse across operators; off: one region a primitive */
+        bool memory_efficient;             /* prefer recomputing and the order of least peak memory */
+        int max_region_nodes;              /* most primitives in one region */
+        const char *const *custom_kernels; /* names of fusions to use, NULL-terminated; NULL: all that are registered,
+                                              none of the built-in ones */
     } fusion;
-    int threads; /* 0: the cores this process may run on */
-    Pool *pool;  /* the embedder's, used instead; NULL: the shared one of `threads` threads */
+    const Rule *rules; /* [rule_count], in the order of the policy; of two that say something of a node the later one
+                          holds */
+    int rule_count;
+    const struct Registry *registry; /* ops/registry.h; NULL: none */
+    int threads;                     /* 0: the cores this process may run on */
+    Pool *pool;                      /* the embedder's, used instead; NULL: the shared one of `threads` threads */
     DeviceKind device;
     struct {
         bool enable;           /* keep compiled kernels on disk */
