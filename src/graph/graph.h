@@ -27,8 +27,17 @@ typedef struct Use {
     int index; /* node->inputs[index] is the value */
 } Use;
 
+/* A value of the model as it was imported, and the node that makes it there. */
+typedef struct ModelValue {
+    const char *name, *node, *op;
+    const int8_t *perm; /* it is permute(value, perm) of the value that it is listed at; NULL: that itself */
+    const struct ModelValue *next;
+} ModelValue;
+
 struct Value {
-    char *name; /* unique in its graph; a model's own name where there is one */
+    char *name; /* unique in its graph; mostly a model's own name where there is one, but see `stands_for` */
+    const ModelValue *stands_for; /* the values of the model that this one has all elements of; NULL: none. Follows
+                                     value_replace; an edit that changes what a value is clears it */
     ValueKind kind;
     DType dtype; /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
     int rank; /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2
@@ -96,6 +105,8 @@ struct Node {
     const char *domain; /* "" is the standard's; NULL for primitives, anchors and regions */
     int opset;          /* the model's opset version for the domain (NODE_ONNX, NODE_HOST) */
     const void *host;   /* HostFn of NODE_HOST (ops/ops.h) */
+    const void *custom; /* the application's operator (ops/registry.h) of NODE_HOST, or for a NODE_ONNX to become one;
+                           else NULL */
     Value **inputs;     /* [input_count]; NULL where an optional input is left out */
     int input_count, input_capacity;
     int *use_slots;  /* [input_count]: where this use stands in inputs[i]->uses; a hint, so that removal needs no search
@@ -109,6 +120,8 @@ struct Node {
     int captures; /* the last `captures` inputs are outer values that the subgraphs use; each subgraph has them, in this
                      order, as its last inputs */
     Origin origin;
+    int group;    /* of a NODE_ONNX and, until groups are made regions, of what it lowers to: 1 + the number in
+                     ModelInfo.groups; 0: none */
     Graph *graph; /* where it stands */
     Node *prev, *next;
     uint64_t tag; /* scratch for the running pass */
@@ -139,6 +152,19 @@ typedef struct OpsetImport {
     int64_t version;
 } OpsetImport;
 
+/* Nodes that are to be one kernel (passes/custom.c). */
+typedef struct NodeGroup {
+    const char *name;   /* what the kernel is called: the fusion's name */
+    bool required;      /* an error when it cannot be one kernel; else its nodes go their usual ways */
+    const char *reason; /* why it is no kernel; NULL: it is one, or was not tried yet */
+} NodeGroup;
+
+/* What the policy has done to a node of the model. */
+typedef struct Applied {
+    const char *what; /* "fusion FusedRMSNorm" */
+    const char *node; /* as in an origin */
+} Applied;
+
 typedef struct ModelInfo {
     int64_t ir_version;
     const char *producer; /* "name version", may be "" */
@@ -148,6 +174,8 @@ typedef struct ModelInfo {
     VEC(Metadata) metadata;
     uint64_t next_name; /* for values without one */
     uint64_t next_seed; /* for random nodes without a seed attribute: node K draws from stream K */
+    VEC(NodeGroup) groups;
+    VEC(Applied) applied; /* in the order in which it was done; a fusion has a row for each of its nodes */
 } ModelInfo;
 
 /* arena_limit: most bytes, 0 for no limit. The graph owns the arena. NULL when there is no memory. */
@@ -175,8 +203,13 @@ Value *node_add_output(Node *node, const char *name, DType dtype, int rank, cons
 void node_attach_output(Node *node, Value *value_or_null); /* appends an existing value without producer */
 void node_set_input(Node *node, int index, Value *value);
 void node_append_input(Node *node, Value *value);
-/* All uses of `from`, the graph's outputs included, now read `to`. The name of a graph output stays with the output. */
+/* All uses of `from`, the graph's outputs included, now read `to`, which stands for what `from` stood for. The name of
+ * a graph output stays with the output. */
 void value_replace(Graph *graph, Value *from, Value *to);
+/* Before any edit: every result of a node stands for itself, in subgraphs too. */
+void graph_name_results(Graph *graph);
+/* `from` is permute(to, perm) [rank] and about to go: what it stands for is found at `to` from now on. */
+void value_hand_on(Graph *graph, Value *from, Value *to, const int64_t *perm);
 /* Takes the node out; its outputs must have no uses left. */
 void graph_remove_node(Graph *graph, Node *node);
 void graph_move_before(Graph *graph, Node *node, Node *before); /* before NULL: to the end */

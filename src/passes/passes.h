@@ -20,6 +20,13 @@ const Pass *pipeline(void);
 Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user, const char *pass, const Graph *graph),
                     void *user);
 
+/* custom.c: before "lower", on LEVEL_ONNX, bodies included: the places of the fusions that the policy uses become nodes
+ * of an own operator, or get a group number (Node.group). Whatever name of fusion.custom_kernels is not there is
+ * STATUS_INVALID. */
+Status fuse_custom(Graph *graph, const Policy *policy);
+/* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
+ * later pass enters. */
+Status make_groups(Graph *graph, const Policy *policy);
 /* lower: ops/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded,
  * data that only computes shapes dies. */
 /* layout.c: moves permutes towards the outputs so that they meet and cancel, and lets GEMMs read and write through

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/pool.h"
+#include "base/text.h"
 
 typedef enum DeviceKind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA, DEVICE_OPENCL } DeviceKind;
 
@@ -47,9 +48,37 @@ typedef struct Rule {
     Precision weights;   /* their constant matrices */
     double tolerance;    /* the largest difference of the model's outputs from those of f32 that is accepted,
                             relative to the output's largest element; 0: not checked */
-    enum { FUSE_AS_IS, FUSE_NEVER } fuse; /* never: a step of its own for each node */
-    DeviceKind device;                    /* DEVICE_CPU: not on the policy's device; DEVICE_AUTO: as is */
+    enum { FUSE_AS_IS, FUSE_NEVER, FUSE_FREELY } fuse; /* never: a step of its own for each node; freely: takes an
+                                                          earlier rule back */
+    DeviceKind device;                                 /* DEVICE_CPU: not on the policy's device; DEVICE_AUTO: as is */
+    const char *where; /* in the policy: "rules[2]", or the keys of the whole model: "precision, weights" */
+    bool whole;        /* of the whole model: no conditions, and what has no floating point or weights stays as it is */
 } Rule;
+
+/* Sizes that the user expects. */
+typedef struct ShapeHint {
+    const char *const *symbols; /* [count] symbolic sizes of the model's inputs */
+    const int64_t *sizes;       /* [count] */
+    int count;
+} ShapeHint;
+
+/* A symbolic size that is rounded up, so that runs share their preparation. */
+typedef struct ShapeBucket {
+    const char *symbol;
+    const int64_t *sizes; /* [size_count], rising */
+    int size_count;
+    const char *const *inputs; /* [pad_count] the inputs that have this size */
+    const double *pads;        /* [pad_count] what they are filled up with */
+    int pad_count;
+} ShapeBucket;
+
+/* One of the policy's own fusions: its nodes become a kernel of their own. */
+typedef struct PolicyFusion {
+    const char *name;
+    int phase;                   /* 1: forward, 2: backward, as OnnxfusePhase */
+    const char *const *patterns; /* texts (passes/pattern.h), NULL-terminated */
+    const char *path;            /* of the object in the policy, for messages: "fusions[0]" */
+} PolicyFusion;
 
 typedef struct Policy {
     struct {
@@ -62,7 +91,10 @@ typedef struct Policy {
     const Rule *rules; /* [rule_count], in the order of the policy; of two that say something of a node the later one
                           holds */
     int rule_count;
-    const struct Registry *registry; /* ops/registry.h; NULL: none */
+    const PolicyFusion *fusions; /* [fusion_count] */
+    int fusion_count;
+    const struct Registry *registry; /* ops/registry.h: the application's; NULL: none */
+    const struct Registry *builtins; /* the built-in fusions (src/fusions); NULL: none */
     int threads;                     /* 0: the cores this process may run on */
     Pool *pool;                      /* the embedder's, used instead; NULL: the shared one of `threads` threads */
     DeviceKind device;
@@ -88,7 +120,9 @@ typedef struct Policy {
             *device; /* part of the name of the device or its platform; NULL: the first GPU, else the first device */
         const char *library; /* the ICD loader; NULL: libOpenCL.so.1 */
     } opencl;
-    Target target; /* resolved */
+    Target target;             /* resolved */
+    const char *name;          /* of the file or text it was read from; NULL: the defaults */
+    uint64_t in_file, by_flag; /* bits of 1 << the key's number in policy.c: where its value comes from */
 } Policy;
 
 Policy policy_default(void);
@@ -96,7 +130,17 @@ Policy policy_default(void);
  * wrong types and values out of range: STATUS_INVALID naming the JSON path ("fusion.enable: expected true or false,
  * found a string"). */
 Status policy_parse(const char *json, size_t size, const char *name, Arena *arena, Policy *out_policy);
+/* A relative check.inputs is looked for in the file's folder. */
 Status policy_read(const char *path, Arena *arena, Policy *out_policy);
+/* Says that this key's value was given outside of the policy, which it overrides. */
+void policy_by_flag(Policy *policy, const char *key);
+/* A line a key: its value, and where that comes from ("default", "file", "flag"); then a line a rule. */
+void policy_print(Text *text, const Policy *policy);
+const char *precision_name(Precision precision); /* "f16"; "as is" */
+/* fusions.c: fills policy->fusions from the section "fusions", a cJSON array. name: the file's, for messages. The
+ * patterns are parsed when a session opens. */
+struct cJSON;
+Status policy_read_fusions(const struct cJSON *array, const char *name, Arena *arena, Policy *policy);
 Status policy_pool(const Policy *policy, Pool **out_pool);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */
 const char *device_name(DeviceKind device);
