@@ -312,6 +312,7 @@ Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, i
     if (l->error) return NULL;
     Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_HOST, n->op, inputs, count);
     node->host = (const void *)host;
+    node->custom = n->custom;
     node->domain = n->domain ? n->domain : "";
     node->opset = n->opset;
     node->origin = n->origin;

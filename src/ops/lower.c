@@ -2,6 +2,7 @@
  * its row in the table builds; then what nothing reads any more is taken out. */
 #include "ops/build.h"
 #include "ops/prune.h"
+#include "ops/registry.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -59,10 +60,13 @@ static Status check_replaced(const Graph *graph, const Node *n) {
 }
 
 static Status lower_node(Lowering *l, Node *n) {
-    const OpRow *row = ops_find(n->domain ? n->domain : "", n->op, n->opset);
-    if (!row) return unknown_operator(n);
+    const char *domain = n->domain ? n->domain : "";
+    const CustomOperator *own =
+        n->custom ? n->custom : registry_find(policy_registry(l->policy), domain, n->op, n->opset);
+    const OpRow *row = own ? NULL : ops_find(domain, n->op, n->opset);
+    if (!own && !row) return unknown_operator(n);
     l->node = n;
-    Status status = row->lower(l, n);
+    Status status = own ? lower_custom(l, n, own) : row->lower(l, n);
     l->node = NULL;
     if (l->error && status != l->error) {
         status_free(status);

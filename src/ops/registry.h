@@ -5,9 +5,7 @@
 
 #include "ops/ops.h"
 
-/* What the functions of an own operator are handed: the public OnnxfuseCall. One of the two members is set. */
 typedef struct OnnxfuseCall CustomCall;
-typedef struct CustomInfer CustomInfer; /* ops/custom.c: a node that is being lowered */
 
 typedef struct CustomOperator {
     const char *domain, *name;
@@ -17,6 +15,26 @@ typedef struct CustomOperator {
     Status (*compute)(void *user, CustomCall *call);
     void *user;
 } CustomOperator;
+
+/* --- what the functions of an own operator are handed: the public OnnxfuseCall ------------------------------------ */
+typedef struct CustomType {
+    bool set;
+    DType dtype;
+    int rank;
+    const Dim **dims; /* [rank]; NULL entries: known after the step has run */
+} CustomType;
+
+struct OnnxfuseCall {
+    const Node *node;
+    const CustomOperator *op;
+    /* In infer; NULL in compute. */
+    Lowering *lowering;
+    CustomType *types; /* [node->output_count] */
+    /* In compute; NULL in infer. */
+    HostCall *host;
+    void *values;   /* the runtime's: the inputs as public values */
+    bool exhausted; /* memory ran out in a call that cannot say so */
+};
 
 enum { FUSION_FORWARD = 1, FUSION_BACKWARD = 2 };
 
@@ -37,5 +55,15 @@ typedef struct Registry {
 static inline const Registry *policy_registry(const Policy *policy) { return policy ? policy->registry : NULL; }
 /* NULL when there is none. Own operators go before the standard's of the same name. */
 const CustomOperator *registry_find(const Registry *registry, const char *domain, const char *name, int opset);
+
+/* A node becomes a host step that calls op->compute; its types come from op->infer, dims that are not known become
+ * fresh symbols that the runtime binds after the step. Errors name node, operator and the inputs' shapes. lower.c calls
+ * it for nodes of a registry's operators, and for every NODE_ONNX whose `custom` is set: so a pass puts an own operator
+ * into a graph by adding a node with `custom`, `op`, `domain` ("" will do) and the attributes that `compute` reads. */
+Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
+/* Whether a lowered node's results are drawn by an own operator. */
+static inline bool custom_is_random(const Node *node) {
+    return node->kind == NODE_HOST && node->custom && ((const CustomOperator *)node->custom)->random;
+}
 
 #endif

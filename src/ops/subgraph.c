@@ -35,6 +35,7 @@ static void copy_node(Copy *copy, const Node *node) {
     made->domain = node->domain;
     made->opset = node->opset;
     made->host = node->host;
+    made->custom = node->custom;
     made->captures = node->captures;
     made->origin = node->origin;
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(made, node->attrs.items[i]);
