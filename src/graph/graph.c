@@ -193,6 +193,54 @@ void value_replace(Graph *graph, Value *from, Value *to) {
     from->uses.count = 0;
     for (int i = 0; i < graph->outputs.count; i++)
         if (graph->outputs.items[i] == from) graph->outputs.items[i] = to;
+    value_hand_on(graph, from, to, NULL);
+}
+
+/* ---- what values stand for ---- */
+
+void graph_name_results(Graph *graph) {
+    FOR_EACH_NODE(node, graph) {
+        for (int o = 0; o < node->output_count; o++) {
+            Value *v = node->outputs[o];
+            if (!v) continue;
+            ModelValue *self = ARENA_NEW(graph->arena, ModelValue);
+            *self = (ModelValue){.name = v->name, .node = node_origin_name(node), .op = node->op};
+            v->stands_for = self;
+        }
+        for (int s = 0; s < node->subgraph_count; s++) graph_name_results(node->subgraphs[s]);
+    }
+}
+
+static const int8_t *joined_perm(Arena *arena, const int8_t *outer, const int64_t *inner, int rank) {
+    if (!inner) return outer;
+    int8_t *perm = ARENA_ARRAY(arena, int8_t, rank + 1);
+    bool identity = true;
+    for (int i = 0; i < rank; i++) {
+        perm[i] = (int8_t)inner[outer ? outer[i] : i];
+        identity &= perm[i] == i;
+    }
+    return identity ? NULL : perm;
+}
+
+static bool is_listed(const ModelValue *list, const char *name) {
+    for (; list; list = list->next)
+        if (strcmp(list->name, name) == 0) return true;
+    return false;
+}
+
+void value_hand_on(Graph *graph, Value *from, Value *to, const int64_t *perm) {
+    if (!to->stands_for && !perm) {
+        to->stands_for = from->stands_for;
+        return;
+    }
+    for (const ModelValue *m = from->stands_for; m; m = m->next) {
+        if (is_listed(to->stands_for, m->name)) continue;
+        ModelValue *copy = ARENA_NEW(graph->arena, ModelValue);
+        *copy = *m;
+        copy->perm = joined_perm(graph->arena, m->perm, perm, to->rank);
+        copy->next = to->stands_for;
+        to->stands_for = copy;
+    }
 }
 
 /* ---- nodes ---- */

@@ -109,6 +109,14 @@ static bool binds_used(const Prune *p, const Node *node) {
     return false;
 }
 
+/* A permute that is not needed leaves its result in another order, which is still the model's value. */
+static void keep_names(Graph *graph, const Node *node) {
+    if (node->kind != NODE_PRIM || node->prim != PRIM_PERMUTE) return;
+    int count;
+    const int64_t *perm = attr_ints(node, "perm", &count);
+    if (count == node->inputs[0]->rank) value_hand_on(graph, node->outputs[0], node->inputs[0], perm);
+}
+
 void graph_prune(Graph *graph) {
     Node of_inputs = {0};
     Prune p = {.graph = graph, .symbols = dim_symbol_count(graph->dims), .seen = map_make(graph->arena)};
@@ -124,9 +132,11 @@ void graph_prune(Graph *graph) {
     }
     for (Node *node = graph->last, *before; node; node = before) {
         before = node->prev;
-        if (is_read(node) || binds_used(&p, node))
+        if (is_read(node) || binds_used(&p, node)) {
             use_node(&p, node);
-        else
-            graph_remove_node(graph, node);
+            continue;
+        }
+        keep_names(graph, node);
+        graph_remove_node(graph, node);
     }
 }

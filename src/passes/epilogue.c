@@ -223,6 +223,7 @@ static void take(Graph *graph, Node *anchor, Epilogue *e, const Match *m) {
     node_add_origin(anchor, m->last->origin);
     Value *result = m->last->outputs[0];
     Value *y = anchor->outputs[0];
+    y->stands_for = NULL;
     value_replace(graph, result, y);
     /* The chain's own uses of y come back when the dead nodes are removed. */
     graph_remove_node(graph, m->last);

@@ -270,6 +270,9 @@ static void absorb_output(Graph *graph, Node *node) {
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     node_set_ints(copy, "perm_out", perm, rank);
     copy->origin = node->origin;
+    int64_t back[MAX_RANK]; /* y is permute(turned, back) */
+    for (int i = 0; i < rank; i++) back[q[i]] = i;
+    value_hand_on(graph, y, turned, back);
     value_replace(graph, turned, node_add_output(copy, NULL, turned->dtype, rank, turned->dims));
     graph_remove_node(graph, after);
     graph_remove_node(graph, node);
@@ -293,6 +296,7 @@ static Status free_permutes(Graph *graph, const Policy *policy) {
 }
 
 Status layout(Graph *graph, const Policy *policy) {
+    if (!policy->fusion.enable) return NULL; /* every value as the model has it */
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
             absorb_input(node, 0, "perm_a");

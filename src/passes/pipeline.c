@@ -30,6 +30,7 @@ static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
 Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
                     void *user) {
     if (after) after(user, "import", graph);
+    graph_name_results(graph);
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
         TRY(run_nested(pass, graph, policy));

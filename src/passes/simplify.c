@@ -54,6 +54,7 @@ static void fold_factors(Graph *graph, Node *gemm) {
     for (Node *user; (user = only_user(graph, gemm->outputs[0]));) {
         if (user->kind != NODE_PRIM || !scaled(user->outputs[0], &x, &factor) || x != gemm->outputs[0]) break;
         scale(gemm, factor);
+        gemm->outputs[0]->stands_for = NULL;
         value_replace(graph, user->outputs[0], gemm->outputs[0]);
         graph_remove_node(graph, user);
     }
@@ -133,6 +134,7 @@ static bool fold_affine(Lowering *l, Node *anchor, Node *user) {
 }
 
 Status simplify(Graph *graph, const Policy *policy) {
+    if (!policy->fusion.enable) return NULL; /* what is folded is a value less to look at */
     FOR_EACH_NODE_SAFE(node, graph) {
         if (is_anchor(node, "matmul")) fold_factors(graph, node);
         if (!takes_affine(node)) continue;
@@ -143,6 +145,7 @@ Status simplify(Graph *graph, const Policy *policy) {
             if (!folded) break;
             if (user == next_node) next_node = user->next;
             node_add_origin(node, user->origin);
+            node->outputs[0]->stands_for = NULL;
             value_replace(graph, user->outputs[0], node->outputs[0]);
             graph_remove_node(graph, user);
         }

@@ -54,3 +54,19 @@ Status embedded_stop(const OnnxfuseRunOptions *options, Stop *out_stop) {
     if (options->timeout_ms > 0) out_stop->deadline_ns = stop_deadline(options->timeout_ms);
     return NULL;
 }
+
+/* --- watching runs ------------------------------------------------------------------------------------------------ */
+static void free_views(OnnxfuseValue *value) {
+    for (int i = 0; value->items && i < value->item.count; i++) free(value->items[i]);
+    free(value->items);
+}
+
+static Status see(void *user, const ModelValue *what, const Item *item) {
+    const OnnxfuseRunOptions *options = user;
+    OnnxfuseValue value = {.item = *item};
+    Status status = options->observe(options->observe_user, what->name, what->node, &value);
+    free_views(&value);
+    return status;
+}
+
+Observer embedded_observer(const OnnxfuseRunOptions *options) { return (Observer){see, (void *)(uintptr_t)options}; }

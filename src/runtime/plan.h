@@ -145,11 +145,19 @@ void plan_print_recorded(Text *text, const Plan *plan);
 /* --- running (run.c) ---------------------------------------------------------------------------------------------- */
 typedef struct Profile Profile;
 
+/* Who is shown the model's values during a run (observe.c). What is handed over does not outlive the call; a status
+ * ends the run. */
+typedef struct Observer {
+    Status (*see)(void *user, const ModelValue *what, const Item *item);
+    void *user;
+} Observer;
+
 /* What all plans of one run share. */
 typedef struct Run {
     Memory *memory;
     Profile *profile;          /* NULL: off */
     Stop *stop;                /* NULL: the run goes on to its end */
+    const Observer *observer;  /* NULL: none */
     uint64_t run_number;       /* of the session, from 0; "$run" is made of it */
     uint64_t plans_run;        /* plans begun in this run */
     struct RunMemory *buffers; /* arenas, scratch and streams, kept between runs */

@@ -257,7 +257,9 @@ static void make_one(State *s, void *const *given) {
 
 void replay_choose(State *s) {
     struct Replays *all = s->plan->replays;
-    if (!all || s->sizes->alone || s->run->profile || log_level() >= 2 || atomic_load(&s->sizes->impossible)) return;
+    if (!all || s->watch || s->sizes->alone || s->run->profile || log_level() >= 2 ||
+        atomic_load(&s->sizes->impossible))
+        return;
     void **given = given_addresses(s);
     int count = given_count(s);
     bool again = comes_again(sizes_of(s), hash_of(given, count));

@@ -192,6 +192,7 @@ Status take_steps(State *s, int first, int end) {
     for (int number = first; number < end; number++) {
         const Step *step = &s->plan->steps[number];
         TRY(s->run->stop ? take_stoppable(s, step, timed) : timed ? take_timed(s, step) : take_step(s, step));
+        if (s->watch) TRY(watch_step(s, step));
         for (int i = 0; i < step->die_count; i++) free_slot(s, step->dies[i]);
     }
     return NULL;
@@ -331,6 +332,7 @@ static Status finish_output(State *s, int o) {
 
 static Status run_state(State *s, const int64_t *outer, const Item *const *inputs) {
     TRY(prepare(s, outer, inputs));
+    if (s->watch) TRY(watch_inputs(s));
     TRY(s->replay ? replay_steps(s) : take_steps(s, 0, s->plan->step_count));
     TRY(wait_for_device(s));
     for (int o = 0; o < s->plan->graph->outputs.count; o++) TRY(finish_output(s, o));
@@ -384,6 +386,7 @@ static Status run_with_memory(const Plan *plan, Run *run, const int64_t *outer, 
     } else {
         arena_guard(memory, &guard);
         state = new_state(plan, run, outputs, memory);
+        if (run->observer) watch_begin(state);
         status = run_state(state, outer, inputs);
     }
     if (!state) return status;

@@ -271,7 +271,8 @@ typedef struct Call {
     RunOutput *made;                    /* [outputs] */
     bool *in_on_device, *out_on_device; /* [inputs], [outputs] */
     bool any_on_device;
-    Stop *stop; /* or NULL */
+    Stop *stop;               /* or NULL */
+    const Observer *observer; /* or NULL */
 } Call;
 
 /* Whether the value's data is in device memory, and this session can use it. */
@@ -336,6 +337,7 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
     Run run = {.memory = &s->memory,
                .profile = atomic_load(&s->profile),
                .stop = c->stop,
+               .observer = c->observer,
                .run_number = atomic_fetch_add(&s->runs, 1),
                .buffers = s->buffers,
                .peak_arena = &s->peak_arena,
@@ -383,13 +385,14 @@ static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
     return wrap_outputs(s, c->outputs, c->made);
 }
 
-static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop) {
+static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
+                        const Observer *observer) {
     size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
     if (in <= MOST_VALUES && out <= MOST_VALUES) {
         const Item *items[MOST_VALUES];
         RunOutput made[MOST_VALUES];
         bool flags[2 * MOST_VALUES];
-        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop};
+        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop, observer};
         return run_and_wrap(s, &call);
     }
     Call call = {inputs,
@@ -399,7 +402,8 @@ static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, 
                  calloc(in + 1, sizeof(bool)),
                  calloc(out + 1, sizeof(bool)),
                  false,
-                 stop};
+                 stop,
+                 observer};
     bool room = call.items && call.made && call.in_on_device && call.out_on_device;
     Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
     free(call.items);
@@ -410,15 +414,17 @@ static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, 
 }
 
 OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
-    return run_until(s, inputs, outputs, NULL);
+    return run_until(s, inputs, outputs, NULL, NULL);
 }
 
 OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
                                          OnnxfuseValue **outputs, const OnnxfuseRunOptions *options) {
-    if (!options) return run_until(s, inputs, outputs, NULL);
+    if (!options) return run_until(s, inputs, outputs, NULL, NULL);
     Stop stop;
     TRY(embedded_stop(options, &stop));
-    return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL);
+    Observer observer = embedded_observer(options);
+    return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL,
+                     options->observe ? &observer : NULL);
 }
 
 void onnxfuse_trim(OnnxfuseSession *s) {

@@ -28,6 +28,8 @@ static inline bool value_is_read_only(const OnnxfuseValue *value) {
 Status check_struct(const char *name, size_t given, size_t known);
 Status embedded_pool(const OnnxfuseThreadPool *threads, Pool **out_pool);
 Status embedded_stop(const OnnxfuseRunOptions *options, Stop *out_stop);
+/* options->observe as the run has it: out_observer->user is the options. */
+Observer embedded_observer(const OnnxfuseRunOptions *options);
 
 /* The policy that the options ask for; strings in the arena. Its target is completed by devices_open. model_path may be
  * NULL. */

@@ -3,6 +3,7 @@
  *   slots.c       memory of slots, sizes known late
  *   host_steps.c  host kernels and nested plans
  *   replay.c      device steps that were recorded
+ *   observe.c     handing the model's values to who watches
  *   transfer.c    copies between host and device, waiting, the caller's device memory */
 #ifndef ONNXFUSE_RUNTIME_STATE_H
 #define ONNXFUSE_RUNTIME_STATE_H
@@ -23,7 +24,8 @@ typedef struct State {
     Block scratch[PLACES]; /* of kernels; on a device one after the other, so they share it */
     VEC(Block) outgrown;   /* device scratch that launches may still use */
     RunOutput *outputs;
-    Arena *memory; /* of this structure, freed after the run */
+    struct Watch *watch; /* NULL: nobody does */
+    Arena *memory;       /* of this structure, freed after the run */
     /* The caller's device memory; the outermost plan alone has any. */
     const bool *input_on_device, *output_on_device; /* NULL: none */
     void **given;                                   /* [slot_count] of inputs; NULL: none */
@@ -66,8 +68,18 @@ Status keep_strings(State *s, int number, const Item *made);
 Status run_host_step(State *s, const Step *step, Arena *arena);
 Status run_nested_step(State *s, const Step *step, Arena *arena);
 
+/* --- observe.c --- */
+/* Finds out which slots are to be shown; the outermost plan's run->observer is set. */
+void watch_begin(State *s);
+/* Shows what is a view of an input. */
+Status watch_inputs(State *s);
+/* Shows what the step has made. */
+Status watch_step(State *s, const Step *step);
+
 /* --- transfer.c --- */
 Status run_copy(State *s, const Step *step);
+/* What a slot of the device holds, in host memory; waits. */
+Status copy_out(State *s, int number, void *to, size_t bytes);
 /* Until all work on the run's stream is done. */
 Status wait_for_device(State *s);
 /* An input whose data is in device memory; the host's copy of it is there after wait_for_device. */

@@ -15,6 +15,11 @@ static Status copy(State *s, CopyKind kind, void *to, const void *from, size_t b
     return bytes ? device->table->copy(device, s->run->stream, kind, to, from, bytes) : NULL;
 }
 
+Status copy_out(State *s, int number, void *to, size_t bytes) {
+    TRY(copy(s, COPY_OUT, to, s->data[number], bytes));
+    return wait_for_device(s);
+}
+
 /* Whether anything reads a root in host memory when the caller takes some outputs on the device. */
 static bool host_needs(const State *s, int root) {
     if (!s->output_on_device || slot_at(s, root)->on_host) return true;
