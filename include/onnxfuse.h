@@ -334,19 +334,37 @@ ONNXFUSE_API bool onnxfuse_call_int(const OnnxfuseCall *call, const char *attrib
 ONNXFUSE_API bool onnxfuse_call_float(const OnnxfuseCall *call, const char *attribute, double *out_value);
 ONNXFUSE_API const char *onnxfuse_call_string(const OnnxfuseCall *call, const char *attribute);
 ONNXFUSE_API const int64_t *onnxfuse_call_ints(const OnnxfuseCall *call, const char *attribute, int *out_count);
+ONNXFUSE_API const float *onnxfuse_call_floats(const OnnxfuseCall *call, const char *attribute, int *out_count);
+/* Memory until the call's results have been taken: zeroed, aligned to 64 bytes. NULL when there is none. */
+ONNXFUSE_API void *onnxfuse_call_scratch(OnnxfuseCall *call, size_t bytes);
+/* In infer: an input that is a constant, else NULL. In compute: the input; NULL: left out. */
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_call_input(const OnnxfuseCall *call, int input);
 
-/* In infer: types in, types out. */
+/* In infer: types in, types out. Equal sizes are equal pointers. */
 ONNXFUSE_API OnnxfuseDType onnxfuse_call_input_dtype(const OnnxfuseCall *call, int input); /* NONE: left out */
-ONNXFUSE_API int onnxfuse_call_input_rank(const OnnxfuseCall *call, int input);
-ONNXFUSE_API OnnxfuseDim onnxfuse_call_input_dim(const OnnxfuseCall *call, int input, int axis);
+ONNXFUSE_API int onnxfuse_call_input_rank(const OnnxfuseCall *call, int input); /* -1: not known, or no tensor */
+ONNXFUSE_API OnnxfuseDim onnxfuse_call_input_dim(const OnnxfuseCall *call, int input, int axis); /* axis -1: the last */
+ONNXFUSE_API bool onnxfuse_dim_value(OnnxfuseDim dim, int64_t *out_size); /* false: symbolic, or not known */
 ONNXFUSE_API OnnxfuseDim onnxfuse_call_dim(OnnxfuseCall *call, int64_t size);
+typedef enum OnnxfuseDimOperation {
+    ONNXFUSE_DIM_ADD,
+    ONNXFUSE_DIM_SUB,
+    ONNXFUSE_DIM_MUL,
+    ONNXFUSE_DIM_DIV, /* rounded down */
+    ONNXFUSE_DIM_MIN,
+    ONNXFUSE_DIM_MAX,
+} OnnxfuseDimOperation;
+/* a OPERATION b; NULL where either is. */
+ONNXFUSE_API OnnxfuseDim onnxfuse_call_dim_of(OnnxfuseCall *call, OnnxfuseDimOperation operation, OnnxfuseDim a,
+                                              OnnxfuseDim b);
+/* rank -1: not known before a run; only own operators can read such a value, and outputs of the model can be one. dims
+ * NULL: none is known. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_call_set_type(OnnxfuseCall *call, int output, OnnxfuseDType dtype, int rank,
                                                    const OnnxfuseDim *dims);
 
-/* In compute: inputs are read, outputs asked for memory. */
-ONNXFUSE_API const OnnxfuseValue *onnxfuse_call_input(const OnnxfuseCall *call, int input); /* NULL: left out */
-/* Memory for an output, dense and row-major, not zeroed, owned by the run. *out_data is NULL where nothing reads the
- * output. dims must agree with what infer has said. */
+/* In compute: memory for an output, dense and row-major, not zeroed, owned by the run; strings may point to scratch
+ * memory and to inputs. *out_data is NULL where nothing reads the output. dims must agree with what infer has said.
+ * Every output that is read must be asked for. From the thread that compute was called on. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_call_output(OnnxfuseCall *call, int output, int rank, const int64_t *dims,
                                                  void **out_data);
 /* Calls task(context, index) for each index in [0, count) on the session's threads, and returns when all are done. */

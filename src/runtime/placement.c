@@ -20,7 +20,7 @@ StepKind step_kind_of(const Node *node) {
     case NODE_REGION: return STEP_KERNEL;
     case NODE_ANCHOR: return STEP_ANCHOR;
     case NODE_HOST:
-        if (strcmp(node->op, "bind_sizes") == 0) return STEP_BIND;
+        if (!node->host && strcmp(node->op, "bind_sizes") == 0) return STEP_BIND;
         return node->subgraph_count && !node->host ? STEP_CONTROL : STEP_HOST;
     default: return node->prim == PRIM_DIMS ? STEP_DIMS : node->prim == PRIM_EXPAND ? STEP_RESOLVE : STEP_PRIM;
     }

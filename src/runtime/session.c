@@ -7,8 +7,9 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "importer/importer.h"
-#include "runtime/replay.h"
 #include "passes/passes.h"
+#include "runtime/registry.h"
+#include "runtime/replay.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/gpu/gpu.h"
 
@@ -64,6 +65,8 @@ Status session_policy(const OnnxfuseOptions *options, const char *model_path, Ar
             return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
         out_policy->threads = options->threads;
     }
+    out_policy->registry = registry_of(options ? options->registry : NULL);
+    if (out_policy->fusion.custom_kernels) TRY(registry_of_builtins(arena, &out_policy->builtins));
     return NULL;
 }
 
@@ -96,8 +99,9 @@ static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v
 /* Whether a lowered node draws: an operator that may (Dropout) often does not, so this asks what it became. */
 static bool draws(const Node *node) {
     if (node->kind == NODE_PRIM) return node->prim == PRIM_PHILOX;
-    const OpRow *row = node->kind == NODE_HOST && node->domain ? ops_find(node->domain, node->op, node->opset) : NULL;
-    if (row && row->flags & OP_RANDOM) return true;
+    const OpRow *row =
+        node->kind == NODE_HOST && node->domain && !node->custom ? ops_find(node->domain, node->op, node->opset) : NULL;
+    if ((row && row->flags & OP_RANDOM) || custom_is_random(node)) return true;
     for (int i = 0; i < node->subgraph_count; i++) FOR_EACH_NODE(inner, node->subgraphs[i])
     if (draws(inner)) return true;
     return false;

@@ -19,6 +19,9 @@ struct OnnxfuseValue {
 
 enum { DLPACK_READ_ONLY = 1 }; /* OnnxfuseDlpack.flags */
 
+/* Lets go of the views that onnxfuse_value_item has made. */
+void value_release_views(OnnxfuseValue *value);
+
 static inline bool value_is_read_only(const OnnxfuseValue *value) {
     return value->managed && value->managed->flags & DLPACK_READ_ONLY;
 }

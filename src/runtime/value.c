@@ -87,13 +87,18 @@ OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, O
 
 OnnxfuseStatus onnxfuse_value_absent(OnnxfuseValue **out_value) { return new_value(out_value); }
 
-void onnxfuse_value_free(OnnxfuseValue *value) {
-    if (!value) return;
+void value_release_views(OnnxfuseValue *value) {
     for (int i = 0; value->items && i < value->item.count; i++) {
         value->items[i]->owns = false;
         onnxfuse_value_free(value->items[i]);
     }
     free(value->items);
+    value->items = NULL;
+}
+
+void onnxfuse_value_free(OnnxfuseValue *value) {
+    if (!value) return;
+    value_release_views(value);
     if (value->owns) item_free(value->memory, &value->item);
     if (value->managed && value->managed->deleter) value->managed->deleter(value->managed);
     free(value->name);
