@@ -93,6 +93,19 @@ typedef struct Policy {
     int rule_count;
     const PolicyFusion *fusions; /* [fusion_count] */
     int fusion_count;
+    struct {
+        const char *inputs; /* folder of recorded inputs that the rules' tolerances are checked on; NULL: none */
+    } check;
+    struct {
+        enum { FALLBACK_DEVICE_ERROR, FALLBACK_DEVICE_CPU } device; /* where `device` is not there */
+        enum { FALLBACK_STEPS_ALLOW, FALLBACK_STEPS_FORBID } steps; /* the CPU for what `device` cannot do */
+    } fallback;
+    struct {
+        const ShapeHint *hints; /* [hint_count] */
+        int hint_count;
+        const ShapeBucket *buckets; /* [bucket_count] */
+        int bucket_count;
+    } shapes;
     const struct Registry *registry; /* ops/registry.h: the application's; NULL: none */
     const struct Registry *builtins; /* the built-in fusions (src/fusions); NULL: none */
     int threads;                     /* 0: the cores this process may run on */

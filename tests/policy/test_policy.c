@@ -41,6 +41,7 @@ static const struct {
      "fusion 1 0 96, threads 0, device auto, cache 1 - 256, limit 1073741824, seed 0, host"},
     {"{\"seed\": 9007199254740992}",
      "fusion 1 0 96, threads 0, device auto, cache 1 - 256, limit 0, seed 9007199254740992, host"},
+    {"{\"target\": \"\\\\u0000\"}", "fusion 1 0 96, threads 0, device auto, cache 1 - 256, limit 0, seed 0, \\u0000"},
     {"{\"target\": \"x86-64-v3\"}", "fusion 1 0 96, threads 0, device auto, cache 1 - 256, limit 0, seed 0, x86-64-v3"},
 };
 
@@ -81,11 +82,13 @@ static const struct {
     {"{\"threads\": -1}", "p.json: threads: -1 is not between 0 and 1024"},
     {"{\"threads\": 1e300}", "is not between 0 and 1024"},
     {"{\"fusion\": {\"max_region_nodes\": 0}}", "p.json: fusion.max_region_nodes: 0 is not between 1 and 1000"},
-    {"{\"device\": \"gpu\"}", "p.json: device: there is no device \"gpu\""},
+    {"{\"device\": \"gpu\"}", "p.json: device: there is no \"gpu\""},
     {"{\"device\": null}", "p.json: device: expected a string, found null"},
     {"{\"cache\": {\"directory\": false}}", "p.json: cache.directory: expected a string, found true or false"},
     {"{\"cache\": [1]}", "p.json: cache: expected an object, found an array"},
     {"{\"seed\": -1}", "p.json: seed: -1 is not between 0 and"},
+    {"{\"a\\u0000b\": 1}", "p.json: a zero byte in JSON"},
+    {"{\"target\": \"\\\\\\u0000\"}", "p.json: a zero byte in JSON"},
     {"{\"threads\": 1, \"threads\": 2}", "p.json: threads: given twice"},
     {"{\"fusion\": {\"enable\": true, \"enable\": true}}", "p.json: fusion.enable: given twice"},
 };
@@ -122,6 +125,52 @@ Test(policy, nesting) {
     cr_expect(status_code(status) == STATUS_INVALID);
     status_free(status);
     free(json);
+    arena_destroy(arena);
+}
+
+/* --- printing ---------------------------------------------------------------------------------------------------- */
+Test(policy, printing_says_where_values_come_from) {
+    static const char json[] = "{\"threads\": 3, \"kernel_fusion\": {\"enable\": false}, \"precision\": \"f16\", "
+                               "\"rules\": [{\"match\": {\"name\": \"a*\"}, \"fuse\": false, \"optional\": true}]}";
+    static const char *const lines[] = {"# file: p.json\n",
+                                        "flag     device                   cpu\n",
+                                        "file     threads                  3\n",
+                                        "file     fusion.enable            false\n",
+                                        "default  seed                     0\n",
+                                        "file     precision                f16\n",
+                                        "file     rules                    1, see below\n",
+                                        "default  cache.directory          the usual\n",
+                                        "precision: all nodes -> precision f16\n",
+                                        "rules[0]: name \"a*\" -> fuse false, optional\n"};
+    Arena *arena = arena_create(0);
+    Policy policy;
+    cr_assert(!parse(json, strlen(json), arena, &policy));
+    policy.device = DEVICE_CPU;
+    policy_by_flag(&policy, "device");
+    Text text = text_make(arena);
+    policy_print(&text, &policy);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        cr_expect(strstr(text.data, lines[i]), "\"%s\" is missing in\n%s", lines[i], text.data);
+    arena_destroy(arena);
+}
+
+/* A folder of inputs is found from the policy's file. */
+Test(policy, inputs_beside_the_file) {
+    Arena *arena = arena_create(0);
+    Policy policy = policy_default();
+    static const char json[] = "{\"precision\": \"f16\", \"tolerance\": 0.1, \"check\": {\"inputs\": \"data\"}}";
+    char folder[] = "/tmp/onnxfuse_policy_XXXXXX";
+    cr_assert_not_null(mkdtemp(folder));
+    const char *path = arena_format(arena, "%s/p.json", folder);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(json, 1, sizeof json - 1, file) == sizeof json - 1);
+    fclose(file);
+    cr_assert(!policy_read(path, arena, &policy));
+    cr_expect_str_eq(policy.check.inputs, arena_format(arena, "%s/data", folder));
+    cr_assert(!parse(json, sizeof json - 1, arena, &policy));
+    cr_expect_str_eq(policy.check.inputs, "data");
+    unlink(path);
+    rmdir(folder);
     arena_destroy(arena);
 }
 
