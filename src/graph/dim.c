@@ -13,6 +13,7 @@
 
 enum { MAX_TERMS = 64, MAX_DEGREE = 32, MAX_DEPTH = 64, MAX_SIZE = 4096, MAX_NESTING = 256 /* of parsed text */ };
 
+/* Keep the order of DimFunction. */
 typedef enum AtomKind { ATOM_SYMBOL, ATOM_DIV, ATOM_MOD, ATOM_MIN, ATOM_MAX, ATOM_ADD, ATOM_MUL } AtomKind;
 
 /* Values lie in [low, high]; INT64_MIN and INT64_MAX stand for no bound. */
@@ -746,6 +747,24 @@ void dim_each_symbol(const Dim *dim, void (*visit)(int index, void *context), vo
                 dim_each_symbol(atom->b, visit, context);
             }
         }
+}
+
+/* The parts. */
+
+int dim_term_count(const Dim *dim) { return dim->count; }
+
+int64_t dim_term(const Dim *dim, int term, int *out_factor_count) {
+    *out_factor_count = dim->terms[term].monomial->count;
+    return dim->terms[term].coefficient;
+}
+
+DimFactor dim_factor(const Dim *dim, int term, int factor) {
+    const Atom *atom = dim->terms[term].monomial->atoms[factor];
+    return (DimFactor){(DimFunction)atom->kind, atom->index, atom->a, atom->b};
+}
+
+const Dim *dim_apply(DimTable *table, DimFunction function, const Dim *a, const Dim *b) {
+    return apply(table, (AtomKind)function, a, b);
 }
 
 /* Text. */

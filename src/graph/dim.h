@@ -50,6 +50,20 @@ const Dim *dim_substitute(DimTable *table, const Dim *dim, const Dim *const *by_
 /* Calls visit for each symbol in the expression, repeated ones repeatedly. */
 void dim_each_symbol(const Dim *dim, void (*visit)(int index, void *context), void *context);
 
+/* How an expression is made, for writing it down: a sum of terms, each a coefficient times a product of factors, each a
+ * symbol or a function of two expressions. */
+typedef enum DimFunction { DIM_SYMBOL, DIM_DIV, DIM_MOD, DIM_MIN, DIM_MAX, DIM_ADD, DIM_MUL } DimFunction;
+typedef struct DimFactor {
+    DimFunction function;
+    int symbol;       /* its number, of DIM_SYMBOL */
+    const Dim *a, *b; /* of the others */
+} DimFactor;
+int dim_term_count(const Dim *dim);
+int64_t dim_term(const Dim *dim, int term, int *out_factor_count); /* its coefficient */
+DimFactor dim_factor(const Dim *dim, int term, int factor);
+/* The function of its number, simplified as above; not DIM_SYMBOL. */
+const Dim *dim_apply(DimTable *table, DimFunction function, const Dim *a, const Dim *b);
+
 void dim_print(Text *text, const Dim *dim); /* "b*s*768 + 1", "floor(s/2)", "min(a, b)" */
 /* Parses what dim_print prints, at *cursor; NULL and an unmoved cursor when it is no expression. */
 const Dim *dim_parse(DimTable *table, const char **cursor);

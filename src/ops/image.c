@@ -82,7 +82,7 @@ static Status lower_center_crop_pad(Lowering *l, const Node *n) {
 }
 
 const OpRow ops_image[] = {
-    {"", "Resize", 10, 0, lower_resize, host_resize, 0},
+    {"", "Resize", 10, 0, lower_resize, host_resize, 0, host_resize_sizes},
     {"", "Upsample", 1, 10, lower_upsample, host_resize, 0},
     {"", "GridSample", 16, 0, lower_grid_sample, host_grid_sample, 0},
     {"", "AffineGrid", 20, 0, lower_affine_grid, NULL, 0},

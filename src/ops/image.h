@@ -7,6 +7,7 @@
 Status lower_resize(Lowering *l, const Node *n);
 Status lower_upsample(Lowering *l, const Node *n);
 Status host_resize(HostCall *call);
+Status host_resize_sizes(HostCall *call); /* of the result, where they are known at run time alone */
 
 Status lower_grid_sample(Lowering *l, const Node *n);
 Status host_grid_sample(HostCall *call);

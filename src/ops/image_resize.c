@@ -43,7 +43,7 @@ static bool adapted_sizes(const char *policy, const int64_t *in, const Tensor *w
 }
 
 /* Inputs: the resized dims (i64), and the scales (float) or the sizes that keep_aspect_ratio_policy adapts (i64). */
-static Status host_resize_sizes(HostCall *call) {
+Status host_resize_sizes(HostCall *call) {
     const Tensor *dims, *wanted;
     Tensor *y;
     TRY(host_tensor(call, 0, DT_I64, &dims));

@@ -59,6 +59,7 @@ typedef struct OpRow {
     LowerFn lower;
     HostFn host; /* the host kernel that `lower` may emit with host_node; NULL when it emits none */
     int flags;
+    HostFn second_host; /* a second kernel that `lower` may emit, or NULL */
 } OpRow;
 
 /* A family's rows, ended by a row without a name. table.c lists the families. */
@@ -68,6 +69,11 @@ const OpRow *ops_find(const char *domain, const char *name, int opset); /* NULL 
 const OpRow *ops_find_any(const char *domain, const char *name);
 /* All rows, for documentation and tests: calls visit for each. */
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context);
+
+/* Names of host kernels, for graphs that are written down: "DOMAIN:OPERATOR:SINCE:0", a row that has it. NULL when no
+ * row has it, or there is no such row. */
+const char *ops_host_name(Arena *arena, HostFn host);
+HostFn ops_host_named(const char *name);
 
 /* Lowers every ONNX node of the graph and, for control flow, of its subgraphs: LEVEL_ONNX -> LEVEL_PRIM.
  * STATUS_UNSUPPORTED names operator, opset and node. */

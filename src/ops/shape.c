@@ -274,7 +274,7 @@ const OpRow ops_shape[] = {
     {"", "Reshape", 1, 0, lower_reshape, reshape_sizes_kernel},
     {"", "Shape", 1, 0, lower_shape},
     {"", "Size", 1, 0, lower_size},
-    {"", "Slice", 1, 0, lower_slice, slice_kernel},
+    {"", "Slice", 1, 0, lower_slice, slice_kernel, 0, slice_sizes_kernel},
     {"", "Split", 1, 0, lower_split},
     {"", "Squeeze", 1, 0, lower_squeeze, squeeze_sizes_kernel},
     {"", "Tile", 1, 0, lower_tile},

@@ -22,7 +22,7 @@ static void resolve_range(int64_t length, int64_t start, int64_t end, int64_t st
 }
 
 /* Inputs: sizes of the data, starts, ends; attrs slice_axes, slice_steps. Result: starts, then sizes, of those axes. */
-static Status slice_sizes_kernel(HostCall *call) {
+Status slice_sizes_kernel(HostCall *call) {
     const Tensor *sizes, *starts, *ends;
     Tensor *result;
     int count, step_count;

@@ -1,6 +1,8 @@
 /* The table of operators: all families, and the search in it. */
 #include "ops/table.h"
 
+#include <stdlib.h>
+
 #include "ops/build.h"
 
 static const OpRow *const families[] = {
@@ -35,4 +37,29 @@ const OpRow *ops_find_any(const char *domain, const char *name) {
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context) {
     for (int f = 0; f < FAMILY_COUNT; f++)
         for (const OpRow *row = families[f]; row->name; row++) visit(row, context);
+}
+
+/* --- names of host kernels --- */
+
+const char *ops_host_name(Arena *arena, HostFn host) {
+    for (int f = 0; f < FAMILY_COUNT; f++)
+        for (const OpRow *row = families[f]; row->name; row++)
+            if (host == row->host || host == row->second_host)
+                return arena_format(arena, "%s:%s:%d:%d", row->domain, row->name, row->since, host != row->host);
+    return NULL;
+}
+
+HostFn ops_host_named(const char *name) {
+    const char *op = strchr(name, ':'), *since = op ? strchr(op + 1, ':') : NULL;
+    if (!since) return NULL;
+    char *end;
+    long version = strtol(since + 1, &end, 10);
+    bool second = strcmp(end, ":1") == 0;
+    for (int f = 0; f < FAMILY_COUNT && (second || strcmp(end, ":0") == 0); f++)
+        for (const OpRow *row = families[f]; row->name; row++)
+            if (row->since == version && strlen(row->domain) == (size_t)(op - name) &&
+                strlen(row->name) == (size_t)(since - op - 1) && strncmp(row->domain, name, (size_t)(op - name)) == 0 &&
+                strncmp(row->name, op + 1, (size_t)(since - op - 1)) == 0)
+                return second ? row->second_host : row->host;
+    return NULL;
 }
