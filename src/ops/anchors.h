@@ -9,6 +9,9 @@
  * spatial..., O]. "conv_transpose"  inputs x [N, spatial..., C], w [C, O/group, kernel...], epilogue. attrs as conv,
  * result's spatial dims from its output value.
  *
+ * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
+ * rounded as the device packs it; computation is as without.
+ *
  * Epilogue: attr ints epilogue: EpilogueKind numbers, applied in order; kinds that read a tensor take the node's
  * further inputs in order. attr floats epilogue_alpha: one a kind (slope of leaky ReLU, bounds of clip: see below), 0
  * where unused; epilogue_beta likewise.
@@ -27,6 +30,8 @@
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
 #ifndef ONNXFUSE_OPS_ANCHORS_H
 #define ONNXFUSE_OPS_ANCHORS_H
+
+#define WEIGHT_PRECISION "weight_precision"
 
 typedef enum EpilogueKind {
     EPILOGUE_BIAS, /* + input [N] (matmul: along the last axis of r; conv: along channels) */

@@ -5,6 +5,7 @@
 #include "ops/linear.h"
 
 #include <math.h>
+#include "ops/anchors.h"
 #include "ops/sizes.h"
 
 static const double EXACT = 1 << 24; /* f32 holds all whole numbers up to here */
@@ -96,8 +97,15 @@ static Value *part_of(Lowering *l, Value *x, int axis, int64_t size, int part, i
     return from < to ? slice_axis(l, x, axis, size_const(l, from), size_const(l, to - from)) : NULL;
 }
 
+/* Whole numbers would be rounded. */
+static bool keeps_weights(Lowering *l) {
+    if (l->node && attr_int(l->node, WEIGHT_PRECISION, 0))
+        unsupported(l, "weights of a product of integers in another form");
+    return !l->error;
+}
+
 Value *integer_matmul(Lowering *l, Value *a, Value *a_zero, Value *b, Value *b_zero) {
-    if (!a || !b) return NULL;
+    if (!a || !b || !keeps_weights(l)) return NULL;
     int row = a->rank > 1 ? a->rank - 2 : 0, column = b->rank - 1;
     if (is_byte(a) && is_byte(b) && a->rank >= 2 && b->rank >= 2) {
         Value *left = centred_f32(l, a, a_zero, row), *right = centred_f32(l, b, b_zero, column), *sum = NULL;
@@ -128,7 +136,7 @@ static double most_bias(const Value *bias) {
 }
 
 Value *integer_conv(Lowering *l, const Node *n, Value *x, Value *x_zero, Value *w, Value *w_zero, Value *bias) {
-    if (!x || !w) return NULL;
+    if (!x || !w || !keeps_weights(l)) return NULL;
     if (is_byte(x) && is_byte(w) && w->rank >= 3) {
         Value *data = centred_f32(l, x, x_zero, 1), *kernel = centred_f32(l, w, w_zero, 0), *sum = NULL;
         if (!data || !kernel) return NULL;

@@ -5,14 +5,44 @@
 
 #include <math.h>
 #include "ops/anchor_eval.h"
+#include "ops/anchors.h"
 #include "ops/geometry.h"
 #include "ops/table.h"
 
 /* ---- anchors ---- */
 
+/* Operators that are one product of their input by their weight. */
+static bool is_one_product(const char *op) {
+    static const char *const ops[] = {"MatMul",    "Gemm", "FusedMatMul", "TransposeMatMul", "FusedGemm",
+                                      "FusedConv", "Conv", "MatMulNBits", "ConvTranspose"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (strcmp(ops[i], op) == 0) return true;
+    return false;
+}
+
+/* Whether a value is constant, or primitives on constants that were too large to fold. */
+static bool of_constants(const Value *v, int depth) {
+    if (v->constant || !depth) return v->constant != NULL;
+    const Node *from = v->producer;
+    bool all = from && from->kind == NODE_PRIM && from->input_count > 0;
+    for (int i = 0; all && i < from->input_count; i++)
+        all = from->inputs[i] && of_constants(from->inputs[i], depth - 1);
+    return all;
+}
+
+/* The form in which the node's constant matrices are to be held (runtime/cpu/anchor.h). Of an operator of several
+ * products, those of two activations have none; of the others the device says where it cannot be done. */
+static void ask_for_weights(const Lowering *l, Node *anchor) {
+    enum { DEPTH = 8 };
+    int64_t wanted = l->node ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
+    if (wanted && (is_one_product(l->node->op) || of_constants(anchor->inputs[1], DEPTH)))
+        node_set_int(anchor, WEIGHT_PRECISION, wanted);
+}
+
 static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count) {
     Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_ANCHOR, op, inputs, count);
     if (l->node) node_add_origin(node, l->node->origin);
+    ask_for_weights(l, node);
     return node;
 }
 

@@ -57,7 +57,10 @@ static bool made_by(const Value *v, Prim prim) {
     return v && v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == prim;
 }
 
-static bool is_gemm(const Node *node) { return node && node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0; }
+/* A product whose factor is to be held otherwise stays one, for the device to say whether it can be. */
+static bool is_gemm(const Node *node) {
+    return node && node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0 && !node_attr(node, WEIGHT_PRECISION);
+}
 
 static bool narrow_float(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
 static bool device_float(DType dtype) { return dtype == DT_F32 || narrow_float(dtype); }

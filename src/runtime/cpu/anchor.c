@@ -2,11 +2,14 @@
  * the fallback to the oracle. */
 #include "runtime/cpu/anchor.h"
 
+#include <math.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/heap.h"
 #include "ops/anchor_eval.h"
+#include "policy/policy.h"
 #include "runtime/cpu/parts.h"
 
 typedef struct AnchorMemory {
@@ -48,6 +51,66 @@ static const AnchorKind *kind_of(const Node *node) {
 /* Only where a device that has it gives one back: the oracle computes it. */
 static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
 
+/* ---- weights held narrower than what is computed in ---- */
+
+static const struct {
+    WeightForm form;
+    const char *name, *packed, *depthwise;
+} weight_forms[] = {
+    [PRECISION_AS_IS] = {WEIGHT_WORK, "as is", "packed", "depthwise"},
+    [PRECISION_F32] = {WEIGHT_WORK, "f32", "packed", "depthwise"},
+    [PRECISION_F16] = {WEIGHT_F16, "f16", "packed, weights f16", "depthwise, weights f16"},
+    [PRECISION_BF16] = {WEIGHT_BF16, "bf16", "packed, weights bf16", "depthwise, weights bf16"},
+    [PRECISION_INT8] = {WEIGHT_INT8, "int8", "packed, weights int8", "depthwise, weights int8"},
+    [PRECISION_INT4] = {WEIGHT_INT4, "int4", "packed, weights int4", "depthwise, weights int4"},
+};
+
+static int64_t weight_precision(const CpuAnchor *anchor) { return attr_int(anchor->node, WEIGHT_PRECISION, 0); }
+
+static Status read_form(CpuAnchor *anchor, const Tensor *weight) {
+    const Node *node = anchor->node;
+    int64_t wanted = weight_precision(anchor);
+    if (wanted == PRECISION_AS_IS) return NULL;
+    if (wanted < 0 || wanted > PRECISION_INT4) return anchor_wrong(anchor, "there is no such weight_precision");
+    if (anchor->type != DT_F32)
+        return status_error(STATUS_UNSUPPORTED, "%s (%s): weights %s are asked for, but the product is of %s",
+                            node_origin_name(node), node->op, weight_forms[wanted].name, dtype_name(anchor->dtype));
+    if (!weight)
+        return status_error(STATUS_INVALID, "%s (%s): weights %s are asked for, but the second factor is not constant",
+                            node_origin_name(node), node->op, weight_forms[wanted].name);
+    anchor->form = weight_forms[wanted].form;
+    return NULL;
+}
+
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale) {
+    const float *values = data;
+    int64_t count = tensor_count(weight), at = 0;
+    char place[MAX_RANK * 22 + 1];
+    size_t length = 0;
+    if (!anchor->form) return NULL;
+    while (at < count && isfinite(values[at] * (float)scale)) at++;
+    if (at == count) return NULL;
+    for (int i = 0; i < weight->rank; i++)
+        length += (size_t)snprintf(place + length, sizeof place - length, "%s%lld", i ? ", " : "",
+                                   (long long)(at / dims_product(weight->dims, i + 1, weight->rank) % weight->dims[i]));
+    const Node *node = anchor->node;
+    const char *name = node->inputs[1]->name;
+    return status_error(STATUS_INVALID,
+                        "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
+                        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
+                        (double)values[at], isfinite(values[at]) ? ", infinite with the factors folded into it" : "",
+                        weight_forms[weight_precision(anchor)].name);
+}
+
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
+    int64_t wanted = weight_precision(anchor);
+    anchor->packed_bytes = bytes;
+    anchor->released |= 2;
+    anchor->how = depthwise ? weight_forms[wanted].depthwise : weight_forms[wanted].packed;
+}
+
+/* ---- preparation ---- */
+
 static Status keep_bias(CpuAnchor *anchor, int step, const Tensor *bias, Pool *pool) {
     size_t size = dtype_size(anchor->type);
     int64_t count = tensor_count(bias);
@@ -81,6 +144,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (constants[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "the inputs' element types differ");
     }
     TRY(epilogue_of(node, anchor->type, &anchor->epilogue));
+    TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     for (int i = 0; i < anchor->epilogue.count && !anchor->plain; i++) {
         const EpilogueStep *step = &anchor->epilogue.steps[i];

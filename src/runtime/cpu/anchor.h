@@ -14,7 +14,9 @@ typedef struct CpuAnchor CpuAnchor;
 /* Bits 1 << EpilogueKind that are fused: all. */
 #define CPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
 
-/* node: as ops/anchors.h says; borrowed for the anchor's life. constants: [input_count], the data of constant inputs,
+/* node: as ops/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
+ * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
+ * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,
  * else NULL; a constant weight is packed here and `*out_released` (bit i for input i) tells that constants[i] is not
  * read any more by runs of this anchor, so that its memory may be given back. */
 Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
@@ -27,7 +29,8 @@ size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
  * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
 Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
                       Pool *pool);
-/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "plain". */
+/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "plain"; "packed, weights
+ * int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);
 
 #endif

@@ -158,8 +158,11 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
         p->axes[0] = axes[0].items[i / (axes[1].count * axes[2].count)];
         p->axes[1] = axes[1].items[i / axes[2].count % axes[1].count];
         p->axes[2] = axes[2].items[i % axes[2].count];
-        p->weight = (Weight){
-            .set = tile_set(anchor->type), .groups = c->group, .columns = c->outputs * c->tiled, .depth = c->inputs};
+        p->weight = (Weight){.set = tile_set(anchor->type),
+                             .form = anchor->form,
+                             .groups = c->group,
+                             .columns = c->outputs * c->tiled,
+                             .depth = c->inputs};
         if (c->depthwise)
             p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1, p->weight.depthwise = true;
         p->weight.taps = p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
@@ -206,9 +209,9 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Poo
         if (c->tiled > 1) source.column = 1;
         source.depth = c->transposed ? c->outputs * kernel : kernel;
         p->weight.data = data;
-        weight_pack(&p->weight, &source, pool);
-        size_t bytes;
-        status = weight_bytes(&p->weight, &bytes);
+        size_t bytes = 0;
+        status = weight_pack(&p->weight, &source, pool);
+        if (!status) status = weight_bytes(&p->weight, &bytes);
         data = (char *)data + (bytes + 63) / 64 * 64;
     }
     scratch_release(&scratch);
@@ -217,6 +220,9 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Poo
 
 static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     int spatial = anchor->node->inputs[1]->rank - 2;
+    if (spatial > AXES && anchor->form)
+        return status_error(STATUS_UNSUPPORTED, "%s (%s): narrow weights of more than %d spatial axes",
+                            node_origin_name(anchor->node), anchor->node->op, AXES);
     if (spatial > AXES) {
         anchor->plain = true;
         anchor->how = "plain";
@@ -235,12 +241,11 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
     TRY(make_phases(&memory, anchor, c));
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
+    if (!status) status = anchor_check_weight(anchor, w, work, 1);
     if (!status) status = pack_phases(&memory, c, work, pool);
     scratch_release(&scratch);
     TRY(status);
-    anchor->packed_bytes = c->weight_bytes;
-    anchor->released |= 2;
-    anchor->how = c->depthwise ? "depthwise" : "packed";
+    anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
     return NULL;
 }
 

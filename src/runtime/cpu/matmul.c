@@ -45,6 +45,7 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
     Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
+    like.form = anchor->form;
     size_t bytes, all;
     void *data, *weights;
     TRY(weight_bytes(&like, &bytes));
@@ -57,6 +58,7 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
         .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
     const void *from;
     Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    if (!status) status = anchor_check_weight(anchor, b, from, source.scale);
     for (int64_t i = 0; !status && i < count; i++) {
         int64_t offset = 0, rest = i;
         for (int axis = b->rank - 3; axis >= 0; axis--) {
@@ -67,14 +69,12 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
         m->weights[i] = like;
         m->weights[i].data = (char *)data + bytes * (size_t)i;
         source.data = (const char *)from + (size_t)offset * like.set->size;
-        weight_pack(&m->weights[i], &source, pool);
+        status = weight_pack(&m->weights[i], &source, pool);
     }
     scratch_release(&scratch);
     TRY(status);
     m->weight_count = count;
-    anchor->packed_bytes = all;
-    anchor->released |= 2;
-    anchor->how = "packed";
+    anchor_is_packed(anchor, all, false);
     return NULL;
 }
 

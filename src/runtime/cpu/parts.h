@@ -23,6 +23,7 @@ struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
     DType dtype, type; /* of the tensors; what is computed in */
+    WeightForm form;   /* of the packed weight */
     Epilogue epilogue;
     void *kind_data;
     const void *biases[MAX_EPILOGUE]; /* constant ones, in the work type with slack behind; by step */
@@ -49,6 +50,10 @@ struct AnchorRun {
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */
 Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
+/* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
+ * type; scale: as WeightSource.scale. */
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise);
 int64_t dims_product(const int64_t *dims, int from, int to);
 
 #endif

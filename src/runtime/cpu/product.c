@@ -9,7 +9,7 @@
 enum {
     /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
      * is not felt. Where a weight outgrows the second-level cache, each chunk reads it anew from the third or from
-     * memory: then more rows share a reading. */
+     * memory: then more rows share a reading, or a widening. */
     CHUNK_ROWS = 96,
     LARGE_CHUNK_ROWS = 240,
     SHORT_CHUNK_ROWS = 480,
@@ -20,6 +20,7 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
+    NARROW_ROWS = 8, /* up to so many rows, narrow weights are widened in registers, by each tile again */
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
@@ -49,27 +50,54 @@ typedef struct Slice {
     RowBlock block;
     int64_t weight_stride;
     Panel panel;
-    const void *weight; /* of the panel */
+    const void *weight; /* of the panel, in the work type */
+    const char *narrow; /* not NULL: this instead, widened block by block */
+    float *wide;        /* room for that */
 } Slice;
 
+_Static_assert(BLOCK_DEPTH % NARROW_BLOCK == 0, "tiles begin at blocks of narrow weights");
+
+/* The weight of a call, from depth `first` of the panel on. Returns where the next call's is in memory, and in
+ * ahead_step how much each of `tiles` tiles asks for a depth, so that all have asked for it together. */
+static const char *take_weight(const Slice *slice, TileCall *call, int64_t first, bool in_registers, int tiles) {
+    const Product *p = slice->product;
+    int64_t count = call->taps * call->depth, width = slice->weight_stride;
+    size_t row_bytes = (size_t)width * p->weight->set->size;
+    if (!slice->narrow) {
+        call->weight = (const char *)slice->weight + (size_t)first * row_bytes;
+        call->ahead_step = p->source ? 0 : (int64_t)row_bytes / tiles;
+        return (const char *)call->weight + (size_t)count * row_bytes;
+    }
+    WeightForm form = p->weight->form;
+    const char *at = slice->narrow + narrow_column_bytes(form, first) * (size_t)width;
+    const char *next = slice->narrow + narrow_column_bytes(form, first + count) * (size_t)width;
+    WidenCall widening = {form, slice->narrow, width, first, first + count, slice->wide};
+    if (!in_registers) tile_isa()->widen(&widening);
+    call->weight = in_registers ? at : (const char *)slice->wide;
+    call->ahead_step = count ? (next - at) / count / tiles : 0;
+    return next;
+}
+
 /* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count). */
-static void run_tiles(const Slice *slice, TileCall *call, const void *const *rows, int first, int count, bool done) {
-    const TileSet *set = slice->product->weight->set;
+static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, const void *const *rows, int first,
+                      int count, bool done) {
+    const Weight *w = slice->product->weight;
+    const TileSet *set = w->set;
     const BoundEpilogue *bound = slice->product->epilogue;
-    bool depthwise = slice->product->weight->depthwise,
-         finishes = done && bound->epilogue->folded < bound->epilogue->count;
-    int vectors = slice->panel.vectors, most = set->rows[vectors];
+    bool finishes = done && bound->epilogue->folded < bound->epilogue->count;
+    bool narrow = slice->narrow && call->taps == 1 && count <= NARROW_ROWS;
+    int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
-    /* the next block follows in memory; each tile asks for its share */
-    int64_t block_bytes = call->taps * call->depth * call->weight_stride * (int64_t)set->size;
-    call->ahead_step = slice->product->source ? 0 : call->weight_stride * (int64_t)set->size / tiles;
+    const char *next = take_weight(slice, call, first_depth, narrow, tiles);
     for (int i = 0; i < count; i += height) {
-        call->ahead =
-            (const char *)call->weight + block_bytes + i / height * call->ahead_step * (call->taps * call->depth);
+        call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = slice->block.results + first + i;
-        (depthwise ? set->depthwise : set->products)[vectors][m](call);
+        if (narrow)
+            tile_isa()->narrow[w->form][vectors][m](call);
+        else
+            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
         if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
     }
 }
@@ -84,10 +112,10 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
     int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
     int64_t depth = t < end ? w->depth * scale : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
-    int64_t row_stride = interior ? 0 : slice->block.capacity, width = slice->weight_stride;
+    int64_t row_stride = interior ? 0 : slice->block.capacity;
     int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
     int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
-    TileCall call = {.row_stride = row_stride, .weight_stride = width, .columns = slice->panel.columns};
+    TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
@@ -97,7 +125,6 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
-        call.weight = (const char *)slice->weight + (size_t)((t * depth + k) * width) * w->set->size;
         call.bias = begins && e->bias >= 0 ? bound->operands[e->bias] : NULL;
         call.has_addend = !begins || e->addend >= 0;
         call.addend_shift =
@@ -105,11 +132,32 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         call.clamp = done && e->clamp;
         call.low = e->low;
         call.high = e->high;
-        run_tiles(slice, &call, slice->block.rows + t * row_stride, run->first, run->count, done);
+        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, done);
         k += call.depth;
         if (k >= depth) k = 0, t += call.taps;
         begins = false;
     } while (t < end);
+}
+
+/* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
+static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+
+/* The panel's weight, or what stands for it until a block of it is wanted. */
+static void take_narrow_panel(Slice *slice, void *wide) {
+    const Weight *w = slice->product->weight;
+    const char *panel = (const char *)w->data + slice->panel.at;
+    WidenCall call = {w->form, panel, slice->weight_stride, 0, w->taps * w->depth, wide};
+    slice->wide = wide;
+    slice->narrow = widens_whole_panels(w) ? NULL : panel;
+    if (!slice->narrow) tile_isa()->widen(&call);
+}
+
+/* Depths of a panel that a worker holds in the work type besides what is packed. */
+static int64_t panel_depths(const Product *p) {
+    const Weight *w = p->weight;
+    int64_t depths = w->taps * w->depth;
+    if (!p->source && !w->form) return 0;
+    return p->source || widens_whole_panels(w) || depths < BLOCK_DEPTH ? depths : BLOCK_DEPTH;
 }
 
 /* A weight that is not packed and read a few times only stays where it is. */
@@ -135,6 +183,8 @@ static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t
             slice.weight_stride = p->source->depth;
         } else if (p->source) {
             panel_pack(p->weight, p->source, &slice.panel, panel_memory);
+        } else if (p->weight->form) {
+            take_narrow_panel(&slice, panel_memory);
         } else {
             slice.weight = (const char *)p->weight->data + slice.panel.at;
         }
@@ -157,7 +207,7 @@ static Grid cut(const Product *p, int64_t wanted) {
     const Weight *w = p->weight;
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
-    int64_t rows = bytes > LARGE_WEIGHT_BYTES
+    int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form
                        ? LARGE_CHUNK_ROWS
                        : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
@@ -228,8 +278,8 @@ static void size_memory(ProductLoop *loop) {
     for (int64_t i = 0; i < loop->count; i++) {
         const Product *p = &loop->products[i];
         const Weight *w = p->weight;
-        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]), panel = 0;
-        if (p->source) panel = lines((size_t)(w->taps * w->depth * w->set->vectors * w->set->lanes) * w->set->size);
+        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]);
+        size_t panel = lines((size_t)(panel_depths(p) * w->set->vectors * w->set->lanes) * w->set->size);
         loop->rows_bytes =
             (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
         loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));

@@ -52,10 +52,11 @@ void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int
 /* Elements that may be read beyond a bias: less than a vector. */
 enum { PANEL_SLACK = 64 };
 
-/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory, the last of a group narrower:
- * whole vectors, filled up with zeros. */
+/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory or in a narrow form of that
+ * (WeightForm), the last of a group narrower: whole vectors, filled up with zeros. */
 typedef struct Weight {
     const TileSet *set;
+    WeightForm form;         /* not WEIGHT_WORK: of f32 weights alone */
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
     bool depthwise; /* a channel a column, multiplied with itself alone; groups and depth are 1 */
@@ -81,7 +82,13 @@ typedef struct Panel {
 
 Panel weight_panel(const Weight *weight, int64_t index);
 void panel_pack(const Weight *weight, const WeightSource *source, const Panel *panel, void *data);
-void weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); /* to weight->data */
+Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); /* to weight->data */
+
+/* Bytes of a panel's column of `length` depths. */
+size_t narrow_column_bytes(WeightForm form, int64_t length);
+/* panel [length][width], of finite numbers, to a form (narrow.c has the rounding). Where it begins in memory, `out` is
+ * aligned to 4 bytes. */
+void narrow_panel(WeightForm form, const float *panel, int64_t length, int64_t width, void *out);
 
 /* ---- products ---- */
 

@@ -19,6 +19,16 @@
 
 enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4 };
 
+/* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
+ *   WORK        [length][width] in the work type
+ *   F16, BF16   [length][width]
+ *   INT8, INT4  blocks of NARROW_BLOCK depths, the last one shorter: float scales [width], then INT8: int8_t
+ *               [depths][width]; INT4: uint32_t [words][width], a word 8 depths of a column from its lowest bits on,
+ *               4 bits each, that hold the value plus 8. An element is value * scale, a float product. */
+typedef enum WeightForm { WEIGHT_WORK, WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_FORMS } WeightForm;
+
+enum { NARROW_BLOCK = 32, NARROW_WORD = 8, NARROW_TILE_ROWS = 4 };
+
 typedef struct TileCall {
     const void *const
         *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
@@ -27,7 +37,7 @@ typedef struct TileCall {
     int64_t offset;
     int64_t taps, depth;
     const void *weight;    /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
-    int64_t weight_stride; /* elements */
+    int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
     int64_t ahead_step;
@@ -42,6 +52,14 @@ typedef struct TileCall {
 } TileCall;
 
 typedef void (*TileFunction)(const TileCall *call);
+
+/* Depths [first, end) of a panel in a narrow form as floats [end - first][width]. */
+typedef struct WidenCall {
+    WeightForm form;
+    const void *panel;
+    int64_t width, first, end;
+    float *to;
+} WidenCall;
 
 /* The loops of one element type. */
 typedef struct TileSet {
@@ -62,6 +80,9 @@ typedef struct TileSet {
 typedef struct TileIsa {
     const char *name;
     TileSet f32, f64, u32, u64;
+    /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
+    TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
+    void (*widen)(const WidenCall *call);
     /* rows[i][column, column + count) through an activation (not BIAS or ADD) */
     void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
                      float beta);

@@ -1,7 +1,7 @@
-/* The tiles for AVX2 with FMA. */
+/* The tiles for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define ISA avx2
-#define ISA_TARGET "avx2,fma"
+#define ISA_TARGET "avx2,fma,f16c"
 #define VECTOR_BYTES 32
 #define REGISTERS 16
 #include "runtime/cpu/tile_isa.h"

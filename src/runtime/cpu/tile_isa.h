@@ -260,6 +260,8 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
     }
 }
 
+#include "runtime/cpu/tile_narrow.h"
+
 /* Conversions. */
 
 /* Exponent and fraction moved to their places make the value times 2^-112, subnormals included; infinity and NaN get
@@ -317,6 +319,8 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .f64 = SET_0(f64, double, NULL),
     .u32 = SET_0(u32, uint32_t, transpose_block),
     .u64 = SET_0(u64, uint64_t, NULL),
+    .narrow = NARROW_SETS,
+    .widen = widen,
     .activate = activate,
     .dot = dot,
     .widen_f16 = widen_f16,

@@ -9,6 +9,11 @@ int64_t weight_panels(const Weight *weight) {
     return weight->groups * ((weight->columns + width - 1) / width);
 }
 
+static size_t column_bytes(const Weight *weight) {
+    int64_t length = weight->taps * weight->depth;
+    return weight->form ? narrow_column_bytes(weight->form, length) : (size_t)length * weight->set->size;
+}
+
 Status weight_bytes(const Weight *weight, size_t *out_bytes) {
     int64_t padded, elements, lanes = weight->set->lanes;
     if (__builtin_add_overflow(weight->columns, lanes - 1, &padded) ||
@@ -16,13 +21,15 @@ Status weight_bytes(const Weight *weight, size_t *out_bytes) {
         __builtin_mul_overflow(elements, weight->taps, &elements) ||
         __builtin_mul_overflow(elements, weight->depth, &elements) || elements > INT64_MAX / 16)
         return status_error(STATUS_INVALID, "the weight is too large");
-    *out_bytes = (size_t)elements * weight->set->size;
+    *out_bytes = (size_t)(padded / lanes * lanes * weight->groups) * column_bytes(weight);
     return NULL;
 }
 
 typedef struct Packing {
     const Weight *weight;
     const WeightSource *source;
+    char *wide; /* of a narrow form: a panel a worker, in the work type */
+    size_t wide_bytes;
 } Packing;
 
 /* One element, wherever it comes from. */
@@ -101,22 +108,34 @@ Panel weight_panel(const Weight *w, int64_t index) {
     int64_t left = w->columns - p.first;
     p.columns = (int)(left < most ? left : most);
     p.vectors = (int)((p.columns + lanes - 1) / lanes);
-    p.at =
-        (size_t)((p.group * ((w->columns + lanes - 1) / lanes * lanes) + p.first) * w->taps * w->depth) * w->set->size;
+    p.at = (size_t)(p.group * ((w->columns + lanes - 1) / lanes * lanes) + p.first) * column_bytes(w);
     return p;
 }
 
 static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
     const Packing *packing = context;
+    const Weight *w = packing->weight;
+    float *wide = (float *)(void *)(packing->wide + packing->wide_bytes * (size_t)worker);
     for (int64_t i = begin; i < end; i++) {
-        Panel panel = weight_panel(packing->weight, i);
-        panel_pack(packing->weight, packing->source, &panel, (char *)packing->weight->data + panel.at);
+        Panel panel = weight_panel(w, i);
+        void *out = (char *)w->data + panel.at;
+        panel_pack(w, packing->source, &panel, w->form ? wide : out);
+        if (w->form) narrow_panel(w->form, wide, w->taps * w->depth, (int64_t)panel.vectors * w->set->lanes, out);
     }
 }
 
-void weight_pack(const Weight *weight, const WeightSource *source, Pool *pool) {
-    Packing packing = {weight, source};
+Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool) {
+    Packing packing = {.weight = weight, .source = source};
+    Scratch scratch = {0};
     int64_t panels = weight_panels(weight), elements = weight->taps * weight->depth * weight->columns * weight->groups;
-    pool_for(elements < 16384 ? NULL : pool, panels, 1, pack_panels, &packing);
+    if (elements < 16384) pool = NULL;
+    if (weight->form) {
+        void *memory;
+        packing.wide_bytes = ((size_t)(weight->taps * weight->depth * panel_width(weight->set)) * 4 + 63) / 64 * 64;
+        TRY(scratch_take(&scratch, packing.wide_bytes * (size_t)pool_threads(pool), &memory));
+        packing.wide = memory;
+    }
+    pool_for(pool, panels, 1, pack_panels, &packing);
+    scratch_release(&scratch);
+    return NULL;
 }

@@ -103,12 +103,28 @@ static Status prepare(DeviceAnchor *anchor, const Tensor *const *constants) {
     return status;
 }
 
+/* Weights are as the model has them. */
+static bool holds_weights(const Node *node) {
+    DType dtype = node->outputs[0]->dtype;
+    switch (attr_int(node, WEIGHT_PRECISION, PRECISION_AS_IS)) {
+    case PRECISION_AS_IS: return true;
+    case PRECISION_F32: return dtype == DT_F32;
+    case PRECISION_F16: return dtype == DT_F16;
+    case PRECISION_BF16: return dtype == DT_BF16;
+    default: return false;
+    }
+}
+
 Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
                           uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     if (!gpu_anchor_runs(device, node))
         return status_error(STATUS_FAULT, "anchor \"%s\" does not run on the GPU", node->op);
+    if (!holds_weights(node))
+        return status_error(STATUS_UNSUPPORTED,
+                            "%s (%s): weights of another precision than the model's are not held on device %s",
+                            node_origin_name(node), node->op, device->table->name);
     DeviceAnchor *anchor = calloc(1, sizeof *anchor);
     if (!anchor) return status_out_of_memory();
     *anchor = (DeviceAnchor){.device = gpu_device(device),

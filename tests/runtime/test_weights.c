@@ -1,0 +1,467 @@
+/* Weights of reduced precision: what they are rounded to, against an independent rounding; products with them, which
+ * must have the bits of f32 products with the rounded weight; and what is refused. */
+#include <criterion/criterion.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "anchor_cases.h"
+#include "models.h"
+#include "ops/anchor_eval.h"
+#include "ops/anchors.h"
+#include "policy/policy.h"
+#include "runtime/cpu/anchor.h"
+#include "runtime/cpu/product.h"
+
+static const Precision forms[] = {PRECISION_F16, PRECISION_BF16, PRECISION_INT8, PRECISION_INT4};
+static const char *const form_names[] = {"f16", "bf16", "int8", "int4"};
+enum { FORMS = 4 };
+
+static Pool *pool_of(int threads) {
+    Pool *pool;
+    cr_assert_null(pool_shared(threads, &pool));
+    return pool;
+}
+
+/* ---- the rounding, told another way ---- */
+
+/* To `bits` of fraction from 2^least on: to nearest even, saturating. */
+static double round_float(double x, int bits, int least, double most) {
+    int exponent;
+    frexp(x, &exponent);
+    double unit = ldexp(1, (exponent - 1 < least ? least : exponent - 1) - bits);
+    double y = nearbyint(x / unit) * unit;
+    return y > most ? most : y < -most ? -most : y;
+}
+
+/* values[0, stride, 2 stride...], `length` of them: a column. */
+static void round_column(Precision form, float *values, int64_t stride, int64_t length) {
+    float most = form == PRECISION_INT8 ? 127 : 7;
+    for (int64_t k = 0; k < length; k++) {
+        float *x = &values[k * stride];
+        if (form == PRECISION_F16) *x = (float)round_float((double)*x, 10, -14, 65504);
+        if (form == PRECISION_BF16) *x = (float)round_float((double)*x, 7, -126, (double)0x1.fep127f);
+    }
+    for (int64_t k = 0; k < length && (form == PRECISION_INT8 || form == PRECISION_INT4); k += NARROW_BLOCK) {
+        float largest = 0;
+        int64_t end = k + NARROW_BLOCK < length ? k + NARROW_BLOCK : length;
+        for (int64_t i = k; i < end; i++) largest = fmaxf(largest, fabsf(values[i * stride]));
+        float scale = largest / most;
+        for (int64_t i = k; i < end; i++) {
+            float whole = scale > 0 ? nearbyintf(values[i * stride] / scale) : 0;
+            values[i * stride] = (fminf(fmaxf(whole, -most), most) + 0.0f) * scale; /* there is one zero */
+        }
+    }
+}
+
+/* ---- tiles of all instruction sets ---- */
+
+static void check_tile(const TileIsa *isa, int form, int vectors, int m, int64_t depth, uint64_t *state) {
+    static const WeightForm weight_forms[] = {WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4};
+    enum { MOST_WIDTH = 64, MOST_DEPTH = 200 };
+    static float wide[MOST_DEPTH * MOST_WIDTH], want[MOST_DEPTH * MOST_WIDTH], got[MOST_DEPTH * MOST_WIDTH],
+        narrow[MOST_DEPTH * MOST_WIDTH * 2], x[NARROW_TILE_ROWS][MOST_DEPTH], y[2][NARROW_TILE_ROWS][MOST_WIDTH];
+    int64_t width = (int64_t)vectors * isa->f32.lanes, offset = 0;
+    WeightForm kept = weight_forms[form];
+    for (int64_t i = 0; i < depth * width; i++) {
+        float number = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
+        wide[i] = ldexpf(number, anchor_case_below(state, 24) - 20);
+        if (!anchor_case_below(state, 40)) wide[i] = 0;
+        if (!anchor_case_below(state, 200)) wide[i] *= 1e30f;
+        if (!anchor_case_below(state, 200)) wide[i] *= 1e-36f;
+        want[i] = wide[i];
+    }
+    for (int64_t j = 0; j < width; j++) round_column(forms[form], want + j, width, depth);
+    cr_assert_leq(narrow_column_bytes(kept, depth) * (size_t)width, sizeof narrow);
+    narrow_panel(kept, wide, depth, width, narrow);
+    int64_t first = anchor_case_below(state, (int)depth + 1),
+            end = first + anchor_case_below(state, (int)(depth - first) + 1);
+    isa->widen(&(WidenCall){kept, narrow, width, 0, depth, got});
+    cr_assert_arr_eq(got, want, (size_t)(depth * width) * sizeof *got, "%s %s, %d vectors, depth %lld", isa->name,
+                     form_names[form], vectors, (long long)depth);
+    isa->widen(&(WidenCall){kept, narrow, width, first, end, got});
+    cr_assert_arr_eq(got, want + first * width, (size_t)((end - first) * width) * sizeof *got,
+                     "%s %s, depths %lld to %lld", isa->name, form_names[form], (long long)first, (long long)end);
+    const void *rows[NARROW_TILE_ROWS];
+    void *results[2][NARROW_TILE_ROWS];
+    for (int i = 0; i < m; i++) {
+        rows[i] = x[i];
+        for (int64_t k = 0; k < depth; k++) x[i][k] = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
+        for (int side = 0; side < 2; side++) results[side][i] = memset(y[side][i], 0, sizeof y[side][i]);
+    }
+    TileCall call = {.rows = rows, .offsets = &offset, .taps = 1, .depth = depth, .weight_stride = width};
+    call.columns = (int)width - anchor_case_below(state, isa->f32.lanes);
+    call.weight = want, call.ahead = (const char *)want, call.results = results[0];
+    isa->f32.products[vectors][m](&call);
+    call.weight = narrow, call.results = results[1];
+    isa->narrow[kept][vectors][m](&call);
+    cr_assert_arr_eq(y[0], y[1], sizeof y[0], "%s %s, %d vectors, %d rows, depth %lld", isa->name, form_names[form],
+                     vectors, m, (long long)depth);
+}
+
+Test(weights, tiles_of_all_instruction_sets_widen_what_was_rounded) {
+    const TileIsa *sets[3] = {&tile_base};
+    int count = 1;
+    uint64_t state = 7;
+#if defined(__x86_64__)
+    if (tile_isa() != &tile_base) sets[count++] = &tile_avx2;
+    if (tile_isa() == &tile_avx512) sets[count++] = &tile_avx512;
+#endif
+    static const int64_t depths[] = {1, 7, 8, 9, 31, 32, 33, 40, 64, 95, 130, 200};
+    for (int s = 0; s < count; s++)
+        for (int form = 0; form < FORMS; form++)
+            for (int vectors = 1; vectors <= sets[s]->f32.vectors; vectors++)
+                for (int m = 1; m <= NARROW_TILE_ROWS; m++)
+                    for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                        check_tile(sets[s], form, vectors, m, depths[d], &state);
+}
+
+/* ---- anchors ---- */
+
+static Tensor *copy_tensor(Arena *arena, const Tensor *t) {
+    Tensor *copy = tensor_new(arena, t->dtype, t->rank, t->dims);
+    if (tensor_bytes(t)) memcpy(copy->data, t->data, tensor_bytes(t));
+    return copy;
+}
+
+/* The offset of each column's first element, and the elements of the column in the order in which they are packed. */
+typedef struct Columns {
+    int64_t count, length;
+    const int64_t *starts, *steps; /* [count], [length] */
+} Columns;
+
+static Columns matmul_columns(const AnchorCase *c) {
+    const Tensor *b = c->tensors[1];
+    int rank = b->rank, count;
+    const int64_t *perm = attr_ints(c->node, "perm_b", &count);
+    int64_t strides[MAX_RANK], dims[MAX_RANK], own[MAX_RANK], step = 1;
+    for (int i = rank - 1; i >= 0; i--) own[i] = step, step *= b->dims[i];
+    for (int i = 0; i < rank; i++) {
+        int axis = perm ? (int)perm[i] : i;
+        dims[i] = b->dims[axis], strides[i] = own[axis];
+    }
+    int64_t columns = 1, length = dims[rank - 2];
+    for (int i = 0; i < rank; i++) columns *= i == rank - 2 ? 1 : dims[i];
+    int64_t *starts = arena_array(c->graph->arena, (size_t)columns + 1, sizeof *starts),
+            *steps = arena_array(c->graph->arena, (size_t)length + 1, sizeof *steps);
+    for (int64_t i = 0; i < columns; i++) {
+        int64_t rest = i;
+        starts[i] = 0;
+        for (int axis = rank - 1; axis >= 0; axis--) {
+            if (axis == rank - 2) continue;
+            starts[i] += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
+        }
+    }
+    for (int64_t k = 0; k < length; k++) steps[k] = k * strides[rank - 2];
+    return (Columns){columns, length, starts, steps};
+}
+
+/* Of an ordinary convolution's weight [O, C/group, kernel...]: kernel elements outside, channels inside. */
+static Columns conv_columns(const AnchorCase *c) {
+    const Tensor *w = c->tensors[1];
+    int64_t outputs = w->dims[0], inputs = w->dims[1], kernel = 1;
+    for (int i = 2; i < w->rank; i++) kernel *= w->dims[i];
+    int64_t *starts = arena_array(c->graph->arena, (size_t)outputs + 1, sizeof *starts),
+            *steps = arena_array(c->graph->arena, (size_t)(inputs * kernel) + 1, sizeof *steps);
+    for (int64_t o = 0; o < outputs; o++) starts[o] = o * inputs * kernel;
+    for (int64_t t = 0; t < kernel; t++)
+        for (int64_t i = 0; i < inputs; i++) steps[t * inputs + i] = i * kernel + t;
+    return (Columns){outputs, inputs * kernel, starts, steps};
+}
+
+/* The weight as it is held, divided by the factor that is folded into it; in the case's dtype where that holds it. */
+static Tensor *rounded(const AnchorCase *c, const Columns *columns, Precision form, float factor) {
+    Tensor *w = copy_tensor(c->graph->arena, c->tensors[1]);
+    float *column = arena_array(c->graph->arena, (size_t)columns->length + 1, sizeof *column);
+    for (int64_t j = 0; j < columns->count; j++) {
+        for (int64_t k = 0; k < columns->length; k++)
+            column[k] = (float)dtype_load_double(w->dtype, w->data, columns->starts[j] + columns->steps[k]) * factor;
+        round_column(form, column, 1, columns->length);
+        for (int64_t k = 0; k < columns->length; k++)
+            dtype_store_double(w->dtype, w->data, columns->starts[j] + columns->steps[k], (double)(column[k] / factor));
+    }
+    return w;
+}
+
+static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t precision, const char *how) {
+    const Tensor *constants[ANCHOR_CASE_INPUTS], *inputs[ANCHOR_CASE_INPUTS];
+    Tensor hidden[ANCHOR_CASE_INPUTS];
+    CpuAnchor *anchor;
+    uint32_t released;
+    int64_t dims[MAX_RANK];
+    Value *out = c->node->outputs[0];
+    node_set_int(c->node, WEIGHT_PRECISION, precision);
+    for (int i = 0; i < c->count; i++) {
+        inputs[i] = i == 1 ? weight : c->tensors[i];
+        constants[i] = c->constant[i] ? inputs[i] : NULL;
+    }
+    Status status = cpu_anchor_prepare(c->node, constants, pool, &anchor, &released);
+    cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
+    if (how && tensor_count(weight))
+        cr_assert(strstr(cpu_anchor_how(anchor), how), "%s, not %s", cpu_anchor_how(anchor), how);
+    for (int i = 0; i < c->count; i++)
+        if (released >> i & 1) {
+            hidden[i] = *inputs[i];
+            hidden[i].data = NULL;
+            inputs[i] = &hidden[i];
+        }
+    for (int i = 0; i < out->rank; i++) cr_assert(dim_is_const(out->dims[i], &dims[i]));
+    Tensor *result = tensor_new(c->graph->arena, out->dtype, out->rank, dims);
+    memset(result->data, 0xee, tensor_bytes(result));
+    status = cpu_anchor_run(anchor, inputs, NULL, result, pool);
+    cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
+    cpu_anchor_destroy(anchor);
+    return result;
+}
+
+/* The bits of the f32 product with the rounded weight, on any number of threads; and the evaluator's result. */
+static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *), int form) {
+    bool fits = c.tensors[0]->dtype == DT_F32 || (c.tensors[0]->dtype == DT_F16 && forms[form] == PRECISION_F16) ||
+                (c.tensors[0]->dtype == DT_BF16 && forms[form] == PRECISION_BF16);
+    c.constant[1] = true;
+    if (fits) {
+        Columns columns = columns_of(&c);
+        Tensor *held = rounded(&c, &columns, forms[form], (float)attr_float(c.node, "alpha", 1)), *want;
+        Tensor *got = run_case(&c, c.tensors[1], pool_of(1 + (int)(c.seed % 3)), forms[form], form_names[form]);
+        Tensor *again = run_case(&c, c.tensors[1], pool_of(1 + (int)((c.seed + 1) % 3)), forms[form], NULL);
+        Tensor *wide = run_case(&c, held, pool_of(1), PRECISION_AS_IS, NULL);
+        cr_assert(!tensor_bytes(got) || memcmp(got->data, wide->data, tensor_bytes(got)) == 0,
+                  "%s %s, seed %llu: not what f32 gives", c.what, form_names[form], (unsigned long long)c.seed);
+        cr_assert(!tensor_bytes(got) || memcmp(got->data, again->data, tensor_bytes(got)) == 0,
+                  "%s %s, seed %llu: not the same on more threads", c.what, form_names[form],
+                  (unsigned long long)c.seed);
+        Tensor *tensors[ANCHOR_CASE_INPUTS];
+        memcpy(tensors, c.tensors, sizeof tensors);
+        tensors[1] = held;
+        Status status = eval_anchor(c.node, tensors, NULL, c.graph->arena, &want);
+        cr_assert_null(status, "%s", status_message(status));
+        anchor_case_expect(&c, got, want);
+    }
+    graph_destroy(c.graph);
+}
+
+Test(weights, matmuls_have_the_bits_of_f32_with_the_rounded_weight) {
+    for (uint64_t seed = 0; seed < 1600; seed++)
+        check_exact(anchor_case_matmul(seed, false), matmul_columns, (int)(seed % FORMS));
+}
+
+Test(weights, convolutions_have_the_bits_of_f32_with_the_rounded_weight) {
+    for (uint64_t seed = 0; seed < 800; seed++)
+        check_exact(anchor_case_conv(seed, false, false), conv_columns, (int)(seed % FORMS));
+}
+
+/* All that the sizes of tiles and blocks bring up: few rows and many, long sums, columns beside the panel's, factors.
+ */
+Test(weights, ragged_sizes) {
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 100}, depths[] = {1, 31, 33, 1023, 1024, 1030, 2100},
+                         columns[] = {1, 15, 16, 17, 63, 64, 65, 200};
+    uint64_t seed = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+            for (size_t n = r % 2; n < sizeof columns / sizeof *columns; n += 2) {
+                AnchorCase c = anchor_case_new("matmul", ++seed);
+                bool turned = seed % 3 == 0;
+                Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){rows[r], depths[d]}),
+                      *b = anchor_case_input(&c, DT_F32, 2,
+                                             turned ? (int64_t[]){columns[n], depths[d]}
+                                                    : (int64_t[]){depths[d], columns[n]}),
+                      *bias = anchor_case_input(&c, DT_F32, 1, &columns[n]);
+                c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b, bias}, 3);
+                if (turned) node_set_ints(c.node, "perm_b", (int64_t[]){1, 0}, 2);
+                node_set_ints(c.node, "epilogue", (int64_t[]){EPILOGUE_BIAS, EPILOGUE_GELU_ERF}, 2);
+                if (seed % 2) node_set_float(c.node, "alpha", 0.25);
+                anchor_case_output(&c, DT_F32, 2, (int64_t[]){rows[r], columns[n]});
+                c.terms = depths[d];
+                c.constant[2] = seed % 5 == 0;
+                check_exact(c, matmul_columns, (int)(seed % FORMS));
+            }
+}
+
+/* The rounding is of the matrix with the factor in it. */
+Test(weights, a_factor_is_rounded_with_the_weight) {
+    for (int form = 0; form < FORMS; form++) {
+        AnchorCase c = anchor_case_new("matmul", 5);
+        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){3, 100}),
+              *b = anchor_case_input(&c, DT_F32, 2, (int64_t[]){100, 70});
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
+        anchor_case_output(&c, DT_F32, 2, (int64_t[]){3, 70});
+        c.constant[1] = true;
+        Columns columns = matmul_columns(&c);
+        Tensor *scaled = copy_tensor(c.graph->arena, c.tensors[1]);
+        for (int64_t i = 0; i < tensor_count(scaled); i++) ((float *)scaled->data)[i] *= 0.3f;
+        AnchorCase other = c;
+        other.tensors[1] = scaled;
+        Tensor *want = run_case(&c, rounded(&other, &columns, forms[form], 1), NULL, PRECISION_AS_IS, NULL);
+        node_set_float(c.node, "alpha", 0.3f);
+        Tensor *got = run_case(&c, c.tensors[1], NULL, forms[form], form_names[form]);
+        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "%s", form_names[form]);
+        graph_destroy(c.graph);
+    }
+}
+
+/* Blocks lie along taps that depend on strides: here the rounding is bounded rather than told again. */
+Test(weights, transposed_convolutions_are_near_those_of_f32) {
+    static const double steps[] = {0x1p-12, 0x1p-9, 0.5 / 127, 0.5 / 7};
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        AnchorCase c = anchor_case_conv(seed, true, true);
+        int form = (int)(seed % FORMS);
+        c.constant[1] = true;
+        Tensor *got = run_case(&c, c.tensors[1], pool_of(1 + (int)(seed % 2)), forms[form], form_names[form]);
+        Tensor *want = run_case(&c, c.tensors[1], pool_of(1), PRECISION_AS_IS, NULL);
+        double bound = 1.01 * steps[form] * (double)c.terms + 1e-5;
+        for (int64_t i = 0; i < tensor_count(got); i++) {
+            double a = (double)((float *)got->data)[i], b = (double)((float *)want->data)[i];
+            cr_assert_leq(fabs(a - b), bound, "%s, seed %llu: element %lld is %g, not %g", form_names[form],
+                          (unsigned long long)seed, (long long)i, a, b);
+        }
+        graph_destroy(c.graph);
+    }
+}
+
+/* ---- sizes ---- */
+
+Test(weights, held_bytes) {
+    static const double a_weight[] = {2, 2, 1 + 4.0 / 32, 0.5 + 4.0 / 32};
+    for (int form = 0; form < FORMS; form++) {
+        AnchorCase c = anchor_case_new("matmul", 1);
+        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){1, 256}),
+              *b = anchor_case_input(&c, DT_F32, 2, (int64_t[]){256, 128});
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
+        anchor_case_output(&c, DT_F32, 2, (int64_t[]){1, 128});
+        node_set_int(c.node, WEIGHT_PRECISION, forms[form]);
+        CpuAnchor *anchor;
+        uint32_t released;
+        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_expect_eq(cpu_anchor_bytes(anchor), (size_t)(256 * 128 * a_weight[form]), "%s", form_names[form]);
+        cr_expect_eq(released, 2u);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(c.graph);
+    }
+}
+
+/* ---- what is refused ---- */
+
+typedef struct Refusal {
+    const char *name;
+    DType dtype;
+    int64_t precision;
+    bool constant;
+    double element, alpha; /* of element [2, 1]; 0: as drawn */
+    int code;
+    const char *part;
+} Refusal;
+
+static const Refusal refusals[] = {
+    {"a NaN", DT_F32, PRECISION_INT8, true, (double)NAN, 1, STATUS_INVALID,
+     "element [2, 1] of the weight \"v1\" is nan"},
+    {"an infinity", DT_F32, PRECISION_F16, true, (double)INFINITY, 1, STATUS_INVALID,
+     "element [2, 1] of the weight \"v1\" is inf"},
+    {"an infinity in f16", DT_F16, PRECISION_INT4, true, (double)INFINITY, 1, STATUS_INVALID, "element [2, 1]"},
+    {"infinite with the factor", DT_F32, PRECISION_BF16, true, 3e38, 10, STATUS_INVALID, "element [2, 1]"},
+    {"a weight that is no constant", DT_F32, PRECISION_INT8, false, 0, 1, STATUS_INVALID, "not constant"},
+    {"f32 of a weight that is no constant", DT_F32, PRECISION_F32, false, 0, 1, STATUS_INVALID, "not constant"},
+    {"doubles", DT_F64, PRECISION_INT8, true, 0, 1, STATUS_UNSUPPORTED, "f64"},
+    {"integers", DT_I32, PRECISION_INT8, true, 0, 1, STATUS_UNSUPPORTED, "i32"},
+    {"no such precision", DT_F32, 17, true, 0, 1, STATUS_INVALID, "weight_precision"},
+    {"a negative precision", DT_F32, -1, true, 0, 1, STATUS_INVALID, "weight_precision"},
+};
+
+Test(weights, refusals) {
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const Refusal *r = &refusals[i];
+        AnchorCase c = anchor_case_new("matmul", 1);
+        Value *a = anchor_case_input(&c, r->dtype, 2, (int64_t[]){4, 5}),
+              *b = anchor_case_input(&c, r->dtype, 2, (int64_t[]){5, 3});
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
+        anchor_case_output(&c, r->dtype, 2, (int64_t[]){4, 3});
+        node_set_int(c.node, WEIGHT_PRECISION, r->precision);
+        if (r->alpha != 1) node_set_float(c.node, "alpha", r->alpha);
+        if (r->element != 0) dtype_store_double(r->dtype, c.tensors[1]->data, 2 * 3 + 1, r->element);
+        CpuAnchor *anchor;
+        uint32_t released;
+        Status status = cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, r->constant ? c.tensors[1] : NULL}, NULL,
+                                           &anchor, &released);
+        cr_expect_eq(status_code(status), r->code, "%s: %s", r->name, status_message(status));
+        cr_expect(strstr(status_message(status), r->part), "%s: %s", r->name, status_message(status));
+        status_free(status);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(c.graph);
+    }
+}
+
+/* At the ends of the range: what is too large for the form is its largest number, what is too small is 0. */
+Test(weights, ends_of_the_range) {
+    static const float values[] = {1e30f, -1e30f, FLT_MAX, -FLT_MAX, 65519, 65520, 1e-45f, -1e-45f, FLT_MIN, 0, -0.0f};
+    enum { COUNT = sizeof values / sizeof *values };
+    for (int form = 0; form < FORMS; form++) {
+        AnchorCase c = anchor_case_new("matmul", 1);
+        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){1, 1}),
+              *b = anchor_case_input(&c, DT_F32, 2, (int64_t[]){1, COUNT});
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
+        anchor_case_output(&c, DT_F32, 2, (int64_t[]){1, COUNT});
+        c.constant[1] = true;
+        memcpy(c.tensors[1]->data, values, sizeof values);
+        *(float *)c.tensors[0]->data = 1;
+        Tensor *y = run_case(&c, c.tensors[1], NULL, forms[form], form_names[form]);
+        for (int i = 0; i < COUNT; i++) {
+            float got = ((float *)y->data)[i], most = forms[form] == PRECISION_F16    ? 65504
+                                                      : forms[form] == PRECISION_BF16 ? 0x1.fep127f
+                                                                                      : FLT_MAX;
+            float want = fminf(fmaxf(values[i], -most), most);
+            cr_expect(isfinite(got) && fabsf(got - want) <= fabsf(want) * 0x1p-8f + 0x1p-24f, "%s: %g is held as %g",
+                      form_names[form], (double)values[i], (double)got);
+        }
+        graph_destroy(c.graph);
+    }
+}
+
+/* ---- whole models ---- */
+
+/* 4 is PRECISION_INT8: of each column's block of depths, the largest is 127 scales. */
+#define MODEL(attribute)                                                                                               \
+    "graph (x: f32[n, 2]) -> (y) {\n"                                                                                  \
+    "w = constant f32[2, 2] {127, 1, 1.25, -127}\n"                                                                    \
+    "b = constant f32[2] {10, 20}\n"                                                                                   \
+    "h = onnx MatMul@21 x, w {" attribute "}\n"                                                                        \
+    "z = onnx Add@21 h, b\ny = onnx Relu@21 z\n}\n"
+
+Test(weights, an_attribute_of_the_node_reaches_the_product) {
+    static const struct {
+        const char *text, *result;
+    } rows[] = {{MODEL("weight_precision = 4"), "f32[1, 2] {138, 0}"}, {MODEL(""), "f32[1, 2] {138.25, 0}"}};
+    _Static_assert(PRECISION_INT8 == 4, "the models' attribute");
+    for (int i = 0; i < 2; i++) {
+        OnnxfuseSession *session = must_open(rows[i].text);
+        char *wrong = run_and_compare(session, (const char *[]){"f32[1, 2] {1, 1}"}, (const char *[]){rows[i].result});
+        cr_expect_null(wrong, "%s", wrong);
+        free(wrong);
+        onnxfuse_session_close(session);
+    }
+}
+
+Test(weights, models_that_cannot_hold_them_are_refused_with_the_node) {
+    static const struct {
+        const char *text, *part;
+    } rows[] = {
+        {"graph (x: f32[2, 2], w: f32[2, 2]) -> (y) {\ny = onnx MatMul@21 x, w {weight_precision = 4}\n}\n",
+         "not constant"},
+        {"graph (x: i8[2, 2]) -> (y) {\nw = constant i8[2, 2] {1, 2, 3, 4}\n"
+         "y = onnx MatMulInteger@21 x, w {weight_precision = 5}\n}\n",
+         "integers"},
+        {"graph (x: f64[2, 2]) -> (y) {\nw = constant f64[2, 2] {1, 2, 3, 4}\n"
+         "y = onnx MatMul@21 x, w {weight_precision = 2}\n}\n",
+         "f64"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        OnnxfuseSession *session = NULL;
+        OnnxfuseStatus status = open_text(rows[i].text, NULL, &session);
+        cr_expect(status && strstr(onnxfuse_status_message(status), rows[i].part) &&
+                      strstr(onnxfuse_status_message(status), "MatMul"),
+                  "%s: %s", rows[i].part, status ? onnxfuse_status_message(status) : "was opened");
+        onnxfuse_status_free(status);
+        onnxfuse_session_close(session);
+    }
+}
