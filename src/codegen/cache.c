@@ -43,9 +43,10 @@ static double now_ms(void) {
 /* --- keys
  * ------------------------------------------------------------------------------------------------------------- */
 
-static Text make_key(Arena *arena, const Kernel *kernel, const Target *target) {
+static Text make_key(Arena *arena, const Kernel *kernel, const Target *target, size_t *out_text_size) {
     Text key = text_make(arena);
     kernel_print(&key, kernel);
+    if (out_text_size) *out_text_size = key.size;
     text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
              target->vector_bytes, target->cache_bytes, PLUGIN_ABI, plugin_identity());
     return key;
@@ -256,7 +257,7 @@ static Status collect(Request *q, Status status) {
 static Status get(Arena *arena, Request *q, KernelCacheStats *stats) {
     Text *keys = ARENA_ARRAY(arena, Text, q->count + 1);
     TRY(resolved_target(arena, q->policy, &q->target));
-    for (int i = 0; i < q->count; i++) keys[i] = make_key(arena, q->kernels[i], &q->target);
+    for (int i = 0; i < q->count; i++) keys[i] = make_key(arena, q->kernels[i], &q->target, NULL);
     q->mine = ARENA_ARRAY(arena, int, q->count + 1);
     q->compile = ARENA_ARRAY(arena, int, q->count + 1);
     q->failures = ARENA_ARRAY(arena, Status, q->count + 1);
@@ -287,6 +288,84 @@ Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *p
     }
     arena_destroy(arena);
     return status;
+}
+
+/* --- objects of compiled models
+ * ----------------------------------------------------------------------------------------- */
+
+static Status find_object(Arena *arena, const Kernel *kernel, const Policy *policy, char **out_key,
+                          size_t *out_text_size, void **out_object, size_t *out_size) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    Target target = policy->target;
+    if (!target.cpu) TRY(target_resolve(arena, &target));
+    Text key = make_key(arena, kernel, &target, out_text_size);
+    const char *directory = disk_directory(arena, policy);
+    if (!(*out_key = strdup(key.data))) return status_out_of_memory();
+    if (directory && disk_read(directory, key.data, key.size, out_object, out_size)) return NULL;
+    const LlvmPlugin *plugin;
+    TRY(plugin_get(&plugin));
+    return plugin->compile(kernel, &target, out_object, out_size);
+}
+
+Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, size_t *out_text_size,
+                           void **out_object, size_t *out_size) {
+    *out_key = NULL;
+    *out_object = NULL;
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Status status = find_object(arena, kernel, policy, out_key, out_text_size, out_object, out_size);
+    arena_destroy(arena);
+    if (status) free(*out_key);
+    return status;
+}
+
+static void make_of_object(KernelCode *code, const void *object, size_t size) {
+    Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+    pthread_mutex_lock(&table.lock);
+    code->state = status ? CODE_FAILED : CODE_READY;
+    if (status) {
+        code->failure = status_code(status);
+        snprintf(code->message, sizeof code->message, "%s", status_message(status));
+        status_free(status);
+        unlink_code(code);
+    }
+    pthread_cond_broadcast(&table.changed);
+    pthread_mutex_unlock(&table.lock);
+}
+
+Status kernel_cache_put(const char *key, const void *object, size_t size, KernelCacheStats *stats,
+                        KernelCode **out_code) {
+    Text name = {.data = (char *)(uintptr_t)key, .size = strlen(key)}; /* is only read */
+    uint64_t hash = hash_bytes(name.data, name.size, 0);
+    pthread_mutex_lock(&table.lock);
+    KernelCode **place = find_place(hash, &name), *code = *place;
+    bool is_new = !code;
+    if (is_new) code = *place = code_new(hash, &name);
+    if (code) code->references++;
+    pthread_mutex_unlock(&table.lock);
+    if (!code) return status_out_of_memory();
+    if (is_new) make_of_object(code, object, size);
+    *(is_new ? &stats->from_disk : &stats->from_memory) += 1;
+    Status status = NULL;
+    pthread_mutex_lock(&table.lock);
+    while (code->state == CODE_PENDING) pthread_cond_wait(&table.changed, &table.lock);
+    if (code->state == CODE_FAILED) {
+        status = status_error(code->failure, "%s", code->message);
+        release_locked(code);
+        code = NULL;
+    }
+    pthread_mutex_unlock(&table.lock);
+    *out_code = code;
+    return status;
+}
+
+KernelCode *kernel_code_hold(KernelCode *code) {
+    pthread_mutex_lock(&table.lock);
+    code->references++;
+    pthread_mutex_unlock(&table.lock);
+    return code;
 }
 
 /* --- listings

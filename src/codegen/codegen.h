@@ -6,10 +6,14 @@
 #include "graph/graph.h"
 #include "policy/policy.h"
 
+typedef struct KernelCode KernelCode; /* machine code of the CPU; reference-counted */
+
 /* A region's kernel and how to call it. */
 typedef struct RegionKernel {
     const Kernel *kernel;
     const char *text; /* kernel_print's */
+    KernelCode
+        *code; /* its machine code where that is there already (a compiled model), borrowed; NULL: from the cache */
     int buffer_count;
     const int *buffer_input;  /* [buffer_count]: the region input that the buffer is, or -1 */
     const int *buffer_output; /* [buffer_count]: the region output that it is, or -1 */
@@ -28,8 +32,6 @@ Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Ta
 /* --- kernel cache ---------------------------------------------------------------------------------------------------
  * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until
  * exit or kernel_cache_trim when unused); on disk the policy's directory. LLVM's plug-in is opened on a miss alone. */
-typedef struct KernelCode KernelCode; /* reference-counted */
-
 typedef struct KernelCacheStats {
     int compiled; /* by LLVM */
     int from_disk;
@@ -41,6 +43,15 @@ typedef struct KernelCacheStats {
  * ones share). stats is added to. */
 Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats,
                         KernelCode **out_code);
+/* A kernel's key and object file, from the disk or compiled, for a compiled model. Both are malloc'ed; what the key
+ * begins with, *out_text_size bytes, is the kernel's text. */
+Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, size_t *out_text_size,
+                           void **out_object, size_t *out_size);
+/* Enters an object file under its key where there is none yet; the reference is the caller's. STATUS_INVALID when it
+ * does not load. */
+Status kernel_cache_put(const char *key, const void *object, size_t size, KernelCacheStats *stats,
+                        KernelCode **out_code);
+KernelCode *kernel_code_hold(KernelCode *code); /* one more reference */
 KernelFunction kernel_code_function(const KernelCode *code);
 size_t kernel_code_bytes(const KernelCode *code);
 void kernel_code_release(KernelCode *code); /* accepts NULL */

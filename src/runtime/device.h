@@ -12,6 +12,7 @@
 #include "graph/graph.h"
 #include "policy/policy.h"
 #include "runtime/memory.h"
+#include "runtime/packed.h"
 
 typedef struct Device Device;
 typedef struct Stream Stream;             /* of a device; NULL on the CPU */
@@ -53,6 +54,13 @@ typedef struct DeviceTable {
      * constants[i] is no longer read. */
     Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants,
                              DeviceAnchor **out_anchor, uint32_t *out_released);
+    /* For compiled models: what an anchor has packed, in the order in which it was made, and as prepare_anchor's
+     * out_released. NULL: the device packs nothing that could be kept. */
+    int (*anchor_packed)(const DeviceAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
+    /* As prepare_anchor, of what was packed before: it stays where it is as long as the anchor; the data of constants
+     * that were released then is NULL. STATUS_INVALID when it does not fit the node. */
+    Status (*restore_anchor)(Device *device, const Node *node, const Tensor *const *constants, const Packed *packed,
+                             int count, DeviceAnchor **out_anchor, uint32_t *out_released);
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);

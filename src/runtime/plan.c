@@ -263,7 +263,12 @@ static void collect_sizes(Planner *planner, Step *step) {
 
 static Status generate_kernel(Planner *planner, Step *step) {
     Plan *plan = planner->plan;
-    TRY(codegen_region(plan->arena, plan->graph->dims, step->node, &step->on->policy->target, &step->region));
+    const NodeGiven *given =
+        plan->given->is_compiled ? map_get_id(&plan->given->nodes, MAP_POINTER_KEY(step->node)) : NULL;
+    if (given)
+        step->region = given->region;
+    else
+        TRY(codegen_region(plan->arena, plan->graph->dims, step->node, &step->on->policy->target, &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
     step->moved_expr = add_expr(planner, step->region.bytes);
@@ -368,7 +373,7 @@ static void find_waits(Plan *plan, Arena *scratch) {
     }
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_plan);
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Plan **out_plan);
 
 static Status make_nested(Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
@@ -376,7 +381,7 @@ static Status make_nested(Plan *plan) {
         if (step->kind != STEP_CONTROL) continue;
         step->nested = ARENA_ARRAY(plan->arena, Plan *, step->node->subgraph_count);
         for (; step->nested_count < step->node->subgraph_count; step->nested_count++)
-            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host,
+            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host, plan->given,
                           &step->nested[step->nested_count]));
     }
     return NULL;
@@ -454,10 +459,11 @@ void plan_destroy(Plan *plan) {
     arena_destroy(plan->arena);
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_plan) {
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Plan **out_plan) {
     Arena *arena = arena_create_inside(graph->arena), *scratch = arena_create_inside(arena);
     Plan *plan = ARENA_NEW(arena, Plan);
-    *plan = (Plan){.graph = graph, .device = device, .host = host, .arena = arena, .sizes = sizes_cache_create()};
+    *plan = (Plan){
+        .graph = graph, .device = device, .host = host, .given = given, .arena = arena, .sizes = sizes_cache_create()};
     Status volatile status = plan->sizes ? NULL : status_out_of_memory();
     jmp_buf guard;
     if (setjmp(guard)) {
@@ -468,6 +474,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, Plan **out_p
     }
     arena_guard(arena, NULL);
     arena_destroy(scratch);
+    plan->given = NULL;
     if (status) {
         plan_destroy(plan);
         return status;
@@ -490,8 +497,14 @@ static Status prepare_all(Plan *plan, KernelCacheStats *stats) {
 }
 
 Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan) {
+    return plan_create_given(graph, device, host, NULL, stats, out_plan);
+}
+
+Status plan_create_given(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelCacheStats *stats,
+                         Plan **out_plan) {
+    static const PlanGiven nothing;
     Plan *plan;
-    TRY(make_plan(graph, device, host, &plan));
+    TRY(make_plan(graph, device, host, given ? given : &nothing, &plan));
     jmp_buf guard, *outer = arena_guard(graph->arena, &guard);
     Status volatile status;
     if (setjmp(guard))

@@ -96,7 +96,8 @@ typedef struct Sizes Sizes; /* what one set of input shapes comes to */
 
 struct Plan {
     Graph *graph;
-    Device *device, *host; /* the same where the device is the CPU */
+    Device *device, *host;         /* the same where the device is the CPU */
+    const struct PlanGiven *given; /* while the plan is made */
     Arena *arena;
     Slot *slots;
     int slot_count;
@@ -126,6 +127,20 @@ struct Plan {
     struct Replays *replays; /* NULL: none */
 };
 
+/* What is known beforehand of a node of the graph, from a compiled model. */
+typedef struct NodeGiven {
+    RegionKernel region;  /* of a NODE_REGION */
+    const Packed *packed; /* of a NODE_ANCHOR, [packed_count] */
+    int packed_count;
+} NodeGiven;
+
+typedef struct PlanGiven {
+    bool is_compiled; /* nodes has all regions and anchors of the graph and its subgraphs, and constants may lack data
+                         where an anchor has packed it */
+    Map nodes;        /* Node -> NodeGiven */
+    bool keep_constants; /* the data of constants stays, also of those that are read no more */
+} PlanGiven;
+
 /* Counts for statistics, nested plans included. */
 typedef struct PlanCounts {
     int regions, anchors, host_steps, copies, steps, kernels; /* host_steps: all others */
@@ -136,6 +151,9 @@ typedef struct PlanCounts {
 /* The graph and both devices stay owned by the caller and must outlive the plan; host: the CPU, the same as `device`
  * where that is the CPU. Kernels are compiled for all nested plans in one go. */
 Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan);
+/* given: read while the plan is made, and what it points to as long as the plan; NULL: nothing is. */
+Status plan_create_given(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelCacheStats *stats,
+                         Plan **out_plan);
 void plan_destroy(Plan *plan); /* accepts NULL */
 void plan_count(const Plan *plan, PlanCounts *counts);
 void plan_print(Text *text, const Plan *plan, int indent);

@@ -20,11 +20,15 @@ typedef struct Data {
     void *uploaded;
 } Data;
 
-/* NULL for a slot that is no constant. Several constants may share data. */
+/* Several constants may share data; what a compiled model lacks is a constant's own. */
+static uint64_t data_key(const Tensor *constant) {
+    return MAP_POINTER_KEY(constant->data ? constant->data : (const void *)constant);
+}
+
+/* NULL for a slot that is no constant. */
 static Data *data_of(const Plan *plan, const Map *datas, int slot) {
     const Slot *root = slot < 0 ? NULL : &plan->slots[plan->slots[slot].root];
-    return root && root->storage == STORE_CONSTANT ? map_get_id(datas, MAP_POINTER_KEY(root->value->constant->data))
-                                                   : NULL;
+    return root && root->storage == STORE_CONSTANT ? map_get_id(datas, data_key(root->value->constant)) : NULL;
 }
 
 static void count_read(const Plan *plan, const Map *datas, int slot, Place place) {
@@ -37,7 +41,7 @@ static Map count_reads(const Plan *plan, Arena *scratch) {
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
         if (slot->storage == STORE_CONSTANT && !data_of(plan, &datas, i))
-            map_set_id(&datas, MAP_POINTER_KEY(slot->value->constant->data), ARENA_NEW(scratch, Data));
+            map_set_id(&datas, data_key(slot->value->constant), ARENA_NEW(scratch, Data));
     }
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
@@ -49,6 +53,27 @@ static Map count_reads(const Plan *plan, Arena *scratch) {
 
 static bool is_read(const Data *data) { return data->reads[PLACE_HOST] || data->reads[PLACE_DEVICE]; }
 
+static Status prepare_anchor(const Plan *plan, Step *step, const Tensor *const *constants, uint32_t *released) {
+    const DeviceTable *table = step->on->table;
+    const NodeGiven *given =
+        plan->given->is_compiled ? map_get_id(&plan->given->nodes, MAP_POINTER_KEY(step->node)) : NULL;
+    if (given && table->restore_anchor)
+        return table->restore_anchor(step->on, step->node, constants, given->packed, given->packed_count, &step->anchor,
+                                     released);
+    return table->prepare_anchor(step->on, step->node, constants, &step->anchor, released);
+}
+
+/* A compiled model leaves out the data of constants that anchors have packed: nothing else may read it. */
+static Status check_data(const Plan *plan, const Map *datas) {
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        const Data *data = slot->root == i ? data_of(plan, datas, i) : NULL;
+        if (data && is_read(data) && !slot->value->constant->data && tensor_bytes(slot->value->constant))
+            return status_error(STATUS_INVALID, "the data of constant \"%s\" is missing", slot->value->name);
+    }
+    return NULL;
+}
+
 /* Weights go back as soon as they are packed, so that the model is not held twice. */
 static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *scratch) {
     for (int s = 0; s < plan->step_count; s++) {
@@ -58,8 +83,8 @@ static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *s
         uint32_t released = 0;
         const Tensor **constants = ARENA_ARRAY(scratch, const Tensor *, node->input_count);
         for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
-        TRY(status_at(step->on->table->prepare_anchor(step->on, node, constants, &step->anchor, &released),
-                      "node \"%s\" (%s)", node_origin_name(node), node->op));
+        TRY(status_at(prepare_anchor(plan, step, constants, &released), "node \"%s\" (%s)", node_origin_name(node),
+                      node->op));
         for (int i = 0; i < node->input_count && i < 32; i++) {
             Data *data = released >> i & 1 ? data_of(plan, datas, step->inputs[i]) : NULL;
             if (data && --data->reads[step->place] == 0 && !is_read(data) && alone) release_constant(constants[i]);
@@ -115,9 +140,10 @@ static Status upload_all(Plan *plan, const Map *datas, bool alone) {
 /* Subgraphs share constants with what is around them: there nothing goes back. */
 Status prepare_constants(Plan *plan, Arena *scratch) {
     Map datas = count_reads(plan, scratch);
-    bool alone = !plan->graph->parent;
+    bool alone = !plan->graph->parent && !plan->given->keep_constants && !plan->given->is_compiled;
     FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
     TRY(prepare_anchors(plan, &datas, alone, scratch));
+    TRY(check_data(plan, &datas));
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
         const Data *data = slot->root == i && slot->place == PLACE_HOST ? data_of(plan, &datas, i) : NULL;

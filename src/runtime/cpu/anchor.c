@@ -31,6 +31,22 @@ Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
     return NULL;
 }
 
+Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready) {
+    int number = anchor->packed_count;
+    *out_data = NULL;
+    *out_ready = anchor->given != NULL;
+    if (number == MAX_EPILOGUE + 1) return status_error(STATUS_FAULT, "an anchor packs too much");
+    if (!anchor->given) {
+        TRY(anchor_allocate(anchor, bytes, out_data));
+    } else {
+        if (number >= anchor->given_count || anchor->given[number].bytes != bytes)
+            return anchor_wrong(anchor, "what is packed of its constants does not fit it");
+        *out_data = (void *)(uintptr_t)anchor->given[number].data;
+    }
+    anchor->packed[anchor->packed_count++] = (Packed){*out_data, bytes};
+    return NULL;
+}
+
 Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
     return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(anchor->node), anchor->node->op, what);
 }
@@ -115,9 +131,12 @@ static Status keep_bias(CpuAnchor *anchor, int step, const Tensor *bias, Pool *p
     size_t size = dtype_size(anchor->type);
     int64_t count = tensor_count(bias);
     void *copy;
-    TRY(anchor_allocate(anchor, ((size_t)count + PANEL_SLACK) * size, &copy));
-    work_widen(bias->dtype, bias->data, copy, count, pool);
-    memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
+    bool ready;
+    TRY(anchor_pack(anchor, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
+    if (!ready) {
+        work_widen(bias->dtype, bias->data, copy, count, pool);
+        memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
+    }
     anchor->biases[step] = copy;
     anchor->released |= 1u << anchor->epilogue.steps[step].input;
     return NULL;
@@ -154,8 +173,8 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     return NULL;
 }
 
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released) {
+static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,
+                          Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     CpuAnchor *anchor = calloc(1, sizeof *anchor);
@@ -163,6 +182,8 @@ Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool
     DType dtype = node->input_count && node->inputs[0] ? node->inputs[0]->dtype : DT_NONE;
     *anchor = (CpuAnchor){
         .node = node, .kind = kind_of(node), .dtype = dtype, .type = work_type(dtype), .how = "packed at run"};
+    anchor->given = given;
+    anchor->given_count = given_count;
     Status status = prepare(anchor, constants, pool);
     if (status) {
         cpu_anchor_destroy(anchor);
@@ -171,6 +192,23 @@ Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool
     *out_anchor = anchor;
     *out_released = anchor->released;
     return NULL;
+}
+
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
+                          uint32_t *out_released) {
+    return make_anchor(node, constants, NULL, 0, pool, out_anchor, out_released);
+}
+
+Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
+                          CpuAnchor **out_anchor, uint32_t *out_released) {
+    static const Packed none;
+    return make_anchor(node, constants, packed ? packed : &none, count, pool, out_anchor, out_released);
+}
+
+int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
+    *out_packed = anchor->packed;
+    *out_released = anchor->released;
+    return anchor->packed_count;
 }
 
 void cpu_anchor_destroy(CpuAnchor *anchor) {

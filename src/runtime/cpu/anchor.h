@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "graph/graph.h"
 #include "ops/anchors.h"
+#include "runtime/packed.h"
 
 typedef struct CpuAnchor CpuAnchor;
 
@@ -21,6 +22,10 @@ typedef struct CpuAnchor CpuAnchor;
  * read any more by runs of this anchor, so that its memory may be given back. */
 Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
                           uint32_t *out_released);
+/* What was packed, for cpu_anchor_restore, which takes it instead of packing; it is borrowed for the anchor's life. */
+int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
+Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
+                          CpuAnchor **out_anchor, uint32_t *out_released);
 void cpu_anchor_destroy(CpuAnchor *anchor);       /* accepts NULL */
 size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
 /* inputs: [input_count] dense row-major tensors with their actual dims (data NULL for a released constant); output:

@@ -186,11 +186,25 @@ static Status channels_last_weight(const CpuAnchor *anchor, const Conv *c, Scrat
     return NULL;
 }
 
+/* What pack_phases made when the model was compiled. */
+static Status take_packed(Conv *c, void *data) {
+    for (int64_t i = 0; i < c->phase_count; i++) {
+        size_t bytes;
+        c->phases[i].weight.data = data;
+        TRY(weight_bytes(&c->phases[i].weight, &bytes));
+        data = (char *)data + (bytes + 63) / 64 * 64;
+    }
+    return NULL;
+}
+
 /* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. */
 static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Pool *pool) {
     void *data, *taps;
     int64_t kernel = product3(c->kernel);
-    TRY(phase_allocate(memory, c->weight_bytes, &data));
+    bool ready = false;
+    TRY(memory->scratch ? scratch_take(memory->scratch, c->weight_bytes, &data)
+                        : anchor_pack(memory->anchor, c->weight_bytes, &data, &ready));
+    if (ready) return take_packed(c, data);
     Scratch scratch = {0};
     Status status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
     if (!status && c->tiled > 1) status = channels_last_weight(memory->anchor, c, &scratch, pool, &w);
@@ -240,6 +254,12 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     TRY(read_weight_shape(anchor, w, c));
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
     TRY(make_phases(&memory, anchor, c));
+    if (anchor->given) {
+        anchor->packed_bytes = c->weight_bytes;
+        anchor->released |= 2;
+        anchor->how = c->depthwise ? "depthwise" : "packed";
+        return pack_phases(&memory, c, NULL, pool);
+    }
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
     if (!status) status = anchor_check_weight(anchor, w, work, 1);
     if (!status) status = pack_phases(&memory, c, work, pool);

@@ -49,6 +49,16 @@ static void cpu_release_kernel(Device *device, DeviceKernel *kernel) {
     free(kernel);
 }
 
+/* Code that is there already is taken as it is, all other from the cache: a compiled model has all, a model none. */
+static Status find_codes(const Device *device, const RegionKernel *const *regions, const Kernel *const *kernels,
+                         int count, KernelCacheStats *stats, KernelCode **codes) {
+    bool all = true;
+    for (int i = 0; i < count; i++) all = all && regions[i]->code;
+    if (!all) return kernel_cache_get(kernels, count, device->policy, stats, codes);
+    for (int i = 0; i < count; i++) codes[i] = kernel_code_hold(regions[i]->code);
+    return NULL;
+}
+
 static Status cpu_compile(Device *device, const RegionKernel *const *regions, int count, KernelCacheStats *stats,
                           DeviceKernel **out_kernels) {
     const Kernel **kernels = calloc((size_t)count, sizeof *kernels);
@@ -59,7 +69,7 @@ static Status cpu_compile(Device *device, const RegionKernel *const *regions, in
         out_kernels[i] = calloc(1, sizeof **out_kernels);
         if (!out_kernels[i]) status = status_out_of_memory();
     }
-    if (!status) status = kernel_cache_get(kernels, count, device->policy, stats, codes);
+    if (!status) status = find_codes(device, regions, kernels, count, stats, codes);
     for (int i = 0; i < count; i++) {
         if (status) {
             free(out_kernels[i]);
@@ -77,6 +87,15 @@ static Status cpu_compile(Device *device, const RegionKernel *const *regions, in
 static Status cpu_prepare_anchor(Device *device, const Node *node, const Tensor *const *constants,
                                  DeviceAnchor **out_anchor, uint32_t *out_released) {
     return cpu_anchor_prepare(node, constants, device->pool, (CpuAnchor **)out_anchor, out_released);
+}
+
+static Status cpu_restore_anchor(Device *device, const Node *node, const Tensor *const *constants, const Packed *packed,
+                                 int count, DeviceAnchor **out_anchor, uint32_t *out_released) {
+    return cpu_anchor_restore(node, constants, packed, count, device->pool, (CpuAnchor **)out_anchor, out_released);
+}
+
+static int cpu_anchor_parts(const DeviceAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
+    return cpu_anchor_packed((const CpuAnchor *)anchor, out_packed, out_released);
 }
 
 static void cpu_release_anchor(Device *device, DeviceAnchor *anchor) {
@@ -164,6 +183,8 @@ const DeviceTable cpu_device = {
     .compile = cpu_compile,
     .release_kernel = cpu_release_kernel,
     .prepare_anchor = cpu_prepare_anchor,
+    .restore_anchor = cpu_restore_anchor,
+    .anchor_packed = cpu_anchor_parts,
     .release_anchor = cpu_release_anchor,
     .anchor_bytes = cpu_bytes,
     .anchor_how = cpu_how,

@@ -39,6 +39,20 @@ static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth)
 
 /* ---- a constant b ---- */
 
+/* What pack_constant made when the model was compiled. */
+static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight *weights, int64_t count, void *data,
+                        size_t bytes) {
+    m->weights = weights;
+    m->weight_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        weights[i] = *like;
+        weights[i].data = (char *)data + bytes * (size_t)i;
+    }
+    anchor->packed_bytes = bytes * (size_t)count;
+    anchor->released |= 2;
+    anchor->how = "packed";
+}
+
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
@@ -51,8 +65,13 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     TRY(weight_bytes(&like, &bytes));
     bytes = (bytes + 63) / 64 * 64;
     if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
-    TRY(anchor_allocate(anchor, all, &data));
+    bool ready;
+    TRY(anchor_pack(anchor, all, &data, &ready));
     TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
+    if (ready) {
+        take_packed(anchor, m, &like, weights, count, data, bytes);
+        return NULL;
+    }
     Scratch scratch = {0};
     WeightSource source = {
         .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};

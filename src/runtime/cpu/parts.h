@@ -31,7 +31,11 @@ struct CpuAnchor {
     uint32_t released;
     bool plain; /* the oracle computes it */
     size_t packed_bytes;
-    struct AnchorMemory *memory; /* what anchor_allocate gave */
+    struct AnchorMemory *memory;     /* what anchor_allocate gave */
+    Packed packed[MAX_EPILOGUE + 1]; /* what is packed: the weight, biases */
+    int packed_count;
+    const Packed *given; /* not NULL: was packed before */
+    int given_count;
     const char *how;
 };
 
@@ -49,6 +53,8 @@ struct AnchorRun {
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */
 Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data);
+/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model, and read-only. */
+Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
 /* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
  * type; scale: as WeightSource.scale. */
