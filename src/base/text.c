@@ -55,6 +55,39 @@ void text_add_quoted(Text *text, const char *data, size_t size) {
     text_add_bytes(text, "\"", 1);
 }
 
+/* Bytes of the UTF-8 character that begins at data; 0: none does. */
+static size_t utf8_size(const unsigned char *data, size_t size) {
+    size_t length = data[0] < 0x80                      ? 1
+                    : data[0] >= 0xc2 && data[0] < 0xe0 ? 2
+                    : data[0] >= 0xe0 && data[0] < 0xf0 ? 3
+                    : data[0] >= 0xf0 && data[0] < 0xf5 ? 4
+                                                        : 0;
+    if (!length || length > size) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((data[i] & 0xc0) != 0x80) return 0;
+    bool too_long = (data[0] == 0xe0 && data[1] < 0xa0) || (data[0] == 0xf0 && data[1] < 0x90);
+    bool surrogate = data[0] == 0xed && data[1] >= 0xa0, too_large = data[0] == 0xf4 && data[1] >= 0x90;
+    return too_long || surrogate || too_large ? 0 : length;
+}
+
+void text_add_json(Text *text, const char *data, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    text_add_bytes(text, "\"", 1);
+    for (size_t i = 0, length; i < size; i += length ? length : 1) {
+        length = utf8_size(bytes + i, size - i);
+        bool separator = length == 3 && bytes[i] == 0xe2 && bytes[i + 1] == 0x80 && (bytes[i + 2] & 0xfe) == 0xa8;
+        if (bytes[i] == '"' || bytes[i] == '\\')
+            text_add(text, "\\%c", bytes[i]);
+        else if (separator)
+            text_add(text, "\\u20%02x", bytes[i + 2] == 0xa8 ? 0x28 : 0x29);
+        else if (!length || bytes[i] < ' ' || bytes[i] == 127 || strchr("<>&", bytes[i]))
+            text_add(text, "\\u%04x", bytes[i]);
+        else
+            text_add_bytes(text, data + i, length);
+    }
+    text_add_bytes(text, "\"", 1);
+}
+
 static void add_number(Text *text, double value, bool single) {
     if (isnan(value)) {
         text_add(text, "nan");

@@ -16,6 +16,9 @@ void text_add(Text *text, const char *format, ...) STATUS_FORMAT(2, 3);
 void text_add_bytes(Text *text, const char *data, size_t size);
 /* In double quotes, with \" \\ \n \t and \xHH for bytes that are not printable ASCII. */
 void text_add_quoted(Text *text, const char *data, size_t size);
+/* As a JSON string that may also stand in a script of a page: UTF-8 as it is, bytes that are none as if they were
+ * Latin-1; control characters, <, > and & as \uXXXX. */
+void text_add_json(Text *text, const char *data, size_t size);
 /* The shortest decimal form that reads back as the same double; "inf", "-inf", "nan". */
 void text_add_double(Text *text, double value);
 /* As above for a float. */

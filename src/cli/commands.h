@@ -4,6 +4,7 @@
 
 #include "flags.h"
 
-extern const Command run_command, bench_command, test_command, inspect_command, optimize_command, devices_command;
+extern const Command run_command, bench_command, test_command, inspect_command, optimize_command, devices_command,
+    compare_command;
 
 #endif

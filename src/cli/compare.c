@@ -64,14 +64,14 @@ static Problem *report_end(Report *report) {
     return found;
 }
 
-static void print_index(FILE *out, const OnnxfuseValue *tensor, int64_t index) {
+void print_index(FILE *out, const OnnxfuseValue *tensor, int64_t index) {
     int rank = onnxfuse_value_rank(tensor);
     const int64_t *dims = onnxfuse_value_dims(tensor);
     int64_t at[ONNXFUSE_MAX_RANK];
     for (int d = rank - 1; d >= 0; d--) at[d] = index % dims[d], index /= dims[d];
     fputc('[', out);
     for (int d = 0; d < rank; d++) fprintf(out, "%s%lld", d ? ", " : "", (long long)at[d]);
-    fputs("]: ", out);
+    fputc(']', out);
 }
 
 static Problem *report_element(const OnnxfuseValue *got, const OnnxfuseValue *expected, int64_t index,
@@ -80,7 +80,7 @@ static Problem *report_element(const OnnxfuseValue *got, const OnnxfuseValue *ex
     report_begin(&report);
     if (report.out) {
         print_index(report.out, got, index);
-        fputs("got ", report.out);
+        fputs(": got ", report.out);
         print_element(report.out, got, index);
         fputs(", expected ", report.out);
         print_element(report.out, expected, index);
@@ -90,7 +90,7 @@ static Problem *report_element(const OnnxfuseValue *got, const OnnxfuseValue *ex
     return report_end(&report);
 }
 
-static void print_kind(FILE *out, const OnnxfuseValue *value) {
+void print_kind(FILE *out, const OnnxfuseValue *value) {
     OnnxfuseKind kind = onnxfuse_value_kind(value);
     if (kind == ONNXFUSE_TENSOR) {
         fputs(onnxfuse_dtype_name(onnxfuse_value_dtype(value)), out);
@@ -147,4 +147,121 @@ Problem *compare_values(const OnnxfuseValue *got, const OnnxfuseValue *expected,
         TRY(problem_at(compare_values(a, b, tolerance, types_only), "item %d", i));
     }
     return NULL;
+}
+
+/* --- measuring ------------------------------------------------------------------------------------------------------
+ */
+/* A float's bits as an integer in the order of the numbers: neighbours differ by one. */
+static bool ordered(OnnxfuseDType dtype, const void *data, int64_t i, int64_t *out_place) {
+    uint64_t bits, sign;
+    switch (dtype) {
+    case ONNXFUSE_FLOAT32: bits = ((const uint32_t *)data)[i], sign = 1u << 31; break;
+    case ONNXFUSE_FLOAT64: bits = ((const uint64_t *)data)[i], sign = (uint64_t)1 << 63; break;
+    case ONNXFUSE_FLOAT16:
+    case ONNXFUSE_BFLOAT16: bits = ((const uint16_t *)data)[i], sign = 1u << 15; break;
+    default: return false;
+    }
+    *out_place = bits & sign ? -(int64_t)(bits ^ sign) : (int64_t)bits;
+    return true;
+}
+
+static double ulps_between(const OnnxfuseValue *got, const OnnxfuseValue *expected, int64_t i) {
+    int64_t a, b;
+    OnnxfuseDType dtype = onnxfuse_value_dtype(got);
+    if (!isfinite(onnxfuse_value_element(got, i)) || !isfinite(onnxfuse_value_element(expected, i))) return NAN;
+    if (!ordered(dtype, onnxfuse_value_data(got), i, &a) || !ordered(dtype, onnxfuse_value_data(expected), i, &b))
+        return NAN;
+    return fabs((double)a - (double)b);
+}
+
+static bool is_complex(OnnxfuseDType dtype) { return dtype == ONNXFUSE_COMPLEX64 || dtype == ONNXFUSE_COMPLEX128; }
+
+/* A number as a point: complex ones have two parts. */
+static void parts_of(const OnnxfuseValue *tensor, int64_t i, double out_parts[2]) {
+    OnnxfuseDType dtype = onnxfuse_value_dtype(tensor);
+    const void *data = onnxfuse_value_data(tensor);
+    out_parts[1] = 0;
+    if (dtype == ONNXFUSE_COMPLEX64)
+        out_parts[0] = ((const float *)data)[2 * i], out_parts[1] = ((const float *)data)[2 * i + 1];
+    else if (dtype == ONNXFUSE_COMPLEX128)
+        out_parts[0] = ((const double *)data)[2 * i], out_parts[1] = ((const double *)data)[2 * i + 1];
+    else
+        out_parts[0] = onnxfuse_value_element(tensor, i);
+}
+
+/* How far element i is from where it should be, and in relation to its bound. */
+static double distance_of(const Difference *d, int64_t i, Tolerance t, double *out_excess) {
+    double a[2], b[2];
+    *out_excess = INFINITY;
+    if (onnxfuse_value_dtype(d->got) == ONNXFUSE_STRING) return INFINITY;
+    parts_of(d->got, i, a);
+    parts_of(d->expected, i, b);
+    double distance = hypot(a[0] - b[0], a[1] - b[1]), bound = t.atol + t.rtol * hypot(b[0], b[1]);
+    if (!isfinite(distance) || !isfinite(bound)) return INFINITY;
+    *out_excess = bound > 0 ? distance / bound : distance > 0 ? INFINITY : 0;
+    return distance;
+}
+
+/* The bits are looked at first: nearly all elements of two runs are equal to the last. */
+static void measure_elements(Difference *d, Tolerance t) {
+    size_t size = onnxfuse_dtype_size(onnxfuse_value_dtype(d->got));
+    bool plain = onnxfuse_value_dtype(d->got) != ONNXFUSE_STRING;
+    const char *a = onnxfuse_value_data(d->got), *b = onnxfuse_value_data(d->expected);
+    for (int64_t i = 0; i < d->count; i++) {
+        if (plain && memcmp(a + (size_t)i * size, b + (size_t)i * size, size) == 0) continue;
+        bool close = same_element(d->got, d->expected, i, t);
+        double excess, distance = distance_of(d, i, t, &excess);
+        if (close && !isfinite(distance)) continue; /* both not a number, or the same infinity; strings */
+        d->different += !close;
+        if (d->worst >= 0 && excess <= d->excess) continue;
+        d->worst = i;
+        d->distance = distance;
+        d->excess = excess;
+    }
+}
+
+static Difference measure_tensors(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance t) {
+    Difference d = {.got = got, .expected = expected, .item = -1, .worst = -1, .ulps = NAN};
+    OnnxfuseDType dtype = onnxfuse_value_dtype(got);
+    if (!same_type(got, expected)) return d;
+    if (dtype == ONNXFUSE_BFLOAT16) t.rtol = fmax(t.rtol, bfloat16_rtol);
+    d.comparable = true;
+    d.count = onnxfuse_value_count(got);
+    measure_elements(&d, t);
+    if (d.worst >= 0 && dtype != ONNXFUSE_STRING && !is_complex(dtype)) d.ulps = ulps_between(got, expected, d.worst);
+    return d;
+}
+
+Difference compare_measure(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance tolerance) {
+    OnnxfuseKind kind = onnxfuse_value_kind(got);
+    Difference worst = {.got = got, .expected = expected, .item = -1, .worst = -1, .ulps = NAN};
+    if (kind != onnxfuse_value_kind(expected) || onnxfuse_value_count(got) != onnxfuse_value_count(expected))
+        return worst;
+    if (kind == ONNXFUSE_TENSOR) return measure_tensors(got, expected, tolerance);
+    worst.comparable = true;
+    for (int i = 0; i < onnxfuse_value_count(got); i++) {
+        const OnnxfuseValue *a = onnxfuse_value_item(got, i), *b = onnxfuse_value_item(expected, i);
+        Difference d = a && b ? compare_measure(a, b, tolerance) : (Difference){.got = got, .expected = expected};
+        if (d.item < 0) d.item = i;
+        if (!d.comparable || d.different) return d;
+        if (d.worst >= 0 && (worst.worst < 0 || d.excess > worst.excess)) worst = d;
+    }
+    return worst;
+}
+
+double compare_scale(const OnnxfuseValue *tensor) {
+    OnnxfuseDType dtype = onnxfuse_value_dtype(tensor);
+    bool real = dtype == ONNXFUSE_FLOAT32 || dtype == ONNXFUSE_FLOAT64 || dtype == ONNXFUSE_FLOAT16 ||
+                dtype == ONNXFUSE_BFLOAT16 || is_complex(dtype);
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t i = 0; real && i < onnxfuse_value_count(tensor); i++) {
+        double parts[2];
+        parts_of(tensor, i, parts);
+        double square = parts[0] * parts[0] + parts[1] * parts[1];
+        if (!isfinite(square)) continue;
+        sum += square;
+        count++;
+    }
+    return count ? sqrt(sum / (double)count) : 0;
 }

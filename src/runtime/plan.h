@@ -225,6 +225,8 @@ void sizes_cache_destroy(struct SizesCache *cache);
 /* symbols: bound from the inputs. STATUS_INVALID when a size is negative or absurd. Release after the run. */
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes);
 void sizes_release(const Plan *plan, const Sizes *sizes);
+/* Copies those of the latest run: values [exprs.count], offsets [slot_count]. False: none is remembered. */
+bool sizes_latest(const Plan *plan, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);
 
 /* --- run memory (buffers.c): arenas, scratch and streams of past runs, ready for the next ------------------------ */
 typedef struct Block {
@@ -243,6 +245,17 @@ void run_memory_give(struct RunMemory *buffers, Place place, Block block);
 Status run_memory_take_stream(struct RunMemory *buffers, Stream **out_stream);
 void run_memory_give_stream(struct RunMemory *buffers, Stream *stream, bool sound); /* sound: may be used again */
 
+/* --- what a step does (cost.c), for who reads a profile; values: of plan->exprs ---------------------------------- */
+/* The least that it moves: inputs read once, outputs written once. 0: not known. */
+int64_t step_bytes(const Plan *plan, const Step *step, const int64_t *values);
+/* Of a kernel its instructions, elements times instructions; of an anchor additions and multiplications. 0: not
+ * known. */
+int64_t step_work(const Plan *plan, const Step *step, const int64_t *values);
+
+/* --- report (report.c) ------------------------------------------------------------------------------------------- */
+/* profile may be NULL. */
+void plan_report(Text *text, const Plan *plan, Profile *profile);
+
 /* --- profile (profile.c) ---------------------------------------------------------------------------------------------
  */
 Profile *profile_create(void);
@@ -251,6 +264,13 @@ double profile_now(void); /* microseconds */
 void profile_add(Profile *profile, const Step *step, const char *name, const char *how, double start, double end,
                  int64_t bytes, int64_t work);
 Status profile_json(Profile *profile, Text *text);
+typedef struct StepTime {
+    const Step *step;
+    int count;                   /* how often it ran */
+    double least, median, total; /* microseconds */
+} StepTime;
+/* Of all steps that were recorded, by address; how many. */
+int profile_times(Profile *profile, Arena *arena, StepTime **out_times);
 const char *step_kind_name(StepKind kind);
 const char *step_name(const Plan *plan, const Step *step); /* the operator, or the value that is copied */
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 typedef struct Event {
+    const Step *step;
     const char *name, *origin; /* live as long as the plan */
     const char *how, *device;
     StepKind kind;
@@ -53,7 +54,7 @@ void profile_add(Profile *profile, const Step *step, const char *name, const cha
     }
     if (profile->count < profile->capacity)
         profile->events[profile->count++] = (Event){
-            name, node_origin_name(step->node), how, step->on->table->name, step->kind, start, end, bytes, work};
+            step, name, node_origin_name(step->node), how, step->on->table->name, step->kind, start, end, bytes, work};
     pthread_mutex_unlock(&profile->lock);
 }
 
@@ -65,13 +66,52 @@ Status profile_json(Profile *profile, Text *text) {
         text_add(text,
                  "%s\n{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ",
                  i ? "," : "", e->start, e->end - e->start, step_kind_name(e->kind));
-        text_add_quoted(text, e->name, strlen(e->name));
+        text_add_json(text, e->name, strlen(e->name));
         text_add(text, ", \"args\": {\"node\": ");
-        text_add_quoted(text, e->origin, strlen(e->origin));
+        text_add_json(text, e->origin, strlen(e->origin));
         text_add(text, ", \"how\": \"%s\", \"device\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, e->device,
                  (long long)e->bytes, (long long)e->work);
     }
     text_add(text, "\n]}\n");
     pthread_mutex_unlock(&profile->lock);
     return NULL;
+}
+
+/* --- times by step --------------------------------------------------------------------------------------------------
+ */
+typedef struct Duration {
+    const Step *step;
+    double took;
+} Duration;
+
+static int by_step_then_time(const void *a, const void *b) {
+    const Duration *x = a, *y = b;
+    if (x->step != y->step) return x->step < y->step ? -1 : 1;
+    return (x->took > y->took) - (x->took < y->took);
+}
+
+static int summarise(const Duration *sorted, int count, StepTime *times) {
+    int steps = 0;
+    for (int i = 0, end; i < count; i = end) {
+        double total = 0;
+        for (end = i; end < count && sorted[end].step == sorted[i].step; end++) total += sorted[end].took;
+        double middle = (sorted[i + (end - i) / 2].took + sorted[i + (end - i - 1) / 2].took) / 2;
+        times[steps++] = (StepTime){sorted[i].step, end - i, sorted[i].took, middle, total};
+    }
+    return steps;
+}
+
+int profile_times(Profile *profile, Arena *arena, StepTime **out_times) {
+    pthread_mutex_lock(&profile->lock);
+    int count = (int)profile->count;
+    pthread_mutex_unlock(&profile->lock);
+    Duration *all = ARENA_ARRAY(arena, Duration, count + 1); /* may leave by the guard: not under the lock */
+    StepTime *times = ARENA_ARRAY(arena, StepTime, count + 1);
+    pthread_mutex_lock(&profile->lock);
+    for (int i = 0; i < count; i++)
+        all[i] = (Duration){profile->events[i].step, profile->events[i].end - profile->events[i].start};
+    pthread_mutex_unlock(&profile->lock);
+    if (count) qsort(all, (size_t)count, sizeof *all, by_step_then_time);
+    *out_times = times;
+    return summarise(all, count, times);
 }

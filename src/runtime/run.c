@@ -154,10 +154,7 @@ static const char *how_of(const Step *step) {
 }
 
 static void record(const State *s, const Step *step, double start, double end) {
-    bool kernel = step->kind == STEP_KERNEL;
-    int64_t work = kernel ? s->values[step->work_expr] : 0, bytes = 0;
-    if (kernel) bytes = s->values[step->moved_expr];
-    if (step->kind == STEP_COPY) bytes = s->values[slot_at(s, step->outputs[0])->bytes_expr];
+    int64_t bytes = step_bytes(s->plan, step, s->values), work = step_work(s->plan, step, s->values);
     const char *name = step_name(s->plan, step), *how = how_of(step);
     if (s->run->profile) profile_add(s->run->profile, step, name, how, start, end, bytes, work);
     LOG(2, "step %d %s %s %.1f us %.2f GB/s %s", (int)(step - s->plan->steps), how, name, end - start,

@@ -9,6 +9,7 @@
 #include "importer/importer.h"
 #include "passes/passes.h"
 #include "runtime/registry.h"
+#include "runtime/outline.h"
 #include "runtime/replay.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/gpu/gpu.h"
@@ -25,6 +26,7 @@ struct OnnxfuseSession {
     KernelCacheStats kernels;
     OnnxfuseValueInfo *inputs, *outputs;
     int nodes, primitives;
+    const Outline *outline; /* of the model as imported; NULL: not known */
     _Atomic(Profile *) profile;
     Profile *kept_profile; /* lives until the session closes, also while off */
     atomic_ullong runs;
@@ -156,6 +158,7 @@ static void report(Opening *opening, const char *what, double done) {
 
 static void after_pass(void *user, const char *pass, const Graph *graph) {
     Opening *opening = user;
+    if (strcmp(pass, "import") == 0) opening->session->outline = outline_make(graph);
     if (strcmp(pass, "lower") == 0) find_random(graph, opening->random);
     if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
     if (log_level() >= 3) {
@@ -490,6 +493,65 @@ OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *s, char **out_json
         Text text = text_make(arena);
         status = profile_json(s->kept_profile, &text);
         if (!status && !(*out_json = strdup(text.data))) status = status_out_of_memory();
+    }
+    arena_destroy(arena);
+    return status;
+}
+
+/* --- report ---------------------------------------------------------------------------------------------------------
+ */
+static void add_infos(Text *text, const char *key, const OnnxfuseValueInfo *infos, int count) {
+    text_add(text, ",\"%s\":[", key);
+    for (int i = 0; i < count; i++) {
+        const OnnxfuseValueInfo *info = &infos[i];
+        text_add(text, "%s{\"name\":", i ? "," : "");
+        text_add_json(text, info->name, strlen(info->name));
+        text_add(text, ",\"dtype\":\"%s\",\"shape\":", info->dtype ? onnxfuse_dtype_name(info->dtype) : "");
+        text_add(text, info->rank < 0 ? "null" : "[");
+        for (int d = 0; d < info->rank; d++) {
+            const char *symbol = info->symbols && info->symbols[d] ? info->symbols[d] : "?";
+            if (d) text_add(text, ",");
+            if (info->dims[d] >= 0)
+                text_add(text, "%lld", (long long)info->dims[d]);
+            else
+                text_add_json(text, symbol, strlen(symbol));
+        }
+        text_add(text, info->rank < 0 ? "}" : "]}");
+    }
+    text_add(text, "]");
+}
+
+static void add_report(Text *text, OnnxfuseSession *s) {
+    OnnxfuseStats stats;
+    onnxfuse_session_stats(s, &stats, sizeof stats);
+    text_add(text,
+             "{\"version\":\"" ONNXFUSE_VERSION
+             "\",\"device\":\"%s\",\"threads\":%d,\"runs\":%lld,\"nodes\":%d,\"primitives\":%d,\"weight_bytes\":%lld,"
+             "\"memory_peak_bytes\":%lld,\"kernels_compiled\":%d,\"kernels_cached\":%d",
+             stats.device, stats.threads, (long long)stats.runs, stats.nodes, stats.primitives,
+             (long long)stats.weight_bytes, (long long)stats.memory_peak_bytes, stats.kernels_compiled,
+             stats.kernels_cached);
+    add_infos(text, "inputs", s->inputs, s->graph->inputs.count);
+    add_infos(text, "outputs", s->outputs, s->graph->outputs.count);
+    text_add(text, ",\"model\":");
+    outline_print(text, s->outline);
+    text_add(text, ",");
+    plan_report(text, s->plan, s->kept_profile);
+    text_add(text, "}\n");
+}
+
+OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *s, char **out_json) {
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    jmp_buf guard;
+    Status status = NULL;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        Text text = text_make(arena);
+        add_report(&text, s);
+        if (!(*out_json = strdup(text.data))) status = status_out_of_memory();
     }
     arena_destroy(arena);
     return status;

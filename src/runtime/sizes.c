@@ -241,3 +241,18 @@ void sizes_release(const Plan *plan, const Sizes *sizes) {
     bool alone = s->alone; /* read first: another thread may free what nobody uses */
     if (atomic_fetch_sub(&s->users, 1) == 1 && alone) free(s);
 }
+
+bool sizes_latest(const Plan *plan, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]) {
+    struct SizesCache *cache = plan->sizes;
+    const Sizes *latest = NULL;
+    pthread_mutex_lock(&cache->lock);
+    for (int i = 0; i < REMEMBERED; i++)
+        if (cache->entries[i] && (!latest || cache->entries[i]->age > latest->age)) latest = cache->entries[i];
+    if (latest) {
+        memcpy(values, latest->values, sizeof *values * (size_t)plan->exprs.count);
+        memcpy(offsets, latest->offsets, sizeof *offsets * (size_t)plan->slot_count);
+        memcpy(arena_bytes, latest->arena_bytes, sizeof latest->arena_bytes);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return latest != NULL;
+}
