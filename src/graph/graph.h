@@ -122,10 +122,18 @@ struct Node {
     Origin origin;
     int group;    /* of a NODE_ONNX and, until groups are made regions, of what it lowers to: 1 + the number in
                      ModelInfo.groups; 0: none */
+    const struct Wanted *wanted; /* of a NODE_ONNX: how it is to compute, by the policy's rules; NULL: as it says */
+    int fence;    /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
+    bool on_host; /* runs on the CPU, whatever the device; handed on likewise */
     Graph *graph; /* where it stands */
     Node *prev, *next;
     uint64_t tag; /* scratch for the running pass */
 };
+
+typedef struct Wanted {
+    DType computes_in; /* floating point becomes this type: DT_F32, DT_F16, DT_BF16 */
+    const char *what;  /* of ModelInfo.applied */
+} Wanted;
 
 typedef struct Metadata {
     const char *key, *value;
@@ -163,6 +171,7 @@ typedef struct NodeGroup {
 typedef struct Applied {
     const char *what; /* "fusion FusedRMSNorm" */
     const char *node; /* as in an origin */
+    int group;        /* of a fusion without a kernel of its own: 1 + the number in ModelInfo.groups; 0: none */
 } Applied;
 
 typedef struct ModelInfo {
@@ -237,6 +246,11 @@ void node_set_dtype(Node *node, const char *name, DType dtype);
 Origin origin_merge(Arena *arena, const Origin *origins, int count);
 void node_add_subgraph(Node *node, Graph *subgraph);
 void node_add_origin(Node *node, Origin origin);
+/* What rules want of `from` also holds of `node`, which takes its place or a part of it. */
+static inline void node_follow_rules(Node *node, const Node *from) {
+    node->fence = from->fence;
+    node->on_host = from->on_host;
+}
 const char *node_origin_name(const Node *node); /* the first origin's name, or the op's name */
 
 /* Product of all dims, of dims [from, to), and bytes of a value as expressions. */

@@ -355,7 +355,8 @@ static Status check_level(const Verifier *v) {
     }
     RULE(node->kind != NODE_ONNX, "an ONNX node that was not lowered");
     RULE(!v->in_region || node->kind == NODE_PRIM, "only primitives may stand in a region");
-    RULE(node->kind != NODE_REGION || v->level == LEVEL_PARTITIONED, "a region before the partition");
+    RULE(node->kind != NODE_REGION || v->level == LEVEL_PARTITIONED || node_attr(node, "fusion"),
+         "a region before the partition");
     for (int i = 0; i < node->output_count; i++) {
         const Value *out = node->outputs[i];
         if (!out || out->kind != VALUE_TENSOR) continue;

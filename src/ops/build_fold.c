@@ -38,8 +38,14 @@ void spec_shape(NodeSpec *spec, int rank, const Dim *const *dims) {
 typedef struct Seen {
     NodeSpec spec;
     Value *value;
+    int group;         /* of the node: what is to be one kernel shares nothing with its surroundings */
     struct Seen *next; /* of the same hash */
 } Seen;
+
+/* Constants and sizes are no part of a kernel. */
+static int group_of(const Lowering *l, const NodeSpec *spec) {
+    return l->node && spec->prim != PRIM_NONE && spec->prim != PRIM_DIMS ? l->node->group : 0;
+}
 
 /* The lowering's maps, made on first use: nodes by hash, sizes that stand as dims, symbols bound from a value. */
 enum { MAP_NODES, MAP_SIZES, MAP_BOUND, MAP_COUNT };
@@ -133,13 +139,14 @@ static void remember(Lowering *l, const NodeSpec *spec, uint64_t hash, Value *va
     seen->spec.inputs = arena_copy(l->arena, spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs);
     for (int i = 0; i < spec->attr_count; i++) seen->spec.attrs[i] = copy_attr(l->arena, &spec->attrs[i]);
     seen->value = value;
+    seen->group = group_of(l, spec);
     seen->next = map_get_id(map_of(l, MAP_NODES), hash);
     map_set_id(map_of(l, MAP_NODES), hash, seen);
 }
 
 static Value *find_seen(Lowering *l, const NodeSpec *spec, uint64_t hash) {
     for (Seen *seen = map_get_id(map_of(l, MAP_NODES), hash); seen; seen = seen->next)
-        if (same_spec(&seen->spec, spec)) return seen->value;
+        if (seen->group == group_of(l, spec) && same_spec(&seen->spec, spec)) return seen->value;
     return NULL;
 }
 
@@ -233,6 +240,7 @@ static Value *emit_node(Lowering *l, const NodeSpec *spec) {
     Node *node = graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
     for (int i = 0; i < spec->attr_count; i++) node_set_attr(node, copy_attr(l->arena, &spec->attrs[i]));
     if (l->node) node->origin = l->node->origin;
+    if (l->node) node_follow_rules(node, l->node);
     for (int i = 0; i < spec->rank; i++) note_size(l, spec->dims[i]);
     return node_add_output(node, NULL, spec->dtype, spec->rank, spec->dims);
 }

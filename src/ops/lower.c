@@ -59,6 +59,12 @@ static Status check_replaced(const Graph *graph, const Node *n) {
     return NULL;
 }
 
+/* What a node of a group becomes is of the group. It stands before the node by now; `before`: what stood there. */
+static void hand_group_on(const Lowering *l, const Node *n, const Node *before) {
+    if (!n->group) return;
+    for (Node *made = before ? before->next : l->graph->first; made != n; made = made->next) made->group = n->group;
+}
+
 static Status lower_node(Lowering *l, Node *n) {
     const char *domain = n->domain ? n->domain : "";
     const CustomOperator *own =
@@ -66,6 +72,7 @@ static Status lower_node(Lowering *l, Node *n) {
     const OpRow *row = own ? NULL : ops_find(domain, n->op, n->opset);
     if (!own && !row) return unknown_operator(n);
     l->node = n;
+    const Node *before = n->prev;
     Status status = own ? lower_custom(l, n, own) : row->lower(l, n);
     l->node = NULL;
     if (l->error && status != l->error) {
@@ -77,6 +84,7 @@ static Status lower_node(Lowering *l, Node *n) {
     l->error = NULL;
     TRY(status);
     TRY(check_replaced(l->graph, n));
+    hand_group_on(l, n, before);
     graph_remove_node(l->graph, n);
     return NULL;
 }

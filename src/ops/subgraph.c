@@ -5,6 +5,7 @@ typedef struct Copy {
     Graph *target;
     Node *before; /* in target; NULL: at the end */
     Map values;   /* source Value * -> target Value * */
+    Map groups;   /* source Node.group -> target's */
 } Copy;
 
 void pass_type(Value *to, const Value *from) {
@@ -27,6 +28,18 @@ static Value *copied(Copy *copy, const Value *value) {
     return made;
 }
 
+/* Each copy of a group is a group: a body may stand several times in one graph. */
+static int copied_group(Copy *copy, int group) {
+    ModelInfo *info = copy->target->info;
+    if (!group) return 0;
+    intptr_t known = (intptr_t)map_get_id(&copy->groups, (uint64_t)group);
+    if (known) return (int)known;
+    NodeGroup again = info->groups.items[group - 1];
+    VEC_PUSH(copy->target->arena, info->groups, again);
+    map_set_id(&copy->groups, (uint64_t)group, (void *)(intptr_t)info->groups.count);
+    return info->groups.count;
+}
+
 static void copy_node(Copy *copy, const Node *node) {
     Arena *arena = copy->target->arena;
     Value **inputs = ARENA_ARRAY(arena, Value *, node->input_count);
@@ -36,8 +49,11 @@ static void copy_node(Copy *copy, const Node *node) {
     made->opset = node->opset;
     made->host = node->host;
     made->custom = node->custom;
+    made->group = copied_group(copy, node->group);
     made->captures = node->captures;
     made->origin = node->origin;
+    made->wanted = node->wanted;
+    node_follow_rules(made, node);
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(made, node->attrs.items[i]);
     for (int i = 0; i < node->subgraph_count; i++)
         node_add_subgraph(made, clone_graph(copy->target, node->subgraphs[i]));
@@ -46,7 +62,7 @@ static void copy_node(Copy *copy, const Node *node) {
 
 Graph *clone_graph(Graph *parent, const Graph *source) {
     Graph *target = graph_sub(parent, source->name);
-    Copy copy = {target, NULL, map_make(target->arena)};
+    Copy copy = {target, NULL, map_make(target->arena), map_make(target->arena)};
     for (int i = 0; i < source->inputs.count; i++) {
         const Value *input = source->inputs.items[i];
         Value *made = graph_add_input(target, input->name, input->dtype, -1, NULL);
@@ -60,7 +76,7 @@ Graph *clone_graph(Graph *parent, const Graph *source) {
 }
 
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
-    Copy copy = {l->graph, (Node *)l->node, map_make(l->arena)};
+    Copy copy = {l->graph, (Node *)l->node, map_make(l->arena), map_make(l->arena)};
     for (int i = 0; i < body->inputs.count; i++)
         map_set_id(&copy.values, MAP_POINTER_KEY(body->inputs.items[i]), inputs[i]);
     FOR_EACH_NODE(node, body) copy_node(&copy, node);

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "graph/space.h"
 #include "ops/prune.h"
+#include "passes/region.h"
 
 typedef struct Group {
     VEC(Node *) nodes;    /* in topological order */
@@ -126,6 +127,7 @@ static Node *repeat(Graph *graph, Node *node, Node *before) {
     copy->prim = node->prim;
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     copy->origin = node->origin;
+    node_follow_rules(copy, node);
     const Value *v = node->outputs[0];
     node_add_output(copy, NULL, v->dtype, v->rank, v->dims);
     return copy;
@@ -139,7 +141,7 @@ static void repeat_cheap(Graph *graph) {
         for (int i = v->uses.count - 1; i >= 0 && v->uses.count > 1; i--) {
             if (i >= v->uses.count) continue;
             Use use = v->uses.items[i];
-            if (use.node->kind != NODE_PRIM || !space_accepts(use.node)) continue;
+            if (use.node->kind != NODE_PRIM || !space_accepts(use.node) || use.node->fence != node->fence) continue;
             node_set_input(use.node, use.index, repeat(graph, node, use.node)->outputs[0]);
         }
     }
@@ -201,7 +203,10 @@ static Space *analyse(Partition *p, Node *const *nodes, int count, const char **
 
 static bool merge(Partition *p, Group *const *parts, int count) {
     int total = 0, axes_before = 0;
-    for (int i = 0; i < count; i++) total += parts[i]->nodes.count;
+    for (int i = 0; i < count; i++) {
+        if (parts[i]->nodes.items[0]->fence != parts[0]->nodes.items[0]->fence) return false;
+        total += parts[i]->nodes.count;
+    }
     if (total > p->policy->fusion.max_region_nodes || !is_convex(p, parts, count)) return false;
     Node **nodes = ARENA_ARRAY(p->arena, Node *, total);
     int n = 0;
@@ -270,13 +275,6 @@ static void join(Partition *p, Node *node) {
 }
 
 /* --- making the region nodes ---------------------------------------------------------------------------------- */
-static bool used_outside(const Partition *p, const Group *g, const Value *v) {
-    if (value_is_output(p->graph, v)) return true;
-    for (int i = 0; i < v->uses.count; i++)
-        if (group_of(p, v->uses.items[i].node) != g) return true;
-    return false;
-}
-
 static bool used_inside(const Partition *p, const Group *g, const Value *v) {
     for (int i = 0; i < v->uses.count; i++)
         if (group_of(p, v->uses.items[i].node) == g) return true;
@@ -311,55 +309,9 @@ static void evict_reshapes(Partition *p, Group *g) {
     }
 }
 
-static bool is_inline_constant(const Value *v) {
-    return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING;
-}
-
-static Value *body_value(Graph *body, Map *map, Node *region, Value *v) {
-    Value *mapped = map_get_id(map, MAP_POINTER_KEY(v));
-    if (mapped) return mapped;
-    if (is_inline_constant(v)) {
-        mapped = graph_add_constant(body, v->name, v->constant);
-    } else {
-        mapped = graph_add_input(body, v->name, v->dtype, v->rank, v->dims);
-        node_append_input(region, v);
-    }
-    map_set_id(map, MAP_POINTER_KEY(v), mapped);
-    return mapped;
-}
-
 static void make_region(Partition *p, Group *g) {
-    Graph *graph = p->graph, *body = graph_sub(graph, "region");
-    Node *first = g->nodes.items[0];
-    Node *region = graph_add_node(graph, first, NODE_REGION, "region", NULL, 0);
-    region->subgraphs = ARENA_ARRAY(graph->arena, Graph *, 1);
-    region->subgraphs[0] = body;
-    region->subgraph_count = 1;
-    Map map = map_make(p->arena);
-    VEC(Value *) results = {0};
-    for (int k = 0; k < g->nodes.count; k++) {
-        Node *node = g->nodes.items[k];
-        Value *inputs[16];
-        for (int i = 0; i < node->input_count; i++) inputs[i] = body_value(body, &map, region, node->inputs[i]);
-        Node *copy = graph_add_node(body, NULL, NODE_PRIM, node->op, inputs, node->input_count);
-        copy->prim = node->prim;
-        for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
-        copy->origin = node->origin;
-        node_add_origin(region, node->origin);
-        Value *old = node->outputs[0];
-        Value *fresh = node_add_output(copy, old->name, old->dtype, old->rank, old->dims);
-        map_set_id(&map, MAP_POINTER_KEY(old), fresh);
-        if (used_outside(p, g, old)) {
-            graph_add_output(body, fresh);
-            VEC_PUSH(p->arena, results, old);
-        }
-    }
-    region->tag = g->nodes.items[0]->tag;
-    for (int i = 0; i < results.count; i++) {
-        Value *old = results.items[i];
-        value_replace(graph, old, node_add_output(region, NULL, old->dtype, old->rank, old->dims));
-    }
-    for (int k = g->nodes.count - 1; k >= 0; k--) graph_remove_node(graph, g->nodes.items[k]);
+    uint64_t number = g->nodes.items[0]->tag;
+    region_make(p->graph, p->arena, g->nodes.items, g->nodes.count)->tag = number;
 }
 
 /* --- putting the nodes in order again ------------------------------------------------------------------------- */
@@ -407,7 +359,8 @@ static bool is_worth_a_kernel(const Partition *p, const Node *node) {
     for (int i = 0; gpu && i < node->input_count; i++) {
         const Node *from = node->inputs[i] ? node->inputs[i]->producer : NULL;
         if (!from) continue;
-        if (from->kind == NODE_ANCHOR || p->groups[from->tag]->fusible || (from->kind == NODE_PRIM && !is_tiny(from)))
+        if (from->kind == NODE_ANCHOR || from->kind == NODE_REGION || p->groups[from->tag]->fusible ||
+            (from->kind == NODE_PRIM && !is_tiny(from)))
             return true;
     }
     return false;

@@ -5,7 +5,9 @@
 #include "ops/ops.h"
 
 static const Pass passes[] = {
+    {"fuse_custom", fuse_custom},
     {"lower", lower_graph},
+    {"make_groups", make_groups},
     {"layout", layout},
     {"simplify", simplify},
     {"merge_common", merge_common},
@@ -17,10 +19,11 @@ static const Pass passes[] = {
 
 const Pass *pipeline(void) { return passes; }
 
-/* lower_graph descends into subgraphs itself, because their inputs' types come from the nodes that hold them. */
+/* The passes up to lower_graph descend into subgraphs themselves: before they are lowered they stand in ONNX nodes, and
+ * their inputs' types come from the nodes that hold them. */
 static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
     TRY(pass->run(graph, policy));
-    if (pass->run == lower_graph) return NULL;
+    if (pass->run == fuse_custom || pass->run == lower_graph) return NULL;
     FOR_EACH_NODE(node, graph)
     if (node->kind == NODE_HOST)
         for (int i = 0; i < node->subgraph_count; i++) TRY(run_nested(pass, node->subgraphs[i], policy));
@@ -31,13 +34,16 @@ Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, co
                     void *user) {
     if (after) after(user, "import", graph);
     graph_name_results(graph);
+#ifdef ONNXFUSE_VERIFY
+    GraphLevel level = LEVEL_ONNX;
+#endif
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
         TRY(run_nested(pass, graph, policy));
         LOG(1, "pass %s: %d nodes -> %d", pass->name, before, graph->node_count);
 #ifdef ONNXFUSE_VERIFY
-        TRY(status_at(graph_verify(graph, pass->run == partition ? LEVEL_PARTITIONED : LEVEL_PRIM), "after pass %s",
-                      pass->name));
+        level = pass->run == lower_graph ? LEVEL_PRIM : pass->run == partition ? LEVEL_PARTITIONED : level;
+        TRY(status_at(graph_verify(graph, level), "after pass %s", pass->name));
 #endif
         if (after) after(user, pass->name, graph);
     }
