@@ -45,7 +45,8 @@ const char *step_kind_name(StepKind kind) {
 }
 
 const char *step_name(const Plan *plan, const Step *step) {
-    return step->kind == STEP_COPY ? plan->slots[step->inputs[0]].value->name : step->node->op;
+    if (step->kind == STEP_COPY) return plan->slots[step->inputs[0]].value->name;
+    return attr_string(step->node, "fusion", step->node->op);
 }
 
 static void print_slot(Text *text, const Plan *plan, int number) {
@@ -89,7 +90,9 @@ void plan_print(Text *text, const Plan *plan, int indent) {
             print_copy(text, plan, step);
         } else {
             print_place(text, plan, step);
-            text_add(text, "%s %s", step_kind_name(step->kind), step->node->op);
+            const char *fusion = attr_string(step->node, "fusion", NULL);
+            text_add(text, "%s %s%s%s", step_kind_name(step->kind), step->node->op, fusion ? " " : "",
+                     fusion ? fusion : "");
         }
         if (step->anchor) text_add(text, " (%s)", step->on->table->anchor_how(step->anchor));
         for (int i = 0; i < step->input_count; i++) print_slot(text, plan, step->inputs[i]);

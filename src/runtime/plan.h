@@ -272,6 +272,7 @@ typedef struct StepTime {
 /* Of all steps that were recorded, by address; how many. */
 int profile_times(Profile *profile, Arena *arena, StepTime **out_times);
 const char *step_kind_name(StepKind kind);
-const char *step_name(const Plan *plan, const Step *step); /* the operator, or the value that is copied */
+const char *step_name(const Plan *plan,
+                      const Step *step); /* the operator, the fusion that a region is, or the value that is copied */
 
 #endif
