@@ -12,7 +12,7 @@ typedef struct InspectOptions {
 } InspectOptions;
 
 static const Flag inspect_flags[] = {
-    {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "which stage; default: summary"},
+    {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "which stage; default: summary, with --policy: policy"},
     {"stage", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "the same"},
     {"plan", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage plan: the steps of a run", .set = "plan"},
     {"kernels", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage kernels: the regions' loops",
@@ -37,7 +37,7 @@ static void list_stages(FILE *out) {
 
 static Problem *inspect(void *given) {
     const InspectOptions *options = given;
-    const char *stage = options->stage ? options->stage : "summary";
+    const char *stage = options->stage ? options->stage : options->common.policy ? "policy" : "summary";
     OnnxfuseOptions session = session_options(&options->common);
     char *text;
     TRY(problem_from(

@@ -434,6 +434,7 @@ static Status store_node(Written *g, const Node *node) {
     store_number(w, (uint64_t)node->input_count);
     for (int i = 0; i < node->input_count; i++) store_operand(g, node->inputs[i]);
     store_number(w, (uint64_t)node->captures);
+    store_number(w, node->on_host);
     store_number(w, (uint64_t)node->attrs.count);
     for (int i = 0; i < node->attrs.count; i++) store_attr(w, &node->attrs.items[i]);
     store_number(w, (uint64_t)node->origin.count);
@@ -524,6 +525,7 @@ static Node *restore_head(StoreReader *r, Restored *g) {
 
 static void restore_rest(StoreReader *r, Restored *g, Node *node) {
     node->captures = restore_int(r, node->input_count);
+    node->on_host = restore_int(r, 1) != 0;
     int attrs = restore_count(r, 2);
     if (attrs > MOST_ATTRS) store_wrong(r, "more than %d attributes", MOST_ATTRS);
     for (int i = 0; i < attrs && !r->error; i++) {

@@ -98,6 +98,7 @@ Status out(Lowering *l, const Node *n, int index, Value *value) {
     if (l->error) return l->error;
     if (!value) return invalid(l, "output %d could not be built", index);
     if (!wants_output(n, index)) return NULL;
+    if (l->restores != DT_NONE && !(value = restore_precision(l, index, value))) return l->error;
     Value *old = n->outputs[index];
     if (l->node) hand_name_on(l, old, value);
     value_replace(l->graph, old, value);
@@ -316,6 +317,7 @@ Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, i
     node->domain = n->domain ? n->domain : "";
     node->opset = n->opset;
     node->origin = n->origin;
+    node_follow_rules(node, n);
     for (int i = 0; i < n->attrs.count; i++) node_set_attr(node, n->attrs.items[i]);
     return node;
 }

@@ -23,6 +23,8 @@ struct Lowering {
     Status error;            /* the first; owned */
     const LowerTrace *trace; /* who watches; NULL: nobody */
     Map *seen;               /* common subexpressions of this graph while lowering; private to build.c */
+    DType restores;          /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
+    struct Precisions *precisions; /* private to precision.c */
 };
 
 /* --- inputs, outputs, errors ------------------------------------------------------------------------------- */
@@ -137,6 +139,14 @@ Value *conv(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs
 Value *conv_transpose(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs, const Dim *const *size);
 Value *to_channels_last(Lowering *l, Value *x); /* [N, C, spatial...] -> [N, spatial..., C] */
 Value *from_channels_last(Lowering *l, Value *x);
+
+/* --- precision of the policy's rules (precision.c) --------------------------------------------------------------- */
+/* Whether `wanted` can hold of the operator: its floating-point results have the type of its floating-point inputs. */
+bool op_has_precision(const char *domain, const char *op, int opset);
+/* Turns the inputs of n, which is about to be lowered, into n->wanted's type, and sets l->restores. */
+Status take_precision(Lowering *l, Node *n);
+/* A result as the model has it. */
+Value *restore_precision(Lowering *l, int output, Value *value);
 
 /* --- host kernels ------------------------------------------------------------------------------------------------ */
 /* A host step: op name as given, attributes copied from n (also others set by the caller afterwards with node_set_*).

@@ -42,6 +42,7 @@ static void ask_for_weights(const Lowering *l, Node *anchor) {
 static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count) {
     Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_ANCHOR, op, inputs, count);
     if (l->node) node_add_origin(node, l->node->origin);
+    if (l->node) node_follow_rules(node, l->node);
     ask_for_weights(l, node);
     return node;
 }

@@ -73,7 +73,9 @@ static Status lower_node(Lowering *l, Node *n) {
     if (!own && !row) return unknown_operator(n);
     l->node = n;
     const Node *before = n->prev;
-    Status status = own ? lower_custom(l, n, own) : row->lower(l, n);
+    l->restores = DT_NONE;
+    Status status = row && n->wanted ? take_precision(l, n) : NULL;
+    if (!status) status = own ? lower_custom(l, n, own) : row->lower(l, n);
     l->node = NULL;
     if (l->error && status != l->error) {
         status_free(status);

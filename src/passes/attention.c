@@ -805,9 +805,16 @@ static bool shapes_fit(const Match *m) {
     return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
 }
 
+static bool within_fence(const Match *m) {
+    bool same = m->scores->fence == m->product->fence;
+    for (int i = 0; i < m->inside_count; i++) same &= m->inside[i]->fence == m->product->fence;
+    return same;
+}
+
 /* Nothing else reads what is computed on the way. */
 static bool is_closed(const Match *m, uint64_t mark) {
     const Graph *graph = m->l->graph;
+    if (!within_fence(m)) return false;
     m->product->tag = mark;
     for (int i = 0; i < m->inside_count; i++) m->inside[i]->tag = mark;
     for (int i = 0; i < m->inside_count; i++) {
@@ -855,6 +862,7 @@ static void build(Graph *graph, Match *m) {
     if (m->scale != 1) node_set_float(node, "scale", m->scale);
     if (m->empty != EMPTY_NAN) node_set_int(node, "empty", m->empty);
     set_steps(node, m, graph->arena);
+    node_follow_rules(node, m->product);
     node_add_origin(node, m->scores->origin);
     for (int i = m->inside_count - 1; i >= 0; i--) node_add_origin(node, m->inside[i]->origin);
     node_add_origin(node, m->product->origin);

@@ -29,7 +29,9 @@ static bool same_attr(const Attr *a, const Attr *b) {
 }
 
 static bool same_node(const Node *a, const Node *b) {
-    if (a->prim != b->prim || a->input_count != b->input_count || a->attrs.count != b->attrs.count) return false;
+    if (a->prim != b->prim || a->fence != b->fence || a->input_count != b->input_count ||
+        a->attrs.count != b->attrs.count)
+        return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
     for (int i = 0; i < a->attrs.count; i++) {

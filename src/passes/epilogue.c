@@ -213,6 +213,17 @@ static bool match_add(const Graph *graph, const Node *anchor, const Value *x, Ma
     return true;
 }
 
+/* Whether `node` and what is between the anchor and it may be one step with the anchor. The nodes of a match stand
+ * behind the anchor, and few lie between. */
+static bool within_fence(const Node *anchor, const Node *node, int depth) {
+    if (node == anchor) return true;
+    if (node->kind != NODE_PRIM || node->tag < anchor->tag) return true; /* an operand, not part of the match */
+    if (node->fence != anchor->fence) return false;
+    for (int i = 0; depth && i < node->input_count; i++)
+        if (node->inputs[i]->producer && !within_fence(anchor, node->inputs[i]->producer, depth - 1)) return false;
+    return true;
+}
+
 /* Everything from the anchor's result to m->last becomes part of the anchor. */
 static void take(Graph *graph, Node *anchor, Epilogue *e, const Match *m) {
     Arena *arena = graph->arena;
@@ -260,7 +271,8 @@ static void fuse(Graph *graph, const Policy *policy, Node *anchor) {
         Match m;
         bool found = (!e.kinds.count && match_bias(graph, y, &m)) || match_add(graph, anchor, y, &m) ||
                      match_activation(graph, y, &m);
-        if (!found || !(policy->target.epilogue_kinds >> m.kind & 1)) break;
+        enum { LONGEST = 6 }; /* nodes of a match, one behind the other */
+        if (!found || !(policy->target.epilogue_kinds >> m.kind & 1) || !within_fence(anchor, m.last, LONGEST)) break;
         Node *chain[2] = {m.last->inputs[0]->producer, m.last->input_count > 1 ? m.last->inputs[1]->producer : NULL};
         take(graph, anchor, &e, &m);
         for (int i = 0; i < 2; i++)

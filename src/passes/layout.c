@@ -246,6 +246,7 @@ static void absorb_input(Node *node, int index, const char *name) {
     Permuted p;
     int64_t perm[MAX_RANK];
     if (node->inputs[index]->constant || !permuted(node->inputs[index], &p) || p.rank < 2) return;
+    if (node->inputs[index]->producer->fence != node->fence) return;
     compose(node, name, &p, perm);
     if (!keeps_contiguous(perm, p.rank)) return;
     node_set_ints(node, name, perm, p.rank);
@@ -257,7 +258,7 @@ static bool is_permute(const Node *node) { return node->kind == NODE_PRIM && nod
 static void absorb_output(Graph *graph, Node *node) {
     Value *y = node->outputs[0];
     if (y->uses.count != 1 || value_is_output(graph, y) || !is_permute(y->uses.items[0].node) ||
-        node_attr(node, "epilogue"))
+        y->uses.items[0].node->fence != node->fence || node_attr(node, "epilogue"))
         return;
     Node *after = y->uses.items[0].node;
     int count, rank = y->rank;
@@ -270,6 +271,7 @@ static void absorb_output(Graph *graph, Node *node) {
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     node_set_ints(copy, "perm_out", perm, rank);
     copy->origin = node->origin;
+    node_follow_rules(copy, node);
     int64_t back[MAX_RANK]; /* y is permute(turned, back) */
     for (int i = 0; i < rank; i++) back[q[i]] = i;
     value_hand_on(graph, y, turned, back);

@@ -24,6 +24,9 @@ Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user
  * of an own operator, or get a group number (Node.group). Whatever name of fusion.custom_kernels is not there is
  * STATUS_INVALID. */
 Status fuse_custom(Graph *graph, const Policy *policy);
+/* rules.c: before "lower", on LEVEL_ONNX, bodies included: which nodes the policy's rules match, and what is wanted of
+ * them (Node.wanted, fence, on_host; attribute weight_precision). A rule that matches none is STATUS_INVALID. */
+Status apply_rules(Graph *graph, const Policy *policy);
 /* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
  * later pass enters. */
 Status make_groups(Graph *graph, const Policy *policy);

@@ -6,6 +6,7 @@
 
 static const Pass passes[] = {
     {"fuse_custom", fuse_custom},
+    {"apply_rules", apply_rules},
     {"lower", lower_graph},
     {"make_groups", make_groups},
     {"layout", layout},
@@ -23,7 +24,7 @@ const Pass *pipeline(void) { return passes; }
  * their inputs' types come from the nodes that hold them. */
 static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
     TRY(pass->run(graph, policy));
-    if (pass->run == fuse_custom || pass->run == lower_graph) return NULL;
+    if (pass->run == fuse_custom || pass->run == apply_rules || pass->run == lower_graph) return NULL;
     FOR_EACH_NODE(node, graph)
     if (node->kind == NODE_HOST)
         for (int i = 0; i < node->subgraph_count; i++) TRY(run_nested(pass, node->subgraphs[i], policy));

@@ -47,12 +47,14 @@ static void fold_factors(Graph *graph, Node *gemm) {
     if (gemm->outputs[0]->dtype != DT_F32 || node_attr(gemm, "epilogue")) return;
     for (int i = 0; i < 2; i++)
         while (!gemm->inputs[i]->constant && only_user(graph, gemm->inputs[i]) &&
-               scaled(gemm->inputs[i], &x, &factor)) {
+               scaled(gemm->inputs[i], &x, &factor) && gemm->inputs[i]->producer->fence == gemm->fence) {
             scale(gemm, factor);
             node_set_input(gemm, i, x);
         }
     for (Node *user; (user = only_user(graph, gemm->outputs[0]));) {
-        if (user->kind != NODE_PRIM || !scaled(user->outputs[0], &x, &factor) || x != gemm->outputs[0]) break;
+        if (user->kind != NODE_PRIM || user->fence != gemm->fence || !scaled(user->outputs[0], &x, &factor) ||
+            x != gemm->outputs[0])
+            break;
         scale(gemm, factor);
         gemm->outputs[0]->stands_for = NULL;
         value_replace(graph, user->outputs[0], gemm->outputs[0]);
@@ -112,7 +114,7 @@ static bool fold_affine(Lowering *l, Node *anchor, Node *user) {
         return false;
     bool product = user->prim == PRIM_MUL || user->prim == PRIM_DIV,
          sum = user->prim == PRIM_ADD || user->prim == PRIM_SUB;
-    if (!product && !sum) return false;
+    if ((!product && !sum) || user->fence != anchor->fence) return false;
     int other = user->inputs[0] == y ? 1 : 0;
     if (other == 0 && (user->prim == PRIM_DIV || user->prim == PRIM_SUB)) return false;
     Value *vector = channel_vector(l, user->inputs[other], y), *bias = bias_of(anchor);

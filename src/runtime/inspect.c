@@ -19,6 +19,7 @@ const char *const *onnxfuse_inspect_stages(void) {
     stages[count++] = "llvm";
     stages[count++] = "assembly";
     stages[count++] = "source";
+    stages[count++] = "policy";
     stages[count++] = "summary";
     stages[count] = NULL;
     return stages;
@@ -112,6 +113,10 @@ static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in)
     Status status = NULL;
     if (strcmp(in->stage, "plan") == 0) {
         plan_print(in->text, plan, 0);
+    } else if (strcmp(in->stage, "policy") == 0) {
+        inspect_policy(in->text, devices->device->policy, plan);
+        text_add(in->text, "\n# summary\n");
+        print_summary(in->text, in, plan, &stats);
     } else if (strcmp(in->stage, "summary") == 0) {
         print_summary(in->text, in, plan, &stats);
     } else {

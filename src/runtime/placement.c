@@ -34,6 +34,7 @@ static bool is_number_tensor(const Value *v) {
 
 static bool device_can(const Device *device, const Node *node) {
     StepKind kind = step_kind_of(node);
+    if (node->on_host) return false;
     if (kind == STEP_HOST) return device->table->runs_host && device->table->runs_host(device, node);
     if (kind != STEP_KERNEL && kind != STEP_ANCHOR && kind != STEP_PRIM && kind != STEP_RESOLVE) return false;
     for (int i = 0; i < node->input_count; i++)

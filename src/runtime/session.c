@@ -61,11 +61,15 @@ Status session_policy(const OnnxfuseOptions *options, const char *model_path, Ar
     *out_policy = policy_default();
     TRY(check_struct("OnnxfuseOptions", options ? options->size : 0, sizeof *options));
     TRY(read_policy(options, model_path, arena, out_policy));
-    if (options && options->device) TRY(device_from_name(options->device, &out_policy->device));
+    if (options && options->device) {
+        TRY(device_from_name(options->device, &out_policy->device));
+        policy_by_flag(out_policy, "device");
+    }
     if (options && options->threads) {
         if (options->threads < 0 || options->threads > 1024)
             return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
         out_policy->threads = options->threads;
+        policy_by_flag(out_policy, "threads");
     }
     out_policy->registry = registry_of(options ? options->registry : NULL);
     if (out_policy->fusion.custom_kernels) TRY(registry_of_builtins(arena, &out_policy->builtins));

@@ -38,6 +38,9 @@ Observer embedded_observer(const OnnxfuseRunOptions *options);
  * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
 
+/* inspect_policy.c: what the policy comes to for the model that the plan is of. */
+void inspect_policy(Text *text, const Policy *policy, const Plan *plan);
+
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);
 
