@@ -467,12 +467,12 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
     if (route.target == TARGET_NONE) {
         status = 404;
         result = respond_error(connection, status, route.problem.text, NULL);
-    } else if (!get) {
-        status = 405;
-        result = respond_error(connection, status, "this takes another method", "GET, HEAD");
     } else if (route.target == TARGET_INFER) {
         status = 405;
         result = respond_error(connection, status, "an inference is asked for with POST", "POST");
+    } else if (!get) {
+        status = 405;
+        result = respond_error(connection, status, "this takes GET and HEAD alone", "GET, HEAD");
     } else {
         Text text = {0};
         const char *type = write_answer(server, &route, &text, &status);

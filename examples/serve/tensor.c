@@ -433,7 +433,9 @@ bool tensor_write_json(Text *out, OnnxfuseDType dtype, const void *data, int64_t
             double value = float_element(dtype, data, i);
             if (!isfinite(value))
                 return problem_say(problem, "element %" PRId64 " is not finite, which JSON cannot tell", i);
-            at += snprintf(at, LONGEST, "%.*g", precision, value);
+            /* "-0" would be read as the integer 0. */
+            at += value == 0 && signbit(value) ? snprintf(at, LONGEST, "-0.0")
+                                               : snprintf(at, LONGEST, "%.*g", precision, value);
         } else {
             at += write_integer(at, LONGEST, dtype, data, i);
         }

@@ -57,8 +57,8 @@ def request(inputs, binary=True, binary_outputs=None, nested=False, types=None, 
             item["data"] = (plain if nested else plain.ravel()).tolist()
         items.append(item)
     body = {"inputs": items, **members}
-    if binary if binary_outputs is None else binary_outputs:
-        body.setdefault("parameters", {})["binary_data_output"] = True
+    if (binary if binary_outputs is None else binary_outputs) and isinstance(members.get("parameters", {}), dict):
+        body["parameters"] = {"binary_data_output": True, **members.get("parameters", {})}
     text = json.dumps(body).encode()
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))} if binary else {}
     return text + tail, headers
@@ -130,16 +130,24 @@ class Server:
             return status, json.loads(data)["error"]
         return outputs_of(answer, data)
 
-    def raw(self, data, timeout=20):
-        """Sends these bytes and no more; all that comes back."""
+    def raw(self, data, patience=0.03):
+        """Sends these bytes and no more; all that comes back. Bytes that are no whole request are answered by nothing, so after a while
+        the client says that it will send no more: not before, because a client that has closed its side counts as gone."""
         answer = b""
-        with socket.create_connection(("127.0.0.1", self.port), timeout) as s:
+        with socket.create_connection(("127.0.0.1", self.port), patience) as s:
             try:
                 s.sendall(data)
+                try:
+                    answer = s.recv(65536)
+                except TimeoutError:
+                    pass
+                s.settimeout(60)
                 s.shutdown(socket.SHUT_WR)
                 while part := s.recv(65536):
                     answer += part
-            except ConnectionError:
+            except TimeoutError:
+                raise
+            except OSError:
                 pass  # the server need not read what it has refused
         return answer
 
