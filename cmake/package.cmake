@@ -43,6 +43,13 @@ install(TARGETS onnxfuse_static EXPORT onnxfuse
 file(RELATIVE_PATH library_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(onnxfuse_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${library_from_program}")
 install(TARGETS onnxfuse_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+# The manual page comes out of the program, so what runs here must be what is built.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(manual_page ${CMAKE_BINARY_DIR}/onnxfuse.1)
+  add_custom_command(OUTPUT ${manual_page} COMMAND onnxfuse_cli help --man >${manual_page} DEPENDS onnxfuse_cli VERBATIM)
+  add_custom_target(onnxfuse_manual ALL DEPENDS ${manual_page})
+  install(FILES ${manual_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+endif()
 install(FILES include/onnxfuse.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -62,6 +69,13 @@ install(EXPORT onnxfuse FILE onnxfuse-targets.cmake NAMESPACE onnxfuse:: DESTINA
 
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+
+foreach(part library:libonnxfuse0 compiler:libonnxfuse-llvm development:libonnxfuse-dev program:onnxfuse provider:libonnxfuse-ep)
+  string(REPLACE ":" ";" part ${part})
+  list(GET part 0 component)
+  list(GET part 1 package)
+  install(FILES packaging/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
+endforeach()
 
 # --- packages ---------------------------------------------------------------------------------------------------------
 set(CPACK_GENERATOR TGZ)

@@ -99,7 +99,7 @@ def write(name, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     for model in sys.argv[2:] or INPUTS:
         write(model, Path(sys.argv[1]))

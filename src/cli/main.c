@@ -1,23 +1,22 @@
 /* onnxfuse: finds the subcommand, reads its flags, runs it, reports its problem. */
 #include "commands.h"
+#include "manual.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const Command *const commands[] = {&run_command,     &bench_command,    &test_command,   &inspect_command,
                                           &compare_command, &optimize_command, &devices_command};
-enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands, SUMMARY_COLUMN = 36 };
 
 static void print_usage(FILE *out) {
     fprintf(out, "onnxfuse %s: runs ONNX models as fast as the machine allows.\n\n", onnxfuse_version());
     for (int i = 0; i < COMMAND_COUNT; i++) {
         int width = fprintf(out, "  onnxfuse %s %s", commands[i]->name, commands[i]->arguments);
-        fprintf(out, "%*s%s\n", width < 30 ? 30 - width : 1, "", commands[i]->summary);
+        fprintf(out, "%*s%s\n", width < SUMMARY_COLUMN ? SUMMARY_COLUMN - width : 1, "", commands[i]->summary);
     }
-    fprintf(out, "\nEach has its own --help. Results go to standard output, messages to standard error.\n"
-                 "Exit codes: 0 done; 1 outputs differ from recorded ones; 2 wrong usage; 3 the model needs something "
-                 "that is not\n"
-                 "supported; 4 a file or an input is missing, malformed or does not fit; 5 anything else.\n");
+    fprintf(out, "\nEach has its own --help. Results go to standard output, messages to standard error. Exit codes:\n");
+    for (const ExitCode *exit = exit_codes; exit->code; exit++) fprintf(out, "  %s  %s\n", exit->code, exit->meaning);
 }
 
 static const Command *find_command(const char *name) {
@@ -44,6 +43,10 @@ static Problem *dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0) {
         printf("onnxfuse %s\n", onnxfuse_version());
+        return NULL;
+    }
+    if (strcmp(name, "help") == 0 && argc > 2 && strcmp(argv[2], "--man") == 0) {
+        manual_print(stdout, commands, COMMAND_COUNT);
         return NULL;
     }
     if (strcmp(name, "help") == 0 && argc > 2) {

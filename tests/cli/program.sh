@@ -45,6 +45,14 @@ for command in run bench test inspect optimize devices; do
   expect "$command explains itself" 0 $command --help
   holds "help of $command names its flags" "$out" "--json"
 done
+expect "the manual page" 0 help --man
+for command in run bench test inspect optimize compare devices; do
+  holds "the manual page has $command" "$out" ".SS onnxfuse $command"
+done
+if command -v mandoc >/dev/null; then
+  complaints=$(mandoc -T lint -W error "$scratch/out" 2>&1)
+  holds "the manual page is well formed" "${complaints:-none}" "^none$"
+fi
 expect "the version" 0 --version
 expect "an unknown command is wrong usage" 2 frobnicate
 expect "an unknown flag is wrong usage" 2 run $models/classifier/model.onnx --frobnicate
