@@ -46,7 +46,7 @@ install(TARGETS onnxfuse_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONE
 # The manual page comes out of the program, so what runs here must be what is built.
 if(NOT CMAKE_CROSSCOMPILING)
   set(manual_page ${CMAKE_BINARY_DIR}/onnxfuse.1)
-  add_custom_command(OUTPUT ${manual_page} COMMAND onnxfuse_cli help --man >${manual_page} DEPENDS onnxfuse_cli VERBATIM)
+  add_custom_command(OUTPUT ${manual_page} COMMAND onnxfuse_cli help --man > ${manual_page} DEPENDS onnxfuse_cli VERBATIM)
   add_custom_target(onnxfuse_manual ALL DEPENDS ${manual_page})
   install(FILES ${manual_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 endif()
