@@ -41,6 +41,8 @@ def attribute(name, value):
         return head + number(3, value) + number(20, 2)
     if isinstance(value, str):
         return head + block(4, value) + number(20, 3)
+    if isinstance(value, Writer):
+        return head + block(6, value.graph()) + number(20, 5)
     return head + b"".join(number(8, v) for v in value) + number(20, 7)
 
 
@@ -50,10 +52,12 @@ def value_info(name, dtype, dims):
 
 
 class Writer:
-    """One graph; op() adds a node and gives the name of its output."""
+    """One graph; op() adds a node and gives the name of its output. A graph with a prefix of its own, before all its names, is an
+    attribute of a node of another graph, whose values it may read."""
 
-    def __init__(self, dtype="float32", seed=0):
-        self.dtype = dtype
+    def __init__(self, dtype="float32", seed=0, prefix=""):
+        self.dtype, self.prefix = dtype, prefix
+        self.domains = set()  # beside the standard's
         self.rng = np.random.default_rng(seed)
         self.nodes, self.initializers, self.inputs, self.outputs = [], [], [], []
         self.weights = {}  # name -> array
@@ -67,7 +71,7 @@ class Writer:
 
     def const(self, array, dtype=None):
         array = np.asarray(array, dtype=dtype or self.dtype)
-        name = f"w{len(self.weights)}"
+        name = f"{self.prefix}w{len(self.weights)}"
         self.weights[name] = array
         self.initializers.append(tensor(array, name))
         return name
@@ -78,18 +82,26 @@ class Writer:
     def matrix(self, *dims):
         return self.const(self.rng.standard_normal(dims, dtype=np.float32) / np.sqrt(dims[0] if len(dims) == 2 else np.prod(dims[1:])))
 
-    def op(self, kind, *inputs, outputs=1, **attributes):
-        names = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+    def op(self, kind, *inputs, outputs=1, domain="", **attributes):
+        names = [f"{self.prefix}v{len(self.nodes)}_{i}" for i in range(outputs)]
+        self.domains |= {domain} - {""}
+        for value in attributes.values():
+            self.domains |= value.domains if isinstance(value, Writer) else set()
         self.nodes.append(b"".join(block(1, i) for i in inputs) + b"".join(block(2, o) for o in names) + block(4, kind)
-                          + b"".join(block(5, attribute(k, v)) for k, v in attributes.items()))
+                          + b"".join(block(5, attribute(k, v)) for k, v in attributes.items()) + (block(7, domain) if domain else b""))
         return names[0] if outputs == 1 else names
 
     def output(self, value, dims, dtype=None):
-        name = f"y{len(self.outputs)}" if self.outputs else "y"
+        name = self.prefix + (f"y{len(self.outputs)}" if self.outputs else "y")
         self.nodes.append(block(1, value) + block(2, name) + block(4, "Identity"))
         self.outputs.append(value_info(name, dtype or self.dtype, dims))
 
+    def graph(self):
+        """A GraphProto."""
+        graph = b"".join(block(1, n) for n in self.nodes) + block(2, self.prefix or "pattern")
+        graph += b"".join(block(5, i) for i in self.initializers)
+        return graph + b"".join(block(11, i) for i in self.inputs) + b"".join(block(12, o) for o in self.outputs)
+
     def bytes(self, opset=21):
-        graph = b"".join(block(1, n) for n in self.nodes) + block(2, "pattern") + b"".join(block(5, i) for i in self.initializers)
-        graph += b"".join(block(11, i) for i in self.inputs) + b"".join(block(12, o) for o in self.outputs)
-        return number(1, 10) + block(2, "onnxfuse") + block(7, graph) + block(8, block(1, "") + number(2, opset))
+        opsets = block(8, block(1, "") + number(2, opset)) + b"".join(block(8, block(1, d) + number(2, 1)) for d in sorted(self.domains))
+        return number(1, 10) + block(2, "onnxfuse") + block(7, self.graph()) + opsets
