@@ -1,5 +1,5 @@
 /* The rounds of simplification: constants, equal values, rules, equal nodes, until none holds. */
-#include "passes/rewrite.h"
+#include "passes/convert.h"
 #include "ops/ops.h"
 #include "ops/prune.h"
 
@@ -15,6 +15,8 @@ enum {
 bool is_standard(const Node *node, const char *op) {
     return node->kind == NODE_ONNX && !*node->domain && strcmp(node->op, op) == 0;
 }
+
+bool may_become(const Rewrite *r, const Node *node, int since) { return (r->opset ? r->opset : node->opset) >= since; }
 
 Value *node_in(const Node *node, int index) {
     return index < node->input_count - node->captures ? node->inputs[index] : NULL;
@@ -58,7 +60,7 @@ bool rewrite_replace(Rewrite *r, Graph *graph, Value *from, Value *to) {
 /* --- constants and equal values, as lowering found them ---------------------------------------------------------- */
 
 /* Integers whose elements are known sizes, as data. */
-static Tensor *content_tensor(Rewrite *r, const Value *fact) {
+static Tensor *content_tensor(const Rewrite *r, const Value *fact) {
     int64_t count = 1, values[256];
     if (!fact->content || (fact->dtype != DT_I64 && fact->dtype != DT_I32) || fact->rank > 1) return NULL;
     if (fact->rank == 1 && (!dim_is_const(fact->dims[0], &count) || count > 256)) return NULL;
@@ -71,6 +73,10 @@ static Tensor *content_tensor(Rewrite *r, const Value *fact) {
         else
             ((int32_t *)tensor->data)[i] = (int32_t)values[i];
     return tensor;
+}
+
+const Tensor *rewrite_constant(const Rewrite *r, const Value *fact) {
+    return fact->constant ? fact->constant : content_tensor(r, fact);
 }
 
 static int64_t constant_input_bytes(const Node *node) {
@@ -259,10 +265,10 @@ static void prune_all(Graph *graph) {
 /* --- the rounds ----------------------------------------------------------------------------------------------------
  */
 
-static void apply_rules(Rewrite *r, Graph *graph) {
+static void apply_rewrites(Rewrite *r, Graph *graph) {
     static const RewriteRule rules[] = {rewrite_shape, rewrite_weights, rewrite_neighbour, rewrite_formula};
     FOR_EACH_NODE(node, graph) {
-        for (int i = 0; i < node->subgraph_count; i++) apply_rules(r, node->subgraphs[i]);
+        for (int i = 0; i < node->subgraph_count; i++) apply_rewrites(r, node->subgraphs[i]);
         if (!node->output_count || !node->outputs[0]) continue; /* rules are about the first one */
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
             if (rules[i](r, node)) {
@@ -272,8 +278,34 @@ static void apply_rules(Rewrite *r, Graph *graph) {
     }
 }
 
-Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy) {
-    Rewrite r = {.arena = graph->arena, .facts = map_make(graph->arena)};
+/* Whether a node of the standard's has another version than this. */
+static bool has_other_version(const Graph *graph, int opset) {
+    FOR_EACH_NODE(node, graph) {
+        if (node->kind == NODE_ONNX && !*node->domain && node->opset != opset) return true;
+        for (int i = 0; i < node->subgraph_count; i++)
+            if (has_other_version(node->subgraphs[i], opset)) return true;
+    }
+    return false;
+}
+
+static int imported_opset(const Graph *graph) {
+    for (int i = 0; i < graph->info->opsets.count; i++)
+        if (!*graph->info->opsets.items[i].domain) return (int)graph->info->opsets.items[i].version;
+    return 0;
+}
+
+static Status write_in_opset(Rewrite *r, Graph *graph, int opset) {
+    if (!opset) opset = imported_opset(graph);
+    if (!opset || !has_other_version(graph, opset)) return NULL;
+    TRY(convert_opset(r, graph, opset));
+    Map tensors = map_make(r->arena);
+    share_constants(r, graph, &tensors);
+    prune_all(graph);
+    return NULL;
+}
+
+Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy, int opset) {
+    Rewrite r = {.arena = graph->arena, .facts = map_make(graph->arena), .opset = opset};
     r.growth = bytes_of_constants(graph) / 20 + (int64_t)FREE_GROWTH * 1024;
     TRY(rewrite_facts(&r, graph, twin, policy));
     prune_all(graph);
@@ -283,9 +315,9 @@ Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy) {
         before = r.changes;
         Map tensors = map_make(r.arena);
         share_constants(&r, graph, &tensors);
-        apply_rules(&r, graph);
+        apply_rewrites(&r, graph);
         merge_nodes(&r, graph);
         prune_all(graph);
     }
-    return NULL;
+    return write_in_opset(&r, graph, opset);
 }

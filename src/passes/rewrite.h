@@ -13,13 +13,15 @@
 typedef struct Rewrite {
     Arena *arena;   /* the graph's */
     Map facts;      /* Value * of the graph -> Value * of the lowered twin: dtype, sizes, constant, content */
+    int opset;      /* version of the standard's operator set that the graph will be in; 0: each node's own */
     int64_t growth; /* bytes that folded constants may still add to the file */
     int changes;    /* rules that have held */
 } Rewrite;
 
 /* The twin is the same model imported a second time. It is lowered as far as its operators are supported; its data is
- * used by the graph, so it must live as long. */
-Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy);
+ * used by the graph, so it must live as long. opset: the version of the standard's operator set that all nodes are then
+ * written in (convert.h); 0: that which the model imports, though its functions may have others. */
+Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy, int opset);
 
 /* extract.c: cuts the graph down to what makes some values from others, "INPUTS:OUTPUTS" with commas between names. The
  * twin is lowered for their types, which they declare then. */
@@ -30,12 +32,17 @@ Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy
 /* The twin's value, NULL where its type is not known or it is no tensor. */
 const Value *fact_of(const Rewrite *r, const Value *value);
 
+/* Its elements where they are known, though it may be computed; NULL: they are not. */
+const Tensor *rewrite_constant(const Rewrite *r, const Value *fact);
+
 /* Lets everything read `to` instead of `from`, if the graph's outputs stay what they are called; whether it did. */
 bool rewrite_replace(Rewrite *r, Graph *graph, Value *from, Value *to);
 /* The node that makes an input for this node alone; NULL when it is not of that operator. */
 Node *sole_producer(const Node *node, int input, const char *op);
 Value *node_in(const Node *node, int index); /* NULL when left out */
 bool is_standard(const Node *node, const char *op);
+/* Whether an operator that the standard has since this version may take the node's place. */
+bool may_become(const Rewrite *r, const Node *node, int since);
 void node_put_input(Node *node, int index, Value *value); /* appends where it has fewer */
 Value *add_ints(Rewrite *r, Graph *graph, const char *name, const int64_t *values, int count);
 

@@ -26,6 +26,13 @@ static Value *beside_number(const Node *node, double *out_number, int *out_index
     return NULL;
 }
 
+/* Of a version that has the operator, though the node may be of an older one. */
+static void become(Node *node, const char *op, int since) {
+    node->op = op;
+    node->attrs.count = 0;
+    if (node->opset < since) node->opset = since;
+}
+
 static void keep_one_input(Node *node, Value *x) {
     for (int i = 1; i < node->input_count; i++) node_set_input(node, i, NULL);
     node_set_input(node, 0, x);
@@ -84,8 +91,7 @@ static bool layer_normalization(Rewrite *r, Node *node) {
         if (!d || !d->producer || !is_standard(d->producer, "Sub") || value_is_output(node->graph, d)) continue;
         Value *x = centred(r, d->producer), *scale = node_in(node, 1 - i);
         if (!x || !is_variance_of(r, root, d, &epsilon) || !is_row(r, scale, x)) continue;
-        node->op = "LayerNormalization";
-        node->attrs.count = 0;
+        become(node, "LayerNormalization", LAYER_NORMALIZATION_SINCE);
         node_set_int(node, "axis", -1);
         node_set_float(node, "epsilon", epsilon);
         node_set_input(node, 0, x);
@@ -101,8 +107,7 @@ static bool layer_normalization_bias(Rewrite *r, Node *add) {
         Value *bias = node_in(add, 1 - i);
         if (!before || node_in(before, 2) || before->output_count > 1 || attr_int(before, "axis", -1) != -1) continue;
         if (!is_row(r, bias, node_in(before, 0)) || !is_row(r, node_in(before, 1), node_in(before, 0))) continue;
-        add->op = before->op;
-        add->attrs.count = 0;
+        become(add, before->op, before->opset);
         for (int k = 0; k < before->attrs.count; k++) node_set_attr(add, before->attrs.items[k]);
         node_set_input(add, 0, node_in(before, 0));
         node_set_input(add, 1, node_in(before, 1));
@@ -174,7 +179,7 @@ static bool is_tanh_of(const Node *tanh, const Value *x) {
 /* x * 0.5 * (1 + f), in any order. */
 static bool gelu(Rewrite *r, Node *node) {
     Factors f = {0};
-    if (node->opset < GELU_SINCE || !collect(node, &f) || f.count != 3) return false;
+    if (!may_become(r, node, GELU_SINCE) || !collect(node, &f) || f.count != 3) return false;
     for (int half = 0; half < 3; half++) {
         const Tensor *number = f.values[half] ? f.values[half]->constant : NULL;
         if (!number || number->dtype != DT_F32 || tensor_count(number) != 1 || *(const float *)number->data != 0.5F)
@@ -191,8 +196,7 @@ static bool gelu(Rewrite *r, Node *node) {
             if (!beside_number(sum, &one, &index) || one != 1) continue;
             const Node *erf = sole_producer(sum, index, "Erf"), *tanh = sole_producer(sum, index, "Tanh");
             if (!(erf && is_erf_of(erf, x)) && !(tanh && is_tanh_of(tanh, x))) continue;
-            node->op = "Gelu";
-            node->attrs.count = 0;
+            become(node, "Gelu", GELU_SINCE);
             node_set_string(node, "approximate", erf ? "none" : "tanh");
             keep_one_input(node, x);
             return true;
@@ -226,10 +230,10 @@ static void become_hard_sigmoid(Node *node, Value *x) {
     keep_one_input(node, x);
 }
 
-static bool become_hard_swish(Node *node, Node *clip, Value *x) {
+static bool become_hard_swish(const Rewrite *r, Node *node, Node *clip, Value *x) {
     node->attrs.count = 0;
-    if (node->opset >= HARD_SWISH_SINCE) {
-        node->op = "HardSwish";
+    if (may_become(r, node, HARD_SWISH_SINCE)) {
+        become(node, "HardSwish", HARD_SWISH_SINCE);
         keep_one_input(node, x);
         return true;
     }
@@ -263,7 +267,7 @@ static bool hard(Rewrite *r, Node *node) {
         x = clip ? clipped(clip) : NULL;
         fact = fact_of(r, x);
         if (x && x == node_in(product, 1 - i) && fact && fact->rank == result->rank)
-            return become_hard_swish(node, clip, x);
+            return become_hard_swish(r, node, clip, x);
     }
     return false;
 }
@@ -285,7 +289,7 @@ bool rewrite_formula(Rewrite *r, Node *node) {
     bool product = is_standard(node, "Mul");
     if ((product || is_standard(node, "Div")) && node->opset >= 7 && hard(r, node)) return true;
     if (product && node->opset >= 7 && quotient(node)) return true;
-    if (node->opset < LAYER_NORMALIZATION_SINCE) return false;
+    if (!may_become(r, node, LAYER_NORMALIZATION_SINCE)) return false;
     if (product) return layer_normalization(r, node) || gelu(r, node);
     return is_standard(node, "Add") && layer_normalization_bias(r, node);
 }

@@ -13,6 +13,7 @@
 #include "importer/files.h"
 #include "importer/importer.h"
 #include "passes/rewrite.h"
+#include "passes/schema.h"
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
@@ -291,7 +292,7 @@ static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original
     arena_guard(w->twin->arena, &guard);
     if (w->options->fix_shapes) TRY(fix_shapes(w));
     count(counts, w->graph, false);
-    TRY(rewrite_onnx(w->graph, w->twin, policy));
+    TRY(rewrite_onnx(w->graph, w->twin, policy, w->options->convert_opset));
     count(counts, w->graph, true);
     return write_model(w, original);
 }
@@ -329,6 +330,10 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
     static const OnnxfuseOptimizeOptions defaults = {.size = sizeof defaults};
     if (out_report) *out_report = NULL;
     TRY(check_struct("OnnxfuseOptimizeOptions", options ? options->size : 0, sizeof *options));
+    if (options && options->convert_opset &&
+        (options->convert_opset < SCHEMA_OLDEST || options->convert_opset > schema_newest()))
+        return status_error(STATUS_USAGE, "version %d of the operator set: known are %d to %d", options->convert_opset,
+                            SCHEMA_OLDEST, schema_newest());
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
     Work w = {.arena = arena, .path = path, .options = options ? options : &defaults};
