@@ -1,4 +1,4 @@
-# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, xxHash, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
@@ -34,6 +34,12 @@ if(NOT OPENCL_INCLUDE_DIR)
 endif()
 add_library(opencl_headers INTERFACE)
 target_include_directories(opencl_headers SYSTEM INTERFACE ${OPENCL_INCLUDE_DIR})
+
+# xxHash: the header alone, compiled into src/runtime/compiled.c.
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+if(NOT XXHASH_INCLUDE_DIR)
+  message(FATAL_ERROR "xxhash.h was not found: install libxxhash-dev")
+endif()
 
 # LLVM: libLLVM-N.so and its C headers.
 foreach(version 19 20 18 17 16 15)

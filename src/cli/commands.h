@@ -5,6 +5,6 @@
 #include "flags.h"
 
 extern const Command run_command, bench_command, test_command, inspect_command, optimize_command, devices_command,
-    compare_command;
+    compare_command, compile_command;
 
 #endif

@@ -53,6 +53,7 @@ typedef struct Registry {
 
 /* The registry of a policy (policy->registry); NULL: none. */
 static inline const Registry *policy_registry(const Policy *policy) { return policy ? policy->registry : NULL; }
+Status host_custom(HostCall *call); /* the host kernel of nodes with `custom` */
 /* NULL when there is none. Own operators go before the standard's of the same name. */
 const CustomOperator *registry_find(const Registry *registry, const char *domain, const char *name, int opset);
 

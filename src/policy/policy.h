@@ -48,9 +48,13 @@ typedef struct Rule {
     Precision weights;   /* their constant matrices */
     double tolerance;    /* the largest difference of the model's outputs from those of f32 that is accepted,
                             relative to the output's largest element; 0: not checked */
-    enum { FUSE_AS_IS, FUSE_NEVER, FUSE_FREELY } fuse; /* never: a step of its own for each node; freely: takes an
-                                                          earlier rule back */
-    DeviceKind device;                                 /* DEVICE_CPU: not on the policy's device; DEVICE_AUTO: as is */
+    enum {
+        FUSE_AS_IS,
+        FUSE_NEVER,
+        FUSE_FREELY
+    } fuse;            /* never: a step of its own for each node; freely: takes an
+                          earlier rule back */
+    DeviceKind device; /* DEVICE_CPU: not on the policy's device; DEVICE_AUTO: as is */
     const char *where; /* in the policy: "rules[2]", or the keys of the whole model: "precision, weights" */
     bool whole;        /* of the whole model: no conditions, and what has no floating point or weights stays as it is */
 } Rule;
@@ -154,11 +158,16 @@ const char *precision_name(Precision precision); /* "f16"; "as is" */
  * patterns are parsed when a session opens. */
 struct cJSON;
 Status policy_read_fusions(const struct cJSON *array, const char *name, Arena *arena, Policy *policy);
+/* fits.c. What of a policy's JSON a plan is made by, without what may differ from run to run (threads, cache, seed);
+ * and whether a policy that is given later asks for the same: STATUS_USAGE naming the first key that does not. */
+const char *policy_plan_part(const char *json, Arena *arena);
+Status policy_plan_agrees(const char *made, const char *given, Arena *arena);
 Status policy_pool(const Policy *policy, Pool **out_pool);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */
 const char *device_name(DeviceKind device);
 /* Fills cpu, features, vector_bytes and cache_bytes for target->level; STATUS_USAGE for a level that this machine
  * cannot run. */
 Status target_resolve(Arena *arena, Target *target);
+const char *target_level_name(const Target *target); /* of a resolved one: never "host" */
 
 #endif

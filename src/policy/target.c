@@ -99,3 +99,9 @@ Status target_resolve(Arena *arena, Target *target) {
     return status_error(STATUS_USAGE, "unknown CPU level %s: host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or aarch64",
                         host ? "host" : target->level);
 }
+
+const char *target_level_name(const Target *target) {
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        if (strcmp(target->cpu, levels[i].cpu) == 0) return levels[i].name;
+    return target->cpu;
+}

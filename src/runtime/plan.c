@@ -261,10 +261,15 @@ static void collect_sizes(Planner *planner, Step *step) {
     step->symbols = symbols;
 }
 
-static Status generate_kernel(Planner *planner, Step *step) {
-    Plan *plan = planner->plan;
+const NodeGiven *given_of(const Plan *plan, const Step *step) {
     const NodeGiven *given =
         plan->given->is_compiled ? map_get_id(&plan->given->nodes, MAP_POINTER_KEY(step->node)) : NULL;
+    return given && given->place == step->place ? given : NULL;
+}
+
+static Status generate_kernel(Planner *planner, Step *step) {
+    Plan *plan = planner->plan;
+    const NodeGiven *given = given_of(plan, step);
     if (given)
         step->region = given->region;
     else

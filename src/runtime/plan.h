@@ -129,6 +129,7 @@ struct Plan {
 
 /* What is known beforehand of a node of the graph, from a compiled model. */
 typedef struct NodeGiven {
+    Place place;          /* for which it was made */
     RegionKernel region;  /* of a NODE_REGION */
     const Packed *packed; /* of a NODE_ANCHOR, [packed_count] */
     int packed_count;

@@ -20,6 +20,9 @@ void placement_choose(const Graph *graph, const Device *device, Arena *scratch);
 /* A step that writes or reads the memory of a slot. */
 void slot_touch(Plan *plan, int slot, int step);
 
+/* What is known of the step's node beforehand; NULL: nothing. */
+const NodeGiven *given_of(const Plan *plan, const Step *step);
+
 /* --- arrange.c --- */
 /* Once all steps stand. late_symbols: bound by a step, or "$run"; used: what sizes are remembered by, completed. Sets
  * the plan's recorded_first, recorded_end and not_recorded. */

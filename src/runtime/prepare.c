@@ -55,8 +55,7 @@ static bool is_read(const Data *data) { return data->reads[PLACE_HOST] || data->
 
 static Status prepare_anchor(const Plan *plan, Step *step, const Tensor *const *constants, uint32_t *released) {
     const DeviceTable *table = step->on->table;
-    const NodeGiven *given =
-        plan->given->is_compiled ? map_get_id(&plan->given->nodes, MAP_POINTER_KEY(step->node)) : NULL;
+    const NodeGiven *given = given_of(plan, step);
     if (given && table->restore_anchor)
         return table->restore_anchor(step->on, step->node, constants, given->packed, given->packed_count, &step->anchor,
                                      released);

@@ -6,8 +6,10 @@
 
 #include "base/heap.h"
 #include "base/log.h"
+#include "importer/files.h"
 #include "importer/importer.h"
 #include "passes/passes.h"
+#include "runtime/compiled.h"
 #include "runtime/registry.h"
 #include "runtime/outline.h"
 #include "runtime/replay.h"
@@ -46,19 +48,41 @@ void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *mes
 
 /* --- policy
  * ------------------------------------------------------------------------------------------------------------ */
-static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
-    if (options && options->policy_json)
-        return policy_parse(options->policy_json, strlen(options->policy_json), "policy", arena, policy);
-    if (options && options->policy_file) return policy_read(options->policy_file, arena, policy);
+/* The file to read, where the policy does not stand in the options; NULL: there is none. */
+static const char *policy_path(const OnnxfuseOptions *options, const char *model_path, Arena *arena) {
+    if (options && options->policy_json) return NULL;
+    if (options && options->policy_file) return options->policy_file;
     if (!model_path) return NULL;
     size_t length = strlen(model_path);
     if (length > 5 && strcmp(model_path + length - 5, ".onnx") == 0) length -= 5;
     const char *beside = arena_format(arena, "%.*s.policy.json", (int)length, model_path);
-    return access(beside, F_OK) == 0 ? policy_read(beside, arena, policy) : NULL;
+    return access(beside, F_OK) == 0 ? beside : NULL;
+}
+
+static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
+    if (options && options->policy_json)
+        return policy_parse(options->policy_json, strlen(options->policy_json), "policy", arena, policy);
+    const char *path = policy_path(options, model_path, arena);
+    return path ? policy_read(path, arena, policy) : NULL;
+}
+
+Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                           const char **out_json) {
+    MappedFile file;
+    const char *path = policy_path(options, model_path, arena);
+    *out_json = options ? options->policy_json : NULL;
+    if (!path) return NULL;
+    TRY(file_map(arena, path, &file));
+    *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
+    return NULL;
 }
 
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
     *out_policy = policy_default();
+    return session_policy_over(options, model_path, arena, out_policy);
+}
+
+Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
     TRY(check_struct("OnnxfuseOptions", options ? options->size : 0, sizeof *options));
     TRY(read_policy(options, model_path, arena, out_policy));
     if (options && options->device) {
@@ -146,6 +170,7 @@ typedef struct Source {
     const void *bytes;
     size_t size;
     const char *folder;
+    bool to_compile; /* constants keep their data */
 } Source;
 
 typedef struct Opening {
@@ -184,33 +209,69 @@ static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOpt
     return import_memory(source->bytes, source->size, source->folder, &options, out_graph);
 }
 
+/* The parts of a compiled model; the policy begins as the one that it was made with. */
+static Status read_compiled(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options, Compiled *c) {
+    MappedFile file = {source->bytes, source->size};
+    const char *given;
+    if (source->path)
+        TRY(file_map(s->arena, source->path, &file));
+    else
+        file.bytes = bytes_copy_aligned(s->arena, source->bytes, source->size);
+    TRY(compiled_read(s->arena, file.bytes, file.size, c));
+    TRY(policy_parse(c->policy, strlen(c->policy), "compiled model", s->arena, &s->policy));
+    TRY(session_policy_over(options, source->path, s->arena, &s->policy));
+    TRY(session_policy_json(options, source->path, s->arena, &given));
+    TRY(compiled_fits(s->arena, c, &s->policy, given));
+    s->policy.device = c->device;
+    s->policy.target.level = c->target;
+    s->nodes = c->nodes;
+    s->primitives = c->primitives;
+    return NULL;
+}
+
+/* Import and passes, or what a compiled model has of them. The graph's arena gets the guard. */
+static Status make_graph(OnnxfuseSession *s, const Source *source, const Compiled *compiled, Opening *opening,
+                         jmp_buf *guard, CompiledGraph *out) {
+    if (compiled) {
+        TRY(compiled_graph(s->arena, compiled, &s->policy, s->memory.limit, &s->kernels, out));
+        s->graph = out->graph;
+        arena_guard(s->graph->arena, guard);
+        return NULL;
+    }
+    TRY(import(s, source, opening->options, &s->graph));
+    arena_guard(s->graph->arena, guard);
+    s->nodes = count_nodes(s->graph);
+    out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
+    return pipeline_run(s->graph, &s->policy, after_pass, opening);
+}
+
 static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
     Opening opening = {s, options, 0.1, NULL};
-    TRY(session_policy(options, source->path, s->arena, &s->policy));
+    bool is_compiled = source->path ? compiled_is_file(source->path) : compiled_is(source->bytes, source->size);
+    Compiled compiled;
+    CompiledGraph made = {.given = {.keep_constants = source->to_compile}};
+    s->policy = policy_default();
+    TRY(is_compiled ? read_compiled(s, source, options, &compiled)
+                    : session_policy_over(options, source->path, s->arena, &s->policy));
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
     if (options && options->thread_pool) TRY(embedded_pool(options->thread_pool, &s->pool));
     s->policy.pool = s->pool;
     TRY(devices_open(&s->policy, s->arena, &s->devices));
-    TRY(import(s, source, options, &s->graph));
     jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
     if (setjmp(guard))
         return status_error(STATUS_FAULT, "out of memory while opening the model (limit %zu bytes)", s->memory.limit);
-    arena_guard(s->graph->arena, &guard);
-    s->nodes = count_nodes(s->graph);
-    bool *random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
-    opening.random = random;
-    TRY(pipeline_run(s->graph, &s->policy, after_pass, &opening));
+    TRY(make_graph(s, source, is_compiled ? &compiled : NULL, &opening, &guard, &made));
     s->inputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->inputs.count + 1);
     s->outputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->outputs.count + 1);
     for (int i = 0; i < s->graph->inputs.count; i++)
         s->inputs[i] = describe(s->arena, s->graph->inputs.items[i]->name, s->graph->inputs.items[i]);
     for (int i = 0; i < s->graph->outputs.count; i++) {
         s->outputs[i] = describe(s->arena, s->graph->output_names.items[i], s->graph->outputs.items[i]);
-        s->outputs[i].random = random[i];
+        s->outputs[i].random = made.random[i];
     }
     report(&opening, "compile", opening.done);
-    TRY(plan_create(s->graph, s->devices.device, s->devices.host, &s->kernels, &s->plan));
+    TRY(plan_create_given(s->graph, s->devices.device, s->devices.host, &made.given, &s->kernels, &s->plan));
     s->buffers = run_memory_create(s->devices.device, s->devices.host, &s->memory);
     if (!s->buffers) return status_out_of_memory();
     arena_guard(s->graph->arena, NULL);
@@ -246,6 +307,16 @@ OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *op
 OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
                                             const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
     return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, out_session);
+}
+
+Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
+                               const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    Source source = {.path = path, .bytes = bytes, .size = size, .folder = folder, .to_compile = true};
+    return open_source(&source, options, out_session);
+}
+
+SessionParts session_parts(const OnnxfuseSession *s) {
+    return (SessionParts){&s->policy, s->graph, s->plan, s->outputs, s->nodes, s->primitives};
 }
 
 void onnxfuse_session_close(OnnxfuseSession *s) {

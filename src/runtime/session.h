@@ -38,6 +38,11 @@ Observer embedded_observer(const OnnxfuseRunOptions *options);
  * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
 
+/* The same over what stands in the policy already. */
+Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy);
+/* The JSON that these read; NULL: there is none. */
+Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena, const char **out_json);
+
 /* inspect_policy.c: what the policy comes to for the model that the plan is of. */
 void inspect_policy(Text *text, const Policy *policy, const Plan *plan);
 

@@ -255,9 +255,7 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
-        anchor->packed_bytes = c->weight_bytes;
-        anchor->released |= 2;
-        anchor->how = c->depthwise ? "depthwise" : "packed";
+        anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
         return pack_phases(&memory, c, NULL, pool);
     }
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);

@@ -48,9 +48,7 @@ static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight
         weights[i] = *like;
         weights[i].data = (char *)data + bytes * (size_t)i;
     }
-    anchor->packed_bytes = bytes * (size_t)count;
-    anchor->released |= 2;
-    anchor->how = "packed";
+    anchor_is_packed(anchor, bytes * (size_t)count, false);
 }
 
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */

@@ -1,0 +1,85 @@
+/* Which part of a policy is decided when a plan is made, and whether two policies agree on it: for compiled models. */
+#include "policy/policy.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+
+/* What may differ from run to run of the same plan; a key stands for all below it. */
+static const char *const free_keys[] = {
+    "threads",     "cache",  "memory_limit_megabytes", "seed",       "device", "check", "shapes",
+    "cuda.device", "opencl", "cuda.libraries",         "cuda.graphs"};
+
+/* What a policy says that does not say it. */
+static const char defaults[] = "{\"fusion\": {\"enable\": true, \"memory_efficient\": false, \"max_region_nodes\": 96},"
+                               " \"deterministic\": false, \"cuda\": {\"tf32\": false}, \"target\": \"host\"}";
+
+static bool is_free(const char *path) {
+    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
+        if (strcmp(path, free_keys[i]) == 0) return true;
+    return false;
+}
+
+/* Objects of these keys are told apart key by key. */
+static bool is_group(const cJSON *item) {
+    return cJSON_IsObject(item) && (strcmp(item->string, "fusion") == 0 || strcmp(item->string, "cuda") == 0);
+}
+
+const char *policy_plan_part(const char *json, Arena *arena) {
+    cJSON *root = cJSON_Parse(json);
+    for (cJSON *item = root ? root->child : NULL, *next; item; item = next) {
+        next = item->next;
+        for (cJSON *inner = is_group(item) ? item->child : NULL, *after; inner; inner = after) {
+            after = inner->next;
+            const char *path = arena_format(arena, "%s.%s", item->string, inner->string);
+            if (is_free(path)) cJSON_Delete(cJSON_DetachItemViaPointer(item, inner));
+        }
+        if (is_free(item->string)) cJSON_Delete(cJSON_DetachItemViaPointer(root, item));
+    }
+    char *text = root ? cJSON_PrintUnformatted(root) : NULL;
+    const char *kept = arena_string(arena, text ? text : "{}");
+    cJSON_Delete(root);
+    free(text);
+    return kept;
+}
+
+typedef struct Policies {
+    cJSON *made, *given, *defaults;
+} Policies;
+
+static const cJSON *at(const cJSON *root, const char *group, const char *key) {
+    const cJSON *object = group ? cJSON_GetObjectItemCaseSensitive(root, group) : root;
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static Status compare_item(const Policies *p, const char *group, const cJSON *given) {
+    const cJSON *made = at(p->made, group, given->string);
+    if (!made) made = at(p->defaults, group, given->string);
+    if (made && cJSON_Compare(made, given, 1)) return NULL;
+    char *text = made ? cJSON_PrintUnformatted(made) : NULL;
+    Status status = status_error(STATUS_USAGE, "the policy's %s%s%s differs from what it was compiled with (%.200s)",
+                                 group ? group : "", group ? "." : "", given->string, text ? text : "nothing of it");
+    free(text);
+    return status;
+}
+
+static Status compare(const Policies *p) {
+    const cJSON *item, *inner;
+    cJSON_ArrayForEach(item, p->given) {
+        if (!is_group(item)) {
+            TRY(compare_item(p, NULL, item));
+            continue;
+        }
+        cJSON_ArrayForEach(inner, item) TRY(compare_item(p, item->string, inner));
+    }
+    return NULL;
+}
+
+Status policy_plan_agrees(const char *made, const char *given, Arena *arena) {
+    Policies p = {cJSON_Parse(made), cJSON_Parse(policy_plan_part(given, arena)), cJSON_Parse(defaults)};
+    bool read = p.made && p.given && p.defaults;
+    Status status = read ? compare(&p) : status_error(STATUS_INVALID, "a policy is not valid JSON");
+    cJSON_Delete(p.made);
+    cJSON_Delete(p.given);
+    cJSON_Delete(p.defaults);
+    return status;
+}
