@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LONGEST_SET_NUMBER = 6 /* digits */ };
 static const Tolerance default_tolerance = {1e-3, 1e-7};
@@ -20,7 +21,13 @@ static const char set_prefix[] = "test_data_set_";
 
 typedef struct TestOptions {
     Options common;
+    bool compiled;
 } TestOptions;
+
+static const Flag test_flags[] = {
+    {"compiled", NULL, FLAG_SWITCH, offsetof(TestOptions, compiled), "compile each model first, and run that file"},
+    {0},
+};
 
 /* --- a folder's files
  * -------------------------------------------------------------------------------------------------- */
@@ -207,6 +214,22 @@ static Problem *run_sets(OnnxfuseSession *session, const char *folder, Tolerance
     return NULL;
 }
 
+/* The session holds the file's pages, so that the file itself need not stay. */
+static Problem *open_compiled(const TestOptions *options, const char *model, OnnxfuseSession **out_session) {
+    OnnxfuseOptions how = session_options(&options->common);
+    const char *folder = getenv("TMPDIR");
+    char *path;
+    TRY(path_in(&path, "%s/onnxfuse-XXXXXX", folder && *folder ? folder : "/tmp"));
+    int file = mkstemp(path);
+    Problem *found = file < 0 ? problem(ONNXFUSE_INVALID, "\"%s\" cannot be written: %s", path, strerror(errno)) : NULL;
+    if (file >= 0) close(file);
+    if (!found) found = problem_from(onnxfuse_compile(model, &how, path, NULL));
+    if (!found) found = session_open(&options->common, path, out_session);
+    if (file >= 0) unlink(path);
+    free(path);
+    return found;
+}
+
 static Problem *run_folder(const TestOptions *options, const char *folder, Outcome *outcome) {
     Tolerance tolerance;
     char *model;
@@ -214,7 +237,8 @@ static Problem *run_folder(const TestOptions *options, const char *folder, Outco
     TRY(find_sets(folder, &outcome->sets));
     TRY(path_in(&model, "%s/model.onnx", folder));
     OnnxfuseSession *session;
-    Problem *found = session_open(&options->common, model, &session);
+    Problem *found =
+        options->compiled ? open_compiled(options, model, &session) : session_open(&options->common, model, &session);
     free(model);
     if (found) return found;
     found = run_sets(session, folder, tolerance, outcome);
@@ -314,7 +338,7 @@ const Command test_command = {
                "perhaps data.json with rtol (default 1e-3) and atol (default 1e-7). An output that depends on a random "
                "operator is\n"
                "compared by type and shape. The exit code is the highest of all folders.\n",
-    .flag_tables = (const Flag *const[]){model_flags, common_flags, NULL},
+    .flag_tables = (const Flag *const[]){test_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(TestOptions),
     .least = 1,
     .most = -1,
