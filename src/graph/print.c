@@ -151,7 +151,9 @@ static void print_literal(Text *t, const Tensor *tensor) {
         return;
     }
     text_add_bytes(t, "{", 1);
-    if (count > TEXT_FORM_ELEMENTS)
+    if (count && !tensor->data) /* of a compiled model: an anchor has packed it */
+        text_add_bytes(t, "...", 3);
+    else if (count > TEXT_FORM_ELEMENTS)
         text_add(t, "... 0x%016" PRIx64, hash_elements(tensor));
     else
         for (int64_t i = 0; i < count; i++) {

@@ -238,7 +238,8 @@ static StringView *restore_strings(StoreReader *r, int64_t count) {
 
 static void *restore_data(StoreReader *r, size_t bytes, Where last) {
     Where where = (Where)restore_int(r, (int)last);
-    if (where == DATA_LEFT_OUT && bytes > r->most_left_out) store_wrong(r, "a constant without data is too large");
+    if (where == DATA_LEFT_OUT && (bytes <= INSIDE || bytes > r->most_left_out))
+        store_wrong(r, "a constant of %zu bytes without data", bytes);
     if (where == DATA_LEFT_OUT || r->error) return NULL;
     const void *data = NULL;
     if (where == DATA_ELSEWHERE) {

@@ -83,6 +83,7 @@ typedef struct SessionParts {
     Graph *graph;
     const Plan *plan;
     const OnnxfuseValueInfo *outputs;
+    const KernelCacheStats *kernels;
     int nodes, primitives;
 } SessionParts;
 SessionParts session_parts(const OnnxfuseSession *session);

@@ -6,6 +6,7 @@
 #include "codegen/gpu/gpu.h"
 #include "importer/importer.h"
 #include "passes/passes.h"
+#include "runtime/compiled.h"
 
 enum { MOST_STAGES = 32 };
 
@@ -106,28 +107,55 @@ static void print_summary(Text *text, const Inspection *in, const Plan *plan, co
     plan_print_recorded(text, plan);
 }
 
+static Status print_plan(const Plan *plan, const KernelCacheStats *stats, Inspection *in) {
+    if (strcmp(in->stage, "plan") == 0) {
+        plan_print(in->text, plan, 0);
+    } else if (strcmp(in->stage, "policy") == 0) {
+        inspect_policy(in->text, plan->device->policy, plan);
+        text_add(in->text, "\n# summary\n");
+        print_summary(in->text, in, plan, stats);
+    } else if (strcmp(in->stage, "summary") == 0) {
+        print_summary(in->text, in, plan, stats);
+    } else {
+        Kernels kernels = {plan->host->policy, in->stage, in->text, map_make(in->text->arena), 0};
+        TRY(print_kernels(&kernels, plan));
+        if (!kernels.count)
+            text_add(in->text,
+                     "# none: \"source\" is of kernels on a GPU, \"llvm\" and \"assembly\" of those on the CPU\n");
+    }
+    return NULL;
+}
+
 static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in) {
     KernelCacheStats stats = {0};
     Plan *plan;
     TRY(plan_create(graph, devices->device, devices->host, &stats, &plan));
-    Status status = NULL;
-    if (strcmp(in->stage, "plan") == 0) {
-        plan_print(in->text, plan, 0);
-    } else if (strcmp(in->stage, "policy") == 0) {
-        inspect_policy(in->text, devices->device->policy, plan);
-        text_add(in->text, "\n# summary\n");
-        print_summary(in->text, in, plan, &stats);
-    } else if (strcmp(in->stage, "summary") == 0) {
-        print_summary(in->text, in, plan, &stats);
-    } else {
-        Kernels kernels = {devices->host->policy, in->stage, in->text, map_make(in->text->arena), 0};
-        status = print_kernels(&kernels, plan);
-        if (!status && !kernels.count)
-            text_add(in->text,
-                     "# none: \"source\" is of kernels on a GPU, \"llvm\" and \"assembly\" of those on the CPU\n");
-    }
+    Status status = print_plan(plan, &stats, in);
     plan_destroy(plan);
     return status;
+}
+
+static void close_session(void *session) { onnxfuse_session_close(session); }
+
+/* What a compiled model still knows. */
+static Status inspect_compiled(Arena *arena, const char *path, const OnnxfuseOptions *options, Inspection *in) {
+    static const char *const kept[] = {"partition", "plan", "kernels", "llvm", "assembly", "source", "summary"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) known |= strcmp(in->stage, kept[i]) == 0;
+    if (!known)
+        return status_error(STATUS_USAGE,
+                            "a compiled model has no stage \"%s\": partition, plan, kernels, llvm, assembly, source "
+                            "and summary are possible",
+                            in->stage);
+    OnnxfuseSession *session;
+    TRY(onnxfuse_session_open(path, options, &session));
+    arena_defer(arena, close_session, session);
+    SessionParts parts = session_parts(session);
+    in->nodes = parts.nodes;
+    in->primitives = parts.primitives;
+    if (strcmp(in->stage, "partition")) return print_plan(parts.plan, parts.kernels, in);
+    after_pass(in, in->stage, parts.graph);
+    return NULL;
 }
 
 static Status inspect_graph(const char *path, const Devices *devices, Inspection *in) {
@@ -165,13 +193,17 @@ static Status inspect_into(Arena *arena, const char *path, const OnnxfuseOptions
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
     Policy policy;
-    TRY(session_policy(options, path, arena, &policy));
     Text text = text_make(arena);
     Inspection in = {.stage = stage, .dot = dot, .text = &text};
-    Devices *devices = ARENA_NEW(arena, Devices);
-    arena_defer(arena, close_devices, devices);
-    TRY(devices_open(&policy, arena, devices));
-    TRY(inspect_graph(path, devices, &in));
+    if (compiled_is_file(path)) {
+        TRY(inspect_compiled(arena, path, options, &in));
+    } else {
+        TRY(session_policy(options, path, arena, &policy));
+        Devices *devices = ARENA_NEW(arena, Devices);
+        arena_defer(arena, close_devices, devices);
+        TRY(devices_open(&policy, arena, devices));
+        TRY(inspect_graph(path, devices, &in));
+    }
     if (dot && !in.done) return status_error(STATUS_USAGE, "stage \"%s\" is no graph", stage);
     *out_text = strdup(text.data);
     return *out_text ? NULL : status_out_of_memory();

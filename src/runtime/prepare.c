@@ -146,7 +146,7 @@ Status prepare_constants(Plan *plan, Arena *scratch) {
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
         const Data *data = slot->root == i && slot->place == PLACE_HOST ? data_of(plan, &datas, i) : NULL;
-        if (data && (data->reads[PLACE_HOST] > 0 || !alone))
+        if (data && slot->value->constant->data && (data->reads[PLACE_HOST] > 0 || !alone))
             plan->constant_bytes += tensor_bytes(slot->value->constant);
     }
     return upload_all(plan, &datas, alone);

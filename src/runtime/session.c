@@ -316,7 +316,7 @@ Status session_open_to_compile(const char *path, const void *bytes, size_t size,
 }
 
 SessionParts session_parts(const OnnxfuseSession *s) {
-    return (SessionParts){&s->policy, s->graph, s->plan, s->outputs, s->nodes, s->primitives};
+    return (SessionParts){&s->policy, s->graph, s->plan, s->outputs, &s->kernels, s->nodes, s->primitives};
 }
 
 void onnxfuse_session_close(OnnxfuseSession *s) {
