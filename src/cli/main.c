@@ -2,8 +2,10 @@
 #include "commands.h"
 #include "manual.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const Command *const commands[] = {&run_command,     &bench_command,    &test_command,    &inspect_command,
                                           &compare_command, &optimize_command, &compile_command, &devices_command};
@@ -15,6 +17,8 @@ static void print_usage(FILE *out) {
         int width = fprintf(out, "  onnxfuse %s %s", commands[i]->name, commands[i]->arguments);
         fprintf(out, "%*s%s\n", width < SUMMARY_COLUMN ? SUMMARY_COLUMN - width : 1, "", commands[i]->summary);
     }
+    fprintf(out, "  onnxfuse serve MODEL...%*sserve models over HTTP: the program onnxfuse-serve\n",
+            SUMMARY_COLUMN - 25, "");
     fprintf(out, "\nEach has its own --help. Results go to standard output, messages to standard error. Exit codes:\n");
     for (const ExitCode *exit = exit_codes; exit->code; exit++) fprintf(out, "  %s  %s\n", exit->code, exit->meaning);
 }
@@ -39,6 +43,22 @@ static Problem *run_command_line(const Command *command, int argc, char **argv) 
     return found;
 }
 
+/* The command NAME may be a program of its own, onnxfuse-NAME, beside this one or on the search path. argv begins with
+ * its name. Returns where there is none. */
+static void run_program(char **argv) {
+    char path[PATH_MAX], file[64];
+    if (strlen(argv[0]) > 32 || argv[0][strspn(argv[0], "abcdefghijklmnopqrstuvwxyz-")]) return;
+    snprintf(file, sizeof file, "onnxfuse-%s", argv[0]);
+    argv[0] = file;
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - sizeof file);
+    while (size > 0 && path[size - 1] != '/') size--;
+    if (size > 0) {
+        memcpy(path + size, file, strlen(file) + 1);
+        execv(path, argv);
+    }
+    execvp(file, argv);
+}
+
 static Problem *dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0) {
@@ -59,6 +79,8 @@ static Problem *dispatch(int argc, char **argv) {
     }
     const Command *command = find_command(name);
     if (command) return run_command_line(command, argc - 2, argv + 2);
+    if (argc > 1 && argv[1] == name) run_program(argv + 1);
+    if (strcmp(name, "serve") == 0) return problem(ONNXFUSE_USAGE, "onnxfuse-serve is not installed");
     if (argc > 1) return problem(ONNXFUSE_USAGE, "there is no command \"%s\" (see onnxfuse --help)", name);
     print_usage(stderr);
     return problem_told(ONNXFUSE_USAGE);

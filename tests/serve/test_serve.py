@@ -212,6 +212,13 @@ def binary_bodies():
 
     status, answer, data = server.call("POST", infer, chunks(), headers)  # Python sends it chunked
     assert status == 200 and equal(outputs_of(answer, data)[0]["y"], wanted["y"])
+    whole = b"".join((f"POST {infer} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n".encode(),
+                      "".join(f"{k}: {v}\r\n" for k, v in headers.items()).encode(), b"\r\n", body))
+    with socket.create_connection(("127.0.0.1", server.port), 60) as s:  # several at once on one connection
+        s.sendall(whole * 5)
+        answer = b""
+        while answer.count(b"HTTP/1.1 200 OK") < 5 or not answer.endswith(wanted["y1"].tobytes()):
+            answer += s.recv(65536)
     strings = np.array([[b"ab", b""]], np.object_)
     for data in (to_bytes(strings)[:-1], to_bytes(strings) + b"\0", to_bytes(strings)[:5], b"\xff" * 10):
         text = json.dumps({"inputs": [{"name": "x", "shape": [1, 2], "datatype": "BYTES", "parameters": {"binary_data_size": len(data)}}]}).encode()
@@ -360,7 +367,7 @@ def deadlines():
 
 
 def clients_that_leave():
-    server = serve("slow", "dense", arguments=("--timeout-ms", "1500", "--runs", "1"))
+    server = serve("slow", "dense", arguments=("--timeout-ms", "1500", "--runs", "1", "--idle-seconds", "3"))
     body, headers = request({"n": LONG})
     head = "POST /v2/models/slow/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(body)
     message = (head + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n").encode() + body
