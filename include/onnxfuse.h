@@ -377,6 +377,9 @@ typedef struct OnnxfuseOperator {
     const char *name;
     int since, until; /* versions of the domain's operator set, inclusive; until 0: to the newest */
     bool random;      /* results are drawn: equal nodes are not merged */
+    /* 1 + an input, whose memory the first output may get where nothing else reads it and the sizes are known to be the
+     * same: compute then finds that out_data is the input's data. 0: never. */
+    int in_place;
     /* Says the types of all outputs. NULL: they are the first input's. */
     OnnxfuseStatus (*infer)(void *user, OnnxfuseCall *call);
     /* Computes the outputs, in host memory; from any thread that runs a session, also at the same time. */
@@ -465,6 +468,8 @@ typedef struct OnnxfuseOptimizeOptions {
     bool regions;      /* each region that would be one kernel becomes a function of the model, so that a viewer shows
                           what is fused and any runtime still runs it */
     int convert_opset; /* the version of the standard's operator set to write the model in; 0: as it is */
+    const char *policy_file; /* of the regions; NULL: MODEL.policy.json beside the model file where there is one, else
+                                the defaults */
 } OnnxfuseOptimizeOptions;
 
 /* Writes a model of the standard's operators that computes the same with fewer nodes: docs/optimize.md says what is

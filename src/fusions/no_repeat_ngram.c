@@ -107,6 +107,7 @@ static const OnnxfuseOperator kernel = {
     .domain = "com.microsoft",
     .name = "NGramRepeatBlock",
     .since = 1,
+    .in_place = 1 + 1,
     .infer = infer,
     .compute = compute,
 };

@@ -2,6 +2,7 @@
  * sizes collected as expressions. */
 #include <limits.h>
 
+#include "ops/registry.h"
 #include "runtime/planner.h"
 #include "runtime/replay.h"
 
@@ -181,11 +182,17 @@ static int *slots_of(Planner *planner, Value *const *values, int count) {
     return slots;
 }
 
+/* The input whose memory output `output` may take over, or -1. */
+static int inplace_input(const Step *step, int output) {
+    if (step->kind == STEP_KERNEL) return step->region.inplace[output];
+    const CustomOperator *own = step->kind == STEP_HOST ? step->node->custom : NULL;
+    return own && output == 0 && own->in_place <= step->input_count ? own->in_place - 1 : -1;
+}
+
 static void choose_inplace(Plan *plan, const Step *step, int number) {
-    if (step->kind != STEP_KERNEL) return;
     for (int o = 0; o < step->node->output_count; o++) {
-        int input = step->region.inplace[o], out = step->outputs[o];
-        if (input < 0 || out < 0) continue;
+        int input = inplace_input(step, o), out = step->outputs[o];
+        if (input < 0 || out < 0 || step->inputs[input] < 0) continue;
         int root = plan->slots[step->inputs[input]].root;
         Slot *from = &plan->slots[root], *to = &plan->slots[out];
         bool fits = from->storage == STORE_PLANNED && to->storage == STORE_PLANNED && from->last == number &&

@@ -67,6 +67,7 @@ static const CustomOperator *copy_operator(Arena *arena, const OnnxfuseOperator 
                                .since = op->since,
                                .until = op->until,
                                .random = op->random,
+                               .in_place = op->in_place,
                                .infer = op->infer ? infer_own : NULL,
                                .compute = compute_own,
                                .user = own};
@@ -98,6 +99,9 @@ static Status check_operator(const OnnxfuseOperator *op) {
     TRY(check_size("OnnxfuseOperator", op->size, sizeof *op));
     if (is_empty(op->name)) return status_error(STATUS_USAGE, "an operator without a name");
     if (!op->compute) return status_error(STATUS_USAGE, "operator %s: the member compute is missing", op->name);
+    if (op->in_place < 0)
+        return status_error(STATUS_USAGE, "operator %s: in_place is %d, neither 0 nor 1 + an input", op->name,
+                            op->in_place);
     return NULL;
 }
 
