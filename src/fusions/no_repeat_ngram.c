@@ -52,13 +52,16 @@ static void block_rows(void *context, int task) {
     }
 }
 
-/* As an attribute of the node, or as what a pattern has found. */
+/* What the patterns have found: n itself, or the n - 1 tokens before the one that is banned. */
 static bool ngram_size(const OnnxfuseCall *call, int64_t *out_size) {
-    double number;
-    if (onnxfuse_call_int(call, "ngram_size", out_size)) return *out_size > 0;
-    if (!onnxfuse_call_float(call, "ngram_size", &number) || number != floor(number)) return false;
+    double number, before;
+    if (!onnxfuse_call_float(call, "ngram_size", &number)) {
+        if (!onnxfuse_call_float(call, "tokens_before", &before)) return false;
+        number = before + 1;
+    }
+    if (number != floor(number) || number < 1 || number > 1e6) return false;
     *out_size = (int64_t)number;
-    return number > 0 && number < 1e9;
+    return true;
 }
 
 static OnnxfuseStatus infer(void *user, OnnxfuseCall *call) {
@@ -68,7 +71,7 @@ static OnnxfuseStatus infer(void *user, OnnxfuseCall *call) {
         return onnxfuse_error(ONNXFUSE_UNSUPPORTED, "int64 input_ids and float32 scores are needed");
     if (onnxfuse_call_input_rank(call, 0) != 2 || onnxfuse_call_input_rank(call, 1) != 2)
         return onnxfuse_error(ONNXFUSE_INVALID, "input_ids and scores need 2 axes");
-    if (!ngram_size(call, &size)) return onnxfuse_error(ONNXFUSE_INVALID, "ngram_size is no positive number");
+    if (!ngram_size(call, &size)) return onnxfuse_error(ONNXFUSE_INVALID, "ngram_size is not between 1 and a million");
     OnnxfuseDim dims[] = {onnxfuse_call_input_dim(call, 1, 0), onnxfuse_call_input_dim(call, 1, 1)};
     return onnxfuse_call_set_type(call, 0, ONNXFUSE_FLOAT32, 2, dims);
 }
@@ -104,17 +107,55 @@ static OnnxfuseStatus compute(void *user, OnnxfuseCall *call) {
 
 static const OnnxfuseOperator kernel = {
     .size = sizeof kernel,
-    .domain = "com.microsoft",
-    .name = "NGramRepeatBlock",
+    .domain = "onnxfuse",
+    .name = "FusedNoRepeatNGram",
     .since = 1,
     .in_place = 1 + 1,
     .infer = infer,
     .compute = compute,
 };
 
+/* The operator itself; then what stands for it in the standard's operators: windows compared with the last tokens, each
+ * a column of slices, and the least of score and minus infinity scattered. Those are told for n-grams of 2, 3 and 4. */
 static const char *const patterns[] = {
     "(input_ids, scores) -> (y) {\n"
     "    y = com.microsoft.NGramRepeatBlock<ngram_size=$ngram_size>(input_ids, scores)\n"
+    "}\n",
+    "(input_ids, scores) -> (y) {\n"
+    "    window0 = Slice<starts=[0], ends=[-1], axes=[1]>(input_ids)\n"
+    "    last0 = Slice<starts=[-1], ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    same0 = Equal(window0, last0)\n"
+    "    token = Slice<starts=$tokens_before, ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    banned = Where(same0, -inf, inf)\n"
+    "    y = ScatterElements<axis=1, reduction=\"min\">(scores, token, banned)\n"
+    "}\n",
+    "(input_ids, scores) -> (y) {\n"
+    "    window0 = Slice<starts=[0], ends=[-2], axes=[1]>(input_ids)\n"
+    "    last0 = Slice<starts=[-2], ends=[-1], axes=[1]>(input_ids)\n"
+    "    same0 = Equal(window0, last0)\n"
+    "    window1 = Slice<starts=[1], ends=[-1], axes=[1]>(input_ids)\n"
+    "    last1 = Slice<starts=[-1], ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    same1 = Equal(window1, last1)\n"
+    "    all1 = And(same0, same1)\n"
+    "    token = Slice<starts=$tokens_before, ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    banned = Where(all1, -inf, inf)\n"
+    "    y = ScatterElements<axis=1, reduction=\"min\">(scores, token, banned)\n"
+    "}\n",
+    "(input_ids, scores) -> (y) {\n"
+    "    window0 = Slice<starts=[0], ends=[-3], axes=[1]>(input_ids)\n"
+    "    last0 = Slice<starts=[-3], ends=[-2], axes=[1]>(input_ids)\n"
+    "    same0 = Equal(window0, last0)\n"
+    "    window1 = Slice<starts=[1], ends=[-2], axes=[1]>(input_ids)\n"
+    "    last1 = Slice<starts=[-2], ends=[-1], axes=[1]>(input_ids)\n"
+    "    same1 = Equal(window1, last1)\n"
+    "    all1 = And(same0, same1)\n"
+    "    window2 = Slice<starts=[2], ends=[-1], axes=[1]>(input_ids)\n"
+    "    last2 = Slice<starts=[-1], ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    same2 = Equal(window2, last2)\n"
+    "    all2 = And(all1, same2)\n"
+    "    token = Slice<starts=$tokens_before, ends=[9223372036854775807], axes=[1]>(input_ids)\n"
+    "    banned = Where(all2, -inf, inf)\n"
+    "    y = ScatterElements<axis=1, reduction=\"min\">(scores, token, banned)\n"
     "}\n",
     NULL,
 };
