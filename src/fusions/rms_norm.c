@@ -27,7 +27,7 @@ extern const OnnxfuseFusion fused_rms_norm, fused_rms_norm_backward;
 #define MEAN_MUL(wide) "square = Mul(" wide ", " wide ") "
 #define SHIFTED "mean = ReduceMean<axes=[-1], keepdims=1>(square) shifted = Add(mean, $epsilon) "
 
-/* The ways to divide; `of`: by what the quotient is called before a cast that may follow. */
+/* The ways to divide x; `to` is what the quotient is called. */
 #define BY_RECIPROCAL(x, to) SHIFTED "root = Sqrt(shifted) inverse = Reciprocal(root) " to " = Mul(" x ", inverse) "
 #define BY_ONE_OVER(x, to) SHIFTED "root = Sqrt(shifted) inverse = Div(1, root) " to " = Mul(" x ", inverse) "
 #define BY_POWER(x, to) SHIFTED "inverse = Pow(shifted, -0.5) " to " = Mul(" x ", inverse) "
@@ -36,19 +36,20 @@ extern const OnnxfuseFusion fused_rms_norm, fused_rms_norm_backward;
 #define CAST "wide = Cast<to=\"float32\">(x) "
 #define SCALED "y = Mul(normal, scale)"
 
-/* No casts; x widened and the quotient narrowed before or after the scale, which may be widened too; x widened for the
- * mean alone. `saved`: the inverse root, and the root, as far as there are such. */
+/* x widened and the quotient narrowed before the scale, or after it, which may be widened too; x widened for the mean
+ * alone; no casts. The first that fits is taken, so those with more nodes go before. inverse, root: "_" where the way
+ * to divide has none. */
 #define CASTS(mean, by, inverse, root)                                                                                 \
-    FORWARD("y, " inverse ", normal, " root ", _, _", mean("x") by("x", "normal") SCALED),                             \
-        FORWARD("y, " inverse ", normal, " root ", wide, _",                                                           \
-                CAST mean("wide") by("wide", "exact") "normal = Cast(exact) " SCALED),                                 \
-        FORWARD("y, " inverse ", normal, " root ", wide, _",                                                           \
-                CAST mean("wide") by("wide", "normal") "scaled = Mul(normal, scale) y = Cast(scaled)"),                \
+    FORWARD("y, " inverse ", normal, " root ", wide, _",                                                               \
+            CAST mean("wide") by("wide", "exact") "normal = Cast(exact) " SCALED),                                     \
         FORWARD("y, " inverse ", normal, " root ", wide, _",                                                           \
                 CAST mean("wide") by(                                                                                  \
                     "wide",                                                                                            \
                     "normal") "factor = Cast<to=\"float32\">(scale) scaled = Mul(normal, factor) y = Cast(scaled)"),   \
-        FORWARD("y, " inverse ", normal, " root ", wide, _", CAST mean("wide") by("x", "normal") SCALED)
+        FORWARD("y, " inverse ", normal, " root ", wide, _",                                                           \
+                CAST mean("wide") by("wide", "normal") "scaled = Mul(normal, scale) y = Cast(scaled)"),                \
+        FORWARD("y, " inverse ", normal, " root ", wide, _", CAST mean("wide") by("x", "normal") SCALED),              \
+        FORWARD("y, " inverse ", normal, " root ", _, _", mean("x") by("x", "normal") SCALED)
 
 #define WAYS(mean)                                                                                                     \
     CASTS(mean, BY_RECIPROCAL, "inverse", "root"), CASTS(mean, BY_ONE_OVER, "inverse", "root"),                        \

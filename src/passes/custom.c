@@ -2,10 +2,10 @@
  * built-in ones. With a kernel, the nodes of a place become one node of that operator; without, they get a group
  * number, by which groups.c makes them one region once they are lowered.
  *
- * The places of one fusion are looked for from the last node to the first, so that a pattern that goes on has its place
- * before one that ends earlier, and do not overlap; of two fusions the one that comes first in the list has its places
- * first. The nodes of a place are put next to each other, behind what they read and
- * before what reads them: so two places never wait for each other, and what they lower to stays together.
+ * The places of a pattern are looked for in the order of the nodes and do not overlap. Fusions that come first in the
+ * list have their places first, and so have a fusion's first patterns. The nodes of a place are put next to each other,
+ * behind what they read and before what reads them: so two places never wait for each other, and what they lower to
+ * stays together.
  *
  * In and out: LEVEL_ONNX. */
 #include "passes/passes.h"
@@ -20,9 +20,9 @@ enum { SPAN_A_NODE = 256, SPAN_MORE = 1 << 20 };
 typedef struct Fusion {
     const char *name; /* for messages: NAME, NAME.backward */
     const CustomOperator *kernel;
-    bool required; /* an error when its nodes cannot be one kernel */
-    VEC(const Pattern *) patterns;
-    int places;
+    bool required;                  /* an error when its nodes cannot be one kernel */
+    const Pattern *const *patterns; /* [pattern_count] */
+    int pattern_count, places;
 } Fusion;
 
 /* A fusion of any of the three sources. */
@@ -110,32 +110,13 @@ static bool is_used(const Source *source, const Policy *policy) {
     return false;
 }
 
-/* The inputs and outputs of all patterns are the same operator's. */
-static Status check_signature(const Source *source, const Pattern *pattern, const Pattern *first, int index) {
-    if (pattern_input_count(pattern) == pattern_input_count(first) &&
-        pattern_output_count(pattern) == pattern_output_count(first))
-        return NULL;
-    return status_error(STATUS_INVALID,
-                        "%s, pattern %d: %d inputs and %d outputs, but pattern 1 has %d and %d (\"_\" stands for one "
-                        "that a pattern lacks)",
-                        source->where, index + 1, pattern_input_count(pattern), pattern_output_count(pattern),
-                        pattern_input_count(first), pattern_output_count(first));
-}
-
 static Status add_fusion(Fuser *f, const Source *source, bool used) {
-    Fusion fusion = {.name = source->phase == FUSION_BACKWARD
-                                 ? arena_format(f->root->arena, "%s.backward", source->name)
-                                 : arena_string(f->root->arena, source->name),
+    bool backward = source->phase == FUSION_BACKWARD;
+    const char *where = arena_format(f->arena, "%s%s", source->where, backward ? " backward" : "");
+    Fusion fusion = {.name = arena_format(f->root->arena, "%s%s", source->name, backward ? ".backward" : ""),
                      .kernel = source->kernel,
                      .required = !source->builtin};
-    const char *from = source->phase == FUSION_BACKWARD ? " backward" : "";
-    for (int i = 0; source->patterns[i]; i++) {
-        const Pattern *pattern;
-        TRY(pattern_parse(f->arena, source->patterns[i],
-                          arena_format(f->arena, "%s%s, pattern %d", source->where, from, i + 1), &pattern));
-        VEC_PUSH(f->arena, fusion.patterns, pattern);
-        TRY(check_signature(source, pattern, fusion.patterns.items[0], i));
-    }
+    TRY(pattern_parse_all(f->arena, source->patterns, where, &fusion.patterns, &fusion.pattern_count));
     if (used) VEC_PUSH(f->arena, f->fusions, fusion);
     return NULL;
 }
@@ -300,9 +281,8 @@ static void make_node(Fuser *f, const Fusion *fusion, const Pattern *pattern, co
         node_attach_output(node, is_read(graph, match->outputs[i]) ? match->outputs[i] : NULL);
 }
 
-static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const PatternMatch *match, bool *out_done) {
+static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const PatternMatch *match) {
     Span span;
-    *out_done = false;
     TRY(span_of(f, fusion, match, &span));
     if (!find_roles(&span)) return NULL;
     put_together(f->graph, &span);
@@ -314,25 +294,31 @@ static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const Patt
         note(f, fusion, match, f->root->info->groups.count);
     }
     fusion->places++;
-    *out_done = true;
     return NULL;
 }
 
 /* --- the graph ------------------------------------------------------------------------------------------------------
  */
 
-static Status try_node(Fuser *f, Fusion *fusion, Node *node) {
-    for (int i = 0; i < fusion->patterns.count; i++) {
-        PatternMatch match;
-        bool done = false;
-        if (arena_bytes(f->scratch) > 1u << 20) {
-            arena_destroy(f->scratch);
-            f->scratch = arena_create_inside(f->root->arena);
-        }
-        if (!pattern_match(fusion->patterns.items[i], f->scratch, node, &match) || !all_free(&match)) continue;
-        TRY(apply(f, fusion, fusion->patterns.items[i], &match, &done));
-        if (done) break;
+static Status try_node(Fuser *f, Fusion *fusion, const Pattern *pattern, Node *node) {
+    PatternMatch match;
+    if (arena_bytes(f->scratch) > 1u << 20) {
+        arena_destroy(f->scratch);
+        f->scratch = arena_create_inside(f->root->arena);
     }
+    if (!pattern_match(pattern, f->scratch, node, &match) || !all_free(&match)) return NULL;
+    return apply(f, fusion, pattern, &match);
+}
+
+/* nodes: room for all of the graph's. */
+static Status find_places(Fuser *f, Fusion *fusion, const Pattern *pattern, Node **nodes) {
+    int count = f->graph->node_count, filled = 0;
+    FOR_EACH_NODE(node, f->graph) {
+        node->tag = (uint64_t)filled;
+        nodes[filled++] = node;
+    }
+    for (int i = 0; i < count; i++)
+        if (is_free(nodes[i])) TRY(try_node(f, fusion, pattern, nodes[i]));
     return NULL;
 }
 
@@ -341,15 +327,10 @@ static Status fuse_graph(Fuser *f, Graph *graph) {
     for (int i = 0; i < node->subgraph_count; i++) TRY(fuse_graph(f, node->subgraphs[i]));
     f->graph = graph;
     f->span_left = (int64_t)graph->node_count * SPAN_A_NODE + SPAN_MORE;
+    Node **nodes = ARENA_ARRAY(f->arena, Node *, graph->node_count);
     for (int k = 0; k < f->fusions.count; k++) {
-        int count = graph->node_count, filled = 0;
-        Node **nodes = ARENA_ARRAY(f->arena, Node *, count);
-        FOR_EACH_NODE(node, graph) {
-            node->tag = (uint64_t)filled;
-            nodes[filled++] = node;
-        }
-        for (int i = count - 1; i >= 0; i--)
-            if (is_free(nodes[i])) TRY(try_node(f, &f->fusions.items[k], nodes[i]));
+        Fusion *fusion = &f->fusions.items[k];
+        for (int i = 0; i < fusion->pattern_count; i++) TRY(find_places(f, fusion, fusion->patterns[i], nodes));
     }
     return NULL;
 }

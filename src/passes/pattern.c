@@ -562,6 +562,30 @@ Status pattern_parse(Arena *arena, const char *text, const char *where, const Pa
     return NULL;
 }
 
+static Status check_signature(const Pattern *pattern, const Pattern *first, const char *where) {
+    if (pattern->inputs.count == first->inputs.count && pattern->outputs.count == first->outputs.count) return NULL;
+    return status_error(
+        STATUS_INVALID,
+        "%s: %d inputs and %d outputs, but pattern 1 has %d and %d (\"_\" stands for one that a pattern "
+        "lacks)",
+        where, pattern->inputs.count, pattern->outputs.count, first->inputs.count, first->outputs.count);
+}
+
+Status pattern_parse_all(Arena *arena, const char *const *texts, const char *where, const Pattern *const **out_patterns,
+                         int *out_count) {
+    int count = 0;
+    while (texts[count]) count++;
+    const Pattern **patterns = ARENA_ARRAY(arena, const Pattern *, count + 1);
+    for (int i = 0; i < count; i++) {
+        const char *place = arena_format(arena, "%s, pattern %d", where, i + 1);
+        TRY(pattern_parse(arena, texts[i], place, &patterns[i]));
+        TRY(check_signature(patterns[i], patterns[0], place));
+    }
+    *out_patterns = patterns;
+    *out_count = count;
+    return NULL;
+}
+
 /* --- constants ------------------------------------------------------------------------------------------------------
  */
 

@@ -21,6 +21,10 @@ typedef struct Pattern Pattern;
 
 /* where: of the text, for messages ("fusion FusedRMSNorm, pattern 1"). STATUS_INVALID names line and column. */
 Status pattern_parse(Arena *arena, const char *text, const char *where, const Pattern **out_pattern);
+/* All patterns of a fusion, texts NULL-terminated: their inputs and outputs are the same operator's, so as many. where:
+ * "fusion FusedRMSNorm". */
+Status pattern_parse_all(Arena *arena, const char *const *texts, const char *where, const Pattern *const **out_patterns,
+                         int *out_count);
 int pattern_input_count(const Pattern *pattern);
 int pattern_output_count(const Pattern *pattern);
 int pattern_capture_count(const Pattern *pattern); /* distinct $NAMEs */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fusions/fusions.h"
+#include "passes/pattern.h"
 
 struct OnnxfuseRegistry {
     Registry registry;
@@ -154,6 +155,16 @@ static Status add_fusion(Registry *registry, const OnnxfuseFusion *fusion) {
     return NULL;
 }
 
+static Status check_patterns(Arena *arena, const OnnxfuseFusion *fusion) {
+    const Pattern *const *patterns;
+    int count;
+    Arena *scratch = arena_create_inside(arena);
+    const char *where = arena_format(scratch, "fusion %s", fusion->name);
+    Status status = pattern_parse_all(scratch, fusion->patterns, where, &patterns, &count);
+    arena_destroy(scratch);
+    return status;
+}
+
 /* --- registries --------------------------------------------------------------------------------------------------- */
 const Registry *registry_of(const OnnxfuseRegistry *registry) { return registry ? &registry->registry : NULL; }
 
@@ -196,6 +207,7 @@ OnnxfuseStatus onnxfuse_registry_add_fusion(OnnxfuseRegistry *registry, const On
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(registry->registry.arena, &guard);
     Status status = add_fusion(&registry->registry, fusion);
+    if (!status && (status = check_patterns(registry->registry.arena, fusion))) registry->registry.fusions.count--;
     arena_guard(registry->registry.arena, NULL);
     return status;
 }

@@ -75,12 +75,12 @@ static const Fused fused[] = {
      "graph (x: f32[8], w: f32[8]) -> (y, z) {\n  t = onnx Mul@17 x, x\n  z = onnx Abs@17 w\n  y = onnx Sqrt@17 t\n}\n",
      "graph (x: f32[8], w: f32[8]) -> (y, z) {\n  z = onnx Abs@17 w\n  t = onnx Mul@17 x, x\n  y = onnx Sqrt@17 "
      "t\n}\n"},
-    /* Each place is all right alone, but together each would wait for the other: the later one is made. */
+    /* Each place is all right alone, but together each would wait for the other: the first is made. */
     {"two places that wait for each other", NULL, &crossed,
      "graph (x: f32[8], w: f32[8]) -> (r, s) {\n  p = onnx Relu@17 x\n  q = onnx Relu@17 w\n  u = onnx Abs@17 p\n"
      "  v = onnx Abs@17 q\n  r = onnx Add@17 p, v\n  s = onnx Add@17 q, u\n}\n",
-     "graph (x: f32[8], w: f32[8]) -> (r, s) {\n  p = onnx Relu@17 x\n  u = onnx Abs@17 p\n  q = onnx Relu@17 w\n"
-     "  s = onnx Add@17 q, u\n  v = onnx Abs@17 q\n  r = onnx Add@17 p, v\n}\n"},
+     "graph (x: f32[8], w: f32[8]) -> (r, s) {\n  q = onnx Relu@17 w\n  v = onnx Abs@17 q\n  p = onnx Relu@17 x\n"
+     "  r = onnx Add@17 p, v\n  u = onnx Abs@17 p\n  s = onnx Add@17 q, u\n}\n"},
 };
 
 static Graph *parsed(const char *name, const char *text) {
