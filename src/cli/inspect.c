@@ -1,5 +1,6 @@
-/* onnxfuse inspect: a model as text at each stage of its way to a plan. */
+/* onnxfuse inspect: a model as text at each stage of its way to a plan, or as a page about the plan. */
 #include "commands.h"
+#include "page.h"
 #include "session.h"
 #include "show.h"
 
@@ -7,12 +8,14 @@
 
 typedef struct InspectOptions {
     Options common;
-    const char *stage;
+    const char *stage, *html;
     bool dot;
+    TextList inputs, shapes;
 } InspectOptions;
 
 static const Flag inspect_flags[] = {
-    {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "which stage; default: summary, with --policy: policy"},
+    {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage),
+     "which stage; default: summary, with --policy: policy"},
     {"stage", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "the same"},
     {"plan", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage plan: the steps of a run", .set = "plan"},
     {"kernels", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage kernels: the regions' loops",
@@ -21,6 +24,10 @@ static const Flag inspect_flags[] = {
     {"assembly", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage assembly: the kernels' machine code",
      .set = "assembly"},
     {"dot", NULL, FLAG_SWITCH, offsetof(InspectOptions, dot), "a graph as Graphviz input"},
+    {"html", "FILE", FLAG_TEXT, offsetof(InspectOptions, html),
+     "runs the model and writes a page: steps, times, roofline, memory, kernels"},
+    {"input", "NAME=WHAT", FLAG_LIST, offsetof(InspectOptions, inputs), "with --html, as `onnxfuse run` takes it"},
+    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(InspectOptions, shapes), "with --html, likewise"},
     {0},
 };
 
@@ -40,6 +47,10 @@ static Problem *inspect(void *given) {
     const char *stage = options->stage ? options->stage : options->common.policy ? "policy" : "summary";
     OnnxfuseOptions session = session_options(&options->common);
     char *text;
+    if (options->html && options->stage) return problem(ONNXFUSE_USAGE, "--html and a stage: one of them at a time");
+    if (options->html) return page_write(&options->common, &options->inputs, &options->shapes, options->html);
+    if (options->inputs.count || options->shapes.count)
+        return problem(ONNXFUSE_USAGE, "--input and --shape are for --html");
     TRY(problem_from(
         onnxfuse_inspect(options->common.arguments.items[0], &session, stage, options->dot ? "dot" : "text", &text)));
     if (options->common.json) {
