@@ -514,6 +514,7 @@ typedef struct Comparing {
     const CompareOptions *options;
     Side side, other;
     const char *folder; /* of recorded values, or NULL */
+    bool plain;         /* the other side is the model itself with nothing fused */
     Fed fed;
     const OnnxfuseValue **other_inputs;
     Closeness closeness;
@@ -523,10 +524,10 @@ typedef struct Comparing {
     Inside inside;
 } Comparing;
 
-static Problem *compare_side(Comparing *c, OnnxfuseSession *session, Recording *out_recording) {
+static Problem *compare_side(Comparing *c, OnnxfuseSession *session, OnnxfuseSession *other, Recording *out_recording) {
     TRY(recording_make(session, c->fed.values, out_recording));
     return c->folder ? compare_recorded(c->folder, session, out_recording, c->closeness)
-                     : recording_compare_run(out_recording, c->other.session, c->other_inputs, c->closeness);
+                     : recording_compare_run(out_recording, other, c->other_inputs, c->closeness);
 }
 
 static Problem *summarise_inside(Comparing *c, const cJSON *step, const Outcome *outcome) {
@@ -546,29 +547,25 @@ static Problem *summarise_inside(Comparing *c, const cJSON *step, const Outcome 
     return NULL;
 }
 
-/* The reference is run once more, since its values were compared as they came; so random operators draw as in its
- * second run, and on this side too. */
+/* Both sides once more, with nothing fused in either. */
 static Problem *look_inside(Comparing *c, const Ranked *first) {
     int at;
     const cJSON *plan = topology_step(&c->topology, first->entry->name, &at);
     const cJSON *step = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(plan, "steps"), at);
     if (!plan || cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(step, "nodes")) < 2) return NULL;
-    Side unfused = {.model = c->side.model, .policy_file = c->side.policy_file, .device = c->side.device};
-    Recording warm = {0}, recording = {0};
+    Side side = {.model = c->side.model, .policy_file = c->side.policy_file, .device = c->side.device};
+    Side other = {.model = c->other.model, .policy_file = c->other.policy_file, .device = c->other.device};
+    Recording recording = {0};
     Outcome outcome = {0};
-    Problem *found = side_open(c->options, &unfused, UNFUSED);
-    if (!found && !c->folder) found = recording_make(unfused.session, c->fed.values, &warm);
-    if (!found) found = compare_side(c, unfused.session, &recording);
+    Problem *found = side_open(c->options, &side, UNFUSED);
+    if (!found && !c->folder) found = side_open(c->options, &other, c->plain ? PLAIN : UNFUSED);
+    if (!found) found = compare_side(c, side.session, other.session, &recording);
     if (!found) found = rank(&recording, &c->topology, &outcome);
     if (!found) found = summarise_inside(c, step, &outcome);
     free(outcome.ranked);
-    recording_free(&warm);
     recording_free(&recording);
-    side_free(&unfused);
-    if (found && problem_code(found) == ONNXFUSE_DIFFERENT) {
-        problem_free(found);
-        found = NULL;
-    }
+    side_free(&side);
+    side_free(&other);
     return problem_at(found, "when not fused");
 }
 
@@ -616,11 +613,10 @@ static Problem *open_sides(const CompareOptions *options, Comparing *c, char *co
     c->folder = folder ? options->against : NULL;
     TRY(side_open(options, &c->side, AS_ASKED));
     if (folder) return NULL;
-    if (options->against)
-        c->other.model = options->against;
-    else if (!pair)
-        c->other = (Side){.model = model, .device = "cpu"};
-    return side_open(options, &c->other, options->against || pair ? AS_ASKED : PLAIN);
+    if (options->against) c->other.model = options->against;
+    c->plain = !options->against && !pair;
+    if (c->plain) c->other = (Side){.model = model, .device = "cpu"};
+    return side_open(options, &c->other, c->plain ? PLAIN : AS_ASKED);
 }
 
 static void print_outcome(const Comparing *c, const Ranked *first) {
@@ -671,7 +667,7 @@ static Problem *tell(Comparing *c) {
 static Problem *compare_sides(Comparing *c, const Shapes *shapes) {
     TRY(feed(c->options, c->side.session, shapes, &c->fed));
     if (!c->folder) TRY(match_inputs(c->side.session, c->other.session, &c->fed, &c->other_inputs));
-    TRY(compare_side(c, c->side.session, &c->recording));
+    TRY(compare_side(c, c->side.session, c->other.session, &c->recording));
     TRY(topology_read(c->side.session, &c->topology));
     TRY(rank(&c->recording, &c->topology, &c->outcome));
     if (!c->outcome.count) return problem(ONNXFUSE_INVALID, "the two have no value in common");
