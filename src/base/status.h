@@ -8,8 +8,8 @@
 /* Numbered as the exit codes of the command line; keep the order of OnnxfuseCode in include/onnxfuse.h. */
 typedef enum StatusCode {
     STATUS_OK = 0,
-    STATUS_DIFFERENT = 1,   /* outputs differ from the recorded ones (only `onnxfuse test`) */
-    STATUS_USAGE = 2,       /* a wrong flag, a name that the model lacks, a device that is not there */
+    STATUS_DIFFERENT = 1, /* outputs differ from the recorded ones (`onnxfuse test`), or by more than a policy allows */
+    STATUS_USAGE = 2,     /* a wrong flag, a name that the model lacks, a device that is not there */
     STATUS_UNSUPPORTED = 3, /* the model needs something that onnxfuse does not do; names operator, opset and node */
     STATUS_INVALID = 4,     /* a file or an input is missing, unreadable, malformed or does not fit */
     STATUS_FAULT = 5,       /* out of memory, device fault, our own error */

@@ -329,7 +329,11 @@ static void print_value(Text *text, const Policy *policy, const Key *key) {
         string = *(const char *const *)field;
         text_add(text, "%s", string ? string : "the usual");
         break;
-    case KEY_DEVICE: text_add(text, "%s", device_name(*(const DeviceKind *)field)); break;
+    case KEY_DEVICE:
+        text_add(text, "%s", device_name(*(const DeviceKind *)field));
+        if (policy->fallback.instead_of)
+            text_add(text, " (fallback: %s is not there)", device_name(policy->fallback.instead_of));
+        break;
     case KEY_CHOICE: text_add(text, "%s", key->names[*(const int *)field]); break;
     default: key->print(text, policy); break;
     }

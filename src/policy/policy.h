@@ -103,6 +103,7 @@ typedef struct Policy {
     struct {
         enum { FALLBACK_DEVICE_ERROR, FALLBACK_DEVICE_CPU } device; /* where `device` is not there */
         enum { FALLBACK_STEPS_ALLOW, FALLBACK_STEPS_FORBID } steps; /* the CPU for what `device` cannot do */
+        DeviceKind instead_of; /* the device that was not there, where `device` is the CPU for that; else DEVICE_AUTO */
     } fallback;
     struct {
         const ShapeHint *hints; /* [hint_count] */

@@ -2,10 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/dim.h"
 #include "policy/reader.h"
 
-static const double LARGEST = 1 << 30; /* of one size */
-enum { MOST_HINTS = 16 };              /* as many as sizes are remembered for (runtime/sizes.c) */
+static const double LARGEST = LARGEST_SIZE; /* of one size */
+enum { MOST_HINTS = 16 };                   /* as many as sizes are remembered for (runtime/sizes.c) */
 
 /* --- hints --- */
 static Status read_hint(const Reader *r, const char *path, const cJSON *object, ShapeHint *hint) {

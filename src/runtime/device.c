@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/log.h"
 #include "runtime/gpu/gpu.h"
 
 const DeviceTable *const *device_tables(void) {
@@ -37,6 +38,17 @@ Status device_open(const Policy *policy, Device **out_device) {
                         device_name(policy->device));
 }
 
+/* Where the policy's device is not there and the policy allows it, the CPU. */
+static Status open_or_fall_back(Policy *policy, Device **out_device) {
+    Status status = device_open(policy, out_device);
+    if (!status || policy->fallback.device != FALLBACK_DEVICE_CPU || policy->device == DEVICE_CPU) return status;
+    LOG(1, "device %s is not there, the CPU takes its place: %s", device_name(policy->device), status_message(status));
+    status_free(status);
+    policy->fallback.instead_of = policy->device;
+    policy->device = DEVICE_CPU;
+    return device_open(policy, out_device);
+}
+
 /* The CPU beside another device: its kernels are compiled for this machine, its anchors take any epilogue. */
 static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
     Policy *host = &devices->host_policy;
@@ -51,7 +63,7 @@ static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
 
 Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
     *out_devices = (Devices){0};
-    TRY(device_open(policy, &out_devices->device));
+    TRY(open_or_fall_back(policy, &out_devices->device));
     const DeviceTable *table = out_devices->device->table;
     if (!policy->target.level) policy->target.level = "host";
     policy->target.device = table->kind;

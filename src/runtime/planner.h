@@ -16,6 +16,9 @@ bool node_is_alias(const Node *node);
 /* Sets every node's tag to its Place; an alias is where its input is. */
 void placement_choose(const Graph *graph, const Device *device, Arena *scratch);
 
+/* Whether the step is on the host since the device cannot do it, and not for speed's sake or by the policy's wish. */
+bool placement_is_forced(const Device *device, const Step *step);
+
 /* --- plan.c --- */
 /* A step that writes or reads the memory of a slot. */
 void slot_touch(Plan *plan, int slot, int step);

@@ -13,6 +13,7 @@
 #include "runtime/registry.h"
 #include "runtime/outline.h"
 #include "runtime/replay.h"
+#include "runtime/shapes.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/gpu/gpu.h"
 
@@ -29,6 +30,8 @@ struct OnnxfuseSession {
     OnnxfuseValueInfo *inputs, *outputs;
     int nodes, primitives;
     const Outline *outline; /* of the model as imported; NULL: not known */
+    bool plain;             /* opened beside another session, without its rules' precision and weights */
+    const Buckets *buckets; /* sizes that are rounded up; NULL: none */
     _Atomic(Profile *) profile;
     Profile *kept_profile; /* lives until the session closes, also while off */
     atomic_ullong runs;
@@ -253,6 +256,8 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     s->policy = policy_default();
     TRY(is_compiled ? read_compiled(s, source, options, &compiled)
                     : session_policy_over(options, source->path, s->arena, &s->policy));
+    if (s->plain) policy_without_precision(s->arena, &s->policy);
+    s->plain |= is_compiled; /* tolerances were checked when it was compiled */
     memory_init(&s->memory, s->policy.memory_limit_megabytes);
     report(&opening, "import", 0);
     if (options && options->thread_pool) TRY(embedded_pool(options->thread_pool, &s->pool));
@@ -272,16 +277,33 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     }
     report(&opening, "compile", opening.done);
     TRY(plan_create_given(s->graph, s->devices.device, s->devices.host, &made.given, &s->kernels, &s->plan));
+    TRY(check_fallback(s->plan, &s->policy, s->arena));
     s->buffers = run_memory_create(s->devices.device, s->devices.host, &s->memory);
     if (!s->buffers) return status_out_of_memory();
+    TRY(buckets_make(s->arena, &s->policy, s->graph, &s->buckets));
+    TRY(hints_prepare(s->plan, &s->policy, s->buffers));
     arena_guard(s->graph->arena, NULL);
     report(&opening, "ready", 1);
     return NULL;
 }
 
-static Status open_source(const Source *source, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+static Status open_source(const Source *source, const OnnxfuseOptions *options, bool plain,
+                          OnnxfuseSession **out_session);
+
+static Status check_tolerance(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
+    OnnxfuseSession *plain = NULL;
+    if (s->plain || !has_tolerance(&s->policy)) return NULL;
+    TRY(open_source(source, options, true, &plain));
+    Status status = check_precision(s, plain, &s->policy);
+    onnxfuse_session_close(plain);
+    return status;
+}
+
+static Status open_source(const Source *source, const OnnxfuseOptions *options, bool plain,
+                          OnnxfuseSession **out_session) {
     OnnxfuseSession *s = calloc(1, sizeof *s);
     if (!s) return status_out_of_memory();
+    s->plain = plain;
     s->arena = arena_create(0);
     jmp_buf guard;
     Status status;
@@ -291,6 +313,7 @@ static Status open_source(const Source *source, const OnnxfuseOptions *options, 
         arena_guard(s->arena, &guard);
         status = open_guarded(s, source, options);
         arena_guard(s->arena, NULL);
+        if (!status) status = check_tolerance(s, source, options);
     }
     if (status) {
         onnxfuse_session_close(s);
@@ -301,18 +324,18 @@ static Status open_source(const Source *source, const OnnxfuseOptions *options, 
 }
 
 OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
-    return open_source(&(Source){.path = path}, options, out_session);
+    return open_source(&(Source){.path = path}, options, false, out_session);
 }
 
 OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
                                             const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
-    return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, out_session);
+    return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, false, out_session);
 }
 
 Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
                                const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
     Source source = {.path = path, .bytes = bytes, .size = size, .folder = folder, .to_compile = true};
-    return open_source(&source, options, out_session);
+    return open_source(&source, options, false, out_session);
 }
 
 SessionParts session_parts(const OnnxfuseSession *s) {
@@ -412,6 +435,16 @@ static Status take_outputs(const OnnxfuseSession *s, Call *c) {
     return NULL;
 }
 
+/* With sizes rounded up to the policy's buckets. */
+static Status run_padded(OnnxfuseSession *s, Call *c, Run *run) {
+    Padding padding;
+    Status status = buckets_pad(s->buckets, &s->memory, c->items, c->in_on_device, c->made, c->out_on_device, &padding);
+    if (!status) status = plan_run(s->plan, run, NULL, c->items, c->made);
+    if (!status) status = buckets_crop(s->buckets, &s->memory, &padding, c->made);
+    buckets_release(&s->memory, &padding);
+    return status;
+}
+
 static Status run_call(OnnxfuseSession *s, Call *c) {
     Stop *outer;
     TRY(take_inputs(s, c));
@@ -426,7 +459,7 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
                .input_on_device = c->any_on_device ? c->in_on_device : NULL,
                .output_on_device = c->any_on_device ? c->out_on_device : NULL};
     outer = pool_stop_with(NULL); /* set when this run began inside another's callback */
-    Status status = plan_run(s->plan, &run, NULL, c->items, c->made);
+    Status status = s->buckets ? run_padded(s, c, &run) : plan_run(s->plan, &run, NULL, c->items, c->made);
     pool_stop_with(outer);
     return status;
 }

@@ -38,6 +38,16 @@ Observer embedded_observer(const OnnxfuseRunOptions *options);
  * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
 
+/* fallback.c: STATUS_UNSUPPORTED where the policy forbids steps on the CPU and there are some; names their nodes. */
+Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch);
+
+/* check_precision.c: whether the policy has a tolerance; then both sessions, of one model, the second without the
+ * rules' precision and weights, are run on the policy's inputs. STATUS_DIFFERENT names the output that differs most. */
+bool has_tolerance(const Policy *policy);
+Status check_precision(OnnxfuseSession *session, OnnxfuseSession *plain, const Policy *policy);
+/* Takes the precision and weights out of the rules, and the check. */
+void policy_without_precision(Arena *arena, Policy *policy);
+
 /* The same over what stands in the policy already. */
 Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy);
 /* The JSON that these read; NULL: there is none. */

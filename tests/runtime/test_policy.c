@@ -1,0 +1,286 @@
+/* What a policy asks for when a session opens and runs: tolerances on recorded inputs, fallbacks, hints and buckets of
+ * shapes. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "importer/importer.h"
+#include "models.h"
+#include "runtime/session.h"
+
+static OnnxfuseStatus try_open(const char *text, const char *policy, OnnxfuseSession **out_session) {
+    OnnxfuseOptions options = {.policy_json = policy};
+    *out_session = NULL;
+    return open_text(text, &options, out_session);
+}
+
+static OnnxfuseSession *open_with(const char *text, const char *policy) {
+    OnnxfuseSession *session;
+    OnnxfuseStatus status = try_open(text, policy, &session);
+    cr_assert(!status, "%s: %s", policy, onnxfuse_status_message(status));
+    return session;
+}
+
+static void expect_refused(const char *text, const char *policy, OnnxfuseCode code, const char *message) {
+    OnnxfuseSession *session;
+    OnnxfuseStatus status = try_open(text, policy, &session);
+    cr_expect(status && onnxfuse_status_code(status) == code && strstr(onnxfuse_status_message(status), message),
+              "%s: \"%s\", expected \"%s\"", policy, status ? onnxfuse_status_message(status) : "opened", message);
+    onnxfuse_status_free(status);
+    onnxfuse_session_close(session);
+}
+
+/* --- tolerances -----------------------------------------------------------------------------------------------------
+ */
+static void write_file(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(bytes, 1, size, file) == size, "%s", path);
+    fclose(file);
+}
+
+static void write_input(const char *folder, int number, const char *text) {
+    Arena *arena = arena_create(0);
+    OnnxfuseValue *value = value_from(text);
+    void *bytes;
+    size_t size;
+    Status status = item_to_memory(arena, &value->item, VALUE_TENSOR, "x", &bytes, &size);
+    cr_assert(!status, "%s", status_message(status));
+    write_file(arena_format(arena, "%s/input_%d.pb", folder, number), bytes, size);
+    onnxfuse_value_free(value);
+    arena_destroy(arena);
+}
+
+static void remove_folder(const char *path) {
+    Arena *arena = arena_create(0);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        const char *inner = arena_format(arena, "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] == '.') continue;
+        if (unlink(inner) != 0) remove_folder(inner);
+    }
+    if (directory) closedir(directory);
+    rmdir(path);
+    arena_destroy(arena);
+}
+
+static const char *const model = "graph (x: f32[n]) -> (y) {\nk = constant f32[] 3\ny = onnx Mul@21 x, k\n}\n";
+
+Test(tolerance, inputs_that_agree_and_that_do_not) {
+    char folder[] = "/tmp/onnxfuse_check_XXXXXX";
+    cr_assert_not_null(mkdtemp(folder));
+    Arena *arena = arena_create(0);
+    const char *set = arena_format(arena, "%s/test_data_set_0", folder),
+               *other = arena_format(arena, "%s/test_data_set_1", folder);
+    cr_assert(mkdir(set, 0700) == 0 && mkdir(other, 0700) == 0);
+    write_input(set, 0, "f32[2] {1, 2}");
+    write_input(other, 0, "f32[2] {1.01, 1}");
+    const char *policies[2];
+    for (int i = 0; i < 2; i++)
+        policies[i] =
+            arena_format(arena, "{\"precision\": \"bf16\", \"tolerance\": %s, \"check\": {\"inputs\": \"%s\"}}",
+                         i ? "1e-4" : "0.01", folder);
+    const char *loose = policies[0], *strict = policies[1];
+    onnxfuse_session_close(open_with(model, loose));
+    expect_refused(model, strict, ONNXFUSE_DIFFERENT, "test_data_set_1\" output \"y\" differs by");
+    expect_refused(model, strict, ONNXFUSE_DIFFERENT, "(precision bf16); the tolerance is 0.0001");
+    const char *rule =
+        arena_format(arena,
+                     "{\"rules\": [{\"match\": {\"name\": \"*\"}, \"precision\": \"bf16\", \"tolerance\": "
+                     "1e-4}], \"check\": {\"inputs\": \"%s\"}}",
+                     other);
+    expect_refused(model, rule, ONNXFUSE_DIFFERENT, "(rules[0]: precision bf16); rules[0].tolerance is 0.0001");
+    write_file(arena_format(arena, "%s/input_0.pb", other), "\xff\xff\xff", 3);
+    expect_refused(model, loose, ONNXFUSE_INVALID, "input_0.pb");
+    write_input(other, 0, "f32[1, 2] {1, 2}");
+    expect_refused(model, loose, ONNXFUSE_INVALID, "test_data_set_1");
+    write_input(other, 0, "i64[2] {1, 2}");
+    expect_refused(model, loose, ONNXFUSE_INVALID, "input \"x\"");
+    unlink(arena_format(arena, "%s/input_0.pb", other));
+    expect_refused(model, loose, ONNXFUSE_INVALID, "input_0.pb\", for input \"x\", is missing");
+    remove_folder(set), remove_folder(other);
+    expect_refused(model, loose, ONNXFUSE_INVALID, "has neither input_0.pb nor test_data_set_K");
+    remove_folder(folder);
+    expect_refused(model, loose, ONNXFUSE_INVALID, "cannot be read");
+    arena_destroy(arena);
+}
+
+/* --- fallbacks ------------------------------------------------------------------------------------------------------
+ */
+Test(fallback, a_device_that_is_not_there) {
+#define NOWHERE "\"device\": \"opencl\", \"opencl\": {\"library\": \"/nowhere/libOpenCL.so\"}"
+    OnnxfuseSession *session;
+    OnnxfuseStatus status = try_open(model, "{" NOWHERE "}", &session);
+    cr_expect(status && !session, "without a fallback it is an error");
+    onnxfuse_status_free(status);
+    session = open_with(model, "{" NOWHERE ", \"fallback\": {\"device\": \"cpu\"}}");
+    cr_expect_str_eq(onnxfuse_session_device_name(session), "cpu");
+    char *wrong =
+        run_and_compare(session, (const char *const[]){"f32[2] {1, 2}"}, (const char *const[]){"f32[2] {3, 6}"});
+    cr_expect(!wrong, "%s", wrong);
+    free(wrong);
+    onnxfuse_session_close(session);
+}
+
+Test(fallback, steps_on_the_cpu) {
+    static const char *const unique =
+        "graph (x: f32[n]) -> (y, z) {\ny = onnx Exp@21 x\nz, _, _, _ = onnx Unique@21 x\n}\n";
+    OnnxfuseSession *session;
+    OnnxfuseStatus status =
+        try_open(model, "{\"device\": \"opencl\", \"fallback\": {\"steps\": \"forbid\"}}", &session);
+    if (status) {
+        fprintf(stderr, "not run: %s\n", onnxfuse_status_message(status));
+        onnxfuse_status_free(status);
+        return;
+    }
+    onnxfuse_session_close(session);
+    session = open_with(unique, "{\"device\": \"opencl\"}");
+    onnxfuse_session_close(session);
+    expect_refused(unique, "{\"device\": \"opencl\", \"fallback\": {\"steps\": \"forbid\"}}", ONNXFUSE_UNSUPPORTED,
+                   "policy: fallback.steps forbids steps on the CPU, but opencl has none for 1 node: \"Unique#1\"");
+    session =
+        open_with(unique, "{\"device\": \"opencl\", \"fallback\": {\"steps\": \"forbid\"}, \"rules\": [{\"match\": "
+                          "{\"operator\": \"Unique\"}, \"device\": \"cpu\"}]}");
+    onnxfuse_session_close(session);
+    session = open_with(unique, "{\"device\": \"cpu\", \"fallback\": {\"steps\": \"forbid\"}}");
+    onnxfuse_session_close(session);
+}
+
+/* --- hints ----------------------------------------------------------------------------------------------------------
+ */
+static const char *const normal = "graph (x: f32[n, s]) -> (y) {\na = onnx Softmax@21 x {axis = 0}\n"
+                                  "b = onnx Softmax@21 a {axis = -1}\nc = onnx Softmax@21 b {axis = 0}\n"
+                                  "y = onnx Softmax@21 c {axis = -1}\n}\n";
+
+static int64_t memory_of(const OnnxfuseSession *session) {
+    OnnxfuseStats stats;
+    onnxfuse_session_stats(session, &stats, sizeof stats);
+    return stats.memory_bytes;
+}
+
+static void run_shape(OnnxfuseSession *session, int64_t n, int64_t s) {
+    OnnxfuseValue *input, *output;
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){n, s}, NULL, &input));
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){n, s}, NULL, &output));
+    OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const[]){input}, &output);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    onnxfuse_value_free(input);
+    onnxfuse_value_free(output);
+}
+
+Test(hints, the_first_run_takes_no_memory) {
+    OnnxfuseSession *plain = open_with(normal, "{}"),
+                    *hinted = open_with(normal, "{\"shapes\": {\"hints\": [{\"n\": 64, \"s\": 32}, {\"n\": 640, \"s\": "
+                                                "320}, {\"n\": 641, \"s\": 320}]}}");
+    cr_expect_eq(memory_of(plain), 0);
+    int64_t before = memory_of(hinted);
+    cr_expect(before > 0, "memory is there when the session opens");
+    run_shape(hinted, 64, 32);
+    run_shape(hinted, 640, 320);
+    run_shape(hinted, 641, 320);
+    cr_expect_eq(memory_of(hinted), before, "%ld bytes before the runs, %ld after", (long)before,
+                 (long)memory_of(hinted));
+    onnxfuse_session_close(plain);
+    onnxfuse_session_close(hinted);
+}
+
+Test(hints, mistakes) {
+    expect_refused(model, "{\"shapes\": {\"hints\": [{\"n\": 4}, {\"m\": 4}]}}", ONNXFUSE_INVALID,
+                   "policy: shapes.hints[1].m: no input of the model has such a size");
+    static const char *const two = "graph (x: f32[n, s]) -> (y) {\ny = onnx Exp@21 x\n}\n";
+    expect_refused(two, "{\"shapes\": {\"hints\": [{\"n\": 4}]}}", ONNXFUSE_INVALID,
+                   "policy: shapes.hints[0]: the size \"s\" is missing");
+    expect_refused(normal, "{\"shapes\": {\"hints\": [{\"n\": 1000000000, \"s\": 1000000000}]}}", ONNXFUSE_FAULT,
+                   "policy: shapes.hints[0]: out of memory");
+}
+
+/* --- buckets --------------------------------------------------------------------------------------------------------
+ */
+/* The sum shows the padding, the product is cropped. */
+static const char *const padded_model = "graph (x: f32[n, s], w: i32[s]) -> (p, t) {\n"
+                                        "k = constant i64[1] {1}\n"
+                                        "f = onnx Cast@21 w {to = 1}\n"
+                                        "p = onnx Mul@21 x, f\n"
+                                        "t = onnx ReduceSum@21 p, k {keepdims = 0}\n"
+                                        "}\n";
+#define BUCKETS "{\"shapes\": {\"buckets\": {\"s\": {\"sizes\": [2, 4], \"pad\": {\"x\": 10, \"w\": 1}}}}}"
+
+static const struct {
+    const char *name, *x, *w, *p, *t;
+} bucket_rows[] = {
+    {"a size of a bucket", "f32[1, 2] {1, 2}", "i32[2] {3, 4}", "f32[1, 2] {3, 8}", "f32[1] {11}"},
+    {"a size below the first", "f32[1, 1] {1}", "i32[1] {3}", "f32[1, 1] {3}", "f32[1] {13}"},
+    {"a size between", "f32[2, 3] {1, 2, 3, 4, 5, 6}", "i32[3] {1, 2, 3}", "f32[2, 3] {1, 4, 9, 4, 10, 18}",
+     "f32[2] {24, 42}"},
+    {"a size above the largest", "f32[1, 5] {1, 1, 1, 1, 1}", "i32[5] {1, 1, 1, 1, 1}", "f32[1, 5] {1, 1, 1, 1, 1}",
+     "f32[1] {5}"},
+    {"nothing", "f32[1, 0] {}", "i32[0] {}", "f32[1, 0] {}", "f32[1] {20}"},
+};
+
+Test(buckets, inputs_are_padded_and_outputs_cropped) {
+    OnnxfuseSession *session = open_with(padded_model, BUCKETS);
+    for (size_t i = 0; i < sizeof bucket_rows / sizeof *bucket_rows; i++) {
+        char *wrong = run_and_compare(session, (const char *const[]){bucket_rows[i].x, bucket_rows[i].w},
+                                      (const char *const[]){bucket_rows[i].p, bucket_rows[i].t});
+        cr_expect(!wrong, "%s: %s", bucket_rows[i].name, wrong);
+        free(wrong);
+    }
+    cr_expect(memory_of(session) < 4096, "padded inputs go when their run is over");
+    onnxfuse_session_close(session);
+}
+
+Test(buckets, given_outputs) {
+    OnnxfuseSession *session = open_with(padded_model, BUCKETS);
+    OnnxfuseValue *inputs[] = {value_from("f32[1, 3] {1, 2, 3}"), value_from("i32[3] {1, 1, 2}")};
+    float result[4] = {-1, -1, -1, -1};
+    OnnxfuseValue *outputs[2] = {NULL, NULL};
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){1, 3}, result, &outputs[0]));
+    OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)inputs, outputs);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    cr_expect(result[0] == 1 && result[1] == 2 && result[2] == 6 && result[3] == -1);
+    onnxfuse_value_free(outputs[0]);
+    onnxfuse_value_free(outputs[1]);
+    outputs[1] = NULL;
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){1, 4}, result, &outputs[0]));
+    status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)inputs, outputs);
+    cr_expect(status && strstr(onnxfuse_status_message(status), "output \"p\": the given buffer has another shape"));
+    cr_expect_null(outputs[1]);
+    onnxfuse_status_free(status);
+    for (int i = 0; i < 2; i++) onnxfuse_value_free(inputs[i]);
+    onnxfuse_value_free(outputs[0]);
+    onnxfuse_session_close(session);
+}
+
+/* Sizes that disagree must not agree once they are padded. */
+Test(buckets, inputs_that_disagree) {
+    OnnxfuseSession *session = open_with(padded_model, BUCKETS);
+    OnnxfuseValue *inputs[] = {value_from("f32[1, 3] {1, 2, 3}"), value_from("i32[4] {1, 1, 2, 2}")}, *outputs[2] = {0};
+    OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)inputs, outputs);
+    cr_expect(status && strstr(onnxfuse_status_message(status), "input \"w\": axis 0 has 4 elements, but \"s\" is 3"),
+              "%s", status ? onnxfuse_status_message(status) : "");
+    onnxfuse_status_free(status);
+    for (int i = 0; i < 2; i++) onnxfuse_value_free(inputs[i]);
+    onnxfuse_session_close(session);
+}
+
+Test(buckets, mistakes) {
+#define BUCKET(pad) "{\"shapes\": {\"buckets\": {\"s\": {\"sizes\": [2], \"pad\": {" pad "}}}}}"
+    expect_refused(padded_model, BUCKET("\"x\": 0"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s.pad: input \"w\" has this size too, and is not named");
+    expect_refused(padded_model, BUCKET("\"x\": 0, \"w\": 0, \"v\": 1"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s.pad.v: no input of this name has this size");
+    expect_refused(padded_model, BUCKET("\"x\": 0, \"w\": 0.5"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s.pad.w: 0.5 is no int32");
+    expect_refused(padded_model, BUCKET("\"x\": 0, \"w\": 3000000000"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s.pad.w: 3e+09 is no int32");
+    expect_refused(model, BUCKET("\"x\": 0"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s: no input of the model has such a size");
+    expect_refused("graph (x: f32[s]) -> (y) {\ny = onnx Concat@21 x, x {axis = 0}\n}\n", BUCKET("\"x\": 0"),
+                   ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s: output \"y\" has the size s*2, which cannot be cropped");
+    expect_refused("graph (x: string[s]) -> (y) {\ny = onnx Identity@21 x\n}\n", BUCKET("\"x\": 0"), ONNXFUSE_INVALID,
+                   "policy: shapes.buckets.s.pad.x: an input of string cannot be padded");
+}
