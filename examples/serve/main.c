@@ -63,7 +63,7 @@ static const Option options[] = {
     {"threads", "N", "threads that take part in a run (the policy's, else all cores)", OPTION_INTEGER,
      AT(session.threads), 1, 1024},
     {"runs", "N", "most runs at once (one a core)", OPTION_INTEGER, AT(scheduler.runs), 1, 1024},
-    {"max-batch", "N", "most rows of requests that are put together; 1: none are (32)", OPTION_INTEGER,
+    {"max-batch", "N", "most rows of requests that are put together; 1: none are (8)", OPTION_INTEGER,
      AT(scheduler.max_rows), 1, 65536},
     {"batch-delay-ms", "T", "how long a request waits for others to join it (0)", OPTION_REAL, AT(delay_ms), 0, 10000},
     {"queue", "N", "most requests of a model that wait; more are answered by 503 (256)", OPTION_INTEGER,
@@ -231,7 +231,7 @@ static int serve(const Settings *settings, Model *models, int count, const sigse
 int main(int argc, char **argv) {
     Settings settings = {
         .server = {.host = "127.0.0.1", .port = 8000, .connections = 1024, .idle_seconds = 60, .log = log_info},
-        .scheduler = {.max_rows = 32, .queue = 256, .log = log_info},
+        .scheduler = {.max_rows = 8, .queue = 256, .log = log_info},
         .session = {.size = sizeof settings.session},
         .max_body_mb = 64,
         .drain_seconds = 30,
