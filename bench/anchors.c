@@ -1,4 +1,6 @@
 /* Rates of anchors over shapes of real models, on one and on two threads.  anchors [NAME]
+ * anchors weights cached|memory: times of products with weights of reduced precision, as ratios to those of f32 in the
+ * same run, of one weight again and again or of more than the caches hold.
  * Compiled with -DBENCH_ONEDNN (linked with dnnl, OpenMP), oneDNN's own matmul and convolution with packed weights and
  * its team of as many threads run next to ours, in turn, so that both see the same load of the machine. */
 #include <math.h>
@@ -6,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "policy/policy.h"
 #include "runtime/cpu/anchor.h"
 #ifdef BENCH_ONEDNN
 #include <omp.h>
@@ -22,18 +25,19 @@ typedef struct Case {
     bool constant;
     int64_t size, inputs, outputs, kernel, stride, group;
     EpilogueKind activation; /* after a bias; EPILOGUE_COUNT: no epilogue */
+    Precision weights;
 } Case;
 
 #define GEMM(name, m, n, k, act)                                                                                       \
-    { name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act }
+    { name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act, PRECISION_AS_IS }
 #define BATCH(name, b, m, n, k, turned)                                                                                \
-    { name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT }
+    { name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT, PRECISION_AS_IS }
 #define CONV(name, size, c, o, kernel, stride, group, act)                                                             \
-    { name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act }
+    { name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act, PRECISION_AS_IS }
 
 /* The kernel is as wide as its stride: each element of the result is written once. */
 #define UNFOLD(name, size, c, o, kernel, act)                                                                          \
-    { name, "conv_transpose", 1, 0, 0, 0, false, true, size, c, o, kernel, kernel, 1, act }
+    { name, "conv_transpose", 1, 0, 0, 0, false, true, size, c, o, kernel, kernel, 1, act, PRECISION_AS_IS }
 
 static const Case cases[] = {
     GEMM("gemm 1x768x768", 1, 768, 768, EPILOGUE_COUNT),
@@ -160,6 +164,7 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
         node_set_attr(node,
                       (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? highs : betas});
     }
+    if (c->weights) node_set_int(node, WEIGHT_PRECISION, c->weights);
     add_value(graph, y);
     node_add_output(node, NULL, DT_F32, y->rank, graph->inputs.items[graph->inputs.count - 1]->dims);
     uint32_t released;
@@ -302,7 +307,119 @@ static double flops(const Case *c) {
            (double)(c->batch * out_size(c) * out_size(c) * c->outputs * (c->inputs / c->group) * c->kernel * c->kernel);
 }
 
+/* ---- weights of reduced precision ---- */
+
+static const Precision forms[] = {PRECISION_F32, PRECISION_F16, PRECISION_BF16, PRECISION_INT8, PRECISION_INT4};
+static const char *const form_names[] = {"f32", "f16", "bf16", "int8", "int4"};
+enum { FORMS = 5, COLD_BYTES = 400 << 20, MOST_ANCHORS = 800 };
+
+/* Products by one weight, which may stay in the caches. */
+static void compare_forms(int64_t rows, int64_t columns, int64_t depth, int threads) {
+    Graph *graph = graph_create(0);
+    Ours ours[FORMS];
+    Timed timed[FORMS];
+    for (int i = 0; i < FORMS; i++) {
+        Case c = GEMM("", rows, columns, depth, EPILOGUE_COUNT);
+        c.weights = forms[i];
+        make_ours(&c, graph, threads, &ours[i]);
+        timed[i] = (Timed){run_ours, &ours[i], 0};
+    }
+    time_all(timed, FORMS, 0.8);
+    printf("%4lld x %4lld x %4lld, %d thr: f32 %8.4f ms", (long long)rows, (long long)columns, (long long)depth,
+           threads, timed[0].best * 1e3);
+    for (int i = 1; i < FORMS; i++) printf("   %s %.2f", form_names[i], timed[i].best / timed[0].best);
+    printf("\n");
+    fflush(stdout);
+    for (int i = 0; i < FORMS; i++) cpu_anchor_destroy(ours[i].anchor);
+    graph_destroy(graph);
+}
+
+typedef struct Reading {
+    const float *data;
+    int64_t parts;
+    Pool *pool;
+    float sums[64];
+} Reading;
+
+enum { PART = 1 << 16 }; /* floats */
+
+static void read_parts(void *context, int64_t begin, int64_t end, int worker) {
+    Reading *r = context;
+    float sums[64] = {0};
+    for (int64_t i = begin * PART; i < end * PART; i += 64)
+        for (int j = 0; j < 64; j++) sums[j] += r->data[i + j];
+    for (int j = 0; j < 64; j++) r->sums[worker % 64] += sums[j];
+}
+
+static void read_all(void *context) {
+    Reading *r = context;
+    pool_for(r->pool, r->parts, 1, read_parts, r);
+}
+
+/* One row by one weight after the other, more of them than caches hold: bytes a second, beside plain reading. */
+static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
+    static Ours ours[FORMS][MOST_ANCHORS];
+    Reading reading = {.parts = COLD_BYTES / 4 / PART};
+    double best[FORMS + 1];
+    size_t bytes[FORMS + 1] = {0};
+    int counts[FORMS] = {0};
+    must(pool_shared(threads, &reading.pool));
+    float *data = malloc((size_t)reading.parts * PART * sizeof(float));
+    if (!data) exit(1);
+    memset(data, 1, bytes[FORMS] = (size_t)reading.parts * PART * sizeof(float));
+    reading.data = data;
+    Graph *graph = graph_create(0);
+    for (int i = 0; i < FORMS; i++) {
+        Case c = GEMM("", 1, columns, depth, EPILOGUE_COUNT);
+        uint32_t released;
+        c.weights = forms[i];
+        make_ours(&c, graph, threads, &ours[i][0]);
+        const Node *node = graph->last;
+        while (bytes[i] < COLD_BYTES && counts[i] < MOST_ANCHORS) {
+            Ours *o = &ours[i][counts[i]];
+            if (counts[i]++) {
+                *o = ours[i][0];
+                must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, o->inputs[1]}, o->pool, &o->anchor, &released));
+            }
+            bytes[i] += cpu_anchor_bytes(o->anchor);
+        }
+    }
+    for (int i = 0; i <= FORMS; i++) best[i] = INFINITY;
+    for (int round = 0; round < 8; round++)
+        for (int i = 0; i <= FORMS; i++) {
+            double start = now();
+            if (i == FORMS) read_all(&reading);
+            for (int n = 0; i < FORMS && n < counts[i]; n++) run_ours(&ours[i][n]);
+            best[i] = fmin(best[i], now() - start);
+        }
+    printf("1 x %lld x %lld from memory, %d thr: reads %.1f GB/s", (long long)columns, (long long)depth, threads,
+           (double)bytes[FORMS] / best[FORMS] * 1e-9);
+    for (int i = 0; i < FORMS; i++) {
+        printf("   %s %.4f ms (%.2f) %.1f GB/s", form_names[i], best[i] / counts[i] * 1e3,
+               best[i] / counts[i] / (best[0] / counts[0]), (double)bytes[i] / best[i] * 1e-9);
+        for (int n = 0; n < counts[i]; n++) cpu_anchor_destroy(ours[i][n].anchor);
+    }
+    printf("\n");
+    fflush(stdout);
+    free(data);
+    graph_destroy(graph);
+}
+
+static int compare_weights(const char *which) {
+    static const int64_t rows[] = {1, 4, 8, 9, 16, 32, 128}, sizes[][2] = {{1024, 1024}, {1024, 4096}, {4096, 1024}};
+    printf("rows x columns x depth; time as a ratio to f32's\n");
+    for (int threads = 1; threads <= 2; threads++) {
+        for (size_t s = 0; !strcmp(which, "cached") && s < sizeof sizes / sizeof *sizes; s++)
+            for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+                compare_forms(rows[r], sizes[s][0], sizes[s][1], threads);
+        for (size_t s = 0; !strcmp(which, "memory") && s < sizeof sizes / sizeof *sizes; s++)
+            rows_from_memory(sizes[s][0], sizes[s][1], threads);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "weights") == 0) return compare_weights(argv[2]);
     printf("%-32s %10s %8s %8s %8s %8s\n", "GFLOP/s", "ms, 2 thr", "1 thr", "2 thr", "dnn 1", "dnn 2");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];

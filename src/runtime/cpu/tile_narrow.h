@@ -61,7 +61,7 @@ TILE_INLINE VF narrow_half(const WeightForm form, const void *from) {
 /* ---- products ---- */
 
 /* How far ahead the weights are asked for: bytes. A narrow row takes longer to compute with than to read. */
-enum { NARROW_AHEAD = 2048 };
+enum { NARROW_AHEAD = 4096 };
 
 TILE_INLINE void add_products(VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x, int64_t k, const VF *w,
                               const int m, const int nv) {
