@@ -38,8 +38,8 @@ ONNXFUSE_API const char *onnxfuse_version(void);
 /* The command line's exit codes. */
 typedef enum OnnxfuseCode {
     ONNXFUSE_OK = 0,
-    ONNXFUSE_DIFFERENT = 1,   /* outputs differ: from recorded ones (`onnxfuse test`), or by more than a policy allows */
-    ONNXFUSE_USAGE = 2,       /* a wrong option, a name that the model lacks, a device that is not there */
+    ONNXFUSE_DIFFERENT = 1, /* outputs differ: from recorded ones (`onnxfuse test`), or by more than a policy allows */
+    ONNXFUSE_USAGE = 2,     /* a wrong option, a name that the model lacks, a device that is not there */
     ONNXFUSE_UNSUPPORTED = 3, /* the model needs something that is not supported; names operator, opset and node */
     ONNXFUSE_INVALID =
         4, /* a file or input is missing, unreadable, malformed or does not fit its declared type or shape */

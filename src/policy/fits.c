@@ -6,7 +6,7 @@
 
 /* What may differ from run to run of the same plan; a key stands for all below it. */
 static const char *const free_keys[] = {
-    "threads",     "cache",  "memory_limit_megabytes", "seed",       "device", "check", "shapes",
+    "threads",     "cache",  "memory_limit_megabytes", "seed",       "device", "check", "shapes", "tolerance",
     "cuda.device", "opencl", "cuda.libraries",         "cuda.graphs"};
 
 /* What a policy says that does not say it. */
@@ -24,8 +24,32 @@ static bool is_group(const cJSON *item) {
     return cJSON_IsObject(item) && (strcmp(item->string, "fusion") == 0 || strcmp(item->string, "cuda") == 0);
 }
 
+/* The form of OSLO becomes our own. */
+static void take_other_names(cJSON *root) {
+    static const char *const names[][2] = {{"enable", "enable"},
+                                           {"memory_efficient_fusion", "memory_efficient"},
+                                           {"custom_cuda_kernels", "custom_kernels"}};
+    cJSON *theirs = cJSON_DetachItemFromObjectCaseSensitive(root, "kernel_fusion");
+    cJSON *ours = cJSON_GetObjectItemCaseSensitive(root, "fusion");
+    if (theirs && !ours) ours = cJSON_AddObjectToObject(root, "fusion");
+    for (size_t i = 0; theirs && ours && i < sizeof names / sizeof *names; i++) {
+        cJSON *value = cJSON_DetachItemFromObjectCaseSensitive(theirs, names[i][0]);
+        if (value && !cJSON_AddItemToObject(ours, names[i][1], value)) cJSON_Delete(value);
+    }
+    cJSON_Delete(theirs);
+}
+
+/* Checked once, when the plan was made. */
+static void take_tolerances_out(cJSON *root) {
+    cJSON *rule;
+    cJSON_ArrayForEach(rule, cJSON_GetObjectItemCaseSensitive(root, "rules"))
+        cJSON_DeleteItemFromObjectCaseSensitive(rule, "tolerance");
+}
+
 const char *policy_plan_part(const char *json, Arena *arena) {
     cJSON *root = cJSON_Parse(json);
+    take_other_names(root);
+    take_tolerances_out(root);
     for (cJSON *item = root ? root->child : NULL, *next; item; item = next) {
         next = item->next;
         for (cJSON *inner = is_group(item) ? item->child : NULL, *after; inner; inner = after) {

@@ -266,9 +266,18 @@ static Status check_other_names(const Reader *r) {
     return NULL;
 }
 
+/* What is there already, from a policy that this one is read over, stays where this one says nothing. */
 static Status read_root(Reader *r, const cJSON *root) {
+    Policy *policy = r->policy;
+    uint64_t before = policy->in_file;
+    policy->in_file = 0;
+    if (policy->rule_count && policy->rules[0].whole) {
+        r->whole = *policy->rules++;
+        policy->rule_count--;
+    }
     TRY(read_section(r, root, "", 0));
     TRY(check_other_names(r));
+    policy->in_file |= before;
     return finish_rules(r);
 }
 

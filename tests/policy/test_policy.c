@@ -154,6 +154,54 @@ Test(policy, printing_says_where_values_come_from) {
     arena_destroy(arena);
 }
 
+/* A policy may be read over another one. */
+Test(policy, over_another) {
+    static const char *const texts[] = {
+        "{\"kernel_fusion\": {\"enable\": false}, \"precision\": \"f16\", \"rules\": [{\"match\": {\"name\": \"*\"}, "
+        "\"fuse\": false}], \"threads\": 2}",
+        "{\"fusion\": {\"enable\": true}, \"weights\": \"int8\", \"seed\": 3}"};
+    Arena *arena = arena_create(0);
+    Policy policy = policy_default();
+    for (int i = 0; i < 2; i++) {
+        Status status = policy_parse(texts[i], strlen(texts[i]), "p", arena, &policy);
+        cr_assert(!status, "%s", status_message(status));
+    }
+    cr_expect(policy.fusion.enable && policy.threads == 2 && policy.seed == 3 && policy.rule_count == 2);
+    cr_expect(policy.rules[0].whole && policy.rules[0].precision == PRECISION_F16 &&
+              policy.rules[0].weights == PRECISION_INT8 && policy.rules[1].fuse == FUSE_NEVER);
+    cr_expect_str_eq(policy.rules[0].where, "precision, weights");
+    arena_destroy(arena);
+}
+
+static const struct {
+    const char *made, *given, *word; /* word NULL: one plan does for both */
+} agreements[] = {
+    {"{\"kernel_fusion\": {\"enable\": false}}", "{\"fusion\": {\"enable\": false}}", NULL},
+    {"{\"fusion\": {\"custom_kernels\": [\"A\"]}}", "{\"kernel_fusion\": {\"custom_cuda_kernels\": [\"B\"]}}",
+     "fusion.custom_kernels"},
+    {"{\"precision\": \"f16\"}", "{\"precision\": \"f16\", \"tolerance\": 0.1, \"check\": {\"inputs\": \"x\"}}", NULL},
+    {"{\"precision\": \"f16\"}", "{\"precision\": \"bf16\"}", "precision"},
+    {"{\"rules\": [{\"match\": {\"name\": \"*\"}, \"weights\": \"int8\", \"tolerance\": 0.1}]}",
+     "{\"rules\": [{\"match\": {\"name\": \"*\"}, \"weights\": \"int8\"}], \"shapes\": {\"hints\": []}}", NULL},
+    {"{}", "{\"rules\": [{\"match\": {\"name\": \"*\"}, \"weights\": \"int8\"}]}", "rules"},
+};
+
+Test(policy, what_one_plan_does_for) {
+    for (size_t i = 0; i < sizeof agreements / sizeof *agreements; i++) {
+        Arena *arena = arena_create(0);
+        const char *made = policy_plan_part(agreements[i].made, arena), *word = agreements[i].word;
+        Status status = policy_plan_agrees(made, agreements[i].given, arena);
+        cr_expect(word ? status && strstr(status_message(status), word) : !status, "%s, %s: %s", agreements[i].made,
+                  agreements[i].given, status_message(status));
+        Policy policy = policy_default();
+        Status again = policy_parse(made, strlen(made), "p", arena, &policy);
+        cr_expect(!again, "%s: %s", made, status_message(again));
+        status_free(status);
+        status_free(again);
+        arena_destroy(arena);
+    }
+}
+
 /* A folder of inputs is found from the policy's file. */
 Test(policy, inputs_beside_the_file) {
     Arena *arena = arena_create(0);
