@@ -3,9 +3,10 @@
 keeps keys and values of all layers, and lets no n-gram come twice in a row.
 
     generation_model.py OUT.onnx [--layers 2] [--width 64] [--heads 4] [--vocabulary 100] [--positions 128] [--ngram 3]
-                                 [--form operator|standard|none] [--seed 0]
+                                 [--form operator|standard|none] [--task generate|forward] [--seed 0]
 
-Inputs: prompt int64 [batch, length] of two tokens and more, steps int64 []; output: int64 [batch, length + steps]. The norms are
+Inputs: prompt int64 [batch, length] of two tokens and more, steps int64 []; output: int64 [batch, length + steps]. With --task forward:
+the scores float32 [batch, vocabulary] of the token after the prompt, and steps is not read. The norms are
 T5's (root mean square), the positions GPT-2's (learned). --form says how repeated n-grams are kept out: the operator NGramRepeatBlock of
 com.microsoft, the same told in operators of the standard, or not at all."""
 
@@ -146,12 +147,26 @@ def generation_model(size):
     return w.bytes(18)
 
 
+def forward_model(size):
+    w = Writer(seed=size.seed)
+    prompt = w.input("prompt", ["batch", "length"], "int64")
+    w.input("steps", [], "int64")
+    d = Decoder(w, size)
+    length = w.op("Squeeze", w.op("Slice", w.op("Shape", prompt), d.int(1), d.int(2)), d.int(0))
+    positions = w.op("Range", d.int(0, scalar=True), length, d.int(1, scalar=True))
+    x, _ = d.run(w, prompt, positions, [None] * size.layers, causal_mask(d, w, length))
+    last = w.op("Squeeze", slice_columns(d, w, x, -1, LAST), d.int(1))
+    w.output(w.op("MatMul", last, d.head), ["batch", size.vocabulary])
+    return w.bytes(18)
+
+
 def sizes(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
     for name, value in {"layers": 2, "width": 64, "heads": 4, "vocabulary": 100, "positions": 128, "ngram": 3, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--form", choices=["operator", "standard", "none"], default="operator")
+    parser.add_argument("--task", choices=["generate", "forward"], default="generate")
     size = parser.parse_args(arguments)
     if size.ngram < 2 and size.form == "standard":
         parser.error("n-grams of one token are not told in operators of the standard")
@@ -162,4 +177,4 @@ def sizes(arguments=None):
 
 if __name__ == "__main__":
     size = sizes()
-    size.out.write_bytes(generation_model(size))
+    size.out.write_bytes(generation_model(size) if size.task == "generate" else forward_model(size))
