@@ -24,6 +24,7 @@ static Value *copied(Copy *copy, const Value *value) {
     Value *made = value->constant ? graph_add_constant(copy->target, value->name, value->constant)
                                   : graph_add_value(copy->target, value->name, value->dtype, -1, NULL);
     pass_type(made, value);
+    made->stands_for = value->stands_for;
     map_set_id(&copy->values, MAP_POINTER_KEY(value), made);
     return made;
 }

@@ -139,7 +139,7 @@ def main():
 
     inside = write("loop.onnx", loop())
     same, text, _ = compare("a loop, not fused", 0, inside)
-    expect(same.get("equal"), "loops are compared an iteration at a time", text)
+    expect(same.get("equal") and same["compared"] > 5, "loops are compared an iteration at a time", text)
 
     # recorded values: what `run` writes, and NAME.npy of all values
     x = np.random.default_rng(5).standard_normal((4, 16), dtype=np.float32)
