@@ -186,20 +186,21 @@ static bool wait_signal(const sigset_t *set, double milliseconds) {
     return sigtimedwait(set, NULL, &t) > 0;
 }
 
-/* Until nothing is in flight; false: a second signal has come. Runs that outlast the time are ended. */
+/* Until nothing is in flight; false: a second signal has come. Runs that outlast the time are ended, and clients that
+ * do not read their answers are left after a moment. */
 static bool drain(Server *server, Scheduler *scheduler, const sigset_t *set, double seconds) {
-    enum { LOOK_MS = 5 };
+    enum { LOOK_MS = 5, MOMENT_NS = 1000000000 };
     server_drain(server);
     log_at(LEVEL_INFO, "draining: %d requests are left", server_in_flight(server));
     int64_t end = now_ns() + (int64_t)(seconds * 1e9);
     bool cancelled = false;
-    /* After the runs are ended, what is left are clients that do not read their answer: the idle time is theirs. */
     while (server_in_flight(server) > 0) {
         if (wait_signal(set, LOOK_MS)) return false;
-        if (cancelled || now_ns() < end) continue;
-        log_at(LEVEL_INFO, "ending %d requests that take too long", server_in_flight(server));
-        scheduler_cancel(scheduler);
+        if (now_ns() < end) continue;
+        if (!cancelled) log_at(LEVEL_INFO, "ending %d requests that take too long", server_in_flight(server));
+        if (!cancelled) scheduler_cancel(scheduler);
         cancelled = true;
+        if (now_ns() > end + MOMENT_NS && server_computing(server) == 0) break;
     }
     return true;
 }

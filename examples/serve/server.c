@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <microhttpd.h>
@@ -34,6 +35,7 @@ struct Server {
     double start_time;
     ModelMetrics other; /* of requests that name no model */
     atomic_int connections, in_flight;
+    atomic_int computing;     /* of those in flight: with the scheduler */
     atomic_size_t body_bytes; /* of all requests */
     atomic_bool draining;
 };
@@ -162,6 +164,7 @@ static void job_done(Job *job) {
     Exchange *e = (Exchange *)job;
     struct MHD_Connection *connection = e->connection;
     atomic_store(&e->state, DONE);
+    atomic_fetch_sub(&e->server->computing, 1);
     MHD_resume_connection(connection); /* from here on the exchange may be gone */
 }
 
@@ -296,6 +299,7 @@ static enum MHD_Result dispatch(Exchange *e, struct MHD_Connection *connection) 
     }
     job->queued = now_ns();
     atomic_store(&e->state, WAITING);
+    atomic_fetch_add(&e->server->computing, 1);
     MHD_suspend_connection(connection);
     if (scheduler_submit(e->server->scheduler, job)) return MHD_YES;
     reply_error(&job->reply, 503, "the queue is full");
@@ -496,6 +500,25 @@ static void connected(void *user, struct MHD_Connection *connection, void **cont
     atomic_fetch_add(&((Server *)user)->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
 }
 
+/* Decodes %XX in a path, but for %00, which would end it. */
+static size_t unescape(void *user, struct MHD_Connection *connection, char *path) {
+    (void)user, (void)connection;
+    char *out = path;
+    for (const char *at = path; *at;) {
+        char hex[3] = {at[0] == '%' ? at[1] : 0, 0}, *end = hex;
+        if (hex[0]) hex[1] = at[2];
+        long code = hex[0] && isxdigit((unsigned char)hex[0]) ? strtol(hex, &end, 16) : 0;
+        if (code > 0 && end == hex + 2) {
+            *out++ = (char)code;
+            at += 3;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = 0;
+    return (size_t)(out - path);
+}
+
 static void library_message(void *user, const char *format, va_list arguments) __attribute__((format(printf, 2, 0)));
 static void library_message(void *user, const char *format, va_list arguments) {
     Server *server = user;
@@ -547,13 +570,14 @@ static int open_socket(const ServerOptions *options, int *out_port, Problem *pro
 static struct MHD_Daemon *start_daemon(Server *server, int socket_fd) {
     const ServerOptions *o = &server->options;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, o->threads, NULL}, {MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, server,
-        MHD_OPTION_EXTERNAL_LOGGER, library_message, server, MHD_OPTION_LISTEN_SOCKET, socket_fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_seconds,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED, completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, connected, server, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
-        o->threads > 1 ? threads : threads + 1, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+                            handle, server, MHD_OPTION_EXTERNAL_LOGGER, library_message, server,
+                            MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, socket_fd,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)o->idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
+                            MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected,
+                            server, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
+                            o->threads > 1 ? threads : threads + 1, MHD_OPTION_END);
 }
 
 Server *server_start(const ServerOptions *options, Model *models, int model_count, Scheduler *scheduler,
@@ -584,6 +608,7 @@ Server *server_start(const ServerOptions *options, Model *models, int model_coun
 int server_port(const Server *server) { return server->port; }
 void server_drain(Server *server) { atomic_store(&server->draining, true); }
 int server_in_flight(Server *server) { return atomic_load(&server->in_flight); }
+int server_computing(Server *server) { return atomic_load(&server->computing); }
 
 void server_stop(Server *server) {
     if (!server) return;

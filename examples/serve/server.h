@@ -23,6 +23,7 @@ Server *server_start(const ServerOptions *options, Model *models, int model_coun
 int server_port(const Server *server);
 void server_drain(Server *server);    /* from now on it is not ready and takes no inference request */
 int server_in_flight(Server *server); /* inference requests whose answer is not sent */
-void server_stop(Server *server);     /* none may be in flight; accepts NULL */
+int server_computing(Server *server); /* of these, those that the scheduler has */
+void server_stop(Server *server);     /* the scheduler may have none; accepts NULL */
 
 #endif

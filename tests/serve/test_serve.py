@@ -65,7 +65,7 @@ def endpoints():
         body, headers = request({"x": rows(1)})
         assert server.call("POST", prefix + "/infer", body, headers)[0] == 200
     for path in ("/", "/v1", "/v2/models", "/v2/models/", "/v2/models/none", "/v2/models/dense/versions/2/ready", "/v2/models/dense/infer/x",
-                 "/v2/models/dense/versions/", "/v2/health", "/v2/models/none/infer"):
+                 "/v2/models/dense/versions/", "/v2/models/dense%00", "/v2/models/dense%00/ready", "/v2/health", "/v2/models/none/infer"):
         status, headers, body = server.call("GET", path)
         assert status == 404 and json.loads(body)["error"] and headers["Content-Type"] == "application/json", (path, status)
     for method, path, allow in (("POST", "/v2", "GET, HEAD"), ("DELETE", "/v2/models/dense", "GET, HEAD"), ("PUT", "/metrics", "GET, HEAD"),
@@ -73,6 +73,7 @@ def endpoints():
         status, headers, body = server.call(method, path)
         assert status == 405 and json.loads(body)["error"], (method, path, status)
         assert headers["Allow"] == allow, (method, path, headers["Allow"])
+    assert server.get("/v2/models/d%65n%73e/ready")[0] == 200
     status, headers, body = server.call("HEAD", "/v2/health/live")
     assert status == 200 and body == b""
     connection = server.connect()
