@@ -18,9 +18,10 @@
 extern const OnnxfuseFusion fused_rms_norm, fused_rms_norm_backward;
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
-/* The inputs are x, scale, what is added to x before, and a bias added to that. The outputs are y, the inverse root,
+/* x - mean(x) normalised is a LayerNormalization, which is better left whole.
+ * The inputs are x, scale, what is added to x before, and a bias added to that. The outputs are y, the inverse root,
  * the normalised x, the root, x as float32, and x + skip. A form names those that it has. */
-#define FORWARD(outputs, nodes) "(x, scale, _, _) -> (" outputs ") {" nodes "}"
+#define FORWARD(outputs, nodes) "(x, scale, _, _) -> (" outputs ") { x != Sub " nodes "}"
 
 /* What is squared, and what is normalised, is `wide`. */
 #define MEAN_POW(wide) "square = Pow(" wide ", 2) "

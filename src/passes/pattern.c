@@ -54,6 +54,12 @@ typedef struct PatternValue {
     bool is_read, is_output;
 } PatternValue;
 
+/* An input that must not be made by this operator. */
+typedef struct Guard {
+    int value;
+    const char *domain, *op;
+} Guard;
+
 /* How a node is found: as what makes the value, or as a reader of it. The first is given. */
 typedef struct Visit {
     int node, value;
@@ -65,6 +71,7 @@ struct Pattern {
     VEC(PatternValue) values;
     VEC(int) inputs;  /* of values; -1: "_" */
     VEC(int) outputs; /* likewise */
+    VEC(Guard) guards;
     VEC(const char *) captures;
     const Visit *order; /* [nodes.count] */
 };
@@ -364,7 +371,7 @@ static Status attributes(Parser *p, PatternNode *node) {
 }
 
 /* The last word is the operator, those before it are the domain. */
-static Status operator_name(Parser *p, PatternNode *node) {
+static Status operator_name(Parser *p, const char **out_domain, const char **out_op) {
     const char *last;
     skip_space(p);
     const char *start = p->at, *dot = start;
@@ -373,9 +380,9 @@ static Status operator_name(Parser *p, PatternNode *node) {
         dot = p->at++;
         TRY(word(p, "an operator", &last));
     }
-    node->op = last;
-    node->domain = arena_string_n(p->arena, start, (size_t)(dot - start));
-    if (strcmp(node->domain, "ai.onnx") == 0) node->domain = "";
+    *out_op = last;
+    *out_domain = arena_string_n(p->arena, start, (size_t)(dot - start));
+    if (strcmp(*out_domain, "ai.onnx") == 0) *out_domain = "";
     return NULL;
 }
 
@@ -386,6 +393,17 @@ static Status new_value(Parser *p, const char *place, const char *name, int prod
     *out_index = pattern->values.count;
     VEC_PUSH(p->arena, pattern->values, (PatternValue){name, place, producer, output, false, false});
     map_set(&p->values, name, (void *)(intptr_t)pattern->values.count);
+    return NULL;
+}
+
+/* Behind "!=". */
+static Status guard_text(Parser *p, const char *place, const char *name) {
+    Guard guard = {.value = (int)(intptr_t)map_get(&p->values, name) - 1};
+    if (guard.value < 0 || p->pattern->values.items[guard.value].producer >= 0)
+        return error_at(p, place, "\"%s\" is no input of the pattern", name);
+    if (p->pattern->guards.count == MOST_TERMS) return error_at(p, place, "more than %d conditions", MOST_TERMS);
+    TRY(operator_name(p, &guard.domain, &guard.op));
+    VEC_PUSH(p->arena, p->pattern->guards, guard);
     return NULL;
 }
 
@@ -403,8 +421,9 @@ static Status node_text(Parser *p) {
         places[node.output_count] = p->at;
         TRY(word(p, "a value", &names[node.output_count++]));
     } while (take(p, ","));
+    if (node.output_count == 1 && take(p, "!=")) return guard_text(p, start, names[0]);
     TRY(expect(p, "="));
-    TRY(operator_name(p, &node));
+    TRY(operator_name(p, &node.domain, &node.op));
     TRY(attributes(p, &node));
     TRY(operands(p, &node));
     node.commutes = node.input_count == 2 && commutes(node.domain, node.op);
@@ -781,7 +800,7 @@ static bool read_inside(const Search *s, const Value *value) {
     return true;
 }
 
-/* Whether nothing outside reads what is no output of the pattern. */
+/* Whether nothing outside reads what is no output of the pattern, and inputs come from where they may. */
 static bool is_closed(const Search *s) {
     for (int n = 0; n < s->pattern->nodes.count; n++) {
         const PatternNode *wanted = &s->pattern->nodes.items[n];
@@ -796,6 +815,11 @@ static bool is_closed(const Search *s) {
     for (int i = 0; i < s->pattern->inputs.count; i++) { /* an input comes from outside */
         const Value *value = s->pattern->inputs.items[i] < 0 ? NULL : s->values[s->pattern->inputs.items[i]];
         if (value && value->producer && is_matched(s, value->producer)) return false;
+    }
+    for (int i = 0; i < s->pattern->guards.count; i++) {
+        const Guard *guard = &s->pattern->guards.items[i];
+        const Node *maker = s->values[guard->value]->producer;
+        if (maker && strcmp(maker->op, guard->op) == 0 && strcmp(maker->domain, guard->domain) == 0) return false;
     }
     return true;
 }

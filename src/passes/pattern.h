@@ -7,6 +7,16 @@
  *         y = com.microsoft.Foo(mean, $epsilon, 2.0)
  *     }
  *
+ *     pattern   = "(" [name {"," name}] ")" "->" "(" [name {"," name}] ")" "{" {node | name "!=" operator} "}"
+ *     node      = name {"," name} "=" operator ["<" [attribute {"," attribute}] ">"] "(" [operand {"," operand}] ")"
+ *     operator  = {word "."} word         the domain before the last point
+ *     operand   = name | constant |       nothing or "_": left out
+ *     attribute = word "=" (constant | '"' text '"')
+ *     constant  = number | "[" [number {"," number}] "]" | "$" word
+ *     name      = word | "_"              "_": an input or output that this pattern lacks, a result that nothing reads
+ *
+ * `x != Sub`: the pattern's input x is not made by this operator.
+ *
  * A pattern holds at a place of a graph when its nodes can be found there such that every value that is neither an
  * input nor an output of the pattern is read by nodes of the match alone. Operators that commute match either way
  * round. An attribute of the pattern also matches the input that holds the same as a constant in other opset versions

@@ -233,6 +233,10 @@ static const Form others[] = {
      17, false},
     {"another value is divided",
      NORM("f32", "z = onnx Neg@V x\n" MEAN("x") ROOT "n = onnx Div@V z, r\ny = onnx Mul@V n, w"), 17, false},
+    {"a layer normalisation",
+     NORM("f32", "e = onnx ReduceMean@V x {axes = [-1]}\nd = onnx Sub@V x, e\n" MEAN("d") ROOT
+          "n = onnx Div@V d, r\ny = onnx Mul@V n, w"),
+     17, false},
     {"the mean is read elsewhere",
      NORM("f32", MEAN("x") ROOT "n = onnx Div@V x, r\nv = onnx Mul@V n, w\n"
                                 "y = onnx Add@V v, m"),
