@@ -7,7 +7,8 @@
 typedef struct OptimizeOptions {
     Options common;
     const char *output, *fix_shapes, *extract;
-    bool external_data;
+    bool external_data, regions;
+    int convert_opset;
 } OptimizeOptions;
 
 static const Flag optimize_flags[] = {
@@ -18,6 +19,12 @@ static const Flag optimize_flags[] = {
      "shapes of inputs from now on: NAME=1x3x224x224,NAME=..."},
     {"extract", "INPUTS:OUTPUTS", FLAG_TEXT, offsetof(OptimizeOptions, extract),
      "only the part that makes these values from those; commas between names"},
+    {"convert-opset", "N", FLAG_INTEGER, offsetof(OptimizeOptions, convert_opset),
+     "write it in version N of the standard's operator set", 7, 1000},
+    {"regions", NULL, FLAG_SWITCH, offsetof(OptimizeOptions, regions),
+     "each region that would be one kernel becomes a function"},
+    {"policy", "FILE", FLAG_TEXT, offsetof(OptimizeOptions, common.policy),
+     "of the regions; default: MODEL.policy.json beside the model, if there"},
     {0},
 };
 
@@ -43,7 +50,8 @@ static void print_report(const cJSON *report, const char *output) {
 static Problem *optimize(void *given) {
     const OptimizeOptions *options = given;
     if (!options->output) return problem(ONNXFUSE_USAGE, "optimize needs --output FILE");
-    OnnxfuseOptimizeOptions how = {sizeof how, options->external_data, options->fix_shapes, options->extract};
+    OnnxfuseOptimizeOptions how = {sizeof how,       options->external_data, options->fix_shapes,   options->extract,
+                                   options->regions, options->convert_opset, options->common.policy};
     char *text;
     TRY(problem_from(onnxfuse_optimize(options->common.arguments.items[0], options->output, &how, &text)));
     cJSON *report = cJSON_Parse(text);

@@ -57,13 +57,18 @@ typedef struct ExportOptions {
                              and values, versions, texts and metadata are taken from it; NULL: none */
     size_t original_size;
     const Map *fixed; /* name of a size -> int64_t *: what it is everywhere in these types; may be NULL */
-    /* Takes the data of initializers out of a model of more than most_inside bytes: appends it to the data file, and
-     * says where it lies. NULL: all stays inside. */
-    Status (*write)(void *user, const void *data, size_t size, int64_t *out_offset);
+    /* Takes the data of initializers out of a model of more than most_inside bytes: keeps it, and says in which file,
+     * as the model names it, and where in that. NULL: all stays inside. */
+    Status (*write)(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset);
     void *user;
-    const char *location; /* the data file's name, as the model gives it */
     size_t most_inside;
+    /* Nodes that stand together and have the same tag, from 1 to region_count, become a call of a model-local function:
+     * regions[tag - 1] describes it. No path may leave such nodes and come back. 0: tags mean nothing. */
+    const char *const *regions;
+    int region_count;
 } ExportOptions;
+/* Domain of the functions that regions become. */
+#define REGIONS_DOMAIN "onnxfuse.regions"
 Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
                          size_t *out_size);
 

@@ -12,6 +12,8 @@ typedef struct Exporter {
     Map names;   /* Value * -> the name it has in the file */
     Map taken;   /* names in use, of any graph */
     Map weights; /* Tensor * of the outermost graph's initializers -> name: subgraphs read them from there */
+    const ExportOptions *options;
+    struct Functions *functions; /* NULL: nodes stand alone */
 } Exporter;
 
 static void *new_message(Arena *arena, const ProtobufCMessageDescriptor *type) {
@@ -186,6 +188,7 @@ static Status attribute_to_proto(Exporter *e, const Node *node, const Attr *attr
 /* ---- nodes and graphs ---- */
 
 static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx__GraphProto **out);
+static Status add_nodes_to_proto(Exporter *e, const Graph *graph, Onnx__GraphProto *proto);
 
 /* Some runtimes ask for the shape of what every loop has: the iteration's number and the condition. */
 static void set_loop_shapes(Exporter *e, Onnx__GraphProto *body) {
@@ -333,11 +336,195 @@ static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx
         Map readers = map_make(e->arena);
         hoist_constants(e, graph, &readers, proto);
     }
-    FOR_EACH_NODE(node, graph) {
-        TRY(node_to_proto(e, node, &proto->node[proto->n_node]));
+    TRY(add_nodes_to_proto(e, graph, proto));
+    for (int i = 0; i < graph->outputs.count; i++) add_output_to_proto(e, graph, i, proto);
+    return NULL;
+}
+
+/* ---- regions as functions ---- */
+
+typedef struct Body {
+    const uint8_t *bytes; /* its nodes, packed, with numbers for names */
+    size_t size;
+    char *name; /* of the function */
+} Body;
+
+typedef struct Functions {
+    Map bodies; /* hash -> Body *: regions that are equal up to names share a function */
+    Map calls;  /* function's name -> Body *, with how many calls it has in size */
+    VEC(Onnx__FunctionProto *) protos;
+} Functions;
+
+typedef VEC(char *) Names;
+
+typedef struct Region {
+    VEC(const Node *) nodes;
+    VEC(Onnx__NodeProto *) protos;
+    Names inputs, outputs;
+    Map numbered; /* name -> the name that stands for it in a body that is compared */
+} Region;
+
+static void number_name(Exporter *e, Region *r, const char *name, char kind) {
+    if (*name && !map_get(&r->numbered, name))
+        map_set(&r->numbered, name, arena_format(e->arena, "%c%d", kind, r->numbered.count));
+}
+
+static bool is_read_outside(const Value *value, uint64_t tag) {
+    for (int i = 0; i < value->uses.count; i++)
+        if (value->uses.items[i].node->tag != tag) return true;
+    return value_is_output(value->producer->graph, value);
+}
+
+/* Inputs in the order in which they are first read; what is read outside becomes an output. */
+static void find_interface(Exporter *e, Region *r) {
+    for (int i = 0; i < r->protos.count; i++) {
+        const Onnx__NodeProto *proto = r->protos.items[i];
+        const Node *node = r->nodes.items[i];
+        for (size_t k = 0; k < proto->n_input; k++) {
+            if (*proto->input[k] && !map_get(&r->numbered, proto->input[k]))
+                VEC_PUSH(e->arena, r->inputs, proto->input[k]);
+            number_name(e, r, proto->input[k], 'i');
+        }
+        for (int k = 0; k < node->output_count; k++) {
+            number_name(e, r, proto->output[k], 'o');
+            if (node->outputs[k] && is_read_outside(node->outputs[k], node->tag))
+                VEC_PUSH(e->arena, r->outputs, proto->output[k]);
+        }
+    }
+}
+
+static char **numbered(Exporter *e, const Region *r, char *const *names, size_t count) {
+    char **result = ARENA_ARRAY(e->arena, char *, count);
+    for (size_t i = 0; i < count; i++) result[i] = *names[i] ? map_get(&r->numbered, names[i]) : borrowed("");
+    return result;
+}
+
+/* What two regions have in common if one function does for both. */
+static Body *pack_body(Exporter *e, const Region *r) {
+    Text text = text_make(e->arena);
+    for (int i = 0; i < r->protos.count; i++) {
+        Onnx__NodeProto node = *r->protos.items[i];
+        node.name = NULL;
+        node.input = numbered(e, r, node.input, node.n_input);
+        node.output = numbered(e, r, node.output, node.n_output);
+        size_t size = protobuf_c_message_get_packed_size(&node.base);
+        uint8_t *bytes = arena_alloc(e->arena, size + 1);
+        protobuf_c_message_pack(&node.base, bytes);
+        text_add(&text, "%zu:%d:", size, r->nodes.items[i]->opset);
+        text_add_bytes(&text, (const char *)bytes, size);
+    }
+    for (int i = 0; i < r->outputs.count; i++)
+        text_add(&text, " %s", (const char *)map_get(&r->numbered, r->outputs.items[i]));
+    Body *body = ARENA_NEW(e->arena, Body);
+    *body = (Body){(const uint8_t *)text.data, text.size, NULL};
+    return body;
+}
+
+/* region_3_MatMul_Add_Gelu; repeated operators once, long names cut. */
+static char *function_name(Exporter *e, const Region *r) {
+    enum { LONGEST = 60 };
+    Text text = text_make(e->arena);
+    text_add(&text, "region_%d", e->functions->protos.count + 1);
+    const char *last = "";
+    for (int i = 0; i < r->nodes.count; i++) {
+        const char *op = r->nodes.items[i]->op;
+        if (strcmp(op, last) == 0) continue;
+        last = op;
+        if (text.size + strlen(op) > LONGEST) {
+            text_add(&text, "_etc");
+            break;
+        }
+        text_add(&text, "_");
+        for (const char *c = op; *c; c++) {
+            bool plain = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z');
+            text_add_bytes(&text, plain ? c : "_", 1);
+        }
+    }
+    return text.data;
+}
+
+static void import_domains(Exporter *e, const Region *r, Onnx__FunctionProto *function) {
+    Map imported = map_make(e->arena);
+    function->opset_import = ARENA_ARRAY(e->arena, Onnx__OperatorSetIdProto *, r->nodes.count);
+    for (int i = 0; i < r->nodes.count; i++) {
+        const Node *node = r->nodes.items[i];
+        if (map_get(&imported, node->domain)) continue;
+        map_set(&imported, node->domain, (void *)(uintptr_t)node);
+        Onnx__OperatorSetIdProto *import = NEW(Onnx__OperatorSetIdProto, operator_set_id_proto);
+        import->domain = borrowed(node->domain);
+        import->has_version = 1;
+        import->version = node->opset;
+        function->opset_import[function->n_opset_import++] = import;
+    }
+}
+
+static void add_function(Exporter *e, const Region *r, const Body *body) {
+    Onnx__FunctionProto *function = NEW(Onnx__FunctionProto, function_proto);
+    function->name = body->name;
+    function->domain = borrowed(REGIONS_DOMAIN);
+    function->doc_string = borrowed(e->options->regions[r->nodes.items[0]->tag - 1]);
+    function->n_input = (size_t)r->inputs.count;
+    function->input = r->inputs.items;
+    function->n_output = (size_t)r->outputs.count;
+    function->output = r->outputs.items;
+    function->n_node = (size_t)r->protos.count;
+    function->node = r->protos.items;
+    import_domains(e, r, function);
+    VEC_PUSH(e->arena, e->functions->protos, function);
+}
+
+static Onnx__NodeProto *call_of(Exporter *e, const Region *r, const Body *body) {
+    Body *calls = map_get(&e->functions->calls, body->name);
+    if (!calls) map_set(&e->functions->calls, body->name, calls = ARENA_NEW(e->arena, Body));
+    calls->size++;
+    Onnx__NodeProto *call = NEW(Onnx__NodeProto, node_proto);
+    call->op_type = body->name;
+    call->domain = borrowed(REGIONS_DOMAIN);
+    call->name = calls->size == 1 ? body->name : arena_format(e->arena, "%s.%zu", body->name, calls->size);
+    call->n_input = (size_t)r->inputs.count;
+    call->input = r->inputs.items;
+    call->n_output = (size_t)r->outputs.count;
+    call->output = r->outputs.items;
+    return call;
+}
+
+/* The nodes from `first` on that have its tag; *out_next: the one behind them. */
+static Status region_to_proto(Exporter *e, const Node *first, const Node **out_next, Onnx__NodeProto **out_call) {
+    Region r = {.numbered = map_make(e->arena)};
+    const Node *node = first;
+    for (; node && node->tag == first->tag; node = node->next) {
+        Onnx__NodeProto *proto;
+        TRY(node_to_proto(e, node, &proto));
+        VEC_PUSH(e->arena, r.nodes, node);
+        VEC_PUSH(e->arena, r.protos, proto);
+    }
+    *out_next = node;
+    find_interface(e, &r);
+    Body *body = pack_body(e, &r);
+    uint64_t hash = hash_bytes(body->bytes, body->size, 0);
+    Body *same = map_get_id(&e->functions->bodies, hash);
+    bool shared = same && same->size == body->size && memcmp(same->bytes, body->bytes, body->size) == 0;
+    if (!shared) {
+        body->name = function_name(e, &r);
+        map_set_id(&e->functions->bodies, hash, body);
+        add_function(e, &r, body);
+    }
+    *out_call = call_of(e, &r, shared ? same : body);
+    return NULL;
+}
+
+static Status add_nodes_to_proto(Exporter *e, const Graph *graph, Onnx__GraphProto *proto) {
+    const Node *node = graph->first;
+    while (node) {
+        Onnx__NodeProto **place = &proto->node[proto->n_node];
+        if (e->functions && node->tag) {
+            TRY(region_to_proto(e, node, &node, place));
+        } else {
+            TRY(node_to_proto(e, node, place));
+            node = node->next;
+        }
         proto->n_node++;
     }
-    for (int i = 0; i < graph->outputs.count; i++) add_output_to_proto(e, graph, i, proto);
     return NULL;
 }
 
@@ -352,20 +539,33 @@ static void take_names(Exporter *e, const Graph *graph) {
     for (int i = 0; i < graph->values.count; i++) name_of(e, graph->values.items[i]);
 }
 
+static void import_domain(Exporter *e, Onnx__ModelProto *model, const char *domain, int64_t version) {
+    Onnx__OperatorSetIdProto *import = NEW(Onnx__OperatorSetIdProto, operator_set_id_proto);
+    import->domain = borrowed(domain);
+    import->has_version = 1;
+    import->version = version;
+    model->opset_import[model->n_opset_import++] = import;
+}
+
+static void add_functions(Exporter *e, Onnx__ModelProto *model) {
+    enum { FIRST_WITH_FUNCTIONS = 8 }; /* IR version */
+    if (!e->functions || !e->functions->protos.count) return;
+    model->functions = e->functions->protos.items;
+    model->n_functions = (size_t)e->functions->protos.count;
+    if (model->ir_version < FIRST_WITH_FUNCTIONS) model->ir_version = FIRST_WITH_FUNCTIONS;
+    import_domain(e, model, REGIONS_DOMAIN, 1);
+}
+
 static void add_model_info(Exporter *e, Onnx__ModelProto *model) {
     const ModelInfo *info = e->outermost->info;
     model->has_ir_version = 1;
     model->ir_version = info->ir_version < 4 ? 4 : info->ir_version; /* constants are no inputs from 4 on */
     model->producer_name = borrowed("onnxfuse");
     model->doc_string = borrowed(info->doc);
-    model->opset_import = ARENA_ARRAY(e->arena, Onnx__OperatorSetIdProto *, info->opsets.count);
-    for (int i = 0; i < info->opsets.count; i++) {
-        Onnx__OperatorSetIdProto *import = NEW(Onnx__OperatorSetIdProto, operator_set_id_proto);
-        import->domain = borrowed(info->opsets.items[i].domain);
-        import->has_version = 1;
-        import->version = info->opsets.items[i].version;
-        model->opset_import[model->n_opset_import++] = import;
-    }
+    model->opset_import = ARENA_ARRAY(e->arena, Onnx__OperatorSetIdProto *, info->opsets.count + 1);
+    for (int i = 0; i < info->opsets.count; i++)
+        if (strcmp(info->opsets.items[i].domain, REGIONS_DOMAIN) != 0)
+            import_domain(e, model, info->opsets.items[i].domain, info->opsets.items[i].version);
     model->metadata_props = ARENA_ARRAY(e->arena, Onnx__StringStringEntryProto *, info->metadata.count);
     for (int i = 0; i < info->metadata.count; i++) {
         Onnx__StringStringEntryProto *entry = NEW(Onnx__StringStringEntryProto, string_string_entry_proto);
@@ -503,15 +703,16 @@ static Status move_out(Exporter *e, Onnx__GraphProto *graph, const ExportOptions
         Onnx__TensorProto *tensor = graph->initializer[i];
         if (!tensor->has_raw_data || tensor->raw_data.len < SMALLEST_EXTERNAL) continue;
         size_t size = tensor->raw_data.len;
+        const char *location;
         int64_t offset;
-        TRY(options->write(options->user, tensor->raw_data.data, size, &offset));
+        TRY(options->write(options->user, tensor->raw_data.data, size, &location, &offset));
         tensor->has_raw_data = 0;
         tensor->raw_data = (ProtobufCBinaryData){0};
         tensor->has_data_location = 1;
         tensor->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
         tensor->external_data = ARENA_ARRAY(e->arena, Onnx__StringStringEntryProto *, 3);
         tensor->n_external_data = 3;
-        tensor->external_data[0] = entry(e, "location", options->location);
+        tensor->external_data[0] = entry(e, "location", location);
         tensor->external_data[1] = entry(e, "offset", arena_format(e->arena, "%lld", (long long)offset));
         tensor->external_data[2] = entry(e, "length", arena_format(e->arena, "%zu", size));
     }
@@ -521,11 +722,16 @@ static Status move_out(Exporter *e, Onnx__GraphProto *graph, const ExportOptions
 Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
                          size_t *out_size) {
     Exporter *e = ARENA_NEW(arena, Exporter);
-    *e = (Exporter){arena, graph, map_make(arena), map_make(arena), map_make(arena)};
+    *e = (Exporter){arena, graph, map_make(arena), map_make(arena), map_make(arena), options, NULL};
+    if (options->region_count) {
+        e->functions = ARENA_NEW(arena, Functions);
+        *e->functions = (Functions){.bodies = map_make(arena), .calls = map_make(arena)};
+    }
     Onnx__ModelProto *model = NEW(Onnx__ModelProto, model_proto);
     take_names(e, graph);
     add_model_info(e, model);
     TRY(graph_to_proto(e, graph, 0, &model->graph));
+    add_functions(e, model);
     TRY(keep_original(e, model, options));
     *out_size = protobuf_c_message_get_packed_size(&model->base);
     if (options->write && *out_size > options->most_inside) {

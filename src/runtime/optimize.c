@@ -12,8 +12,10 @@
 
 #include "importer/files.h"
 #include "importer/importer.h"
+#include "passes/regions.h"
 #include "passes/rewrite.h"
 #include "passes/schema.h"
+#include "runtime/device.h"
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
@@ -87,7 +89,11 @@ typedef struct Work {
     const char *path;
     const OnnxfuseOptimizeOptions *options;
     Graph *graph, *twin;
-    Map fixed; /* name of a size -> int64_t * */
+    Graph *whole, *whole_twin; /* before a part was extracted: the part uses their data; else NULL */
+    Graph *partitioned;        /* a copy, as kernels; NULL: no regions are asked for */
+    Map fixed;                 /* name of a size -> int64_t * */
+    Regions regions;
+    VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
     Output model, data;
 } Work;
 
@@ -236,9 +242,11 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
  */
 
 /* An initializer's data for the data file. */
-static Status add_data(void *user, const void *data, size_t size, int64_t *out_offset) {
+static Status add_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
     static const char zeros[DATA_ALIGNMENT];
     Work *w = user;
+    const char *slash = strrchr(w->data.path, '/');
+    *out_location = slash ? slash + 1 : w->data.path;
     if (w->data.file < 0) TRY(begin(w->arena, &w->data));
     int64_t gap = (DATA_ALIGNMENT - w->data.size % DATA_ALIGNMENT) % DATA_ALIGNMENT;
     TRY(append(&w->data, zeros, (size_t)gap));
@@ -247,14 +255,16 @@ static Status add_data(void *user, const void *data, size_t size, int64_t *out_o
 }
 
 static Status write_model(Work *w, const MappedFile *original) {
-    const char *slash = strrchr(w->data.path, '/');
+    const char **regions = ARENA_ARRAY(w->arena, const char *, w->regions.kinds.count);
+    for (int i = 0; i < w->regions.kinds.count; i++) regions[i] = w->regions.kinds.items[i].text;
     ExportOptions options = {.original = original->bytes,
                              .original_size = original->size,
                              .fixed = w->options->fix_shapes ? &w->fixed : NULL,
                              .write = add_data,
                              .user = w,
-                             .location = slash ? slash + 1 : w->data.path,
-                             .most_inside = w->options->external_data ? 0 : MOST_INSIDE};
+                             .most_inside = w->options->external_data ? 0 : MOST_INSIDE,
+                             .regions = regions,
+                             .region_count = w->regions.kinds.count};
     void *bytes;
     size_t size;
     TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
@@ -268,20 +278,85 @@ static Status write_model(Work *w, const MappedFile *original) {
     return move_in_place(w->arena, &w->model);
 }
 
-/* The part of the model becomes the model. */
-static Status extract(Work *w, const Policy *policy, MappedFile *original) {
-    ExportOptions keep = {.original = original->bytes, .original_size = original->size};
-    ImportOptions borrow = {.borrow_bytes = true};
+/* --- models in memory ------------------------------------------------------------------------------------------------
+ */
+
+/* Initializers stay where they are: each is a data file of its own, named by its number. */
+static Status keep_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
+    Work *w = user;
+    *out_location = arena_format(w->arena, "%d", w->kept.count);
+    *out_offset = 0;
+    VEC_PUSH(w->arena, w->kept, (MappedFile){data, size});
+    return NULL;
+}
+
+static const void *find_data(void *user, const char *location, size_t *out_size) {
+    const Work *w = user;
+    const MappedFile *file = &w->kept.items[atoi(location)];
+    *out_size = file->size;
+    return file->bytes;
+}
+
+/* The graph as a model, whose bytes must live as long as what is imported from it. */
+static Status export_kept(Work *w, const MappedFile *original, MappedFile *out_model) {
+    ExportOptions options = {.write = keep_data, .user = w};
     void *bytes;
     size_t size;
+    if (original) {
+        options.original = original->bytes;
+        options.original_size = original->size;
+    }
+    TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
+    *out_model = (MappedFile){bytes, size};
+    return NULL;
+}
+
+static Status import_kept(Work *w, const MappedFile *model, Graph **out_graph) {
+    ImportOptions options = {.borrow_bytes = true, .external_data = find_data, .external_data_user = w};
+    return import_memory(model->bytes, model->size, NULL, &options, out_graph);
+}
+
+/* The part of the model becomes the model. */
+static Status extract(Work *w, const Policy *policy, MappedFile *original) {
     TRY(extract_graph(w->graph, w->twin, policy, w->options->extract));
-    TRY(export_model_with(w->graph, w->arena, &keep, &bytes, &size));
-    graph_destroy(w->graph);
-    graph_destroy(w->twin);
+    TRY(export_kept(w, original, original));
+    w->whole = w->graph;
+    w->whole_twin = w->twin;
     w->graph = w->twin = NULL;
-    *original = (MappedFile){bytes, size};
-    TRY(import_memory(bytes, size, NULL, &borrow, &w->graph));
-    return import_memory(bytes, size, NULL, &borrow, &w->twin);
+    TRY(import_kept(w, original, &w->graph));
+    return import_kept(w, original, &w->twin);
+}
+
+/* --- regions ---------------------------------------------------------------------------------------------------------
+ */
+
+static Status run_passes(Graph *graph, const Policy *policy) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(graph->arena, &guard);
+    return pipeline_run(graph, policy, NULL, NULL);
+}
+
+static Status partition_copy(Work *w, Policy *policy) {
+    Devices devices;
+    MappedFile copy;
+    TRY(export_kept(w, NULL, &copy));
+    TRY(import_kept(w, &copy, &w->partitioned));
+    TRY(devices_open(policy, w->arena, &devices));
+    Status status = run_passes(w->partitioned, policy);
+    devices_close(&devices);
+    return status;
+}
+
+static Status find_regions(Work *w) {
+    OnnxfuseOptions given = {.size = sizeof given, .policy_file = w->options->policy_file};
+    Policy policy;
+    TRY(session_policy(&given, w->path, w->arena, &policy));
+    RegionNames names = regions_name(w->graph);
+    Status status = partition_copy(w, &policy);
+    if (!status) regions_mark(w->graph, &names, w->partitioned, &w->regions);
+    regions_restore(&names);
+    return status;
 }
 
 static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original, const Policy *policy) {
@@ -294,6 +369,7 @@ static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original
     count(counts, w->graph, false);
     TRY(rewrite_onnx(w->graph, w->twin, policy, w->options->convert_opset));
     count(counts, w->graph, true);
+    if (w->options->regions) TRY(find_regions(w));
     return write_model(w, original);
 }
 
@@ -341,8 +417,11 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
     Status status = optimize_into(arena, &w, out_path, out_report);
     abandon(&w.model); /* what is in its place is not touched */
     abandon(&w.data);
+    graph_destroy(w.partitioned);
     graph_destroy(w.twin);
     graph_destroy(w.graph);
+    graph_destroy(w.whole_twin);
+    graph_destroy(w.whole);
     arena_destroy(arena);
     return status;
 }
