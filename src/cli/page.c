@@ -98,13 +98,15 @@ static Problem *inspect_text(const Page *p, const char *stage, char **out_text) 
     return problem_from(onnxfuse_inspect(p->options->arguments.items[0], &options, stage, "text", out_text));
 }
 
-static Problem *add_policy(Page *p) {
+/* A compiled model has none to tell. */
+static void add_policy(Page *p) {
     char *text;
-    if (!is_stage("policy")) return NULL;
-    TRY(inspect_text(p, "policy", &text));
-    cJSON_AddStringToObject(p->data, "policy", text);
-    onnxfuse_free(text);
-    return NULL;
+    Problem *found = is_stage("policy") ? inspect_text(p, "policy", &text) : problem_told(ONNXFUSE_USAGE);
+    if (!found) {
+        cJSON_AddStringToObject(p->data, "policy", text);
+        onnxfuse_free(text);
+    }
+    problem_free(found);
 }
 
 /* The listing comes as "# kernel K, first for ..." and the kernel's lines, K rising by one, as in the report. */
@@ -175,7 +177,7 @@ static Problem *make_page(Page *p, const char *path) {
     TRY(profile_runs(p));
     TRY(add_report(p));
     add_machine(p);
-    TRY(add_policy(p));
+    add_policy(p);
     add_assembly(p);
     return write_page(p, path);
 }

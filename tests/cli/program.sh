@@ -38,10 +38,10 @@ last_line() { printf '%s' "${out##*$'\n'}"; }
 
 expect "no command is wrong usage" 2
 expect "help is there" 0 --help
-for command in run bench test inspect optimize devices; do
+for command in run bench test inspect compare optimize devices; do
   holds "help lists $command" "$out" "onnxfuse $command"
 done
-for command in run bench test inspect optimize devices; do
+for command in run bench test inspect compare optimize devices; do
   expect "$command explains itself" 0 $command --help
   holds "help of $command names its flags" "$out" "--json"
 done
