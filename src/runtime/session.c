@@ -245,7 +245,9 @@ static Status make_graph(OnnxfuseSession *s, const Source *source, const Compile
     arena_guard(s->graph->arena, guard);
     s->nodes = count_nodes(s->graph);
     out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
-    return pipeline_run(s->graph, &s->policy, after_pass, opening);
+    TRY(pipeline_run(s->graph, &s->policy, after_pass, opening));
+    if (s->policy.rule_count) discard_unread(s->graph);
+    return NULL;
 }
 
 static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {

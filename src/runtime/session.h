@@ -53,6 +53,9 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
 /* The JSON that these read; NULL: there is none. */
 Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena, const char **out_json);
 
+/* discard.c: constants of the model that no node reads any more give their memory back. */
+void discard_unread(const Graph *graph);
+
 /* inspect_policy.c: what the policy comes to for the model that the plan is of. */
 void inspect_policy(Text *text, const Policy *policy, const Plan *plan);
 

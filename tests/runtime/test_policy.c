@@ -284,3 +284,51 @@ Test(buckets, mistakes) {
     expect_refused("graph (x: string[s]) -> (y) {\ny = onnx Identity@21 x\n}\n", BUCKET("\"x\": 0"), ONNXFUSE_INVALID,
                    "policy: shapes.buckets.s.pad.x: an input of string cannot be padded");
 }
+
+/* --- inspect ---------------------------------------------------------------------------------------------------- */
+static char *inspected(const char *text, const char *policy, const char *stage) {
+    char path[] = "/tmp/onnxfuse_policy_XXXXXX.onnx", *out = NULL;
+    size_t size;
+    void *bytes = model_bytes(text, &size);
+    int file = mkstemps(path, 5);
+    cr_assert(file >= 0 && write(file, bytes, size) == (ssize_t)size);
+    close(file);
+    OnnxfuseOptions options = {.policy_json = policy, .threads = 2};
+    OnnxfuseStatus status = onnxfuse_inspect(path, &options, stage, "text", &out);
+    cr_assert(!status, "%s: %s", policy, onnxfuse_status_message(status));
+    unlink(path);
+    free(bytes);
+    return out;
+}
+
+static void expect_lines(const char *text, const char *policy, const char *const *lines) {
+    char *out = inspected(text, policy, "policy");
+    for (; *lines; lines++) cr_expect(strstr(out, *lines), "\"%s\" is missing in\n%s", *lines, out);
+    onnxfuse_free(out);
+}
+
+Test(inspect, what_each_switch_did) {
+    static const char *const norm =
+        "graph (x: f32[n, 64]) -> (y) {\ng = constant f32[64] {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+        "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+        "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}\n"
+        "e = constant f32[] 1e-6\nb = constant i64[1] {-1}\n"
+        "s = onnx Mul@21 x, x\nm = onnx ReduceMean@21 s, b {keepdims = 1}\n"
+        "a = onnx Add@21 m, e\nr = onnx Sqrt@21 a\nd = onnx Div@21 x, r\n"
+        "y = onnx Mul@21 d, g\n}\n";
+    expect_lines(
+        norm,
+        "{\"kernel_fusion\": {\"enable\": true, \"memory_efficient_fusion\": true, \"custom_cuda_kernels\": "
+        "[\"FusedRMSNorm\", \"FusedNoRepeatNGram\"]}}",
+        (const char *const[]){"file     fusion.enable            true\n", "file     fusion.memory_efficient  true\n",
+                              "file     fusion.custom_kernels    FusedRMSNorm, FusedNoRepeatNGram\n",
+                              "flag     threads                  2\n", "default  seed                     0\n",
+                              "\nfusion FusedRMSNorm: 6 nodes\n    Mul#0\n", "\nfusion FusedNoRepeatNGram: no node\n",
+                              ": FusedRMSNorm, one kernel\n", "# it runs on: cpu\n", NULL});
+    expect_lines(norm,
+                 "{\"fusion\": {\"enable\": false}, \"rules\": [{\"match\": {\"operator\": \"Sqrt\"}, \"precision\": "
+                 "\"f16\"}, {\"match\": {\"operator\": \"Conv\"}, \"fuse\": false, \"optional\": true}]}",
+                 (const char *const[]){
+                     "file     fusion.enable            false\n", "rules[0]: operator \"Sqrt\" -> precision f16\n",
+                     "\nrules[0]: precision f16: 1 node\n    Sqrt#3\n", "\nrules[1]: no node\n", NULL});
+}
