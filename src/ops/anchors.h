@@ -10,7 +10,9 @@
  * result's spatial dims from its output value.
  *
  * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
- * rounded as the device packs it; computation is as without.
+ * rounded as the device packs it; computation is as without. "matmul" may have attr tensor weight_scales, f32 [N,
+ * blocks], and attr int weight_block: column n's depths of a block of so many are whole multiples of its scale, or were
+ * when the model was read, so that a device may hold them as such.
  *
  * Epilogue: attr ints epilogue: EpilogueKind numbers, applied in order; kinds that read a tensor take the node's
  * further inputs in order. attr floats epilogue_alpha: one a kind (slope of leaky ReLU, bounds of clip: see below), 0
@@ -32,6 +34,8 @@
 #define ONNXFUSE_OPS_ANCHORS_H
 
 #define WEIGHT_PRECISION "weight_precision"
+#define WEIGHT_SCALES "weight_scales"
+#define WEIGHT_BLOCK "weight_block"
 
 typedef enum EpilogueKind {
     EPILOGUE_BIAS, /* + input [N] (matmul: along the last axis of r; conv: along channels) */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "ops/anchors.h"
 #include "ops/attention.h"
 
 /* ---- activations ---- */
@@ -189,6 +190,17 @@ static Status read_blocks(Lowering *l, const Node *n, Blocks *b) {
     return fits ? NULL : invalid(l, "the weights do not have the size that K, N and block_size ask for");
 }
 
+/* The product may be held as it came. */
+static void keep_scales(Lowering *l, const Blocks *b, Value *y) {
+    Node *product = y ? y->producer : NULL;
+    if (!product || product->kind != NODE_ANCHOR) return;
+    Tensor *scales = tensor_new(l->arena, DT_F32, 2, (const int64_t[]){b->n, b->count});
+    for (int64_t i = 0; i < b->n * b->count; i++)
+        ((float *)scales->data)[i] = (float)dtype_load_double(b->scales->dtype, b->scales->data, i);
+    node_set_attr(product, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = scales});
+    node_set_int(product, WEIGHT_BLOCK, b->block);
+}
+
 /* A * dequantized(B)^T + bias; the weights are unpacked to f32 once, at load. */
 static Status lower_matmul_bits(Lowering *l, const Node *n) {
     Blocks b = {0};
@@ -196,6 +208,7 @@ static Status lower_matmul_bits(Lowering *l, const Node *n) {
     if (!a) return l->error;
     TRY(read_blocks(l, n, &b));
     Value *y = matmul(l, widen(l, a), swap_last(l, constant(l, unpack_blocks(l, &b))));
+    keep_scales(l, &b, y);
     if (optional_in(l, n, 5)) y = add(l, y, cast_like(l, optional_in(l, n, 5), y));
     return out(l, n, 0, cast_like(l, y, a));
 }

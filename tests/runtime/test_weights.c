@@ -75,7 +75,7 @@ static void check_tile(const TileIsa *isa, int form, int vectors, int m, int64_t
     }
     for (int64_t j = 0; j < width; j++) round_column(forms[form], want + j, width, depth);
     cr_assert_leq(narrow_column_bytes(kept, depth) * (size_t)width, sizeof narrow);
-    narrow_panel(kept, wide, depth, width, narrow);
+    narrow_panel(kept, wide, NULL, depth, width, narrow);
     int64_t first = anchor_case_below(state, (int)depth + 1),
             end = first + anchor_case_below(state, (int)(depth - first) + 1);
     isa->widen(&(WidenCall){kept, narrow, width, 0, depth, got});
@@ -317,6 +317,75 @@ Test(weights, transposed_convolutions_are_near_those_of_f32) {
             cr_assert_leq(fabs(a - b), bound, "%s, seed %llu: element %lld is %g, not %g", form_names[form],
                           (unsigned long long)seed, (long long)i, a, b);
         }
+        graph_destroy(c.graph);
+    }
+}
+
+/* ---- weights that come as whole numbers with scales ---- */
+
+/* numbers: low to high; block: of the scales; broken: one element is no multiple. */
+typedef struct Multiples {
+    int low, high;
+    int64_t depth, columns, block;
+    bool broken;
+    const char *how;
+} Multiples;
+
+static const Multiples multiples[] = {
+    {-8, 7, 64, 40, 32, false, "packed, weights int4"},
+    {-8, 7, 200, 70, 64, false, "packed, weights int4"},
+    {-8, 7, 130, 17, 128, false, "packed, weights int4"},
+    {-15, 15, 96, 33, 32, false, "packed, weights int8"},
+    {-128, 127, 96, 70, 32, false, "packed, weights int8"},
+    {-8, 7, 64, 40, 16, false, "packed"},
+    {-8, 7, 64, 40, 32, true, "packed"},
+    {-130, 127, 64, 400, 32, false, "packed"},
+    {-8, 7, 20, 8, 32, false, "packed"},
+};
+
+Test(weights, whole_numbers_with_scales_are_held_exactly) {
+    for (size_t r = 0; r < sizeof multiples / sizeof *multiples; r++) {
+        const Multiples *m = &multiples[r];
+        AnchorCase c = anchor_case_new("matmul", r + 1);
+        int64_t blocks = (m->depth + m->block - 1) / m->block;
+        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){3, m->depth}),
+              *b = anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->columns, m->depth});
+        Tensor *scales = tensor_new(c.graph->arena, DT_F32, 2, (int64_t[]){m->columns, blocks});
+        float *s = scales->data, *w = c.tensors[1]->data;
+        for (int64_t i = 0; i < m->columns * blocks; i++)
+            s[i] = (float)(anchor_case_below(&c.state, 2000) - 1000) * 1.1e-4f;
+        for (int64_t i = 0; i < m->columns * m->depth; i++)
+            w[i] = s[i / m->depth * blocks + i % m->depth / m->block] *
+                   (float)(m->low + anchor_case_below(&c.state, m->high - m->low + 1));
+        w[0] = s[0] * (float)m->low;
+        if (m->broken) w[m->depth + 3] += 1e-3f;
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
+        node_set_ints(c.node, "perm_b", (int64_t[]){1, 0}, 2);
+        anchor_case_output(&c, DT_F32, 2, (int64_t[]){3, m->columns});
+        c.constant[1] = true;
+        Tensor *want = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, "packed");
+        node_set_attr(c.node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = scales});
+        node_set_int(c.node, WEIGHT_BLOCK, m->block);
+        Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, m->how);
+        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "%d to %d, blocks of %lld", m->low, m->high,
+                  (long long)m->block);
+        CpuAnchor *anchor, *again;
+        uint32_t released;
+        const Packed *packed;
+        Tensor absent = *c.tensors[1];
+        absent.data = NULL;
+        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_expect_str_eq(cpu_anchor_how(anchor), m->how, "%d to %d, blocks of %lld", m->low, m->high,
+                         (long long)m->block);
+        int count = cpu_anchor_packed(anchor, &packed, &released);
+        cr_assert_null(
+            cpu_anchor_restore(c.node, (const Tensor *[]){NULL, &absent}, packed, count, NULL, &again, &released));
+        cr_expect_str_eq(cpu_anchor_how(again), m->how);
+        memset(got->data, 0, tensor_bytes(got));
+        cr_assert_null(cpu_anchor_run(again, (const Tensor *[]){c.tensors[0], &absent}, NULL, got, NULL));
+        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "restored, %s", m->how);
+        cpu_anchor_destroy(again);
+        cpu_anchor_destroy(anchor);
         graph_destroy(c.graph);
     }
 }

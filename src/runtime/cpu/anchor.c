@@ -119,10 +119,11 @@ Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const 
 }
 
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
-    int64_t wanted = weight_precision(anchor);
+    int row = 0;
+    while (weight_forms[row].form != anchor->form) row++;
     anchor->packed_bytes = bytes;
     anchor->released |= 2;
-    anchor->how = depthwise ? weight_forms[wanted].depthwise : weight_forms[wanted].packed;
+    anchor->how = depthwise ? weight_forms[row].depthwise : weight_forms[row].packed;
 }
 
 /* ---- preparation ---- */

@@ -1,5 +1,6 @@
 /* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its
  * rows are not contiguous. */
+#include <math.h>
 #include <string.h>
 #include "runtime/cpu/parts.h"
 #include "runtime/matmul_shape.h"
@@ -51,12 +52,58 @@ static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight
     anchor_is_packed(anchor, bytes * (size_t)count, false);
 }
 
+/* Whether b [depth, columns] by strides, f32, is of whole multiples of the scales that the model came with, and of
+ * which: the form that holds them, or WEIGHT_WORK. */
+static WeightForm form_of_multiples(const Weight *like, const WeightSource *s) {
+    float low = 0, high = 0;
+    for (int64_t c = 0; c < like->columns; c++)
+        for (int64_t k = 0; k < like->depth; k++) {
+            float scale = s->scales[c * s->scale_blocks + k / s->scale_block];
+            float x = ((const float *)s->data)[c * s->column + k * s->depth];
+            float whole = scale != 0 ? rintf(x / scale) : 0;
+            if (!(whole * scale == x && whole >= -128 && whole <= 127)) return WEIGHT_WORK;
+            low = whole < low ? whole : low;
+            high = whole > high ? whole : high;
+        }
+    return low >= -8 && high <= 7 ? WEIGHT_INT4 : WEIGHT_INT8;
+}
+
+/* Of what was packed before. */
+static WeightForm form_of_packed(const CpuAnchor *anchor, Weight like) {
+    for (like.form = WEIGHT_INT8; like.form <= WEIGHT_INT4; like.form++) {
+        size_t bytes = 0;
+        status_free(weight_bytes(&like, &bytes));
+        if (anchor->given_count && anchor->given[0].bytes == (bytes + 63) / 64 * 64) return like.form;
+    }
+    return WEIGHT_WORK;
+}
+
+/* The scales that the model came with, where they are of blocks that can be held. */
+static void find_scales(CpuAnchor *anchor, const Matmul *m, const Tensor *b, const Weight *like, WeightSource *source) {
+    const Attr *attr = node_attr(anchor->node, WEIGHT_SCALES);
+    const Tensor *scales = attr && attr->kind == ATTR_TENSOR ? attr->tensor : NULL;
+    int64_t block = attr_int(anchor->node, WEIGHT_BLOCK, 0);
+    if (anchor->form || !scales || scales->dtype != DT_F32 || block < NARROW_BLOCK || block % NARROW_BLOCK) return;
+    if (b->rank != 2 || b->dtype != DT_F32 || m->alpha != 1 || scales->rank != 2) return;
+    if (like->depth < NARROW_BLOCK) return; /* then the forms' sizes tell them apart in a compiled model */
+    if (scales->dims[0] != like->columns || scales->dims[1] != (like->depth + block - 1) / block) return;
+    source->data = b->data;
+    source->scales = scales->data;
+    source->scale_blocks = scales->dims[1];
+    source->scale_block = block;
+    anchor->form = anchor->given ? form_of_packed(anchor, *like) : form_of_multiples(like, source);
+    if (!anchor->form) source->scales = NULL;
+}
+
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
     TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
     Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
+    WeightSource source = {
+        .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
+    find_scales(anchor, m, b, &like, &source);
     like.form = anchor->form;
     size_t bytes, all;
     void *data, *weights;
@@ -71,8 +118,6 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
         return NULL;
     }
     Scratch scratch = {0};
-    WeightSource source = {
-        .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
     const void *from;
     Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
     if (!status) status = anchor_check_weight(anchor, b, from, source.scale);

@@ -1,8 +1,10 @@
 /* Rounding of packed f32 weights to a narrow form (WeightForm): to nearest, ties to even, saturating.
  *
  * F16, BF16: the nearest finite number. INT8, INT4: a block of a column has the scale (its largest magnitude) / 127 or
- * / 7, and an element is the whole number nearest to (element / scale), both quotients in f32. */
+ * / 7, or the one that the model gives, and an element is the whole number nearest to (element / scale), both quotients
+ * in f32. */
 #include <math.h>
+#include <string.h>
 #include "runtime/cpu/product.h"
 
 enum { MAX_WIDTH = TILE_MAX_VECTORS * 16 }; /* columns of a panel */
@@ -51,12 +53,13 @@ static void block_scales(const float *rows, int64_t depths, int64_t width, float
     }
 }
 
-/* A row of whole numbers; scales below the least float are 0, and so are their elements. */
+/* A row of whole numbers; scales below the least float are 0, and so are their elements. A given scale may use the
+ * lowest number too. */
 static void round_row(const float *row, const float *scales, int64_t width, float most, int8_t *out) {
     const float shift = 0x1.8p23f; /* rounds what is added to it to a whole number */
     for (int64_t j = 0; j < width; j++) {
-        float x = scales[j] > 0 ? row[j] / scales[j] : 0;
-        x = x > most ? most : x < -most ? -most : x;
+        float x = scales[j] != 0 ? row[j] / scales[j] : 0;
+        x = x > most ? most : x < -most - 1 ? -most - 1 : x;
         out[j] = (int8_t)((x + shift) - shift);
     }
 }
@@ -79,7 +82,7 @@ static void *round_int4(const float *rows, int64_t depths, int64_t width, const 
     return to;
 }
 
-void narrow_panel(WeightForm form, const float *panel, int64_t length, int64_t width, void *out) {
+void narrow_panel(WeightForm form, const float *panel, const float *given, int64_t length, int64_t width, void *out) {
     if (form == WEIGHT_F16 || form == WEIGHT_BF16) {
         round_halves(form, panel, length * width, out);
         return;
@@ -88,7 +91,10 @@ void narrow_panel(WeightForm form, const float *panel, int64_t length, int64_t w
         const float *rows = panel + k * width;
         float *scales = out;
         int64_t depths = length - k < NARROW_BLOCK ? length - k : NARROW_BLOCK;
-        block_scales(rows, depths, width, form == WEIGHT_INT8 ? 127 : 7, scales);
+        if (given)
+            memcpy(scales, given + k / NARROW_BLOCK * width, (size_t)width * sizeof *scales);
+        else
+            block_scales(rows, depths, width, form == WEIGHT_INT8 ? 127 : 7, scales);
         out = (form == WEIGHT_INT8 ? round_int8 : round_int4)(rows, depths, width, scales, scales + width);
     }
 }

@@ -69,6 +69,10 @@ typedef struct WeightSource {
     int64_t group, column, depth;
     const int64_t *taps; /* [taps] */
     double scale;        /* floats only */
+    /* Not NULL: column c's depths [b * scale_block, (b + 1) * scale_block) are whole multiples of scales[c *
+     * scale_blocks + b], which a form of blocks then holds exactly. One group, one tap. */
+    const float *scales;
+    int64_t scale_blocks, scale_block;
 } WeightSource;
 
 Status weight_bytes(const Weight *weight, size_t *out_bytes); /* STATUS_INVALID when beyond all memory */
@@ -86,9 +90,9 @@ Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool)
 
 /* Bytes of a panel's column of `length` depths. */
 size_t narrow_column_bytes(WeightForm form, int64_t length);
-/* panel [length][width], of finite numbers, to a form (narrow.c has the rounding). Where it begins in memory, `out` is
- * aligned to 4 bytes. */
-void narrow_panel(WeightForm form, const float *panel, int64_t length, int64_t width, void *out);
+/* panel [length][width], of finite numbers, to a form (narrow.c has the rounding). scales: of the panel's blocks,
+ * [blocks of NARROW_BLOCK][width]; NULL: what suits each. `out` is aligned to 4 bytes. */
+void narrow_panel(WeightForm form, const float *panel, const float *scales, int64_t length, int64_t width, void *out);
 
 /* ---- products ---- */
 
