@@ -72,7 +72,7 @@ static const Option options[] = {
     {"max-body-mb", "N", "largest body in MiB; larger ones are answered by 413 (64)", OPTION_REAL, AT(max_body_mb),
      0.001, 16384},
     {"connections", "N", "most connections at once (1024)", OPTION_INTEGER, AT(server.connections), 1, 60000},
-    {"idle-seconds", "N", "after which a connection without traffic is closed (60)", OPTION_INTEGER,
+    {"idle-seconds", "N", "after which idle connections are closed and memory is given back (60)", OPTION_INTEGER,
      AT(server.idle_seconds), 1, 86400},
     {"drain-seconds", "T", "how long running requests may take to end after SIGTERM (30)", OPTION_REAL,
      AT(drain_seconds), 0, 86400},
@@ -153,6 +153,7 @@ static void complete(Settings *settings) {
     settings->server.threads = cores >= 16 ? cores / 8 : 1;
     if (settings->server.threads > settings->server.connections) settings->server.threads = 1;
     settings->scheduler.delay = (int64_t)(settings->delay_ms * 1e6);
+    settings->scheduler.idle = (int64_t)settings->server.idle_seconds * 1000000000;
     settings->server.max_body = (size_t)(settings->max_body_mb * 1048576);
     settings->server.log_requests = level >= LEVEL_DEBUG;
 }

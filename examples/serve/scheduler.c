@@ -20,7 +20,9 @@ struct Scheduler {
     Job *incoming, **incoming_end; /* not parsed */
     int ready_count;               /* parsed and waiting, of all models */
     int running;
-    int next_model; /* the one that is asked first */
+    int next_model;     /* the one that is asked first */
+    bool trimmed;       /* since the last run */
+    int64_t idle_since; /* ns; while running is 0 */
     bool stopping;
     pthread_t *workers;
     int worker_count;
@@ -317,6 +319,8 @@ static void leave_running(Scheduler *s, const Group *g) {
     while (m->running_shapes[i] != g->shape) i++;
     m->running_shapes[i] = m->running_shapes[--m->running];
     s->running--;
+    s->trimmed = false;
+    s->idle_since = now_ns();
 }
 
 /* Parses one job, and lets others have it when it is good. Called and left with the lock held. */
@@ -348,6 +352,21 @@ static void sleep_until(Scheduler *s, int64_t wake) {
     pthread_cond_timedwait(&s->work, &s->lock, &t);
 }
 
+/* Whether memory is to be given back now; else when, if at all. */
+static bool is_trim_due(const Scheduler *s, int64_t now, int64_t *wake) {
+    if (s->trimmed || s->running) return false;
+    int64_t until = s->idle_since + s->options.idle;
+    if (until > now && until < *wake) *wake = until;
+    return until <= now;
+}
+
+static void trim(Scheduler *s) {
+    s->trimmed = true;
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < s->model_count; i++) onnxfuse_trim(s->models[i].session);
+    pthread_mutex_lock(&s->lock);
+}
+
 static void *work(void *argument) {
     Scheduler *s = argument;
     pthread_mutex_lock(&s->lock);
@@ -373,6 +392,8 @@ static void *work(void *argument) {
             leave_running(s, &group);
         } else if (s->incoming) {
             parse_next(s);
+        } else if (is_trim_due(s, now, &wake)) {
+            trim(s);
         } else {
             sleep_until(s, wake);
         }
@@ -427,6 +448,7 @@ Scheduler *scheduler_create(const SchedulerOptions *options, Model *models, int 
     s->models = models;
     s->model_count = model_count;
     s->incoming_end = &s->incoming;
+    s->trimmed = true;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

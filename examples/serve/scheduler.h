@@ -10,6 +10,7 @@ typedef struct SchedulerOptions {
     int max_rows;  /* of requests that are put together; 1: none are */
     int64_t delay; /* ns that a request waits for others at most */
     int queue;     /* most requests of a model that wait */
+    int64_t idle;  /* ns without a run after which memory that is kept for runs is given back */
     void (*log)(const char *message);
 } SchedulerOptions;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serves models with onnxfuse-serve and asks it everything, rightly and wrongly.
 
-    test_serve.py PROGRAM FOLDER [--malformed N] [NAME...]
+    test_serve.py PROGRAM FOLDER [--malformed N] [--sanitized] [NAME...]
 
 PROGRAM is onnxfuse-serve, FOLDER is for the models that are made; with names, only the tests whose names begin with one of them."""
 
@@ -436,6 +436,20 @@ def idle():
     ends(server)
 
 
+def memory():
+    """What large requests took is given back when nothing is asked, and the next one works."""
+    if options.sanitized:
+        print("    not run: a sanitizer keeps freed memory")
+        return
+    server = serve("slow", arguments=("--idle-seconds", "1"))
+    for _ in range(2):
+        server.infer("slow", {"n": np.array([3000])})
+    held = server.metrics()["process_resident_memory_bytes", ()]
+    wait_for(lambda: server.metrics()["process_resident_memory_bytes", ()] < held - 3000 * models.SLOW_WIDTH * 4)
+    assert "y" in server.infer("slow", {"n": np.array([2])})[0]
+    ends(server)
+
+
 def metrics():
     server = serve("dense")
     for _ in range(3):
@@ -481,7 +495,7 @@ def malformed_requests():
 
 
 TESTS = (endpoints, names_of_models, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
-         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, draining, idle, metrics, malformed_requests)
+         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, draining, idle, memory, metrics, malformed_requests)
 
 
 def main():
@@ -490,6 +504,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--malformed", type=int, default=10000)
+    parser.add_argument("--sanitized", action="store_true", help="the program was built with a sanitizer")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     program = os.path.abspath(options.program)
