@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""NGramRepeatBlock on random rows against ONNX Runtime, in primitives and as the fused kernel.
+"""NGramRepeatBlock on random rows against ONNX Runtime, in primitives and as the fused kernel; a token that is no index of the scores
+ends the run.
 
     test_ngram.py ONNXFUSE"""
 import pathlib
@@ -34,8 +35,19 @@ def run(program, folder, path, policy, inputs):
         np.save(folder / f"{name}.npy", array)
     subprocess.run([program, "run", path, "--policy", folder / "policy.json", "--output-dir", folder / "out",
                     *(part for name in inputs for part in ("--input", f"{name}={folder}/{name}.npy"))],
-                   check=True, stdout=subprocess.DEVNULL)
+                   check=True, capture_output=True)
     return np.load(folder / "out/y.npy")
+
+
+def is_refused(program, folder, policy, token):
+    """A token that would end an n-gram again, and is out of range."""
+    (folder / "m.onnx").write_bytes(model(2, None))
+    inputs = {"ids": np.array([[1, token, 2, 1]]), "scores": np.zeros((1, 8), np.float32)}
+    try:
+        run(program, folder, folder / "m.onnx", policy, inputs)
+    except subprocess.CalledProcessError as error:
+        return error.returncode == 4
+    return False
 
 
 def main():
@@ -60,6 +72,12 @@ def main():
                     if not np.array_equal(got, expected, equal_nan=True):
                         wrong += 1
                         print(f"n-grams of {size}, {shape}, {'known' if known else 'dynamic'} sizes, {policy}: differs from ONNX Runtime")
+        for policy, text in POLICIES.items():
+            for token in (8, -1, -(2**63)):
+                count += 1
+                if not is_refused(program, folder, text, token):
+                    wrong += 1
+                    print(f"token {token}, {policy}: is not refused")
     print(f"{count} runs, {wrong} differ")
     return wrong > 0
 
