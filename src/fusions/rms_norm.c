@@ -276,21 +276,27 @@ static OnnxfuseStatus complaint(const char *what) {
     return onnxfuse_error(ONNXFUSE_UNSUPPORTED, text);
 }
 
+/* Where dscale is not asked for, the pattern cannot tell dy from scale, whose product it reads. The scale is the
+ * vector.
+ */
+static bool are_swapped(int rank_of_dy, int rank_of_scale) { return rank_of_dy == 1 && rank_of_scale != 1; }
+
 static OnnxfuseStatus infer_backward(void *user, OnnxfuseCall *call) {
     (void)user;
     OnnxfuseDim dims[ONNXFUSE_MAX_RANK], width;
-    int rank = onnxfuse_call_input_rank(call, DY);
+    bool swapped = are_swapped(onnxfuse_call_input_rank(call, DY), onnxfuse_call_input_rank(call, SCALE));
+    int dy = swapped ? SCALE : DY, scale = swapped ? DY : SCALE, rank = onnxfuse_call_input_rank(call, dy);
     for (int i = DY; i <= INVERSE; i++) {
         OnnxfuseDType dtype = onnxfuse_call_input_dtype(call, i);
         if (dtype != ONNXFUSE_NONE && !is_computable(dtype)) return complaint("only floating-point tensors");
     }
-    if (rank < 1 || onnxfuse_call_input_rank(call, SCALE) != 1)
+    if (rank < 1 || onnxfuse_call_input_rank(call, scale) != 1)
         return complaint("the scale has to be a vector along the last axis");
-    for (int i = 0; i < rank; i++) dims[i] = onnxfuse_call_input_dim(call, DY, i);
-    width = onnxfuse_call_input_dim(call, SCALE, 0);
-    OnnxfuseStatus status = onnxfuse_call_set_type(call, DX, onnxfuse_call_input_dtype(call, DY), rank, dims);
+    for (int i = 0; i < rank; i++) dims[i] = onnxfuse_call_input_dim(call, dy, i);
+    width = onnxfuse_call_input_dim(call, scale, 0);
+    OnnxfuseStatus status = onnxfuse_call_set_type(call, DX, onnxfuse_call_input_dtype(call, dy), rank, dims);
     if (status || onnxfuse_call_output_count(call) <= DSCALE) return status;
-    return onnxfuse_call_set_type(call, DSCALE, onnxfuse_call_input_dtype(call, SCALE), 1, &width);
+    return onnxfuse_call_set_type(call, DSCALE, onnxfuse_call_input_dtype(call, scale), 1, &width);
 }
 
 static bool has_shape_of(const OnnxfuseValue *value, const OnnxfuseValue *model) {
@@ -302,6 +308,11 @@ static bool has_shape_of(const OnnxfuseValue *value, const OnnxfuseValue *model)
 
 static OnnxfuseStatus take_inputs(OnnxfuseCall *call, Rows *r) {
     for (int i = DY; i <= INVERSE; i++) r->inputs[i] = onnxfuse_call_input(call, i);
+    if (are_swapped(onnxfuse_value_rank(r->inputs[DY]), onnxfuse_value_rank(r->inputs[SCALE]))) {
+        const OnnxfuseValue *scale = r->inputs[DY];
+        r->inputs[DY] = r->inputs[SCALE];
+        r->inputs[SCALE] = scale;
+    }
     const OnnxfuseValue *dy = r->inputs[DY];
     int rank = onnxfuse_value_rank(dy);
     r->width = onnxfuse_value_dims(dy)[rank - 1];

@@ -219,6 +219,7 @@ static void check_forms(const char *device) {
 
 Test(fusions, rms_norm_forms) { check_forms("cpu"); }
 Test(fusions, rms_norm_forms_on_opencl) { check_forms("opencl"); }
+Test(fusions, rms_norm_forms_on_cuda) { check_forms("cuda"); }
 
 /* --- what is no RMSNorm ---------------------------------------------------------------------------------------------
  */
@@ -262,6 +263,10 @@ Test(fusions, what_is_no_rms_norm) {
     "p = onnx Mul@V dy, " n "\ndw = onnx ReduceSum@V p, " axes " {keepdims = 0}\ng = onnx Mul@V w, dy\n"               \
     "u = onnx Mul@V g, " n "\na = onnx ReduceMean@V u {axes = [-1]}\nb = onnx Mul@V a, " n "\n"                        \
     "c = onnx Sub@V g, b\ndx = onnx Mul@V c, i\n"
+#define FROZEN                                                                                                         \
+    "graph (x: f32[t, 40], w: f32[40], dy: f32[t, 40]) -> (y, dx) {\neps = constant f32[] 0.001\n" FORWARD             \
+    "o = onnx Mul@V x, i\ng = onnx Mul@V w, dy\nu = onnx Mul@V g, o\na = onnx ReduceMean@V u {axes = [-1]}\n"          \
+    "b = onnx Mul@V a, o\nc = onnx Sub@V g, b\ndx = onnx Mul@V c, i\n}\n"
 #define TRAINING(type, shape, rest)                                                                                    \
     "graph (x: " type shape ", w: " type "[40], dy: " type shape ") -> (y, dx, dw) {\n"                                \
     "eps = constant " type "[] 0.001\nfirst = constant i64[1] {0}\nfirst_two = constant i64[2] {0, 1}\n" FORWARD rest  \
@@ -272,6 +277,7 @@ static const Form trained[] = {
      TRAINING("f32", "[t, 3, 40]", "o = onnx Mul@V x, i\n" BACKWARD("o", "first_two")), 17, false},
     {"the normalised x is kept", TRAINING("f32", "[t, 3, 40]", BACKWARD("n", "first_two")), 17, false},
     {"two axes", TRAINING("f32", "[t, 40]", "o = onnx Mul@V x, i\n" BACKWARD("o", "first")), 17, false},
+    {"a scale that is not trained", FROZEN, 17, false},
     {"in double", TRAINING("f64", "[t, 40]", "o = onnx Mul@V x, i\n" BACKWARD("o", "first")), 17, false},
     {"in half", TRAINING("f16", "[t, 40]", BACKWARD("n", "first")), 17, true},
 };
@@ -310,6 +316,10 @@ Test(fusions, forward_and_backward) {
 
 Test(fusions, forward_and_backward_on_opencl) {
     for (size_t f = 0; f < 2; f++) check_trained(&trained[f], "opencl");
+}
+
+Test(fusions, forward_and_backward_on_cuda) {
+    for (size_t f = 0; f < 2; f++) check_trained(&trained[f], "cuda");
 }
 
 /* --- loops -------------------------------------------------------------------------------------------------------- */
