@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -533,4 +534,22 @@ Test(weights, models_that_cannot_hold_them_are_refused_with_the_node) {
         onnxfuse_status_free(status);
         onnxfuse_session_close(session);
     }
+}
+
+Test(weights, a_device_that_does_not_hold_them_says_so) {
+    OnnxfuseOptions options = {.policy_json = "{\"device\": \"opencl\", \"cache\": {\"enable\": false}}"};
+    OnnxfuseSession *session = NULL;
+    OnnxfuseStatus status = open_text(MODEL(""), &options, &session);
+    onnxfuse_session_close(session);
+    if (status) {
+        fprintf(stderr, "not run: %s\n", onnxfuse_status_message(status));
+        onnxfuse_status_free(status);
+        return;
+    }
+    status = open_text(MODEL("weight_precision = 4"), &options, &session);
+    cr_assert(status);
+    cr_expect_eq(onnxfuse_status_code(status), ONNXFUSE_UNSUPPORTED);
+    cr_expect(strstr(onnxfuse_status_message(status), "MatMul") && strstr(onnxfuse_status_message(status), "opencl"),
+              "%s", onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
 }
