@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "graph/space.h"
 #include "ops/prune.h"
+#include "passes/order.h"
 #include "passes/region.h"
 
 typedef struct Group {
@@ -133,10 +134,27 @@ static Node *repeat(Graph *graph, Node *node, Node *before) {
     return copy;
 }
 
-static void repeat_cheap(Graph *graph) {
+/* To save memory: what is much larger than all it is made of, a mask spread over rows say, and not used too often. */
+static bool is_spread(const Node *node) {
+    enum { MOST_USES = 64 };
+    if (node->kind != NODE_PRIM || !prim_is_elementwise(node->prim) || !space_accepts(node)) return false;
+    const Value *v = node->outputs[0];
+    int64_t elements;
+    if (v->uses.count > MOST_USES || (dim_is_const(value_elements(node->graph, v), &elements) && elements <= 1))
+        return false;
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        bool whole = in->rank == v->rank && value_same_shape(in, v);
+        if (!in->constant && in->producer && whole) return false; /* what lives for it is as large */
+    }
+    return true;
+}
+
+static void repeat_cheap(Graph *graph, const Policy *policy) {
     for (Node *node = graph->last, *prev; node; node = prev) { /* backwards, so that chains are repeated whole */
         prev = node->prev;
-        if (!reads_through(node)) continue;
+        if (!reads_through(node) && !(policy->fusion.memory_efficient && policy->fusion.enable && is_spread(node)))
+            continue;
         Value *v = node->outputs[0];
         for (int i = v->uses.count - 1; i >= 0 && v->uses.count > 1; i--) {
             if (i >= v->uses.count) continue;
@@ -351,6 +369,24 @@ static void sort_nodes(Partition *p) {
     for (int i = 0; i < done; i++) graph_move_before(graph, order[i], NULL);
 }
 
+static void sort_for_memory(Partition *p) {
+    int count = 0;
+    Waits *nodes = ARENA_ARRAY(p->arena, Waits, p->graph->node_count + 1);
+    Nodes found = {0};
+    FOR_EACH_NODE(node, p->graph) {
+        dependencies(p, node, &found);
+        Node **before = ARENA_ARRAY(p->arena, Node *, found.count + 1);
+        int distinct = 0;
+        for (int i = 0; i < found.count; i++) {
+            bool known = false;
+            for (int k = 0; k < distinct; k++) known |= before[k] == found.items[i];
+            if (!known) before[distinct++] = found.items[i];
+        }
+        nodes[count++] = (Waits){node, before, distinct};
+    }
+    order_for_memory(p->graph, p->policy, nodes, count);
+}
+
 /* A handful of elements is not worth a kernel, unless a GPU has made them: then the CPU would wait for it, and it for
  * the CPU. */
 static bool is_worth_a_kernel(const Partition *p, const Node *node) {
@@ -368,7 +404,7 @@ static bool is_worth_a_kernel(const Partition *p, const Node *node) {
 
 Status partition(Graph *graph, const Policy *policy) {
     graph_prune(graph); /* a region without results would be no step */
-    repeat_cheap(graph);
+    repeat_cheap(graph, policy);
     Partition p = {.graph = graph,
                    .policy = policy,
                    .arena = arena_create_inside(graph->arena),
@@ -401,6 +437,7 @@ Status partition(Graph *graph, const Policy *policy) {
         regions++;
     }
     sort_nodes(&p);
+    if (policy->fusion.memory_efficient) sort_for_memory(&p);
     LOG(1, "partition: %d primitives, anchors and host steps became %d steps, %d of them regions", p.count,
         graph->node_count, regions);
     arena_destroy(p.trial);

@@ -285,6 +285,55 @@ Test(buckets, mistakes) {
                    "policy: shapes.buckets.s.pad.x: an input of string cannot be padded");
 }
 
+/* --- the order of least memory ------------------------------------------------------------------------------------ */
+/* All products first, then what is left of each: the order of the file holds every product at once. */
+static const char *branched(Arena *arena, int branches) {
+    Text text = text_make(arena);
+    text_add(&text, "graph (x: f32[n, 4], z: f32[4, n]) -> (y) {\nk = constant i64[2] {0, 1}\n");
+    for (int i = 0; i < branches; i++)
+        text_add(
+            &text,
+            "c%d = constant f32[] %d.5\na%d = onnx Exp@21 x\nm%d = onnx Mul@21 a%d, c%d\np%d = onnx MatMul@21 m%d, z\n",
+            i, i + 1, i, i, i, i, i, i);
+    for (int i = 0; i < branches; i++) text_add(&text, "r%d = onnx ReduceMax@21 p%d, k {keepdims = 1}\n", i, i);
+    text_add(&text, "s0 = onnx Neg@21 r0\n");
+    for (int i = 1; i < branches; i++) text_add(&text, "s%d = onnx Add@21 s%d, r%d\n", i, i - 1, i);
+    text_add(&text, "y = onnx Neg@21 s%d\n}\n", branches - 1);
+    return text.data;
+}
+
+static int64_t planned(const char *text, const char *policy, float *out_result) {
+    OnnxfuseSession *session = open_with(text, policy);
+    enum { N = 96 };
+    float x[N * 4];
+    for (int i = 0; i < N * 4; i++) x[i] = (float)(i % 7) / 8;
+    OnnxfuseValue *inputs[2], *output = NULL;
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){N, 4}, x, &inputs[0]));
+    cr_assert(!onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){4, N}, x, &inputs[1]));
+    OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)inputs, &output);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    *out_result = *(const float *)onnxfuse_value_data(output);
+    OnnxfuseStats stats;
+    onnxfuse_session_stats(session, &stats, sizeof stats);
+    for (int i = 0; i < 2; i++) onnxfuse_value_free(inputs[i]);
+    onnxfuse_value_free(output);
+    onnxfuse_session_close(session);
+    return stats.arena_bytes;
+}
+
+Test(memory_efficient, lowers_the_planned_peak) {
+    Arena *arena = arena_create(0);
+    const char *text = branched(arena, 8);
+    float results[3];
+    int64_t usual = planned(text, "{}", &results[0]),
+            least = planned(text, "{\"fusion\": {\"memory_efficient\": true}}", &results[1]),
+            unfused = planned(text, "{\"fusion\": {\"memory_efficient\": true, \"enable\": false}}", &results[2]);
+    cr_expect(least * 3 < usual && unfused * 3 < usual, "%ld bytes, memory-efficient %ld, unfused %ld", (long)usual,
+              (long)least, (long)unfused);
+    cr_expect(results[0] == results[1] && results[0] == results[2]);
+    arena_destroy(arena);
+}
+
 /* --- inspect ---------------------------------------------------------------------------------------------------- */
 static char *inspected(const char *text, const char *policy, const char *stage) {
     char path[] = "/tmp/onnxfuse_policy_XXXXXX.onnx", *out = NULL;
