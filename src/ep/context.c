@@ -1,30 +1,58 @@
 /* EPContext models: graphs whose parts stand as nodes com.microsoft.EPContext with what the provider needs to load them
- * without the original model. Ours hold the part as an ONNX model, weights included, in the node itself (embed_mode 1)
- * or in a file beside the model (0). Machine code is not among it: that is in the kernel cache under keys that follow
- * from the part, the processor and the compiler, and is made anew where it is missing. `notes` holds a checksum of the
- * payload, so that a file that was exchanged or cut short is told from ours. */
+ * without the original model. Ours hold the part as a compiled model (docs/compile.md) in the node itself (embed_mode
+ * 1) or in a file beside the model (0), which is mapped. Older ones hold ONNX, which is read as ever. `notes` tells a
+ * payload that was exchanged or cut short from ours: a checksum, of ONNX the whole, of a compiled model its first page,
+ * which has the checksums of the rest. */
 #include "ep/provider.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { EMBED_LIMIT = 1 << 30 }; /* bytes: a model file ends at 2 GiB */
 
-static const char version[] = EP_VENDOR " " ONNXFUSE_VERSION;
+static const char compiled_magic[] = "\x93OFX";
+enum { MAGIC = sizeof compiled_magic - 1, FIRST_PAGE = 4096 };
 
-const char *context_version(void) { return version; }
+/* "onnxfuse 0.1.0 PROCESSOR": what a compiled model fits. The processor's kind is what `onnxfuse devices` begins with.
+ */
+static struct {
+    pthread_once_t made;
+    char text[128];
+} version = {.made = PTHREAD_ONCE_INIT};
 
-/* The payload is ONNX, which any version reads; an older one may lack what it needs to be fast. */
+static void make_version(void) {
+    char *devices = NULL, kind[64] = "unknown";
+    onnxfuse_status_free(onnxfuse_devices(&devices));
+    if (devices && strncmp(devices, "cpu", 3) == 0) sscanf(devices + 3, " %63[^, \n]", kind);
+    onnxfuse_free(devices);
+    snprintf(version.text, sizeof version.text, EP_VENDOR " " ONNXFUSE_VERSION " %s", kind);
+}
+
+const char *context_version(void) {
+    pthread_once(&version.made, make_version);
+    return version.text;
+}
+
+/* A payload of before (two words) is ONNX, which any version reads; a compiled model fits its own version and processor
+ * alone. */
 OrtCompatibility context_compatibility(const char *other) {
     if (!other || strncmp(other, EP_VENDOR " ", sizeof EP_VENDOR) != 0) return ORT_COMPATIBILITY_UNSUPPORTED;
-    return strcmp(other, version) == 0 ? ORT_COMPATIBILITY_OPTIMAL : ORT_COMPATIBILITY_PREFER_RECOMPILATION;
+    if (strcmp(other, context_version()) == 0) return ORT_COMPATIBILITY_OPTIMAL;
+    bool compiled = strchr(other + sizeof EP_VENDOR, ' ') != NULL;
+    return compiled ? ORT_COMPATIBILITY_UNSUPPORTED : ORT_COMPATIBILITY_PREFER_RECOMPILATION;
+}
+
+static bool is_compiled(const void *bytes, size_t size) {
+    return size >= MAGIC && memcmp(bytes, compiled_magic, MAGIC) == 0;
 }
 
 /* FNV-1a. */
 static uint64_t checksum(const void *bytes, size_t size) {
     uint64_t hash = 14695981039346656037u;
+    if (is_compiled(bytes, size) && size > FIRST_PAGE) size = FIRST_PAGE;
     for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
     return hash;
 }
@@ -73,10 +101,14 @@ OrtStatus *context_is_ours(const Ort *ort, Scratch *scratch, const ViewNode *nod
     return NULL;
 }
 
+/* Of a compiled model its first page: the rest is mapped. */
 static OrtStatus *read_file(const Ort *ort, const char *path, Text *out_text) {
+    char begin[MAGIC];
     FILE *file = fopen(path, "rb");
     if (!file) return ep_error(ort, ORT_NO_SUCHFILE, "%s: %s", path, strerror(errno));
+    bool compiled = fread(begin, 1, MAGIC, file) == MAGIC && is_compiled(begin, MAGIC);
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (compiled && size > FIRST_PAGE) size = FIRST_PAGE;
     char *bytes = size >= 0 ? malloc((size_t)size + 1) : NULL;
     bool good = bytes && fseek(file, 0, SEEK_SET) == 0 && fread(bytes, 1, (size_t)size, file) == (size_t)size;
     fclose(file);
@@ -96,8 +128,9 @@ static const char *context_folder(Provider *p, const GraphView *view, Scratch *s
                  : ".";
 }
 
+/* path: of the file whose beginning the payload is, if it is compiled; NULL: the payload is all there is. */
 static OrtStatus *open_payload(Provider *p, const ViewNode *node, Scratch *scratch, const Text *payload,
-                               OnnxfuseSession **out_session) {
+                               const char *path, OnnxfuseSession **out_session) {
     Text notes;
     char expected[32];
     TRY(text_attribute(&p->ort, scratch, node->node, "notes", &notes));
@@ -105,9 +138,11 @@ static OrtStatus *open_payload(Provider *p, const ViewNode *node, Scratch *scrat
     if (notes.bytes && strcmp(notes.bytes, expected) != 0)
         return ep_error(&p->ort, ORT_INVALID_GRAPH, "EPContext node \"%s\": its data is not what was written for it",
                         node->name);
+    bool mapped = path && is_compiled(payload->bytes, payload->size);
     return ep_status(
         &p->ort, node->name,
-        onnxfuse_session_open_memory(payload->bytes, payload->size, NULL, &p->options.session, out_session));
+        mapped ? onnxfuse_session_open(path, &p->options.session, out_session)
+               : onnxfuse_session_open_memory(payload->bytes, payload->size, NULL, &p->options.session, out_session));
 }
 
 OrtStatus *context_open(Provider *p, const GraphView *view, const ViewNode *node, OnnxfuseSession **out_session) {
@@ -117,7 +152,7 @@ OrtStatus *context_open(Provider *p, const GraphView *view, const ViewNode *node
     TRY(text_attribute(ort, view->scratch, node->node, "ep_cache_context", &payload));
     TRY(int_attribute(ort, node->node, "embed_mode", 1, &embedded));
     if (!payload.bytes) return ep_error(ort, ORT_INVALID_GRAPH, "EPContext node \"%s\" holds nothing", node->name);
-    if (embedded) return open_payload(p, node, view->scratch, &payload, out_session);
+    if (embedded) return open_payload(p, node, view->scratch, &payload, NULL, out_session);
     if (*payload.bytes == '/' || strstr(payload.bytes, ".."))
         return ep_error(ort, ORT_INVALID_GRAPH, "EPContext node \"%s\": its file \"%s\" is not beside the model",
                         node->name, payload.bytes);
@@ -125,7 +160,7 @@ OrtStatus *context_open(Provider *p, const GraphView *view, const ViewNode *node
     char *path = folder ? scratch_format(view->scratch, "%s/%s", folder, payload.bytes) : NULL;
     NEED(ort, path);
     TRY(read_file(ort, path, &payload));
-    OrtStatus *status = open_payload(p, node, view->scratch, &payload, out_session);
+    OrtStatus *status = open_payload(p, node, view->scratch, &payload, path, out_session);
     free(payload.bytes);
     return status;
 }
@@ -148,23 +183,23 @@ static OrtStatus *model_stem(Provider *p, const GraphView *view, char **out_stem
     return NULL;
 }
 
-static OrtStatus *write_file(const Ort *ort, const char *path, const Wire *model) {
+static OrtStatus *write_file(const Ort *ort, const char *path, const Text *payload) {
     FILE *file = fopen(path, "wb");
     if (!file) return ep_error(ort, ORT_FAIL, "%s: %s", path, strerror(errno));
-    bool good = fwrite(model->bytes, 1, model->size, file) == model->size;
+    bool good = fwrite(payload->bytes, 1, payload->size, file) == payload->size;
     good &= fclose(file) == 0;
     return good ? NULL : ep_error(ort, ORT_FAIL, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 /* Names the file by what is in it, apart from its folder. */
-static OrtStatus *write_beside(Provider *p, const GraphView *view, const Wire *model, const char **out_name) {
+static OrtStatus *write_beside(Provider *p, const GraphView *view, const Text *payload, const char **out_name) {
     char *stem;
     TRY(model_stem(p, view, &stem));
-    char *path = scratch_format(view->scratch, "%s_onnxfuse_%d.onnx", stem, p->contexts);
+    char *path = scratch_format(view->scratch, "%s_onnxfuse_%d.ofx", stem, p->contexts);
     NEED(&p->ort, path);
     const char *slash = strrchr(path, '/');
     *out_name = slash ? slash + 1 : path;
-    return write_file(&p->ort, path, model);
+    return write_file(&p->ort, path, payload);
 }
 
 enum { MOST_ATTRIBUTES = 8 };
@@ -187,15 +222,15 @@ static OrtStatus *add_int(Attributes *a, const char *name, int64_t number) {
     return status;
 }
 
-static OrtStatus *fill_attributes(Provider *p, const GraphView *view, const char *name, const Wire *model,
+static OrtStatus *fill_attributes(Provider *p, const GraphView *view, const char *name, const Text *payload,
                                   Attributes *a) {
     char notes[32];
-    snprintf(notes, sizeof notes, "%016llx", (unsigned long long)checksum(model->bytes, model->size));
-    const void *context = model->bytes;
-    size_t size = model->size;
+    snprintf(notes, sizeof notes, "%016llx", (unsigned long long)checksum(payload->bytes, payload->size));
+    const void *context = payload->bytes;
+    size_t size = payload->size;
     if (!p->options.context.embed) {
         const char *file;
-        TRY(write_beside(p, view, model, &file));
+        TRY(write_beside(p, view, payload, &file));
         context = file;
         size = strlen(file);
     } else if (size > EMBED_LIMIT) {
@@ -205,7 +240,7 @@ static OrtStatus *fill_attributes(Provider *p, const GraphView *view, const char
     TRY(add_int(a, "main_context", 1));
     TRY(add_int(a, "embed_mode", p->options.context.embed));
     TRY(add_text(a, "ep_cache_context", context, size));
-    TRY(add_text(a, "ep_sdk_version", version, strlen(version)));
+    TRY(add_text(a, "ep_sdk_version", context_version(), strlen(context_version())));
     TRY(add_text(a, "partition_name", name, strlen(name)));
     TRY(add_text(a, "source", EP_NAME, strlen(EP_NAME)));
     return add_text(a, "notes", notes, strlen(notes));
@@ -241,11 +276,17 @@ OrtStatus *context_make(Provider *p, const GraphView *view, const OrtNode *fused
     TRY(list_names(ort, view->scratch, fused, ORT(ort, Node_GetNumOutputs), ORT(ort, Node_GetOutputs), &outputs,
                    &output_count));
     Attributes attributes = {.ort = ort};
-    OrtStatus *status = fill_attributes(p, view, name, model, &attributes);
+    void *bytes = NULL;
+    size_t size = 0;
+    OrtStatus *status = ep_status(
+        ort, name, onnxfuse_compile_memory(model->bytes, model->size, NULL, &p->options.session, &bytes, &size));
+    Text payload = {bytes, size};
+    if (!status) status = fill_attributes(p, view, name, &payload, &attributes);
     if (!status) /* copies the attributes */
         status = ORT_EDITOR(ort, CreateNode)("EPContext", "com.microsoft", name, inputs, input_count, outputs,
                                              output_count, attributes.items, attributes.count, out_node);
     for (size_t i = 0; i < attributes.count; i++) ORT(ort, ReleaseOpAttr)(attributes.items[i]);
+    onnxfuse_free(bytes);
     p->contexts++;
     return status;
 }

@@ -30,7 +30,8 @@ void kernel_release(OrtNodeComputeInfo *info); /* accepts NULL */
 OrtStatus *context_is_ours(const Ort *ort, Scratch *scratch, const ViewNode *node, bool *out_ours);
 /* Opens what an EPContext node holds. */
 OrtStatus *context_open(Provider *provider, const GraphView *view, const ViewNode *node, OnnxfuseSession **out_session);
-/* The EPContext node for a part, which holds the model or names the file beside the runtime's that it is written to. */
+/* The EPContext node for a part, which holds the model, compiled, or names the file beside the runtime's that it is
+ * written to. */
 OrtStatus *context_make(Provider *provider, const GraphView *view, const OrtNode *fused, const Wire *model,
                         OrtNode **out_node);
 const char *context_version(void);

@@ -13,6 +13,13 @@
 #include "ops/registry.h"
 #include "runtime/cpu/tile.h"
 
+/* Fuzzing builds load no machine code: what mutations make of it says nothing of the reader. */
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+enum { without_code = 1 };
+#else
+enum { without_code = 0 };
+#endif
+
 /* Neither text nor a protobuf message begins so, and a transfer as text damages it. */
 const char compiled_magic[8] = "\x93OFX\r\n\x1a\n";
 
@@ -128,9 +135,7 @@ Status compiled_read(Arena *arena, const void *bytes, size_t size, Compiled *out
     TRY(check_table(bytes, header, sections, size));
     for (int i = 0; i < PARTS; i++)
         out->parts[i] = (CompiledBytes){(const uint8_t *)bytes + sections[i].at, (size_t)sections[i].bytes};
-#ifndef ONNXFUSE_FUZZING
     for (int i = PART_ABOUT; i <= PART_CODE; i++) TRY(check_part(out, (CompiledPart)i));
-#endif
     return read_about(arena, out);
 }
 
@@ -210,6 +215,7 @@ static KernelCode *load_code(Reading *g, const char *key) {
     if (!object) store_wrong(r, "the code of a kernel lies outside");
     if (store_failed(r)) return NULL;
     KernelCode *code = NULL;
+    if (without_code) return NULL;
     Status status = kernel_cache_put(key, object, bytes, g->stats, &code);
     if (status) store_wrong(r, "%s", status_message(status));
     status_free(status);
@@ -238,7 +244,8 @@ static void read_region(Reading *g, const Node *node, NodeGiven *given) {
     if (store_failed(g->reader)) return;
     given->region = (RegionKernel){
         .kernel = g->kernels[number].kernel, .text = g->kernels[number].text, .code = g->kernels[number].code};
-    if (given->place == PLACE_HOST && !given->region.code) store_wrong(g->reader, "a kernel has no code");
+    if (given->place == PLACE_HOST && !given->region.code && !without_code)
+        store_wrong(g->reader, "a kernel has no code");
     if (!store_failed(g->reader)) restore_region(g->reader, node, &given->region);
 }
 

@@ -309,7 +309,7 @@ def test_compiled_models():
             close(opened.run(None, feed), plain(feed_forward()).run(None, feed))
             moved = Path(folder) / "elsewhere"
             moved.mkdir()
-            for file in Path(folder).glob("*.onnx"):
+            for file in [*Path(folder).glob("*.onnx"), *Path(folder).glob("*.ofx")]:
                 file.rename(moved / file.name)
             close(session(moved / path.name).run(None, feed), plain(feed_forward()).run(None, feed))
 
@@ -336,16 +336,40 @@ def test_compiled_models_by_the_compile_interface():
         close(session(path).run(None, {"x": random(2, 16)}), plain(original).run(None, {"x": random(2, 16)}))
 
 
+def test_compiled_models_of_before_hold_onnx():
+    with tempfile.TemporaryDirectory() as folder:
+        original = Path(folder) / "model.onnx"
+        onnx.save(feed_forward(), original)
+        path = compile_model(original, folder, "1")
+        older = onnx.load(path)
+        attributes = {a.name: a for a in older.graph.node[0].attribute}
+        payload = onnx.load(original)
+        node = older.graph.node[0]
+        for kind in ("input", "output"):  # the part's own are called as the node's
+            for value, name in zip(getattr(payload.graph, kind), getattr(node, kind)):
+                assert value.name == name
+        attributes["ep_cache_context"].s = payload.SerializeToString()
+        attributes["ep_sdk_version"].s = b"onnxfuse 0.1.0"
+        node.attribute.remove(attributes["notes"])
+        onnx.save(older, path)
+        close(session(path).run(None, {"x": random(2, 16)}), plain(original).run(None, {"x": random(2, 16)}))
+
+
 def test_damaged_compiled_models_are_refused():
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "model.onnx"
         onnx.save(feed_forward(), original)
         path = compile_model(original, folder, "0")
         file = Path(folder) / contexts(path)[0].attribute[[a.name for a in contexts(path)[0].attribute].index("ep_cache_context")].s.decode()
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-        fails(lambda: session(path), "onnxfuse", "not what was written")
+        assert file.suffix == ".ofx" and file.read_bytes()[:4] == b"\x93OFX"
+        for at, message in [(100, "not what was written"), (4100, "damaged")]:  # of the header; of a section
+            data = bytearray(file.read_bytes())
+            data[at] ^= 1
+            file.write_bytes(data)
+            fails(lambda: session(path), "onnxfuse", message)
+            data[at] ^= 1
+            file.write_bytes(data)
+        session(path)
         file.unlink()
         fails(lambda: session(path), "onnxfuse", file.name)
 
