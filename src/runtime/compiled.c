@@ -171,7 +171,6 @@ typedef struct ReadKernel {
 typedef struct Reading {
     const Compiled *compiled;
     const Policy *policy;
-    Arena *arena; /* of the session */
     StoreReader *reader;
     KernelCacheStats *stats;
     PlanGiven *given;
@@ -219,7 +218,7 @@ static KernelCode *load_code(Reading *g, const char *key) {
     Status status = kernel_cache_put(key, object, bytes, g->stats, &code);
     if (status) store_wrong(r, "%s", status_message(status));
     status_free(status);
-    if (code) arena_defer(g->arena, release_code, code);
+    if (code) arena_defer(r->graph->arena, release_code, code);
     return code;
 }
 
@@ -305,7 +304,7 @@ static Status as_damaged(Status status) {
     return damage;
 }
 
-Status compiled_graph(Arena *session, const Compiled *c, const Policy *policy, size_t limit, KernelCacheStats *stats,
+Status compiled_graph(const Compiled *c, const Policy *policy, size_t limit, KernelCacheStats *stats,
                       CompiledGraph *out) {
     /* A byte of a graph that is no mistake becomes some 20 in memory. */
     enum { MOST_GROWTH = 256, ROOM = 64 << 20, LEAST_SHARE = 16 };
@@ -313,8 +312,7 @@ Status compiled_graph(Arena *session, const Compiled *c, const Policy *policy, s
     Graph *graph = graph_create(limit && limit < most ? limit : most);
     if (!graph) return status_out_of_memory();
     StoreReader reader = store_reader(graph, c->parts[PART_MODEL].data, c->parts[PART_MODEL].size);
-    Reading reading = {
-        .compiled = c, .policy = policy, .arena = session, .reader = &reader, .stats = stats, .given = &out->given};
+    Reading reading = {.compiled = c, .policy = policy, .reader = &reader, .stats = stats, .given = &out->given};
     reader.data = constant_at;
     reader.host = host_named;
     reader.user = &reading;

@@ -65,14 +65,14 @@ Status compiled_read(Arena *arena, const void *bytes, size_t size, Compiled *out
 /* STATUS_USAGE with the reason where this machine, or the policy, which has the file's own plan, needs another file. */
 Status compiled_fits(Arena *arena, const Compiled *compiled, const Policy *policy, const char *given_policy);
 /* The graph, for LEVEL_PARTITIONED, and what is known of its nodes, in its arena. random [outputs] in it too. Code is
- * entered into the process's kernel cache and held as long as `arena`. */
+ * entered into the process's kernel cache and held as long as the graph. */
 typedef struct CompiledGraph {
     Graph *graph;
     PlanGiven given;
     const bool *random;
 } CompiledGraph;
-Status compiled_graph(Arena *arena, const Compiled *compiled, const Policy *policy, size_t limit,
-                      KernelCacheStats *stats, CompiledGraph *out);
+Status compiled_graph(const Compiled *compiled, const Policy *policy, size_t limit, KernelCacheStats *stats,
+                      CompiledGraph *out);
 /* All sections, data too. */
 Status compiled_check(const Compiled *compiled);
 

@@ -236,7 +236,7 @@ static Status read_compiled(OnnxfuseSession *s, const Source *source, const Onnx
 static Status make_graph(OnnxfuseSession *s, const Source *source, const Compiled *compiled, Opening *opening,
                          jmp_buf *guard, CompiledGraph *out) {
     if (compiled) {
-        TRY(compiled_graph(s->arena, compiled, &s->policy, s->memory.limit, &s->kernels, out));
+        TRY(compiled_graph(compiled, &s->policy, s->memory.limit, &s->kernels, out));
         s->graph = out->graph;
         arena_guard(s->graph->arena, guard);
         return NULL;

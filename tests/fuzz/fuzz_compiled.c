@@ -32,7 +32,7 @@ static void open_model(Arena *arena, const Compiled *compiled) {
     policy.device = DEVICE_CPU;
     policy.threads = 1;
     if (devices_open(&policy, arena, &devices)) abort();
-    Status status = compiled_graph(arena, compiled, &policy, 0, &stats, &made);
+    Status status = compiled_graph(compiled, &policy, 0, &stats, &made);
     if (!status) plan(&made, &devices);
     status_free(status);
     graph_destroy(made.graph);
