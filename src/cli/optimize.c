@@ -42,6 +42,8 @@ static void print_report(const cJSON *report, const char *output) {
         print_safe(stdout, row->string);
         putchar('\n');
     }
+    if (cJSON_GetObjectItemCaseSensitive(report, "regions"))
+        printf("%d regions hold %d nodes\n", number(report, "regions"), number(report, "nodes_in_regions"));
     printf("%d nodes became %d: ", number(report, "nodes_before"), number(report, "nodes_after"));
     print_safe(stdout, output);
     putchar('\n');

@@ -96,10 +96,21 @@ const char *convert_input_to_attr(Convert *c, Node *node, int input, const char 
     return NULL;
 }
 
+/* A name that no other node has, as some runtimes demand. */
 static Origin origin_for(Convert *c, const Node *at, const char *op) {
-    const char **name = ARENA_NEW(c->arena, const char *);
-    *name = at->origin.count ? arena_format(c->arena, "%s/%s", at->origin.names[at->origin.count - 1], op) : op;
-    return (Origin){name, 1};
+    const char *base =
+        at->origin.count ? arena_format(c->arena, "%s/%s", at->origin.names[at->origin.count - 1], op) : op;
+    const char *name = base;
+    for (int i = 2; map_get(&c->names, name); i++) name = arena_format(c->arena, "%s_%d", base, i);
+    map_set(&c->names, name, (void *)(uintptr_t)at);
+    return (Origin){arena_copy(c->arena, &name, sizeof name), 1};
+}
+
+static void take_names(Convert *c, Graph *graph) {
+    FOR_EACH_NODE(node, graph) {
+        if (node->origin.count) map_set(&c->names, node->origin.names[node->origin.count - 1], node);
+        for (int i = 0; i < node->subgraph_count; i++) take_names(c, node->subgraphs[i]);
+    }
 }
 
 static Node *add_node(Convert *c, Node *at, const char *op, int form) {
@@ -425,19 +436,16 @@ static const char *check_as(const Convert *c, const Node *node, const Schema *sc
 /* The version nearest to the target, on the way back to the node's own, in which its inputs' and outputs' types stand.
  */
 static int nearest_for_types(const Convert *c, const Node *node, int opset) {
-    const Schema *schema = schema_find(node->op, c->target);
     bool up = opset < c->target;
-    while (schema) {
+    for (const Schema *schema = schema_find(node->op, c->target); schema;) {
         Bound bound = {.c = c};
-        if (schema->since <= opset && !up) break;
-        if (!check_values(&bound, node, schema)) break;
         const Schema *next = up ? schema_before(schema) : schema_after(schema);
-        if (!next) break;
-        if (up && schema->since - 1 <= opset) return opset;
-        if (up) return schema->since - 1;
+        int edge = up ? schema->since - 1 : next ? next->since : opset;
+        if (!next || (up ? edge <= opset : edge >= opset)) return opset;
+        if (!check_values(&bound, node, next)) return edge;
         schema = next;
     }
-    return schema && !up ? schema->since : opset;
+    return opset;
 }
 
 /* --- all nodes -----------------------------------------------------------------------------------------------------
@@ -482,6 +490,8 @@ static void set_import(Graph *graph, int version) {
 
 Status convert_opset(Rewrite *r, Graph *graph, int target) {
     Convert c = {.rewrite = r, .arena = graph->arena, .target = target, .types = map_make(graph->arena)};
+    c.names = map_make(graph->arena);
+    take_names(&c, graph);
     convert_infer(&c, graph);
     convert_between(&c, graph, NULL, NULL);
     if (c.first)

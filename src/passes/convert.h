@@ -20,6 +20,7 @@ typedef struct Convert {
     Arena *arena;     /* the graph's */
     int target;
     Map types;    /* Value * -> ValueType *, where lowering has not said it */
+    Map names;    /* of nodes -> any of that name */
     Status first; /* what could not be converted first */
     int nearest;  /* the version at which all that could not be converted stands; 0: none known */
     bool gone;    /* the rule has put others into its node's place, which it left without outputs */

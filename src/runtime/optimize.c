@@ -233,7 +233,13 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
         add_json_name(&text, c->order.items[i]->op);
         text_add(&text, ":{\"before\":%d,\"after\":%d}", c->order.items[i]->before, c->order.items[i]->after);
     }
-    text_add(&text, "}}");
+    text_add(&text, "}");
+    for (int i = 0; i < w->graph->info->opsets.count; i++)
+        if (!*w->graph->info->opsets.items[i].domain)
+            text_add(&text, ",\"opset\":%lld", (long long)w->graph->info->opsets.items[i].version);
+    if (w->options->regions)
+        text_add(&text, ",\"regions\":%d,\"nodes_in_regions\":%d", w->regions.kinds.count, w->regions.nodes);
+    text_add(&text, "}");
     *out_report = strdup(text.data);
     return *out_report ? NULL : status_out_of_memory();
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Optimizes models and compares them with what they were: results in ONNX Runtime, names, types, number of nodes.
 
-    test_optimize.py PROGRAM REAL
+    test_optimize.py PROGRAM REAL [CASES]
 
-PROGRAM is onnxfuse, REAL the folder that scripts/real_models.py writes."""
+PROGRAM is onnxfuse, REAL the folder that scripts/real_models.py writes, CASES that of scripts/write_cases.py."""
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 program, real = Path(sys.argv[1]), Path(sys.argv[2])
+cases = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+passing = set((Path(__file__).parents[1] / "conformance/expected.txt").read_text().split())
 rng = numpy.random.default_rng(5)
 # Nodes that are left at most, subgraphs included.
 REAL_NODES = {"magika": 72, "minilm": 227, "ocr_cls": 143, "ocr_det": 221, "ocr_rec": 278, "silero_vad": 287}
@@ -177,6 +181,230 @@ def test_real(folder, name):
         compare(path, folder / "out.onnx", dict(zip(names, recorded(data))), 1e-4, 1e-6)
 
 
+# --- operator sets ----------------------------------------------------------------------------------------------------
+# The oldest version in which each model stands, and what is refused at the version before.
+OLDEST_OPSETS = {"magika": (8, "Max"), "minilm": (10, "Slice"), "ocr_cls": (7, None), "ocr_det": (7, None), "ocr_rec": (7, None), "silero_vad": (11, "If")}
+NEWEST_OF_RUNTIME = 26
+
+
+def test_real_opsets(folder, name):
+    path = real / name / "model.onnx"
+    oldest, stands = OLDEST_OPSETS[name]
+    data = sorted((real / name).glob("test_data_set_*"))[0]
+    feeds = dict(zip([v.name for v in session(path).get_inputs()], recorded(data)))
+    for opset in sorted({oldest, 13, 17, 21, NEWEST_OF_RUNTIME}):
+        report = optimize(path, folder / "out.onnx", "--convert-opset", str(opset))
+        assert report["opset"] == opset
+        assert [v.version for v in onnx.load(folder / "out.onnx", load_external_data=False).opset_import if not v.domain] == [opset]
+        compare(path, folder / "out.onnx", feeds, 1e-4, 1e-6)
+    optimize(path, folder / "out.onnx", "--convert-opset", str(onnx.defs.onnx_opset_version()))
+    onnx.checker.check_model(str(folder / "out.onnx"), full_check=True)
+    if stands:
+        message = optimize(path, folder / "out.onnx", "--convert-opset", str(oldest - 1), code=3)
+        assert f"(the nearest is {oldest})" in message and stands in message, message
+
+
+def attention(queries=4, keys=2, **attributes):
+    inputs = [helper.make_tensor_value_info(n, FLOAT, [2, h, "s", 8]) for n, h in (("x", queries), ("k", keys), ("v", keys))]
+    y = helper.make_tensor_value_info("y", FLOAT, [None] * 4)
+    graph = helper.make_graph([node("Attention", "x k v", "y", **attributes)], "g", inputs, [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+
+
+CONVERTED = {  # name: (model, shape of x, version, operators that are left)
+    "axes become attributes": (
+        model([node("Unsqueeze", "x axes", "a"), node("ReduceSum", "a axes", "b"), node("Squeeze", "b axes", "y")], ["n", 4, 4],
+              weights(axes=[-1]), opset=21), (2, 4, 4), 9, None),
+    "attributes become inputs": (
+        model([node("ReduceMean", "x", "a", axes=[1]), node("Clip", "a", "b", min=-0.5, max=0.5), node("Pad", "b", "c", pads=[0, 0, 1, 1]),
+               node("Slice", "c", "y", starts=[0], ends=[1], axes=[1])], ["n", 6], opset=7), (4, 6), 21,
+        ["ReduceMean", "Clip", "Pad", "Slice"]),
+    "a softmax of several axes": (
+        model([node("Softmax", "x", "y", axis=1)], [2, 3, 4], opset=11), (2, 3, 4), 13, None),
+    "a softmax of a middle axis": (
+        model([node("Softmax", "x", "y", axis=1)], [2, 3, 4], opset=13), (2, 3, 4), 11, ["Transpose", "Softmax", "Transpose"]),
+    "functions of the standard become formulas": (
+        model([node("LayerNormalization", "x s b", "a"), node("Gelu", "a", "c", approximate="tanh"), node("HardSwish", "c", "d"),
+               node("Mish", "d", "y")], ["n", 8], weights(s=floats(8), b=floats(8)), opset=21), (3, 8), 11, None),
+    "an upsampling": (
+        model([node("Upsample", "x f", "y", mode="nearest")], [1, 1, 3, 3],
+              weights(f=numpy.array([1, 1, 2, 3], numpy.float32)), opset=9), (1, 1, 3, 3), 19, ["Resize"]),
+    "and back": (
+        model([helper.make_node("Resize", ["x", "", "f"], ["y"], mode="nearest")], [1, 1, 3, 3],
+              weights(f=numpy.array([1, 1, 2, 3], numpy.float32)), opset=19), (1, 1, 3, 3), 9, ["Upsample"]),
+    "attention of heads in groups": (attention(is_causal=1, softcap=2.0), (2, 4, 5, 8), 17, None),
+}
+REFUSED = {  # name: (model, version, the nearest that is named, words)
+    "operators that no formula gives": (model([node("Erf", "x", "y")], ["n"]), 8, 9, "exists from version 9 on"),
+    "types that were not allowed": (
+        model([node("Cast", "x", "a", to=TensorProto.INT32), node("Relu", "a", "b"), node("Cast", "b", "y", to=FLOAT)], ["n"]), 13, 14, "int32"),
+    "computed axes": (
+        model([node("Shape", "x", "s"), node("Slice", "s zero one", "a"), node("ReduceMax", "x a", "y", keepdims=1)], ["n", "n"],
+              weights(zero=[0], one=[1])), 17, 18, "axes"),
+    "attributes without counterpart": (
+        model([node("Transpose", "x", "t"), node("ArgMax", "t", "a", select_last_index=1), node("Cast", "a", "y", to=FLOAT)], ["n", "n"]), 11, 12,
+        "select_last_index"),
+}
+
+
+def test_converted(folder, case, shape, opset, left):
+    onnx.save(case, folder / "in.onnx")
+    optimize(folder / "in.onnx", folder / "out.onnx", "--convert-opset", str(opset))
+    written = onnx.load(folder / "out.onnx")
+    assert written.opset_import[0].version == opset
+    found = [n.op_type for n in written.graph.node]
+    assert left is None or found == left, f"left: {found}"
+    feeds = {v.name: floats(*(d.dim_value or shape[i] for i, d in enumerate(v.type.tensor_type.shape.dim))) for v in case.graph.input}
+    compare(folder / "in.onnx", folder / "out.onnx", feeds, 1e-5)
+
+
+def test_refused(folder, case, opset, nearest, words):
+    onnx.save(case, folder / "in.onnx")
+    message = optimize(folder / "in.onnx", folder / "out.onnx", "--convert-opset", str(opset), code=3)
+    assert f"the nearest is {nearest})" in message and words in message, message
+    optimize(folder / "in.onnx", folder / "out.onnx", "--convert-opset", str(nearest))
+
+
+def test_subgraphs_and_functions(folder):
+    """Each is of the model's version afterwards, though a function may have had another one."""
+    branch = [helper.make_graph([helper.make_node("ReduceSum", ["x", "axis"], [n]), helper.make_node("Gelu", [n], [n + "y"])], n,
+                                [], [helper.make_tensor_value_info(n + "y", FLOAT, [None, None])]) for n in ("a", "b")]
+    inner = helper.make_function("own", "Twice", ["v"], ["w"], [helper.make_node("Clip", ["v"], ["c"], min=-3.0),
+                                 helper.make_node("Add", ["c", "c"], ["w"])], [helper.make_opsetid("", 10)])
+    case = model([node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m zero", "c"),
+                  helper.make_node("If", ["c"], ["z"], then_branch=branch[0], else_branch=branch[1]),
+                  helper.make_node("Twice", ["z"], ["y"], domain="own")], ["n", 4], weights(zero=numpy.float32(0), axis=[1]), opset=20)
+    case.functions.append(inner)
+    case.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(case, folder / "in.onnx")
+    for flags in ([], ["--convert-opset", "12"], ["--convert-opset", "21", "--regions"]):
+        optimize(folder / "in.onnx", folder / "out.onnx", *flags)
+        onnx.checker.check_model(str(folder / "out.onnx"), full_check=True)
+        x = floats(3, 4)
+        z = x.sum(1, keepdims=True)
+        z = z / 2 * (1 + numpy.vectorize(math.erf)(z / 2**0.5))
+        numpy.testing.assert_allclose(session(folder / "out.onnx").run(None, {"x": x})[0], 2 * numpy.maximum(z, -3), rtol=1e-4, atol=1e-6)
+
+
+def test_node_cases(folder, step=int(os.environ.get("STEP", "20"))):
+    """Cases of the standard in other versions give their recorded outputs, in onnxfuse itself."""
+    if not cases:
+        return
+    counts = {}
+    for case in sorted(path.parent for path in cases.glob("node/*/model.onnx"))[::step]:
+        if f"node/{case.name}" not in passing or not sound(case / "model.onnx"):
+            continue
+        for opset in (9, 13, 19, 28):
+            target = folder / f"{case.name}_{opset}"
+            target.mkdir()
+            done = subprocess.run([program, "optimize", case / "model.onnx", "-o", target / "model.onnx", "--convert-opset", str(opset)],
+                                  capture_output=True, text=True)
+            assert done.returncode in (0, 3), f"{case.name} to {opset}: {done.stderr}"
+            counts[done.returncode] = counts.get(done.returncode, 0) + 1
+            if done.returncode:
+                target.rmdir()
+                continue
+            onnx.checker.check_model(str(target / "model.onnx"), full_check=True)
+            for file in case.iterdir():
+                if file.name != "model.onnx":
+                    (target / file.name).symlink_to(file.resolve())
+    done = subprocess.run([program, "test", *sorted(folder.iterdir())], capture_output=True, text=True)
+    wrong = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("FAIL")]
+    assert done.returncode == 0 and not wrong, "\n".join(wrong[:10]) or done.stderr[-300:]
+    print(f"cases in other versions: {counts.get(0, 0)} converted, {counts.get(3, 0)} refused")
+
+
+def sound(path):
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+        return True
+    except Exception:
+        return False
+
+
+# --- regions ----------------------------------------------------------------------------------------------------------
+def compare_regions(folder, path, feeds, *flags):
+    """The written nodes are the same, so are the bits of the results."""
+    optimize(path, folder / "plain.onnx", *flags)
+    report = optimize(path, folder / "regions.onnx", "--regions", *flags)
+    onnx.checker.check_model(str(folder / "regions.onnx"), full_check=True)
+    plain, regions = session(folder / "plain.onnx"), session(folder / "regions.onnx")
+    assert interface(plain) == interface(regions)
+    for x, y in zip(plain.run(None, feeds), regions.run(None, feeds)):
+        assert x.dtype == y.dtype and x.tobytes() == y.tobytes(), f"{path.name}: results differ"
+    return report, onnx.load(folder / "regions.onnx", load_external_data=False)
+
+
+def test_real_regions(folder, name):
+    path = real / name / "model.onnx"
+    data = sorted((real / name).glob("test_data_set_*"))[0]
+    feeds = dict(zip([v.name for v in session(path).get_inputs()], recorded(data)))
+    report, written = compare_regions(folder, path, feeds)
+    assert report["regions"] > 0 and report["nodes_in_regions"] >= 2 * report["regions"]
+    assert written.ir_version >= 8 and all(f.doc_string and f.domain == "onnxfuse.regions" for f in written.functions)
+    again = optimize(folder / "regions.onnx", folder / "again.onnx")  # functions are inlined
+    assert again["nodes_after"] <= again["nodes_before"] == report["nodes_after"]
+    assert not onnx.load(folder / "again.onnx").functions
+    case = folder / "case"
+    case.mkdir()
+    (case / "model.onnx").symlink_to(folder / "regions.onnx")
+    (case / data.name).symlink_to(data.resolve())
+    if (real / name / "data.json").exists():
+        (case / "data.json").symlink_to((real / name / "data.json").resolve())
+    done = subprocess.run([program, "test", case], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_patterns_regions(folder):
+    subprocess.run([sys.executable, Path(__file__).parents[2] / "scripts/pattern_models.py", folder / "patterns", "--small"],
+                   check=True, capture_output=True)
+    models = sorted((folder / "patterns").glob("*.onnx"))
+    assert models
+    for path in models:
+        if draws(onnx.load(path)):
+            continue
+        about = json.loads(path.with_suffix(".json").read_text())["inputs"]
+        feeds = {n: rng.integers(0, v["high"], v["shape"]).astype(v["dtype"]) if "int" in v["dtype"] else floats(*v["shape"]).astype(v["dtype"])
+                 for n, v in about.items()}
+        compare_regions(folder, path, feeds)
+
+
+def draws(model):
+    return any(n.op_type.startswith("Random") or (n.op_type == "Dropout" and len(n.input) > 2) for n in model.graph.node)
+
+
+def test_regions_shared(folder):
+    """Equal regions are calls of one function; outer values come as inputs; a path outside parts a region."""
+    case = model([node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Relu", "c", "d"), node("MatMul", "d w", "e"),
+                  node("Add", "e b", "f"), node("Relu", "f", "g"), node("MatMul", "g g", "h"), node("Add", "h g", "y")], [4, 4],
+                 weights(w=floats(4, 4), b=floats(4)))
+    onnx.save(case, folder / "in.onnx")
+    report, written = compare_regions(folder, folder / "in.onnx", {"x": floats(4, 4)})
+    calls = [n.op_type for n in written.graph.node if n.domain]
+    assert len(calls) > len(set(calls)) and report["regions"] == len(calls), calls
+    names = {v.name for v in written.graph.initializer}
+    assert names == {"w", "b"}
+
+
+def test_regions_with_policy(folder):
+    case = model([node("Exp", "x", "a"), node("Neg", "a", "b"), node("Abs", "b", "y")], ["n", 4])
+    onnx.save(case, folder / "in.onnx")
+    assert compare_regions(folder, folder / "in.onnx", {"x": floats(2, 4)})[0]["regions"] == 1
+    (folder / "p.json").write_text('{"fusion": {"enable": false}}')
+    assert optimize(folder / "in.onnx", folder / "out.onnx", "--regions", "--policy", folder / "p.json")["regions"] == 0
+
+
+def test_regions_together(folder):
+    """With other options: data outside, fixed shapes, a part of the model."""
+    case = model([node("MatMul", "x w", "a"), node("Relu", "a", "b"), node("Exp", "b", "c"), node("Mul", "c b", "y")], ["n", 64],
+                 weights(w=floats(64, 64)))
+    onnx.save(case, folder / "in.onnx")
+    x = {"x": floats(3, 64)}
+    compare_regions(folder, folder / "in.onnx", x, "--external-data")
+    compare_regions(folder, folder / "in.onnx", x, "--fix-shapes", "x=3x64", "--convert-opset", "13")
+    compare_regions(folder, folder / "in.onnx", {"a": floats(3, 64)}, "--extract", "a:y", "--external-data")
+
+
 # --- files --------------------------------------------------------------------------------------------------------------
 def big(folder):
     case = model([node("MatMul", "x w", "a"), node("Relu", "a", "b"), node("Identity", "b", "y")], ["n", 64],
@@ -235,6 +463,8 @@ def test_errors(folder):
             (["--fix-shapes", "x=3x65"], 2, "axis 1 is 64"), (["--fix-shapes", "x=3xx64"], 2, "expected NAME="),
             (["--extract", "x:nothing"], 2, "expected INPUTS:OUTPUTS"), (["--extract", "x"], 2, "expected INPUTS:OUTPUTS"),
             (["--extract", ":y"], 2, 'input "x" is needed'), (["--extract", "x,x:y"], 2, "given twice"),
+            (["--convert-opset", "6"], 2, "convert-opset"), (["--convert-opset", "99"], 2, "known are 7 to"),
+            (["--regions", "--policy", folder / "none.json"], 4, "none.json"),
             (["--extract", "x:w"], 2, "is a constant"), (["--fix-shapes", "x"], 2, "expected NAME="), (["--fix-shapes", "x=-1x64"], 2, "expected NAME=")]:
         assert words in optimize(folder / "in.onnx", folder / "out.onnx", *flags, code=code), words
     (folder / "bad.onnx").write_bytes((folder / "in.onnx").read_bytes()[:500])
@@ -248,11 +478,20 @@ def test_errors(folder):
 
 
 def main():
-    failed = 0
+    failed, only = 0, os.environ.get("ONLY")  # a part of the names of the tests to run
     tests = [(name, test_case, case) for name, case in CASES.items()]
     tests += [(f"real model {name}", test_real, (name,)) for name in REAL_NODES]
+    tests += [(f"real model {name} in other operator sets", test_real_opsets, (name,)) for name in REAL_NODES]
+    tests += [(f"real model {name} with regions", test_real_regions, (name,)) for name in REAL_NODES]
+    tests += [(f"converted: {name}", test_converted, case) for name, case in CONVERTED.items()]
+    tests += [(f"refused: {name}", test_refused, case) for name, case in REFUSED.items()]
+    tests += [(test.__name__, test, ()) for test in (
+        test_subgraphs_and_functions, test_node_cases, test_patterns_regions, test_regions_shared, test_regions_with_policy,
+        test_regions_together)]
     tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_errors)]
     for name, test, given in tests:
+        if only and only not in name:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             try:
                 test(Path(folder), *given)
