@@ -111,11 +111,20 @@ static void print_steps(const Topology *t, const Ranked *first) {
     }
 }
 
+static void print_operator(const ModelNode *node) {
+    if (!node) return;
+    fputs(" (", stdout);
+    print_safe(stdout, node->op);
+    fputc(')', stdout);
+}
+
 static void print_first(const Recording *r, const Topology *t, const Ranked *first) {
     const Finding *f = &first->entry->finding;
     fputs("\nfirst: node \"", stdout);
     print_safe(stdout, ranked_node(first));
-    printf("\"%s%s%s, value \"", first->node ? " (" : "", first->node ? first->node->op : "", first->node ? ")" : "");
+    fputc('"', stdout);
+    print_operator(first->node);
+    fputs(", value \"", stdout);
     print_safe(stdout, first->entry->name);
     fputs("\" ", stdout);
     print_type_of(f);
@@ -138,7 +147,7 @@ static void print_row(const Ranked *row) {
     print_safe(stdout, row->entry->name);
     if (row->entry->occurrence) printf(" (time %d)", row->entry->occurrence + 1);
     if (row->output) fputs(" (output)", stdout);
-    if (row->node) printf("  [%s]", row->node->op);
+    print_operator(row->node);
     putchar('\n');
 }
 
@@ -210,7 +219,9 @@ static void print_inside(const Inside *inside) {
     if (inside->node) {
         printf("of the step's %d nodes the first that differs is \"", inside->nodes);
         print_safe(stdout, inside->node);
-        printf("\" (%s), value \"", inside->op);
+        fputs("\" (", stdout);
+        print_safe(stdout, inside->op);
+        fputs("), value \"", stdout);
         print_safe(stdout, inside->value);
         puts("\"");
     } else {
