@@ -88,10 +88,13 @@ def outputs_of(headers, body):
 class Server:
     """onnxfuse-serve on a port of its own choice."""
 
+    running = set()  # processes that no test has ended
+
     def __init__(self, program, *arguments, environment=None):
         self.log = b""
         self.process = subprocess.Popen([program, *map(str, arguments), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env={**os.environ, **(environment or {})})
+        self.running.add(self.process)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         line = self.process.stdout.readline().decode()
@@ -105,6 +108,13 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             self.log += line
+
+    @classmethod
+    def kill_rest(cls):
+        for process in cls.running:
+            process.kill()
+            process.wait()
+        cls.running.clear()
 
     def connect(self, timeout=60):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)

@@ -521,6 +521,7 @@ def main():
             failed += 1
             traceback.print_exc()
             print(f"FAIL  {test.__name__}", flush=True)
+        Server.kill_rest()
     sys.exit(failed > 0)
 
 
