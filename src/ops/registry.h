@@ -11,7 +11,7 @@ typedef struct CustomOperator {
     const char *domain, *name;
     int since, until; /* opset versions, inclusive; until 0: to the newest */
     bool random;
-    int in_place; /* 1 + the input whose memory output 0 may take over; 0: none */
+    int in_place;                                  /* 1 + the input whose memory output 0 may take over; 0: none */
     Status (*infer)(void *user, CustomCall *call); /* NULL: the types are the first input's */
     Status (*compute)(void *user, CustomCall *call);
     void *user;
