@@ -406,7 +406,8 @@ static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
 }
 
 static int compare_weights(const char *which) {
-    static const int64_t rows[] = {1, 4, 8, 9, 16, 32, 128}, sizes[][2] = {{1024, 1024}, {1024, 4096}, {4096, 1024}};
+    static const int64_t rows[] = {1, 4, 8, 9, 16, 32, 128, 512},
+                         sizes[][2] = {{1024, 1024}, {1024, 4096}, {4096, 1024}};
     printf("rows x columns x depth; time as a ratio to f32's\n");
     for (int threads = 1; threads <= 2; threads++) {
         for (size_t s = 0; !strcmp(which, "cached") && s < sizeof sizes / sizeof *sizes; s++)
