@@ -120,10 +120,10 @@ struct Node {
     int captures; /* the last `captures` inputs are outer values that the subgraphs use; each subgraph has them, in this
                      order, as its last inputs */
     Origin origin;
-    int group;    /* of a NODE_ONNX and, until groups are made regions, of what it lowers to: 1 + the number in
-                     ModelInfo.groups; 0: none */
+    int group; /* of a NODE_ONNX and, until groups are made regions, of what it lowers to: 1 + the number in
+                  ModelInfo.groups; 0: none */
     const struct Wanted *wanted; /* of a NODE_ONNX: how it is to compute, by the policy's rules; NULL: as it says */
-    int fence;    /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
+    int fence; /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
     bool on_host; /* runs on the CPU, whatever the device; handed on likewise */
     Graph *graph; /* where it stands */
     Node *prev, *next;
@@ -165,6 +165,7 @@ typedef struct NodeGroup {
     const char *name;   /* what the kernel is called: the fusion's name */
     bool required;      /* an error when it cannot be one kernel; else its nodes go their usual ways */
     const char *reason; /* why it is no kernel; NULL: it is one, or was not tried yet */
+    int original;       /* the group that this is a copy of, in a copy of its graph, as in Node.group; 0: it is none */
 } NodeGroup;
 
 /* What the policy has done to a node of the model. */

@@ -36,6 +36,7 @@ static int copied_group(Copy *copy, int group) {
     intptr_t known = (intptr_t)map_get_id(&copy->groups, (uint64_t)group);
     if (known) return (int)known;
     NodeGroup again = info->groups.items[group - 1];
+    if (!again.original) again.original = group;
     VEC_PUSH(copy->target->arena, info->groups, again);
     map_set_id(&copy->groups, (uint64_t)group, (void *)(intptr_t)info->groups.count);
     return info->groups.count;

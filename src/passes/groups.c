@@ -117,10 +117,11 @@ static const char *obstacle(const Groups *g, const Nodes *nodes) {
 
 static void note_not_made(ModelInfo *info, Arena *arena, int number, const char *reason) {
     NodeGroup *group = &info->groups.items[number - 1];
+    int noted = group->original ? group->original : number;
     group->reason = reason;
     LOG(1, "fusion %s is not made: %s", group->name, reason);
     for (int i = 0; i < info->applied.count; i++)
-        if (info->applied.items[i].group == number)
+        if (info->applied.items[i].group == noted)
             info->applied.items[i].what = arena_format(arena, "fusion %s, not made: %s", group->name, reason);
 }
 

@@ -241,6 +241,16 @@ Test(fusions, built_in_ones_are_left_out) {
                      "fusion Product, not made: matmul of node \"one\" is computed by no kernel that others can join");
     cr_expect_not_null(graph->info->groups.items[0].reason);
     graph_destroy(graph);
+    graph =
+        parsed("left out of a body",
+               "graph (m: i64[], x: f32[8, 8]) -> (y) {\n  y = onnx Loop@17 m, _, x captures 0 graph (i: i64[], c: "
+               "bool[], v: f32[8, 8]) -> (c, u) {\n    t = onnx MatMul@17 v, v # from one\n    u = onnx Relu@17 t\n  "
+               "}\n}\n");
+    status = pipeline_run(graph, &policy, NULL, NULL);
+    cr_assert_null(status, "%s", status_message(status));
+    cr_expect_str_eq(graph->info->applied.items[0].what,
+                     "fusion Product, not made: matmul of node \"one\" is computed by no kernel that others can join");
+    graph_destroy(graph);
 }
 
 Test(fusions, names_that_are_not_there) {
