@@ -347,6 +347,17 @@ static bool fusible(const Node *node) {
            space_accepts(node);
 }
 
+/* Own operators of an application, and what hands tensors on to bodies that may hold some. */
+static bool takes_any_rank(const Node *node) {
+    return node->kind == NODE_HOST && (node->custom || node->subgraph_count);
+}
+
+static bool only_read_with_any_rank(const Value *value) {
+    for (int i = 0; i < value->uses.count; i++)
+        if (!takes_any_rank(value->uses.items[i].node)) return false;
+    return true;
+}
+
 static Status check_level(const Verifier *v) {
     const Node *node = v->node;
     if (v->level == LEVEL_ONNX) {
@@ -360,7 +371,8 @@ static Status check_level(const Verifier *v) {
     for (int i = 0; i < node->output_count; i++) {
         const Value *out = node->outputs[i];
         if (!out || out->kind != VALUE_TENSOR) continue;
-        RULE(out->dtype != DT_NONE && out->rank >= 0, "type or rank of output %d is unknown", i);
+        RULE(out->dtype != DT_NONE && (out->rank >= 0 || takes_any_rank(node)), "type or rank of output %d is unknown",
+             i);
     }
     if (node->kind == NODE_ANCHOR && strcmp(node->op, "attention") == 0) return check_attention(v);
     if (node->kind != NODE_PRIM) return NULL;
@@ -492,7 +504,8 @@ static Status check_all(Verifier *v) {
     for (int i = 0; i < g->inputs.count; i++) {
         const Value *in = g->inputs.items[i];
         RULE(!in->producer && !in->constant, "input %s is computed or constant", in->name);
-        RULE(v->level == LEVEL_ONNX || in->kind != VALUE_TENSOR || (in->dtype != DT_NONE && in->rank >= 0),
+        RULE(v->level == LEVEL_ONNX || in->kind != VALUE_TENSOR ||
+                 (in->dtype != DT_NONE && (in->rank >= 0 || only_read_with_any_rank(in))),
              "type or rank of input %s is unknown", in->name);
         TRY(check_value(v, in));
         map_set_id(&v->defined, MAP_POINTER_KEY(in), (void *)in);
