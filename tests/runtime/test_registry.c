@@ -75,6 +75,13 @@ static const Row rows[] = {
      TEST "graph (x: i64[*]) -> (y) {\na = onnx \"test\" Any@1 x\ny = onnx \"test\" Any@1 a\n}\n",
      {"i64[2, 1, 2] {1, 2, 3, 4}"},
      {"i64[2, 1, 2] {1, 2, 3, 4}"}},
+    {"a rank that is not known, into the body of a loop",
+     TEST
+     "graph (m: i64[], x: f32[*]) -> (y, s) {\na = onnx \"test\" Any@1 x\n"
+     "y, s = onnx Loop@21 m, _, m, a captures 1 graph \"body\" (i: i64[], c: bool[], v: i64[], a: f32[*]) -> (c, w, t) "
+     "{\nw = onnx Add@21 v, i\nb = onnx \"test\" Any@1 a\nt = onnx \"test\" Positive@1 b\n}\n}\n",
+     {"i64[] 2", "f32[1, 2] {-1, 3}"},
+     {"i64[] 3", "f32[2, 1] {3, 3}"}},
     {"strings out of scratch memory",
      TEST "graph (x: f32[n]) -> (y) {\nt = onnx \"test\" Text@1 x\ny = onnx \"test\" Any@1 t\n}\n",
      {"f32[2] {1.5, -2}"},
@@ -202,6 +209,16 @@ Test(registry, draws) {
     onnxfuse_value_free(x);
     for (int i = 0; i < 2; i++) onnxfuse_value_free(y[i]);
     onnxfuse_session_close(session);
+    onnxfuse_registry_free(registry);
+}
+
+Test(registry, an_open_rank_is_for_own_operators) {
+    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseOptions options = options_with(registry);
+    OnnxfuseSession *session = NULL;
+    expect_code(open_text(TEST "graph (x: f32[n]) -> (y) {\na = onnx \"test\" Any@1 x\ny = onnx Neg@21 a\n}\n",
+                          &options, &session),
+                ONNXFUSE_UNSUPPORTED, "the number of axes", "an operator of the standard");
     onnxfuse_registry_free(registry);
 }
 
