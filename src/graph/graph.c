@@ -121,7 +121,7 @@ bool value_is_output(const Graph *graph, const Value *value) {
 }
 
 const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to) {
-    return dim_product(graph->dims, value->dims + from, to > from ? to - from : 0);
+    return to > from ? dim_product(graph->dims, value->dims + from, to - from) : dim_const(graph->dims, 1);
 }
 
 const Dim *value_elements(const Graph *graph, const Value *value) {
