@@ -111,7 +111,7 @@ static Status print_plan(const Plan *plan, const KernelCacheStats *stats, Inspec
     if (strcmp(in->stage, "plan") == 0) {
         plan_print(in->text, plan, 0);
     } else if (strcmp(in->stage, "policy") == 0) {
-        inspect_policy(in->text, plan->device->policy, plan);
+        TRY(inspect_policy(in->text, plan->device->policy, plan));
         text_add(in->text, "\n# summary\n");
         print_summary(in->text, in, plan, stats);
     } else if (strcmp(in->stage, "summary") == 0) {

@@ -2,7 +2,7 @@
  * touched, and the steps that fusions have become. */
 #include "runtime/session.h"
 
-#include "passes/passes.h"
+#include "runtime/shapes.h"
 
 /* Rows of ModelInfo.applied with the same `what`, each node once. */
 typedef struct Effect {
@@ -65,18 +65,37 @@ static void print_steps(Text *text, const Plan *plan, const char *indent) {
     }
 }
 
+/* The planned memory of a run, for the shapes that are known. */
+static Status print_memory(Text *text, const Policy *policy, const Plan *plan) {
+    int64_t bytes;
+    bool constant = true;
+    for (int i = 0; i < plan->graph->inputs.count; i++)
+        for (int d = 0; d < plan->graph->inputs.items[i]->rank; d++)
+            constant &= dim_is_const(plan->graph->inputs.items[i]->dims[d], NULL);
+    if (constant) {
+        TRY(hint_arena(plan, NULL, 0, &bytes));
+        text_add(text, "# planned memory of a run: %lld bytes\n", (long long)bytes);
+    }
+    for (int h = 0; !constant && h < policy->shapes.hint_count; h++) {
+        TRY(hint_arena(plan, &policy->shapes.hints[h], h, &bytes));
+        text_add(text, "# planned memory of a run of shapes.hints[%d]: %lld bytes\n", h, (long long)bytes);
+    }
+    return NULL;
+}
+
 static bool uses_fusions(const Policy *policy) {
     return policy->fusion.custom_kernels || policy->fusion_count || policy->registry;
 }
 
-void inspect_policy(Text *text, const Policy *policy, const Plan *plan) {
+Status inspect_policy(Text *text, const Policy *policy, const Plan *plan) {
     const ModelInfo *info = plan->graph->info;
     Effects effects = collect(text->arena, info);
     policy_print(text, policy);
     text_add(text, "\n# it runs on: %s\n", plan->device->table->name);
+    TRY(print_memory(text, policy, plan));
     if (policy->rule_count) text_add(text, "\n# nodes that rules touched\n");
     for (int i = 0; i < policy->rule_count; i++) print_effects(text, &effects, policy->rules[i].where, ":");
-    if (!uses_fusions(policy)) return;
+    if (!uses_fusions(policy)) return NULL;
     text_add(text, "\n# nodes that fusions took\n");
     const char *const *names = policy->fusion.custom_kernels;
     for (int i = 0; names && names[i]; i++)
@@ -84,4 +103,5 @@ void inspect_policy(Text *text, const Policy *policy, const Plan *plan) {
     if (!names) print_effects(text, &effects, "fusion", " ");
     text_add(text, "\n# steps that fusions have become\n");
     print_steps(text, plan, "");
+    return NULL;
 }

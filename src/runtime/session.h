@@ -57,7 +57,7 @@ Status session_policy_json(const OnnxfuseOptions *options, const char *model_pat
 void discard_unread(const Graph *graph);
 
 /* inspect_policy.c: what the policy comes to for the model that the plan is of. */
-void inspect_policy(Text *text, const Policy *policy, const Plan *plan);
+Status inspect_policy(Text *text, const Policy *policy, const Plan *plan);
 
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);

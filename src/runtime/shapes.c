@@ -94,6 +94,19 @@ static Status prepare_hint(const Plan *plan, const ShapeHint *hint, int number, 
     return status_at(status, "policy: shapes.hints[%d]", number);
 }
 
+Status hint_arena(const Plan *plan, const ShapeHint *hint, int number, int64_t *out_bytes) {
+    static const ShapeHint none = {0};
+    const Sizes *sizes = NULL;
+    int64_t *symbols = malloc(sizeof *symbols * ((size_t)plan->symbol_count + 1));
+    Status status = symbols ? bind_hint(plan, hint ? hint : &none, number, symbols) : status_out_of_memory();
+    if (!status) status = sizes_get(plan, symbols, &sizes);
+    *out_bytes = 0;
+    for (int place = 0; sizes && place < PLACES; place++) *out_bytes += (int64_t)sizes->arena_bytes[place];
+    if (sizes) sizes_release(plan, sizes);
+    free(symbols);
+    return status;
+}
+
 Status hints_prepare(const Plan *plan, const Policy *policy, struct RunMemory *buffers) {
     int count = policy->shapes.hint_count;
     Taken taken = {0};

@@ -7,6 +7,9 @@
 /* Sizes are evaluated and remembered, and memory taken and given back, so that the first runs find both. */
 Status hints_prepare(const Plan *plan, const Policy *policy, struct RunMemory *buffers);
 
+/* Bytes of the arenas that a run of the hint's shapes plans; hint NULL: of a model whose inputs have constant sizes. */
+Status hint_arena(const Plan *plan, const ShapeHint *hint, int number, int64_t *out_bytes);
+
 typedef struct Buckets Buckets;
 /* Which axes of inputs and outputs have the sizes that are rounded up; NULL where the policy has no buckets. Immutable.
  */

@@ -381,3 +381,25 @@ Test(inspect, what_each_switch_did) {
                      "file     fusion.enable            false\n", "rules[0]: operator \"Sqrt\" -> precision f16\n",
                      "\nrules[0]: precision f16: 1 node\n    Sqrt#3\n", "\nrules[1]: no node\n", NULL});
 }
+
+static long planned_in(const char *text, const char *policy, const char *before) {
+    char *out = inspected(text, policy, "policy"), *at = strstr(out, before);
+    cr_assert_not_null(at, "\"%s\" is missing in\n%s", before, out);
+    long bytes = strtol(at + strlen(before), NULL, 10);
+    onnxfuse_free(out);
+    return bytes;
+}
+
+Test(inspect, planned_memory) {
+    Arena *arena = arena_create(0);
+    const char *text = branched(arena, 8), *line = "# planned memory of a run of shapes.hints[0]: ";
+    long usual = planned_in(text, "{\"shapes\": {\"hints\": [{\"n\": 128}]}}", line),
+         least = planned_in(text, "{\"shapes\": {\"hints\": [{\"n\": 128}]}, \"fusion\": {\"memory_efficient\": true}}",
+                            line);
+    cr_expect(usual >= 8 * 128 * 128 * 4 && least * 3 < usual, "%ld and %ld bytes", usual, least);
+    cr_expect(
+        planned_in("graph (x: f32[300, 300]) -> (y) {\na = onnx Softmax@21 x {axis = 0}\ny = onnx Softmax@21 a {axis = "
+                   "1}\n}\n",
+                   "{}", "# planned memory of a run: ") >= 300 * 300 * 4);
+    arena_destroy(arena);
+}
