@@ -3,7 +3,30 @@
 #define ONNXFUSE_RUNTIME_SESSION_H
 
 #include "onnxfuse.h"
+#include "runtime/outline.h"
 #include "runtime/plan.h"
+#include "runtime/shapes.h"
+
+struct OnnxfuseSession {
+    Arena *arena; /* policy, value infos */
+    Policy policy;
+    Graph *graph;
+    Devices devices;
+    Pool *pool; /* over the embedder's threads, or NULL */
+    Plan *plan;
+    Memory memory;
+    struct RunMemory *buffers;
+    KernelCacheStats kernels;
+    OnnxfuseValueInfo *inputs, *outputs;
+    int nodes, primitives;
+    const Outline *outline; /* of the model as imported; NULL: not known */
+    bool plain;             /* opened beside another session, without its rules' precision and weights */
+    const Buckets *buckets; /* sizes that are rounded up; NULL: none */
+    _Atomic(Profile *) profile;
+    Profile *kept_profile; /* lives until the session closes, also while off */
+    atomic_ullong runs;
+    atomic_size_t peak_arena;
+};
 
 struct OnnxfuseValue {
     Item item;
