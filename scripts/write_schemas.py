@@ -18,8 +18,8 @@ NUMBERS = {
     "uint2": 25, "int2": 26, "float6e2m3": 27, "float6e3m2": 28,
 }
 OPTIONS = {"Single": "ONE", "Optional": "MAYBE", "Variadic": "MANY"}
-HEAD = """/* Written by scripts/write_schemas.py from the schemas of the onnx package %s: not to be edited. Read by schema.c, which
- * says what the columns are. */
+HEAD = """/* Written by scripts/write_schemas.py from the schemas of the onnx package %s: not to be edited. Read by schema.c,
+ * which says what the columns are. */
 #ifndef ONNXFUSE_PASSES_SCHEMA_TABLE_H
 #define ONNXFUSE_PASSES_SCHEMA_TABLE_H
 /* clang-format off */

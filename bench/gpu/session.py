@@ -15,7 +15,8 @@ NUMBERS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 
 class Options(ctypes.Structure):  # OnnxfuseOptions
     _fields_ = [("size", ctypes.c_size_t), ("policy_file", ctypes.c_char_p), ("policy_json", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("threads", ctypes.c_int), ("progress", ctypes.c_void_p), ("progress_user", ctypes.c_void_p), ("external_data", ctypes.c_void_p),
-                ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p)]
+                ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p),
+                ("registry", ctypes.c_void_p)]
 
 
 def load(folder):

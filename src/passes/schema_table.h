@@ -1,5 +1,5 @@
-/* Written by scripts/write_schemas.py from the schemas of the onnx package 1.23.2: not to be edited. Read by schema.c, which
- * says what the columns are. */
+/* Written by scripts/write_schemas.py from the schemas of the onnx package 1.23.2: not to be edited. Read by schema.c,
+ * which says what the columns are. */
 #ifndef ONNXFUSE_PASSES_SCHEMA_TABLE_H
 #define ONNXFUSE_PASSES_SCHEMA_TABLE_H
 /* clang-format off */

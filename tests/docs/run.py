@@ -107,7 +107,7 @@ def run(document, build, work):
             if entry.name not in ("build", ".git") and not (folder / entry.name).exists():
                 (folder / entry.name).symlink_to(entry)
         (folder / "build").symlink_to(build)
-        environment = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", BUILD=str(build), PYTHON=sys.executable, HOME=str(home))
+        environment = dict(os.environ, PATH=f"{build}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", BUILD=str(build), PYTHON=sys.executable, HOME=str(home))
         for name in ("XDG_CACHE_HOME", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "LD_LIBRARY_PATH"):
             environment.pop(name, None)
         done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
