@@ -46,9 +46,9 @@ def open_onnxruntime(path, threads):
 def open_openvino(path, threads):
     import openvino
 
-    compiled = openvino.Core().compile_model(path, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads})
-    request = compiled.create_infer_request()
-    return lambda feed: request.infer(feed, share_inputs=True)
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    request = openvino.Core().compile_model(path, "CPU", config).create_infer_request()
+    return lambda feed: request.infer(feed, share_inputs=True, share_outputs=True)
 
 
 def peak_mb():
@@ -88,8 +88,8 @@ def measure(options, folder, engines):
     feed, rows = inputs_of(folder), {engine: [] for engine in engines}
     processes = {engine: subprocess.Popen([sys.executable, __file__, "--worker", engine, folder, f"--threads={options.threads}"],
                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for engine in engines[1:]}
-    for process in processes.values():
-        process.stdout.readline()
+    for engine in [e for e, process in processes.items() if not process.stdout.readline()]:
+        processes.pop(engine).wait()  # it could not open the model, and has said why
     for _ in range(options.rounds):
         rows["onnxfuse"].append(ours(options.onnxfuse, folder, feed, options.threads, options.seconds))
         for engine, process in processes.items():
@@ -98,7 +98,7 @@ def measure(options, folder, engines):
     for process in processes.values():
         process.stdin.close()
         process.wait()
-    return {engine: [statistics.median(column) for column in zip(*row)] for engine, row in rows.items()}
+    return {engine: [statistics.median(column) for column in zip(*row)] for engine, row in rows.items() if row}
 
 
 def main():
@@ -117,7 +117,7 @@ def main():
     print("| ms a run (MB at most) | " + " | ".join(titles) + " |\n" + "| --- " * (len(titles) + 1) + "|", flush=True)
     for folder in options.folders:
         found = measure(options, folder, engines)
-        print(f"| {folder.name} | " + " | ".join(f"{found[e][0]:.3g} ({found[e][1]:.0f})" for e in engines) + " |", flush=True)
+        print(f"| {folder.name} | " + " | ".join(f"{found[e][0]:.3g} ({found[e][1]:.0f})" if e in found else "fails" for e in engines) + " |", flush=True)
 
 
 main()

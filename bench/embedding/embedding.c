@@ -6,7 +6,7 @@
  *   embedding tail FOLDER        p99 of two threads on one session beside that of two processes
  *   embedding reopen MODEL       opening with nothing kept, from the kernel cache, compiled ahead of time
  * FOLDER: a model.onnx with test_data_set_0, as the ONNX standard lays out its tests. Times compare within one run
- * alone. */
+ * alone. Built as any program: cc -O2 -D_GNU_SOURCE embedding.c $(pkg-config --cflags --libs onnxfuse) -lpthread */
 #include <onnxfuse.h>
 #include <pthread.h>
 #include <stdio.h>
