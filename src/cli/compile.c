@@ -37,16 +37,7 @@ static Problem *compile(void *given) {
                            .threads = options->common.threads};
     char *text;
     TRY(problem_from(onnxfuse_compile(options->common.arguments.items[0], &how, options->output, &text)));
-    cJSON *report = cJSON_Parse(text);
-    onnxfuse_free(text);
-    if (!report) return problem_out_of_memory();
-    if (options->common.json) {
-        print_json(report);
-        return NULL;
-    }
-    print_report(report, options->output);
-    cJSON_Delete(report);
-    return NULL;
+    return print_report_of(text, options->common.json, print_report, options->output);
 }
 
 const Command compile_command = {

@@ -56,16 +56,7 @@ static Problem *optimize(void *given) {
                                    options->regions, options->convert_opset, options->common.policy};
     char *text;
     TRY(problem_from(onnxfuse_optimize(options->common.arguments.items[0], options->output, &how, &text)));
-    cJSON *report = cJSON_Parse(text);
-    onnxfuse_free(text);
-    if (!report) return problem_out_of_memory();
-    if (options->common.json) {
-        print_json(report);
-        return NULL;
-    }
-    print_report(report, options->output);
-    cJSON_Delete(report);
-    return NULL;
+    return print_report_of(text, options->common.json, print_report, options->output);
 }
 
 const Command optimize_command = {

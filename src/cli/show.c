@@ -177,3 +177,17 @@ void print_json(cJSON *object) {
     cJSON_free(text);
     cJSON_Delete(object);
 }
+
+Problem *print_report_of(char *text, bool json, void (*print)(const cJSON *report, const char *output),
+                         const char *output) {
+    cJSON *report = cJSON_Parse(text);
+    onnxfuse_free(text);
+    if (!report) return problem_out_of_memory();
+    if (json) {
+        print_json(report);
+        return NULL;
+    }
+    print(report, output);
+    cJSON_Delete(report);
+    return NULL;
+}

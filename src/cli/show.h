@@ -38,5 +38,9 @@ cJSON *json_preview(const OnnxfuseValue *tensor);
 void json_add_measure(cJSON *object, const char *name, double value);
 /* The object as the last line of standard output; frees it. */
 void print_json(cJSON *object);
+/* A report that the library made, which is freed: as it is for --json, else through `print`; output: the file that it
+ * is about. */
+Problem *print_report_of(char *text, bool json, void (*print)(const cJSON *report, const char *output),
+                         const char *output);
 
 #endif
