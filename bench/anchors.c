@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 #include "policy/policy.h"
-#include "runtime/cpu/anchor.h"
+#include "runtime/device/cpu/anchor.h"
 #ifdef BENCH_ONEDNN
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>

@@ -35,7 +35,7 @@ endif()
 add_library(opencl_headers INTERFACE)
 target_include_directories(opencl_headers SYSTEM INTERFACE ${OPENCL_INCLUDE_DIR})
 
-# xxHash: the header alone, compiled into src/runtime/compiled.c.
+# xxHash: the header alone, compiled into src/runtime/compiled.
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
 if(NOT XXHASH_INCLUDE_DIR)
   message(FATAL_ERROR "xxhash.h was not found: install libxxhash-dev")

@@ -1,20 +1,24 @@
+# onnxfuse_stage(NAME FOLDER...): build/include/NAME, a tree of links to src/NAME and the folders that it may include from.
+function(onnxfuse_stage name)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/${name})
+  foreach(folder ${name} ${ARGN})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${folder} ${CMAKE_BINARY_DIR}/include/${name}/${folder} SYMBOLIC)
+  endforeach()
+endfunction()
+
 # onnxfuse_folder(NAME BELOW folder... LINKS library...): the target onnxfuse_NAME from src/NAME/**.c. Its sources see their own folder
 # and those named BELOW under <staged>/, a tree of links, so that an include of anything else fails to compile.
 function(onnxfuse_folder name)
   cmake_parse_arguments(F "" "" "BELOW;LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.c)
   list(FILTER sources EXCLUDE REGEX "/codegen/llvm/")
-  set(staged ${CMAKE_BINARY_DIR}/include/${name})
-  file(MAKE_DIRECTORY ${staged})
-  foreach(folder ${name} ${F_BELOW})
-    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${folder} ${staged}/${folder} SYMBOLIC)
-  endforeach()
+  onnxfuse_stage(${name} ${F_BELOW})
   if(NOT sources)
     file(WRITE ${CMAKE_BINARY_DIR}/empty_${name}.c "typedef int onnxfuse_${name}_is_empty;\n")
     set(sources ${CMAKE_BINARY_DIR}/empty_${name}.c)
   endif()
   add_library(onnxfuse_${name} OBJECT ${sources})
-  target_include_directories(onnxfuse_${name} PUBLIC ${staged})
+  target_include_directories(onnxfuse_${name} PUBLIC ${CMAKE_BINARY_DIR}/include/${name})
   target_link_libraries(onnxfuse_${name} PUBLIC ${F_LINKS})
 endfunction()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/passes/schema_table.h: what each version of each operator of the ONNX standard takes, from the onnx package's schemas.
+"""Writes src/optimize/schema_table.h: what each version of each operator of the ONNX standard takes, from the onnx package's schemas.
 
-    write_schemas.py [--check] src/passes/schema_table.h
+    write_schemas.py [--check] src/optimize/schema_table.h
 
 With --check nothing is written: the exit code says whether the file is what would be written."""
 import sys

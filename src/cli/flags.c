@@ -1,5 +1,5 @@
 /* Reads flags by their tables, and prints the tables as help. */
-#include "flags.h"
+#include "cli/flags.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* onnxfuse: finds the subcommand, reads its flags, runs it, reports its problem. */
-#include "commands.h"
-#include "manual.h"
+#include "cli/command/commands.h"
+#include "cli/manual.h"
 
 #include <limits.h>
 #include <stdlib.h>

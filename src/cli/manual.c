@@ -1,6 +1,6 @@
 /* The manual page, made of the tables that --help is made of: `onnxfuse help --man` prints it in man(7)'s macros, and
  * the build installs that as onnxfuse.1. */
-#include "manual.h"
+#include "cli/manual.h"
 
 #include <stdlib.h>
 #include <string.h>

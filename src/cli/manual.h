@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_MANUAL_H
 #define ONNXFUSE_CLI_MANUAL_H
 
-#include "flags.h"
+#include "cli/flags.h"
 
 typedef struct ExitCode {
     const char *code, *meaning; /* code NULL: the table's end */

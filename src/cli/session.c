@@ -1,5 +1,5 @@
 /* Opening sessions, with a line of progress for whoever waits at a terminal. */
-#include "session.h"
+#include "cli/session.h"
 
 #include <time.h>
 #include <unistd.h>

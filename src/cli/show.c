@@ -1,5 +1,5 @@
 /* Printing tensors: shape, a few elements, the best labels. */
-#include "show.h"
+#include "cli/show.h"
 
 #include <math.h>
 #include <stdlib.h>

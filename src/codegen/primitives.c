@@ -1,5 +1,5 @@
 /* Elementwise primitives as kernel instructions, with the exact semantics of graph/prim.h. */
-#include "codegen/lower.h"
+#include "codegen/lower_region.h"
 
 #include <math.h>
 #include "codegen/math.h"

@@ -1,11 +1,11 @@
 /* The composites of com.microsoft that ONNX Runtime's optimizer and exporters write, told as the standard's operators
  * are. */
-#include "ops/table.h"
+#include "ops/families.h"
 
 #include <math.h>
 
-#include "ops/anchors.h"
-#include "ops/attention.h"
+#include "lowering/anchors.h"
+#include "ops/attention/attention.h"
 
 /* ---- activations ---- */
 

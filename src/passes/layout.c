@@ -4,8 +4,8 @@
  *
  * In and out: LEVEL_PRIM. One forward sweep: when a node is visited, its inputs have already been moved as far as they
  * go. */
-#include "ops/build.h"
-#include "ops/prune.h"
+#include "lowering/build.h"
+#include "lowering/prune.h"
 #include "passes/passes.h"
 
 typedef struct Permuted {

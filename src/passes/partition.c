@@ -17,8 +17,8 @@
 
 #include "base/log.h"
 #include "graph/space.h"
-#include "ops/prune.h"
-#include "passes/order.h"
+#include "lowering/prune.h"
+#include "passes/memory_order.h"
 #include "passes/region.h"
 
 typedef struct Group {

@@ -2,7 +2,7 @@
 #include "passes/passes.h"
 
 #include "base/log.h"
-#include "ops/ops.h"
+#include "lowering/ops.h"
 
 static const Pass passes[] = {
     {"fuse_custom", fuse_custom},

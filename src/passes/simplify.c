@@ -2,9 +2,9 @@
  * normalisation) go into constant weights and a bias.
  *
  * In and out: LEVEL_PRIM. */
-#include "ops/anchors.h"
-#include "ops/build.h"
-#include "ops/prune.h"
+#include "lowering/anchors.h"
+#include "lowering/build.h"
+#include "lowering/prune.h"
 #include "passes/passes.h"
 
 static bool is_anchor(const Node *node, const char *op) {

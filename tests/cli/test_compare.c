@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "compare.h"
+#include "cli/command/compare.h"
 
 typedef struct Case {
     const char *must; /* what must hold */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "codegen/gpu/dialect.h"
-#include "codegen/gpu/product.h"
+#include "codegen/gpu/product/product.h"
 
 static const GpuLimits large_device = {
     .multiprocessors = 132, .block_threads = 1024, .shared_bytes = 48 << 10, .half = true, .fp64 = true};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "codegen/codegen.h"
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 #include "graph/space.h"
 #include "kernel_eval.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "passes/passes.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 enum { THREADS = 4, RUNS = 60, SHAPES = 40, COLUMNS = 24, WIDTH = 16 };
 

@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "ops/registry.h"
-#include "runtime/compiled.h"
-#include "runtime/cpu/tile.h"
+#include "lowering/custom.h"
+#include "runtime/compiled/compiled.h"
+#include "runtime/device/cpu/tile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

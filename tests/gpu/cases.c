@@ -11,7 +11,7 @@
 #include "importer/importer.h"
 #include "passes/passes.h"
 #include "random_graph.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 enum {
     MOST_BINDINGS = 8,

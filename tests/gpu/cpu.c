@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "runtime/memory.h"
+#include "runtime/device/session_memory.h"
 
 static Status open_cpu(Proof *proof) {
     (void)proof;

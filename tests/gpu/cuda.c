@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "codegen/gpu/gpu.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/device/cuda/nvrtc.h"
 
 /* Threads of 128 registers fill half of a multiprocessor: enough for what is bound by memory. */
 enum { MOST_REGISTERS = 128, MOST_SHARED = 48 << 10 };

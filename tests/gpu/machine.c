@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/cuda/driver.h"
-#include "runtime/opencl/driver.h"
+#include "runtime/device/cuda/driver.h"
+#include "runtime/device/opencl/driver.h"
 
 Status machine_open(const Proof *proof, Machine **out_machine) {
     Machine *m = *out_machine = calloc(1, sizeof **out_machine);

@@ -5,8 +5,8 @@
 #include "proof.h"
 
 #include "codegen/gpu/gpu.h"
-#include "runtime/gpu/driver.h"
-#include "runtime/opencl/context.h"
+#include "runtime/device/gpu/driver.h"
+#include "runtime/device/opencl/context.h"
 
 /* OpenCL programs are compiled and launched past the runtime's driver: that also makes a binary to keep, for which PoCL
  * compiles every function once more. */

@@ -2,7 +2,7 @@
  * bits, any NaN for a NaN. */
 #include <criterion/criterion.h>
 
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* Nodes one after the other, every value kept. */
 #include "interpret.h"
 
-#include "graph/eval.h"
-#include "ops/anchor_eval.h"
-#include "ops/ops.h"
+#include "graph/eval/eval.h"
+#include "lowering/anchor_eval.h"
+#include "lowering/ops.h"
 
 typedef struct Frame {
     const Graph *graph;

@@ -2,7 +2,7 @@
  * f32[b, 4], y: f32[b, 4], i: i64[3]; results are told as formulas. */
 #include <criterion/criterion.h>
 
-#include "ops/build.h"
+#include "lowering/build.h"
 
 typedef struct Fixture {
     Graph *graph;

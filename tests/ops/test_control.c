@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 
 #include "interpret.h"
-#include "ops/ops.h"
+#include "lowering/ops.h"
 
 /* data: constants called as the model's inputs, in their order, and one `want` for the model's one output. */
 typedef struct Row {

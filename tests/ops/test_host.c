@@ -4,7 +4,7 @@
 
 #include <math.h>
 #include "interpret.h"
-#include "ops/ops.h"
+#include "lowering/ops.h"
 
 typedef struct Row {
     const char *name, *body;

@@ -1,7 +1,7 @@
 /* Lowering, told as text before and after: what each operator becomes, and what is said of a model that is wrong. */
 #include <criterion/criterion.h>
 
-#include "ops/ops.h"
+#include "lowering/ops.h"
 
 /* expected: the lowered graph, or the error. */
 static const struct {

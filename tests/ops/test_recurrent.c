@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "interpret.h"
-#include "ops/ops.h"
+#include "lowering/ops.h"
 
 /* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, hidden of 70 is a panel and a part.
  */

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "graph/eval.h"
-#include "ops/anchor_eval.h"
+#include "graph/eval/eval.h"
+#include "lowering/anchor_eval.h"
 
 /* --- numbers --------------------------------------------------------------------------------------------- */
 /* Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014 (SplitMix64). */

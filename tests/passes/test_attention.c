@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "ops/build.h"
+#include "lowering/build.h"
 #include "passes/passes.h"
 #include "random_graph.h"
 

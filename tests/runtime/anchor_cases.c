@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "ops/anchors.h"
+#include "lowering/anchors.h"
 
 /* ---- numbers ---- */
 

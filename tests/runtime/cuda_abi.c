@@ -41,7 +41,7 @@ typedef cublasLtMatrixLayout_t LtLayout;
 typedef cublasLtMatmulPreference_t LtPreference;
 typedef cublasLtMatmulAlgo_t LtAlgo;
 typedef cublasLtMatmulHeuristicResult_t LtHeuristic;
-#include "runtime/cuda/api.h"
+#include "runtime/device/cuda/api.h"
 
 #define SAME_PROTOTYPE(result, field, symbol, parameters)                                                              \
     _Static_assert(__builtin_types_compatible_p(__typeof__(symbol), result parameters), #symbol);

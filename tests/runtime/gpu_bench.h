@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "runtime/gpu/gpu.h"
+#include "runtime/device/gpu/gpu.h"
 
 enum { GUARD = 256 }; /* bytes on each side of a tensor */
 

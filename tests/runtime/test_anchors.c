@@ -5,8 +5,8 @@
 #include <math.h>
 #include <pthread.h>
 #include "anchor_cases.h"
-#include "ops/anchor_eval.h"
-#include "runtime/cpu/anchor.h"
+#include "lowering/anchor_eval.h"
+#include "runtime/device/cpu/anchor.h"
 
 static void check(AnchorCase c, Pool *pool) {
     AnchorCase *s = &c;

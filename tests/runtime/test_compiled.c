@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "models.h"
-#include "runtime/compiled.h"
+#include "runtime/compiled/compiled.h"
 
 /* $(24,40) in a text is a constant of that shape. */
 static char *with_weights(const char *text) {

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "../doubles/cuda/load.h"
-#include "ops/anchors.h"
-#include "runtime/cuda/driver.h"
-#include "runtime/cuda/loader.h"
-#include "runtime/cuda/nvrtc.h"
+#include "lowering/anchors.h"
+#include "runtime/device/cuda/driver.h"
+#include "runtime/device/cuda/loader.h"
+#include "runtime/device/cuda/nvrtc.h"
 
 #ifndef ONNXFUSE_CUDA_DOUBLES
 #error "the folder of the doubles"

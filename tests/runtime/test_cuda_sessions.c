@@ -7,8 +7,8 @@
 
 #include "../doubles/cuda/load.h"
 #include "models.h"
-#include "runtime/cuda/loader.h"
-#include "runtime/gpu/gpu.h"
+#include "runtime/device/cuda/loader.h"
+#include "runtime/device/gpu/gpu.h"
 
 static char policy[512];
 

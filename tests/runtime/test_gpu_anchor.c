@@ -8,10 +8,10 @@
 
 #include "gpu_bench.h"
 #include "anchor_cases.h"
-#include "codegen/gpu/product.h"
-#include "ops/anchor_eval.h"
-#include "ops/anchors.h"
-#include "runtime/gpu/gpu.h"
+#include "codegen/gpu/product/product.h"
+#include "lowering/anchor_eval.h"
+#include "lowering/anchors.h"
+#include "runtime/device/gpu/gpu.h"
 
 /* A device that can be made to look otherwise, so that all tiles and splits come up. */
 static bool anchor_bench_open(Bench *b) {

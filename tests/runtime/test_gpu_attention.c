@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 #include "gpu_bench.h"
-#include "codegen/gpu/attention.h"
-#include "ops/anchor_eval.h"
-#include "runtime/cuda/nvrtc.h"
-#include "runtime/gpu/attention.h"
+#include "codegen/gpu/attention/attention.h"
+#include "lowering/anchor_eval.h"
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/gpu/anchor_attention.h"
 
 /* --- one case --- */
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "runtime/gpu/gpu.h"
+#include "runtime/device/gpu/gpu.h"
 
 /* --- the driver --- */
 

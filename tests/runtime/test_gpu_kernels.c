@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "codegen/gpu/gpu.h"
-#include "runtime/opencl/driver.h"
+#include "runtime/device/opencl/driver.h"
 
 enum { QUEUED = 24, MOST_SETS = 20, SCALE = 8, GUARD = 256 };
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "gpu_bench.h"
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 #include "random_graph.h"
-#include "runtime/gpu/gpu.h"
+#include "runtime/device/gpu/gpu.h"
 
 /* --- one node --- */
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 #include "gpu_bench.h"
-#include "codegen/gpu/window.h"
-#include "ops/image.h"
-#include "ops/window.h"
-#include "runtime/cuda/nvrtc.h"
-#include "runtime/gpu/gpu.h"
+#include "codegen/gpu/window/window.h"
+#include "ops/image/image.h"
+#include "ops/window/window.h"
+#include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/gpu/gpu.h"
 
 static uint64_t state;
 static int64_t draw(int64_t from, int64_t to) {

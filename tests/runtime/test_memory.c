@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdint.h>
 
-#include "runtime/memory.h"
+#include "runtime/device/session_memory.h"
 
 static size_t used(Memory *memory) { return atomic_load(&memory->used); }
 

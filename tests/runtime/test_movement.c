@@ -3,9 +3,9 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 #include "random_graph.h"
-#include "runtime/movement.h"
+#include "runtime/device/host_movement.h"
 
 /* A buffer between two guards that are checked afterwards. */
 enum { GUARD = 64 };

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "runtime/opencl/driver.h"
+#include "runtime/device/opencl/driver.h"
 
 #define NOT_RUN(why)                                                                                                   \
     do {                                                                                                               \

@@ -10,7 +10,7 @@
 
 #include "importer/importer.h"
 #include "models.h"
-#include "runtime/session.h"
+#include "runtime/api/session.h"
 
 static OnnxfuseStatus try_open(const char *text, const char *policy, OnnxfuseSession **out_session) {
     OnnxfuseOptions options = {.policy_json = policy};

@@ -9,7 +9,7 @@
 
 #include "passes/passes.h"
 #include "random_graph.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #define NOT_RUN(why)                                                                                                   \
     do {                                                                                                               \

@@ -5,7 +5,7 @@
 
 #include "passes/passes.h"
 #include "random_graph.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 typedef struct Made {
     RandomGraph *random;

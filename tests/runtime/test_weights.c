@@ -10,11 +10,11 @@
 
 #include "anchor_cases.h"
 #include "models.h"
-#include "ops/anchor_eval.h"
-#include "ops/anchors.h"
+#include "lowering/anchor_eval.h"
+#include "lowering/anchors.h"
 #include "policy/policy.h"
-#include "runtime/cpu/anchor.h"
-#include "runtime/cpu/product.h"
+#include "runtime/device/cpu/anchor.h"
+#include "runtime/device/cpu/product.h"
 
 static const Precision forms[] = {PRECISION_F16, PRECISION_BF16, PRECISION_INT8, PRECISION_INT4};
 static const char *const form_names[] = {"f16", "bf16", "int8", "int4"};

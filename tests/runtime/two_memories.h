@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 typedef struct TwoMemoriesOptions {
     uint64_t seed;       /* of all that is drawn */

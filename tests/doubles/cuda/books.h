@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include "double.h"
-#include "runtime/cuda/api.h"
+#include "runtime/device/cuda/api.h"
 
 typedef enum ObjectKind {
     OBJECT_CONTEXT,

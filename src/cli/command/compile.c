@@ -1,0 +1,55 @@
+/* onnxfuse compile: a model as one file that opens at once. */
+#include "cli/command/commands.h"
+#include "cli/show.h"
+
+typedef struct CompileOptions {
+    Options common;
+    const char *output;
+} CompileOptions;
+
+static const Flag compile_flags[] = {
+    {"output", "FILE", FLAG_TEXT, offsetof(CompileOptions, output), "the compiled model, NAME.ofx by custom"},
+    {0},
+};
+
+static double number(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return item ? item->valuedouble : 0;
+}
+
+static void print_report(const cJSON *report, const char *output) {
+    const cJSON *part;
+    cJSON_ArrayForEach(part, cJSON_GetObjectItemCaseSensitive(report, "parts"))
+        printf("%12.0f bytes  %s\n", part->valuedouble, part->string);
+    printf("%12.0f bytes, %.0f kernels for %s (%s): ", number(report, "bytes"), number(report, "kernels"),
+           cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "device")),
+           cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "target")));
+    print_safe(stdout, output);
+    putchar('\n');
+}
+
+static Problem *compile(void *given) {
+    const CompileOptions *options = given;
+    if (!options->output) return problem(ONNXFUSE_USAGE, "compile needs --output FILE");
+    OnnxfuseOptions how = {.size = sizeof how,
+                           .policy_file = options->common.policy,
+                           .device = options->common.device,
+                           .threads = options->common.threads};
+    char *text;
+    TRY(problem_from(onnxfuse_compile(options->common.arguments.items[0], &how, options->output, &text)));
+    return print_report_of(text, options->common.json, print_report, options->output);
+}
+
+const Command compile_command = {
+    .name = "compile",
+    .arguments = "MODEL -o FILE",
+    .summary = "write a model as one file that opens at once, for this machine",
+    .details = "The file holds the plan, packed weights and machine code. All commands take it as they take a model;\n"
+               "it fits this version of onnxfuse, the device, and processors of the same kind. It is code: open only\n"
+               "files that you would run as a program.\n",
+    .flag_tables = (const Flag *const[]){compile_flags, model_flags, common_flags, NULL},
+    .options_size = sizeof(CompileOptions),
+    .least = 1,
+    .most = 1,
+    .run = compile,
+};

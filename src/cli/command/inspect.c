@@ -1,0 +1,78 @@
+/* onnxfuse inspect: a model as text at each stage of its way to a plan, or as a page about the plan. */
+#include "cli/command/commands.h"
+#include "cli/report/page.h"
+#include "cli/session.h"
+#include "cli/show.h"
+
+#include <string.h>
+
+typedef struct InspectOptions {
+    Options common;
+    const char *stage, *html;
+    bool dot;
+    TextList inputs, shapes;
+} InspectOptions;
+
+static const Flag inspect_flags[] = {
+    {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage),
+     "which stage; default: summary, with --policy: policy"},
+    {"stage", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "the same"},
+    {"plan", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage plan: the steps of a run", .set = "plan"},
+    {"kernels", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage kernels: the regions' loops",
+     .set = "kernels"},
+    {"llvm", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage llvm: LLVM IR of the kernels", .set = "llvm"},
+    {"assembly", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage assembly: the kernels' machine code",
+     .set = "assembly"},
+    {"dot", NULL, FLAG_SWITCH, offsetof(InspectOptions, dot), "a graph as Graphviz input"},
+    {"html", "FILE", FLAG_TEXT, offsetof(InspectOptions, html),
+     "runs the model and writes a page: steps, times, roofline, memory, kernels"},
+    {"input", "NAME=WHAT", FLAG_LIST, offsetof(InspectOptions, inputs), "with --html, as `onnxfuse run` takes it"},
+    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(InspectOptions, shapes), "with --html, likewise"},
+    {0},
+};
+
+static void list_stages(FILE *out) {
+    enum { WIDTH = 100 };
+    fputs("\nStages, in order:\n ", out);
+    int column = 1;
+    for (const char *const *stage = onnxfuse_inspect_stages(); *stage; stage++) {
+        if (column + (int)strlen(*stage) > WIDTH) fputs("\n ", out), column = 1;
+        column += fprintf(out, " %s", *stage);
+    }
+    fputc('\n', out);
+}
+
+static Problem *inspect(void *given) {
+    const InspectOptions *options = given;
+    const char *stage = options->stage ? options->stage : options->common.policy ? "policy" : "summary";
+    OnnxfuseOptions session = session_options(&options->common);
+    char *text;
+    if (options->html && options->stage) return problem(ONNXFUSE_USAGE, "--html and a stage: one of them at a time");
+    if (options->html) return page_write(&options->common, &options->inputs, &options->shapes, options->html);
+    if (options->inputs.count || options->shapes.count)
+        return problem(ONNXFUSE_USAGE, "--input and --shape are for --html");
+    TRY(problem_from(
+        onnxfuse_inspect(options->common.arguments.items[0], &session, stage, options->dot ? "dot" : "text", &text)));
+    if (options->common.json) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "stage", stage);
+        cJSON_AddStringToObject(object, "text", text);
+        print_json(object);
+    } else {
+        fputs(text, stdout);
+    }
+    onnxfuse_free(text);
+    return NULL;
+}
+
+const Command inspect_command = {
+    .name = "inspect",
+    .arguments = "MODEL",
+    .summary = "print what a model becomes, stage by stage",
+    .more = list_stages,
+    .flag_tables = (const Flag *const[]){inspect_flags, model_flags, common_flags, NULL},
+    .options_size = sizeof(InspectOptions),
+    .least = 1,
+    .most = 1,
+    .run = inspect,
+};

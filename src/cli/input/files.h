@@ -1,0 +1,29 @@
+/* Whole files in memory, and files that appear whole or not at all. */
+#ifndef ONNXFUSE_CLI_INPUT_FILES_H
+#define ONNXFUSE_CLI_INPUT_FILES_H
+
+#include <stdbool.h>
+#include "cli/problem.h"
+
+typedef struct Bytes {
+    unsigned char *data; /* malloc; a zero byte follows the last */
+    size_t size;
+} Bytes;
+
+/* ONNXFUSE_INVALID, naming the file, when it cannot be read. Reads regular files and pipes. */
+Problem *file_read(const char *path, Bytes *out_bytes);
+/* Makes the folder and those above it. */
+Problem *folder_make(const char *path);
+bool file_exists(const char *path);
+
+/* A file under way: written beside its place, moved there by file_finish. */
+typedef struct NewFile {
+    FILE *stream;
+    char *path, *temporary;
+} NewFile;
+
+Problem *file_begin(const char *path, NewFile *out_file);
+Problem *file_finish(NewFile *file); /* on failure nothing is left */
+Problem *file_write(const char *path, const void *data, size_t size);
+
+#endif

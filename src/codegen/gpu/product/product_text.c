@@ -1,0 +1,257 @@
+/* Programs of products: element types, packs of neighbours and the epilogue, around the bodies of product_matmul.c,
+ * product_conv.c and product.c. What a variant decides stands in #defines before them. */
+#include "codegen/gpu/dialect.h"
+#include "codegen/gpu/product/product_parts.h"
+
+/* An element: its bits in memory, the type that it is added up in, and the way between them. */
+typedef struct ElementText {
+    DType dtype;
+    const char *bits, *value, *from_bits, *to_bits;
+} ElementText;
+
+#define SIGNED_BYTE "((u32)(i32)(i8)(b))"
+static const ElementText elements[] = {
+    {DT_F32, "u32", "f32", "FLOAT_u32(b)", "BITS_f32(v)"},
+    {DT_F64, "u64", "f64", "FLOAT_u64(b)", "BITS_f64(v)"},
+    {DT_F16, "u16", "f32", "load_f16(b)", "store_f16(v)"},
+    {DT_BF16, "u16", "f32", "load_bf16(b)", "store_bf16(v)"},
+    {DT_U8, "u8", "u32", "((u32)(b))", "((u8)(v))"},
+    {DT_I8, "u8", "u32", SIGNED_BYTE, "((u8)(v))"},
+    {DT_U4, "u8", "u32", "((u32)(b))", "((u8)(v))"},
+    {DT_I4, "u8", "u32", SIGNED_BYTE, "((u8)(v))"},
+    {DT_U2, "u8", "u32", "((u32)(b))", "((u8)(v))"},
+    {DT_I2, "u8", "u32", SIGNED_BYTE, "((u8)(v))"},
+    {DT_U16, "u16", "u32", "((u32)(b))", "((u16)(v))"},
+    {DT_I16, "u16", "u32", "((u32)(i32)(i16)(b))", "((u16)(v))"},
+    {DT_U32, "u32", "u32", "(b)", "(v)"},
+    {DT_I32, "u32", "u32", "(b)", "(v)"},
+    {DT_U64, "u64", "u64", "(b)", "(v)"},
+    {DT_I64, "u64", "u64", "(b)", "(v)"},
+};
+
+static const ElementText *element_of(DType dtype) {
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+        if (elements[i].dtype == dtype) return &elements[i];
+    return NULL;
+}
+
+bool gpu_product_type(const GpuLimits *limits, DType dtype) {
+    return element_of(dtype) && (dtype != DT_F64 || limits->fp64);
+}
+
+size_t gpu_product_sum_bytes(DType dtype) { return dtype_size(dtype) == 8 ? 8 : 4; }
+int product_pack(DType dtype) { return dtype_size(dtype) == 8 ? 2 : 4; }
+
+/* A pack in memory, by the size of an element: its type, and how elements go in and out. */
+typedef struct PackText {
+    size_t size;
+    const char *word, *unpack, *pack;
+} PackText;
+
+static const PackText packs[] = {
+    {1, "u32", "UNROLL for (i32 i = 0; i < 4; i++) v[i] = FROM_BITS((u8)(w >> (8 * i)));",
+     "w = 0; UNROLL for (i32 i = 0; i < 4; i++) w |= (u32)TO_BITS(v[i]) << (8 * i);"},
+    {2, "u64", "UNROLL for (i32 i = 0; i < 4; i++) v[i] = FROM_BITS((u16)(w >> (16 * i)));",
+     "w = 0; UNROLL for (i32 i = 0; i < 4; i++) w |= (u64)TO_BITS(v[i]) << (16 * i);"},
+    {4, "u128", "v[0] = FROM_BITS(w.x); v[1] = FROM_BITS(w.y); v[2] = FROM_BITS(w.z); v[3] = FROM_BITS(w.w);",
+     "w.x = TO_BITS(v[0]); w.y = TO_BITS(v[1]); w.z = TO_BITS(v[2]); w.w = TO_BITS(v[3]);"},
+    {8, "u128", "v[0] = FROM_BITS((u64)w.x | (u64)w.y << 32); v[1] = FROM_BITS((u64)w.z | (u64)w.w << 32);",
+     "u64 low = TO_BITS(v[0]), high = TO_BITS(v[1]); w.x = (u32)low; w.y = (u32)(low >> 32); w.z = (u32)high; "
+     "w.w = (u32)(high >> 32);"},
+};
+
+/* NEAR: how many elements are left, as far as it matters. read_pack: elements from p on, `step` apart: the first
+ * `count`, zeros for the rest; in one access where `whole` allows it. */
+static const char pack_functions[] =
+    "FUNCTION i32 NEAR(i64 left) { return (i32)(left < 1 << 30 ? left < 0 ? 0 : left : 1 << 30); }\n"
+    "FUNCTION void read_pack(GLOBAL const BITS *p, i64 step, i32 count, i32 whole, VALUE *v) {\n"
+    "    if (whole && count >= PACK) {\n"
+    "        WORD w = READ(WORD, p);\n"
+    "        UNPACK(w, v)\n"
+    "    } else {\n"
+    "        UNROLL\n"
+    "        for (i32 i = 0; i < PACK; i++) v[i] = i < count ? FROM_BITS(READ(BITS, p + i * step)) : (VALUE)0;\n"
+    "    }\n"
+    "}\n"
+    /* PACK sums are 16 bytes. */
+    "FUNCTION void read_sums(SHARED_POINTER const VALUE *p, VALUE *v) {\n"
+    "    u128 w = *(SHARED_POINTER const u128 *)p;\n"
+    "#if PACK == 4\n"
+    "    v[0] = SUM_BITS(w.x); v[1] = SUM_BITS(w.y); v[2] = SUM_BITS(w.z); v[3] = SUM_BITS(w.w);\n"
+    "#else\n"
+    "    v[0] = SUM_BITS((u64)w.x | (u64)w.y << 32); v[1] = SUM_BITS((u64)w.z | (u64)w.w << 32);\n"
+    "#endif\n"
+    "}\n"
+    "FUNCTION void write_pack(GLOBAL BITS *p, i64 step, i32 count, i32 whole, const VALUE *v) {\n"
+    "    if (whole && count >= PACK) {\n"
+    "        WORD w;\n"
+    "        PACK_UP(w, v)\n"
+    "        WRITE(WORD, p, w);\n"
+    "    } else {\n"
+    "        UNROLL\n"
+    "        for (i32 i = 0; i < PACK; i++)\n"
+    "            if (i < count) WRITE(BITS, p + i * step, TO_BITS(v[i]));\n"
+    "    }\n"
+    "}\n";
+
+static void add_types(Text *t, const GpuVariant *v) {
+    const ElementText *e = element_of(v->dtype);
+    const PackText *p = packs;
+    while (p->size != dtype_size(v->dtype)) p++;
+    bool is_float = dtype_is_float(v->dtype);
+    text_add(t, "#define BITS %s\n#define VALUE %s\n#define WORD %s\n#define PACK %d\n", e->bits, e->value, p->word,
+             product_pack(v->dtype));
+    text_add(t, "#define FROM_BITS(b) %s\n#define TO_BITS(v) %s\n", e->from_bits, e->to_bits);
+    text_add(t, "#define UNPACK(w, v) %s\n#define PACK_UP(w, v) %s\n", p->unpack, p->pack);
+    text_add(t, "#define SUM_BITS(b) %s(b)\n", !is_float ? "" : v->dtype == DT_F64 ? "FLOAT_u64" : "FLOAT_u32");
+    if (is_float)
+        text_add(t, "#define MULTIPLY_ADD(x, y, sum) fma_%s(x, y, sum)\n#define SCALE(x, bits) ((x) * %s(bits)))\n",
+                 e->value, v->dtype == DT_F64 ? "FLOAT_u64((u64)" : "FLOAT_u32((u32)");
+    else
+        text_add(t, "#define MULTIPLY_ADD(x, y, sum) ((x) * (y) + (sum))\n#define SCALE(x, bits) (x)\n");
+    text_add(t, "%s", pack_functions);
+}
+
+/* ---- the epilogue ---- */
+
+/* x: the sum so far; a, b: the step's numbers. NaN stays NaN. */
+static const char *const step_formulas[GPU_STEP_COUNT] = {
+    [GPU_STEP_RELU] = "x < 0 ? 0 : x",
+    [GPU_STEP_LEAKY_RELU] = "x < 0 ? x * a : x",
+    [GPU_STEP_CLIP] = "x < a ? a : x > b ? b : x",
+    [GPU_STEP_GELU_ERF] = "LITERAL(0.5) * x * (1 + ERF(x * LITERAL(0.70710678118654752)))",
+    [GPU_STEP_GELU_TANH] =
+        "LITERAL(0.5) * x * (1 + TANH(LITERAL(0.79788456080286536) * (x + LITERAL(0.044715) * x * x * x)))",
+    [GPU_STEP_SIGMOID] = "1 / (1 + EXP(-x))",
+    [GPU_STEP_TANH] = "TANH(x)",
+    [GPU_STEP_SWISH] = "x / (1 + EXP(-a * x))",
+    [GPU_STEP_HARD_SWISH] = "x * UNIT(a * x + b)",
+    [GPU_STEP_HARD_SIGMOID] = "UNIT(a * x + b)",
+    [GPU_STEP_LINEAR] = "a * x + b",
+};
+
+static const char float_functions[] = "#define LITERAL(x) x##f\n"
+                                      "#define EXP(x) exp_f32(x)\n"
+                                      "#define TANH(x) tanh_f32(x)\n"
+                                      "#define ERF(x) erf_f32(x)\n";
+/* Both dialects have the functions of doubles under these names. */
+static const char double_functions[] = "#define LITERAL(x) x\n"
+                                       "#define EXP(x) exp((f64)(x))\n"
+                                       "#define TANH(x) tanh((f64)(x))\n"
+                                       "#define ERF(x) erf((f64)(x))\n";
+static const char unit_function[] = "FUNCTION VALUE UNIT(VALUE x) { return x < 0 ? 0 : x > 1 ? 1 : x; }\n";
+
+/* Of integers only the lower bound of 0 changes anything, and that where they have signs. */
+static const char *formula_of(const GpuVariant *v, GpuStep step) {
+    if (dtype_is_float(v->dtype)) return step_formulas[step];
+    if (step != GPU_STEP_RELU || dtype_class(v->dtype) != DTYPE_SIGNED) return NULL;
+    return dtype_size(v->dtype) == 8 ? "(i64)x < 0 ? 0 : x" : "(i32)x < 0 ? 0 : x";
+}
+
+static void add_step(Text *t, const GpuVariant *v, int i) {
+    const char *formula = formula_of(v, v->steps[i]);
+    if (v->steps[i] == GPU_STEP_BIAS)
+        text_add(t,
+                 "    UNROLL\n    for (i32 j = 0; j < PACK; j++)\n"
+                 "        if (j < count) v[j] += FROM_BITS(READ(BITS, operand%d + columns[j]));\n",
+                 i);
+    else if (v->steps[i] == GPU_STEP_ADD)
+        text_add(t,
+                 "    read_pack(operand%d + at, step, count, whole, other);\n"
+                 "    UNROLL\n    for (i32 j = 0; j < PACK; j++) v[j] += other[j];\n",
+                 i);
+    else if (formula) {
+        text_add(t, "    UNROLL\n    for (i32 j = 0; j < PACK; j++) {\n        VALUE x = v[j]");
+        if (dtype_is_float(v->dtype)) text_add(t, ", a = NUMBER(alpha%d), b = NUMBER(beta%d)", i, i);
+        text_add(t, ";\n        v[j] = %s;\n    }\n", formula);
+    }
+}
+
+static void add_epilogue(Text *t, const GpuVariant *v) {
+    if (dtype_is_float(v->dtype))
+        text_add(t, "%s%s", v->dtype == DT_F64 ? double_functions : float_functions, unit_function);
+    text_add(t, "#define NUMBER(bits) ((VALUE)FLOAT_u32((u32)(bits)))\n#define STEP_BUFFERS ");
+    for (int i = 0; i < v->step_count; i++)
+        if (gpu_step_reads(v->steps[i])) text_add(t, ", BUFFER_ARG(step%d)", i);
+    text_add(t, "\n#define STEP_DECLARE ");
+    for (int i = 0; i < v->step_count; i++)
+        if (gpu_step_reads(v->steps[i])) text_add(t, " BUFFER(const BITS, operand%d, step%d);", i, i);
+    text_add(t, "\n#define STEP_NUMBERS ");
+    for (int i = 0; i < v->step_count; i++) text_add(t, ", i64 alpha%d, i64 beta%d", i, i);
+    text_add(t, "\n#define STEP_PASSED ");
+    for (int i = 0; i < v->step_count; i++)
+        text_add(t, gpu_step_reads(v->steps[i]) ? ", operand%d" : ", alpha%1$d, beta%1$d", i);
+    text_add(t, "\n/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
+                "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole");
+    for (int i = 0; i < v->step_count; i++)
+        text_add(t, gpu_step_reads(v->steps[i]) ? ", GLOBAL const BITS *operand%d" : ", i64 alpha%1$d, i64 beta%1$d",
+                 i);
+    text_add(t, ") {\n");
+    for (int i = 0; i < v->step_count; i++)
+        if (v->steps[i] == GPU_STEP_ADD) {
+            text_add(t, "    VALUE other[PACK];\n");
+            break;
+        }
+    for (int i = 0; i < v->step_count; i++) add_step(t, v, i);
+    text_add(t, "}\n");
+}
+
+/* ---- programs ---- */
+
+/* Blocks that a multiprocessor should hold at once, which bounds the registers of a thread: as many as go without
+ * spilling more than a few (ptxas -v over the samples for sm_80, sm_90 and sm_100: none to 16, of 128).
+ * Where a convolution finds its rows takes too many beside 64 sums. */
+static int beside(const GpuVariant *v, const TileShape *s) {
+    if (v->kind == GPU_PRODUCT_NARROW) return dtype_size(v->dtype) == 8 ? 2 : 3;
+    if (v->kind == GPU_PRODUCT_CHANNELS) return v->depthwise && !v->transposed ? 2 : 1;
+    if (v->kind == GPU_PRODUCT_CONV && s->beside == 2) return 1;
+    return v->kind == GPU_PRODUCT_CONV && s->beside == 3 ? 2 : s->beside;
+}
+
+static void add_tile(Text *t, const GpuVariant *v) {
+    TileShape s = product_tile(v->tile, v->dtype);
+    text_add(t,
+             "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n#define "
+             "TILE_DEPTH %d\n"
+             "#define THREAD_ROWS %d\n#define THREAD_COLUMNS %d\n",
+             product_threads(&s), beside(v, &s), s.rows, s.columns, s.depth, s.thread_rows, s.thread_columns);
+}
+
+static void add_narrow(Text *t, const GpuVariant *v) {
+    bool row = v->tile == GPU_TILE_ROW;
+    text_add(t,
+             "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define PARTS %d\n#define UNIT_DEPTH %d\n#define "
+             "NARROW_ROWS %d\n#define CHUNK %d\n"
+             "#define BLOCK_COLUMNS %d\n#define THREAD_COLUMNS %d\n",
+             NARROW_THREADS, beside(v, NULL), NARROW_PARTS, NARROW_UNIT, row ? 1 : 8,
+             row                         ? 1
+             : dtype_size(v->dtype) == 8 ? 2
+                                         : 4,
+             product_narrow_columns(v), v->b_outer ? product_pack(v->dtype) : 4);
+}
+
+void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const char *name) {
+    text_add(t, "%s#define NAME %s\n", gpu_prelude(dialect), name);
+    add_types(t, v);
+    add_epilogue(t, v);
+    text_add(t, "#define A_OUTER %d\n#define B_OUTER %d\n#define TRANSPOSED %d\n#define DEPTHWISE %d\n", v->a_outer,
+             v->b_outer, v->transposed, v->depthwise);
+    switch (v->kind) {
+    case GPU_PRODUCT_MATMUL:
+    case GPU_PRODUCT_CONV:
+        add_tile(t, v);
+        text_add(t, "%s%s", product_tiles_text, v->kind == GPU_PRODUCT_CONV ? product_conv_text : product_matmul_text);
+        break;
+    case GPU_PRODUCT_NARROW:
+        add_narrow(t, v);
+        text_add(t, "%s", product_narrow_text);
+        break;
+    case GPU_PRODUCT_CHANNELS:
+        text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define THREAD_ROWS %d\n%s", CHANNELS_THREADS,
+                 beside(v, NULL), CHANNELS_ROWS, product_channels_text);
+        break;
+    case GPU_PRODUCT_FINISH:
+        text_add(t, "#define THREADS %d\n#define PARTIAL %d\n%s", FINISH_THREADS, v->partial, product_finish_text);
+        break;
+    }
+}

@@ -1,0 +1,19 @@
+/* The plain evaluator of primitives: loops, no speed. Folds constants, and is the oracle for generated kernels. */
+#ifndef ONNXFUSE_GRAPH_EVAL_EVAL_H
+#define ONNXFUSE_GRAPH_EVAL_EVAL_H
+
+#include "graph/graph.h"
+
+/* Computes one primitive node on dense tensors. symbols: bindings for the node's dims attributes (may be NULL when all
+ * are constant). Outputs are new tensors in `arena`. Errors: STATUS_INVALID for an index out of range or shapes that do
+ * not fit, naming the node's origin. */
+Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out_result);
+/* Runs a whole graph of primitives (also a region's body). inputs/outputs in the graph's order; symbols are bound from
+ * the inputs' shapes where symbols[i] is UNBOUND_DIM. symbols: [dim_symbol_count], updated. */
+Status eval_graph(const Graph *graph, Tensor *const *inputs, int64_t *symbols, Arena *arena, Tensor **out_outputs);
+/* Binds the symbols of an input's declared dims from an actual shape; STATUS_INVALID with name and dims when they do
+ * not fit. A dim that is an unbound lone symbol is bound; any other expression is checked once its symbols are known.
+ */
+Status bind_dims(const DimTable *table, const Value *value, int rank, const int64_t *actual, int64_t *symbols);
+
+#endif

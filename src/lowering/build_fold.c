@@ -1,0 +1,329 @@
+/* How the builder makes a node: equal nodes are made once, constants are folded, integer data that only computes sizes
+ * becomes symbolic content. What is left is put before the node being lowered. */
+#include "lowering/build_internal.h"
+
+#include "graph/eval/eval.h"
+
+/* --- descriptions ------------------------------------------------------------------------------------------------ */
+
+static void spec_add(NodeSpec *spec, Attr attr) { spec->attrs[spec->attr_count++] = attr; }
+
+void spec_int(NodeSpec *spec, const char *name, int64_t value) {
+    spec_add(spec, (Attr){.name = name, .kind = ATTR_INT, .i = value});
+}
+
+void spec_ints(NodeSpec *spec, const char *name, const int64_t *values, int count) {
+    spec_add(spec, (Attr){.name = name, .kind = ATTR_INTS, .count = count, .ints = values});
+}
+
+void spec_dims(NodeSpec *spec, const char *name, const Dim *const *values, int count) {
+    spec_add(spec, (Attr){.name = name, .kind = ATTR_DIMS, .count = count, .dims = values});
+}
+
+void spec_dtype(NodeSpec *spec, const char *name, DType dtype) {
+    spec_add(spec, (Attr){.name = name, .kind = ATTR_TYPE, .dtype = dtype});
+}
+
+void spec_string(NodeSpec *spec, const char *name, const char *value) {
+    spec_add(spec, (Attr){.name = name, .kind = ATTR_STRING, .s = {value, strlen(value)}});
+}
+
+void spec_shape(NodeSpec *spec, int rank, const Dim *const *dims) {
+    spec->rank = rank;
+    if (rank > 0) memcpy(spec->dims, dims, (size_t)rank * sizeof *dims);
+}
+
+/* --- what has been made already ------------------------------------------------------------------------------- */
+
+typedef struct Seen {
+    NodeSpec spec;
+    Value *value;
+    int group;         /* of the node: what is to be one kernel shares nothing with its surroundings */
+    struct Seen *next; /* of the same hash */
+} Seen;
+
+/* Constants and sizes are no part of a kernel. */
+static int group_of(const Lowering *l, const NodeSpec *spec) {
+    return l->node && spec->prim != PRIM_NONE && spec->prim != PRIM_DIMS ? l->node->group : 0;
+}
+
+/* The lowering's maps, made on first use: nodes by hash, sizes that stand as dims, symbols bound from a value. */
+enum { MAP_NODES, MAP_SIZES, MAP_BOUND, MAP_COUNT };
+
+static Map *map_of(Lowering *l, int which) {
+    if (!l->seen) {
+        l->seen = ARENA_ARRAY(l->arena, Map, MAP_COUNT);
+        for (int i = 0; i < MAP_COUNT; i++) l->seen[i] = map_make(l->arena);
+    }
+    return &l->seen[which];
+}
+
+void note_size(Lowering *l, const Dim *size) {
+    if (!dim_is_const(size, NULL)) map_set_id(map_of(l, MAP_SIZES), MAP_POINTER_KEY(size), l->graph);
+}
+
+bool size_is_natural(Lowering *l, const Dim *size) {
+    int64_t number;
+    if (dim_is_const(size, &number)) return number >= 0;
+    return dim_symbol_index(size) >= 0 || map_get_id(map_of(l, MAP_SIZES), MAP_POINTER_KEY(size)) ||
+           dim_max(l->dims, size, dim_const(l->dims, 0)) == size;
+}
+
+const Dim *const *bound_sizes(Lowering *l, const Value *value) {
+    return map_get_id(map_of(l, MAP_BOUND), MAP_POINTER_KEY(value));
+}
+
+void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols) {
+    map_set_id(map_of(l, MAP_BOUND), MAP_POINTER_KEY(value), (void *)symbols);
+}
+
+static const void *attr_data(const Attr *attr, size_t *out_size) {
+    switch (attr->kind) {
+    case ATTR_INT: *out_size = sizeof attr->i; return &attr->i;
+    case ATTR_FLOAT: *out_size = sizeof attr->f; return &attr->f;
+    case ATTR_TYPE: *out_size = sizeof attr->dtype; return &attr->dtype;
+    case ATTR_STRING: *out_size = attr->s.size; return attr->s.data;
+    case ATTR_INTS: *out_size = (size_t)attr->count * sizeof *attr->ints; return attr->ints;
+    case ATTR_FLOATS: *out_size = (size_t)attr->count * sizeof *attr->floats; return attr->floats;
+    case ATTR_DIMS: *out_size = (size_t)attr->count * sizeof *attr->dims; return attr->dims; /* interned */
+    default: *out_size = 0; return NULL;
+    }
+}
+
+static bool same_attr(const Attr *a, const Attr *b) {
+    size_t size_a, size_b;
+    const void *data_a = attr_data(a, &size_a), *data_b = attr_data(b, &size_b);
+    return a->kind == b->kind && strcmp(a->name, b->name) == 0 && size_a == size_b &&
+           (size_a == 0 || memcmp(data_a, data_b, size_a) == 0);
+}
+
+static bool same_spec(const NodeSpec *a, const NodeSpec *b) {
+    if (a->prim != b->prim || a->input_count != b->input_count || a->attr_count != b->attr_count ||
+        a->dtype != b->dtype || a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->input_count; i++)
+        if (a->inputs[i] != b->inputs[i]) return false;
+    for (int i = 0; i < a->attr_count; i++)
+        if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;
+    return true;
+}
+
+static uint64_t hash_spec(const NodeSpec *spec) {
+    uint64_t hash = (uint64_t)spec->prim * 64 + spec->dtype;
+    if (spec->input_count) hash = hash_bytes(spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs, hash);
+    for (int i = 0; i < spec->attr_count; i++) {
+        size_t size;
+        const void *data = attr_data(&spec->attrs[i], &size);
+        if (size) hash = hash_bytes(data, size, hash);
+    }
+    return hash;
+}
+
+static Attr copy_attr(Arena *arena, const Attr *attr) {
+    Attr copy = *attr;
+    size_t size;
+    const void *data = attr_data(attr, &size);
+    switch (attr->kind) {
+    case ATTR_STRING: copy.s.data = arena_string_n(arena, attr->s.data, size); break;
+    case ATTR_INTS: copy.ints = arena_copy(arena, data, size); break;
+    case ATTR_FLOATS: copy.floats = arena_copy(arena, data, size); break;
+    case ATTR_DIMS: copy.dims = arena_copy(arena, data, size); break;
+    default: break;
+    }
+    return copy;
+}
+
+static void remember(Lowering *l, const NodeSpec *spec, uint64_t hash, Value *value) {
+    Seen *seen = ARENA_NEW(l->arena, Seen);
+    seen->spec = *spec;
+    seen->spec.inputs = arena_copy(l->arena, spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs);
+    for (int i = 0; i < spec->attr_count; i++) seen->spec.attrs[i] = copy_attr(l->arena, &spec->attrs[i]);
+    seen->value = value;
+    seen->group = group_of(l, spec);
+    seen->next = map_get_id(map_of(l, MAP_NODES), hash);
+    map_set_id(map_of(l, MAP_NODES), hash, seen);
+}
+
+static Value *find_seen(Lowering *l, const NodeSpec *spec, uint64_t hash) {
+    for (Seen *seen = map_get_id(map_of(l, MAP_NODES), hash); seen; seen = seen->next)
+        if (seen->group == group_of(l, spec) && same_spec(&seen->spec, spec)) return seen->value;
+    return NULL;
+}
+
+/* --- constants ----------------------------------------------------------------------------------------------- */
+
+enum { INTERNED_BYTES = 512 }; /* constants up to here are compared by their bytes, so that equal ones are one value */
+
+/* The interned constant is described as a node without inputs whose attribute holds the bytes. */
+Value *constant(Lowering *l, Tensor *tensor) {
+    if (l->error) return NULL;
+    size_t bytes = tensor_bytes(tensor);
+    if (bytes > INTERNED_BYTES || tensor->dtype == DT_STRING) return graph_add_constant(l->graph, NULL, tensor);
+    NodeSpec spec = {.dtype = tensor->dtype, .rank = tensor->rank};
+    spec_ints(&spec, "dims", tensor->dims, tensor->rank);
+    spec_add(&spec, (Attr){.name = "data", .kind = ATTR_STRING, .s = {tensor->data, bytes}});
+    uint64_t hash = hash_spec(&spec);
+    Value *value = find_seen(l, &spec, hash);
+    if (value) return value;
+    value = graph_add_constant(l->graph, NULL, tensor);
+    remember(l, &spec, hash, value);
+    return value;
+}
+
+static bool dims_are_const(const Dim *const *dims, int count, int64_t *out_values) {
+    for (int i = 0; i < count; i++)
+        if (!dim_is_const(dims[i], out_values ? &out_values[i] : NULL)) return false;
+    return true;
+}
+
+static bool attrs_are_const(const NodeSpec *spec) {
+    for (int i = 0; i < spec->attr_count; i++)
+        if (spec->attrs[i].kind == ATTR_DIMS && !dims_are_const(spec->attrs[i].dims, spec->attrs[i].count, NULL))
+            return false;
+    return true;
+}
+
+/* A constant is stored when it is small or no larger than what it is computed from; else it is cheaper to compute it
+ * where it is used. */
+static bool worth_storing(const NodeSpec *spec, int64_t count, size_t bytes) {
+    if (bytes <= GROWTH_LIMIT) return true;
+    if (bytes > FOLD_LIMIT) return false;
+    int64_t read = 0;
+    for (int i = 0; i < spec->input_count; i++) read += tensor_count(spec->inputs[i]->constant);
+    return count <= (spec->prim == PRIM_PAD ? 4 * read : read);
+}
+
+static Value *fold_reshape(Lowering *l, const NodeSpec *spec, const int64_t *dims) {
+    Tensor *tensor = ARENA_NEW(l->arena, Tensor);
+    *tensor = (Tensor){.dtype = spec->dtype, .rank = spec->rank, .data = spec->inputs[0]->constant->data};
+    if (spec->rank) memcpy(tensor->dims, dims, (size_t)spec->rank * sizeof *dims);
+    return constant(l, tensor);
+}
+
+Value *fold(Lowering *l, const NodeSpec *spec) {
+    if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
+    Tensor **inputs = ARENA_ARRAY(l->arena, Tensor *, spec->input_count);
+    for (int i = 0; i < spec->input_count; i++)
+        if (!(inputs[i] = spec->inputs[i]->constant)) return NULL;
+    int64_t dims[MAX_RANK], count;
+    size_t bytes;
+    if (!dims_are_const(spec->dims, spec->rank, dims) || !attrs_are_const(spec)) return NULL;
+    Status status = tensor_size_of(spec->dtype, spec->rank, dims, &count, &bytes);
+    if (status) {
+        status_free(status);
+        return NULL;
+    }
+    if (spec->prim == PRIM_RESHAPE) return fold_reshape(l, spec, dims);
+    if (!worth_storing(spec, count, bytes)) return NULL;
+    Value result = {.name = "", .dtype = spec->dtype, .rank = spec->rank, .dims = (const Dim **)spec->dims};
+    Value *outputs[] = {&result};
+    Node node = {.kind = NODE_PRIM,
+                 .prim = spec->prim,
+                 .op = prim_info(spec->prim)->name,
+                 .inputs = (Value **)spec->inputs,
+                 .input_count = spec->input_count,
+                 .outputs = outputs,
+                 .output_count = 1,
+                 .graph = l->graph};
+    result.producer = &node;
+    node.attrs.items = (Attr *)spec->attrs;
+    node.attrs.count = node.attrs.capacity = spec->attr_count;
+    if (l->node) node.origin = l->node->origin;
+    Tensor *tensor = NULL;
+    if ((l->error = eval_prim(&node, inputs, NULL, l->arena, &tensor))) return NULL;
+    return constant(l, tensor);
+}
+
+/* --- sizes known without running anything -------------------------------------------------------------------- */
+
+static Value *emit_node(Lowering *l, const NodeSpec *spec) {
+    Node *node = graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
+    for (int i = 0; i < spec->attr_count; i++) node_set_attr(node, copy_attr(l->arena, &spec->attrs[i]));
+    if (l->node) node->origin = l->node->origin;
+    if (l->node) node_follow_rules(node, l->node);
+    for (int i = 0; i < spec->rank; i++) note_size(l, spec->dims[i]);
+    return node_add_output(node, NULL, spec->dtype, spec->rank, spec->dims);
+}
+
+static Value *emit_once(Lowering *l, const NodeSpec *spec) {
+    uint64_t hash = hash_spec(spec);
+    Value *value = find_seen(l, spec, hash);
+    if (value) return value;
+    value = emit_node(l, spec);
+    remember(l, spec, hash, value);
+    return value;
+}
+
+static Value *with_content(Lowering *l, Value *value, const Dim *const *content, int count) {
+    if (!value->content && !value->constant)
+        value->content = arena_copy(l->arena, content, (size_t)(count ? count : 1) * sizeof *content);
+    return value;
+}
+
+Value *emit_content(Lowering *l, const Dim *const *content, int count, int rank, DType dtype) {
+    int64_t numbers[MAX_CONTENT];
+    if (count <= MAX_CONTENT && dims_are_const(content, count, numbers)) {
+        Tensor *tensor = tensor_new(l->arena, dtype, rank, (const int64_t[]){count});
+        for (int i = 0; i < count; i++) dtype_store_int(dtype, tensor->data, i, numbers[i]);
+        return constant(l, tensor);
+    }
+    NodeSpec spec = {.prim = PRIM_DIMS, .dtype = DT_I64, .rank = 1, .dims = {dim_const(l->dims, count)}};
+    spec_dims(&spec, "shape", content, count);
+    Value *value = with_content(l, emit_once(l, &spec), content, count);
+    if (rank == 0) {
+        NodeSpec scalar_spec = {.prim = PRIM_RESHAPE, .inputs = &value, .input_count = 1, .dtype = DT_I64};
+        spec_dims(&scalar_spec, "shape", NULL, 0);
+        value = with_content(l, emit_once(l, &scalar_spec), content, count);
+    }
+    if (dtype != DT_I64) {
+        NodeSpec cast_spec = {.prim = PRIM_CAST, .inputs = &value, .input_count = 1, .dtype = dtype};
+        spec_shape(&cast_spec, value->rank, value->dims);
+        spec_dtype(&cast_spec, "to", dtype);
+        value = with_content(l, emit_once(l, &cast_spec), content, count);
+    }
+    return value;
+}
+
+static bool may_have_content(const NodeSpec *spec, int64_t *out_count) {
+    *out_count = 1;
+    return spec->prim != PRIM_DIMS && (spec->dtype == DT_I64 || spec->dtype == DT_I32) && spec->rank <= 1 &&
+           (spec->rank == 0 || dim_is_const(spec->dims[0], out_count)) && *out_count <= MAX_CONTENT;
+}
+
+static Value *known_result(Lowering *l, const NodeSpec *spec) {
+    int64_t count;
+    const Dim *content[MAX_CONTENT];
+    if (may_have_content(spec, &count))
+        return infer_content(l, spec, content) ? emit_content(l, content, (int)count, spec->rank, spec->dtype) : NULL;
+    bool results[MAX_CONTENT];
+    if (prim_info(spec->prim)->klass != PRIM_CLASS_COMPARE || spec->rank > 1 || !infer_comparison(l, spec, results))
+        return NULL;
+    int64_t dims[1];
+    dims_are_const(spec->dims, spec->rank, dims);
+    Tensor *tensor = tensor_new(l->arena, DT_BOOL, spec->rank, dims);
+    memcpy(tensor->data, results, (size_t)tensor_count(tensor));
+    return constant(l, tensor);
+}
+
+static bool sizes_are_valid(Lowering *l, const NodeSpec *spec) {
+    int64_t size;
+    for (int i = 0; i < spec->rank; i++)
+        if (dim_is_const(spec->dims[i], &size) && size < 0) {
+            invalid(l, "the result would have a negative size: %s", shape_text(l, spec->dims, spec->rank));
+            return false;
+        }
+    return true;
+}
+
+Value *emit(Lowering *l, const NodeSpec *spec) {
+    if (l->error || !present(l, spec->inputs, spec->input_count) || !sizes_are_valid(l, spec)) return NULL;
+    uint64_t hash = hash_spec(spec);
+    Value *value = find_seen(l, spec, hash);
+    if (value) return value;
+    value = fold(l, spec);
+    if (!value && !l->error) value = known_result(l, spec);
+    if (l->error) return NULL;
+    if (!value) value = emit_node(l, spec);
+    remember(l, spec, hash, value);
+    return value;
+}

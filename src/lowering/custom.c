@@ -1,0 +1,119 @@
+/* Own operators of an application in a graph: a node becomes a host step whose types the application says while the
+ * model is lowered, and whose results it computes while the plan runs. */
+#include "lowering/custom.h"
+
+#include "lowering/build.h"
+
+/* --- messages: "node "scale" (my.domain.Scale; inputs float32[n, 3], int64[2]): ..." ---------------------------- */
+
+static const char *operator_name(Arena *arena, const Node *n) {
+    bool standard = !n->domain || !*n->domain;
+    return arena_format(arena, "%s%s%s", standard ? "" : n->domain, standard ? "" : ".", n->op);
+}
+
+static void add_type(Text *text, int index, const Value *value) {
+    text_add(text, "%s", index ? ", " : "; inputs ");
+    if (!value) {
+        text_add(text, "none");
+        return;
+    }
+    const char *kinds[] = {"", "sequence of ", "optional ", "optional sequence of "};
+    text_add(text, "%s%s", kinds[value->kind], dtype_onnx_name(value->dtype));
+    if (value->kind != VALUE_TENSOR) return;
+    text_add(text, "[");
+    for (int d = 0; d < value->rank; d++) {
+        if (d) text_add(text, ", ");
+        dim_print(text, value->dims[d]);
+    }
+    text_add(text, value->rank < 0 ? "...]" : "]");
+}
+
+static Status lowering_error(Lowering *l, const Node *n, Status status) {
+    Text inputs = text_make(l->arena);
+    for (int i = 0; i < n->input_count; i++) add_type(&inputs, i, n->inputs[i]);
+    return l->error =
+               status_at(status, "node \"%s\" (%s%s)", node_origin_name(n), operator_name(l->arena, n), inputs.data);
+}
+
+static void add_item(Text *text, int index, const Item *item) {
+    text_add(text, "%s", index ? ", " : "; inputs ");
+    if (!item || item->kind == ITEM_NONE) {
+        text_add(text, "none");
+    } else if (item->kind == ITEM_SEQUENCE) {
+        text_add(text, "sequence of %d", item->count);
+    } else {
+        text_add(text, "%s[", dtype_onnx_name(item->tensor.dtype));
+        for (int d = 0; d < item->tensor.rank; d++)
+            text_add(text, "%s%lld", d ? ", " : "", (long long)item->tensor.dims[d]);
+        text_add(text, "]");
+    }
+}
+
+static Status running_error(HostCall *call, Status status) {
+    const Node *n = call->node;
+    Text inputs = text_make(call->arena);
+    for (int i = 0; i < n->input_count; i++) add_item(&inputs, i, call->inputs[i]);
+    return status_at(status, "node \"%s\" (%s%s)", node_origin_name(n), operator_name(call->arena, n), inputs.data);
+}
+
+/* --- running ---------------------------------------------------------------------------------------------------- */
+
+static Status compute(HostCall *host) {
+    const CustomOperator *op = host->node->custom;
+    CustomCall call = {.node = host->node, .op = op, .host = host};
+    TRY(op->compute(op->user, &call));
+    if (call.exhausted) return status_out_of_memory();
+    for (int o = 0; o < host->node->output_count; o++)
+        if (host->outputs[o] && host->outputs[o]->kind != ITEM_TENSOR)
+            return status_error(STATUS_INVALID, "compute has not made output %d", o);
+    return NULL;
+}
+
+Status host_custom(HostCall *host) {
+    Status status = compute(host);
+    return status ? running_error(host, status) : NULL;
+}
+
+/* --- lowering --------------------------------------------------------------------------------------------------- */
+
+static Status types_of_first_input(const Node *n, CustomType *types) {
+    const Value *first = n->input_count ? n->inputs[0] : NULL;
+    if (!first || first->kind != VALUE_TENSOR)
+        return status_error(STATUS_INVALID, "it has no `infer`, and no first input that is a tensor");
+    for (int o = 0; o < n->output_count; o++) types[o] = (CustomType){true, first->dtype, first->rank, first->dims};
+    return NULL;
+}
+
+static Status infer(Lowering *l, const Node *n, const CustomOperator *op, CustomType *types) {
+    if (!op->infer) return types_of_first_input(n, types);
+    CustomCall call = {.node = n, .op = op, .lowering = l, .types = types};
+    TRY(op->infer(op->user, &call));
+    if (call.exhausted) return status_out_of_memory();
+    for (int o = 0; o < n->output_count; o++)
+        if (n->outputs[o] && !types[o].set)
+            return status_error(STATUS_INVALID, "infer has not said the type of output %d", o);
+    return NULL;
+}
+
+/* The host node's next output. */
+static Status add_result(Lowering *l, const Node *n, Node *host, int index, const CustomType *type) {
+    if (!n->outputs[index]) {
+        node_attach_output(host, NULL);
+        return l->error;
+    }
+    const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank > 0 ? type->rank : 1);
+    for (int d = 0; d < type->rank; d++) dims[d] = type->dims[d] ? type->dims[d] : dim_fresh(l->dims, "size");
+    return out(l, n, index, host_result(l, host, type->dtype, type->rank, dims));
+}
+
+Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op) {
+    if (n->subgraph_count) return unsupported(l, "an own operator takes no graphs as attributes");
+    CustomType *types = ARENA_ARRAY(l->arena, CustomType, n->output_count + 1);
+    Status status = infer(l, n, op, types);
+    if (status) return lowering_error(l, n, status);
+    Node *host = host_node(l, n, host_custom, n->inputs, n->input_count);
+    if (!host) return l->error;
+    host->custom = op;
+    for (int o = 0; o < n->output_count; o++) TRY(add_result(l, n, host, o, &types[o]));
+    return NULL;
+}

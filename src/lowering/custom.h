@@ -1,0 +1,71 @@
+/* An application's own operators and fusions (OnnxfuseRegistry), as lowering and passes see them. Made by
+ * runtime/registry.c, immutable while sessions use it. */
+#ifndef ONNXFUSE_LOWERING_CUSTOM_H
+#define ONNXFUSE_LOWERING_CUSTOM_H
+
+#include "lowering/ops.h"
+
+typedef struct OnnxfuseCall CustomCall;
+
+typedef struct CustomOperator {
+    const char *domain, *name;
+    int since, until; /* opset versions, inclusive; until 0: to the newest */
+    bool random;
+    int in_place;                                  /* 1 + the input whose memory output 0 may take over; 0: none */
+    Status (*infer)(void *user, CustomCall *call); /* NULL: the types are the first input's */
+    Status (*compute)(void *user, CustomCall *call);
+    void *user;
+} CustomOperator;
+
+/* --- what the functions of an own operator are handed: the public OnnxfuseCall ------------------------------------ */
+typedef struct CustomType {
+    bool set;
+    DType dtype;
+    int rank;
+    const Dim **dims; /* [rank]; NULL entries: known after the step has run */
+} CustomType;
+
+struct OnnxfuseCall {
+    const Node *node;
+    const CustomOperator *op;
+    /* In infer; NULL in compute. */
+    Lowering *lowering;
+    CustomType *types; /* [node->output_count] */
+    /* In compute; NULL in infer. */
+    HostCall *host;
+    void *values;   /* the runtime's: the inputs as public values */
+    bool exhausted; /* memory ran out in a call that cannot say so */
+};
+
+enum { FUSION_FORWARD = 1, FUSION_BACKWARD = 2 };
+
+typedef struct CustomFusion {
+    const char *name;
+    int phase;                    /* FUSION_FORWARD or FUSION_BACKWARD */
+    const char *const *patterns;  /* texts (passes/pattern.h), NULL-terminated; have been parsed once without error */
+    const CustomOperator *kernel; /* NULL: a region of the nodes themselves */
+} CustomFusion;
+
+typedef struct Registry {
+    Arena *arena;
+    VEC(const CustomOperator *) operators;
+    VEC(const CustomFusion *) fusions;
+} Registry;
+
+/* The registry of a policy (policy->registry); NULL: none. */
+static inline const Registry *policy_registry(const Policy *policy) { return policy ? policy->registry : NULL; }
+Status host_custom(HostCall *call); /* the host kernel of nodes with `custom` */
+/* NULL when there is none. Own operators go before the standard's of the same name. */
+const CustomOperator *registry_find(const Registry *registry, const char *domain, const char *name, int opset);
+
+/* A node becomes a host step that calls op->compute; its types come from op->infer, dims that are not known become
+ * fresh symbols that the runtime binds after the step. Errors name node, operator and the inputs' shapes. lower.c calls
+ * it for nodes of a registry's operators, and for every NODE_ONNX whose `custom` is set: so a pass puts an own operator
+ * into a graph by adding a node with `custom`, `op`, `domain` ("" will do) and the attributes that `compute` reads. */
+Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
+/* Whether a lowered node's results are drawn by an own operator. */
+static inline bool custom_is_random(const Node *node) {
+    return node->kind == NODE_HOST && node->custom && ((const CustomOperator *)node->custom)->random;
+}
+
+#endif

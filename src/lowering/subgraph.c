@@ -1,0 +1,86 @@
+/* Node by node, each value once. Constants are copied where they are read; their data is shared. */
+#include "lowering/subgraph.h"
+
+typedef struct Copy {
+    Graph *target;
+    Node *before; /* in target; NULL: at the end */
+    Map values;   /* source Value * -> target Value * */
+    Map groups;   /* source Node.group -> target's */
+} Copy;
+
+void pass_type(Value *to, const Value *from) {
+    to->kind = from->kind;
+    to->dtype = from->dtype;
+    to->rank = from->rank;
+    to->dims = from->dims;
+    to->content = from->content;
+}
+
+/* The copy of a value that a node or output reads: made on demand for constants. */
+static Value *copied(Copy *copy, const Value *value) {
+    if (!value) return NULL;
+    Value *known = map_get_id(&copy->values, MAP_POINTER_KEY(value));
+    if (known) return known;
+    Value *made = value->constant ? graph_add_constant(copy->target, value->name, value->constant)
+                                  : graph_add_value(copy->target, value->name, value->dtype, -1, NULL);
+    pass_type(made, value);
+    made->stands_for = value->stands_for;
+    map_set_id(&copy->values, MAP_POINTER_KEY(value), made);
+    return made;
+}
+
+/* Each copy of a group is a group: a body may stand several times in one graph. */
+static int copied_group(Copy *copy, int group) {
+    ModelInfo *info = copy->target->info;
+    if (!group) return 0;
+    intptr_t known = (intptr_t)map_get_id(&copy->groups, (uint64_t)group);
+    if (known) return (int)known;
+    NodeGroup again = info->groups.items[group - 1];
+    if (!again.original) again.original = group;
+    VEC_PUSH(copy->target->arena, info->groups, again);
+    map_set_id(&copy->groups, (uint64_t)group, (void *)(intptr_t)info->groups.count);
+    return info->groups.count;
+}
+
+static void copy_node(Copy *copy, const Node *node) {
+    Arena *arena = copy->target->arena;
+    Value **inputs = ARENA_ARRAY(arena, Value *, node->input_count);
+    for (int i = 0; i < node->input_count; i++) inputs[i] = copied(copy, node->inputs[i]);
+    Node *made = graph_add_node(copy->target, copy->before, node->kind, node->op, inputs, node->input_count);
+    made->domain = node->domain;
+    made->opset = node->opset;
+    made->host = node->host;
+    made->custom = node->custom;
+    made->group = copied_group(copy, node->group);
+    made->captures = node->captures;
+    made->origin = node->origin;
+    made->wanted = node->wanted;
+    node_follow_rules(made, node);
+    for (int i = 0; i < node->attrs.count; i++) node_set_attr(made, node->attrs.items[i]);
+    for (int i = 0; i < node->subgraph_count; i++)
+        node_add_subgraph(made, clone_graph(copy->target, node->subgraphs[i]));
+    for (int i = 0; i < node->output_count; i++) node_attach_output(made, copied(copy, node->outputs[i]));
+}
+
+Graph *clone_graph(Graph *parent, const Graph *source) {
+    Graph *target = graph_sub(parent, source->name);
+    Copy copy = {target, NULL, map_make(target->arena), map_make(target->arena)};
+    for (int i = 0; i < source->inputs.count; i++) {
+        const Value *input = source->inputs.items[i];
+        Value *made = graph_add_input(target, input->name, input->dtype, -1, NULL);
+        pass_type(made, input);
+        map_set_id(&copy.values, MAP_POINTER_KEY(input), made);
+    }
+    FOR_EACH_NODE(node, source) copy_node(&copy, node);
+    for (int i = 0; i < source->outputs.count; i++)
+        graph_add_named_output(target, copied(&copy, source->outputs.items[i]), source->output_names.items[i]);
+    return target;
+}
+
+void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
+    Copy copy = {l->graph, (Node *)l->node, map_make(l->arena), map_make(l->arena)};
+    for (int i = 0; i < body->inputs.count; i++)
+        map_set_id(&copy.values, MAP_POINTER_KEY(body->inputs.items[i]), inputs[i]);
+    FOR_EACH_NODE(node, body) copy_node(&copy, node);
+    for (int i = 0; i < body->outputs.count; i++) outputs[i] = copied(&copy, body->outputs.items[i]);
+}

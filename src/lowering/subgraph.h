@@ -1,0 +1,15 @@
+/* Copies of graphs: a body kept for another lowering, a branch taken for good. */
+#ifndef ONNXFUSE_LOWERING_SUBGRAPH_H
+#define ONNXFUSE_LOWERING_SUBGRAPH_H
+
+#include "lowering/build.h"
+
+/* Gives a body's input the type, and the content, of the value that is passed in. */
+void pass_type(Value *to, const Value *from);
+/* A copy as a subgraph of `parent`; inputs and outputs in the same order. */
+Graph *clone_graph(Graph *parent, const Graph *source);
+/* Copies a lowered body's nodes before the node that is being lowered; its inputs become `inputs`. outputs: [body
+ * outputs]. */
+void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);
+
+#endif

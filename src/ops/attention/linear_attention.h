@@ -1,0 +1,10 @@
+/* LinearAttention: its row stands with attention's. */
+#ifndef ONNXFUSE_OPS_ATTENTION_LINEAR_ATTENTION_H
+#define ONNXFUSE_OPS_ATTENTION_LINEAR_ATTENTION_H
+
+#include "lowering/build.h"
+
+Status lower_linear_attention(Lowering *l, const Node *n);
+Status host_linear_attention(HostCall *call);
+
+#endif

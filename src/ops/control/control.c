@@ -1,0 +1,647 @@
+/* Control flow: If, Loop, Scan and SequenceMap. Each becomes one host node without a host function; the runtime runs
+ * its subgraphs as nested plans. An If whose condition is known is replaced by the branch that is taken.
+ *
+ * What the runtime does for such a node (node->op says which; inputs and outputs count from 0). Common to all four:
+ *   - The last node->captures inputs are captured values; each subgraph has them, in the same order, as its last
+ * inputs. C below is their number. Captures that are constants have been copied into the subgraphs and are gone from
+ * the lists.
+ *   - A nested run starts with a copy of the outer bindings of symbols. The body's input types may hold symbols that
+ * are unbound there: each run of the body binds them from the actual shapes (bind_dims). Symbols bound inside do not
+ * leave the body.
+ *   - An output's dims may hold fresh symbols: they are bound from the actual shape after the step, as for every host
+ * step.
+ *   - Values may be sequences or optionals (Value.kind, ItemKind); they pass through by value.
+ *   - Outputs that are not asked for are NULL.
+ *
+ * "If"  inputs: condition (bool, one element), C captures. subgraphs[0] runs when it is true, else subgraphs[1]; the
+ * branch's inputs are the captures alone. Node output i = the branch's output i.
+ *
+ * "Loop"  inputs: trip count M (i64, one element; NULL: unlimited), condition (bool, one element; NULL: true), N
+ * carried values, C captures. subgraphs[0] inputs: iteration number (i64, rank 0 or 1 as the body's input has it),
+ * condition (bool, likewise), N carried, C captures; outputs: condition, N carried, K scan values. Attr int carried =
+ * N. i = 0; c = condition; while (i < M && c) { run body(i, c, carried, captures); c, carried = outputs; append scan
+ * values; i++; } Node outputs: the N carried values after the last iteration (after none: the inputs), then K tensors:
+ * scan value k of all iterations stacked along a new axis 0, [iterations, body dims...]. After no iteration a scan
+ * output has 0 along axis 0; its other sizes are those of the body's output where they are known before it runs, else
+ * 0.
+ *
+ * "Scan"  attrs: int num_scan_inputs = M, ints scan_input_axes [M], scan_input_directions [M], scan_output_axes [K],
+ *     scan_output_directions [K] (all present, axes non-negative; direction 1: backward). inputs: N states, M scan
+ * inputs, C captures. subgraphs[0] inputs: N states, M slices (rank one less: index t along the axis, t from T-1 down
+ * to 0 where the direction is 1), C captures; outputs: N states, K scan values. T = size of every scan input along its
+ * axis (different sizes are an error). Node outputs: N final states, then K tensors: scan value k of all steps stacked
+ * along the new axis scan_output_axes[k], in reverse order where its direction is 1. (Scan of opset 8, with a batch
+ * axis, becomes a Scan over the batch whose body is the Scan.)
+ *
+ * "SequenceMap"  inputs: a sequence, further inputs (each a sequence of the same length, or a tensor), C captures.
+ * subgraphs[0] inputs: the element i of each sequence (or the tensor itself), C captures. Node output k = the sequence
+ * of the body's output k for all i; an output of the body is a tensor. */
+#include "ops/families.h"
+
+#include "lowering/build.h"
+#include "lowering/item_type.h"
+#include "lowering/subgraph.h"
+
+/* ---- bodies ---- */
+
+static int own_inputs(const Node *n) { return n->input_count - n->captures; }
+
+static Value *own_input(const Node *n, int index) { return index < own_inputs(n) ? n->inputs[index] : NULL; }
+
+static Status check_node(Lowering *l, const Node *n, int subgraphs) {
+    if (n->captures < 0 || own_inputs(n) < 0 || n->subgraph_count != subgraphs)
+        return invalid(l, "expected %d subgraphs, found %d", subgraphs, n->subgraph_count);
+    return NULL;
+}
+
+static Status check_body(Lowering *l, const Node *n, const Graph *body, int inputs, int least_outputs) {
+    if (body->inputs.count - n->captures != inputs)
+        return invalid(l, "the body has %d inputs where %d are passed", body->inputs.count - n->captures, inputs);
+    if (body->outputs.count < least_outputs)
+        return invalid(l, "the body has %d outputs where at least %d are needed", body->outputs.count, least_outputs);
+    return NULL;
+}
+
+/* Constants among the captures go into the bodies, the others stay inputs. */
+static bool is_passed(const Node *n, int capture) {
+    const Value *outer = n->inputs[own_inputs(n) + capture];
+    return !outer || !outer->constant;
+}
+
+/* Gives the body's last inputs the captured values' types; constants are copied in and their inputs taken out. */
+static void pass_captures(const Node *n, Graph *body) {
+    int first = body->inputs.count - n->captures, kept = first;
+    for (int i = 0; i < n->captures; i++) {
+        const Value *outer = n->inputs[own_inputs(n) + i];
+        Value *inner = body->inputs.items[first + i];
+        if (outer && outer->constant) {
+            value_replace(body, inner, graph_add_constant(body, outer->name, outer->constant));
+        } else {
+            if (outer) pass_type(inner, outer);
+            body->inputs.items[kept++] = inner;
+        }
+    }
+    body->inputs.count = kept;
+}
+
+/* Whether any of the lowered bodies reads its input number `index`. */
+static bool bodies_read(Graph *const *bodies, int count, int index) {
+    for (int i = 0; i < count; i++) {
+        const Value *input = bodies[i]->inputs.items[index];
+        if (value_use_count(input) || value_is_output(bodies[i], input)) return true;
+    }
+    return false;
+}
+
+/* The host node: own inputs, then the captures that the lowered bodies still read. */
+static Node *flow_node(Lowering *l, const Node *n, Value *const *own, int own_count, Graph *const *bodies, int count) {
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, own_count + n->captures);
+    int total = own_count, passed = 0;
+    for (int i = 0; i < own_count; i++) inputs[i] = own[i];
+    for (int i = 0; i < n->captures; i++) passed += is_passed(n, i);
+    int first = bodies[0]->inputs.count - passed, from = first, to = first;
+    for (int i = 0; i < n->captures; i++) {
+        if (!is_passed(n, i)) continue;
+        bool read = bodies_read(bodies, count, from);
+        for (int b = 0; read && b < count; b++) bodies[b]->inputs.items[to] = bodies[b]->inputs.items[from];
+        if (read) inputs[total++] = n->inputs[own_inputs(n) + i], to++;
+        from++;
+    }
+    for (int b = 0; b < count; b++) bodies[b]->inputs.count = to;
+    Node *host = host_node(l, n, NULL, inputs, total);
+    if (!host) return NULL;
+    host->captures = total - own_count;
+    for (int i = 0; i < count; i++) node_add_subgraph(host, bodies[i]);
+    return host;
+}
+
+/* Whether an expression holds a symbol made since there were `base` symbols: one that is bound inside a body alone. */
+static bool is_local(Lowering *l, const Dim *dim, int base) {
+    int count = dim_symbol_count(l->dims);
+    const Dim **by_symbol = ARENA_ARRAY(l->arena, const Dim *, count);
+    for (int i = base; i < count; i++) by_symbol[i] = dim_const(l->dims, 1);
+    return dim_substitute(l->dims, dim, by_symbol, count) != dim;
+}
+
+/* A body's result as seen from outside: local sizes become fresh symbols of the outer graph. */
+static ItemType outer_type(Lowering *l, const Value *result, int base) {
+    ItemType type = item_type_of(result);
+    if (type.rank <= 0) return type;
+    const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank);
+    for (int i = 0; i < type.rank; i++)
+        dims[i] = is_local(l, type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
+    type.dims = dims;
+    return type;
+}
+
+/* Adds the host node's next output, or a gap when the operator's output `index` is not asked for. */
+static Status give(Lowering *l, const Node *n, Node *host, int index, const ItemType *type) {
+    if (!wants_output(n, index)) {
+        node_attach_output(host, NULL);
+        return NULL;
+    }
+    Value *value = item_result(l, host, type);
+    return value ? out(l, n, index, value) : l->error;
+}
+
+/* ---- If ---- */
+
+static bool known_bool(const Value *value, bool *out_value) {
+    const Tensor *tensor = constant_of(value);
+    if (!tensor || tensor_count(tensor) != 1 || tensor->dtype == DT_STRING) return false;
+    *out_value = dtype_load_int(tensor->dtype, tensor->data, 0) != 0;
+    return true;
+}
+
+/* Puts the lowered branch in the node's place, its captures replaced by what they stand for. */
+static Status inline_branch(Lowering *l, const Node *n, const Graph *branch, Value *const *captured) {
+    Value **results = ARENA_ARRAY(l->arena, Value *, branch->outputs.count);
+    inline_graph(l, branch, captured, results);
+    for (int i = 0; i < n->output_count; i++)
+        if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
+    return NULL;
+}
+
+/* The captures that are passed, parallel to the inputs of a branch. */
+static Value **passed_captures(Lowering *l, const Node *n) {
+    Value **captured = ARENA_ARRAY(l->arena, Value *, n->captures);
+    int count = 0;
+    for (int i = 0; i < n->captures; i++)
+        if (is_passed(n, i)) captured[count++] = n->inputs[own_inputs(n) + i];
+    return captured;
+}
+
+static Status take_branch(Lowering *l, const Node *n, int which) {
+    Graph *branch = n->subgraphs[which];
+    pass_captures(n, branch);
+    TRY(lower_subgraph(l, branch));
+    return inline_branch(l, n, branch, passed_captures(l, n));
+}
+
+/* Inputs: the condition, a tensor. Hands the tensor on when the condition is as lowering assumed (attr int expected),
+ * else fails. */
+static Status host_expect(HostCall *call) {
+    const Tensor *condition = host_input(call, 0), *x = host_input(call, 1);
+    if (!condition || tensor_count(condition) != 1 || !x) return host_error(call, "the condition is not one element");
+    bool actual = dtype_load_int(condition->dtype, condition->data, 0) != 0;
+    if (actual != (attr_int(call->node, "expected", 1) != 0))
+        return host_error(
+            call, "its %s branch would be taken, whose outputs have other ranks than the model was compiled for",
+            actual ? "then" : "else");
+    Tensor *result;
+    TRY(host_output(call, 0, x->dtype, x->rank, x->dims, &result));
+    if (result && tensor_bytes(x)) memcpy(result->data, x->data, tensor_bytes(x));
+    return NULL;
+}
+
+/* Branches whose outputs differ in rank: exporters write x.squeeze(axis) of an axis of unknown size as If(size == 1,
+ * Squeeze, Identity), and what follows makes sense for one of the two alone. The then branch is taken for good, and a
+ * step before it fails when the condition says otherwise. */
+static Status take_then(Lowering *l, const Node *n, Value *condition, const Graph *branch) {
+    Value **captured = passed_captures(l, n);
+    int guarded = 0;
+    for (int i = 0; i < branch->inputs.count; i++) {
+        const Value *inner = branch->inputs.items[i];
+        bool read = value_use_count(inner) || value_is_output(branch, inner);
+        if (!read || !captured[i] || captured[i]->kind != VALUE_TENSOR) continue;
+        Node *expect = host_node(l, n, host_expect, (Value *const[]){condition, captured[i]}, 2);
+        if (!expect) return l->error;
+        expect->op = "expect";
+        node_set_int(expect, "expected", 1);
+        captured[i] = host_result_like(l, expect, captured[i]);
+        if (!captured[i]) return l->error;
+        guarded++;
+    }
+    if (!guarded) return unsupported(l, "branches whose outputs differ in rank");
+    return inline_branch(l, n, branch, captured);
+}
+
+static bool ranks_differ(const Node *n, Graph *const *branches) {
+    for (int i = 0; i < n->output_count; i++) {
+        const Value *a = branches[0]->outputs.items[i], *b = branches[1]->outputs.items[i];
+        if (n->outputs[i] && a->kind == VALUE_TENSOR && b->kind == VALUE_TENSOR && a->rank != b->rank) return true;
+    }
+    return false;
+}
+
+static Status lower_if(Lowering *l, const Node *n) {
+    TRY(check_node(l, n, 2));
+    Value *condition = own_inputs(n) == 1 ? n->inputs[0] : NULL;
+    if (!condition) return invalid(l, "expected one input, the condition");
+    for (int b = 0; b < 2; b++) { TRY(check_body(l, n, n->subgraphs[b], 0, n->output_count)); }
+    bool known;
+    if (known_bool(condition, &known)) return take_branch(l, n, known ? 0 : 1);
+    Graph *branches[2] = {n->subgraphs[0], n->subgraphs[1]};
+    int base = dim_symbol_count(l->dims);
+    for (int b = 0; b < 2; b++) {
+        pass_captures(n, branches[b]);
+        TRY(lower_subgraph(l, branches[b]));
+    }
+    if (ranks_differ(n, branches)) return take_then(l, n, condition, branches[0]);
+    Node *host = flow_node(l, n, &condition, 1, branches, 2);
+    if (!host) return l->error;
+    for (int i = 0; i < n->output_count; i++) {
+        ItemType a = outer_type(l, branches[0]->outputs.items[i], base), type;
+        ItemType b = outer_type(l, branches[1]->outputs.items[i], base);
+        if (!item_type_join(l, &a, &b, "branch", &type))
+            return invalid(l, "output %d has different types in the two branches", i);
+        TRY(give(l, n, host, i, &type));
+    }
+    return NULL;
+}
+
+/* ---- values carried from one iteration to the next ---- */
+
+typedef struct Carried {
+    int count;
+    ItemType *types; /* [count]: as the body's inputs; the first guess is the type of the initial values */
+    bool **free;     /* [count][rank]: this size changes between iterations and is a symbol of the body */
+    Graph *body;     /* lowered for these types */
+    int base;        /* symbols from here on are bound inside the body */
+} Carried;
+
+static void carried_start(Lowering *l, Carried *c, Value *const *initial, int count) {
+    *c = (Carried){.count = count, .base = dim_symbol_count(l->dims)};
+    c->types = ARENA_ARRAY(l->arena, ItemType, count);
+    c->free = ARENA_ARRAY(l->arena, bool *, count);
+    for (int i = 0; i < count; i++) {
+        c->types[i] = item_type_of(initial[i]);
+        if (c->types[i].kind != VALUE_TENSOR) c->types[i] = item_type_held(l, c->types[i], c->types[i].kind);
+        c->free[i] = ARENA_ARRAY(l->arena, bool, c->types[i].rank > 0 ? c->types[i].rank : 1);
+    }
+}
+
+/* Widens the types by what the body returns; *out_changed when the body must be lowered again. all: after one change,
+ * all sizes are free. */
+static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all, bool *out_changed) {
+    *out_changed = false;
+    for (int i = 0; i < c->count; i++) {
+        ItemType *type = &c->types[i], result = item_type_of(c->body->outputs.items[first_output + i]);
+        if (type->kind == VALUE_TENSOR && result.kind == VALUE_TENSOR) {
+            if (type->dtype != DT_NONE && type->dtype != result.dtype)
+                return invalid(l, "carried value %d begins as %s and becomes %s", i, dtype_name(type->dtype),
+                               dtype_name(result.dtype));
+            if (type->rank != result.rank)
+                return unsupported(l, "carried value %d begins with %d axes and becomes one with %d", i, type->rank,
+                                   result.rank);
+            const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank > 0 ? type->rank : 1);
+            bool some = false;
+            for (int a = 0; a < type->rank; a++) some |= type->dims[a] != result.dims[a] && !c->free[i][a];
+            for (int a = 0; a < type->rank; a++) {
+                bool changes = some && !c->free[i][a] && (all || type->dims[a] != result.dims[a]);
+                dims[a] = changes ? dim_fresh(l->dims, "carried") : type->dims[a];
+                c->free[i][a] |= changes;
+            }
+            *out_changed |= some;
+            type->dims = dims;
+            continue;
+        }
+        ItemType joined;
+        if (!item_type_join(l, type, &result, "carried", &joined))
+            return invalid(l, "carried value %d changes its type between iterations", i);
+        joined = item_type_held(l, joined, joined.kind);
+        *out_changed |= !item_type_same(type, &joined);
+        *type = joined;
+    }
+    return NULL;
+}
+
+/* Gives up on telling which sizes stay. */
+static void carried_free_all(Lowering *l, Carried *c) {
+    for (int i = 0; i < c->count; i++) {
+        ItemType *type = &c->types[i];
+        if (type->kind != VALUE_TENSOR || type->rank <= 0) continue;
+        const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank);
+        for (int a = 0; a < type->rank; a++) {
+            dims[a] = c->free[i][a] ? type->dims[a] : dim_fresh(l->dims, "carried");
+            c->free[i][a] = true;
+        }
+        type->dims = dims;
+    }
+}
+
+enum {
+    FEW_ATTEMPTS = 3,       /* with only those sizes free that were seen to change */
+    MOST_ATTEMPTS = 16,     /* lowerings of one body; each is as many of every body inside it */
+    MOST_WIDENED_DEPTH = 6, /* of loops in loops whose carried sizes change */
+};
+
+/* Lowers copies of the body until the types of its carried inputs hold for every iteration. `set` types the other
+ * inputs. */
+static Status lower_carried(Lowering *l, const Node *n, Carried *c, int first_input, int first_output,
+                            Status (*set)(Lowering *l, const Node *n, Graph *body)) {
+    int depth = 0, attempts = 0;
+    for (const Graph *graph = l->graph; graph->parent; graph = graph->parent) depth++;
+    for (bool changed = true; changed; attempts++) {
+        if (attempts >= (depth ? MOST_ATTEMPTS / 2 : MOST_ATTEMPTS) || (attempts && depth > MOST_WIDENED_DEPTH))
+            return unsupported(l, "carried values whose types do not settle");
+        c->body = clone_graph(l->graph, n->subgraphs[0]);
+        for (int i = 0; i < c->count; i++) item_type_set(l, c->body->inputs.items[first_input + i], &c->types[i]);
+        TRY(set(l, n, c->body));
+        pass_captures(n, c->body);
+        TRY(lower_subgraph(l, c->body));
+        TRY(carried_widen(l, c, first_output, attempts || depth, &changed));
+        if (changed && attempts + 1 >= FEW_ATTEMPTS) carried_free_all(l, c);
+    }
+    return NULL;
+}
+
+/* The carried value after the last iteration. */
+static ItemType carried_result(Lowering *l, const Carried *c, int index, int first_output) {
+    ItemType type = c->types[index];
+    const Value *last = c->body->outputs.items[first_output + index];
+    if (type.kind != VALUE_TENSOR) type.kind = last->kind;
+    if (type.rank <= 0) return type;
+    const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank);
+    for (int a = 0; a < type.rank; a++) dims[a] = c->free[index][a] ? dim_fresh(l->dims, "size") : type.dims[a];
+    type.dims = dims;
+    return type;
+}
+
+/* A scan output: the body's dims with the number of iterations put in at `axis`. */
+static Status stacked_type(Lowering *l, const Carried *c, const Value *result, const Dim *iterations, int64_t axis,
+                           ItemType *out_type) {
+    ItemType type = outer_type(l, result, c->base);
+    if (type.kind != VALUE_TENSOR) return invalid(l, "a scan output of the body is no tensor");
+    *out_type = type;
+    if (type.rank < 0) return NULL;
+    if (type.rank + 1 > MAX_RANK) return unsupported(l, "a scan output of more than %d axes", MAX_RANK);
+    const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank + 1);
+    for (int a = 0, from = 0; a <= type.rank; a++) dims[a] = a == axis ? iterations : type.dims[from++];
+    out_type->rank = type.rank + 1;
+    out_type->dims = dims;
+    return NULL;
+}
+
+/* ---- Loop ---- */
+
+static void set_scalar(Value *input, DType dtype) {
+    input->kind = VALUE_TENSOR;
+    input->dtype = dtype;
+    input->rank = 0;
+    input->dims = NULL;
+    input->content = NULL;
+}
+
+static Status set_loop_inputs(Lowering *l, const Node *n, Graph *body) {
+    (void)l, (void)n;
+    set_scalar(body->inputs.items[0], DT_I64);
+    set_scalar(body->inputs.items[1], DT_BOOL);
+    return NULL;
+}
+
+/* True in every iteration: neither the condition given nor the one that the body returns can end the loop. */
+static bool runs_to_the_end(const Node *n, const Graph *body) {
+    bool known;
+    const Value *condition = own_input(n, 1), *next = body->outputs.items[0];
+    if (condition && (!known_bool(condition, &known) || !known)) return false;
+    return next == body->inputs.items[1] || (known_bool(next, &known) && known);
+}
+
+static const Dim *loop_count(Lowering *l, const Node *n, const Graph *body) {
+    const Value *trips = own_input(n, 0);
+    if (!trips || !runs_to_the_end(n, body)) return dim_fresh(l->dims, "iterations");
+    const Tensor *constant = constant_of(trips);
+    if (constant && tensor_count(constant) == 1) {
+        int64_t count = dtype_load_int(constant->dtype, constant->data, 0);
+        return dim_const(l->dims, count > 0 ? count : 0);
+    }
+    if (trips->content) return dim_max(l->dims, dim_const(l->dims, 0), trips->content[0]);
+    return dim_fresh(l->dims, "iterations");
+}
+
+static Status check_carried(Lowering *l, const Node *n, int first, int count) {
+    for (int i = 0; i < count; i++)
+        if (!own_input(n, first + i)) return invalid(l, "input %d is left out", first + i);
+    return NULL;
+}
+
+static Status lower_loop(Lowering *l, const Node *n) {
+    TRY(check_node(l, n, 1));
+    int count = own_inputs(n) > 2 ? own_inputs(n) - 2 : 0; /* what is left out at the end may be missing */
+    TRY(check_body(l, n, n->subgraphs[0], 2 + count, 1 + count));
+    TRY(check_carried(l, n, 2, count));
+    if (n->output_count > n->subgraphs[0]->outputs.count - 1)
+        return invalid(l, "%d outputs, and the body has only %d", n->output_count, n->subgraphs[0]->outputs.count);
+    Value **own = ARENA_ARRAY(l->arena, Value *, 2 + count);
+    for (int i = 0; i < 2 + count; i++) own[i] = own_input(n, i);
+    Carried carried;
+    carried_start(l, &carried, own + 2, count);
+    TRY(lower_carried(l, n, &carried, 2, 1, set_loop_inputs));
+
+    Node *host = flow_node(l, n, own, 2 + count, &carried.body, 1);
+    if (!host) return l->error;
+    node_set_int(host, "carried", count);
+    const Dim *iterations = loop_count(l, n, carried.body);
+    for (int i = 0; i < n->output_count; i++) {
+        ItemType type;
+        if (i < count)
+            type = carried_result(l, &carried, i, 1);
+        else
+            TRY(stacked_type(l, &carried, carried.body->outputs.items[1 + i], iterations, 0, &type));
+        TRY(give(l, n, host, i, &type));
+    }
+    return NULL;
+}
+
+/* ---- Scan ---- */
+
+typedef struct ScanShape {
+    int states, scanned, stacked;
+} ScanShape;
+
+static Status scan_shape(Lowering *l, const Node *n, ScanShape *out_shape) {
+    TRY(check_node(l, n, 1));
+    int64_t scanned = attr_int(n, "num_scan_inputs", 0);
+    if (scanned < 1 || scanned > own_inputs(n)) return invalid(l, "num_scan_inputs is %lld", (long long)scanned);
+    int states = own_inputs(n) - (int)scanned;
+    TRY(check_body(l, n, n->subgraphs[0], own_inputs(n), states));
+    TRY(check_carried(l, n, 0, own_inputs(n)));
+    *out_shape = (ScanShape){states, (int)scanned, n->subgraphs[0]->outputs.count - states};
+    if (n->output_count > states + out_shape->stacked)
+        return invalid(l, "%d outputs, and the body has only %d", n->output_count, states + out_shape->stacked);
+    return NULL;
+}
+
+/* A list attribute of `count` numbers, zeros when missing. */
+static Status scan_list(Lowering *l, const Node *n, const char *name, int count, int64_t *out_list) {
+    int given;
+    const int64_t *list = attr_ints(n, name, &given);
+    if (given && given != count) return invalid(l, "%s has %d elements where %d are needed", name, given, count);
+    for (int i = 0; i < given; i++) out_list[i] = list[i];
+    return NULL;
+}
+
+static Status scan_axis(Lowering *l, int64_t *axis, int rank) {
+    if (*axis < -rank || *axis >= rank)
+        return invalid(l, "scan axis %lld of a value of rank %d", (long long)*axis, rank);
+    if (*axis < 0) *axis += rank;
+    return NULL;
+}
+
+/* The types of the slices; also called for each copy of the body, when the axes have been checked. */
+static Status set_scan_inputs(Lowering *l, const Node *n, Graph *body) {
+    int count = (int)attr_int(n, "num_scan_inputs", 0), first = own_inputs(n) - count, given;
+    const int64_t *axes = attr_ints(n, "scan_input_axes", &given);
+    for (int i = 0; i < count; i++) {
+        const Value *whole = n->inputs[first + i];
+        int64_t axis = i < given ? axes[i] : 0;
+        if (axis < 0) axis += whole->rank;
+        const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, whole->rank);
+        int rank = 0;
+        for (int a = 0; a < whole->rank; a++)
+            if (a != axis) dims[rank++] = whole->dims[a];
+        ItemType type = {VALUE_TENSOR, whole->dtype, rank, dims};
+        item_type_set(l, body->inputs.items[first + i], &type);
+    }
+    return NULL;
+}
+
+typedef struct ScanAxes {
+    int64_t *in, *in_directions, *out, *out_directions;
+} ScanAxes;
+
+static Status scan_axes(Lowering *l, const Node *n, const ScanShape *s, ScanAxes *axes) {
+    int64_t *lists = ARENA_ARRAY(l->arena, int64_t, 2 * s->scanned + 2 * s->stacked);
+    *axes = (ScanAxes){lists, lists + s->scanned, lists + 2 * s->scanned, lists + 2 * s->scanned + s->stacked};
+    TRY(scan_list(l, n, "scan_input_axes", s->scanned, axes->in));
+    TRY(scan_list(l, n, "scan_input_directions", s->scanned, axes->in_directions));
+    TRY(scan_list(l, n, "scan_output_axes", s->stacked, axes->out));
+    TRY(scan_list(l, n, "scan_output_directions", s->stacked, axes->out_directions));
+    for (int i = 0; i < s->scanned; i++) {
+        const Value *whole = n->inputs[s->states + i];
+        if (whole->kind != VALUE_TENSOR || whole->rank < 1) return invalid(l, "scan input %d has no axis to scan", i);
+        TRY(scan_axis(l, &axes->in[i], whole->rank));
+    }
+    return NULL;
+}
+
+/* The number of steps: that of a scan input, preferably a constant. */
+static const Dim *scan_length(const Node *n, const ScanShape *s, const ScanAxes *axes) {
+    const Dim *length = NULL;
+    for (int i = 0; i < s->scanned; i++) {
+        const Dim *size = n->inputs[s->states + i]->dims[axes->in[i]];
+        if (!length || (dim_is_const(size, NULL) && !dim_is_const(length, NULL))) length = size;
+    }
+    return length;
+}
+
+static Status lower_scan(Lowering *l, const Node *n) {
+    ScanShape s = {0};
+    ScanAxes axes;
+    TRY(scan_shape(l, n, &s));
+    TRY(scan_axes(l, n, &s, &axes));
+    Carried carried;
+    carried_start(l, &carried, n->inputs, s.states);
+    TRY(lower_carried(l, n, &carried, 0, 0, set_scan_inputs));
+
+    const Dim *length = scan_length(n, &s, &axes);
+    Node *host = flow_node(l, n, n->inputs, own_inputs(n), &carried.body, 1);
+    if (!host) return l->error;
+    for (int i = 0; i < s.states + s.stacked; i++) {
+        ItemType type;
+        const Value *result = carried.body->outputs.items[i];
+        if (i < s.states) {
+            type = carried_result(l, &carried, i, 0);
+        } else {
+            if (result->rank < 0) return unsupported(l, "scan output %d has no known rank", i - s.states);
+            TRY(scan_axis(l, &axes.out[i - s.states], result->rank + 1));
+            TRY(stacked_type(l, &carried, result, length, axes.out[i - s.states], &type));
+        }
+        if (i < n->output_count) TRY(give(l, n, host, i, &type));
+    }
+    node_set_ints(host, "scan_input_axes", axes.in, s.scanned);
+    node_set_ints(host, "scan_input_directions", axes.in_directions, s.scanned);
+    node_set_ints(host, "scan_output_axes", axes.out, s.stacked);
+    node_set_ints(host, "scan_output_directions", axes.out_directions, s.stacked);
+    return NULL;
+}
+
+/* The batch element's Scan: a graph of one node, whose inputs are those of the batched node without the batch axis. */
+static Graph *scan_of_element(Lowering *l, const Node *n, int own) {
+    Graph *body = graph_sub(l->graph, n->subgraphs[0]->name);
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, own + n->captures);
+    for (int i = 0; i < own + n->captures; i++) inputs[i] = graph_add_input(body, NULL, DT_NONE, -1, NULL);
+    Node *scan = graph_add_node(body, NULL, NODE_ONNX, "Scan", inputs, own + n->captures);
+    scan->domain = n->domain;
+    scan->opset = 9;
+    scan->captures = n->captures;
+    scan->origin = n->origin;
+    node_add_subgraph(scan, clone_graph(body, n->subgraphs[0]));
+    node_set_int(scan, "num_scan_inputs", attr_int(n, "num_scan_inputs", 0));
+    int count;
+    const int64_t *directions = attr_ints(n, "directions", &count);
+    if (count) node_set_ints(scan, "scan_input_directions", directions, count);
+    for (int i = 0; i < n->subgraphs[0]->outputs.count; i++)
+        graph_add_output(body, node_add_output(scan, NULL, DT_NONE, -1, NULL));
+    return body;
+}
+
+/* Scan-8: sequence_lens (optional), states [batch, ...], scan inputs [batch, time, ...]; results likewise. A Scan over
+ * the batch. */
+static Status lower_scan_8(Lowering *l, const Node *n) {
+    TRY(check_node(l, n, 1));
+    int own = own_inputs(n) - 1;
+    if (own < 1) return invalid(l, "expected scan inputs");
+    if (n->inputs[0]) return unsupported(l, "sequence_lens of Scan");
+    Node *batched = graph_add_node(l->graph, (Node *)l->node, NODE_ONNX, "Scan", n->inputs + 1, own + n->captures);
+    batched->domain = n->domain;
+    batched->opset = 9;
+    batched->captures = n->captures;
+    batched->origin = n->origin;
+    node_set_int(batched, "num_scan_inputs", own);
+    node_add_subgraph(batched, scan_of_element(l, n, own));
+    for (int i = 0; i < n->output_count; i++)
+        node_attach_output(batched, n->outputs[i] ? graph_add_value(l->graph, NULL, DT_NONE, -1, NULL) : NULL);
+    for (int i = 0; i < n->output_count; i++)
+        if (n->outputs[i]) value_replace(l->graph, n->outputs[i], batched->outputs[i]);
+    Status status = lower_scan(l, batched);
+    graph_remove_node(l->graph, batched);
+    return status;
+}
+
+/* ---- SequenceMap ---- */
+
+static Status lower_sequence_map(Lowering *l, const Node *n) {
+    TRY(check_node(l, n, 1));
+    int own = own_inputs(n), base = dim_symbol_count(l->dims);
+    Graph *body = n->subgraphs[0];
+    if (own < 1) return invalid(l, "expected a sequence");
+    TRY(check_body(l, n, body, own, n->output_count));
+    TRY(check_carried(l, n, 0, own));
+    if (n->inputs[0]->kind != VALUE_SEQUENCE) return invalid(l, "the first input is no sequence");
+    for (int i = 0; i < own; i++) {
+        Value *input = body->inputs.items[i];
+        ItemType type = item_type_of(n->inputs[i]);
+        if (type.kind == VALUE_SEQUENCE) {
+            type.kind = VALUE_TENSOR;
+            if (type.rank < 0) {
+                type.rank = input->rank;
+                type.dims = (const Dim *const *)input->dims;
+                type = item_type_held(l, type, VALUE_TENSOR);
+            }
+            type.dims = item_type_sizes(l, &type, "element");
+        }
+        item_type_set(l, input, &type);
+    }
+    pass_captures(n, body);
+    TRY(lower_subgraph(l, body));
+    Node *host = flow_node(l, n, n->inputs, own, &body, 1);
+    if (!host) return l->error;
+    for (int i = 0; i < n->output_count; i++) {
+        ItemType type = outer_type(l, body->outputs.items[i], base);
+        if (type.kind != VALUE_TENSOR) return invalid(l, "output %d of the body is no tensor", i);
+        type = item_type_held(l, type, VALUE_SEQUENCE);
+        TRY(give(l, n, host, i, &type));
+    }
+    return NULL;
+}
+
+const OpRow ops_control[] = {
+    {"", "If", 1, 0, lower_if, host_expect, OP_CONTROL_FLOW},
+    {"", "Loop", 1, 0, lower_loop, NULL, OP_CONTROL_FLOW},
+    {"", "Scan", 9, 0, lower_scan, NULL, OP_CONTROL_FLOW},
+    {"", "Scan", 8, 8, lower_scan_8, NULL, OP_CONTROL_FLOW},
+    {"", "SequenceMap", 17, 0, lower_sequence_map, NULL, OP_CONTROL_FLOW},
+    {0},
+};

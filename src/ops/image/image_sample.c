@@ -1,0 +1,229 @@
+/* GridSample: values of an image at positions that a grid gives; AffineGrid: such a grid from affine matrices. The
+ * kernel of GridSample works channels-last: the taps of a position are worked out once and blended over contiguous
+ * channels. */
+#include "ops/image/image.h"
+
+#include <math.h>
+#include "lowering/sizes.h"
+
+enum { MOST_AXES = 3, MOST_TAPS = 4 };
+
+typedef enum Interpolation { SAMPLE_NEAREST, SAMPLE_LINEAR, SAMPLE_CUBIC } Interpolation;
+typedef enum Outside { OUTSIDE_ZEROS, OUTSIDE_BORDER, OUTSIDE_REFLECTION } Outside;
+
+typedef struct GridSample {
+    int axes;                                   /* spatial */
+    int64_t in[MOST_AXES], channels, positions; /* positions: of the grid, an image */
+    Interpolation mode;
+    Outside outside;
+    bool align_corners, wide; /* wide: f64, else f32 */
+    const void *x, *grid;
+    void *y;
+} GridSample;
+
+typedef struct AxisTaps {
+    int count;
+    int64_t index[MOST_TAPS]; /* -1: zero */
+    double weight[MOST_TAPS];
+} AxisTaps;
+
+/* Mirrors x at the borders until it lies between them. */
+static double reflected(double x, double low, double high) {
+    double span = high - low, beyond = x < low ? low - x : x - high;
+    if (beyond <= 0) return x;
+    if (!(span > 0)) return low;
+    double turns = floor(beyond / span), rest = beyond - turns * span;
+    bool even = fmod(turns, 2) == 0;
+    return (x < low) == even ? low + rest : high - rest;
+}
+
+/* Normalised [-1, 1] to a position among `size` elements; finite, whatever the grid holds. */
+static double position_of(const GridSample *g, double normal, int64_t size) {
+    double x = g->align_corners ? (normal + 1) / 2 * (double)(size - 1) : ((normal + 1) * (double)size - 1) / 2;
+    if (!g->wide) x = (double)(float)x;
+    return isnan(x) ? -1e9 : fmax(-1e9, fmin(1e9, x));
+}
+
+static int64_t index_of(const GridSample *g, int64_t i, int64_t size) {
+    if (i >= 0 && i < size) return i;
+    if (g->outside == OUTSIDE_ZEROS) return -1;
+    if (g->outside == OUTSIDE_BORDER) return i < 0 ? 0 : size - 1;
+    double edge = g->align_corners ? 0 : 0.5;
+    int64_t mirrored = (int64_t)reflected((double)i, -edge, (double)(size - 1) + edge);
+    return mirrored < 0 ? 0 : mirrored >= size ? size - 1 : mirrored;
+}
+
+/* Keys' cubic convolution with a = -0.75. */
+static void cubic_weights(double t, double *weight) {
+    const double a = -0.75;
+    double far0 = t + 1, near1 = 1 - t, far1 = 2 - t;
+    weight[0] = ((a * far0 - 5 * a) * far0 + 8 * a) * far0 - 4 * a;
+    weight[1] = ((a + 2) * t - (a + 3)) * t * t + 1;
+    weight[2] = ((a + 2) * near1 - (a + 3)) * near1 * near1 + 1;
+    weight[3] = ((a * far1 - 5 * a) * far1 + 8 * a) * far1 - 4 * a;
+}
+
+static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
+    AxisTaps taps = {.count = 1, .weight = {1}};
+    double x = position_of(g, normal, size), edge = g->align_corners ? 0 : 0.5;
+    if (g->mode == SAMPLE_NEAREST) x = nearbyint(x);
+    if (x < -edge || x > (double)(size - 1) + edge) {
+        if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) x = x < 0 ? 0 : (double)(size - 1);
+        if (g->outside == OUTSIDE_REFLECTION) x = reflected(x, -edge, (double)(size - 1) + edge);
+    }
+    double whole = g->mode == SAMPLE_NEAREST ? x : floor(x);
+    int64_t first = (int64_t)whole;
+    if (g->mode == SAMPLE_LINEAR) {
+        taps.count = 2;
+        taps.weight[0] = 1 - (x - whole);
+        taps.weight[1] = x - whole;
+    } else if (g->mode == SAMPLE_CUBIC) {
+        taps.count = 4;
+        cubic_weights(x - whole, taps.weight);
+        first--;
+    }
+    for (int k = 0; k < taps.count; k++) taps.index[k] = index_of(g, first + k, size);
+    return taps;
+}
+
+#define DEFINE_ADD(T, NAME)                                                                                            \
+    VECTORISED static void add_scaled_##NAME(const T *x, T w, T *y, int64_t n) {                                       \
+        for (int64_t i = 0; i < n; i++) y[i] += w * x[i];                                                              \
+    }
+DEFINE_ADD(float, f32)
+DEFINE_ADD(double, f64)
+
+static void sample_position(const GridSample *g, int64_t at) {
+    AxisTaps taps[MOST_AXES];
+    int64_t image = at / g->positions, combinations = 1, size = g->wide ? 8 : 4;
+    for (int i = 0; i < g->axes; i++) { /* the grid names the innermost axis first */
+        int64_t k = at * g->axes + g->axes - 1 - i;
+        taps[i] = taps_at(g, g->wide ? ((const double *)g->grid)[k] : (double)((const float *)g->grid)[k], g->in[i]);
+        combinations *= taps[i].count;
+    }
+    char *y = (char *)g->y + at * g->channels * size;
+    memset(y, 0, (size_t)(g->channels * size));
+    for (int64_t c = 0; c < combinations; c++) {
+        int64_t rest = c, place = image;
+        double weight = 1;
+        bool zero = false;
+        for (int i = 0; i < g->axes; i++) {
+            int64_t k = rest % taps[i].count;
+            rest /= taps[i].count;
+            zero |= taps[i].index[k] < 0;
+            place = place * g->in[i] + taps[i].index[k];
+            weight *= taps[i].weight[k];
+        }
+        if (zero) continue;
+        const char *x = (const char *)g->x + place * g->channels * size;
+        if (g->wide)
+            add_scaled_f64((const double *)x, weight, (double *)y, g->channels);
+        else
+            add_scaled_f32((const float *)x, (float)weight, (float *)y, g->channels);
+    }
+}
+
+static void sample_positions(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    for (int64_t at = begin; at < end; at++) sample_position(context, at);
+}
+
+static bool parse_modes(const Node *n, GridSample *g) {
+    static const char *const modes[] = {"nearest", "bilinear", "bicubic", "nearest", "linear", "cubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    const char *mode = attr_string(n, "mode", "linear"), *padding = attr_string(n, "padding_mode", "zeros");
+    int m = 0, p = 0;
+    while (m < 6 && strcmp(mode, modes[m]) != 0) m++;
+    while (p < 3 && strcmp(padding, paddings[p]) != 0) p++;
+    g->mode = (Interpolation)(m % 3);
+    g->outside = (Outside)(p % 3);
+    g->align_corners = attr_int(n, "align_corners", 0) != 0;
+    return m < 6 && p < 3;
+}
+
+/* x [N, spatial..., C], grid [N, positions..., axes], both f32 or both f64. */
+Status host_grid_sample(HostCall *call) {
+    const Tensor *x, *grid;
+    Tensor *y;
+    GridSample g = {0};
+    int64_t dims[MAX_RANK];
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    TRY(host_tensor(call, 1, x->dtype, &grid));
+    g.axes = x->rank - 2;
+    if (g.axes < 1 || g.axes > MOST_AXES || grid->rank != x->rank || grid->dims[grid->rank - 1] != g.axes ||
+        grid->dims[0] != x->dims[0] || (x->dtype != DT_F32 && x->dtype != DT_F64) || !parse_modes(call->node, &g))
+        return host_error(call, "the grid does not fit the input");
+    g.channels = x->dims[x->rank - 1];
+    g.positions = 1;
+    memcpy(dims, grid->dims, sizeof dims);
+    dims[x->rank - 1] = g.channels;
+    for (int i = 0; i < g.axes; i++) {
+        g.in[i] = x->dims[1 + i];
+        g.positions *= dims[1 + i];
+    }
+    TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
+    if (!y || !tensor_count(y)) return NULL;
+    if (!tensor_count(x)) return host_error(call, "the input is empty");
+    g.wide = x->dtype == DT_F64;
+    g.x = x->data, g.grid = grid->data, g.y = y->data;
+    pool_for(call->pool, x->dims[0] * g.positions, 1 + 4096 / (g.channels + 1), sample_positions, &g);
+    return NULL;
+}
+
+Status lower_grid_sample(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *grid = in(l, n, 1);
+    GridSample modes = {0};
+    if (!x || !grid) return l->error;
+    if (x->rank < 3 || x->rank > 2 + MOST_AXES) return unsupported(l, "an input of rank %d (3 to 5 are)", x->rank);
+    if (grid->rank != x->rank || !sizes_agree(grid->dims[x->rank - 1], size_const(l, x->rank - 2)) ||
+        !sizes_agree(grid->dims[0], x->dims[0]))
+        return invalid(l, "the grid does not fit the input");
+    if (!parse_modes(n, &modes)) return invalid(l, "mode or padding_mode is not known");
+    DType work = x->dtype == DT_F64 || (dtype_is_integer(x->dtype) && dtype_size(x->dtype) > 2) ? DT_F64 : DT_F32;
+    Value *inputs[] = {to_channels_last(l, cast(l, x, work)), cast(l, grid, work)};
+    if (l->error) return l->error;
+    const Dim **dims = dims_copy(l, grid, grid->rank);
+    dims[x->rank - 1] = x->dims[1];
+    Value *y = host_result(l, host_node(l, n, host_grid_sample, inputs, 2), work, x->rank, dims);
+    return out(l, n, 0, cast_like(l, from_channels_last(l, y), x));
+}
+
+/* ---- AffineGrid ---- */
+
+/* The positions along spatial axis i of `axes` as [1, .., size, .., 1, 1], from -1 to 1: (2 k - (size - 1)) / (align ?
+ * size - 1 : size). */
+static Value *ramp(Lowering *l, const Dim *size, int i, int axes, bool align, DType dtype) {
+    const Dim *shape[MOST_AXES + 2], *one = size_const(l, 1), *last = size_sub(l, size, one);
+    for (int k = 0; k < axes + 2; k++) shape[k] = k == i + 1 ? size : one;
+    Value *twice = mul(l, iota(l, shape, axes + 2, i + 1, dtype), scalar(l, dtype, 2));
+    const Dim *span = align ? dim_max(l->dims, last, one) : size;
+    return divide(l, sub(l, twice, cast(l, dim_scalar(l, last), dtype)), cast(l, dim_scalar(l, span), dtype));
+}
+
+/* grid[n, .., j] = sum over axes of theta[n, j, axis] * position(axis) + theta[n, j, last] (ONNX AffineGrid-20). */
+Status lower_affine_grid(Lowering *l, const Node *n) {
+    Value *theta = in(l, n, 0), *given = in(l, n, 1);
+    int count;
+    if (!theta || !given) return l->error;
+    int64_t rows;
+    if (theta->rank == 3 && dim_is_const(theta->dims[1], &rows)) given = with_length(l, given, (int)rows + 2);
+    const Dim *const *size = sizes_of(l, given, "grid", &count);
+    if (!size) return l->error;
+    int axes = count - 2;
+    if (axes < 2 || axes > MOST_AXES || theta->rank != 3)
+        return invalid(l, "theta has rank %d, size %d elements", theta->rank, count);
+    bool align = attr_int(n, "align_corners", 0) != 0;
+    Value *wide = widen(l, theta), *y = NULL;
+    const Dim *shape[MOST_AXES + 2];
+    if (!wide) return l->error;
+    for (int k = 0; k < axes + 2; k++)
+        shape[k] = k == 0 ? theta->dims[0] : k == axes + 1 ? theta->dims[1] : size_const(l, 1);
+    for (int column = 0; column <= axes;
+         column++) { /* column 0 scales the innermost axis; the last is the translation */
+        Value *factor = reshape(l, slice_axis(l, wide, 2, size_const(l, column), size_const(l, 1)), shape, axes + 2);
+        int axis = axes - 1 - column;
+        Value *term = column == axes ? factor : mul(l, factor, ramp(l, size[2 + axis], axis, axes, align, wide->dtype));
+        y = y ? add(l, y, term) : term;
+    }
+    return out(l, n, 0, cast_like(l, y, theta));
+}

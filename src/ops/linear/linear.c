@@ -1,0 +1,410 @@
+/* Linear algebra: MatMul, Gemm, Conv, ConvTranspose, their integer forms, Det; and the builder's anchors, which check
+ * shapes, infer the result's and leave the computing to the device's library. Convolutions run channels-last: the
+ * permutes around them cancel between neighbours. */
+#include "ops/linear/linear.h"
+
+#include <math.h>
+#include "lowering/anchor_eval.h"
+#include "lowering/anchors.h"
+#include "ops/linear/geometry.h"
+#include "ops/families.h"
+
+/* ---- anchors ---- */
+
+/* Operators that are one product of their input by their weight. */
+static bool is_one_product(const char *op) {
+    static const char *const ops[] = {"MatMul",    "Gemm", "FusedMatMul", "TransposeMatMul", "FusedGemm",
+                                      "FusedConv", "Conv", "MatMulNBits", "ConvTranspose"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (strcmp(ops[i], op) == 0) return true;
+    return false;
+}
+
+/* Whether a value is constant, or primitives on constants that were too large to fold. */
+static bool of_constants(const Value *v, int depth) {
+    if (v->constant || !depth) return v->constant != NULL;
+    const Node *from = v->producer;
+    bool all = from && from->kind == NODE_PRIM && from->input_count > 0;
+    for (int i = 0; all && i < from->input_count; i++)
+        all = from->inputs[i] && of_constants(from->inputs[i], depth - 1);
+    return all;
+}
+
+/* The form in which the node's constant matrices are to be held (runtime/cpu/anchor.h). Of an operator of several
+ * products, those of two activations have none; of the others the device says where it cannot be done. */
+static void ask_for_weights(const Lowering *l, Node *anchor) {
+    enum { DEPTH = 8 };
+    int64_t wanted = l->node ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
+    if (wanted && (is_one_product(l->node->op) || of_constants(anchor->inputs[1], DEPTH)))
+        node_set_int(anchor, WEIGHT_PRECISION, wanted);
+}
+
+static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count) {
+    Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_ANCHOR, op, inputs, count);
+    if (l->node) node_add_origin(node, l->node->origin);
+    if (l->node) node_follow_rules(node, l->node);
+    ask_for_weights(l, node);
+    return node;
+}
+
+/* Constants folded up to this many multiplications; beyond it the work is left to the first run. */
+static const double FOLD_WORK = 1 << 28;
+
+static Value *fold_matmul(Lowering *l, Node *node, Value *y) {
+    Value *a = node->inputs[0], *b = node->inputs[1];
+    int64_t elements;
+    if (!a->constant || !b->constant || !dim_is_const(value_elements(l->graph, y), &elements)) return y;
+    double work = (double)elements * (double)a->constant->dims[a->rank - 1];
+    if (work > FOLD_WORK || (double)elements * (double)dtype_size(y->dtype) > FOLD_LIMIT) return y;
+    Tensor *inputs[] = {a->constant, b->constant}, *result;
+    Status status = eval_anchor(node, inputs, NULL, l->arena, &result);
+    if (status) {
+        if (l->error)
+            status_free(status);
+        else
+            l->error = status;
+        return NULL;
+    }
+    graph_remove_node(l->graph, node);
+    return constant(l, result);
+}
+
+/* a, b: rank >= 2. */
+static Value *matmul_node(Lowering *l, Value *a, Value *b) {
+    const Dim *ka = a->dims[a->rank - 1], *kb = b->dims[b->rank - 2];
+    int64_t x = 0, y = 0;
+    if (!sizes_agree(ka, kb)) {
+        dim_is_const(ka, &x);
+        dim_is_const(kb, &y);
+        invalid(l, "the inner dimensions of the product differ: %lld and %lld", (long long)x, (long long)y);
+        return NULL;
+    }
+    int rank = a->rank > b->rank ? a->rank : b->rank;
+    const Dim **dims = size_array(l, rank);
+    for (int i = 1; i <= rank - 2; i++) {
+        const Dim *da = i <= a->rank - 2 ? a->dims[a->rank - 2 - i] : size_const(l, 1);
+        const Dim *db = i <= b->rank - 2 ? b->dims[b->rank - 2 - i] : size_const(l, 1);
+        if (!(dims[rank - 2 - i] = size_broadcast(l, da, db))) {
+            invalid(l, "the leading dimensions of the factors cannot be broadcast");
+            return NULL;
+        }
+    }
+    dims[rank - 2] = a->dims[a->rank - 2];
+    dims[rank - 1] = b->dims[b->rank - 1];
+    Node *node = anchor(l, "matmul", (Value *[]){a, b}, 2);
+    return fold_matmul(l, node, node_add_output(node, NULL, a->dtype, rank, dims));
+}
+
+static bool arithmetic(DType dtype) { return dtype_is_float(dtype) || dtype_is_integer(dtype); }
+
+static bool same_arithmetic(Lowering *l, const Value *a, const Value *b) {
+    if (l->error) return false;
+    if (!a || !b) {
+        invalid(l, "a required input is missing");
+    } else if (a->dtype != b->dtype || !arithmetic(a->dtype)) {
+        invalid(l, "element types %s and %s do not go together", dtype_onnx_name(a->dtype), dtype_onnx_name(b->dtype));
+    }
+    return !l->error;
+}
+
+Value *matmul(Lowering *l, Value *a, Value *b) {
+    if (!same_arithmetic(l, a, b)) return NULL;
+    if (a->rank < 1 || b->rank < 1) {
+        invalid(l, "a scalar cannot be a factor of a matrix product");
+        return NULL;
+    }
+    bool row = a->rank == 1, column = b->rank == 1;
+    if (row) a = unsqueeze(l, a, (int[]){0}, 1);
+    if (column) b = unsqueeze(l, b, (int[]){1}, 1);
+    if (!a || !b) return NULL;
+    Value *y = matmul_node(l, a, b);
+    if (y && column) y = squeeze(l, y, (int[]){y->rank - 1}, 1);
+    if (y && row) y = squeeze(l, y, (int[]){column ? y->rank - 1 : y->rank - 2}, 1);
+    return y;
+}
+
+static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs,
+                         bool transposed) {
+    int rank = attrs->spatial + 2, in_axis = transposed ? 0 : 1;
+    if (x->rank != rank || w->rank != rank) return invalid(l, "the input has rank %d, the weight %d", x->rank, w->rank);
+    const Dim *channels = size_mul(l, w->dims[in_axis], size_const(l, transposed ? 1 : attrs->group));
+    int64_t in = 0, expected = 0, outputs = 0;
+    if (!sizes_agree(x->dims[rank - 1], channels)) {
+        dim_is_const(x->dims[rank - 1], &in);
+        dim_is_const(channels, &expected);
+        return invalid(l, "the input has %lld channels where the weight expects %lld", (long long)in,
+                       (long long)expected);
+    }
+    if (dim_is_const(w->dims[0], &outputs) && outputs % attrs->group)
+        return invalid(l, "%lld channels do not divide into %lld groups", (long long)outputs, (long long)attrs->group);
+    const Dim *out = transposed ? size_mul(l, w->dims[1], size_const(l, attrs->group)) : w->dims[0];
+    if (bias && (bias->rank != 1 || !sizes_agree(bias->dims[0], out)))
+        return invalid(l, "the bias does not have one element for each output channel");
+    return NULL;
+}
+
+static Value *conv_node(Lowering *l, const char *op, Value *x, Value *w, Value *bias, const ConvAttrs *attrs,
+                        const Dim *const *size, const Dim *channels) {
+    int spatial = attrs->spatial;
+    Node *node = anchor(l, op, (Value *[]){x, w}, 2);
+    node_set_ints(node, "strides", attrs->strides, spatial);
+    node_set_ints(node, "dilations", attrs->dilations, spatial);
+    node_set_dims(node, "pads", attrs->pads, 2 * spatial);
+    node_set_int(node, "group", attrs->group);
+    const Dim **dims = size_array(l, spatial + 2);
+    dims[0] = x->dims[0];
+    for (int i = 0; i < spatial; i++) dims[1 + i] = size[i];
+    dims[1 + spatial] = channels;
+    Value *y = node_add_output(node, NULL, x->dtype, spatial + 2, dims);
+    return bias ? add(l, y, bias) : y;
+}
+
+Value *conv(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs) {
+    if (!same_arithmetic(l, x, w) || check_conv(l, x, w, bias, attrs, false)) return NULL;
+    const Dim **size = size_array(l, attrs->spatial);
+    for (int i = 0; i < attrs->spatial; i++) {
+        const Dim *padded = size_add(l, x->dims[1 + i], size_add(l, attrs->pads[i], attrs->pads[attrs->spatial + i]));
+        const Dim *room = size_sub(l, padded, window_extent(l, w->dims[2 + i], attrs->dilations[i]));
+        size[i] = size_add(l, dim_div(l->dims, room, size_const(l, attrs->strides[i])), size_const(l, 1));
+    }
+    return conv_node(l, "conv", x, w, bias, attrs, size, w->dims[0]);
+}
+
+Value *conv_transpose(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs, const Dim *const *size) {
+    if (!same_arithmetic(l, x, w) || check_conv(l, x, w, bias, attrs, true)) return NULL;
+    const Dim *channels = size_mul(l, w->dims[1], size_const(l, attrs->group));
+    return conv_node(l, "conv_transpose", x, w, bias, attrs, size, channels);
+}
+
+Value *to_channels_last(Lowering *l, Value *x) {
+    int perm[MAX_RANK] = {0};
+    if (!x) return NULL;
+    for (int i = 1; i < x->rank - 1; i++) perm[i] = i + 1;
+    if (x->rank > 1) perm[x->rank - 1] = 1;
+    return permute(l, x, perm);
+}
+
+Value *from_channels_last(Lowering *l, Value *x) {
+    int perm[MAX_RANK] = {0};
+    if (!x) return NULL;
+    for (int i = 2; i < x->rank; i++) perm[i] = i - 1;
+    if (x->rank > 1) perm[1] = x->rank - 1;
+    return permute(l, x, perm);
+}
+
+/* ---- products of matrices ---- */
+
+static Status lower_matmul(Lowering *l, const Node *n) { return out(l, n, 0, matmul(l, in(l, n, 0), in(l, n, 1))); }
+
+/* x * factor; integer tensors are scaled in f64, as the factor need not be whole. */
+static Value *scaled(Lowering *l, Value *x, double factor) {
+    if (!x || factor == 1) return x;
+    if (dtype_is_float(x->dtype)) return cast_like(l, mul(l, widen(l, x), like(l, widen(l, x), factor)), x);
+    return cast_like(l, mul(l, cast(l, x, DT_F64), scalar(l, DT_F64, factor)), x);
+}
+
+/* Y = alpha * A' * B' + beta * C, A' and B' transposed where asked (ONNX Gemm-13). A constant B takes alpha, a constant
+ * C beta. */
+static Status lower_gemm(Lowering *l, const Node *n) {
+    Value *a = in(l, n, 0), *b = in(l, n, 1), *c = optional_in(l, n, 2);
+    if (!a || !b) return l->error;
+    if (a->rank != 2 || b->rank != 2)
+        return invalid(l, "both factors must be matrices, but have ranks %d and %d", a->rank, b->rank);
+    if (attr_int(n, "transA", 0)) a = swap_last(l, a);
+    if (attr_int(n, "transB", 0)) b = swap_last(l, b);
+    double alpha = attr_float(n, "alpha", 1), beta = attr_float(n, "beta", 1);
+    bool early = constant_of(b) != NULL && dtype_is_float(b->dtype);
+    Value *y = matmul(l, a, early ? scaled(l, b, alpha) : b);
+    if (!early) y = scaled(l, y, alpha);
+    if (!c || !y) return out(l, n, 0, y);
+    if (c->rank > 2) return invalid(l, "C has rank %d instead of at most 2", c->rank);
+    /* A row vector is the bias that devices fuse. */
+    if (c->rank == 2 && dim_equals(c->dims[0], 1) && !dim_equals(c->dims[1], 1)) c = squeeze(l, c, (int[]){0}, 1);
+    return out(l, n, 0, beta == 0 ? y : add(l, y, scaled(l, c, beta)));
+}
+
+Value *along_axis(Lowering *l, Value *v, int axis, int rank) {
+    if (!v || v->rank != 1 || dim_equals(v->dims[0], 1)) return v && v->rank == 1 ? squeeze(l, v, (int[]){0}, 1) : v;
+    if (axis == rank - 1) return v;
+    const Dim **dims = size_array(l, rank);
+    for (int i = 0; i < rank; i++) dims[i] = size_const(l, 1);
+    dims[axis] = v->dims[0];
+    return reshape(l, v, dims, rank);
+}
+
+Value *centred(Lowering *l, Value *x, Value *zero_point, int axis) {
+    if (!x) return NULL;
+    Value *wide = cast(l, x, DT_I32);
+    if (!zero_point) return wide;
+    const Tensor *known = constant_of(zero_point);
+    bool zero = known && dtype_is_integer(known->dtype);
+    for (int64_t i = 0; zero && i < tensor_count(known); i++) zero = dtype_load_int(known->dtype, known->data, i) == 0;
+    return zero ? wide : sub(l, wide, along_axis(l, cast(l, zero_point, DT_I32), axis, x->rank));
+}
+
+/* (A - a_zero_point) * (B - b_zero_point) in i32; zero points per tensor, per row of A, per column of B (ONNX
+ * MatMulInteger-10). */
+static Status lower_matmul_integer(Lowering *l, const Node *n) {
+    Value *sum = integer_matmul(l, in(l, n, 0), optional_in(l, n, 2), in(l, n, 1), optional_in(l, n, 3));
+    return out(l, n, 0, sum ? cast(l, sum, DT_I32) : NULL);
+}
+
+/* ---- convolutions ---- */
+
+static Status conv_geometry(Lowering *l, const Node *n, const Value *x, const Value *w, WindowKind kind,
+                            Geometry *geometry) {
+    if (x->rank < 3 || x->rank != w->rank)
+        return invalid(l,
+                       "the input has rank %d and the weight %d; both need a batch, channels and as many spatial axes",
+                       x->rank, w->rank);
+    int given;
+    attr_ints(n, "kernel_shape", &given);
+    if (given) {
+        const Dim *kernel[MAX_SPATIAL];
+        TRY(kernel_shape_of(l, n, x->rank - 2, kernel));
+        for (int i = 0; i < given; i++)
+            if (!sizes_agree(kernel[i], w->dims[2 + i]))
+                return invalid(l, "kernel_shape differs from the weight's shape");
+    }
+    int64_t known;
+    for (int i = 2; i < w->rank; i++)
+        if (dim_is_const(w->dims[i], &known) && known < 1) return invalid(l, "the weight has an empty kernel");
+    return geometry_of(l, n, x->rank - 2, x->dims + 2, w->dims + 2, kind, geometry);
+}
+
+static Status group_of(Lowering *l, const Node *n, int64_t *out_group) {
+    *out_group = attr_int(n, "group", 1);
+    if (*out_group < 1 || *out_group > INT32_MAX) return invalid(l, "group is %lld", (long long)*out_group);
+    return NULL;
+}
+
+Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias) {
+    Geometry g;
+    int64_t group;
+    if (l->error || !x || !w || group_of(l, n, &group) || conv_geometry(l, n, x, w, WINDOW_CONV, &g)) return NULL;
+    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group};
+    Value *y = conv(l, to_channels_last(l, x), w, bias, &attrs);
+    return y ? from_channels_last(l, y) : NULL;
+}
+
+static Status lower_conv(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *w = in(l, n, 1);
+    return out(l, n, 0, conv_as(l, n, x, w, optional_in(l, n, 2)));
+}
+
+/* Padding stands for the zero point, so it is 0 once that is taken off (ONNX ConvInteger-10). */
+static Status lower_conv_integer(Lowering *l, const Node *n) {
+    Value *sum = integer_conv(l, n, in(l, n, 0), optional_in(l, n, 2), in(l, n, 1), optional_in(l, n, 3), NULL);
+    return out(l, n, 0, sum ? cast(l, sum, DT_I32) : NULL);
+}
+
+/* Sizes and paddings of ONNX ConvTranspose-11: total = stride * (in - 1) + output_padding + extent - output. */
+static Status transposed_geometry(Lowering *l, const Node *n, const Value *x, const Value *w, Geometry *g) {
+    int spatial = x->rank - 2, shaped;
+    int64_t extra[MAX_SPATIAL], wanted[MAX_RANK];
+    const char *mode = attr_string(n, "auto_pad", "NOTSET");
+    bool same = strncmp(mode, "SAME", 4) == 0, upper = strcmp(mode, "SAME_UPPER") == 0;
+    TRY(conv_geometry(l, n, x, w, WINDOW_TRANSPOSED, g));
+    TRY(spatial_ints(l, n, "output_padding", spatial, 0, 0, extra));
+    const int64_t *shape = attr_ints(n, "output_shape", &shaped);
+    if (shaped == spatial + 2) shape += 2, shaped = spatial; /* version 1 gave the batch and the channels too */
+    if (shaped && shaped != spatial) return invalid(l, "output_shape has %d elements instead of %d", shaped, spatial);
+    for (int i = 0; i < spatial; i++) {
+        const Dim *stride = size_const(l, g->strides[i]), *extent = window_extent(l, w->dims[2 + i], g->dilations[i]);
+        const Dim *reach = size_add(l, size_mul(l, stride, size_sub(l, x->dims[2 + i], size_const(l, 1))),
+                                    size_add(l, size_const(l, extra[i]), extent));
+        if (!shaped && !same) {
+            g->size[i] = size_sub(l, reach, size_add(l, g->pads[i], g->pads[spatial + i]));
+        } else {
+            wanted[i] = shaped ? shape[i] : 0;
+            if (shaped && (wanted[i] < 1 || wanted[i] > INT32_MAX))
+                return invalid(l, "output_shape holds %lld", (long long)wanted[i]);
+            g->size[i] = shaped ? size_const(l, wanted[i]) : size_mul(l, x->dims[2 + i], stride);
+            const Dim *total = dim_max(l->dims, size_sub(l, reach, g->size[i]), size_const(l, 0));
+            const Dim *half = dim_div(l->dims, total, size_const(l, 2)), *rest = size_sub(l, total, half);
+            g->pads[i] = upper ? half : rest;
+            g->pads[spatial + i] = upper ? rest : half;
+        }
+        int64_t known;
+        if (dim_is_const(g->size[i], &known) && known < 0)
+            return invalid(l, "the paddings leave nothing of spatial axis %d", i);
+    }
+    return NULL;
+}
+
+static Status lower_conv_transpose(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *w = in(l, n, 1), *bias = optional_in(l, n, 2);
+    Geometry g;
+    int64_t group;
+    if (!x || !w) return l->error;
+    TRY(group_of(l, n, &group));
+    TRY(transposed_geometry(l, n, x, w, &g));
+    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group};
+    Value *y = conv_transpose(l, to_channels_last(l, x), w, bias, &attrs, g.size);
+    return out(l, n, 0, y ? from_channels_last(l, y) : NULL);
+}
+
+/* ---- Det ---- */
+
+/* By elimination with the largest pivot of each column; a is overwritten. */
+static double determinant(double *a, int64_t n) {
+    double product = 1;
+    for (int64_t c = 0; c < n; c++) {
+        int64_t best = c;
+        for (int64_t r = c + 1; r < n; r++)
+            if (fabs(a[r * n + c]) > fabs(a[best * n + c])) best = r;
+        double pivot = a[best * n + c];
+        product *= best == c ? pivot : -pivot;
+        if (pivot == 0) return product;
+        for (int64_t k = c; k < n && best != c; k++) {
+            double swap = a[c * n + k];
+            a[c * n + k] = a[best * n + k];
+            a[best * n + k] = swap;
+        }
+        for (int64_t r = c + 1; r < n; r++) {
+            double factor = a[r * n + c] / pivot;
+            for (int64_t k = c + 1; k < n; k++) a[r * n + k] -= factor * a[c * n + k];
+        }
+    }
+    return product;
+}
+
+static Status host_det(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return host_error(call, "the input is not made of square matrices");
+    TRY(host_output(call, 0, x->dtype, x->rank - 2, x->dims, &y));
+    if (!y) return NULL;
+    int64_t n = x->dims[x->rank - 1], count = tensor_count(y);
+    double *matrix = arena_array(call->arena, (size_t)n, (size_t)n * sizeof *matrix + 1);
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < n * n; k++) matrix[k] = dtype_load_double(x->dtype, x->data, i * n * n + k);
+        dtype_store_double(y->dtype, y->data, i, determinant(matrix, n));
+    }
+    return NULL;
+}
+
+static Status lower_det(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    if (!x) return l->error;
+    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))
+        return invalid(l, "the input is not made of square matrices");
+    if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
+    Node *host = host_node(l, n, host_det, &x, 1);
+    return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
+}
+
+const OpRow ops_linear[] = {
+    {"", "MatMul", 1, 0, lower_matmul, NULL, 0},
+    {"", "Gemm", 1, 0, lower_gemm, NULL, 0},
+    {"", "MatMulInteger", 10, 0, lower_matmul_integer, NULL, 0},
+    {"", "Einsum", 12, 0, lower_einsum, NULL, 0},
+    {"", "Det", 11, 0, lower_det, host_det, 0},
+    {"", "Conv", 1, 0, lower_conv, NULL, 0},
+    {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, 0},
+    {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, 0},
+    {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_conv, 0},
+    {0},
+};

@@ -1,0 +1,203 @@
+/* Activation functions, each as its formula. Narrow floats are computed in f32. */
+#include "ops/families.h"
+
+#include "lowering/build.h"
+
+#include <math.h>
+
+static Value *number(Lowering *l, const Value *x, double value) { return like(l, x, value); }
+static Value *less(Lowering *l, Value *a, Value *b) { return binary(l, PRIM_LT, a, b); }
+static Value *greater(Lowering *l, Value *a, Value *b) { return binary(l, PRIM_GT, a, b); }
+
+/* A unary function's frame: x in f32 at least, the result back in the input's type. */
+static Status give(Lowering *l, const Node *n, Value *y) { return out(l, n, 0, cast_like(l, y, in(l, n, 0))); }
+
+static Value *wide_in(Lowering *l, const Node *n) { return widen(l, in(l, n, 0)); }
+
+/* max(x, 0) + log(1 + exp(-|x|)): neither overflows nor loses small x. */
+static Value *softplus(Lowering *l, Value *x) {
+    Value *tail = unary(l, PRIM_LOG1P, unary(l, PRIM_EXP, unary(l, PRIM_NEG, unary(l, PRIM_ABS, x))));
+    return add(l, maximum(l, x, number(l, x, 0)), tail);
+}
+
+static Status lower_relu(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    return out(l, n, 0, maximum(l, x, number(l, x, 0)));
+}
+
+static Status lower_leaky_relu(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    Value *scaled = mul(l, number(l, x, attr_float(n, "alpha", 0.01f)), x);
+    return give(l, n, where(l, less(l, x, number(l, x, 0)), scaled, x));
+}
+
+/* The slope is broadcast to x; before opset 7 one slope a channel stands in a vector. */
+static Status lower_prelu(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *slope = in(l, n, 1);
+    if (!x || !slope) return l->error;
+    if (n->opset < 7 && slope->rank == 1 && x->rank > 2 && !dim_equals(slope->dims[0], 1)) {
+        const Dim *dims[MAX_RANK];
+        for (int i = 0; i < x->rank - 1; i++) dims[i] = i ? dim_const(l->dims, 1) : slope->dims[0];
+        slope = reshape(l, slope, dims, x->rank - 1);
+    }
+    return out(l, n, 0, where(l, less(l, x, number(l, x, 0)), mul(l, slope, x), x));
+}
+
+static Status lower_elu(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    Value *low = mul(l, number(l, x, attr_float(n, "alpha", 1)), unary(l, PRIM_EXPM1, x));
+    return give(l, n, where(l, less(l, x, number(l, x, 0)), low, x));
+}
+
+/* gamma (x, or alpha (exp(x) - 1) where x <= 0): Klambauer et al., "Self-Normalizing Neural Networks", 2017. */
+static Status lower_selu(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    bool first = n->opset < 6;
+    double alpha = attr_float(n, "alpha", first ? 1.6732f : 1.67326319217681884765625f);
+    double gamma = attr_float(n, "gamma", first ? 1.0507f : 1.05070102214813232421875f);
+    Value *low = mul(l, number(l, x, alpha), unary(l, PRIM_EXPM1, x));
+    return give(l, n, mul(l, number(l, x, gamma), where(l, greater(l, x, number(l, x, 0)), x, low)));
+}
+
+/* max(0, x) + min(0, alpha (exp(x / alpha) - 1)) */
+static Status lower_celu(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n), *alpha = number(l, x, attr_float(n, "alpha", 1)), *zero = number(l, x, 0);
+    Value *low = mul(l, alpha, unary(l, PRIM_EXPM1, divide(l, x, alpha)));
+    return give(l, n, add(l, maximum(l, zero, x), minimum(l, zero, low)));
+}
+
+static Status lower_thresholded_relu(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    Value *over = greater(l, x, number(l, x, attr_float(n, "alpha", 1)));
+    return give(l, n, where(l, over, x, number(l, x, 0)));
+}
+
+static Value *hard_sigmoid(Lowering *l, Value *x, double alpha, double beta) {
+    Value *line = add(l, mul(l, number(l, x, alpha), x), number(l, x, beta));
+    return maximum(l, number(l, x, 0), minimum(l, number(l, x, 1), line));
+}
+
+static Status lower_hard_sigmoid(Lowering *l, const Node *n) {
+    return give(l, n, hard_sigmoid(l, wide_in(l, n), attr_float(n, "alpha", 0.2f), attr_float(n, "beta", 0.5f)));
+}
+
+static Status lower_hard_swish(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    return give(l, n, mul(l, x, hard_sigmoid(l, x, 1.0 / 6, 0.5)));
+}
+
+static Status lower_mish(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    return give(l, n, mul(l, x, unary(l, PRIM_TANH, softplus(l, x))));
+}
+
+static Status lower_softplus(Lowering *l, const Node *n) { return give(l, n, softplus(l, wide_in(l, n))); }
+
+static Status lower_softsign(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    return give(l, n, divide(l, x, add(l, number(l, x, 1), unary(l, PRIM_ABS, x))));
+}
+
+/* x + bias below -lambd, x - bias above lambd, 0 between. */
+static Status lower_shrink(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    x = x && dtype_is_integer(x->dtype) ? cast(l, x, DT_F64) : widen(l, x);
+    double lambd = attr_float(n, "lambd", 0.5f);
+    Value *bias = number(l, x, attr_float(n, "bias", 0)), *zero = number(l, x, 0);
+    Value *high = where(l, greater(l, x, number(l, x, lambd)), sub(l, x, bias), zero);
+    return give(l, n, where(l, less(l, x, number(l, x, -lambd)), add(l, x, bias), high));
+}
+
+static Status lower_gelu(Lowering *l, const Node *n) {
+    return out(l, n, 0, gelu(l, in(l, n, 0), strcmp(attr_string(n, "approximate", "none"), "tanh") == 0));
+}
+
+static Status lower_swish(Lowering *l, const Node *n) {
+    Value *x = wide_in(l, n);
+    Value *scaled = mul(l, number(l, x, attr_float(n, "alpha", 1)), x);
+    return give(l, n, mul(l, x, unary(l, PRIM_SIGMOID, scaled)));
+}
+
+/* a sigmoid(alpha a) b: Shazeer, "GLU Variants Improve Transformer", 2020. */
+static Status lower_swiglu(Lowering *l, const Node *n) {
+    Value *a = wide_in(l, n), *b = widen(l, in(l, n, 1));
+    Value *scaled = mul(l, number(l, a, attr_float(n, "alpha", 1)), a);
+    return give(l, n, mul(l, mul(l, a, unary(l, PRIM_SIGMOID, scaled)), b));
+}
+
+/* --- along axes --------------------------------------------------------------------------------------------------- */
+
+/* The axes that softmax and the like run over: the one of attribute `axis`, and before opset 13 (default axis 1) all
+ * from there on. */
+static int axes_from(Lowering *l, const Node *n, const Value *x, int *axes) {
+    int64_t given = attr_int(n, "axis", n->opset < 13 ? 1 : -1);
+    if (x->rank == 0) return 0;
+    if (n->opset < 13 && given == x->rank) return 0; /* one element a row */
+    int first = axis_of(l, given, x->rank), count = 0;
+    for (int i = first; i < (n->opset < 13 ? x->rank : first + 1); i++) axes[count++] = i;
+    return count;
+}
+
+static Value *less_max(Lowering *l, Value *x, const int *axes, int count) {
+    return sub(l, x, reduce(l, PRIM_REDUCE_MAX, x, axes, count, true));
+}
+
+static Status lower_softmax(Lowering *l, const Node *n) {
+    int axes[MAX_RANK];
+    Value *x = wide_in(l, n);
+    if (!x) return l->error;
+    int count = axes_from(l, n, x, axes);
+    Value *e = unary(l, PRIM_EXP, less_max(l, x, axes, count));
+    return give(l, n, divide(l, e, reduce(l, PRIM_REDUCE_SUM, e, axes, count, true)));
+}
+
+static Status lower_log_softmax(Lowering *l, const Node *n) {
+    int axes[MAX_RANK];
+    Value *x = wide_in(l, n);
+    if (!x) return l->error;
+    int count = axes_from(l, n, x, axes);
+    Value *d = less_max(l, x, axes, count);
+    Value *sum = reduce(l, PRIM_REDUCE_SUM, unary(l, PRIM_EXP, d), axes, count, true);
+    return give(l, n, sub(l, d, unary(l, PRIM_LOG, sum)));
+}
+
+/* 1 at the first largest element, else 0. */
+static Status lower_hardmax(Lowering *l, const Node *n) {
+    int axes[MAX_RANK];
+    Value *x = in(l, n, 0), *rows = x;
+    if (!x) return l->error;
+    int count = axes_from(l, n, x, axes);
+    if (count == 0) return out(l, n, 0, expand(l, like(l, x, 1), x->dims, x->rank));
+    int axis = axes[0];
+    if (count > 1) rows = flatten_to(l, x, axis, x->rank);
+    if (!rows) return l->error;
+    Value *at = arg_reduce(l, PRIM_ARGMAX, rows, axis, true, false);
+    Value *index = iota(l, &rows->dims[axis], 1, 0, DT_I64);
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < rows->rank - axis; i++) dims[i] = i ? dim_const(l->dims, 1) : rows->dims[axis];
+    Value *hit = binary(l, PRIM_EQ, reshape(l, index, dims, rows->rank - axis), at);
+    return out(l, n, 0, reshape(l, cast_like(l, hit, x), x->dims, x->rank));
+}
+
+const OpRow ops_activation[] = {
+    {"", "Celu", 12, 0, lower_celu},
+    {"", "Elu", 1, 0, lower_elu},
+    {"", "Gelu", 20, 0, lower_gelu},
+    {"", "HardSigmoid", 1, 0, lower_hard_sigmoid},
+    {"", "HardSwish", 14, 0, lower_hard_swish},
+    {"", "Hardmax", 1, 0, lower_hardmax},
+    {"", "LeakyRelu", 1, 0, lower_leaky_relu},
+    {"", "LogSoftmax", 1, 0, lower_log_softmax},
+    {"", "Mish", 18, 0, lower_mish},
+    {"", "PRelu", 1, 0, lower_prelu},
+    {"", "Relu", 1, 0, lower_relu},
+    {"", "Selu", 1, 0, lower_selu},
+    {"", "Shrink", 9, 0, lower_shrink},
+    {"", "Softmax", 1, 0, lower_softmax},
+    {"", "Softplus", 1, 0, lower_softplus},
+    {"", "Softsign", 1, 0, lower_softsign},
+    {"", "SwiGLU", 28, 0, lower_swiglu},
+    {"", "Swish", 24, 0, lower_swish},
+    {"", "ThresholdedRelu", 10, 0, lower_thresholded_relu},
+    {0},
+};

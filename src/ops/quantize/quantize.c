@@ -1,0 +1,320 @@
+/* Quantization in primitives: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and the operators on quantized
+ * tensors, whose sums are exact in i32 and then requantized: y = saturate(round_half_even(sum * a_scale * b_scale /
+ * y_scale) + y_zero_point). */
+#include "ops/linear/linear.h"
+
+#include "lowering/sizes.h"
+#include "ops/families.h"
+
+typedef struct Range {
+    DType dtype;
+    double low, high;
+} Range;
+
+static const Range ranges[] = {
+    {DT_U8, 0, 255},
+    {DT_I8, -128, 127},
+    {DT_U16, 0, 65535},
+    {DT_I16, -32768, 32767},
+    {DT_I32, -2147483648.0, 2147483647.0},
+    {DT_U4, 0, 15},
+    {DT_I4, -8, 7},
+    {DT_U2, 0, 3},
+    {DT_I2, -2, 1},
+};
+
+static const Range *range_of(DType dtype) {
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (ranges[i].dtype == dtype) return &ranges[i];
+    return NULL;
+}
+
+static bool narrow_float(DType dtype) { return dtype_is_float(dtype) && dtype_size(dtype) == 1; }
+
+/* The zero point as f32, or NULL when there is none or all of it is known to be 0. */
+static Value *zero_point_f32(Lowering *l, Value *zero_point) {
+    const Tensor *known = constant_of(zero_point);
+    if (!zero_point) return NULL;
+    for (int64_t i = 0; known && i < tensor_count(known); i++)
+        if (dtype_load_double(known->dtype, known->data, i) != 0) known = NULL;
+    return known ? NULL : cast(l, zero_point, DT_F32);
+}
+
+/* ---- granularity ---- */
+
+/* How scales lie over x: the view of x in which a scale broadcasts. */
+typedef struct Grain {
+    int axis;
+    int64_t block;     /* elements of x along axis that share a scale; 0: per tensor or per axis */
+    bool split;        /* x is viewed with axis split to [blocks, block] */
+    const Dim *blocks; /* sizes of the scale along axis, in blocked form */
+} Grain;
+
+static Status grain_of(Lowering *l, const Node *n, const Value *x, const Value *scale, Grain *grain) {
+    *grain = (Grain){0};
+    bool vector = scale->rank == 1 && !dim_equals(scale->dims[0], 1);
+    grain->block = attr_int(n, "block_size", 0);
+    if (scale->rank == 0 || (!vector && scale->rank == 1)) {
+        grain->block = 0;
+        return NULL;
+    }
+    grain->axis = axis_of(l, attr_int(n, "axis", 1) == 1 && x->rank == 1 ? 0 : attr_int(n, "axis", 1), x->rank);
+    if (l->error) return l->error;
+    if (grain->block < 0) return invalid(l, "block_size is %lld", (long long)grain->block);
+    if (grain->block == 0) {
+        if (scale->rank == 1 && !sizes_agree(scale->dims[0], x->dims[grain->axis]))
+            return invalid(l, "the scale does not have one element for each index of axis %d", grain->axis);
+        return NULL;
+    }
+    if (scale->rank != x->rank)
+        return invalid(l, "a blocked scale must have the input's rank, but has %d", scale->rank);
+    grain->blocks = scale->dims[grain->axis];
+    grain->split =
+        size_mul(l, grain->blocks, size_const(l, grain->block)) == x->dims[grain->axis] && x->rank < MAX_RANK;
+    return NULL;
+}
+
+static const Dim *const *split_dims(Lowering *l, const Value *x, const Grain *grain, const Dim *inner) {
+    const Dim **dims = size_array(l, x->rank + 1);
+    for (int i = 0; i < x->rank; i++) dims[i < grain->axis ? i : i + 1] = x->dims[i];
+    dims[grain->axis] = grain->blocks;
+    dims[grain->axis + 1] = inner;
+    return dims;
+}
+
+static Value *view_of(Lowering *l, Value *x, const Grain *grain) {
+    if (!x || !grain->split) return x;
+    return reshape(l, x, split_dims(l, x, grain, size_const(l, grain->block)), x->rank + 1);
+}
+
+/* A scale or zero point made to broadcast with view_of(x). */
+static Value *spread(Lowering *l, Value *v, const Value *x, const Grain *grain) {
+    if (!v) return NULL;
+    if (!grain->block) return along_axis(l, v, grain->axis, x->rank);
+    if (v->rank != x->rank) {
+        invalid(l, "scale and zero point differ in shape");
+        return NULL;
+    }
+    const Dim *const *with_one = split_dims(l, v, grain, size_const(l, 1));
+    Value *split = reshape(l, v, with_one, v->rank + 1);
+    if (grain->split || !split) return split;
+    /* The last block is cut: every scale is repeated, and the rest left out. */
+    const Dim *const *repeated = split_dims(l, v, grain, size_const(l, grain->block));
+    const Dim **flat = dims_copy(l, v, v->rank);
+    flat[grain->axis] = size_mul(l, grain->blocks, size_const(l, grain->block));
+    Value *all = reshape(l, expand(l, split, repeated, v->rank + 1), flat, v->rank);
+    return all ? slice_axis(l, all, grain->axis, size_const(l, 0), x->dims[grain->axis]) : NULL;
+}
+
+/* ---- QuantizeLinear, DequantizeLinear ---- */
+
+/* saturate(round(q) + zero_point) of the f32 quotient q; zero_point is f32 or NULL. */
+static Value *quantized(Lowering *l, Value *q, Value *zero_point, DType to, bool saturate) {
+    const Range *range = range_of(to);
+    if (!range) {
+        if (zero_point) q = add(l, q, zero_point);
+        return cast_saturate(l, q, to, saturate);
+    }
+    Value *whole = unary(l, PRIM_ROUND, q);
+    if (zero_point) whole = add(l, whole, zero_point);
+    return cast(l, clip(l, whole, scalar(l, DT_F32, range->low), scalar(l, DT_F32, range->high)), to);
+}
+
+static DType working_type(DType dtype) {
+    return dtype == DT_F16 || dtype == DT_BF16 || dtype == DT_F64 ? dtype : DT_F32;
+}
+
+/* y = saturate(round(x / y_scale) + y_zero_point) (ONNX QuantizeLinear-25); the scale's type, or `precision`, is that
+ * of the division. */
+static Status lower_quantize(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *scale = in(l, n, 1), *zero_point = optional_in(l, n, 2);
+    Grain grain;
+    if (!x || !scale) return l->error;
+    TRY(grain_of(l, n, x, scale, &grain));
+    DType to = attr_dtype(n, "output_dtype", DT_NONE), precision = attr_dtype(n, "precision", DT_NONE);
+    if (to == DT_NONE) to = zero_point ? zero_point->dtype : DT_U8;
+    if (zero_point && zero_point->dtype != to)
+        return invalid(l, "output_dtype is %s, but the zero point is of type %s", dtype_onnx_name(to),
+                       dtype_onnx_name(zero_point->dtype));
+    if (!range_of(to) && !narrow_float(to)) return invalid(l, "%s is not a type to quantize to", dtype_onnx_name(to));
+    if (precision == DT_NONE) precision = scale->dtype;
+    DType work = working_type(precision);
+    Value *quotient = divide(l, cast(l, view_of(l, x, &grain), work), spread(l, cast(l, scale, work), x, &grain));
+    Value *zero = spread(l, zero_point_f32(l, zero_point), x, &grain);
+    Value *y = quantized(l, cast(l, quotient, DT_F32), zero, to, attr_int(n, "saturate", 1) != 0);
+    return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
+}
+
+/* y = (x - x_zero_point) * x_scale (ONNX DequantizeLinear-25). */
+static Status lower_dequantize(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *scale = in(l, n, 1), *zero_point = optional_in(l, n, 2);
+    Grain grain;
+    if (!x || !scale) return l->error;
+    TRY(grain_of(l, n, x, scale, &grain));
+    DType to = attr_dtype(n, "output_dtype", DT_NONE);
+    if (to == DT_NONE) to = scale->dtype;
+    if (!dtype_is_float(to)) return invalid(l, "%s is not a type to dequantize to", dtype_onnx_name(to));
+    if (zero_point && zero_point->dtype != x->dtype) return invalid(l, "the zero point is not of the input's type");
+    Value *zero = spread(l, zero_point_f32(l, zero_point), x, &grain), *view = view_of(l, x, &grain);
+    if (zero && x->dtype == DT_I32) { /* its differences are exact as integers alone */
+        view = sub(l, view, spread(l, zero_point, x, &grain));
+        zero = NULL;
+    }
+    Value *level = cast(l, view, DT_F32);
+    if (zero) level = sub(l, level, zero);
+    Value *y = cast(l, mul(l, level, spread(l, cast(l, scale, DT_F32), x, &grain)), to);
+    return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
+}
+
+/* The range of x with 0 in it is spread over [0, 255] (ONNX DynamicQuantizeLinear-11); where x is all 0 the scale is 1.
+ */
+static Status lower_dynamic_quantize(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    int axes[MAX_RANK];
+    if (!x) return l->error;
+    for (int i = 0; i < x->rank; i++) axes[i] = i;
+    Value *zero = scalar(l, DT_F32, 0), *one = scalar(l, DT_F32, 1), *most = scalar(l, DT_F32, 255);
+    Value *high = maximum(l, reduce(l, PRIM_REDUCE_MAX, x, axes, x->rank, false), zero);
+    Value *low = minimum(l, reduce(l, PRIM_REDUCE_MIN, x, axes, x->rank, false), zero);
+    Value *width = divide(l, sub(l, high, low), most);
+    Value *scale = where(l, binary(l, PRIM_EQ, width, zero), one, width);
+    Value *zero_point = unary(l, PRIM_ROUND, clip(l, divide(l, sub(l, zero, low), scale), zero, most));
+    if (wants_output(n, 0)) TRY(out(l, n, 0, quantized(l, divide(l, x, scale), zero_point, DT_U8, true)));
+    if (wants_output(n, 1)) TRY(out(l, n, 1, scale));
+    return wants_output(n, 2) ? out(l, n, 2, cast(l, zero_point, DT_U8)) : l->error;
+}
+
+/* ---- operators on quantized tensors ---- */
+
+typedef struct Quantized {
+    Value *x, *scale, *zero_point; /* as given: data, scale (f32), zero point (may be NULL) */
+} Quantized;
+
+static Quantized quantized_in(Lowering *l, const Node *n, int first) {
+    Quantized q = {in(l, n, first), in(l, n, first + 1), optional_in(l, n, first + 2)};
+    if (q.scale) q.scale = cast(l, q.scale, DT_F32);
+    return q;
+}
+
+/* sum * factor + zero_point, rounded and saturated; sum is i32 or f32. */
+static Value *requantized(Lowering *l, Value *sum, Value *factor, Value *zero_point, DType to) {
+    return quantized(l, mul(l, cast(l, sum, DT_F32), factor), zero_point_f32(l, zero_point), to, true);
+}
+
+/* Per row of a, per column of b (ONNX QLinearMatMul-21). */
+static Status lower_qlinear_matmul(Lowering *l, const Node *n) {
+    Quantized a = quantized_in(l, n, 0), b = quantized_in(l, n, 3);
+    Value *y_scale = in(l, n, 6), *y_zero = optional_in(l, n, 7);
+    if (l->error) return l->error;
+    int row = a.x->rank > 1 ? a.x->rank - 2 : 0, column = b.x->rank - 1;
+    bool floats = narrow_float(a.x->dtype);
+    Value *sum = floats ? matmul(l, cast(l, a.x, DT_F32), cast(l, b.x, DT_F32))
+                        : integer_matmul(l, a.x, a.zero_point, b.x, b.zero_point);
+    Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
+    DType to = y_zero ? y_zero->dtype : a.x->dtype;
+    return out(l, n, 0, requantized(l, sum, divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
+}
+
+/* The weight's scale may be per output channel (ONNX QLinearConv-10). */
+static Status lower_qlinear_conv(Lowering *l, const Node *n) {
+    Quantized x = quantized_in(l, n, 0), w = quantized_in(l, n, 3);
+    Value *y_scale = in(l, n, 6), *y_zero = optional_in(l, n, 7), *bias = optional_in(l, n, 8);
+    if (l->error) return l->error;
+    Value *sum = integer_conv(l, n, x.x, x.zero_point, w.x, w.zero_point, bias);
+    Value *factor = divide(l, mul(l, x.scale, w.scale), cast(l, y_scale, DT_F32));
+    DType to = y_zero ? y_zero->dtype : x.x->dtype;
+    return out(l, n, 0, requantized(l, sum, along_axis(l, factor, 1, x.x->rank), y_zero, to));
+}
+
+/* x in f32. */
+static Value *dequantized(Lowering *l, Quantized q) {
+    Value *level = q.x ? cast(l, q.x, DT_F32) : NULL, *zero = zero_point_f32(l, q.zero_point);
+    return mul(l, zero ? sub(l, level, zero) : level, q.scale);
+}
+
+/* Quantizes the f32 `y` with the scale and zero point of inputs first and first + 1. */
+static Status out_quantized(Lowering *l, const Node *n, Value *y, int first, DType otherwise) {
+    Value *scale = in(l, n, first), *zero = optional_in(l, n, first + 1);
+    if (l->error) return l->error;
+    return out(l, n, 0,
+               quantized(l, divide(l, y, cast(l, scale, DT_F32)), zero_point_f32(l, zero),
+                         zero ? zero->dtype : otherwise, true));
+}
+
+static Status lower_qlinear_pair(Lowering *l, const Node *n, Prim prim) {
+    Quantized a = quantized_in(l, n, 0), b = quantized_in(l, n, 3);
+    if (l->error) return l->error;
+    return out_quantized(l, n, binary(l, prim, dequantized(l, a), dequantized(l, b)), 6, a.x->dtype);
+}
+
+static Status lower_qlinear_add(Lowering *l, const Node *n) { return lower_qlinear_pair(l, n, PRIM_ADD); }
+static Status lower_qlinear_mul(Lowering *l, const Node *n) { return lower_qlinear_pair(l, n, PRIM_MUL); }
+
+static Status lower_qlinear_sigmoid(Lowering *l, const Node *n) {
+    Quantized x = quantized_in(l, n, 0);
+    if (l->error) return l->error;
+    return out_quantized(l, n, unary(l, PRIM_SIGMOID, dequantized(l, x)), 3, x.x->dtype);
+}
+
+static Status lower_qlinear_leaky_relu(Lowering *l, const Node *n) {
+    Quantized q = quantized_in(l, n, 0);
+    if (l->error) return l->error;
+    Value *x = dequantized(l, q), *below = mul(l, x, scalar(l, DT_F32, attr_float(n, "alpha", 0.01f)));
+    return out_quantized(l, n, where(l, binary(l, PRIM_LT, x, scalar(l, DT_F32, 0)), below, x), 3, q.x->dtype);
+}
+
+static Status lower_qlinear_global_average(Lowering *l, const Node *n) {
+    Quantized q = quantized_in(l, n, 0);
+    int axes[MAX_RANK], last = attr_int(n, "channels_last", 0) != 0;
+    if (l->error) return l->error;
+    if (q.x->rank < 3)
+        return invalid(l, "the input has rank %d; a batch, channels and at least one more axis are needed", q.x->rank);
+    for (int i = 0; i < q.x->rank - 2; i++) axes[i] = i + 2 - last;
+    return out_quantized(l, n, mean(l, dequantized(l, q), axes, q.x->rank - 2, true), 3, q.x->dtype);
+}
+
+/* Inputs: the result's scale and zero point, then each part with its own (com.microsoft QLinearConcat). */
+static Status lower_qlinear_concat(Lowering *l, const Node *n) {
+    int count = (n->input_count - 2) / 3;
+    if (count < 1) return invalid(l, "has no part to concatenate");
+    Value **parts = ARENA_ARRAY(l->arena, Value *, count);
+    for (int i = 0; i < count; i++) parts[i] = dequantized(l, quantized_in(l, n, 2 + 3 * i));
+    if (l->error) return l->error;
+    int axis = axis_of(l, attr_int(n, "axis", 0), parts[0]->rank);
+    if (l->error) return l->error;
+    return out_quantized(l, n, concat(l, parts, count, axis), 0, in(l, n, 2)->dtype);
+}
+
+/* A product in i32, scaled to f32, plus a bias (com.microsoft MatMulIntegerToFloat). */
+static Status out_scaled_product(Lowering *l, const Node *n, Quantized a, Quantized b, Value *bias) {
+    if (l->error) return l->error;
+    int row = a.x->rank > 1 ? a.x->rank - 2 : 0, column = b.x->rank - 1;
+    Value *sum = integer_matmul(l, a.x, a.zero_point, b.x, b.zero_point);
+    Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
+    Value *y = mul(l, cast(l, sum, DT_F32), scales);
+    return out(l, n, 0, bias ? add(l, y, bias) : y);
+}
+
+static Status lower_matmul_integer_to_float(Lowering *l, const Node *n) {
+    Quantized a = {in(l, n, 0), in(l, n, 2), optional_in(l, n, 4)},
+              b = {in(l, n, 1), in(l, n, 3), optional_in(l, n, 5)};
+    return out_scaled_product(l, n, a, b, optional_in(l, n, 6));
+}
+
+const OpRow ops_quantize[] = {
+    {"", "QuantizeLinear", 10, 0, lower_quantize, NULL, 0},
+    {"", "DequantizeLinear", 10, 0, lower_dequantize, NULL, 0},
+    {"", "DynamicQuantizeLinear", 11, 0, lower_dynamic_quantize, NULL, 0},
+    {"", "QLinearMatMul", 10, 0, lower_qlinear_matmul, NULL, 0},
+    {"", "QLinearConv", 10, 0, lower_qlinear_conv, NULL, 0},
+    {"com.microsoft", "QuantizeLinear", 1, 0, lower_quantize, NULL, 0},
+    {"com.microsoft", "DequantizeLinear", 1, 0, lower_dequantize, NULL, 0},
+    {"com.microsoft", "QLinearAdd", 1, 0, lower_qlinear_add, NULL, 0},
+    {"com.microsoft", "QLinearMul", 1, 0, lower_qlinear_mul, NULL, 0},
+    {"com.microsoft", "QLinearSigmoid", 1, 0, lower_qlinear_sigmoid, NULL, 0},
+    {"com.microsoft", "QLinearLeakyRelu", 1, 0, lower_qlinear_leaky_relu, NULL, 0},
+    {"com.microsoft", "QLinearGlobalAveragePool", 1, 0, lower_qlinear_global_average, NULL, 0},
+    {"com.microsoft", "QLinearConcat", 1, 0, lower_qlinear_concat, NULL, 0},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, 0, lower_matmul_integer_to_float, NULL, 0},
+    {0},
+};

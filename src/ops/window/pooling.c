@@ -1,0 +1,235 @@
+/* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined
+ * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads. */
+#include "ops/window/window.h"
+
+#include <math.h>
+#include "lowering/sizes.h"
+
+enum { AXES = 3 }; /* inputs with fewer spatial axes get leading ones of size 1 */
+
+typedef enum PoolMode { POOL_MAX, POOL_AVERAGE, POOL_LP } PoolMode;
+
+typedef struct Pooling {
+    PoolMode mode;
+    DType dtype;
+    int64_t channels, plane; /* plane: elements of one channel's image */
+    int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], dilation[AXES], before[AXES], after[AXES];
+    int64_t place_step[AXES]; /* what an index of each axis counts in the indices output */
+    bool count_pads;
+    double p;
+    const char *x;
+    char *y;
+    int64_t *places; /* NULL: not asked for */
+} Pooling;
+
+/* The taps [first, end) of one axis whose elements lie inside [low, high), for the window that starts at `start`. */
+typedef struct Taps {
+    int64_t start, first, end;
+} Taps;
+
+static Taps taps_within(const Pooling *p, int axis, int64_t start, int64_t low, int64_t high) {
+    int64_t d = p->dilation[axis], k = p->kernel[axis];
+    int64_t first = start < low ? (low - start + d - 1) / d : 0, end = high > start ? (high - start + d - 1) / d : 0;
+    return (Taps){start, first, end < k ? end : k};
+}
+
+/* ---- rows of channels ---- */
+
+#define DEFINE_ROWS(T, NAME)                                                                                           \
+    VECTORISED static void max_##NAME(const T *x, T *y, int64_t count) {                                               \
+        for (int64_t i = 0; i < count; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                          \
+    }                                                                                                                  \
+    static void max_place_##NAME(const T *x, T *y, int64_t *places, int64_t place, int64_t count) {                    \
+        for (int64_t i = 0; i < count; i++)                                                                            \
+            if (x[i] > y[i]) y[i] = x[i], places[i] = place;                                                           \
+    }
+DEFINE_ROWS(float, f32)
+DEFINE_ROWS(double, f64)
+DEFINE_ROWS(int8_t, i8)
+DEFINE_ROWS(uint8_t, u8)
+
+#define DEFINE_SUMS(T, NAME, ABS, POW)                                                                                 \
+    VECTORISED static void add_##NAME(const T *x, T *y, int64_t count) {                                               \
+        for (int64_t i = 0; i < count; i++) y[i] += x[i];                                                              \
+    }                                                                                                                  \
+    VECTORISED static void add_absolute_##NAME(const T *x, T *y, int64_t count) {                                      \
+        for (int64_t i = 0; i < count; i++) y[i] += ABS(x[i]);                                                         \
+    }                                                                                                                  \
+    VECTORISED static void add_square_##NAME(const T *x, T *y, int64_t count) {                                        \
+        for (int64_t i = 0; i < count; i++) y[i] += x[i] * x[i];                                                       \
+    }                                                                                                                  \
+    static void add_power_##NAME(const T *x, T *y, T p, int64_t count) {                                               \
+        for (int64_t i = 0; i < count; i++) y[i] += POW(ABS(x[i]), p);                                                 \
+    }                                                                                                                  \
+    VECTORISED static void scale_##NAME(T *y, T factor, int64_t count) {                                               \
+        for (int64_t i = 0; i < count; i++) y[i] *= factor;                                                            \
+    }                                                                                                                  \
+    static void root_##NAME(T *y, T p, int64_t count) {                                                                \
+        for (int64_t i = 0; i < count; i++) y[i] = POW(y[i], 1 / p);                                                   \
+    }
+DEFINE_SUMS(float, f32, fabsf, powf)
+DEFINE_SUMS(double, f64, fabs, pow)
+
+static void max_row(const Pooling *p, const void *x, void *y, int64_t *places, int64_t place) {
+    switch (p->dtype) {
+    case DT_F32: places ? max_place_f32(x, y, places, place, p->channels) : max_f32(x, y, p->channels); break;
+    case DT_F64: places ? max_place_f64(x, y, places, place, p->channels) : max_f64(x, y, p->channels); break;
+    case DT_I8: places ? max_place_i8(x, y, places, place, p->channels) : max_i8(x, y, p->channels); break;
+    default: places ? max_place_u8(x, y, places, place, p->channels) : max_u8(x, y, p->channels); break;
+    }
+}
+
+static void sum_row(const Pooling *p, const void *x, void *y) {
+    bool wide = p->dtype == DT_F64;
+    if (p->mode == POOL_AVERAGE)
+        wide ? add_f64(x, y, p->channels) : add_f32(x, y, p->channels);
+    else if (p->p == 1)
+        wide ? add_absolute_f64(x, y, p->channels) : add_absolute_f32(x, y, p->channels);
+    else if (p->p == 2)
+        wide ? add_square_f64(x, y, p->channels) : add_square_f32(x, y, p->channels);
+    else
+        wide ? add_power_f64(x, y, p->p, p->channels) : add_power_f32(x, y, (float)p->p, p->channels);
+}
+
+static void finish_row(const Pooling *p, void *y, int64_t divisor) {
+    bool wide = p->dtype == DT_F64;
+    if (p->mode == POOL_AVERAGE)
+        wide ? scale_f64(y, 1.0 / (double)divisor, p->channels) : scale_f32(y, 1.0f / (float)divisor, p->channels);
+    else if (p->p != 1)
+        wide ? root_f64(y, p->p, p->channels) : root_f32(y, (float)p->p, p->channels);
+}
+
+/* What no window element reaches: the least value for a maximum, 0 for a sum. */
+static void start_row(const Pooling *p, void *y, int64_t *places) {
+    memset(y, 0, (size_t)p->channels * dtype_size(p->dtype));
+    if (p->mode != POOL_MAX) return;
+    for (int64_t i = 0; i < p->channels; i++) {
+        if (p->dtype == DT_F32)
+            ((float *)y)[i] = -INFINITY;
+        else if (p->dtype == DT_F64)
+            ((double *)y)[i] = -(double)INFINITY;
+        else if (p->dtype == DT_I8)
+            ((int8_t *)y)[i] = INT8_MIN;
+        if (places) places[i] = 0;
+    }
+}
+
+/* ---- windows ---- */
+
+static void window_row(const Pooling *p, int64_t row) {
+    int64_t at[AXES], rest = row;
+    Taps taps[AXES];
+    for (int i = AXES - 1; i >= 0; i--) {
+        at[i] = rest % p->out[i];
+        rest /= p->out[i];
+    }
+    int64_t image = rest, divisor = 1;
+    for (int i = 0; i < AXES; i++) {
+        int64_t start = at[i] * p->stride[i] - p->before[i];
+        Taps counted = p->count_pads ? taps_within(p, i, start, -p->before[i], p->in[i] + p->after[i]) : (Taps){0};
+        taps[i] = taps_within(p, i, start, 0, p->in[i]);
+        if (!p->count_pads) counted = taps[i];
+        divisor *= counted.end > counted.first ? counted.end - counted.first : 0;
+    }
+    size_t size = dtype_size(p->dtype);
+    char *y = p->y + (size_t)(row * p->channels) * size;
+    int64_t *places = p->places ? p->places + row * p->channels : NULL;
+    bool fresh = true;
+    for (int64_t a = taps[0].first; a < taps[0].end; a++) {
+        int64_t i0 = taps[0].start + a * p->dilation[0];
+        for (int64_t b = taps[1].first; b < taps[1].end; b++) {
+            int64_t i1 = taps[1].start + b * p->dilation[1];
+            for (int64_t c = taps[2].first; c < taps[2].end; c++) {
+                int64_t i2 = taps[2].start + c * p->dilation[2];
+                int64_t place = i0 * p->place_step[0] + i1 * p->place_step[1] + i2 * p->place_step[2];
+                const char *x =
+                    p->x + (size_t)((((image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + i2) * p->channels) * size;
+                if (fresh && p->mode != POOL_LP) {
+                    memcpy(y, x, (size_t)p->channels * size);
+                    for (int64_t k = 0; places && k < p->channels; k++) places[k] = place;
+                } else {
+                    if (fresh) start_row(p, y, NULL);
+                    p->mode == POOL_MAX ? max_row(p, x, y, places, place) : sum_row(p, x, y);
+                }
+                fresh = false;
+            }
+        }
+    }
+    if (fresh) start_row(p, y, places);
+    if (p->mode != POOL_MAX) finish_row(p, y, divisor ? divisor : 1);
+    for (int64_t k = 0; places && k < p->channels; k++) places[k] += (image * p->channels + k) * p->plane;
+}
+
+static void window_rows(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) window_row(context, row);
+}
+
+static Status pooling_of(HostCall *call, const Tensor *x, PoolMode mode, Pooling *p) {
+    int spatial = x->rank - 2, count;
+    int64_t pads[2 * AXES], size[AXES];
+    if (spatial < 1 || spatial > AXES) return host_error(call, "pools tensors of rank 3 to 5, not %d", x->rank);
+    TRY(host_sizes(call, "pads", 2 * spatial, pads));
+    TRY(host_sizes(call, "size", spatial, size));
+    const int64_t *lists[3];
+    static const char *const names[] = {"kernel_shape", "strides", "dilations"};
+    for (int i = 0; i < 3; i++) {
+        lists[i] = attr_ints(call->node, names[i], &count);
+        if (count != spatial) return host_error(call, "attribute %s does not fit the input", names[i]);
+    }
+    *p = (Pooling){.mode = mode, .dtype = x->dtype, .channels = x->dims[x->rank - 1], .plane = 1};
+    for (int i = 0; i < AXES; i++) {
+        int k = i - (AXES - spatial);
+        bool given = k >= 0;
+        p->in[i] = given ? x->dims[1 + k] : 1;
+        p->out[i] = given ? size[k] : 1;
+        p->kernel[i] = given ? lists[0][k] : 1;
+        p->stride[i] = given ? lists[1][k] : 1;
+        p->dilation[i] = given ? lists[2][k] : 1;
+        p->before[i] = given ? pads[k] : 0;
+        p->after[i] = given ? pads[spatial + k] : 0;
+        p->plane *= p->in[i];
+        if (p->out[i] < 0) return host_error(call, "the window is larger than the padded input");
+        if (p->out[i] > (INT64_MAX / 4) / p->stride[i]) return host_error(call, "a size is out of range");
+    }
+    bool columns = attr_int(call->node, "storage_order", 0) == 1;
+    for (int i = 0; i < AXES; i++) {
+        p->place_step[i] = 1;
+        for (int k = columns ? 0 : i + 1; k < (columns ? i : AXES); k++) p->place_step[i] *= p->in[k];
+    }
+    p->count_pads = mode == POOL_AVERAGE && attr_int(call->node, "count_include_pad", 0);
+    p->p = attr_float(call->node, "p", 2);
+    p->x = x->data;
+    return NULL;
+}
+
+static Status run_pool(HostCall *call, PoolMode mode) {
+    const Tensor *given;
+    Tensor *y, *places = NULL;
+    Pooling p;
+    TRY(host_tensor(call, 0, DT_NONE, &given));
+    const Tensor *x = host_widened(call, given);
+    bool small = x->dtype == DT_I8 || x->dtype == DT_U8;
+    if (x->dtype != DT_F32 && x->dtype != DT_F64 && !(small && mode == POOL_MAX))
+        return host_error(call, "does not pool elements of type %s", dtype_onnx_name(x->dtype));
+    TRY(pooling_of(call, x, mode, &p));
+    int64_t dims[MAX_RANK] = {x->dims[0]};
+    int spatial = x->rank - 2;
+    for (int i = 0; i < spatial; i++) dims[1 + i] = p.out[AXES - spatial + i];
+    dims[1 + spatial] = p.channels;
+    TRY(host_output(call, 0, given->dtype, x->rank, dims, &y));
+    if (mode == POOL_MAX && call->node->output_count > 1) TRY(host_output(call, 1, DT_I64, x->rank, dims, &places));
+    int64_t rows = x->dims[0] * p.out[0] * p.out[1] * p.out[2],
+            work = p.channels * p.kernel[0] * p.kernel[1] * p.kernel[2];
+    bool direct = y && x == given;
+    p.y = direct ? y->data : arena_array(call->arena, (size_t)rows, (size_t)p.channels * dtype_size(x->dtype) + 1);
+    if (!p.channels || !rows) return NULL;
+    p.places = places ? places->data : NULL;
+    pool_for(call->pool, rows, work > 16384 ? 1 : 16384 / (work + 1) + 1, window_rows, &p);
+    if (y && !direct) host_narrow(&(Tensor){.data = p.y}, y);
+    return NULL;
+}
+
+Status host_max_pool(HostCall *call) { return run_pool(call, POOL_MAX); }
+Status host_average_pool(HostCall *call) { return run_pool(call, POOL_AVERAGE); }
+Status host_lp_pool(HostCall *call) { return run_pool(call, POOL_LP); }

@@ -1,0 +1,351 @@
+/* Sliding windows: pooling (host kernels in pooling.c, channels-last), global pooling as reductions, MaxUnpool,
+ * MaxRoiPool, Col2Im. The signal operators of this family stand in signal.c. */
+#include "ops/window/window.h"
+
+#include <math.h>
+#include "ops/linear/geometry.h"
+#include "ops/families.h"
+
+/* ---- pooling ---- */
+
+/* f16 and bf16 go through f32: maxima are exact, averages rounded once. */
+static Value *pooled_type(Lowering *l, Value *x) {
+    bool small = x->dtype == DT_F16 || x->dtype == DT_BF16;
+    return small && !keeps_small_floats(l) ? cast(l, x, DT_F32) : x;
+}
+
+static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_integers) {
+    Value *x = in(l, n, 0);
+    if (!x) return l->error;
+    int spatial = x->rank - 2;
+    bool small = x->dtype == DT_I8 || x->dtype == DT_U8;
+    if (!dtype_is_float(x->dtype) && !(small && small_integers))
+        return unsupported(l, "elements of type %s", dtype_onnx_name(x->dtype));
+    if (spatial < 1 || spatial > 3) return unsupported(l, "an input of rank %d (3 to 5 are)", x->rank);
+    Geometry g;
+    const Dim *window[MAX_SPATIAL];
+    int64_t kernel_shape[MAX_SPATIAL];
+    TRY(kernel_shape_of(l, n, spatial, window));
+    TRY(geometry_of(l, n, spatial, x->dims + 2, window, WINDOW_POOL, &g));
+    for (int i = 0; i < spatial; i++) dim_is_const(window[i], &kernel_shape[i]);
+    Value *last = to_channels_last(l, pooled_type(l, x));
+    if (!last) return l->error;
+    Node *host = host_node(l, n, kernel, &last, 1);
+    node_set_ints(host, "kernel_shape", kernel_shape, spatial);
+    node_set_ints(host, "strides", g.strides, spatial);
+    node_set_ints(host, "dilations", g.dilations, spatial);
+    node_set_dims(host, "pads", g.pads, 2 * spatial);
+    node_set_dims(host, "size", g.size, spatial);
+    const Dim **dims = dims_copy(l, last, last->rank);
+    for (int i = 0; i < spatial; i++) dims[1 + i] = g.size[i];
+    Value *y = host_result(l, host, last->dtype, last->rank, dims);
+    Value *places =
+        kernel == host_max_pool && wants_output(n, 1) ? host_result(l, host, DT_I64, last->rank, dims) : NULL;
+    if (places) TRY(out(l, n, 1, from_channels_last(l, places)));
+    return wants_output(n, 0) ? out(l, n, 0, cast_like(l, from_channels_last(l, y), x)) : l->error;
+}
+
+static Status lower_max_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_max_pool, true); }
+static Status lower_average_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_average_pool, false); }
+
+static Status lower_lp_pool(Lowering *l, const Node *n) {
+    if (!(attr_float(n, "p", 2) > 0)) return invalid(l, "p must be positive");
+    return lower_pool(l, n, host_lp_pool, false);
+}
+
+/* All axes from the third on. */
+static Value *spatial_axes(Lowering *l, const Node *n, int *axes, int *out_count) {
+    Value *x = in(l, n, 0);
+    if (!x) return NULL;
+    if (x->rank < 3) {
+        invalid(l, "the input has rank %d; a batch, channels and at least one more axis are needed", x->rank);
+        return NULL;
+    }
+    *out_count = x->rank - 2;
+    for (int i = 2; i < x->rank; i++) axes[i - 2] = i;
+    return x;
+}
+
+static Status lower_global_average(Lowering *l, const Node *n) {
+    int axes[MAX_RANK], count;
+    Value *x = spatial_axes(l, n, axes, &count);
+    return x ? out(l, n, 0, cast_like(l, mean(l, widen(l, x), axes, count, true), x)) : l->error;
+}
+
+static Status lower_global_max(Lowering *l, const Node *n) {
+    int axes[MAX_RANK], count;
+    Value *x = spatial_axes(l, n, axes, &count);
+    return x ? out(l, n, 0, reduce(l, PRIM_REDUCE_MAX, x, axes, count, true)) : l->error;
+}
+
+/* (sum |x|^p)^(1/p) */
+static Status lower_global_lp(Lowering *l, const Node *n) {
+    int axes[MAX_RANK], count;
+    Value *x = spatial_axes(l, n, axes, &count);
+    double p = attr_float(n, "p", 2);
+    if (!x) return l->error;
+    if (!(p > 0)) return invalid(l, "p must be positive");
+    Value *size = unary(l, PRIM_ABS, widen(l, x));
+    if (!size) return l->error;
+    Value *power = p == 1 ? size : p == 2 ? mul(l, size, size) : binary(l, PRIM_POW, size, like(l, size, p));
+    Value *sum = reduce(l, PRIM_REDUCE_SUM, power, axes, count, true);
+    if (!sum) return l->error;
+    Value *root = p == 1 ? sum : p == 2 ? unary(l, PRIM_SQRT, sum) : binary(l, PRIM_POW, sum, like(l, sum, 1 / p));
+    return out(l, n, 0, cast_like(l, root, x));
+}
+
+/* ---- MaxUnpool ---- */
+
+/* The maxima go back to their places in a tensor of zeros of the size that pooling would have started from; an
+ * output_shape that is larger adds zeros at the ends (ONNX MaxUnpool-22). */
+static Status lower_max_unpool(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *places = in(l, n, 1), *shape = optional_in(l, n, 2);
+    if (!x || !places) return l->error;
+    int spatial = x->rank - 2, count;
+    if (spatial < 1 || places->rank != x->rank)
+        return invalid(l, "the input has rank %d, the indices %d", x->rank, places->rank);
+    int64_t strides[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
+    const Dim *kernel[MAX_SPATIAL], **dims = dims_copy(l, x, x->rank);
+    TRY(kernel_shape_of(l, n, spatial, kernel));
+    TRY(spatial_ints(l, n, "strides", spatial, 1, 1, strides));
+    TRY(spatial_ints(l, n, "pads", 2 * spatial, 0, 0, pads));
+    for (int i = 0; i < spatial; i++) {
+        const Dim *steps = size_mul(l, size_sub(l, x->dims[2 + i], size_const(l, 1)), size_const(l, strides[i]));
+        dims[2 + i] = size_sub(l, size_add(l, steps, kernel[i]), size_const(l, pads[i] + pads[spatial + i]));
+    }
+    const Dim *total = dim_product(l->dims, dims, x->rank);
+    Value *zeros = expand(l, like(l, x, 0), &total, 1);
+    Value *flat =
+        scatter_elements(l, zeros, flatten_to(l, places, 0, x->rank), flatten_to(l, x, 0, x->rank), 0, "none");
+    Value *y = reshape(l, flat, dims, x->rank);
+    if (!shape || !y) return out(l, n, 0, y);
+    const Dim *const *wanted = sizes_of(l, shape, "unpooled", &count);
+    if (!wanted) return l->error;
+    if (count != x->rank) return invalid(l, "output_shape has %d elements instead of %d", count, x->rank);
+    const Dim **before = size_array(l, count), **after = size_array(l, count);
+    for (int i = 0; i < count; i++) {
+        before[i] = size_const(l, 0);
+        after[i] = size_sub(l, wanted[i], dims[i]);
+    }
+    return out(l, n, 0, pad(l, y, before, after, like(l, x, 0)));
+}
+
+/* ---- MaxRoiPool ---- */
+
+typedef struct RoiPool {
+    const Tensor *x, *rois;
+    int64_t pooled[2];
+    float scale, *y;
+} RoiPool;
+
+/* The cells [from, to) of bin `index` of `bins` over the region [start, start + length), within [0, limit). */
+static void bin_range(int64_t start, int64_t length, int64_t index, int64_t bins, int64_t limit, int64_t *from,
+                      int64_t *to) {
+    double bin = (double)length / (double)bins;
+    double low = floor((double)index * bin) + (double)start, high = ceil((double)(index + 1) * bin) + (double)start;
+    *from = low < 0 ? 0 : low > (double)limit ? limit : (int64_t)low;
+    *to = high < 0 ? 0 : high > (double)limit ? limit : (int64_t)high;
+}
+
+static void roi_pool_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const RoiPool *p = context;
+    int64_t channels = p->x->dims[1], height = p->x->dims[2], width = p->x->dims[3];
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        const float *roi = (const float *)p->rois->data + row / channels * 5;
+        int64_t edges[4], y0, y1, x0, x1; /* x1, y1, x2, y2 of the region, in cells */
+        for (int i = 0; i < 4; i++) edges[i] = (int64_t)fmaxf(-1e9f, fminf(1e9f, roundf(roi[1 + i] * p->scale)));
+        int64_t w = edges[2] - edges[0] + 1, h = edges[3] - edges[1] + 1;
+        const float *plane = (const float *)p->x->data + ((int64_t)roi[0] * channels + row % channels) * height * width;
+        float *y = p->y + row * p->pooled[0] * p->pooled[1];
+        for (int64_t i = 0; i < p->pooled[0] * p->pooled[1]; i++) {
+            bin_range(edges[1], h > 1 ? h : 1, i / p->pooled[1], p->pooled[0], height, &y0, &y1);
+            bin_range(edges[0], w > 1 ? w : 1, i % p->pooled[1], p->pooled[1], width, &x0, &x1);
+            float most = y0 < y1 && x0 < x1 ? -INFINITY : 0;
+            for (int64_t r = y0; r < y1; r++)
+                for (int64_t c = x0; c < x1; c++)
+                    if (plane[r * width + c] > most) most = plane[r * width + c];
+            y[i] = most;
+        }
+    }
+}
+
+static Status host_max_roi_pool(HostCall *call) {
+    RoiPool p = {.scale = (float)attr_float(call->node, "spatial_scale", 1)};
+    Tensor *y;
+    int count;
+    TRY(host_tensor(call, 0, DT_F32, &p.x));
+    TRY(host_tensor(call, 1, DT_F32, &p.rois));
+    const int64_t *pooled = attr_ints(call->node, "pooled_shape", &count);
+    if (count != 2 || p.x->rank != 4 || p.rois->rank != 2 || p.rois->dims[1] != 5)
+        return host_error(call, "the inputs do not fit together");
+    p.pooled[0] = pooled[0], p.pooled[1] = pooled[1];
+    int64_t rois = p.rois->dims[0], channels = p.x->dims[1];
+    for (int64_t i = 0; i < rois; i++) {
+        float image = ((const float *)p.rois->data)[i * 5];
+        if (!(image >= 0 && image < (float)p.x->dims[0]))
+            return host_error(call, "region %lld names an image out of range", (long long)i);
+    }
+    TRY(host_output(call, 0, DT_F32, 4, (int64_t[]){rois, channels, pooled[0], pooled[1]}, &y));
+    if (!y) return NULL;
+    p.y = y->data;
+    pool_for(call->pool, rois * channels, 4, roi_pool_rows, &p);
+    return NULL;
+}
+
+static Status lower_max_roi_pool(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *rois = in(l, n, 1);
+    int64_t pooled[2];
+    int given;
+    if (!x || !rois) return l->error;
+    attr_ints(n, "pooled_shape", &given);
+    if (x->rank != 4 || rois->rank != 2 || given != 2)
+        return invalid(l, "needs images of rank 4, regions of rank 2 and a pooled_shape of 2");
+    TRY(spatial_ints(l, n, "pooled_shape", 2, 1, 1, pooled));
+    Value *inputs[] = {cast(l, x, DT_F32), cast(l, rois, DT_F32)};
+    if (l->error) return l->error;
+    const Dim *dims[] = {rois->dims[0], x->dims[1], size_const(l, pooled[0]), size_const(l, pooled[1])};
+    Value *y = host_result(l, host_node(l, n, host_max_roi_pool, inputs, 2), DT_F32, 4, dims);
+    return out(l, n, 0, cast_like(l, y, x));
+}
+
+/* ---- Col2Im ---- */
+
+typedef struct Columns {
+    int spatial;
+    int64_t taps, blocks, plane; /* elements of the kernel, blocks an image, elements of a channel's image */
+    int64_t image[MAX_SPATIAL], block[MAX_SPATIAL], count[MAX_SPATIAL], strides[MAX_SPATIAL], dilations[MAX_SPATIAL],
+        pads[2 * MAX_SPATIAL];
+    DType dtype; /* f32 or f64 */
+    const void *x;
+    void *y;
+} Columns;
+
+/* Where tap `tap` of block `block` falls in the image; -1 in the padding. */
+static int64_t column_place(const Columns *c, int64_t tap, int64_t block) {
+    int64_t place = 0, scale = 1;
+    for (int i = c->spatial - 1; i >= 0; i--) {
+        int64_t at = block % c->count[i] * c->strides[i] + tap % c->block[i] * c->dilations[i] - c->pads[i];
+        if (at < 0 || at >= c->image[i]) return -1;
+        place += at * scale;
+        scale *= c->image[i];
+        block /= c->count[i];
+        tap /= c->block[i];
+    }
+    return place;
+}
+
+static void fold_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const Columns *c = context;
+    (void)worker;
+    for (int64_t p = begin; p < end; p++) {
+        memset((char *)c->y + (size_t)(p * c->plane) * dtype_size(c->dtype), 0,
+               (size_t)c->plane * dtype_size(c->dtype));
+        for (int64_t i = 0; i < c->taps * c->blocks; i++) {
+            int64_t place = column_place(c, i / c->blocks, i % c->blocks), from = p * c->taps * c->blocks + i;
+            if (place < 0) continue;
+            if (c->dtype == DT_F32)
+                ((float *)c->y)[p * c->plane + place] += ((const float *)c->x)[from];
+            else
+                ((double *)c->y)[p * c->plane + place] += ((const double *)c->x)[from];
+        }
+    }
+}
+
+static void copy_ints(const Node *node, const char *name, int count, int64_t *to) {
+    int given;
+    const int64_t *from = attr_ints(node, name, &given);
+    for (int i = 0; i < count && i < given; i++) to[i] = from[i];
+}
+
+static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
+    int count;
+    attr_dims(call->node, "image", &count);
+    *c = (Columns){.spatial = count, .taps = 1, .blocks = 1, .plane = 1, .dtype = x->dtype, .x = x->data};
+    if (x->rank != 3 || count < 1 || count > MAX_SPATIAL)
+        return host_error(call, "the input has rank %d instead of 3", x->rank);
+    TRY(host_sizes(call, "image", count, c->image));
+    TRY(host_sizes(call, "block", count, c->block));
+    copy_ints(call->node, "strides", count, c->strides);
+    copy_ints(call->node, "dilations", count, c->dilations);
+    copy_ints(call->node, "pads", 2 * count, c->pads);
+    for (int i = 0; i < c->spatial; i++) {
+        if (c->image[i] < 1 || c->block[i] < 1 || c->image[i] > INT32_MAX || c->block[i] > INT32_MAX)
+            return host_error(call, "image or block size %d is out of range", i);
+        int64_t room = c->image[i] + c->pads[i] + c->pads[c->spatial + i] - (c->block[i] - 1) * c->dilations[i] - 1;
+        c->count[i] = room < 0 ? 0 : room / c->strides[i] + 1;
+        if (__builtin_mul_overflow(c->taps, c->block[i], &c->taps) ||
+            __builtin_mul_overflow(c->blocks, c->count[i], &c->blocks) ||
+            __builtin_mul_overflow(c->plane, c->image[i], &c->plane))
+            return host_error(call, "the image is too large");
+    }
+    if (x->dims[1] % c->taps || x->dims[2] != c->blocks)
+        return host_error(call, "%lld columns of %lld elements do not make up the image", (long long)x->dims[2],
+                          (long long)x->dims[1]);
+    return NULL;
+}
+
+static Status host_col2im(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    Columns c;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    if (x->dtype != DT_F32 && x->dtype != DT_F64)
+        return host_error(call, "does not take elements of type %s", dtype_onnx_name(x->dtype));
+    TRY(columns_of(call, x, &c));
+    int64_t dims[MAX_RANK] = {x->dims[0], x->dims[1] / c.taps};
+    memcpy(dims + 2, c.image, (size_t)c.spatial * sizeof *dims);
+    TRY(host_output(call, 0, x->dtype, c.spatial + 2, dims, &y));
+    if (!y) return NULL;
+    c.y = y->data;
+    pool_for(call->pool, dims[0] * dims[1], 1, fold_columns, &c);
+    return NULL;
+}
+
+static Status lower_col2im(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *image_shape = in(l, n, 1), *block_shape = in(l, n, 2);
+    int spatial, blocks;
+    if (!x || !image_shape || !block_shape) return l->error;
+    const Dim *const *image = sizes_of(l, image_shape, "image", &spatial), *const *block = sizes_of(l, block_shape,
+                                                                                                    "block", &blocks);
+    if (l->error) return l->error;
+    if (x->rank != 3 || spatial < 1 || spatial > MAX_SPATIAL || blocks != spatial)
+        return invalid(l, "the input has rank %d, image_shape %d and block_shape %d elements", x->rank, spatial,
+                       blocks);
+    int64_t strides[MAX_SPATIAL], dilations[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
+    TRY(spatial_ints(l, n, "strides", spatial, 1, 1, strides));
+    TRY(spatial_ints(l, n, "dilations", spatial, 1, 1, dilations));
+    TRY(spatial_ints(l, n, "pads", 2 * spatial, 0, 0, pads));
+    Value *wide = x->dtype == DT_F32 || x->dtype == DT_F64 ? x : cast(l, x, dtype_is_float(x->dtype) ? DT_F32 : DT_F64);
+    if (!wide) return l->error;
+    Node *host = host_node(l, n, host_col2im, &wide, 1);
+    node_set_dims(host, "image", image, spatial);
+    node_set_dims(host, "block", block, spatial);
+    node_set_ints(host, "strides", strides, spatial);
+    node_set_ints(host, "dilations", dilations, spatial);
+    node_set_ints(host, "pads", pads, 2 * spatial);
+    const Dim **dims = size_array(l, spatial + 2);
+    dims[0] = x->dims[0];
+    dims[1] = dim_div(l->dims, x->dims[1], dim_product(l->dims, block, spatial));
+    for (int i = 0; i < spatial; i++) dims[2 + i] = image[i];
+    return out(l, n, 0, cast_like(l, host_result(l, host, wide->dtype, spatial + 2, dims), x));
+}
+
+const OpRow ops_window[] = {
+    {"", "MaxPool", 1, 0, lower_max_pool, host_max_pool, 0},
+    {"", "AveragePool", 1, 0, lower_average_pool, host_average_pool, 0},
+    {"", "LpPool", 1, 0, lower_lp_pool, host_lp_pool, 0},
+    {"", "GlobalAveragePool", 1, 0, lower_global_average, NULL, 0},
+    {"", "GlobalMaxPool", 1, 0, lower_global_max, NULL, 0},
+    {"", "GlobalLpPool", 1, 0, lower_global_lp, NULL, 0},
+    {"", "MaxUnpool", 9, 0, lower_max_unpool, NULL, 0},
+    {"", "MaxRoiPool", 1, 0, lower_max_roi_pool, host_max_roi_pool, 0},
+    {"", "Col2Im", 18, 0, lower_col2im, host_col2im, 0},
+    {"", "HannWindow", 17, 0, lower_hann_window, NULL, 0},
+    {"", "HammingWindow", 17, 0, lower_hamming_window, NULL, 0},
+    {"", "BlackmanWindow", 17, 0, lower_blackman_window, NULL, 0},
+    {"", "DFT", 17, 0, lower_dft, host_dft, 0},
+    {"", "STFT", 17, 0, lower_stft, host_stft, 0},
+    {"", "MelWeightMatrix", 17, 0, lower_mel_weight_matrix, host_mel_weight_matrix, 0},
+    {0},
+};

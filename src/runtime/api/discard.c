@@ -1,0 +1,25 @@
+/* Weights that rules have turned into another type are read no more: their memory goes back. */
+#include "importer/importer.h"
+#include "runtime/api/session.h"
+
+static void note_read(const Graph *graph, Map *read) {
+    for (int i = 0; i < graph->values.count; i++) {
+        const Value *v = graph->values.items[i];
+        if (v->constant && v->constant->data && (v->uses.count || value_is_output(graph, v)))
+            map_set_id(read, MAP_POINTER_KEY(v->constant->data), v->constant);
+    }
+    FOR_EACH_NODE(node, graph)
+    for (int s = 0; s < node->subgraph_count; s++) note_read(node->subgraphs[s], read);
+}
+
+void discard_unread(const Graph *graph) {
+    Arena *scratch = arena_create_inside(graph->arena);
+    Map read = map_make(scratch);
+    note_read(graph, &read);
+    for (int i = 0; i < graph->values.count; i++) {
+        const Tensor *constant = graph->values.items[i]->constant;
+        if (constant && constant->data && !map_get_id(&read, MAP_POINTER_KEY(constant->data)))
+            import_discard(graph, constant);
+    }
+    arena_destroy(scratch);
+}

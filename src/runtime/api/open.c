@@ -1,0 +1,319 @@
+/* Opening a session: policy, import and passes or a compiled model, plan; and what it tells of inputs and outputs. */
+#include "runtime/api/session.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "importer/files.h"
+#include "importer/importer.h"
+#include "passes/passes.h"
+#include "runtime/compiled/compiled.h"
+#include "runtime/api/registry.h"
+
+/* --- policy
+ * ------------------------------------------------------------------------------------------------------------ */
+/* The file to read, where the policy does not stand in the options; NULL: there is none. */
+static const char *policy_path(const OnnxfuseOptions *options, const char *model_path, Arena *arena) {
+    if (options && options->policy_json) return NULL;
+    if (options && options->policy_file) return options->policy_file;
+    if (!model_path) return NULL;
+    size_t length = strlen(model_path);
+    if (length > 5 && strcmp(model_path + length - 5, ".onnx") == 0) length -= 5;
+    const char *beside = arena_format(arena, "%.*s.policy.json", (int)length, model_path);
+    return access(beside, F_OK) == 0 ? beside : NULL;
+}
+
+static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
+    if (options && options->policy_json)
+        return policy_parse(options->policy_json, strlen(options->policy_json), "policy", arena, policy);
+    const char *path = policy_path(options, model_path, arena);
+    return path ? policy_read(path, arena, policy) : NULL;
+}
+
+Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                           const char **out_json) {
+    MappedFile file;
+    const char *path = policy_path(options, model_path, arena);
+    *out_json = options ? options->policy_json : NULL;
+    if (!path) return NULL;
+    TRY(file_map(arena, path, &file));
+    *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
+    return NULL;
+}
+
+Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
+    *out_policy = policy_default();
+    return session_policy_over(options, model_path, arena, out_policy);
+}
+
+Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
+    TRY(check_struct("OnnxfuseOptions", options ? options->size : 0, sizeof *options));
+    TRY(read_policy(options, model_path, arena, out_policy));
+    if (options && options->device) {
+        TRY(device_from_name(options->device, &out_policy->device));
+        policy_by_flag(out_policy, "device");
+    }
+    if (options && options->threads) {
+        if (options->threads < 0 || options->threads > 1024)
+            return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
+        out_policy->threads = options->threads;
+        policy_by_flag(out_policy, "threads");
+    }
+    out_policy->registry = registry_of(options ? options->registry : NULL);
+    if (out_policy->fusion.custom_kernels) TRY(registry_of_builtins(arena, &out_policy->builtins));
+    return NULL;
+}
+
+/* --- describing inputs and outputs ---------------------------------------------------------------------------------
+ */
+static OnnxfuseProto proto_of(ValueKind kind) {
+    return kind == VALUE_TENSOR     ? ONNXFUSE_PROTO_TENSOR
+           : kind == VALUE_SEQUENCE ? ONNXFUSE_PROTO_SEQUENCE
+                                    : ONNXFUSE_PROTO_OPTIONAL;
+}
+
+static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v) {
+    OnnxfuseValueInfo info = {
+        .name = name, .kind = proto_of(v->kind), .dtype = (OnnxfuseDType)v->dtype, .rank = v->rank};
+    int rank = v->rank < 0 ? 0 : v->rank;
+    int64_t *dims = ARENA_ARRAY(arena, int64_t, rank + 1);
+    const char **symbols = ARENA_ARRAY(arena, const char *, rank + 1);
+    for (int d = 0; d < rank; d++) {
+        if (dim_is_const(v->dims[d], &dims[d])) continue;
+        dims[d] = -1;
+        Text text = text_make(arena);
+        dim_print(&text, v->dims[d]);
+        symbols[d] = text.data;
+    }
+    info.dims = dims;
+    info.symbols = symbols;
+    return info;
+}
+
+/* Whether a lowered node draws: an operator that may (Dropout) often does not, so this asks what it became. */
+static bool draws(const Node *node) {
+    if (node->kind == NODE_PRIM) return node->prim == PRIM_PHILOX;
+    const OpRow *row =
+        node->kind == NODE_HOST && node->domain && !node->custom ? ops_find(node->domain, node->op, node->opset) : NULL;
+    if ((row && row->flags & OP_RANDOM) || custom_is_random(node)) return true;
+    for (int i = 0; i < node->subgraph_count; i++) FOR_EACH_NODE(inner, node->subgraphs[i])
+    if (draws(inner)) return true;
+    return false;
+}
+
+/* Marks the outputs that depend on a draw. */
+static void find_random(const Graph *graph, bool *outputs) {
+    Arena *arena = arena_create_inside(graph->arena);
+    Map random = map_make(arena);
+    FOR_EACH_NODE(node, graph) {
+        bool is_random = draws(node);
+        for (int i = 0; i < node->input_count && !is_random; i++)
+            is_random = node->inputs[i] && map_get_id(&random, MAP_POINTER_KEY(node->inputs[i]));
+        for (int o = 0; is_random && o < node->output_count; o++)
+            if (node->outputs[o]) map_set_id(&random, MAP_POINTER_KEY(node->outputs[o]), (void *)node);
+    }
+    for (int o = 0; o < graph->outputs.count; o++)
+        outputs[o] = map_get_id(&random, MAP_POINTER_KEY(graph->outputs.items[o])) != NULL;
+    arena_destroy(arena);
+}
+
+int count_nodes(const Graph *graph) {
+    int count = 0;
+    FOR_EACH_NODE(node, graph) {
+        count++;
+        for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
+            count += count_nodes(node->subgraphs[i]);
+    }
+    return count;
+}
+
+/* --- opening
+ * ------------------------------------------------------------------------------------------------------------ */
+typedef struct Source {
+    const char *path; /* or: */
+    const void *bytes;
+    size_t size;
+    const char *folder;
+    bool to_compile; /* constants keep their data */
+} Source;
+
+typedef struct Opening {
+    OnnxfuseSession *session;
+    const OnnxfuseOptions *options;
+    double done;
+    bool *random; /* [outputs] */
+} Opening;
+
+static void report(Opening *opening, const char *what, double done) {
+    if (opening->options && opening->options->progress)
+        opening->options->progress(opening->options->progress_user, what, done);
+}
+
+static void after_pass(void *user, const char *pass, const Graph *graph) {
+    Opening *opening = user;
+    if (strcmp(pass, "import") == 0) opening->session->outline = outline_make(graph);
+    if (strcmp(pass, "lower") == 0) find_random(graph, opening->random);
+    if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
+    if (log_level() >= 3) {
+        Arena *arena = arena_create_inside(graph->arena);
+        Text text = text_make(arena);
+        graph_print(&text, graph);
+        log_write(3, "graph after %s:\n%s", pass, text.data);
+        arena_destroy(arena);
+    }
+    opening->done += 0.1;
+    report(opening, pass, opening->done);
+}
+
+static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *given, Graph **out_graph) {
+    ImportOptions options = {.external_data = given ? given->external_data : NULL,
+                             .external_data_user = given ? given->external_data_user : NULL};
+    if (s->policy.memory_limit_megabytes > 0) options.arena_limit = s->memory.limit;
+    if (source->path) return import_file(source->path, &options, out_graph);
+    return import_memory(source->bytes, source->size, source->folder, &options, out_graph);
+}
+
+/* The parts of a compiled model; the policy begins as the one that it was made with. */
+static Status read_compiled(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options, Compiled *c) {
+    MappedFile file = {source->bytes, source->size};
+    const char *given;
+    if (source->path)
+        TRY(file_map(s->arena, source->path, &file));
+    else
+        file.bytes = bytes_copy_aligned(s->arena, source->bytes, source->size);
+    TRY(compiled_read(s->arena, file.bytes, file.size, c));
+    TRY(policy_parse(c->policy, strlen(c->policy), "compiled model", s->arena, &s->policy));
+    TRY(session_policy_over(options, source->path, s->arena, &s->policy));
+    TRY(session_policy_json(options, source->path, s->arena, &given));
+    TRY(compiled_fits(s->arena, c, &s->policy, given));
+    s->policy.device = c->device;
+    s->policy.target.level = c->target;
+    s->nodes = c->nodes;
+    s->primitives = c->primitives;
+    return NULL;
+}
+
+/* Import and passes, or what a compiled model has of them. The graph's arena gets the guard. */
+static Status make_graph(OnnxfuseSession *s, const Source *source, const Compiled *compiled, Opening *opening,
+                         jmp_buf *guard, CompiledGraph *out) {
+    if (compiled) {
+        TRY(compiled_graph(compiled, &s->policy, s->memory.limit, &s->kernels, out));
+        s->graph = out->graph;
+        arena_guard(s->graph->arena, guard);
+        return NULL;
+    }
+    TRY(import(s, source, opening->options, &s->graph));
+    arena_guard(s->graph->arena, guard);
+    s->nodes = count_nodes(s->graph);
+    out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
+    TRY(pipeline_run(s->graph, &s->policy, after_pass, opening));
+    if (s->policy.rule_count) discard_unread(s->graph);
+    return NULL;
+}
+
+static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
+    Opening opening = {s, options, 0.1, NULL};
+    bool is_compiled = source->path ? compiled_is_file(source->path) : compiled_is(source->bytes, source->size);
+    Compiled compiled;
+    CompiledGraph made = {.given = {.keep_constants = source->to_compile}};
+    s->policy = policy_default();
+    TRY(is_compiled ? read_compiled(s, source, options, &compiled)
+                    : session_policy_over(options, source->path, s->arena, &s->policy));
+    if (s->plain) policy_without_precision(s->arena, &s->policy);
+    s->plain |= is_compiled; /* tolerances were checked when it was compiled */
+    memory_init(&s->memory, s->policy.memory_limit_megabytes);
+    report(&opening, "import", 0);
+    if (options && options->thread_pool) TRY(embedded_pool(options->thread_pool, &s->pool));
+    s->policy.pool = s->pool;
+    TRY(devices_open(&s->policy, s->arena, &s->devices));
+    jmp_buf guard; /* of the graph's arena; the session's is under the caller's */
+    if (setjmp(guard))
+        return status_error(STATUS_FAULT, "out of memory while opening the model (limit %zu bytes)", s->memory.limit);
+    TRY(make_graph(s, source, is_compiled ? &compiled : NULL, &opening, &guard, &made));
+    s->inputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->inputs.count + 1);
+    s->outputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->outputs.count + 1);
+    for (int i = 0; i < s->graph->inputs.count; i++)
+        s->inputs[i] = describe(s->arena, s->graph->inputs.items[i]->name, s->graph->inputs.items[i]);
+    for (int i = 0; i < s->graph->outputs.count; i++) {
+        s->outputs[i] = describe(s->arena, s->graph->output_names.items[i], s->graph->outputs.items[i]);
+        s->outputs[i].random = made.random[i];
+    }
+    report(&opening, "compile", opening.done);
+    TRY(plan_create_given(s->graph, s->devices.device, s->devices.host, &made.given, &s->kernels, &s->plan));
+    TRY(check_fallback(s->plan, &s->policy, s->arena));
+    s->buffers = run_memory_create(s->devices.device, s->devices.host, &s->memory);
+    if (!s->buffers) return status_out_of_memory();
+    TRY(buckets_make(s->arena, &s->policy, s->graph, &s->buckets));
+    TRY(hints_prepare(s->plan, &s->policy, s->buffers));
+    arena_guard(s->graph->arena, NULL);
+    report(&opening, "ready", 1);
+    return NULL;
+}
+
+static Status open_source(const Source *source, const OnnxfuseOptions *options, bool plain,
+                          OnnxfuseSession **out_session);
+
+static Status check_tolerance(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
+    OnnxfuseSession *plain = NULL;
+    if (s->plain || !has_tolerance(&s->policy)) return NULL;
+    TRY(open_source(source, options, true, &plain));
+    Status status = check_precision(s, plain, &s->policy);
+    onnxfuse_session_close(plain);
+    return status;
+}
+
+static Status open_source(const Source *source, const OnnxfuseOptions *options, bool plain,
+                          OnnxfuseSession **out_session) {
+    OnnxfuseSession *s = calloc(1, sizeof *s);
+    if (!s) return status_out_of_memory();
+    s->plain = plain;
+    s->arena = arena_create(0);
+    jmp_buf guard;
+    Status status;
+    if (!s->arena || setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(s->arena, &guard);
+        status = open_guarded(s, source, options);
+        arena_guard(s->arena, NULL);
+        if (!status) status = check_tolerance(s, source, options);
+    }
+    if (status) {
+        onnxfuse_session_close(s);
+        return status;
+    }
+    *out_session = s;
+    return NULL;
+}
+
+OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    return open_source(&(Source){.path = path}, options, false, out_session);
+}
+
+OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
+                                            const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, false, out_session);
+}
+
+Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
+                               const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    Source source = {.path = path, .bytes = bytes, .size = size, .folder = folder, .to_compile = true};
+    return open_source(&source, options, false, out_session);
+}
+
+SessionParts session_parts(const OnnxfuseSession *s) {
+    return (SessionParts){&s->policy, s->graph, s->plan, s->outputs, &s->kernels, s->nodes, s->primitives};
+}
+
+void onnxfuse_session_close(OnnxfuseSession *s) {
+    if (!s) return;
+    run_memory_destroy(s->buffers);
+    plan_destroy(s->plan);
+    devices_close(&s->devices);
+    pool_destroy(s->pool);
+    graph_destroy(s->graph);
+    profile_destroy(s->kept_profile);
+    arena_destroy(s->arena);
+    free(s);
+}

@@ -1,0 +1,433 @@
+/* A model in, a smaller model of the standard's operators out: import, rewriting, export, and files that appear whole
+ * or not at all. */
+#include "runtime/api/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "importer/files.h"
+#include "importer/importer.h"
+#include "optimize/region_functions.h"
+#include "optimize/rewrite.h"
+#include "optimize/schema.h"
+#include "runtime/device/device.h"
+
+enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
+enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
+
+/* --- files that appear at the end -------------------------------------------------------------------------------- */
+typedef struct Output {
+    const char *path, *temporary; /* temporary NULL: not begun, or moved to its place */
+    int file;                     /* -1: closed */
+    int64_t size;
+} Output;
+
+static Status cannot_write(const char *path) {
+    return status_error(STATUS_INVALID, "\"%s\" cannot be written: %s", path, strerror(errno));
+}
+
+static void abandon(void *given) {
+    Output *output = given;
+    if (output->file >= 0) close(output->file);
+    if (output->temporary) unlink(output->temporary);
+    *output = (Output){.path = output->path, .file = -1};
+}
+
+static Status begin(Arena *arena, Output *output) {
+    static atomic_uint number;
+    enum { TRIES = 100 };
+    for (int i = 0; i < TRIES && output->file < 0; i++) {
+        const char *name =
+            arena_format(arena, "%s.%ld-%u.tmp", output->path, (long)getpid(), atomic_fetch_add(&number, 1));
+        output->file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->file >= 0) output->temporary = name;
+        if (output->file < 0 && errno != EEXIST) break;
+    }
+    return output->file < 0 ? cannot_write(output->path) : NULL;
+}
+
+static Status append(Output *output, const void *data, size_t size) {
+    const char *bytes = data;
+    while (size) {
+        ssize_t written = write(output->file, bytes, size < (1 << 30) ? size : (1 << 30));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return cannot_write(output->path);
+        bytes += written;
+        size -= (size_t)written;
+        output->size += written;
+    }
+    return NULL;
+}
+
+static Status close_written(Output *output) {
+    int failed = fsync(output->file) < 0 && errno != EINVAL; /* EINVAL: a file system without it */
+    failed |= close(output->file) < 0;
+    output->file = -1;
+    return failed ? cannot_write(output->path) : NULL;
+}
+
+static Status move_in_place(Arena *arena, Output *output) {
+    if (rename(output->temporary, output->path) < 0) return cannot_write(output->path);
+    output->temporary = NULL;
+    int folder = open(folder_of(arena, output->path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        fsync(folder);
+        close(folder);
+    }
+    return NULL;
+}
+
+/* --- the inputs' shapes --------------------------------------------------------------------------------------------
+ */
+typedef struct Work {
+    Arena *arena;
+    const char *path;
+    const OnnxfuseOptimizeOptions *options;
+    Graph *graph, *twin;
+    Graph *whole, *whole_twin; /* before a part was extracted: the part uses their data; else NULL */
+    Graph *partitioned;        /* a copy, as kernels; NULL: no regions are asked for */
+    Map fixed;                 /* name of a size -> int64_t * */
+    Regions regions;
+    VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
+    Output model, data;
+} Work;
+
+static Status wrong_shapes(const char *text) {
+    return status_error(STATUS_USAGE, "fixed shapes \"%s\": expected NAME=1x3x224x224, more of them after commas",
+                        text);
+}
+
+static Value *input_named(const Graph *graph, const char *name) {
+    for (int i = 0; i < graph->inputs.count; i++)
+        if (strcmp(graph->inputs.items[i]->name, name) == 0) return graph->inputs.items[i];
+    return NULL;
+}
+
+static Status fix_dim(Work *w, const Value *input, int axis, int64_t size) {
+    int64_t known;
+    const int64_t *before = NULL;
+    int symbol = dim_symbol_index(input->dims[axis]);
+    const char *name = symbol >= 0 ? dim_symbol_name(w->graph->dims, symbol) : NULL;
+    if (dim_is_const(input->dims[axis], &known)) before = &known;
+    if (name && map_get(&w->fixed, name)) before = map_get(&w->fixed, name);
+    if (before && *before != size)
+        return status_error(STATUS_USAGE, "input \"%s\": axis %d is %lld, it cannot be %lld", input->name, axis,
+                            (long long)*before, (long long)size);
+    if (name && !before) map_set(&w->fixed, name, arena_copy(w->arena, &size, sizeof size));
+    return NULL;
+}
+
+/* One NAME=SIZES, sizes joined by x. */
+static Status fix_input(Work *w, const char *name, const char *sizes) {
+    const Value *input = input_named(w->graph, name);
+    if (!input) return status_error(STATUS_USAGE, "the model has no input \"%s\"", name);
+    if (input->rank < 0 || input->kind != VALUE_TENSOR)
+        return status_error(STATUS_USAGE, "input \"%s\" declares no number of axes", name);
+    int axis = 0;
+    for (const char *at = sizes; *at; axis++) {
+        char *end;
+        errno = 0;
+        long long size = strtoll(at, &end, 10);
+        if (end == at || errno || size < 0 || size > LARGEST_SIZE || (*end && *end != 'x') || (*end && !end[1]))
+            return wrong_shapes(w->options->fix_shapes);
+        if (axis >= input->rank) break;
+        TRY(fix_dim(w, input, axis, size));
+        at = *end ? end + 1 : end;
+    }
+    if (axis == input->rank) return NULL;
+    return status_error(STATUS_USAGE, "input \"%s\" has %d axes, not those of \"%s\"", name, input->rank, sizes);
+}
+
+static void substitute(Work *w, Graph *graph) {
+    int count = dim_symbol_count(graph->dims);
+    const Dim **by_symbol = ARENA_ARRAY(w->arena, const Dim *, count + 1);
+    for (int i = 0; i < count; i++) {
+        const int64_t *size = map_get(&w->fixed, dim_symbol_name(graph->dims, i));
+        if (size) by_symbol[i] = dim_const(graph->dims, *size);
+    }
+    for (int i = 0; i < graph->inputs.count; i++) {
+        Value *input = graph->inputs.items[i];
+        for (int k = 0; k < input->rank; k++)
+            input->dims[k] = dim_substitute(graph->dims, input->dims[k], by_symbol, count);
+    }
+}
+
+static Status fix_shapes(Work *w) {
+    char *at = arena_string(w->arena, w->options->fix_shapes);
+    while (*at) {
+        size_t length = strcspn(at, ",");
+        char *next = at + length + (at[length] == ',');
+        at[length] = 0;
+        char *equals = strrchr(at, '=');
+        if (!equals || equals == at) return wrong_shapes(w->options->fix_shapes);
+        *equals = 0;
+        TRY(fix_input(w, at, equals + 1));
+        at = next;
+    }
+    substitute(w, w->graph);
+    substitute(w, w->twin);
+    return NULL;
+}
+
+/* --- the report ------------------------------------------------------------------------------------------------------
+ */
+typedef struct Count {
+    const char *op; /* with its domain where that is not the standard's */
+    int before, after;
+} Count;
+
+typedef struct Counts {
+    Arena *arena;
+    Map rows; /* op -> Count * */
+    VEC(Count *) order;
+    int before, after;
+} Counts;
+
+static Count *count_of(Counts *c, const Node *node) {
+    const char *op = *node->domain ? arena_format(c->arena, "%s.%s", node->domain, node->op) : node->op;
+    Count *row = map_get(&c->rows, op);
+    if (row) return row;
+    row = ARENA_NEW(c->arena, Count);
+    row->op = arena_string(c->arena, op);
+    map_set(&c->rows, row->op, row);
+    VEC_PUSH(c->arena, c->order, row);
+    return row;
+}
+
+static void count(Counts *c, const Graph *graph, bool after) {
+    FOR_EACH_NODE(node, graph) {
+        Count *row = count_of(c, node);
+        row->before += !after;
+        row->after += after;
+        c->before += !after;
+        c->after += after;
+        for (int i = 0; i < node->subgraph_count; i++) count(c, node->subgraphs[i], after);
+    }
+}
+
+/* Quoted for JSON: bytes that are not printable ASCII as if they were Latin-1. */
+static void add_json_name(Text *text, const char *name) {
+    text_add(text, "\"");
+    for (const char *c = name; *c; c++)
+        if (*c == '"' || *c == '\\')
+            text_add(text, "\\%c", *c);
+        else if (*c < ' ' || *c > '~')
+            text_add(text, "\\u%04x", (unsigned char)*c);
+        else
+            text_add_bytes(text, c, 1);
+    text_add(text, "\"");
+}
+
+static Status report(const Work *w, const Counts *c, int64_t bytes_before, char **out_report) {
+    Text text = text_make(w->arena);
+    text_add(&text, "{\"nodes_before\":%d,\"nodes_after\":%d,\"bytes_before\":%lld,\"bytes_after\":%lld,", c->before,
+             c->after, (long long)bytes_before, (long long)w->model.size);
+    text_add(&text, "\"external_bytes\":%lld,\"operators\":{", (long long)w->data.size);
+    for (int i = 0; i < c->order.count; i++) {
+        text_add(&text, "%s", i ? "," : "");
+        add_json_name(&text, c->order.items[i]->op);
+        text_add(&text, ":{\"before\":%d,\"after\":%d}", c->order.items[i]->before, c->order.items[i]->after);
+    }
+    text_add(&text, "}");
+    for (int i = 0; i < w->graph->info->opsets.count; i++)
+        if (!*w->graph->info->opsets.items[i].domain)
+            text_add(&text, ",\"opset\":%lld", (long long)w->graph->info->opsets.items[i].version);
+    if (w->options->regions)
+        text_add(&text, ",\"regions\":%d,\"nodes_in_regions\":%d", w->regions.kinds.count, w->regions.nodes);
+    text_add(&text, "}");
+    *out_report = strdup(text.data);
+    return *out_report ? NULL : status_out_of_memory();
+}
+
+/* --- all of it -------------------------------------------------------------------------------------------------------
+ */
+
+/* An initializer's data for the data file. */
+static Status add_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
+    static const char zeros[DATA_ALIGNMENT];
+    Work *w = user;
+    const char *slash = strrchr(w->data.path, '/');
+    *out_location = slash ? slash + 1 : w->data.path;
+    if (w->data.file < 0) TRY(begin(w->arena, &w->data));
+    int64_t gap = (DATA_ALIGNMENT - w->data.size % DATA_ALIGNMENT) % DATA_ALIGNMENT;
+    TRY(append(&w->data, zeros, (size_t)gap));
+    *out_offset = w->data.size;
+    return append(&w->data, data, size);
+}
+
+static Status write_model(Work *w, const MappedFile *original) {
+    const char **regions = ARENA_ARRAY(w->arena, const char *, w->regions.kinds.count);
+    for (int i = 0; i < w->regions.kinds.count; i++) regions[i] = w->regions.kinds.items[i].text;
+    ExportOptions options = {.original = original->bytes,
+                             .original_size = original->size,
+                             .fixed = w->options->fix_shapes ? &w->fixed : NULL,
+                             .write = add_data,
+                             .user = w,
+                             .most_inside = w->options->external_data ? 0 : MOST_INSIDE,
+                             .regions = regions,
+                             .region_count = w->regions.kinds.count};
+    void *bytes;
+    size_t size;
+    TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
+    TRY(begin(w->arena, &w->model));
+    TRY(append(&w->model, bytes, size));
+    TRY(close_written(&w->model));
+    if (w->data.temporary) {
+        TRY(close_written(&w->data));
+        TRY(move_in_place(w->arena, &w->data));
+    }
+    return move_in_place(w->arena, &w->model);
+}
+
+/* --- models in memory ------------------------------------------------------------------------------------------------
+ */
+
+/* Initializers stay where they are: each is a data file of its own, named by its number. */
+static Status keep_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
+    Work *w = user;
+    *out_location = arena_format(w->arena, "%d", w->kept.count);
+    *out_offset = 0;
+    VEC_PUSH(w->arena, w->kept, (MappedFile){data, size});
+    return NULL;
+}
+
+static const void *find_data(void *user, const char *location, size_t *out_size) {
+    const Work *w = user;
+    const MappedFile *file = &w->kept.items[atoi(location)];
+    *out_size = file->size;
+    return file->bytes;
+}
+
+/* The graph as a model, whose bytes must live as long as what is imported from it. */
+static Status export_kept(Work *w, const MappedFile *original, MappedFile *out_model) {
+    ExportOptions options = {.write = keep_data, .user = w};
+    void *bytes;
+    size_t size;
+    if (original) {
+        options.original = original->bytes;
+        options.original_size = original->size;
+    }
+    TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
+    *out_model = (MappedFile){bytes, size};
+    return NULL;
+}
+
+static Status import_kept(Work *w, const MappedFile *model, Graph **out_graph) {
+    ImportOptions options = {.borrow_bytes = true, .external_data = find_data, .external_data_user = w};
+    return import_memory(model->bytes, model->size, NULL, &options, out_graph);
+}
+
+/* The part of the model becomes the model. */
+static Status extract(Work *w, const Policy *policy, MappedFile *original) {
+    TRY(extract_graph(w->graph, w->twin, policy, w->options->extract));
+    TRY(export_kept(w, original, original));
+    w->whole = w->graph;
+    w->whole_twin = w->twin;
+    w->graph = w->twin = NULL;
+    TRY(import_kept(w, original, &w->graph));
+    return import_kept(w, original, &w->twin);
+}
+
+/* --- regions ---------------------------------------------------------------------------------------------------------
+ */
+
+static Status run_passes(Graph *graph, const Policy *policy) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(graph->arena, &guard);
+    return pipeline_run(graph, policy, NULL, NULL);
+}
+
+static Status partition_copy(Work *w, Policy *policy) {
+    Devices devices;
+    MappedFile copy;
+    TRY(export_kept(w, NULL, &copy));
+    TRY(import_kept(w, &copy, &w->partitioned));
+    TRY(devices_open(policy, w->arena, &devices));
+    Status status = run_passes(w->partitioned, policy);
+    devices_close(&devices);
+    return status;
+}
+
+static Status find_regions(Work *w) {
+    OnnxfuseOptions given = {.size = sizeof given, .policy_file = w->options->policy_file};
+    Policy policy;
+    TRY(session_policy(&given, w->path, w->arena, &policy));
+    RegionNames names = regions_name(w->graph);
+    Status status = partition_copy(w, &policy);
+    if (!status) regions_mark(w->graph, &names, w->partitioned, &w->regions);
+    regions_restore(&names);
+    return status;
+}
+
+static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original, const Policy *policy) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(w->arena, &guard);
+    arena_guard(w->graph->arena, &guard);
+    arena_guard(w->twin->arena, &guard);
+    if (w->options->fix_shapes) TRY(fix_shapes(w));
+    count(counts, w->graph, false);
+    TRY(rewrite_onnx(w->graph, w->twin, policy, w->options->convert_opset));
+    count(counts, w->graph, true);
+    if (w->options->regions) TRY(find_regions(w));
+    return write_model(w, original);
+}
+
+static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
+    Counts counts = {.arena = w->arena, .rows = map_make(w->arena)};
+    Policy policy = policy_default();
+    MappedFile original;
+    TRY(import_file(w->path, NULL, &w->graph));
+    TRY(import_file(w->path, NULL, &w->twin));
+    TRY(file_map(w->arena, w->path, &original));
+    int64_t bytes_before = (int64_t)original.size;
+    if (w->options->extract) {
+        arena_guard(w->graph->arena, guard);
+        arena_guard(w->twin->arena, guard);
+        TRY(extract(w, &policy, &original));
+    }
+    TRY(optimize_graph(w, &counts, &original, &policy));
+    arena_guard(w->arena, guard);
+    return out_report ? report(w, &counts, bytes_before, out_report) : NULL;
+}
+
+static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **out_report) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    w->fixed = map_make(arena);
+    w->model = (Output){.path = arena_string(arena, out_path), .file = -1};
+    w->data = (Output){.path = arena_format(arena, "%s.data", out_path), .file = -1};
+    return optimize(w, &guard, out_report);
+}
+
+OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const OnnxfuseOptimizeOptions *options,
+                                 char **out_report) {
+    static const OnnxfuseOptimizeOptions defaults = {.size = sizeof defaults};
+    if (out_report) *out_report = NULL;
+    TRY(check_struct("OnnxfuseOptimizeOptions", options ? options->size : 0, sizeof *options));
+    if (options && options->convert_opset &&
+        (options->convert_opset < SCHEMA_OLDEST || options->convert_opset > schema_newest()))
+        return status_error(STATUS_USAGE, "version %d of the operator set: known are %d to %d", options->convert_opset,
+                            SCHEMA_OLDEST, schema_newest());
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Work w = {.arena = arena, .path = path, .options = options ? options : &defaults};
+    w.model.file = w.data.file = -1;
+    Status status = optimize_into(arena, &w, out_path, out_report);
+    abandon(&w.model); /* what is in its place is not touched */
+    abandon(&w.data);
+    graph_destroy(w.partitioned);
+    graph_destroy(w.twin);
+    graph_destroy(w.graph);
+    graph_destroy(w.whole_twin);
+    graph_destroy(w.whole);
+    arena_destroy(arena);
+    return status;
+}

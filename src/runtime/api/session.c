@@ -1,0 +1,332 @@
+/* Sessions: run, give memory back, tell what they are and did. open.c makes them. */
+#include "runtime/api/session.h"
+
+#include <stdlib.h>
+
+#include "base/heap.h"
+#include "base/log.h"
+#include "runtime/device/cpu/scratch.h"
+#include "runtime/device/gpu/gpu.h"
+#include "runtime/run/replay.h"
+
+const char *onnxfuse_version(void) { return ONNXFUSE_VERSION; }
+OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status) { return (OnnxfuseCode)status_code(status); }
+const char *onnxfuse_status_message(OnnxfuseStatus status) { return status_message(status); }
+void onnxfuse_status_free(OnnxfuseStatus status) { status_free(status); }
+void onnxfuse_free(void *memory) { free(memory); }
+
+void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user) {
+    log_set_level(level);
+    log_set_sink(sink, user);
+}
+
+int onnxfuse_session_input_count(const OnnxfuseSession *s) { return s->graph->inputs.count; }
+int onnxfuse_session_output_count(const OnnxfuseSession *s) { return s->graph->outputs.count; }
+
+const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSession *s, int index) {
+    return index >= 0 && index < s->graph->inputs.count ? &s->inputs[index] : NULL;
+}
+
+const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *s, int index) {
+    return index >= 0 && index < s->graph->outputs.count ? &s->outputs[index] : NULL;
+}
+
+/* --- running
+ * ------------------------------------------------------------------------------------------------------------- */
+enum { MOST_VALUES = 64 }; /* on the stack; more go to the heap */
+
+typedef struct Call {
+    const OnnxfuseValue *const *inputs;
+    OnnxfuseValue **outputs;
+    const Item **items;                 /* [inputs] */
+    RunOutput *made;                    /* [outputs] */
+    bool *in_on_device, *out_on_device; /* [inputs], [outputs] */
+    bool any_on_device;
+    Stop *stop;               /* or NULL */
+    const Observer *observer; /* or NULL */
+} Call;
+
+/* Whether the value's data is in device memory, and this session can use it. */
+static Status check_device(const OnnxfuseSession *s, const OnnxfuseValue *value, const char *what, const char *name,
+                           bool *out_on_device) {
+    const DeviceTable *table = s->devices.device->table;
+    *out_on_device = value && value->on_device;
+    if (!*out_on_device) return NULL;
+    if (!table->separate_memory)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in device memory, but this session runs on the CPU", what,
+                            name);
+    if (value->device == DEVICE_AUTO) return NULL;
+    if (value->device != table->kind)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in memory of device %s, but this session runs on %s", what,
+                            name, device_name(value->device), table->name);
+    if (value->device == DEVICE_CUDA && value->ordinal != s->policy.cuda.device)
+        return status_error(STATUS_USAGE, "%s \"%s\" is in memory of GPU %d, but this session runs on GPU %d", what,
+                            name, value->ordinal, s->policy.cuda.device);
+    return NULL;
+}
+
+static Status take_inputs(const OnnxfuseSession *s, Call *c) {
+    for (int i = 0; i < s->graph->inputs.count; i++) {
+        const Value *v = s->graph->inputs.items[i];
+        const OnnxfuseValue *input = c->inputs[i];
+        bool optional = v->kind == VALUE_OPTIONAL || v->kind == VALUE_OPTIONAL_SEQUENCE;
+        if (!input && !optional) return status_error(STATUS_INVALID, "input \"%s\" is missing", v->name);
+        c->items[i] = input ? &input->item : NULL;
+        if (v->kind == VALUE_SEQUENCE && input->item.kind != ITEM_SEQUENCE)
+            return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
+        TRY(check_device(s, input, "input", v->name, &c->in_on_device[i]));
+        c->any_on_device |= c->in_on_device[i];
+    }
+    return NULL;
+}
+
+static Status take_outputs(const OnnxfuseSession *s, Call *c) {
+    for (int o = 0; o < s->graph->outputs.count; o++) {
+        const Value *v = s->graph->outputs.items[o];
+        const OnnxfuseValue *given = c->outputs[o];
+        const char *name = s->outputs[o].name;
+        c->made[o] = (RunOutput){.given = given != NULL};
+        TRY(check_device(s, given, "output", name, &c->out_on_device[o]));
+        c->any_on_device |= c->out_on_device[o];
+        if (!given) continue;
+        if (value_is_read_only(given))
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer is read-only", name);
+        if (given->item.kind != ITEM_TENSOR || v->kind != VALUE_TENSOR)
+            return status_error(STATUS_INVALID, "output \"%s\": only tensors can be written to a given buffer", name);
+        if (given->item.tensor.dtype != v->dtype)
+            return status_error(STATUS_INVALID, "output \"%s\": the given buffer has element type %s, the result %s",
+                                name, dtype_onnx_name(given->item.tensor.dtype), dtype_onnx_name(v->dtype));
+        c->made[o].item = given->item;
+    }
+    return NULL;
+}
+
+/* With sizes rounded up to the policy's buckets. */
+static Status run_padded(OnnxfuseSession *s, Call *c, Run *run) {
+    Padding padding;
+    Status status = buckets_pad(s->buckets, &s->memory, c->items, c->in_on_device, c->made, c->out_on_device, &padding);
+    if (!status) status = plan_run(s->plan, run, NULL, c->items, c->made);
+    if (!status) status = buckets_crop(s->buckets, &s->memory, &padding, c->made);
+    buckets_release(&s->memory, &padding);
+    return status;
+}
+
+static Status run_call(OnnxfuseSession *s, Call *c) {
+    Stop *outer;
+    TRY(take_inputs(s, c));
+    TRY(take_outputs(s, c));
+    Run run = {.memory = &s->memory,
+               .profile = atomic_load(&s->profile),
+               .stop = c->stop,
+               .observer = c->observer,
+               .run_number = atomic_fetch_add(&s->runs, 1),
+               .buffers = s->buffers,
+               .peak_arena = &s->peak_arena,
+               .input_on_device = c->any_on_device ? c->in_on_device : NULL,
+               .output_on_device = c->any_on_device ? c->out_on_device : NULL};
+    outer = pool_stop_with(NULL); /* set when this run began inside another's callback */
+    Status status = s->buckets ? run_padded(s, c, &run) : plan_run(s->plan, &run, NULL, c->items, c->made);
+    pool_stop_with(outer);
+    return status;
+}
+
+/* Hands the new items out as values. Results no longer count against the session's limit: they are the caller's. */
+static Status wrap_outputs(OnnxfuseSession *s, OnnxfuseValue **outputs, RunOutput *made) {
+    int count = s->graph->outputs.count, o = 0;
+    for (; o < count; o++) {
+        if (made[o].given) continue;
+        outputs[o] = calloc(1, sizeof **outputs);
+        if (!outputs[o]) break;
+        outputs[o]->item = made[o].item;
+        outputs[o]->owns = true;
+    }
+    if (o == count) return NULL;
+    for (int i = 0; i < count; i++) {
+        if (made[i].given) continue;
+        if (i < o) {
+            free(outputs[i]);
+            outputs[i] = NULL;
+        }
+        item_free(NULL, &made[i].item);
+    }
+    return status_out_of_memory();
+}
+
+static void uncount(Memory *memory, const Item *item) {
+    if (item->kind == ITEM_TENSOR) atomic_fetch_sub(&memory->used, memory_size(item->tensor.data));
+    if (item->kind != ITEM_SEQUENCE) return;
+    atomic_fetch_sub(&memory->used, memory_size(item->items));
+    for (int i = 0; i < item->count; i++) uncount(memory, &item->items[i]);
+}
+
+static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
+    TRY(run_call(s, c));
+    for (int o = 0; o < s->graph->outputs.count; o++)
+        if (!c->made[o].given) uncount(&s->memory, &c->made[o].item);
+    return wrap_outputs(s, c->outputs, c->made);
+}
+
+static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
+                        const Observer *observer) {
+    size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
+    if (in <= MOST_VALUES && out <= MOST_VALUES) {
+        const Item *items[MOST_VALUES];
+        RunOutput made[MOST_VALUES];
+        bool flags[2 * MOST_VALUES];
+        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop, observer};
+        return run_and_wrap(s, &call);
+    }
+    Call call = {inputs,
+                 outputs,
+                 calloc(in + 1, sizeof(Item *)),
+                 calloc(out + 1, sizeof(RunOutput)),
+                 calloc(in + 1, sizeof(bool)),
+                 calloc(out + 1, sizeof(bool)),
+                 false,
+                 stop,
+                 observer};
+    bool room = call.items && call.made && call.in_on_device && call.out_on_device;
+    Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
+    free(call.items);
+    free(call.made);
+    free(call.in_on_device);
+    free(call.out_on_device);
+    return status;
+}
+
+OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
+    return run_until(s, inputs, outputs, NULL, NULL);
+}
+
+OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
+                                         OnnxfuseValue **outputs, const OnnxfuseRunOptions *options) {
+    if (!options) return run_until(s, inputs, outputs, NULL, NULL);
+    Stop stop;
+    TRY(embedded_stop(options, &stop));
+    Observer observer = embedded_observer(options);
+    return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL,
+                     options->observe ? &observer : NULL);
+}
+
+void onnxfuse_trim(OnnxfuseSession *s) {
+    if (s) run_memory_trim(s->buffers);
+    if (s) replays_trim(s->plan->replays, s->devices.device);
+    scratch_trim();
+    kernel_cache_trim();
+    gpu_program_trim();
+    heap_trim();
+}
+
+const char *onnxfuse_session_device_name(const OnnxfuseSession *s) { return s->devices.device->table->name; }
+
+/* --- statistics, profile
+ * ------------------------------------------------------------------------------------------------ */
+void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out, size_t size) {
+    OnnxfuseSession *s = (OnnxfuseSession *)(uintptr_t)session; /* atomic_load takes no const */
+    PlanCounts counts;
+    plan_count(s->plan, &counts);
+    OnnxfuseStats stats = {
+        .kernels_compiled = s->kernels.compiled,
+        .kernels_cached = s->kernels.from_disk + s->kernels.from_memory,
+        .compile_ms = s->kernels.compile_ms,
+        .nodes = s->nodes,
+        .primitives = s->primitives,
+        .regions = counts.regions,
+        .anchors = counts.anchors,
+        .host_steps = counts.host_steps,
+        .kernels = counts.kernels,
+        .weight_bytes = counts.weight_bytes,
+        .arena_bytes = (int64_t)atomic_load(&s->peak_arena),
+        .device = s->devices.device->table->name,
+        .copies = counts.copies,
+        .threads = pool_threads(s->devices.host->pool),
+        .runs = (int64_t)atomic_load(&s->runs),
+        .memory_bytes = (int64_t)atomic_load(&s->memory.used),
+        .memory_peak_bytes = (int64_t)atomic_load(&s->memory.peak),
+    };
+    if (stats.memory_peak_bytes < stats.memory_bytes) stats.memory_peak_bytes = stats.memory_bytes; /* noted later */
+    memset(out, 0, size);
+    memcpy(out, &stats, size < sizeof stats ? size : sizeof stats);
+}
+
+void onnxfuse_session_profile(OnnxfuseSession *s, bool on) {
+    if (on && !s->kept_profile) s->kept_profile = profile_create();
+    atomic_store(&s->profile, on ? s->kept_profile : NULL);
+}
+
+OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *s, char **out_json) {
+    if (!s->kept_profile) return status_error(STATUS_USAGE, "profiling was never switched on");
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    jmp_buf guard;
+    Status status;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        Text text = text_make(arena);
+        status = profile_json(s->kept_profile, &text);
+        if (!status && !(*out_json = strdup(text.data))) status = status_out_of_memory();
+    }
+    arena_destroy(arena);
+    return status;
+}
+
+/* --- report ---------------------------------------------------------------------------------------------------------
+ */
+static void add_infos(Text *text, const char *key, const OnnxfuseValueInfo *infos, int count) {
+    text_add(text, ",\"%s\":[", key);
+    for (int i = 0; i < count; i++) {
+        const OnnxfuseValueInfo *info = &infos[i];
+        text_add(text, "%s{\"name\":", i ? "," : "");
+        text_add_json(text, info->name, strlen(info->name));
+        text_add(text, ",\"dtype\":\"%s\",\"shape\":", info->dtype ? onnxfuse_dtype_name(info->dtype) : "");
+        text_add(text, info->rank < 0 ? "null" : "[");
+        for (int d = 0; d < info->rank; d++) {
+            const char *symbol = info->symbols && info->symbols[d] ? info->symbols[d] : "?";
+            if (d) text_add(text, ",");
+            if (info->dims[d] >= 0)
+                text_add(text, "%lld", (long long)info->dims[d]);
+            else
+                text_add_json(text, symbol, strlen(symbol));
+        }
+        text_add(text, info->rank < 0 ? "}" : "]}");
+    }
+    text_add(text, "]");
+}
+
+static void add_report(Text *text, OnnxfuseSession *s) {
+    OnnxfuseStats stats;
+    onnxfuse_session_stats(s, &stats, sizeof stats);
+    text_add(text,
+             "{\"version\":\"" ONNXFUSE_VERSION
+             "\",\"device\":\"%s\",\"threads\":%d,\"runs\":%lld,\"nodes\":%d,\"primitives\":%d,\"weight_bytes\":%lld,"
+             "\"memory_peak_bytes\":%lld,\"kernels_compiled\":%d,\"kernels_cached\":%d",
+             stats.device, stats.threads, (long long)stats.runs, stats.nodes, stats.primitives,
+             (long long)stats.weight_bytes, (long long)stats.memory_peak_bytes, stats.kernels_compiled,
+             stats.kernels_cached);
+    add_infos(text, "inputs", s->inputs, s->graph->inputs.count);
+    add_infos(text, "outputs", s->outputs, s->graph->outputs.count);
+    text_add(text, ",\"model\":");
+    outline_print(text, s->outline);
+    text_add(text, ",");
+    plan_report(text, s->plan, s->kept_profile);
+    text_add(text, "}\n");
+}
+
+OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *s, char **out_json) {
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    jmp_buf guard;
+    Status status = NULL;
+    if (setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        Text text = text_make(arena);
+        add_report(&text, s);
+        if (!(*out_json = strdup(text.data))) status = status_out_of_memory();
+    }
+    arena_destroy(arena);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* What lies behind the public handles, shared by the files that implement include/onnxfuse.h. */
+#ifndef ONNXFUSE_RUNTIME_API_SESSION_H
+#define ONNXFUSE_RUNTIME_API_SESSION_H
+
+#include "onnxfuse.h"
+#include "runtime/inspect/outline.h"
+#include "runtime/plan/plan.h"
+#include "runtime/api/buckets.h"
+
+struct OnnxfuseSession {
+    Arena *arena; /* policy, value infos */
+    Policy policy;
+    Graph *graph;
+    Devices devices;
+    Pool *pool; /* over the embedder's threads, or NULL */
+    Plan *plan;
+    Memory memory;
+    struct RunMemory *buffers;
+    KernelCacheStats kernels;
+    OnnxfuseValueInfo *inputs, *outputs;
+    int nodes, primitives;
+    const Outline *outline; /* of the model as imported; NULL: not known */
+    bool plain;             /* opened beside another session, without its rules' precision and weights */
+    const Buckets *buckets; /* sizes that are rounded up; NULL: none */
+    _Atomic(Profile *) profile;
+    Profile *kept_profile; /* lives until the session closes, also while off */
+    atomic_ullong runs;
+    atomic_size_t peak_arena;
+};
+
+struct OnnxfuseValue {
+    Item item;
+    Memory *memory;          /* that the item's own memory is counted in; NULL: not counted */
+    bool owns;               /* false: the tensor's data is the caller's */
+    OnnxfuseValue **items;   /* of a sequence: views of item.items, made on demand */
+    char *name;              /* of a message it was read from, or NULL */
+    bool on_device;          /* the tensor's data is in device memory */
+    DeviceKind device;       /* which: DEVICE_AUTO where the caller has not told */
+    int ordinal;             /* its number, where `device` is told */
+    OnnxfuseDlpack *managed; /* whose data this is, or NULL */
+};
+
+enum { DLPACK_READ_ONLY = 1 }; /* OnnxfuseDlpack.flags */
+
+/* Lets go of the views that onnxfuse_value_item has made. */
+void value_release_views(OnnxfuseValue *value);
+
+static inline bool value_is_read_only(const OnnxfuseValue *value) {
+    return value->managed && value->managed->flags & DLPACK_READ_ONLY;
+}
+
+/* --- embed.c: the embedder's structures --- */
+/* Whether this library knows a structure of that size; 0: as in version 0.1. */
+Status check_struct(const char *name, size_t given, size_t known);
+Status embedded_pool(const OnnxfuseThreadPool *threads, Pool **out_pool);
+Status embedded_stop(const OnnxfuseRunOptions *options, Stop *out_stop);
+/* options->observe as the run has it: out_observer->user is the options. */
+Observer embedded_observer(const OnnxfuseRunOptions *options);
+
+/* The policy that the options ask for; strings in the arena. Its target is completed by devices_open. model_path may be
+ * NULL. */
+Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
+
+/* fallback.c: STATUS_UNSUPPORTED where the policy forbids steps on the CPU and there are some; names their nodes. */
+Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch);
+
+/* check_precision.c: whether the policy has a tolerance; then both sessions, of one model, the second without the
+ * rules' precision and weights, are run on the policy's inputs. STATUS_DIFFERENT names the output that differs most. */
+bool has_tolerance(const Policy *policy);
+Status check_precision(OnnxfuseSession *session, OnnxfuseSession *plain, const Policy *policy);
+/* Takes the precision and weights out of the rules, and the check. */
+void policy_without_precision(Arena *arena, Policy *policy);
+
+/* The same over what stands in the policy already. */
+Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy);
+/* The JSON that these read; NULL: there is none. */
+Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena, const char **out_json);
+
+/* discard.c: constants of the model that no node reads any more give their memory back. */
+void discard_unread(const Graph *graph);
+
+/* inspect_policy.c: what the policy comes to for the model that the plan is of. */
+Status inspect_policy(Text *text, const Policy *policy, const Plan *plan);
+
+/* Of a graph and its subgraphs; regions count as one. */
+int count_nodes(const Graph *graph);
+
+#endif

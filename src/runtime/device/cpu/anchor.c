@@ -1,0 +1,320 @@
+/* The life of an anchor, and what all kinds do around their products: element types, epilogue inputs, checks of shapes,
+ * the fallback to the oracle. */
+#include "runtime/device/cpu/anchor.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/heap.h"
+#include "lowering/anchor_eval.h"
+#include "policy/policy.h"
+#include "runtime/device/cpu/parts.h"
+
+typedef struct AnchorMemory {
+    struct AnchorMemory *next;
+    size_t bytes; /* with this line */
+} AnchorMemory;
+
+enum { LINE = HEAP_ALIGNMENT };
+
+Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
+    *out_data = NULL;
+    if (bytes > SIZE_MAX / 2) return status_out_of_memory();
+    AnchorMemory *memory = heap_alloc(bytes + LINE);
+    if (!memory) return status_out_of_memory();
+    memory->next = anchor->memory;
+    memory->bytes = bytes + LINE;
+    anchor->memory = memory;
+    *out_data = (char *)memory + LINE;
+    return NULL;
+}
+
+Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready) {
+    int number = anchor->packed_count;
+    *out_data = NULL;
+    *out_ready = anchor->given != NULL;
+    if (number == MAX_EPILOGUE + 1) return status_error(STATUS_FAULT, "an anchor packs too much");
+    if (!anchor->given) {
+        TRY(anchor_allocate(anchor, bytes, out_data));
+    } else {
+        if (number >= anchor->given_count || anchor->given[number].bytes != bytes)
+            return anchor_wrong(anchor, "what is packed of its constants does not fit it");
+        *out_data = (void *)(uintptr_t)anchor->given[number].data;
+    }
+    anchor->packed[anchor->packed_count++] = (Packed){*out_data, bytes};
+    return NULL;
+}
+
+Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
+    return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(anchor->node), anchor->node->op, what);
+}
+
+int64_t dims_product(const int64_t *dims, int from, int to) {
+    int64_t count = 1;
+    for (int i = from; i < to; i++) count *= dims[i];
+    return count;
+}
+
+static const AnchorKind *kind_of(const Node *node) {
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
+    return NULL;
+}
+
+/* Only where a device that has it gives one back: the oracle computes it. */
+static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
+
+/* ---- weights held narrower than what is computed in ---- */
+
+static const struct {
+    WeightForm form;
+    const char *name, *packed, *depthwise;
+} weight_forms[] = {
+    [PRECISION_AS_IS] = {WEIGHT_WORK, "as is", "packed", "depthwise"},
+    [PRECISION_F32] = {WEIGHT_WORK, "f32", "packed", "depthwise"},
+    [PRECISION_F16] = {WEIGHT_F16, "f16", "packed, weights f16", "depthwise, weights f16"},
+    [PRECISION_BF16] = {WEIGHT_BF16, "bf16", "packed, weights bf16", "depthwise, weights bf16"},
+    [PRECISION_INT8] = {WEIGHT_INT8, "int8", "packed, weights int8", "depthwise, weights int8"},
+    [PRECISION_INT4] = {WEIGHT_INT4, "int4", "packed, weights int4", "depthwise, weights int4"},
+};
+
+static int64_t weight_precision(const CpuAnchor *anchor) { return attr_int(anchor->node, WEIGHT_PRECISION, 0); }
+
+static Status read_form(CpuAnchor *anchor, const Tensor *weight) {
+    const Node *node = anchor->node;
+    int64_t wanted = weight_precision(anchor);
+    if (wanted == PRECISION_AS_IS) return NULL;
+    if (wanted < 0 || wanted > PRECISION_INT4) return anchor_wrong(anchor, "there is no such weight_precision");
+    if (anchor->type != DT_F32)
+        return status_error(STATUS_UNSUPPORTED, "%s (%s): weights %s are asked for, but the product is of %s",
+                            node_origin_name(node), node->op, weight_forms[wanted].name, dtype_name(anchor->dtype));
+    if (!weight)
+        return status_error(STATUS_INVALID, "%s (%s): weights %s are asked for, but the second factor is not constant",
+                            node_origin_name(node), node->op, weight_forms[wanted].name);
+    anchor->form = weight_forms[wanted].form;
+    return NULL;
+}
+
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale) {
+    const float *values = data;
+    int64_t count = tensor_count(weight), at = 0;
+    char place[MAX_RANK * 22 + 1];
+    size_t length = 0;
+    if (!anchor->form) return NULL;
+    while (at < count && isfinite(values[at] * (float)scale)) at++;
+    if (at == count) return NULL;
+    for (int i = 0; i < weight->rank; i++)
+        length += (size_t)snprintf(place + length, sizeof place - length, "%s%lld", i ? ", " : "",
+                                   (long long)(at / dims_product(weight->dims, i + 1, weight->rank) % weight->dims[i]));
+    const Node *node = anchor->node;
+    const char *name = node->inputs[1]->name;
+    return status_error(STATUS_INVALID,
+                        "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
+                        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
+                        (double)values[at], isfinite(values[at]) ? ", infinite with the factors folded into it" : "",
+                        weight_forms[weight_precision(anchor)].name);
+}
+
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
+    int row = 0;
+    while (weight_forms[row].form != anchor->form) row++;
+    anchor->packed_bytes = bytes;
+    anchor->released |= 2;
+    anchor->how = depthwise ? weight_forms[row].depthwise : weight_forms[row].packed;
+}
+
+/* ---- preparation ---- */
+
+static Status keep_bias(CpuAnchor *anchor, int step, const Tensor *bias, Pool *pool) {
+    size_t size = dtype_size(anchor->type);
+    int64_t count = tensor_count(bias);
+    void *copy;
+    bool ready;
+    TRY(anchor_pack(anchor, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
+    if (!ready) {
+        work_widen(bias->dtype, bias->data, copy, count, pool);
+        memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
+    }
+    anchor->biases[step] = copy;
+    anchor->released |= 1u << anchor->epilogue.steps[step].input;
+    return NULL;
+}
+
+static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+    const Node *node = anchor->node;
+    if (is_attention(node)) {
+        anchor->plain = true;
+        anchor->how = "plain";
+        return NULL;
+    }
+    if (!anchor->kind) return status_error(STATUS_FAULT, "there is no anchor \"%s\"", node->op);
+    if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > MAX_EPILOGUE + 2)
+        return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
+    DTypeClass class = dtype_class(anchor->dtype);
+    if (class != DTYPE_FLOAT && class != DTYPE_SIGNED && class != DTYPE_UNSIGNED)
+        return anchor_wrong(anchor, "this element type has no arithmetic");
+    for (int i = 0; i < node->input_count; i++) {
+        anchor->shapes[i].rank = -1;
+        if (!constants[i]) continue;
+        anchor->shapes[i] = *constants[i];
+        anchor->shapes[i].data = NULL;
+        if (constants[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "the inputs' element types differ");
+    }
+    TRY(epilogue_of(node, anchor->type, &anchor->epilogue));
+    TRY(read_form(anchor, constants[1]));
+    TRY(anchor->kind->prepare(anchor, constants, pool));
+    for (int i = 0; i < anchor->epilogue.count && !anchor->plain; i++) {
+        const EpilogueStep *step = &anchor->epilogue.steps[i];
+        if (step->kind == EPILOGUE_BIAS && constants[step->input])
+            TRY(keep_bias(anchor, i, constants[step->input], pool));
+    }
+    return NULL;
+}
+
+static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,
+                          Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
+    *out_anchor = NULL;
+    *out_released = 0;
+    CpuAnchor *anchor = calloc(1, sizeof *anchor);
+    if (!anchor) return status_out_of_memory();
+    DType dtype = node->input_count && node->inputs[0] ? node->inputs[0]->dtype : DT_NONE;
+    *anchor = (CpuAnchor){
+        .node = node, .kind = kind_of(node), .dtype = dtype, .type = work_type(dtype), .how = "packed at run"};
+    anchor->given = given;
+    anchor->given_count = given_count;
+    Status status = prepare(anchor, constants, pool);
+    if (status) {
+        cpu_anchor_destroy(anchor);
+        return status;
+    }
+    *out_anchor = anchor;
+    *out_released = anchor->released;
+    return NULL;
+}
+
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
+                          uint32_t *out_released) {
+    return make_anchor(node, constants, NULL, 0, pool, out_anchor, out_released);
+}
+
+Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
+                          CpuAnchor **out_anchor, uint32_t *out_released) {
+    static const Packed none;
+    return make_anchor(node, constants, packed ? packed : &none, count, pool, out_anchor, out_released);
+}
+
+int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
+    *out_packed = anchor->packed;
+    *out_released = anchor->released;
+    return anchor->packed_count;
+}
+
+void cpu_anchor_destroy(CpuAnchor *anchor) {
+    if (!anchor) return;
+    for (AnchorMemory *memory = anchor->memory, *next; memory; memory = next) {
+        next = memory->next;
+        heap_free(memory, memory->bytes);
+    }
+    free(anchor);
+}
+
+size_t cpu_anchor_bytes(const CpuAnchor *anchor) { return anchor->packed_bytes; }
+const char *cpu_anchor_how(const CpuAnchor *anchor) { return anchor->how; }
+
+/* ---- runs ---- */
+
+/* Shapes that a constant had when it was packed hold; all others are taken as they come, but with the type that was
+ * prepared for. */
+static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs, const Tensor *output) {
+    for (int i = 0; i < anchor->node->input_count; i++) {
+        if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
+        if (inputs[i]->dtype != (is_attention(anchor->node) ? anchor->node->inputs[i]->dtype : anchor->dtype))
+            return anchor_wrong(anchor, "an input has another element type than the model says");
+        if (!is_attention(anchor->node) && anchor->shapes[i].rank >= 0 &&
+            !tensor_same_shape(&anchor->shapes[i], inputs[i]))
+            return anchor_wrong(anchor, "a constant has changed its shape");
+        TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
+    }
+    if (output->dtype != anchor->dtype)
+        return anchor_wrong(anchor, "the result has another element type than the inputs");
+    return tensor_size_of(output->dtype, output->rank, output->dims, NULL, NULL);
+}
+
+static Status bind_epilogue(AnchorRun *run, int64_t columns) {
+    const CpuAnchor *anchor = run->anchor;
+    int64_t count = tensor_count(run->output);
+    run->epilogue = (BoundEpilogue){
+        &anchor->epilogue, anchor->type, dtype_class(anchor->dtype) == DTYPE_SIGNED, {NULL}, run->result};
+    for (int i = 0; i < anchor->epilogue.count; i++) {
+        const EpilogueStep *step = &anchor->epilogue.steps[i];
+        if (step->input < 0) continue;
+        const Tensor *t = run->inputs[step->input];
+        bool bias = step->kind == EPILOGUE_BIAS;
+        if (tensor_count(t) != (bias ? columns : count))
+            return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
+        run->epilogue.operands[i] = anchor->biases[i];
+        if (!anchor->biases[i])
+            TRY(work_take(t->dtype, t->data, tensor_count(t), bias ? PANEL_SLACK : 0, run->pool, &run->scratch,
+                          &run->epilogue.operands[i]));
+    }
+    return NULL;
+}
+
+/* Which axis of the output holds the columns of the product. */
+static int column_axis(const CpuAnchor *anchor, int rank) {
+    int count;
+    const int64_t *perm = attr_ints(anchor->node, "perm_out", &count);
+    for (int i = 0; perm && i < count; i++)
+        if (perm[i] == rank - 1) return i;
+    return rank - 1;
+}
+
+static Status run_product(AnchorRun *run) {
+    const CpuAnchor *anchor = run->anchor;
+    Tensor *output = run->output;
+    int64_t count = tensor_count(output);
+    if (!count) return NULL;
+    run->result = output->data;
+    if (!is_work(anchor->dtype))
+        TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
+    TRY(bind_epilogue(run, output->dims[column_axis(anchor, output->rank)]));
+    TRY(anchor->kind->run(run));
+    if (!is_work(anchor->dtype)) work_narrow(anchor->dtype, run->result, output->data, count, run->pool);
+    return NULL;
+}
+
+static Status eval_in(Arena *arena, AnchorRun *run) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count), *result;
+    for (int i = 0; i < run->anchor->node->input_count; i++)
+        inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
+    TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, &result));
+    if (!tensor_same_shape(result, run->output))
+        return anchor_wrong(run->anchor, "the result does not have the shape that was planned");
+    if (tensor_count(result)) memcpy(run->output->data, result->data, tensor_bytes(result));
+    return NULL;
+}
+
+static Status run_plain(AnchorRun *run) {
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Status status = eval_in(arena, run);
+    arena_destroy(arena);
+    return status;
+}
+
+Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
+                      Pool *pool) {
+    TRY(check_inputs(anchor, inputs, output));
+    AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = output, .pool = pool};
+    if (anchor->plain) return run_plain(&run);
+    TRY(anchor->kind->check(anchor, inputs, symbols, output));
+    Status status = run_product(&run);
+    scratch_release(&run.scratch);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* Anchors on the CPU: matrix products and convolutions as products of rows (found through pointers) and packed weights,
+ * sliced over our own pool, with the epilogue applied while a tile is in registers or in the first-level cache. A
+ * prepared anchor holds the packed weights; it is immutable and may run from several threads at once. A new shape
+ * prepares nothing. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ANCHOR_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_ANCHOR_H
+
+#include "base/pool.h"
+#include "graph/graph.h"
+#include "lowering/anchors.h"
+#include "runtime/device/packed.h"
+
+typedef struct CpuAnchor CpuAnchor;
+
+/* Bits 1 << EpilogueKind that are fused: all. */
+#define CPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
+
+/* node: as ops/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
+ * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
+ * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,
+ * else NULL; a constant weight is packed here and `*out_released` (bit i for input i) tells that constants[i] is not
+ * read any more by runs of this anchor, so that its memory may be given back. */
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
+                          uint32_t *out_released);
+/* What was packed, for cpu_anchor_restore, which takes it instead of packing; it is borrowed for the anchor's life. */
+int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
+Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
+                          CpuAnchor **out_anchor, uint32_t *out_released);
+void cpu_anchor_destroy(CpuAnchor *anchor);       /* accepts NULL */
+size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
+/* inputs: [input_count] dense row-major tensors with their actual dims (data NULL for a released constant); output:
+ * dims and memory given by the caller. The shapes fit each other as the verifier demands, but the actual sizes are
+ * checked again where a mismatch would read beyond a buffer: STATUS_INVALID. symbols: the values of the graph's
+ * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
+Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
+                      Pool *pool);
+/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "plain"; "packed, weights
+ * int8" and the like. */
+const char *cpu_anchor_how(const CpuAnchor *anchor);
+
+#endif

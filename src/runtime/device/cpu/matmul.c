@@ -1,0 +1,349 @@
+/* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its
+ * rows are not contiguous. */
+#include <math.h>
+#include <string.h>
+#include "runtime/device/cpu/parts.h"
+#include "runtime/device/matmul_shape.h"
+
+typedef struct Matmul {
+    float alpha;
+    Weight *weights; /* [weight_count], when b is constant */
+    int64_t weight_count;
+} Matmul;
+
+static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
+                           const Tensor *output) {
+    (void)symbols;
+    MatmulShape shape = {0};
+    int64_t dims[MAX_RANK];
+    TRY(matmul_shape(anchor->node, inputs[0], inputs[1], NULL, &shape, dims));
+    bool fits = output->rank == shape.batch_rank + 2;
+    for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
+    return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
+}
+
+/* The offset of flat batch index `flat`. */
+static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_t flat) {
+    int64_t offset = 0;
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        offset += flat % s->batch[i] * strides[i];
+        flat /= s->batch[i];
+    }
+    return offset;
+}
+
+static const int64_t one_tap[1] = {0};
+
+static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
+    return (Weight){.set = tile_set(anchor->type), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
+}
+
+/* ---- a constant b ---- */
+
+/* What pack_constant made when the model was compiled. */
+static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight *weights, int64_t count, void *data,
+                        size_t bytes) {
+    m->weights = weights;
+    m->weight_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        weights[i] = *like;
+        weights[i].data = (char *)data + bytes * (size_t)i;
+    }
+    anchor_is_packed(anchor, bytes * (size_t)count, false);
+}
+
+/* Whether b [depth, columns] by strides, f32, is of whole multiples of the scales that the model came with, and of
+ * which: the form that holds them, or WEIGHT_WORK. */
+static WeightForm form_of_multiples(const Weight *like, const WeightSource *s) {
+    float low = 0, high = 0;
+    for (int64_t c = 0; c < like->columns; c++)
+        for (int64_t k = 0; k < like->depth; k++) {
+            float scale = s->scales[c * s->scale_blocks + k / s->scale_block];
+            float x = ((const float *)s->data)[c * s->column + k * s->depth];
+            float whole = scale != 0 ? rintf(x / scale) : 0;
+            if (!(whole * scale == x && whole >= -128 && whole <= 127)) return WEIGHT_WORK;
+            low = whole < low ? whole : low;
+            high = whole > high ? whole : high;
+        }
+    return low >= -8 && high <= 7 ? WEIGHT_INT4 : WEIGHT_INT8;
+}
+
+/* Of what was packed before. */
+static WeightForm form_of_packed(const CpuAnchor *anchor, Weight like) {
+    for (like.form = WEIGHT_INT8; like.form <= WEIGHT_INT4; like.form++) {
+        size_t bytes = 0;
+        status_free(weight_bytes(&like, &bytes));
+        if (anchor->given_count && anchor->given[0].bytes == (bytes + 63) / 64 * 64) return like.form;
+    }
+    return WEIGHT_WORK;
+}
+
+/* The scales that the model came with, where they are of blocks that can be held. */
+static void find_scales(CpuAnchor *anchor, const Matmul *m, const Tensor *b, const Weight *like, WeightSource *source) {
+    const Attr *attr = node_attr(anchor->node, WEIGHT_SCALES);
+    const Tensor *scales = attr && attr->kind == ATTR_TENSOR ? attr->tensor : NULL;
+    int64_t block = attr_int(anchor->node, WEIGHT_BLOCK, 0);
+    if (anchor->form || !scales || scales->dtype != DT_F32 || block < NARROW_BLOCK || block % NARROW_BLOCK) return;
+    if (b->rank != 2 || b->dtype != DT_F32 || m->alpha != 1 || scales->rank != 2) return;
+    if (like->depth < NARROW_BLOCK) return; /* then the forms' sizes tell them apart in a compiled model */
+    if (scales->dims[0] != like->columns || scales->dims[1] != (like->depth + block - 1) / block) return;
+    source->data = b->data;
+    source->scales = scales->data;
+    source->scale_blocks = scales->dims[1];
+    source->scale_block = block;
+    anchor->form = anchor->given ? form_of_packed(anchor, *like) : form_of_multiples(like, source);
+    if (!anchor->form) source->scales = NULL;
+}
+
+/* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
+static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
+    int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
+    TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
+    for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
+    Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
+    WeightSource source = {
+        .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
+    find_scales(anchor, m, b, &like, &source);
+    like.form = anchor->form;
+    size_t bytes, all;
+    void *data, *weights;
+    TRY(weight_bytes(&like, &bytes));
+    bytes = (bytes + 63) / 64 * 64;
+    if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
+    bool ready;
+    TRY(anchor_pack(anchor, all, &data, &ready));
+    TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
+    if (ready) {
+        take_packed(anchor, m, &like, weights, count, data, bytes);
+        return NULL;
+    }
+    Scratch scratch = {0};
+    const void *from;
+    Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    if (!status) status = anchor_check_weight(anchor, b, from, source.scale);
+    for (int64_t i = 0; !status && i < count; i++) {
+        int64_t offset = 0, rest = i;
+        for (int axis = b->rank - 3; axis >= 0; axis--) {
+            offset += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
+        }
+        m->weights = weights;
+        m->weights[i] = like;
+        m->weights[i].data = (char *)data + bytes * (size_t)i;
+        source.data = (const char *)from + (size_t)offset * like.set->size;
+        status = weight_pack(&m->weights[i], &source, pool);
+    }
+    scratch_release(&scratch);
+    TRY(status);
+    m->weight_count = count;
+    anchor_is_packed(anchor, all, false);
+    return NULL;
+}
+
+static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+    void *data;
+    TRY(anchor_allocate(anchor, sizeof(Matmul), &data));
+    Matmul *m = anchor->kind_data = data;
+    *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
+    const Tensor *b = constants[1];
+    if (b && b->rank >= 2 && tensor_count(b)) TRY(pack_constant(anchor, m, b, pool));
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+/* Rows of several matrices one after the other. */
+typedef struct MatrixRows {
+    const MatmulShape *shape;
+    int64_t first_batch;
+    const char *a;
+    char *out;
+    int64_t size;
+} MatrixRows;
+
+static void fill_rows(const void *context, int64_t first, RowBlock *block) {
+    const MatrixRows *m = context;
+    const MatmulShape *s = m->shape;
+    int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
+    int count = block->count;
+    for (int i = row_block_interior(block, count); i < count; batch++, row = 0) {
+        const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->size;
+        char *out = m->out + (batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
+        for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->size, out += s->out_row * m->size) {
+            block->rows[i] = a;
+            block->results[i] = out;
+        }
+    }
+}
+
+/* Which of the packed matrices a batch uses. */
+static int64_t packed_index(const MatmulShape *s, const Tensor *b, const CpuAnchor *anchor, int64_t flat) {
+    int64_t index = 0, scale = 1, dims[MAX_RANK], strides[MAX_RANK];
+    Status status = matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides);
+    status_free(status); /* it held when b was packed */
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        int64_t at = flat % s->batch[i];
+        int axis = i - (s->batch_rank - (b->rank - 2));
+        flat /= s->batch[i];
+        if (axis < 0) continue;
+        index += (dims[axis] == 1 ? 0 : at) * scale;
+        scale *= dims[axis];
+    }
+    return index;
+}
+
+/* Makes a's rows contiguous where they are not. */
+static Status straighten_a(AnchorRun *run, MatmulShape *s, const void **a) {
+    if (s->a_depth == 1 || s->depth <= 1) return NULL;
+    int64_t dims[MAX_RANK], strides[MAX_RANK], dense[MAX_RANK], count = 1;
+    int rank = s->batch_rank + 2;
+    for (int i = 0; i < s->batch_rank; i++) {
+        dims[i] = s->a_batch[i] ? s->batch[i] : 1;
+        strides[i] = s->a_batch[i];
+    }
+    dims[rank - 2] = s->rows, strides[rank - 2] = s->a_row;
+    dims[rank - 1] = s->depth, strides[rank - 1] = s->a_depth;
+    for (int i = 0; i < rank; i++) count *= dims[i];
+    size_t size = dtype_size(run->anchor->type);
+    void *copy;
+    TRY(scratch_take(&run->scratch, (size_t)count * size, &copy));
+    strided_copy(size, rank, dims, strides, *a, copy, run->pool);
+    matmul_strides(rank, dims, dense);
+    for (int i = 0; i < s->batch_rank; i++) s->a_batch[i] = s->a_batch[i] ? dense[i] : 0;
+    s->a_row = dense[rank - 2];
+    s->a_depth = 1;
+    *a = copy;
+    return NULL;
+}
+
+/* A result whose columns are not contiguous is computed aside. */
+static Status straighten_result(AnchorRun *run, MatmulShape *s, void **result) {
+    if (s->out_column == 1 || s->columns <= 1) return NULL;
+    int64_t step = s->rows * s->columns;
+    TRY(scratch_take(&run->scratch, (size_t)(step * s->batches) * dtype_size(run->anchor->type), result));
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        s->out_batch[i] = step;
+        step *= s->batch[i];
+    }
+    s->out_row = s->columns;
+    s->out_column = 1;
+    return NULL;
+}
+
+/* From the dense product to where its elements belong. */
+static void permute_result(AnchorRun *run, const MatmulShape *dense, const void *from) {
+    int64_t dims[MAX_RANK], strides[MAX_RANK], out[MAX_RANK];
+    int rank = dense->batch_rank + 2, count;
+    const int64_t *perm = attr_ints(run->anchor->node, "perm_out", &count);
+    for (int i = 0; i < dense->batch_rank; i++) strides[i] = dense->out_batch[i];
+    strides[rank - 2] = dense->out_row;
+    strides[rank - 1] = 1;
+    for (int i = 0; i < rank; i++) {
+        dims[i] = run->output->dims[i];
+        out[i] = strides[perm[i]];
+    }
+    strided_copy(dtype_size(run->anchor->type), rank, dims, out, from, run->result, run->pool);
+}
+
+/* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would
+ * cost more than the product. */
+enum { DOT_ROWS = 4 };
+
+typedef struct DotLoop {
+    const MatmulShape *shape;
+    const float *a, *b;
+    float *out;
+    float alpha;
+    const BoundEpilogue *epilogue;
+    int64_t parts; /* of the columns */
+} DotLoop;
+
+static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const DotLoop *loop = context;
+    const MatmulShape *s = loop->shape;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t batch = i / loop->parts, part = i % loop->parts;
+        int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
+        const float *a = loop->a + batch_offset(s, s->a_batch, batch),
+                    *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
+        float *out = loop->out + batch_offset(s, s->out_batch, batch);
+        for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
+            tile_isa()->dot(a, b, s->b_column, s->depth, out + first, count);
+            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) out[first + j] *= loop->alpha;
+            epilogue_apply(loop->epilogue, 0, (void *[]){out}, 1, first, (int)count);
+        }
+    }
+}
+
+static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result,
+                            float alpha) {
+    DotLoop loop = {s, a, b, result, alpha, &run->epilogue, 1};
+    enum { COLUMNS = 64 };
+    loop.parts = (s->columns + COLUMNS - 1) / COLUMNS;
+    double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
+    int64_t grain = 32768 / (s->rows * (s->depth + 16) * COLUMNS);
+    pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
+}
+
+static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result) {
+    const CpuAnchor *anchor = run->anchor;
+    const Matmul *m = anchor->kind_data;
+    bool shared = true; /* one b for all batches: their rows are rows of one product */
+    for (int i = 0; i < s->batch_rank; i++) shared &= s->b_batch[i] == 0 || s->batch[i] == 1;
+    int64_t count = shared ? 1 : s->batches;
+    size_t size = dtype_size(anchor->type);
+    void *memory;
+    if ((size_t)count > SIZE_MAX / 1024) return status_out_of_memory();
+    TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(MatrixRows) + sizeof(WeightSource)),
+                     &memory));
+    Product *products = memory;
+    MatrixRows *rows = (MatrixRows *)(products + count);
+    WeightSource *sources = (WeightSource *)(rows + count);
+    Weight like = weight_of(anchor, s->columns, s->depth);
+    size_t unused;
+    TRY(weight_bytes(&like, &unused));
+    for (int64_t i = 0; i < count; i++) {
+        rows[i] = (MatrixRows){s, i, a, result, (int64_t)size};
+        products[i] = (Product){.rows = shared ? s->rows * s->batches : s->rows,
+                                .line = 1,
+                                .fill = fill_rows,
+                                .context = &rows[i],
+                                .weight = m->weights ? &m->weights[packed_index(s, run->inputs[1], anchor, i)] : &like,
+                                .offsets = one_tap,
+                                .zeros = one_tap,
+                                .merged = 1,
+                                .epilogue = &run->epilogue};
+        if (m->weights) continue;
+        sources[i] =
+            (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
+        sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * size;
+        products[i].source = &sources[i];
+    }
+    return product_run(products, count, run->pool, &run->scratch);
+}
+
+static Status matmul_run(AnchorRun *run) {
+    const CpuAnchor *anchor = run->anchor;
+    const Matmul *m = anchor->kind_data;
+    const Tensor *ta = run->inputs[0], *tb = run->inputs[1];
+    MatmulShape s = {0};
+    int64_t dims[MAX_RANK];
+    const void *a, *b = NULL;
+    void *result = run->result;
+    TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
+    TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
+    if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
+    TRY(straighten_a(run, &s, &a));
+    TRY(straighten_result(run, &s, &result));
+    run->epilogue.result = result;
+    bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
+    if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)
+        run_dot_product(run, &s, a, b, result, m->alpha);
+    else
+        TRY(run_products(run, &s, a, b, result));
+    if (result != run->result) permute_result(run, &s, result);
+    return NULL;
+}
+
+const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run};

@@ -1,0 +1,65 @@
+/* What anchor.c and the kinds of anchors (matmul.c, conv.c) share. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
+
+#include "runtime/device/cpu/anchor.h"
+#include "runtime/device/cpu/product.h"
+#include "runtime/device/cpu/work.h"
+
+typedef struct AnchorRun AnchorRun;
+
+typedef struct AnchorKind {
+    const char *op;
+    /* Packs constants and fills anchor->kind_data; sets the bits of inputs that runs do not read any more. */
+    Status (*prepare)(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool);
+    /* STATUS_INVALID where the inputs' and the output's shapes do not fit each other. */
+    Status (*check)(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output);
+    Status (*run)(AnchorRun *run);
+} AnchorKind;
+
+extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind;
+
+struct CpuAnchor {
+    const Node *node; /* borrowed: the plan's graph outlives its anchors */
+    const AnchorKind *kind;
+    DType dtype, type; /* of the tensors; what is computed in */
+    WeightForm form;   /* of the packed weight */
+    Epilogue epilogue;
+    void *kind_data;
+    const void *biases[MAX_EPILOGUE]; /* constant ones, in the work type with slack behind; by step */
+    Tensor shapes[MAX_EPILOGUE + 2];  /* of constants, without data; rank -1: not constant */
+    uint32_t released;
+    bool plain; /* the oracle computes it */
+    size_t packed_bytes;
+    struct AnchorMemory *memory;     /* what anchor_allocate gave */
+    Packed packed[MAX_EPILOGUE + 1]; /* what is packed: the weight, biases */
+    int packed_count;
+    const Packed *given; /* not NULL: was packed before */
+    int given_count;
+    const char *how;
+};
+
+/* One call of cpu_anchor_run. */
+struct AnchorRun {
+    CpuAnchor *anchor;
+    const Tensor *const *inputs;
+    const int64_t *symbols; /* as dim_eval; NULL: none are bound */
+    Tensor *output;
+    void *result; /* where the result goes, in the work type: the output's memory, or scratch */
+    Pool *pool;
+    Scratch scratch;
+    BoundEpilogue epilogue;
+};
+
+/* Lives as long as the anchor; 64-byte aligned; not zeroed. */
+Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data);
+/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model, and read-only. */
+Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready);
+Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
+/* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
+ * type; scale: as WeightSource.scale. */
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise);
+int64_t dims_product(const int64_t *dims, int from, int to);
+
+#endif

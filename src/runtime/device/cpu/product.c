@@ -1,0 +1,315 @@
+/* Products cut into slices for threads, and slices into tiles.
+ *
+ * A slice is a chunk of rows and a range of panels. Panel after panel, the panel's weight stays in the second-level
+ * cache while the chunk's rows stream past it, a tile at a time. */
+#include "runtime/device/cpu/product.h"
+
+#include <string.h>
+
+enum {
+    /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
+     * is not felt. Where a weight outgrows the second-level cache, each chunk reads it anew from the third or from
+     * memory: then more rows share a reading, or a widening. */
+    CHUNK_ROWS = 96,
+    LARGE_CHUNK_ROWS = 240,
+    SHORT_CHUNK_ROWS = 480,
+    SHORT_CHUNK_WORK = 480 * 128, /* rows times their length */
+    SOURCE_CHUNK_ROWS = 2048,
+    LARGE_WEIGHT_BYTES = 1 << 20,
+    MAX_POINTERS = 1 << 15, /* a chunk's rows times taps */
+    /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
+    BLOCK_DEPTH = 1024,
+    DIRECT_ROWS = 12,
+    NARROW_ROWS = 8, /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    SLICES_A_THREAD = 4,
+    ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
+};
+
+int row_block_interior(RowBlock *block, int count) {
+    block->interior += count;
+    return block->interior - count;
+}
+
+int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap) {
+    EdgeRun *run = block->run_count ? &block->runs[block->run_count - 1] : NULL;
+    block->edges += count;
+    int first = block->count - block->edges;
+    if (!run || run->first_tap != first_tap || run->end_tap != end_tap) {
+        run = &block->runs[block->run_count++];
+        *run = (EdgeRun){.first_tap = first_tap, .end_tap = end_tap};
+    }
+    run->first = first;
+    run->count += count;
+    return first;
+}
+
+/* ---- slices ---- */
+
+typedef struct Slice {
+    const Product *product;
+    RowBlock block;
+    int64_t weight_stride;
+    Panel panel;
+    const void *weight; /* of the panel, in the work type */
+    const char *narrow; /* not NULL: this instead, widened block by block */
+    float *wide;        /* room for that */
+} Slice;
+
+_Static_assert(BLOCK_DEPTH % NARROW_BLOCK == 0, "tiles begin at blocks of narrow weights");
+
+/* The weight of a call, from depth `first` of the panel on. Returns where the next call's is in memory, and in
+ * ahead_step how much each of `tiles` tiles asks for a depth, so that all have asked for it together. */
+static const char *take_weight(const Slice *slice, TileCall *call, int64_t first, bool in_registers, int tiles) {
+    const Product *p = slice->product;
+    int64_t count = call->taps * call->depth, width = slice->weight_stride;
+    size_t row_bytes = (size_t)width * p->weight->set->size;
+    if (!slice->narrow) {
+        call->weight = (const char *)slice->weight + (size_t)first * row_bytes;
+        call->ahead_step = p->source ? 0 : (int64_t)row_bytes / tiles;
+        return (const char *)call->weight + (size_t)count * row_bytes;
+    }
+    WeightForm form = p->weight->form;
+    const char *at = slice->narrow + narrow_column_bytes(form, first) * (size_t)width;
+    const char *next = slice->narrow + narrow_column_bytes(form, first + count) * (size_t)width;
+    WidenCall widening = {form, slice->narrow, width, first, first + count, slice->wide};
+    if (!in_registers) tile_isa()->widen(&widening);
+    call->weight = in_registers ? at : (const char *)slice->wide;
+    call->ahead_step = count ? (next - at) / count / tiles : 0;
+    return next;
+}
+
+/* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count). */
+static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, const void *const *rows, int first,
+                      int count, bool done) {
+    const Weight *w = slice->product->weight;
+    const TileSet *set = w->set;
+    const BoundEpilogue *bound = slice->product->epilogue;
+    bool finishes = done && bound->epilogue->folded < bound->epilogue->count;
+    bool narrow = slice->narrow && call->taps == 1 && count <= NARROW_ROWS;
+    int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
+    int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
+    const char *next = take_weight(slice, call, first_depth, narrow, tiles);
+    for (int i = 0; i < count; i += height) {
+        call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
+        int m = count - i < height ? count - i : height;
+        call->rows = rows + first + i;
+        call->results = slice->block.results + first + i;
+        if (narrow)
+            tile_isa()->narrow[w->form][vectors][m](call);
+        else
+            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
+        if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
+    }
+}
+
+/* One run of rows against one panel. Long sums are cut into blocks, whose results add up in memory. */
+static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+    const Product *p = slice->product;
+    const Weight *w = p->weight;
+    const BoundEpilogue *bound = p->epilogue;
+    const Epilogue *e = bound->epilogue;
+    bool merge = interior && p->merged > 1;
+    int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
+    int64_t depth = t < end ? w->depth * scale : 0;
+    const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
+    int64_t row_stride = interior ? 0 : slice->block.capacity;
+    int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
+    call.column = slice->panel.group * w->columns + slice->panel.first;
+    int64_t group_offset = slice->panel.group * w->depth;
+    bool begins = true;
+    do { /* at least once: without taps or depth the result is the epilogue of 0 */
+        call.taps = end - t < block_taps ? end - t : block_taps;
+        call.depth = depth - k < block_depth ? depth - k : block_depth;
+        bool done = t + call.taps >= end && k + call.depth >= depth;
+        call.offsets = offsets + t;
+        call.offset = group_offset + k;
+        call.bias = begins && e->bias >= 0 ? bound->operands[e->bias] : NULL;
+        call.has_addend = !begins || e->addend >= 0;
+        call.addend_shift =
+            begins && e->addend >= 0 ? (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result : 0;
+        call.clamp = done && e->clamp;
+        call.low = e->low;
+        call.high = e->high;
+        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, done);
+        k += call.depth;
+        if (k >= depth) k = 0, t += call.taps;
+        begins = false;
+    } while (t < end);
+}
+
+/* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
+static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+
+/* The panel's weight, or what stands for it until a block of it is wanted. */
+static void take_narrow_panel(Slice *slice, void *wide) {
+    const Weight *w = slice->product->weight;
+    const char *panel = (const char *)w->data + slice->panel.at;
+    WidenCall call = {w->form, panel, slice->weight_stride, 0, w->taps * w->depth, wide};
+    slice->wide = wide;
+    slice->narrow = widens_whole_panels(w) ? NULL : panel;
+    if (!slice->narrow) tile_isa()->widen(&call);
+}
+
+/* Depths of a panel that a worker holds in the work type besides what is packed. */
+static int64_t panel_depths(const Product *p) {
+    const Weight *w = p->weight;
+    int64_t depths = w->taps * w->depth;
+    if (!p->source && !w->form) return 0;
+    return p->source || widens_whole_panels(w) || depths < BLOCK_DEPTH ? depths : BLOCK_DEPTH;
+}
+
+/* A weight that is not packed and read a few times only stays where it is. */
+static bool reads_directly(const Product *p, const Panel *panel) {
+    return p->source && p->source->column == 1 && p->source->scale == 1 && p->rows <= DIRECT_ROWS &&
+           p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
+}
+
+static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel,
+                      RowBlock *block, void *panel_memory) {
+    Slice slice = {.product = p};
+    block->count = (int)rows;
+    block->interior = block->edges = block->run_count = 0;
+    p->fill(p->context, first_row, block);
+    slice.block = *block;
+    EdgeRun interior = {0, block->interior, 0, p->weight->taps};
+    for (int64_t i = first_panel; i < end_panel && !pool_is_stopped(); i++) {
+        slice.panel = weight_panel(p->weight, i);
+        slice.weight_stride = (int64_t)slice.panel.vectors * p->weight->set->lanes;
+        slice.weight = panel_memory;
+        if (reads_directly(p, &slice.panel)) {
+            slice.weight = (const char *)p->source->data + (size_t)slice.panel.first * p->weight->set->size;
+            slice.weight_stride = p->source->depth;
+        } else if (p->source) {
+            panel_pack(p->weight, p->source, &slice.panel, panel_memory);
+        } else if (p->weight->form) {
+            take_narrow_panel(&slice, panel_memory);
+        } else {
+            slice.weight = (const char *)p->weight->data + slice.panel.at;
+        }
+        if (interior.count) run_rows(&slice, &interior, true);
+        for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r], false);
+    }
+}
+
+/* ---- the cut into slices ---- */
+
+typedef struct Grid {
+    int64_t chunks, ranges; /* of rows, of panels */
+} Grid;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static Grid cut(const Product *p, int64_t wanted) {
+    const Weight *w = p->weight;
+    int64_t panels = weight_panels(w);
+    double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
+    int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form
+                       ? LARGE_CHUNK_ROWS
+                       : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
+    rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
+    Grid grid = {ceil_div(p->rows, rows), 1};
+    if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
+        grid.chunks = ceil_div(p->rows, SOURCE_CHUNK_ROWS);
+        grid.ranges = least(panels, wanted);
+        if (grid.chunks * grid.ranges < wanted)
+            grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
+        return grid;
+    }
+    if (grid.chunks < wanted) grid.ranges = least(panels, ceil_div(wanted, grid.chunks));
+    if (grid.chunks * grid.ranges < wanted)
+        grid.chunks = most(grid.chunks, least(ceil_div(p->rows, TILE_MAX_ROWS), ceil_div(wanted, grid.ranges)));
+    return grid;
+}
+
+static int64_t chunk_rows(const Product *p, const Grid *grid) {
+    int64_t rows = ceil_div(p->rows, grid->chunks), line = p->line;
+    if (line > 1 && rows >= line / 2) rows = ceil_div(rows, line) * line;
+    return rows;
+}
+
+typedef struct ProductLoop {
+    const Product *products;
+    const Grid *grids;
+    const int64_t *before; /* [count + 1] slices of all earlier products */
+    int64_t count;
+    char *memory;
+    size_t worker_bytes, rows_bytes, results_bytes, runs_bytes; /* a worker's memory: these three and a panel */
+} ProductLoop;
+
+static int64_t product_of(const ProductLoop *loop, int64_t slice) {
+    int64_t low = 0, high = loop->count;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (loop->before[middle] <= slice)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
+    const ProductLoop *loop = context;
+    char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
+    RowBlock block = {.rows = (const void **)(void *)memory, .results = (void **)(void *)(memory + loop->rows_bytes)};
+    block.runs = (EdgeRun *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
+    void *panel = memory + loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+    for (int64_t slice = begin; slice < end; slice++) {
+        int64_t at = product_of(loop, slice), index = slice - loop->before[at];
+        const Product *p = &loop->products[at];
+        const Grid *grid = &loop->grids[at];
+        /* panel ranges outermost, so that a thread's consecutive slices read the same weights */
+        int64_t chunk = index % grid->chunks, range = index / grid->chunks, panels = weight_panels(p->weight);
+        int64_t rows = chunk_rows(p, grid), first = chunk * rows;
+        if (first >= p->rows) continue;
+        block.capacity = rows;
+        run_slice(p, first, least(rows, p->rows - first), range * panels / grid->ranges,
+                  (range + 1) * panels / grid->ranges, &block, panel);
+    }
+}
+
+static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static void size_memory(ProductLoop *loop) {
+    for (int64_t i = 0; i < loop->count; i++) {
+        const Product *p = &loop->products[i];
+        const Weight *w = p->weight;
+        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]);
+        size_t panel = lines((size_t)(panel_depths(p) * w->set->vectors * w->set->lanes) * w->set->size);
+        loop->rows_bytes =
+            (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
+        loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));
+        loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(EdgeRun)));
+        loop->worker_bytes = (size_t)most((int64_t)loop->worker_bytes, (int64_t)panel);
+    }
+    loop->worker_bytes += loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+}
+
+Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch) {
+    double work = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const Weight *w = products[i].weight;
+        work += (double)products[i].rows * (double)(w->groups * w->columns) * (double)most(1, w->taps * w->depth);
+    }
+    if (work == 0) return NULL;
+    if (work < ALONE_WORK) pool = NULL;
+    void *memory;
+    TRY(scratch_take(scratch, (size_t)count * (sizeof(Grid) + sizeof(int64_t)) + sizeof(int64_t), &memory));
+    Grid *grids = memory;
+    int64_t *before = (int64_t *)(grids + count), wanted = pool ? pool_threads(pool) * SLICES_A_THREAD : 1;
+    before[0] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        grids[i] = products[i].rows ? cut(&products[i], pool ? ceil_div(wanted, count) : 1) : (Grid){1, 1};
+        before[i + 1] = before[i] + grids[i].chunks * grids[i].ranges;
+    }
+    ProductLoop loop = {.products = products, .grids = grids, .before = before, .count = count};
+    size_memory(&loop);
+    TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
+    loop.memory = memory;
+    pool_for(pool, before[count], 1, run_slices, &loop);
+    return NULL;
+}

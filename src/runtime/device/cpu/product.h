@@ -1,0 +1,138 @@
+/* Products: rows, found through pointers, times a packed weight, sliced over threads and cut into tiles (tile.h), with
+ * an epilogue. All anchors are lists of these. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PRODUCT_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_PRODUCT_H
+
+#include "base/pool.h"
+#include "graph/graph.h"
+#include "runtime/device/cpu/scratch.h"
+#include "runtime/device/cpu/tile.h"
+
+/* ---- epilogues ---- */
+
+enum { MAX_EPILOGUE = 12 };
+
+typedef struct EpilogueStep {
+    EpilogueKind kind;
+    int input; /* of the node; -1 where none is read */
+    float alpha, beta;
+} EpilogueStep;
+
+typedef struct Epilogue {
+    int count;
+    EpilogueStep steps[MAX_EPILOGUE];
+    /* Steps [0, folded) are part of the tiles' loops (a bias and an addend to start with, bounds at the end), the
+     * others are applied to each finished tile, while it is in the first-level cache. */
+    int folded;
+    int bias, addend; /* the folded steps that are these; -1 */
+    bool clamp;
+    double low, high;
+} Epilogue;
+
+/* Of node's attributes; type: the work type. */
+Status epilogue_of(const Node *node, DType type, Epilogue *out);
+
+double epilogue_double(EpilogueKind kind, double x, double alpha, double beta); /* one activation */
+
+/* With this run's tensors, in the work type. */
+typedef struct BoundEpilogue {
+    const Epilogue *epilogue;
+    DType type;
+    bool is_signed;                     /* integers: what RELU means */
+    const void *operands[MAX_EPILOGUE]; /* a bias (readable PANEL_SLACK elements beyond its end), or a tensor laid out
+                                           as the result */
+    const void *result;                 /* where the result begins */
+} BoundEpilogue;
+
+/* Steps from `from` on, to columns [column, column + count) of m rows of the result. */
+void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int m, int64_t column, int count);
+
+/* ---- weights ---- */
+
+/* Elements that may be read beyond a bias: less than a vector. */
+enum { PANEL_SLACK = 64 };
+
+/* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory or in a narrow form of that
+ * (WeightForm), the last of a group narrower: whole vectors, filled up with zeros. */
+typedef struct Weight {
+    const TileSet *set;
+    WeightForm form;         /* not WEIGHT_WORK: of f32 weights alone */
+    int64_t groups, columns; /* columns: of a group */
+    int64_t taps, depth;
+    bool depthwise; /* a channel a column, multiplied with itself alone; groups and depth are 1 */
+    void *data;
+} Weight;
+
+/* Where a weight's elements stand: data[g * group + c * column + k * depth + taps[t]], in the work type. */
+typedef struct WeightSource {
+    const void *data;
+    int64_t group, column, depth;
+    const int64_t *taps; /* [taps] */
+    double scale;        /* floats only */
+    /* Not NULL: column c's depths [b * scale_block, (b + 1) * scale_block) are whole multiples of scales[c *
+     * scale_blocks + b], which a form of blocks then holds exactly. One group, one tap. */
+    const float *scales;
+    int64_t scale_blocks, scale_block;
+} WeightSource;
+
+Status weight_bytes(const Weight *weight, size_t *out_bytes); /* STATUS_INVALID when beyond all memory */
+int64_t weight_panels(const Weight *weight);
+
+typedef struct Panel {
+    int64_t group, first; /* its columns are [first, first + columns) of the group */
+    int columns, vectors;
+    size_t at; /* bytes from weight->data */
+} Panel;
+
+Panel weight_panel(const Weight *weight, int64_t index);
+void panel_pack(const Weight *weight, const WeightSource *source, const Panel *panel, void *data);
+Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); /* to weight->data */
+
+/* Bytes of a panel's column of `length` depths. */
+size_t narrow_column_bytes(WeightForm form, int64_t length);
+/* panel [length][width], of finite numbers, to a form (narrow.c has the rounding). scales: of the panel's blocks,
+ * [blocks of NARROW_BLOCK][width]; NULL: what suits each. `out` is aligned to 4 bytes. */
+void narrow_panel(WeightForm form, const float *panel, const float *scales, int64_t length, int64_t width, void *out);
+
+/* ---- products ---- */
+
+/* Rows at the edge that the same taps reach; all other taps would add zeros. */
+typedef struct EdgeRun {
+    int first, count;
+    int64_t first_tap, end_tap;
+} EdgeRun;
+
+/* Some rows of a product, in any order: interior ones from the front, which have one pointer to which the taps' offsets
+ * are added, and edge ones from the back, which have one a tap. */
+typedef struct RowBlock {
+    const void **rows; /* rows[i], or rows[t * capacity + i] */
+    void **results;    /* [count] */
+    int64_t capacity;
+    int count, interior, edges; /* the last two: how many are there so far */
+    EdgeRun *runs;              /* [count] */
+    int run_count;
+} RowBlock;
+
+/* Room for `count` more rows: the index of the first. */
+int row_block_interior(RowBlock *block, int count);
+int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap);
+
+typedef struct Product {
+    int64_t rows;
+    int64_t line;                                                      /* chunks of rows are best multiples of it */
+    void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
+    const void *context;
+    const Weight *weight;
+    const WeightSource
+        *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
+    const int64_t *offsets; /* [taps] of interior rows */
+    const int64_t *zeros;   /* [taps] of 0 */
+    int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
+    const int64_t *merged_offsets; /* [taps / merged] */
+    const BoundEpilogue *epilogue;
+} Product;
+
+/* Runs them all, in no order. */
+Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch);
+
+#endif

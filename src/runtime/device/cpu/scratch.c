@@ -1,0 +1,91 @@
+/* A block has a line before its data that says how large it is. Released blocks are kept while they are few and small
+ * together. */
+#include "runtime/device/cpu/scratch.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/heap.h"
+
+enum { LINE = HEAP_ALIGNMENT, MOST_KEPT = 32 };
+static const size_t MOST_BYTES_KEPT = (size_t)256 << 20;
+
+typedef struct Block {
+    size_t bytes; /* of data, which begins LINE bytes further */
+} Block;
+
+static struct {
+    pthread_mutex_t lock;
+    Block *blocks[MOST_KEPT];
+    int count;
+    size_t bytes;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The smallest that is large enough, unless most of it would lie idle. */
+static Block *take_kept(size_t bytes) {
+    int best = -1;
+    Block *block = NULL;
+    pthread_mutex_lock(&kept.lock);
+    for (int i = 0; i < kept.count; i++)
+        if (kept.blocks[i]->bytes >= bytes && kept.blocks[i]->bytes / 8 <= bytes + 8192 &&
+            (best < 0 || kept.blocks[i]->bytes < kept.blocks[best]->bytes))
+            best = i;
+    if (best >= 0) {
+        block = kept.blocks[best];
+        kept.blocks[best] = kept.blocks[--kept.count];
+        kept.bytes -= block->bytes;
+    }
+    pthread_mutex_unlock(&kept.lock);
+    return block;
+}
+
+/* Room for one more is made by giving up the smallest, which is the cheapest to make again. */
+static void keep(Block *block) {
+    Block *freed = NULL;
+    pthread_mutex_lock(&kept.lock);
+    if (kept.bytes + block->bytes > MOST_BYTES_KEPT) {
+        freed = block;
+    } else {
+        if (kept.count == MOST_KEPT) {
+            int least = 0;
+            for (int i = 1; i < kept.count; i++)
+                if (kept.blocks[i]->bytes < kept.blocks[least]->bytes) least = i;
+            freed = kept.blocks[least];
+            kept.bytes -= freed->bytes;
+            kept.blocks[least] = kept.blocks[--kept.count];
+        }
+        kept.blocks[kept.count++] = block;
+        kept.bytes += block->bytes;
+    }
+    pthread_mutex_unlock(&kept.lock);
+    if (freed) heap_free(freed, freed->bytes + LINE);
+}
+
+Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
+    *out_data = NULL;
+    if (bytes > SIZE_MAX / 2 || scratch->count == MAX_SCRATCH) return status_out_of_memory();
+    bytes = (bytes + LINE - 1) / LINE * LINE;
+    Block *block = take_kept(bytes);
+    if (!block) {
+        block = heap_alloc(bytes + LINE);
+        if (!block) return status_out_of_memory();
+        block->bytes = bytes;
+    }
+    scratch->blocks[scratch->count++] = block;
+    *out_data = (char *)block + LINE;
+    return NULL;
+}
+
+void scratch_release(Scratch *scratch) {
+    while (scratch->count) keep(scratch->blocks[--scratch->count]);
+}
+
+void scratch_trim(void) {
+    pthread_mutex_lock(&kept.lock);
+    while (kept.count) {
+        Block *block = kept.blocks[--kept.count];
+        heap_free(block, block->bytes + LINE);
+    }
+    kept.bytes = 0;
+    pthread_mutex_unlock(&kept.lock);
+}

@@ -1,0 +1,132 @@
+/* What the runtime asks of a device. A device is one folder behind this table; it renders, launches and copies, and
+ * holds no schedule.
+ *
+ * Buffers are in the device's own memory (`allocate`); for the CPU that is the process's. Calls that take a `Stream`
+ * may return before the work is done on devices that are asynchronous; `synchronize` waits. The CPU does everything in
+ * the call and has no streams. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_DEVICE_H
+#define ONNXFUSE_RUNTIME_DEVICE_DEVICE_H
+
+#include "base/pool.h"
+#include "codegen/codegen.h"
+#include "graph/graph.h"
+#include "policy/policy.h"
+#include "runtime/device/session_memory.h"
+#include "runtime/device/packed.h"
+
+typedef struct Device Device;
+typedef struct Stream Stream;             /* of a device; NULL on the CPU */
+typedef struct DeviceKernel DeviceKernel; /* a compiled region */
+typedef struct DeviceAnchor DeviceAnchor; /* a prepared anchor, with its packed weights */
+typedef struct DeviceRecording DeviceRecording;
+
+typedef enum CopyKind {
+    COPY_IN,
+    COPY_OUT,
+    COPY_WITHIN
+} CopyKind; /* host to device, device to host, inside the device */
+
+typedef struct DeviceTable {
+    DeviceKind kind;
+    const char *name;
+    int epilogue_kinds;   /* bits of 1 << EpilogueKind that its anchors apply */
+    bool separate_memory; /* its memory is not the host's: the plan copies between them */
+    bool attention;       /* it runs the anchor "attention" */
+    /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
+     */
+    Status (*describe)(const Policy *policy, Text *text);
+    /* With policy->device DEVICE_AUTO, a device that computes on the host's own cores (OpenCL on the CPU) refuses. */
+    Status (*open)(const Policy *policy, Device **out_device);
+    void (*close)(Device *device);
+
+    /* Whether a region, an anchor or a primitive outside regions runs on the device; what does not runs on the CPU.
+     * NULL: all do. */
+    bool (*runs)(const Device *device, const Node *node);
+    /* Whether the device has a kernel of its own for what a host node computes: then its first output is made by
+     * prepare_prim and run_prim, as a primitive's is. Its dims are known before it runs, and of its inputs the device
+     * reads the first; others are constants. NULL: none. */
+    bool (*runs_host)(const Device *device, const Node *node);
+    /* Compiles all kernels of a plan at once; out_kernels[i] is released with release_kernel. */
+    Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
+                      DeviceKernel **out_kernels);
+    void (*release_kernel)(Device *device, DeviceKernel *kernel);
+    /* As cpu_anchor_prepare: constants [input_count], NULL where not constant, in host memory; out_released bit i:
+     * constants[i] is no longer read. */
+    Status (*prepare_anchor)(Device *device, const Node *node, const Tensor *const *constants,
+                             DeviceAnchor **out_anchor, uint32_t *out_released);
+    /* For compiled models: what an anchor has packed, in the order in which it was made, and as prepare_anchor's
+     * out_released. NULL: the device packs nothing that could be kept. */
+    int (*anchor_packed)(const DeviceAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
+    /* As prepare_anchor, of what was packed before: it stays where it is as long as the anchor; the data of constants
+     * that were released then is NULL. STATUS_INVALID when it does not fit the node. */
+    Status (*restore_anchor)(Device *device, const Node *node, const Tensor *const *constants, const Packed *packed,
+                             int count, DeviceAnchor **out_anchor, uint32_t *out_released);
+    void (*release_anchor)(Device *device, DeviceAnchor *anchor);
+    size_t (*anchor_bytes)(const DeviceAnchor *anchor);
+    const char *(*anchor_how)(const DeviceAnchor *anchor);
+    /* Before the first run_prim of this node (a primitive, or what runs_host takes): compiles what it needs. NULL:
+     * nothing. */
+    Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
+    /* Adds what prepare_anchor has compiled, or found, since the last call. NULL: nothing. */
+    void (*count_anchors)(Device *device, KernelCacheStats *stats);
+    /* Bytes of workspace for a launch, of all workers together. */
+    size_t (*kernel_scratch)(const Device *device, const DeviceKernel *kernel, const int64_t *params);
+
+    /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
+    Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
+                     const int64_t *params, int64_t work, void *scratch);
+    /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. */
+    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
+                         const int64_t *symbols, Tensor *output);
+    /* A primitive outside regions (runtime/movement.h); scratch: of this call. */
+    Status (*run_prim)(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
+                       const int64_t *symbols, Tensor *output, Arena *scratch);
+    /* memory: counts host memory; devices of their own memory count it themselves. With a stream, allocate and release
+     * are ordered after its work so far. */
+    Status (*allocate)(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data);
+    void (*release)(Device *device, Stream *stream, Memory *memory, void *data);
+    /* COPY_IN returns when `from` may be written again; the result of COPY_OUT is there after `synchronize`. */
+    Status (*copy)(Device *device, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
+    /* Work on a stream is done in the order of the calls. NULL pointers: the device has no streams. */
+    Status (*stream_create)(Device *device, Stream **out_stream);
+    void (*stream_destroy)(Device *device, Stream *stream); /* accepts NULL; waits */
+    /* Waits; gives the errors of work that failed on the device since the last call (an index out of range, say). */
+    Status (*synchronize)(Device *device, Stream *stream);
+
+    /* Recorded work that is replayed with one call; all NULL where there is none. Between record_begin and record_end
+     * the calls on the stream (launch, run_anchor, run_prim) are recorded, not done; what they need memory for they
+     * have when the same calls were made on the stream just before. Copies from or to the host, allocate, release and
+     * synchronize on it are refused meanwhile. */
+    bool (*records)(const Device *device);
+    Status (*record_begin)(Device *device, Stream *stream);
+    Status (*record_end)(Device *device, Stream *stream, DeviceRecording **out_recording);
+    void (*record_abandon)(Device *device, Stream *stream); /* after a failure between the two */
+    Status (*replay)(Device *device, Stream *stream, DeviceRecording *recording);
+    void (*record_free)(Device *device, DeviceRecording *recording); /* accepts NULL; its work is done */
+} DeviceTable;
+
+struct Device {
+    const DeviceTable *table;
+    const Policy *policy;
+    Pool *pool; /* host threads */
+};
+
+/* The devices in the order in which "auto" tries them; NULL-terminated. */
+const DeviceTable *const *device_tables(void);
+/* The device of the policy; DEVICE_AUTO takes the first that opens. STATUS_USAGE with the device's own reason. */
+Status device_open(const Policy *policy, Device **out_device);
+
+/* What a session runs on: the policy's device, and the CPU for what that cannot do. Both are the same object where the
+ * device is the CPU. Not moved once open: `host` reads host_policy. */
+typedef struct Devices {
+    Device *device, *host;
+    Policy host_policy; /* the policy as it is for the CPU alone */
+} Devices;
+
+/* Also completes policy->target, for the passes and codegen, by the device that was opened; strings in the arena. */
+Status devices_open(Policy *policy, Arena *arena, Devices *out_devices);
+void devices_close(Devices *devices); /* accepts what was never opened, zeroed */
+
+extern const DeviceTable cpu_device;
+
+#endif

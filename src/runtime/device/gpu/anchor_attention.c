@@ -1,0 +1,272 @@
+/* The anchor "attention" on the GPU device: the program for a node, the strides of a run, the launches. */
+#include "runtime/device/gpu/anchor_attention.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "codegen/gpu/attention/attention.h"
+
+_Static_assert(ATTENTION_RANK - 2 == (int)GPU_ATTENTION_LEAD,
+               "the kernels take as many leading axes as the anchor has");
+_Static_assert((int)ATTENTION_STEPS == (int)GPU_ATTENTION_STEPS && (int)SCORE_COUNT == (int)GPU_SCORE_COUNT,
+               "likewise for steps");
+_Static_assert((int)ATTENTION_HEAD == (int)GPU_ATTENTION_HEAD, "likewise for the size of a head");
+
+enum { Q, K, V, STEPS }; /* inputs */
+enum { SUFFIXES = 4 };   /* functions of the program */
+
+struct GpuAttention {
+    const Node *node; /* borrowed */
+    GpuAttentionText text;
+    int input[ATTENTION_STEPS]; /* of each step; -1: none */
+    float scale;
+    GpuProgram *program;
+    const GpuFunction *functions[SUFFIXES];
+};
+
+/* ---- the node ---- */
+
+static bool device_float(DType dtype) { return dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16; }
+
+/* The size of the last axis of permute(value, perm), when it is known. */
+static bool last_size(const Node *node, const Value *v, const char *perm_name, int *out_size) {
+    int count;
+    int64_t size;
+    const int64_t *perm = attr_ints(node, perm_name, &count);
+    if (v->rank < 2 || (perm && count != v->rank) || (perm && (perm[count - 1] < 0 || perm[count - 1] >= count)))
+        return false;
+    if (!dim_is_const(v->dims[perm ? perm[count - 1] : v->rank - 1], &size)) return false;
+    *out_size = (int)size;
+    return size > 0 && size <= ATTENTION_HEAD;
+}
+
+static float nth_float(const Node *node, const char *name, int index) {
+    const Attr *attr = node_attr(node, name);
+    return attr && attr->kind == ATTR_FLOATS && index < attr->count ? attr->floats[index] : 0;
+}
+
+static bool describe_steps(const Node *node, GpuAttentionText *text, int *input) {
+    int count, next = STEPS;
+    const int64_t *steps = attr_ints(node, "steps", &count);
+    if (count > ATTENTION_STEPS) return false;
+    text->step_count = count;
+    for (int i = 0; i < count; i++) {
+        GpuScore *s = &text->steps[i];
+        if (steps[i] < 0 || steps[i] >= SCORE_COUNT) return false;
+        *s = (GpuScore){(GpuScoreKind)steps[i], nth_float(node, "steps_alpha", i), nth_float(node, "steps_beta", i),
+                        DT_NONE};
+        input[i] = -1;
+        if (!gpu_score_reads(s->kind)) continue;
+        if (next >= node->input_count || !node->inputs[next]) return false;
+        s->dtype = node->inputs[next]->dtype;
+        if (s->dtype != DT_BOOL && !device_float(s->dtype)) return false;
+        input[i] = next++;
+    }
+    return next == node->input_count;
+}
+
+/* What the program depends on; false where there is none. */
+static bool describe(const GpuDevice *device, const Node *node, GpuAttentionText *text, int *input) {
+    *text = (GpuAttentionText){.shared_bytes = device->limits->shared_bytes,
+                               .matrix = device->limits->matrix,
+                               .empty = (GpuEmpty)attr_int(node, "empty", EMPTY_NAN)};
+    if (node->input_count < STEPS || !node->inputs[Q] || !node->inputs[K] || !node->inputs[V]) return false;
+    text->dtype = node->inputs[Q]->dtype;
+    if (!device_float(text->dtype) || node->inputs[Q]->rank > ATTENTION_RANK || text->empty > GPU_EMPTY_NAN_ZERO)
+        return false;
+    return last_size(node, node->inputs[K], "perm_k", &text->size) &&
+           last_size(node, node->inputs[V], "perm_v", &text->width) && describe_steps(node, text, input);
+}
+
+bool gpu_attention_runs(const GpuDevice *device, const Node *node) {
+    GpuAttentionText text;
+    int input[ATTENTION_STEPS];
+    return describe(device, node, &text, input) && gpu_attention_fits(&text, device->limits);
+}
+
+static Status source_of(Arena *arena, const GpuAttentionText *attention, GpuDialect dialect, const char **out_source) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    Text text = text_make(arena);
+    gpu_attention_render(&text, attention, dialect, "attention");
+    arena_guard(arena, NULL);
+    *out_source = text.data;
+    return NULL;
+}
+
+static Status load_program(GpuDevice *device, GpuAttention *attention) {
+    const char *source;
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    Status status = source_of(arena, &attention->text, device->driver->dialect, &source);
+    if (!status) status = gpu_program_get(device, source, NULL, &attention->program);
+    arena_destroy(arena);
+    TRY(status);
+    for (int i = 0; i < SUFFIXES; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "attention%s", gpu_attention_suffixes()[i]);
+        TRY(gpu_program_function(attention->program, name, &attention->functions[i]));
+    }
+    return NULL;
+}
+
+Status gpu_attention_prepare(GpuDevice *device, const Node *node, GpuAttention **out_attention) {
+    *out_attention = NULL;
+    GpuAttention *attention = calloc(1, sizeof *attention);
+    if (!attention) return status_out_of_memory();
+    attention->node = node;
+    attention->scale = (float)attr_float(node, "scale", 1);
+    Status status = describe(device, node, &attention->text, attention->input)
+                        ? load_program(device, attention)
+                        : status_error(STATUS_FAULT, "an attention that this device does not run");
+    if (status) {
+        gpu_attention_release(attention);
+        return status_at(status, "node \"%s\"", node_origin_name(node));
+    }
+    *out_attention = attention;
+    return NULL;
+}
+
+void gpu_attention_release(GpuAttention *attention) {
+    if (!attention) return;
+    gpu_program_release(attention->program);
+    free(attention);
+}
+
+const char *gpu_attention_how(const GpuAttention *attention) {
+    (void)attention;
+    return "blockwise";
+}
+
+/* ---- runs ---- */
+
+static Status wrong(const GpuAttention *attention, const char *what) {
+    return status_error(STATUS_INVALID, "%s (attention): %s", node_origin_name(attention->node), what);
+}
+
+/* A tensor as permute(tensor, perm): its sizes and strides, the last axis last, missing leading axes of size 1. */
+typedef struct View {
+    int64_t dims[ATTENTION_RANK], strides[ATTENTION_RANK];
+} View;
+
+static bool view_of(const Node *node, const Tensor *t, const char *perm_name, View *view) {
+    int count = 0, rank = t->rank, missing = ATTENTION_RANK - rank;
+    const int64_t *perm = perm_name ? attr_ints(node, perm_name, &count) : NULL;
+    int64_t steps[ATTENTION_RANK], step = 1;
+    if (rank > ATTENTION_RANK || (perm && count != rank)) return false;
+    for (int i = rank - 1; i >= 0; i--) {
+        steps[i] = step;
+        step *= t->dims[i];
+    }
+    for (int i = 0; i < missing; i++) view->dims[i] = 1, view->strides[i] = 0;
+    for (int i = 0; i < rank; i++) {
+        int64_t axis = perm ? perm[i] : i;
+        if (axis < 0 || axis >= rank) return false;
+        view->dims[missing + i] = t->dims[axis];
+        view->strides[missing + i] = steps[axis];
+    }
+    return true;
+}
+
+enum { HEADS = ATTENTION_RANK - 3, ROWS = ATTENTION_RANK - 2, COLUMNS = ATTENTION_RANK - 1 };
+
+static GpuAttentionStrides strides_of(const View *v) {
+    GpuAttentionStrides s = {.row = v->dims[ROWS] == 1 ? 0 : v->strides[ROWS],
+                             .column = v->dims[COLUMNS] == 1 ? 0 : v->strides[COLUMNS]};
+    for (int i = 0; i < GPU_ATTENTION_LEAD; i++) s.lead[i] = v->dims[i] == 1 ? 0 : v->strides[i];
+    return s;
+}
+
+static bool repeats_to(const View *v, const View *whole, int axes) {
+    for (int i = 0; i < axes; i++)
+        if (v->dims[i] != 1 && v->dims[i] != whole->dims[i]) return false;
+    return true;
+}
+
+static bool aligned(const void *data) { return (uintptr_t)data % 16 == 0; }
+
+/* Tensors that keys and queries agree with, whatever the sizes are. */
+static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
+                       GpuAttentionRun *run) {
+    const Node *node = a->node;
+    View q, k, v, out;
+    int count;
+    for (int i = 0; i < node->input_count; i++)
+        if (!inputs[i] || inputs[i]->dtype != node->inputs[i]->dtype) return wrong(a, "an input is missing");
+    if (!view_of(node, inputs[Q], "perm_q", &q) || !view_of(node, inputs[K], "perm_k", &k) ||
+        !view_of(node, inputs[V], "perm_v", &v))
+        return wrong(a, "queries, keys and values do not have the number of axes that was planned");
+    /* The result is permuted the other way: its strides by the axes of r. */
+    const int64_t *perm = attr_ints(node, "perm_out", &count);
+    View stored;
+    if (!view_of(node, output, NULL, &stored) || (perm && count != output->rank)) return wrong(a, "the result's axes");
+    out = stored;
+    for (int i = 0, missing = ATTENTION_RANK - output->rank; perm && i < count; i++) {
+        if (perm[i] < 0 || perm[i] >= count) return wrong(a, "the result's axes");
+        out.dims[missing + perm[i]] = stored.dims[missing + i];
+        out.strides[missing + perm[i]] = stored.strides[missing + i];
+    }
+    int64_t kv_heads = k.dims[HEADS] > v.dims[HEADS] ? k.dims[HEADS] : v.dims[HEADS], heads = out.dims[HEADS];
+    bool fits = repeats_to(&q, &out, COLUMNS) && repeats_to(&k, &out, HEADS) && repeats_to(&v, &out, HEADS);
+    fits &= !heads || (kv_heads > 0 && heads % kv_heads == 0);
+    fits &= (k.dims[HEADS] == 1 || k.dims[HEADS] == kv_heads) && (v.dims[HEADS] == 1 || v.dims[HEADS] == kv_heads);
+    fits &= q.dims[COLUMNS] == a->text.size && k.dims[COLUMNS] == a->text.size && v.dims[COLUMNS] == a->text.width &&
+            out.dims[COLUMNS] == a->text.width && v.dims[ROWS] == k.dims[ROWS];
+    if (!fits) return wrong(a, "the shapes of queries, keys and values do not fit together");
+    *run = (GpuAttentionRun){.lead = {out.dims[0], out.dims[1], heads},
+                             .kv_heads = kv_heads,
+                             .queries = out.dims[ROWS],
+                             .keys = k.dims[ROWS],
+                             .q = strides_of(&q),
+                             .k = strides_of(&k),
+                             .v = strides_of(&v),
+                             .out = strides_of(&out),
+                             .k_aligned = aligned(inputs[K]->data),
+                             .v_aligned = aligned(inputs[V]->data)};
+    View scores = out;
+    scores.dims[COLUMNS] = run->keys;
+    for (int i = 0; i < a->text.step_count; i++) {
+        View step;
+        if (a->input[i] < 0) continue;
+        if (!view_of(node, inputs[a->input[i]], NULL, &step) || !repeats_to(&step, &scores, ATTENTION_RANK))
+            return wrong(a, "a mask does not have as many queries or keys as there are");
+        run->steps[i] = strides_of(&step);
+    }
+    const Dim *const *offset = attr_dims(node, "offset", &count);
+    run->offset = count ? dim_eval(offset[0], symbols) : 0;
+    return run->offset == UNBOUND_DIM ? wrong(a, "the offset of a causal mask is not known") : NULL;
+}
+
+static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = data}; }
+
+static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, const GpuAttentionLaunch *l,
+                     const Tensor *const *inputs, void *scratch, const Tensor *output) {
+    GpuArgument arguments[GPU_ATTENTION_ARGUMENTS + GPU_ATTENTION_STEPS + 6];
+    int count = 0, function = 0;
+    while (strcmp(gpu_attention_suffixes()[function], l->suffix)) function++;
+    for (int i = Q; i <= V && !l->join; i++) arguments[count++] = buffer_argument(inputs[i]->data);
+    arguments[count++] = buffer_argument(output->data);
+    arguments[count++] = buffer_argument(scratch);
+    for (int i = 0; i < a->text.step_count && !l->join; i++)
+        if (a->input[i] >= 0) arguments[count++] = buffer_argument(inputs[a->input[i]]->data);
+    if (!l->join) arguments[count++] = (GpuArgument){.kind = GPU_ARG_F32, .f32 = a->scale};
+    for (int i = 0; i < l->count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = l->arguments[i]};
+    return gpu_watch(
+        d, d->driver->launch(d->context, stream->stream, a->functions[function], l->grid, l->block, arguments, count));
+}
+
+Status gpu_attention_run(GpuDevice *device, Stream *stream, GpuAttention *a, const Tensor *const *inputs,
+                         const int64_t *symbols, Tensor *output) {
+    GpuAttentionRun run;
+    GpuAttentionLaunches launches;
+    void *scratch = NULL;
+    TRY(bind_run(a, inputs, symbols, output, &run));
+    if (!gpu_attention_launches(&a->text, &run, device->limits, &launches))
+        return status_error(STATUS_UNSUPPORTED, "%s (attention): more queries or keys than one launch takes",
+                            node_origin_name(a->node));
+    if (launches.scratch_bytes) TRY(gpu_stream_scratch(&device->base, stream, launches.scratch_bytes, &scratch));
+    Status status = NULL;
+    for (int i = 0; i < launches.count && !status; i++)
+        status = launch(device, gpu_stream(stream), a, &launches.items[i], inputs, scratch, output);
+    return status;
+}

@@ -1,0 +1,107 @@
+/* A plan as counts and as text. */
+#include "runtime/plan/planner.h"
+
+static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
+    counts->weight_bytes += (int64_t)plan->constant_bytes;
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        counts->steps++;
+        counts->on_device += step->place == PLACE_DEVICE && step->kind != STEP_COPY;
+        if (step->kind == STEP_KERNEL) {
+            counts->regions++;
+            if (!map_get(texts, step->region.text)) {
+                map_set(texts, step->region.text, (void *)step);
+                counts->kernels++;
+            }
+        } else if (step->kind == STEP_ANCHOR) {
+            counts->anchors++;
+            counts->weight_bytes += (int64_t)step->on->table->anchor_bytes(step->anchor);
+        } else if (step->kind == STEP_COPY) {
+            counts->copies++;
+        } else {
+            counts->host_steps++;
+        }
+        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], counts, texts);
+    }
+}
+
+void plan_count(const Plan *plan, PlanCounts *counts) {
+    *counts = (PlanCounts){0};
+    Arena *scratch = arena_create(0);
+    if (!scratch) return;
+    jmp_buf guard;
+    if (!setjmp(guard)) { /* else: what was counted by then */
+        arena_guard(scratch, &guard);
+        Map texts = map_make(scratch);
+        count_into(plan, counts, &texts);
+    }
+    arena_destroy(scratch);
+}
+
+const char *step_kind_name(StepKind kind) {
+    static const char *const names[] = {"kernel", "anchor",  "host",    "move", "dims",
+                                        "bind",   "resolve", "control", "copy", "device"};
+    return names[kind];
+}
+
+const char *step_name(const Plan *plan, const Step *step) {
+    if (step->kind == STEP_COPY) return plan->slots[step->inputs[0]].value->name;
+    return attr_string(step->node, "fusion", step->node->op);
+}
+
+static void print_slot(Text *text, const Plan *plan, int number) {
+    static const char *const storages[] = {"unused", "input", "constant", "planned", "dynamic", "alias", "item"};
+    if (number < 0) {
+        text_add(text, " _");
+        return;
+    }
+    const Slot *slot = &plan->slots[number];
+    text_add(text, " %s", slot->value->name);
+    if (slot->root != number) text_add(text, "=%s", plan->slots[slot->root].value->name);
+    text_add(text, ":%s", slot->output >= 0 ? "output" : storages[slot->storage]);
+    if (slot->inplace >= 0) text_add(text, "@%s", plan->slots[slot->inplace].value->name);
+}
+
+static void print_copy(Text *text, const Plan *plan, const Step *step) {
+    const Slot *from = &plan->slots[step->inputs[0]];
+    text_add(text, "copy %s, ", from->place == PLACE_HOST ? "host to device" : "device to host");
+    dim_print(text, plan->exprs.items[from->bytes_expr]);
+    text_add(text, " bytes:");
+}
+
+static void print_place(Text *text, const Plan *plan, const Step *step) {
+    if (plan->device == plan->host) return;
+    text_add(text, "[%s%s] ", step->on->table->name, step->waits ? ", waits" : "");
+}
+
+void plan_print_recorded(Text *text, const Plan *plan) {
+    if (plan->not_recorded) text_add(text, "# runs are not replayed: %s\n", plan->not_recorded);
+    if (plan->recorded_end)
+        text_add(text, "# runs of known shapes replay steps %d to %d with one call\n", plan->recorded_first,
+                 plan->recorded_end - 1);
+}
+
+void plan_print(Text *text, const Plan *plan, int indent) {
+    plan_print_recorded(text, plan);
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        text_add(text, "%*s%d ", indent, "", s);
+        if (step->kind == STEP_COPY) {
+            print_copy(text, plan, step);
+        } else {
+            print_place(text, plan, step);
+            const char *fusion = attr_string(step->node, "fusion", NULL);
+            text_add(text, "%s %s%s%s", step_kind_name(step->kind), step->node->op, fusion ? " " : "",
+                     fusion ? fusion : "");
+        }
+        if (step->anchor) text_add(text, " (%s)", step->on->table->anchor_how(step->anchor));
+        for (int i = 0; i < step->input_count; i++) print_slot(text, plan, step->inputs[i]);
+        text_add(text, " ->");
+        for (int o = 0; o < step->output_count; o++) print_slot(text, plan, step->outputs[o]);
+        text_add(text, "  # %s\n", node_origin_name(step->node));
+        for (int n = 0; n < step->nested_count; n++) {
+            text_add(text, "%*s  plan %d:\n", indent, "", n);
+            plan_print(text, step->nested[n], indent + 4);
+        }
+    }
+}

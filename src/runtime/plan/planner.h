@@ -1,0 +1,42 @@
+/* The parts of planning. Internal to the plan.
+ *   placement.c  which node runs where
+ *   plan.c       slots, steps, copies, lifetimes
+ *   arrange.c    the order in which device steps can be recorded
+ *   prepare.c    anchors, constants on the device, kernels
+ *   listing.c    counts and text */
+#ifndef ONNXFUSE_RUNTIME_PLAN_PLANNER_H
+#define ONNXFUSE_RUNTIME_PLAN_PLANNER_H
+
+#include "runtime/plan/plan.h"
+
+/* --- placement.c --- */
+StepKind step_kind_of(const Node *node);
+/* A reshape: no step, but another view of its input's memory. */
+bool node_is_alias(const Node *node);
+/* Sets every node's tag to its Place; an alias is where its input is. */
+void placement_choose(const Graph *graph, const Device *device, Arena *scratch);
+
+/* Whether the step is on the host since the device cannot do it, and not for speed's sake or by the policy's wish. */
+bool placement_is_forced(const Device *device, const Step *step);
+
+/* --- plan.c --- */
+/* A step that writes or reads the memory of a slot. */
+void slot_touch(Plan *plan, int slot, int step);
+
+/* What is known of the step's node beforehand; NULL: nothing. */
+const NodeGiven *given_of(const Plan *plan, const Step *step);
+
+/* --- arrange.c --- */
+/* Once all steps stand. late_symbols: bound by a step, or "$run"; used: what sizes are remembered by, completed. Sets
+ * the plan's recorded_first, recorded_end and not_recorded. */
+void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Arena *scratch);
+
+/* --- prepare.c --- */
+/* Anchors pack their weights, and what device steps still read of the constants goes to the device. */
+Status prepare_constants(Plan *plan, Arena *scratch);
+/* What the device compiles for primitives outside regions. */
+Status prepare_prims(Plan *plan, KernelCacheStats *stats);
+/* Kernels of all nested plans at once. */
+Status prepare_kernels(Plan *plan, Arena *scratch, KernelCacheStats *stats);
+
+#endif

@@ -1,0 +1,198 @@
+/* What a plan holds beside its steps: prepared anchors, constants in the device's memory, compiled kernels. */
+#include "runtime/plan/planner.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* --- constants that only anchors read, and these have packed -------------------------------------------------------
+ */
+static void release_constant(const Tensor *constant) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
+              to = from + tensor_bytes(constant);
+    from = (from + page - 1) / page * page;
+    to = to / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+/* A constant's data: how many reads of it are still to come in each place, and its copy on the device. */
+typedef struct Data {
+    int reads[PLACES];
+    void *uploaded;
+} Data;
+
+/* Several constants may share data; what a compiled model lacks is a constant's own. */
+static uint64_t data_key(const Tensor *constant) {
+    return MAP_POINTER_KEY(constant->data ? constant->data : (const void *)constant);
+}
+
+/* NULL for a slot that is no constant. */
+static Data *data_of(const Plan *plan, const Map *datas, int slot) {
+    const Slot *root = slot < 0 ? NULL : &plan->slots[plan->slots[slot].root];
+    return root && root->storage == STORE_CONSTANT ? map_get_id(datas, data_key(root->value->constant)) : NULL;
+}
+
+static void count_read(const Plan *plan, const Map *datas, int slot, Place place) {
+    Data *data = data_of(plan, datas, slot);
+    if (data) data->reads[place]++;
+}
+
+static Map count_reads(const Plan *plan, Arena *scratch) {
+    Map datas = map_make(scratch);
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        if (slot->storage == STORE_CONSTANT && !data_of(plan, &datas, i))
+            map_set_id(&datas, data_key(slot->value->constant), ARENA_NEW(scratch, Data));
+    }
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        for (int i = 0; i < step->input_count; i++) count_read(plan, &datas, step->inputs[i], step->place);
+    }
+    for (int i = 0; i < plan->graph->outputs.count; i++) count_read(plan, &datas, plan->outputs[i], PLACE_HOST);
+    return datas;
+}
+
+static bool is_read(const Data *data) { return data->reads[PLACE_HOST] || data->reads[PLACE_DEVICE]; }
+
+static Status prepare_anchor(const Plan *plan, Step *step, const Tensor *const *constants, uint32_t *released) {
+    const DeviceTable *table = step->on->table;
+    const NodeGiven *given = given_of(plan, step);
+    if (given && table->restore_anchor)
+        return table->restore_anchor(step->on, step->node, constants, given->packed, given->packed_count, &step->anchor,
+                                     released);
+    return table->prepare_anchor(step->on, step->node, constants, &step->anchor, released);
+}
+
+/* A compiled model leaves out the data of constants that anchors have packed: nothing else may read it. */
+static Status check_data(const Plan *plan, const Map *datas) {
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        const Data *data = slot->root == i ? data_of(plan, datas, i) : NULL;
+        if (data && is_read(data) && !slot->value->constant->data && tensor_bytes(slot->value->constant))
+            return status_error(STATUS_INVALID, "the data of constant \"%s\" is missing", slot->value->name);
+    }
+    return NULL;
+}
+
+/* Weights go back as soon as they are packed, so that the model is not held twice. */
+static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *scratch) {
+    for (int s = 0; s < plan->step_count; s++) {
+        Step *step = &plan->steps[s];
+        const Node *node = step->node;
+        if (step->kind != STEP_ANCHOR) continue;
+        uint32_t released = 0;
+        const Tensor **constants = ARENA_ARRAY(scratch, const Tensor *, node->input_count);
+        for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
+        TRY(status_at(prepare_anchor(plan, step, constants, &released), "node \"%s\" (%s)", node_origin_name(node),
+                      node->op));
+        for (int i = 0; i < node->input_count && i < 32; i++) {
+            Data *data = released >> i & 1 ? data_of(plan, datas, step->inputs[i]) : NULL;
+            if (data && --data->reads[step->place] == 0 && !is_read(data) && alone) release_constant(constants[i]);
+        }
+    }
+    return NULL;
+}
+
+/* --- constants on the device ---------------------------------------------------------------------------------------
+ */
+static Status upload(Plan *plan, Stream *stream, const Tensor *constant, void **out_data) {
+    const DeviceTable *table = plan->device->table;
+    size_t bytes = tensor_bytes(constant);
+    TRY(table->allocate(plan->device, stream, NULL, bytes ? bytes : 1, out_data));
+    VEC_PUSH(plan->arena, plan->uploads, *out_data);
+    plan->constant_bytes += bytes;
+    return bytes ? table->copy(plan->device, stream, COPY_IN, *out_data, constant->data, bytes) : NULL;
+}
+
+static Status upload_constants(Plan *plan, Stream *stream, const Map *datas, bool alone) {
+    for (int i = 0; i < plan->slot_count; i++) {
+        Slot *slot = &plan->slots[i];
+        if (slot->storage != STORE_CONSTANT || slot->place != PLACE_DEVICE) continue;
+        const Tensor *constant = slot->value->constant;
+        Data *data = data_of(plan, datas, i);
+        if (!data->reads[PLACE_DEVICE]) continue;
+        if (!data->uploaded) {
+            TRY(upload(plan, stream, constant, &data->uploaded));
+            if (alone && !data->reads[PLACE_HOST]) release_constant(constant);
+        }
+        slot->uploaded = data->uploaded;
+    }
+    return NULL;
+}
+
+static bool has_uploads(const Plan *plan) {
+    for (int i = 0; i < plan->slot_count; i++)
+        if (plan->slots[i].storage == STORE_CONSTANT && plan->slots[i].place == PLACE_DEVICE) return true;
+    return false;
+}
+
+static Status upload_all(Plan *plan, const Map *datas, bool alone) {
+    const DeviceTable *table = plan->device->table;
+    Stream *stream = NULL;
+    if (!has_uploads(plan)) return NULL;
+    if (table->stream_create) TRY(table->stream_create(plan->device, &stream));
+    Status status = upload_constants(plan, stream, datas, alone);
+    if (!status) status = table->synchronize(plan->device, stream);
+    if (table->stream_destroy) table->stream_destroy(plan->device, stream);
+    return status;
+}
+
+/* Subgraphs share constants with what is around them: there nothing goes back. */
+Status prepare_constants(Plan *plan, Arena *scratch) {
+    Map datas = count_reads(plan, scratch);
+    bool alone = !plan->graph->parent && !plan->given->keep_constants && !plan->given->is_compiled;
+    FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
+    TRY(prepare_anchors(plan, &datas, alone, scratch));
+    TRY(check_data(plan, &datas));
+    for (int i = 0; i < plan->slot_count; i++) {
+        const Slot *slot = &plan->slots[i];
+        const Data *data = slot->root == i && slot->place == PLACE_HOST ? data_of(plan, &datas, i) : NULL;
+        if (data && slot->value->constant->data && (data->reads[PLACE_HOST] > 0 || !alone))
+            plan->constant_bytes += tensor_bytes(slot->value->constant);
+    }
+    return upload_all(plan, &datas, alone);
+}
+
+/* --- kernels ---------------------------------------------------------------------------------------------------------
+ */
+Status prepare_prims(Plan *plan, KernelCacheStats *stats) {
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        bool prim = step->kind == STEP_PRIM || step->kind == STEP_RESOLVE || step->kind == STEP_DEVICE;
+        if (prim && step->on->table->prepare_prim)
+            TRY(status_at(step->on->table->prepare_prim(step->on, step->node, stats), "node \"%s\" (%s)",
+                          node_origin_name(step->node), step->node->op));
+        for (int n = 0; n < step->nested_count; n++) TRY(prepare_prims(step->nested[n], stats));
+    }
+    return NULL;
+}
+
+typedef struct KernelList {
+    Arena *arena;
+    VEC(Step *) steps;
+} KernelList;
+
+static void list_kernels(KernelList *list, Plan *plan, const Device *on) {
+    for (int s = 0; s < plan->step_count; s++) {
+        Step *step = &plan->steps[s];
+        if (step->kind == STEP_KERNEL && step->on == on) VEC_PUSH(list->arena, list->steps, step);
+        for (int n = 0; n < step->nested_count; n++) list_kernels(list, step->nested[n], on);
+    }
+}
+
+static Status compile_for(Plan *plan, Device *on, Arena *scratch, KernelCacheStats *stats) {
+    KernelList list = {.arena = scratch};
+    list_kernels(&list, plan, on);
+    int count = list.steps.count;
+    if (!count) return NULL;
+    const RegionKernel **regions = ARENA_ARRAY(scratch, const RegionKernel *, count);
+    DeviceKernel **kernels = ARENA_ARRAY(scratch, DeviceKernel *, count);
+    for (int i = 0; i < count; i++) regions[i] = &list.steps.items[i]->region;
+    TRY(on->table->compile(on, regions, count, stats, kernels));
+    for (int i = 0; i < count; i++) list.steps.items[i]->kernel = kernels[i];
+    return NULL;
+}
+
+Status prepare_kernels(Plan *plan, Arena *scratch, KernelCacheStats *stats) {
+    TRY(compile_for(plan, plan->host, scratch, stats));
+    return plan->device == plan->host ? NULL : compile_for(plan, plan->device, scratch, stats);
+}
