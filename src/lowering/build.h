@@ -123,6 +123,8 @@ Value *scatter_nd(Lowering *l, Value *data, Value *indices, Value *updates, cons
 Value *softmax(Lowering *l, Value *x, int axis); /* computed in f32 for narrow floats, result in x's dtype */
 Value *log_softmax(Lowering *l, Value *x, int axis);
 Value *gelu(Lowering *l, Value *x, bool tanh_form);
+Value *with_bias(Lowering *l, const Node *n, Value *x,
+                 int index); /* x plus the node's input `index`; x where that is left out */
 Value *clip(Lowering *l, Value *x, Value *low, Value *high); /* either may be NULL */
 
 /* --- anchors (anchors.h says what the nodes mean) --------------------------------------------------------- */

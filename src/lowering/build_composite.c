@@ -88,3 +88,8 @@ Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_s
     Value *top = binary(l, PRIM_SHR, bits, scalar_int(l, DT_U32, 8));
     return mul(l, cast(l, top, DT_F32), scalar(l, DT_F32, 0x1p-24));
 }
+
+Value *with_bias(Lowering *l, const Node *n, Value *x, int index) {
+    Value *bias = optional_in(l, n, index);
+    return bias ? add(l, x, bias) : x;
+}

@@ -396,6 +396,18 @@ static Status lower_det(Lowering *l, const Node *n) {
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
 }
 
+/* com.microsoft's product of matrices that may stand transposed. */
+static Status lower_fused_matmul(Lowering *l, const Node *n) {
+    Value *a = in(l, n, 0), *b = in(l, n, 1);
+    if (attr_int(n, "transBatchA", 0) || attr_int(n, "transBatchB", 0))
+        return unsupported(l, "transBatchA and transBatchB");
+    if (a && attr_int(n, "transA", 0) && a->rank > 1) a = swap_last(l, a);
+    if (b && attr_int(n, "transB", 0) && b->rank > 1) b = swap_last(l, b);
+    Value *y = matmul(l, a, b);
+    double alpha = attr_float(n, "alpha", 1);
+    return out(l, n, 0, alpha == 1 || !y ? y : mul(l, y, like(l, y, alpha)));
+}
+
 const OpRow ops_linear[] = {
     {"", "MatMul", 1, 0, lower_matmul, NULL, 0},
     {"", "Gemm", 1, 0, lower_gemm, NULL, 0},
@@ -406,5 +418,6 @@ const OpRow ops_linear[] = {
     {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, 0},
     {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, 0},
     {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_conv, 0},
+    {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul},
     {0},
 };

@@ -179,6 +179,35 @@ static Status lower_hardmax(Lowering *l, const Node *n) {
     return out(l, n, 0, reshape(l, cast_like(l, hit, x), x->dims, x->rank));
 }
 
+/* ---- com.microsoft's ---- */
+
+static Status lower_exact_gelu(Lowering *l, const Node *n) { return out(l, n, 0, gelu(l, in(l, n, 0), false)); }
+
+static Status lower_bias_gelu(Lowering *l, const Node *n) {
+    return out(l, n, 0, gelu(l, add(l, in(l, n, 0), in(l, n, 1)), false));
+}
+
+static Status lower_fast_gelu(Lowering *l, const Node *n) {
+    return out(l, n, 0, gelu(l, with_bias(l, n, in(l, n, 0), 1), true));
+}
+
+/* x * sigmoid(alpha * x). */
+static Status lower_quick_gelu(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *wide = widen(l, x);
+    Value *y = mul(l, wide, unary(l, PRIM_SIGMOID, mul(l, wide, like(l, wide, attr_float(n, "alpha", 1.702f)))));
+    return out(l, n, 0, cast_like(l, y, x));
+}
+
+/* The two halves of x + bias along the last axis: first * gelu(second). */
+static Status lower_bias_split_gelu(Lowering *l, const Node *n) {
+    Value *x = add(l, in(l, n, 0), in(l, n, 1));
+    if (!x) return l->error;
+    if (x->rank < 1) return invalid(l, "X is a scalar");
+    const Dim *half = dim_div(l->dims, x->dims[x->rank - 1], dim_const(l->dims, 2)), *zero = dim_const(l->dims, 0);
+    Value *first = slice_axis(l, x, x->rank - 1, zero, half), *second = slice_axis(l, x, x->rank - 1, half, half);
+    return out(l, n, 0, mul(l, first, gelu(l, second, false)));
+}
+
 const OpRow ops_activation[] = {
     {"", "Celu", 12, 0, lower_celu},
     {"", "Elu", 1, 0, lower_elu},
@@ -199,5 +228,10 @@ const OpRow ops_activation[] = {
     {"", "SwiGLU", 28, 0, lower_swiglu},
     {"", "Swish", 24, 0, lower_swish},
     {"", "ThresholdedRelu", 10, 0, lower_thresholded_relu},
+    {"com.microsoft", "BiasGelu", 1, 0, lower_bias_gelu},
+    {"com.microsoft", "BiasSplitGelu", 1, 0, lower_bias_split_gelu},
+    {"com.microsoft", "FastGelu", 1, 0, lower_fast_gelu},
+    {"com.microsoft", "Gelu", 1, 0, lower_exact_gelu},
+    {"com.microsoft", "QuickGelu", 1, 0, lower_quick_gelu},
     {0},
 };

@@ -290,7 +290,7 @@ static Status lower_bit_cast(Lowering *l, const Node *n) {
     return out(l, n, 0, bitcast(l, in(l, n, 0), attr_dtype(n, "to", DT_NONE)));
 }
 
-const OpRow ops_math[] = {
+const OpRow ops_elementwise[] = {
     {"", "Abs", 1, 0, lower_unary},
     {"", "Acos", 7, 0, lower_unary},
     {"", "Acosh", 9, 0, lower_unary},

@@ -257,6 +257,19 @@ static Status lower_dropout(Lowering *l, const Node *n) {
     return drop(l, n, x, ratio, mode ? NULL : reshape(l, training, NULL, 0));
 }
 
+/* data + bias + residual; dropout does nothing outside training. */
+static Status lower_bias_dropout(Lowering *l, const Node *n) {
+    const Tensor *training = constant_of(optional_in(l, n, 4));
+    if (optional_in(l, n, 4) &&
+        (!training || tensor_count(training) != 1 || dtype_load_int(training->dtype, training->data, 0)))
+        return unsupported(l, "training mode");
+    Value *y = with_bias(l, n, add(l, in(l, n, 0), in(l, n, 1)), 2);
+    out(l, n, 0, y);
+    if (wants_output(n, 1) && y)
+        out(l, n, 1, expand(l, scalar_int(l, DT_BOOL, 1), (const Dim *const *)y->dims, y->rank));
+    return l->error;
+}
+
 const OpRow ops_normalization[] = {
     {"", "BatchNormalization", 1, 0, lower_batch_norm},
     {"", "Dropout", 1, 6, lower_dropout, NULL, OP_RANDOM},
@@ -269,5 +282,6 @@ const OpRow ops_normalization[] = {
     {"", "LpNormalization", 1, 0, lower_lp_norm},
     {"", "MeanVarianceNormalization", 9, 0, lower_mean_variance_norm},
     {"", "RMSNormalization", 23, 0, lower_rms_norm},
+    {"com.microsoft", "BiasDropout", 1, 0, lower_bias_dropout},
     {0},
 };

@@ -1,6 +1,7 @@
 /* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Complex numbers
  * that are not f64 are transformed in f32, all others in f64: the precisions of the standard's reference results. */
-#include "ops/window/window.h"
+#include "lowering/build.h"
+#include "ops/families.h"
 
 #include <math.h>
 #include "lowering/sizes.h"
@@ -21,9 +22,11 @@ static Status lower_cosine_window(Lowering *l, const Node *n, double a, double b
     return out(l, n, 0, cast(l, y, attr_dtype(n, "output_datatype", DT_F32)));
 }
 
-Status lower_hann_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 0.5, 0.5, 0); }
-Status lower_hamming_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 25.0 / 46, 21.0 / 46, 0); }
-Status lower_blackman_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 0.42, 0.5, 0.08); }
+static Status lower_hann_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 0.5, 0.5, 0); }
+static Status lower_hamming_window(Lowering *l, const Node *n) {
+    return lower_cosine_window(l, n, 25.0 / 46, 21.0 / 46, 0);
+}
+static Status lower_blackman_window(Lowering *l, const Node *n) { return lower_cosine_window(l, n, 0.42, 0.5, 0.08); }
 
 /* ---- loads and stores ---- */
 
@@ -115,7 +118,7 @@ static Status axis_at_run(HostCall *call, int rank, int *out_axis) {
     return NULL;
 }
 
-Status host_dft(HostCall *call) {
+static Status host_dft(HostCall *call) {
     Lines p = {.inverse = attr_int(call->node, "inverse", 0), .onesided = attr_int(call->node, "onesided", 0)};
     int64_t length, dims[MAX_RANK], outer = 1;
     int axis = 0;
@@ -149,7 +152,7 @@ static const Dim *transformed_size(const Lowering *l, const Dim *in, const Dim *
 }
 
 /* The axis is an attribute before version 20, then an input, which may even be known only at run time. */
-Status lower_dft(Lowering *l, const Node *n) {
+static Status lower_dft(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *given = optional_in(l, n, 1), *axis_input = n->opset >= 20 ? optional_in(l, n, 2) : NULL;
     bool inverse = attr_int(n, "inverse", 0), onesided = attr_int(n, "onesided", 0);
     int64_t wanted = n->opset >= 20 ? -2 : attr_int(n, "axis", 1);
@@ -190,7 +193,7 @@ static void transform_frames(void *context, int64_t begin, int64_t end, int work
     }
 }
 
-Status host_stft(HostCall *call) {
+static Status host_stft(HostCall *call) {
     Lines p = {.window = host_input(call, 1)};
     int64_t length;
     TRY(host_tensor(call, 0, DT_NONE, &p.x));
@@ -209,7 +212,7 @@ Status host_stft(HostCall *call) {
     return NULL;
 }
 
-Status lower_stft(Lowering *l, const Node *n) {
+static Status lower_stft(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *given_step = in(l, n, 1), *window = optional_in(l, n, 2),
           *given_length = optional_in(l, n, 3);
     if (!x || !given_step) return l->error;
@@ -275,7 +278,7 @@ static bool mel_of(const Tensor *const *inputs, Mel *mel) {
     return mel->low >= 0 && mel->low <= mel->high && mel->high < 1e12;
 }
 
-Status host_mel_weight_matrix(HostCall *call) {
+static Status host_mel_weight_matrix(HostCall *call) {
     const Tensor *inputs[5];
     Tensor *y;
     Mel mel;
@@ -287,7 +290,7 @@ Status host_mel_weight_matrix(HostCall *call) {
     return NULL;
 }
 
-Status lower_mel_weight_matrix(Lowering *l, const Node *n) {
+static Status lower_mel_weight_matrix(Lowering *l, const Node *n) {
     Value *inputs[5];
     const Tensor *known[5];
     DType dtype = attr_dtype(n, "output_datatype", DT_F32);
@@ -311,3 +314,13 @@ Status lower_mel_weight_matrix(Lowering *l, const Node *n) {
     const Dim *dims[] = {size_add(l, dim_div(l->dims, length, size_const(l, 2)), size_const(l, 1)), bins};
     return out(l, n, 0, host_result(l, host_node(l, n, host_mel_weight_matrix, inputs, 5), dtype, 2, dims));
 }
+
+const OpRow ops_signal[] = {
+    {"", "HannWindow", 17, 0, lower_hann_window},
+    {"", "HammingWindow", 17, 0, lower_hamming_window},
+    {"", "BlackmanWindow", 17, 0, lower_blackman_window},
+    {"", "DFT", 17, 0, lower_dft, host_dft},
+    {"", "STFT", 17, 0, lower_stft, host_stft},
+    {"", "MelWeightMatrix", 17, 0, lower_mel_weight_matrix, host_mel_weight_matrix},
+    {0},
+};

@@ -1,5 +1,5 @@
 /* Sliding windows: pooling (host kernels in pooling.c, channels-last), global pooling as reductions, MaxUnpool,
- * MaxRoiPool, Col2Im. The signal operators of this family stand in signal.c. */
+ * MaxRoiPool, Col2Im. */
 #include "ops/window/window.h"
 
 #include <math.h>
@@ -341,11 +341,5 @@ const OpRow ops_window[] = {
     {"", "MaxUnpool", 9, 0, lower_max_unpool, NULL, 0},
     {"", "MaxRoiPool", 1, 0, lower_max_roi_pool, host_max_roi_pool, 0},
     {"", "Col2Im", 18, 0, lower_col2im, host_col2im, 0},
-    {"", "HannWindow", 17, 0, lower_hann_window, NULL, 0},
-    {"", "HammingWindow", 17, 0, lower_hamming_window, NULL, 0},
-    {"", "BlackmanWindow", 17, 0, lower_blackman_window, NULL, 0},
-    {"", "DFT", 17, 0, lower_dft, host_dft, 0},
-    {"", "STFT", 17, 0, lower_stft, host_stft, 0},
-    {"", "MelWeightMatrix", 17, 0, lower_mel_weight_matrix, host_mel_weight_matrix, 0},
     {0},
 };
