@@ -26,7 +26,7 @@ def files_as_bytes(folder):
         return numpy.array([magika_input.row((fetch_model.ROOT / name).read_bytes(), config) for name in names], numpy.int32)
 
     yield {"bytes": rows("README.md")}
-    yield {"bytes": rows("CMakeLists.txt", "src/cli/input/npy.c", "scripts/minilm.py", "models/models.json", ".clang-format")}
+    yield {"bytes": rows("CMakeLists.txt", "src/cli/value/npy.c", "scripts/minilm.py", "models/models.json", ".clang-format")}
 
 
 def sounds(_):

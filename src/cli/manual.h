@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_MANUAL_H
 #define ONNXFUSE_CLI_MANUAL_H
 
-#include "cli/flags.h"
+#include "cli/base/flags.h"
 
 typedef struct ExitCode {
     const char *code, *meaning; /* code NULL: the table's end */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/command/compare.h"
+#include "cli/value/compare.h"
 
 typedef struct Case {
     const char *must; /* what must hold */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "cli/input/npy.h"
+#include "cli/value/npy.h"
 
 typedef struct Case {
     const char *must; /* what must hold */

@@ -9,6 +9,8 @@
 
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
+#include "runtime/api/devices.h"
+#include "runtime/run/run.h"
 
 enum { THREADS = 4, RUNS = 60, SHAPES = 40, COLUMNS = 24, WIDTH = 16 };
 

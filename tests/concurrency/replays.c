@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "two_memories.h"
+#include "runtime/run/run.h"
 
 enum { THREADS = 4, RUNS = 240, FEW = 2, MANY = 24, COLUMNS = 24, WIDTH = 16 };
 

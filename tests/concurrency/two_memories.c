@@ -2,6 +2,7 @@
  * from run to run: streams, device arenas and scratch memory change hands while work on them is late. Results are the
  * CPU's to the bit. A plain program, for ThreadSanitizer. */
 #include "../runtime/two_memories.c"
+#include "runtime/run/run.h"
 
 enum { THREADS = 4, RUNS = 40, SHAPES = 20, MOST_ROWS = 24 };
 

@@ -12,6 +12,7 @@
 #include "passes/passes.h"
 #include "random_graph.h"
 #include "runtime/device/device.h"
+#include "runtime/api/devices.h"
 
 enum {
     MOST_BINDINGS = 8,

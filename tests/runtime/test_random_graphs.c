@@ -10,6 +10,8 @@
 #include "passes/passes.h"
 #include "random_graph.h"
 #include "runtime/plan/plan.h"
+#include "runtime/api/devices.h"
+#include "runtime/run/run.h"
 
 #define NOT_RUN(why)                                                                                                   \
     do {                                                                                                               \

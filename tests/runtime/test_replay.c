@@ -10,6 +10,8 @@
 #include "models.h"
 #include "random_graph.h"
 #include "two_memories.h"
+#include "runtime/inspect/report.h"
+#include "runtime/run/run.h"
 
 enum { MOST_OUTPUTS = 256, MOST_SYMBOLS = 64 };
 

@@ -6,6 +6,8 @@
 #include "passes/passes.h"
 #include "random_graph.h"
 #include "runtime/plan/plan.h"
+#include "runtime/api/devices.h"
+#include "runtime/inspect/report.h"
 
 typedef struct Made {
     RandomGraph *random;

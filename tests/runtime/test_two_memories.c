@@ -11,6 +11,8 @@
 #include "models.h"
 #include "random_graph.h"
 #include "two_memories.h"
+#include "runtime/inspect/report.h"
+#include "runtime/run/run.h"
 
 enum { ROUNDS = 3, MOST_OUTPUTS = 256, MOST_INPUTS = 64 };
 

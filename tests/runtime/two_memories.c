@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "passes/passes.h"
+#include "runtime/run/run.h"
 
 /* No process has memory there: x86-64 and aarch64 give user programs at most 48 bits unless asked for more. */
 static const uintptr_t OFFSET = (uintptr_t)1 << 52;

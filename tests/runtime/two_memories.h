@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
 
 typedef struct TwoMemoriesOptions {
     uint64_t seed;       /* of all that is drawn */

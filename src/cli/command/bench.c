@@ -1,8 +1,8 @@
 /* onnxfuse bench: how long a model takes to open, to its first result and to run, and how much memory it needs. */
 #include "cli/command/commands.h"
-#include "cli/input/inputs.h"
-#include "cli/session.h"
-#include "cli/show.h"
+#include "cli/value/inputs.h"
+#include "cli/base/session.h"
+#include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_COMMAND_COMMANDS_H
 #define ONNXFUSE_CLI_COMMAND_COMMANDS_H
 
-#include "cli/flags.h"
+#include "cli/base/flags.h"
 
 extern const Command run_command, bench_command, test_command, inspect_command, optimize_command, devices_command,
     compare_command, compile_command;

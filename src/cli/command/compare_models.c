@@ -5,8 +5,8 @@
  * within a fused step are seen by running the model once more with fusion off. */
 #include "cli/command/commands.h"
 #include "cli/command/compare_outcome.h"
-#include "cli/input/inputs.h"
-#include "cli/session.h"
+#include "cli/value/inputs.h"
+#include "cli/base/session.h"
 
 #include <math.h>
 #include <stdlib.h>

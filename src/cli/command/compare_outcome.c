@@ -1,6 +1,6 @@
 /* Ranking what was compared in the model's order, and telling the first difference and the largest ones. */
 #include "cli/command/compare_outcome.h"
-#include "cli/show.h"
+#include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>

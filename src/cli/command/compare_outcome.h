@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H
 #define ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H
 
-#include "cli/input/recording.h"
+#include "cli/value/recording.h"
 #include "cli/report/topology.h"
 
 typedef struct Ranked {

@@ -1,6 +1,6 @@
 /* onnxfuse compile: a model as one file that opens at once. */
 #include "cli/command/commands.h"
-#include "cli/show.h"
+#include "cli/value/show.h"
 
 typedef struct CompileOptions {
     Options common;

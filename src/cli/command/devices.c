@@ -1,6 +1,6 @@
 /* onnxfuse devices: what models can run on here. */
 #include "cli/command/commands.h"
-#include "cli/show.h"
+#include "cli/value/show.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* onnxfuse inspect: a model as text at each stage of its way to a plan, or as a page about the plan. */
 #include "cli/command/commands.h"
 #include "cli/report/page.h"
-#include "cli/session.h"
-#include "cli/show.h"
+#include "cli/base/session.h"
+#include "cli/value/show.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* onnxfuse optimize: a model with fewer nodes that computes the same. */
 #include "cli/command/commands.h"
-#include "cli/show.h"
+#include "cli/value/show.h"
 
 #include <string.h>
 

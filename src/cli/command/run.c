@@ -1,8 +1,8 @@
 /* onnxfuse run: one run of a model, its outputs shown and, where asked, written as .npy. */
 #include "cli/command/commands.h"
-#include "cli/input/inputs.h"
-#include "cli/session.h"
-#include "cli/show.h"
+#include "cli/value/inputs.h"
+#include "cli/base/session.h"
+#include "cli/value/show.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
  * the position among the model's inputs (outputs), each a TensorProto, SequenceProto or OptionalProto as declared;
  * perhaps data.json with rtol and atol. */
 #include "cli/command/commands.h"
-#include "cli/command/compare.h"
-#include "cli/session.h"
-#include "cli/show.h"
+#include "cli/value/compare.h"
+#include "cli/base/session.h"
+#include "cli/value/show.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Memory bandwidth and arithmetic speed of the CPU, on some threads at once. */
 #include "cli/report/machine.h"
-#include "cli/session.h"
+#include "cli/base/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
  * Names in the data are as hostile as the model: they stand in a script element of type application/json, in which no
  * '<' remains, and the template's script puts them into the page as text alone. */
 #include "cli/report/page.h"
-#include "cli/input/inputs.h"
+#include "cli/value/inputs.h"
 #include "cli/report/machine.h"
-#include "cli/session.h"
-#include "cli/show.h"
-#include "cli/utf8.h"
+#include "cli/base/session.h"
+#include "cli/value/show.h"
+#include "cli/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

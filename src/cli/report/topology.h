@@ -5,7 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
-#include "cli/problem.h"
+#include "cli/base/problem.h"
 
 typedef struct ModelNode {
     const char *name, *op, *domain; /* the report's */

@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_RUNTIME_API_BUCKETS_H
 #define ONNXFUSE_RUNTIME_API_BUCKETS_H
 
-#include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
 
 /* Sizes are evaluated and remembered, and memory taken and given back, so that the first runs find both. */
 Status hints_prepare(const Plan *plan, const Policy *policy, struct RunMemory *buffers);

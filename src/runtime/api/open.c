@@ -302,10 +302,6 @@ Status session_open_to_compile(const char *path, const void *bytes, size_t size,
     return open_source(&source, options, false, out_session);
 }
 
-SessionParts session_parts(const OnnxfuseSession *s) {
-    return (SessionParts){&s->policy, s->graph, s->plan, s->outputs, &s->kernels, s->nodes, s->primitives};
-}
-
 void onnxfuse_session_close(OnnxfuseSession *s) {
     if (!s) return;
     run_memory_destroy(s->buffers);

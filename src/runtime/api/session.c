@@ -7,7 +7,8 @@
 #include "base/log.h"
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/gpu/gpu.h"
-#include "runtime/run/replay.h"
+#include "runtime/inspect/report.h"
+#include "runtime/plan/recordings.h"
 
 const char *onnxfuse_version(void) { return ONNXFUSE_VERSION; }
 OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status) { return (OnnxfuseCode)status_code(status); }
@@ -210,7 +211,7 @@ OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue
 
 void onnxfuse_trim(OnnxfuseSession *s) {
     if (s) run_memory_trim(s->buffers);
-    if (s) replays_trim(s->plan->replays, s->devices.device);
+    if (s) recordings_trim(s->plan->recordings, s->devices.device);
     scratch_trim();
     kernel_cache_trim();
     gpu_program_trim();

@@ -3,9 +3,10 @@
 #define ONNXFUSE_RUNTIME_API_SESSION_H
 
 #include "onnxfuse.h"
-#include "runtime/inspect/outline.h"
-#include "runtime/plan/plan.h"
+#include "graph/outline.h"
+#include "runtime/run/run.h"
 #include "runtime/api/buckets.h"
+#include "runtime/api/devices.h"
 
 struct OnnxfuseSession {
     Arena *arena; /* policy, value infos */
@@ -61,9 +62,6 @@ Observer embedded_observer(const OnnxfuseRunOptions *options);
  * NULL. */
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy);
 
-/* fallback.c: STATUS_UNSUPPORTED where the policy forbids steps on the CPU and there are some; names their nodes. */
-Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch);
-
 /* check_precision.c: whether the policy has a tolerance; then both sessions, of one model, the second without the
  * rules' precision and weights, are run on the policy's inputs. STATUS_DIFFERENT names the output that differs most. */
 bool has_tolerance(const Policy *policy);
@@ -81,6 +79,10 @@ void discard_unread(const Graph *graph);
 
 /* inspect_policy.c: what the policy comes to for the model that the plan is of. */
 Status inspect_policy(Text *text, const Policy *policy, const Plan *plan);
+
+/* open.c: as onnxfuse_session_open (path) or onnxfuse_session_open_memory, but constants keep their data. */
+Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
+                               const OnnxfuseOptions *options, OnnxfuseSession **out_session);
 
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);

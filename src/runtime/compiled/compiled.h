@@ -11,9 +11,10 @@
 #ifndef ONNXFUSE_RUNTIME_COMPILED_COMPILED_H
 #define ONNXFUSE_RUNTIME_COMPILED_COMPILED_H
 
-#include "runtime/api/session.h"
+#include "onnxfuse.h"
+#include "runtime/plan/plan.h"
 
-/* Goes up with any change of what a section holds, of graph/store.c, codegen/store.c, KernelFunction or the layout of
+/* Goes up with any change of what a section holds, of graph/store.c, codegen/kernel_store.c, KernelFunction or the layout of
  * packed weights. */
 enum { COMPILED_FORMAT = 1 };
 enum { COMPILED_PAGE = 4096, COMPILED_LINE = 64 }; /* alignment of sections and large data, and of all data */
@@ -76,19 +77,25 @@ Status compiled_graph(const Compiled *compiled, const Policy *policy, size_t lim
 /* All sections, data too. */
 Status compiled_check(const Compiled *compiled);
 
-/* --- writing (compile.c) ------------------------------------------------------------------------------------------ */
-/* What an open session has, for compile.c. */
-typedef struct SessionParts {
+/* --- writing (writer.c) ------------------------------------------------------------------------------------------- */
+/* What is written down: what an open session has. */
+typedef struct CompileSource {
     const Policy *policy;
     Graph *graph;
     const Plan *plan;
-    const OnnxfuseValueInfo *outputs;
+    const OnnxfuseValueInfo *outputs; /* [outputs of the graph] */
     const KernelCacheStats *kernels;
     int nodes, primitives;
-} SessionParts;
-SessionParts session_parts(const OnnxfuseSession *session);
-/* As onnxfuse_session_open (path) or onnxfuse_session_open_memory, but constants keep their data. */
-Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
-                               const OnnxfuseOptions *options, OnnxfuseSession **out_session);
+    const char *policy_json; /* that the session was given; NULL: none */
+} CompileSource;
+
+typedef struct CompileTarget {
+    const char *path; /* a file that appears whole or not at all; NULL: memory, by malloc, through the others */
+    void **out_bytes;
+    size_t *out_size;
+} CompileTarget;
+
+/* out_report: JSON, by malloc; NULL: none is wanted. Scratch in the arena. */
+Status compiled_write(Arena *arena, const CompileSource *source, const CompileTarget *to, char **out_report);
 
 #endif

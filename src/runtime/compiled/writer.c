@@ -1,4 +1,4 @@
-/* Compiling ahead of time: an open session, written down (compiled.h), to a file or to memory. */
+/* Compiling ahead of time: what an open session has, written down (compiled.h), to a file or to memory. */
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,7 @@ typedef VEC(Piece) Pieces;
 
 typedef struct Compiling {
     Arena *arena;
-    SessionParts parts;
-    const char *policy; /* JSON, or NULL */
+    CompileSource from;
     StoreWriter writer;
     Text model;
     Map steps;                 /* Node -> Step, of all plans */
@@ -192,33 +191,34 @@ static Status store_given(Compiling *c, const Graph *graph) {
 }
 
 static Status store_model(Compiling *c) {
-    const Graph *graph = c->parts.graph;
+    const Graph *graph = c->from.graph;
     c->model = text_make(c->arena);
     c->writer = store_writer(c->arena, graph->dims, &c->model);
     c->writer.put_data = put_constant;
     c->writer.host_name = host_name;
     c->writer.user = c;
-    list_steps(c, c->parts.plan);
+    list_steps(c, c->from.plan);
     sort_constants(c, graph);
     TRY(store_graph(&c->writer, graph));
-    for (int i = 0; i < graph->outputs.count; i++) store_number(&c->writer, c->parts.outputs[i].random);
+    for (int i = 0; i < graph->outputs.count; i++) store_number(&c->writer, c->from.outputs[i].random);
     list_kernels(c, graph);
     TRY(store_kernels(c));
     return store_given(c, graph);
 }
 
 static Status make_about(Compiling *c, const char **out_text) {
-    const Plan *plan = c->parts.plan;
+    const Plan *plan = c->from.plan;
     const Policy *host = plan->host->policy;
     cJSON *about = cJSON_CreateObject();
     cJSON_AddStringToObject(about, "version", ONNXFUSE_VERSION);
     cJSON_AddStringToObject(about, "device", plan->device->table->name);
     cJSON_AddStringToObject(about, "target", target_level_name(&host->target));
     cJSON_AddStringToObject(about, "tiles", tile_isa()->name);
-    cJSON_AddNumberToObject(about, "nodes", c->parts.nodes);
-    cJSON_AddNumberToObject(about, "primitives", c->parts.primitives);
+    cJSON_AddNumberToObject(about, "nodes", c->from.nodes);
+    cJSON_AddNumberToObject(about, "primitives", c->from.primitives);
     cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
-    cJSON_AddItemToObject(about, "policy", cJSON_Parse(c->policy ? policy_plan_part(c->policy, c->arena) : "{}"));
+    cJSON_AddItemToObject(about, "policy",
+                          cJSON_Parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}"));
     char *text = cJSON_PrintUnformatted(about);
     *out_text = arena_string(c->arena, text ? text : "");
     free(text);
@@ -361,38 +361,27 @@ static Status write_memory(void *user, const void *bytes, size_t size) {
 
 /* --- all of it ------------------------------------------------------------------------------------------------------
  */
-typedef struct Job {
-    const char *path; /* or: */
-    const void *bytes;
-    size_t size;
-    const char *folder;
-    const OnnxfuseOptions *options;
-    File *file; /* NULL: to memory */
-    void **out_bytes;
-    size_t *out_size;
-    char **out_report; /* or NULL */
-} Job;
-
 static Status report(const Compiling *c, char **out_report) {
     cJSON *root = cJSON_CreateObject(), *parts = cJSON_AddObjectToObject(root, "parts");
     for (int i = 0; i < PARTS; i++)
         cJSON_AddNumberToObject(parts, compiled_part_name((CompiledPart)i), (double)c->sections[i].bytes);
     cJSON_AddNumberToObject(root, "bytes", (double)c->header.bytes);
     cJSON_AddNumberToObject(root, "kernels", c->kernels.count);
-    cJSON_AddNumberToObject(root, "nodes", c->parts.nodes);
-    cJSON_AddStringToObject(root, "device", c->parts.plan->device->table->name);
-    cJSON_AddStringToObject(root, "target", target_level_name(&c->parts.plan->host->policy->target));
+    cJSON_AddNumberToObject(root, "nodes", c->from.nodes);
+    cJSON_AddStringToObject(root, "device", c->from.plan->device->table->name);
+    cJSON_AddStringToObject(root, "target", target_level_name(&c->from.plan->host->policy->target));
     *out_report = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
     return *out_report ? NULL : status_out_of_memory();
 }
 
-static Status write_job(Compiling *c, const Job *job, const Pieces *pieces) {
-    if (job->file) {
-        TRY(begin_file(c->arena, job->file));
-        TRY(write_sections(c, pieces, write_file, job->file));
-        return finish_file(c->arena, job->file);
-    }
+static Status write_to_file(Compiling *c, File *file, const Pieces *pieces) {
+    TRY(begin_file(c->arena, file));
+    TRY(write_sections(c, pieces, write_file, file));
+    return finish_file(c->arena, file);
+}
+
+static Status write_to_memory(Compiling *c, const CompileTarget *to, const Pieces *pieces) {
     MemorySink sink = {malloc(c->header.bytes), 0};
     if (!sink.bytes) return status_out_of_memory();
     Status status = write_sections(c, pieces, write_memory, &sink);
@@ -400,65 +389,33 @@ static Status write_job(Compiling *c, const Job *job, const Pieces *pieces) {
         free(sink.bytes);
         return status;
     }
-    *job->out_bytes = sink.bytes;
-    *job->out_size = sink.size;
+    *to->out_bytes = sink.bytes;
+    *to->out_size = sink.size;
     return NULL;
 }
 
-static Status compile_session(Arena *arena, const OnnxfuseSession *session, const Job *job) {
-    Compiling *c = ARENA_NEW(arena, Compiling);
-    Pieces pieces[PARTS] = {0};
-    *c = (Compiling){.arena = arena, .parts = session_parts(session)};
-    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = map_make(arena);
-    TRY(session_policy_json(job->options, job->path, arena, &c->policy));
-    TRY(sections_of(c, pieces));
-    if (job->out_report) TRY(report(c, job->out_report));
-    Status status = write_job(c, job, pieces);
-    if (status && job->out_report) {
-        free(*job->out_report);
-        *job->out_report = NULL;
-    }
-    return status;
-}
-
-static Status compile_guarded(Arena *arena, const OnnxfuseSession *session, const Job *job) {
+static Status write_down(Arena *arena, const CompileSource *source, const CompileTarget *to, File *file,
+                         char **out_report) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    return compile_session(arena, session, job);
+    Compiling *c = ARENA_NEW(arena, Compiling);
+    Pieces pieces[PARTS] = {0};
+    *c = (Compiling){.arena = arena, .from = *source};
+    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = map_make(arena);
+    TRY(sections_of(c, pieces));
+    if (out_report) TRY(report(c, out_report));
+    return to->path ? write_to_file(c, file, pieces) : write_to_memory(c, to, pieces);
 }
 
-static Status compile(const Job *job) {
-    OnnxfuseSession *session;
-    TRY(session_open_to_compile(job->path, job->bytes, job->size, job->folder, job->options, &session));
-    Arena *arena = arena_create(0);
-    Status status = arena ? compile_guarded(arena, session, job) : status_out_of_memory();
-    arena_destroy(arena);
-    onnxfuse_session_close(session);
-    return status;
-}
-
-OnnxfuseStatus onnxfuse_compile(const char *path, const OnnxfuseOptions *options, const char *out_path,
-                                char **out_report) {
-    File file = {.path = out_path, .file = -1};
-    Job job = {.path = path, .options = options, .file = &file, .out_report = out_report};
+Status compiled_write(Arena *arena, const CompileSource *source, const CompileTarget *to, char **out_report) {
+    File file = {.path = to->path, .file = -1};
     if (out_report) *out_report = NULL;
-    if (compiled_is_file(path)) return status_error(STATUS_USAGE, "\"%s\" is compiled already", path);
-    Status status = compile(&job);
+    Status status = write_down(arena, source, to, &file, out_report);
     abandon_file(&file); /* what is in its place is not touched */
+    if (status && out_report) {
+        free(*out_report);
+        *out_report = NULL;
+    }
     return status;
-}
-
-OnnxfuseStatus onnxfuse_compile_memory(const void *bytes, size_t size, const char *folder,
-                                       const OnnxfuseOptions *options, void **out_bytes, size_t *out_size) {
-    Job job = {.bytes = bytes,
-               .size = size,
-               .folder = folder,
-               .options = options,
-               .out_bytes = out_bytes,
-               .out_size = out_size};
-    *out_bytes = NULL;
-    *out_size = 0;
-    if (compiled_is(bytes, size)) return status_error(STATUS_USAGE, "the model is compiled already");
-    return compile(&job);
 }

@@ -1,4 +1,5 @@
 /* A plan as counts and as text. */
+#include "runtime/inspect/report.h"
 #include "runtime/plan/planner.h"
 
 static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
@@ -36,17 +37,6 @@ void plan_count(const Plan *plan, PlanCounts *counts) {
         count_into(plan, counts, &texts);
     }
     arena_destroy(scratch);
-}
-
-const char *step_kind_name(StepKind kind) {
-    static const char *const names[] = {"kernel", "anchor",  "host",    "move", "dims",
-                                        "bind",   "resolve", "control", "copy", "device"};
-    return names[kind];
-}
-
-const char *step_name(const Plan *plan, const Step *step) {
-    if (step->kind == STEP_COPY) return plan->slots[step->inputs[0]].value->name;
-    return attr_string(step->node, "fusion", step->node->op);
 }
 
 static void print_slot(Text *text, const Plan *plan, int number) {

@@ -3,6 +3,7 @@
  *   {"arena": {"host","device"}, "steps": [...], "buffers": [...], "kernels": [...] (of the outermost plan, for all)}
  *
  * What is not known (no run yet, sizes that a step of the run finds out) is null. docs/c-api.md lists the members. */
+#include "runtime/inspect/report.h"
 #include "runtime/plan/planner.h"
 
 #include "codegen/gpu/gpu.h"

@@ -5,7 +5,7 @@
  * after their last; neighbouring holes merge. Each place has an arena of its own; device memory may be handed on as
  * early as host memory, since a stream does its work in order. A slot that takes over the memory of an input that dies
  * in the same step shares its place. */
-#include "runtime/run/replay.h"
+#include "runtime/plan/recordings.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -231,7 +231,7 @@ Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_siz
         *out_sizes = sizes;
     }
     pthread_mutex_unlock(&cache->lock);
-    if (forgotten) replays_forget(plan->replays, plan->device, forgotten);
+    if (forgotten) recordings_forget(plan->recordings, plan->device, forgotten);
     return status;
 }
 

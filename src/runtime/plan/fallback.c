@@ -1,6 +1,5 @@
 /* "fallback.steps": "forbid": no step of a plan runs on the CPU for want of the device. */
 #include "runtime/plan/planner.h"
-#include "runtime/api/session.h"
 
 typedef struct Missing {
     Text names;

@@ -4,7 +4,7 @@
 
 #include "lowering/custom.h"
 #include "runtime/plan/planner.h"
-#include "runtime/run/replay.h"
+#include "runtime/plan/recordings.h"
 
 typedef struct Planner {
     Plan *plan;
@@ -458,7 +458,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
 /* Releases what the plan made, whatever was made so far. */
 void plan_destroy(Plan *plan) {
     if (!plan) return;
-    replays_destroy(plan->replays, plan->device);
+    recordings_destroy(plan->recordings, plan->device);
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         if (step->kernel) step->on->table->release_kernel(step->on, step->kernel);
@@ -504,7 +504,7 @@ static Status prepare_all(Plan *plan, KernelCacheStats *stats) {
     TRY(status);
     TRY(prepare_prims(plan, stats));
     if (table->count_anchors) table->count_anchors(plan->device, stats);
-    if (plan->recorded_end && !(plan->replays = replays_create())) return status_out_of_memory();
+    if (plan->recorded_end && !(plan->recordings = recordings_create())) return status_out_of_memory();
     return NULL;
 }
 

@@ -7,7 +7,7 @@
  * a host step that reads what a copy brings waits for the stream.
  *
  * A slot is where a value lives. Sizes are expressions over the symbols; all that a plan needs are evaluated once a run
- * and remembered for the last few shapes, together with the offsets that memory planning found for them (sizes.c). */
+ * and remembered for the last few shapes, together with the offsets that memory planning found for them (bound_sizes.c). */
 #ifndef ONNXFUSE_RUNTIME_PLAN_PLAN_H
 #define ONNXFUSE_RUNTIME_PLAN_PLAN_H
 
@@ -120,11 +120,11 @@ struct Plan {
     bool has_items;           /* some slot is no tensor */
     int output_count_known;   /* outputs whose shape is known before the run */
     /* Steps recorded_first .. recorded_end - 1 are all of the device's, with none of the host between: runs of known
-     * shapes replay them (replay.h). Both 0: they cannot be; not_recorded says why, NULL on devices that never record.
+     * shapes replay them (run/replay.h). Both 0: they cannot be; not_recorded says why, NULL on devices that never record.
      */
     int recorded_first, recorded_end;
     const char *not_recorded;
-    struct Replays *replays; /* NULL: none */
+    struct Recordings *recordings; /* of device steps, by sizes; NULL: none */
 };
 
 /* What is known beforehand of a node of the graph, from a compiled model. */
@@ -142,13 +142,6 @@ typedef struct PlanGiven {
     bool keep_constants; /* the data of constants stays, also of those that are read no more */
 } PlanGiven;
 
-/* Counts for statistics, nested plans included. */
-typedef struct PlanCounts {
-    int regions, anchors, host_steps, copies, steps, kernels; /* host_steps: all others */
-    int on_device;                                            /* steps on a device of its own memory */
-    int64_t weight_bytes;
-} PlanCounts;
-
 /* The graph and both devices stay owned by the caller and must outlive the plan; host: the CPU, the same as `device`
  * where that is the CPU. Kernels are compiled for all nested plans in one go. */
 Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats *stats, Plan **out_plan);
@@ -156,57 +149,15 @@ Status plan_create(Graph *graph, Device *device, Device *host, KernelCacheStats 
 Status plan_create_given(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelCacheStats *stats,
                          Plan **out_plan);
 void plan_destroy(Plan *plan); /* accepts NULL */
-void plan_count(const Plan *plan, PlanCounts *counts);
-void plan_print(Text *text, const Plan *plan, int indent);
-/* A line on whether runs are replayed, or why not; nothing on devices that never do. */
-void plan_print_recorded(Text *text, const Plan *plan);
+/* fallback.c: STATUS_UNSUPPORTED where the policy forbids steps on the CPU and there are some; names their nodes. */
+Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch);
 
-/* --- running (run.c) ---------------------------------------------------------------------------------------------- */
-typedef struct Profile Profile;
+typedef struct Block {
+    void *data;
+    size_t bytes;
+} Block;
 
-/* Who is shown the model's values during a run (observe.c). What is handed over does not outlive the call; a status
- * ends the run. */
-typedef struct Observer {
-    Status (*see)(void *user, const ModelValue *what, const Item *item);
-    void *user;
-} Observer;
-
-/* What all plans of one run share. */
-typedef struct Run {
-    Memory *memory;
-    Profile *profile;          /* NULL: off */
-    Stop *stop;                /* NULL: the run goes on to its end */
-    const Observer *observer;  /* NULL: none */
-    uint64_t run_number;       /* of the session, from 0; "$run" is made of it */
-    uint64_t plans_run;        /* plans begun in this run */
-    struct RunMemory *buffers; /* arenas, scratch and streams, kept between runs */
-    int depth;                 /* of nested plans */
-    atomic_size_t *peak_arena; /* of both places together */
-    /* The outermost graph's inputs and outputs whose data is in the device's memory; NULL: none. Such outputs are
-     * given. */
-    const bool *input_on_device, *output_on_device;
-    /* Kept by plan_run. */
-    Stream *stream;          /* of the device; NULL on the CPU and before the outermost plan begins */
-    bool busy;               /* work was put on the stream since the last wait */
-    struct Replays *replays; /* of the outermost plan; NULL: none */
-} Run;
-
-/* An output: given by the caller (item.tensor.data not NULL; dims must fit), or filled with an item that owns its
- * memory. */
-typedef struct RunOutput {
-    bool given;
-    Item item;
-} RunOutput;
-
-/* Returns when the work is done, also on failure. outer: bindings of the symbols of the plan around this one, NULL for
- * none. inputs [graph inputs]: borrowed; NULL for an absent optional. */
-Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs, RunOutput *outputs);
-
-/* control.c: a STEP_CONTROL. */
-Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, RunOutput *outputs);
-
-/* --- sizes (sizes.c) ------------------------------------------------------------------------------------------------
- */
+/* --- sizes (bound_sizes.c) --- */
 struct Sizes {
     atomic_int users;
     int64_t *key;    /* [input_symbols.count] */
@@ -215,7 +166,7 @@ struct Sizes {
     size_t arena_bytes[PLACES];
     uint64_t age; /* of the latest use, under the cache's lock */
     bool alone;   /* not remembered: lives for one run */
-    /* For replay.c. */
+    /* For run/replay.c. */
     uint64_t id; /* no other entry of the plan ever has the same */
     atomic_int uses, crowded;
     atomic_ullong addresses;
@@ -229,22 +180,10 @@ void sizes_release(const Plan *plan, const Sizes *sizes);
 /* Copies those of the latest run: values [exprs.count], offsets [slot_count]. False: none is remembered. */
 bool sizes_latest(const Plan *plan, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);
 
-/* --- run memory (buffers.c): arenas, scratch and streams of past runs, ready for the next ------------------------ */
-typedef struct Block {
-    void *data;
-    size_t bytes;
-} Block;
-
-struct RunMemory *run_memory_create(Device *device, Device *host, Memory *memory);
-void run_memory_destroy(struct RunMemory *buffers);
-/* Frees what no run uses. */
-void run_memory_trim(struct RunMemory *buffers);
-Status run_memory_take(struct RunMemory *buffers, Place place, size_t bytes, Block *out_block);
-/* No work on the block may be going on; accepts an empty one. */
-void run_memory_give(struct RunMemory *buffers, Place place, Block block);
-/* A stream of the device; NULL on devices that have none. */
-Status run_memory_take_stream(struct RunMemory *buffers, Stream **out_stream);
-void run_memory_give_stream(struct RunMemory *buffers, Stream *stream, bool sound); /* sound: may be used again */
+/* --- what a step is (steps.c), for who reads a plan --- */
+const char *step_kind_name(StepKind kind);
+const char *step_name(const Plan *plan,
+                      const Step *step); /* the operator, the fusion that a region is, or the value that is copied */
 
 /* --- what a step does (cost.c), for who reads a profile; values: of plan->exprs ---------------------------------- */
 /* The least that it moves: inputs read once, outputs written once. 0: not known. */
@@ -252,28 +191,5 @@ int64_t step_bytes(const Plan *plan, const Step *step, const int64_t *values);
 /* Of a kernel its instructions, elements times instructions; of an anchor additions and multiplications. 0: not
  * known. */
 int64_t step_work(const Plan *plan, const Step *step, const int64_t *values);
-
-/* --- report (report.c) ------------------------------------------------------------------------------------------- */
-/* profile may be NULL. */
-void plan_report(Text *text, const Plan *plan, Profile *profile);
-
-/* --- profile (profile.c) ---------------------------------------------------------------------------------------------
- */
-Profile *profile_create(void);
-void profile_destroy(Profile *profile);
-double profile_now(void); /* microseconds */
-void profile_add(Profile *profile, const Step *step, const char *name, const char *how, double start, double end,
-                 int64_t bytes, int64_t work);
-Status profile_json(Profile *profile, Text *text);
-typedef struct StepTime {
-    const Step *step;
-    int count;                   /* how often it ran */
-    double least, median, total; /* microseconds */
-} StepTime;
-/* Of all steps that were recorded, by address; how many. */
-int profile_times(Profile *profile, Arena *arena, StepTime **out_times);
-const char *step_kind_name(StepKind kind);
-const char *step_name(const Plan *plan,
-                      const Step *step); /* the operator, the fusion that a region is, or the value that is copied */
 
 #endif

@@ -1,6 +1,6 @@
 /* Arenas, scratch memory and streams that runs give back for the next: fresh pages cost more than what a small model
  * computes, and a device's memory is dearer still. */
-#include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Control flow: If, Loop, Scan and SequenceMap as runs of nested plans. What each means in terms of inputs and outputs
  * stands at the head of ops/control.c. */
-#include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
 
 typedef struct Control {
     const Step *step;

@@ -1,5 +1,5 @@
 /* What each step took, as Chrome trace events. */
-#include "runtime/plan/plan.h"
+#include "runtime/run/profile.h"
 
 #include <pthread.h>
 #include <stdlib.h>

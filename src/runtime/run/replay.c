@@ -1,165 +1,10 @@
-/* Replays: chosen and made (from the second run of the same shapes on), recorded, kept within bounds. */
+/* Replays: chosen and made (from the second run of the same shapes on), run, recorded. */
 #include "runtime/run/replay.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/log.h"
-
-/* A recording costs about what a few runs cost, so a second one for the same shapes is made only after the first was
- * found busy CROWDED times. */
-enum { MOST_REPLAYS = 16, MOST_FOR_SIZES = 2, CROWDED = 8 };
-/* Of all arenas together, but that the newest may be of any size: the larger the tensors, the less a launch costs. */
-static const size_t most_bytes = (size_t)1 << 30;
-
-typedef struct Position {
-    int slot;
-    void *data;
-} Position;
-
-typedef struct Replay {
-    uint64_t sizes; /* id of the sizes that it holds for */
-    uint64_t age;   /* of the latest use */
-    size_t bytes;   /* of the arena */
-    bool busy, doomed;
-    Stream *stream;
-    Block arena, scratch;
-    DeviceRecording *recording; /* NULL: none yet */
-    Position *positions;        /* [position_count] of the device slots that the steps around the recording need */
-    int position_count;
-    void **given; /* [inputs + outputs] the caller's device memory; NULL: none */
-} Replay;
-
-struct Replays {
-    pthread_mutex_t lock;
-    Replay *items[MOST_REPLAYS];
-    uint64_t clock;
-};
-
-struct Replays *replays_create(void) {
-    struct Replays *replays = calloc(1, sizeof *replays);
-    if (replays) pthread_mutex_init(&replays->lock, NULL);
-    return replays;
-}
-
-static void destroy(Replay *r, Device *device) {
-    const DeviceTable *table = device->table;
-    if (!r) return;
-    table->stream_destroy(device, r->stream); /* waits */
-    table->record_free(device, r->recording);
-    table->release(device, NULL, NULL, r->arena.data);
-    table->release(device, NULL, NULL, r->scratch.data);
-    free(r->positions);
-    free(r->given);
-    free(r);
-}
-
-/* --- the set, with its lock held -----------------------------------------------------------------------------------
- */
-static void take_out(struct Replays *all, const Replay *r) {
-    for (int i = 0; i < MOST_REPLAYS; i++)
-        if (all->items[i] == r) all->items[i] = NULL;
-}
-
-static int place_for_one(const struct Replays *all) {
-    for (int i = 0; i < MOST_REPLAYS; i++)
-        if (!all->items[i]) return i;
-    return -1;
-}
-
-/* The idle one that was used longest ago; sizes 0: of any. */
-static Replay *oldest(const struct Replays *all, uint64_t sizes) {
-    Replay *found = NULL;
-    for (int i = 0; i < MOST_REPLAYS; i++) {
-        Replay *r = all->items[i];
-        if (r && !r->busy && (!sizes || r->sizes == sizes) && (!found || r->age < found->age)) found = r;
-    }
-    return found;
-}
-
-static bool same_given(const Replay *r, void *const *given, int count) {
-    if (!given || !r->given) return !given && !r->given;
-    return memcmp(r->given, given, sizeof *given * (size_t)count) == 0;
-}
-
-static Replay *find_idle(const struct Replays *all, uint64_t sizes, void *const *given, int count) {
-    for (int i = 0; i < MOST_REPLAYS; i++) {
-        Replay *r = all->items[i];
-        if (r && !r->busy && r->sizes == sizes && same_given(r, given, count)) return r;
-    }
-    return NULL;
-}
-
-typedef struct Evicted {
-    Replay *items[MOST_REPLAYS];
-    int count;
-} Evicted;
-
-static bool evict(struct Replays *all, Replay *r, Evicted *evicted) {
-    if (!r) return false;
-    take_out(all, r);
-    evicted->items[evicted->count++] = r;
-    return true;
-}
-
-static size_t bytes_of(const struct Replays *all) {
-    size_t bytes = 0;
-    for (int i = 0; i < MOST_REPLAYS; i++) bytes += all->items[i] ? all->items[i]->bytes : 0;
-    return bytes;
-}
-
-/* Enters `made` for these sizes, where the bounds allow it. */
-static bool enter(struct Replays *all, Sizes *sizes, Replay *made, Evicted *evicted) {
-    int own = 0, busy = 0;
-    for (int i = 0; i < MOST_REPLAYS; i++) {
-        const Replay *r = all->items[i];
-        own += r && r->sizes == sizes->id;
-        busy += r && r->sizes == sizes->id && r->busy;
-    }
-    if (busy && atomic_fetch_add(&sizes->crowded, 1) + 1 < CROWDED) return false;
-    if (own >= MOST_FOR_SIZES && !evict(all, oldest(all, sizes->id), evicted)) return false;
-    if (place_for_one(all) < 0 && !evict(all, oldest(all, 0), evicted)) return false;
-    while (bytes_of(all) + made->bytes > most_bytes && evict(all, oldest(all, 0), evicted)) continue;
-    if (busy && bytes_of(all) + made->bytes > most_bytes) return false;
-    atomic_store(&sizes->crowded, 0);
-    all->items[place_for_one(all)] = made;
-    return true;
-}
-
-/* --- freeing -------------------------------------------------------------------------------------------------------
- */
-/* Takes out those that no run uses; sizes 0: of any. Those in use go when their run ends. */
-static bool drop(struct Replays *all, Device *device, uint64_t sizes, bool doom) {
-    Replay *dropped[MOST_REPLAYS];
-    int count = 0;
-    pthread_mutex_lock(&all->lock);
-    for (int i = 0; i < MOST_REPLAYS; i++) {
-        Replay *r = all->items[i];
-        if (!r || (sizes && r->sizes != sizes)) continue;
-        if (r->busy) {
-            r->doomed |= doom;
-        } else {
-            dropped[count++] = r;
-            all->items[i] = NULL;
-        }
-    }
-    pthread_mutex_unlock(&all->lock);
-    for (int i = 0; i < count; i++) destroy(dropped[i], device);
-    return count > 0;
-}
-
-bool replays_trim(struct Replays *replays, Device *device) { return replays && drop(replays, device, 0, false); }
-
-void replays_forget(struct Replays *replays, Device *device, uint64_t sizes) {
-    if (replays) drop(replays, device, sizes, true);
-}
-
-void replays_destroy(struct Replays *replays, Device *device) {
-    if (!replays) return;
-    drop(replays, device, 0, true);
-    pthread_mutex_destroy(&replays->lock);
-    free(replays);
-}
+#include "runtime/plan/recordings.h"
 
 /* --- choosing ------------------------------------------------------------------------------------------------------
  */
@@ -201,7 +46,7 @@ static void *copy_of(const void *data, size_t bytes) {
 }
 
 /* Stream and memory; what is there of them when something fails is freed by destroy. */
-static Status equip(const State *s, Replay *r, void *const *given) {
+static Status equip(const State *s, Recording *r, void *const *given) {
     Device *device = s->plan->device;
     const Plan *plan = s->plan;
     int around = plan->recorded_first + plan->step_count - plan->recorded_end;
@@ -212,7 +57,7 @@ static Status equip(const State *s, Replay *r, void *const *given) {
     return r->bytes ? run_memory_take(s->run->buffers, PLACE_DEVICE, r->bytes, &r->arena) : NULL;
 }
 
-static void use(State *s, Replay *r) {
+static void use(State *s, Recording *r) {
     s->replay = r;
     s->recorded = r->recording != NULL;
     s->plain_stream = s->run->stream;
@@ -221,30 +66,21 @@ static void use(State *s, Replay *r) {
     s->scratch[PLACE_DEVICE] = r->scratch;
 }
 
-static void give_up(State *s, Replay *r, Status reason) {
-    struct Replays *all = s->plan->replays;
+static void give_up(State *s, Recording *r, Status reason) {
+    struct Recordings *all = s->plan->recordings;
     LOG(1, "runs of these shapes are not replayed: %s", status_message(reason));
     status_free(reason);
     atomic_store(&sizes_of(s)->impossible, true);
-    if (!r) return;
-    pthread_mutex_lock(&all->lock);
-    take_out(all, r);
-    pthread_mutex_unlock(&all->lock);
-    destroy(r, s->plan->device);
+    if (r) recordings_drop(all, s->plan->device, r);
 }
 
 /* Without one the run goes its plain way, and says itself what is wrong with the device. */
 static void make_one(State *s, void *const *given) {
-    struct Replays *all = s->plan->replays;
-    Replay *r = calloc(1, sizeof *r);
-    Evicted evicted = {.count = 0};
+    struct Recordings *all = s->plan->recordings;
+    Recording *r = calloc(1, sizeof *r);
     if (!r) return;
-    *r = (Replay){.sizes = s->sizes->id, .busy = true, .bytes = s->sizes->arena_bytes[PLACE_DEVICE]};
-    pthread_mutex_lock(&all->lock);
-    bool entered = enter(all, sizes_of(s), r, &evicted);
-    pthread_mutex_unlock(&all->lock);
-    for (int i = 0; i < evicted.count; i++) destroy(evicted.items[i], s->plan->device);
-    if (!entered) {
+    *r = (Recording){.sizes = s->sizes->id, .busy = true, .bytes = s->sizes->arena_bytes[PLACE_DEVICE]};
+    if (!recordings_enter(all, s->plan->device, sizes_of(s), r)) {
         free(r);
         return;
     }
@@ -256,17 +92,14 @@ static void make_one(State *s, void *const *given) {
 }
 
 void replay_choose(State *s) {
-    struct Replays *all = s->plan->replays;
+    struct Recordings *all = s->plan->recordings;
     if (!all || s->watch || s->sizes->alone || s->run->profile || log_level() >= 2 ||
         atomic_load(&s->sizes->impossible))
         return;
     void **given = given_addresses(s);
     int count = given_count(s);
     bool again = comes_again(sizes_of(s), hash_of(given, count));
-    pthread_mutex_lock(&all->lock);
-    Replay *r = find_idle(all, s->sizes->id, given, count);
-    if (r) r->busy = true;
-    pthread_mutex_unlock(&all->lock);
+    Recording *r = recordings_take(all, s->sizes->id, given, count);
     if (r)
         use(s, r);
     else if (again)
@@ -285,7 +118,7 @@ static Status check_given_outputs(State *s) {
 }
 
 Status replay_places(State *s) {
-    const Replay *r = s->replay;
+    const Recording *r = s->replay;
     TRY(check_given_outputs(s));
     for (int i = 0; i < r->position_count; i++) s->data[r->positions[i].slot] = r->positions[i].data;
     return NULL;
@@ -329,7 +162,7 @@ static Status record_guarded(State *s) {
 }
 
 static Status record(State *s) {
-    Replay *r = s->replay;
+    Recording *r = s->replay;
     Device *device = s->plan->device;
     TRY(device->table->record_begin(device, r->stream));
     Status status = record_guarded(s);
@@ -339,12 +172,12 @@ static Status record(State *s) {
     return status;
 }
 
-static void keep_position(const State *s, Replay *r, int slot) {
+static void keep_position(const State *s, Recording *r, int slot) {
     if (slot_at(s, slot)->storage != STORE_CONSTANT)
         r->positions[r->position_count++] = (Position){slot, s->data[slot]};
 }
 
-static void keep_positions(const State *s, Replay *r) {
+static void keep_positions(const State *s, Recording *r) {
     const Plan *plan = s->plan;
     for (int n = 0; n < plan->step_count; n++) {
         const Step *step = &plan->steps[n];
@@ -362,7 +195,7 @@ static void keep_positions(const State *s, Replay *r) {
 }
 
 void replay_record(State *s) {
-    Replay *r = s->replay;
+    Recording *r = s->replay;
     if (!r || r->recording) return;
     Stop *stop = s->run->stop;
     keep_positions(s, r);
@@ -373,8 +206,8 @@ void replay_record(State *s) {
 }
 
 void replay_give_back(State *s, Status failure) {
-    Replay *r = s->replay;
-    struct Replays *all = s->plan->replays;
+    Recording *r = s->replay;
+    struct Recordings *all = s->plan->recordings;
     if (!r) return;
     /* The memory of a Replay may be what was too much; wrong inputs are no reason. */
     if (status_code(failure) == STATUS_FAULT && !r->recording) atomic_store(&sizes_of(s)->impossible, true);
@@ -382,11 +215,5 @@ void replay_give_back(State *s, Status failure) {
     s->scratch[PLACE_DEVICE] = s->arenas[PLACE_DEVICE] = (Block){0};
     s->run->stream = s->plain_stream;
     s->replay = NULL;
-    pthread_mutex_lock(&all->lock);
-    bool keep = !failure && r->recording && !r->doomed;
-    r->busy = false;
-    r->age = ++all->clock;
-    if (!keep) take_out(all, r);
-    pthread_mutex_unlock(&all->lock);
-    if (!keep) destroy(r, s->plan->device);
+    recordings_give(all, s->plan->device, r, !failure);
 }

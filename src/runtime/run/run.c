@@ -4,13 +4,14 @@
 #include "base/log.h"
 #include "graph/eval/eval.h"
 #include "runtime/device/host_movement.h"
+#include "runtime/plan/recordings.h"
 #include "runtime/run/replay.h"
 
 /* --- the other steps
  * --------------------------------------------------------------------------------------------------- */
 Status take_block(State *s, Place place, size_t bytes, Block *out_block) {
     Status status = run_memory_take(s->run->buffers, place, bytes, out_block);
-    if (!status || place == PLACE_HOST || !replays_trim(s->run->replays, s->plan->device)) return status;
+    if (!status || place == PLACE_HOST || !recordings_trim(s->run->recordings, s->plan->device)) return status;
     status_free(status);
     return run_memory_take(s->run->buffers, place, bytes, out_block);
 }
@@ -400,7 +401,7 @@ Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *co
         return status_error(STATUS_UNSUPPORTED, "control flow nested deeper than %d", DEEPEST_NESTING);
     bool outermost = run->depth == 0;
     if (outermost && plan->device != plan->host) TRY(run_memory_take_stream(run->buffers, &run->stream));
-    if (outermost) run->replays = plan->replays;
+    if (outermost) run->recordings = plan->recordings;
     Arena *memory = arena_create(0);
     run->depth++;
     Status status = memory ? run_with_memory(plan, run, outer, inputs, outputs, memory) : status_out_of_memory();

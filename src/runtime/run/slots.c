@@ -1,4 +1,5 @@
 /* The memory of slots while a plan runs, and sizes that become known meanwhile. */
+#include "runtime/plan/recordings.h"
 #include "runtime/run/replay.h"
 
 Tensor tensor_at(const State *s, int number) {
@@ -57,7 +58,7 @@ static Status allocate_on_device(State *s, int number, size_t bytes) {
         const DeviceTable *table = device->table;
         size_t taken = bytes ? bytes : 1;
         Status status = table->allocate(device, s->run->stream, s->run->memory, taken, &s->data[number]);
-        if (!status || !replays_trim(s->run->replays, device)) return status;
+        if (!status || !recordings_trim(s->run->recordings, device)) return status;
         status_free(status);
         return table->allocate(device, s->run->stream, s->run->memory, taken, &s->data[number]);
     }

@@ -8,7 +8,7 @@
 #ifndef ONNXFUSE_RUNTIME_RUN_STATE_H
 #define ONNXFUSE_RUNTIME_RUN_STATE_H
 
-#include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
 
 typedef struct State {
     const Plan *plan;
@@ -30,9 +30,9 @@ typedef struct State {
     const bool *input_on_device, *output_on_device; /* NULL: none */
     void **given;                                   /* [slot_count] of inputs; NULL: none */
     VEC(void *) staged;                             /* host memory that stands in for it where the host reads */
-    struct Replay *replay;                          /* replay.c: what this run uses; NULL: none */
+    struct Recording *replay;                       /* replay.c: what this run uses; NULL: none */
     bool recorded;                                  /* the device's steps are in it */
-    Stream *plain_stream;                           /* the run's own stream, while it uses a Replay's */
+    Stream *plain_stream;                           /* the run's own stream, while it uses a Recording's */
 } State;
 
 static inline const Slot *slot_at(const State *s, int number) { return &s->plan->slots[number]; }

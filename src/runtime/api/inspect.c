@@ -7,6 +7,7 @@
 #include "importer/importer.h"
 #include "passes/passes.h"
 #include "runtime/compiled/compiled.h"
+#include "runtime/inspect/report.h"
 
 enum { MOST_STAGES = 32 };
 
@@ -150,11 +151,10 @@ static Status inspect_compiled(Arena *arena, const char *path, const OnnxfuseOpt
     OnnxfuseSession *session;
     TRY(onnxfuse_session_open(path, options, &session));
     arena_defer(arena, close_session, session);
-    SessionParts parts = session_parts(session);
-    in->nodes = parts.nodes;
-    in->primitives = parts.primitives;
-    if (strcmp(in->stage, "partition")) return print_plan(parts.plan, parts.kernels, in);
-    after_pass(in, in->stage, parts.graph);
+    in->nodes = session->nodes;
+    in->primitives = session->primitives;
+    if (strcmp(in->stage, "partition")) return print_plan(session->plan, &session->kernels, in);
+    after_pass(in, in->stage, session->graph);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* Reads flags by their tables, and prints the tables as help. */
-#include "cli/flags.h"
+#include "cli/base/flags.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Comparing values. */
-#include "cli/command/compare.h"
-#include "cli/show.h"
+#include "cli/value/compare.h"
+#include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>

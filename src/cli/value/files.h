@@ -3,7 +3,7 @@
 #define ONNXFUSE_CLI_INPUT_FILES_H
 
 #include <stdbool.h>
-#include "cli/problem.h"
+#include "cli/base/problem.h"
 
 typedef struct Bytes {
     unsigned char *data; /* malloc; a zero byte follows the last */

@@ -1,5 +1,5 @@
 /* Inputs: which file or filling each one gets, and making it. */
-#include "cli/input/inputs.h"
+#include "cli/value/inputs.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

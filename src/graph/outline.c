@@ -1,5 +1,5 @@
 /* A model's nodes by name. */
-#include "runtime/inspect/outline.h"
+#include "graph/outline.h"
 
 typedef struct OutlineNode {
     const char *name, *op, *domain;

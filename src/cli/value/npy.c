@@ -2,8 +2,8 @@
  *
  * A file is "\x93NUMPY", the format's version (two bytes), the length of the header (two bytes little-endian in version
  * 1, else four), the header (a Python dictionary with descr, fortran_order and shape) and the elements. */
-#include "cli/input/npy.h"
-#include "cli/utf8.h"
+#include "cli/value/npy.h"
+#include "cli/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* UTF-8 <-> code points (RFC 3629). */
-#include "cli/utf8.h"
+#include "cli/base/utf8.h"
 
 /* UTF-8 of a code point; what is none becomes U+FFFD. */
 size_t utf8_encode(uint32_t c, char *out) {

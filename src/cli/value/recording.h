@@ -6,7 +6,7 @@
 #define ONNXFUSE_CLI_INPUT_RECORDING_H
 
 #include <stdbool.h>
-#include "cli/command/compare.h"
+#include "cli/value/compare.h"
 
 /* One comparison, in words: strings are the Finding's own, NULL where there is nothing to say. */
 typedef struct Finding {

@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_INPUT_NPY_H
 #define ONNXFUSE_CLI_INPUT_NPY_H
 
-#include "cli/input/files.h"
+#include "cli/value/files.h"
 
 /* A value with the memory it borrows. */
 typedef struct Loaded {

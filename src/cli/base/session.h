@@ -2,7 +2,7 @@
 #ifndef ONNXFUSE_CLI_SESSION_H
 #define ONNXFUSE_CLI_SESSION_H
 
-#include "cli/flags.h"
+#include "cli/base/flags.h"
 
 /* Shows progress on standard error when that is a terminal and opening takes long. */
 Problem *session_open(const Options *options, const char *model, OnnxfuseSession **out_session);

@@ -3,7 +3,7 @@
 #define ONNXFUSE_CLI_SHOW_H
 
 #include <cjson/cJSON.h>
-#include "cli/input/files.h"
+#include "cli/value/files.h"
 
 enum { BEST_COUNT = 3 };
 

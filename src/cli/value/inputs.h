@@ -2,8 +2,8 @@
 #ifndef ONNXFUSE_CLI_INPUT_INPUTS_H
 #define ONNXFUSE_CLI_INPUT_INPUTS_H
 
-#include "cli/flags.h"
-#include "cli/input/npy.h"
+#include "cli/base/flags.h"
+#include "cli/value/npy.h"
 
 typedef struct Shape {
     char *name; /* of the input */

@@ -1,6 +1,6 @@
 /* Keeping the values of a run, and comparing another's with them. */
-#include "cli/input/recording.h"
-#include "cli/show.h"
+#include "cli/value/recording.h"
+#include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Opening sessions, with a line of progress for whoever waits at a terminal. */
-#include "cli/session.h"
+#include "cli/base/session.h"
 
 #include <time.h>
 #include <unistd.h>

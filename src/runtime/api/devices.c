@@ -1,5 +1,5 @@
-/* The list of devices, the choice among them, and what a session opens. */
-#include "runtime/device/device.h"
+/* Devices: looked for, chosen, opened. */
+#include "runtime/api/devices.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* The model as it was imported, for who wants to know which node reads what: names alone, since the nodes themselves
  * are gone once the model is lowered. */
-#ifndef ONNXFUSE_RUNTIME_INSPECT_OUTLINE_H
-#define ONNXFUSE_RUNTIME_INSPECT_OUTLINE_H
+#ifndef ONNXFUSE_GRAPH_OUTLINE_H
+#define ONNXFUSE_GRAPH_OUTLINE_H
 
 #include "graph/graph.h"
 

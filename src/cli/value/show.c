@@ -1,5 +1,5 @@
 /* Printing tensors: shape, a few elements, the best labels. */
-#include "cli/show.h"
+#include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>

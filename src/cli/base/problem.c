@@ -1,6 +1,6 @@
 /* Problems: exit code and message, owned by one holder. */
-#include "cli/problem.h"
-#include "cli/utf8.h"
+#include "cli/base/problem.h"
+#include "cli/base/utf8.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "cli/problem.h"
+#include "cli/base/problem.h"
 
 typedef struct TextList {
     const char **items; /* the command line's own strings */

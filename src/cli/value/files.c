@@ -1,5 +1,5 @@
 /* Reading and writing files. */
-#include "cli/input/files.h"
+#include "cli/value/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #define ONNXFUSE_CLI_COMMAND_COMPARE_H
 
 #include <stdbool.h>
-#include "cli/problem.h"
+#include "cli/base/problem.h"
 
 typedef struct Tolerance {
     double rtol, atol;
