@@ -381,11 +381,6 @@ void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *con
     run_loop(pool, &loop);
 }
 
-void pool_each(Pool *pool, PoolBody body, void *context) {
-    int threads = pool_threads(pool);
-    run_loop(pool, &(Loop){body, context, threads, 1, threads, (uint32_t)threads, current_stop});
-}
-
 bool pool_is_stopped(void) { return current_stop && stop_is_reached(current_stop); }
 
 Stop *pool_stop_with(Stop *stop) {

@@ -43,8 +43,4 @@ typedef void (*PoolBody)(void *context, int64_t begin, int64_t end, int worker);
  * smaller); returns when all are done. pool may be NULL: then the caller does it all. A loop started inside a body runs
  * in the thread that starts it, as its own worker number (0 when it is a loop of another pool). */
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context);
-/* As pool_for with exactly one piece a thread: piece i of pool_threads(pool) calls body(context, i, i + 1, worker);
- * pieces are dealt statically where possible so that a thread sees the same data again in the next loop. */
-void pool_each(Pool *pool, PoolBody body, void *context);
-
 #endif

@@ -334,6 +334,49 @@ const Attr *node_attr(const Node *node, const char *name) {
     return NULL;
 }
 
+const void *attr_data(const Attr *attr, size_t *out_size) {
+    size_t count = (size_t)attr->count;
+    switch (attr->kind) {
+    case ATTR_INT: *out_size = sizeof attr->i; return &attr->i;
+    case ATTR_FLOAT: *out_size = sizeof attr->f; return &attr->f;
+    case ATTR_TYPE: *out_size = sizeof attr->dtype; return &attr->dtype;
+    case ATTR_STRING: *out_size = attr->s.size; return attr->s.data;
+    case ATTR_INTS: *out_size = count * sizeof *attr->ints; return attr->ints;
+    case ATTR_FLOATS: *out_size = count * sizeof *attr->floats; return attr->floats;
+    case ATTR_DIMS: *out_size = count * sizeof *attr->dims; return attr->dims;
+    case ATTR_TENSOR: *out_size = sizeof attr->tensor; return &attr->tensor;
+    case ATTR_TENSORS: *out_size = count * sizeof *attr->tensors; return attr->tensors;
+    case ATTR_STRINGS: *out_size = 0; return NULL;
+    }
+    *out_size = 0;
+    return NULL;
+}
+
+static bool same_strings(const Attr *a, const Attr *b) {
+    for (int i = 0; i < a->count; i++)
+        if (a->strings[i].size != b->strings[i].size ||
+            (a->strings[i].size && memcmp(a->strings[i].data, b->strings[i].data, a->strings[i].size) != 0))
+            return false;
+    return true;
+}
+
+bool attr_equal(const Attr *a, const Attr *b) {
+    size_t size_a, size_b;
+    const void *data_a = attr_data(a, &size_a), *data_b = attr_data(b, &size_b);
+    if (a->kind != b->kind || a->count != b->count || size_a != size_b) return false;
+    if (a->kind == ATTR_STRINGS) return same_strings(a, b);
+    return !size_a || memcmp(data_a, data_b, size_a) == 0;
+}
+
+bool node_same_attrs(const Node *a, const Node *b) {
+    if (a->attrs.count != b->attrs.count) return false;
+    for (int i = 0; i < a->attrs.count; i++) {
+        const Attr *other = node_attr(b, a->attrs.items[i].name);
+        if (!other || !attr_equal(&a->attrs.items[i], other)) return false;
+    }
+    return true;
+}
+
 int64_t attr_int(const Node *node, const char *name, int64_t otherwise) {
     const Attr *attr = node_attr(node, name);
     return attr && attr->kind == ATTR_INT ? attr->i : otherwise;

@@ -98,16 +98,20 @@ typedef struct Origin {
     int count;
 } Origin;
 
+/* A host kernel: plain C at run time (lowering/ops.h says what it is called with). */
+typedef struct HostCall HostCall;
+typedef Status (*HostFn)(HostCall *call);
+
 struct Node {
     NodeKind kind;
     Prim prim;          /* of NODE_PRIM */
     const char *op;     /* operator, primitive or anchor name; "region" for regions */
     const char *domain; /* "" is the standard's; NULL for primitives, anchors and regions */
     int opset;          /* the model's opset version for the domain (NODE_ONNX, NODE_HOST) */
-    const void *host;   /* HostFn of NODE_HOST (ops/ops.h) */
-    const void *custom; /* the application's operator (ops/registry.h) of NODE_HOST, or for a NODE_ONNX to become one;
-                           else NULL */
-    Value **inputs;     /* [input_count]; NULL where an optional input is left out */
+    HostFn host;        /* of NODE_HOST: its kernel; NULL: the runtime knows it by name */
+    const struct CustomOperator
+        *custom;    /* the application's operator of NODE_HOST, or for a NODE_ONNX to become one; else NULL */
+    Value **inputs; /* [input_count]; NULL where an optional input is left out */
     int input_count, input_capacity;
     int *use_slots;  /* [input_count]: where this use stands in inputs[i]->uses; a hint, so that removal needs no search
                       */
@@ -227,6 +231,10 @@ bool value_is_output(const Graph *graph, const Value *value);
 static inline int value_use_count(const Value *value) { return value->uses.count; }
 
 const Attr *node_attr(const Node *node, const char *name); /* NULL when missing */
+/* The bytes of its content, NULL for none; dims are interned and tensors shared, so their addresses are content. */
+const void *attr_data(const Attr *attr, size_t *out_size);
+bool attr_equal(const Attr *a, const Attr *b);      /* kind and content, whatever the names */
+bool node_same_attrs(const Node *a, const Node *b); /* in any order */
 int64_t attr_int(const Node *node, const char *name, int64_t otherwise);
 double attr_float(const Node *node, const char *name, double otherwise);
 const char *attr_string(const Node *node, const char *name, const char *otherwise);

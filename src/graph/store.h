@@ -45,7 +45,7 @@ struct StoreReader {
     /* As put_data's place, and as many bytes as the tensor needs, aligned to 64; NULL: not there. */
     const void *(*data)(void *user, uint64_t place, size_t bytes);
     uint64_t most_left_out; /* bytes of a tensor without data: what follows from its shape must not be absurd */
-    const void *(*host)(void *user, const char *name, Node *node); /* NULL: there is none of that name */
+    HostFn (*host)(void *user, const char *name, Node *node); /* NULL: there is none of that name */
     void *user;
     VEC(const Dim *) dims;
     VEC(const char *) strings;

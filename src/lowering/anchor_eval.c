@@ -26,11 +26,6 @@ static Status wrong(const Eval *e, const char *what) {
     return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(e->node), e->node->op, what);
 }
 
-static DType work_type(DType dtype) {
-    if (dtype_is_float(dtype)) return dtype == DT_F64 ? DT_F64 : DT_F32;
-    return dtype_size(dtype) == 8 ? DT_U64 : DT_U32;
-}
-
 static int64_t product(const int64_t *dims, int from, int to) {
     int64_t count = 1;
     for (int i = from; i < to; i++) count *= dims[i];
@@ -50,7 +45,7 @@ static void widen_floats(const Tensor *t, float *to, int64_t count) {
 }
 
 static Work widened(const Eval *e, const Tensor *t) {
-    Work work = {work_type(t->dtype), t->rank, {0}, t->data};
+    Work work = {anchor_work_type(t->dtype), t->rank, {0}, t->data};
     int64_t count = tensor_count(t);
     memcpy(work.dims, t->dims, sizeof work.dims);
     if (dtype_size(work.dtype) == dtype_size(t->dtype)) return work;

@@ -33,6 +33,8 @@
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
 
+#include "graph/dtype.h"
+
 #define WEIGHT_PRECISION "weight_precision"
 #define WEIGHT_SCALES "weight_scales"
 #define WEIGHT_BLOCK "weight_block"
@@ -78,5 +80,11 @@ typedef enum AttentionEmpty {
 static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
 
 static inline int epilogue_reads_input(EpilogueKind kind) { return kind == EPILOGUE_BIAS || kind == EPILOGUE_ADD; }
+
+/* The type in which an anchor computes on elements of `dtype`. */
+static inline DType anchor_work_type(DType dtype) {
+    if (dtype_is_float(dtype)) return dtype == DT_F64 ? DT_F64 : DT_F32;
+    return dtype_size(dtype) == 8 ? DT_U64 : DT_U32;
+}
 
 #endif

@@ -312,7 +312,7 @@ int *axes_of(Lowering *l, const int64_t *axes, int count, int rank, bool none_is
 Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, int count) {
     if (l->error) return NULL;
     Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_HOST, n->op, inputs, count);
-    node->host = (const void *)host;
+    node->host = host;
     node->custom = n->custom;
     node->domain = n->domain ? n->domain : "";
     node->opset = n->opset;

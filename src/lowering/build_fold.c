@@ -77,26 +77,6 @@ void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols
     map_set_id(map_of(l, MAP_BOUND), MAP_POINTER_KEY(value), (void *)symbols);
 }
 
-static const void *attr_data(const Attr *attr, size_t *out_size) {
-    switch (attr->kind) {
-    case ATTR_INT: *out_size = sizeof attr->i; return &attr->i;
-    case ATTR_FLOAT: *out_size = sizeof attr->f; return &attr->f;
-    case ATTR_TYPE: *out_size = sizeof attr->dtype; return &attr->dtype;
-    case ATTR_STRING: *out_size = attr->s.size; return attr->s.data;
-    case ATTR_INTS: *out_size = (size_t)attr->count * sizeof *attr->ints; return attr->ints;
-    case ATTR_FLOATS: *out_size = (size_t)attr->count * sizeof *attr->floats; return attr->floats;
-    case ATTR_DIMS: *out_size = (size_t)attr->count * sizeof *attr->dims; return attr->dims; /* interned */
-    default: *out_size = 0; return NULL;
-    }
-}
-
-static bool same_attr(const Attr *a, const Attr *b) {
-    size_t size_a, size_b;
-    const void *data_a = attr_data(a, &size_a), *data_b = attr_data(b, &size_b);
-    return a->kind == b->kind && strcmp(a->name, b->name) == 0 && size_a == size_b &&
-           (size_a == 0 || memcmp(data_a, data_b, size_a) == 0);
-}
-
 static bool same_spec(const NodeSpec *a, const NodeSpec *b) {
     if (a->prim != b->prim || a->input_count != b->input_count || a->attr_count != b->attr_count ||
         a->dtype != b->dtype || a->rank != b->rank)
@@ -104,7 +84,7 @@ static bool same_spec(const NodeSpec *a, const NodeSpec *b) {
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
     for (int i = 0; i < a->attr_count; i++)
-        if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;
+        if (strcmp(a->attrs[i].name, b->attrs[i].name) != 0 || !attr_equal(&a->attrs[i], &b->attrs[i])) return false;
     return true;
 }
 

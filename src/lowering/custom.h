@@ -65,7 +65,7 @@ const CustomOperator *registry_find(const Registry *registry, const char *domain
 Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
 /* Whether a lowered node's results are drawn by an own operator. */
 static inline bool custom_is_random(const Node *node) {
-    return node->kind == NODE_HOST && node->custom && ((const CustomOperator *)node->custom)->random;
+    return node->kind == NODE_HOST && node->custom && node->custom->random;
 }
 
 #endif

@@ -14,7 +14,6 @@
 #include "policy/policy.h"
 
 /* --- host kernels: plain C at run time ------------------------------------------------------------------ */
-typedef struct HostCall HostCall;
 struct HostCall {
     const Node *node;          /* attributes, origin */
     const Item *const *inputs; /* [node->input_count]; NULL where left out */
@@ -26,7 +25,6 @@ struct HostCall {
     Status (*allocate)(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, void **out_data);
     void *user;
 };
-typedef Status (*HostFn)(HostCall *call);
 /* Allocates output `index` and returns its tensor through out_tensor (NULL with success when the output is not asked
  * for). */
 Status host_output(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, Tensor **out_tensor);

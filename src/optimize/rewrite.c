@@ -142,38 +142,14 @@ static void merge_equal(Rewrite *r, Graph *graph) {
 /* --- equal nodes ---------------------------------------------------------------------------------------------------
  */
 
-static size_t attr_bytes(const Attr *a, const void **out_data) {
-    switch (a->kind) {
-    case ATTR_INTS: return *out_data = a->ints, (size_t)a->count * sizeof *a->ints;
-    case ATTR_FLOATS: return *out_data = a->floats, (size_t)a->count * sizeof *a->floats;
-    case ATTR_STRING: return *out_data = a->s.data, a->s.size;
-    case ATTR_FLOAT: return *out_data = &a->f, sizeof a->f;
-    case ATTR_TYPE: return *out_data = &a->dtype, sizeof a->dtype;
-    case ATTR_INT: return *out_data = &a->i, sizeof a->i;
-    default: return *out_data = &a->tensor, sizeof a->tensor;
-    }
-}
-
-static bool same_attr(const Attr *a, const Attr *b) {
-    const void *x, *y;
-    if (a->kind != b->kind || a->count != b->count) return false;
-    size_t size = attr_bytes(a, &x);
-    return size == attr_bytes(b, &y) && (!size || memcmp(x, y, size) == 0);
-}
-
 static bool same_node(const Node *a, const Node *b) {
     if (strcmp(a->op, b->op) != 0 || strcmp(a->domain, b->domain) != 0 || a->opset != b->opset) return false;
-    if (a->input_count != b->input_count || a->attrs.count != b->attrs.count || a->output_count != b->output_count)
-        return false;
+    if (a->input_count != b->input_count || a->output_count != b->output_count) return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
     for (int i = 0; i < a->output_count; i++)
         if (a->outputs[i] && !b->outputs[i]) return false;
-    for (int i = 0; i < a->attrs.count; i++) {
-        const Attr *other = node_attr(b, a->attrs.items[i].name);
-        if (!other || !same_attr(&a->attrs.items[i], other)) return false;
-    }
-    return true;
+    return node_same_attrs(a, b);
 }
 
 static void merge_nodes(Rewrite *r, Graph *graph) {

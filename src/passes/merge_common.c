@@ -7,47 +7,20 @@ typedef struct Seen {
     struct Seen *next; /* of the same hash */
 } Seen;
 
-static size_t attr_bytes(const Attr *a, const void **out_data) {
-    size_t n = (size_t)a->count;
-    switch (a->kind) {
-    case ATTR_INTS: return *out_data = a->ints, n * sizeof *a->ints;
-    case ATTR_FLOATS: return *out_data = a->floats, n * sizeof *a->floats;
-    case ATTR_DIMS: return *out_data = a->dims, n * sizeof *a->dims;
-    case ATTR_STRING: return *out_data = a->s.data, a->s.size;
-    case ATTR_FLOAT: return *out_data = &a->f, sizeof a->f;
-    case ATTR_TYPE: return *out_data = &a->dtype, sizeof a->dtype;
-    case ATTR_INT: return *out_data = &a->i, sizeof a->i;
-    default: return *out_data = &a->tensor, sizeof a->tensor;
-    }
-}
-
-static bool same_attr(const Attr *a, const Attr *b) {
-    const void *x, *y;
-    if (a->kind != b->kind || a->count != b->count) return false;
-    size_t size = attr_bytes(a, &x);
-    return size == attr_bytes(b, &y) && (!size || memcmp(x, y, size) == 0);
-}
-
 static bool same_node(const Node *a, const Node *b) {
-    if (a->prim != b->prim || a->fence != b->fence || a->input_count != b->input_count ||
-        a->attrs.count != b->attrs.count)
-        return false;
+    if (a->prim != b->prim || a->fence != b->fence || a->input_count != b->input_count) return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
-    for (int i = 0; i < a->attrs.count; i++) {
-        const Attr *other = node_attr(b, a->attrs.items[i].name);
-        if (!other || !same_attr(&a->attrs.items[i], other)) return false;
-    }
-    return true;
+    return node_same_attrs(a, b);
 }
 
 static uint64_t hash_node(const Node *node) {
     uint64_t hash = (uint64_t)node->prim;
     for (int i = 0; i < node->input_count; i++) hash = hash_bytes(&node->inputs[i], sizeof(Value *), hash);
     for (int i = 0; i < node->attrs.count; i++) { /* order of attributes does not matter */
-        const void *data;
-        size_t size = attr_bytes(&node->attrs.items[i], &data);
-        hash += hash_bytes(data, size, 7);
+        size_t size;
+        const void *data = attr_data(&node->attrs.items[i], &size);
+        hash += size ? hash_bytes(data, size, 7) : 7;
     }
     return hash;
 }

@@ -58,8 +58,6 @@ Node *region_make(Graph *graph, Arena *scratch, Node *const *nodes, int count) {
     node_follow_rules(m.region, nodes[0]);
     for (int k = 0; k < count; k++) m.region->on_host |= nodes[k]->on_host;
     for (int k = 0; k < count; k++) map_set_id(&m.inside, MAP_POINTER_KEY(nodes[k]), nodes[k]);
-    node_follow_rules(m.region, nodes[0]);
-    for (int k = 0; k < count; k++) m.region->on_host |= nodes[k]->on_host;
     for (int k = 0; k < count; k++) {
         Value *copy = copy_node(&m, nodes[k]);
         if (!used_outside(&m, nodes[k]->outputs[0])) continue;

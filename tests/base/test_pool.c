@@ -47,8 +47,7 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     if (loop->nested) {
         Inner inner = {loop, worker, pthread_self(), 0};
         pool_for(loop->pool, 100, 3, inner_body, &inner);
-        pool_each(loop->pool, inner_body, &inner);
-        expect(loop, inner.sum == 100 + pool_threads(loop->pool));
+        expect(loop, inner.sum == 100);
     }
     atomic_fetch_sub(&loop->running[worker], 1);
 }
@@ -80,21 +79,6 @@ Test(pool, every_element_once) {
                 for (int repeat = 0; repeat < 5; repeat++)
                     cr_expect_eq(run_loop(pool, counts[c], grains[g], repeat == 0), 0, "%d threads, %d of %d", threads,
                                  (int)counts[c], (int)grains[g]);
-        pool_destroy(pool);
-    }
-}
-
-static void count_one(void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    ((int *)context)[begin] += (int)(end - begin);
-}
-
-Test(pool, each_is_one_piece_a_thread) {
-    for (int threads = 0; threads <= MOST_THREADS; threads++) {
-        Pool *pool = threads ? make_pool(threads) : NULL;
-        int hits[MOST_THREADS] = {0};
-        for (int repeat = 0; repeat < 100; repeat++) pool_each(pool, count_one, hits);
-        for (int i = 0; i < pool_threads(pool); i++) cr_expect_eq(hits[i], 100, "piece %d of %d", i, threads);
         pool_destroy(pool);
     }
 }
@@ -178,7 +162,7 @@ static void check_signals(void *context, int64_t begin, int64_t end, int worker)
 Test(pool, workers_take_no_signals) {
     Pool *pool = make_pool(4);
     atomic_int open = 0;
-    for (int i = 0; i < 200; i++) pool_each(pool, check_signals, &open);
+    for (int i = 0; i < 200; i++) pool_for(pool, 4, 1, check_signals, &open);
     cr_expect_eq(atomic_load(&open), 0);
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);

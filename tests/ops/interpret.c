@@ -67,7 +67,7 @@ static Status call_host(Frame *f, const Node *node, Item **inputs) {
                      .symbols = f->symbols,
                      .arena = f->arena,
                      .allocate = allocate};
-    TRY(((HostFn)node->host)(&call));
+    TRY(node->host(&call));
     for (int i = 0; i < node->output_count; i++) TRY(store(f, node->outputs[i], outputs[i]));
     return NULL;
 }

@@ -47,7 +47,7 @@ static Tensor *converted(Arena *arena, const Tensor *from, DType dtype) {
 
 /* What the host kernels do not compute in is widened for them. */
 static DType oracle_type(const Node *node, DType dtype) {
-    bool moves = node->host == (const void *)host_resize && attr_string(node, "mode", "")[0] == 'n';
+    bool moves = node->host == host_resize && attr_string(node, "mode", "")[0] == 'n';
     if (moves) return dtype;
     return dtype == DT_I32 || dtype == DT_I64 ? DT_F64 : dtype;
 }
@@ -64,7 +64,7 @@ static Status host_result_of(const Node *node, const Tensor *x, Arena *arena, Te
     }
     HostCall call = {.node = node, .inputs = inputs, .outputs = outputs, .arena = arena, .allocate = allocate};
     y.kind = ITEM_TENSOR;
-    TRY(((HostFn)node->host)(&call));
+    TRY(node->host(&call));
     *out_result = wide == x->dtype ? &y.tensor : converted(arena, &y.tensor, x->dtype);
     Tensor *kept = ARENA_NEW(arena, Tensor);
     *kept = **out_result;
@@ -76,8 +76,8 @@ static Status host_result_of(const Node *node, const Tensor *x, Arena *arena, Te
 
 /* Relative to the larger of 1 and the value; 0: the same bits. */
 static double tolerance_of(const Node *node, DType dtype) {
-    bool resize = node->host == (const void *)host_resize;
-    if (node->host == (const void *)host_max_pool || (resize && attr_string(node, "mode", "")[0] == 'n')) return 0;
+    bool resize = node->host == host_resize;
+    if (node->host == host_max_pool || (resize && attr_string(node, "mode", "")[0] == 'n')) return 0;
     switch (dtype) {
     case DT_F64: return 1e-12;
     case DT_F16: return 2e-3;
@@ -157,7 +157,7 @@ static void make_node(Drawing *g, const char *op, HostFn host, Tensor *const *co
     for (int i = 0; i < count; i++)
         inputs[1 + i] = constants[i] ? graph_add_constant(g->graph, NULL, constants[i]) : NULL;
     g->node = graph_add_node(g->graph, NULL, NODE_HOST, op, inputs, 1 + count);
-    g->node->host = (const void *)host;
+    g->node->host = host;
     g->node->domain = "";
 }
 

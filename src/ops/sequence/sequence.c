@@ -239,7 +239,7 @@ static Status host_has_element(HostCall *call) {
 /* The elements of a sequence told element by element; false when it is not. */
 static bool known_elements(const Value *sequence, Value *const **out_items, int *out_count) {
     const Node *producer = sequence->producer;
-    if (!producer || producer->kind != NODE_HOST || producer->host != (const void *)host_construct) return false;
+    if (!producer || producer->kind != NODE_HOST || producer->host != host_construct) return false;
     *out_items = producer->inputs;
     *out_count = producer->input_count;
     return true;
@@ -454,7 +454,7 @@ static bool is_optional(const Value *value) {
 /* The node that made this optional from a value (or from none). */
 static const Node *made_by_optional(const Value *value) {
     const Node *producer = value->producer;
-    return producer && producer->kind == NODE_HOST && producer->host == (const void *)host_optional ? producer : NULL;
+    return producer && producer->kind == NODE_HOST && producer->host == host_optional ? producer : NULL;
 }
 
 static Status lower_optional(Lowering *l, const Node *n) {

@@ -197,12 +197,12 @@ static const CustomOperator *own_operator(const Registry *registry, const char *
     return NULL;
 }
 
-static const void *host_named(void *user, const char *name, Node *node) {
+static HostFn host_named(void *user, const char *name, Node *node) {
     const Reading *reading = user;
-    if (strncmp(name, "own:", 4)) return (const void *)ops_host_named(name);
+    if (strncmp(name, "own:", 4)) return ops_host_named(name);
     node->custom = own_operator(reading->policy->registry, name + 4);
     if (!node->custom) node->custom = own_operator(reading->policy->builtins, name + 4);
-    return node->custom ? (const void *)host_custom : NULL;
+    return node->custom ? host_custom : NULL;
 }
 
 static void release_code(void *code) { kernel_code_release(code); }

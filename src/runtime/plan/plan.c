@@ -323,7 +323,7 @@ static Status add_step(Planner *planner, Node *node) {
     step->output_count = node->output_count;
     if (step->kind == STEP_DIMS || step->kind == STEP_BIND) collect_sizes(planner, step);
     if (step->kind == STEP_HOST) {
-        step->host = (HostFn)node->host;
+        step->host = node->host;
         if (!step->host)
             return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }

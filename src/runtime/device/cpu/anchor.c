@@ -182,7 +182,7 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
     if (!anchor) return status_out_of_memory();
     DType dtype = node->input_count && node->inputs[0] ? node->inputs[0]->dtype : DT_NONE;
     *anchor = (CpuAnchor){
-        .node = node, .kind = kind_of(node), .dtype = dtype, .type = work_type(dtype), .how = "packed at run"};
+        .node = node, .kind = kind_of(node), .dtype = dtype, .type = anchor_work_type(dtype), .how = "packed at run"};
     anchor->given = given;
     anchor->given_count = given_count;
     Status status = prepare(anchor, constants, pool);

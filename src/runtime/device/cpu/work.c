@@ -2,16 +2,12 @@
 #include "runtime/device/cpu/work.h"
 
 #include <string.h>
+#include "lowering/anchors.h"
 #include "runtime/device/cpu/tile.h"
 
 enum { PIECE = 1 << 14 }; /* elements: 10 us or so of the slower conversions */
 
-DType work_type(DType dtype) {
-    if (dtype_is_float(dtype)) return dtype == DT_F64 ? DT_F64 : DT_F32;
-    return dtype_size(dtype) == 8 ? DT_U64 : DT_U32;
-}
-
-bool is_work(DType dtype) { return dtype_size(dtype) == dtype_size(work_type(dtype)); }
+bool is_work(DType dtype) { return dtype_size(dtype) == dtype_size(anchor_work_type(dtype)); }
 
 typedef struct Conversion {
     DType dtype;
@@ -31,7 +27,7 @@ static void widen_piece(void *context, int64_t begin, int64_t end, int worker) {
         tile_isa()->widen_f16((const uint16_t *)(const void *)from, to, count);
     else if (c->dtype == DT_BF16)
         tile_isa()->widen_bf16((const uint16_t *)(const void *)from, to, count);
-    else if (work_type(c->dtype) == DT_F32)
+    else if (anchor_work_type(c->dtype) == DT_F32)
         for (int64_t i = 0; i < count; i++) to[i] = (float)dtype_load_double(c->dtype, from, i);
     else
         for (int64_t i = 0; i < count; i++)
@@ -56,7 +52,7 @@ static void narrow_piece(void *context, int64_t begin, int64_t end, int worker) 
         tile_isa()->narrow_f16(from, (uint16_t *)(void *)to, count);
     else if (c->dtype == DT_BF16)
         tile_isa()->narrow_bf16(from, (uint16_t *)(void *)to, count);
-    else if (work_type(c->dtype) == DT_F32)
+    else if (anchor_work_type(c->dtype) == DT_F32)
         for (int64_t i = 0; i < count; i++) dtype_store_double(c->dtype, to, i, (double)from[i]);
     else if (dtype_size(c->dtype) == 2) /* the low bits of a wrapped integer */
         for (int64_t i = 0; i < count; i++) ((uint16_t *)(void *)to)[i] = (uint16_t)integers[i];
@@ -71,7 +67,7 @@ void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *poo
 
 Status work_take(DType dtype, const void *data, int64_t count, int64_t slack, Pool *pool, Scratch *scratch,
                  const void **out_data) {
-    size_t size = dtype_size(work_type(dtype)), bytes;
+    size_t size = dtype_size(anchor_work_type(dtype)), bytes;
     void *copy;
     *out_data = data;
     if (is_work(dtype) && !slack) return NULL;

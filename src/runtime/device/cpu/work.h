@@ -9,7 +9,6 @@
 
 /* DT_F64 for itself, DT_F32 for all other floats, DT_U64 for integers of 8 bytes, DT_U32 for smaller ones (arithmetic
  * wraps, so signs do not matter). */
-DType work_type(DType dtype);
 bool is_work(DType dtype); /* in memory, it is its work type */
 void work_widen(DType from, const void *data, void *out, int64_t count, Pool *pool);
 void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *pool);
