@@ -1,63 +1,132 @@
 #!/usr/bin/env python3
-"""Runs the standard's cases (write_cases.py) and compares what passes with a list of what must pass.
+"""Runs the standard's cases (write_cases.py): each must pass, but for those that a list says why they do not.
 
-    run_cases.py BINARY CASES EXPECTED [--jobs N] [--update] [--device NAME] [--compiled] [--match REGEX]
+    run_cases.py BINARY CASES EXPECTED_FAILURES [--jobs N] [--device NAME] [--compiled] [--match REGEX]
 
-EXPECTED names the cases that pass, one a line (KIND/CASE). A case on the list that does not pass is a failure; one that passes and is
-not on it is reported. --update writes the list anew. Each case is a process of its own, so that none can harm another."""
+EXPECTED_FAILURES has a line a case: KIND/CASE, how it ends ("differs" or "unsupported"), and why. A failure is a case that does not
+pass and is not on the list, or ends otherwise than the list says; a case on the list that passes or is not there; and, list or not, a
+crash, an answer that does not come, or any other code. Cases that --match leaves out are counted as skipped.
+
+Many cases share a process, as `onnxfuse test FOLDER...` takes them. Those of a process that does not end as it should are run again, one
+a process, so that the one that is to blame is named. The verifiers are on (ONNXFUSE_VERIFY)."""
 
 import argparse
 import collections
 import concurrent.futures
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-OUTCOMES = {0: "passes", 1: "differs", 3: "is not supported"}
-TIMEOUT = 120
+OUTCOMES = {0: "passes", 1: "differs", 3: "unsupported"}
+TIMEOUT = 120  # seconds a process may take for one case; another one adds a tenth
+TOGETHER = 32
 
 
-def run(binary, folder, device, compiled):
-    command = [binary, "test", folder] + (["--device", device] if device else []) + (["--compiled"] if compiled else [])
+def tail(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def start(command, folders):
+    """(exit code or None, standard output, standard error)"""
+    limit = TIMEOUT * (1 + 0.1 * (len(folders) - 1))
+    process = subprocess.Popen(command + folders + ["--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                               env={**os.environ, "ONNXFUSE_VERIFY": "1"})
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+        out, err = process.communicate(timeout=limit)
+        return process.returncode, out, err
     except subprocess.TimeoutExpired:
-        return "hangs", f"no answer in {TIMEOUT} s"
-    lines = (done.stderr or done.stdout).strip().splitlines()
-    return OUTCOMES.get(done.returncode, f"ends with code {done.returncode}"), lines[-1] if lines else ""
+        process.kill()
+        process.communicate()
+        return None, "", f"no answer in {limit:g} s"
+
+
+def outcomes_of(command, folders):
+    """{folder: (outcome, message)} of one process, or None where the process did not end as its own report says."""
+    code, out, err = start(command, folders)
+    try:
+        report = json.loads(out.splitlines()[-1])["folders"]
+    except (ValueError, IndexError, KeyError, TypeError):
+        report = []
+    if [entry["folder"] for entry in report] != folders or code != max(entry["code"] for entry in report):
+        if len(folders) > 1:
+            return None
+        return {folders[0]: ("hangs", err) if code is None else (f"ends with code {code}", tail(err or out))}
+    return {entry["folder"]: (OUTCOMES.get(entry["code"], f"ends with code {entry['code']}"), entry.get("message", "")) for entry in report}
+
+
+def run_together(command, folders):
+    """The outcomes, and what is wrong with the process that no case is alone."""
+    found = outcomes_of(command, folders)
+    if found:
+        return found, []
+    alone = {}
+    for folder in folders:
+        alone.update(outcomes_of(command, [folder]))
+    blamed = any(outcome not in OUTCOMES.values() for outcome, _ in alone.values())
+    return alone, [] if blamed else [f"FAIL  a process of {len(folders)} cases fails, though each alone does not: {' '.join(folders)}"]
+
+
+def read_list(path):
+    listed = {}
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, outcome, why = line.split(maxsplit=2)
+            if outcome not in ("differs", "unsupported") or name in listed:
+                sys.exit(f"{path}: {line}")
+            listed[name] = outcome
+    return listed
+
+
+def judge(name, result, listed):
+    """What is wrong, or None."""
+    if result is None:
+        return f"FAIL  {name} is on the list, and is not there"
+    outcome, message = result
+    wanted = listed.get(name, "passes")
+    if outcome == wanted:
+        return None
+    if outcome == "passes":
+        return f"FAIL  {name} passes: the list of those that do not is out of date"
+    return f"FAIL  {name} {outcome}{f' (listed: {wanted})' if name in listed else ''}: {message[:300]}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
     parser.add_argument("cases", type=Path)
-    parser.add_argument("expected", type=Path)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--update", action="store_true")
+    parser.add_argument("expected_failures", type=Path)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--device", help="as onnxfuse's flag; auto when left out")
     parser.add_argument("--compiled", action="store_true", help="through compiled models")
     parser.add_argument("--match", default="", help="only cases whose name matches this regular expression")
     options = parser.parse_args()
 
-    folders = sorted(path.parent for path in options.cases.glob("*/*/model.onnx"))
-    folders = [folder for folder in folders if re.search(options.match, str(folder.relative_to(options.cases)))]
-    names = [str(folder.relative_to(options.cases)) for folder in folders]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = dict(zip(names, pool.map(lambda folder: run(options.binary, folder, options.device, options.compiled), folders)))
+    every = sorted(str(path.parent.relative_to(options.cases)) for path in options.cases.glob("*/*/model.onnx"))
+    names = [name for name in every if re.search(options.match, name)]
+    if not names:
+        sys.exit(f"no case in {options.cases} matches")
+    listed = {name: outcome for name, outcome in read_list(options.expected_failures).items() if re.search(options.match, name)}
+    command = [options.binary, "test"] + (["--device", options.device] if options.device else []) + (["--compiled"] if options.compiled else [])
+    folders = [str(options.cases / name) for name in names]
+    batches = [folders[at:at + TOGETHER] for at in range(0, len(folders), TOGETHER)]
 
-    passing = {name for name, (outcome, _) in results.items() if outcome == "passes"}
-    if options.update:
-        options.expected.write_text("".join(name + "\n" for name in sorted(passing)))
-    expected = {name for name in options.expected.read_text().split() if re.search(options.match, name)}
-    failures = sorted(expected - passing)
-    for name in failures:
-        print(f"FAIL  {name} {results[name][0]}: {results[name][1][:300]}" if name in results else f"FAIL  {name} is not there")
-    for name in sorted(passing - expected):
-        print(f"new   {name} passes and is not on the list")
-    print(", ".join(f"{outcome} {count}" for outcome, count in collections.Counter(o for o, _ in results.values()).most_common()))
-    print(f"{len(expected) - len(failures)} passed, {len(failures)} failed")
-    sys.exit(1 if failures else 0)
+    results, wrong = {}, []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for found, problems in pool.map(lambda batch: run_together(command, batch), batches):
+            results.update({str(Path(folder).relative_to(options.cases)): result for folder, result in found.items()})
+            wrong += problems
+    judged = {name: judge(name, results.get(name), listed) for name in sorted(set(results) | set(listed))}
+    wrong += [problem for problem in judged.values() if problem]
+    print("\n".join(wrong) + "\n" if wrong else "", end="")
+    print(", ".join(f"{outcome} {count}" for outcome, count in collections.Counter(outcome for outcome, _ in results.values()).most_common()))
+    as_listed = sum(1 for name in listed if not judged[name])
+    passed = sum(1 for outcome, _ in results.values() if outcome == "passes")
+    print(f"{passed} passed, {as_listed} fail as the list says, {len(every) - len(names)} skipped, {len(wrong)} failed")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

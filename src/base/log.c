@@ -1,4 +1,4 @@
-/* The process's debug level and where its messages go. */
+/* The process's debug level, where its messages go, and whether the verifiers run. */
 #include "base/log.h"
 
 #include <stdatomic.h>
@@ -18,6 +18,21 @@ int log_level(void) {
         atomic_store_explicit(&current_level, level, memory_order_relaxed);
     }
     return level;
+}
+
+bool log_verify(void) {
+    static atomic_int wanted = -1;
+    int known = atomic_load_explicit(&wanted, memory_order_relaxed);
+    if (known < 0) {
+        const char *text = getenv("ONNXFUSE_VERIFY");
+#ifdef ONNXFUSE_VERIFY_BY_DEFAULT
+        known = !text || atoi(text) > 0;
+#else
+        known = text && atoi(text) > 0;
+#endif
+        atomic_store_explicit(&wanted, known, memory_order_relaxed);
+    }
+    return known;
 }
 
 void log_set_level(int level) { atomic_store(&current_level, level < 0 ? 0 : level); }

@@ -1,5 +1,9 @@
-/* ONNXFUSE_DEBUG: 0 silent, 1 what each pass did, 2 a line an executed step, 3 kernels and graphs as text.
- * Messages go to stderr, or to the embedder's logger. */
+/* What the environment asks for when an error is searched.
+ *
+ * ONNXFUSE_DEBUG: 0 silent, 1 what each pass did, 2 a line an executed step, 3 kernels and graphs as text.
+ * Messages go to stderr, or to the embedder's logger.
+ * ONNXFUSE_VERIFY: 1: the verifiers look at the graph after each pass, at kernels and at LLVM's code. What they find is
+ * always our own error: the call ends with STATUS_FAULT, "internal error". */
 #ifndef ONNXFUSE_BASE_LOG_H
 #define ONNXFUSE_BASE_LOG_H
 
@@ -12,6 +16,8 @@ int log_level(void); /* read once from the environment unless log_set_level was 
 void log_set_level(int level);
 void log_set_sink(LogSink sink, void *user); /* NULL: stderr */
 void log_write(int level, const char *format, ...) STATUS_FORMAT(2, 3);
+
+bool log_verify(void); /* read once from the environment; without the variable true in debug builds */
 
 #define LOG(level, ...)                                                                                                \
     do {                                                                                                               \

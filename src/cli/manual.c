@@ -112,6 +112,7 @@ static void print_entries(FILE *out, const char *title, const Entry *entries) {
 
 static const Entry environment[] = {
     {"ONNXFUSE_DEBUG", "1 tells what each pass did, 2 each step of a run, 3 graphs and kernels too; on standard error"},
+    {"ONNXFUSE_VERIFY", "1 verifies the graph after each pass, and kernels; what is found ends with code 5, internal error"},
     {"XDG_CACHE_HOME", "where the folder onnxfuse of compiled kernels is; without it ~/.cache"},
     {NULL, NULL},
 };

@@ -2,6 +2,8 @@
  * its sizes as parameters. */
 #include "codegen/lower_region.h"
 
+#include "base/log.h"
+
 /* ---- operands ---- */
 
 static int load_value(Lowered *l, const Access *access) {
@@ -366,9 +368,7 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
         l->kernel->param_multiples = access_param_multiples(l);
     else
         choose_kept(l);
-#ifdef ONNXFUSE_VERIFY
-    TRY(kernel_verify(l->kernel));
-#endif
+    if (log_verify()) TRY(status_at(kernel_verify(l->kernel), "internal error"));
     return describe(l, out);
 }
 

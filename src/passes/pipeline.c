@@ -31,21 +31,22 @@ static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
     return NULL;
 }
 
+static Status verify(const Graph *graph, GraphLevel level, const char *stage) {
+    return log_verify() ? status_at(graph_verify(graph, level), "internal error after %s", stage) : NULL;
+}
+
 Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
                     void *user) {
     if (after) after(user, "import", graph);
     graph_name_results(graph);
-#ifdef ONNXFUSE_VERIFY
     GraphLevel level = LEVEL_ONNX;
-#endif
+    TRY(verify(graph, level, "importing"));
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
         TRY(run_nested(pass, graph, policy));
         LOG(1, "pass %s: %d nodes -> %d", pass->name, before, graph->node_count);
-#ifdef ONNXFUSE_VERIFY
         level = pass->run == lower_graph ? LEVEL_PRIM : pass->run == partition ? LEVEL_PARTITIONED : level;
-        TRY(status_at(graph_verify(graph, level), "after pass %s", pass->name));
-#endif
+        TRY(verify(graph, level, pass->name));
         if (after) after(user, pass->name, graph);
     }
     return NULL;

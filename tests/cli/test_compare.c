@@ -11,6 +11,7 @@ typedef struct Case {
     double got[2], expected[2];
     double rtol, atol;
     const char *says; /* NULL: equal */
+    double step;
 } Case;
 
 static const Case cases[] = {
@@ -23,7 +24,12 @@ static const Case cases[] = {
     {"infinity equals itself", ONNXFUSE_FLOAT64, {INFINITY, 0}, {INFINITY, 0}, 0, 0, NULL},
     {"infinities of other signs differ", ONNXFUSE_FLOAT64, {-INFINITY, 0}, {INFINITY, 0}, 1, 1, "[0]: got -inf"},
     {"a number is not close to infinity", ONNXFUSE_FLOAT64, {1, 0}, {INFINITY, 0}, 1, 1, "[0]: got 1"},
-    {"integers are compared by the same rule", ONNXFUSE_INT32, {1000, 1}, {1001, 1}, 1e-3, 0, NULL},
+    {"integers must be equal", ONNXFUSE_INT32, {1000, 1}, {1001, 1}, 1e-3, 1, "[0]: got 1000, expected 1001"},
+    {"large integers must be equal", ONNXFUSE_INT64, {0x1p53, 1}, {0x1p53 - 1, 1}, 1, 1, "[0]: got 9007199254740992"},
+    {"a step is allowed to integers", ONNXFUSE_UINT8, {200, 1}, {201, 0}, 0, 0, NULL, 1},
+    {"but one alone", ONNXFUSE_UINT8, {200, 1}, {202, 1}, 1, 1, "[0]: got 200, expected 202", 1},
+    {"a step is nothing to bools", ONNXFUSE_BOOL, {1, 0}, {0, 0}, 1, 1, "[0]: got true, expected false", 1},
+    {"nor to floating-point numbers", ONNXFUSE_FLOAT32, {1, 0}, {2, 0}, 1e-3, 0, "[0]: got 1, expected 2", 1},
     {"integers differ", ONNXFUSE_INT64, {1, 2}, {1, 3}, 1e-3, 1e-7, "[1]: got 2, expected 3"},
     {"bools differ", ONNXFUSE_BOOL, {1, 1}, {1, 0}, 1e-3, 1e-7, "[1]: got true, expected false"},
 };
@@ -46,7 +52,7 @@ Test(compare, numbers) {
         const Case *c = &cases[i];
         double a[2], b[2];
         OnnxfuseValue *got = make(c->dtype, c->got, a), *expected = make(c->dtype, c->expected, b);
-        Problem *found = compare_values(got, expected, (Tolerance){c->rtol, c->atol}, false);
+        Problem *found = compare_values(got, expected, (Tolerance){c->rtol, c->atol, c->step}, false);
         if (c->says)
             cr_expect(strstr(problem_text(found), c->says) && problem_code(found) == ONNXFUSE_DIFFERENT, "%s: %s",
                       c->must, problem_text(found));

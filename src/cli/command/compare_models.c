@@ -433,6 +433,7 @@ const Command compare_command = {
         "  --policy A,B           itself: with policy B, with policy A\n"
         "and else with itself on the CPU with nothing fused. Values that one side alone stores, since the other has\n"
         "fused them away, are skipped. An element differs when |got - expected| > atol + rtol * |expected|.\n"
+        "Integers differ when they are not equal, or are further apart than --atol.\n"
         "The exit code is 0 when nothing differs, 1 when something does.\n\n",
     .more = print_more,
     .flag_tables = (const Flag *const[]){compare_flags, model_flags, common_flags, NULL},

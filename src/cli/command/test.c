@@ -2,7 +2,7 @@
  *
  * A folder is laid out as the ONNX standard's backend tests: model.onnx; test_data_set_K/input_J.pb and output_J.pb, J
  * the position among the model's inputs (outputs), each a TensorProto, SequenceProto or OptionalProto as declared;
- * perhaps data.json with rtol and atol. */
+ * perhaps data.json with rtol and atol, and integer_step where integers may be that far from what is recorded. */
 #include "cli/command/commands.h"
 #include "cli/value/compare.h"
 #include "cli/base/session.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { LONGEST_SET_NUMBER = 6 /* digits */ };
-static const Tolerance default_tolerance = {1e-3, 1e-7};
+static const Tolerance default_tolerance = {1e-3, 1e-7, 0};
 static const char set_prefix[] = "test_data_set_";
 
 typedef struct TestOptions {
@@ -58,6 +58,7 @@ static Problem *read_tolerance_file(const char *path, Tolerance *tolerance) {
     Problem *found = cJSON_IsObject(object) ? NULL : problem(ONNXFUSE_INVALID, "\"%s\" is no JSON object", path);
     if (!found) found = read_bound(object, path, "rtol", &tolerance->rtol);
     if (!found) found = read_bound(object, path, "atol", &tolerance->atol);
+    if (!found) found = read_bound(object, path, "integer_step", &tolerance->step);
     cJSON_Delete(object);
     return found;
 }
@@ -122,6 +123,7 @@ typedef struct Set {
     const OnnxfuseSession *session;
     int input_count, output_count;
     OnnxfuseValue **inputs, **outputs, **expected;
+    unsigned rules; /* RULE_*, of what has been compared */
 } Set;
 
 /* input_J.pb or output_J.pb; *out_value stays NULL where there is no such file. */
@@ -151,9 +153,10 @@ static Problem *read_set(Set *set) {
     return NULL;
 }
 
-static Problem *compare_set(const Set *set, Tolerance tolerance) {
+static Problem *compare_set(Set *set, Tolerance tolerance) {
     for (int i = 0; i < set->output_count; i++) {
         const OnnxfuseValueInfo *info = onnxfuse_session_output(set->session, i);
+        set->rules |= compare_rules(set->expected[i], tolerance, info->random);
         TRY(problem_at(compare_values(set->outputs[i], set->expected[i], tolerance, info->random), "output \"%s\"",
                        info->name));
     }
@@ -165,9 +168,13 @@ static void free_values(OnnxfuseValue **values, int count) {
     free(values);
 }
 
-static Problem *run_set(OnnxfuseSession *session, const char *folder, int number, Tolerance tolerance) {
-    Set set = {folder, number, session, onnxfuse_session_input_count(session), onnxfuse_session_output_count(session),
-               NULL,   NULL,   NULL};
+static Problem *run_set(OnnxfuseSession *session, const char *folder, int number, Tolerance tolerance,
+                        unsigned *rules) {
+    Set set = {.folder = folder,
+               .number = number,
+               .session = session,
+               .input_count = onnxfuse_session_input_count(session),
+               .output_count = onnxfuse_session_output_count(session)};
     set.inputs = calloc((size_t)set.input_count + 1, sizeof *set.inputs);
     set.outputs = calloc((size_t)set.output_count + 1, sizeof *set.outputs);
     set.expected = calloc((size_t)set.output_count + 1, sizeof *set.expected);
@@ -175,6 +182,7 @@ static Problem *run_set(OnnxfuseSession *session, const char *folder, int number
     if (!found)
         found = problem_from(onnxfuse_session_run(session, (const OnnxfuseValue *const *)set.inputs, set.outputs));
     if (!found) found = compare_set(&set, tolerance);
+    *rules |= set.rules;
     free_values(set.inputs, set.input_count);
     free_values(set.outputs, set.output_count);
     free_values(set.expected, set.output_count);
@@ -189,7 +197,9 @@ typedef struct Outcome {
     Sets sets;
     int sets_run;
     int compiled_opening, *compiled; /* kernels; [sets_run] */
-    cJSON *random;                   /* names of outputs compared by type and shape alone */
+    Tolerance tolerance;
+    unsigned rules; /* RULE_* */
+    cJSON *random;  /* names of outputs compared by type and shape alone */
 } Outcome;
 
 static int kernels_compiled(const OnnxfuseSession *session) {
@@ -198,7 +208,7 @@ static int kernels_compiled(const OnnxfuseSession *session) {
     return stats.kernels_compiled;
 }
 
-static Problem *run_sets(OnnxfuseSession *session, const char *folder, Tolerance tolerance, Outcome *outcome) {
+static Problem *run_sets(OnnxfuseSession *session, const char *folder, Outcome *outcome) {
     outcome->compiled_opening = kernels_compiled(session);
     for (int i = 0; i < onnxfuse_session_output_count(session); i++)
         if (onnxfuse_session_output(session, i)->random)
@@ -206,7 +216,7 @@ static Problem *run_sets(OnnxfuseSession *session, const char *folder, Tolerance
     outcome->compiled = calloc((size_t)outcome->sets.count, sizeof *outcome->compiled);
     if (!outcome->compiled) return problem_out_of_memory();
     for (int before = outcome->compiled_opening; outcome->sets_run < outcome->sets.count;) {
-        TRY(run_set(session, folder, outcome->sets.numbers[outcome->sets_run], tolerance));
+        TRY(run_set(session, folder, outcome->sets.numbers[outcome->sets_run], outcome->tolerance, &outcome->rules));
         int after = kernels_compiled(session);
         outcome->compiled[outcome->sets_run++] = after - before;
         before = after;
@@ -231,9 +241,8 @@ static Problem *open_compiled(const TestOptions *options, const char *model, Onn
 }
 
 static Problem *run_folder(const TestOptions *options, const char *folder, Outcome *outcome) {
-    Tolerance tolerance;
     char *model;
-    TRY(read_tolerance(folder, &tolerance));
+    TRY(read_tolerance(folder, &outcome->tolerance));
     TRY(find_sets(folder, &outcome->sets));
     TRY(path_in(&model, "%s/model.onnx", folder));
     OnnxfuseSession *session;
@@ -241,7 +250,7 @@ static Problem *run_folder(const TestOptions *options, const char *folder, Outco
         options->compiled ? open_compiled(options, model, &session) : session_open(&options->common, model, &session);
     free(model);
     if (found) return found;
-    found = run_sets(session, folder, tolerance, outcome);
+    found = run_sets(session, folder, outcome);
     onnxfuse_session_close(session);
     return found;
 }
@@ -264,6 +273,8 @@ static void print_outcome(const char *folder, const Outcome *outcome) {
            outcome->compiled_opening);
     for (int i = 0; i < outcome->sets_run; i++)
         printf(", %d for set %d", outcome->compiled[i], outcome->sets.numbers[i]);
+    fputs("; compared: ", stdout);
+    print_rules(stdout, outcome->rules, outcome->tolerance);
     const cJSON *name;
     const char *before = "; random, so compared by type and shape: ";
     cJSON_ArrayForEach(name, outcome->random) {
@@ -333,11 +344,14 @@ const Command test_command = {
     .name = "test",
     .arguments = "FOLDER...",
     .summary = "run recorded inputs, compare with recorded outputs",
-    .details = "FOLDER is laid out as the ONNX standard's backend tests: model.onnx, test_data_set_N/input_J.pb and "
-               "output_J.pb,\n"
-               "perhaps data.json with rtol (default 1e-3) and atol (default 1e-7). An output that depends on a random "
-               "operator is\n"
-               "compared by type and shape. The exit code is the highest of all folders.\n",
+    .details =
+        "FOLDER is laid out as the ONNX standard's backend tests: model.onnx, test_data_set_N/input_J.pb and "
+        "output_J.pb,\n"
+        "perhaps data.json with rtol (default 1e-3) and atol (default 1e-7). Integers, bools and strings must be "
+        "equal; integer_step\n"
+        "in data.json allows integers to be that far apart. An output that depends on a random operator is "
+        "compared by type and\n"
+        "shape. The rule is printed. The exit code is the highest of all folders.\n",
     .flag_tables = (const Flag *const[]){test_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(TestOptions),
     .least = 1,

@@ -6,8 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bfloat16 has 8 bits of precision: recorded outputs are taken to be within two units in the last place. */
+/* bfloat16 has 8 bits of precision: two units in the last place, since recorded outputs were rounded at other
+ * places. */
 static const double bfloat16_rtol = 0x1p-6;
+
+/* All that is no floating-point number: integers, bools, strings. */
+static bool is_discrete(OnnxfuseDType dtype) {
+    switch (dtype) {
+    case ONNXFUSE_BOOL:
+    case ONNXFUSE_STRING:
+    case ONNXFUSE_INT8:
+    case ONNXFUSE_INT16:
+    case ONNXFUSE_INT32:
+    case ONNXFUSE_INT64:
+    case ONNXFUSE_UINT8:
+    case ONNXFUSE_UINT16:
+    case ONNXFUSE_UINT32:
+    case ONNXFUSE_UINT64:
+    case ONNXFUSE_INT4:
+    case ONNXFUSE_UINT4:
+    case ONNXFUSE_INT2:
+    case ONNXFUSE_UINT2: return true;
+    default: return false;
+    }
+}
+
+/* What the bounds are for elements of this type. */
+static Tolerance tolerance_of(OnnxfuseDType dtype, Tolerance t) {
+    if (dtype == ONNXFUSE_BFLOAT16) return (Tolerance){fmax(t.rtol, bfloat16_rtol), t.atol};
+    if (is_discrete(dtype)) return (Tolerance){0, dtype == ONNXFUSE_BOOL ? 0 : t.step};
+    return (Tolerance){t.rtol, t.atol};
+}
 
 static bool is_close(double got, double expected, Tolerance t) {
     if (isnan(got) || isnan(expected)) return isnan(got) && isnan(expected);
@@ -125,7 +154,7 @@ static bool same_type(const OnnxfuseValue *got, const OnnxfuseValue *expected) {
 static Problem *compare_tensors(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance t, bool types_only) {
     if (!same_type(got, expected)) return report_kinds(got, expected);
     if (types_only) return NULL;
-    if (onnxfuse_value_dtype(got) == ONNXFUSE_BFLOAT16) t.rtol = fmax(t.rtol, bfloat16_rtol);
+    t = tolerance_of(onnxfuse_value_dtype(got), t);
     int64_t first = -1, different = 0;
     for (int64_t i = 0; i < onnxfuse_value_count(got); i++) {
         if (same_element(got, expected, i, t)) continue;
@@ -147,6 +176,36 @@ Problem *compare_values(const OnnxfuseValue *got, const OnnxfuseValue *expected,
         TRY(problem_at(compare_values(a, b, tolerance, types_only), "item %d", i));
     }
     return NULL;
+}
+
+/* --- which rule judged
+ * ------------------------------------------------------------------------------------------------ */
+unsigned compare_rules(const OnnxfuseValue *expected, Tolerance tolerance, bool types_only) {
+    unsigned rules = 0;
+    if (types_only) return RULE_TYPE;
+    if (onnxfuse_value_kind(expected) == ONNXFUSE_TENSOR) {
+        OnnxfuseDType dtype = onnxfuse_value_dtype(expected);
+        Tolerance t = tolerance_of(dtype, tolerance);
+        if (t.rtol > tolerance.rtol) return RULE_BFLOAT16;
+        if (!is_discrete(dtype)) return RULE_CLOSE;
+        return t.atol > 0 && dtype != ONNXFUSE_STRING ? RULE_STEP : RULE_EXACT;
+    }
+    for (int i = 0; i < onnxfuse_value_count(expected); i++) {
+        const OnnxfuseValue *item = onnxfuse_value_item(expected, i);
+        if (item) rules |= compare_rules(item, tolerance, false);
+    }
+    return rules ? rules : RULE_EXACT; /* nothing, or an empty sequence */
+}
+
+void print_rules(FILE *out, unsigned rules, Tolerance t) {
+    const char *before = "";
+    if (rules & RULE_CLOSE) fprintf(out, "within %g + %g |expected|", t.atol, t.rtol), before = ", ";
+    if (rules & RULE_BFLOAT16)
+        fprintf(out, "%sbfloat16 within %g + %g |expected|", before, t.atol, fmax(t.rtol, bfloat16_rtol)),
+            before = ", ";
+    if (rules & RULE_EXACT) fprintf(out, "%sexact", before), before = ", ";
+    if (rules & RULE_STEP) fprintf(out, "%sintegers within %g", before, t.step), before = ", ";
+    if (rules & RULE_TYPE) fprintf(out, "%stype and shape alone", before);
 }
 
 /* --- measuring ------------------------------------------------------------------------------------------------------
@@ -224,7 +283,7 @@ static Difference measure_tensors(const OnnxfuseValue *got, const OnnxfuseValue 
     Difference d = {.got = got, .expected = expected, .item = -1, .worst = -1, .ulps = NAN};
     OnnxfuseDType dtype = onnxfuse_value_dtype(got);
     if (!same_type(got, expected)) return d;
-    if (dtype == ONNXFUSE_BFLOAT16) t.rtol = fmax(t.rtol, bfloat16_rtol);
+    t = tolerance_of(dtype, t);
     d.comparable = true;
     d.count = onnxfuse_value_count(got);
     measure_elements(&d, t);

@@ -1,5 +1,6 @@
-/* Are two values the same, and how far are they apart? |got - expected| <= atol + rtol * |expected|, as numpy's
- * allclose has it. */
+/* Are two values the same, and how far are they apart? Floating-point numbers are the same where
+ * |got - expected| <= atol + rtol * |expected|, as numpy's allclose has it. Integers, bools and strings must be equal;
+ * of integers a distance may be allowed, for results that were rounded to a step of a quantization. */
 #ifndef ONNXFUSE_CLI_COMMAND_COMPARE_H
 #define ONNXFUSE_CLI_COMMAND_COMPARE_H
 
@@ -8,11 +9,20 @@
 
 typedef struct Tolerance {
     double rtol, atol;
+    double step; /* how far integers may be apart: 0 but where a case says so */
 } Tolerance;
+
+/* What a value is judged by; a sequence's items may differ. */
+enum { RULE_CLOSE = 1, RULE_BFLOAT16 = 2, RULE_EXACT = 4, RULE_STEP = 8, RULE_TYPE = 16 };
 
 /* NULL when they agree, else a problem of code ONNXFUSE_DIFFERENT that names the first difference. types_only: compares
  * element types and shapes (of outputs that depend on random numbers). */
 Problem *compare_values(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance tolerance, bool types_only);
+
+/* RULE_*, as compare_values judges. */
+unsigned compare_rules(const OnnxfuseValue *expected, Tolerance tolerance, bool types_only);
+/* "within 1e-07 + 0.001 |expected|, exact" */
+void print_rules(FILE *out, unsigned rules, Tolerance tolerance);
 
 /* Of two tensors, or of the first items of two sequences that differ. */
 typedef struct Difference {

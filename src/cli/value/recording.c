@@ -260,7 +260,7 @@ static Problem *describe(const Difference *d, Finding *f) {
 
 static Tolerance tolerance_for(const OnnxfuseValue *expected, Closeness c) {
     static const double least_atol = 1e-7;
-    if (c.atol >= 0) return (Tolerance){c.rtol, c.atol};
+    if (c.atol >= 0) return (Tolerance){c.rtol, c.atol, c.atol};
     bool tensor = onnxfuse_value_kind(expected) == ONNXFUSE_TENSOR;
     return (Tolerance){c.rtol, fmax(least_atol, tensor ? c.rtol * compare_scale(expected) : 0)};
 }
@@ -269,7 +269,7 @@ Problem *recording_compare(Recording *r, Entry *entry, const OnnxfuseValue *expe
                            bool types_only) {
     if (!entry->value || entry->finding.compared) return NULL;
     Tolerance tolerance = tolerance_for(expected, closeness);
-    if (types_only) tolerance = (Tolerance){INFINITY, INFINITY};
+    if (types_only) tolerance = (Tolerance){INFINITY, INFINITY, INFINITY};
     Difference d = compare_measure(entry->value, expected, tolerance);
     if (types_only && d.comparable) d.different = 0, d.worst = -1, d.distance = d.excess = 0;
     entry->finding = (Finding){.compared = true,

@@ -1,4 +1,5 @@
 /* Kernel -> LLVM module -> relocatable object, or text. */
+#include "base/log.h"
 #include "codegen/llvm/render.h"
 
 #include <llvm-c/Analysis.h>
@@ -82,13 +83,11 @@ static Status optimise(LLVMModuleRef module, LLVMTargetMachineRef machine) {
 }
 
 static Status verify(LLVMModuleRef module) {
-#ifdef ONNXFUSE_VERIFY
     char *message = NULL;
-    if (LLVMVerifyModule(module, LLVMReturnStatusAction, &message)) return take_message("invalid LLVM IR", message);
+    if (!log_verify()) return NULL;
+    if (LLVMVerifyModule(module, LLVMReturnStatusAction, &message))
+        return take_message("internal error: invalid LLVM IR", message);
     LLVMDisposeMessage(message);
-#else
-    (void)module;
-#endif
     return NULL;
 }
 
