@@ -20,20 +20,21 @@ typedef struct Rewrite {
 
 /* The twin is the same model imported a second time. It is lowered as far as its operators are supported; its data is
  * used by the graph, so it must live as long. opset: the version of the standard's operator set that all nodes are then
- * written in (convert.h); 0: that which the model imports, though its functions may have others. */
+ * written in (convert.h); 0: that which the model imports, though its functions may have others. rounds.c. */
 Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy, int opset);
 
 /* extract.c: cuts the graph down to what makes some values from others, "INPUTS:OUTPUTS" with commas between names. The
  * twin is lowered for their types, which they declare then. */
 Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char *from_to);
 
+/* --- what the rules share (rewrite.c) --- */
 /* rewrite_facts.c: lowers the twin and fills r->facts. */
 Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy);
 /* The twin's value, NULL where its type is not known or it is no tensor. */
 const Value *fact_of(const Rewrite *r, const Value *value);
 
 /* Its elements where they are known, though it may be computed; NULL: they are not. */
-const Tensor *rewrite_constant(const Rewrite *r, const Value *fact);
+Tensor *rewrite_constant(const Rewrite *r, const Value *fact);
 
 /* Lets everything read `to` instead of `from`, if the graph's outputs stay what they are called; whether it did. */
 bool rewrite_replace(Rewrite *r, Graph *graph, Value *from, Value *to);

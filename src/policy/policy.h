@@ -20,10 +20,10 @@ typedef struct Target {
     const char *cpu;      /* LLVM's name of the CPU */
     const char *features; /* LLVM's feature string, "" for the CPU's own */
     int vector_bytes;     /* 16, 32, 64 */
-    int epilogue_kinds;   /* bits of 1 << EpilogueKind (ops/anchors.h) that the device's library fuses into GEMM and
+    int epilogue_kinds; /* bits of 1 << EpilogueKind (lowering/anchors.h) that the device's library fuses into GEMM and
                              convolution */
-    bool attention;       /* the device runs the anchor "attention" */
-    size_t cache_bytes;   /* last-level cache, for the choice of streaming stores; 0 when unknown */
+    bool attention;     /* the device runs the anchor "attention" */
+    size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
 /* How exactly something is computed or kept. */
@@ -111,7 +111,7 @@ typedef struct Policy {
         const ShapeBucket *buckets; /* [bucket_count] */
         int bucket_count;
     } shapes;
-    const struct Registry *registry; /* ops/registry.h: the application's; NULL: none */
+    const struct Registry *registry; /* lowering/custom.h: the application's; NULL: none */
     const struct Registry *builtins; /* the built-in fusions (src/fusions); NULL: none */
     int threads;                     /* 0: the cores this process may run on */
     Pool *pool;                      /* the embedder's, used instead; NULL: the shared one of `threads` threads */
@@ -140,7 +140,7 @@ typedef struct Policy {
     } opencl;
     Target target;             /* resolved */
     const char *name;          /* of the file or text it was read from; NULL: the defaults */
-    uint64_t in_file, by_flag; /* bits of 1 << the key's number in policy.c: where its value comes from */
+    uint64_t in_file, by_flag; /* bits of 1 << the key's number in keys.c: where its value comes from */
 } Policy;
 
 Policy policy_default(void);

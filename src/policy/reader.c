@@ -98,12 +98,6 @@ Status reader_choice(const Reader *r, const char *path, const cJSON *item, const
                         count == 1 ? "is" : "are");
 }
 
-const char *const precision_names[] = {"f32", "f16", "bf16", "int8", "int4"};
-
-const char *precision_name(Precision precision) {
-    return precision == PRECISION_AS_IS ? "as is" : precision_names[precision - PRECISION_F32];
-}
-
 Status reader_precision(const Reader *r, const char *path, const cJSON *item, int names, Precision *out_precision) {
     int index = 0;
     TRY(reader_choice(r, path, item, precision_names, names, &index));

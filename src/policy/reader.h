@@ -1,5 +1,5 @@
 /* What the readers of the policy's sections share. Internal to src/policy.
- *   policy.c   keys with one value, and the list of all sections
+ *   keys.c     keys with one value, and the list of all sections
  *   rules.c    "rules", and what of it holds for the whole model
  *   shapes.c   "shapes"
  *   fusions.c  "fusions" */
@@ -32,6 +32,9 @@ Status reader_number(const Reader *r, const char *path, const cJSON *item, doubl
 Status reader_choice(const Reader *r, const char *path, const cJSON *item, const char *const *names, int count,
                      int *out_index);
 
+/* In the order of DeviceKind. */
+enum { DEVICE_NAMES = 4 };
+extern const char *const device_names[];
 /* Takes an integer enum's number, in the order of the names below. */
 enum { PRECISION_NAMES = 3, WEIGHT_NAMES = 5 };
 extern const char *const precision_names[]; /* f32, f16, bf16, int8, int4 */

@@ -114,7 +114,7 @@ Test(schema, values_are_taken_as_the_schema_says) {
 /* The rows of the table in policy.c read {"path", KEY_TYPE, ...}. */
 Test(schema, every_key_of_the_reader_is_in_the_schema_and_the_guide) {
     cJSON *schema = read_schema();
-    char *source = read_text("src/policy/policy.c"), *guide = read_text("docs/policy.md");
+    char *source = read_text("src/policy/keys.c"), *guide = read_text("docs/policy.md");
     int count = 0;
     for (char *row = strstr(source, "{\""); row; row = strstr(row + 1, "{\"")) {
         char path[64] = "", type[16] = "", quoted[80];

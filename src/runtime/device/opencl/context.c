@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "runtime/device/opencl/clblast.h"
 
 enum { MOST_THREADS = 1024 }; /* that a block of ours has */
 
@@ -111,7 +110,7 @@ Status opencl_open(const Policy *policy, GpuContext **out_context) {
     return status;
 }
 
-void opencl_close(GpuContext *context) {
+void opencl_close(GpuContext *context, void (*before_last)(void)) {
     pthread_mutex_lock(&contexts.lock);
     bool last = --context->references == 0;
     if (last) {
@@ -121,7 +120,7 @@ void opencl_close(GpuContext *context) {
     }
     pthread_mutex_unlock(&contexts.lock);
     if (!last) return;
-    clblast_forget();
+    before_last();
     free_context(context);
 }
 

@@ -37,7 +37,8 @@ struct GpuContext {
 
 Status opencl_describe(const Policy *policy, Text *text);
 Status opencl_open(const Policy *policy, GpuContext **out_context);
-void opencl_close(GpuContext *context);
+/* before_last: called when nobody else has the context, before it goes. */
+void opencl_close(GpuContext *context, void (*before_last)(void));
 const GpuLimits *opencl_limits(const GpuContext *context);
 const char *opencl_target(const GpuContext *context);
 

@@ -4,11 +4,13 @@
 #include "runtime/device/opencl/clblast.h"
 #include "runtime/device/opencl/context.h"
 
+static void close_context(GpuContext *context) { opencl_close(context, clblast_forget); }
+
 const GpuDriver opencl_driver = {
     .dialect = GPU_OPENCL,
     .describe = opencl_describe,
     .open = opencl_open,
-    .close = opencl_close,
+    .close = close_context,
     .limits = opencl_limits,
     .target = opencl_target,
     .compile = opencl_compile,
