@@ -1,5 +1,4 @@
 /* Compiling ahead of time: an open session, written down (compiled.h), to a file or to memory. */
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,6 +12,7 @@
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/device/cpu/tile.h"
+#include "policy/json.h"
 
 /* Data of a section that stays where it is until it is written. */
 typedef struct Piece {
@@ -218,8 +218,8 @@ static Status make_about(Compiling *c, const char **out_text) {
     cJSON_AddNumberToObject(about, "nodes", c->parts.nodes);
     cJSON_AddNumberToObject(about, "primitives", c->parts.primitives);
     cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
-    cJSON_AddItemToObject(about, "policy", cJSON_Parse(c->policy ? policy_plan_part(c->policy, c->arena) : "{}"));
-    char *text = cJSON_PrintUnformatted(about);
+    cJSON_AddItemToObject(about, "policy", json_parse(c->policy ? policy_plan_part(c->policy, c->arena) : "{}", NULL));
+    char *text = json_text(about);
     *out_text = arena_string(c->arena, text ? text : "");
     free(text);
     cJSON_Delete(about);
@@ -382,7 +382,7 @@ static Status report(const Compiling *c, char **out_report) {
     cJSON_AddNumberToObject(root, "nodes", c->parts.nodes);
     cJSON_AddStringToObject(root, "device", c->parts.plan->device->table->name);
     cJSON_AddStringToObject(root, "target", target_level_name(&c->parts.plan->host->policy->target));
-    *out_report = cJSON_PrintUnformatted(root);
+    *out_report = json_text(root);
     cJSON_Delete(root);
     return *out_report ? NULL : status_out_of_memory();
 }
