@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/heap.h"
+#include "base/plain.h"
 
 enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
 
@@ -138,10 +139,10 @@ char *arena_format(Arena *arena, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = plain_vprint(NULL, 0, format, again);
     va_end(again);
     char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
-    if (length >= 0) vsnprintf(text, (size_t)length + 1, format, args);
+    if (length >= 0) plain_vprint(text, (size_t)length + 1, format, args);
     va_end(args);
     return text;
 }

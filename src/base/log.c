@@ -1,5 +1,6 @@
 /* The process's debug level, where its messages go, and whether the verifiers run. */
 #include "base/log.h"
+#include "base/plain.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ void log_write(int level, const char *format, ...) {
     char message[4096];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    plain_vprint(message, sizeof message, format, args);
     va_end(args);
     LogSink sink = atomic_load(&current_sink);
     if (sink)

@@ -1,5 +1,6 @@
 /* Status values: a heap block with code and message. */
 #include "base/status.h"
+#include "base/plain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,13 @@ Status status_out_of_memory(void) { return (Status)(void *)&out_of_memory; }
 static Status status_vformat(StatusCode code, const char *format, va_list args, const char *tail) {
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = plain_vprint(NULL, 0, format, again);
     va_end(again);
     size_t tail_length = strlen(tail);
     Status status = length < 0 ? NULL : malloc(sizeof *status + (size_t)length + tail_length + 3);
     if (!status) return status_out_of_memory();
     status->code = code;
-    vsnprintf(status->message, (size_t)length + 1, format, args);
+    plain_vprint(status->message, (size_t)length + 1, format, args);
     if (tail_length) {
         memcpy(status->message + length, ": ", 2);
         memcpy(status->message + length + 2, tail, tail_length + 1);

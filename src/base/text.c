@@ -1,5 +1,6 @@
 /* A string builder over an arena; the old buffer stays behind until the arena is destroyed. */
 #include "base/text.h"
+#include "base/plain.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,11 +28,11 @@ void text_add(Text *text, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = plain_vprint(NULL, 0, format, again);
     va_end(again);
     if (length > 0) {
         reserve(text, (size_t)length);
-        vsnprintf(text->data + text->size, (size_t)length + 1, format, args);
+        plain_vprint(text->data + text->size, (size_t)length + 1, format, args);
         text->size += (size_t)length;
     }
     va_end(args);
@@ -98,8 +99,8 @@ static void add_number(Text *text, double value, bool single) {
         int least = 1; /* digits before the point, so that 10 is no 1e+01 */
         for (double size = fabs(value); size >= 10 && size < 1e10; size /= 10) least++;
         for (int precision = least < 10 ? least : 1; precision <= 17; precision++) {
-            snprintf(digits, sizeof digits, "%.*g", precision, value);
-            if (single ? strtof(digits, NULL) == (float)value : strtod(digits, NULL) == value) break;
+            plain_print(digits, sizeof digits, "%.*g", precision, value);
+            if (single ? plain_float(digits, NULL) == (float)value : plain_double(digits, NULL) == value) break;
         }
         text_add(text, "%s", digits);
     }

@@ -3,6 +3,7 @@
 #include "cli/manual.h"
 
 #include <limits.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,7 +87,9 @@ static Problem *dispatch(int argc, char **argv) {
     return problem_told(ONNXFUSE_USAGE);
 }
 
+/* Numbers are read and printed in one way everywhere, also where a library that was loaded before has set a locale. */
 int main(int argc, char **argv) {
+    setlocale(LC_ALL, "C");
     Problem *found = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         problem_free(found);

@@ -3,7 +3,6 @@
  * models. */
 #include "ep/options.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,19 +64,35 @@ static OrtStatus *read_entries(const Ort *ort, const OrtKeyValuePairs *entries, 
 }
 
 /* --- the policy as JSON ------------------------------------------------------------------------------------------ */
+/* Goes past digits; false when there is none. */
+static bool take_digits(const char **c) {
+    size_t count = strspn(*c, "0123456789");
+    *c += count;
+    return count > 0;
+}
+
+/* RFC 8259: -1.5e+3. The C library's strtod takes more, and what it takes depends on the locale. */
+static bool is_number(const char *c) {
+    c += *c == '-';
+    if (!take_digits(&c)) return false;
+    if (*c == '.' && (c++, !take_digits(&c))) return false;
+    if (*c == 'e' || *c == 'E') {
+        c += 1 + (c[1] == '-' || c[1] == '+');
+        if (!take_digits(&c)) return false;
+    }
+    return !*c;
+}
+
 /* Numbers, true, false, strings in quotes and whole objects stand as they are; anything else is a string. */
 static bool is_json(const char *value) {
-    char *end;
     if (*value == '{' || *value == '[' || *value == '"') return true;
     if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) return true;
-    if (!isdigit((unsigned char)*value) && *value != '-') return false;
-    strtod(value, &end);
-    return end != value && !*end;
+    return is_number(value);
 }
 
 static char *json_value(Scratch *scratch, const char *value) {
-    if (strcmp(value, "True") == 0 || strcmp(value, "False") == 0) /* as Python's str() writes them */
-        return scratch_format(scratch, "%c%s", tolower(*value), value + 1);
+    if (strcmp(value, "True") == 0) return scratch_format(scratch, "true"); /* as Python's str() writes them */
+    if (strcmp(value, "False") == 0) return scratch_format(scratch, "false");
     if (is_json(value)) return scratch_format(scratch, "%s", value);
     char *quoted = scratch_alloc(scratch, 6 * strlen(value) + 3), *to = quoted;
     if (!quoted) return NULL;

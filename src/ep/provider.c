@@ -127,8 +127,8 @@ static OrtStatus *find_capability(Provider *p, const OrtGraph *graph, Scratch *s
         TRY(claim(p, &view, part->nodes, part->node_count, support));
         taken += part->node_count;
     }
-    ep_log(&p->ort, p->logger, ORT_INFO, "takes %d of %d nodes in %d parts (%.1f ms)", taken, view.node_count,
-           partition.part_count, now_ms() - begin);
+    ep_log(&p->ort, p->logger, ORT_INFO, "takes %d of %d nodes in %d parts (%.0f us)", taken, view.node_count,
+           partition.part_count, (now_ms() - begin) * 1000);
     return NULL;
 }
 
@@ -170,9 +170,9 @@ static OrtStatus *open_model(Provider *p, const GraphView *view, const char *nam
     OnnxfuseStats stats;
     onnxfuse_session_stats(*out_session, &stats, sizeof stats);
     ep_log(&p->ort, p->logger, ORT_INFO,
-           "%s: %d nodes became %d regions, %d anchors, %d host steps on %s; %d kernels compiled, %d cached (%.1f ms)",
+           "%s: %d nodes became %d regions, %d anchors, %d host steps on %s; %d kernels compiled, %d cached (%.0f us)",
            name, stats.nodes, stats.regions, stats.anchors, stats.host_steps, stats.device, stats.kernels_compiled,
-           stats.kernels_cached, now_ms() - begin);
+           stats.kernels_cached, (now_ms() - begin) * 1000);
     return NULL;
 }
 

@@ -5,7 +5,6 @@
  * where a name is letters, digits and underscores, or anything in double quotes. */
 #include "ep/sizes.h"
 
-#include <ctype.h>
 #include <string.h>
 
 typedef enum SizeOp { PUSH, INPUT, ADD, SUBTRACT, MULTIPLY, DIVIDE, MODULO, MINIMUM, MAXIMUM } SizeOp;
@@ -41,9 +40,14 @@ static bool take(Reader *r, char c) {
     return true;
 }
 
+/* The C library's isdigit and isalnum depend on the locale. */
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
 static bool read_number(Reader *r) {
     int64_t number = 0;
-    for (; isdigit((unsigned char)*r->at); r->at++)
+    for (; is_digit(*r->at); r->at++)
         if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *r->at - '0', &number))
             return false;
     return emit(r, (SizeStep){.op = PUSH, .number = number});
@@ -84,7 +88,7 @@ static bool read_name(Reader *r) {
             if (*r->at == '\\' && r->at[1]) r->at++;
         if (*r->at) r->at++;
     } else {
-        while (isalnum((unsigned char)*r->at) || *r->at == '_') r->at++;
+        while (is_word(*r->at)) r->at++;
         size_t length = (size_t)(r->at - name);
         if (length && *r->at == '(') {
             r->at++;
@@ -101,7 +105,7 @@ static bool read_factor(Reader *r) {
     if (take(r, '('))
         good = read_sum(r) && take(r, ')');
     else
-        good = isdigit((unsigned char)*r->at) ? read_number(r) : read_name(r);
+        good = is_digit(*r->at) ? read_number(r) : read_name(r);
     r->depth--;
     return good;
 }

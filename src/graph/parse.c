@@ -1,6 +1,7 @@
 /* Reads the text form (grammar: print.c) into a new graph. The text may be anyone's: every mistake is an error with
  * line and column, nesting is bounded, and nothing is allocated that the text is not long enough to fill. */
 #include "graph/text_form.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -27,7 +28,7 @@ static Status error_at(const Parser *p, const char *place, const char *format, .
     char message[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    plain_vprint(message, sizeof message, format, args);
     va_end(args);
     return status_error(STATUS_INVALID, "%d:%d: %s", line, (int)(place - start) + 1, message);
 }
@@ -148,7 +149,7 @@ static Status name(Parser *p, const char **out_name) {
     return NULL;
 }
 
-/* Numbers end where no more of these follow; strtod and strtoll judge the rest. */
+/* Numbers end where no more of these follow; plain_double and strtoll judge the rest. */
 static size_t number_length(const Parser *p) { return strspn(p->at, "+-.0123456789abcdefinxABCDEF"); }
 
 static Status integer(Parser *p, int64_t *out_value) {
@@ -178,7 +179,7 @@ static Status real(Parser *p, bool single, double *out_value) {
     if (!n || n >= sizeof digits) return error_at(p, p->at, "a number is expected");
     memcpy(digits, p->at, n);
     digits[n] = 0;
-    *out_value = single ? (double)strtof(digits, &end) : strtod(digits, &end);
+    *out_value = single ? (double)plain_float(digits, &end) : plain_double(digits, &end);
     if (*end) return error_at(p, p->at, "a number is expected");
     p->at += n;
     return NULL;

@@ -1,5 +1,6 @@
 /* The binary form of graphs (store.h). Writer and reader of each thing stand side by side and must agree. */
 #include "graph/store.h"
+#include "base/plain.h"
 
 #include <stdio.h>
 
@@ -27,7 +28,7 @@ bool store_wrong(StoreReader *r, const char *format, ...) {
     char message[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    plain_vprint(message, sizeof message, format, args);
     va_end(args);
     if (!r->error) r->error = status_error(STATUS_INVALID, "%s", message);
     r->at = r->end;

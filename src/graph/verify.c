@@ -3,6 +3,7 @@
  * sizes agree at run time alone (reshape, concat, pad) only two different constants are an error. */
 #include "graph/graph.h"
 #include "graph/space.h"
+#include "base/plain.h"
 
 #include <stdio.h>
 
@@ -28,7 +29,7 @@ static Status fault(const Verifier *v, const char *format, ...) {
     char rule[512], place[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(rule, sizeof rule, format, args);
+    plain_vprint(rule, sizeof rule, format, args);
     va_end(args);
     const Node *n = v->node;
     if (!n) return status_error(STATUS_FAULT, "graph \"%.200s\": %s", v->graph->name, rule);

@@ -1,8 +1,8 @@
 /* The builder's frame: a node's inputs and outputs, errors in the user's words, constants, sizes that are known while
  * lowering or are bound at run time, host steps. */
 #include "lowering/build_internal.h"
+#include "base/plain.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ enum { MESSAGE_SIZE = 1024 };
 static Status fail(Lowering *l, StatusCode code, const char *format, va_list args) {
     if (l->error) return l->error;
     char text[MESSAGE_SIZE];
-    vsnprintf(text, sizeof text, format, args);
+    plain_vprint(text, sizeof text, format, args);
     const Node *n = l->node;
     if (!n) return l->error = status_error(code, "%s", text);
     bool standard = !n->domain || !*n->domain;
@@ -80,7 +80,7 @@ bool wants_output(const Node *n, int index) { return index < n->output_count && 
 static bool has_made_up_name(const Value *value) {
     const char *c = value->name;
     if (*c++ != 'v' || !*c) return false;
-    while (isdigit((unsigned char)*c)) c++;
+    while (plain_is_digit(*c)) c++;
     return !*c;
 }
 

@@ -3,6 +3,7 @@
 #include "lowering/build.h"
 #include "lowering/prune.h"
 #include "lowering/custom.h"
+#include "base/plain.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ Status host_error(const HostCall *call, const char *format, ...) {
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    plain_vprint(text, sizeof text, format, args);
     va_end(args);
     return status_error(STATUS_INVALID, "node \"%s\" (%s): %s", node_origin_name(call->node), call->node->op, text);
 }

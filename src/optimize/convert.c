@@ -1,6 +1,7 @@
 /* The walk from version to version, the attributes' defaults, the check of what came out, and what rules share. */
 #include "optimize/convert.h"
 #include "optimize/schema.h"
+#include "base/plain.h"
 
 #include <stdlib.h>
 
@@ -246,7 +247,7 @@ static bool is_type_kind(const Node *node, const char *name) {
 
 static void set_default(Node *node, const SchemaAttr *attr) {
     if (attr->kind == IS_INT) node_set_int(node, attr->name, strtoll(attr->otherwise, NULL, 10));
-    if (attr->kind == IS_FLOAT) node_set_float(node, attr->name, strtod(attr->otherwise, NULL));
+    if (attr->kind == IS_FLOAT) node_set_float(node, attr->name, plain_double(attr->otherwise, NULL));
     if (attr->kind == IS_STRING) node_set_string(node, attr->name, attr->otherwise);
 }
 

@@ -8,6 +8,7 @@ typedef struct SchemaTypes {
 } SchemaTypes;
 
 #include "optimize/schema_table.h"
+#include "base/plain.h"
 
 enum { SCHEMA_COUNT = sizeof schemas / sizeof *schemas };
 
@@ -90,7 +91,7 @@ bool schema_is_default(const SchemaAttr *schema, const Attr *attr) {
     if (!schema->otherwise || (int)schema->kind != (int)attr->kind) return false;
     switch (attr->kind) {
     case ATTR_INT: return attr->i == strtoll(schema->otherwise, NULL, 10);
-    case ATTR_FLOAT: return attr->f == strtof(schema->otherwise, NULL);
+    case ATTR_FLOAT: return attr->f == plain_float(schema->otherwise, NULL);
     case ATTR_STRING:
         return attr->s.size == strlen(schema->otherwise) && memcmp(attr->s.data, schema->otherwise, attr->s.size) == 0;
     default: return false;

@@ -1,8 +1,8 @@
 /* Patterns: text to a small graph of nodes, with the order in which they will be looked for. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/plain.h"
 #include "passes/pattern_form.h"
 
 int pattern_input_count(const Pattern *pattern) { return pattern->inputs.count; }
@@ -38,7 +38,7 @@ static Status error_at(const Parser *p, const char *place, const char *format, .
     char message[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    plain_vprint(message, sizeof message, format, args);
     va_end(args);
     return status_error(STATUS_INVALID, "%s: line %d, column %d: %s", p->where, line, (int)(place - start) + 1,
                         message);
@@ -68,8 +68,8 @@ static Status expect(Parser *p, const char *token) {
 
 static size_t word_length(const Parser *p) {
     size_t n = 0;
-    while (isalnum((unsigned char)p->at[n]) || p->at[n] == '_') n++;
-    return isdigit((unsigned char)*p->at) ? 0 : n;
+    while (plain_is_word(p->at[n])) n++;
+    return plain_is_digit(*p->at) ? 0 : n;
 }
 
 static Status word(Parser *p, const char *what, const char **out_word) {
@@ -86,8 +86,8 @@ static bool is_left_out(const char *name) { return strcmp(name, "_") == 0; }
 /* A decimal number, or inf or -inf. */
 static bool looks_like_number(const Parser *p) {
     const char *c = p->at + (*p->at == '-' || *p->at == '+');
-    return isdigit((unsigned char)*c) || (*c == '.' && isdigit((unsigned char)c[1])) ||
-           (strncmp(c, "inf", 3) == 0 && !isalnum((unsigned char)c[3]) && c[3] != '_');
+    return plain_is_digit(*c) || (*c == '.' && plain_is_digit(c[1])) ||
+           (strncmp(c, "inf", 3) == 0 && !plain_is_word(c[3]));
 }
 
 /* Characters of the number at p->at, which looks like one. */
@@ -98,7 +98,7 @@ static size_t number_length(const Parser *p) {
     n += strspn(c + n, "0123456789.");
     if (c[n] != 'e' && c[n] != 'E') return n;
     size_t exponent = n + 1 + (c[n + 1] == '-' || c[n + 1] == '+');
-    return isdigit((unsigned char)c[exponent]) ? exponent + strspn(c + exponent, "0123456789") : n;
+    return plain_is_digit(c[exponent]) ? exponent + strspn(c + exponent, "0123456789") : n;
 }
 
 static Status number(Parser *p, double *out_number) {
@@ -109,7 +109,7 @@ static Status number(Parser *p, double *out_number) {
     if (n >= sizeof digits) return error_at(p, p->at, "a number of more than %d characters", (int)sizeof digits - 1);
     memcpy(digits, p->at, n);
     digits[n] = 0;
-    *out_number = strtod(digits, &end);
+    *out_number = plain_double(digits, &end);
     if (*end) return error_at(p, p->at, "\"%s\" is not a number", digits);
     p->at += n;
     return NULL;

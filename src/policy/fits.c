@@ -1,7 +1,7 @@
 /* Which part of a policy is decided when a plan is made, and whether two policies agree on it: for compiled models. */
 #include "policy/policy.h"
+#include "policy/json.h"
 
-#include <cjson/cJSON.h>
 #include <stdlib.h>
 
 /* What may differ from run to run of the same plan; a key stands for all below it. */
@@ -49,7 +49,7 @@ static void take_tolerances_out(cJSON *root) {
 }
 
 const char *policy_plan_part(const char *json, Arena *arena) {
-    cJSON *root = cJSON_Parse(json);
+    cJSON *root = json_parse(json, NULL);
     take_other_names(root);
     take_tolerances_out(root);
     for (cJSON *item = root ? root->child : NULL, *next; item; item = next) {
@@ -61,7 +61,7 @@ const char *policy_plan_part(const char *json, Arena *arena) {
         }
         if (is_free(item->string)) cJSON_Delete(cJSON_DetachItemViaPointer(root, item));
     }
-    char *text = root ? cJSON_PrintUnformatted(root) : NULL;
+    char *text = json_text(root);
     const char *kept = arena_string(arena, text ? text : "{}");
     cJSON_Delete(root);
     free(text);
@@ -81,7 +81,7 @@ static Status compare_item(const Policies *p, const char *group, const cJSON *gi
     const cJSON *made = at(p->made, group, given->string);
     if (!made) made = at(p->defaults, group, given->string);
     if (made && cJSON_Compare(made, given, 1)) return NULL;
-    char *text = made ? cJSON_PrintUnformatted(made) : NULL;
+    char *text = json_text(made);
     Status status = status_error(STATUS_USAGE, "the policy's %s%s%s differs from what it was compiled with (%.200s)",
                                  group ? group : "", group ? "." : "", given->string, text ? text : "nothing of it");
     free(text);
@@ -101,7 +101,7 @@ static Status compare(const Policies *p) {
 }
 
 Status policy_plan_agrees(const char *made, const char *given, Arena *arena) {
-    Policies p = {cJSON_Parse(made), cJSON_Parse(policy_plan_part(given, arena)), cJSON_Parse(defaults)};
+    Policies p = {json_parse(made, NULL), json_parse(policy_plan_part(given, arena), NULL), json_parse(defaults, NULL)};
     bool read = p.made && p.given && p.defaults;
     Status status = read ? compare(&p) : status_error(STATUS_INVALID, "a policy is not valid JSON");
     cJSON_Delete(p.made);

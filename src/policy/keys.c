@@ -1,6 +1,7 @@
 /* JSON -> Policy, and back to text. Every key is a row of one table: where it goes, its type and its range, or who
  * reads it. */
 #include "policy/reader.h"
+#include "policy/json.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -270,7 +271,7 @@ static Status parse_in(const char *json, size_t size, const char *name, const ch
     out_policy->name = arena_string(arena, name);
     if (strlen(text) != size || has_zero_escape(text))
         return status_error(STATUS_INVALID, "%s: a zero byte in JSON", name);
-    cJSON *root = cJSON_ParseWithOpts(text, &end, 1);
+    cJSON *root = json_parse(text, &end);
     if (!root) {
         int line = 1;
         for (const char *p = text; end && p < end; p++) line += *p == '\n';

@@ -1,5 +1,6 @@
 /* JSON values with their types and ranges checked: every mistake is named with the file and the path in it. */
 #include "policy/reader.h"
+#include "base/plain.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ Status reader_error(const Reader *r, const char *path, const char *format, ...) 
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    plain_vprint(text, sizeof text, format, args);
     va_end(args);
     return status_error(STATUS_INVALID, "%s: %s: %s", r->name, path, text);
 }

@@ -143,6 +143,8 @@ static const struct {
      "graph (x: f32[1, 1, 2]) -> (y) {\ny = onnx MaxPool@12 x {kernel_shape = [1], strides = [0]}\n}\n", "strides"},
     {"an equation with more terms than inputs",
      "graph (x: f32[2, 2]) -> (y) {\ny = onnx Einsum@12 x {equation = \"ij,jk\"}\n}\n", "2 terms"},
+    {"an equation with letters beyond ASCII, which locales of one byte a character know",
+     "graph (x: f32[2, 2]) -> (y) {\ny = onnx Einsum@12 x {equation = \"\\xe9\\xe8\"}\n}\n", "cannot be read from"},
     {"more elements than there are",
      "graph (x: f32[3]) -> (y) {\nk = constant i64[1] {4}\ny, i = onnx TopK@11 x, k\n}\n", "4 elements"},
 };

@@ -1,5 +1,7 @@
 #include "own_operators.h"
 
+#include "base/plain.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +124,7 @@ static OnnxfuseStatus compute_text(void *user, OnnxfuseCall *call) {
         char *text = onnxfuse_call_scratch(call, 32);
         if (!text) return onnxfuse_error(ONNXFUSE_FAULT, "no memory");
         ((OnnxfuseString *)y)[i] =
-            (OnnxfuseString){text, (size_t)snprintf(text, 32, "%g", onnxfuse_value_element(x, i))};
+            (OnnxfuseString){text, (size_t)plain_print(text, 32, "%g", onnxfuse_value_element(x, i))};
     }
     return status;
 }

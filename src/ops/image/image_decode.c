@@ -1,9 +1,9 @@
 /* ImageDecoder: the operator, and the formats that hold their pixels as they are (BMP, PNM, TIFF). */
 #include "ops/image/image_decode.h"
 
-#include <ctype.h>
 #include "ops/image/image.h"
 #include "lowering/sizes.h"
+#include "base/plain.h"
 
 bool pixels_new(Arena *arena, int64_t width, int64_t height, int channels, Bytes file, int64_t most, Pixels *out) {
     if (width < 1 || height < 1 || width > MOST_PIXELS || height > MOST_PIXELS / width) return false;
@@ -66,14 +66,14 @@ bool decode_bmp(Arena *arena, Bytes f, Pixels *out) {
 
 /* The next number; spaces and comments before it are skipped. */
 static bool pnm_number(Bytes f, size_t *at, int64_t *out) {
-    while (*at < f.size && (isspace(f.data[*at]) || f.data[*at] == '#')) {
+    while (*at < f.size && (plain_is_space((char)f.data[*at]) || f.data[*at] == '#')) {
         if (f.data[*at] == '#')
             while (*at < f.size && f.data[*at] != '\n') ++*at;
         else
             ++*at;
     }
-    if (*at >= f.size || !isdigit(f.data[*at])) return false;
-    for (*out = 0; *at < f.size && isdigit(f.data[*at]) && *out < 1 << 30; ++*at)
+    if (*at >= f.size || !plain_is_digit((char)f.data[*at])) return false;
+    for (*out = 0; *at < f.size && plain_is_digit((char)f.data[*at]) && *out < 1 << 30; ++*at)
         *out = *out * 10 + (f.data[*at] - '0');
     return true;
 }
@@ -85,7 +85,7 @@ static bool pnm_sample(Bytes f, size_t *at, int kind, int64_t most, int64_t colu
         return true;
     }
     if (kind == 1) {
-        while (*at < f.size && isspace(f.data[*at])) ++*at;
+        while (*at < f.size && plain_is_space((char)f.data[*at])) ++*at;
         if (*at >= f.size) return false;
         *out = f.data[(*at)++] == '0';
         return true;

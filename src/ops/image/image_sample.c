@@ -67,6 +67,8 @@ static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
     AxisTaps taps = {.count = 1, .weight = {1}};
     double x = position_of(g, normal, size), edge = g->align_corners ? 0 : 0.5;
     if (g->mode == SAMPLE_NEAREST) x = nearbyint(x);
+    /* With a border, cubic clamps each of the four elements and not the position, as PyTorch and ONNX Runtime do;
+     * ONNX's reference implementation clamps the position and so differs within two elements outside. */
     if (x < -edge || x > (double)(size - 1) + edge) {
         if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) x = x < 0 ? 0 : (double)(size - 1);
         if (g->outside == OUTSIDE_REFLECTION) x = reflected(x, -edge, (double)(size - 1) + edge);

@@ -6,8 +6,8 @@
  * nothing is summed it is a plain product. */
 #include "ops/linear/linear.h"
 
-#include <ctype.h>
 #include "lowering/sizes.h"
+#include "base/plain.h"
 
 enum { LETTERS = 52, LABELS = LETTERS + MAX_RANK, MOST_OPERANDS = 64 };
 
@@ -47,7 +47,7 @@ static Status parse_term(Lowering *l, const char **cursor, Term *term) {
                 return invalid(l, "the equation has a stray '.'");
             term->ellipsis = term->count;
             *cursor += 2;
-        } else if (isalpha((unsigned char)c)) {
+        } else if (plain_is_letter(c)) {
             if (term->count == MAX_RANK) return invalid(l, "the equation has a term of more than %d letters", MAX_RANK);
             term->labels[term->count++] = letter(c);
         } else {

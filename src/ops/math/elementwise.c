@@ -2,10 +2,10 @@
 #include "ops/families.h"
 
 #include "lowering/build.h"
+#include "base/plain.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <strings.h>
 
 /* --- one primitive --------------------------------------------------------------------------------------------- */
 
@@ -142,9 +142,7 @@ static Status lower_clip(Lowering *l, const Node *n) {
 
 /* --- casts ------------------------------------------------------------------------------------------------------ */
 
-static bool equals_word(StringView s, const char *word) {
-    return s.size == strlen(word) && strncasecmp(s.data, word, s.size) == 0;
-}
+static bool equals_word(StringView s, const char *word) { return plain_equal(s.data, s.size, word); }
 
 enum { LONGEST_NUMBER = 512 }; /* characters; longer ones are refused */
 
@@ -163,7 +161,7 @@ static bool number_from(StringView s, double *out_number, bool *out_is_int, int6
         *out_int = strtoll(text, &end, 10);
         *out_is_int = end != text && !*end;
     }
-    *out_number = strtod(text, &end);
+    *out_number = plain_double(text, &end);
     return end != text && !*end;
 }
 

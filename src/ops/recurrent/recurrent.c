@@ -12,9 +12,9 @@
 #include "ops/families.h"
 
 #include <math.h>
-#include <strings.h>
 
 #include "lowering/build.h"
+#include "base/plain.h"
 
 enum {
     PANEL = 64, /* columns of a panel: four vectors of 16 floats, enough independent sums to hide the latency of FMA */
@@ -89,8 +89,7 @@ static double apply(const Function *f, double x) {
 
 static bool find_activation(StringView name, Activation *out_kind) {
     for (int i = 0; i < ACT_COUNT; i++) {
-        if (strlen(activations[i].name) != name.size || strncasecmp(activations[i].name, name.data, name.size) != 0)
-            continue;
+        if (!plain_equal(name.data, name.size, activations[i].name)) continue;
         *out_kind = (Activation)i;
         return true;
     }
@@ -693,8 +692,10 @@ static Value *initial_state(Lowering *l, const Node *n, int index, bool batch_fi
 
 static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
     const char *direction = attr_string(n, "direction", "forward");
-    bool both = strcasecmp(direction, "bidirectional") == 0, reverse = strcasecmp(direction, "reverse") == 0;
-    if (!both && !reverse && strcasecmp(direction, "forward") != 0) return invalid(l, "direction \"%s\"", direction);
+    size_t length = strlen(direction);
+    bool both = plain_equal(direction, length, "bidirectional"), reverse = plain_equal(direction, length, "reverse");
+    if (!both && !reverse && !plain_equal(direction, length, "forward"))
+        return invalid(l, "direction \"%s\"", direction);
     bool batch_first = attr_int(n, "layout", 0) != 0;
     int64_t directions = both ? 2 : 1, gates = cells[cell].gates, hidden;
     Value *x = in(l, n, 0), *w = in(l, n, 1), *r = in(l, n, 2);

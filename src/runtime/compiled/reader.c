@@ -2,7 +2,6 @@
  * it may be anyone's bytes but for the machine code, which is run as it is. */
 #include "runtime/compiled/compiled.h"
 
-#include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "codegen/kernel_store.h"
 #include "lowering/custom.h"
 #include "runtime/device/cpu/tile.h"
+#include "policy/json.h"
 
 /* Fuzzing builds load no machine code: what mutations make of it says nothing of the reader. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
@@ -109,13 +109,13 @@ static int number_at(const cJSON *about, const char *name) {
 }
 
 static Status read_about(Arena *arena, Compiled *c) {
-    cJSON *about = cJSON_ParseWithLength((const char *)c->parts[PART_ABOUT].data, c->parts[PART_ABOUT].size);
+    cJSON *about = json_parse_bytes(c->parts[PART_ABOUT].data, c->parts[PART_ABOUT].size);
     const char *device = text_at(arena, about, "device");
     c->target = text_at(arena, about, "target");
     c->tiles = text_at(arena, about, "tiles");
     c->nodes = number_at(about, "nodes");
     c->primitives = number_at(about, "primitives");
-    char *policy = cJSON_PrintUnformatted(cJSON_GetObjectItemCaseSensitive(about, "policy"));
+    char *policy = json_text(cJSON_GetObjectItemCaseSensitive(about, "policy"));
     c->policy = arena_string(arena, policy ? policy : "{}");
     free(policy);
     cJSON_Delete(about);

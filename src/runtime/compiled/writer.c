@@ -1,5 +1,4 @@
 /* Compiling ahead of time: what an open session has, written down (compiled.h), to a file or to memory. */
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,6 +7,7 @@
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/device/cpu/tile.h"
+#include "policy/json.h"
 
 /* Data of a section that stays where it is until it is written. */
 typedef struct Piece {
@@ -213,8 +213,8 @@ static Status make_about(Compiling *c, const char **out_text) {
     cJSON_AddNumberToObject(about, "primitives", c->from.primitives);
     cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
     cJSON_AddItemToObject(about, "policy",
-                          cJSON_Parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}"));
-    char *text = cJSON_PrintUnformatted(about);
+                          json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
+    char *text = json_text(about);
     *out_text = arena_string(c->arena, text ? text : "");
     free(text);
     cJSON_Delete(about);
@@ -315,7 +315,7 @@ static Status report(const Compiling *c, char **out_report) {
     cJSON_AddNumberToObject(root, "nodes", c->from.nodes);
     cJSON_AddStringToObject(root, "device", c->from.plan->device->table->name);
     cJSON_AddStringToObject(root, "target", target_level_name(&c->from.plan->host->policy->target));
-    *out_report = cJSON_PrintUnformatted(root);
+    *out_report = json_text(root);
     cJSON_Delete(root);
     return *out_report ? NULL : status_out_of_memory();
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "codegen/gpu/dialect.h"
+#include "base/plain.h"
 
 #define F(...) arena_format(r->arena, __VA_ARGS__)
 
@@ -19,11 +20,11 @@ static void add_line(GpuRender *r, const char *format, va_list arguments, const 
     char few[512];
     va_list again;
     va_copy(again, arguments);
-    int size = vsnprintf(few, sizeof few, format, arguments);
+    int size = plain_vprint(few, sizeof few, format, arguments);
     char *line = few;
     if (size >= (int)sizeof few) {
         line = arena_alloc(r->arena, (size_t)size + 1);
-        vsnprintf(line, (size_t)size + 1, format, again);
+        plain_vprint(line, (size_t)size + 1, format, again);
     }
     va_end(again);
     text_add(&r->body, "%*s%s%s\n", r->indent * 4, "", line, end);

@@ -10,6 +10,7 @@
 #include "codegen/disk.h"
 #include "runtime/device/cuda/loader.h"
 #include "runtime/device/cuda/nvrtc.h"
+#include "base/plain.h"
 
 enum { OLDEST_DRIVER = 11040 }; /* 1000 * major + 10 * minor: graphs, pools and all functions of api.h */
 
@@ -51,7 +52,7 @@ Status cuda_check(CudaContext *c, CuResult result, const char *format, ...) {
     char what[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    plain_vprint(what, sizeof what, format, args);
     va_end(args);
     return driver_error(c->api, STATUS_FAULT, result, what);
 }

@@ -2,6 +2,8 @@
  * takes the best of the others. */
 #include "runtime/device/opencl/choose.h"
 
+#include "base/plain.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -113,7 +115,7 @@ static void consider(Search *s, OpenClDevice *d) {
     char why[320];
     read_device(d);
     s->seen++;
-    if (s->wanted && !strcasestr(d->name, s->wanted) && !strcasestr(d->platform_name, s->wanted)) {
+    if (s->wanted && !plain_contains(d->name, s->wanted) && !plain_contains(d->platform_name, s->wanted)) {
         size_t used = strlen(s->others);
         snprintf(s->others + used, sizeof s->others - used, "%s\"%s\" (%s)", used ? ", " : "", d->name,
                  d->platform_name);

@@ -1,5 +1,6 @@
 /* libOpenCL.so.1 (or the policy's library), opened at run time; the names of OpenCL's errors. */
 #include "runtime/device/opencl/loader.h"
+#include "base/plain.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -148,7 +149,7 @@ Status opencl_check(cl_int error, const char *format, ...) {
     char message[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    plain_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     return status_error(STATUS_FAULT, "%s: %s (%d)", message, opencl_error_name(error), (int)error);
 }
