@@ -1,5 +1,5 @@
 /* Random configurations of the anchors "matmul", "conv" and "conv_transpose", the same for all devices, and how near to
- * the evaluator's result a device's must be. */
+ * the exact result a device's must be. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_ANCHOR_CASES_H
 #define ONNXFUSE_TESTS_RUNTIME_ANCHOR_CASES_H
 
@@ -14,7 +14,8 @@ typedef struct AnchorCase {
     Tensor *tensors[ANCHOR_CASE_INPUTS];
     bool constant[ANCHOR_CASE_INPUTS];
     int count;
-    int64_t terms; /* of the longest sum */
+    int64_t terms;       /* of the longest sum */
+    bool stored_between; /* a library stores its product, rounded, before steps of the epilogue read it */
     uint64_t state, seed;
     const char *what;
 } AnchorCase;
@@ -31,7 +32,11 @@ void anchor_case_output(AnchorCase *c, DType dtype, int rank, const int64_t *dim
 uint64_t anchor_case_bits(uint64_t *state);
 int anchor_case_below(uint64_t *state, int count); /* 0 to count - 1 */
 Tensor *anchor_case_tensor(Arena *arena, uint64_t *state, DType dtype, int rank, const int64_t *dims);
-void anchor_case_expect(const AnchorCase *c, const Tensor *got, const Tensor *want);
+/* Whether `got` is what the case's node makes of these tensors: NULL, or where it differs, in the arena. Integers must be
+ * equal; floating-point numbers are within what rounding may do to each element's sum in the type that it is added in,
+ * and then to the epilogue (numeric/rounding.h). */
+const char *anchor_difference(const AnchorCase *c, Tensor *const *tensors, const Tensor *got, Arena *arena);
+void anchor_case_expect(const AnchorCase *c, Tensor *const *tensors, const Tensor *got);
 
 /* Sizes that an anchor must refuse: a 3x3 convolution with a padding of 1. */
 typedef struct AnchorMisfit {
