@@ -29,6 +29,25 @@ Status unsupported(Lowering *l, const char *format, ...) {
     return status;
 }
 
+static bool asks_for_nothing(const Attr *attr, const Unfollowed *at) {
+    switch (attr->kind) {
+    case ATTR_INT: return (double)attr->i == at->number;
+    case ATTR_FLOAT: return attr->f == at->number;
+    case ATTR_STRING: return at->text && strcmp(attr->s.data, at->text) == 0;
+    default: return false;
+    }
+}
+
+bool follows_all(Lowering *l, const Node *n, const Unfollowed *list, int inputs) {
+    for (const Unfollowed *at = list; at->name; at++) {
+        const Attr *attr = node_attr(n, at->name);
+        if (attr && !asks_for_nothing(attr, at)) unsupported(l, "this value of attribute %s", at->name);
+    }
+    for (int i = inputs; i < n->input_count; i++)
+        if (optional_in(l, n, i)) unsupported(l, "input %d", i);
+    return !l->error;
+}
+
 Status invalid(Lowering *l, const char *format, ...) {
     va_list args;
     va_start(args, format);

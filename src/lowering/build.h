@@ -36,6 +36,15 @@ Status out(Lowering *l, const Node *n, int index, Value *value);
 /* STATUS_UNSUPPORTED / STATUS_INVALID naming operator, opset and node; kept as the first error and returned. */
 Status unsupported(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
 Status invalid(Lowering *l, const char *format, ...) STATUS_FORMAT(2, 3);
+/* Attributes that an operator's rows do not follow, each with the one value that asks for nothing (text: of a string). A row
+ * without a name ends the list. */
+typedef struct Unfollowed {
+    const char *name, *text;
+    double number;
+} Unfollowed;
+/* Refuses a node that gives such an attribute another value, or an input from `inputs` on: com.microsoft's operators take new
+ * ones without a new version, and what is not followed must not be ignored. False: refused. */
+bool follows_all(Lowering *l, const Node *n, const Unfollowed *list, int inputs);
 /* Whether all values stand and are tensors of known type and rank; reports the first that is not. After it their fields
  * may be read. */
 bool present(Lowering *l, Value *const *values, int count);

@@ -52,9 +52,8 @@ static Status lower_ms_attention(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *w = in(l, n, 1), *bias = optional_in(l, n, 2), *mask = optional_in(l, n, 3);
     Value *past = optional_in(l, n, 4), *extra = optional_in(l, n, 5);
     int64_t heads = attr_int(n, "num_heads", 0);
-    if (l->error) return l->error;
-    if (attr_int(n, "do_rotary", 0) || optional_in(l, n, 6))
-        return unsupported(l, "do_rotary and past_sequence_length");
+    static const Unfollowed unfollowed[] = {{"do_rotary"}, {"past_present_share_buffer"}, {0}};
+    if (l->error || !follows_all(l, n, unfollowed, 6)) return l->error;
     if (x->rank != 3 || w->rank != 2) return invalid(l, "input and weights need 3 and 2 axes");
     Value *all = matmul(l, x, w);
     if (bias) all = add(l, all, bias);
@@ -127,8 +126,8 @@ static Status lower_multi_head(Lowering *l, const Node *n) {
     Heads h = heads_of(l, n, attr_int(n, "num_heads", 0));
     Value *mask = optional_in(l, n, 4), *extra = optional_in(l, n, 5), *past_k = optional_in(l, n, 6),
           *past_v = optional_in(l, n, 7);
-    if (l->error) return l->error;
-    if (optional_in(l, n, 8)) return unsupported(l, "past_sequence_length");
+    static const Unfollowed none[] = {{0}};
+    if (l->error || !follows_all(l, n, none, 8)) return l->error;
     if (!past_k != !past_v) return invalid(l, "past_key and past_value go together");
     h.k = after_past(l, past_k, h.k);
     h.v = after_past(l, past_v, h.v);
@@ -153,7 +152,8 @@ static Value *angles(Lowering *l, Value *cache, Value *positions) {
  */
 static Status lower_ms_rotary(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *positions = in(l, n, 1), *cos = in(l, n, 2), *sin = in(l, n, 3);
-    if (l->error) return l->error;
+    static const Unfollowed unfollowed[] = {{"is_packed_batching"}, {"scale", .number = 1}, {0}};
+    if (l->error || !follows_all(l, n, unfollowed, 4)) return l->error;
     bool flat = x->rank == 3;
     if ((!flat && x->rank != 4) || cos->rank != 2 || sin->rank != 2)
         return invalid(l, "X needs 3 or 4 axes, the caches 2");
@@ -219,9 +219,12 @@ static Status lower_grouped_query(Lowering *l, const Node *n) {
     Heads h = grouped_heads(l, n, heads, kv_heads);
     Value *past_k = optional_in(l, n, 3), *past_v = optional_in(l, n, 4), *lengths = in(l, n, 5), *total = in(l, n, 6);
     Value *positions = optional_in(l, n, 9), *extra = optional_in(l, n, 10);
-    if (l->error) return l->error;
-    if (optional_in(l, n, 11) || attr_int(n, "smooth_softmax", 0))
-        return unsupported(l, "smooth softmax and head sinks");
+    static const Unfollowed unfollowed[] = {
+        {"causal", .number = 1},          {"sliding_window_cache"},         {"qk_output"},
+        {"k_quant_type", .text = "NONE"}, {"v_quant_type", .text = "NONE"}, {0},
+    };
+    if (l->error || !follows_all(l, n, unfollowed, 11)) return l->error;
+    if (attr_int(n, "smooth_softmax", -1) == 1) return unsupported(l, "smooth_softmax");
     int count;
     const Dim *const *totals = sizes_of(l, total, "total", &count);
     if (l->error) return l->error;

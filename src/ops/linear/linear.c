@@ -396,11 +396,21 @@ static Status lower_det(Lowering *l, const Node *n) {
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
 }
 
+/* [d0, batch..., last] -> [batch..., d0, last]. */
+static Value *batch_first(Lowering *l, Value *x) {
+    if (!x || x->rank < 3) return x;
+    int perm[MAX_RANK];
+    for (int i = 0; i < x->rank - 2; i++) perm[i] = i + 1;
+    perm[x->rank - 2] = 0;
+    perm[x->rank - 1] = x->rank - 1;
+    return permute(l, x, perm);
+}
+
 /* com.microsoft's product of matrices that may stand transposed. */
 static Status lower_fused_matmul(Lowering *l, const Node *n) {
     Value *a = in(l, n, 0), *b = in(l, n, 1);
-    if (attr_int(n, "transBatchA", 0) || attr_int(n, "transBatchB", 0))
-        return unsupported(l, "transBatchA and transBatchB");
+    if (attr_int(n, "transBatchA", 0)) a = batch_first(l, a);
+    if (attr_int(n, "transBatchB", 0)) b = batch_first(l, b);
     if (a && attr_int(n, "transA", 0) && a->rank > 1) a = swap_last(l, a);
     if (b && attr_int(n, "transB", 0) && b->rank > 1) b = swap_last(l, b);
     Value *y = matmul(l, a, b);

@@ -44,6 +44,8 @@ static Status read_blocks(Lowering *l, const Node *n, Blocks *b) {
     b->bits = attr_int(n, "bits", 4), b->block = attr_int(n, "block_size", 32);
     if (!b->packed || !b->scales || (optional_in(l, n, 3) && !b->zeros))
         return unsupported(l, "weights that are no constants");
+    static const Unfollowed unfollowed[] = {{"weight_prepacked"}, {0}};
+    if (!follows_all(l, n, unfollowed, 6)) return l->error;
     if (optional_in(l, n, 4)) return unsupported(l, "g_idx");
     if (b->bits != 4 && b->bits != 8) return unsupported(l, "%lld bits", (long long)b->bits);
     if (b->k < 1 || b->n < 1 || b->block < 16 || b->k > INT32_MAX || b->n > INT32_MAX || b->block > INT32_MAX ||
