@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
 
@@ -143,16 +144,6 @@ bool disk_read(const char *directory, const char *key, size_t key_size, void **o
 /* --- writing ---------------------------------------------------------------------------------------------------------
  */
 
-static bool write_all(int file, const void *data, size_t size) {
-    for (size_t at = 0; at < size;) {
-        ssize_t put = write(file, (const char *)data + at, size - at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return false;
-        at += (size_t)put;
-    }
-    return true;
-}
-
 void disk_write(const char *directory, const char *key, size_t key_size, const void *object, size_t size) {
     static atomic_uint counter;
     char path[MOST_PATH], temporary[MOST_PATH];
@@ -168,7 +159,8 @@ void disk_write(const char *directory, const char *key, size_t key_size, const v
     Header h = {.key_size = key_size, .object_size = size};
     memcpy(h.magic, magic, sizeof magic);
     hash_content(key, key_size, object, size, h.hash);
-    bool written = write_all(file, &h, sizeof h) && write_all(file, key, key_size) && write_all(file, object, size);
+    bool written =
+        write_whole(file, &h, sizeof h) && write_whole(file, key, key_size) && write_whole(file, object, size);
     written = close(file) == 0 && written;
     if (written && rename(temporary, path) == 0) return;
     LOG(1, "kernel cache: cannot write %s: %s", path, strerror(errno));

@@ -3,13 +3,10 @@
 #include "runtime/api/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "importer/files.h"
 #include "importer/importer.h"
 #include "optimize/region_functions.h"
@@ -19,68 +16,6 @@
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
-
-/* --- files that appear at the end -------------------------------------------------------------------------------- */
-typedef struct Output {
-    const char *path, *temporary; /* temporary NULL: not begun, or moved to its place */
-    int file;                     /* -1: closed */
-    int64_t size;
-} Output;
-
-static Status cannot_write(const char *path) {
-    return status_error(STATUS_INVALID, "\"%s\" cannot be written: %s", path, strerror(errno));
-}
-
-static void abandon(void *given) {
-    Output *output = given;
-    if (output->file >= 0) close(output->file);
-    if (output->temporary) unlink(output->temporary);
-    *output = (Output){.path = output->path, .file = -1};
-}
-
-static Status begin(Arena *arena, Output *output) {
-    static atomic_uint number;
-    enum { TRIES = 100 };
-    for (int i = 0; i < TRIES && output->file < 0; i++) {
-        const char *name =
-            arena_format(arena, "%s.%ld-%u.tmp", output->path, (long)getpid(), atomic_fetch_add(&number, 1));
-        output->file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (output->file >= 0) output->temporary = name;
-        if (output->file < 0 && errno != EEXIST) break;
-    }
-    return output->file < 0 ? cannot_write(output->path) : NULL;
-}
-
-static Status append(Output *output, const void *data, size_t size) {
-    const char *bytes = data;
-    while (size) {
-        ssize_t written = write(output->file, bytes, size < (1 << 30) ? size : (1 << 30));
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return cannot_write(output->path);
-        bytes += written;
-        size -= (size_t)written;
-        output->size += written;
-    }
-    return NULL;
-}
-
-static Status close_written(Output *output) {
-    int failed = fsync(output->file) < 0 && errno != EINVAL; /* EINVAL: a file system without it */
-    failed |= close(output->file) < 0;
-    output->file = -1;
-    return failed ? cannot_write(output->path) : NULL;
-}
-
-static Status move_in_place(Arena *arena, Output *output) {
-    if (rename(output->temporary, output->path) < 0) return cannot_write(output->path);
-    output->temporary = NULL;
-    int folder = open(folder_of(arena, output->path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder >= 0) {
-        fsync(folder);
-        close(folder);
-    }
-    return NULL;
-}
 
 /* --- the inputs' shapes --------------------------------------------------------------------------------------------
  */
@@ -94,7 +29,7 @@ typedef struct Work {
     Map fixed;                 /* name of a size -> int64_t * */
     Regions regions;
     VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
-    Output model, data;
+    AtomicFile model, data;
 } Work;
 
 static Status wrong_shapes(const char *text) {
@@ -253,11 +188,11 @@ static Status add_data(void *user, const void *data, size_t size, const char **o
     Work *w = user;
     const char *slash = strrchr(w->data.path, '/');
     *out_location = slash ? slash + 1 : w->data.path;
-    if (w->data.file < 0) TRY(begin(w->arena, &w->data));
+    if (w->data.file < 0) TRY(atomic_file_begin(&w->data));
     int64_t gap = (DATA_ALIGNMENT - w->data.size % DATA_ALIGNMENT) % DATA_ALIGNMENT;
-    TRY(append(&w->data, zeros, (size_t)gap));
+    TRY(atomic_file_append(&w->data, zeros, (size_t)gap));
     *out_offset = w->data.size;
-    return append(&w->data, data, size);
+    return atomic_file_append(&w->data, data, size);
 }
 
 static Status write_model(Work *w, const MappedFile *original) {
@@ -274,14 +209,14 @@ static Status write_model(Work *w, const MappedFile *original) {
     void *bytes;
     size_t size;
     TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
-    TRY(begin(w->arena, &w->model));
-    TRY(append(&w->model, bytes, size));
-    TRY(close_written(&w->model));
+    TRY(atomic_file_begin(&w->model));
+    TRY(atomic_file_append(&w->model, bytes, size));
+    TRY(atomic_file_close(&w->model));
     if (w->data.temporary) {
-        TRY(close_written(&w->data));
-        TRY(move_in_place(w->arena, &w->data));
+        TRY(atomic_file_close(&w->data));
+        TRY(atomic_file_publish(&w->data));
     }
-    return move_in_place(w->arena, &w->model);
+    return atomic_file_publish(&w->model);
 }
 
 /* --- models in memory ------------------------------------------------------------------------------------------------
@@ -402,8 +337,8 @@ static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
     w->fixed = map_make(arena);
-    w->model = (Output){.path = arena_string(arena, out_path), .file = -1};
-    w->data = (Output){.path = arena_format(arena, "%s.data", out_path), .file = -1};
+    w->model = atomic_file(arena_string(arena, out_path));
+    w->data = atomic_file(arena_format(arena, "%s.data", out_path));
     return optimize(w, &guard, out_report);
 }
 
@@ -421,8 +356,8 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
     Work w = {.arena = arena, .path = path, .options = options ? options : &defaults};
     w.model.file = w.data.file = -1;
     Status status = optimize_into(arena, &w, out_path, out_report);
-    abandon(&w.model); /* what is in its place is not touched */
-    abandon(&w.data);
+    atomic_file_abandon(&w.model); /* what is in its place is not touched */
+    atomic_file_abandon(&w.data);
     graph_destroy(w.partitioned);
     graph_destroy(w.twin);
     graph_destroy(w.graph);

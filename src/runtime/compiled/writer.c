@@ -1,15 +1,10 @@
 /* Compiling ahead of time: an open session, written down (compiled.h), to a file or to memory. */
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "codegen/kernel_store.h"
-#include "importer/files.h"
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/device/cpu/tile.h"
@@ -295,57 +290,7 @@ static Status write_sections(Compiling *c, const Pieces *pieces, WriteFn write, 
 
 /* --- where it goes --------------------------------------------------------------------------------------------------
  */
-typedef struct File {
-    const char *path, *temporary; /* temporary NULL: not begun, or moved to its place */
-    int file;                     /* -1: closed */
-} File;
-
-static Status cannot_write(const char *path) {
-    return status_error(STATUS_INVALID, "\"%s\" cannot be written: %s", path, strerror(errno));
-}
-
-static Status begin_file(Arena *arena, File *f) {
-    static atomic_uint number;
-    enum { TRIES = 100 };
-    for (int i = 0; i < TRIES && f->file < 0; i++) {
-        const char *name = arena_format(arena, "%s.%ld-%u.tmp", f->path, (long)getpid(), atomic_fetch_add(&number, 1));
-        f->file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (f->file >= 0) f->temporary = name;
-        if (f->file < 0 && errno != EEXIST) break;
-    }
-    return f->file < 0 ? cannot_write(f->path) : NULL;
-}
-
-static Status write_file(void *user, const void *bytes, size_t size) {
-    const File *f = user;
-    for (size_t at = 0; at < size;) {
-        size_t some = size - at < (1 << 30) ? size - at : 1 << 30;
-        ssize_t put = write(f->file, (const char *)bytes + at, some);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return cannot_write(f->path);
-        at += (size_t)put;
-    }
-    return NULL;
-}
-
-static Status finish_file(Arena *arena, File *f) {
-    bool failed = fsync(f->file) < 0 && errno != EINVAL; /* EINVAL: a file system without it */
-    failed |= close(f->file) < 0;
-    f->file = -1;
-    if (failed || rename(f->temporary, f->path) < 0) return cannot_write(f->path);
-    f->temporary = NULL;
-    int folder = open(folder_of(arena, f->path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder >= 0) {
-        fsync(folder);
-        close(folder);
-    }
-    return NULL;
-}
-
-static void abandon_file(File *f) {
-    if (f->file >= 0) close(f->file);
-    if (f->temporary) unlink(f->temporary);
-}
+static Status write_file(void *user, const void *bytes, size_t size) { return atomic_file_append(user, bytes, size); }
 
 typedef struct MemorySink {
     char *bytes;
@@ -367,7 +312,7 @@ typedef struct Job {
     size_t size;
     const char *folder;
     const OnnxfuseOptions *options;
-    File *file; /* NULL: to memory */
+    AtomicFile *file; /* NULL: to memory */
     void **out_bytes;
     size_t *out_size;
     char **out_report; /* or NULL */
@@ -389,9 +334,10 @@ static Status report(const Compiling *c, char **out_report) {
 
 static Status write_job(Compiling *c, const Job *job, const Pieces *pieces) {
     if (job->file) {
-        TRY(begin_file(c->arena, job->file));
+        TRY(atomic_file_begin(job->file));
         TRY(write_sections(c, pieces, write_file, job->file));
-        return finish_file(c->arena, job->file);
+        TRY(atomic_file_close(job->file));
+        return atomic_file_publish(job->file);
     }
     MemorySink sink = {malloc(c->header.bytes), 0};
     if (!sink.bytes) return status_out_of_memory();
@@ -440,12 +386,12 @@ static Status compile(const Job *job) {
 
 OnnxfuseStatus onnxfuse_compile(const char *path, const OnnxfuseOptions *options, const char *out_path,
                                 char **out_report) {
-    File file = {.path = out_path, .file = -1};
+    AtomicFile file = atomic_file(out_path);
     Job job = {.path = path, .options = options, .file = &file, .out_report = out_report};
     if (out_report) *out_report = NULL;
     if (compiled_is_file(path)) return status_error(STATUS_USAGE, "\"%s\" is compiled already", path);
     Status status = compile(&job);
-    abandon_file(&file); /* what is in its place is not touched */
+    atomic_file_abandon(&file); /* what is in its place is not touched */
     return status;
 }
 
