@@ -165,7 +165,7 @@ def main():
         expect("opencl" in same.get("got", "") and "on cpu" in same.get("expected", ""), "who is compared with whom", text)
         compare("a device against the CPU, not fused", 0, plain, "--device", "opencl")
     else:
-        print("not run: two devices (there is no OpenCL)", file=sys.stderr)
+        print("skipped: two devices (there is no OpenCL)", file=sys.stderr)
 
     names = os.path.join(os.path.dirname(__file__), "..", "models", "names", "model.onnx")
     compare("random operators draw the same on both sides", 0, names, "--input", "words=text:a")

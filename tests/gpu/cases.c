@@ -10,6 +10,7 @@
 
 #include "importer/importer.h"
 #include "passes/passes.h"
+#include "programs.h"
 #include "random_graph.h"
 #include "runtime/device/device.h"
 #include "runtime/api/devices.h"
@@ -41,7 +42,9 @@ Status cases_create(DeviceKind device, int64_t most_work, Cases **out_cases) {
 }
 
 void cases_destroy(Cases *cases) {
-    if (cases) arena_destroy(cases->arena);
+    if (!cases) return;
+    program_recorder_close(cases->recorder);
+    arena_destroy(cases->arena);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------- */
@@ -248,6 +251,7 @@ static Status add_graph(Cases *cases, const Graph *graph, const char *where, con
             TRY(add_region(cases, node, where, sizes));
             continue;
         }
+        if (cases->recorder) TRY(status_at(program_recorder_add(cases->recorder, node, where), "%s", where));
         for (int i = 0; i < node->subgraph_count; i++) TRY(add_graph(cases, node->subgraphs[i], where, sizes));
     }
     return NULL;

@@ -16,6 +16,7 @@ typedef struct Binding {
 
 typedef struct KernelCase {
     const Kernel *kernel;
+    bool program;       /* no kernel of a region but a complete program (programs.h), which `text` is */
     const char *text;   /* kernel_print's */
     const char *origin; /* the first model and region that need it */
     int *inplace;       /* [buffers] for outputs: the input buffer that may be the same memory, or -1 */
@@ -23,9 +24,11 @@ typedef struct KernelCase {
     bool too_large; /* no set of sizes was within the budget */
 } KernelCase;
 
+struct ProgramRecorder;
 typedef struct Cases {
     Arena *arena;
-    Policy policy; /* device and target as the runtime has them */
+    struct ProgramRecorder *recorder; /* NULL: kernels of regions alone are collected */
+    Policy policy;                    /* device and target as the runtime has them */
     int64_t most_work;
     Map by_text;
     VEC(KernelCase *) items;

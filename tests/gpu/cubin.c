@@ -1,13 +1,14 @@
 /* A cubin is a 64-bit ELF file: kernel K has a section .text.K and, when it has shared memory, .nv.shared.K; .nv.info
  * holds attributes of four-byte heads (format, attribute, size of what follows), among them the registers and the stack
- * frame of each symbol (the names are those that cuobjdump prints: EIATTR_REGCOUNT, EIATTR_FRAME_SIZE). */
+ * frame of each symbol, and .nv.info.K those of K alone, among them the most threads of a block (the names are those that
+ * cuobjdump prints: EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, EIATTR_MAX_THREADS). */
 #include "cubin.h"
 
 #include <elf.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { FORMAT_BYTES = 4, ATTRIBUTE_FRAME = 0x11, ATTRIBUTE_REGISTERS = 0x2F };
+enum { FORMAT_BYTES = 4, ATTRIBUTE_THREADS = 0x05, ATTRIBUTE_FRAME = 0x11, ATTRIBUTE_REGISTERS = 0x2F };
 
 typedef struct File {
     const unsigned char *bytes;
@@ -75,14 +76,19 @@ static void read_calls(const File *f, const Elf64_Shdr *table, Cubin *c) {
     }
 }
 
-static void read_attributes(const File *f, const Elf64_Shdr *s, Cubin *c) {
+/* own: the kernel whose section it is; NULL: .nv.info, of all kernels. */
+static void read_attributes(const File *f, const Elf64_Shdr *s, Cubin *c, CubinKernel *own) {
     const unsigned char *at = f->bytes + s->sh_offset, *end = at + s->sh_size;
     while (end - at >= 4) {
         int format = at[0], attribute = at[1], size = at[2] | at[3] << 8;
         at += 4;
         if (format != FORMAT_BYTES) continue; /* the value stands in the head */
         if (size > end - at) return;
-        uint32_t pair[2];
+        uint32_t pair[2], threads[3];
+        if (own && attribute == ATTRIBUTE_THREADS && size >= (int)sizeof threads) {
+            memcpy(threads, at, sizeof threads);
+            own->threads = (int)(threads[0] * threads[1] * threads[2]);
+        }
         if (size >= 8 && (attribute == ATTRIBUTE_FRAME || attribute == ATTRIBUTE_REGISTERS)) {
             memcpy(pair, at, sizeof pair);
             CubinKernel *k = kernel_of_symbol(f, c, pair[0]);
@@ -94,7 +100,7 @@ static void read_attributes(const File *f, const Elf64_Shdr *s, Cubin *c) {
 }
 
 bool cubin_read(const void *bytes, size_t size, Cubin *c) {
-    static const char text[] = ".text.", shared[] = ".nv.shared.";
+    static const char text[] = ".text.", shared[] = ".nv.shared.", info[] = ".nv.info.";
     File f = {.bytes = bytes, .size = size};
     Elf64_Shdr s;
     c->count = 0;
@@ -111,7 +117,8 @@ bool cubin_read(const void *bytes, size_t size, Cubin *c) {
     for (int i = 0; section(&f, i, &s); i++) {
         const char *name = name_in(f.names, f.names_size, s.sh_name);
         if (s.sh_type == SHT_SYMTAB) read_calls(&f, &s, c);
-        if (!strcmp(name, ".nv.info")) read_attributes(&f, &s, c);
+        if (!strcmp(name, ".nv.info")) read_attributes(&f, &s, c, NULL);
+        if (!strncmp(name, info, sizeof info - 1)) read_attributes(&f, &s, c, kernel_named(c, name + sizeof info - 1));
         CubinKernel *k = strncmp(name, shared, sizeof shared - 1) ? NULL : kernel_named(c, name + sizeof shared - 1);
         if (k) k->shared = (int)s.sh_size;
     }

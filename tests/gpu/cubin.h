@@ -10,6 +10,7 @@ typedef struct CubinKernel {
     int registers; /* a thread; 0: not told */
     int stack;     /* bytes of local memory a thread: spills, and arrays whose index is not known */
     int shared;    /* bytes of shared memory a block */
+    int threads;   /* most threads a block, as its launch bounds say; 0: not told */
     bool calls;    /* has functions of the compiler's own beside it: the slow ways of divisions */
 } CubinKernel;
 

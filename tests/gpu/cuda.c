@@ -1,5 +1,5 @@
-/* Compiles kernels for CUDA, which needs no GPU, and reads what the compiler made of them: a warning, local memory or
- * too many registers is a failure. */
+/* Compiles kernels and programs for CUDA, which needs no GPU, and reads what the compiler made of them: a warning, local
+ * memory or too many registers is a failure. */
 #include "proof.h"
 #include "cubin.h"
 #include "render_many.h"
@@ -10,11 +10,14 @@
 #include "codegen/gpu/gpu.h"
 #include "runtime/device/cuda/nvrtc.h"
 
-/* Threads of 128 registers fill half of a multiprocessor: enough for what is bound by memory. */
-enum { MOST_REGISTERS = 128, MOST_SHARED = 48 << 10 };
+/* Threads of 128 registers fill half of a multiprocessor: enough for what is bound by memory, as regions are. Programs of
+ * products hold tiles in registers: a block of them must fit a multiprocessor's, which are given out by eights. */
+enum { MOST_REGISTERS = 128, MOST_SHARED = 48 << 10, MULTIPROCESSOR_REGISTERS = 65536 };
 /* Divisions of 64-bit integers, and of floats near the ends of their range, are calls of the compiler's own functions,
  * around which some registers are saved: rare ways, and few bytes. Other local memory is none. */
 enum { MOST_SAVED = 64 };
+/* In loops three deep, as pools have them, the compiler keeps a pair of registers aside although many are free. */
+enum { MOST_ASIDE = 8 };
 
 static Status open_compiler(Proof *proof) {
     (void)proof;
@@ -22,25 +25,39 @@ static Status open_compiler(Proof *proof) {
 }
 static void close_compiler(Proof *proof) { (void)proof; }
 
-/* "k12__held" -> 12 */
-static int index_of(const char *name) { return name[0] == 'k' ? atoi(name + 1) : -1; }
+/* "k12__held" -> 12; the functions of a program are its own, whatever their names. */
+static int index_of(const Proof *proof, const char *name, int first) {
+    if (proof->cases->items.items[first]->program) return first;
+    int index = name[0] == 'k' ? atoi(name + 1) : -1;
+    return index < proof->cases->items.count ? index : -1;
+}
 
-static void judge(Proof *proof, const Cubin *cubin, int architecture, const char *source) {
+/* NULL, or what is wrong. */
+static const char *wrong_with(const CubinKernel *k, bool program) {
+    if (!k->registers) return "the binary does not tell its registers";
+    if (k->stack > (k->calls ? MOST_SAVED : program ? MOST_ASIDE : 0)) return "local memory";
+    if (k->shared > MOST_SHARED) return "more shared memory than a block has";
+    if (!program) return k->registers > MOST_REGISTERS ? "too many registers" : NULL;
+    if (!k->threads) return "the binary does not tell its launch bounds";
+    return (k->registers + 7) / 8 * 8 * k->threads > MULTIPROCESSOR_REGISTERS ? "a block does not fit" : NULL;
+}
+
+/* first: the first case of the source. */
+static void judge(Proof *proof, const Cubin *cubin, int architecture, const char *source, int first) {
     for (int i = 0; i < cubin->count; i++) {
         const CubinKernel *k = &cubin->kernels[i];
-        int index = index_of(k->name);
-        if (index < 0 || index >= proof->cases->items.count) continue;
+        int index = index_of(proof, k->name, first);
+        if (index < 0) continue;
+        const KernelCase *c = proof->cases->items.items[index];
+        const char *wrong = wrong_with(k, c->program);
         proof_tally(proof)->launches++;
         if (getenv("GPU_KERNELS_SHOW"))
-            printf("sm_%d %s: %d registers, %d bytes of stack, %d of shared memory: %s\n", architecture, k->name,
-                   k->registers, k->stack, k->shared, proof->cases->items.items[index]->origin);
-        if (!k->registers)
-            proof_fail(proof, index, source, "sm_%d: %s: the binary does not tell its registers", architecture,
-                       k->name);
-        else if (k->stack > (k->calls ? MOST_SAVED : 0) || k->registers > MOST_REGISTERS || k->shared > MOST_SHARED)
+            printf("sm_%d %s: %d registers, %d threads, %d bytes of stack, %d of shared memory: %s\n", architecture,
+                   k->name, k->registers, k->threads, k->stack, k->shared, c->origin);
+        if (wrong)
             proof_fail(proof, index, source,
-                       "sm_%d: %s has %d registers, %d bytes of local memory, %d of shared memory", architecture,
-                       k->name, k->registers, k->stack, k->shared);
+                       "sm_%d: %s: %s: %d registers, %d threads, %d bytes of local memory, %d of shared memory",
+                       architecture, k->name, wrong, k->registers, k->threads, k->stack, k->shared);
     }
 }
 
@@ -56,20 +73,25 @@ static Status compile(Proof *proof, int architecture, const char *source, Cubin 
     return status_at(status, "sm_%d", architecture);
 }
 
-static Status prove(Proof *proof, const int *indices, int count) {
+/* Of kernels of regions, or one program. */
+static Status prove_source(Proof *proof, const int *indices, int count) {
     Arena *arena = arena_create(0);
     Cubin *cubin = malloc(sizeof *cubin);
     if (!arena || !cubin) abort();
-    const char *source = render_many(proof->cases, indices, count, GPU_CUDA, arena);
+    const KernelCase *first = proof->cases->items.items[indices[0]];
+    const char *source = first->program ? first->text : render_many(proof->cases, indices, count, GPU_CUDA, arena);
     Status status = NULL;
     proof_begin(proof, indices[0]);
+    int count_of_all = 1, number = 0;
+    for (const char *at = proof->options.architectures; *at; at++) count_of_all += *at == ',';
     for (const char *at = proof->options.architectures; at && !status;
          at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        if (first->program && proof->options.in_turn && number++ != indices[0] % count_of_all) continue;
         status = compile(proof, atoi(at), source, cubin);
-        if (!status) judge(proof, cubin, atoi(at), source);
+        if (!status) judge(proof, cubin, atoi(at), source, indices[0]);
     }
     if (status && count > 1 && status_code(status) != STATUS_USAGE) {
-        for (int i = 0; i < count; i++) prove(proof, &indices[i], 1);
+        for (int i = 0; i < count; i++) prove_source(proof, &indices[i], 1);
     } else if (status && status_code(status) != STATUS_USAGE) {
         proof_fail(proof, indices[0], source, "%s", status_message(status));
     }
@@ -78,6 +100,16 @@ static Status prove(Proof *proof, const int *indices, int count) {
     free(cubin);
     if (status_code(status) == STATUS_USAGE) return status; /* there is no compiler */
     status_free(status);
+    return NULL;
+}
+
+static Status prove(Proof *proof, const int *indices, int count) {
+    for (int done = 0, size; done < count; done += size) {
+        bool program = proof->cases->items.items[indices[done]]->program;
+        for (size = 1; !program && done + size < count; size++)
+            if (proof->cases->items.items[indices[done + size]]->program) break;
+        TRY(prove_source(proof, indices + done, size));
+    }
     return NULL;
 }
 

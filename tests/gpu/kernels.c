@@ -4,7 +4,8 @@
  *
  *   --opencl     runs each kernel on the OpenCL device with sizes of many kinds and compares with an interpreter
  *   --on-cuda    the same on a GPU, through CUDA
- *   --cuda       compiles each for CUDA with NVRTC, for several architectures; no spills, few registers
+ *   --cuda       compiles each for CUDA with NVRTC, for several architectures, and with them all programs beside those of
+ *                regions, and those that the runtime asks for (programs.h): no warnings, no spills, few registers
  *   --traffic    counts what each reads and writes
  *   --cpu        as --opencl with the CPU's kernels: proves the proof
  *   --list       prints each kernel's text
@@ -13,11 +14,13 @@
  *   --work N     most instructions times elements of a run
  *   --jobs N     processes;  --batch N  kernels a program;  --seconds N  most for a batch
  *   --arch A,B   architectures for --cuda: 80,90,100
+ *   --in-turn    programs beside those of regions are compiled for one of the architectures each, in turn
  *   --nvrtc P    the folder with the NVRTC library
  *   --report F   writes failing kernels with their programs to F */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "programs.h"
 #include "proof.h"
 
 static const struct {
@@ -78,6 +81,8 @@ int main(int argc, char **argv) {
             options.nvrtc = value_of(argv, &i);
         else if (!strcmp(argv[i], "--arch"))
             options.architectures = value_of(argv, &i);
+        else if (!strcmp(argv[i], "--in-turn"))
+            options.in_turn = true;
         else if (!strcmp(argv[i], "--report"))
             options.report = value_of(argv, &i);
         else if (argv[i][0] == '-')
@@ -92,10 +97,17 @@ int main(int argc, char **argv) {
 
     Cases *cases;
     complain(cases_create(modes[mode].device, work, &cases));
+    if (modes[mode].mode == &proof_cuda) {
+        complain(program_recorder_open(cases, &cases->recorder));
+        programs_add_all(cases);
+    }
     for (int i = 0; i < paths; i++) complain(cases_add(cases, argv[1 + i], sizes));
     complain(cases_add_random(cases, random));
-    printf("%d models (%d that nothing runs), %d regions, %d kernels\n", cases->models, cases->refused, cases->regions,
-           cases->items.count);
+    int programs = 0;
+    for (int i = 0; i < cases->items.count; i++) programs += cases->items.items[i]->program;
+    printf("%d models (%d that nothing runs), %d regions, %d kernels, %d programs\n", cases->models, cases->refused,
+           cases->regions, cases->items.count - programs, programs);
+    if (!cases->items.count) complain(status_error(STATUS_USAGE, "there is no kernel to prove"));
     if (!modes[mode].mode) return list(cases);
     Tally t;
     bool good = proof_run(cases, modes[mode].mode, options, &t);

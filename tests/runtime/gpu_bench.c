@@ -1,21 +1,14 @@
 /* Opening the device, placing tensors. */
 #include "gpu_bench.h"
 
-#include <stdio.h>
+#include "skip.h"
 
-bool bench_open(Bench *b) {
+void bench_open(Bench *b) {
     b->policy = policy_default();
     b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
-        fprintf(stderr, "skipped: %s\n", status_message(status));
-        status_free(status);
-        return false;
-    }
-    DONE(status);
+    skip_without_device(opencl_device.open(&b->policy, &b->device));
     DONE(gpu_stream_create(b->device, &b->stream));
     b->limits = *gpu_device(b->device)->limits;
-    return true;
 }
 
 void bench_close(Bench *b) {

@@ -14,6 +14,7 @@
 #include "runtime/device/cuda/driver.h"
 #include "runtime/device/cuda/loader.h"
 #include "runtime/device/cuda/nvrtc.h"
+#include "skip.h"
 
 #ifndef ONNXFUSE_CUDA_DOUBLES
 #error "the folder of the doubles"
@@ -1080,10 +1081,7 @@ Test(cuda, libraries_are_found_in_pythons_wheels) {
     int major = 0, minor = 0;
     bool newest = !none && !installed->version(&major, &minor) && major >= 14;
     status_free(none);
-    if (newest) {
-        fprintf(stderr, "not run: an NVRTC of this name is installed\n");
-        return;
-    }
+    if (newest) skip_test("an NVRTC of this name is installed", NULL);
     check_wheel("lib/python3.11/site-packages/nvidia/cu14/lib", false);
     check_wheel("lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib", true);
 }
@@ -1096,11 +1094,7 @@ Test(cuda_compiler, nvrtc_compiles_for_several_architectures_without_a_gpu) {
     static const int archs[] = {80, 90, 100};
     const CudaNvrtc *nvrtc;
     Status missing = cuda_load_nvrtc(NULL, 0, &nvrtc);
-    if (missing) {
-        fprintf(stderr, "not run: %s\n", status_message(missing));
-        status_free(missing);
-        return;
-    }
+    if (missing) skip_test("no compiler", missing);
     for (int i = 0; i < 3; i++) {
         void *binary = NULL;
         size_t size = 0;

@@ -10,12 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "runtime/device/opencl/driver.h"
-
-#define NOT_RUN(why)                                                                                                   \
-    do {                                                                                                               \
-        fprintf(stderr, "not run: %s\n", why);                                                                         \
-        return;                                                                                                        \
-    } while (0)
+#include "skip.h"
 
 static const GpuDriver *const driver = &opencl_driver;
 
@@ -72,17 +67,9 @@ typedef struct Bench {
         status_free(status_);                                                                                          \
     } while (0)
 
-/* False, and the test is marked as skipped, where there is no OpenCL platform at all; any other failure fails. */
-static bool open_context(Bench *bench) {
+static void open_context(Bench *bench) {
     *bench = (Bench){.policy = policy_default()};
-    Status status = driver->open(&bench->policy, &bench->context);
-    if (!status) return true;
-    const char *message = status_message(status);
-    bool none = strstr(message, "was not found") || strstr(message, "no OpenCL driver");
-    cr_assert(none, "%s", message);
-    fprintf(stderr, "no OpenCL here, so nothing is tested: %s\n", message);
-    status_free(status);
-    return false;
+    skip_without_device(driver->open(&bench->policy, &bench->context));
 }
 
 static GpuModule *module_of(GpuContext *context, const char *text) {
@@ -97,7 +84,7 @@ static GpuModule *module_of(GpuContext *context, const char *text) {
 
 #define OPEN(bench)                                                                                                    \
     Bench bench;                                                                                                       \
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");                                                          \
+    open_context(&bench);                                                                                              \
     bench.module = module_of(bench.context, source);                                                                   \
     DONE(driver->stream_create(bench.context, &bench.stream))
 
@@ -141,7 +128,7 @@ static Status scale(const Bench *bench, Stream *stream, void *x, void *y, int64_
 
 Test(opencl, is_described_in_one_line) {
     Bench bench;
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");
+    open_context(&bench);
     Arena *arena = arena_create(0);
     Text text = text_make(arena);
     DONE(driver->describe(&bench.policy, &text));
@@ -157,7 +144,7 @@ Test(opencl, is_described_in_one_line) {
 
 Test(opencl, context_is_one_for_all_that_open_it) {
     Bench bench;
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");
+    open_context(&bench);
     GpuContext *second;
     DONE(driver->open(&bench.policy, &second));
     cr_expect_eq(second, bench.context);
@@ -172,7 +159,7 @@ Test(opencl, context_is_one_for_all_that_open_it) {
 
 Test(opencl, device_is_found_by_part_of_its_name_in_any_case) {
     Bench bench;
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");
+    open_context(&bench);
     Arena *arena = arena_create(0);
     Text text = text_make(arena), again = text_make(arena);
     DONE(driver->describe(&bench.policy, &text));
@@ -368,7 +355,7 @@ Test(opencl, block_shares_memory_and_meets_at_barriers) {
 
 Test(opencl, division_rounds_as_on_the_host) {
     OPEN(bench);
-    if (!strstr(driver->target(bench.context), "correctly-rounded")) NOT_RUN("the device does not round so");
+    if (!strstr(driver->target(bench.context), "correctly-rounded")) skip_test("the device does not round so", NULL);
     enum { N = 20000 };
     static float x[2 * N], y[N];
     uint64_t state = 1;
@@ -394,7 +381,7 @@ Test(opencl, division_rounds_as_on_the_host) {
 
 Test(opencl, wrong_source_gives_the_compilers_words) {
     Bench bench;
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");
+    open_context(&bench);
     void *binary;
     size_t size;
     FAILS(driver->compile(bench.context, "__kernel void f(__global int *x) {\n    x[0] = undeclared_thing;\n}\n",
@@ -405,7 +392,7 @@ Test(opencl, wrong_source_gives_the_compilers_words) {
 
 Test(opencl, damaged_binary_is_refused) {
     Bench bench;
-    if (!open_context(&bench)) NOT_RUN("no OpenCL platform");
+    open_context(&bench);
     unsigned char *binary;
     size_t size;
     GpuModule *module;
@@ -650,14 +637,14 @@ Test(opencl, library_computes_products) {
     GpuGemm usual = {DT_F32, 4, 4, 4, 1, .lda = 4, .ldb = 4, .ldc = 4, .alpha = 1, .activation = -1};
     if (!driver->gemm_supports(bench.context, &usual) && !getenv("ONNXFUSE_TEST_CLBLAST")) {
         end(&bench);
-        NOT_RUN("CLBlast is not used here; ONNXFUSE_TEST_CLBLAST=1 runs it all the same");
+        skip_test("CLBlast is not used here; ONNXFUSE_TEST_CLBLAST=1 runs it all the same", NULL);
     }
     bool here = true;
     for (size_t i = 0; here && i < sizeof product_rows / sizeof *product_rows; i++)
         if (product_rows[i].dtype != DT_F64 || driver->limits(bench.context)->fp64)
             here = check_product(&bench, &product_rows[i]);
     end(&bench);
-    if (!here) NOT_RUN("CLBlast is not installed");
+    if (!here) skip_test("CLBlast is not installed", NULL);
 }
 
 Test(opencl, library_takes_no_product_with_an_epilogue) {
@@ -743,7 +730,7 @@ Test(opencl, binary_of_one_process_runs_in_another) {
     for (ssize_t got; size < MOST && (got = read(ends[0], binary + size, MOST - size)) > 0;) size += (size_t)got;
     close(ends[0]);
     int code = wait_for(compiler);
-    if (code == 3) NOT_RUN("no OpenCL platform");
+    if (code == 3) skip_test("no OpenCL platform", NULL);
     cr_assert_eq(code, 0);
     pid_t runner = fork();
     if (runner == 0) run_binary(binary, size);

@@ -12,12 +12,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/api/devices.h"
 #include "runtime/run/run.h"
-
-#define NOT_RUN(why)                                                                                                   \
-    do {                                                                                                               \
-        fprintf(stderr, "not run: %s\n", why);                                                                         \
-        return;                                                                                                        \
-    } while (0)
+#include "skip.h"
 
 enum { ROUNDS = 3, MOST_OUTPUTS = 256 };
 
@@ -285,20 +280,18 @@ Test(plans_of_random_graphs, vector_widths, .timeout = 3600) {
 #endif
 
 /* The whole way of a GPU: placement, copies, kernels, products, moves. */
-static bool has_opencl(void) {
+static void need_opencl(void) {
     Policy policy = policy_default();
     policy.device = DEVICE_OPENCL;
     Device *device = NULL;
-    Status status = device_open(&policy, &device);
-    if (!status) device->table->close(device);
-    status_free(status);
-    return device != NULL;
+    skip_without_device(device_open(&policy, &device));
+    device->table->close(device);
 }
 
 Test(plans_of_random_graphs, opencl, .timeout = 3600) {
     static const Variant fused = {"OpenCL", "host", true, 2, DEVICE_OPENCL},
                          apart = {"OpenCL, fusion off", "host", false, 2, DEVICE_OPENCL};
-    if (!has_opencl()) NOT_RUN("no OpenCL device");
+    need_opencl();
     try_seeds(30, false, &fused, 1);
     try_seeds(6, false, &apart, 1);
     try_seeds(6, true, &fused, 1);

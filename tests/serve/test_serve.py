@@ -439,7 +439,7 @@ def idle():
 def memory():
     """What large requests took is given back when nothing is asked, and the next one works."""
     if options.sanitized:
-        print("    not run: a sanitizer keeps freed memory")
+        print("skipped: a sanitizer keeps freed memory")
         return
     server = serve("slow", arguments=("--idle-seconds", "1"))
     for _ in range(2):
