@@ -142,8 +142,7 @@ static double own_time(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* --- two threads that start together --------------------------------------------------------------------------------
- */
+/* --- two threads that start together --- */
 
 typedef struct Job {
     KernelFunction function;

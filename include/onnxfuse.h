@@ -455,8 +455,7 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_devices(char **out_text);
 /* What the library has handed out as text. */
 ONNXFUSE_API void onnxfuse_free(void *memory);
 
-/* --- optimizing models ----------------------------------------------------------------------------------------------
- */
+/* --- optimizing models --- */
 typedef struct OnnxfuseOptimizeOptions {
     size_t size; /* sizeof(OnnxfuseOptimizeOptions); 0: with the members of version 0.1 */
     /* Initializers of 1 KiB and more go to a file of their own, OUT_PATH.data; so they do without being asked where the

@@ -52,8 +52,7 @@ void reply_error(Reply *reply, int status, const char *message) {
     text_format(&reply->head, "}");
 }
 
-/* --- fitting a request to the model ---------------------------------------------------------------------------------
- */
+/* --- fitting a request to the model --- */
 static int find(const OnnxfuseValueInfo *const *infos, int count, const char *name) {
     for (int i = 0; i < count; i++)
         if (strcmp(infos[i]->name, name) == 0) return i;
@@ -207,8 +206,7 @@ bool job_can_join(const Job *a, const Job *b) {
     return true;
 }
 
-/* --- the answer -----------------------------------------------------------------------------------------------------
- */
+/* --- the answer --- */
 typedef struct Slice {
     OnnxfuseDType dtype;
     int rank;

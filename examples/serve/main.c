@@ -23,8 +23,7 @@ typedef struct Settings {
     double delay_ms, max_body_mb, drain_seconds;
 } Settings;
 
-/* --- log ------------------------------------------------------------------------------------------------------------
- */
+/* --- log --- */
 static void log_line(const char *message) {
     struct timespec t;
     struct tm utc;
@@ -47,8 +46,7 @@ static void log_at(Level at, const char *format, ...) {
 
 static void log_info(const char *message) { log_at(LEVEL_INFO, "%s", message); }
 
-/* --- options --------------------------------------------------------------------------------------------------------
- */
+/* --- options --- */
 typedef struct Option {
     const char *name, *value, *help;
     enum { OPTION_TEXT, OPTION_INTEGER, OPTION_REAL, OPTION_LEVEL } type;
@@ -158,8 +156,7 @@ static void complete(Settings *settings) {
     settings->server.log_requests = level >= LEVEL_DEBUG;
 }
 
-/* --- start and end --------------------------------------------------------------------------------------------------
- */
+/* --- start and end --- */
 static int open_models(char **arguments, int count, const Settings *settings, Model *models) {
     for (int i = 0; i < count; i++) {
         OnnxfuseStatus status = model_open(arguments[i], &settings->session, &models[i]);

@@ -40,8 +40,7 @@ void metrics_count_code(ModelMetrics *metrics, int code) {
     add(&metrics->codes[i], 1);
 }
 
-/* --- text ----------------------------------------------------------------------------------------------------------
- */
+/* --- text --- */
 static void head(Text *out, const char *name, const char *type, const char *help) {
     text_format(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }

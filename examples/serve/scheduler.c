@@ -37,8 +37,7 @@ typedef struct Group {
     uint64_t shape;
 } Group;
 
-/* --- choosing, under the lock ---------------------------------------------------------------------------------------
- */
+/* --- choosing, under the lock --- */
 static void unlink_job(Scheduler *s, Model *m, Job **link) {
     Job *job = *link;
     *link = job->next;
@@ -146,8 +145,7 @@ static Job *pick_late(Scheduler *s, int64_t now, int64_t *wake) {
     return late;
 }
 
-/* --- running --------------------------------------------------------------------------------------------------------
- */
+/* --- running --- */
 static void finish(Job *job) { job->done(job); }
 
 static void fail(Job *job, int status, const char *message) {
@@ -305,8 +303,7 @@ static void drop_gone(Group *g) {
     }
 }
 
-/* --- workers --------------------------------------------------------------------------------------------------------
- */
+/* --- workers --- */
 static void run_picked(Scheduler *s, Group *g) {
     if (g->count == 1) g->rows = g->jobs->rows;
     drop_gone(g);
@@ -402,8 +399,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* --- from outside ---------------------------------------------------------------------------------------------------
- */
+/* --- from outside --- */
 bool scheduler_has_room(Scheduler *s, const Model *model) {
     return atomic_load(&((Model *)model)->metrics.waiting) < s->options.queue;
 }

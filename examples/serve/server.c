@@ -184,8 +184,7 @@ static void exchange_free(Exchange *e) {
     free(e);
 }
 
-/* --- receiving ------------------------------------------------------------------------------------------------------
- */
+/* --- receiving --- */
 static bool refuse(Exchange *e, int status, const char *message) {
     reply_error(&e->job.reply, status, message);
     atomic_store(&e->state, REFUSED);
@@ -342,8 +341,7 @@ static enum MHD_Result continue_inference(Exchange *e, struct MHD_Connection *co
     }
 }
 
-/* --- routes ---------------------------------------------------------------------------------------------------------
- */
+/* --- routes --- */
 typedef enum Target {
     TARGET_NONE,
     TARGET_SERVER,
@@ -529,8 +527,7 @@ static void library_message(void *user, const char *format, va_list arguments) {
     server->options.log(message);
 }
 
-/* --- starting and stopping ------------------------------------------------------------------------------------------
- */
+/* --- starting and stopping --- */
 static int listen_on(const struct addrinfo *address) {
     int socket_fd =
         socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol);

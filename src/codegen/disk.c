@@ -37,8 +37,7 @@ static void hash_content(const char *key, size_t key_size, const void *object, s
     out_hash[1] = a[1] + b[1] * 5;
 }
 
-/* --- the directory ---------------------------------------------------------------------------------------------------
- */
+/* --- the directory --- */
 
 static bool trusted(const struct stat *info) {
     return info->st_uid == geteuid() && !(info->st_mode & (S_IWGRP | S_IWOTH));
@@ -82,8 +81,7 @@ static void entry_path(const char *directory, const char *key, size_t key_size, 
              (unsigned long long)hash[1], suffix);
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------------
- */
+/* --- reading --- */
 
 static bool read_all(int file, void *data, size_t size) {
     for (size_t at = 0; at < size;) {
@@ -141,8 +139,7 @@ bool disk_read(const char *directory, const char *key, size_t key_size, void **o
     return good;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------------------------
- */
+/* --- writing --- */
 
 void disk_write(const char *directory, const char *key, size_t key_size, const void *object, size_t size) {
     static atomic_uint counter;
@@ -166,8 +163,7 @@ void disk_write(const char *directory, const char *key, size_t key_size, const v
     unlink(temporary);
 }
 
-/* --- trimming --------------------------------------------------------------------------------------------------------
- */
+/* --- trimming --- */
 
 typedef struct Entry {
     char name[64];

@@ -5,12 +5,16 @@
  * Axes stand in loop order and each has a role:
  *   TASK         parallel, outermost; tasks are numbered over all TASK axes row-major
  *   LANE         kept, along vector lanes (CPU) or threads (GPU); cut into blocks of `lane_block` elements, each block
- * a task of its own REDUCE       a sequential loop inside a task REDUCE_LANE  reduced, along vector lanes, innermost so
- * that the classes are pointwise            TASK* LANE inner reduction      TASK* REDUCE* REDUCE_LANE        (a row a
- * task) outer reduction      TASK* LANE REDUCE+               (columns in lanes) transpose            as pointwise,
- * with `tile_axis`: the TASK axis along which some loads are contiguous that are not along LANE; it is cut into blocks
- * of `tile_block`, and a task is one tile of tile_block x lane_block There is always exactly one of LANE and
- * REDUCE_LANE (of constant size 1 where the region is a scalar).
+ *                a task of its own
+ *   REDUCE       a sequential loop inside a task
+ *   REDUCE_LANE  reduced, along vector lanes, innermost
+ * so that the classes are
+ *   pointwise        TASK* LANE
+ *   inner reduction  TASK* REDUCE* REDUCE_LANE    (a row a task)
+ *   outer reduction  TASK* LANE REDUCE+           (columns in lanes)
+ *   transpose        as pointwise, with `tile_axis`: the TASK axis along which some loads are contiguous that are not
+ *                    along LANE; it is cut into blocks of `tile_block`, and a task is one tile of tile_block x lane_block
+ * There is always exactly one of LANE and REDUCE_LANE (of constant size 1 where the region is a scalar).
  *
  * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the
  * reductions and stores of that stage; the results of its reductions are ready for stage s + 1. Instructions varying

@@ -121,8 +121,7 @@ const Kernel *restore_kernel(StoreReader *r) {
     return store_failed(r) ? NULL : k;
 }
 
-/* --- calls of kernels ------------------------------------------------------------------------------------------------
- */
+/* --- calls of kernels --- */
 void store_region(StoreWriter *w, const Node *node, const RegionKernel *region) {
     store_number(w, (uint64_t)region->buffer_count);
     for (int i = 0; i < region->buffer_count; i++) {

@@ -77,8 +77,7 @@ const OnnxfuseFusion fused_rms_norm = {
     .patterns = forward_patterns,
 };
 
-/* --- backward ------------------------------------------------------------------------------------------------------
- */
+/* --- backward --- */
 /* The inputs are dy, x (or the normalised x), scale, the inverse root. */
 enum { DY, X, NORMAL, SCALE, INVERSE, DX = 0, DSCALE = 1 };
 
@@ -160,8 +159,7 @@ static const void *at(const void *data, OnnxfuseDType dtype, int64_t index) {
     return (const char *)data + (size_t)index * onnxfuse_dtype_size(dtype);
 }
 
-/* --- the kernel ------------------------------------------------------------------------------------------------------
- */
+/* --- the kernel --- */
 
 typedef struct Rows {
     const OnnxfuseValue *inputs[5]; /* one of X and NORMAL is NULL */

@@ -271,8 +271,7 @@ static Tensor *restore_tensor(StoreReader *r, Where last) {
     return tensor;
 }
 
-/* --- attributes ----------------------------------------------------------------------------------------------------
- */
+/* --- attributes --- */
 static void store_attr(StoreWriter *w, const Attr *attr) {
     store_string(w, attr->name);
     store_number(w, attr->kind);
@@ -338,8 +337,7 @@ static Attr restore_attr(StoreReader *r) {
     return attr;
 }
 
-/* --- values --------------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 /* Ranks begin at -2. Content: 0, or 1 + how many sizes. */
 static int content_count(const Value *value) {
     int64_t count = 1;
@@ -377,8 +375,7 @@ static Value *restore_value(StoreReader *r, Graph *graph) {
     return value;
 }
 
-/* --- graphs --------------------------------------------------------------------------------------------------------
- */
+/* --- graphs --- */
 /* A graph's values are numbered as they are written: inputs, constants, outputs of nodes. Operands are 1 + the number,
  * 0 where there is none. */
 typedef struct Written {
@@ -580,8 +577,7 @@ static bool restore_nodes(StoreReader *r, Graph *graph) {
     return !r->error;
 }
 
-/* --- the model ------------------------------------------------------------------------------------------------------
- */
+/* --- the model --- */
 Status store_graph(StoreWriter *w, const Graph *graph) {
     const ModelInfo *info = graph->info;
     store_signed(w, info->ir_version);

@@ -1,13 +1,15 @@
 /* The anchors: nodes that a device runs through its library, with an epilogue. What they mean:
  *
- * "matmul"  inputs a, b and the epilogue's. attrs: ints perm_a, perm_b (missing: identity), ints perm_out, float alpha
- * (missing: 1). a' = permute(a, perm_a), b' = permute(b, perm_b), both of rank >= 2; r = alpha * numpy.matmul(a', b')
- * with batch axes broadcast; the epilogue is applied to r; the result is permute(r', perm_out). The absorbed permutes
- * are strides, no data moves. f32, f64, f16, bf16 (accumulated in f32), and all integers (wrapping, the result has the
- * inputs' dtype). a and b have one dtype. "conv"  inputs x [N, spatial..., C], w [O, C/group, kernel...], the
- * epilogue's. attrs: ints strides, ints dilations, dims pads (all befores, then all afters), int group. Result [N,
- * spatial..., O]. "conv_transpose"  inputs x [N, spatial..., C], w [C, O/group, kernel...], epilogue. attrs as conv,
- * result's spatial dims from its output value.
+ * "matmul"          inputs a, b and the epilogue's. attrs: ints perm_a, perm_b (missing: identity), ints perm_out, float
+ *                   alpha (missing: 1). a' = permute(a, perm_a), b' = permute(b, perm_b), both of rank >= 2;
+ *                   r = alpha * numpy.matmul(a', b') with batch axes broadcast; the epilogue is applied to r; the result
+ *                   is permute(r', perm_out). The absorbed permutes are strides, no data moves. f32, f64, f16, bf16
+ *                   (accumulated in f32), and all integers (wrapping, the result has the inputs' dtype). a and b have
+ *                   one dtype.
+ * "conv"            inputs x [N, spatial..., C], w [O, C/group, kernel...], the epilogue's. attrs: ints strides, ints
+ *                   dilations, dims pads (all befores, then all afters), int group. Result [N, spatial..., O].
+ * "conv_transpose"  inputs x [N, spatial..., C], w [C, O/group, kernel...], epilogue. attrs as conv, result's spatial
+ *                   dims from its output value.
  *
  * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
  * rounded as the device packs it; computation is as without. "matmul" may have attr tensor weight_scales, f32 [N,
@@ -18,14 +20,15 @@
  * further inputs in order. attr floats epilogue_alpha: one a kind (slope of leaky ReLU, bounds of clip: see below), 0
  * where unused; epilogue_beta likewise.
  *
- * "attention"  inputs q, k, v and the steps'. attrs: ints perm_q, perm_k, perm_v, perm_out (missing: identity), float
- * scale (missing: 1), int empty (AttentionEmpty), steps as below. q' = permute(q, perm_q) [lead..., s_q, d],
- * k' [lead..., s_k, d], v' [lead..., s_k, d_v], all of one rank, 2 to ATTENTION_RANK. Leading sizes agree or are 1;
- * along the last leading axis, the heads, those of k' and v' may also divide the result's: head h reads theirs at h /
- * (heads / own heads). q' may also have s_q = 1 where the steps' inputs have more. x = scale * q' k'^T is changed by
- * the steps in order, p = softmax(x) along its last axis, r = p v', and the result is permute(r, perm_out). The
- * permutes are strides, no data moves. f32, f64, f16, bf16; all between the inputs and the result is f32 (f64),
- * whatever it is made of. No epilogue.
+ * "attention"       inputs q, k, v and the steps'. attrs: ints perm_q, perm_k, perm_v, perm_out (missing: identity),
+ *                   float scale (missing: 1), int empty (AttentionEmpty), steps as below.
+ *                   q' = permute(q, perm_q) [lead..., s_q, d], k' [lead..., s_k, d], v' [lead..., s_k, d_v], all of one
+ *                   rank, 2 to ATTENTION_RANK. Leading sizes agree or are 1; along the last leading axis, the heads,
+ *                   those of k' and v' may also divide the result's: head h reads theirs at h / (heads / own heads). q'
+ *                   may also have s_q = 1 where the steps' inputs have more. x = scale * q' k'^T is changed by the steps
+ *                   in order, p = softmax(x) along its last axis, r = p v', and the result is permute(r, perm_out). The
+ *                   permutes are strides, no data moves. f32, f64, f16, bf16; all between the inputs and the result is
+ *                   f32 (f64), whatever it is made of. No epilogue.
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
  * one size, for SCORE_CAUSAL. Steps that read a tensor take the node's inputs from the fourth on, in order; these

@@ -49,8 +49,7 @@ Value *clip(Lowering *l, Value *x, Value *low, Value *high) {
     return high ? minimum(l, x, high) : x;
 }
 
-/* --- random draws --------------------------------------------------------------------------------------------------
- */
+/* --- random draws --- */
 
 /* A step of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014. */
 static uint64_t mix_seed(uint64_t z) {

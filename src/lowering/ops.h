@@ -38,9 +38,10 @@ Status host_error(const HostCall *call, const char *format, ...) STATUS_FORMAT(2
 
 /* Host steps that the builder makes itself; host is NULL, the runtime knows them by name:
  *   "bind_sizes"  input 0: an i64 vector; attr dims symbols: as many lone symbols. Binds symbol i to element i when the
- * step runs; no outputs. A negative element is an error of the model (STATUS_INVALID). Steps that read these symbols
- * stand after it. For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their
- * actual shapes. The reserved symbol "$run" is bound before each run to the number of runs of the session so far. */
+ *                 step runs; no outputs. A negative element is an error of the model (STATUS_INVALID). Steps that read
+ *                 these symbols stand after it.
+ * For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their actual shapes. The
+ * reserved symbol "$run" is bound before each run to the number of runs of the session so far. */
 
 /* --- rows ------------------------------------------------------------------------------------------------ */
 typedef struct Lowering Lowering;

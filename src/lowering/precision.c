@@ -121,8 +121,7 @@ static Value *turn_constant(Lowering *l, const Value *v, DType to) {
     return made;
 }
 
-/* --- inputs and results ---------------------------------------------------------------------------------------------
- */
+/* --- inputs and results --- */
 static bool is_turnable(DType dtype) { return dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16; }
 
 static Value *turn(Lowering *l, Value *v, DType to) {

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* --- what rules ask ------------------------------------------------------------------------------------------------
- */
+/* --- what rules ask --- */
 
 ValueType convert_type(const Convert *c, const Value *value) {
     const ValueType *known = map_get_id(&c->types, MAP_POINTER_KEY(value));
@@ -63,8 +62,7 @@ bool convert_axis(const Convert *c, const Value *value, int64_t *axis) {
     return *axis >= 0;
 }
 
-/* --- what rules do -------------------------------------------------------------------------------------------------
- */
+/* --- what rules do --- */
 
 void convert_drop_attr(Node *node, const char *name) {
     int kept = 0;
@@ -223,8 +221,7 @@ Node *convert_copy(Convert *c, Node *node) {
     return copy;
 }
 
-/* --- attributes ----------------------------------------------------------------------------------------------------
- */
+/* --- attributes --- */
 
 /* A list whose neutral value is the same for each axis, which schemas do not say. */
 static bool is_neutral(const Attr *attr) {
@@ -270,8 +267,7 @@ static const char *carry_attributes(Convert *c, Node *node, const Schema *from, 
     return NULL;
 }
 
-/* --- from version to version ---------------------------------------------------------------------------------------
- */
+/* --- from version to version --- */
 
 static const ConvertRule *find_rule(const char *op, int since) {
     const ConvertRule *const lists[] = {convert_rules, convert_images, convert_formulas, convert_attention};
@@ -350,8 +346,7 @@ static bool walk(Convert *c, Node *node) {
     return true;
 }
 
-/* --- the check -----------------------------------------------------------------------------------------------------
- */
+/* --- the check --- */
 
 static const char *check_attributes(const Convert *c, const Node *node, const Schema *schema) {
     for (int i = 0; i < node->attrs.count; i++) {
@@ -449,8 +444,7 @@ static int nearest_for_types(const Convert *c, const Node *node, int opset) {
     return opset;
 }
 
-/* --- all nodes -----------------------------------------------------------------------------------------------------
- */
+/* --- all nodes --- */
 
 static void convert_node(Convert *c, Node *node);
 

@@ -41,8 +41,7 @@ extern const ConvertRule convert_images[];    /* convert_image.c: resizing, padd
 extern const ConvertRule convert_formulas[];  /* convert_formulas.c: operators that become others */
 extern const ConvertRule convert_attention[]; /* convert_attention.c */
 
-/* --- what rules ask ------------------------------------------------------------------------------------------------
- */
+/* --- what rules ask --- */
 ValueType convert_type(const Convert *c, const Value *value);
 int convert_rank(const Convert *c, const Value *value); /* -1: not known */
 bool convert_size(const Convert *c, const Value *value, int axis, int64_t *out_size);
@@ -54,8 +53,7 @@ bool convert_is_used(const Node *node, int output);
 /* The axis counted from the front; false where that takes a rank which is not known. */
 bool convert_axis(const Convert *c, const Value *value, int64_t *axis);
 
-/* --- what rules do -------------------------------------------------------------------------------------------------
- */
+/* --- what rules do --- */
 void convert_drop_attr(Node *node, const char *name);
 void convert_drop_input(Node *node, int index);
 void convert_attr_to_input(Convert *c, Node *node, const char *name, int input); /* integers */

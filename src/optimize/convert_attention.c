@@ -22,8 +22,7 @@ static Value *number(Attention *a, DType dtype, double value) {
     return convert_number_value(a->c, a->node, dtype, value);
 }
 
-/* --- heads ----------------------------------------------------------------------------------------------------------
- */
+/* --- heads --- */
 
 /* [batch, sequence, heads * size] -> [batch, heads, sequence, size] */
 static Value *split_heads(Attention *a, Value *x, int64_t heads) {
@@ -57,8 +56,7 @@ static Value *repeat_heads(Attention *a, Value *x) {
     return convert_typed(c, op(a, "Reshape", wide, convert_typed(c, target, DT_I64, 1)), a->dtype, 4);
 }
 
-/* --- scores ---------------------------------------------------------------------------------------------------------
- */
+/* --- scores --- */
 
 static Value *length(Attention *a, Value *x) {
     Convert *c = a->c;

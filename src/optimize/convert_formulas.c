@@ -20,8 +20,7 @@ static const char *const no_rank = "the rank of its input is not known";
 
 static bool has_type(const Convert *c, const Node *n) { return convert_type(c, node_in(n, 0)).dtype != DT_NONE; }
 
-/* --- activations ----------------------------------------------------------------------------------------------------
- */
+/* --- activations --- */
 
 /* x max(0, min(1, x / 6 + 1/2)) */
 static const char *hard_swish(Convert *c, Node *n) {
@@ -79,8 +78,7 @@ static const char *celu_types(Convert *c, Node *n) {
     return convert_type(c, node_in(n, 0)).dtype == DT_F32 ? NULL : celu(c, n);
 }
 
-/* --- comparison ------------------------------------------------------------------------------------------------------
- */
+/* --- comparison --- */
 
 static const char *or_equal(Convert *c, Node *n) {
     bool greater = n->op[0] == 'G';
@@ -108,8 +106,7 @@ static const char *cast_like(Convert *c, Node *n) {
     return NULL;
 }
 
-/* --- normalisation ---------------------------------------------------------------------------------------------------
- */
+/* --- normalisation --- */
 
 typedef struct Normalized {
     Value *result, *mean, *inverse; /* inverse: of the deviation */
@@ -234,8 +231,7 @@ static const char *mean_variance(Convert *c, Node *n) {
     return NULL;
 }
 
-/* --- structure -------------------------------------------------------------------------------------------------------
- */
+/* --- structure --- */
 
 /* Where(row + k <= column, x, 0), or the other half. */
 static const char *triangle(Convert *c, Node *n) {

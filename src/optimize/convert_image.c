@@ -5,8 +5,7 @@
 
 enum { MOST = 64 };
 
-/* --- Upsample, Resize ----------------------------------------------------------------------------------------------
- */
+/* --- Upsample, Resize --- */
 
 static Value *floats_value(Convert *c, Node *node, const float *values, int count) {
     Tensor *tensor = tensor_new(c->arena, DT_F32, 1, (const int64_t[]){count});
@@ -170,8 +169,7 @@ static const char *resize_all_axes(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- Pad ------------------------------------------------------------------------------------------------------------
- */
+/* --- Pad --- */
 
 static const char *pads_to_inputs(Convert *c, Node *node) {
     DType dtype = convert_type(c, node_in(node, 0)).dtype;
@@ -219,8 +217,7 @@ static const char *pad_wraps(Convert *c, Node *node) {
     return strcmp(attr_string(node, "mode", "constant"), "wrap") == 0 ? "older versions do not wrap" : NULL;
 }
 
-/* --- sampling and transforms ----------------------------------------------------------------------------------------
- */
+/* --- sampling and transforms --- */
 
 static const struct { const char *old, *now; } sample_modes[] = {{"bilinear", "linear"}, {"bicubic", "cubic"}};
 

@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-/* --- axes and other integers: attributes, then inputs --------------------------------------------------------------
- */
+/* --- axes and other integers: attributes, then inputs --- */
 
 static const char *axes_to_input(Convert *c, Node *node) {
     convert_attr_to_input(c, node, "axes", 1);
@@ -98,8 +97,7 @@ static const char *k_to_attr(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- numbers: attributes, then inputs ------------------------------------------------------------------------------
- */
+/* --- numbers: attributes, then inputs --- */
 
 static bool fits_float(double number) { return isnan(number) || (double)(float)number == number; }
 
@@ -172,8 +170,7 @@ static const char *dropout_mask(Convert *c, Node *node) {
     return convert_is_used(node, 1) ? "its mask is of another type in the other version" : NULL;
 }
 
-/* --- axes that count from the back ---------------------------------------------------------------------------------
- */
+/* --- axes that count from the back --- */
 
 /* They may do so from version 11 on. The axes are those of the first input, or of the result. */
 static const char *count_from_front(Convert *c, Node *node, const Value *of) {
@@ -241,8 +238,7 @@ static const char *plain_indices(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- Softmax, LogSoftmax, Hardmax: over all axes from `axis` on, since 13 along the one axis -----------------------
- */
+/* --- Softmax, LogSoftmax, Hardmax: over all axes from `axis` on, since 13 along the one axis --- */
 
 /* Whether all axes behind this one are of size 1. */
 static bool is_last(const Convert *c, const Value *x, int64_t axis) {
@@ -289,8 +285,7 @@ static const char *softmax_from(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- normalisation, recurrence -------------------------------------------------------------------------------------
- */
+/* --- normalisation, recurrence --- */
 
 static const char *one_output(Convert *c, Node *node) {
     (void)c;
@@ -323,8 +318,7 @@ static const char *layout_by_transposes(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- products, sums ------------------------------------------------------------------------------------------------
- */
+/* --- products, sums --- */
 
 static const char *gemm_summand(Convert *c, Node *node) {
     DType dtype = convert_type(c, node_in(node, 0)).dtype;
@@ -412,8 +406,7 @@ static const char *ask_wider(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- quantisation --------------------------------------------------------------------------------------------------
- */
+/* --- quantisation --- */
 
 static bool is_scalar(const Convert *c, const Value *value) {
     int64_t size;
@@ -449,8 +442,7 @@ static const char *type_of_scale(Convert *c, Node *node) {
     return NULL;
 }
 
-/* --- other ----------------------------------------------------------------------------------------------------------
- */
+/* --- other --- */
 
 static const char *to_scatter_elements(Convert *c, Node *node) {
     (void)c;

@@ -1,8 +1,7 @@
 /* The way back from kernels to nodes is the origins that every pass keeps. */
 #include "optimize/region_functions.h"
 
-/* --- names ----------------------------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static void name_nodes(RegionNames *names, Graph *graph) {
     FOR_EACH_NODE(node, graph) {
@@ -27,8 +26,7 @@ void regions_restore(RegionNames *names) {
     for (int i = 0; i < names->kept.count; i++) names->kept.items[i].node->origin = names->kept.items[i].origin;
 }
 
-/* --- kernels -> nodes -----------------------------------------------------------------------------------------------
- */
+/* --- kernels -> nodes --- */
 
 typedef struct Marking {
     Arena *arena;
@@ -59,8 +57,7 @@ static void mark_kernels(Marking *m, const Graph *partitioned) {
     }
 }
 
-/* --- no path leaves a region and comes back -------------------------------------------------------------------------
- */
+/* --- no path leaves a region and comes back --- */
 
 typedef struct Cluster {
     VEC(Node *) nodes; /* in topological order */

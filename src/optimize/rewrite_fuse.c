@@ -39,8 +39,7 @@ static void keep_one_input(Node *node, Value *x) {
     node->input_count = 1;
 }
 
-/* --- layer normalisation -------------------------------------------------------------------------------------------
- */
+/* --- layer normalisation --- */
 
 /* Whether it is a mean over the last axis that keeps it. */
 static bool is_mean_of_rows(const Rewrite *r, const Node *mean) {
@@ -117,8 +116,7 @@ static bool layer_normalization_bias(Rewrite *r, Node *add) {
     return false;
 }
 
-/* --- GELU ------------------------------------------------------------------------------------------------------------
- */
+/* --- GELU --- */
 
 /* The factors of a product of products. */
 typedef struct Factors {

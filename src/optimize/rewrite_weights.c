@@ -182,8 +182,7 @@ bool rewrite_weights(Rewrite *r, Node *node) {
     return false;
 }
 
-/* --- Pad into Conv ---------------------------------------------------------------------------------------------------
- */
+/* --- Pad into Conv --- */
 
 static const int64_t *pads_of(const Node *pad, int *out_count) {
     if (strcmp(attr_string(pad, "mode", "constant"), "constant") != 0 || node_in(pad, 3)) return NULL;
@@ -222,8 +221,7 @@ static bool pad_into_conv(Node *conv) {
     return true;
 }
 
-/* --- MatMul and Add to Gemm ------------------------------------------------------------------------------------------
- */
+/* --- MatMul and Add to Gemm --- */
 
 /* Whether C can be a Gemm's: it broadcasts to [M, N] without making that larger. */
 static bool fits_gemm(const Value *c, const Value *product) {

@@ -69,8 +69,7 @@ static void merge_equal(Rewrite *r, Graph *graph) {
     }
 }
 
-/* --- equal nodes ---------------------------------------------------------------------------------------------------
- */
+/* --- equal nodes --- */
 
 static bool same_node(const Node *a, const Node *b) {
     if (strcmp(a->op, b->op) != 0 || strcmp(a->domain, b->domain) != 0 || a->opset != b->opset) return false;
@@ -98,8 +97,7 @@ static void merge_nodes(Rewrite *r, Graph *graph) {
     }
 }
 
-/* --- initializers --------------------------------------------------------------------------------------------------
- */
+/* --- initializers --- */
 
 static bool same_tensor(const Tensor *a, const Tensor *b) {
     if (a == b) return true;
@@ -142,8 +140,7 @@ static int64_t bytes_of_constants(const Graph *graph) {
     return bytes;
 }
 
-/* --- what nothing reads --------------------------------------------------------------------------------------------
- */
+/* --- what nothing reads --- */
 
 /* An outer value that no body reads any more must not keep its producer. */
 static void drop_captures(Node *node) {
@@ -168,8 +165,7 @@ static void prune_all(Graph *graph) {
     graph_prune(graph);
 }
 
-/* --- the rounds ----------------------------------------------------------------------------------------------------
- */
+/* --- the rounds --- */
 
 static void apply_rewrites(Rewrite *r, Graph *graph) {
     static const RewriteRule rules[] = {rewrite_shape, rewrite_weights, rewrite_neighbour, rewrite_formula};

@@ -32,8 +32,7 @@ typedef struct Rules {
     int matched, precise; /* nodes; those of them that have a precision */
 } Rules;
 
-/* --- conditions -----------------------------------------------------------------------------------------------------
- */
+/* --- conditions --- */
 static bool has_name(const Node *node, const char *glob) {
     for (int i = 0; i < node->origin.count; i++)
         if (fnmatch(glob, node->origin.names[i], 0) == 0) return true;
@@ -47,8 +46,7 @@ static bool matches(const Rule *rule, const Node *node) {
            (!rule->domain || strcmp(rule->domain, domain_of(node)) == 0) && (!rule->name || has_name(node, rule->name));
 }
 
-/* --- what a rule can do to a node -----------------------------------------------------------------------------------
- */
+/* --- what a rule can do to a node --- */
 static bool is_weighted(const char *op) {
     static const char *const ops[] = {"MatMul",    "Gemm",      "Conv",          "FusedMatMul", "TransposeMatMul",
                                       "FusedGemm", "FusedConv", "ConvTranspose", "Attention",   "MatMulNBits"};
@@ -106,8 +104,7 @@ static Status take(Rules *r, Node *node) {
     return NULL;
 }
 
-/* --- finding ---------------------------------------------------------------------------------------------------------
- */
+/* --- finding --- */
 static Status take_places(Rules *r, Node *last) {
     Arena *arena = arena_create_inside(r->arena);
     PatternMatch match;

@@ -230,8 +230,7 @@ static void put_together(Graph *graph, const Span *span) {
         }
 }
 
-/* --- the two kinds of fusions --------------------------------------------------------------------------------------
- */
+/* --- the two kinds of fusions --- */
 
 static void note(Fuser *f, const Fusion *fusion, const PatternMatch *match, int group) {
     ModelInfo *info = f->root->info;
@@ -297,8 +296,7 @@ static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const Patt
     return NULL;
 }
 
-/* --- the graph ------------------------------------------------------------------------------------------------------
- */
+/* --- the graph --- */
 
 static Status try_node(Fuser *f, Fusion *fusion, const Pattern *pattern, Node *node) {
     PatternMatch match;

@@ -30,8 +30,7 @@ typedef struct Order {
     VEC(int) * makes; /* [count] rooms */
 } Order;
 
-/* --- sizes ----------------------------------------------------------------------------------------------------------
- */
+/* --- sizes --- */
 static int64_t *stand_ins(const Graph *graph, const Policy *policy, Arena *arena) {
     int count = dim_symbol_count(graph->dims);
     int64_t *sizes = ARENA_ARRAY(arena, int64_t, count + 1);
@@ -87,8 +86,7 @@ static void find_rooms(Order *o, const int64_t *sizes) {
     }
 }
 
-/* --- what an order comes to -----------------------------------------------------------------------------------------
- */
+/* --- what an order comes to --- */
 static void start(Order *o) {
     for (int r = 0; r < o->rooms.count; r++) o->left[r] = o->rooms.items[r].readers;
 }

@@ -18,8 +18,7 @@ static bool commutes(const char *domain, const char *op) {
     return false;
 }
 
-/* --- parsing -------------------------------------------------------------------------------------------------------
- */
+/* --- parsing --- */
 
 typedef struct Parser {
     Arena *arena;

@@ -89,8 +89,7 @@ static const struct {
     {"Mod", "fmod", 1, 0, NULL},
 };
 
-/* --- constants ------------------------------------------------------------------------------------------------------
- */
+/* --- constants --- */
 
 /* Numbers of the graph: a constant's or an attribute's. */
 typedef struct Numbers {
@@ -148,8 +147,7 @@ static bool is_number(const Numbers *numbers, int64_t index, double wanted) {
     return found == rounded || (numbers->dtype == DT_F64 && found == (double)(float)wanted);
 }
 
-/* --- the search -----------------------------------------------------------------------------------------------------
- */
+/* --- the search --- */
 
 typedef struct Search {
     const Pattern *pattern;

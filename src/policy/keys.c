@@ -168,8 +168,7 @@ static void print_rule_count(Text *text, const Policy *policy) {
         text_add(text, "none");
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------
- */
+/* --- reading --- */
 static Status read_device(const Reader *r, const char *path, const cJSON *item, DeviceKind *out_device) {
     int index = 0;
     TRY(reader_choice(r, path, item, device_names, DEVICE_NAMES, &index));
@@ -285,8 +284,7 @@ Status policy_parse(const char *json, size_t size, const char *name, Arena *aren
     return parse_in(json, size, name, NULL, arena, out_policy);
 }
 
-/* --- where values come from -----------------------------------------------------------------------------------------
- */
+/* --- where values come from --- */
 void policy_by_flag(Policy *policy, const char *key) {
     int number = key_number(key);
     if (number >= 0) policy->by_flag |= UINT64_C(1) << number;
@@ -348,8 +346,7 @@ void policy_print(Text *text, const Policy *policy) {
     rules_print(text, policy);
 }
 
-/* --- files ----------------------------------------------------------------------------------------------------------
- */
+/* --- files --- */
 static const char *folder_of(Arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     return !slash ? NULL : slash == path ? "" : arena_string_n(arena, path, (size_t)(slash - path));

@@ -99,8 +99,7 @@ Status read_rules(Reader *r, const char *path, const cJSON *array) {
     return NULL;
 }
 
-/* --- together ------------------------------------------------------------------------------------------------------
- */
+/* --- together --- */
 static const char *whole_keys(const Reader *r) {
     return arena_format(r->arena, "%s%s%s", r->whole.precision ? "precision" : "",
                         r->whole.precision && r->whole.weights ? ", " : "", r->whole.weights ? "weights" : "");
@@ -140,8 +139,7 @@ Status finish_rules(Reader *r) {
     return NULL;
 }
 
-/* --- printing ------------------------------------------------------------------------------------------------------
- */
+/* --- printing --- */
 static void add_quoted(Text *text, const char *key, const char *value, const char **separator) {
     if (!value) return;
     text_add(text, "%s%s ", *separator, key);

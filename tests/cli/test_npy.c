@@ -134,8 +134,7 @@ Test(npy, what_is_written_reads_back) {
     }
 }
 
-/* --- archives --------------------------------------------------------------------------------------------------------
- */
+/* --- archives --- */
 static void put(unsigned char **at, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *(*at)++ = (unsigned char)(value >> (8 * i));
 }

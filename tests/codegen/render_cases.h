@@ -18,8 +18,7 @@ static void finish(Arena *arena);
 static const DType types[] = {DT_F32, DT_F64, DT_I8, DT_U8, DT_I16, DT_U16, DT_I32, DT_U32, DT_I64, DT_U64};
 enum { TYPES = sizeof types / sizeof *types, MOST_BUFFERS = 8 };
 
-/* --- data ------------------------------------------------------------------------------------------------------------
- */
+/* --- data --- */
 
 static uint64_t random_state = 88172645463325252u;
 static uint64_t random_bits(void) {

@@ -91,8 +91,7 @@ Test(gpu_render, texts) {
     }
 }
 
-/* --- launches --------------------------------------------------------------------------------------------------------
- */
+/* --- launches --- */
 typedef struct LaunchCase {
     const char *what, *kernel; /* a name of `cases` */
     int64_t params[4];

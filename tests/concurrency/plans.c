@@ -117,8 +117,7 @@ static void run_one(Loaded *l, int64_t n, int salt) {
     free(x);
 }
 
-/* --- threads -------------------------------------------------------------------------------------------------------
- */
+/* --- threads --- */
 typedef struct Work {
     Loaded *shared;
     int number;

@@ -61,8 +61,7 @@ void proof_fail(Proof *proof, int index, const char *source, const char *format,
     arena_destroy(arena);
 }
 
-/* --- a worker ------------------------------------------------------------------------------------------------------
- */
+/* --- a worker --- */
 static Status work(Proof *proof, const ProofMode *mode) {
     int count = proof->cases->items.count, batch = proof->options.batch;
     int *indices = calloc((size_t)batch, sizeof *indices);

@@ -30,8 +30,7 @@ static const PolicyFusion norm = {"Norm", 1, norm_patterns, "fusions[0]"};
 static const PolicyFusion product = {"Product", 1, matmul_patterns, "fusions[0]"};
 static const PolicyFusion crossed = {"Crossed", 1, crossed_patterns, "fusions[0]"};
 
-/* --- after fuse_custom ---------------------------------------------------------------------------------------------
- */
+/* --- after fuse_custom --- */
 typedef struct Fused {
     const char *name;
     const Registry *registry;
@@ -199,8 +198,7 @@ Test(fusions, what_was_done_is_noted) {
     graph_destroy(graph);
 }
 
-/* --- errors ----------------------------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 static void expect_error(const char *name, const char *text, const Policy *policy, const char *message) {
     Graph *graph = parsed(name, text);
     Status status = pipeline_run(graph, policy, NULL, NULL);

@@ -80,8 +80,7 @@ Test(pattern, limits) {
     arena_destroy(arena);
 }
 
-/* --- matching ------------------------------------------------------------------------------------------------------
- */
+/* --- matching --- */
 typedef struct Held {
     const char *name, *pattern, *graph;
     const char *found; /* "NODES: INPUTS -> OUTPUTS; CAPTURES" of each place in the order of the last nodes */
@@ -234,8 +233,7 @@ Test(pattern, holds_where_it_should) {
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) check(&held[i]);
 }
 
-/* --- hostile graphs -------------------------------------------------------------------------------------------------
- */
+/* --- hostile graphs --- */
 
 /* Every sum may be read either way round, and nowhere is there the Relu that the pattern ends in: 2^30 ways. */
 Test(pattern, many_ways_are_not_all_tried, .timeout = 60) {

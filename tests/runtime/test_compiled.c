@@ -195,8 +195,7 @@ Test(compiled, gives_the_same_bits) {
     }
 }
 
-/* --- files ----------------------------------------------------------------------------------------------------------
- */
+/* --- files --- */
 static char folder[] = "/tmp/onnxfuse-compiled-XXXXXX";
 static char model_path[64], compiled_path[64];
 

@@ -61,8 +61,7 @@ static GpuContext *open_default(void) {
 static const char source[] = "extern \"C\" __global__ void add(float *data, long long n, float x) {}\n"
                              "extern \"C\" __global__ void fault() {}\n";
 
-/* --- all calls, each made to fail -----------------------------------------------------------------------------------
- */
+/* --- all calls, each made to fail --- */
 
 typedef struct Scene {
     GpuContext *context;
@@ -250,8 +249,7 @@ Test(cuda, a_fault_of_a_kernel_shows_at_the_next_wait_and_in_all_that_follows) {
     books_are_even("after the next session");
 }
 
-/* --- what is missing is named ---------------------------------------------------------------------------------------
- */
+/* --- what is missing is named --- */
 
 static Status describe(const Policy *policy, char *out, size_t size) {
     Arena *arena = arena_create(0);
@@ -373,8 +371,7 @@ Test(cuda, the_device_is_described_in_one_line) {
     books_are_even("described");
 }
 
-/* --- contexts and programs -------------------------------------------------------------------------------------------
- */
+/* --- contexts and programs --- */
 
 Test(cuda, sessions_share_a_context_unless_their_products_differ) {
     Policy policy = make_policy(), other = make_policy();
@@ -484,8 +481,7 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
     books_are_even("arguments");
 }
 
-/* --- copies ---------------------------------------------------------------------------------------------------------
- */
+/* --- copies --- */
 
 static void fill(unsigned char *data, size_t size, unsigned seed) {
     for (size_t i = 0; i < size; i++) data[i] = (unsigned char)((i * 31 + (i >> 8) * 7 + seed) & 255);
@@ -609,8 +605,7 @@ Test(cuda, exhausted_memory_is_reported_and_what_the_pool_keeps_is_used_first) {
     books_are_even("memory");
 }
 
-/* --- products -------------------------------------------------------------------------------------------------------
- */
+/* --- products --- */
 
 typedef struct Layout {
     const char *name;
@@ -933,8 +928,7 @@ Test(cuda, a_product_without_room_for_the_workspace_is_left_to_own_kernels) {
     books_are_even("workspace");
 }
 
-/* --- recordings -----------------------------------------------------------------------------------------------------
- */
+/* --- recordings --- */
 
 Test(cuda, a_recording_does_nothing_until_replayed_and_reads_host_memory_then) {
     Scene s = {.context = open_default()};
@@ -1023,8 +1017,7 @@ Test(cuda, an_abandoned_recording_leaves_the_stream_as_it_was) {
     books_are_even("abandoned");
 }
 
-/* --- threads --------------------------------------------------------------------------------------------------------
- */
+/* --- threads --- */
 
 static void *play_often(void *failed) {
     Policy policy = make_policy();
@@ -1050,8 +1043,7 @@ Test(cuda, eight_threads_share_a_context) {
     }
 }
 
-/* --- the real compiler -----------------------------------------------------------------------------------------------
- */
+/* --- the real compiler --- */
 
 /* PATH has an environment whose bin/python3 links to an interpreter elsewhere; either may have the wheels. */
 static void check_wheel(const char *wheel, bool linked) {

@@ -150,8 +150,7 @@ static OnnxfuseSession *open_with(const char *name, const char *model, const cha
     return open_form(&(Form){name, model, 17, false}, policy, device, registry);
 }
 
-/* --- FusedRMSNorm, forward -----------------------------------------------------------------------------------------
- */
+/* --- FusedRMSNorm, forward --- */
 
 #define NORM(type, nodes)                                                                                              \
     "graph (x: " type "[b, 3, 40], w: " type "[40]) -> (y) {\n"                                                        \
@@ -221,8 +220,7 @@ Test(fusions, rms_norm_forms) { check_forms("cpu"); }
 Test(fusions, rms_norm_forms_on_opencl) { check_forms("opencl"); }
 Test(fusions, rms_norm_forms_on_cuda) { check_forms("cuda"); }
 
-/* --- what is no RMSNorm ---------------------------------------------------------------------------------------------
- */
+/* --- what is no RMSNorm --- */
 static const Form others[] = {
     {"another power",
      NORM("f32", "q = onnx Pow@V x, three\nm = onnx ReduceMean@V q {axes = [-1]}\n"
@@ -340,8 +338,7 @@ Test(fusions, in_loops) {
     onnxfuse_session_close(fused);
 }
 
-/* --- fusion off: a step a node but for what is named ---------------------------------------------------------------
- */
+/* --- fusion off: a step a node but for what is named --- */
 #define MORE                                                                                                           \
     NORM("f32", "h = onnx Abs@V x\n" MEAN("h") ROOT "n = onnx Div@V h, r\nv = onnx Mul@V n, w\n"                       \
                                                     "z = onnx Sigmoid@V v\ny = onnx Add@V z, x")

@@ -40,8 +40,7 @@ static void open_device(void) {
     must(driver->stream_create(context, &stream), "stream");
 }
 
-/* --- one run ---------------------------------------------------------------------------------------------------------
- */
+/* --- one run --- */
 typedef struct Buffers {
     char *host[MOST_BUFFERS + 1], *want[MOST_BUFFERS + 1];
     int64_t count[MOST_BUFFERS + 1];
@@ -125,8 +124,7 @@ static void run_set(const Queued *q, GpuModule *module, const int64_t *params, i
     arena_destroy(arena);
 }
 
-/* --- the queue -------------------------------------------------------------------------------------------------------
- */
+/* --- the queue --- */
 static void flush(void) {
     if (!queued) return;
     Arena *arena = arena_create(0);

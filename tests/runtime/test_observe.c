@@ -68,8 +68,7 @@ static bool has_line(const Seen *seen, const char *expected) {
     return false;
 }
 
-/* --- what is shown -------------------------------------------------------------------------------------------------
- */
+/* --- what is shown --- */
 typedef struct Case {
     const char *must, *model;
     const char *inputs[4];
@@ -222,8 +221,7 @@ Test(observe, a_status_ends_the_run) {
     }
 }
 
-/* --- the report ------------------------------------------------------------------------------------------------------
- */
+/* --- the report --- */
 static cJSON *report_of(OnnxfuseSession *session) {
     char *text = NULL;
     cr_assert_null(onnxfuse_session_report_json(session, &text));

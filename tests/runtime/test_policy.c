@@ -35,8 +35,7 @@ static void expect_refused(const char *text, const char *policy, OnnxfuseCode co
     onnxfuse_session_close(session);
 }
 
-/* --- tolerances -----------------------------------------------------------------------------------------------------
- */
+/* --- tolerances --- */
 static void write_file(const char *path, const void *bytes, size_t size) {
     FILE *file = fopen(path, "wb");
     cr_assert(file && fwrite(bytes, 1, size, file) == size, "%s", path);
@@ -109,8 +108,7 @@ Test(tolerance, inputs_that_agree_and_that_do_not) {
     arena_destroy(arena);
 }
 
-/* --- fallbacks ------------------------------------------------------------------------------------------------------
- */
+/* --- fallbacks --- */
 Test(fallback, a_device_that_is_not_there) {
 #define NOWHERE "\"device\": \"opencl\", \"opencl\": {\"library\": \"/nowhere/libOpenCL.so\"}"
     OnnxfuseSession *session;
@@ -146,8 +144,7 @@ Test(fallback, steps_on_the_cpu) {
     onnxfuse_session_close(session);
 }
 
-/* --- hints ----------------------------------------------------------------------------------------------------------
- */
+/* --- hints --- */
 static const char *const normal = "graph (x: f32[n, s]) -> (y) {\na = onnx Softmax@21 x {axis = 0}\n"
                                   "b = onnx Softmax@21 a {axis = -1}\nc = onnx Softmax@21 b {axis = 0}\n"
                                   "y = onnx Softmax@21 c {axis = -1}\n}\n";
@@ -194,8 +191,7 @@ Test(hints, mistakes) {
                    "policy: shapes.hints[0]: out of memory");
 }
 
-/* --- buckets --------------------------------------------------------------------------------------------------------
- */
+/* --- buckets --- */
 /* The sum shows the padding, the product is cropped. */
 static const char *const padded_model = "graph (x: f32[n, s], w: i32[s]) -> (p, t) {\n"
                                         "k = constant i64[1] {1}\n"

@@ -70,8 +70,7 @@ static const Row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* --- models and their inputs ---------------------------------------------------------------------------------------
- */
+/* --- models and their inputs --- */
 static Graph *graph_of(const char *text) {
     size_t size;
     void *bytes = model_bytes(text, &size);
@@ -177,8 +176,7 @@ static void open_row(Pair *p, const Row *row) {
     open_pair(p, graph_of(row->model), graph_of(row->model), true, records);
 }
 
-/* --- the same results ----------------------------------------------------------------------------------------------
- */
+/* --- the same results --- */
 Test(replay, runs_give_what_the_cpu_gives, .timeout = 600) {
     static const int shapes[] = {0, 0, 0, 1, 0, 1, 1, 1, 2, 0, 2, 1, 2, 2, 0, 0, 1};
     for (int i = 0; i < ROWS; i++) {
@@ -268,8 +266,7 @@ Test(replay, models, .timeout = 600) {
     }
 }
 
-/* --- bounds --------------------------------------------------------------------------------------------------------
- */
+/* --- bounds --- */
 Test(replay, more_shapes_than_are_kept, .timeout = 600) {
     Pair p;
     open_row(&p, &rows[0]);
@@ -315,8 +312,7 @@ Test(replay, calls_do_not_grow_with_the_steps) {
     cr_expect(few == many && few == 5, "%d calls, %d", few, many); /* two in, replay, one out, wait */
 }
 
-/* --- several threads ------------------------------------------------------------------------------------------------
- */
+/* --- several threads --- */
 enum { THREADS = 4, RUNS = 40, SHAPES = 3 };
 
 typedef struct Worker {
@@ -371,8 +367,7 @@ Test(replay, threads, .timeout = 600) {
     }
 }
 
-/* --- the caller's device memory -------------------------------------------------------------------------------------
- */
+/* --- the caller's device memory --- */
 static void *device_memory(TwoMemories *d, size_t bytes) {
     void *data;
     cr_assert(!d->base.table->allocate(&d->base, NULL, NULL, bytes + 1, &data));
@@ -437,8 +432,7 @@ Test(replay, the_callers_device_memory) {
     close_pair(&p, "device memory", problem);
 }
 
-/* --- each call fails in turn -----------------------------------------------------------------------------------------
- */
+/* --- each call fails in turn --- */
 enum { TRIES = 6 };
 
 /* Runs several times with a call that fails; at most one run does, and the others are right. True once no call is left

@@ -183,8 +183,7 @@ Test(replay_cuda, calls_do_not_grow_with_the_steps) {
     cr_expect(few == many && few < 40, "%d calls, %d", few, many);
 }
 
-/* --- threads --------------------------------------------------------------------------------------------------------
- */
+/* --- threads --- */
 static void *run_many(void *session) {
     for (int r = 0; r < 60; r++) {
         char *problem = run_rows(session, r < 30 ? 2 : r % 3 + 1, r + 1);
@@ -206,8 +205,7 @@ Test(replay_cuda, threads) {
     close_all(session, "threads");
 }
 
-/* --- each call fails in turn -----------------------------------------------------------------------------------------
- */
+/* --- each call fails in turn --- */
 enum { RUNS = 5 };
 
 /* Where the library cannot be had, kernels of our own run, whose results the double does not compute: so results are
@@ -280,8 +278,7 @@ Test(replay_cuda, a_device_that_is_lost) {
     }
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------
- */
+/* --- memory --- */
 /* Runs of eight shapes in turn, which all at once would not fit: recordings give way. */
 Test(replay_cuda, little_memory) {
     static const char wide[] = "graph (x: f32[n, 65536]) -> (y) {\n"

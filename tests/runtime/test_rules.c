@@ -214,8 +214,7 @@ Test(rules, numbers) {
     }
 }
 
-/* --- mistakes ------------------------------------------------------------------------------------------------------
- */
+/* --- mistakes --- */
 static const struct {
     const char *policy, *message;
 } mistakes[] = {

@@ -514,8 +514,7 @@ Test(session, every_stage_can_be_inspected) {
     free(bytes);
 }
 
-/* --- values ---------------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 Test(session, wrong_values) {
     static const int64_t dims[] = {2, -1}, huge[] = {INT64_MAX, 4};
     OnnxfuseValue *value = NULL;

@@ -115,8 +115,7 @@ Test(two_memories, random_graphs, .timeout = 3600) { try_seeds(250, false); }
 
 Test(two_memories, large_random_graphs, .timeout = 3600) { try_seeds(40, true); }
 
-/* --- models as text ------------------------------------------------------------------------------------------------
- */
+/* --- models as text --- */
 typedef struct Row {
     const char *name, *model;
     const char *inputs[4];
@@ -265,8 +264,7 @@ Test(two_memories, texts, .timeout = 600) {
         }
 }
 
-/* --- each call fails in turn -----------------------------------------------------------------------------------------
- */
+/* --- each call fails in turn --- */
 /* Opens and runs twice, with a call that fails; true once no call is left to fail. */
 static bool try_failure(const Row *row, int fail_at) {
     Arena *arena = arena_create(0);
@@ -431,8 +429,7 @@ Test(two_memories, device_values_of_random_graphs, .timeout = 600) {
     }
 }
 
-/* --- several threads -----------------------------------------------------------------------------------------------
- */
+/* --- several threads --- */
 enum { THREADS = 3, RUNS = 12 };
 
 typedef struct Worker {
@@ -560,8 +557,7 @@ Test(two_memories, models, .timeout = 600) {
         for (int w = 0; w < WAYS; w++) try_model(folders[i], &ways[w]);
 }
 
-/* --- what runs where, and what is copied ---------------------------------------------------------------------------
- */
+/* --- what runs where, and what is copied --- */
 typedef struct Placed {
     const char *name, *model; /* of primitives */
     const char *refused;      /* how the names of values begin whose nodes the device does not run, or NULL */

@@ -36,8 +36,7 @@ static const Flag compare_flags[] = {
     {0},
 };
 
-/* --- the two sides -------------------------------------------------------------------------------------------------
- */
+/* --- the two sides --- */
 typedef struct Side {
     char *label, *policy; /* policy: JSON, or NULL: as the file says, or beside the model */
     const char *model, *policy_file, *device;
@@ -130,8 +129,7 @@ static Problem *split(const char *text, char **out_first, char **out_second) {
     return *out_first && (!comma || *out_second) ? NULL : problem_out_of_memory();
 }
 
-/* --- recorded values -----------------------------------------------------------------------------------------------
- */
+/* --- recorded values --- */
 static bool is_folder(const char *path) {
     struct stat about;
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
@@ -214,8 +212,7 @@ static Problem *compare_recorded(const char *folder, OnnxfuseSession *session, R
                             "\"%s\" holds neither test_data_set_0/output_N.pb nor NAME.npy of any value", folder);
 }
 
-/* --- inputs ----------------------------------------------------------------------------------------------------------
- */
+/* --- inputs --- */
 static bool is_given(const TextList *inputs, const char *name) {
     size_t length = strlen(name);
     for (int i = 0; i < inputs->count; i++)
@@ -278,8 +275,7 @@ static Problem *match_inputs(const OnnxfuseSession *session, const OnnxfuseSessi
     return NULL;
 }
 
-/* --- within a fused step ---------------------------------------------------------------------------------------------
- */
+/* --- within a fused step --- */
 static bool is_node_of(const cJSON *step, const char *name) {
     const cJSON *node;
     cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(step, "nodes")) {
@@ -346,8 +342,7 @@ static Problem *look_inside(Comparing *c, const Ranked *first) {
     return problem_at(found, "when not fused");
 }
 
-/* --- the command ---------------------------------------------------------------------------------------------------
- */
+/* --- the command --- */
 static Problem *open_sides(const CompareOptions *options, Comparing *c, char *const devices[2],
                            char *const policies[2]) {
     const char *model = options->common.arguments.items[0];

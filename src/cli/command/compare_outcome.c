@@ -60,8 +60,7 @@ static const char *input_state(const Recording *r, const Topology *t, const char
     return topology_maker(t, value) ? "not compared: not stored by both" : "an input or a constant";
 }
 
-/* --- telling: text ---------------------------------------------------------------------------------------------------
- */
+/* --- telling: text --- */
 const char *ranked_node(const Ranked *r) { return r->node ? r->node->name : *r->entry->node ? r->entry->node : "?"; }
 
 static void print_type_of(const Finding *f) {
@@ -157,8 +156,7 @@ static void print_table(const Outcome *o) {
     for (int i = 0; i < o->count && i < LISTED; i++) print_row(&o->ranked[i]);
 }
 
-/* --- telling: JSON -------------------------------------------------------------------------------------------------
- */
+/* --- telling: JSON --- */
 static void add_number(cJSON *object, const char *key, double number) {
     if (isfinite(number))
         cJSON_AddNumberToObject(object, key, number);

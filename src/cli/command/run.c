@@ -29,8 +29,7 @@ typedef struct Writer {
     int count;
 } Writer;
 
-/* --- writing outputs ------------------------------------------------------------------------------------------------
- */
+/* --- writing outputs --- */
 static bool is_taken(const Writer *writer, const char *name) {
     for (int i = 0; i < writer->count; i++)
         if (strcmp(writer->taken[i], name) == 0) return true;

@@ -19,8 +19,7 @@ typedef struct Share {
     float kept; /* so that nothing is left out */
 } Share;
 
-/* --- arithmetic: once for each width of vectors -------------------------------------------------------------------
- */
+/* --- arithmetic: once for each width of vectors --- */
 typedef float Vector __attribute__((vector_size(64)));
 enum { LANES = sizeof(Vector) / sizeof(float) };
 
@@ -50,8 +49,7 @@ static float multiply(float x) {
     return multiply_plain(x);
 }
 
-/* --- on all threads ------------------------------------------------------------------------------------------------
- */
+/* --- on all threads --- */
 static void *fill(void *given) {
     Share *s = given;
     for (int i = 0; i < s->count; i++) s->a[i] = s->b[i] = s->c[i] = (float)(i & 7);

@@ -27,8 +27,7 @@ typedef struct Page {
     cJSON *data;
 } Page;
 
-/* --- runs ------------------------------------------------------------------------------------------------------------
- */
+/* --- runs --- */
 static Problem *run_once(Page *p) {
     int count = onnxfuse_session_output_count(p->session);
     OnnxfuseValue **outputs = calloc((size_t)count + 1, sizeof *outputs);
@@ -48,8 +47,7 @@ static Problem *profile_runs(Page *p) {
     return NULL;
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------
- */
+/* --- data --- */
 static const char *file_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

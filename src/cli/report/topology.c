@@ -9,8 +9,7 @@ static const char *string_of(const cJSON *object, const char *key) {
     return string ? string : "";
 }
 
-/* --- nodes -----------------------------------------------------------------------------------------------------------
- */
+/* --- nodes --- */
 static void count_nodes(const cJSON *nodes, int *count, int *outputs) {
     const cJSON *node, *graph;
     cJSON_ArrayForEach(node, nodes) {
@@ -78,8 +77,7 @@ const ModelNode *topology_maker(const Topology *t, const char *value) {
     return maker ? &t->nodes[maker->node] : NULL;
 }
 
-/* --- steps -----------------------------------------------------------------------------------------------------------
- */
+/* --- steps --- */
 static bool has_string(const cJSON *array, const char *string) {
     const cJSON *item;
     cJSON_ArrayForEach(item, array) {

@@ -208,8 +208,7 @@ void print_rules(FILE *out, unsigned rules, Tolerance t) {
     if (rules & RULE_TYPE) fprintf(out, "%stype and shape alone", before);
 }
 
-/* --- measuring ------------------------------------------------------------------------------------------------------
- */
+/* --- measuring --- */
 /* A float's bits as an integer in the order of the numbers: neighbours differ by one. */
 static bool ordered(OnnxfuseDType dtype, const void *data, int64_t i, int64_t *out_place) {
     uint64_t bits, sign;

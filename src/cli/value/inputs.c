@@ -61,8 +61,7 @@ Problem *shapes_parse(const TextList *arguments, Shapes *out_shapes) {
     return found;
 }
 
-/* --- saying what the model wants ------------------------------------------------------------------------------------
- */
+/* --- saying what the model wants --- */
 static const char *kind_prefix(OnnxfuseProto kind) {
     return kind == ONNXFUSE_PROTO_SEQUENCE ? "sequence of " : kind == ONNXFUSE_PROTO_OPTIONAL ? "optional " : "";
 }

@@ -183,8 +183,7 @@ static Problem *find_type(const Header *header, OnnxfuseDType declared, TypeRow 
     return problem(ONNXFUSE_INVALID, "element type \"%c%zu\" is not supported", header->kind, header->size);
 }
 
-/* --- elements --------------------------------------------------------------------------------------------------------
- */
+/* --- elements --- */
 static bool is_swapped(char order) {
     bool big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
     return (order == '>' && !big) || (order == '<' && big);

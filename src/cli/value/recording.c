@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- copies --------------------------------------------------------------------------------------------------------
- */
+/* --- copies --- */
 static Problem *keep_text(Recording *r, char *text) {
     char **texts = text ? realloc(r->texts, sizeof *texts * ((size_t)r->text_count + 1)) : NULL;
     if (!texts) {
@@ -66,8 +65,7 @@ static Problem *copy_value(Recording *r, const OnnxfuseValue *from, OnnxfuseValu
     return found;
 }
 
-/* --- recording -------------------------------------------------------------------------------------------------------
- */
+/* --- recording --- */
 static Problem *add_entry(Recording *r, const char *name, const char *node, OnnxfuseValue *value) {
     if (r->count == r->capacity) {
         int capacity = r->capacity ? 2 * r->capacity : 256;
@@ -190,8 +188,7 @@ void recording_free(Recording *r) {
     *r = (Recording){0};
 }
 
-/* --- comparing -------------------------------------------------------------------------------------------------------
- */
+/* --- comparing --- */
 /* The next entry of that name; NULL: this run has none, or no more. */
 static Entry *find_entry(Recording *r, const char *name) {
     int low = 0, high = r->values;

@@ -7,8 +7,7 @@
 
 enum { PREVIEW_ELEMENTS = 6, PREVIEW_STRING = 40, SUMMARY_FROM = 12 };
 
-/* --- labels --------------------------------------------------------------------------------------------------------
- */
+/* --- labels --- */
 Problem *labels_read(const char *path, Labels *out_labels) {
     Labels labels = {0};
     TRY(file_read(path, &labels.text));

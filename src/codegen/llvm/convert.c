@@ -30,8 +30,7 @@ static LLVMTypeRef float_like(Render *r, LLVMTypeRef like) {
     return type_lanes(LLVMFloatTypeInContext(r->context), type_lane_count(like));
 }
 
-/* --- f16, bf16 -------------------------------------------------------------------------------------------------------
- */
+/* --- f16, bf16 --- */
 
 /* The half's exponent and fraction, read as a float, are 2^112 too small: a multiplication mends that, subnormals
  * included. */
@@ -96,8 +95,7 @@ LLVMValueRef convert_to_memory(Render *r, LLVMValueRef value, DType dtype) {
     return dtype == DT_BF16 ? float_to_bfloat(r, value) : value;
 }
 
-/* --- casts -----------------------------------------------------------------------------------------------------------
- */
+/* --- casts --- */
 
 /* Toward zero, saturating, NaN 0. The limits are powers of two (or one less than them where the float holds that), so
  * that comparing is exact. */
@@ -148,8 +146,7 @@ LLVMValueRef convert_cast(Render *r, LLVMValueRef value, DType from, DType to) {
     return is_signed ? LLVMBuildSIToFP(r->builder, value, want, "") : LLVMBuildUIToFP(r->builder, value, want, "");
 }
 
-/* --- roundings to integers -------------------------------------------------------------------------------------------
- */
+/* --- roundings to integers --- */
 
 /* Adding and taking away 2^23 (2^52) rounds to nearest even; larger numbers, infinities and NaN are integers as they
  * are. */

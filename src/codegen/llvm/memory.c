@@ -44,8 +44,7 @@ static void plain_store(Render *r, LLVMValueRef value, LLVMValueRef pointer, int
     LLVMSetAlignment(LLVMBuildStore(r->builder, value, pointer), (unsigned)align);
 }
 
-/* --- contiguous -----------------------------------------------------------------------------------------------------
- */
+/* --- contiguous --- */
 
 static LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align) {
     if (!r->mask || type_lane_count(type) == 1) return plain_load(r, type, pointer, align);
@@ -74,8 +73,7 @@ static void store_past_caches(Render *r, LLVMValueRef value, LLVMValueRef pointe
                     LLVMMetadataAsValue(r->context, node));
 }
 
-/* --- strided --------------------------------------------------------------------------------------------------------
- */
+/* --- strided --- */
 
 static LLVMValueRef lane_pointers(Render *r, LLVMValueRef pointer, LLVMValueRef stride, int lanes) {
     LLVMValueRef offsets = LLVMBuildMul(r->builder, iota(r, r->i64, lanes), splat(r, stride, lanes), "");
@@ -130,8 +128,7 @@ static void store_strided(Render *r, LLVMValueRef value, LLVMValueRef pointer, L
     }
 }
 
-/* --- instructions ---------------------------------------------------------------------------------------------------
- */
+/* --- instructions --- */
 
 static LLVMValueRef copy_pointer(Render *r, Slot *s, int copy) {
     LLVMValueRef pointer = s->pointer[s->level];

@@ -62,8 +62,7 @@ static Words rounds(Render *r, LLVMValueRef seed, LLVMValueRef low, LLVMValueRef
     return (Words){{c[0], c[1], c[2], c[3]}};
 }
 
-/* --- each lane by itself -------------------------------------------------------------------------------------------
- */
+/* --- each lane by itself --- */
 
 static LLVMValueRef word_of(Render *r, LLVMValueRef seed, LLVMValueRef index) {
     LLVMBuilderRef b = r->builder;
@@ -105,8 +104,7 @@ static LLVMValueRef call_word(Render *r, LLVMValueRef seed, LLVMValueRef index) 
     return LLVMBuildCall2(r->builder, type, function, args, 2, "");
 }
 
-/* --- a group at once ------------------------------------------------------------------------------------------------
- */
+/* --- a group at once --- */
 
 bool render_shares_random(const Render *r) {
     if (r->class == CLASS_OUTER || r->class == CLASS_TILE || r->vector_lanes > RANDOM_COUNTERS) return false;

@@ -1,8 +1,7 @@
 /* The function around the instructions: tasks, stages, loops. */
 #include "codegen/llvm/render.h"
 
-/* --- types, constants, small helpers --------------------------------------------------------------------------------
- */
+/* --- types, constants, small helpers --- */
 
 LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes) {
     return lanes > 1 ? LLVMVectorType(element, (unsigned)lanes) : element;
@@ -99,8 +98,7 @@ LLVMValueRef slot_alloca(Render *r, LLVMTypeRef type, const char *name) {
     return memory;
 }
 
-/* --- values ---------------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 LLVMValueRef slot_value(Render *r, int inst, int copy) {
     Slot *s = &r->slots[inst];
@@ -154,8 +152,7 @@ void loop_end(Render *r, Loop *loop) {
     LLVMPositionBuilderAtEnd(r->builder, loop->exit);
 }
 
-/* --- one level's instructions ---------------------------------------------------------------------------------------
- */
+/* --- one level's instructions --- */
 
 static bool is_memory(const KernelInst *inst) { return inst->op == K_LOAD || inst->op == K_STORE; }
 
@@ -242,8 +239,7 @@ void render_level(Render *r, int stage, int level) {
             reduce_step(r, i, level);
 }
 
-/* --- loops over the axes of a task ----------------------------------------------------------------------------------
- */
+/* --- loops over the axes of a task --- */
 
 static void render_nest(Render *r, int stage, int level);
 static void render_stage(Render *r, int stage, int level);
@@ -404,8 +400,7 @@ static void render_stage(Render *r, int stage, int level) {
         if (kernel_op_is_reduce(r->slots[i].inst->op) && r->slots[i].inst->stage == stage) reduce_finish(r, i);
 }
 
-/* --- tasks ----------------------------------------------------------------------------------------------------------
- */
+/* --- tasks --- */
 
 static LLVMValueRef ceil_divide(Render *r, LLVMValueRef value, int64_t by) {
     if (by <= 1) return value;
@@ -509,8 +504,7 @@ static void render_task(Render *r, const Digits *digits) {
     }
 }
 
-/* --- the function ---------------------------------------------------------------------------------------------------
- */
+/* --- the function --- */
 
 static void load_arguments(Render *r) {
     const Kernel *k = r->kernel;

@@ -34,8 +34,7 @@ static void transpose_groups(Render *r, LLVMValueRef *rows, int lanes, int group
     }
 }
 
-/* --- one strip -------------------------------------------------------------------------------------------------------
- */
+/* --- one strip --- */
 
 typedef struct Strip {
     LLVMValueRef rows[TILE_LANES];
@@ -132,8 +131,7 @@ static void render_strip(Render *r, LLVMValueRef row, LLVMValueRef lane, int gro
     for (int i = 0; i < count; i++) r->slots[i].tile_row = NULL;
 }
 
-/* --- the tile --------------------------------------------------------------------------------------------------------
- */
+/* --- the tile --- */
 
 static bool divides(const KernelAxis *axis, int64_t block, int64_t by) {
     int64_t multiple = axis->param < 0 ? axis->size : axis->multiple;

@@ -61,8 +61,7 @@ static Status lower_rms_norm(Lowering *l, const Node *n) {
     return give(l, n, 0, mul(l, mul(l, x, inverse), cast_like(l, scale, x)));
 }
 
-/* --- over batch or space --------------------------------------------------------------------------------------------
- */
+/* --- over batch or space --- */
 
 /* (x - mean) / sqrt(var + epsilon) over the axes. */
 static Value *standardised(Lowering *l, Value *x, const int *axes, int count, double epsilon) {

@@ -177,8 +177,7 @@ static Status lower_constant_of_shape(Lowering *l, const Node *n) {
     return out(l, n, 0, expand(l, fill, shape, count));
 }
 
-/* --- Range ---------------------------------------------------------------------------------------------------------
- */
+/* --- Range --- */
 
 /* max(ceil((limit - start) / delta), 0), of f32 in f32; -1 for no number. */
 static int64_t range_count(DType dtype, const Tensor *start, const Tensor *limit, const Tensor *delta) {
@@ -245,8 +244,7 @@ static Status lower_range(Lowering *l, const Node *n) {
     return out(l, n, 0, cast_like(l, add(l, start, mul(l, cast_like(l, index, start), delta)), ends[0]));
 }
 
-/* --- Trilu ---------------------------------------------------------------------------------------------------------
- */
+/* --- Trilu --- */
 
 /* x where column - row >= k (upper) or <= k (lower), 0 elsewhere. */
 static Status lower_trilu(Lowering *l, const Node *n) {

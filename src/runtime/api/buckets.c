@@ -4,8 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* --- hints ----------------------------------------------------------------------------------------------------------
- */
+/* --- hints --- */
 static int symbol_number(const Graph *graph, const char *name) {
     for (int i = 0; i < dim_symbol_count(graph->dims); i++)
         if (strcmp(dim_symbol_name(graph->dims, i), name) == 0) return i;
@@ -121,8 +120,7 @@ Status hints_prepare(const Plan *plan, const Policy *policy, struct RunMemory *b
     return status;
 }
 
-/* --- buckets --------------------------------------------------------------------------------------------------------
- */
+/* --- buckets --- */
 typedef struct Axis {
     int value; /* number of the input or output */
     int axis, bucket;
@@ -233,8 +231,7 @@ Status buckets_make(Arena *arena, const Policy *policy, const Graph *graph, cons
     return NULL;
 }
 
-/* --- a run ----------------------------------------------------------------------------------------------------------
- */
+/* --- a run --- */
 static int64_t rounded(const ShapeBucket *bucket, int64_t size) {
     for (int i = 0; i < bucket->size_count; i++)
         if (bucket->sizes[i] >= size) return bucket->sizes[i];

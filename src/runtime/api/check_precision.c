@@ -31,8 +31,7 @@ void policy_without_precision(Arena *arena, Policy *policy) {
     policy->check.inputs = NULL;
 }
 
-/* --- data sets ------------------------------------------------------------------------------------------------------
- */
+/* --- data sets --- */
 typedef struct Sets {
     Arena *arena;
     VEC(const char *) folders;
@@ -84,8 +83,7 @@ static Status read_inputs(Arena *arena, const OnnxfuseSession *session, const ch
     return NULL;
 }
 
-/* --- differences ----------------------------------------------------------------------------------------------------
- */
+/* --- differences --- */
 typedef struct Worst {
     double difference; /* relative to the output's largest element */
     const char *output, *folder;
@@ -149,8 +147,7 @@ static void compare_outputs(const OnnxfuseSession *session, OnnxfuseValue *const
     }
 }
 
-/* --- the check ------------------------------------------------------------------------------------------------------
- */
+/* --- the check --- */
 static Status check_set(Arena *arena, OnnxfuseSession *session, OnnxfuseSession *plain, const char *folder,
                         Worst *worst) {
     int in = onnxfuse_session_input_count(session), out = onnxfuse_session_output_count(session);

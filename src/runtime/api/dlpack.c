@@ -100,8 +100,7 @@ OnnxfuseStatus onnxfuse_value_from_dlpack(OnnxfuseDlpack *d, OnnxfuseValue **out
     return NULL;
 }
 
-/* --- to ------------------------------------------------------------------------------------------------------------
- */
+/* --- to --- */
 typedef struct Exported {
     OnnxfuseDlpack dlpack; /* first: the deleter gets its address */
     OnnxfuseValue *value;

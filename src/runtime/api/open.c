@@ -65,8 +65,7 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
     return NULL;
 }
 
-/* --- describing inputs and outputs ---------------------------------------------------------------------------------
- */
+/* --- describing inputs and outputs --- */
 static OnnxfuseProto proto_of(ValueKind kind) {
     return kind == VALUE_TENSOR     ? ONNXFUSE_PROTO_TENSOR
            : kind == VALUE_SEQUENCE ? ONNXFUSE_PROTO_SEQUENCE

@@ -17,8 +17,7 @@
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
 
-/* --- the inputs' shapes --------------------------------------------------------------------------------------------
- */
+/* --- the inputs' shapes --- */
 typedef struct Work {
     Arena *arena;
     const char *path;
@@ -109,8 +108,7 @@ static Status fix_shapes(Work *w) {
     return NULL;
 }
 
-/* --- the report ------------------------------------------------------------------------------------------------------
- */
+/* --- the report --- */
 typedef struct Count {
     const char *op; /* with its domain where that is not the standard's */
     int before, after;
@@ -179,8 +177,7 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
     return *out_report ? NULL : status_out_of_memory();
 }
 
-/* --- all of it -------------------------------------------------------------------------------------------------------
- */
+/* --- all of it --- */
 
 /* An initializer's data for the data file. */
 static Status add_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
@@ -219,8 +216,7 @@ static Status write_model(Work *w, const MappedFile *original) {
     return new_file_publish(&w->model);
 }
 
-/* --- models in memory ------------------------------------------------------------------------------------------------
- */
+/* --- models in memory --- */
 
 /* Initializers stay where they are: each is a data file of its own, named by its number. */
 static Status keep_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
@@ -268,8 +264,7 @@ static Status extract(Work *w, const Policy *policy, MappedFile *original) {
     return import_kept(w, original, &w->twin);
 }
 
-/* --- regions ---------------------------------------------------------------------------------------------------------
- */
+/* --- regions --- */
 
 static Status run_passes(Graph *graph, const Policy *policy) {
     jmp_buf guard;

@@ -273,8 +273,7 @@ OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *s, char **out_json
     return status;
 }
 
-/* --- report ---------------------------------------------------------------------------------------------------------
- */
+/* --- report --- */
 static void add_infos(Text *text, const char *key, const OnnxfuseValueInfo *infos, int count) {
     text_add(text, ",\"%s\":[", key);
     for (int i = 0; i < count; i++) {

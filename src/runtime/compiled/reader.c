@@ -144,8 +144,7 @@ Status compiled_check(const Compiled *compiled) {
     return NULL;
 }
 
-/* --- does it fit ---------------------------------------------------------------------------------------------------
- */
+/* --- does it fit --- */
 Status compiled_fits(Arena *arena, const Compiled *c, const Policy *policy, const char *given_policy) {
     Target target = {.device = DEVICE_CPU, .level = c->target};
     if (policy->device != DEVICE_AUTO && policy->device != c->device)
@@ -160,8 +159,7 @@ Status compiled_fits(Arena *arena, const Compiled *c, const Policy *policy, cons
     return given_policy ? status_at(policy_plan_agrees(c->policy, given_policy, arena), "compiled model") : NULL;
 }
 
-/* --- the graph -----------------------------------------------------------------------------------------------------
- */
+/* --- the graph --- */
 typedef struct ReadKernel {
     const Kernel *kernel;
     const char *text;

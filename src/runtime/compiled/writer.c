@@ -35,8 +35,7 @@ typedef struct Compiling {
     CompiledSection sections[PARTS];
 } Compiling;
 
-/* --- what is written ------------------------------------------------------------------------------------------------
- */
+/* --- what is written --- */
 static uint64_t add_piece(Compiling *c, Pieces *pieces, CompiledPart part, const void *data, size_t bytes) {
     uint64_t align = bytes >= 16 * COMPILED_PAGE ? COMPILED_PAGE : COMPILED_LINE;
     uint64_t at = (c->ends[part] + align - 1) / align * align;
@@ -106,8 +105,7 @@ static const char *host_name(void *user, const Node *node) {
     return ops_host_name(c->arena, node->host);
 }
 
-/* --- kernels and nodes ----------------------------------------------------------------------------------------------
- */
+/* --- kernels and nodes --- */
 static void list_kernels(Compiling *c, const Graph *graph) {
     FOR_EACH_NODE(node, graph) {
         const Step *step = node->kind == NODE_REGION ? step_of(c, node) : NULL;
@@ -221,8 +219,7 @@ static Status make_about(Compiling *c, const char **out_text) {
     return **out_text ? NULL : status_out_of_memory();
 }
 
-/* --- layout ---------------------------------------------------------------------------------------------------------
- */
+/* --- layout --- */
 static uint64_t page_up(uint64_t bytes) { return (bytes + COMPILED_PAGE - 1) / COMPILED_PAGE * COMPILED_PAGE; }
 
 /* All pieces of a section in order, with what fills it up between them. */
@@ -288,8 +285,7 @@ static Status write_sections(Compiling *c, const Pieces *pieces, WriteFn write, 
     return NULL;
 }
 
-/* --- where it goes --------------------------------------------------------------------------------------------------
- */
+/* --- where it goes --- */
 static Status write_file(void *user, const void *bytes, size_t size) { return new_file_append(user, bytes, size); }
 
 typedef struct MemorySink {
@@ -304,8 +300,7 @@ static Status write_memory(void *user, const void *bytes, size_t size) {
     return NULL;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------
- */
+/* --- all of it --- */
 static Status report(const Compiling *c, char **out_report) {
     cJSON *root = cJSON_CreateObject(), *parts = cJSON_AddObjectToObject(root, "parts");
     for (int i = 0; i < PARTS; i++)

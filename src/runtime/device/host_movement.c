@@ -8,8 +8,7 @@ enum { PIECE_BYTES = 64 << 10 };
 
 static int64_t rows_a_piece(size_t row) { return row >= PIECE_BYTES ? 1 : PIECE_BYTES / (int64_t)(row ? row : 1); }
 
-/* --- concat ----------------------------------------------------------------------------------------------------------
- */
+/* --- concat --- */
 typedef struct ConcatCall {
     const Tensor *const *inputs;
     int count;
@@ -45,8 +44,7 @@ static void move_concat(const Node *node, const Tensor *const *inputs, Tensor *o
     pool_for(pool, outer, rows_a_piece(c.row), concat_rows, &c);
 }
 
-/* --- gather ----------------------------------------------------------------------------------------------------------
- */
+/* --- gather --- */
 typedef struct GatherCall {
     const char *from;
     const Tensor *indices;
@@ -87,8 +85,7 @@ static Status move_gather(const Node *node, const Tensor *const *inputs, Tensor 
     return NULL;
 }
 
-/* --- strided copies: permute, slice, expand, pad's inside ------------------------------------------------------------
- */
+/* --- strided copies: permute, slice, expand, pad's inside --- */
 typedef struct StridedCall {
     const char *from; /* at the first element */
     char *to;

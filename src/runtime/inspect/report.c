@@ -56,8 +56,7 @@ static void add_kernels(Report *r) {
     text_add(r->text, "]");
 }
 
-/* --- steps -----------------------------------------------------------------------------------------------------------
- */
+/* --- steps --- */
 static void add_slots(Report *r, const char *key, const int *slots, int count) {
     text_add(r->text, ",\"%s\":[", key);
     for (int i = 0; i < count; i++) text_add(r->text, i ? ",%d" : "%d", slots[i]);
@@ -145,8 +144,7 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
     text_add(r->text, step->nested_count ? "]}" : "}");
 }
 
-/* --- buffers -------------------------------------------------------------------------------------------------------
- */
+/* --- buffers --- */
 static void add_number(Report *r, const char *key, int64_t number) {
     if (number == UNBOUND_DIM)
         text_add(r->text, ",\"%s\":null", key);
@@ -210,8 +208,7 @@ static void add_buffer(Report *r, const Plan *plan, int number, const Latest *la
     text_add(r->text, "}");
 }
 
-/* --- a plan ----------------------------------------------------------------------------------------------------------
- */
+/* --- a plan --- */
 static void add_plan(Report *r, const Plan *plan) {
     Arena *arena = r->text->arena;
     Latest latest = {.values = ARENA_ARRAY(arena, int64_t, plan->exprs.count + 1),

@@ -19,8 +19,7 @@ typedef struct Arrangement {
     bool binds_after;         /* a step after the device's binds symbols: host steps from there on may need them */
 } Arrangement;
 
-/* --- what a recording must not hold --------------------------------------------------------------------------------
- */
+/* --- what a recording must not hold --- */
 typedef struct SymbolSearch {
     Arrangement *arrangement;
     bool late;
@@ -63,8 +62,7 @@ static bool varies(Arrangement *a, const Step *step) {
     return late;
 }
 
-/* --- the three parts -----------------------------------------------------------------------------------------------
- */
+/* --- the three parts --- */
 static const char *refuse(const Arrangement *a, int number, const char *why) {
     const Step *step = &a->plan->steps[number];
     return arena_format(a->plan->arena, "step %d (%s, %s) %s", number, step_name(a->plan, step),
@@ -109,8 +107,7 @@ static const char *choose_parts(Arrangement *a) {
     return recorded < 2 ? "fewer than two steps are on the device" : NULL;
 }
 
-/* --- the new order -------------------------------------------------------------------------------------------------
- */
+/* --- the new order --- */
 static void reorder(const Arrangement *a, Arena *scratch) {
     Plan *plan = a->plan;
     Step *steps = ARENA_ARRAY(scratch, Step, plan->step_count);

@@ -33,8 +33,7 @@ void sizes_cache_destroy(struct SizesCache *cache) {
     free(cache);
 }
 
-/* --- placing -------------------------------------------------------------------------------------------------------
- */
+/* --- placing --- */
 typedef struct Hole {
     size_t at, size;
 } Hole;
@@ -185,8 +184,7 @@ static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_s
     return NULL;
 }
 
-/* --- remembering ---------------------------------------------------------------------------------------------------
- */
+/* --- remembering --- */
 static Sizes *find(const Plan *plan, const int64_t *symbols) {
     for (int i = 0; i < REMEMBERED; i++) {
         Sizes *s = plan->sizes->entries[i];

@@ -126,8 +126,7 @@ static void find_late(Planner *planner) {
     memset(planner->used, 0, sizeof(bool) * (size_t)plan->symbol_count);
 }
 
-/* --- the same value in the other place -----------------------------------------------------------------------------
- */
+/* --- the same value in the other place --- */
 static Step *new_step(Plan *plan, StepKind kind, const Node *node, Place place) {
     Step *step = &plan->steps[plan->step_count];
     *step = (Step){.kind = kind, .place = place, .node = node, .on = place == PLACE_DEVICE ? plan->device : plan->host};
@@ -170,8 +169,7 @@ static int slot_in(Planner *planner, int number, Place place, const Node *reader
     return twin;
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------
- */
+/* --- steps --- */
 static int *slots_of(Planner *planner, Value *const *values, int count) {
     int *slots = ARENA_ARRAY(planner->plan->arena, int, count ? count : 1);
     for (int i = 0; i < count; i++) {

@@ -4,8 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- constants that only anchors read, and these have packed -------------------------------------------------------
- */
+/* --- constants that only anchors read, and these have packed --- */
 static void release_constant(const Tensor *constant) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
               to = from + tensor_bytes(constant);
@@ -92,8 +91,7 @@ static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *s
     return NULL;
 }
 
-/* --- constants on the device ---------------------------------------------------------------------------------------
- */
+/* --- constants on the device --- */
 static Status upload(Plan *plan, Stream *stream, const Tensor *constant, void **out_data) {
     const DeviceTable *table = plan->device->table;
     size_t bytes = tensor_bytes(constant);
@@ -152,8 +150,7 @@ Status prepare_constants(Plan *plan, Arena *scratch) {
     return upload_all(plan, &datas, alone);
 }
 
-/* --- kernels ---------------------------------------------------------------------------------------------------------
- */
+/* --- kernels --- */
 Status prepare_prims(Plan *plan, KernelCacheStats *stats) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];

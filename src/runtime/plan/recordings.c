@@ -34,8 +34,7 @@ void recording_destroy(Recording *r, Device *device) {
     free(r);
 }
 
-/* --- the set, with its lock held -----------------------------------------------------------------------------------
- */
+/* --- the set, with its lock held --- */
 static void take_out(struct Recordings *all, const Recording *r) {
     for (int i = 0; i < MOST_RECORDINGS; i++)
         if (all->items[i] == r) all->items[i] = NULL;
@@ -140,8 +139,7 @@ void recordings_give(struct Recordings *all, Device *device, Recording *r, bool 
     if (!keep) recording_destroy(r, device);
 }
 
-/* --- freeing -------------------------------------------------------------------------------------------------------
- */
+/* --- freeing --- */
 /* Takes out those that no run uses; sizes 0: of any. Those in use go when their run ends. */
 static bool drop(struct Recordings *all, Device *device, uint64_t sizes, bool doom) {
     Recording *dropped[MOST_RECORDINGS];

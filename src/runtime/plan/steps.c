@@ -12,8 +12,7 @@ const char *step_name(const Plan *plan, const Step *step) {
     return attr_string(step->node, "fusion", step->node->op);
 }
 
-/* --- bytes ---------------------------------------------------------------------------------------------------------
- */
+/* --- bytes --- */
 static int64_t slot_bytes(const Plan *plan, int number, const int64_t *values) {
     const Slot *slot = number < 0 ? NULL : &plan->slots[number];
     int64_t bytes = slot && slot->bytes_expr >= 0 ? values[slot->bytes_expr] : 0;
@@ -37,8 +36,7 @@ int64_t step_bytes(const Plan *plan, const Step *step, const int64_t *values) {
     return bytes;
 }
 
-/* --- work ------------------------------------------------------------------------------------------------------------
- */
+/* --- work --- */
 typedef struct Operand {
     int rank;
     const int64_t *dims;

@@ -26,8 +26,7 @@ void watch_begin(State *s) {
     s->watch = watch;
 }
 
-/* --- one value ------------------------------------------------------------------------------------------------------
- */
+/* --- one value --- */
 static bool sizes_are_known(const State *s, int number) {
     for (int d = 0; d < slot_at(s, number)->value->rank; d++)
         if (dims_of(s, number)[d] == UNBOUND_DIM) return false;
@@ -92,8 +91,7 @@ static Status show(State *s, int number) {
     return there ? show_from_device(s, number) : show_item(s, slot->value, item);
 }
 
-/* --- one step -------------------------------------------------------------------------------------------------------
- */
+/* --- one step --- */
 static Status show_or_wait(State *s, int number) {
     const Slot *slot = slot_at(s, number);
     if (!slot->value->stands_for) return NULL;

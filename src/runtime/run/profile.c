@@ -77,8 +77,7 @@ Status profile_json(Profile *profile, Text *text) {
     return NULL;
 }
 
-/* --- times by step --------------------------------------------------------------------------------------------------
- */
+/* --- times by step --- */
 typedef struct Duration {
     const Step *step;
     double took;

@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "runtime/plan/recordings.h"
 
-/* --- choosing ------------------------------------------------------------------------------------------------------
- */
+/* --- choosing --- */
 static Sizes *sizes_of(const State *s) { return (Sizes *)(uintptr_t)s->sizes; }
 
 static int given_count(const State *s) { return s->plan->graph->inputs.count + s->plan->graph->outputs.count; }
@@ -106,8 +105,7 @@ void replay_choose(State *s) {
         make_one(s, given);
 }
 
-/* --- running -------------------------------------------------------------------------------------------------------
- */
+/* --- running --- */
 /* The caller's memory for results is where it was, but it may have become smaller. */
 static Status check_given_outputs(State *s) {
     for (int o = 0; s->output_on_device && o < s->plan->graph->outputs.count; o++) {
@@ -138,8 +136,7 @@ Status replay_steps(State *s) {
     return take_steps(s, plan->recorded_end, plan->step_count);
 }
 
-/* --- recording -----------------------------------------------------------------------------------------------------
- */
+/* --- recording --- */
 /* Scratch that a step needs now it needed before, so it has not changed. */
 static Status record_steps(State *s) {
     const Plan *plan = s->plan;

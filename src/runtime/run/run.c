@@ -148,8 +148,7 @@ static Status take_step(State *s, const Step *step) {
     return status;
 }
 
-/* --- timing ----------------------------------------------------------------------------------------------------------
- */
+/* --- timing --- */
 static const char *how_of(const Step *step) {
     return step->kind == STEP_ANCHOR ? step->on->table->anchor_how(step->anchor) : step_kind_name(step->kind);
 }

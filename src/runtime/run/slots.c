@@ -125,8 +125,7 @@ void free_slot(State *s, int root) {
     }
 }
 
-/* --- items -----------------------------------------------------------------------------------------------------------
- */
+/* --- items --- */
 const Item *item_at(State *s, int number, Item *storage) {
     const Slot *slot = slot_at(s, number);
     if (!is_tensor_slot(slot))

@@ -42,8 +42,7 @@ Status run_copy(State *s, const Step *step) {
                      "value \"%s\" is copied", target->value->name);
 }
 
-/* --- the caller's device memory ------------------------------------------------------------------------------------
- */
+/* --- the caller's device memory --- */
 static Status stage(State *s, size_t bytes, void **out_data) {
     TRY(memory_alloc(s->run->memory, bytes, out_data));
     VEC_PUSH(s->memory, s->staged, *out_data);

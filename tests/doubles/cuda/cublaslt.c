@@ -72,8 +72,7 @@ LtStatus cublasLtDestroy(LtHandle handle) {
     GIVE(books_release(handle, OBJECT_LT_HANDLE, __func__) ? injected : LT_NOT_INITIALIZED);
 }
 
-/* --- descriptors -----------------------------------------------------------------------------------------------------
- */
+/* --- descriptors --- */
 
 LtStatus cublasLtMatmulDescCreate(LtDesc *desc, LtComputeType compute, LtDataType scale) {
     ENTER();
@@ -178,8 +177,7 @@ LtStatus cublasLtMatmulPreferenceSetAttribute(LtPreference preference, LtPrefere
     GIVE(done ? LT_OK : LT_INVALID_VALUE);
 }
 
-/* --- problems --------------------------------------------------------------------------------------------------------
- */
+/* --- problems --- */
 
 typedef struct Problem {
     const Desc *desc;
@@ -260,8 +258,7 @@ LtStatus cublasLtMatmulAlgoCheck(LtHandle handle, LtDesc desc, LtLayout a, LtLay
     GIVE(LT_OK);
 }
 
-/* --- computing -------------------------------------------------------------------------------------------------------
- */
+/* --- computing --- */
 
 typedef struct Work {
     LtDataType type;

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- state -----------------------------------------------------------------------------------------------------------
- */
+/* --- state --- */
 
 typedef struct Memory {
     Object object;
@@ -149,8 +148,7 @@ static void set_up(void) {
     defaults();
 }
 
-/* --- books -----------------------------------------------------------------------------------------------------------
- */
+/* --- books --- */
 
 static const char *const kind_names[] = {"context", "module", "function", "stream",    "event", "graph",  "recording",
                                          "memory",  "pinned", "program",  "Lt handle", "desc",  "layout", "preference"};
@@ -259,8 +257,7 @@ void *books_memory(CuDevicePointer data, size_t bytes, const char *what) {
     return m ? m->host + (data - m->address) : NULL;
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------------------
- */
+/* --- streams --- */
 
 static void append(OpList *list, Op *op) {
     op->next = NULL;
@@ -437,8 +434,7 @@ int books_enqueue(CuStream stream, const char *what, void (*run)(void *), const 
     return enqueue(s, op);
 }
 
-/* --- control ---------------------------------------------------------------------------------------------------------
- */
+/* --- control --- */
 
 static void object_free(Object *o) {
     switch (o->kind) {

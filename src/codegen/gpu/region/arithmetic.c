@@ -13,8 +13,7 @@ void need_helper(GpuRender *r, const char *name, const char *text) {
     text_add(&r->helpers, "%s", text);
 }
 
-/* --- operands --------------------------------------------------------------------------------------------------------
- */
+/* --- operands --- */
 static const char *float_literal(GpuRender *r, DType dtype, int64_t bits) {
     double value;
     memcpy(&value, &bits, sizeof value);
@@ -67,8 +66,7 @@ const char *value_of(GpuRender *r, int i) {
     return F("x%d", i);
 }
 
-/* --- integers --------------------------------------------------------------------------------------------------------
- */
+/* --- integers --- */
 static bool is_signed(DType t) { return dtype_class(t) == DTYPE_SIGNED; }
 static int bits_of(DType t) { return 8 * (int)dtype_size(t); }
 static const char *unsigned_type(DType t) { return bits_of(t) == 64 ? "u64" : "u32"; } /* in which nothing overflows */
@@ -102,8 +100,7 @@ static const char *shifted(GpuRender *r, const KernelInst *inst, const char *a, 
     return F("(%s ? 0 : (%s)(%s >> %s))", far, type, a, b);
 }
 
-/* --- conversions -----------------------------------------------------------------------------------------------------
- */
+/* --- conversions --- */
 /* Toward zero, saturating, NaN to 0. The bounds are exact in both float types but for the upper ones of wide integers,
  * which is why the comparison is with the power of two beyond. */
 static const char *to_integer(GpuRender *r, DType from, DType to, const char *a) {
@@ -142,8 +139,7 @@ static const char *bitcast(GpuRender *r, DType from, DType to, const char *a) {
     return F("(%s)%s", type, a);
 }
 
-/* --- random words ----------------------------------------------------------------------------------------------------
- */
+/* --- random words --- */
 /* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) as graph/prim.c indexes it. */
 static const char philox_text[] = "FUNCTION void philox(u64 seed, u64 index, u32 *c) {\n"
                                   "    const u64 block = (index >> 6 << 4) | (index & 15);\n"
@@ -172,8 +168,7 @@ static const char *random_word(GpuRender *r, int i) {
     return F("(w%d_whole ? w%d[j] : %s)", i, i, one);
 }
 
-/* --- all -------------------------------------------------------------------------------------------------------------
- */
+/* --- all --- */
 static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *const *v) {
     static const char *const symbols[KERNEL_OP_COUNT] = {
         [K_ADD] = "+", [K_SUB] = "-", [K_MUL] = "*", [K_AND] = "&", [K_OR] = "|", [K_XOR] = "^"};

@@ -46,8 +46,7 @@ const char *stored_bits(GpuRender *r, DType memory, const char *value) {
     }
 }
 
-/* --- addresses -------------------------------------------------------------------------------------------------------
- */
+/* --- addresses --- */
 static int64_t multiple_of(const GpuRender *r, StrideKind kind, int64_t value) {
     switch (kind) {
     case STRIDE_ZERO: return ACCESS_BYTES;

@@ -46,8 +46,7 @@ static const char *neutral(GpuRender *r, const KernelInst *inst) {
 /* Stands behind every real position in the order of preference. */
 static const char *no_position(const KernelInst *inst) { return inst->bits ? "-1" : "9223372036854775807l"; }
 
-/* --- two values become one -------------------------------------------------------------------------------------------
- */
+/* --- two values become one --- */
 static const char *name_of(GpuRender *r, const KernelInst *inst) {
     const char *op = kernel_op_name(inst->op) + strlen("reduce_");
     return F("%s%s_%s", op, inst->bits && is_position(inst->op) ? "_last" : "",
@@ -96,8 +95,7 @@ static void emit_combine(GpuRender *r, const KernelInst *inst, const char *c, co
         emit_line(r, "%s = combine_%s(%s, %s);", c, name, c, value);
 }
 
-/* --- a thread --------------------------------------------------------------------------------------------------------
- */
+/* --- a thread --- */
 static bool reduces_now(const GpuRender *r, int i) {
     return kernel_op_is_reduce(inst_at(r, i)->op) && inst_at(r, i)->stage == r->stage;
 }
@@ -121,8 +119,7 @@ void emit_accumulate(GpuRender *r, int i) {
     emit_combine(r, inst, F("c%d[j]", i), F("q%d[j]", i), value_of(r, inst->args[0]), at);
 }
 
-/* --- the group -------------------------------------------------------------------------------------------------------
- */
+/* --- the group --- */
 static const char *to_cell(GpuRender *r, DType t, const char *value, const char *cell) {
     if (t == DT_F32) return F("(%s)BITS_f32(%s)", cell, value);
     if (t == DT_F64) return F("BITS_f64(%s)", value);
@@ -258,8 +255,7 @@ void emit_group_results(GpuRender *r) {
         if (reduces_now(r, i)) emit_group_result(r, i);
 }
 
-/* --- blocks that share a row -----------------------------------------------------------------------------------------
- */
+/* --- blocks that share a row --- */
 /* Calls `each` with the first cell of every reduction of the present stage. */
 static void each_partial(GpuRender *r, void (*each)(GpuRender *, int inst, int cell)) {
     int cell = 0;

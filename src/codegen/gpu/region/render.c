@@ -14,8 +14,7 @@ enum {
     ROWS_A_PASS = 8
 }; /* threads a block may have; rows of a tile that a block's threads take at once */
 
-/* --- lines -----------------------------------------------------------------------------------------------------------
- */
+/* --- lines --- */
 static void add_line(GpuRender *r, const char *format, va_list arguments, const char *end) {
     char few[512];
     va_list again;
@@ -67,8 +66,7 @@ static const char *quotient(GpuRender *r, const char *a, const char *b) {
     return F("quotient(%s, %s)", a, b);
 }
 
-/* --- indices ---------------------------------------------------------------------------------------------------------
- */
+/* --- indices --- */
 /* Declares the indices of the axes chosen, the last of them innermost, from the flat index `from`. */
 static void emit_indices(GpuRender *r, uint32_t axes, const char *from) {
     const char *rest = from;
@@ -107,8 +105,7 @@ static const char *lane_vectors(GpuRender *r) {
     return r->schedule.vector > 1 ? F("(%s / %d)", size, r->schedule.vector) : size;
 }
 
-/* --- instructions ----------------------------------------------------------------------------------------------------
- */
+/* --- instructions --- */
 static bool is_named(const GpuRender *r, int i) { /* has a place in the text */
     KernelOp op = inst_at(r, i)->op;
     return op != K_CONST && op != K_PARAM && op != K_INDEX;
@@ -184,8 +181,7 @@ static bool stores_elements(const GpuRender *r, int i) {
     return inst_at(r, i)->op == K_STORE && inst_at(r, i)->access.kind[r->vector_axis] != STRIDE_ZERO;
 }
 
-/* --- what does not vary in the loops ---------------------------------------------------------------------------------
- */
+/* --- what does not vary in the loops --- */
 static bool is_outside(const GpuRender *r, int i) {
     return is_named(r, i) && !in_loop(r, i) && inst_at(r, i)->stage == r->stage &&
            !kernel_op_is_reduce(inst_at(r, i)->op);
@@ -236,8 +232,7 @@ static void emit_outside(GpuRender *r) {
     emit_outside_stores(r);
 }
 
-/* --- points ----------------------------------------------------------------------------------------------------------
- */
+/* --- points --- */
 /* What the present stage computes in its loop; false when it has none. */
 static bool find_needed(GpuRender *r) {
     bool any = false;
@@ -310,8 +305,7 @@ static void emit_point(GpuRender *r) {
         if (is_point(r, i) && inst_at(r, i)->op == K_STORE) emit_store(r, i);
 }
 
-/* --- reductions ------------------------------------------------------------------------------------------------------
- */
+/* --- reductions --- */
 /* Indices at vector v of a row, or at row v of a column. */
 static void emit_place(GpuRender *r) {
     if (r->schedule.class == GPU_OUTER) {
@@ -478,8 +472,7 @@ static void emit_reduction(GpuRender *r) {
     for (r->stage = 0; r->stage < r->k->stage_count; r->stage++) emit_stage(r);
 }
 
-/* --- pointwise -------------------------------------------------------------------------------------------------------
- */
+/* --- pointwise --- */
 static void emit_pointwise(GpuRender *r) {
     uint32_t tasks = axes_of_role(r, AXIS_TASK);
     r->stage = 0;
@@ -499,8 +492,7 @@ static void emit_pointwise(GpuRender *r) {
     emit_close(r);
 }
 
-/* --- transpose -------------------------------------------------------------------------------------------------------
- */
+/* --- transpose --- */
 static bool goes_through_tile(const GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     StrideKind along = inst->access.kind[r->vector_axis];
@@ -574,8 +566,7 @@ static void emit_transpose(GpuRender *r) {
     emit_close(r);
 }
 
-/* --- functions -------------------------------------------------------------------------------------------------------
- */
+/* --- functions --- */
 static const char *extra_arguments(const GpuRender *r) {
     switch (r->schedule.class) {
     case GPU_POINTWISE: return ", i64 total";

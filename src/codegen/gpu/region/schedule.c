@@ -15,8 +15,7 @@ enum { SPLIT_ROWS = 256, SPLIT_VECTORS = 4 };
  * with 16 bytes each still do. */
 enum { OUTER_LANES = 32, LEAST_OUTER_LANES = 8 };
 
-/* --- the kernel's form -----------------------------------------------------------------------------------------------
- */
+/* --- the kernel's form --- */
 int gpu_vector_axis(const Kernel *k) {
     for (int i = 0; i < k->axis_count; i++)
         if (k->axes[i].role == AXIS_LANE || k->axes[i].role == AXIS_REDUCE_LANE) return i;
@@ -111,8 +110,7 @@ const char *const *gpu_suffixes(const Kernel *k) {
     return s.hold ? both : only_long;
 }
 
-/* --- launches --------------------------------------------------------------------------------------------------------
- */
+/* --- launches --- */
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -46,8 +46,7 @@ typedef struct LtHeuristic {
 } LtHeuristic;
 #endif
 
-/* --- the driver ------------------------------------------------------------------------------------------------------
- */
+/* --- the driver --- */
 
 #define CUDA_DRIVER_FUNCTIONS(X)                                                                                       \
     X(CuResult, init, cuInit, (unsigned flags))                                                                        \
@@ -159,8 +158,7 @@ enum { /* CUmemPool_attribute; values are uint64_t */
 enum { CU_STREAM_NONBLOCKING = 1, CU_EVENT_WITHOUT_TIMING = 2 };
 enum { CU_CAPTURE_THREAD_LOCAL = 1, CU_CAPTURE_RELAXED = 2 }; /* CUstreamCaptureMode */
 
-/* --- NVRTC -----------------------------------------------------------------------------------------------------------
- */
+/* --- NVRTC --- */
 
 #define CUDA_NVRTC_FUNCTIONS(X)                                                                                        \
     X(const char *, error_text, nvrtcGetErrorString, (NvrtcResult result))                                             \
@@ -181,8 +179,7 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1, CU_CAPTURE_RELAXED = 2 }; /* CUstreamCapture
 
 enum { NVRTC_OK = 0, NVRTC_OUT_OF_MEMORY = 1, NVRTC_COMPILATION = 6, NVRTC_INTERNAL = 11 }; /* nvrtcResult */
 
-/* --- cuBLASLt --------------------------------------------------------------------------------------------------------
- */
+/* --- cuBLASLt --- */
 
 #define CUDA_BLAS_FUNCTIONS(X)                                                                                         \
     X(size_t, version, cublasLtGetVersion, (void))                                                                     \
@@ -240,8 +237,7 @@ enum { /* of the preference: uint64_t, then uint32_t each */
 };
 enum { LT_REDUCTION_COMPUTE_TYPE = 2, LT_REDUCTION_ALL = 7 }; /* cublasLtReductionScheme_t, bits */
 
-/* --- tables ----------------------------------------------------------------------------------------------------------
- */
+/* --- tables --- */
 
 #define CUDA_API_FIELD(result, field, symbol, parameters) result(*field) parameters;
 typedef struct CudaDriver {

@@ -47,8 +47,7 @@ struct CudaBlas {
     int count, stored;
 };
 
-/* --- the library -----------------------------------------------------------------------------------------------------
- */
+/* --- the library --- */
 
 static Status blas_open(CudaContext *c, CudaBlas **out_blas) {
     CudaBlas *blas = calloc(1, sizeof *blas);
@@ -110,8 +109,7 @@ void cuda_blas_close(CudaContext *c) {
     atomic_store(&c->blas, NULL);
 }
 
-/* --- what the library can take ---------------------------------------------------------------------------------------
- */
+/* --- what the library can take --- */
 
 static LtDataType data_type(DType dtype) {
     switch (dtype) {
@@ -189,8 +187,7 @@ static ProductKey key_of(const GpuGemm *g) {
     };
 }
 
-/* --- descriptors -----------------------------------------------------------------------------------------------------
- */
+/* --- descriptors --- */
 
 static LtStatus make_layout(const CudaBlasApi *api, const ProductKey *key, int64_t rows, int64_t columns,
                             int64_t leading, int64_t stride, LtLayout *out_layout) {
@@ -237,8 +234,7 @@ static LtStatus make_desc(const CudaContext *c, const CudaBlasApi *api, const Gp
     return status; /* the caller destroys it */
 }
 
-/* --- the choice of an algorithm --------------------------------------------------------------------------------------
- */
+/* --- the choice of an algorithm --- */
 
 static LtStatus set_u32(const CudaBlasApi *api, LtPreference p, LtPreferenceAttribute attribute, int64_t value) {
     uint32_t word = (uint32_t)value;
@@ -336,8 +332,7 @@ static LtStatus choose(const CudaContext *c, CudaBlas *blas, LtDesc desc, Produc
     return status;
 }
 
-/* --- remembered products ---------------------------------------------------------------------------------------------
- */
+/* --- remembered products --- */
 
 /* FNV-1a by words: every product of every run comes here. */
 static Product **bucket_of(CudaBlas *blas, const ProductKey *key) {
@@ -398,8 +393,7 @@ static Status get_product(const CudaContext *c, CudaBlas *blas, LtDesc desc, con
     return NULL;
 }
 
-/* --- running ---------------------------------------------------------------------------------------------------------
- */
+/* --- running --- */
 
 /* Taken from the context's own stream and waited for, so that it works beside a recording, too. */
 static Status get_workspace(CudaContext *c, CudaStream *s) {

@@ -14,8 +14,7 @@
 
 enum { OLDEST_DRIVER = 11040 }; /* 1000 * major + 10 * minor: graphs, pools and all functions of api.h */
 
-/* --- errors ----------------------------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 
 /* After these the context is of no use any more ("sticky" errors). */
 static bool ends_context(CuResult result) {
@@ -64,8 +63,7 @@ Status cuda_lost(CudaContext *c) {
                         "the GPU failed earlier and can be used again when all sessions on it are closed");
 }
 
-/* --- the device ------------------------------------------------------------------------------------------------------
- */
+/* --- the device --- */
 
 static Status start_driver(const Policy *policy, const CudaDriver **out_api, int *out_version) {
     const CudaDriver *api;
@@ -170,8 +168,7 @@ Status cuda_describe(const Policy *policy, Text *text) {
     return NULL;
 }
 
-/* --- contexts --------------------------------------------------------------------------------------------------------
- */
+/* --- contexts --- */
 
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static CudaContext *contexts;
@@ -322,8 +319,7 @@ void cuda_context_close(CudaContext *c) {
     pthread_mutex_unlock(&contexts_lock);
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------------------
- */
+/* --- streams --- */
 
 Status cuda_stream_open(CudaContext *c, CudaStream *s) {
     CuStream handle;
@@ -345,8 +341,7 @@ void cuda_stream_close(CudaContext *c, CudaStream *s) {
     s->workspace = 0;
 }
 
-/* --- programs --------------------------------------------------------------------------------------------------------
- */
+/* --- programs --- */
 
 static Status image_refused(CudaContext *c, CuResult result) {
     int driver_major = c->driver_version / 1000, driver_minor = c->driver_version % 1000 / 10;

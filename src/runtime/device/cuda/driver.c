@@ -66,8 +66,7 @@ static Status leave(Call *call, Status status) {
     return status;
 }
 
-/* --- the context -----------------------------------------------------------------------------------------------------
- */
+/* --- the context --- */
 
 static Status table_open(const Policy *policy, GpuContext **out_context) {
     CudaContext *c;
@@ -82,8 +81,7 @@ static const GpuLimits *table_limits(const GpuContext *context) { return &cuda_o
 
 static const char *table_target(const GpuContext *context) { return cuda_of(context)->target; }
 
-/* --- programs --------------------------------------------------------------------------------------------------------
- */
+/* --- programs --- */
 
 static Status table_compile(GpuContext *context, const char *source, void **out_binary, size_t *out_size) {
     const CudaContext *c = cuda_of(context);
@@ -146,8 +144,7 @@ static Status table_launch(GpuContext *context, Stream *stream, const GpuFunctio
     return leave(&call, launch(&call, function, grid, block, arguments, count));
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------------------
- */
+/* --- streams --- */
 
 static Status table_stream_create(GpuContext *context, Stream **out_stream) {
     Call call;
@@ -176,8 +173,7 @@ static Status table_synchronize(GpuContext *context, Stream *stream) {
     return leave(&call, call.own ? NULL : cuda_synchronize(call.context, call.stream));
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------------
- */
+/* --- memory --- */
 
 static Status table_allocate(GpuContext *context, Stream *stream, size_t bytes, void **out_data) {
     Call call;
@@ -230,8 +226,7 @@ static Status table_fill_zero(GpuContext *context, Stream *stream, void *data, s
     return leave(&call, cuda_check(call.context, result, "cannot fill %zu bytes", bytes));
 }
 
-/* --- products and recordings -----------------------------------------------------------------------------------------
- */
+/* --- products and recordings --- */
 
 static bool table_gemm_supports(GpuContext *context, const GpuGemm *gemm) {
     CudaContext *c = cuda_of(context);

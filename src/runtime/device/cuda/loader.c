@@ -86,8 +86,7 @@ static const LibraryKind blas_kind = {
     .old = "cuBLASLt is too old: install the CUDA toolkit 11.4 or newer, or `pip install nvidia-cublas`",
 };
 
-/* --- opening one file ------------------------------------------------------------------------------------------------
- */
+/* --- opening one file --- */
 
 typedef union Function {
     void *symbol;
@@ -196,8 +195,7 @@ static bool try_wheels(Search *search, const LibraryFile *file) {
     }
 }
 
-/* --- the search ------------------------------------------------------------------------------------------------------
- */
+/* --- the search --- */
 
 static atomic_bool only_from_folder;
 

@@ -12,8 +12,7 @@
 /* PCIe needs pieces of about a megabyte for its full rate; four of two fill and empty without gaps. */
 enum { SLOT_BYTES = 2 << 20, SLOT_ALIGNMENT = 256 };
 
-/* --- allocation ------------------------------------------------------------------------------------------------------
- */
+/* --- allocation --- */
 
 static CuResult try_allocate(CudaContext *c, CudaStream *s, size_t bytes, CuDevicePointer *out_data) {
     return c->pools ? c->api->allocate_async(out_data, bytes, s->handle) : c->api->allocate(out_data, bytes);
@@ -61,8 +60,7 @@ void cuda_release(CudaContext *c, CudaStream *s, CuDevicePointer data) {
     status_free(status);
 }
 
-/* --- the ring of pinned slots ----------------------------------------------------------------------------------------
- */
+/* --- the ring of pinned slots --- */
 
 static void deliver(CudaStagingSlot *slot) {
     for (int i = 0; i < slot->arrival_count; i++)
