@@ -39,6 +39,7 @@ install(TARGETS onnxfuse EXPORT onnxfuse
 # The plug-ins, each a component and a package of its name.
 set(component_of_onnxfuse_llvm compiler)
 set(component_of_onnxfuse_image pictures)
+set(component_of_onnxfuse_regex expressions)
 foreach(plugin ${ONNXFUSE_PLUGINS})
   install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/onnxfuse COMPONENT ${component_of_${plugin}})
   list(APPEND plugin_components ${component_of_${plugin}})
@@ -78,6 +79,7 @@ install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT develop
 
 set(package_of_compiler libonnxfuse-llvm)
 set(package_of_pictures libonnxfuse-image)
+set(package_of_expressions libonnxfuse-regex)
 foreach(component ${plugin_components})
   list(APPEND plugin_parts ${component}:${package_of_${component}})
 endforeach()
@@ -117,11 +119,11 @@ set(this_version "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libonnxfuse0)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libonnxfuse-llvm, libonnxfuse-image")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libonnxfuse-llvm, libonnxfuse-image, libonnxfuse-regex")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "ocl-icd-libopencl1, libclblast1")
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "runs ONNX models: the shared library
  Without libonnxfuse-llvm it runs models whose kernels are in its cache on disk already, and says of others what is missing.
- Pictures of other formats than BMP and PNM need libonnxfuse-image.")
+ Pictures of other formats than BMP and PNM need libonnxfuse-image, regular expressions libonnxfuse-regex.")
 set(CPACK_DEBIAN_COMPILER_PACKAGE_NAME libonnxfuse-llvm)
 set(CPACK_DEBIAN_COMPILER_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_COMPILER_DESCRIPTION "runs ONNX models: the compiler of kernels
@@ -130,6 +132,10 @@ set(CPACK_DEBIAN_PICTURES_PACKAGE_NAME libonnxfuse-image)
 set(CPACK_DEBIAN_PICTURES_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_PICTURES_DESCRIPTION "runs ONNX models: decoders of pictures
  A plug-in of libonnxfuse0 for JPEG, PNG, TIFF, WebP and JPEG 2000, opened when a model first decodes one.")
+set(CPACK_DEBIAN_EXPRESSIONS_PACKAGE_NAME libonnxfuse-regex)
+set(CPACK_DEBIAN_EXPRESSIONS_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_EXPRESSIONS_DESCRIPTION "runs ONNX models: regular expressions
+ A plug-in of libonnxfuse0 on RE2, opened when a model has the operator RegexFullMatch.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libonnxfuse-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
