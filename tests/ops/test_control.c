@@ -109,6 +109,16 @@ static const Row rows[] = {
     {"patterns match whole strings",
      "graph (x: string[4]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"(a|b){2,3}c?\"}\n}\n",
      "x = constant string[4] {\"ab\", \"abac\", \"a\", \"xab\"}\nwant = constant bool[4] {true, true, false, false}"},
+    {"patterns know Unicode, its classes and its cases",
+     "graph (x: string[5]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"(?i)\\\\p{Greek}+\\\\PL.\"}\n}\n",
+     "x = constant string[5] {\"\u03a9\u03c9-\u00e9\", \"\u03c9-\", \"o--\", \"\u03a9--\", \"\"}\n"
+     "want = constant bool[5] {true, false, false, true, false}"},
+    {"an empty pattern matches the empty text alone",
+     "graph (x: string[2]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"\"}\n}\n",
+     "x = constant string[2] {\"\", \"a\"}\nwant = constant bool[2] {true, false}"},
+    {"a byte that is no UTF-8 matches as a byte alone",
+     "graph (x: string[3]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \".*|\\\\C\"}\n}\n",
+     "x = constant string[3] {\"\xff\", \"a\xff\", \"a\"}\nwant = constant bool[3] {true, false, true}"},
     {"patterns of nested repeats take linear time",
      "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"((a*)*)*b\"}\n}\n",
      "x = constant string[1] {\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}\nwant = constant bool[1] "
@@ -144,10 +154,18 @@ static const struct {
      "graph (a: f32[2], p: i64[]) -> (y) {\ns = onnx SequenceConstruct@11 a\ny = onnx SequenceAt@11 s, p\n}\n",
      "a = constant f32[2] {1, 2}\np = constant i64[] 1", "position 1"},
     {"a pattern without its end", "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"(a\"}\n}\n",
-     NULL, "without its )"},
+     NULL, "missing ): (a"},
+    {"a pattern that RE2 has not: what a group has matched",
+     "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"(a)\\\\1\"}\n}\n", NULL,
+     "invalid escape sequence"},
     {"a pattern that grows without bound",
      "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"((a{1000}){1000}){1000}\"}\n}\n", NULL,
+     "invalid repetition size"},
+    {"a pattern whose automaton grows without bound",
+     "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"\\\\pL{1000}\"}\n}\n", NULL,
      "too large"},
+    {"a pattern that is no UTF-8",
+     "graph (x: string[1]) -> (y) {\ny = onnx RegexFullMatch@20 x {pattern = \"a\xff\"}\n}\n", NULL, "UTF-8"},
 };
 
 static Status lower(const char *source, Graph **out_graph) {

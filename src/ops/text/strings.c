@@ -281,7 +281,7 @@ static Status host_regex(HostCall *call) {
     int64_t count = result ? tensor_count(result) : 0;
     for (int64_t i = 0; i < count; i++) {
         StringView text = ((const StringView *)x->data)[i];
-        ((uint8_t *)result->data)[i] = regex_matches_all(regex, text.data, text.size);
+        TRY(regex_matches_all(regex, text.data, text.size, &((bool *)result->data)[i]));
     }
     return NULL;
 }
