@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The files that the documentation speaks of, of a kind that its readers have: files.py FOLDER. Needs numpy alone.
 
-    model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]
+    model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on
     other.onnx    the same with one weight changed
     picture.npy   [1, 3, 224, 224]
     names.txt     a line a class
@@ -21,7 +21,7 @@ def classifier(change=0.0):
     x = w.input("x", ["batch", 3, "height", "width"])
     kernel = w.rng.standard_normal((8, 3, 16, 16)).astype(np.float32) / 16
     kernel[0, 0, 0, 0] += change
-    y = w.op("Relu", w.op("Conv", x, w.const(kernel), strides=[16, 16]))
+    y = w.op("Relu", w.op("Conv", x, w.const(kernel), strides=[16, 16], pads=[8, 8, 8, 8]))
     y = w.op("Flatten", w.op("GlobalAveragePool", y))
     y = w.op("MatMul", y, w.matrix(8, 4))
     w.output(w.op("Softmax", y, axis=-1), ["batch", 4])
