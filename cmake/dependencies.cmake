@@ -1,4 +1,5 @@
-# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, xxHash, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), Criterion for the tests.
+# What docs/dependencies.md explains: protobuf-c, cJSON, zlib, xxHash, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), and what the
+# plug-ins for pictures stand on; Criterion for the tests.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
@@ -56,3 +57,14 @@ if(NOT LLVM_MAJOR)
   message(FATAL_ERROR "LLVM 15 to 20 with its C headers was not found: install llvm-19-dev")
 endif()
 message(STATUS "LLVM ${LLVM_MAJOR}: ${LLVM_LIBRARY}")
+add_library(llvm INTERFACE)
+target_include_directories(llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIR})
+target_compile_definitions(llvm INTERFACE ONNXFUSE_LLVM_VERSION=${LLVM_MAJOR})
+target_link_libraries(llvm INTERFACE ${LLVM_LIBRARY})
+
+# A plug-in whose libraries are missing is left out, and nothing else.
+# libonnxfuse-image.so: the libraries of picture formats.
+pkg_check_modules(PICTURES IMPORTED_TARGET libjpeg libpng>=1.6 libtiff-4>=4.5 libwebp>=1.0 libwebpdemux libopenjp2>=2.3)
+if(NOT PICTURES_FOUND)
+  message(STATUS "libonnxfuse-image.so is not built: it needs libjpeg62-turbo-dev libpng-dev libtiff-dev (4.5 or newer) libwebp-dev libopenjp2-7-dev")
+endif()

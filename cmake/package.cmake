@@ -1,13 +1,13 @@
 # The static library, what is installed where, and the packages made of it (docs/c-api.md tells users of them).
 #   cmake --install build --prefix DIR     any DIR: all paths are relative to the files that name them
-#   cmake --build build --target package   five .deb and a .tar.gz
+#   cmake --build build --target package   a .deb each for library, plug-ins, development, program and provider; a .tar.gz
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(ONNXFUSE_PLUGIN_DIR ${CMAKE_INSTALL_FULL_LIBDIR}/onnxfuse)
 set(ONNXFUSE_PACKAGED_PLUGIN_DIR /usr/${CMAKE_INSTALL_LIBDIR}/onnxfuse)
-configure_file(${PROJECT_SOURCE_DIR}/cmake/plugin_places.h.in ${CMAKE_BINARY_DIR}/include/codegen/generated/codegen/plugin_places.h @ONLY)
-target_include_directories(onnxfuse_codegen PRIVATE ${CMAKE_BINARY_DIR}/include/codegen/generated)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/plugin_places.h.in ${CMAKE_BINARY_DIR}/include/base/generated/base/plugin_places.h @ONLY)
+target_include_directories(onnxfuse_base PRIVATE ${CMAKE_BINARY_DIR}/include/base/generated)
 
 target_link_options(onnxfuse PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/exports.map)
 set_target_properties(onnxfuse PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/exports.map)
@@ -29,14 +29,20 @@ set_target_properties(onnxfuse_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME o
 target_include_directories(onnxfuse_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 set(static_libraries -lprotobuf-c -lcjson -lpthread -ldl -lm)
 target_link_libraries(onnxfuse_static INTERFACE ${static_libraries})
-add_dependencies(onnxfuse_static onnxfuse_llvm)
+add_dependencies(onnxfuse_static ${ONNXFUSE_PLUGINS})
 
 # --- where what goes --------------------------------------------------------------------------------------------------
 set_target_properties(onnxfuse PROPERTIES EXPORT_NAME onnxfuse)
 install(TARGETS onnxfuse EXPORT onnxfuse
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS onnxfuse_llvm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/onnxfuse COMPONENT compiler)
+# The plug-ins, each a component and a package of its name.
+set(component_of_onnxfuse_llvm compiler)
+set(component_of_onnxfuse_image pictures)
+foreach(plugin ${ONNXFUSE_PLUGINS})
+  install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/onnxfuse COMPONENT ${component_of_${plugin}})
+  list(APPEND plugin_components ${component_of_${plugin}})
+endforeach()
 install(TARGETS onnxfuse_static EXPORT onnxfuse
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -70,7 +76,12 @@ install(EXPORT onnxfuse FILE onnxfuse-targets.cmake NAMESPACE onnxfuse:: DESTINA
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 
-foreach(part library:libonnxfuse0 compiler:libonnxfuse-llvm development:libonnxfuse-dev program:onnxfuse provider:libonnxfuse-ep)
+set(package_of_compiler libonnxfuse-llvm)
+set(package_of_pictures libonnxfuse-image)
+foreach(component ${plugin_components})
+  list(APPEND plugin_parts ${component}:${package_of_${component}})
+endforeach()
+foreach(part library:libonnxfuse0 ${plugin_parts} development:libonnxfuse-dev program:onnxfuse provider:libonnxfuse-ep)
   string(REPLACE ":" ";" part ${part})
   list(GET part 0 component)
   list(GET part 1 package)
@@ -94,7 +105,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr) # of the .deb; the archive's paths have no prefix
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/packaging/cpack.cmake)
-set(CPACK_COMPONENTS_ALL library compiler development program provider)
+set(CPACK_COMPONENTS_ALL library ${plugin_components} development program provider)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -106,14 +117,19 @@ set(this_version "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libonnxfuse0)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libonnxfuse-llvm)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libonnxfuse-llvm, libonnxfuse-image")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "ocl-icd-libopencl1, libclblast1")
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "runs ONNX models: the shared library
- Without libonnxfuse-llvm it runs models whose kernels are in its cache on disk already, and says of others what is missing.")
+ Without libonnxfuse-llvm it runs models whose kernels are in its cache on disk already, and says of others what is missing.
+ Pictures of other formats than BMP and PNM need libonnxfuse-image.")
 set(CPACK_DEBIAN_COMPILER_PACKAGE_NAME libonnxfuse-llvm)
 set(CPACK_DEBIAN_COMPILER_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_COMPILER_DESCRIPTION "runs ONNX models: the compiler of kernels
  A plug-in of libonnxfuse0 on LLVM, opened when a kernel is in no cache.")
+set(CPACK_DEBIAN_PICTURES_PACKAGE_NAME libonnxfuse-image)
+set(CPACK_DEBIAN_PICTURES_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_PICTURES_DESCRIPTION "runs ONNX models: decoders of pictures
+ A plug-in of libonnxfuse0 for JPEG, PNG, TIFF, WebP and JPEG 2000, opened when a model first decodes one.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libonnxfuse-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)

@@ -136,6 +136,14 @@ typedef enum OnnxfuseProto { ONNXFUSE_PROTO_TENSOR, ONNXFUSE_PROTO_SEQUENCE, ONN
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size,
                                                       OnnxfuseValue **out_value, const char **out_name);
 
+/* Decodes a picture as ONNX's ImageDecoder does, to uint8 [height, width, channels]. JPEG, PNG, TIFF, WebP, JPEG 2000
+ * (through the plug-in libonnxfuse-image.so), BMP and PNM; which one it is follows from the bytes. pixel_format: "RGB",
+ * "BGR" or "Grayscale", NULL for RGB. ONNXFUSE_INVALID says why there is no picture in the bytes, ONNXFUSE_FAULT that
+ * the plug-in or memory is missing, ONNXFUSE_USAGE that the pixel format does not exist. A picture of more than 2^28
+ * pixels is refused before memory is taken for it. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_image(const void *bytes, size_t size, const char *pixel_format,
+                                                      OnnxfuseValue **out_value);
+
 /* DLPack 1.0, by which array libraries hand tensors to each other without a copy (numpy, PyTorch, CuPy; a Python
  * capsule "dltensor_versioned" holds such a structure). The layout is the protocol's. */
 typedef struct OnnxfuseDlpack OnnxfuseDlpack;

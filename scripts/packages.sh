@@ -1,5 +1,5 @@
 # Sourced by quickstart and check: what each needs from Debian, and getting it.
-BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config llvm-19-dev libprotobuf-c-dev protobuf-c-compiler libcjson-dev zlib1g-dev libxxhash-dev opencl-c-headers"
+BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config llvm-19-dev libprotobuf-c-dev protobuf-c-compiler libcjson-dev zlib1g-dev libxxhash-dev opencl-c-headers libjpeg62-turbo-dev libpng-dev libtiff-dev libwebp-dev libopenjp2-7-dev"
 PYTHON_PACKAGES="python3 python3-venv"
 CHECK_PACKAGES="mandoc locales libmicrohttpd-dev curl g++ valgrind dpkg-dev file libcriterion-dev clang libclang-rt-14-dev clang-format ocl-icd-libopencl1 pocl-opencl-icd"
 

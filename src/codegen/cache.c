@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "codegen/disk.h"
 #include "codegen/object.h"
-#include "codegen/plugin.h"
+#include "codegen/llvm_plugin.h"
 
 typedef enum CodeState { CODE_PENDING, CODE_READY, CODE_FAILED } CodeState;
 
@@ -48,7 +48,7 @@ static Text make_key(Arena *arena, const Kernel *kernel, const Target *target, s
     kernel_print(&key, kernel);
     if (out_text_size) *out_text_size = key.size;
     text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
-             target->vector_bytes, target->cache_bytes, PLUGIN_ABI, plugin_identity());
+             target->vector_bytes, target->cache_bytes, LLVM_PLUGIN_ABI, llvm_plugin_identity());
     return key;
 }
 
@@ -171,7 +171,7 @@ static void read_from_disk(Request *q, KernelCacheStats *stats) {
         void *object;
         size_t size;
         if (q->directory && disk_read(q->directory, code->key, code->key_size, &object, &size)) {
-            Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+            Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
             free(object);
             if (!status) {
                 stats->from_disk++;
@@ -189,7 +189,7 @@ static Status compile_one(const Request *q, int i) {
     void *object;
     size_t size;
     TRY(q->plugin->compile(q->kernels[i], &q->target, &object, &size));
-    Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+    Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
     if (!status && q->directory) disk_write(q->directory, code->key, code->key_size, object, size);
     free(object);
     return status && status_code(status) == STATUS_INVALID
@@ -206,7 +206,7 @@ static void compile_piece(void *context, int64_t begin, int64_t end, int worker)
 static void compile_rest(Request *q, KernelCacheStats *stats) {
     if (!q->compile_count) return;
     double start = now_ms();
-    Status missing = plugin_get(&q->plugin);
+    Status missing = llvm_plugin_get(&q->plugin);
     if (missing) {
         for (int n = 0; n < q->compile_count; n++)
             q->failures[q->compile[n]] = status_error(STATUS_FAULT, "%s", status_message(missing));
@@ -305,7 +305,7 @@ static Status find_object(Arena *arena, const Kernel *kernel, const Policy *poli
     if (!(*out_key = strdup(key.data))) return status_out_of_memory();
     if (directory && disk_read(directory, key.data, key.size, out_object, out_size)) return NULL;
     const LlvmPlugin *plugin;
-    TRY(plugin_get(&plugin));
+    TRY(llvm_plugin_get(&plugin));
     return plugin->compile(kernel, &target, out_object, out_size);
 }
 
@@ -322,7 +322,7 @@ Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **ou
 }
 
 static void make_of_object(KernelCode *code, const void *object, size_t size) {
-    Status status = object_load(object, size, PLUGIN_SYMBOL, &code->code);
+    Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
     pthread_mutex_lock(&table.lock);
     code->state = status ? CODE_FAILED : CODE_READY;
     if (status) {
@@ -376,7 +376,7 @@ Status kernel_listing(const Kernel *kernel, const Policy *policy, KernelListing 
     Target target;
     char *listing;
     TRY(resolved_target(text->arena, policy, &target));
-    TRY(plugin_get(&plugin));
+    TRY(llvm_plugin_get(&plugin));
     TRY(plugin->listing(kernel, &target, what, &listing));
     text_add_bytes(text, listing, strlen(listing));
     free(listing);

@@ -4,8 +4,9 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/plugin.h"
 #include "codegen/object.h"
-#include "codegen/plugin.h"
+#include "codegen/llvm_plugin.h"
 #include "render_cases.h"
 
 static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"};
@@ -15,12 +16,12 @@ static const LlvmPlugin *plugin(void) {
     static const LlvmPlugin *found;
     if (found) return found;
     char path[4096] = "", *slash = path;
-    cr_assert(readlink("/proc/self/exe", path, sizeof path - sizeof PLUGIN_FILE - 1) > 0 &&
+    cr_assert(readlink("/proc/self/exe", path, sizeof path - sizeof LLVM_PLUGIN_FILE - 1) > 0 &&
               (slash = strrchr(path, '/')));
-    strcpy(slash + 1, PLUGIN_FILE);
+    strcpy(slash + 1, LLVM_PLUGIN_FILE);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     cr_assert(library, "%s", dlerror());
-    found = ((LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY))();
+    found = ((PluginEntry)(uintptr_t)dlsym(library, LLVM_PLUGIN_ENTRY))();
     return found;
 }
 
@@ -78,7 +79,7 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
         status_free(no);
         if (no) continue;
         Status status = plugin()->compile(k, &target, &object, &size);
-        if (!status) status = object_load(object, size, PLUGIN_SYMBOL, &code);
+        if (!status) status = object_load(object, size, KERNEL_SYMBOL, &code);
         cr_assert(!status, "%s: %s", levels[l], status_message(status));
         KernelFunction function;
         memcpy(&function, &code.function, sizeof function);

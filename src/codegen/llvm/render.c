@@ -549,7 +549,7 @@ static void entry_pointers(Render *r) {
 void render_kernel(Render *r) {
     LLVMTypeRef types[5] = {r->pointer, r->pointer, r->i64, r->i64, r->pointer};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(r->context), types, 5, 0);
-    r->function = LLVMAddFunction(r->module, PLUGIN_SYMBOL, type);
+    r->function = LLVMAddFunction(r->module, KERNEL_SYMBOL, type);
     r->entry = block_new(r, "entry");
     LLVMBasicBlockRef setup = block_new(r, "setup"), end = block_new(r, "end");
     LLVMPositionBuilderAtEnd(r->builder, end);

@@ -16,7 +16,7 @@
 #define ONNXFUSE_CODEGEN_LLVM_RENDER_H
 
 #include <llvm-c/Core.h>
-#include "codegen/plugin.h"
+#include "codegen/llvm_plugin.h"
 
 enum { MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
 

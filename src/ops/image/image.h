@@ -18,7 +18,7 @@ Status host_roi_align(HostCall *call);
 Status lower_non_max_suppression(Lowering *l, const Node *n);
 Status host_non_max_suppression(HostCall *call);
 
-Status lower_image_decoder(Lowering *l, const Node *n); /* image_decode.c */
+Status lower_image_decoder(Lowering *l, const Node *n); /* image_decoder.c */
 Status host_image_decoder(HostCall *call);
 
 #endif

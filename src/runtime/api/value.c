@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "importer/importer.h"
+#include "ops/image/image_file.h"
 
 static Status new_value(OnnxfuseValue **out_value) {
     *out_value = calloc(1, sizeof **out_value);
@@ -191,4 +192,27 @@ OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes,
     if (out_name) *out_name = value->name ? value->name : "";
     *out_value = value;
     return NULL;
+}
+
+OnnxfuseStatus onnxfuse_value_from_image(const void *bytes, size_t size, const char *pixel_format,
+                                         OnnxfuseValue **out_value) {
+    PixelFormat format = PIXELS_RGB;
+    if (pixel_format && !pixel_format_named(pixel_format, &format))
+        return status_error(STATUS_USAGE, "pixel format \"%s\" is none of RGB, BGR and Grayscale", pixel_format);
+    Pixels pixels;
+    TRY(image_read((ImageBytes){bytes, size}, &pixels));
+    int64_t dims[] = {pixels.height, pixels.width, pixel_format_channels(format)};
+    OnnxfuseValue *value;
+    Status status = new_value(&value);
+    if (!status) {
+        status = item_new_tensor(NULL, DT_U8, 3, dims, &value->item);
+        value->owns = !status;
+        if (status) free(value);
+    }
+    if (!status) {
+        pixels_convert(&pixels, format, value->item.tensor.data);
+        *out_value = value;
+    }
+    pixels_free(&pixels);
+    return status;
 }

@@ -1,0 +1,168 @@
+/* JPEG 2000, by openjp2: JP2 files and bare codestreams, without alpha and without colour profiles. */
+#include "ops/image/plugin/decoders.h"
+
+#include <openjpeg.h>
+#include <stddef.h>
+
+enum {
+    MOST_COMPONENTS = 16,
+    SAMPLE_BYTES = 8, /* that openjp2 takes for a sample: a 32-bit number in the tile, and in the picture */
+};
+#define MOST_MEMORY ((int64_t)1 << 32) /* bytes that it may take so */
+
+typedef struct Stream {
+    ImageBytes file;
+    size_t at;
+} Stream;
+
+static OPJ_SIZE_T read_bytes(void *to, OPJ_SIZE_T size, void *user) {
+    Stream *s = user;
+    if (s->at == s->file.size) return (OPJ_SIZE_T)-1;
+    if (size > s->file.size - s->at) size = s->file.size - s->at;
+    memcpy(to, s->file.data + s->at, size);
+    s->at += size;
+    return size;
+}
+
+static OPJ_OFF_T skip_bytes(OPJ_OFF_T size, void *user) {
+    Stream *s = user;
+    if (size < 0 || (uint64_t)size > s->file.size - s->at) return -1;
+    s->at += (size_t)size;
+    return size;
+}
+
+static OPJ_BOOL seek_to(OPJ_OFF_T place, void *user) {
+    Stream *s = user;
+    if (place < 0 || (uint64_t)place > s->file.size) return OPJ_FALSE;
+    s->at = (size_t)place;
+    return OPJ_TRUE;
+}
+
+static void on_error(const char *message, void *user) { image_fail(user, "%s", message); }
+static void on_message(const char *message, void *user) {
+    (void)message;
+    (void)user;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* What is needed of the header: the first component's grid is the picture's. */
+typedef struct Layout {
+    int64_t width, height;
+    int colours;       /* components that are read */
+    bool inks, chroma; /* CMYK; luma and two chromas */
+} Layout;
+
+static bool read_layout(const opj_image_t *image, Layout *out, ImageSink *sink) {
+    const opj_image_comp_t *c = image->comps;
+    if (image->numcomps < 1 || image->numcomps > MOST_COMPONENTS)
+        return image_fail(sink, "it has %u components", image->numcomps);
+    int64_t samples = 0;
+    for (OPJ_UINT32 i = 0; i < image->numcomps; i++) {
+        if (c[i].dx < 1 || c[i].dy < 1) return image_fail(sink, "component %u has no size", i);
+        samples += (ceil_div(image->x1, c[i].dx) - ceil_div(image->x0, c[i].dx)) *
+                   (ceil_div(image->y1, c[i].dy) - ceil_div(image->y0, c[i].dy));
+        if (samples > MOST_MEMORY / SAMPLE_BYTES)
+            return image_fail(sink, "it claims %u x %u pixels, which would take more than %lld bytes to decode",
+                              image->x1 - image->x0, image->y1 - image->y0, (long long)MOST_MEMORY);
+    }
+    out->width = ceil_div(image->x1, c[0].dx) - ceil_div(image->x0, c[0].dx);
+    out->height = ceil_div(image->y1, c[0].dy) - ceil_div(image->y0, c[0].dy);
+    return true;
+}
+
+/* Palettes and the meaning of components are known after decoding. */
+static bool read_colours(const opj_image_t *image, Layout *out, ImageSink *sink) {
+    const opj_image_comp_t *c = image->comps;
+    OPJ_COLOR_SPACE space = image->color_space;
+    if (space == OPJ_CLRSPC_EYCC) return image_fail(sink, "its colours are e-YCC");
+    out->inks = space == OPJ_CLRSPC_CMYK && image->numcomps >= 4;
+    out->colours = out->inks ? 4 : image->numcomps >= 3 ? 3 : 1;
+    /* A codestream by itself does not tell; coarser second and third components are chroma. */
+    out->chroma = out->colours == 3 && (space == OPJ_CLRSPC_SYCC || (c[1].dx > c[0].dx && c[2].dx > c[0].dx));
+    for (int i = 0; i < out->colours; i++)
+        if (c[i].prec < 1 || c[i].prec > 31 || !c[i].data || !c[i].w || !c[i].h)
+            return image_fail(sink, "component %d cannot be read", i);
+    if (c[0].w < out->width || c[0].h < out->height) return image_fail(sink, "a part of it is missing");
+    return true;
+}
+
+/* In 0..255, at the picture's pixel; coarser components are repeated. */
+static uint8_t sample(const opj_image_t *image, int component, int64_t x, int64_t y) {
+    const opj_image_comp_t *first = image->comps, *c = first + component;
+    x = x * first->dx / c->dx;
+    y = y * first->dy / c->dy;
+    if (x >= c->w) x = c->w - 1;
+    if (y >= c->h) y = c->h - 1;
+    int64_t most = ((int64_t)1 << c->prec) - 1;
+    int64_t value = (int64_t)c->data[y * c->w + x] + (c->sgnd ? (int64_t)1 << (c->prec - 1) : 0);
+    value = value < 0 ? 0 : value > most ? most : value;
+    return (uint8_t)(c->prec > 8 ? value >> (c->prec - 8) : value * 255 / most);
+}
+
+static uint8_t clamped(int value) { return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value; }
+
+/* sYCC's matrix is JFIF's (IEC 61966-2-1, annex F); 16-bit fractions. */
+static void rgb_of_chroma(uint8_t *rgb, const uint8_t *v) {
+    int blue = v[1] - 128, red = v[2] - 128;
+    rgb[0] = clamped(v[0] + ((91881 * red + 32768) >> 16));
+    rgb[1] = clamped(v[0] - ((22554 * blue + 46802 * red + 32767) >> 16));
+    rgb[2] = clamped(v[0] + ((116130 * blue + 32768) >> 16));
+}
+
+static void put_pixels(const opj_image_t *image, const Layout *layout, uint8_t *to) {
+    for (int64_t y = 0; y < layout->height; y++) {
+        for (int64_t x = 0; x < layout->width; x++, to += 3) {
+            uint8_t v[4];
+            for (int i = 0; i < layout->colours; i++) v[i] = sample(image, i, x, y);
+            if (layout->inks)
+                rgb_of_cmyk(to, v, v[3]);
+            else if (layout->chroma)
+                rgb_of_chroma(to, v);
+            else
+                for (int i = 0; i < 3; i++) to[i] = v[layout->colours == 1 ? 0 : i];
+        }
+    }
+}
+
+static bool decode(opj_codec_t *codec, opj_stream_t *stream, opj_image_t **image, ImageSink *sink) {
+    opj_dparameters_t parameters;
+    Layout layout;
+    opj_set_default_decoder_parameters(&parameters);
+    opj_set_error_handler(codec, on_error, sink);
+    opj_set_warning_handler(codec, on_message, NULL);
+    opj_set_info_handler(codec, on_message, NULL);
+    if (!opj_setup_decoder(codec, &parameters) || !opj_read_header(stream, codec, image) || !*image)
+        return image_fail(sink, "its header is damaged");
+    if (!read_layout(*image, &layout, sink)) return false;
+    /* One component may turn out to be of a palette: so grey, too, is three channels. */
+    uint8_t *rows = sink->rows(sink, layout.width, layout.height, 3, 0);
+    if (!rows) return false;
+    if (!opj_decode(codec, stream, *image) || !opj_end_decompress(codec, stream))
+        return image_fail(sink, "its data is damaged");
+    if (!read_colours(*image, &layout, sink)) return false;
+    put_pixels(*image, &layout, rows);
+    return true;
+}
+
+bool image_decode_jpeg2000(ImageBytes file, ImageSink *sink) {
+    Stream source = {file, 0};
+    opj_codec_t *codec = opj_create_decompress(file.data[0] ? OPJ_CODEC_J2K : OPJ_CODEC_JP2);
+    opj_stream_t *stream = opj_stream_create(1 << 16, OPJ_TRUE);
+    opj_image_t *image = NULL;
+    bool decoded = false;
+    if (codec && stream) {
+        opj_stream_set_read_function(stream, read_bytes);
+        opj_stream_set_skip_function(stream, skip_bytes);
+        opj_stream_set_seek_function(stream, seek_to);
+        opj_stream_set_user_data(stream, &source, NULL);
+        opj_stream_set_user_data_length(stream, file.size);
+        decoded = decode(codec, stream, &image, sink);
+    } else {
+        image_fail(sink, "there is not enough memory");
+    }
+    if (stream) opj_stream_destroy(stream);
+    if (codec) opj_destroy_codec(codec);
+    if (image) opj_image_destroy(image);
+    return decoded;
+}
