@@ -45,7 +45,10 @@ for command in run bench test inspect compare optimize devices; do
   expect "$command explains itself" 0 $command --help
   holds "help of $command names its flags" "$out" "--json"
 done
+expect "help of inputs" 0 run --help
+holds "it tells of pictures" "$out" 'image:FILE.*mean='
 expect "the manual page" 0 help --man
+holds "the manual page tells of pictures" "$out" 'image:FILE.*mean='
 for command in run bench test inspect optimize compare devices; do
   holds "the manual page has $command" "$out" ".SS onnxfuse $command"
 done
@@ -154,6 +157,26 @@ expect "text and a name with a slash" 0 run $models/names/model.onnx --input wor
 [ -f "$scratch/names/the_words.npy" ]
 holds "unsafe characters of names are replaced" $? '^0$'
 expect "a folder that cannot be made" 4 run $model --shape x=1x16 --output-dir "$scratch/labels/x"
+
+printf 'P6 2 1 255\n\377\063\000\000\146\314' >"$scratch/two.ppm"
+expect "a picture" 0 run $sizes --input picture=image:"$scratch/two.ppm",scale=1/51,order=bgr --output-dir "$scratch/pictures" --json
+holds "its free height follows its width" "$out" 'pixels  float32\[1, 3, 2, 4\]  0 1 3 4 0 1 '
+holds "a size that it has is not assumed" "$(last_line)" '"assumed_sizes":\{"rows.0":1,"a_1":1,"width":1\},'
+expect "a picture in a size that is said" 0 run $sizes --input picture=image:"$scratch/two.ppm" --size height=1
+holds "the size is taken" "$out" 'pixels  float32\[1, 3, 1, 4\]'
+expect "a picture in a shape that is said" 0 run $sizes --input picture=image:"$scratch/two.ppm" --shape picture=1x3x5x4
+holds "the shape is taken" "$out" 'pixels  float32\[1, 3, 5, 4\]'
+expect "a picture that is none" 4 run $sizes --input picture=image:"$scratch/labels"
+holds "input, file and reason are named" "$err" 'input "picture": ".*/labels": .*'
+expect "a picture that is not there" 4 run $sizes --input picture=image:"$scratch/nothing.png"
+holds "the file is named" "$err" 'input "picture": .*/nothing.png" cannot be read'
+expect "a picture for integers" 4 run $sizes --input ids=image:"$scratch/two.ppm"
+holds "the type is named" "$err" 'input "ids": ".*/two.ppm": a picture is uint8 or floats, this input is int64'
+expect "a picture for a sequence" 4 run $sizes --input items=image:"$scratch/two.ppm"
+expect "a picture in a shape of no channels" 4 run $sizes --input picture=image:"$scratch/two.ppm" --shape picture=1x2x5x4
+holds "the channels are named" "$err" 'input "picture": ".*/two.ppm": a picture has 1 or 3 channels'
+expect "a setting of pictures that does not exist" 2 run $sizes --input picture=image:"$scratch/two.ppm",means=1
+holds "the nearest setting is told" "$err" 'input "picture": image: has no setting "means" \(do you mean mean\?\)'
 
 expect "bench" 0 bench $model --shape x=2x16 --seconds 0.02 --json --profile "$scratch/trace.json"
 holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu","assumed_sizes":\{\},"random_inputs":\["x"\]\}$'

@@ -4,6 +4,7 @@
     model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on
     other.onnx    the same with one weight changed
     picture.npy   [1, 3, 224, 224]
+    picture.png   a picture of another size
     names.txt     a line a class
     folder        the classifier of tests/models, with recorded inputs and outputs"""
 import pathlib
@@ -34,6 +35,7 @@ def main():
     (folder / "model.onnx").write_bytes(classifier())
     (folder / "other.onnx").write_bytes(classifier(1.0))
     np.save(folder / "picture.npy", np.random.default_rng(2).random((1, 3, 224, 224), np.float32))
+    shutil.copy(ROOT / "models/line.png", folder / "picture.png")
     (folder / "names.txt").write_text("cat\ndog\nbird\nfish\n")
     shutil.copytree(ROOT / "tests/models/classifier", folder / "folder")
 

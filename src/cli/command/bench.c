@@ -31,7 +31,9 @@ static const char bench_details[] =
     "The numbers of --json: load_ms, opening the session; first_ms, that and the first run; median_ms, min_ms and "
     "p99_ms of\n"
     "the timed runs; peak_rss_mb, the most memory held beyond what the process held before opening, inputs left out;\n"
-    "kernels_compiled, kernels_cached, compile_ms; device; with --shape-list also shapes, one object a shape.\n";
+    "kernels_compiled, kernels_cached, compile_ms; device; assumed_sizes and random_inputs, which nothing on the "
+    "command\n"
+    "line says; with --shape-list also shapes, one object a shape, which has these two.\n";
 
 /* --- memory
  * ------------------------------------------------------------------------------------------------------------- */

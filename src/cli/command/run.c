@@ -198,8 +198,8 @@ static Problem *show_outputs(Showing *s, OnnxfuseValue **outputs, double millise
     s->outputs = cJSON_CreateArray();
     for (int i = 0; i < onnxfuse_session_output_count(s->session); i++) TRY(show_output(s, i, outputs[i]));
     if (s->options->labels && !s->labelled)
-        return problem(ONNXFUSE_INVALID, "\"%s\" has %d labels, but no output is [%d] or [rows, %d]",
-                       s->options->labels, s->labels.count, s->labels.count, s->labels.count);
+        return problem(ONNXFUSE_INVALID, "\"%s\" has %d labels, but no output's last axis has as many elements",
+                       s->options->labels, s->labels.count);
     if (!s->options->base.common.json) return NULL;
     OnnxfuseStats stats;
     onnxfuse_session_stats(s->session, &stats, sizeof stats);

@@ -1,6 +1,7 @@
 /* Inputs: which file or filling each one gets, and making it. */
 #include "cli/value/inputs.h"
 #include "cli/value/numbers.h"
+#include "cli/value/picture.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,14 +16,14 @@ const Flag input_flags[] = {
 };
 
 void print_inputs_help(FILE *out) {
-    fputs(
-        "\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto or OptionalProto),\n"
-        "text:TEXT for a string, bytes:FILE for the file's bytes as numbers, random or zeros.\n"
-        "--input FILE.npz alone gives every input that the archive holds.\n"
-        "Inputs that are not given are drawn at random, the same every time: floats in -1..1, integers and booleans\n"
-        "0 or 1, the first of a row 1, strings words. Free sizes that neither --size, --shape nor a given input says\n"
-        "are those of the policy's first shape hint, else 1. Standard error tells of both.\n",
-        out);
+    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto or OptionalProto),\n"
+          "image:FILE for a picture, text:TEXT for a string, bytes:FILE for the file's bytes as numbers, random,\n"
+          "or zeros. --input FILE.npz alone gives every input that the archive holds.\n"
+          "Inputs that are not given are drawn at random, the same every time: floats in -1..1, integers and\n"
+          "booleans 0 or 1, the first of a row 1, strings words. Free sizes that neither --size, --shape nor a\n"
+          "given input says are those of the policy's first shape hint, else 1. Standard error tells of both.\n\n",
+          out);
+    fputs(picture_help, out);
 }
 
 /* --- the flags --- */
@@ -216,6 +217,12 @@ static int find_named(const OnnxfuseSession *session, const char *argument, cons
     return best;
 }
 
+static Problem *from_picture(const Making *m, const OnnxfuseValueInfo *info, const char *text, Loaded *out_loaded) {
+    Shape shape = shape_of(m, info);
+    if (info->kind != ONNXFUSE_PROTO_TENSOR) return problem(ONNXFUSE_INVALID, "image: is for tensors");
+    return picture_load(text, info->dtype, &shape, out_loaded);
+}
+
 static Problem *make_one(const Making *m, int index, const char *what) {
     const OnnxfuseValueInfo *info = onnxfuse_session_input(m->session, index);
     Loaded *loaded = &m->inputs->loaded[index];
@@ -226,6 +233,7 @@ static Problem *make_one(const Making *m, int index, const char *what) {
     }
     Problem *found = strncmp(what, "text:", 5) == 0    ? from_text(info, what + 5, loaded)
                      : strncmp(what, "bytes:", 6) == 0 ? from_bytes(info, what + 6, loaded)
+                     : strncmp(what, "image:", 6) == 0 ? from_picture(m, info, what + 6, loaded)
                                                        : from_file(info, what, loaded);
     return problem_at(found, "input \"%s\"", info->name);
 }
