@@ -239,8 +239,9 @@ typedef struct OnnxfuseValueInfo {
     int rank;            /* -1: not known before a run */
     const int64_t *dims; /* [rank]; -1 where not a constant */
     const char *const
-        *symbols; /* [rank]; the expression of a dim that is no constant ("batch", "floor(s/2)"), else NULL */
-    bool random;  /* an output that depends on a random operator */
+        *symbols;          /* [rank]; the expression of a dim that is no constant ("batch", "floor(s/2)"), else NULL */
+    bool random;           /* an output that depends on a random operator */
+    const int64_t *hinted; /* of an input: dims with the sizes of the policy's first shape hint; NULL for outputs */
 } OnnxfuseValueInfo;
 
 ONNXFUSE_API int onnxfuse_session_input_count(const OnnxfuseSession *session);

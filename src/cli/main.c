@@ -1,6 +1,7 @@
 /* onnxfuse: finds the subcommand, reads its flags, runs it, reports its problem. */
 #include "cli/command/commands.h"
 #include "cli/manual.h"
+#include "cli/base/nearest.h"
 
 #include <limits.h>
 #include <locale.h>
@@ -60,6 +61,14 @@ static void run_program(char **argv) {
     execvp(file, argv);
 }
 
+static Problem *no_command(const char *name) {
+    Nearest nearest = {0};
+    for (int i = 0; i < COMMAND_COUNT; i++) nearest_try(&nearest, name, strlen(name), commands[i]->name);
+    if (!nearest.word) return problem(ONNXFUSE_USAGE, "there is no command \"%s\" (see onnxfuse --help)", name);
+    return problem(ONNXFUSE_USAGE, "there is no command \"%s\"; do you mean %s? (see onnxfuse --help)", name,
+                   nearest.word);
+}
+
 static Problem *dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0) {
@@ -82,7 +91,7 @@ static Problem *dispatch(int argc, char **argv) {
     if (command) return run_command_line(command, argc - 2, argv + 2);
     if (argc > 1 && argv[1] == name) run_program(argv + 1);
     if (strcmp(name, "serve") == 0) return problem(ONNXFUSE_USAGE, "onnxfuse-serve is not installed");
-    if (argc > 1) return problem(ONNXFUSE_USAGE, "there is no command \"%s\" (see onnxfuse --help)", name);
+    if (argc > 1) return no_command(name);
     print_usage(stderr);
     return problem_told(ONNXFUSE_USAGE);
 }

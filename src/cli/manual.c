@@ -1,6 +1,7 @@
 /* The manual page, made of the tables that --help is made of: `onnxfuse help --man` prints it in man(7)'s macros, and
  * the build installs that as onnxfuse.1. */
 #include "cli/manual.h"
+#include "cli/value/inputs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,21 +55,23 @@ static void print_flag(FILE *out, const Flag *flag) {
     fputc('\n', out);
 }
 
-static void print_more(FILE *out, const Command *command) {
+static void print_more(FILE *out, void (*more)(FILE *)) {
     char *text = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&text, &size);
     if (!memory) return;
-    command->more(memory);
+    more(memory);
     fclose(memory);
     if (text && size) print_lines(out, text + (*text == '\n'));
     free(text);
 }
 
-static bool is_shared(const Flag *table) { return table == common_flags || table == model_flags; }
+static bool is_shared(const Flag *table) {
+    return table == common_flags || table == model_flags || table == input_flags;
+}
 
 static void print_command(FILE *out, const Command *command) {
-    bool runs_models = false;
+    bool runs_models = false, takes_inputs = false;
     fputs(".SS onnxfuse ", out);
     print_text(out, command->name);
     if (*command->arguments) fputc(' ', out);
@@ -78,11 +81,14 @@ static void print_command(FILE *out, const Command *command) {
     fputs(".\n", out);
     for (const Flag *const *table = command->flag_tables; *table; table++) {
         runs_models |= *table == model_flags;
+        takes_inputs |= *table == input_flags;
         for (const Flag *flag = *table; !is_shared(*table) && flag->name; flag++) print_flag(out, flag);
     }
-    if (runs_models) fputs(".PP\nTakes the options of commands that run a model, too.\n", out);
+    if (runs_models)
+        fprintf(out, ".PP\nTakes the options of commands that run a model%s, too.\n",
+                takes_inputs ? ", and those that say what its inputs are" : "");
     if (command->details) print_lines(out, command->details);
-    if (command->more) print_more(out, command);
+    if (command->more && command->more != print_inputs_help) print_more(out, command->more);
 }
 
 static void print_shared_flags(FILE *out) {
@@ -91,6 +97,9 @@ static void print_shared_flags(FILE *out) {
     for (const Flag *flag = common_flags; flag->name; flag++) print_flag(out, flag);
     fputs(".SS Of commands that run a model\n", out);
     for (const Flag *flag = model_flags; flag->name; flag++) print_flag(out, flag);
+    fputs(".SS That say what a model's inputs are\n", out);
+    for (const Flag *flag = input_flags; flag->name; flag++) print_flag(out, flag);
+    print_more(out, print_inputs_help);
 }
 
 typedef struct Entry {
@@ -112,7 +121,8 @@ static void print_entries(FILE *out, const char *title, const Entry *entries) {
 
 static const Entry environment[] = {
     {"ONNXFUSE_DEBUG", "1 tells what each pass did, 2 each step of a run, 3 graphs and kernels too; on standard error"},
-    {"ONNXFUSE_VERIFY", "1 verifies the graph after each pass, and kernels; what is found ends with code 5, internal error"},
+    {"ONNXFUSE_VERIFY",
+     "1 verifies the graph after each pass, and kernels; what is found ends with code 5, internal error"},
     {"XDG_CACHE_HOME", "where the folder onnxfuse of compiled kernels is; without it ~/.cache"},
     {NULL, NULL},
 };

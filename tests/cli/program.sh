@@ -45,7 +45,10 @@ for command in run bench test inspect compare optimize devices; do
   expect "$command explains itself" 0 $command --help
   holds "help of $command names its flags" "$out" "--json"
 done
+expect "help of inputs" 0 run --help
+holds "it tells of pictures" "$out" 'image:FILE.*mean='
 expect "the manual page" 0 help --man
+holds "the manual page tells of pictures" "$out" 'image:FILE.*mean='
 for command in run bench test inspect optimize compare devices; do
   holds "the manual page has $command" "$out" ".SS onnxfuse $command"
 done
@@ -56,6 +59,10 @@ fi
 expect "the version" 0 --version
 expect "an unknown command is wrong usage" 2 frobnicate
 expect "an unknown flag is wrong usage" 2 run $models/classifier/model.onnx --frobnicate
+expect "a flag with a typing mistake" 2 run $models/classifier/model.onnx --shpae x=1x16
+holds "the nearest flag is told" "$err" 'do you mean --shape\?'
+expect "a command with a typing mistake" 2 bnech $models/classifier/model.onnx
+holds "the nearest command is told" "$err" 'do you mean bench\?'
 expect "a flag without its value is wrong usage" 2 run $models/classifier/model.onnx --threads
 expect "a number out of range is wrong usage" 2 run $models/classifier/model.onnx --threads 0
 expect "a device that does not exist is wrong usage" 2 run $models/classifier/model.onnx --shape x=2x16 --device abacus
@@ -83,8 +90,56 @@ printf '\xff\xff\xff' >"$scratch/short/test_data_set_0/input_0.pb"
 expect "a malformed input" 4 test "$scratch/short"
 
 model=$models/classifier/model.onnx
-expect "an input without a known shape must be given" 2 run $model
-holds "what the model wants is said" "$err" 'x float32\[batch, 16\]'
+expect "a model alone" 0 run $model --json
+holds "sizes that nothing says are 1" "$out" 'scores  float32\[1, 10\]'
+holds "they are told" "$err" 'assumed sizes: batch = 1 \(of x\); --size batch=8 sets it'
+holds "and so is what was drawn" "$err" 'random numbers for x'
+holds "and both in JSON" "$(last_line)" '"assumed_sizes":\{"batch":1\},"random_inputs":\["x"\]\}$'
+alone=$out
+expect "the same again" 0 run $model
+[ "$out" = "${alone%$'\n'*}" ]
+holds "random numbers repeat" $? '^0$'
+expect "a size by its name" 0 run $model --size batch=3 --json
+holds "the size is taken" "$out" 'scores  float32\[3, 10\]'
+holds "a size that is said is not assumed" "$(last_line)" '"assumed_sizes":\{\},"random_inputs":\["x"\]\}$'
+expect "a size that no input has" 2 run $model --size bacth=3
+holds "the sizes that there are, and the nearest" "$err" 'do you mean batch\?\); the model.s free sizes are batch'
+expect "a size and a shape that contradict it" 2 run $model --size batch=3 --shape x=2x16
+holds "the contradiction is told" "$err" '--size batch=3 contradicts --shape of "x": there it is 2'
+expect "a size and a given value that contradict it" 2 run $model --size batch=3 --input x=$models/classifier/test_data_set_1/input_0.pb
+holds "the given size is told" "$err" '--size batch=3 contradicts the value given for "x": there it is 5; the model.s free sizes are batch'
+expect "a size twice" 2 run $model --size batch=3,batch=4
+for wrong in batch batch= batch=-1 batch=x =3 batch=3,; do expect "a size that is none: $wrong" 2 run $model --size $wrong; done
+expect "a shape twice" 2 run $model --shape x=1x16 --shape x=2x16
+printf '{"shapes": {"hints": [{"batch": 4}, {"batch": 9}]}}' >"$scratch/hints.json"
+expect "sizes that the policy hints" 0 run $model --policy "$scratch/hints.json" --json
+holds "the first hint comes before 1" "$out" 'scores  float32\[4, 10\]'
+holds "it is told" "$err" 'batch = 4 \(the policy.s hint of x\)'
+holds "and in JSON" "$(last_line)" '"assumed_sizes":\{"batch":4\}'
+expect "a size comes before a hint" 0 run $model --policy "$scratch/hints.json" --size batch=2
+holds "the size is taken" "$out" 'scores  float32\[2, 10\]'
+for command in bench inspect compare; do
+  more=(--json)
+  [ $command != bench ] || more+=(--seconds 0.01)
+  [ $command != inspect ] || more+=(--html "$scratch/page.html")
+  expect "$command of a model alone" 0 $command $model "${more[@]}"
+  holds "$command tells the sizes" "$err" 'assumed sizes: batch = 1 \(of x\)'
+  holds "$command tells them in JSON" "$(last_line)" '"assumed_sizes":\{"batch":1\},"random_inputs":\["x"\]\}$'
+  expect "$command with a size" 0 $command $model --size batch=2 "${more[@]}"
+  expect "$command with a size that no input has" 2 $command $model --size n=2 "${more[@]}"
+done
+expect "inspect takes no size without a run" 2 inspect $model --size batch=2
+
+sizes=$models/sizes/model.onnx
+expect "sizes without a name, of names that are no identifiers, of sequences" 0 run $sizes --json
+holds "each size is told once, with its inputs" "$err" 'rows.0 = 1 \(of a, b\), a_1 = 1 \(of a\), width = 1 \(of b, ids\), height = 1 \(of picture\); --size rows.0=8 sets one'
+expect "several sizes" 0 run $sizes --size rows.0=2,width=3 --size a_1=3,height=5
+holds "each goes to all its inputs" "$out" 'sum  float32\[2, 3\].*marked  float32\[2, 3\].*pixels  float32\[1, 3, 5, 4\]'
+expect "a shape fixes the sizes of other inputs" 0 run $sizes --shape b=2x3
+holds "they follow it" "$out" 'sum  float32\[2, 3\]'
+expect "sizes that do not fit together" 4 run $sizes --size width=3,a_1=2
+holds "the failure names the sizes that were assumed" "$err" 'broadcast.*; sizes that were assumed: rows.0 = 1 \(of a, b\), height = 1'
+holds "and what was drawn" "$err" 'it ran on random numbers for a, b, ids, items, picture$'
 expect "random numbers for a shape" 0 run $model --shape x=3x16 --output-dir "$scratch/deep/out" --json
 holds "an output is shown" "$out" 'scores  float32\[3, 10\]'
 holds "run ends with JSON" "$(last_line)" '^\{"device":"cpu",.*"name":"scores"'
@@ -103,13 +158,33 @@ expect "text and a name with a slash" 0 run $models/names/model.onnx --input wor
 holds "unsafe characters of names are replaced" $? '^0$'
 expect "a folder that cannot be made" 4 run $model --shape x=1x16 --output-dir "$scratch/labels/x"
 
+printf 'P6 2 1 255\n\377\063\000\000\146\314' >"$scratch/two.ppm"
+expect "a picture" 0 run $sizes --input picture=image:"$scratch/two.ppm",scale=1/51,order=bgr --output-dir "$scratch/pictures" --json
+holds "its free height follows its width" "$out" 'pixels  float32\[1, 3, 2, 4\]  0 1 3 4 0 1 '
+holds "a size that it has is not assumed" "$(last_line)" '"assumed_sizes":\{"rows.0":1,"a_1":1,"width":1\},'
+expect "a picture in a size that is said" 0 run $sizes --input picture=image:"$scratch/two.ppm" --size height=1
+holds "the size is taken" "$out" 'pixels  float32\[1, 3, 1, 4\]'
+expect "a picture in a shape that is said" 0 run $sizes --input picture=image:"$scratch/two.ppm" --shape picture=1x3x5x4
+holds "the shape is taken" "$out" 'pixels  float32\[1, 3, 5, 4\]'
+expect "a picture that is none" 4 run $sizes --input picture=image:"$scratch/labels"
+holds "input, file and reason are named" "$err" 'input "picture": ".*/labels": .*'
+expect "a picture that is not there" 4 run $sizes --input picture=image:"$scratch/nothing.png"
+holds "the file is named" "$err" 'input "picture": .*/nothing.png" cannot be read'
+expect "a picture for integers" 4 run $sizes --input ids=image:"$scratch/two.ppm"
+holds "the type is named" "$err" 'input "ids": ".*/two.ppm": a picture is uint8 or floats, this input is int64'
+expect "a picture for a sequence" 4 run $sizes --input items=image:"$scratch/two.ppm"
+expect "a picture in a shape of no channels" 4 run $sizes --input picture=image:"$scratch/two.ppm" --shape picture=1x2x5x4
+holds "the channels are named" "$err" 'input "picture": ".*/two.ppm": a picture has 1 or 3 channels'
+expect "a setting of pictures that does not exist" 2 run $sizes --input picture=image:"$scratch/two.ppm",means=1
+holds "the nearest setting is told" "$err" 'input "picture": image: has no setting "means" \(do you mean mean\?\)'
+
 expect "bench" 0 bench $model --shape x=2x16 --seconds 0.02 --json --profile "$scratch/trace.json"
-holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu"\}$'
+holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu","assumed_sizes":\{\},"random_inputs":\["x"\]\}$'
 [ -s "$scratch/trace.json" ]
 holds "the profile is written" $? '^0$'
 printf '[{"x": [1, 16]}, {"x": [7, 16]}]' >"$scratch/shapes.json"
 expect "bench over shapes" 0 bench $model --shape-list "$scratch/shapes.json" --seconds 0.02 --json
-holds "a new batch compiles nothing" "$(last_line)" '"shapes":\[\{.*\},\{"first_ms":[0-9.]+,"median_ms":[0-9.]+,"kernels_compiled":0\}\]'
+holds "a new batch compiles nothing" "$(last_line)" '"shapes":\[\{.*\},\{"first_ms":[0-9.]+,"median_ms":[0-9.]+,"kernels_compiled":0,"assumed_sizes":\{\},"random_inputs":\["x"\]\}\]'
 expect "a malformed list of shapes" 4 bench $model --shape-list "$scratch/labels"
 
 expect "inspect" 0 inspect $model

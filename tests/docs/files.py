@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The files that the documentation speaks of, of a kind that its readers have: files.py FOLDER. Needs numpy alone.
 
-    model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]
+    model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on
     other.onnx    the same with one weight changed
     picture.npy   [1, 3, 224, 224]
+    picture.png   a picture of another size
     names.txt     a line a class
     folder        the classifier of tests/models, with recorded inputs and outputs"""
 import pathlib
@@ -21,7 +22,7 @@ def classifier(change=0.0):
     x = w.input("x", ["batch", 3, "height", "width"])
     kernel = w.rng.standard_normal((8, 3, 16, 16)).astype(np.float32) / 16
     kernel[0, 0, 0, 0] += change
-    y = w.op("Relu", w.op("Conv", x, w.const(kernel), strides=[16, 16]))
+    y = w.op("Relu", w.op("Conv", x, w.const(kernel), strides=[16, 16], pads=[8, 8, 8, 8]))
     y = w.op("Flatten", w.op("GlobalAveragePool", y))
     y = w.op("MatMul", y, w.matrix(8, 4))
     w.output(w.op("Softmax", y, axis=-1), ["batch", 4])
@@ -34,6 +35,7 @@ def main():
     (folder / "model.onnx").write_bytes(classifier())
     (folder / "other.onnx").write_bytes(classifier(1.0))
     np.save(folder / "picture.npy", np.random.default_rng(2).random((1, 3, 224, 224), np.float32))
+    shutil.copy(ROOT / "models/line.png", folder / "picture.png")
     (folder / "names.txt").write_text("cat\ndog\nbird\nfish\n")
     shutil.copytree(ROOT / "tests/models/classifier", folder / "folder")
 

@@ -101,7 +101,24 @@ def unsupported():
     write("unsupported", graph, [([x], [x])])
 
 
+def sizes():
+    """Inputs whose sizes are free in all ways: a name that is no identifier, no name, within a sequence; and a picture's."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    items = helper.make_tensor_sequence_value_info("items", FLOAT, ["any"])
+    nodes = [node("Add", ["a", "b"], ["sum"]), node("Cast", ["ids"], ["marks"], to=FLOAT), node("Mul", ["b", "marks"], ["marked"]),
+             node("SequenceAt", ["items", "zero"], ["item"]), node("Identity", ["picture"], ["pixels"])]
+    graph = helper.make_graph(
+        nodes, "sizes",
+        [info("a", FLOAT, ["rows.0", None]), info("b", FLOAT, ["rows.0", "width"]), info("ids", INT64, ["width"]), items,
+         info("picture", FLOAT, [1, 3, "height", 4])],
+        [info("sum", FLOAT, ["rows.0", None]), info("marked", FLOAT, ["rows.0", "width"]), info("item", FLOAT, [None]),
+         info("pixels", FLOAT, [1, 3, "height", 4])],
+        [numpy_helper.from_array(numpy.int64(0), "zero")])
+    write("sizes", graph, [])
+
+
 if __name__ == "__main__":
+    sizes()
     unsupported()
     classifier()
     loop()

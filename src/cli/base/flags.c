@@ -1,5 +1,6 @@
 /* Reads flags by their tables, and prints the tables as help. */
 #include "cli/base/flags.h"
+#include "cli/base/nearest.h"
 
 #include <errno.h>
 #include <math.h>
@@ -71,6 +72,16 @@ static Problem *store(const Flag *flag, const char *text, void *options) {
     return NULL;
 }
 
+static Problem *no_flag(const Command *command, const char *typed, const char *name, size_t length) {
+    Nearest nearest = {0};
+    for (const Flag *const *table = command->flag_tables; *table; table++)
+        for (const Flag *flag = *table; flag->name; flag++) nearest_try(&nearest, name, length, flag->name);
+    if (!nearest.word)
+        return problem(ONNXFUSE_USAGE, "there is no flag %s (see onnxfuse %s --help)", typed, command->name);
+    return problem(ONNXFUSE_USAGE, "there is no flag %s; do you mean --%s? (see onnxfuse %s --help)", typed,
+                   nearest.word, command->name);
+}
+
 /* The flag at argv[*at], with its value from behind '=' or from the next argument. */
 static Problem *read_flag(const Command *command, int argc, char **argv, int *at, void *options) {
     const char *name = argv[*at] + 2, *equals = strchr(name, '=');
@@ -78,7 +89,7 @@ static Problem *read_flag(const Command *command, int argc, char **argv, int *at
     bool help = strcmp(argv[*at], "-h") == 0, output = strcmp(argv[*at], "-o") == 0;
     if (help || output) name = help ? "help" : "output", length = strlen(name), equals = NULL;
     const Flag *flag = argv[*at][1] == '-' || help || output ? find_flag(command, name, length) : NULL;
-    if (!flag) return problem(ONNXFUSE_USAGE, "there is no flag %s (see onnxfuse %s --help)", argv[*at], command->name);
+    if (!flag) return no_flag(command, argv[*at], name, length);
     if (!flag->value) {
         if (equals) return problem(ONNXFUSE_USAGE, "--%s takes no value", flag->name);
         return store(flag, NULL, options);

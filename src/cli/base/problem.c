@@ -45,16 +45,33 @@ Problem *problem_from(OnnxfuseStatus status) {
     return made;
 }
 
+/* The found problem's code with another text. Takes both over. */
+static Problem *rewritten(Problem *found, char *text) {
+    Problem *made = make(found->code, text);
+    problem_free(found);
+    return made;
+}
+
 Problem *problem_at(Problem *found, const char *format, ...) {
     if (!found || found == &out_of_memory) return found;
     va_list args;
     va_start(args, format);
-    char *place = format_text(format, args);
+    char *place = format_text(format, args), *text = NULL;
     va_end(args);
-    Problem *made = problem(found->code, "%s: %s", place ? place : "", found->text);
+    if (asprintf(&text, "%s: %s", place ? place : "", found->text) < 0) text = NULL;
     free(place);
-    problem_free(found);
-    return made;
+    return rewritten(found, text);
+}
+
+Problem *problem_with(Problem *found, const char *format, ...) {
+    if (!found || found == &out_of_memory) return found;
+    va_list args;
+    va_start(args, format);
+    char *more = format_text(format, args), *text = NULL;
+    va_end(args);
+    if (asprintf(&text, "%s; %s", found->text, more ? more : "") < 0) text = NULL;
+    free(more);
+    return rewritten(found, text);
 }
 
 Problem *problem_out_of_memory(void) { return &out_of_memory; }

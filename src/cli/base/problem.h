@@ -13,6 +13,8 @@ __attribute__((format(printf, 2, 3))) Problem *problem(OnnxfuseCode code, const 
 Problem *problem_from(OnnxfuseStatus status);
 /* "place: " before the message. Takes the problem over; passes NULL through. */
 __attribute__((format(printf, 2, 3))) Problem *problem_at(Problem *found, const char *format, ...);
+/* "; more" behind the message, likewise. */
+__attribute__((format(printf, 2, 3))) Problem *problem_with(Problem *found, const char *format, ...);
 Problem *problem_out_of_memory(void);
 /* An exit code whose reason was printed already. */
 Problem *problem_told(OnnxfuseCode code);

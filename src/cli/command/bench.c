@@ -11,16 +11,13 @@
 enum { MOST_RUNS = 1 << 22, PROFILED_RUNS = 5 };
 
 typedef struct BenchOptions {
-    Options common;
-    TextList inputs, shapes;
+    InputOptions base;
     const char *shape_list, *profile;
     double seconds;
     int warmup;
 } BenchOptions;
 
 static const Flag bench_flags[] = {
-    {"input", "NAME=WHAT", FLAG_LIST, offsetof(BenchOptions, inputs), "what goes into an input; see below"},
-    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(BenchOptions, shapes), "the shape to draw random numbers for"},
     {"shape-list", "FILE", FLAG_TEXT, offsetof(BenchOptions, shape_list),
      "JSON: [{\"NAME\": [1, 3, 224, 224]}, ...]; each in turn, in one session"},
     {"seconds", "S", FLAG_REAL, offsetof(BenchOptions, seconds), "how long to run (each shape); default 1", 0, 86400},
@@ -34,9 +31,9 @@ static const char bench_details[] =
     "The numbers of --json: load_ms, opening the session; first_ms, that and the first run; median_ms, min_ms and "
     "p99_ms of\n"
     "the timed runs; peak_rss_mb, the most memory held beyond what the process held before opening, inputs left out;\n"
-    "kernels_compiled, kernels_cached, compile_ms; device; with --shape-list also shapes, one object a shape.\n\n";
-
-static void print_input_help(FILE *out) { fputs(inputs_help, out); }
+    "kernels_compiled, kernels_cached, compile_ms; device; assumed_sizes and random_inputs, which nothing on the "
+    "command\n"
+    "line says; with --shape-list also shapes, one object a shape, which has these two.\n";
 
 /* --- memory
  * ------------------------------------------------------------------------------------------------------------- */
@@ -98,6 +95,7 @@ static Summary summarize(const Times *times) {
 
 typedef struct Bench {
     const BenchOptions *options;
+    const InputRequest *request;
     OnnxfuseSession *session;
     Inputs inputs;
     OnnxfuseValue *
@@ -130,7 +128,7 @@ static Problem *one_run(Bench *b, double *out_ms) {
         status = onnxfuse_session_run(b->session, b->inputs.values, b->outputs);
     }
     *out_ms = now_ms() - begin;
-    return problem_from(status);
+    return inputs_explain(&b->inputs, problem_from(status));
 }
 
 /* The first run, the warm-up and the timed runs of the inputs as they are. */
@@ -186,26 +184,25 @@ static Problem *read_shape_list(const char *path, cJSON **out_list) {
 }
 
 /* The shapes of the command line and those of one object of the list, which win. */
-static Problem *collect_shapes(const BenchOptions *options, const cJSON *object, Shapes *out_shapes) {
-    Shapes given = {0};
-    Problem *found = shapes_parse(&options->shapes, &given);
+static Problem *collect_shapes(const Bench *b, const cJSON *object, Shapes *out_shapes) {
+    const Shapes *given = &b->request->shapes;
     const cJSON *item;
+    Problem *found = NULL;
     *out_shapes = (Shapes){0};
-    if (!found) cJSON_ArrayForEach(item, object) if (!found) found = read_shape(options->shape_list, item, out_shapes);
-    for (int i = 0; i < given.count && !found; i++)
-        if (!cJSON_GetObjectItemCaseSensitive(object, given.items[i].name))
-            found = shapes_add(out_shapes, &given.items[i]);
-    shapes_free(&given);
+    cJSON_ArrayForEach(item, object) if (!found) found = read_shape(b->options->shape_list, item, out_shapes);
+    for (int i = 0; i < given->count && !found; i++)
+        if (!cJSON_GetObjectItemCaseSensitive(object, given->items[i].name))
+            found = shapes_add(out_shapes, &given->items[i]);
     if (found) shapes_free(out_shapes);
     return found;
 }
 
 static Problem *load_inputs(Bench *b, const cJSON *object) {
-    Shapes shapes;
-    TRY(collect_shapes(b->options, object, &shapes));
+    InputRequest request = *b->request;
+    TRY(collect_shapes(b, object, &request.shapes));
     inputs_free(&b->inputs);
-    Problem *found = inputs_make(b->session, &b->options->inputs, &shapes, &b->inputs);
-    shapes_free(&shapes);
+    Problem *found = inputs_make(b->session, &request, NULL, &b->inputs);
+    shapes_free(&request.shapes);
     return found;
 }
 
@@ -214,6 +211,7 @@ static Problem *load_inputs(Bench *b, const cJSON *object) {
 typedef struct ShapeResult {
     double first, median;
     int compiled;
+    cJSON *inputs; /* what inputs_json says */
 } ShapeResult;
 
 typedef struct Result {
@@ -241,9 +239,12 @@ static Problem *bench_shape(Bench *b, const cJSON *object, Peak *peak, Result *r
     Problem *found = run_shape(b, &first, &times);
     for (int i = 0; i < times.count && !found; i++) found = times_add(&result->all, times.ms[i]);
     if (result->first < 0) result->first = result->load + first;
-    if (!found)
-        result->shapes[result->shape_count++] =
-            (ShapeResult){first, summarize(&times).median, compiled(b->session) - compiled_before};
+    if (!found) {
+        ShapeResult *shape = &result->shapes[result->shape_count++];
+        *shape = (ShapeResult){first, summarize(&times).median, compiled(b->session) - compiled_before,
+                               cJSON_CreateObject()};
+        inputs_json(&b->inputs, shape->inputs);
+    }
     free(times.ms);
     peak_note(peak);
     return found;
@@ -268,6 +269,13 @@ static Problem *write_profile(Bench *b) {
     return found;
 }
 
+static void move_items(cJSON *from, cJSON *to) {
+    while (from && from->child) {
+        cJSON *item = cJSON_DetachItemViaPointer(from, from->child);
+        cJSON_AddItemToObject(to, item->string, item);
+    }
+}
+
 static cJSON *json_result(const Result *result, const Summary *summary, const OnnxfuseStats *stats, bool shapes) {
     cJSON *object = cJSON_CreateObject();
     json_add_measure(object, "load_ms", result->load);
@@ -287,8 +295,10 @@ static cJSON *json_result(const Result *result, const Summary *summary, const On
         json_add_measure(shape, "first_ms", result->shapes[i].first);
         json_add_measure(shape, "median_ms", result->shapes[i].median);
         cJSON_AddNumberToObject(shape, "kernels_compiled", result->shapes[i].compiled);
+        move_items(result->shapes[i].inputs, shape);
         cJSON_AddItemToArray(list, shape);
     }
+    if (!shapes) move_items(result->shapes[0].inputs, object);
     return object;
 }
 
@@ -309,7 +319,7 @@ static void report(const Bench *b, const Result *result) {
     Summary summary = summarize(&result->all);
     OnnxfuseStats stats;
     onnxfuse_session_stats(b->session, &stats, sizeof stats);
-    if (b->options->common.json)
+    if (b->options->base.common.json)
         print_json(json_result(result, &summary, &stats, b->options->shape_list != NULL));
     else
         print_result(result, &summary, &stats);
@@ -317,9 +327,12 @@ static void report(const Bench *b, const Result *result) {
 
 /* --- the command
  * -------------------------------------------------------------------------------------------------------------- */
-static Problem *bench_session(const BenchOptions *options, const cJSON *list, OnnxfuseSession *session, Peak *peak,
-                              Result *result) {
-    Bench b = {.options = options, .session = session, .output_count = onnxfuse_session_output_count(session)};
+static Problem *bench_session(const BenchOptions *options, const InputRequest *request, const cJSON *list,
+                              OnnxfuseSession *session, Peak *peak, Result *result) {
+    Bench b = {.options = options,
+               .request = request,
+               .session = session,
+               .output_count = onnxfuse_session_output_count(session)};
     b.outputs = calloc((size_t)b.output_count + 1, sizeof *b.outputs);
     if (!b.outputs) return problem_out_of_memory();
     Problem *found = bench_all(&b, list, peak, result);
@@ -332,27 +345,32 @@ static Problem *bench_session(const BenchOptions *options, const cJSON *list, On
     return found;
 }
 
-static Problem *bench_model(const BenchOptions *options, const cJSON *list, Result *result) {
+static Problem *bench_model(const BenchOptions *options, const InputRequest *request, const cJSON *list,
+                            Result *result) {
     Peak peak = {.base = reset_peak()};
     double begin = now_ms();
     OnnxfuseSession *session;
-    TRY(session_open(&options->common, options->common.arguments.items[0], &session));
+    TRY(session_open(&options->base.common, options->base.common.arguments.items[0], &session));
     result->load = now_ms() - begin;
-    Problem *found = bench_session(options, list, session, &peak, result);
+    Problem *found = bench_session(options, request, list, session, &peak, result);
     onnxfuse_session_close(session);
     return found;
 }
 
 static Problem *bench(void *given) {
     const BenchOptions *options = given;
+    InputRequest request;
     cJSON *list = NULL;
-    if (options->shape_list) TRY(read_shape_list(options->shape_list, &list));
+    TRY(request_read(&options->base, &request));
+    Problem *found = options->shape_list ? read_shape_list(options->shape_list, &list) : NULL;
     Result result = {.first = -1};
     result.shapes = calloc(list ? (size_t)cJSON_GetArraySize(list) : 1, sizeof *result.shapes);
-    Problem *found = result.shapes ? bench_model(options, list, &result) : problem_out_of_memory();
+    if (!found) found = result.shapes ? bench_model(options, &request, list, &result) : problem_out_of_memory();
+    for (int i = 0; i < result.shape_count; i++) cJSON_Delete(result.shapes[i].inputs);
     free(result.all.ms);
     free(result.shapes);
     cJSON_Delete(list);
+    request_free(&request);
     return found;
 }
 
@@ -363,8 +381,8 @@ const Command bench_command = {
     .arguments = "MODEL",
     .summary = "measure time and memory",
     .details = bench_details,
-    .more = print_input_help,
-    .flag_tables = (const Flag *const[]){bench_flags, model_flags, common_flags, NULL},
+    .more = print_inputs_help,
+    .flag_tables = (const Flag *const[]){input_flags, bench_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(BenchOptions),
     .defaults = &bench_defaults,
     .least = 1,

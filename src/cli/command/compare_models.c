@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 
 typedef struct CompareOptions {
-    Options common;
-    TextList inputs, shapes;
+    InputOptions base;
     const char *against;
     double rtol, atol;
     double seed; /* < 0: as the policies say */
@@ -26,8 +25,6 @@ static const CompareOptions defaults = {.rtol = 1e-3, .atol = -1, .seed = -1};
 static const Flag compare_flags[] = {
     {"against", "PATH", FLAG_TEXT, offsetof(CompareOptions, against),
      "another model, or a folder of recorded values; see below"},
-    {"input", "NAME=WHAT", FLAG_LIST, offsetof(CompareOptions, inputs), "what goes into an input; see below"},
-    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(CompareOptions, shapes), "the shape to draw random numbers for"},
     {"rtol", "X", FLAG_REAL, offsetof(CompareOptions, rtol), "largest difference, relative to an element; default 1e-3",
      0, 1e30},
     {"atol", "X", FLAG_REAL, offsetof(CompareOptions, atol),
@@ -110,7 +107,7 @@ static Problem *side_open(const CompareOptions *options, Side *side, Fusing fusi
     OnnxfuseOptions given = {.policy_file = side->policy_file,
                              .policy_json = side->policy,
                              .device = side->device,
-                             .threads = options->common.threads};
+                             .threads = options->base.common.threads};
     Problem *found = problem_from(onnxfuse_session_open(side->model, &given, &side->session));
     if (found) return problem_at(found, "%s", side->model);
     int made = asprintf(&side->label, "%s on %s%s%s%s", side->model, onnxfuse_session_device_name(side->session),
@@ -213,63 +210,38 @@ static Problem *compare_recorded(const char *folder, OnnxfuseSession *session, R
 }
 
 /* --- inputs --- */
-static bool is_given(const TextList *inputs, const char *name) {
-    size_t length = strlen(name);
-    for (int i = 0; i < inputs->count; i++)
-        if (strncmp(inputs->items[i], name, length) == 0 && inputs->items[i][length] == '=') return true;
-    return false;
-}
-
 /* Where --against is a folder, its inputs are taken that --input does not give. */
-static Problem *recorded_inputs(const CompareOptions *options, const OnnxfuseSession *session, Loaded *out_loaded) {
-    for (int i = 0; i < onnxfuse_session_input_count(session); i++) {
-        const OnnxfuseValueInfo *info = onnxfuse_session_input(session, i);
-        if (!is_given(&options->inputs, info->name))
-            TRY(read_recorded(options->against, "input", i, info, &out_loaded[i]));
-    }
+static Problem *recorded_inputs(const char *folder, const OnnxfuseSession *session, Loaded *out_loaded) {
+    for (int i = 0; i < onnxfuse_session_input_count(session); i++)
+        TRY(read_recorded(folder, "input", i, onnxfuse_session_input(session, i), &out_loaded[i]));
     return NULL;
 }
 
-typedef struct Fed {
-    Inputs inputs;
-    Loaded *recorded;             /* [count], or NULL */
-    const OnnxfuseValue **values; /* [count] */
-    int count;
-} Fed;
-
-static void fed_free(Fed *fed) {
-    for (int i = 0; fed->recorded && i < fed->count; i++) loaded_free(&fed->recorded[i]);
-    free(fed->recorded);
-    free(fed->values);
-    inputs_free(&fed->inputs);
-}
-
-static Problem *feed(const CompareOptions *options, const OnnxfuseSession *session, const Shapes *shapes, Fed *fed) {
-    fed->count = onnxfuse_session_input_count(session);
-    fed->values = calloc((size_t)fed->count + 1, sizeof *fed->values);
-    fed->recorded = calloc((size_t)fed->count + 1, sizeof *fed->recorded);
-    if (!fed->values || !fed->recorded) return problem_out_of_memory();
-    bool all = options->against && is_folder(options->against);
-    if (all) TRY(recorded_inputs(options, session, fed->recorded));
-    for (int i = 0; i < fed->count; i++) all &= fed->recorded[i].value != NULL;
-    if (!all || options->inputs.count) TRY(inputs_make(session, &options->inputs, shapes, &fed->inputs));
-    for (int i = 0; i < fed->count; i++)
-        fed->values[i] = fed->recorded[i].value ? fed->recorded[i].value : fed->inputs.values[i];
-    return NULL;
+static Problem *feed(const char *folder, const OnnxfuseSession *session, const InputRequest *request,
+                     Inputs *out_inputs) {
+    int count = onnxfuse_session_input_count(session);
+    Loaded *recorded = calloc((size_t)count + 1, sizeof *recorded);
+    if (!recorded) return problem_out_of_memory();
+    Problem *found = folder ? recorded_inputs(folder, session, recorded) : NULL;
+    if (!found) found = inputs_make(session, request, recorded, out_inputs);
+    for (int i = 0; i < count; i++) loaded_free(&recorded[i]);
+    free(recorded);
+    return found;
 }
 
 /* The other model's inputs, by name; by position where it has none of that name. */
-static Problem *match_inputs(const OnnxfuseSession *session, const OnnxfuseSession *other, const Fed *fed,
+static Problem *match_inputs(const OnnxfuseSession *session, const OnnxfuseSession *other, const Inputs *inputs,
                              const OnnxfuseValue ***out_values) {
     int count = onnxfuse_session_input_count(other);
-    if (count != fed->count) return problem(ONNXFUSE_USAGE, "the two models have %d and %d inputs", fed->count, count);
+    if (count != inputs->count)
+        return problem(ONNXFUSE_USAGE, "the two models have %d and %d inputs", inputs->count, count);
     const OnnxfuseValue **values = calloc((size_t)count + 1, sizeof *values);
     if (!values) return problem_out_of_memory();
     for (int i = 0; i < count; i++) {
         int from = i;
         for (int k = 0; k < count; k++)
             if (strcmp(onnxfuse_session_input(session, k)->name, onnxfuse_session_input(other, i)->name) == 0) from = k;
-        values[i] = fed->values[from];
+        values[i] = inputs->values[from];
     }
     *out_values = values;
     return NULL;
@@ -289,7 +261,7 @@ typedef struct Comparing {
     Side side, other;
     const char *folder; /* of recorded values, or NULL */
     bool plain;         /* the other side is the model itself with nothing fused */
-    Fed fed;
+    Inputs inputs;
     const OnnxfuseValue **other_inputs;
     Closeness closeness;
     Recording recording;
@@ -298,7 +270,7 @@ typedef struct Comparing {
 } Comparing;
 
 static Problem *compare_side(Comparing *c, OnnxfuseSession *session, OnnxfuseSession *other, Recording *out_recording) {
-    TRY(recording_make(session, c->fed.values, out_recording));
+    TRY(inputs_explain(&c->inputs, recording_make(session, c->inputs.values, out_recording)));
     return c->folder ? compare_recorded(c->folder, session, out_recording, c->closeness)
                      : recording_compare_run(out_recording, other, c->other_inputs, c->closeness);
 }
@@ -345,7 +317,7 @@ static Problem *look_inside(Comparing *c, const Ranked *first) {
 /* --- the command --- */
 static Problem *open_sides(const CompareOptions *options, Comparing *c, char *const devices[2],
                            char *const policies[2]) {
-    const char *model = options->common.arguments.items[0];
+    const char *model = options->base.common.arguments.items[0];
     bool pair = devices[1] || policies[1], folder = options->against && is_folder(options->against);
     if (options->against && pair)
         return problem(ONNXFUSE_USAGE, "--against, and two devices or policies: one of these at a time");
@@ -372,14 +344,15 @@ static Problem *tell(Comparing *c) {
     v->closeness = c->closeness;
     v->recording = &c->recording;
     v->topology = &c->topology;
+    v->inputs = &c->inputs;
     if (first) TRY(look_inside(c, first));
-    verdict_tell(v, c->options->common.json);
+    verdict_tell(v, c->options->base.common.json);
     return first ? problem_told(ONNXFUSE_DIFFERENT) : NULL;
 }
 
-static Problem *compare_sides(Comparing *c, const Shapes *shapes) {
-    TRY(feed(c->options, c->side.session, shapes, &c->fed));
-    if (!c->folder) TRY(match_inputs(c->side.session, c->other.session, &c->fed, &c->other_inputs));
+static Problem *compare_sides(Comparing *c, const InputRequest *request) {
+    TRY(feed(c->folder, c->side.session, request, &c->inputs));
+    if (!c->folder) TRY(match_inputs(c->side.session, c->other.session, &c->inputs, &c->other_inputs));
     TRY(compare_side(c, c->side.session, c->other.session, &c->recording));
     TRY(topology_read(c->side.session, &c->topology));
     TRY(outcome_make(&c->recording, &c->topology, &c->verdict.outcome));
@@ -392,7 +365,7 @@ static void comparing_free(Comparing *c) {
     free(c->other_inputs);
     topology_free(&c->topology);
     recording_free(&c->recording);
-    fed_free(&c->fed);
+    inputs_free(&c->inputs);
     side_free(&c->side);
     side_free(&c->other);
 }
@@ -400,20 +373,18 @@ static void comparing_free(Comparing *c) {
 static Problem *compare(void *given) {
     const CompareOptions *options = given;
     Comparing c = {.options = options, .closeness = {options->rtol, options->atol}};
-    Shapes shapes;
+    InputRequest request;
     char *devices[2], *policies[2] = {NULL, NULL};
-    TRY(shapes_parse(&options->shapes, &shapes));
-    Problem *found = split(options->common.device, &devices[0], &devices[1]);
-    if (!found) found = split(options->common.policy, &policies[0], &policies[1]);
+    TRY(request_read(&options->base, &request));
+    Problem *found = split(options->base.common.device, &devices[0], &devices[1]);
+    if (!found) found = split(options->base.common.policy, &policies[0], &policies[1]);
     if (!found) found = open_sides(options, &c, devices, policies);
-    if (!found) found = compare_sides(&c, &shapes);
+    if (!found) found = compare_sides(&c, &request);
     comparing_free(&c);
     for (int i = 0; i < 2; i++) free(devices[i]), free(policies[i]);
-    shapes_free(&shapes);
+    request_free(&request);
     return found;
 }
-
-static void print_more(FILE *out) { fputs(inputs_help, out); }
 
 const Command compare_command = {
     .name = "compare",
@@ -429,9 +400,9 @@ const Command compare_command = {
         "and else with itself on the CPU with nothing fused. Values that one side alone stores, since the other has\n"
         "fused them away, are skipped. An element differs when |got - expected| > atol + rtol * |expected|.\n"
         "Integers differ when they are not equal, or are further apart than --atol.\n"
-        "The exit code is 0 when nothing differs, 1 when something does.\n\n",
-    .more = print_more,
-    .flag_tables = (const Flag *const[]){compare_flags, model_flags, common_flags, NULL},
+        "The exit code is 0 when nothing differs, 1 when something does.\n",
+    .more = print_inputs_help,
+    .flag_tables = (const Flag *const[]){input_flags, compare_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(CompareOptions),
     .defaults = &defaults,
     .least = 1,

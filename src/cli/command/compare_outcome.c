@@ -269,6 +269,7 @@ static void print_outcome_json(const Verdict *v, const Ranked *first, cJSON *fir
     if (v->inside.looked) cJSON_AddItemToObject(object, "when_not_fused", json_inside(&v->inside));
     cJSON *rows = cJSON_AddArrayToObject(object, "largest");
     for (int i = 0; i < o->count && i < LISTED; i++) cJSON_AddItemToArray(rows, json_row(&o->ranked[i]));
+    inputs_json(v->inputs, object);
     print_json(object);
 }
 

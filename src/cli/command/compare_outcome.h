@@ -2,6 +2,7 @@
 #ifndef ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H
 #define ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H
 
+#include "cli/value/inputs.h"
 #include "cli/value/recording.h"
 #include "cli/report/topology.h"
 
@@ -28,6 +29,7 @@ typedef struct Verdict {
     Closeness closeness;
     const Recording *recording;
     const Topology *topology;
+    const Inputs *inputs;
     Outcome outcome;
     Inside inside;
 } Verdict;

@@ -1,5 +1,6 @@
 /* onnxfuse inspect: a model as text at each stage of its way to a plan, or as a page about the plan. */
 #include "cli/command/commands.h"
+#include "cli/value/inputs.h"
 #include "cli/report/page.h"
 #include "cli/base/session.h"
 #include "cli/value/show.h"
@@ -7,10 +8,9 @@
 #include <string.h>
 
 typedef struct InspectOptions {
-    Options common;
+    InputOptions base;
     const char *stage, *html;
     bool dot;
-    TextList inputs, shapes;
 } InspectOptions;
 
 static const Flag inspect_flags[] = {
@@ -26,8 +26,6 @@ static const Flag inspect_flags[] = {
     {"dot", NULL, FLAG_SWITCH, offsetof(InspectOptions, dot), "a graph as Graphviz input"},
     {"html", "FILE", FLAG_TEXT, offsetof(InspectOptions, html),
      "runs the model and writes a page: steps, times, roofline, memory, kernels"},
-    {"input", "NAME=WHAT", FLAG_LIST, offsetof(InspectOptions, inputs), "with --html, as `onnxfuse run` takes it"},
-    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(InspectOptions, shapes), "with --html, likewise"},
     {0},
 };
 
@@ -39,21 +37,24 @@ static void list_stages(FILE *out) {
         if (column + (int)strlen(*stage) > WIDTH) fputs("\n ", out), column = 1;
         column += fprintf(out, " %s", *stage);
     }
-    fputc('\n', out);
+    fputs(
+        "\n\n--input, --size and --shape are for --html, which runs the model; `onnxfuse run --help` tells of them.\n",
+        out);
 }
 
 static Problem *inspect(void *given) {
     const InspectOptions *options = given;
-    const char *stage = options->stage ? options->stage : options->common.policy ? "policy" : "summary";
-    OnnxfuseOptions session = session_options(&options->common);
+    const Options *common = &options->base.common;
+    const char *stage = options->stage ? options->stage : common->policy ? "policy" : "summary";
+    OnnxfuseOptions session = session_options(common);
     char *text;
     if (options->html && options->stage) return problem(ONNXFUSE_USAGE, "--html and a stage: one of them at a time");
-    if (options->html) return page_write(&options->common, &options->inputs, &options->shapes, options->html);
-    if (options->inputs.count || options->shapes.count)
-        return problem(ONNXFUSE_USAGE, "--input and --shape are for --html");
+    if (options->html) return page_write(&options->base, options->html);
+    if (options->base.inputs.count || options->base.shapes.count || options->base.sizes.count)
+        return problem(ONNXFUSE_USAGE, "--input, --size and --shape are for --html");
     TRY(problem_from(
-        onnxfuse_inspect(options->common.arguments.items[0], &session, stage, options->dot ? "dot" : "text", &text)));
-    if (options->common.json) {
+        onnxfuse_inspect(common->arguments.items[0], &session, stage, options->dot ? "dot" : "text", &text)));
+    if (common->json) {
         cJSON *object = cJSON_CreateObject();
         cJSON_AddStringToObject(object, "stage", stage);
         cJSON_AddStringToObject(object, "text", text);
@@ -70,7 +71,7 @@ const Command inspect_command = {
     .arguments = "MODEL",
     .summary = "print what a model becomes, stage by stage",
     .more = list_stages,
-    .flag_tables = (const Flag *const[]){inspect_flags, model_flags, common_flags, NULL},
+    .flag_tables = (const Flag *const[]){inspect_flags, input_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(InspectOptions),
     .least = 1,
     .most = 1,

@@ -10,14 +10,11 @@
 enum { MOST_ROWS = 32, LONGEST_NAME = 200 };
 
 typedef struct RunOptions {
-    Options common;
-    TextList inputs, shapes;
+    InputOptions base;
     const char *output_dir, *labels;
 } RunOptions;
 
 static const Flag run_flags[] = {
-    {"input", "NAME=WHAT", FLAG_LIST, offsetof(RunOptions, inputs), "what goes into an input; see below"},
-    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(RunOptions, shapes), "the shape to draw random numbers for"},
     {"output-dir", "DIR", FLAG_TEXT, offsetof(RunOptions, output_dir), "write each output to DIR/NAME.npy"},
     {"labels", "FILE", FLAG_TEXT, offsetof(RunOptions, labels), "names of classes, one a line: print the best three"},
     {0},
@@ -173,6 +170,7 @@ static cJSON *json_value(const char *name, const OnnxfuseValue *value) {
 typedef struct Showing {
     const RunOptions *options;
     const OnnxfuseSession *session;
+    const Inputs *inputs;
     Labels labels;
     Writer writer;
     cJSON *outputs;
@@ -181,7 +179,7 @@ typedef struct Showing {
 
 static Problem *show_output(Showing *s, int index, const OnnxfuseValue *value) {
     const char *name = onnxfuse_session_output(s->session, index)->name;
-    cJSON *object = s->options->common.json ? json_value(name, value) : NULL;
+    cJSON *object = s->options->base.common.json ? json_value(name, value) : NULL;
     int64_t rows = 0;
     print_value(name, value, 0);
     if (labels_fit(&s->labels, value, &rows)) {
@@ -199,9 +197,9 @@ static Problem *show_outputs(Showing *s, OnnxfuseValue **outputs, double millise
     s->outputs = cJSON_CreateArray();
     for (int i = 0; i < onnxfuse_session_output_count(s->session); i++) TRY(show_output(s, i, outputs[i]));
     if (s->options->labels && !s->labelled)
-        return problem(ONNXFUSE_INVALID, "\"%s\" has %d labels, but no output is [%d] or [rows, %d]",
-                       s->options->labels, s->labels.count, s->labels.count, s->labels.count);
-    if (!s->options->common.json) return NULL;
+        return problem(ONNXFUSE_INVALID, "\"%s\" has %d labels, but no output's last axis has as many elements",
+                       s->options->labels, s->labels.count);
+    if (!s->options->base.common.json) return NULL;
     OnnxfuseStats stats;
     onnxfuse_session_stats(s->session, &stats, sizeof stats);
     cJSON *result = cJSON_CreateObject();
@@ -209,6 +207,7 @@ static Problem *show_outputs(Showing *s, OnnxfuseValue **outputs, double millise
     json_add_measure(result, "run_ms", milliseconds);
     cJSON_AddItemToObject(result, "outputs", s->outputs);
     s->outputs = NULL;
+    inputs_json(s->inputs, result);
     print_json(result);
     return NULL;
 }
@@ -218,8 +217,9 @@ static Problem *run_once(const RunOptions *options, OnnxfuseSession *session, co
     OnnxfuseValue **outputs = calloc((size_t)count + 1, sizeof *outputs);
     if (!outputs) return problem_out_of_memory();
     double begin = now_ms();
-    Problem *found = problem_from(onnxfuse_session_run(session, inputs->values, outputs));
-    Showing showing = {.options = options, .session = session, .writer = {.folder = options->output_dir}};
+    Problem *found = inputs_explain(inputs, problem_from(onnxfuse_session_run(session, inputs->values, outputs)));
+    Showing showing = {
+        .options = options, .session = session, .inputs = inputs, .writer = {.folder = options->output_dir}};
     if (!found) found = show_outputs(&showing, outputs, now_ms() - begin);
     cJSON_Delete(showing.outputs);
     labels_free(&showing.labels);
@@ -233,17 +233,17 @@ static Problem *run_once(const RunOptions *options, OnnxfuseSession *session, co
 static Problem *run(void *given) {
     const RunOptions *options = given;
     OnnxfuseSession *session;
-    Shapes shapes;
+    InputRequest request;
     Inputs inputs = {0};
-    TRY(shapes_parse(&options->shapes, &shapes));
-    Problem *found = session_open(&options->common, options->common.arguments.items[0], &session);
+    TRY(request_read(&options->base, &request));
+    Problem *found = session_open(&options->base.common, options->base.common.arguments.items[0], &session);
     if (!found) {
-        found = inputs_make(session, &options->inputs, &shapes, &inputs);
+        found = inputs_make(session, &request, NULL, &inputs);
         if (!found) found = run_once(options, session, &inputs);
         inputs_free(&inputs);
         onnxfuse_session_close(session);
     }
-    shapes_free(&shapes);
+    request_free(&request);
     return found;
 }
 
@@ -251,8 +251,8 @@ const Command run_command = {
     .name = "run",
     .arguments = "MODEL",
     .summary = "run a model once and show its outputs",
-    .details = inputs_help,
-    .flag_tables = (const Flag *const[]){run_flags, model_flags, common_flags, NULL},
+    .more = print_inputs_help,
+    .flag_tables = (const Flag *const[]){input_flags, run_flags, model_flags, common_flags, NULL},
     .options_size = sizeof(RunOptions),
     .least = 1,
     .most = 1,

@@ -4,7 +4,6 @@
  * Names in the data are as hostile as the model: they stand in a script element of type application/json, in which no
  * '<' remains, and the template's script puts them into the page as text alone. */
 #include "cli/report/page.h"
-#include "cli/value/inputs.h"
 #include "cli/report/machine.h"
 #include "cli/base/session.h"
 #include "cli/value/show.h"
@@ -32,7 +31,8 @@ static Problem *run_once(Page *p) {
     int count = onnxfuse_session_output_count(p->session);
     OnnxfuseValue **outputs = calloc((size_t)count + 1, sizeof *outputs);
     if (!outputs) return problem_out_of_memory();
-    Problem *found = problem_from(onnxfuse_session_run(p->session, p->inputs.values, outputs));
+    Problem *found =
+        inputs_explain(&p->inputs, problem_from(onnxfuse_session_run(p->session, p->inputs.values, outputs)));
     for (int o = 0; o < count; o++) onnxfuse_value_free(outputs[o]);
     free(outputs);
     return found;
@@ -180,16 +180,24 @@ static Problem *make_page(Page *p, const char *path) {
     return write_page(p, path);
 }
 
-Problem *page_write(const Options *options, const TextList *inputs, const TextList *shape_texts, const char *path) {
-    Page p = {.options = options};
-    Shapes shapes;
-    TRY(shapes_parse(shape_texts, &shapes));
-    Problem *found = session_open(options, options->arguments.items[0], &p.session);
-    if (!found) found = inputs_make(p.session, inputs, &shapes, &p.inputs);
+static void tell_json(const Page *p, const char *path) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "html", path);
+    inputs_json(&p->inputs, object);
+    print_json(object);
+}
+
+Problem *page_write(const InputOptions *options, const char *path) {
+    Page p = {.options = &options->common};
+    InputRequest request;
+    TRY(request_read(options, &request));
+    Problem *found = session_open(p.options, p.options->arguments.items[0], &p.session);
+    if (!found) found = inputs_make(p.session, &request, NULL, &p.inputs);
     if (!found) found = make_page(&p, path);
+    if (!found && options->common.json) tell_json(&p, path);
     cJSON_Delete(p.data);
     inputs_free(&p.inputs);
     onnxfuse_session_close(p.session);
-    shapes_free(&shapes);
+    request_free(&request);
     return found;
 }

@@ -2,9 +2,9 @@
 #ifndef ONNXFUSE_CLI_REPORT_PAGE_H
 #define ONNXFUSE_CLI_REPORT_PAGE_H
 
-#include "cli/base/flags.h"
+#include "cli/value/inputs.h"
 
-/* inputs, shapes: as `onnxfuse run` takes them. The file appears whole or not at all. */
-Problem *page_write(const Options *options, const TextList *inputs, const TextList *shapes, const char *path);
+/* The file appears whole or not at all. With --json the last line of standard output tells sizes that were assumed. */
+Problem *page_write(const InputOptions *options, const char *path);
 
 #endif

@@ -1,63 +1,42 @@
 /* Inputs: which file or filling each one gets, and making it. */
 #include "cli/value/inputs.h"
+#include "cli/value/numbers.h"
+#include "cli/value/picture.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char inputs_help[] =
-    "WHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto or OptionalProto), text:TEXT for "
-    "a string,\n"
-    "bytes:FILE for the file's bytes as numbers, random or zeros. --input FILE.npz alone gives every input that the\n"
-    "archive holds. Inputs that are not given get random numbers, the same ones every time, where their shape is "
-    "known.\n";
+const Flag input_flags[] = {
+    {"input", "NAME=WHAT", FLAG_LIST, offsetof(InputOptions, inputs), "what goes into an input; see below"},
+    {"size", "NAME=8", FLAG_LIST, offsetof(InputOptions, sizes),
+     "a free size by its name, in all inputs; several after commas"},
+    {"shape", "NAME=1x3x224x224", FLAG_LIST, offsetof(InputOptions, shapes), "the whole shape of an input"},
+    {0},
+};
 
-/* --- shapes ------------------------------------------------------------------------------------------------------- */
-void shapes_free(Shapes *shapes) {
-    for (int i = 0; i < shapes->count; i++) free(shapes->items[i].name);
-    free(shapes->items);
-    *shapes = (Shapes){0};
+void print_inputs_help(FILE *out) {
+    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto or OptionalProto),\n"
+          "image:FILE for a picture, text:TEXT for a string, bytes:FILE for the file's bytes as numbers, random,\n"
+          "or zeros. --input FILE.npz alone gives every input that the archive holds.\n"
+          "Inputs that are not given are drawn at random, the same every time: floats in -1..1, integers and\n"
+          "booleans 0 or 1, the first of a row 1, strings words. Free sizes that neither --size, --shape nor a\n"
+          "given input says are those of the policy's first shape hint, else 1. Standard error tells of both.\n\n",
+          out);
+    fputs(picture_help, out);
 }
 
-Problem *shapes_add(Shapes *shapes, const Shape *shape) {
-    Shape *items = realloc(shapes->items, sizeof *items * ((size_t)shapes->count + 1));
-    if (!items) return problem_out_of_memory();
-    shapes->items = items;
-    items[shapes->count] = *shape;
-    items[shapes->count].name = strdup(shape->name);
-    return items[shapes->count++].name ? NULL : problem_out_of_memory();
+/* --- the flags --- */
+void request_free(InputRequest *request) {
+    shapes_free(&request->shapes);
+    shapes_free(&request->sizes);
 }
 
-/* "1x3x224x224", or with commas. */
-static Problem *parse_dims(const char *argument, const char *text, Shape *shape) {
-    while (*text) {
-        char *end = NULL;
-        long long dim = *text >= '0' && *text <= '9' ? strtoll(text, &end, 10) : -1;
-        if (dim < 0 || dim > INT64_MAX / 2 || (*end && *end != 'x' && *end != ','))
-            return problem(ONNXFUSE_USAGE, "--shape %s: a shape reads NAME=1x3x224x224", argument);
-        if (shape->rank == ONNXFUSE_MAX_RANK)
-            return problem(ONNXFUSE_USAGE, "--shape %s: more than %d dims", argument, ONNXFUSE_MAX_RANK);
-        shape->dims[shape->rank++] = dim;
-        text = *end ? end + 1 : end;
-    }
-    return NULL;
-}
-
-Problem *shapes_parse(const TextList *arguments, Shapes *out_shapes) {
-    *out_shapes = (Shapes){0};
-    Problem *found = NULL;
-    for (int i = 0; i < arguments->count && !found; i++) {
-        const char *argument = arguments->items[i], *equals = strrchr(argument, '=');
-        if (!equals) {
-            found = problem(ONNXFUSE_USAGE, "--shape %s: a shape reads NAME=1x3x224x224", argument);
-            break;
-        }
-        Shape shape = {strndup(argument, (size_t)(equals - argument)), 0, {0}};
-        found = shape.name ? parse_dims(argument, equals + 1, &shape) : problem_out_of_memory();
-        if (!found) found = shapes_add(out_shapes, &shape);
-        free(shape.name);
-    }
-    if (found) shapes_free(out_shapes);
+Problem *request_read(const InputOptions *options, InputRequest *out_request) {
+    *out_request = (InputRequest){.files = &options->inputs};
+    Problem *found = shapes_parse(&options->shapes, &out_request->shapes);
+    if (!found) found = shapes_parse_sizes(&options->sizes, &out_request->sizes);
+    if (found) request_free(out_request);
     return found;
 }
 
@@ -108,96 +87,44 @@ __attribute__((format(printf, 3, 4))) static Problem *wants(const OnnxfuseSessio
     return found;
 }
 
-/* --- numbers
- * -------------------------------------------------------------------------------------------------------------- */
-typedef struct Draw {
-    uint64_t state;
-} Draw;
+/* --- making inputs --- */
+typedef enum Fill { FILL_NONE, FILL_ASKED_RANDOM, FILL_ZEROS } Fill;
 
-/* splitmix64 */
-static uint64_t draw(Draw *d) {
-    uint64_t z = d->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+typedef struct Making {
+    const OnnxfuseSession *session;
+    const InputRequest *request;
+    Inputs *inputs;
+    Fill *fills; /* [count] asked for, and made when the sizes are known */
+} Making;
+
+/* From --shape, or the model with the sizes that are known so far. */
+static Shape shape_of(const Making *m, const OnnxfuseValueInfo *info) {
+    const Shape *given = shapes_find(&m->request->shapes, info->name);
+    return given ? *given : sizes_shape(&m->inputs->sizes, info);
 }
 
-static double draw_unit(Draw *d) { return (double)(draw(d) >> 11) * 0x1p-52 - 1; } /* -1..1 */
-
-/* Float16 and bfloat16 by cutting a float32's bits off; |value| <= 1, and what is below float16's normal range becomes
- * zero. */
-static uint16_t half_of(double value, bool brain) {
-    float f = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (brain) return (uint16_t)(bits >> 16);
-    uint32_t sign = bits >> 16 & 0x8000, exponent = bits >> 23 & 0xff;
-    if (exponent < 113) return (uint16_t)sign;
-    return (uint16_t)(sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
-}
-
-/* Numbers in -1..1; integers that are safe as indices: 0 or 1. */
-static void fill_random(OnnxfuseDType dtype, void *data, int64_t count, Draw *d) {
-    for (int64_t i = 0; i < count; i++) {
-        switch (dtype) {
-        case ONNXFUSE_FLOAT32: ((float *)data)[i] = (float)draw_unit(d); break;
-        case ONNXFUSE_FLOAT64: ((double *)data)[i] = draw_unit(d); break;
-        case ONNXFUSE_FLOAT16: ((uint16_t *)data)[i] = half_of(draw_unit(d), false); break;
-        case ONNXFUSE_BFLOAT16: ((uint16_t *)data)[i] = half_of(draw_unit(d), true); break;
-        case ONNXFUSE_COMPLEX64:
-            ((float *)data)[2 * i] = (float)draw_unit(d);
-            ((float *)data)[2 * i + 1] = (float)draw_unit(d);
-            break;
-        case ONNXFUSE_COMPLEX128:
-            ((double *)data)[2 * i] = draw_unit(d);
-            ((double *)data)[2 * i + 1] = draw_unit(d);
-            break;
-        case ONNXFUSE_INT16:
-        case ONNXFUSE_UINT16: ((uint16_t *)data)[i] = draw(d) & 1; break;
-        case ONNXFUSE_INT32:
-        case ONNXFUSE_UINT32: ((uint32_t *)data)[i] = draw(d) & 1; break;
-        case ONNXFUSE_INT64:
-        case ONNXFUSE_UINT64: ((uint64_t *)data)[i] = draw(d) & 1; break;
-        /* Of every 8-bit float format these bits are a small normal number. */
-        case ONNXFUSE_FLOAT8E4M3FN:
-        case ONNXFUSE_FLOAT8E4M3FNUZ:
-        case ONNXFUSE_FLOAT8E5M2:
-        case ONNXFUSE_FLOAT8E5M2FNUZ: ((uint8_t *)data)[i] = (uint8_t)(0x30 | (draw(d) & 0x87)); break;
-        case ONNXFUSE_FLOAT8E8M0: ((uint8_t *)data)[i] = (uint8_t)(0x7e + (draw(d) & 1)); break;
-        default: ((uint8_t *)data)[i] = draw(d) & 1; break; /* bool and the small integers */
-        }
-    }
-}
-
-/* The dims from --shape or the model; a problem when some is not known. */
-static Problem *known_dims(const OnnxfuseSession *session, const OnnxfuseValueInfo *info, const Shapes *shapes,
-                           Shape *out_shape) {
-    for (int i = 0; i < shapes->count; i++)
-        if (strcmp(shapes->items[i].name, info->name) == 0) {
-            *out_shape = shapes->items[i];
-            return NULL;
-        }
-    bool known =
-        info->kind == ONNXFUSE_PROTO_TENSOR && info->dtype && info->rank >= 0 && info->rank <= ONNXFUSE_MAX_RANK;
-    for (int d = 0; known && d < info->rank; d++) known = info->dims[d] >= 0;
-    if (!known)
-        return wants(session, ONNXFUSE_USAGE, "input \"%s\" is not given (--input %s=FILE%s)", info->name, info->name,
-                     info->kind == ONNXFUSE_PROTO_TENSOR ? ", or --shape to draw one" : "");
-    out_shape->rank = info->rank;
-    if (info->rank) memcpy(out_shape->dims, info->dims, sizeof *info->dims * (size_t)info->rank);
+/* A sequence of the one tensor that was loaded. */
+static Problem *wrap_in_sequence(Loaded *loaded) {
+    OnnxfuseValue *sequence;
+    TRY(problem_from(onnxfuse_value_sequence(&loaded->value, 1, &sequence)));
+    loaded->value = sequence;
     return NULL;
 }
 
-static Problem *fill(const OnnxfuseSession *session, const OnnxfuseValueInfo *info, const Shapes *shapes, bool zeros,
-                     int index, Loaded *out_loaded) {
-    Shape shape = {0};
-    TRY(known_dims(session, info, shapes, &shape));
-    if (!info->dtype || (!zeros && info->dtype == ONNXFUSE_STRING))
-        return wants(session, ONNXFUSE_USAGE, "input \"%s\" cannot be drawn at random", info->name);
-    TRY(problem_at(loaded_tensor(info->dtype, shape.rank, shape.dims, out_loaded), "input \"%s\"", info->name));
-    Draw d = {(uint64_t)index + 1};
-    if (!zeros) fill_random(info->dtype, out_loaded->data, onnxfuse_value_count(out_loaded->value), &d);
-    return NULL;
+static Problem *fill(const Making *m, int index, bool zeros) {
+    const OnnxfuseValueInfo *info = onnxfuse_session_input(m->session, index);
+    Loaded *loaded = &m->inputs->loaded[index];
+    Shape shape = shape_of(m, info);
+    if (!info->dtype || shape.rank < 0)
+        return wants(m->session, ONNXFUSE_USAGE,
+                     "input \"%s\" has no declared %s: it must be given (--input %s=FILE%s)", info->name,
+                     info->dtype ? "shape" : "type", info->name, info->dtype ? " or --shape" : "");
+    for (int d = 0; d < shape.rank; d++)
+        if (shape.dims[d] < 0) shape.dims[d] = 1; /* of a sequence's elements, which have sizes of their own */
+    Problem *found = loaded_tensor(info->dtype, shape.rank, shape.dims, loaded);
+    if (!found && !zeros) found = numbers_draw((uint64_t)index + 1, loaded);
+    if (!found && info->kind == ONNXFUSE_PROTO_SEQUENCE) found = wrap_in_sequence(loaded);
+    return problem_at(found, "input \"%s\"", info->name);
 }
 
 /* --- text:TEXT and bytes:FILE
@@ -214,26 +141,11 @@ static Problem *from_text(const OnnxfuseValueInfo *info, const char *text, Loade
     return NULL;
 }
 
-static bool store_byte(OnnxfuseDType dtype, void *data, size_t i, unsigned char byte) {
-    switch (dtype) {
-    case ONNXFUSE_UINT8:
-    case ONNXFUSE_INT8: ((uint8_t *)data)[i] = byte; return true;
-    case ONNXFUSE_INT16:
-    case ONNXFUSE_UINT16: ((uint16_t *)data)[i] = byte; return true;
-    case ONNXFUSE_INT32:
-    case ONNXFUSE_UINT32: ((uint32_t *)data)[i] = byte; return true;
-    case ONNXFUSE_INT64:
-    case ONNXFUSE_UINT64: ((uint64_t *)data)[i] = byte; return true;
-    case ONNXFUSE_FLOAT32: ((float *)data)[i] = byte; return true;
-    default: return false;
-    }
-}
-
 /* The file's bytes as a row: a vector, or [1, ..., size]; the whole of a shape that the model fixes. */
 static Problem *from_bytes(const OnnxfuseValueInfo *info, const char *path, Loaded *out_loaded) {
-    unsigned char ignored[8];
+    uint64_t ignored;
     OnnxfuseDType dtype = info->dtype ? info->dtype : ONNXFUSE_UINT8;
-    if (!store_byte(dtype, ignored, 0, 0))
+    if (!number_store(dtype, &ignored, 0, 0))
         return problem(ONNXFUSE_INVALID, "bytes: is for numbers, the input is %s", onnxfuse_dtype_name(dtype));
     Bytes bytes;
     TRY(file_read(path, &bytes));
@@ -250,7 +162,7 @@ static Problem *from_bytes(const OnnxfuseValueInfo *info, const char *path, Load
     Problem *found = rank == 0 && bytes.size != 1
                          ? problem(ONNXFUSE_INVALID, "\"%s\" holds %zu bytes for a scalar", path, bytes.size)
                          : loaded_tensor(dtype, rank, dims, out_loaded);
-    for (size_t i = 0; !found && i < bytes.size; i++) store_byte(dtype, out_loaded->data, i, bytes.data[i]);
+    for (size_t i = 0; !found && i < bytes.size; i++) number_store(dtype, out_loaded->data, (int64_t)i, bytes.data[i]);
     free(bytes.data);
     return found;
 }
@@ -304,57 +216,65 @@ static int find_named(const OnnxfuseSession *session, const char *argument, cons
     return best;
 }
 
-static Problem *make_one(const OnnxfuseSession *session, int index, const char *what, const Shapes *shapes,
-                         Inputs *inputs) {
-    const OnnxfuseValueInfo *info = onnxfuse_session_input(session, index);
-    Loaded *loaded = &inputs->loaded[index];
-    if (loaded->value) return problem(ONNXFUSE_USAGE, "input \"%s\" is given twice", info->name);
+static Problem *from_picture(const Making *m, const OnnxfuseValueInfo *info, const char *text, Loaded *out_loaded) {
+    Shape shape = shape_of(m, info);
+    if (info->kind != ONNXFUSE_PROTO_TENSOR) return problem(ONNXFUSE_INVALID, "image: is for tensors");
+    return picture_load(text, info->dtype, &shape, out_loaded);
+}
+
+static Problem *make_one(const Making *m, int index, const char *what) {
+    const OnnxfuseValueInfo *info = onnxfuse_session_input(m->session, index);
+    Loaded *loaded = &m->inputs->loaded[index];
+    if (loaded->value || m->fills[index]) return problem(ONNXFUSE_USAGE, "input \"%s\" is given twice", info->name);
+    if (strcmp(what, "random") == 0 || strcmp(what, "zeros") == 0) {
+        m->fills[index] = strcmp(what, "zeros") == 0 ? FILL_ZEROS : FILL_ASKED_RANDOM;
+        return NULL;
+    }
     Problem *found = strncmp(what, "text:", 5) == 0    ? from_text(info, what + 5, loaded)
                      : strncmp(what, "bytes:", 6) == 0 ? from_bytes(info, what + 6, loaded)
-                     : strcmp(what, "random") == 0     ? fill(session, info, shapes, false, index, loaded)
-                     : strcmp(what, "zeros") == 0      ? fill(session, info, shapes, true, index, loaded)
+                     : strncmp(what, "image:", 6) == 0 ? from_picture(m, info, what + 6, loaded)
                                                        : from_file(info, what, loaded);
     return problem_at(found, "input \"%s\"", info->name);
 }
 
 /* FILE.npz without a name: every input that it holds. */
-static Problem *from_whole_archive(const OnnxfuseSession *session, const char *path, Inputs *inputs) {
+static Problem *from_whole_archive(const Making *m, const char *path) {
     Bytes archive;
     TRY(file_read(path, &archive));
     Problem *found = NULL;
     int count = 0;
-    for (int i = 0; i < inputs->count && !found; i++) {
-        const OnnxfuseValueInfo *info = onnxfuse_session_input(session, i);
-        if (inputs->loaded[i].value || !npz_has(&archive, info->name)) continue;
-        found = problem_at(from_archive(info, &archive, &inputs->loaded[i]), "\"%s\": input \"%s\"", path, info->name);
+    for (int i = 0; i < m->inputs->count && !found; i++) {
+        const OnnxfuseValueInfo *info = onnxfuse_session_input(m->session, i);
+        if (m->inputs->loaded[i].value || m->fills[i] || !npz_has(&archive, info->name)) continue;
+        found =
+            problem_at(from_archive(info, &archive, &m->inputs->loaded[i]), "\"%s\": input \"%s\"", path, info->name);
         count++;
     }
-    if (!found && !count) found = wants(session, ONNXFUSE_USAGE, "\"%s\" holds none of the inputs", path);
+    if (!found && !count) found = wants(m->session, ONNXFUSE_USAGE, "\"%s\" holds none of the inputs", path);
     free(archive.data);
     return found;
 }
 
-static Problem *take_argument(const OnnxfuseSession *session, const char *argument, const Shapes *shapes,
-                              Inputs *inputs) {
+static Problem *take_argument(const Making *m, const char *argument) {
     const char *what = argument;
-    int index = find_named(session, argument, &what);
-    if (index >= 0) return make_one(session, index, what, shapes, inputs);
+    int index = find_named(m->session, argument, &what);
+    if (index >= 0) return make_one(m, index, what);
     if (!strchr(argument, '=') || file_exists(argument)) {
-        if (ends_with(argument, ".npz")) return from_whole_archive(session, argument, inputs);
-        if (inputs->count == 1) return make_one(session, 0, argument, shapes, inputs);
+        if (ends_with(argument, ".npz")) return from_whole_archive(m, argument);
+        if (m->inputs->count == 1) return make_one(m, 0, argument);
     }
-    return wants(session, ONNXFUSE_USAGE, "--input %s names no input", argument);
+    return wants(m->session, ONNXFUSE_USAGE, "--input %s names no input", argument);
 }
 
-static Problem *check_shapes(const OnnxfuseSession *session, const Shapes *shapes, const Inputs *inputs) {
-    for (int s = 0; s < shapes->count; s++) {
-        const Shape *shape = &shapes->items[s];
+static Problem *check_shapes(const Making *m) {
+    for (int s = 0; s < m->request->shapes.count; s++) {
+        const Shape *shape = &m->request->shapes.items[s];
         const OnnxfuseValue *value = NULL;
         bool known = false;
-        for (int i = 0; i < inputs->count; i++)
-            if (strcmp(onnxfuse_session_input(session, i)->name, shape->name) == 0)
-                known = true, value = inputs->loaded[i].value;
-        if (!known) return wants(session, ONNXFUSE_USAGE, "there is no input \"%s\" to give a shape", shape->name);
+        for (int i = 0; i < m->inputs->count; i++)
+            if (strcmp(onnxfuse_session_input(m->session, i)->name, shape->name) == 0)
+                known = true, value = m->inputs->loaded[i].value;
+        if (!known) return wants(m->session, ONNXFUSE_USAGE, "there is no input \"%s\" to give a shape", shape->name);
         if (!value || onnxfuse_value_kind(value) != ONNXFUSE_TENSOR) continue;
         if (onnxfuse_value_rank(value) != shape->rank ||
             memcmp(onnxfuse_value_dims(value), shape->dims, sizeof(int64_t) * (size_t)shape->rank) != 0)
@@ -364,33 +284,147 @@ static Problem *check_shapes(const OnnxfuseSession *session, const Shapes *shape
     return NULL;
 }
 
-static Problem *make_all(const OnnxfuseSession *session, const TextList *files, const Shapes *shapes, Inputs *inputs) {
-    for (int i = 0; i < files->count; i++) TRY(take_argument(session, files->items[i], shapes, inputs));
-    TRY(check_shapes(session, shapes, inputs));
-    bool drawn = false;
-    for (int i = 0; i < inputs->count; i++) {
-        const OnnxfuseValueInfo *info = onnxfuse_session_input(session, i);
-        if (inputs->loaded[i].value || info->kind == ONNXFUSE_PROTO_OPTIONAL) continue;
-        TRY(fill(session, info, shapes, false, i, &inputs->loaded[i]));
-        fprintf(stderr, drawn ? ", " : "random numbers for ");
-        print_safe(stderr, info->name);
-        drawn = true;
+/* --- telling what nobody said --- */
+enum { LISTED = 2 }; /* inputs that a size is named with */
+
+/* "batch = 1 (of ids, mask), sequence = 1 (of ids and 3 more)"; "" where there is none. */
+static void print_guesses(FILE *out, const Inputs *inputs) {
+    const char *between = "";
+    for (int s = 0; s < inputs->sizes.count; s++) {
+        const Size *size = &inputs->sizes.items[s];
+        if (!size_is_guessed(size)) continue;
+        fputs(between, out);
+        print_safe(out, size->name);
+        fprintf(out, " = %lld (%sof ", (long long)size->value, size->origin == SIZE_HINTED ? "the policy's hint " : "");
+        int count = 0;
+        for (int i = 0; i < inputs->count; i++) {
+            const OnnxfuseValueInfo *info = onnxfuse_session_input(inputs->sizes.session, i);
+            if (!size_is_in(&inputs->sizes, size, info) || count++ >= LISTED) continue;
+            fputs(count > 1 ? ", " : "", out);
+            print_safe(out, info->name);
+        }
+        if (count > LISTED) fprintf(out, " and %d more", count - LISTED);
+        fputc(')', out);
+        between = ", ";
     }
-    if (drawn) fprintf(stderr, "\n");
+}
+
+/* Behind the guesses: how to set one. */
+static void print_size_advice(FILE *out, const Sizes *sizes, int guessed) {
+    int s = 0;
+    while (!size_is_guessed(&sizes->items[s])) s++;
+    fputs("; --size ", out);
+    print_safe(out, sizes->items[s].name);
+    fprintf(out, "=8 sets %s", guessed > 1 ? "one" : "it");
+}
+
+static int guessed_count(const Inputs *inputs) {
+    int count = 0;
+    for (int s = 0; s < inputs->sizes.count; s++) count += size_is_guessed(&inputs->sizes.items[s]);
+    return count;
+}
+
+static int print_drawn(FILE *out, const Inputs *inputs) {
+    int count = 0;
+    for (int i = 0; i < inputs->count; i++) {
+        if (!inputs->drawn[i]) continue;
+        fputs(count++ ? ", " : "random numbers for ", out);
+        print_safe(out, onnxfuse_session_input(inputs->sizes.session, i)->name);
+    }
+    return count;
+}
+
+static void tell(const Inputs *inputs) {
+    int guessed = guessed_count(inputs);
+    if (guessed) {
+        fputs("assumed sizes: ", stderr);
+        print_guesses(stderr, inputs);
+        print_size_advice(stderr, &inputs->sizes, guessed);
+        fputc('\n', stderr);
+    }
+    if (print_drawn(stderr, inputs)) fputc('\n', stderr);
+}
+
+Problem *inputs_explain(const Inputs *inputs, Problem *found) {
+    OnnxfuseCode code = problem_code(found);
+    int guessed = guessed_count(inputs);
+    char *sizes = NULL, *drawn = NULL;
+    size_t length;
+    if (code != ONNXFUSE_INVALID && code != ONNXFUSE_UNSUPPORTED && code != ONNXFUSE_FAULT) return found;
+    FILE *out = guessed ? open_memstream(&sizes, &length) : NULL;
+    if (out) {
+        print_guesses(out, inputs);
+        print_size_advice(out, &inputs->sizes, guessed);
+        fclose(out);
+        found = problem_with(found, "sizes that were assumed: %s", sizes);
+    }
+    out = open_memstream(&drawn, &length);
+    if (out) {
+        int count = print_drawn(out, inputs);
+        fclose(out);
+        if (count) found = problem_with(found, "it ran on %s", drawn);
+    }
+    free(sizes);
+    free(drawn);
+    return found;
+}
+
+void inputs_json(const Inputs *inputs, cJSON *object) {
+    cJSON *sizes = cJSON_AddObjectToObject(object, "assumed_sizes");
+    for (int s = 0; s < inputs->sizes.count; s++)
+        if (size_is_guessed(&inputs->sizes.items[s]))
+            cJSON_AddNumberToObject(sizes, inputs->sizes.items[s].name, (double)inputs->sizes.items[s].value);
+    cJSON *names = cJSON_AddArrayToObject(object, "random_inputs");
+    for (int i = 0; i < inputs->count; i++)
+        if (inputs->drawn[i])
+            cJSON_AddItemToArray(names, cJSON_CreateString(onnxfuse_session_input(inputs->sizes.session, i)->name));
+}
+
+/* --- all inputs --- */
+static void take_recorded(const Making *m, Loaded *recorded) {
+    for (int i = 0; i < m->inputs->count; i++) {
+        if (m->inputs->loaded[i].value || m->fills[i] || !recorded[i].value) continue;
+        m->inputs->loaded[i] = recorded[i];
+        recorded[i] = (Loaded){0};
+    }
+}
+
+static Problem *make_all(const Making *m, Loaded *recorded) {
+    Inputs *inputs = m->inputs;
+    TRY(sizes_begin(m->session, &m->request->sizes, &m->request->shapes, &inputs->sizes));
+    for (int i = 0; i < m->request->files->count; i++) TRY(take_argument(m, m->request->files->items[i]));
+    TRY(check_shapes(m));
+    if (recorded) take_recorded(m, recorded);
+    for (int i = 0; i < inputs->count; i++)
+        if (inputs->loaded[i].value)
+            TRY(sizes_take(&inputs->sizes, onnxfuse_session_input(m->session, i), inputs->loaded[i].value));
+    sizes_settle(&inputs->sizes);
+    for (int i = 0; i < inputs->count; i++) {
+        bool optional = onnxfuse_session_input(m->session, i)->kind == ONNXFUSE_PROTO_OPTIONAL;
+        if (inputs->loaded[i].value || (optional && !m->fills[i])) continue;
+        TRY(fill(m, i, m->fills[i] == FILL_ZEROS));
+        inputs->drawn[i] = !m->fills[i];
+    }
     for (int i = 0; i < inputs->count; i++) inputs->values[i] = inputs->loaded[i].value;
+    tell(inputs);
     return NULL;
 }
 
-Problem *inputs_make(const OnnxfuseSession *session, const TextList *files, const Shapes *shapes, Inputs *out_inputs) {
+Problem *inputs_make(const OnnxfuseSession *session, const InputRequest *request, Loaded *recorded,
+                     Inputs *out_inputs) {
     int count = onnxfuse_session_input_count(session);
-    Inputs inputs = {calloc((size_t)count + 1, sizeof *inputs.values), calloc((size_t)count + 1, sizeof *inputs.loaded),
-                     count};
+    Inputs inputs = {.values = calloc((size_t)count + 1, sizeof *inputs.values),
+                     .loaded = calloc((size_t)count + 1, sizeof *inputs.loaded),
+                     .drawn = calloc((size_t)count + 1, sizeof *inputs.drawn),
+                     .count = count};
+    Making making = {session, request, &inputs, calloc((size_t)count + 1, sizeof *making.fills)};
     Problem *found = NULL;
-    if (!inputs.values || !inputs.loaded) {
+    if (!inputs.values || !inputs.loaded || !inputs.drawn || !making.fills) {
         found = problem_out_of_memory();
         inputs.count = 0;
     }
-    if (!found) found = make_all(session, files, shapes, &inputs);
+    if (!found) found = make_all(&making, recorded);
+    free(making.fills);
     if (found)
         inputs_free(&inputs);
     else
@@ -402,5 +436,7 @@ void inputs_free(Inputs *inputs) {
     for (int i = 0; i < inputs->count; i++) loaded_free(&inputs->loaded[i]);
     free(inputs->loaded);
     free(inputs->values);
+    free(inputs->drawn);
+    sizes_free(&inputs->sizes);
     *inputs = (Inputs){0};
 }

@@ -43,8 +43,9 @@ bool labels_fit(const Labels *labels, const OnnxfuseValue *tensor, int64_t *out_
     const int64_t *dims = onnxfuse_value_dims(tensor);
     OnnxfuseDType dtype = onnxfuse_value_dtype(tensor);
     bool is_number = dtype != ONNXFUSE_STRING && dtype != ONNXFUSE_COMPLEX64 && dtype != ONNXFUSE_COMPLEX128;
-    *out_rows = rank == 2 ? dims[0] : 1;
-    return is_number && (rank == 1 || rank == 2) && dims[rank - 1] == labels->count;
+    if (!is_number || !rank || dims[rank - 1] != labels->count) return false;
+    *out_rows = onnxfuse_value_count(tensor) / labels->count;
+    return true;
 }
 
 int labels_best(const Labels *labels, const OnnxfuseValue *tensor, int64_t row, Best best[BEST_COUNT]) {

@@ -21,7 +21,7 @@ typedef struct Best {
     double score;
 } Best;
 
-/* Whether the tensor is one score a label: [N] or [rows, N]. */
+/* Whether the tensor is one score a label: N numbers along its last axis; the rows are all before it. */
 bool labels_fit(const Labels *labels, const OnnxfuseValue *tensor, int64_t *out_rows);
 /* The highest scores of a row, best first; how many. */
 int labels_best(const Labels *labels, const OnnxfuseValue *tensor, int64_t row, Best best[BEST_COUNT]);

@@ -90,6 +90,21 @@ static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v
     return info;
 }
 
+/* The dims of an input with the sizes of the policy's first hint. */
+static const int64_t *hinted_dims(const OnnxfuseSession *s, const Value *v) {
+    const ShapeHint *hint = s->policy.shapes.hint_count ? &s->policy.shapes.hints[0] : NULL;
+    int rank = v->rank < 0 ? 0 : v->rank;
+    int64_t *dims = ARENA_ARRAY(s->arena, int64_t, rank + 1);
+    for (int d = 0; d < rank; d++) {
+        int symbol = dim_symbol_index(v->dims[d]);
+        if (dim_is_const(v->dims[d], &dims[d])) continue;
+        dims[d] = -1;
+        for (int i = 0; symbol >= 0 && hint && i < hint->count; i++)
+            if (strcmp(dim_symbol_name(s->graph->dims, symbol), hint->symbols[i]) == 0) dims[d] = hint->sizes[i];
+    }
+    return dims;
+}
+
 /* Whether a lowered node draws: an operator that may (Dropout) often does not, so this asks what it became. */
 static bool draws(const Node *node) {
     if (node->kind == NODE_PRIM) return node->prim == PRIM_PHILOX;
@@ -232,8 +247,10 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(make_graph(s, source, is_compiled ? &compiled : NULL, &opening, &guard, &made));
     s->inputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->inputs.count + 1);
     s->outputs = ARENA_ARRAY(s->arena, OnnxfuseValueInfo, s->graph->outputs.count + 1);
-    for (int i = 0; i < s->graph->inputs.count; i++)
+    for (int i = 0; i < s->graph->inputs.count; i++) {
         s->inputs[i] = describe(s->arena, s->graph->inputs.items[i]->name, s->graph->inputs.items[i]);
+        s->inputs[i].hinted = hinted_dims(s, s->graph->inputs.items[i]);
+    }
     for (int i = 0; i < s->graph->outputs.count; i++) {
         s->outputs[i] = describe(s->arena, s->graph->output_names.items[i], s->graph->outputs.items[i]);
         s->outputs[i].random = made.random[i];
