@@ -95,6 +95,28 @@ static const Row values[] = {
     {"grid samples between two cells; outside is zero",
      "x = constant f32[1, 1, 1, 2] {2, 4}\ng = constant f32[1, 1, 2, 2] {0, 0, 5, 0}\ny = onnx GridSample@20 x, g\n"
      "want = constant f32[1, 1, 1, 2] {3, 0}"},
+    {"grid samples next to a border: cubic takes border elements for those outside, as ONNX Runtime does",
+     "x = constant f32[1, 1, 1, 4] {1, 2, 4, 8}\ng = constant f32[1, 1, 3, 2] {-1.1, 0, 1.2, 0, 9, 0}\n"
+     "y = onnx GridSample@20 x, g {mode = \"cubic\", padding_mode = \"border\"}\n"
+     "want = constant f32[1, 1, 1, 3] {0.95275, 8.027, 8}"},
+    {"heads packed in one tensor get their bias",
+     "q = constant f32[1, 2, 1, 3, 1] {0.5, 1, 3, -1, 2, 5}\nb = constant f32[3] {1, 0.5, -2}\n"
+     "y = onnx \"com.microsoft\" MultiHeadAttention@1 q, _, _, b {num_heads = 1}\nwant = constant f32[1, 2, 1] "
+     "{2.6351488, 2}"},
+    {"keys and values packed in one tensor get their bias",
+     "q = constant f32[1, 2, 1] {0.5, -1}\nk = constant f32[1, 2, 1, 2, 1] {1, 3, 2, 5}\n"
+     "b = constant f32[3] {1, 0.5, -2}\n"
+     "y = onnx \"com.microsoft\" MultiHeadAttention@1 q, k, _, b {num_heads = 1}\nwant = constant f32[1, 2, 1] "
+     "{2.6351488, 2}"},
+    {"scores that are handed out have the mask in them",
+     "q = constant f32[1, 2, 1] {0.5, -1}\nk = constant f32[1, 2, 1] {1, 2}\n"
+     "m = constant f32[1, 1, 2, 2] {1, -1, 0, 2}\n"
+     "_, _, _, y = onnx \"com.microsoft\" MultiHeadAttention@1 q, k, k, _, _, m {num_heads = 1}\nwant = constant "
+     "f32[1, 1, 2, 2] {1.5, 0, -1, 0}"},
+    {"a mask of numbers for packed kernels begins with the keys' ends",
+     "q = constant f32[1, 1, 1] {1}\nk = constant f32[1, 3, 1] {0, 0, 0}\nv = constant f32[1, 3, 1] {3, 5, 70}\n"
+     "m = constant i32[5] {2, 0, 1, 0, 2}\n"
+     "y = onnx \"com.microsoft\" MultiHeadAttention@1 q, k, v, _, m {num_heads = 1}\nwant = constant f32[1, 1, 1] {4}"},
     {"boxes that overlap a better one are suppressed",
      "b = constant f32[1, 3, 4] {0, 0, 1, 1, 0, 0, 1, 0.9, 2, 2, 3, 3}\ns = constant f32[1, 1, 3] {0.5, 0.9, 0.1}\n"
      "m = constant i64[] 9\ni = constant f32[] 0.5\ny = onnx NonMaxSuppression@11 b, s, m, i\n"

@@ -6,16 +6,18 @@
 
 /* ---- attention: masks ---- */
 
-/* The keys that a mask of com.microsoft's operators keeps, as a bool that broadcasts to [B, H, S, T]: [B] or [2B]
- * numbers of keys (the latter: ends, then starts), or [B, T], [B, S, T] of zeros and ones. */
+/* The keys that a mask of com.microsoft's operators keeps, as a bool that broadcasts to [B, H, S, T]: [B], [2B] or
+ * [3B + 2] integers, of which the first B are the ends of the keys, or [B, T], [B, S, T] of zeros and ones. Those of [2B] go
+ * on with the keys' starts, those of [3B + 2] with what packed kernels count by. */
 static Value *kept_keys(Lowering *l, Value *mask, const Dim *batch, const Dim *keys) {
     if (l->error || !mask) return NULL;
     const Dim *one = dim_const(l->dims, 1), *zero = dim_const(l->dims, 0);
     if (mask->rank == 1) {
-        bool starts = mask->dims[0] != batch && mask->dims[0] == dim_mul(l->dims, batch, dim_const(l->dims, 2));
-        if (!starts && dim_is_const(mask->dims[0], NULL) && dim_is_const(batch, NULL) && mask->dims[0] != batch)
-            return unsupported(l, "a mask of this shape"), NULL;
-        Value *at = key_positions(l, keys), *ends = starts ? slice_axis(l, mask, 0, zero, batch) : mask;
+        const Dim *twice = dim_mul(l->dims, batch, dim_const(l->dims, 2)), *size = mask->dims[0];
+        bool starts = size != batch && size == twice,
+             counts = size == dim_add(l->dims, dim_add(l->dims, twice, batch), dim_const(l->dims, 2));
+        Value *at = key_positions(l, keys),
+              *ends = starts || counts ? slice_axis(l, mask, 0, zero, batch) : expand(l, mask, &batch, 1);
         Value *kept = binary(l, PRIM_LT, at, per_batch(l, ends));
         return starts ? both(l, kept, binary(l, PRIM_GE, at, per_batch(l, slice_axis(l, mask, 0, batch, batch))))
                       : kept;
@@ -94,31 +96,43 @@ typedef struct Heads {
     Value *q, *k, *v;
 } Heads;
 
+/* Adds to [B, H, S, D] the elements of the bias from `start` on, H * D of them. */
+static Value *with_head_bias(Lowering *l, Value *x, Value *bias, const Dim *start) {
+    if (l->error || !x || !bias) return x;
+    const Dim *one = dim_const(l->dims, 1), *dims[] = {x->dims[1], one, x->dims[3]};
+    Value *part = last_slice(l, bias, start, dim_mul(l->dims, x->dims[1], x->dims[3]));
+    return add(l, x, reshape(l, part, dims, 3));
+}
+
 /* Q, K, V of MultiHeadAttention from what it is given: [B, S, H*D] each, K and V of [B, H, T, D], or packed in one
  * tensor. */
 static Heads heads_of(Lowering *l, const Node *n, int64_t heads) {
     Value *q = in(l, n, 0), *k = optional_in(l, n, 1), *v = optional_in(l, n, 2), *bias = optional_in(l, n, 3);
     Heads r = {0};
     if (l->error) return r;
-    if (q->rank == 5) return (Heads){packed_part(l, q, 0), packed_part(l, q, 1), packed_part(l, q, 2)};
-    if (q->rank != 3 || !k) return invalid(l, "query needs 3 axes and a key beside it, or 5"), r;
-    const Dim *zero = dim_const(l->dims, 0), *size = q->dims[2];
-    if (bias) q = add(l, q, last_slice(l, bias, zero, size));
-    r.q = split_heads(l, q, heads);
-    if (k->rank == 5) {
-        r.k = packed_part(l, k, 0);
-        r.v = packed_part(l, k, 1);
-    } else if (k->rank == 4 && v && v->rank == 4) {
+    if (bias && bias->rank != 1) return invalid(l, "the bias has %d axes", bias->rank), r;
+    if (q->rank == 5 && (k || v)) return invalid(l, "a key or a value beside a query that holds them"), r;
+    if (q->rank != 5 && (q->rank != 3 || !k)) return invalid(l, "query needs 3 axes and a key beside it, or 5"), r;
+    r.q = q->rank == 5 ? packed_part(l, q, 0) : split_heads(l, q, heads);
+    if (q->rank == 5 || (k->rank == 5 && !v)) {
+        Value *packed = q->rank == 5 ? q : k;
+        r.k = packed_part(l, packed, q->rank == 5);
+        r.v = packed_part(l, packed, 1 + (q->rank == 5));
+    } else if (k->rank == 4 && v && v->rank == 4) { /* projected, and with their bias, when the cross attention began */
         r.k = k;
         r.v = v;
     } else if (k->rank == 3 && v && v->rank == 3) {
-        if (bias) k = add(l, k, last_slice(l, bias, size, size));
-        if (bias) v = add(l, v, last_slice(l, bias, dim_add(l->dims, size, size), v->dims[2]));
         r.k = split_heads(l, k, heads);
         r.v = split_heads(l, v, heads);
     } else {
         unsupported(l, "key and value of these shapes");
     }
+    if (l->error || !r.q || !bias) return r;
+    const Dim *size = dim_mul(l->dims, r.q->dims[1], r.q->dims[3]);
+    r.q = with_head_bias(l, r.q, bias, dim_const(l->dims, 0));
+    if (r.k == k) return r;
+    r.k = with_head_bias(l, r.k, bias, size);
+    r.v = with_head_bias(l, r.v, bias, dim_add(l->dims, size, size));
     return r;
 }
 
@@ -138,7 +152,7 @@ static Status lower_multi_head(Lowering *l, const Node *n) {
     out(l, n, 0, merge_heads(l, attend(l, &a)));
     if (wants_output(n, 1)) out(l, n, 1, h.k);
     if (wants_output(n, 2)) out(l, n, 2, h.v);
-    if (wants_output(n, 3)) out(l, n, 3, a.scores);
+    if (wants_output(n, 3)) out(l, n, 3, cast_like(l, a.masked, h.q));
     return l->error;
 }
 
