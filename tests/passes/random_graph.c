@@ -1,4 +1,5 @@
 #include "random_graph.h"
+#include "rounding.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,9 +54,11 @@ typedef struct Maker {
 static int pick(Maker *m, int count) { return below(&m->state, count); }
 static bool chance(Maker *m, int percent) { return pick(m, 100) < percent; }
 
-/* Relative error of one step; a fused kernel may keep f32 inside. */
+/* Relative error of one step, in unit roundoffs: f16 and bf16 are rounded when stored, on one side or on both; in f32 and
+ * f64 a function is computed in several steps. */
 static double unit_error(DType t) {
-    return t == DT_F64 ? 1e-12 : t == DT_F16 ? 1e-3 : t == DT_BF16 ? 8e-3 : dtype_is_float(t) ? 6e-7 : 0;
+    if (!dtype_is_float(t)) return 0;
+    return (rounding_work_type(t) == t ? 10 : 2) * rounding_unit(t);
 }
 
 static double mantissa(DType t) {

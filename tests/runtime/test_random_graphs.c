@@ -113,7 +113,6 @@ static RandomGraph *make_graph(const Subject *subject) {
     made->high = ARENA_ARRAY(graph->arena, double, graph->inputs.count + 1);
     made->tolerance = ARENA_ARRAY(graph->arena, double, graph->outputs.count + 1);
     for (int i = 0; i < graph->inputs.count; i++) made->low[i] = -1, made->high[i] = 1;
-    for (int o = 0; o < graph->outputs.count; o++) made->tolerance[o] = 1e-5;
     return made;
 }
 
@@ -202,7 +201,7 @@ static RandomOptions options_of(uint64_t seed) {
     return (RandomOptions){.nodes = seed % 3 == 0 ? 40 : seed % 3 == 1 ? 6 : 16, .anchors = seed % 2 == 0};
 }
 
-/* Graphs that went wrong once, and what is rare among random ones. */
+/* Graphs that went wrong once, and what is rare among random ones. Inputs are multiples of 1/8, so that all is exact. */
 static const Subject texts[] = {
     {.name = "no result takes over memory that the same kernel reads in another order through a reshape",
      .text = "graph (x: f32[8, 16]) -> (y) {\n"
