@@ -174,6 +174,7 @@ static Status lower_ms_rotary(Lowering *l, const Node *n) {
     int64_t size = attr_int(n, "rotary_embedding_dim", 0), heads = attr_int(n, "num_heads", 0), hidden, half;
     if (flat && heads == 0 && dim_is_const(x->dims[2], &hidden) && dim_is_const(cos->dims[1], &half) && half > 0)
         heads = hidden / (2 * half);
+    if (flat && heads == 0) return unsupported(l, "a number of heads that the model leaves open");
     Value *split = flat ? split_heads(l, x, heads) : x;
     if (!split) return l->error;
     if (positions->rank <= 1) {
