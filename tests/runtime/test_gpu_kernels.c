@@ -102,7 +102,6 @@ static void run_set(const Queued *q, GpuModule *module, const int64_t *params, i
     GpuLimits limits = {.multiprocessors = multiprocessors,
                         .block_threads = 1024,
                         .shared_bytes = 48 << 10,
-                        .half = true,
                         .fp64 = true};
     GpuSchedule schedule = gpu_schedule(k);
     GpuLaunches launches;

@@ -5,8 +5,6 @@
 
 #include "base/heap.h"
 #include "base/log.h"
-#include "runtime/device/cpu/scratch.h"
-#include "runtime/device/gpu/gpu.h"
 #include "runtime/run/replay.h"
 
 const char *onnxfuse_version(void) { return ONNXFUSE_VERSION; }
@@ -211,9 +209,8 @@ OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue
 void onnxfuse_trim(OnnxfuseSession *s) {
     if (s) run_memory_trim(s->buffers);
     if (s) replays_trim(s->plan->replays, s->devices.device);
-    scratch_trim();
-    kernel_cache_trim();
-    gpu_program_trim();
+    for (const DeviceTable *const *t = device_tables(); *t; t++)
+        (*t)->trim(s && s->devices.device->table == *t ? s->devices.device : NULL);
     heap_trim();
 }
 

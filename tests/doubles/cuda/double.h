@@ -56,6 +56,11 @@ typedef struct DoubleLaunch {
     X(int, double_violations, (void))                                                                                  \
     X(const char *, double_first_violation, (void)) /* "" when there is none */                                        \
     X(size_t, double_memory_used, (void))                                                                              \
+    X(size_t, double_memory_held, (void))        /* and what pools keep of the device */                               \
+    X(int, double_made, (const char *kind))      /* objects of a kind ("stream", "pinned") since the reset */          \
+    X(void *, double_foreign_context, (void))    /* one of an embedder's; not counted */                               \
+    X(void, double_set_context, (void *context)) /* of the thread, no call that can fail */                            \
+    X(void *, double_current_context, (void))                                                                          \
     X(int, double_launch_count, (void))                                                                                \
     X(const DoubleLaunch *, double_launch, (int index))                                                                \
     X(int, double_replay_count, (void))                                                                                \
