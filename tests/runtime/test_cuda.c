@@ -9,7 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../doubles/cuda/kernel.h"
 #include "../doubles/cuda/load.h"
+#include "codegen/gpu/attention/attention.h"
+#include "codegen/gpu/movement/movement.h"
+#include "codegen/gpu/product/product.h"
+#include "codegen/gpu/window/window.h"
 #include "lowering/anchors.h"
 #include "runtime/device/cuda/driver.h"
 #include "runtime/device/cuda/loader.h"
@@ -477,8 +482,10 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
     Scene s = {.context = open_default()};
     size_t size;
     const GpuFunction *many;
-    succeeds(driver->compile(s.context, "void many(float *a, long long b, float c, const void *d, long e)", &s.binary,
-                             &size));
+    succeeds(driver->compile(s.context,
+                             "extern \"C\" __global__ void __launch_bounds__(96)\n"
+                             "many(float *a, long long b, float c, const void *d, long long e) { }",
+                             &s.binary, &size));
     succeeds(driver->load(s.context, s.binary, size, &s.module));
     succeeds(driver->function(s.context, s.module, "many", &many));
     succeeds(driver->allocate(s.context, NULL, 512, &s.data));
@@ -507,6 +514,58 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
 
 static void fill(unsigned char *data, size_t size, unsigned seed) {
     for (size_t i = 0; i < size; i++) data[i] = (unsigned char)((i * 31 + (i >> 8) * 7 + seed) & 255);
+}
+
+/* What the driver or the compiler refuses, and what ends a context, the double tells: else the tests above prove
+ * nothing. */
+Test(cuda, the_double_is_as_strict_as_the_driver) {
+    static const char text[] = "typedef struct uint4 { unsigned x; } u128; typedef long long i64;\n"
+                               "#define ROWS 64\n"
+                               "extern \"C\" __global__ void __launch_bounds__(128, 2) wide(void *a_buffer, i64 n) {\n"
+                               "    float *a = (float *)a_buffer;\n"
+                               "    if (n) (*(u128 *)(a + n)) = (*(const u128 *)(a));\n}\n"
+                               "extern \"C\" __global__ void __launch_bounds__(128) narrow(void *a_buffer, i64 n) {\n"
+                               "    float *a = (float *)a_buffer; (*(float *)(a)) = 0;\n}\n";
+    static const char greedy[] = "extern \"C\" __global__ void __launch_bounds__(128) greedy(float *a) {\n"
+                                 "    __shared__ float tile[(64 + 4) * 2 > 100 ? 12288 : 1], one[1];\n}\n";
+    static const char unbound[] = "extern \"C\" __global__ void unbound(float *a) {}\n";
+    static const struct {
+        const char *what, *source, *function;
+        int offset, count, block; /* bytes behind the allocation's begin; arguments; threads */
+        bool swapped;             /* the address and the number */
+    } cases[] = {
+        {NULL, text, "wide", 16, 2, 128, false},
+        {NULL, text, "narrow", 4, 2, 128, false},
+        {"not at a multiple of 16", text, "wide", 4, 2, 128, false},
+        {"not at a multiple of 4", text, "narrow", 2, 2, 128, false},
+        {"2 parameters, the launch less", text, "narrow", 0, 1, 128, false},
+        {"2 parameters, the launch more", text, "narrow", 0, 3, 128, false},
+        {"bound to 128 threads, not 256", text, "narrow", 0, 2, 256, false},
+        {"the number n is an address", text, "narrow", 0, 2, 128, true},
+        {"49156 bytes of shared memory", greedy, "greedy", 0, 1, 128, false},
+        {"has no launch bounds", unbound, "unbound", 0, 1, 128, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double_reset();
+        Scene s = {.context = open_default()};
+        const GpuFunction *function;
+        size_t size;
+        succeeds(driver->compile(s.context, cases[i].source, &s.binary, &size));
+        succeeds(driver->load(s.context, s.binary, size, &s.module));
+        succeeds(driver->function(s.context, s.module, cases[i].function, &function));
+        succeeds(driver->allocate(s.context, NULL, 512, &s.data));
+        GpuArgument arguments[3] = {{.kind = GPU_ARG_BUFFER, .buffer = (char *)s.data + cases[i].offset},
+                                    {.kind = GPU_ARG_I64, .i64 = 4},
+                                    {.kind = GPU_ARG_I64, .i64 = 4}};
+        if (cases[i].swapped) arguments[1].i64 = (int64_t)(uintptr_t)s.data;
+        status_free(driver->launch(s.context, NULL, function, 1, cases[i].block, arguments, cases[i].count));
+        if (cases[i].what)
+            cr_expect(strstr(double_first_violation(), cases[i].what), "\"%s\", not \"%s\"", double_first_violation(),
+                      cases[i].what);
+        else
+            cr_expect(double_violations() == 0, "%s", double_first_violation());
+        succeeds(scene_end(&s));
+    }
 }
 
 Test(cuda, host_memory_is_free_after_a_copy_and_results_are_there_after_the_wait) {
@@ -1192,4 +1251,95 @@ Test(cuda_compiler, nvrtc_compiles_for_several_architectures_without_a_gpu) {
     cr_expect(log && strstr(log, "nothing"));
     fails(status, STATUS_FAULT, "identifier \"nothing\" is undefined");
     free(log);
+}
+
+/* ".param .u64 .ptr .align 1 product_param_0," -> 8 */
+static int ptx_param_size(const char *at) {
+    int bits = 0;
+    return sscanf(at, ".param .%*c%d", &bits) == 1 ? bits / 8 : 0;
+}
+
+/* What the compiled program itself says of each kernel, against what the double has read from its text. */
+static void compare_with_ptx(const char *name, const char *text, const char *ptx) {
+    const SourceKernels *(*read)(const char *) = NULL;
+    void *library = dlopen(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    *(void **)&read = dlsym(library, "kernels_of_source");
+    const SourceKernels *kernels = read(text);
+    cr_expect(kernels->count > 0, "%s: no kernels", name);
+    size_t shared = 0, compiled = 0;
+    for (int i = 0; i < kernels->count; i++) {
+        const SourceKernel *k = &kernels->items[i];
+        char entry[96];
+        snprintf(entry, sizeof entry, ".entry %s(", k->name);
+        const char *at = strstr(ptx, entry), *end = at ? strchr(at, '{') : NULL,
+                   *bound = at ? strstr(at, ".maxntid ") : NULL;
+        cr_assert(at && end && bound && bound < end, "%s: %s is not in the program, or has no bounds", name, k->name);
+        cr_expect(atoi(bound + strlen(".maxntid ")) == k->most_threads, "%s: %s", name, k->name);
+        int count = 0;
+        while ((at = strstr(at, ".param .")) && at < end) {
+            cr_expect(count < k->param_count && ptx_param_size(at) == k->params[count].size, "%s: %s: parameter %d",
+                      name, k->name, count);
+            count++;
+            at++;
+        }
+        cr_expect(count == k->param_count, "%s: %s: %d parameters, not %d", name, k->name, count, k->param_count);
+        shared += k->shared;
+    }
+    for (const char *at = ptx; (at = strstr(at, ".shared .align ")); at++) {
+        const char *size = strchr(at, '[');
+        if (size && size < strchr(at, '\n')) compiled += (size_t)atol(size + 1);
+    }
+    cr_expect(compiled <= shared, "%s: %zu bytes of shared memory, not %zu", name, compiled, shared);
+    cr_expect(compiled * 2 >= shared || shared < 256, "%s: only %zu of %zu bytes of shared memory", name, compiled,
+              shared);
+}
+
+static void compare_program(const CudaNvrtc *nvrtc, const char *name, const char *text) {
+    static const char *const options[] = {"--gpu-architecture=compute_90", CUDA_COMPILE_OPTIONS};
+    NvrtcProgram program;
+    size_t size = 0;
+    cr_assert(!nvrtc->create(&program, text, "test.cu", 0, NULL, NULL));
+    cr_assert(!nvrtc->compile(program, (int)(sizeof options / sizeof *options), options), "%s", name);
+    cr_assert(!nvrtc->ptx_size(program, &size) && size);
+    char *ptx = calloc(size + 1, 1);
+    cr_assert(!nvrtc->ptx(program, ptx));
+    compare_with_ptx(name, text, ptx);
+    free(ptx);
+    nvrtc->destroy(&program);
+}
+
+Test(cuda_compiler, the_double_knows_what_compiled_kernels_say_of_themselves, .timeout = 300) {
+    const CudaNvrtc *nvrtc;
+    Status missing = cuda_load_nvrtc(NULL, 0, &nvrtc);
+    if (missing) {
+        fprintf(stderr, "not run: %s\n", status_message(missing));
+        status_free(missing);
+        return;
+    }
+    Arena *arena = arena_create(0);
+    GpuVariant variant;
+    const char *name;
+    for (int i = 0; gpu_product_sample(i, &variant, &name); i++) {
+        Text text = text_make(arena);
+        gpu_product_render(&text, &variant, GPU_CUDA, "product");
+        compare_program(nvrtc, name, text.data);
+    }
+    const GpuAttentionText attention = {
+        .dtype = DT_F16, .size = 64, .width = 64, .shared_bytes = 48 << 10, .matrix = true};
+    Text text = text_make(arena);
+    gpu_attention_render(&text, &attention, GPU_CUDA, "attention");
+    compare_program(nvrtc, "attention", text.data);
+    for (int kind = GPU_MOVE_COPY; kind <= GPU_MOVE_SCATTER_ND; kind++) {
+        text = text_make(arena);
+        gpu_move_source(&text, GPU_CUDA, (GpuMoveProgram){.kind = (GpuMoveKind)kind, .unit = 4, .combine = PRIM_NONE});
+        compare_program(nvrtc, "movement", text.data);
+    }
+    for (int kind = 0; kind < GPU_WINDOW_KINDS; kind++) {
+        text = text_make(arena);
+        GpuWindowProgram program = {
+            .kind = (GpuWindowKind)kind, .dtype = kind == GPU_WINDOW_NEAREST ? DT_U32 : DT_F32, .axes = 3};
+        gpu_window_source(&text, GPU_CUDA, program);
+        compare_program(nvrtc, "window", text.data);
+    }
+    arena_destroy(arena);
 }

@@ -14,7 +14,6 @@
 static void set_up(void) {
     double_load(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1");
     cuda_load_only_from_folder(true);
-    double_set_property(DOUBLE_ANY_KERNEL, 1);
 }
 
 TestSuite(cuda_sessions, .init = set_up);
@@ -119,7 +118,6 @@ static void fail_each_call(const char *text, const char *const *inputs, const ch
         char when[64];
         snprintf(when, sizeof when, "call %d of %d fails", i, count);
         double_reset();
-        double_set_property(DOUBLE_ANY_KERNEL, 1);
         double_fail_at(i);
         failed += !play(text, inputs, outputs);
         double_fail_at(0);
@@ -148,7 +146,6 @@ Test(cuda_sessions, a_lost_device_fails_a_run_and_serves_the_next_session) {
     int count = double_calls();
     for (int i = 1; i < count; i += 2) {
         double_reset();
-        double_set_property(DOUBLE_ANY_KERNEL, 1);
         double_set_property(DOUBLE_LOST_AFTER, i);
         play(product, x, (const char *[]){NULL});
         double_set_property(DOUBLE_LOST_AFTER, 0);
@@ -191,7 +188,6 @@ static const struct {
 
 static void refuse(size_t i) {
     double_reset();
-    double_set_property(DOUBLE_ANY_KERNEL, 1);
     if (refusals[i].property == DOUBLE_MEMORY) double_set_property(DOUBLE_BLAS_WORKSPACE, 8 << 20);
     double_set_property(refusals[i].property, refusals[i].value);
 }

@@ -1,5 +1,6 @@
 /* The double of libcuda, with the books of all three. */
 #include "books.h"
+#include "kernel.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -99,15 +100,13 @@ typedef struct Event {
 
 typedef struct Module {
     Object object;
-    char *source;
+    const SourceKernels *kernels;
 } Module;
 
 typedef struct Function {
     Object object;
     Module *module;
-    char name[64];
-    int count;
-    char kinds[16]; /* 'p' pointer, 'f' float, 'i' 64 bits */
+    const SourceKernel *kernel;
 } Function;
 
 enum { MOST_LAUNCHES = 4096 };
@@ -472,7 +471,6 @@ static void object_free(Object *o) {
     switch (o->kind) {
     case OBJECT_MEMORY: free(((Memory *)o)->host); break;
     case OBJECT_PINNED: free(((Pinned *)o)->data); break;
-    case OBJECT_MODULE: free(((Module *)o)->source); break;
     case OBJECT_STREAM: list_free(&((Stream *)o)->queue); break;
     case OBJECT_GRAPH: list_free(&((Graph *)o)->ops); break;
     case OBJECT_EXEC: list_free(&((Exec *)o)->ops); break;
@@ -730,6 +728,20 @@ CuResult cuCtxGetCurrent(CuContext *out_context) {
 
 /* --- modules --- */
 
+enum { MOST_SHARED = 48 << 10, MOST_PARAM_BYTES = 4096 }; /* of a kernel, without asking for more */
+
+/* What the compiler would refuse, or would not promise: without launch bounds a block may need more registers than
+ * there are. */
+static void check_kernel(const SourceKernel *k) {
+    int bytes = 0;
+    for (int i = 0; i < k->param_count; i++)
+        bytes = (bytes + k->params[i].size - 1) / k->params[i].size * k->params[i].size + k->params[i].size;
+    if (bytes > MOST_PARAM_BYTES) books_violation("kernel %s: %d bytes of parameters", k->name, bytes);
+    if (k->shared > MOST_SHARED) books_violation("kernel %s: %zu bytes of shared memory", k->name, k->shared);
+    if (!k->most_threads && strcmp(k->name, "add") != 0 && strcmp(k->name, "fault") != 0)
+        books_violation("kernel %s has no launch bounds", k->name);
+}
+
 CuResult cuModuleLoadData(CuModule *out_module, const void *image) {
     ENTER_CONTEXT();
     ENTER_UNSAFE();
@@ -741,8 +753,8 @@ CuResult cuModuleLoadData(CuModule *out_module, const void *image) {
     if (!cubin && !ptx) GIVE(CU_INVALID_IMAGE);
     if (cubin ? arch != properties[DOUBLE_ARCH] : arch > properties[DOUBLE_ARCH]) GIVE(CU_NO_BINARY_FOR_GPU);
     Module *m = books_new(OBJECT_MODULE, sizeof *m, true);
-    m->source = strdup(text + skip);
-    if (!m->source) abort();
+    m->kernels = kernels_of_source(text + skip);
+    for (int i = 0; i < m->kernels->count; i++) check_kernel(&m->kernels->items[i]);
     *out_module = (CuModule)m;
     GIVE(CU_OK);
 }
@@ -753,35 +765,16 @@ CuResult cuModuleUnload(CuModule module) {
     GIVE(books_release(module, OBJECT_MODULE, __func__) ? injected : CU_INVALID_HANDLE);
 }
 
-/* "void name(float *data, long long n, float x)" */
-static bool parse_function(const char *source, Function *f) {
-    char wanted[80];
-    snprintf(wanted, sizeof wanted, "void %s(", f->name);
-    const char *at = strstr(source, wanted);
-    if (!at) return false;
-    at += strlen(wanted);
-    const char *end = strchr(at, ')');
-    if (!end) return false;
-    while (at < end && f->count < 16) {
-        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
-        bool pointer = memchr(at, '*', (size_t)(stop - at)) != NULL;
-        bool single = !pointer && memmem(at, (size_t)(stop - at), "float", 5) != NULL;
-        f->kinds[f->count++] = pointer ? 'p' : single ? 'f' : 'i';
-        at = comma ? comma + 1 : end;
-    }
-    return true;
-}
-
 CuResult cuModuleGetFunction(CuFunction *out_function, CuModule module, const char *name) {
     ENTER_CONTEXT();
     Module *m = books_check(module, OBJECT_MODULE, __func__);
     if (!m) GIVE(CU_INVALID_HANDLE);
-    Function parsed = {.module = m};
-    snprintf(parsed.name, sizeof parsed.name, "%s", name);
-    if (!parse_function(m->source, &parsed) && !properties[DOUBLE_ANY_KERNEL]) GIVE(CU_NOT_FOUND);
+    int i = 0;
+    while (i < m->kernels->count && strcmp(m->kernels->items[i].name, name) != 0) i++;
+    if (i == m->kernels->count) GIVE(CU_NOT_FOUND);
     Function *f = books_new(OBJECT_FUNCTION, sizeof *f, true);
-    parsed.object = f->object;
-    *f = parsed;
+    f->module = m;
+    f->kernel = &m->kernels->items[i];
     *out_function = (CuFunction)f;
     GIVE(CU_OK);
 }
@@ -800,15 +793,61 @@ static void run_launch(void *data) {
         for (int64_t i = 0; i < r->n; i++) r->data[i] += r->x;
 }
 
-static bool read_arguments(const Function *f, void **arguments, DoubleLaunch *l, CuDevicePointer *touched, int *count) {
-    for (int i = 0; i < f->count; i++) {
-        size_t size = f->kinds[i] == 'f' ? 4 : 8;
-        memcpy(&l->values[i], arguments[i], size);
-        if (f->kinds[i] != 'p' || !l->values[i]) continue;
-        if (!living_memory(l->values[i], 0, "a launch")) return false;
-        if (*count < MOST_TOUCHED) touched[(*count)++] = l->values[i];
+static bool check_aligned(const SourceKernel *k, int param, uint64_t address, int alignment) {
+    if (address % (uint64_t)alignment == 0) return true;
+    books_violation("kernel %s: %s is at %#llx, not at a multiple of %d", k->name, k->params[param].name,
+                    (unsigned long long)address, alignment);
+    return false;
+}
+
+static int64_t number_of(const SourceKernel *k, const uint64_t *values, const char *name) {
+    for (int i = 0; i < k->param_count; i++)
+        if (strcmp(k->params[i].name, name) == 0) return (int64_t)values[i];
+    return 0;
+}
+
+static bool begins(const char *name, const char *start) { return strncmp(name, start, strlen(start)) == 0; }
+
+/* Accesses that the host allows by an argument: packs in products (`flags`, codegen/gpu/product/product_parts.h), wide
+ * loads in attention (k_mode, v_mode: READ_WIDE is 2). */
+static bool check_allowed(const SourceKernel *k, const uint64_t *values) {
+    int64_t flags = k->pack ? number_of(k, values, "flags") : 0;
+    bool good = true;
+    for (int i = 0; i < k->param_count; i++) {
+        const char *name = k->params[i].name;
+        if (k->params[i].kind != 'p' || !values[i]) continue;
+        bool first = begins(name, "a_") || begins(name, "x_"), second = begins(name, "b_") || begins(name, "w_");
+        bool result = begins(name, "out_");
+        if ((first && flags & 1) || (second && flags & 2) || (result && flags & 4))
+            good &= check_aligned(k, i, values[i], k->pack);
+        if ((begins(name, "k_arg") && number_of(k, values, "k_mode") == 2) ||
+            (begins(name, "v_arg") && number_of(k, values, "v_mode") == 2))
+            good &= check_aligned(k, i, values[i], 16);
     }
-    return true;
+    return good;
+}
+
+/* The driver reads as many values as the kernel has parameters, of the kernel's own sizes: `arguments` ends with NULL,
+ * by which one too few or too many is seen. */
+static bool read_arguments(const SourceKernel *k, void **arguments, uint64_t *values, CuDevicePointer *touched,
+                           int *count) {
+    for (int i = 0; i <= k->param_count; i++)
+        if (!arguments[i] != (i == k->param_count)) {
+            books_violation("kernel %s has %d parameters, the launch %s", k->name, k->param_count,
+                            arguments[i] ? "more" : "less");
+            return false;
+        }
+    for (int i = 0; i < k->param_count; i++) {
+        const KernelParam *p = &k->params[i];
+        values[i] = 0;
+        memcpy(&values[i], arguments[i], (size_t)p->size);
+        if (p->kind != 'p' && p->size == 8 && memory_at(values[i]))
+            books_violation("kernel %s: the number %s is an address", k->name, p->name);
+        if (p->kind != 'p' || !values[i]) continue;
+        if (!living_memory(values[i], 0, k->name) || !check_aligned(k, i, values[i], p->alignment)) return false;
+        if (*count < MOST_TOUCHED) touched[(*count)++] = values[i];
+    }
+    return check_allowed(k, values);
 }
 
 CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -825,11 +864,18 @@ CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, u
     if (!grid_x || grid_x > INT32_MAX || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
         block_z != 1 || shared_bytes || extra)
         GIVE(CU_INVALID_VALUE);
-    DoubleLaunch l = {.grid = grid_x, .block = block_x, .count = f->count};
-    memcpy(l.name, f->name, sizeof l.name);
+    const SourceKernel *k = f->kernel;
+    if (k->most_threads && block_x > (unsigned)k->most_threads) {
+        books_violation("kernel %s is bound to %d threads, not %u", k->name, k->most_threads, block_x);
+        GIVE(CU_LAUNCH_OUT_OF_RESOURCES);
+    }
+    DoubleLaunch l = {.grid = grid_x, .block = block_x, .count = k->param_count};
+    memcpy(l.name, k->name, sizeof l.name);
     CuDevicePointer touched[MOST_TOUCHED];
+    uint64_t values[KERNEL_MOST_PARAMS];
     int count = 0;
-    if (!read_arguments(f, arguments, &l, touched, &count)) GIVE(CU_INVALID_VALUE);
+    if (!read_arguments(k, arguments, values, touched, &count)) GIVE(CU_INVALID_VALUE);
+    for (int i = 0; i < k->param_count && i < (int)(sizeof l.values / sizeof *l.values); i++) l.values[i] = values[i];
     if (launch_count < MOST_LAUNCHES) launches[launch_count++] = l;
     RunningLaunch r = {.n = (int64_t)l.values[1]};
     memcpy(r.name, l.name, sizeof r.name);
