@@ -311,8 +311,8 @@ typedef struct OnnxfuseStats {
  * runs. */
 ONNXFUSE_API void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out_stats, size_t size);
 
-/* Gives back memory that is kept for coming runs: of the session (NULL: of none), and what the process keeps for all:
- * scratch memory, and kernels that no session uses any more. The next run is slower by what it has to allocate again.
+/* Gives back memory that is kept for coming runs: of the session (NULL: of none) and its device, to which the free memory
+ * of its pool returns; and what the process keeps for all: scratch memory, and kernels that no session uses any more. The next run is slower by what it has to allocate again.
  * Thread-safe; runs that are going on keep what they use. */
 ONNXFUSE_API void onnxfuse_trim(OnnxfuseSession *session);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/plain.h"
 #include "base/plugin_places.h"
 
 static const char *const installed[] = {PLUGIN_PLACES};
@@ -19,11 +20,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what plugin.c kee
 static char *format(const char *text, ...) __attribute__((format(printf, 1, 2)));
 static char *format(const char *text, ...) {
     va_list arguments;
-    char *made;
     va_start(arguments, text);
-    int size = vasprintf(&made, text, arguments);
+    int size = plain_vprint(NULL, 0, text, arguments);
     va_end(arguments);
-    return size < 0 ? NULL : made;
+    char *made = size < 0 ? NULL : malloc((size_t)size + 1);
+    if (!made) return NULL;
+    va_start(arguments, text);
+    plain_vprint(made, (size_t)size + 1, text, arguments);
+    va_end(arguments);
+    return made;
 }
 
 /* The folder of the file that this code was mapped from, as the kernel knows it: neither a program's name nor the path

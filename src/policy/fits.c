@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 /* What may differ from run to run of the same plan; a key stands for all below it. */
-static const char *const free_keys[] = {"threads",     "cache",     "memory_limit_megabytes",
-                                        "seed",        "device",    "check",
-                                        "shapes",      "tolerance", "fallback",
-                                        "cuda.device", "opencl",    "cuda.libraries",
-                                        "cuda.graphs"};
+static const char *const free_keys[] = {"threads",     "cache",      "memory_limit_megabytes",
+                                        "seed",        "device",     "check",
+                                        "shapes",      "tolerance",  "fallback",
+                                        "cuda.device", "opencl",     "cuda.libraries",
+                                        "cuda.graphs", "cuda.strict"};
 
 /* What a policy says that does not say it. */
 static const char defaults[] = "{\"fusion\": {\"enable\": true, \"memory_efficient\": false, \"max_region_nodes\": 96},"

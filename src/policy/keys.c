@@ -69,6 +69,7 @@ static const Key keys[] = {
     {"deterministic", KEY_BOOL, offsetof(Policy, deterministic), 0, 0},
     {"cuda.device", KEY_INT, offsetof(Policy, cuda.device), 0, 255},
     {"cuda.libraries", KEY_STRING, offsetof(Policy, cuda.libraries), 0, 0},
+    {"cuda.strict", KEY_BOOL, offsetof(Policy, cuda.strict), 0, 0},
     {"cuda.tf32", KEY_BOOL, offsetof(Policy, cuda.tf32), 0, 0},
     {"cuda.graphs", KEY_BOOL, offsetof(Policy, cuda.graphs), 0, 0},
     {"opencl.device", KEY_STRING, offsetof(Policy, opencl.device), 0, 0},

@@ -121,17 +121,21 @@ typedef struct Policy {
         const char *directory; /* NULL: $XDG_CACHE_HOME/onnxfuse or ~/.cache/onnxfuse */
         int64_t max_megabytes; /* oldest entries go beyond it */
     } cache;
-    int64_t memory_limit_megabytes; /* most memory a session may hold, weights and runs together; 0: no limit but the
+    int64_t
+        memory_limit_megabytes; /* most memory a session may hold, weights and runs together, of the host's and of a GPU's
+                                       so much each; 0: no limit but the
                                        machine's */
-    uint64_t seed;                  /* of random operators */
-    bool deterministic;             /* the same bits in every run on the same machine, where a library could choose
+    uint64_t seed;              /* of random operators */
+    bool deterministic;         /* the same bits in every run on the same machine, where a library could choose
                                        otherwise; our own kernels always are */
     struct {
         int device; /* ordinal among the machine's GPUs */
         const char
             *libraries; /* folder in which libcuda, libnvrtc, libcublasLt are looked for first; NULL: the usual */
-        bool tf32;      /* f32 products may round their factors to 10 bits of mantissa */
-        bool graphs;    /* replay runs of known shapes as CUDA graphs */
+        bool
+            strict; /* a library that is missing or refuses a product is an error; else our own kernels take its place */
+        bool tf32;  /* f32 products may round their factors to 10 bits of mantissa */
+        bool graphs; /* replay runs of known shapes as CUDA graphs */
     } cuda;
     struct {
         const char

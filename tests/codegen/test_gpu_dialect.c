@@ -5,7 +5,6 @@
 #include "codegen/gpu/dialect.h"
 
 static const char *const words[] = {
-    "KERNEL",
     "KERNEL_OF",
     "KERNEL_BESIDE",
     "BUFFER_ARG",

@@ -9,7 +9,7 @@
 #include "codegen/gpu/product/product.h"
 
 static const GpuLimits large_device = {
-    .multiprocessors = 132, .block_threads = 1024, .shared_bytes = 48 << 10, .half = true, .fp64 = true};
+    .multiprocessors = 132, .block_threads = 1024, .shared_bytes = 48 << 10, .fp64 = true};
 
 /* ---- choices ---- */
 

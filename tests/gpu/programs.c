@@ -13,7 +13,6 @@
 static const GpuLimits limits = {.multiprocessors = 108,
                                  .block_threads = 1024,
                                  .shared_bytes = 48 << 10,
-                                 .half = true,
                                  .fp64 = true,
                                  .matrix = true,
                                  .argument_bytes = 4096};

@@ -9,7 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../doubles/cuda/kernel.h"
 #include "../doubles/cuda/load.h"
+#include "codegen/gpu/attention/attention.h"
+#include "codegen/gpu/movement/movement.h"
+#include "codegen/gpu/product/product.h"
+#include "codegen/gpu/window/window.h"
 #include "lowering/anchors.h"
 #include "runtime/device/cuda/driver.h"
 #include "runtime/device/cuda/loader.h"
@@ -68,7 +73,7 @@ typedef struct Scene {
     GpuModule *module;
     const GpuFunction *add;
     Stream *stream;
-    void *binary, *data, *product, *recording;
+    void *binary, *data, *product, *workspace, *recording;
     bool recording_open;
     float result[8];
 } Scene;
@@ -82,6 +87,21 @@ static Status scene_launch(Scene *s, float x) {
         {.kind = GPU_ARG_F32, .f32 = x},
     };
     return driver->launch(s->context, s->stream, s->add, 1, 128, arguments, 3);
+}
+
+enum { WORKSPACE = 4096 }; /* of each product of the double */
+
+/* A product with the workspace that it asks for; that it asks for one is no failure. */
+static Status multiply(GpuContext *context, Stream *stream, const GpuGemm *gemm, void *workspace) {
+    GpuGemm g = *gemm;
+    size_t wanted;
+    TRY(driver->gemm(context, stream, &g, &wanted));
+    cr_expect(wanted == WORKSPACE, "%zu bytes", wanted);
+    g.workspace = workspace;
+    g.workspace_bytes = WORKSPACE;
+    TRY(driver->gemm(context, stream, &g, &wanted));
+    cr_expect(wanted == 0, "asked for twice");
+    return NULL;
 }
 
 /* product = data (2 x 4) times its transpose. */
@@ -102,7 +122,7 @@ static Status scene_gemm(Scene *s) {
                        .d = s->product};
     if (!driver->gemm_supports(s->context, &g))
         return status_error(STATUS_UNSUPPORTED, "there is no library for products");
-    return driver->gemm(s->context, s->stream, &g);
+    return multiply(s->context, s->stream, &g, s->workspace);
 }
 
 static Status scene_record(Scene *s) {
@@ -125,6 +145,7 @@ static Status scene_play(const Policy *policy, Scene *s) {
     TRY(driver->stream_create(s->context, &s->stream));
     TRY(driver->allocate(s->context, s->stream, SCENE_BYTES, &s->data));
     TRY(driver->allocate(s->context, NULL, SCENE_BYTES, &s->product));
+    TRY(driver->allocate(s->context, NULL, WORKSPACE, &s->workspace));
     TRY(driver->copy(s->context, s->stream, COPY_IN, s->data, input, SCENE_BYTES));
     memset(input, 0xff, sizeof input);
     TRY(driver->fill_zero(s->context, s->stream, s->product, SCENE_BYTES));
@@ -145,6 +166,7 @@ static Status scene_end(Scene *s) {
     driver->release(s->context, s->stream, s->data);
     driver->stream_destroy(s->context, s->stream);
     driver->release(s->context, NULL, s->product);
+    driver->release(s->context, NULL, s->workspace);
     if (s->module) driver->unload(s->context, s->module);
     free(s->binary);
     driver->close(s->context);
@@ -326,8 +348,10 @@ Test(cuda, without_cublaslt_products_are_left_to_own_kernels) {
     context = open_with(&policy);
     GpuGemm g = {.dtype = DT_F32, .m = 1, .n = 1, .k = 1, .batch = 1, .lda = 1, .ldb = 1, .ldc = 1, .activation = -1};
     cr_expect(!driver->gemm_supports(context, &g));
-    fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "cuBLASLt is not there");
+    fails(multiply(context, NULL, &g, NULL), STATUS_UNSUPPORTED, "cuBLASLt was not found");
     driver->close(context);
+    policy.cuda.strict = true;
+    fails(driver->open(&policy, &context), STATUS_USAGE, "cuda.strict: cuBLASLt was not found");
     remove_folder(folder);
     books_are_even("without cuBLASLt");
 }
@@ -456,8 +480,10 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
     Scene s = {.context = open_default()};
     size_t size;
     const GpuFunction *many;
-    succeeds(driver->compile(s.context, "void many(float *a, long long b, float c, const void *d, long e)", &s.binary,
-                             &size));
+    succeeds(driver->compile(s.context,
+                             "extern \"C\" __global__ void __launch_bounds__(96)\n"
+                             "many(float *a, long long b, float c, const void *d, long long e) { }",
+                             &s.binary, &size));
     succeeds(driver->load(s.context, s.binary, size, &s.module));
     succeeds(driver->function(s.context, s.module, "many", &many));
     succeeds(driver->allocate(s.context, NULL, 512, &s.data));
@@ -485,6 +511,58 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
 
 static void fill(unsigned char *data, size_t size, unsigned seed) {
     for (size_t i = 0; i < size; i++) data[i] = (unsigned char)((i * 31 + (i >> 8) * 7 + seed) & 255);
+}
+
+/* What the driver or the compiler refuses, and what ends a context, the double tells: else the tests above prove
+ * nothing. */
+Test(cuda, the_double_is_as_strict_as_the_driver) {
+    static const char text[] = "typedef struct uint4 { unsigned x; } u128; typedef long long i64;\n"
+                               "#define ROWS 64\n"
+                               "extern \"C\" __global__ void __launch_bounds__(128, 2) wide(void *a_buffer, i64 n) {\n"
+                               "    float *a = (float *)a_buffer;\n"
+                               "    if (n) (*(u128 *)(a + n)) = (*(const u128 *)(a));\n}\n"
+                               "extern \"C\" __global__ void __launch_bounds__(128) narrow(void *a_buffer, i64 n) {\n"
+                               "    float *a = (float *)a_buffer; (*(float *)(a)) = 0;\n}\n";
+    static const char greedy[] = "extern \"C\" __global__ void __launch_bounds__(128) greedy(float *a) {\n"
+                                 "    __shared__ float tile[(64 + 4) * 2 > 100 ? 12288 : 1], one[1];\n}\n";
+    static const char unbound[] = "extern \"C\" __global__ void unbound(float *a) {}\n";
+    static const struct {
+        const char *what, *source, *function;
+        int offset, count, block; /* bytes behind the allocation's begin; arguments; threads */
+        bool swapped;             /* the address and the number */
+    } cases[] = {
+        {NULL, text, "wide", 16, 2, 128, false},
+        {NULL, text, "narrow", 4, 2, 128, false},
+        {"not at a multiple of 16", text, "wide", 4, 2, 128, false},
+        {"not at a multiple of 4", text, "narrow", 2, 2, 128, false},
+        {"2 parameters, the launch less", text, "narrow", 0, 1, 128, false},
+        {"2 parameters, the launch more", text, "narrow", 0, 3, 128, false},
+        {"bound to 128 threads, not 256", text, "narrow", 0, 2, 256, false},
+        {"the number n is an address", text, "narrow", 0, 2, 128, true},
+        {"49156 bytes of shared memory", greedy, "greedy", 0, 1, 128, false},
+        {"has no launch bounds", unbound, "unbound", 0, 1, 128, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double_reset();
+        Scene s = {.context = open_default()};
+        const GpuFunction *function;
+        size_t size;
+        succeeds(driver->compile(s.context, cases[i].source, &s.binary, &size));
+        succeeds(driver->load(s.context, s.binary, size, &s.module));
+        succeeds(driver->function(s.context, s.module, cases[i].function, &function));
+        succeeds(driver->allocate(s.context, NULL, 512, &s.data));
+        GpuArgument arguments[3] = {{.kind = GPU_ARG_BUFFER, .buffer = (char *)s.data + cases[i].offset},
+                                    {.kind = GPU_ARG_I64, .i64 = 4},
+                                    {.kind = GPU_ARG_I64, .i64 = 4}};
+        if (cases[i].swapped) arguments[1].i64 = (int64_t)(uintptr_t)s.data;
+        status_free(driver->launch(s.context, NULL, function, 1, cases[i].block, arguments, cases[i].count));
+        if (cases[i].what)
+            cr_expect(strstr(double_first_violation(), cases[i].what), "\"%s\", not \"%s\"", double_first_violation(),
+                      cases[i].what);
+        else
+            cr_expect(double_violations() == 0, "%s", double_first_violation());
+        succeeds(scene_end(&s));
+    }
 }
 
 Test(cuda, host_memory_is_free_after_a_copy_and_results_are_there_after_the_wait) {
@@ -559,6 +637,65 @@ Test(cuda, a_stream_that_was_not_waited_for_writes_to_the_host_no_more_once_dest
     free(back);
     driver->close(context);
     books_are_even("dropped copies");
+}
+
+/* The embedder's thread has a context of its own, or none: after each call it has the same. */
+Test(cuda, a_thread_keeps_its_context_or_none) {
+    Policy policy = make_policy();
+    for (int foreign = 0; foreign < 2; foreign++) {
+        double_reset();
+        void *before = foreign ? double_foreign_context() : NULL;
+        double_set_context(before);
+        Scene s;
+        succeeds(play(&policy, &s));
+        cr_expect(double_current_context() == before, "after a whole scene");
+        GpuContext *context = open_default();
+        void *data;
+        cr_expect(double_current_context() == before, "opened");
+        succeeds(driver->allocate(context, NULL, 16, &data));
+        cr_expect(double_current_context() == before, "allocated");
+        driver->free_memory(context);
+        cr_expect(double_current_context() == before, "asked");
+        driver->release(context, NULL, data);
+        cr_expect(double_current_context() == before, "released");
+        driver->trim(context);
+        cr_expect(double_current_context() == before, "trimmed");
+        driver->close(context);
+        cr_expect(double_current_context() == before, "closed");
+        books_are_even("contexts");
+    }
+}
+
+/* Memory of one GPU is none of another's; the primary contexts of both live side by side. */
+Test(cuda, two_gpus_side_by_side) {
+    double_set_property(DOUBLE_DEVICES, 2);
+    Policy policies[2] = {make_policy(), make_policy()};
+    policies[1].cuda.device = 1;
+    Scene scenes[2] = {{0}, {0}};
+    for (int i = 0; i < 2; i++) succeeds(scene_play(&policies[i], &scenes[i]));
+    cr_expect(scenes[0].context != scenes[1].context);
+    for (int i = 0; i < 2; i++) expect_result(&scenes[i], "side by side");
+    for (int i = 0; i < 2; i++) succeeds(scene_end(&scenes[i]));
+    books_are_even("two GPUs");
+}
+
+Test(cuda, trim_gives_the_pools_free_memory_back) {
+    double_set_property(DOUBLE_POOL_KEEPS, 1);
+    GpuContext *context = open_default();
+    Stream *stream;
+    void *data, *kept;
+    succeeds(driver->stream_create(context, &stream));
+    succeeds(driver->allocate(context, stream, 1 << 20, &kept));
+    succeeds(driver->allocate(context, stream, 8 << 20, &data));
+    driver->release(context, stream, data);
+    succeeds(driver->synchronize(context, stream));
+    cr_expect_eq(double_memory_held(), 9u << 20, "kept for the next run");
+    driver->trim(context);
+    cr_expect_eq(double_memory_held(), 1u << 20, "what is in use stays: %zu", double_memory_held());
+    driver->release(context, stream, kept);
+    driver->stream_destroy(context, stream);
+    driver->close(context);
+    books_are_even("trimmed");
 }
 
 Test(cuda, calls_without_a_stream_are_done_when_they_return) {
@@ -723,8 +860,11 @@ static void check_product(GpuContext *context, Stream *stream, const Layout *l, 
     g.d = o.device[3];
     g.bias = l->bias ? o.device[4] : NULL;
     void *out = calloc(c_count, dtype_size(dtype));
+    void *workspace;
     cr_assert(driver->gemm_supports(context, &g), "%s", l->name);
-    succeeds(driver->gemm(context, stream, &g));
+    succeeds(driver->allocate(context, stream, WORKSPACE, &workspace));
+    succeeds(multiply(context, stream, &g, workspace));
+    driver->release(context, stream, workspace);
     succeeds(driver->copy(context, stream, COPY_OUT, out, g.d, c_count * dtype_size(dtype)));
     succeeds(driver->synchronize(context, stream));
     for (int64_t b = 0; b < l->batch; b++)
@@ -779,7 +919,10 @@ static void check_ones(GpuContext *context, DType dtype, uint16_t one, uint16_t 
                        .b = (char *)data + sizeof(uint16_t[M * K]),
                        .d = d,
                        .activation = -1};
-    succeeds(driver->gemm(context, NULL, &g));
+    void *workspace;
+    succeeds(driver->allocate(context, NULL, WORKSPACE, &workspace));
+    succeeds(multiply(context, NULL, &g, workspace));
+    driver->release(context, NULL, workspace);
     succeeds(driver->copy(context, NULL, COPY_OUT, out, d, sizeof out));
     for (int i = 0; i < M * N; i++) cr_expect_eq(out[i], four, "%s: %04x", dtype_name(dtype), out[i]);
     driver->release(context, NULL, data);
@@ -877,7 +1020,10 @@ Test(cuda, what_the_library_refuses_is_left_to_own_kernels_and_not_asked_again) 
         succeeds(driver->allocate(context, NULL, 16, &data));
         succeeds(driver->allocate(context, NULL, 16, &d));
         GpuGemm g = small_gemm(data, d);
-        for (int turn = 0; turn < 2; turn++) fails(driver->gemm(context, NULL, &g), cases[i].code, "cuBLASLt");
+        void *workspace;
+        succeeds(driver->allocate(context, NULL, WORKSPACE, &workspace));
+        for (int turn = 0; turn < 2; turn++) fails(multiply(context, NULL, &g, workspace), cases[i].code, "cuBLASLt");
+        driver->release(context, NULL, workspace);
         cr_expect_eq(double_heuristic_calls(), cases[i].asked, "case %zu", i);
         driver->release(context, NULL, data);
         driver->release(context, NULL, d);
@@ -908,46 +1054,32 @@ Test(cuda, products_that_are_not_for_the_library_are_told_apart) {
         case 11: g.batch = 2, g.stride_a = -4, g.stride_c = 4; break;
         }
         cr_expect(!driver->gemm_supports(context, &g), "case %d", i);
-        fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "does not take");
+        fails(multiply(context, NULL, &g, NULL), STATUS_UNSUPPORTED, "does not take");
     }
     driver->close(context);
     books_are_even("not for the library");
 }
 
-Test(cuda, a_product_without_room_for_the_workspace_is_left_to_own_kernels) {
-    double_set_property(DOUBLE_MEMORY, 16 << 20);
-    GpuContext *context = open_default();
-    void *data;
-    succeeds(driver->allocate(context, NULL, 64, &data));
-    GpuGemm g = small_gemm(data, (char *)data + 32);
-    fails(driver->gemm(context, NULL, &g), STATUS_UNSUPPORTED, "cuBLASLt");
-    double_set_property(DOUBLE_MEMORY, 64 << 20);
-    succeeds(driver->gemm(context, NULL, &g));
-    driver->release(context, NULL, data);
-    driver->close(context);
-    books_are_even("workspace");
-}
+/* --- recordings -----------------------------------------------------------------------------------------------------
+ */
 
-/* --- recordings --- */
-
-Test(cuda, a_recording_does_nothing_until_replayed_and_reads_host_memory_then) {
+Test(cuda, a_recording_does_nothing_until_replayed) {
     Scene s = {.context = open_default()};
     void *recording;
     float in[4] = {1, 1, 1, 1}, out[4] = {-1, -1, -1, -1};
     succeeds(driver->stream_create(s.context, &s.stream));
     succeeds(driver->allocate(s.context, s.stream, sizeof in, &s.data));
     succeeds(driver->record_begin(s.context, s.stream));
-    succeeds(driver->copy(s.context, s.stream, COPY_IN, s.data, in, sizeof in));
     succeeds(driver->fill_zero(s.context, s.stream, s.data, 4));
-    succeeds(driver->copy(s.context, s.stream, COPY_OUT, out, s.data, sizeof out));
+    fails(driver->copy(s.context, s.stream, COPY_IN, s.data, in, sizeof in), STATUS_FAULT, "cannot be recorded");
+    fails(driver->copy(s.context, s.stream, COPY_OUT, out, s.data, sizeof out), STATUS_FAULT, "cannot be recorded");
     succeeds(driver->record_end(s.context, s.stream, &recording));
-    succeeds(driver->synchronize(s.context, s.stream));
-    cr_expect_eq(out[0], -1.0f);
-    for (int turn = 2; turn < 5; turn++) {
-        in[3] = (float)turn;
-        succeeds(driver->replay(s.context, s.stream, recording));
+    for (int turn = 0; turn < 3; turn++) {
+        succeeds(driver->copy(s.context, s.stream, COPY_IN, s.data, in, sizeof in));
+        if (turn) succeeds(driver->replay(s.context, s.stream, recording));
+        succeeds(driver->copy(s.context, s.stream, COPY_OUT, out, s.data, sizeof out));
         succeeds(driver->synchronize(s.context, s.stream));
-        cr_expect(out[0] == 0 && out[1] == 1 && out[3] == (float)turn);
+        cr_expect(out[0] == (turn ? 0 : 1) && out[1] == 1 && out[3] == 1);
     }
     driver->record_free(s.context, recording);
     driver->record_free(s.context, NULL);
@@ -955,26 +1087,27 @@ Test(cuda, a_recording_does_nothing_until_replayed_and_reads_host_memory_then) {
     books_are_even("recording");
 }
 
-Test(cuda, products_recorded_on_a_stream_outlive_it_and_keep_their_workspace) {
+Test(cuda, products_recorded_on_a_stream_outlive_it) {
     for (int loads = 0; loads < 2; loads++) {
         double_reset();
         double_set_property(DOUBLE_BLAS_LOADS, loads);
         GpuContext *context = open_default();
         Stream *stream, *other;
-        void *data, *recordings[2];
+        void *data, *workspaces[3], *recordings[2];
         float in[4] = {1, 2, 3, 4}, out[4] = {0};
         succeeds(driver->stream_create(context, &stream));
         succeeds(driver->stream_create(context, &other));
         succeeds(driver->allocate(context, NULL, 512, &data));
+        for (int i = 0; i < 3; i++) succeeds(driver->allocate(context, NULL, WORKSPACE, &workspaces[i]));
         succeeds(driver->copy(context, NULL, COPY_IN, data, in, sizeof in));
         GpuGemm g = small_gemm(data, (char *)data + 256);
-        if (!loads) succeeds(driver->gemm(context, stream, &g)); /* under way when the recording takes the workspace */
-        for (int i = 0; i < 2; i++) {                            /* else the first product ever stands in a recording */
+        if (!loads) succeeds(multiply(context, stream, &g, workspaces[2])); /* else the first stands in a recording */
+        for (int i = 0; i < 2; i++) {
             succeeds(driver->record_begin(context, stream));
-            succeeds(driver->gemm(context, stream, &g));
+            succeeds(multiply(context, stream, &g, workspaces[i]));
             succeeds(driver->record_end(context, stream, &recordings[i]));
         }
-        succeeds(driver->gemm(context, stream, &g));
+        succeeds(multiply(context, stream, &g, workspaces[2]));
         if (loads) driver->stream_destroy(context, stream);
         for (int i = 0; i < 2; i++) succeeds(driver->replay(context, other, recordings[i]));
         if (!loads) succeeds(driver->replay(context, stream, recordings[1]));
@@ -982,9 +1115,11 @@ Test(cuda, products_recorded_on_a_stream_outlive_it_and_keep_their_workspace) {
         driver->record_free(context, recordings[0]); /* under way */
         succeeds(driver->synchronize(context, other));
         cr_expect(out[0] == 7 && out[1] == 10 && out[2] == 15 && out[3] == 22);
+        if (!loads) succeeds(driver->synchronize(context, stream));
         driver->record_free(context, recordings[1]);
         if (!loads) driver->stream_destroy(context, stream);
         driver->release(context, NULL, data);
+        for (int i = 0; i < 3; i++) driver->release(context, NULL, workspaces[i]);
         driver->stream_destroy(context, other);
         driver->close(context);
         books_are_even("recorded products");
@@ -1103,4 +1238,95 @@ Test(cuda_compiler, nvrtc_compiles_for_several_architectures_without_a_gpu) {
     cr_expect(log && strstr(log, "nothing"));
     fails(status, STATUS_FAULT, "identifier \"nothing\" is undefined");
     free(log);
+}
+
+/* ".param .u64 .ptr .align 1 product_param_0," -> 8 */
+static int ptx_param_size(const char *at) {
+    int bits = 0;
+    return sscanf(at, ".param .%*c%d", &bits) == 1 ? bits / 8 : 0;
+}
+
+/* What the compiled program itself says of each kernel, against what the double has read from its text. */
+static void compare_with_ptx(const char *name, const char *text, const char *ptx) {
+    const SourceKernels *(*read)(const char *) = NULL;
+    void *library = dlopen(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    *(void **)&read = dlsym(library, "kernels_of_source");
+    const SourceKernels *kernels = read(text);
+    cr_expect(kernels->count > 0, "%s: no kernels", name);
+    size_t shared = 0, compiled = 0;
+    for (int i = 0; i < kernels->count; i++) {
+        const SourceKernel *k = &kernels->items[i];
+        char entry[96];
+        snprintf(entry, sizeof entry, ".entry %s(", k->name);
+        const char *at = strstr(ptx, entry), *end = at ? strchr(at, '{') : NULL,
+                   *bound = at ? strstr(at, ".maxntid ") : NULL;
+        cr_assert(at && end && bound && bound < end, "%s: %s is not in the program, or has no bounds", name, k->name);
+        cr_expect(atoi(bound + strlen(".maxntid ")) == k->most_threads, "%s: %s", name, k->name);
+        int count = 0;
+        while ((at = strstr(at, ".param .")) && at < end) {
+            cr_expect(count < k->param_count && ptx_param_size(at) == k->params[count].size, "%s: %s: parameter %d",
+                      name, k->name, count);
+            count++;
+            at++;
+        }
+        cr_expect(count == k->param_count, "%s: %s: %d parameters, not %d", name, k->name, count, k->param_count);
+        shared += k->shared;
+    }
+    for (const char *at = ptx; (at = strstr(at, ".shared .align ")); at++) {
+        const char *size = strchr(at, '[');
+        if (size && size < strchr(at, '\n')) compiled += (size_t)atol(size + 1);
+    }
+    cr_expect(compiled <= shared, "%s: %zu bytes of shared memory, not %zu", name, compiled, shared);
+    cr_expect(compiled * 2 >= shared || shared < 256, "%s: only %zu of %zu bytes of shared memory", name, compiled,
+              shared);
+}
+
+static void compare_program(const CudaNvrtc *nvrtc, const char *name, const char *text) {
+    static const char *const options[] = {"--gpu-architecture=compute_90", CUDA_COMPILE_OPTIONS};
+    NvrtcProgram program;
+    size_t size = 0;
+    cr_assert(!nvrtc->create(&program, text, "test.cu", 0, NULL, NULL));
+    cr_assert(!nvrtc->compile(program, (int)(sizeof options / sizeof *options), options), "%s", name);
+    cr_assert(!nvrtc->ptx_size(program, &size) && size);
+    char *ptx = calloc(size + 1, 1);
+    cr_assert(!nvrtc->ptx(program, ptx));
+    compare_with_ptx(name, text, ptx);
+    free(ptx);
+    nvrtc->destroy(&program);
+}
+
+Test(cuda_compiler, the_double_knows_what_compiled_kernels_say_of_themselves, .timeout = 300) {
+    const CudaNvrtc *nvrtc;
+    Status missing = cuda_load_nvrtc(NULL, 0, &nvrtc);
+    if (missing) {
+        fprintf(stderr, "not run: %s\n", status_message(missing));
+        status_free(missing);
+        return;
+    }
+    Arena *arena = arena_create(0);
+    GpuVariant variant;
+    const char *name;
+    for (int i = 0; gpu_product_sample(i, &variant, &name); i++) {
+        Text text = text_make(arena);
+        gpu_product_render(&text, &variant, GPU_CUDA, "product");
+        compare_program(nvrtc, name, text.data);
+    }
+    const GpuAttentionText attention = {
+        .dtype = DT_F16, .size = 64, .width = 64, .shared_bytes = 48 << 10, .matrix = true};
+    Text text = text_make(arena);
+    gpu_attention_render(&text, &attention, GPU_CUDA, "attention");
+    compare_program(nvrtc, "attention", text.data);
+    for (int kind = GPU_MOVE_COPY; kind <= GPU_MOVE_SCATTER_ND; kind++) {
+        text = text_make(arena);
+        gpu_move_source(&text, GPU_CUDA, (GpuMoveProgram){.kind = (GpuMoveKind)kind, .unit = 4, .combine = PRIM_NONE});
+        compare_program(nvrtc, "movement", text.data);
+    }
+    for (int kind = 0; kind < GPU_WINDOW_KINDS; kind++) {
+        text = text_make(arena);
+        GpuWindowProgram program = {
+            .kind = (GpuWindowKind)kind, .dtype = kind == GPU_WINDOW_NEAREST ? DT_U32 : DT_F32, .axes = 3};
+        gpu_window_source(&text, GPU_CUDA, program);
+        compare_program(nvrtc, "window", text.data);
+    }
+    arena_destroy(arena);
 }

@@ -6,18 +6,14 @@
 #include <unistd.h>
 
 #include "../doubles/cuda/load.h"
+#include "base/log.h"
 #include "models.h"
 #include "runtime/device/cuda/loader.h"
 #include "runtime/device/gpu/gpu.h"
 
-static char policy[512];
-
 static void set_up(void) {
     double_load(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1");
     cuda_load_only_from_folder(true);
-    double_set_property(DOUBLE_ANY_KERNEL, 1);
-    snprintf(policy, sizeof policy, "{\"cache\": {\"enable\": false}, \"cuda\": {\"libraries\": \"%s\"}}",
-             ONNXFUSE_CUDA_DOUBLES);
 }
 
 TestSuite(cuda_sessions, .init = set_up);
@@ -39,9 +35,17 @@ static const char mixed[] = "graph (x: f32[n, 4], w: f32[4, 4]) -> (y, z, i) {\n
                             "i = onnx NonZero@21 x\n"
                             "z = onnx ReduceSum@21 y {keepdims = 0}\n}\n";
 
-static OnnxfuseStatus open_on_double(const char *text, OnnxfuseSession **out_session) {
-    OnnxfuseOptions options = {.device = "cuda", .policy_json = policy, .threads = 1};
+/* more: keys of "cuda" and what follows it, in front of the libraries' folder. */
+static OnnxfuseStatus open_with(const char *more, const char *text, OnnxfuseSession **out_session) {
+    char json[1024];
+    snprintf(json, sizeof json, "{\"cache\": {\"enable\": false}, %s \"libraries\": \"%s\"}}", more,
+             ONNXFUSE_CUDA_DOUBLES);
+    OnnxfuseOptions options = {.device = "cuda", .policy_json = json, .threads = 1};
     return open_text(text, &options, out_session);
+}
+
+static OnnxfuseStatus open_on_double(const char *text, OnnxfuseSession **out_session) {
+    return open_with("\"cuda\": {", text, out_session);
 }
 
 static OnnxfuseSession *must_open_on_double(const char *text) {
@@ -114,7 +118,6 @@ static void fail_each_call(const char *text, const char *const *inputs, const ch
         char when[64];
         snprintf(when, sizeof when, "call %d of %d fails", i, count);
         double_reset();
-        double_set_property(DOUBLE_ANY_KERNEL, 1);
         double_fail_at(i);
         failed += !play(text, inputs, outputs);
         double_fail_at(0);
@@ -143,7 +146,6 @@ Test(cuda_sessions, a_lost_device_fails_a_run_and_serves_the_next_session) {
     int count = double_calls();
     for (int i = 1; i < count; i += 2) {
         double_reset();
-        double_set_property(DOUBLE_ANY_KERNEL, 1);
         double_set_property(DOUBLE_LOST_AFTER, i);
         play(product, x, (const char *[]){NULL});
         double_set_property(DOUBLE_LOST_AFTER, 0);
@@ -151,4 +153,149 @@ Test(cuda_sessions, a_lost_device_fails_a_run_and_serves_the_next_session) {
         cr_expect(play(product, x, y), "after the loss at call %d", i);
         books_are_even("after the loss");
     }
+}
+
+/* --- what the library refuses ----------------------------------------------------------------------------------------
+ */
+
+static const char *const one_row[] = {"f32[1, 3] {1, 2, 3}"}, *const one_result[] = {"f32[1, 2] {0, 29}"},
+                         *const any_result[] = {NULL};
+
+static OnnxfuseSession *must_open_with(const char *more, const char *text) {
+    OnnxfuseSession *session = NULL;
+    OnnxfuseStatus status = open_with(more, text, &session);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    return session;
+}
+
+static void expect_profile(OnnxfuseSession *session, const char *part) {
+    char *json = NULL;
+    onnxfuse_session_profile(session, true);
+    char *problem = run_and_compare(session, one_row, any_result);
+    cr_expect(!problem, "%s", problem);
+    OnnxfuseStatus status = onnxfuse_session_profile_json(session, &json);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    cr_expect(strstr(json, part), "no \"%s\" in %s", part, json);
+    onnxfuse_free(json);
+    free(problem);
+}
+
+/* A mistake of ours in a call (INVALID_VALUE) must not hide behind our own kernels. */
+static const struct {
+    DoubleProperty property;
+    int64_t value;
+} refusals[] = {{DOUBLE_BLAS_REFUSES, 1}, {DOUBLE_BLAS_MATMUL, 7}, {DOUBLE_BLAS_MATMUL, 15}, {DOUBLE_MEMORY, 6 << 20}};
+
+static void refuse(size_t i) {
+    double_reset();
+    if (refusals[i].property == DOUBLE_MEMORY) double_set_property(DOUBLE_BLAS_WORKSPACE, 8 << 20);
+    double_set_property(refusals[i].property, refusals[i].value);
+}
+
+static char *last_log;
+static void keep_log(void *user, int level, const char *message) {
+    (void)user, (void)level;
+    if (!strstr(message, "product")) return;
+    free(last_log);
+    last_log = strdup(message);
+}
+
+Test(cuda_sessions, a_refused_product_is_logged_and_the_profile_says_what_ran) {
+    OnnxfuseSession *session = must_open_with("\"cuda\": {", product);
+    expect_profile(session, "cublasLt");
+    close_all(session, "not refused");
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        refuse(i);
+        log_set_level(1);
+        log_set_sink(keep_log, NULL);
+        session = must_open_with("\"cuda\": {", product);
+        expect_profile(session, "\"own\"");
+        log_set_sink(NULL, NULL);
+        log_set_level(0);
+        cr_expect(last_log && (strstr(last_log, "cuBLASLt does not compute") || strstr(last_log, "no workspace")),
+                  "case %zu: %s", i, last_log ? last_log : "no log");
+        free(last_log);
+        last_log = NULL;
+        close_all(session, "refused");
+    }
+}
+
+Test(cuda_sessions, strict_makes_a_refused_product_an_error) {
+    OnnxfuseSession *session = must_open_with("\"cuda\": {\"strict\": true,", product);
+    char *problem = run_and_compare(session, one_row, one_result);
+    cr_expect(!problem, "nothing is refused: %s", problem);
+    free(problem);
+    close_all(session, "strict");
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        refuse(i);
+        session = must_open_with("\"cuda\": {\"strict\": true,", product);
+        problem = run_and_compare(session, one_row, any_result);
+        cr_expect(problem && strstr(problem, "cuda.strict"), "case %zu: %s", i, problem ? problem : "runs");
+        free(problem);
+        close_all(session, "strict and refused");
+    }
+    double_reset();
+    double_set_property(DOUBLE_BLAS_CREATE, 1);
+    session = NULL;
+    OnnxfuseStatus status = open_with("\"cuda\": {\"strict\": true,", product, &session);
+    cr_expect(status && strstr(onnxfuse_status_message(status), "cuBLASLt cannot be used"), "%s",
+              onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    gpu_program_trim();
+    books_are_even("strict without the library");
+}
+
+/* --- memory ----------------------------------------------------------------------------------------------------------
+ */
+
+/* All that is allocated on the device stands in the session's books, workspaces and recordings of runs too. */
+Test(cuda_sessions, all_device_memory_is_counted) {
+    double_set_property(DOUBLE_BLAS_WORKSPACE, 8 << 20);
+    OnnxfuseSession *session = must_open_with("\"cuda\": {", product);
+    for (int turn = 0; turn < 4; turn++) {
+        char *problem = run_and_compare(session, one_row, one_result);
+        cr_expect(!problem, "%s", problem);
+        free(problem);
+        cr_expect(double_memory_used() >= (size_t)8 << 20);
+        cr_expect_eq(gpu_memory_used_by_all(), double_memory_used(), "turn %d: %zu bytes of %zu", turn,
+                     gpu_memory_used_by_all(), double_memory_used());
+    }
+    close_all(session, "counted");
+}
+
+Test(cuda_sessions, a_workspace_beyond_the_limit_is_left_away) {
+    double_set_property(DOUBLE_BLAS_WORKSPACE, 8 << 20);
+    OnnxfuseSession *session = must_open_with("\"memory_limit_megabytes\": 4, \"cuda\": {", product);
+    expect_profile(session, "\"own\"");
+    cr_expect(double_memory_used() <= (size_t)4 << 20, "%zu bytes", double_memory_used());
+    close_all(session, "limited");
+}
+
+Test(cuda_sessions, trim_gives_the_device_its_memory_back) {
+    double_set_property(DOUBLE_POOL_KEEPS, 1);
+    double_set_property(DOUBLE_BLAS_WORKSPACE, 8 << 20);
+    OnnxfuseSession *session = must_open_with("\"cuda\": {", product);
+    for (int turn = 0; turn < 3; turn++) free(run_and_compare(session, one_row, one_result));
+    cr_expect(double_memory_held() >= (size_t)8 << 20);
+    onnxfuse_trim(session);
+    cr_expect(double_memory_held() < 4096, "%zu bytes are held", double_memory_held());
+    char *problem = run_and_compare(session, one_row, one_result);
+    cr_expect(!problem, "after a trim: %s", problem);
+    free(problem);
+    close_all(session, "trimmed");
+}
+
+/* Pinned memory is dear: the anchors of a session fetch their constants through one stream. */
+Test(cuda_sessions, anchors_share_a_stream_for_their_constants) {
+    char text[4096] =
+        "graph (x: f32[n, 2]) -> (y) {\nw0 = constant f32[2, 2] {1, 2, 3, 4}\np0 = onnx MatMul@21 x, w0\n";
+    for (int i = 1; i < 12; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "w%d = constant f32[2, 2] {1, 2, 3, %d}\ne%d = onnx Exp@21 p%d\np%d = onnx MatMul@21 e%d, w%d\n", i, i,
+                 i, i - 1, i, i, i);
+    strcat(text, "y = onnx Exp@21 p11\n}\n");
+    OnnxfuseSession *session = must_open_on_double(text);
+    cr_expect(double_made("stream") <= 3, "%d streams for 12 products", double_made("stream"));
+    cr_expect(double_made("pinned") <= 3, "%d pieces of pinned memory", double_made("pinned"));
+    close_all(session, "many anchors");
 }

@@ -142,7 +142,12 @@ static double activated(double x, int activation) {
     return activation < 0 ? x : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
 }
 
-static Status library_gemm(GpuContext *context, Stream *stream, const GpuGemm *g) {
+enum { LIBRARY_WORKSPACE = 100000 };
+
+static Status library_gemm(GpuContext *context, Stream *stream, const GpuGemm *g, size_t *out_workspace) {
+    *out_workspace = g->workspace_bytes < LIBRARY_WORKSPACE ? LIBRARY_WORKSPACE : 0;
+    if (*out_workspace) return NULL;
+    cr_assert(g->workspace && (uintptr_t)g->workspace % 256 == 0);
     Arena *arena = arena_create(0);
     size_t bytes;
     GpuGemm one = *g;

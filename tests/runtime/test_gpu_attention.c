@@ -195,6 +195,7 @@ static const Case cases[] = {
     {"a head of one element", DT_F32, 1, 1, 1, 3, 5, 1, 1, NONE, 0, 0, false},
     {"one key", DT_F32, 2, 2, 2, 5, 1, 128, 128, HIDE, 0, EMPTY_ZERO, false},
     {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, NONE, 0, 0, false},
+    {"a causal tile that sees no key", DT_F32, 1, 4, 2, 100, 70, 64, 64, CAUSAL, -200, 0, false},
     {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, NONE, 0, 0, false},
 };
 
@@ -214,6 +215,9 @@ static const Case matrix_cases[] = {
     {"values wider than keys on matrix units", DT_F16, 1, 1, 1, 65, 70, 64, 96, CAPPED, 0, 0, false},
     {"queries that see nothing, on matrix units", DT_F16, 1, 2, 2, 70, 70, 24, 24, CAUSAL, -3, EMPTY_ZERO, false},
     {"split keys on matrix units", DT_F16, 1, 1, 1, 40, 1000, 64, 64, BIAS, 0, 0, false},
+    {"no keys on matrix units", DT_F16, 2, 2, 2, 150, 0, 64, 64, BIAS, 0, 0, true},
+    {"a causal tile that sees no key, on matrix units", DT_F16, 1, 4, 2, 150, 70, 24, 24, CAUSAL, -200, EMPTY_ZERO,
+     true},
 };
 
 Test(gpu_attention, matrix_units) {
@@ -225,6 +229,27 @@ Test(gpu_attention, matrix_units) {
     for (size_t i = 0; i < sizeof matrix_cases / sizeof *matrix_cases; i++)
         for (size_t lead = 0; lead <= 2; lead += 2) check(&b, &matrix_cases[i], lead);
     bench_close(&b);
+}
+
+/* What threads of a block write for each other is there before any of them reads it, also where the key loop and its
+ * barriers are not entered: a block's first access of the rows' places behind their writing stands behind a barrier. */
+Test(gpu_attention, a_barrier_stands_behind_the_places_of_rows) {
+    static const bool matrix[] = {false, true};
+    for (int i = 0; i < 4; i++) {
+        GpuAttentionText a = {
+            .dtype = DT_F16, .size = 64, .width = 64, .shared_bytes = 48 << 10, .matrix = matrix[i % 2]};
+        Arena *arena = arena_create(0);
+        Text text = text_make(arena);
+        gpu_attention_render(&text, &a, i / 2 ? GPU_OPENCL : GPU_CUDA, "attention");
+        int kernels = 0;
+        for (const char *at = text.data; (at = strstr(at, "positions[r] =")); kernels++) {
+            const char *barrier = strstr(at, "BARRIER;"), *keys = strstr(at, "for (i32 t0 = begin");
+            at += strlen("positions[r] =");
+            cr_expect(barrier && keys && barrier < keys, "kernel %d: no barrier before the keys", kernels);
+        }
+        cr_expect(kernels == 3, "%d kernels", kernels);
+        arena_destroy(arena);
+    }
 }
 
 static int64_t among(int64_t least, int64_t most) {

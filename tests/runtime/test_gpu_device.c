@@ -226,8 +226,7 @@ static void setup(void) {
     policy = policy_default();
     policy.cache.directory = directory;
     policy.threads = 4;
-    fake.limits =
-        (GpuLimits){.multiprocessors = 4, .block_threads = 1024, .shared_bytes = 48 << 10, .half = true, .fp64 = true};
+    fake.limits = (GpuLimits){.multiprocessors = 4, .block_threads = 1024, .shared_bytes = 48 << 10, .fp64 = true};
     fake.free_bytes = (size_t)1 << 30;
     fake.version = "v1:";
     strcpy(fake.target, "fake one");

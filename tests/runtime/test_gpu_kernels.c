@@ -93,11 +93,8 @@ static void run_set(const Queued *q, GpuModule *module, const int64_t *params, i
     const Kernel *k = &q->kernel;
     Arena *arena = arena_create(0);
     Buffers b = {0};
-    GpuLimits limits = {.multiprocessors = multiprocessors,
-                        .block_threads = 1024,
-                        .shared_bytes = 48 << 10,
-                        .half = true,
-                        .fp64 = true};
+    GpuLimits limits = {
+        .multiprocessors = multiprocessors, .block_threads = 1024, .shared_bytes = 48 << 10, .fp64 = true};
     GpuSchedule schedule = gpu_schedule(k);
     GpuLaunches launches;
     fill_buffers(arena, k, params, &b);

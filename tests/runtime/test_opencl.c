@@ -615,7 +615,8 @@ static bool check_product(const Bench *bench, const ProductRow *row) {
     put(bench, memory, a, (size_t)count_a * size);
     put(bench, memory + (size_t)count_a * size, b, (size_t)count_b * size);
     put(bench, g.d, c, (size_t)count_c * size);
-    Status status = driver->gemm(bench->context, bench->stream, &g);
+    size_t workspace;
+    Status status = driver->gemm(bench->context, bench->stream, &g, &workspace);
     bool here = status_code(status) != STATUS_UNSUPPORTED;
     cr_assert(!status || !here, "%s: %s", row->name, status_message(status));
     status_free(status);
@@ -657,10 +658,11 @@ Test(opencl, library_takes_no_product_with_an_epilogue) {
     activated.activation = 0;
     half.dtype = DT_F16;
     empty.k = 0;
+    size_t workspace;
     const GpuGemm *gemms[] = {&with_bias, &activated, &half, &empty};
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
         cr_expect(!driver->gemm_supports(bench.context, gemms[i]));
-        FAILS(driver->gemm(bench.context, bench.stream, gemms[i]), STATUS_UNSUPPORTED, "CLBlast");
+        FAILS(driver->gemm(bench.context, bench.stream, gemms[i], &workspace), STATUS_UNSUPPORTED, "CLBlast");
     }
     driver->release(bench.context, bench.stream, data);
     end(&bench);

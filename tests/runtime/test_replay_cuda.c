@@ -21,7 +21,6 @@ static void write_policy(char *text, size_t size, const char *graphs) {
 static void set_up(void) {
     double_load(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1");
     cuda_load_only_from_folder(true);
-    double_set_property(DOUBLE_ANY_KERNEL, 1);
     write_policy(policy, sizeof policy, "true");
     write_policy(policy_off, sizeof policy_off, "false");
 }
@@ -227,10 +226,7 @@ static int play(const char *text, const char *const *inputs, const char *const *
     return failed;
 }
 
-static void again(void) {
-    double_reset();
-    double_set_property(DOUBLE_ANY_KERNEL, 1);
-}
+static void again(void) { double_reset(); }
 
 static void fail_each_call(const char *text, const char *const *inputs, const char *const *outputs) {
     static const char *const nothing[3];

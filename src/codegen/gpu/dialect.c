@@ -40,7 +40,6 @@
 
 static const char cuda_prelude[] =
     "#pragma nv_diag_suppress 177, 550\n" /* declared and not used: `exchange`, words that a program has no need of */
-    "#define KERNEL extern \"C\" __global__ void __launch_bounds__(1024)\n"
     "#define KERNEL_OF(threads) extern \"C\" __global__ void __launch_bounds__(threads)\n"
     "#define KERNEL_BESIDE(threads, blocks) extern \"C\" __global__ void __launch_bounds__(threads, blocks)\n"
     "#define BUFFER_ARG(b) void *b##_buffer\n"
@@ -128,7 +127,6 @@ static const char opencl_prelude[] =
     "#define HAS_F64 1\n"
     "#endif\n"
     "#pragma OPENCL FP_CONTRACT OFF\n"
-    "#define KERNEL __kernel void\n"
     "#define KERNEL_OF(threads) __kernel void\n"
     "#define KERNEL_BESIDE(threads, blocks) __kernel void\n"
     "#define BUFFER_ARG(b) __global u8 *b##_buffer, i64 b##_offset\n"

@@ -2,8 +2,8 @@
  * regions, matrix products, movement, attention) is written in these words alone. */
 /* clang-format off
  *
- * KERNEL                       begins a kernel function: KERNEL name(arguments) { ... }; launched with up to 1024 threads
- * KERNEL_OF(n)                 the same, for blocks of at most n threads (so that registers suffice)
+ * KERNEL_OF(n)                 begins a kernel function: KERNEL_OF(n) name(arguments) { ... }; for blocks of at most n threads
+ *                              (so that registers suffice)
  * KERNEL_BESIDE(n, blocks)     the same; a multiprocessor should hold `blocks` of them at once
  * BUFFER_ARG(b)                a buffer among the arguments, no comma after it: a pointer in CUDA; in OpenCL a __global
  *                              pointer and an i64 byte offset (GPU_ARG_BUFFER fills both)

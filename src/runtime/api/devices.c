@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "runtime/device/gpu/gpu.h"
 
 const DeviceTable *const *device_tables(void) {
     static const DeviceTable *const tables[] = {&cuda_device, &opencl_device, &cpu_device, NULL};

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/heap.h"
-#include "runtime/device/cpu/scratch.h"
 
 Status check_struct(const char *name, size_t given, size_t known) {
     if (given == 0 || given == known) return NULL;
@@ -25,7 +24,7 @@ Status embedded_pool(const OnnxfuseThreadPool *threads, Pool **out_pool) {
 }
 
 OnnxfuseStatus onnxfuse_set_allocator(const OnnxfuseAllocator *given) {
-    scratch_trim(); /* what is kept for coming runs is no reason to refuse */
+    cpu_device.trim(NULL); /* what is kept for coming runs is no reason to refuse */
     if (!given) return heap_set_host((HeapHost){0});
     TRY(check_struct("OnnxfuseAllocator", given->size, sizeof *given));
     if (!given->allocate || !given->release) return status_error(STATUS_USAGE, "an allocator needs both its functions");

@@ -5,8 +5,6 @@
 
 #include "base/heap.h"
 #include "base/log.h"
-#include "runtime/device/cpu/scratch.h"
-#include "runtime/device/gpu/gpu.h"
 #include "runtime/inspect/report.h"
 #include "runtime/plan/recordings.h"
 
@@ -212,9 +210,8 @@ OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue
 void onnxfuse_trim(OnnxfuseSession *s) {
     if (s) run_memory_trim(s->buffers);
     if (s) recordings_trim(s->plan->recordings, s->devices.device);
-    scratch_trim();
-    kernel_cache_trim();
-    gpu_program_trim();
+    for (const DeviceTable *const *t = device_tables(); *t; t++)
+        (*t)->trim(s && s->devices.device->table == *t ? s->devices.device : NULL);
     heap_trim();
 }
 

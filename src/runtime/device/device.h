@@ -103,6 +103,10 @@ typedef struct DeviceTable {
     void (*record_abandon)(Device *device, Stream *stream); /* after a failure between the two */
     Status (*replay)(Device *device, Stream *stream, DeviceRecording *recording);
     void (*record_free)(Device *device, DeviceRecording *recording); /* accepts NULL; its work is done */
+
+    /* Gives back memory and programs that are kept for coming runs and that nobody uses: the process's and, where a
+     * device is given, that device's own. */
+    void (*trim)(Device *device);
 } DeviceTable;
 
 struct Device {
@@ -111,6 +115,6 @@ struct Device {
     Pool *pool; /* host threads */
 };
 
-extern const DeviceTable cpu_device;
+extern const DeviceTable cpu_device, cuda_device, opencl_device; /* each in its folder */
 
 #endif

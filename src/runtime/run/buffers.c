@@ -40,16 +40,26 @@ static void release_all(struct RunMemory *buffers, Place place) {
     }
 }
 
+/* A stream has memory of its own, on the device and pinned on the host. */
+static void destroy_streams(struct RunMemory *buffers) {
+    Device *device = buffers->devices[PLACE_DEVICE];
+    for (int i = 0; i < KEPT; i++) {
+        pthread_mutex_lock(&buffers->lock);
+        Stream *stream = buffers->streams[i];
+        buffers->streams[i] = NULL;
+        pthread_mutex_unlock(&buffers->lock);
+        if (stream) device->table->stream_destroy(device, stream);
+    }
+}
+
 void run_memory_trim(struct RunMemory *buffers) {
     for (int place = 0; place < PLACES; place++) release_all(buffers, (Place)place);
+    destroy_streams(buffers);
 }
 
 void run_memory_destroy(struct RunMemory *buffers) {
     if (!buffers) return;
-    Device *device = buffers->devices[PLACE_DEVICE];
     run_memory_trim(buffers);
-    for (int i = 0; i < KEPT; i++)
-        if (buffers->streams[i]) device->table->stream_destroy(device, buffers->streams[i]);
     pthread_mutex_destroy(&buffers->lock);
     free(buffers);
 }

@@ -22,17 +22,18 @@ typedef enum ObjectKind {
     OBJECT_LT_DESC,
     OBJECT_LT_LAYOUT,
     OBJECT_LT_PREFERENCE,
+    OBJECT_POOL,
 } ObjectKind;
 
 /* Every object begins with this; it stays in the books after its release, so that a later use is noticed. */
 typedef struct Object {
     ObjectKind kind;
     bool alive;
-    bool of_context; /* dies with the context */
+    struct Object *context; /* that it belongs to and dies with; NULL: none */
     struct Object *next;
 } Object;
 
-enum { MOST_TOUCHED = 8 };
+enum { MOST_TOUCHED = 32 };
 
 /* Takes the lock; the result that the call shall give: 0, or the injected failure. */
 int books_enter(int failure);
@@ -40,8 +41,9 @@ void books_leave(void);
 bool books_lost(void);
 int64_t books_property(DoubleProperty property);
 void books_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* of_context: of the one that is current on the thread. */
 void *books_new(ObjectKind kind, size_t size, bool of_context);
-/* The living object of that kind, or NULL and a violation that names `what`. */
+/* The living object of that kind, of the thread's context if of any, or NULL and a violation that names `what`. */
 void *books_check(const void *handle, ObjectKind kind, const char *what);
 /* Notes the release; false and a violation when it is none of the living. */
 bool books_release(const void *handle, ObjectKind kind, const char *what);

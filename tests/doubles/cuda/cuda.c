@@ -1,5 +1,6 @@
 /* The double of libcuda, with the books of all three. */
 #include "books.h"
+#include "kernel.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,8 +18,15 @@ typedef struct Memory {
     struct Stream *allocated_on; /* NULL: at once */
     uint64_t allocated_at;       /* its place in that stream */
     bool leaving;                /* its release is queued */
-    bool pooled;
+    struct MemoryPool *pool;     /* NULL: of none */
 } Memory;
+
+/* What is kept is counted only with DOUBLE_POOL_KEEPS. */
+typedef struct MemoryPool {
+    Object object;
+    uint64_t threshold;
+    size_t used, kept;
+} MemoryPool;
 
 typedef struct Pinned {
     Object object;
@@ -91,15 +99,13 @@ typedef struct Event {
 
 typedef struct Module {
     Object object;
-    char *source;
+    const SourceKernels *kernels;
 } Module;
 
 typedef struct Function {
     Object object;
     Module *module;
-    char name[64];
-    int count;
-    char kinds[16]; /* 'p' pointer, 'f' float, 'i' 64 bits */
+    const SourceKernel *kernel;
 } Function;
 
 enum { MOST_LAUNCHES = 4096 };
@@ -109,14 +115,17 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock; /* recursive */
 static Object *objects;
 static int64_t properties[DOUBLE_PROPERTIES];
-static int calls, fail_at, violations, lost_code, calls_left, retained, heuristics, reduction_mask, compute, waits;
+static int calls, fail_at, violations, lost_code, calls_left, heuristics, reduction_mask, compute, waits;
 static bool started;
 static char first_violation[256], first_outstanding[64];
-static Object *context;
+enum { MOST_DEVICES = 4 };
+static Object *primary[MOST_DEVICES]; /* contexts; NULL: nobody retains it */
+static int retained[MOST_DEVICES];
+static Object *foreign; /* an embedder's context */
 static DoubleLaunch launches[MOST_LAUNCHES];
 static int launch_count, replay_count;
-static size_t memory_used, pool_kept;
-static uint64_t pool_threshold;
+static size_t memory_used;
+static int made[OBJECT_POOL + 1];
 static _Thread_local CuContext current;
 static _Thread_local unsigned capture_mode; /* 0: the strictest */
 
@@ -150,8 +159,9 @@ static void set_up(void) {
 
 /* --- books --- */
 
-static const char *const kind_names[] = {"context", "module", "function", "stream",    "event", "graph",  "recording",
-                                         "memory",  "pinned", "program",  "Lt handle", "desc",  "layout", "preference"};
+static const char *const kind_names[] = {"context",   "module",    "function", "stream",     "event",
+                                         "graph",     "recording", "memory",   "pinned",     "program",
+                                         "Lt handle", "desc",      "layout",   "preference", "pool"};
 
 int books_enter(int failure) {
     pthread_once(&once, set_up);
@@ -184,8 +194,9 @@ void books_note_compute(int type) { compute = type; }
 void *books_new(ObjectKind kind, size_t size, bool of_context) {
     Object *o = calloc(1, size);
     if (!o) abort();
-    *o = (Object){.kind = kind, .alive = true, .of_context = of_context, .next = objects};
+    *o = (Object){.kind = kind, .alive = true, .context = of_context ? (Object *)current : NULL, .next = objects};
     objects = o;
+    made[kind]++;
     return o;
 }
 
@@ -197,7 +208,11 @@ static Object *find(const void *handle) {
 
 void *books_check(const void *handle, ObjectKind kind, const char *what) {
     Object *o = find(handle);
-    if (o && o->kind == kind && o->alive) return o;
+    if (o && o->kind == kind && o->alive) {
+        if (!o->context || o->context == (Object *)current) return o;
+        books_violation("%s: a %s of another context", what, kind_names[kind]);
+        return NULL;
+    }
     books_violation("%s: %s %s", what, o && o->kind == kind ? "a released" : "no such", kind_names[kind]);
     return NULL;
 }
@@ -209,7 +224,8 @@ bool books_release(const void *handle, ObjectKind kind, const char *what) {
 }
 
 bool books_has_context(const char *what) {
-    if (retained && current == (CuContext)context) return true;
+    const Object *context = current ? find(current) : NULL;
+    if (context && context->alive) return true;
     books_violation("%s: without the context current", what);
     return false;
 }
@@ -247,6 +263,8 @@ static Memory *living_memory(CuDevicePointer data, size_t bytes, const char *wha
         books_violation("%s: released memory", what);
     else if (bytes > m->bytes - (size_t)(data - m->address))
         books_violation("%s: %zu bytes reach outside the allocation", what, bytes);
+    else if (m->object.context != (Object *)current)
+        books_violation("%s: memory of another context", what);
     else
         return m;
     return NULL;
@@ -306,7 +324,16 @@ static void drop_memory(Memory *m) {
     m->object.alive = false;
     spoil(m->host, m->bytes, 0xdd);
     memory_used -= m->bytes;
-    if (m->pooled && properties[DOUBLE_POOL_KEEPS]) pool_kept += m->bytes;
+    if (!m->pool) return;
+    m->pool->used -= m->bytes;
+    if (properties[DOUBLE_POOL_KEEPS]) m->pool->kept += m->bytes;
+}
+
+static size_t kept_by_pools(void) {
+    size_t kept = 0;
+    for (Object *o = objects; o; o = o->next)
+        if (o->kind == OBJECT_POOL && o->alive) kept += ((MemoryPool *)o)->kept;
+    return kept;
 }
 
 static void run_op(Op *op) {
@@ -440,7 +467,6 @@ static void object_free(Object *o) {
     switch (o->kind) {
     case OBJECT_MEMORY: free(((Memory *)o)->host); break;
     case OBJECT_PINNED: free(((Pinned *)o)->data); break;
-    case OBJECT_MODULE: free(((Module *)o)->source); break;
     case OBJECT_STREAM: list_free(&((Stream *)o)->queue); break;
     case OBJECT_GRAPH: list_free(&((Graph *)o)->ops); break;
     case OBJECT_EXEC: list_free(&((Exec *)o)->ops); break;
@@ -456,13 +482,14 @@ void double_reset(void) {
         next = o->next;
         object_free(o);
     }
-    objects = context = NULL;
-    calls = fail_at = violations = lost_code = calls_left = retained = launch_count = replay_count = heuristics =
-        waits = 0;
+    objects = foreign = NULL;
+    memset(primary, 0, sizeof primary);
+    memset(retained, 0, sizeof retained);
+    memset(made, 0, sizeof made);
+    calls = fail_at = violations = lost_code = calls_left = launch_count = replay_count = heuristics = waits = 0;
     reduction_mask = compute = 0;
     started = false;
-    memory_used = pool_kept = 0;
-    pool_threshold = 0;
+    memory_used = 0;
     first_violation[0] = 0;
     current = NULL;
     defaults();
@@ -504,6 +531,32 @@ int double_compute_type(void) { return locked(&compute); }
 int double_stream_waits(void) { return locked(&waits); }
 const char *double_first_violation(void) { return first_violation; }
 size_t double_memory_used(void) { return memory_used; }
+size_t double_memory_held(void) {
+    pthread_mutex_lock(&lock);
+    size_t held = memory_used + kept_by_pools();
+    pthread_mutex_unlock(&lock);
+    return held;
+}
+
+int double_made(const char *kind) {
+    int i = 0;
+    while (strcmp(kind_names[i], kind) != 0) i++; /* a kind that there is not ends the test */
+    return locked(&made[i]);
+}
+
+void *double_foreign_context(void) {
+    pthread_mutex_lock(&lock);
+    CuContext before = current;
+    current = NULL;
+    foreign = books_new(OBJECT_CONTEXT, sizeof(Object), false);
+    current = before;
+    pthread_mutex_unlock(&lock);
+    return foreign;
+}
+
+void double_set_context(void *context) { current = context; }
+void *double_current_context(void) { return current; }
+
 const DoubleLaunch *double_launch(int index) { return &launches[index]; }
 
 int double_outstanding(void) {
@@ -511,7 +564,7 @@ int double_outstanding(void) {
     pthread_mutex_lock(&lock);
     int count = 0;
     for (Object *o = objects; o; o = o->next) {
-        if (!o->alive || o->kind == OBJECT_FUNCTION) continue;
+        if (!o->alive || o->kind == OBJECT_FUNCTION || o == foreign) continue;
         snprintf(first_outstanding, sizeof first_outstanding, "%s", kind_names[o->kind]);
         count++;
     }
@@ -614,42 +667,49 @@ CuResult cuDeviceGetAttribute(int *value, CuDeviceAttribute attribute, CuDevice 
 
 CuResult cuDevicePrimaryCtxRetain(CuContext *out_context, CuDevice device) {
     ENTER();
-    (void)device;
-    if (!retained) context = books_new(OBJECT_CONTEXT, sizeof(Object), false);
-    retained++;
-    *out_context = (CuContext)context;
+    if (device < 0 || device >= MOST_DEVICES || device >= properties[DOUBLE_DEVICES]) GIVE(CU_INVALID_DEVICE);
+    if (!retained[device]) primary[device] = books_new(OBJECT_CONTEXT, sizeof(Object), false);
+    retained[device]++;
+    *out_context = (CuContext)primary[device];
     GIVE(CU_OK);
 }
 
 /* The last release ends everything of the context. */
-static void end_context(void) {
+static void end_context(Object *context) {
     for (Object *o = objects; o; o = o->next) {
-        if (!o->alive || !o->of_context) continue;
+        if (!o->alive || o->context != context) continue;
         if (!lost_code && o->kind != OBJECT_FUNCTION)
             books_violation("the context ends with a %s alive", kind_names[o->kind]);
+        if (o->kind == OBJECT_MEMORY) {
+            Memory *m = (Memory *)o;
+            memory_used -= m->bytes;
+            if (m->pool) m->pool->used -= m->bytes;
+        }
         o->alive = false;
     }
     context->alive = false;
-    context = NULL;
-    memory_used = pool_kept = 0;
+    if (current == (CuContext)context) current = NULL;
     lost_code = 0;
 }
 
 CuResult cuDevicePrimaryCtxRelease_v2(CuDevice device) {
     int injected = books_enter(CU_UNKNOWN);
-    (void)device;
-    if (!retained) {
+    if (device < 0 || device >= MOST_DEVICES || !retained[device]) {
         books_violation("a context is released that nobody retains");
         GIVE(CU_INVALID_CONTEXT);
     }
-    if (--retained == 0) end_context();
+    if (--retained[device] == 0) {
+        end_context(primary[device]);
+        primary[device] = NULL;
+    }
     GIVE(injected);
 }
 
 CuResult cuCtxSetCurrent(CuContext new_context) {
     int injected = books_enter(CU_UNKNOWN);
-    if (new_context && new_context != (CuContext)context) {
-        if (!find(new_context)) books_violation("an unknown context is made current");
+    const Object *context = new_context ? find(new_context) : NULL;
+    if (new_context && (!context || context->kind != OBJECT_CONTEXT || !context->alive)) {
+        if (!context) books_violation("an unknown context is made current");
         GIVE(CU_INVALID_CONTEXT);
     }
     current = new_context;
@@ -664,6 +724,20 @@ CuResult cuCtxGetCurrent(CuContext *out_context) {
 
 /* --- modules --- */
 
+enum { MOST_SHARED = 48 << 10, MOST_PARAM_BYTES = 4096 }; /* of a kernel, without asking for more */
+
+/* What the compiler would refuse, or would not promise: without launch bounds a block may need more registers than
+ * there are. */
+static void check_kernel(const SourceKernel *k) {
+    int bytes = 0;
+    for (int i = 0; i < k->param_count; i++)
+        bytes = (bytes + k->params[i].size - 1) / k->params[i].size * k->params[i].size + k->params[i].size;
+    if (bytes > MOST_PARAM_BYTES) books_violation("kernel %s: %d bytes of parameters", k->name, bytes);
+    if (k->shared > MOST_SHARED) books_violation("kernel %s: %zu bytes of shared memory", k->name, k->shared);
+    if (!k->most_threads && strcmp(k->name, "add") != 0 && strcmp(k->name, "fault") != 0)
+        books_violation("kernel %s has no launch bounds", k->name);
+}
+
 CuResult cuModuleLoadData(CuModule *out_module, const void *image) {
     ENTER_CONTEXT();
     ENTER_UNSAFE();
@@ -675,8 +749,8 @@ CuResult cuModuleLoadData(CuModule *out_module, const void *image) {
     if (!cubin && !ptx) GIVE(CU_INVALID_IMAGE);
     if (cubin ? arch != properties[DOUBLE_ARCH] : arch > properties[DOUBLE_ARCH]) GIVE(CU_NO_BINARY_FOR_GPU);
     Module *m = books_new(OBJECT_MODULE, sizeof *m, true);
-    m->source = strdup(text + skip);
-    if (!m->source) abort();
+    m->kernels = kernels_of_source(text + skip);
+    for (int i = 0; i < m->kernels->count; i++) check_kernel(&m->kernels->items[i]);
     *out_module = (CuModule)m;
     GIVE(CU_OK);
 }
@@ -687,35 +761,16 @@ CuResult cuModuleUnload(CuModule module) {
     GIVE(books_release(module, OBJECT_MODULE, __func__) ? injected : CU_INVALID_HANDLE);
 }
 
-/* "void name(float *data, long long n, float x)" */
-static bool parse_function(const char *source, Function *f) {
-    char wanted[80];
-    snprintf(wanted, sizeof wanted, "void %s(", f->name);
-    const char *at = strstr(source, wanted);
-    if (!at) return false;
-    at += strlen(wanted);
-    const char *end = strchr(at, ')');
-    if (!end) return false;
-    while (at < end && f->count < 16) {
-        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
-        bool pointer = memchr(at, '*', (size_t)(stop - at)) != NULL;
-        bool single = !pointer && memmem(at, (size_t)(stop - at), "float", 5) != NULL;
-        f->kinds[f->count++] = pointer ? 'p' : single ? 'f' : 'i';
-        at = comma ? comma + 1 : end;
-    }
-    return true;
-}
-
 CuResult cuModuleGetFunction(CuFunction *out_function, CuModule module, const char *name) {
     ENTER_CONTEXT();
     Module *m = books_check(module, OBJECT_MODULE, __func__);
     if (!m) GIVE(CU_INVALID_HANDLE);
-    Function parsed = {.module = m};
-    snprintf(parsed.name, sizeof parsed.name, "%s", name);
-    if (!parse_function(m->source, &parsed) && !properties[DOUBLE_ANY_KERNEL]) GIVE(CU_NOT_FOUND);
+    int i = 0;
+    while (i < m->kernels->count && strcmp(m->kernels->items[i].name, name) != 0) i++;
+    if (i == m->kernels->count) GIVE(CU_NOT_FOUND);
     Function *f = books_new(OBJECT_FUNCTION, sizeof *f, true);
-    parsed.object = f->object;
-    *f = parsed;
+    f->module = m;
+    f->kernel = &m->kernels->items[i];
     *out_function = (CuFunction)f;
     GIVE(CU_OK);
 }
@@ -734,15 +789,61 @@ static void run_launch(void *data) {
         for (int64_t i = 0; i < r->n; i++) r->data[i] += r->x;
 }
 
-static bool read_arguments(const Function *f, void **arguments, DoubleLaunch *l, CuDevicePointer *touched, int *count) {
-    for (int i = 0; i < f->count; i++) {
-        size_t size = f->kinds[i] == 'f' ? 4 : 8;
-        memcpy(&l->values[i], arguments[i], size);
-        if (f->kinds[i] != 'p' || !l->values[i]) continue;
-        if (!living_memory(l->values[i], 0, "a launch")) return false;
-        if (*count < MOST_TOUCHED) touched[(*count)++] = l->values[i];
+static bool check_aligned(const SourceKernel *k, int param, uint64_t address, int alignment) {
+    if (address % (uint64_t)alignment == 0) return true;
+    books_violation("kernel %s: %s is at %#llx, not at a multiple of %d", k->name, k->params[param].name,
+                    (unsigned long long)address, alignment);
+    return false;
+}
+
+static int64_t number_of(const SourceKernel *k, const uint64_t *values, const char *name) {
+    for (int i = 0; i < k->param_count; i++)
+        if (strcmp(k->params[i].name, name) == 0) return (int64_t)values[i];
+    return 0;
+}
+
+static bool begins(const char *name, const char *start) { return strncmp(name, start, strlen(start)) == 0; }
+
+/* Accesses that the host allows by an argument: packs in products (`flags`, codegen/gpu/product/product_parts.h), wide
+ * loads in attention (k_mode, v_mode: READ_WIDE is 2). */
+static bool check_allowed(const SourceKernel *k, const uint64_t *values) {
+    int64_t flags = k->pack ? number_of(k, values, "flags") : 0;
+    bool good = true;
+    for (int i = 0; i < k->param_count; i++) {
+        const char *name = k->params[i].name;
+        if (k->params[i].kind != 'p' || !values[i]) continue;
+        bool first = begins(name, "a_") || begins(name, "x_"), second = begins(name, "b_") || begins(name, "w_");
+        bool result = begins(name, "out_");
+        if ((first && flags & 1) || (second && flags & 2) || (result && flags & 4))
+            good &= check_aligned(k, i, values[i], k->pack);
+        if ((begins(name, "k_arg") && number_of(k, values, "k_mode") == 2) ||
+            (begins(name, "v_arg") && number_of(k, values, "v_mode") == 2))
+            good &= check_aligned(k, i, values[i], 16);
     }
-    return true;
+    return good;
+}
+
+/* The driver reads as many values as the kernel has parameters, of the kernel's own sizes: `arguments` ends with NULL,
+ * by which one too few or too many is seen. */
+static bool read_arguments(const SourceKernel *k, void **arguments, uint64_t *values, CuDevicePointer *touched,
+                           int *count) {
+    for (int i = 0; i <= k->param_count; i++)
+        if (!arguments[i] != (i == k->param_count)) {
+            books_violation("kernel %s has %d parameters, the launch %s", k->name, k->param_count,
+                            arguments[i] ? "more" : "less");
+            return false;
+        }
+    for (int i = 0; i < k->param_count; i++) {
+        const KernelParam *p = &k->params[i];
+        values[i] = 0;
+        memcpy(&values[i], arguments[i], (size_t)p->size);
+        if (p->kind != 'p' && p->size == 8 && memory_at(values[i]))
+            books_violation("kernel %s: the number %s is an address", k->name, p->name);
+        if (p->kind != 'p' || !values[i]) continue;
+        if (!living_memory(values[i], 0, k->name) || !check_aligned(k, i, values[i], p->alignment)) return false;
+        if (*count < MOST_TOUCHED) touched[(*count)++] = values[i];
+    }
+    return check_allowed(k, values);
 }
 
 CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -759,11 +860,18 @@ CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, u
     if (!grid_x || grid_x > INT32_MAX || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
         block_z != 1 || shared_bytes || extra)
         GIVE(CU_INVALID_VALUE);
-    DoubleLaunch l = {.grid = grid_x, .block = block_x, .count = f->count};
-    memcpy(l.name, f->name, sizeof l.name);
+    const SourceKernel *k = f->kernel;
+    if (k->most_threads && block_x > (unsigned)k->most_threads) {
+        books_violation("kernel %s is bound to %d threads, not %u", k->name, k->most_threads, block_x);
+        GIVE(CU_LAUNCH_OUT_OF_RESOURCES);
+    }
+    DoubleLaunch l = {.grid = grid_x, .block = block_x, .count = k->param_count};
+    memcpy(l.name, k->name, sizeof l.name);
     CuDevicePointer touched[MOST_TOUCHED];
+    uint64_t values[KERNEL_MOST_PARAMS];
     int count = 0;
-    if (!read_arguments(f, arguments, &l, touched, &count)) GIVE(CU_INVALID_VALUE);
+    if (!read_arguments(k, arguments, values, touched, &count)) GIVE(CU_INVALID_VALUE);
+    for (int i = 0; i < k->param_count && i < (int)(sizeof l.values / sizeof *l.values); i++) l.values[i] = values[i];
     if (launch_count < MOST_LAUNCHES) launches[launch_count++] = l;
     RunningLaunch r = {.n = (int64_t)l.values[1]};
     memcpy(r.name, l.name, sizeof r.name);
@@ -802,7 +910,9 @@ CuResult cuStreamSynchronize(CuStream stream) {
         GIVE(CU_CAPTURE_UNSUPPORTED);
     }
     run_until(s, UINT64_MAX);
-    if (!pool_threshold) pool_kept = 0;
+    for (Object *o = objects; o; o = o->next)
+        if (o->kind == OBJECT_POOL && ((MemoryPool *)o)->kept > ((MemoryPool *)o)->threshold)
+            ((MemoryPool *)o)->kept = 0;
     GIVE(lost_code ? lost_code : injected);
 }
 
@@ -855,21 +965,23 @@ CuResult cuEventSynchronize(CuEvent event) {
 CuResult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     ENTER_CONTEXT();
     *total = (size_t)properties[DOUBLE_MEMORY];
-    *free_bytes = memory_used + pool_kept < *total ? *total - memory_used - pool_kept : 0;
+    size_t held = memory_used + kept_by_pools();
+    *free_bytes = held < *total ? *total - held : 0;
     GIVE(CU_OK);
 }
 
-static int allocate(CuDevicePointer *out_data, size_t bytes, Stream *s) {
+static int allocate(CuDevicePointer *out_data, size_t bytes, MemoryPool *pool, Stream *s) {
     size_t total = (size_t)properties[DOUBLE_MEMORY];
     if (!bytes) return CU_INVALID_VALUE;
-    if (bytes > total || memory_used + pool_kept > total - bytes) return CU_OUT_OF_MEMORY;
+    if (bytes > total || memory_used + kept_by_pools() > total - bytes) return CU_OUT_OF_MEMORY;
     Memory *m = books_new(OBJECT_MEMORY, sizeof *m, true);
     m->host = aligned_alloc(512, (bytes + 511) / 512 * 512);
     if (!m->host) abort();
     spoil(m->host, bytes, 0xcd);
     m->address = (CuDevicePointer)(uintptr_t)m->host | device_tag;
     m->bytes = bytes;
-    m->pooled = s != NULL;
+    m->pool = pool;
+    if (pool) pool->used += bytes;
     memory_used += bytes;
     if (s) {
         enqueue(s, op_new(OP_MARK, "an allocation"));
@@ -883,7 +995,7 @@ static int allocate(CuDevicePointer *out_data, size_t bytes, Stream *s) {
 CuResult cuMemAlloc_v2(CuDevicePointer *data, size_t bytes) {
     ENTER_CONTEXT();
     ENTER_UNSAFE();
-    GIVE(allocate(data, bytes, NULL));
+    GIVE(allocate(data, bytes, NULL, NULL));
 }
 
 CuResult cuMemFree_v2(CuDevicePointer data) {
@@ -899,8 +1011,10 @@ CuResult cuMemFree_v2(CuDevicePointer data) {
     GIVE(injected);
 }
 
-CuResult cuMemAllocAsync(CuDevicePointer *data, size_t bytes, CuStream stream) {
+CuResult cuMemAllocFromPoolAsync(CuDevicePointer *data, size_t bytes, CuMemoryPool pool, CuStream stream) {
     ENTER_CONTEXT();
+    MemoryPool *p = books_check(pool, OBJECT_POOL, __func__);
+    if (!p) GIVE(CU_INVALID_VALUE);
     Stream *s = books_check(stream, OBJECT_STREAM, __func__);
     if (!s) GIVE(CU_INVALID_HANDLE);
     if (!properties[DOUBLE_POOLS]) GIVE(CU_NOT_SUPPORTED);
@@ -908,7 +1022,7 @@ CuResult cuMemAllocAsync(CuDevicePointer *data, size_t bytes, CuStream stream) {
         books_violation("an allocation in a recording");
         GIVE(CU_NOT_SUPPORTED);
     }
-    GIVE(allocate(data, bytes, s));
+    GIVE(allocate(data, bytes, p, s));
 }
 
 CuResult cuMemFreeAsync(CuDevicePointer data, CuStream stream) {
@@ -930,35 +1044,61 @@ CuResult cuMemFreeAsync(CuDevicePointer data, CuStream stream) {
     GIVE(result ? result : injected);
 }
 
-CuResult cuDeviceGetDefaultMemPool(CuMemoryPool *pool, CuDevice device) {
+CuResult cuMemPoolCreate(CuMemoryPool *pool, const CuPoolProps *props) {
     ENTER();
-    (void)device;
+    ENTER_UNSAFE();
+    static const CuPoolProps zero;
+    CuPoolProps rest = *props;
+    rest.allocation_type = rest.location_type = 0;
+    rest.location_id = 0;
     if (!properties[DOUBLE_POOLS]) GIVE(CU_NOT_SUPPORTED);
-    *pool = (CuMemoryPool)&pool_kept;
+    if (props->allocation_type != CU_ALLOCATION_PINNED || props->location_type != CU_LOCATION_DEVICE ||
+        props->location_id < 0 || props->location_id >= properties[DOUBLE_DEVICES] ||
+        memcmp(&rest, &zero, sizeof zero) != 0) {
+        books_violation("a pool with properties that the driver refuses");
+        GIVE(CU_INVALID_VALUE);
+    }
+    *pool = (CuMemoryPool)books_new(OBJECT_POOL, sizeof(MemoryPool), false);
     GIVE(CU_OK);
+}
+
+/* What was allocated stays, and the driver waits with the end; nothing of ours relies on that. */
+CuResult cuMemPoolDestroy(CuMemoryPool pool) {
+    int injected = books_enter(CU_UNKNOWN);
+    if (!lost_code) ENTER_UNSAFE();
+    MemoryPool *p = books_check(pool, OBJECT_POOL, __func__);
+    if (!p) GIVE(CU_INVALID_VALUE);
+    if (p->used && !lost_code) books_violation("a pool is destroyed with memory in use");
+    p->object.alive = false;
+    GIVE(injected);
 }
 
 CuResult cuMemPoolSetAttribute(CuMemoryPool pool, CuPoolAttribute attribute, void *value) {
     ENTER();
-    if (pool != (CuMemoryPool)&pool_kept || attribute != CU_POOL_RELEASE_THRESHOLD) GIVE(CU_INVALID_VALUE);
-    memcpy(&pool_threshold, value, sizeof pool_threshold);
+    MemoryPool *p = books_check(pool, OBJECT_POOL, __func__);
+    if (!p || attribute != CU_POOL_RELEASE_THRESHOLD) GIVE(CU_INVALID_VALUE);
+    memcpy(&p->threshold, value, sizeof p->threshold);
     GIVE(CU_OK);
 }
 
 CuResult cuMemPoolGetAttribute(CuMemoryPool pool, CuPoolAttribute attribute, void *value) {
     ENTER();
-    uint64_t result = attribute == CU_POOL_RELEASE_THRESHOLD  ? pool_threshold
-                      : attribute == CU_POOL_RESERVED_CURRENT ? memory_used + pool_kept
-                                                              : memory_used;
-    if (pool != (CuMemoryPool)&pool_kept) GIVE(CU_INVALID_VALUE);
+    const MemoryPool *p = books_check(pool, OBJECT_POOL, __func__);
+    if (!p) GIVE(CU_INVALID_VALUE);
+    uint64_t result = attribute == CU_POOL_RELEASE_THRESHOLD  ? p->threshold
+                      : attribute == CU_POOL_RESERVED_CURRENT ? p->used + p->kept
+                                                              : p->used;
     memcpy(value, &result, sizeof result);
     GIVE(CU_OK);
 }
 
+/* It unmaps memory, which is no part of a recording. */
 CuResult cuMemPoolTrimTo(CuMemoryPool pool, size_t bytes_kept) {
     ENTER();
-    if (pool != (CuMemoryPool)&pool_kept) GIVE(CU_INVALID_VALUE);
-    if (pool_kept > bytes_kept) pool_kept = bytes_kept;
+    ENTER_UNSAFE();
+    MemoryPool *p = books_check(pool, OBJECT_POOL, __func__);
+    if (!p) GIVE(CU_INVALID_VALUE);
+    if (p->kept > bytes_kept) p->kept = bytes_kept;
     GIVE(CU_OK);
 }
 

@@ -2,7 +2,9 @@
  * run copies, fills and products for real, and only when somebody waits for them, so that a missing wait or a buffer
  * used too late shows. A test opens libcuda's double with dlopen and takes these functions from it.
  *
- * Device addresses are no host addresses: following one faults. Kernels are not run, except for two that tests name:
+ * Device addresses are no host addresses: following one faults. Launches are checked against what the kernel's text
+ * says (kernel.h): how many parameters of which sizes, launch bounds, shared memory, and what its accesses ask of
+ * addresses. Kernels are not run, except for two that tests name:
  *   add(float *data, long long n, float x)   data[i] += x
  *   fault()                                  an illegal address: the context is lost at the next wait */
 #ifndef ONNXFUSE_TESTS_CUDA_DOUBLE_H
@@ -30,8 +32,6 @@ typedef enum DoubleProperty {                        /* default */
                               DOUBLE_BLAS_MATMUL,    /* result of cublasLtMatmul before anything is done */
                               DOUBLE_BLAS_LOADS, /* 1: a product's first run loads a kernel, which a strict recording
                                                     forbids */
-                              DOUBLE_ANY_KERNEL, /* 1: kernels whose text the double cannot read are launched, too, and
-                                                    do nothing */
                               DOUBLE_PROPERTIES,
 } DoubleProperty;
 
@@ -39,7 +39,7 @@ typedef struct DoubleLaunch {
     char name[64];
     unsigned grid, block;
     int count;
-    uint64_t values[16]; /* of the arguments, as they were at the launch */
+    uint64_t values[16]; /* of the first arguments, as they were at the launch */
 } DoubleLaunch;
 
 /* X(result, name, parameters) */
@@ -56,6 +56,11 @@ typedef struct DoubleLaunch {
     X(int, double_violations, (void))                                                                                  \
     X(const char *, double_first_violation, (void)) /* "" when there is none */                                        \
     X(size_t, double_memory_used, (void))                                                                              \
+    X(size_t, double_memory_held, (void))        /* and what pools keep of the device */                               \
+    X(int, double_made, (const char *kind))      /* objects of a kind ("stream", "pinned") since the reset */          \
+    X(void *, double_foreign_context, (void))    /* one of an embedder's; not counted */                               \
+    X(void, double_set_context, (void *context)) /* of the thread, no call that can fail */                            \
+    X(void *, double_current_context, (void))                                                                          \
     X(int, double_launch_count, (void))                                                                                \
     X(const DoubleLaunch *, double_launch, (int index))                                                                \
     X(int, double_replay_count, (void))                                                                                \

@@ -66,6 +66,7 @@ static const char place_part[] =
     "        heads[r] = (row0 + r) / (i32)queries;\n"
     "        positions[r] = (row0 + r) % (i32)queries;\n"
     "    }\n"
+    "    BARRIER;\n" /* the key loop, which has barriers of its own, may be empty */
     "    i32 begin = split * (i32)span, end = begin + (i32)span < count ? begin + (i32)span : count;\n"
     "    if (skip) {\n" /* the last query of the tile sees most */
     "        i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1, first = row0;\n"

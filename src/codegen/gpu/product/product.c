@@ -1,4 +1,4 @@
-/* The end of products: sums of partial sums, epilogues of finished results; and what the files of products share. */
+/* The end of products: sums of partial sums, epilogues of finished results; and samples of all kinds of products. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"
 
@@ -41,26 +41,6 @@ const char product_finish_text[] =
     "    }\n"
     "}\n";
 /* clang-format on */
-
-void product_argument(GpuProductLaunch *launch, int64_t value) { launch->arguments[launch->count++] = value; }
-
-int64_t product_scale(DType dtype, double alpha) {
-    int64_t bits = 0;
-    float narrow = (float)alpha;
-    if (dtype == DT_F64)
-        memcpy(&bits, &alpha, sizeof alpha);
-    else
-        memcpy(&bits, &narrow, sizeof narrow);
-    return bits;
-}
-
-int product_add_variant(GpuVariant *variants, int count, const GpuVariant *variant) {
-    for (int i = 0; i < count; i++)
-        if (memcmp(&variants[i], variant, sizeof *variant) == 0) return count;
-    if (count == GPU_MAX_VARIANTS) return count;
-    variants[count] = *variant;
-    return count + 1;
-}
 
 void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t columns, int64_t column_stride,
                        double alpha, int64_t alignment, const GpuLimits *limits, const GpuVariant *steps,

@@ -249,38 +249,9 @@ const char product_narrow_text[] =
 
 /* ---- which variant ---- */
 
-/* Elements per thread and tile of 4-byte sums; 8-byte ones take half the depth, and no large tiles, for shared memory
- * and registers hold half as many. A tile takes at most 17 KB of shared memory (OpenCL devices have at least 32). */
-static const TileShape tile_shapes[] = {
-    [GPU_TILE_LARGE] = {128, 128, 8, 8, 8, 2},
-    [GPU_TILE_MEDIUM] = {64, 64, 16, 4, 4, 3},
-    [GPU_TILE_TALL] = {128, 16, 16, 4, 4, 4},
-};
-
-TileShape product_tile(GpuTile tile, DType dtype) {
-    TileShape shape = tile_shapes[tile];
-    if (dtype_size(dtype) == 8) shape.depth = 8, shape.beside = 2;
-    return shape;
-}
-
-int product_threads(const TileShape *s) { return s->rows / s->thread_rows * (s->columns / s->thread_columns); }
-int product_narrow_columns(const GpuVariant *v) { return v->b_outer ? 16 * product_pack(v->dtype) : 64; }
-
-/* Parts of the depth shorter than this cost more in partial sums than they bring. */
-enum { LEAST_PART = 256, MOST_SPLITS = 32 };
-
-int64_t product_splits(const GpuLimits *limits, int64_t blocks, int64_t blocks_a_multiprocessor, int64_t depth) {
-    int64_t room = limits->multiprocessors * blocks_a_multiprocessor;
-    if (blocks < 1 || blocks * 2 > room) return 1;
-    int64_t splits = room / blocks, most = depth / LEAST_PART;
-    if (splits > most) splits = most;
-    if (splits > MOST_SPLITS) splits = MOST_SPLITS;
-    return splits < 1 ? 1 : splits;
-}
-
 static GpuTile tile_of(const GpuMatmul *m, const GpuLimits *limits, int64_t batches) {
     if (m->rows <= NARROW_MOST_ROWS) return m->rows == 1 ? GPU_TILE_ROW : GPU_TILE_ROWS;
-    if (m->columns <= tile_shapes[GPU_TILE_TALL].columns) return GPU_TILE_TALL;
+    if (m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns) return GPU_TILE_TALL;
     int64_t large = product_ceil_div(m->rows, 128) * product_ceil_div(m->columns, 128) * batches;
     bool fills = m->rows > 64 && m->columns > 64 && large >= limits->multiprocessors;
     return fills && dtype_size(m->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;

@@ -1,4 +1,8 @@
-/* What the files of products share. */
+/* What the files of products share. Each calls those above it alone:
+ *   product_parts.c   tiles, packs, splits, arguments
+ *   product.c         the end of products
+ *   product_matmul.c, product_conv.c
+ *   product_text.c    programs, around the bodies of the three */
 #ifndef ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_PARTS_H
 #define ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_PARTS_H
 

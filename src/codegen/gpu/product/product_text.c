@@ -39,9 +39,6 @@ bool gpu_product_type(const GpuLimits *limits, DType dtype) {
     return element_of(dtype) && (dtype != DT_F64 || limits->fp64);
 }
 
-size_t gpu_product_sum_bytes(DType dtype) { return dtype_size(dtype) == 8 ? 8 : 4; }
-int product_pack(DType dtype) { return dtype_size(dtype) == 8 ? 2 : 4; }
-
 /* A pack in memory, by the size of an element: its type, and how elements go in and out. */
 typedef struct PackText {
     size_t size;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/device/cpu/anchor.h"
+#include "runtime/device/cpu/scratch.h"
 #include "runtime/device/host_movement.h"
 
 struct DeviceKernel {
@@ -168,6 +169,12 @@ static Status cpu_run_prim(Device *device, Stream *stream, const Node *node, con
     return move_prim(node, inputs, symbols, output, device->pool, scratch);
 }
 
+static void cpu_trim(Device *device) {
+    (void)device;
+    scratch_trim();
+    kernel_cache_trim();
+}
+
 static Status cpu_synchronize(Device *device, Stream *stream) {
     (void)device, (void)stream;
     return NULL;
@@ -196,4 +203,5 @@ const DeviceTable cpu_device = {
     .release = cpu_release,
     .copy = cpu_copy,
     .synchronize = cpu_synchronize,
+    .trim = cpu_trim,
 };

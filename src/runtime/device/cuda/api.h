@@ -24,6 +24,14 @@ typedef struct CuEventOpaque *CuEvent;
 typedef struct CuGraphOpaque *CuGraph;
 typedef struct CuGraphExecOpaque *CuGraphExec;
 typedef struct CuMemoryPoolOpaque *CuMemoryPool;
+typedef struct CuPoolProps { /* CUmemPoolProps; all else zero */
+    unsigned allocation_type, handle_types, location_type;
+    int location_id;
+    void *security;
+    size_t most_bytes; /* 0: the device's */
+    unsigned char reserved[56];
+} CuPoolProps;
+_Static_assert(sizeof(CuPoolProps) == 88 && offsetof(CuPoolProps, location_id) == 12, "a pool's properties");
 
 typedef unsigned NvrtcResult;
 typedef struct NvrtcProgramOpaque *NvrtcProgram;
@@ -79,9 +87,11 @@ typedef struct LtHeuristic {
     X(CuResult, memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                                         \
     X(CuResult, allocate, cuMemAlloc_v2, (CuDevicePointer * data, size_t bytes))                                       \
     X(CuResult, release, cuMemFree_v2, (CuDevicePointer data))                                                         \
-    X(CuResult, allocate_async, cuMemAllocAsync, (CuDevicePointer * data, size_t bytes, CuStream stream))              \
+    X(CuResult, allocate_from, cuMemAllocFromPoolAsync,                                                                \
+      (CuDevicePointer * data, size_t bytes, CuMemoryPool pool, CuStream stream))                                      \
     X(CuResult, release_async, cuMemFreeAsync, (CuDevicePointer data, CuStream stream))                                \
-    X(CuResult, pool_default, cuDeviceGetDefaultMemPool, (CuMemoryPool * pool, CuDevice device))                       \
+    X(CuResult, pool_create, cuMemPoolCreate, (CuMemoryPool * pool, const CuPoolProps *props))                         \
+    X(CuResult, pool_destroy, cuMemPoolDestroy, (CuMemoryPool pool))                                                   \
     X(CuResult, pool_set, cuMemPoolSetAttribute, (CuMemoryPool pool, CuPoolAttribute attribute, void *value))          \
     X(CuResult, pool_get, cuMemPoolGetAttribute, (CuMemoryPool pool, CuPoolAttribute attribute, void *value))          \
     X(CuResult, pool_trim, cuMemPoolTrimTo, (CuMemoryPool pool, size_t bytes_kept))                                    \
@@ -155,6 +165,7 @@ enum { /* CUmemPool_attribute; values are uint64_t */
        CU_POOL_USED_CURRENT = 7,
 };
 
+enum { CU_ALLOCATION_PINNED = 1, CU_LOCATION_DEVICE = 1 }; /* CUmemAllocationType, CUmemLocationType */
 enum { CU_STREAM_NONBLOCKING = 1, CU_EVENT_WITHOUT_TIMING = 2 };
 enum { CU_CAPTURE_THREAD_LOCAL = 1, CU_CAPTURE_RELAXED = 2 }; /* CUstreamCaptureMode */
 

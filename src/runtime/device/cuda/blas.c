@@ -3,6 +3,8 @@
  *
  * How the library computes a product (its "algorithm") is asked once for a shape, type, epilogue and alignment, kept in
  * memory with the layouts, and on disk for the next process with the same GPU and library. */
+#include "runtime/device/cuda/blas.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +12,6 @@
 #include "base/log.h"
 #include "codegen/disk.h"
 #include "lowering/anchors.h"
-#include "runtime/device/cuda/context.h"
 #include "runtime/device/cuda/loader.h"
 
 enum { BUCKETS = 1024, MOST_ENTRIES = 1 << 16, MOST_STORED = 1024, MOST_ALIGNMENT = 256 };
@@ -25,7 +26,7 @@ typedef struct ProductKey {
 
 typedef struct Product {
     ProductKey key;
-    atomic_bool refused; /* the library does not compute it */
+    atomic_int refused; /* LtStatus: why the library does not compute it; 0: it does */
     LtAlgo algo;
     size_t workspace;
     LtLayout a, b, d; /* as the library names them; c has d's */
@@ -45,6 +46,7 @@ struct CudaBlas {
     pthread_mutex_t lock;
     Product *buckets[BUCKETS]; /* entries stay until the library is closed */
     int count, stored;
+    atomic_bool failed; /* some product has, for a reason that may pass, and the log says so */
 };
 
 /* --- the library --- */
@@ -76,16 +78,22 @@ CudaBlas *cuda_blas(CudaContext *c) {
     pthread_mutex_lock(&c->blas_lock);
     if (!c->blas_tried) {
         Status status = blas_open(c, &blas);
-        if (status)
+        if (status) {
             LOG(1, "cuda: %s; products run on onnxfuse's own kernels", status_message(status));
-        else
+            snprintf(c->no_blas, sizeof c->no_blas, "%s", status_message(status));
+        } else {
             atomic_store(&c->blas, blas);
+        }
         status_free(status);
         c->blas_tried = true;
     }
     blas = atomic_load(&c->blas);
     pthread_mutex_unlock(&c->blas_lock);
     return blas;
+}
+
+Status cuda_blas_required(CudaContext *c) {
+    return cuda_blas(c) ? NULL : status_error(STATUS_USAGE, "cuda.strict: %s", c->no_blas);
 }
 
 static void product_free(const CudaBlasApi *api, Product *p) {
@@ -370,9 +378,22 @@ static Product *keep(CudaBlas *blas, Product *p, bool *out_kept) {
     return p;
 }
 
-static Status unsupported(const CudaBlas *blas, LtStatus status) {
-    return status_error(STATUS_UNSUPPORTED, "cuBLASLt does not compute the product: %s",
-                        blas->api->status_name(status));
+/* One that is not remembered, or was refused. */
+static Status unsupported(const CudaBlas *blas, const ProductKey *key, LtStatus status) {
+    return status_error(
+        STATUS_UNSUPPORTED,
+        "cuBLASLt does not compute a product of %lld x %lld x %lld of %s, %lld at once, epilogue %lld: %s",
+        (long long)key->m, (long long)key->n, (long long)key->k, dtype_name((DType)key->dtype), (long long)key->batch,
+        (long long)key->epilogue, blas->api->status_name(status));
+}
+
+/* Once for each product. */
+static void refuse(const CudaBlas *blas, Product *p, LtStatus reason) {
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&p->refused, &none, (int)reason)) return;
+    Status status = unsupported(blas, &p->key, reason);
+    LOG(1, "cuda: %s", status_message(status));
+    status_free(status);
 }
 
 static Status get_product(const CudaContext *c, CudaBlas *blas, LtDesc desc, const ProductKey *key, Product **out,
@@ -385,83 +406,64 @@ static Status get_product(const CudaContext *c, CudaBlas *blas, LtDesc desc, con
     p->key = *key;
     LtStatus status = choose(c, blas, desc, p);
     if (status && !is_refusal(status)) {
+        Status failed = unsupported(blas, key, status);
         product_free(blas->api, p);
-        return unsupported(blas, status);
+        if (!atomic_exchange(&blas->failed, true)) LOG(1, "cuda: %s", status_message(failed));
+        return failed;
     }
-    atomic_store(&p->refused, status != LT_OK);
+    if (status) refuse(blas, p, status);
     *out = keep(blas, p, out_kept);
     return NULL;
 }
 
 /* --- running --- */
 
-/* Taken from the context's own stream and waited for, so that it works beside a recording, too. */
-static Status get_workspace(CudaContext *c, CudaStream *s) {
-    if (s->workspace) return NULL;
-    if (s == &c->own) return cuda_allocate(c, s, CUDA_WORKSPACE_BYTES, &s->workspace);
-    CuDevicePointer data;
-    pthread_mutex_lock(&c->own.lock);
-    Status status = cuda_allocate(c, &c->own, CUDA_WORKSPACE_BYTES, &data);
-    if (!status) {
-        status = cuda_synchronize(c, &c->own);
-        if (status)
-            cuda_release(c, &c->own, data);
-        else
-            s->workspace = data;
-    }
-    pthread_mutex_unlock(&c->own.lock);
-    return status;
-}
-
-static Status run_product(CudaContext *c, CudaStream *s, CudaBlas *blas, LtDesc desc, const GpuGemm *g, Product *p) {
+static Status run_product(CudaStream *s, CudaBlas *blas, LtDesc desc, const GpuGemm *g, Product *p) {
     double alpha_wide = g->alpha, beta_wide = adds(g) ? g->beta : 0;
     float alpha_single = g->alpha, beta_single = adds(g) ? g->beta : 0;
     const void *alpha = g->dtype == DT_F64 ? (const void *)&alpha_wide : &alpha_single;
     const void *beta = g->dtype == DT_F64 ? (const void *)&beta_wide : &beta_single;
-    if (p->workspace) {
-        Status status = get_workspace(c, s);
-        if (status) {
-            LOG(1, "cuda: no workspace for cuBLASLt: %s", status_message(status));
-            status_free(status);
-            return unsupported(blas, LT_ALLOC_FAILED);
-        }
-        s->workspace_recorded |= s->recording;
-    }
-    LtStatus status = blas->api->matmul(
-        blas->handle, desc, alpha, g->b, p->a, g->a, p->b, beta, adds(g) ? g->c : g->d, p->d, g->d, p->d, &p->algo,
-        p->workspace ? (void *)(uintptr_t)s->workspace : NULL, p->workspace ? CUDA_WORKSPACE_BYTES : 0, s->handle);
+    LtStatus status =
+        blas->api->matmul(blas->handle, desc, alpha, g->b, p->a, g->a, p->b, beta, adds(g) ? g->c : g->d, p->d, g->d,
+                          p->d, &p->algo, p->workspace ? g->workspace : NULL, p->workspace, s->handle);
     if (!status) return NULL;
     if (is_refusal(status)) {
-        atomic_store(&p->refused, true);
-        return unsupported(blas, status);
+        refuse(blas, p, status);
+        return unsupported(blas, &p->key, status);
     }
     return status_error(STATUS_FAULT, "cuBLASLt: a product of %lld x %lld x %lld failed: %s", (long long)g->m,
                         (long long)g->n, (long long)g->k, blas->api->status_name(status));
 }
 
-static Status prepare_and_run(CudaContext *c, CudaStream *s, CudaBlas *blas, const GpuGemm *g) {
+static Status prepare_and_run(CudaContext *c, CudaStream *s, CudaBlas *blas, const GpuGemm *g, size_t *out_workspace) {
     ProductKey key = key_of(g);
     LtDesc desc;
     Product *p = NULL;
     bool kept = true;
     LtStatus made = make_desc(c, blas->api, g, &desc);
-    Status status = made ? unsupported(blas, made) : get_product(c, blas, desc, &key, &p, &kept);
-    if (!status)
-        status = atomic_load(&p->refused) ? unsupported(blas, LT_NOT_SUPPORTED) : run_product(c, s, blas, desc, g, p);
+    Status status = made ? unsupported(blas, &key, made) : get_product(c, blas, desc, &key, &p, &kept);
+    LtStatus refused = status ? LT_OK : (LtStatus)atomic_load(&p->refused);
+    if (refused)
+        status = unsupported(blas, &key, refused);
+    else if (!status && p->workspace > g->workspace_bytes)
+        *out_workspace = p->workspace;
+    else if (!status)
+        status = run_product(s, blas, desc, g, p);
     if (desc) blas->api->desc_destroy(desc);
     if (p && !kept) product_free(blas->api, p);
     return status;
 }
 
-Status cuda_gemm(CudaContext *c, CudaStream *s, const GpuGemm *g) {
+Status cuda_gemm(CudaContext *c, CudaStream *s, const GpuGemm *g, size_t *out_workspace) {
+    *out_workspace = 0;
     if (!cuda_gemm_possible(g)) return status_error(STATUS_UNSUPPORTED, "cuBLASLt does not take this product");
     /* What the library does on first use (loading a kernel, taking memory) is no part of a recording; the thread's
      * strict mode would make it fail. */
     CuCaptureMode mode = CU_CAPTURE_RELAXED;
     if (s->recording) TRY(cuda_check(c, c->api->capture_mode(&mode), "cannot record a product"));
     CudaBlas *blas = cuda_blas(c);
-    Status status = blas ? prepare_and_run(c, s, blas, g)
-                         : status_error(STATUS_UNSUPPORTED, "cuBLASLt is not there or cannot be used");
+    Status status =
+        blas ? prepare_and_run(c, s, blas, g, out_workspace) : status_error(STATUS_UNSUPPORTED, "%s", c->no_blas);
     if (s->recording) {
         Status restored = cuda_check(c, c->api->capture_mode(&mode), "cannot record a product");
         if (status)

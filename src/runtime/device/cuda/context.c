@@ -1,5 +1,5 @@
 /* The primary context of a device, retained once for all sessions with the same settings and given back with the last;
- * what the device is; errors; programs. */
+ * what the device is; programs. */
 #include "runtime/device/cuda/context.h"
 
 #include <stdio.h>
@@ -8,62 +8,16 @@
 
 #include "base/log.h"
 #include "codegen/disk.h"
+#include "runtime/device/cuda/blas.h"
 #include "runtime/device/cuda/loader.h"
+#include "runtime/device/cuda/memory.h"
 #include "runtime/device/cuda/nvrtc.h"
-#include "base/plain.h"
+#include "runtime/device/cuda/stream.h"
 
 enum { OLDEST_DRIVER = 11040 }; /* 1000 * major + 10 * minor: graphs, pools and all functions of api.h */
 
-/* --- errors --- */
-
-/* After these the context is of no use any more ("sticky" errors). */
-static bool ends_context(CuResult result) {
-    switch (result) {
-    case CU_DEVICE_UNAVAILABLE:
-    case CU_ECC_UNCORRECTABLE:
-    case CU_ILLEGAL_ADDRESS:
-    case CU_LAUNCH_TIMEOUT:
-    case CU_CONTEXT_IS_DESTROYED:
-    case CU_ASSERT:
-    case CU_HARDWARE_STACK_ERROR:
-    case CU_ILLEGAL_INSTRUCTION:
-    case CU_MISALIGNED_ADDRESS:
-    case CU_INVALID_ADDRESS_SPACE:
-    case CU_INVALID_PC:
-    case CU_LAUNCH_FAILED: return true;
-    default: return false;
-    }
-}
-
-static Status driver_error(const CudaDriver *api, StatusCode code, CuResult result, const char *what) {
-    const char *name = NULL, *text = NULL;
-    if (api->error_name(result, &name) || !name) name = "unknown error";
-    if (api->error_text(result, &text) || !text) text = "the driver has no text for it";
-    return status_error(code, "CUDA: %s: %s (%s, %d)", what, text, name, (int)result);
-}
-
-Status cuda_check(CudaContext *c, CuResult result, const char *format, ...) {
-    if (result == CU_OK) return NULL;
-    if (ends_context(result)) {
-        int none = CU_OK;
-        atomic_compare_exchange_strong(&c->lost, &none, (int)result);
-    }
-    char what[256];
-    va_list args;
-    va_start(args, format);
-    plain_vprint(what, sizeof what, format, args);
-    va_end(args);
-    return driver_error(c->api, STATUS_FAULT, result, what);
-}
-
-Status cuda_lost(CudaContext *c) {
-    int lost = atomic_load(&c->lost);
-    if (!lost) return NULL;
-    return driver_error(c->api, STATUS_FAULT, (CuResult)lost,
-                        "the GPU failed earlier and can be used again when all sessions on it are closed");
-}
-
-/* --- the device --- */
+/* --- the device ------------------------------------------------------------------------------------------------------
+ */
 
 static Status start_driver(const Policy *policy, const CudaDriver **out_api, int *out_version) {
     const CudaDriver *api;
@@ -76,9 +30,9 @@ static Status start_driver(const Policy *policy, const CudaDriver **out_api, int
     if (result == CU_SYSTEM_DRIVER_MISMATCH)
         return status_error(STATUS_USAGE, "the NVIDIA driver's kernel module is of another version than libcuda.so.1; "
                                           "restart the machine after the driver's update");
-    if (result) return driver_error(api, STATUS_USAGE, result, "the NVIDIA driver does not start");
+    if (result) return cuda_error(api, STATUS_USAGE, result, "the NVIDIA driver does not start");
     result = api->driver_version(out_version);
-    if (result) return driver_error(api, STATUS_FAULT, result, "the driver's version");
+    if (result) return cuda_error(api, STATUS_FAULT, result, "the driver's version");
     if (*out_version < OLDEST_DRIVER)
         return status_error(
             STATUS_USAGE, "the NVIDIA driver is too old: it is for CUDA %d.%d, one for CUDA %d.%d or newer is needed",
@@ -91,12 +45,12 @@ static Status find_device(const CudaDriver *api, int ordinal, CuDevice *out_devi
     int count = 0;
     CuResult result = api->device_count(&count);
     if (result == CU_NO_DEVICE || (!result && count == 0)) return status_error(STATUS_USAGE, "no NVIDIA GPU was found");
-    if (result) return driver_error(api, STATUS_FAULT, result, "the number of GPUs");
+    if (result) return cuda_error(api, STATUS_FAULT, result, "the number of GPUs");
     if (ordinal < 0 || ordinal >= count)
         return status_error(STATUS_USAGE, "cuda.device is %d, but there %s %d GPU%s, counted from 0", ordinal,
                             count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     result = api->device_get(out_device, ordinal);
-    return result ? driver_error(api, STATUS_FAULT, result, "the GPU cannot be opened") : NULL;
+    return result ? cuda_error(api, STATUS_FAULT, result, "the GPU cannot be opened") : NULL;
 }
 
 /* What the driver says of the device; fills name, arch, limits, pools. */
@@ -116,12 +70,12 @@ static Status read_device(CudaContext *c) {
     CuResult result = c->api->device_name(c->name, (int)sizeof c->name, c->device);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted && !result; i++)
         result = c->api->device_attribute(wanted[i].value, wanted[i].attribute, c->device);
-    if (result) return driver_error(c->api, STATUS_FAULT, result, "the GPU's properties");
+    if (result) return cuda_error(c->api, STATUS_FAULT, result, "the GPU's properties");
     c->name[sizeof c->name - 1] = 0;
     c->arch = 10 * major + minor;
-    c->pools = pools != 0;
+    c->has_pools = pools != 0;
     c->limits.shared_bytes = (size_t)shared;
-    c->limits.half = c->limits.fp64 = true; /* of every GPU that NVRTC still compiles for */
+    c->limits.fp64 = true; /* of every GPU that NVRTC still compiles for */
     c->limits.matrix = c->arch >= 80;
     return NULL;
 }
@@ -152,7 +106,7 @@ Status cuda_describe(const Policy *policy, Text *text) {
     const CudaBlasApi *blas;
     char version[48] = "";
     CuResult result = c.api->device_memory(&memory, c.device);
-    if (result) return driver_error(c.api, STATUS_FAULT, result, "the GPU's memory");
+    if (result) return cuda_error(c.api, STATUS_FAULT, result, "the GPU's memory");
     Status no_blas = cuda_load_blas(policy->cuda.libraries, c.driver_version / 1000, &blas);
     if (!no_blas) version_text(blas->version(), version, sizeof version);
     char reason[400];
@@ -181,33 +135,6 @@ static bool serves(const CudaContext *c, const Policy *policy) {
     const char *folder = policy->cuda.libraries && policy->cuda.libraries[0] ? policy->cuda.libraries : NULL;
     return c->ordinal == policy->cuda.device && same_text(c->folder, folder) && c->tf32 == policy->cuda.tf32 &&
            c->deterministic == policy->deterministic;
-}
-
-static CudaContext *context_of_device(const CudaContext *c) {
-    CudaContext *other = contexts;
-    while (other && (other == c || other->api != c->api || other->device != c->device)) other = other->next;
-    return other;
-}
-
-/* The pool keeps what is released: the next run takes it without asking the system. */
-static Status open_pool(CudaContext *c) {
-    if (!c->pools) return NULL;
-    CuResult result = c->api->pool_default(&c->pool, c->device);
-    const CudaContext *other = context_of_device(c);
-    uint64_t keep = UINT64_MAX;
-    if (other)
-        c->pool_threshold = other->pool_threshold;
-    else if (!result)
-        result = c->api->pool_get(c->pool, CU_POOL_RELEASE_THRESHOLD, &c->pool_threshold);
-    if (!result) result = c->api->pool_set(c->pool, CU_POOL_RELEASE_THRESHOLD, &keep);
-    if (result) c->pool = NULL;
-    return cuda_check(c, result, "the GPU's memory pool cannot be used");
-}
-
-static void close_pool(CudaContext *c) {
-    if (!c->pool) return;
-    if (!context_of_device(c)) c->api->pool_set(c->pool, CU_POOL_RELEASE_THRESHOLD, &c->pool_threshold);
-    c->api->pool_trim(c->pool, 0);
 }
 
 static Status write_target(CudaContext *c) {
@@ -246,7 +173,7 @@ static Status enter_new(CudaContext *c) {
         return status_error(STATUS_USAGE, "the GPU %s is in the exclusive use of another process", c->name);
     TRY(cuda_check(c, result, "the GPU cannot be used"));
     TRY(cuda_check(c, c->api->context_set(c->handle), "the GPU's context cannot be used"));
-    TRY(open_pool(c));
+    TRY(cuda_pool_open(c));
     return cuda_stream_open(c, &c->own);
 }
 
@@ -257,8 +184,8 @@ static void context_free(CudaContext *c) {
         c->api->context_set(c->handle);
         cuda_blas_close(c);
         cuda_stream_close(c, &c->own);
-        close_pool(c);
-        c->api->context_set(result || previous == c->handle ? NULL : previous);
+        cuda_pool_close(c);
+        c->api->context_set(result ? NULL : previous);
         c->api->context_release(c->device);
     }
     pthread_mutex_destroy(&c->blas_lock);
@@ -319,29 +246,8 @@ void cuda_context_close(CudaContext *c) {
     pthread_mutex_unlock(&contexts_lock);
 }
 
-/* --- streams --- */
-
-Status cuda_stream_open(CudaContext *c, CudaStream *s) {
-    CuStream handle;
-    TRY(cuda_check(c, c->api->stream_create(&handle, CU_STREAM_NONBLOCKING), "cannot create a stream"));
-    pthread_mutex_init(&s->lock, NULL);
-    s->handle = handle;
-    return NULL;
-}
-
-void cuda_stream_close(CudaContext *c, CudaStream *s) {
-    if (!s->handle) return;
-    status_free(cuda_record_abandon(c, s));
-    cuda_release(c, s, s->workspace);
-    c->api->stream_synchronize(s->handle);
-    cuda_staging_free(c, s);
-    c->api->stream_destroy(s->handle);
-    pthread_mutex_destroy(&s->lock);
-    s->handle = NULL;
-    s->workspace = 0;
-}
-
-/* --- programs --- */
+/* --- programs --------------------------------------------------------------------------------------------------------
+ */
 
 static Status image_refused(CudaContext *c, CuResult result) {
     int driver_major = c->driver_version / 1000, driver_minor = c->driver_version % 1000 / 10;

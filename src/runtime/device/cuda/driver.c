@@ -1,6 +1,6 @@
 /* The table. Every call makes the context current on its thread and puts back what was current before, since the thread
  * may be the embedder's; takes the stream, or the context's own, which is waited for before the call returns; and calls
- * what context.h lists. */
+ * what state.h lists. */
 #include "runtime/device/cuda/driver.h"
 
 #include <stdlib.h>
@@ -8,8 +8,12 @@
 
 #include "base/log.h"
 #include "lowering/anchors.h"
+#include "runtime/device/cuda/blas.h"
 #include "runtime/device/cuda/context.h"
+#include "runtime/device/cuda/graph.h"
+#include "runtime/device/cuda/memory.h"
 #include "runtime/device/cuda/nvrtc.h"
+#include "runtime/device/cuda/stream.h"
 
 /* CUDA's limits of a launch. */
 enum { MOST_ARGUMENTS = 512, MOST_BLOCK = 1024 };
@@ -19,7 +23,7 @@ static CudaContext *cuda_of(const GpuContext *context) { return (CudaContext *)(
 
 typedef struct Call {
     CudaContext *context;
-    CuContext previous; /* of the thread */
+    CuContext previous; /* of the thread; NULL: it had none */
     CudaStream *stream; /* NULL: the call needs none */
     bool own;           /* it is the context's own, and `leave` waits for it */
 } Call;
@@ -29,14 +33,16 @@ static Status enter(GpuContext *context, Call *out_call) {
     *out_call = (Call){.context = c};
     TRY(cuda_lost(c));
     TRY(cuda_check(c, c->api->context_get(&out_call->previous), "the thread's context"));
-    return cuda_check(c, c->api->context_set(c->handle), "the GPU's context cannot be used");
+    CuResult result = c->api->context_set(c->handle);
+    if (result && out_call->previous != c->handle) c->api->context_set(out_call->previous);
+    return cuda_check(c, result, "the GPU's context cannot be used");
 }
 
 /* For calls that must clean up in a context that failed, too. */
 static void enter_for_cleanup(GpuContext *context, Call *out_call) {
     CudaContext *c = cuda_of(context);
     *out_call = (Call){.context = c};
-    if (c->api->context_get(&out_call->previous)) out_call->previous = NULL;
+    if (c->api->context_get(&out_call->previous)) out_call->previous = NULL; /* better none than ours */
     c->api->context_set(c->handle);
 }
 
@@ -62,17 +68,28 @@ static Status leave(Call *call, Status status) {
             status = waited;
         pthread_mutex_unlock(&call->stream->lock);
     }
-    if (call->previous && call->previous != c->handle) c->api->context_set(call->previous);
+    if (call->previous != c->handle) c->api->context_set(call->previous);
     return status;
 }
 
 /* --- the context --- */
 
+/* With cuda.strict a library that cannot be used is no reason to compute products otherwise. */
+static Status require_blas(GpuContext *context) {
+    Call call;
+    TRY(enter(context, &call));
+    return leave(&call, cuda_blas_required(call.context));
+}
+
 static Status table_open(const Policy *policy, GpuContext **out_context) {
     CudaContext *c;
     TRY(cuda_context_open(policy, &c));
-    *out_context = (GpuContext *)c;
-    return NULL;
+    Status status = policy->cuda.strict ? require_blas((GpuContext *)c) : NULL;
+    if (status)
+        cuda_context_close(c);
+    else
+        *out_context = (GpuContext *)c;
+    return status;
 }
 
 static void table_close(GpuContext *context) { cuda_context_close(cuda_of(context)); }
@@ -118,7 +135,7 @@ static Status table_function(GpuContext *context, GpuModule *module, const char 
 
 static Status launch(const Call *call, const GpuFunction *function, int64_t grid, int block,
                      const GpuArgument *arguments, int count) {
-    void *places[MOST_ARGUMENTS];
+    void *places[MOST_ARGUMENTS + 1];
     if (grid > most_grid || block <= 0 || block > MOST_BLOCK || count < 0 || count > MOST_ARGUMENTS)
         return status_error(STATUS_UNSUPPORTED,
                             "CUDA: a launch of %lld blocks of %d threads with %d arguments is too large",
@@ -130,6 +147,7 @@ static Status launch(const Call *call, const GpuFunction *function, int64_t grid
                                                       : (const void *)&a->f32;
         places[i] = (void *)(uintptr_t)place; /* read by the call, before it returns */
     }
+    places[count] = NULL; /* the driver takes no count: a kernel that wants one more finds nothing */
     return cuda_check(call->context,
                       call->context->api->launch((CuFunction)(uintptr_t)function, (unsigned)grid, 1, 1, (unsigned)block,
                                                  1, 1, 0, call->stream->handle, places, NULL),
@@ -211,6 +229,18 @@ static size_t table_free_memory(GpuContext *context) {
     return bytes;
 }
 
+static void table_trim(GpuContext *context) {
+    Call call;
+    Status status = enter_stream(context, NULL, &call);
+    if (!status) {
+        status = cuda_memory_trim(call.context);
+        call.own = false; /* it has waited */
+        status = leave(&call, status);
+    }
+    if (status) LOG(1, "%s", status_message(status));
+    status_free(status);
+}
+
 static Status table_copy(GpuContext *context, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes) {
     Call call;
     if (!bytes) return NULL;
@@ -243,10 +273,10 @@ static bool table_gemm_supports(GpuContext *context, const GpuGemm *gemm) {
     return there;
 }
 
-static Status table_gemm(GpuContext *context, Stream *stream, const GpuGemm *gemm) {
+static Status table_gemm(GpuContext *context, Stream *stream, const GpuGemm *gemm, size_t *out_workspace) {
     Call call;
     TRY(enter_stream(context, stream, &call));
-    return leave(&call, cuda_gemm(call.context, call.stream, gemm));
+    return leave(&call, cuda_gemm(call.context, call.stream, gemm, out_workspace));
 }
 
 static Status no_stream(void) { return status_error(STATUS_FAULT, "CUDA: a recording needs a stream"); }
@@ -305,6 +335,7 @@ const GpuDriver cuda_driver = {
     .allocate = table_allocate,
     .release = table_release,
     .free_memory = table_free_memory,
+    .trim = table_trim,
     .copy = table_copy,
     .fill_zero = table_fill_zero,
     .launch = table_launch,

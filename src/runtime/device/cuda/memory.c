@@ -3,19 +3,40 @@
  * the stream before it reads pageable memory. Large copies pass in pieces, so that one slot is filled or emptied while
  * the device works on the others. What comes from the device is moved to its place when the slot is needed again or the
  * stream is waited for. */
+#include "runtime/device/cuda/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/device/cuda/context.h"
 
 /* PCIe needs pieces of about a megabyte for its full rate; four of two fill and empty without gaps. */
 enum { SLOT_BYTES = 2 << 20, SLOT_ALIGNMENT = 256 };
 
 /* --- allocation --- */
 
+Status cuda_pool_open(CudaContext *c) {
+    if (!c->has_pools) return NULL;
+    CuPoolProps props = {
+        .allocation_type = CU_ALLOCATION_PINNED, .location_type = CU_LOCATION_DEVICE, .location_id = c->device};
+    uint64_t keep = UINT64_MAX; /* the next run takes it without asking the system */
+    TRY(cuda_check(c, c->api->pool_create(&c->pool, &props), "the GPU gives no memory pool"));
+    return cuda_check(c, c->api->pool_set(c->pool, CU_POOL_RELEASE_THRESHOLD, &keep), "the memory pool cannot be used");
+}
+
+void cuda_pool_close(CudaContext *c) {
+    if (c->pool) c->api->pool_destroy(c->pool);
+    c->pool = NULL;
+}
+
+Status cuda_memory_trim(CudaContext *c) {
+    TRY(cuda_synchronize(c, &c->own)); /* what was released on it is free now */
+    cuda_staging_free(c, &c->own);
+    return c->pool ? cuda_check(c, c->api->pool_trim(c->pool, 0), "the memory pool gives nothing back") : NULL;
+}
+
 static CuResult try_allocate(CudaContext *c, CudaStream *s, size_t bytes, CuDevicePointer *out_data) {
-    return c->pools ? c->api->allocate_async(out_data, bytes, s->handle) : c->api->allocate(out_data, bytes);
+    return c->pool ? c->api->allocate_from(out_data, bytes, c->pool, s->handle) : c->api->allocate(out_data, bytes);
 }
 
 size_t cuda_free_memory(CudaContext *c) {
@@ -23,7 +44,7 @@ size_t cuda_free_memory(CudaContext *c) {
     uint64_t reserved = 0, used = 0;
     if (c->api->memory_info(&free_bytes, &total)) return 0;
     /* What the pool holds and nobody uses can be had, too. */
-    if (c->pools && !c->api->pool_get(c->pool, CU_POOL_RESERVED_CURRENT, &reserved) &&
+    if (c->pool && !c->api->pool_get(c->pool, CU_POOL_RESERVED_CURRENT, &reserved) &&
         !c->api->pool_get(c->pool, CU_POOL_USED_CURRENT, &used) && reserved > used)
         free_bytes += (size_t)(reserved - used);
     return free_bytes;
@@ -33,7 +54,7 @@ Status cuda_allocate(CudaContext *c, CudaStream *s, size_t bytes, CuDevicePointe
     if (s->recording) return status_error(STATUS_FAULT, "CUDA: memory cannot be allocated in a recording");
     if (!bytes) bytes = 1;
     CuResult result = try_allocate(c, s, bytes, out_data);
-    if (result == CU_OUT_OF_MEMORY && c->pools) {
+    if (result == CU_OUT_OF_MEMORY && c->pool) {
         /* The pool may hold pieces that fit nobody; it can return them once their last work is known to be done. */
         result = c->api->stream_synchronize(s->handle);
         if (!result) result = c->api->pool_trim(c->pool, 0);
@@ -48,7 +69,7 @@ Status cuda_allocate(CudaContext *c, CudaStream *s, size_t bytes, CuDevicePointe
 void cuda_release(CudaContext *c, CudaStream *s, CuDevicePointer data) {
     if (!data) return;
     CuResult result;
-    if (c->pools) {
+    if (c->pool) {
         result = c->api->release_async(data, s->handle);
     } else {
         result = c->api->stream_synchronize(s->handle);
@@ -156,20 +177,13 @@ static Status copy_staged(CudaContext *c, CudaStream *s, bool in, void *to, cons
     return NULL;
 }
 
-/* In a recording the copy names the host's memory itself, which the replay reads or writes. */
-static CuResult copy_recorded(CudaContext *c, CudaStream *s, bool in, void *to, const void *from, size_t bytes) {
-    return in ? c->api->copy_in((CuDevicePointer)(uintptr_t)to, from, bytes, s->handle)
-              : c->api->copy_out(to, (CuDevicePointer)(uintptr_t)from, bytes, s->handle);
-}
-
 Status cuda_copy(CudaContext *c, CudaStream *s, CopyKind kind, void *to, const void *from, size_t bytes) {
     if (!bytes) return NULL;
     if (kind == COPY_WITHIN)
         return cuda_check(
             c, c->api->copy_within((CuDevicePointer)(uintptr_t)to, (CuDevicePointer)(uintptr_t)from, bytes, s->handle),
             "cannot copy %zu bytes inside the GPU", bytes);
-    if (s->recording)
-        return cuda_check(c, copy_recorded(c, s, kind == COPY_IN, to, from, bytes), "cannot record a copy");
+    if (s->recording) return status_error(STATUS_FAULT, "CUDA: a copy from or to the host cannot be recorded");
     return copy_staged(c, s, kind == COPY_IN, to, from, bytes);
 }
 

@@ -1,5 +1,6 @@
 /* The life of an anchor on the GPU device, and what all kinds do around their products: programs, constants, epilogue
  * inputs, checks of shapes, launches. Products themselves and what suits which sizes: codegen/gpu/product.h. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/device/gpu/anchor_parts.h"
@@ -88,18 +89,16 @@ static Status prepare_inputs(DeviceAnchor *anchor, Stream *stream, const Tensor 
 
 /* Constants have arrived when this returns. */
 static Status prepare(DeviceAnchor *anchor, const Tensor *const *constants) {
-    Device *device = &anchor->device->base;
     Stream *stream;
     read_epilogue(anchor);
-    TRY(gpu_stream_create(device, &stream));
+    TRY(gpu_setup_begin(anchor->device, &stream));
     Status status = prepare_inputs(anchor, stream, constants);
     if (!status) status = anchor->kind->prepare(anchor, stream, constants);
-    Status waited = gpu_synchronize(device, stream);
+    Status waited = gpu_setup_end(anchor->device);
     if (status)
         status_free(waited);
     else
         status = waited;
-    gpu_stream_destroy(device, stream);
     return status;
 }
 
@@ -132,6 +131,8 @@ Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const 
                              .kind = kind_of(node),
                              .dtype = node->outputs[0]->dtype,
                              .how = "own"};
+    if (anchor->device->driver->gemm_name)
+        snprintf(anchor->both, sizeof anchor->both, "%s and own", anchor->device->driver->gemm_name);
     pthread_mutex_init(&anchor->lock, NULL);
     Status status = is_attention(node) ? gpu_attention_prepare(anchor->device, node, &anchor->attention)
                                        : prepare(anchor, constants);
@@ -156,7 +157,10 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
 size_t gpu_anchor_bytes(const DeviceAnchor *anchor) { return anchor->constant_bytes; }
 
 const char *gpu_anchor_how(const DeviceAnchor *anchor) {
-    return anchor->attention ? gpu_attention_how(anchor->attention) : anchor->how;
+    if (anchor->attention) return gpu_attention_how(anchor->attention);
+    int ran = atomic_load(&((DeviceAnchor *)(uintptr_t)anchor)->ran); /* atomic_load takes no const */
+    if (!ran) ran = anchor->library_expected ? RAN_LIBRARY : RAN_OWN;
+    return ran == RAN_OWN ? anchor->how : ran == RAN_LIBRARY ? anchor->device->driver->gemm_name : anchor->both;
 }
 
 /* ---- programs ---- */

@@ -2,6 +2,7 @@
  * one, and the product goes to the driver's library where it takes it, else to our own kernels. */
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "runtime/device/gpu/anchor_parts.h"
 #include "runtime/device/matmul_shape.h"
 
@@ -199,6 +200,32 @@ static MatmulCall unrolled(const MatmulCall *call, int *out_axis) {
     return c;
 }
 
+/* One product by the library, with the workspace that it asks for. *out_refused: it was not done, and our own kernels
+ * are to do it; with the policy's `strict` that is an error. Only before anything was done may it be refused. */
+static Status ask_library(AnchorRun *run, GpuGemm *gemm, bool first, bool *out_refused) {
+    GpuDevice *d = run->device;
+    GpuStream *s = gpu_stream(run->stream);
+    size_t wanted = 0;
+    *out_refused = false;
+    gemm->workspace = s->scratch;
+    gemm->workspace_bytes = s->scratch ? s->scratch_bytes : 0;
+    Status status = d->driver->gemm(d->context, s->stream, gemm, &wanted);
+    bool no_room = false;
+    if (!status && wanted) {
+        status = gpu_stream_scratch(&d->base, run->stream, wanted, &gemm->workspace);
+        no_room = status != NULL;
+        gemm->workspace_bytes = wanted;
+        if (!status) status = d->driver->gemm(d->context, s->stream, gemm, &wanted);
+    }
+    bool refused = first && status && (no_room || status_code(status) == STATUS_UNSUPPORTED);
+    if (!refused) return gpu_watch(d, status);
+    if (d->strict) return status_at(status, "cuda.strict");
+    if (no_room) LOG(1, "no workspace of %zu bytes for a product: %s", wanted, status_message(status));
+    status_free(status);
+    *out_refused = true;
+    return NULL;
+}
+
 /* taken: the steps of the epilogue that the library has applied; -1: nothing was done. fused: ask it for some. */
 static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool fused, int *out_taken) {
     const GpuDriver *driver = run->device->driver;
@@ -215,12 +242,9 @@ static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool f
         int taken = fused ? library_steps(run, swapped, out, &gemm) : 0;
         if (fused && !taken) return NULL;
         if (!driver->gemm_supports(context, &gemm)) return NULL;
-        Status status = driver->gemm(context, gpu_stream(run->stream)->stream, &gemm);
-        if (status && status_code(status) == STATUS_UNSUPPORTED && i == 0) {
-            status_free(status);
-            return NULL;
-        }
-        TRY(gpu_watch(run->device, status));
+        bool refused;
+        TRY(ask_library(run, &gemm, i == 0, &refused));
+        if (refused) return NULL;
         *out_taken = taken;
     }
     return NULL;
@@ -256,7 +280,7 @@ Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known, 
     GpuVariant variants[GPU_MAX_VARIANTS], steps = gpu_anchor_steps(anchor, 0);
     int taken;
     if (library_expected(anchor, known, &taken)) {
-        anchor->how = anchor->device->driver->gemm_name;
+        anchor->library_expected = true;
         TRY(prepare_rest(anchor, taken));
         if (!interleaved) return NULL;
     }
@@ -295,6 +319,7 @@ static Status run_own(AnchorRun *run, const MatmulCall *call) {
 Status gpu_anchor_run_product(AnchorRun *run, const MatmulCall *call) {
     bool done;
     TRY(run_library(run, call, &done));
+    atomic_fetch_or(&run->anchor->ran, done ? RAN_LIBRARY : RAN_OWN);
     return done ? NULL : run_own(run, call);
 }
 

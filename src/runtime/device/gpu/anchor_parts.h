@@ -41,6 +41,8 @@ typedef struct ConvWeight {
     int64_t line; /* elements between two input channels of a tap: [taps][inputs of a group][line of all outputs] */
 } ConvWeight;
 
+enum { RAN_LIBRARY = 1, RAN_OWN = 2 };
+
 struct DeviceAnchor {
     GpuDevice *device;
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
@@ -54,7 +56,10 @@ struct DeviceAnchor {
     void *constants[ANCHOR_INPUTS]; /* on the device; NULL: given at run */
     size_t constant_bytes;
     uint32_t released;
-    const char *how;
+    const char *how;       /* our own kernels, for profiles */
+    bool library_expected; /* products go to the driver's library, as far as was known before a run */
+    atomic_int ran;        /* bits of what products have run on so far */
+    char both[48];         /* the library's name and our own, for profiles */
     union {
         MatmulWeight matmul;
         ConvWeight conv;

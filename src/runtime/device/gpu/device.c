@@ -22,12 +22,16 @@ Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy 
         return status;
     }
     d->limits = driver->limits(d->context);
+    d->strict = driver->dialect == GPU_CUDA && policy->cuda.strict;
+    pthread_mutex_init(&d->setup_lock, NULL);
     *out_device = &d->base;
     return NULL;
 }
 
 void gpu_close(Device *device) {
     GpuDevice *d = gpu_device(device);
+    gpu_stream_destroy(device, d->setup);
+    pthread_mutex_destroy(&d->setup_lock);
     gpu_windows_destroy(d->windows);
     gpu_movement_destroy(d->movement);
     if (atomic_load(&d->failed)) gpu_program_trim(); /* a context may work again once nobody has it open */
@@ -123,4 +127,35 @@ Status gpu_synchronize(Device *device, Stream *stream) {
     if (status || !words[0]) return gpu_watch(d, status);
     status = clear_faults(d, s);
     return status ? status : fault(s, words);
+}
+
+/* --- what is done once --- */
+
+Status gpu_setup_begin(GpuDevice *d, Stream **out_stream) {
+    pthread_mutex_lock(&d->setup_lock);
+    Status status = d->setup ? NULL : gpu_stream_create(&d->base, &d->setup);
+    if (status) pthread_mutex_unlock(&d->setup_lock);
+    *out_stream = d->setup;
+    return status;
+}
+
+Status gpu_setup_end(GpuDevice *d) {
+    Status status = gpu_synchronize(&d->base, d->setup);
+    if (status) { /* it may have failed before it waited, and what was copied to is about to be released */
+        gpu_stream_destroy(&d->base, d->setup);
+        d->setup = NULL;
+    }
+    pthread_mutex_unlock(&d->setup_lock);
+    return status;
+}
+
+void gpu_trim(Device *device) {
+    gpu_program_trim();
+    if (!device) return;
+    GpuDevice *d = gpu_device(device);
+    pthread_mutex_lock(&d->setup_lock);
+    gpu_stream_destroy(device, d->setup);
+    d->setup = NULL;
+    pthread_mutex_unlock(&d->setup_lock);
+    if (d->driver->trim) d->driver->trim(d->context);
 }

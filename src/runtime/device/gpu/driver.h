@@ -1,5 +1,5 @@
-/* What the GPU device (runtime/gpu) asks of a driver: memory, programs, launches, streams. runtime/cuda and
- * runtime/opencl are one table each. A driver knows nothing of ONNX, graphs or schedules.
+/* What the GPU device (gpu.h) asks of a driver: memory, programs, launches, streams. A driver is one
+ * table in a folder of its own. A driver knows nothing of ONNX, graphs or schedules.
  *
  * Device memory is named by pointers that the host never follows. Pointers into an allocation may be computed (arenas,
  * views), and every call takes such. A GpuContext is one device, opened once a process and shared by all sessions; all
@@ -15,7 +15,6 @@
 typedef struct GpuContext GpuContext;   /* a driver's own */
 typedef struct GpuModule GpuModule;     /* a loaded program */
 typedef struct GpuFunction GpuFunction; /* of a module, lives as long */
-typedef struct GpuProduct GpuProduct;   /* a prepared library product, see below */
 
 typedef enum GpuArgumentKind { GPU_ARG_BUFFER, GPU_ARG_I64, GPU_ARG_F32 } GpuArgumentKind;
 typedef struct GpuArgument {
@@ -38,6 +37,9 @@ typedef struct GpuGemm {
     const void *bias;      /* [n], or NULL */
     int activation;        /* EpilogueKind (ops/anchors.h) applied last: RELU, GELU_TANH; -1 for none */
     void *d;
+    void
+        *workspace; /* device memory that the product may use until the stream has done it, 256-byte aligned, or NULL */
+    size_t workspace_bytes;
 } GpuGemm;
 
 typedef struct GpuDriver {
@@ -67,16 +69,19 @@ typedef struct GpuDriver {
                     void *data);                /* accepts NULL; a stream's pending work is safe */
     size_t (*free_memory)(GpuContext *context); /* bytes that may still be allocated, about; 0: unknown */
     /* COPY_IN returns when `from` may be written again; COPY_OUT is complete after `synchronize`. */
+    /* Gives back what is kept for coming calls: free device memory, host memory for copies. NULL: nothing is kept. */
+    void (*trim)(GpuContext *context);
     Status (*copy)(GpuContext *context, Stream *stream, CopyKind kind, void *to, const void *from, size_t bytes);
     Status (*fill_zero)(GpuContext *context, Stream *stream, void *data, size_t bytes);
     Status (*launch)(GpuContext *context, Stream *stream, const GpuFunction *function, int64_t grid, int block,
                      const GpuArgument *arguments, int count);
 
     /* The library for matrix products; all NULL where there is none. gemm_supports: whether the library takes it
-     * (types, alignment); gemm: STATUS_UNSUPPORTED means that nothing was done and our own kernel should run instead.
-     */
+     * (types, alignment); gemm: STATUS_UNSUPPORTED, with the reason, means that nothing was done and our own kernel
+     * should run instead. *out_workspace: 0, or nothing was done either and the product needs so many bytes of
+     * workspace. */
     bool (*gemm_supports)(GpuContext *context, const GpuGemm *gemm);
-    Status (*gemm)(GpuContext *context, Stream *stream, const GpuGemm *gemm);
+    Status (*gemm)(GpuContext *context, Stream *stream, const GpuGemm *gemm, size_t *out_workspace);
     const char *gemm_name; /* for profiles: "cublasLt" */
 
     /* Recorded work that is replayed with one call; all NULL where there is none. Between begin and end the calls on

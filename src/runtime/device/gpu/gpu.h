@@ -1,21 +1,20 @@
 /* The GPU device that all drivers share: a DeviceTable's functions over a GpuDriver.
  *   device.c     open, streams, copies, faults
- *   replay.c     recordings, and the memory that steps share on a stream
+ *   recording.c  recordings, and the memory that steps share on a stream
  *   kernel.c     regions: what runs, compile, launch
  *   memory.c     device memory, counted
  *   program.c    programs by their source: compiled once a process, kept on disk
  *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product.h)
- *   attention.c  blockwise attention (codegen/gpu/attention.h)
+ *   anchor_attention.c  blockwise attention (codegen/gpu/attention.h)
  *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement.h)
  *   window.c     pools and resizes (codegen/gpu/window.h) */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_GPU_GPU_H
 #define ONNXFUSE_RUNTIME_DEVICE_GPU_GPU_H
 
+#include <pthread.h>
 #include "lowering/anchors.h"
 #include "runtime/device/device.h"
 #include "runtime/device/gpu/driver.h"
-
-extern const DeviceTable cuda_device, opencl_device; /* of runtime/cuda and runtime/opencl */
 
 /* `stream` of a DeviceTable's functions is a GpuStream (below); the driver's own is inside. */
 typedef struct GpuDevice {
@@ -28,6 +27,9 @@ typedef struct GpuDevice {
     struct GpuBlocks *blocks;     /* what the session holds of the device's memory, and its limit */
     struct GpuMovement *movement; /* movement.c: the programs that it holds */
     struct GpuWindows *windows;   /* window.c: likewise */
+    bool strict;                  /* what the driver's library refuses is an error */
+    pthread_mutex_t setup_lock;   /* of setup */
+    Stream *setup;                /* a GpuStream for what is done once, when anchors are prepared; NULL: none yet */
 } GpuDevice;
 
 static inline GpuDevice *gpu_device(const Device *device) { return (GpuDevice *)(uintptr_t)device; }
@@ -41,6 +43,11 @@ Status gpu_copy(Device *device, Stream *stream, CopyKind kind, void *to, const v
 Status gpu_stream_create(Device *device, Stream **out_stream);
 void gpu_stream_destroy(Device *device, Stream *stream);
 Status gpu_synchronize(Device *device, Stream *stream);
+/* A stream that is the caller's until gpu_setup_end, which waits for it: one a device, since each has pinned memory. */
+Status gpu_setup_begin(GpuDevice *device, Stream **out_stream);
+Status gpu_setup_end(GpuDevice *device);
+/* device NULL: of the process alone. */
+void gpu_trim(Device *device);
 /* A table's prepare_prim and run_prim: movement.c's or window.c's. */
 Status gpu_step_prepare(Device *device, const Node *node, KernelCacheStats *stats);
 Status gpu_step_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
@@ -78,7 +85,7 @@ size_t gpu_memory_used_by_all(void);
     .run_prim = gpu_step_run, .allocate = gpu_allocate, .release = gpu_release, .copy = gpu_copy,                      \
     .stream_create = gpu_stream_create, .stream_destroy = gpu_stream_destroy, .synchronize = gpu_synchronize,          \
     .records = gpu_records, .record_begin = gpu_record_begin, .record_end = gpu_record_end,                            \
-    .record_abandon = gpu_record_abandon, .replay = gpu_replay, .record_free = gpu_record_free
+    .record_abandon = gpu_record_abandon, .replay = gpu_replay, .record_free = gpu_record_free, .trim = gpu_trim
 
 /* program.c: a program by its source: from memory, the disk cache, or compiled; shared by all devices of the context
  * and kept until gpu_program_trim or the end of the process. Thread-safe. stats NULL: counted by the device until
@@ -104,6 +111,7 @@ Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const 
                           uint32_t *out_released);
 void gpu_anchor_release(Device *device, DeviceAnchor *anchor);
 size_t gpu_anchor_bytes(const DeviceAnchor *anchor);
+/* What its products have run on; before the first run, what they are expected to. */
 const char *gpu_anchor_how(const DeviceAnchor *anchor);
 Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *output);
@@ -137,7 +145,7 @@ typedef struct GpuStream {
 enum { GPU_FAULT_WORDS = 4 }; /* [0]: 1 after a fault, [1]: the index, [2]: the size of the axis */
 static inline GpuStream *gpu_stream(Stream *stream) { return (GpuStream *)stream; }
 
-/* replay.c. Memory for what a step computes on the way, until the next step on the stream asks; the stream keeps it, or
+/* recording.c. Memory for what a step computes on the way, until the next step on the stream asks; the stream keeps it, or
  * the recording that uses it. */
 Status gpu_stream_scratch(Device *device, Stream *stream, size_t bytes, void **out_data);
 Status gpu_not_recorded(const char *what);

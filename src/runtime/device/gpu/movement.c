@@ -1,5 +1,5 @@
 /* Primitives outside regions on a GPU: the programs of codegen/gpu/movement.h and their launches. */
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "codegen/gpu/movement/movement.h"
@@ -12,26 +12,23 @@ typedef struct Held {
     GpuProgram *program;
 } Held;
 struct GpuMovement {
-    pthread_mutex_t lock;
-    Held *held;
+    _Atomic(Held *) held; /* only grows: what is found stays until the device is closed */
 };
 
 Status gpu_movement_create(struct GpuMovement **out_movement) {
     struct GpuMovement *movement = calloc(1, sizeof *movement);
     if (!movement) return status_out_of_memory();
-    pthread_mutex_init(&movement->lock, NULL);
     *out_movement = movement;
     return NULL;
 }
 
 void gpu_movement_destroy(struct GpuMovement *movement) {
     if (!movement) return;
-    for (Held *held = movement->held, *next; held; held = next) {
+    for (Held *held = atomic_load(&movement->held), *next; held; held = next) {
         next = held->next;
         gpu_program_release(held->program);
         free(held);
     }
-    pthread_mutex_destroy(&movement->lock);
     free(movement);
 }
 
@@ -40,10 +37,8 @@ static bool same_program(GpuMoveProgram a, GpuMoveProgram b) {
 }
 
 static GpuProgram *find_program(struct GpuMovement *movement, GpuMoveProgram key) {
-    pthread_mutex_lock(&movement->lock);
-    Held *held = movement->held;
+    Held *held = atomic_load(&movement->held);
     while (held && !same_program(held->key, key)) held = held->next;
-    pthread_mutex_unlock(&movement->lock);
     return held ? held->program : NULL;
 }
 
@@ -58,10 +53,8 @@ static Status hold_programs(GpuDevice *d, const GpuMoveProgram *keys, GpuProgram
         }
         held->key = keys[i];
         held->program = programs[i];
-        pthread_mutex_lock(&d->movement->lock);
-        held->next = d->movement->held;
-        d->movement->held = held;
-        pthread_mutex_unlock(&d->movement->lock);
+        held->next = atomic_load(&d->movement->held);
+        while (!atomic_compare_exchange_weak(&d->movement->held, &held->next, held)) {}
     }
     return NULL;
 }

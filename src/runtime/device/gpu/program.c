@@ -35,7 +35,7 @@ struct GpuProgram {
     ProgramState state;
     int references;
     GpuModule *module;
-    ProgramFunction *functions;
+    _Atomic(ProgramFunction *) functions; /* only grows, under the lock: readers take none */
     StatusCode failure;
     char message[1024];
     char key[]; /* target, newline, source; terminated */
@@ -111,7 +111,7 @@ static Status program_new(GpuDevice *device, uint64_t hash, const Text *key, Gpu
 }
 
 static void program_free(GpuProgram *program) {
-    for (ProgramFunction *f = program->functions, *next; f; f = next) {
+    for (ProgramFunction *f = atomic_load(&program->functions), *next; f; f = next) {
         next = f->next;
         free(f);
     }
@@ -367,21 +367,24 @@ static Status add_function(GpuProgram *program, const char *name, const GpuFunct
         return status;
     }
     strcpy(f->name, name);
-    f->next = program->functions;
-    program->functions = f;
+    f->next = atomic_load(&program->functions);
+    atomic_store(&program->functions, f);
     *out_function = f->function;
     return NULL;
 }
 
+static bool find_function(const GpuProgram *program, const char *name, const GpuFunction **out_function) {
+    const ProgramFunction *f = atomic_load(&((GpuProgram *)(uintptr_t)program)->functions); /* takes no const */
+    while (f && strcmp(f->name, name)) f = f->next;
+    if (f) *out_function = f->function;
+    return f != NULL;
+}
+
 Status gpu_program_function(GpuProgram *program, const char *name, const GpuFunction **out_function) {
     Status status = NULL;
+    if (find_function(program, name, out_function)) return NULL;
     pthread_mutex_lock(&table.lock);
-    ProgramFunction *f = program->functions;
-    while (f && strcmp(f->name, name)) f = f->next;
-    if (f)
-        *out_function = f->function;
-    else
-        status = add_function(program, name, out_function);
+    if (!find_function(program, name, out_function)) status = add_function(program, name, out_function);
     pthread_mutex_unlock(&table.lock);
     return status;
 }

@@ -88,7 +88,8 @@ static Code product(const GpuGemm *g, Stream *stream, const Place *a, const Plac
                                   stride_c, batch, &stream->queue, NULL);
 }
 
-Status clblast_gemm(GpuContext *context, Stream *stream, const GpuGemm *g) {
+Status clblast_gemm(GpuContext *context, Stream *stream, const GpuGemm *g, size_t *out_workspace) {
+    *out_workspace = 0; /* it takes what it needs itself */
     if (!is_plain(context, g) || !is_here(context))
         return status_error(STATUS_UNSUPPORTED, "CLBlast does not compute this product, or is not here");
     Place a, b, d;

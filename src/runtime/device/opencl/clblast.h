@@ -7,7 +7,7 @@
 /* False on CPUs: CLBlast compiles many kernels for the device in each process, which takes PoCL seconds. */
 bool clblast_supports(GpuContext *context, const GpuGemm *gemm);
 /* On any device. STATUS_UNSUPPORTED with what CLBlast said: our own kernel may run instead. */
-Status clblast_gemm(GpuContext *context, Stream *stream, const GpuGemm *gemm);
+Status clblast_gemm(GpuContext *context, Stream *stream, const GpuGemm *gemm, size_t *out_workspace);
 /* Before a context ends: CLBlast keeps programs by context, and another may come to stand at the same address. */
 void clblast_forget(void);
 

@@ -49,7 +49,6 @@ static GpuLimits limits_of(const OpenClDevice *d) {
         .multiprocessors = d->units ? (int)d->units : 1,
         .block_threads = d->block_threads < MOST_THREADS ? (int)d->block_threads : MOST_THREADS,
         .shared_bytes = (size_t)d->shared,
-        .half = true, /* 16-bit numbers are converted in integers */
         .fp64 = d->fp64,
         .argument_bytes = d->argument_bytes < INT_MAX ? (int)d->argument_bytes : INT_MAX,
     };
