@@ -8,13 +8,12 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include "base/status.h"
 
 /* As strtod, strtof, vsnprintf and snprintf. */
 double plain_double(const char *text, char **out_end);
 float plain_float(const char *text, char **out_end);
-int plain_vprint(char *to, size_t size, const char *format, va_list args) STATUS_FORMAT(3, 0);
-int plain_print(char *to, size_t size, const char *format, ...) STATUS_FORMAT(3, 4);
+int plain_vprint(char *to, size_t size, const char *format, va_list args) __attribute__((format(printf, 3, 0)));
+int plain_print(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Code of others that reads or prints numbers runs between these two; the second takes what the first returned. */
 locale_t plain_enter(void);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The files that the documentation speaks of, of a kind that its readers have: files.py FOLDER. Needs numpy alone.
+"""The files that the documentation speaks of, of a kind that its readers have: files.py FOLDER. Needs numpy and onnx.
 
     model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on
     other.onnx    the same with one weight changed
+    small.onnx    a product, a bias, a ReLU and a normalisation: x float32 [n, 8] -> y [n, 16]
     picture.npy   [1, 3, 224, 224]
     picture.png   a picture of another size
     names.txt     a line a class
@@ -29,10 +30,23 @@ def classifier(change=0.0):
     return w.bytes()
 
 
+def small():
+    """With names as a person would give them, since the documentation shows them."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {"w": np.random.default_rng(0).standard_normal((8, 16)), "b": np.zeros(16), "scale": np.ones(16)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], name="product"), helper.make_node("Add", ["p", "b"], ["q"], name="bias"),
+             helper.make_node("Relu", ["q"], ["r"], name="relu"), helper.make_node("LayerNormalization", ["r", "scale"], ["y"], name="norm", axis=-1)]
+    inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])] for name, size in (("x", 8), ("y", 16)))
+    graph = helper.make_graph(nodes, "small", inputs, outputs, [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True)
     (folder / "model.onnx").write_bytes(classifier())
+    (folder / "small.onnx").write_bytes(small())
     (folder / "other.onnx").write_bytes(classifier(1.0))
     np.save(folder / "picture.npy", np.random.default_rng(2).random((1, 3, 224, 224), np.float32))
     shutil.copy(ROOT / "models/line.png", folder / "picture.png")
