@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a model whose weights are much larger than what a request needs: model.py FILE. Needs numpy alone."""
+"""Writes two models: model.py WIDE EXPRESSION. The first one's weights are much larger than what a request needs; the second matches
+strings [n] with a regular expression, and needs no compiler. Needs numpy alone."""
 import sys
 from pathlib import Path
 
@@ -14,3 +15,8 @@ for _ in range(LAYERS):
     value = writer.op("Softmax", value, axis=-1)
 writer.output(value, ["batch", WIDTH])
 Path(sys.argv[1]).write_bytes(writer.bytes())
+
+writer = Writer()
+matches = writer.op("RegexFullMatch", writer.input("s", ["n"], "string"), pattern=r"\p{Lu}\w*")
+writer.output(matches, ["n"], "bool")
+Path(sys.argv[2]).write_bytes(writer.bytes())

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "$1") mode=${2:-} python=${PYTHON:-build/venv/bin/python}
 work=$build/embedding model=$PWD/tests/models/classifier/model.onnx
-packages=(libonnxfuse0 libonnxfuse-llvm libonnxfuse-dev onnxfuse libonnxfuse-ep)
+packages=(libonnxfuse0 libonnxfuse-llvm libonnxfuse-image libonnxfuse-regex libonnxfuse-dev onnxfuse libonnxfuse-ep)
 row=(0.5 -1 2 0 0.25 1 -2 3 0.1 0.2 0.3 0.4 -0.5 -0.6 0.7 0.8)
 strict=(-Wall -Wextra -Wpedantic -Werror -O1 -g)
 rm -rf "$work"
@@ -19,19 +19,24 @@ ok() { echo "ok    $*"; }
 quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; fail "$*"; }; }
 
 # --- packages and their place ---
-quiet cmake --build "$build" --target onnxfuse onnxfuse_static onnxfuse_llvm onnxfuse_cli onnxfuse_ep
+quiet cmake --build "$build" --target onnxfuse onnxfuse_static onnxfuse_cli onnxfuse_ep
 rm -rf "$build/packages"
 quiet cmake -E chdir "$build" cpack
 debs=()
 for package in "${packages[@]}"; do debs+=("$(ls -t "$build/packages/${package}"_*.deb | head -n 1)"); done
 [ -n "$(ls "$build"/packages/*.tar.gz)" ]
+# What a plug-in stands on is needed by its package alone.
 for deb in "${debs[@]}"; do
-  case $deb in
-    */libonnxfuse-llvm_*) dpkg-deb -f "$deb" Depends | grep -q libllvm || fail "the plug-in's package does not need LLVM" ;;
-    *) ! dpkg-deb -f "$deb" Depends | grep -q libllvm || fail "$deb needs LLVM" ;;
-  esac
+  for needs in llvm:libllvm image:libjpeg image:libpng image:libtiff image:libwebp image:libopenjp2 regex:libre2; do
+    case $deb in
+      */libonnxfuse-${needs%:*}_*) dpkg-deb -f "$deb" Depends | grep -q "${needs#*:}" || fail "$deb does not need ${needs#*:}" ;;
+      *) ! dpkg-deb -f "$deb" Depends | grep -q "${needs#*:}" || fail "$deb needs ${needs#*:}" ;;
+    esac
+  done
 done
-dpkg-deb -f "${debs[0]}" Recommends | grep -q libonnxfuse-llvm || fail "libonnxfuse0 does not recommend the plug-in"
+for plugin in llvm image regex; do
+  dpkg-deb -f "${debs[0]}" Recommends | grep -q "libonnxfuse-$plugin" || fail "libonnxfuse0 does not recommend libonnxfuse-$plugin"
+done
 
 if [ "$mode" != unpack ] && [ "$(id -u)" = 0 ] && ! dpkg-query -W "${packages[@]}" >/dev/null 2>&1; then
   root='' how="installed"
@@ -59,6 +64,9 @@ quiet cc -std=c11 "${strict[@]}" examples/classify.c -o "$work/bin/classify_stat
 quiet cmake -S examples -B "$work/cmake" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS=${strict[*]}" "-DCMAKE_CXX_FLAGS=${strict[*]}"
 quiet cmake --build "$work/cmake"
 cp "$work/cmake"/{classify,classify_cpp,describe,requests} "$work/bin"
+quiet cc -std=c11 "${strict[@]}" tests/embedding/plugins.c -o "$work/bin/plugins" $(pkg-config --cflags --libs onnxfuse)
+quiet cc -std=c11 "${strict[@]}" tests/embedding/plugins.c -o "$work/bin/plugins_static" $(pkg-config --cflags onnxfuse) \
+  ${static/-lonnxfuse/-l:libonnxfuse.a}
 quiet cc "${strict[@]}" tests/embedding/memory.c -o "$work/bin/memory" $(pkg-config --cflags --libs onnxfuse) -lpthread
 ok "built: pkg-config, pkg-config --static, CMake in C and C++"
 
@@ -75,17 +83,28 @@ got=$(cd / && XDG_CACHE_HOME=$work/cache/describe "$work/bin/describe" "$model")
 got=$(cd / && XDG_CACHE_HOME=$work/cache/cli "$root/usr/bin/onnxfuse" test "${model%/*}" | tail -n 1)
 [ "$got" = "1 passed, 0 failed" ] || fail "onnxfuse test: $got"
 
-# --- the plug-in is found where it is installed, and never in the current directory ---
+# --- plug-ins are found where they are installed, and never in the current directory ---
+"$python" tests/embedding/model.py "$work/wide.onnx" "$work/expression.onnx"
+plugins=("$work/expression.onnx" tests/images/{plain.jpg,plain.png,plain.tiff,lossy.webp,plain.jp2})
+[ "$("$work/bin/plugins" "${plugins[@]}")" = "5 pictures, 1 expression" ] || fail "the plug-ins for pictures and regular expressions"
 if [ -n "$root" ]; then
+  for plugin in image regex; do
+    got=$("$work/bin/plugins_static" "${plugins[@]}" 2>&1) && fail "without $plugin: $got"
+    [[ $got == *"libonnxfuse-$plugin.so is neither in $work/bin, nor in "*"the package libonnxfuse-$plugin)"* ]] || fail "without $plugin: $got"
+    mkdir -p "$work/bin/onnxfuse"
+    ln -s "$root/usr/lib/onnxfuse/libonnxfuse-$plugin.so" "$work/bin/onnxfuse"
+    ok "without $plugin: \"${got:0:60}...\""
+  done
   echo "no library" >"$work/elsewhere/libonnxfuse-llvm.so"
   code=0
   got=$(cd "$work/elsewhere" && XDG_CACHE_HOME=$work/cache/none "$work/bin/classify_static" "$model" "${row[@]}" 2>&1) || code=$?
   [[ $code = 5 && $got == *"libonnxfuse-llvm.so is neither in $work/bin, nor in "* ]] || fail "without the plug-in: $code $got"
   ok "without the plug-in: exit code 5, \"${got:0:60}...\""
-  ln -s "$root/usr/lib/onnxfuse" "$work/bin/onnxfuse"
+  ln -s "$root/usr/lib/onnxfuse/libonnxfuse-llvm.so" "$work/bin/onnxfuse"
 fi
 got=$(cd "$work/elsewhere" && XDG_CACHE_HOME=$work/cache/static "$work/bin/classify_static" "$model" "${row[@]}")
 [ "$got" = "$expected" ] || fail "classify_static: $got; expected $expected"
+[ "$("$work/bin/plugins_static" "${plugins[@]}")" = "5 pictures, 1 expression" ] || fail "plug-ins of a program with the static library"
 ok "classify_static: $got"
 
 # --- eight threads under valgrind, and their memory ---
@@ -95,6 +114,5 @@ got=$(valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=d
   { tail -n 60 "$work/valgrind.log"; fail "valgrind: $got"; }
 [ ! -s "$work/valgrind.log" ] || { head -n 40 "$work/valgrind.log"; fail "valgrind reports"; }
 ok "eight threads under valgrind: $got"
-"$python" tests/embedding/model.py "$work/wide.onnx"
 got=$("$work/bin/memory" "$work/wide.onnx" 256 2048) || fail "memory of eight requests: $got"
 ok "memory of eight requests: ${got//$'\n'/; }"

@@ -204,6 +204,51 @@ files["plain.ppm"] = save(picture, "PPM")
 files["wide.ppm"] = f"P6 {W} {H} 65535\n".encode() + wide.astype(">u2").tobytes()
 
 
+# --- what must be refused: files that claim 16000 x 16000 pixels, and a progressive JPEG of 150 scans ---------------------
+def patched(data, at, form, *values):
+    body = struct.pack(form, *values)
+    return data[:at] + body + data[at + len(body):]
+
+
+SIDE = 16000
+claims = {}
+plain = files["plain.jpg"]
+claims["jpg"] = patched(plain, plain.index(b"\xff\xc0") + 5, ">HH", SIDE, SIDE)
+claims["png"] = png(SIDE, SIDE, 8, 2, 0, [[bytes(100)]])
+claims["tiff"] = tiff({**tiff_tags(3, 8, 2), 256: (3, [SIDE]), 257: (3, [SIDE]), 278: (3, [SIDE])}, [bytes(100)])
+claims["webp"] = patched(files["lossless.webp"], 21, "<I", SIDE - 1 | SIDE - 1 << 14)
+lossy = files["lossy.j2k"]
+claims["j2k"] = patched(patched(lossy, 8, ">II", SIDE, SIDE), 24, ">II", SIDE, SIDE)
+claims["jp2"] = patched(files["plain.jp2"], files["plain.jp2"].index(b"\xff\x4f\xff\x51") + 8, ">II", SIDE, SIDE)  # in tiles of 21 x 13
+claims["24.bmp"] = patched(files["24.bmp"], 18, "<ii", SIDE, SIDE)
+claims["rle8.bmp"] = patched(files["rle8.bmp"], 18, "<ii", SIDE, SIDE)
+claims["ppm"] = f"P6 {SIDE} {SIDE} 255\n".encode() + bytes(100)
+
+
+def segment(marker, body):
+    return bytes([255, marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+def scan(components, first, last, bits):
+    chosen = bytes([len(components)]) + b"".join(bytes([c, 0]) for c in components)
+    return segment(0xDA, chosen + bytes([first, last, 0])) + bytes([bits])
+
+
+def many_scans(count):
+    """One block a component, every coefficient of which is 0, and of which each scan tells one."""
+    tree = bytes([1] + [0] * 15 + [0])  # one code, 0, of one bit: no difference, or the end of the block
+    head = segment(0xDB, bytes([0] + [1] * 64)) + segment(0xC2, bytes([8, 0, 8, 0, 8, 3, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0]))
+    head += segment(0xC4, b"\x00" + tree) + segment(0xC4, b"\x10" + tree)
+    coefficients = [(c, k) for k in range(1, 64) for c in (1, 2, 3)][:count - 1]
+    return b"\xff\xd8" + head + scan([1, 2, 3], 0, 0, 0x1F) + b"".join(scan([c], k, k, 0x7F) for c, k in coefficients) + b"\xff\xd9"
+
+
+files["scans.jpg"] = many_scans(90)
+for kind, data in claims.items():
+    (folder / f"claims.{kind}").write_bytes(data)
+(folder / "150_scans.jpg").write_bytes(many_scans(150))
+
+
 def fnv(data):
     value = 0xcbf29ce484222325
     for byte in data:

@@ -1,9 +1,11 @@
 /* Pictures through the public interface: every format against what Pillow reads, and files that hold no picture. The
  * pictures are written by tests/images/write.py. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "onnxfuse.h"
 
@@ -108,4 +110,99 @@ Test(image, a_truncated_picture_is_an_error) {
         }
         free(file.data);
     }
+}
+
+/* The most memory that the process has had, in MiB. */
+static long peak(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+}
+
+Test(image, what_no_file_can_hold_is_refused_before_memory_is_taken) {
+    static const struct {
+        const char *file, *part;
+    } rows[] = {
+        {"claims.jpg", "16000 x 16000 pixels, more than its "},
+        {"claims.png", "16000 x 16000 pixels, more than its "},
+        {"claims.tiff", "16000 x 16000 pixels, more than its "},
+        {"claims.webp", "16000 x 16000 pixels, more than its "},
+        {"claims.j2k", "16000 x 16000 pixels, which would take more than 4294967296 bytes"},
+        {"claims.jp2", "762 x 1231 tiles, more than its "},
+        {"claims.24.bmp", "16000 x 16000 pixels need more than the "},
+        {"claims.rle8.bmp", "16000 x 16000 pixels, more than its "},
+        {"claims.ppm", "16000 x 16000 pixels need more than the 100 bytes"},
+        {"150_scans.jpg", "more than 100 scans"},
+    };
+    expect_error("no picture yet", "P1 0 0", 6, "RGB", ONNXFUSE_INVALID, "0 x 0");
+    long before = peak();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        File file = read_file(rows[i].file);
+        expect_error(rows[i].file, file.data, file.size, "RGB", ONNXFUSE_INVALID, rows[i].part);
+        free(file.data);
+    }
+    cr_expect(peak() - before < 50, "%ld MiB were taken", peak() - before);
+}
+
+#define BYTES(text) text, sizeof text - 1
+Test(image, errors_name_the_reason) {
+    static const struct {
+        const char *name, *bytes;
+        size_t size;
+        const char *part;
+    } rows[] = {
+        {"nothing", BYTES(""), "0 bytes that are no picture"},
+        {"one byte", BYTES("P"), "no picture"},
+        {"another format", BYTES("GIF89a........."), "no picture"},
+        {"an arbitrary map", BYTES("P7\nWIDTH 1\n"), "no picture"},
+        {"a magic alone", BYTES("\xFF\xD8\xFF"), "JPEG picture that cannot be decoded: "},
+        {"a signature alone", BYTES("\x89PNG\r\n\x1A\n"), "PNG picture that cannot be decoded: it ends too early"},
+        {"no directory", BYTES("II*\0\x08\0\0\0"), "TIFF picture that cannot be decoded: "},
+        {"no chunk", BYTES("RIFF\4\0\0\0WEBP"), "WebP picture that cannot be decoded: "},
+        {"no boxes", BYTES("\0\0\0\x0CjP  \r\n\x87\n"),
+         "JPEG 2000 picture that cannot be decoded: it has no codestream"},
+        {"no header", BYTES("BM"), "BMP picture that cannot be decoded: it ends in its header"},
+        {"a number too few", BYTES("P6 1 1\n"), "a number is missing in its header"},
+        {"a sample too large", BYTES("P5 1 1 65536\n"), "its largest sample is 65536"},
+        {"more pixels than any", BYTES("P5 99999999999 99999999999 255\n"), "more than the limit of 268435456"},
+        {"no pixels", BYTES("P5 0 1 255\n"), "0 x 1 pixels"},
+        {"a digit that is no bit", BYTES("P1 2 1 02"), "it ends in row 0"},
+        {"a palette of one colour",
+         BYTES("BM\0\0\0\0\0\0\0\0\x3A\0\0\0\x28\0\0\0\1\0\0\0\1\0\0\0\1\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0"
+               "\0\0\0\0\1\0\0\0\0\0\0\0\1\2\3\0\7\0\0\0"),
+         "colour 7 of a palette of 1"},
+        {"a run upwards out of the picture",
+         BYTES("BM\0\0\0\0\0\0\0\0\x3A\0\0\0\x28\0\0\0\1\0\0\0\1\0\0\0\1\0\x08\0\1\0\0\0\0\0\0\0\0\0\0\0"
+               "\0\0\0\0\1\0\0\0\0\0\0\0\1\2\3\0\0\2\0\1"),
+         "out of the picture"},
+        {"a mask with a hole",
+         BYTES("BM\0\0\0\0\0\0\0\0\x42\0\0\0\x28\0\0\0\1\0\0\0\1\0\0\0\1\0\x20\0\3\0\0\0\0\0\0\0\0\0\0\0"
+               "\0\0\0\0\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0\0\0\0\1\2\3\4"),
+         "bit mask 0x00000005"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *exact = malloc(rows[i].size ? rows[i].size : 1); /* so that a sanitizer sees what is read beyond it */
+        memcpy(exact, rows[i].bytes, rows[i].size);
+        expect_error(rows[i].name, exact, rows[i].size, NULL, ONNXFUSE_INVALID, rows[i].part);
+        free(exact);
+    }
+    expect_error("an unknown pixel format", BYTES("P5 1 1 255\n."), "RGBA", ONNXFUSE_USAGE, "\"RGBA\"");
+}
+
+static void *decode_all(void *rows) {
+    Expected *row = rows;
+    for (; row->name[0]; row++) {
+        File file = read_file(row->name);
+        expect_picture(row, file, "RGB");
+        free(file.data);
+    }
+    return NULL;
+}
+
+Test(image, many_threads_at_once) {
+    static Expected rows[101];
+    pthread_t threads[4];
+    expectations(rows);
+    for (int i = 0; i < 4; i++) cr_assert(!pthread_create(&threads[i], NULL, decode_all, rows));
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }

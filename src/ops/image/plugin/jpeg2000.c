@@ -6,7 +6,9 @@
 
 enum {
     MOST_COMPONENTS = 16,
-    SAMPLE_BYTES = 8, /* that openjp2 takes for a sample: a 32-bit number in the tile, and in the picture */
+    TILE_BYTES = 14,           /* that a tile takes of a file at least: the markers SOT and SOD */
+    MOST_TILE_PARTS = 1 << 18, /* openjp2 takes about a kilobyte for a tile, and for each of its components */
+    SAMPLE_BYTES = 8,          /* that openjp2 takes for a sample: a 32-bit number in the tile, and in the picture */
 };
 #define MOST_MEMORY ((int64_t)1 << 32) /* bytes that it may take so */
 
@@ -44,7 +46,50 @@ static void on_message(const char *message, void *user) {
     (void)user;
 }
 
+static uint32_t big(ImageBytes f, size_t at, int bytes) {
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++) value = value << 8 | f.data[at + (size_t)i];
+    return value;
+}
+
+/* Where the codestream begins: the box jp2c of a JP2 file (ISO/IEC 15444-1, annex I). */
+static bool find_codestream(ImageBytes f, size_t *out_at) {
+    *out_at = 0;
+    if (f.data[0]) return true;
+    for (size_t at = 0; f.size - at >= 16;) {
+        uint64_t size = big(f, at, 4), head = size == 1 ? 16 : 8;
+        if (size == 1) size = (uint64_t)big(f, at + 8, 4) << 32 | big(f, at + 12, 4);
+        *out_at = at + (size_t)head;
+        if (memcmp(f.data + at + 4, "jp2c", 4) == 0) return true;
+        if (size < head || size > f.size - at) return false;
+        at += (size_t)size;
+    }
+    return false;
+}
+
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* openjp2 takes memory for all tiles while it reads the header, so the size marker, the first of a codestream, is read
+ * here before. */
+static bool check_tiles(ImageBytes f, ImageSink *sink) {
+    size_t at;
+    if (!find_codestream(f, &at) || f.size - at < 42 || big(f, at, 4) != 0xFF4FFF51)
+        return image_fail(sink, "it has no codestream");
+    int64_t width = big(f, at + 8, 4), height = big(f, at + 12, 4), across = big(f, at + 24, 4),
+            along = big(f, at + 28, 4);
+    int64_t left = big(f, at + 32, 4), top = big(f, at + 36, 4), components = big(f, at + 40, 2);
+    if (components < 1 || components > MOST_COMPONENTS)
+        return image_fail(sink, "it has %lld components", (long long)components);
+    if (!across || !along || left > width || top > height) return image_fail(sink, "its tiles have no size");
+    int64_t columns = ceil_div(width - left, across), rows = ceil_div(height - top, along);
+    if (rows && columns > (int64_t)(f.size / TILE_BYTES) / rows)
+        return image_fail(sink, "it claims to have %lld x %lld tiles, more than its %zu bytes can hold",
+                          (long long)columns, (long long)rows, f.size);
+    if (columns * rows * (components + 4) > MOST_TILE_PARTS)
+        return image_fail(sink, "it has %lld x %lld tiles, too many to be decoded", (long long)columns,
+                          (long long)rows);
+    return true;
+}
 
 /* What is needed of the header: the first component's grid is the picture's. */
 typedef struct Layout {
@@ -55,15 +100,13 @@ typedef struct Layout {
 
 static bool read_layout(const opj_image_t *image, Layout *out, ImageSink *sink) {
     const opj_image_comp_t *c = image->comps;
-    if (image->numcomps < 1 || image->numcomps > MOST_COMPONENTS)
-        return image_fail(sink, "it has %u components", image->numcomps);
     int64_t samples = 0;
     for (OPJ_UINT32 i = 0; i < image->numcomps; i++) {
         if (c[i].dx < 1 || c[i].dy < 1) return image_fail(sink, "component %u has no size", i);
         samples += (ceil_div(image->x1, c[i].dx) - ceil_div(image->x0, c[i].dx)) *
                    (ceil_div(image->y1, c[i].dy) - ceil_div(image->y0, c[i].dy));
         if (samples > MOST_MEMORY / SAMPLE_BYTES)
-            return image_fail(sink, "it claims %u x %u pixels, which would take more than %lld bytes to decode",
+            return image_fail(sink, "it claims to have %u x %u pixels, which would take more than %lld bytes to decode",
                               image->x1 - image->x0, image->y1 - image->y0, (long long)MOST_MEMORY);
     }
     out->width = ceil_div(image->x1, c[0].dx) - ceil_div(image->x0, c[0].dx);
@@ -146,6 +189,7 @@ static bool decode(opj_codec_t *codec, opj_stream_t *stream, opj_image_t **image
 }
 
 bool image_decode_jpeg2000(ImageBytes file, ImageSink *sink) {
+    if (!check_tiles(file, sink)) return false;
     Stream source = {file, 0};
     opj_codec_t *codec = opj_create_decompress(file.data[0] ? OPJ_CODEC_J2K : OPJ_CODEC_JP2);
     opj_stream_t *stream = opj_stream_create(1 << 16, OPJ_TRUE);
