@@ -66,7 +66,8 @@ static void hand_group_on(const Lowering *l, const Node *n, const Node *before) 
     for (Node *made = before ? before->next : l->graph->first; made != n; made = made->next) made->group = n->group;
 }
 
-static Status lower_node(Lowering *l, Node *n) {
+/* *out_next: what stands behind it when it is lowered; an If may move what follows it. */
+static Status lower_node(Lowering *l, Node *n, Node **out_next) {
     const char *domain = n->domain ? n->domain : "";
     const CustomOperator *own =
         n->custom ? n->custom : registry_find(policy_registry(l->policy), domain, n->op, n->opset);
@@ -88,20 +89,23 @@ static Status lower_node(Lowering *l, Node *n) {
     TRY(status);
     TRY(check_replaced(l->graph, n));
     hand_group_on(l, n, before);
+    *out_next = n->next;
     graph_remove_node(l->graph, n);
     return NULL;
 }
 
 static Status lower_nodes(Lowering *l, Graph *graph) {
-    FOR_EACH_NODE_SAFE(node, graph) {
-        if (node->kind == NODE_ONNX) TRY(lower_node(l, node));
+    for (Node *node = graph->first, *next; node; node = next) {
+        next = node->next;
+        if (node->kind == NODE_ONNX) TRY(lower_node(l, node, &next));
     }
     return NULL;
 }
 
-static Status sweep(Graph *graph, const Policy *policy, const LowerTrace *trace) {
+static Status sweep(Graph *graph, const Policy *policy, const LowerTrace *trace, int tails) {
     graph_prune(graph);
-    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .trace = trace};
+    Lowering l = {
+        .graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .trace = trace, .tails = tails};
     if (trace) trace->before(trace->user, graph);
     Status status = lower_nodes(&l, graph);
     if (trace) trace->after(trace->user, graph);
@@ -110,10 +114,10 @@ static Status sweep(Graph *graph, const Policy *policy, const LowerTrace *trace)
     return NULL;
 }
 
-Status lower_graph(Graph *graph, const Policy *policy) { return sweep(graph, policy, NULL); }
+Status lower_graph(Graph *graph, const Policy *policy) { return sweep(graph, policy, NULL, 0); }
 
 Status lower_graph_traced(Graph *graph, const Policy *policy, const LowerTrace *trace) {
-    return sweep(graph, policy, trace);
+    return sweep(graph, policy, trace, 0);
 }
 
-Status lower_subgraph(Lowering *l, Graph *body) { return sweep(body, l->policy, l->trace); }
+Status lower_subgraph(Lowering *l, Graph *body) { return sweep(body, l->policy, l->trace, l->tails); }

@@ -143,13 +143,27 @@ static const struct {
      "f32[1]) -> (c, w) {\n"
      "w = onnx Cast@21 v {to = 7}\n}\n}\n",
      NULL, "becomes i64"},
-    {"the branch that was not compiled for",
+    {"the branch for which what follows makes no sense",
      "graph (x: f32[n, m]) -> (y) {\n"
      "sh = onnx Shape@15 x\none = constant i64[] 1\nm = onnx Gather@13 sh, one\nc = onnx Equal@13 m, one\n"
-     "y = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"
+     "r = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"
      "axis = constant i64[1] {1}\na = onnx Squeeze@13 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"
-     "b = onnx Identity@16 x\n}\n}\n",
+     "b = onnx Identity@16 x\n}\ny = onnx Transpose@13 r {perm = [0]}\n}\n",
      "x = constant f32[1, 2] {1, 2}", "else branch"},
+    {"what follows makes sense for neither branch",
+     "graph (x: f32[n, m]) -> (y) {\n"
+     "sh = onnx Shape@15 x\none = constant i64[] 1\nm = onnx Gather@13 sh, one\nc = onnx Equal@13 m, one\n"
+     "r = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"
+     "axis = constant i64[1] {1}\na = onnx Squeeze@13 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"
+     "b = onnx Identity@16 x\n}\ny = onnx Transpose@13 r {perm = [2, 1, 0]}\n}\n",
+     NULL, "perm has 3 axes"},
+    {"branches of different ranks and element types",
+     "graph (x: f32[n, m]) -> (y) {\n"
+     "sh = onnx Shape@15 x\none = constant i64[] 1\nm = onnx Gather@13 sh, one\nc = onnx Equal@13 m, one\n"
+     "r = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"
+     "axis = constant i64[1] {1}\na = onnx Squeeze@13 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"
+     "b = onnx IsNaN@16 x\n}\ny = onnx Shape@15 r\n}\n",
+     NULL, "different types"},
     {"a place outside the sequence",
      "graph (a: f32[2], p: i64[]) -> (y) {\ns = onnx SequenceConstruct@11 a\ny = onnx SequenceAt@11 s, p\n}\n",
      "a = constant f32[2] {1, 2}\np = constant i64[] 1", "position 1"},

@@ -53,7 +53,97 @@ typedef struct Row {
     "r = onnx SequenceMap@21 q, x captures 0 graph \"body\" (a: f32[p], b: f32[1]) -> (c) {\n"                         \
     "c = onnx Mul@21 a, b\n}\n}\n"
 
+/* r: x without its axis 1 where that is of size 1, else x, as exporters write x.squeeze(1). */
+#define SQUEEZE(outputs)                                                                                               \
+    "graph (x: f32[n, m]) -> (" outputs ") {\n"                                                                        \
+    "sh = onnx Shape@21 x\none = constant i64[] 1\nm = onnx Gather@21 sh, one\nc = onnx Equal@21 m, one\n"             \
+    "r = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"                                          \
+    "axis = constant i64[1] {1}\na = onnx Squeeze@21 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"              \
+    "b = onnx Identity@21 x\n}\n"
+
+/* In a body that has axis 1 of x as a capture of open size. */
+#define SQUEEZE_LOOP                                                                                                   \
+    "graph (t: i64[], x: f32[n, m], z: f32[]) -> (y, s) {\n"                                                           \
+    "sh = onnx Shape@21 x\none = constant i64[] 1\nm = onnx Gather@21 sh, one\nc = onnx Equal@21 m, one\n"             \
+    "y, s = onnx Loop@21 t, _, z, c, x captures 2 graph \"body\" (i: i64[], k: bool[], v: f32[], c: bool[], x: "       \
+    "f32[n, m])"                                                                                                       \
+    " -> (k, w, r) {\n"                                                                                                \
+    "r = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"                                          \
+    "axis = constant i64[1] {1}\na = onnx Squeeze@21 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"              \
+    "b = onnx Identity@21 x\n}\n"                                                                                      \
+    "d = onnx Add@21 r, v\nw = onnx ReduceSum@21 d {keepdims = 0}\n}\n}\n"
+
+/* One squeeze after the other: the second is of what the first has left. */
+#define SQUEEZE_IN_BRANCHES                                                                                            \
+    "graph (p: bool[], q: bool[], x: f32[n, 1, 1]) -> (r, y) {\n"                                                      \
+    "r = onnx If@21 p, q, x captures 2 graph \"then\" (q: bool[], x: f32[n, 1, 1]) -> (a) {\n"                         \
+    "a = onnx If@21 q, x captures 1 graph \"both\" (x: f32[n, 1, 1]) -> (u) {\n"                                       \
+    "axes = constant i64[2] {1, 2}\nu = onnx Squeeze@21 x, axes\n} graph \"one\" (x: f32[n, 1, 1]) -> (w) {\n"         \
+    "axes = constant i64[1] {2}\nw = onnx Squeeze@21 x, axes\n}\n} graph \"else\" (q: bool[], x: f32[n, 1, 1]) -> "    \
+    "(b) {\n"                                                                                                          \
+    "b = onnx Neg@21 x\n}\ny = onnx Shape@21 r\n}\n"
+
 static const Row rows[] = {
+    {"If of two ranks, its result an output: then", SQUEEZE("r") "}\n", {"f32[2, 1] {1, 2}"}, {"f32[2] {1, 2}"}},
+    {"If of two ranks, its result an output: else", SQUEEZE("r") "}\n", {"f32[1, 2] {1, 2}"}, {"f32[1, 2] {1, 2}"}},
+    {"If of two ranks before Shape: then",
+     SQUEEZE("r, y") "y = onnx Shape@21 r\n}\n",
+     {"f32[2, 1] {1, 2}"},
+     {"f32[2] {1, 2}", "i64[1] {2}"}},
+    {"If of two ranks before Shape: else",
+     SQUEEZE("r, y") "y = onnx Shape@21 r\n}\n",
+     {"f32[1, 2] {1, 2}"},
+     {"f32[1, 2] {1, 2}", "i64[2] {1, 2}"}},
+    {"If of two ranks before Add with what stands behind it: then",
+     SQUEEZE("y") "g = onnx Neg@21 x\ny = onnx Add@21 r, g\n}\n",
+     {"f32[2, 1] {1, 2}"},
+     {"f32[2, 2] {0, 1, -1, 0}"}},
+    {"If of two ranks before Add with what stands behind it: else",
+     SQUEEZE("y") "g = onnx Neg@21 x\ny = onnx Add@21 r, g\n}\n",
+     {"f32[1, 2] {1, 2}"},
+     {"f32[1, 2] {0, 0}"}},
+    {"If of two ranks that meet in Reshape: then",
+     SQUEEZE("y, z") "f = constant i64[2] {1, -1}\ny = onnx Reshape@21 r, f\nz = onnx Mul@21 y, y\n}\n",
+     {"f32[3, 1] {1, 2, 3}"},
+     {"f32[1, 3] {1, 2, 3}", "f32[1, 3] {1, 4, 9}"}},
+    {"If of two ranks that meet in Reshape: else",
+     SQUEEZE("y, z") "f = constant i64[2] {1, -1}\ny = onnx Reshape@21 r, f\nz = onnx Mul@21 y, y\n}\n",
+     {"f32[2, 2] {1, 2, 3, 4}"},
+     {"f32[1, 4] {1, 2, 3, 4}", "f32[1, 4] {1, 4, 9, 16}"}},
+    {"If of two ranks, read on two ways that meet: then",
+     SQUEEZE("y, e") "g = onnx Neg@21 r\nd = onnx ReduceSum@21 r {keepdims = 0}\ne = onnx Mul@21 d, d\ny = onnx Mul@21 "
+                     "g, e\n}\n",
+     {"f32[2, 1] {1, 2}"},
+     {"f32[2] {-9, -18}", "f32[] 9"}},
+    {"If of two ranks, read on two ways that meet: else",
+     SQUEEZE("y, e") "g = onnx Neg@21 r\nd = onnx ReduceSum@21 r {keepdims = 0}\ne = onnx Mul@21 d, d\ny = onnx Mul@21 "
+                     "g, e\n}\n",
+     {"f32[1, 2] {1, 2}"},
+     {"f32[1, 2] {-9, -18}", "f32[] 9"}},
+    {"If of two ranks before what makes sense for one: then",
+     SQUEEZE("y") "y = onnx Transpose@21 r {perm = [0]}\n}\n",
+     {"f32[2, 1] {1, 2}"},
+     {"f32[2] {1, 2}"}},
+    {"If of two ranks in a loop: then",
+     SQUEEZE_LOOP,
+     {"i64[] 2", "f32[2, 1] {1, 2}", "f32[] 1"},
+     {"f32[] 13", "f32[2, 2] {1, 2, 1, 2}"}},
+    {"If of two ranks in a loop: else",
+     SQUEEZE_LOOP,
+     {"i64[] 2", "f32[1, 3] {1, 2, 3}", "f32[] 1"},
+     {"f32[] 33", "f32[2, 1, 3] {1, 2, 3, 1, 2, 3}"}},
+    {"If of three ranks in a branch: 1",
+     SQUEEZE_IN_BRANCHES,
+     {"bool[] true", "bool[] true", "f32[2, 1, 1] {1, 2}"},
+     {"f32[2] {1, 2}", "i64[1] {2}"}},
+    {"If of three ranks in a branch: 2",
+     SQUEEZE_IN_BRANCHES,
+     {"bool[] true", "bool[] false", "f32[2, 1, 1] {1, 2}"},
+     {"f32[2, 1] {1, 2}", "i64[2] {2, 1}"}},
+    {"If of three ranks in a branch: 3",
+     SQUEEZE_IN_BRANCHES,
+     {"bool[] false", "bool[] true", "f32[2, 1, 1] {1, 2}"},
+     {"f32[2, 1, 1] {-1, -2}", "i64[3] {2, 1, 1}"}},
     {"If takes the then branch", IF_MODEL, {"bool[] true", "f32[2] {1, 2}"}, {"f32[2] {-1, -2}"}},
     {"If takes the else branch, whose result has another size",
      IF_MODEL,
@@ -112,6 +202,10 @@ Test(control, rows) {
 static const struct {
     const char *name, *model, *inputs[MOST_VALUES], *message;
 } failures[] = {
+    {"a branch for which what follows makes no sense",
+     SQUEEZE("y") "y = onnx Transpose@21 r {perm = [0]}\n}\n",
+     {"f32[1, 2] {1, 2}"},
+     "else branch would be taken, for whose results what follows cannot be computed: node \"Transpose"},
     {"scan inputs of different lengths",
      "graph (x: f32[a], y: f32[b]) -> (z) {\n"
      "z = onnx Scan@21 x, y {num_scan_inputs = 2} captures 0 graph \"body\" (p: f32[], q: f32[]) -> (r) {\n"

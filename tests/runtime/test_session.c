@@ -63,6 +63,14 @@ Test(session, wrong_models) {
          ONNXFUSE_UNSUPPORTED, "acme"},
         {"shapes that do not broadcast", "graph (x: f32[3], z: f32[2]) -> (y) {\ny = onnx Add@21 x, z\n}",
          ONNXFUSE_INVALID, "Add"},
+        {"a carried value of several ranks",
+         "graph (t: i64[], c: bool[], x: f32[n, 1]) -> (y) {\n"
+         "y = onnx Loop@21 t, _, x, c captures 1 graph \"body\" (i: i64[], k: bool[], v: f32[n, 1], c: bool[]) -> (k, "
+         "r) {\n"
+         "r = onnx If@21 c, v captures 1 graph \"then\" (x: f32[n, 1]) -> (a) {\n"
+         "axis = constant i64[1] {1}\na = onnx Squeeze@21 x, axis\n} graph \"else\" (x: f32[n, 1]) -> (b) {\n"
+         "b = onnx Identity@21 x\n}\n}\n}\n",
+         ONNXFUSE_UNSUPPORTED, "number of axes is not the same in every iteration"},
         {"types that differ", "graph (x: f32[3], z: i64[3]) -> (y) {\ny = onnx Add@21 x, z\n}", ONNXFUSE_INVALID,
          "Add"},
     };

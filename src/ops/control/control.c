@@ -36,6 +36,7 @@
  * "SequenceMap"  inputs: a sequence, further inputs (each a sequence of the same length, or a tensor), C captures.
  * subgraphs[0] inputs: the element i of each sequence (or the tensor itself), C captures. Node output k = the sequence
  * of the body's output k for all i; an output of the body is a tensor. */
+#include "ops/control/branch_tail.h"
 #include "ops/families.h"
 
 #include "lowering/build.h"
@@ -178,52 +179,109 @@ static Status take_branch(Lowering *l, const Node *n, int which) {
     return inline_branch(l, n, branch, passed_captures(l, n));
 }
 
-/* Inputs: the condition, a tensor. Hands the tensor on when the condition is as lowering assumed (attr int expected),
- * else fails. */
-static Status host_expect(HostCall *call) {
-    const Tensor *condition = host_input(call, 0), *x = host_input(call, 1);
-    if (!condition || tensor_count(condition) != 1 || !x) return host_error(call, "the condition is not one element");
-    bool actual = dtype_load_int(condition->dtype, condition->data, 0) != 0;
-    if (actual != (attr_int(call->node, "expected", 1) != 0))
-        return host_error(
-            call, "its %s branch would be taken, whose outputs have other ranks than the model was compiled for",
-            actual ? "then" : "else");
-    Tensor *result;
-    TRY(host_output(call, 0, x->dtype, x->rank, x->dims, &result));
-    if (result && tensor_bytes(x)) memcpy(result->data, x->data, tensor_bytes(x));
+/* Nodes that the tails of Ifs in tails of Ifs may come to. Each If doubles what follows it; exporters write x.squeeze(axis) of
+ * an axis of unknown size as If(size == 1, Squeeze, Identity), so that a model may have many. */
+enum { MOST_COPIES = 1 << 11 };
+
+/* The branches of an If while it is lowered. */
+typedef struct Branches {
+    Graph *graphs[2], *spare[2]; /* spare: as they were before */
+    Status failures[2];          /* why one cannot be lowered; owned */
+    int base;                    /* symbols from here on are made inside */
+    ItemType *types;             /* [node outputs]: of what holds the results of both */
+} Branches;
+
+static Status host_refuse(HostCall *call) { return host_error(call, "%s", attr_string(call->node, "message", "")); }
+
+/* A branch that fails when it is taken: with the inputs of the other, and outputs of these types. */
+static Graph *refusal(Lowering *l, const Node *n, const Graph *other, const ItemType *types, const char *message) {
+    Graph *graph = graph_sub(l->graph, other->name);
+    for (int i = 0; i < other->inputs.count; i++)
+        pass_type(graph_add_input(graph, NULL, DT_NONE, -1, NULL), other->inputs.items[i]);
+    Node *node = graph_add_node(graph, NULL, NODE_HOST, n->op, NULL, 0);
+    node->host = (const void *)host_refuse;
+    node->domain = "";
+    node->opset = n->opset;
+    node->origin = n->origin;
+    node_set_string(node, "message", message);
+    for (int i = 0; i < other->outputs.count; i++) {
+        Value *value = node_add_output(node, NULL, DT_NONE, -1, NULL);
+        item_type_set(l, value, &types[i]);
+        if (value->kind == VALUE_TENSOR && value->rank < 0) value->rank = 0; /* it is never made */
+        graph_add_output(graph, value);
+    }
+    return graph;
+}
+
+static bool may_be_refused(Status failure) {
+    return !failure || status_code(failure) == STATUS_INVALID || status_code(failure) == STATUS_UNSUPPORTED;
+}
+
+/* Puts a refusal in the place of branch b; takes ownership of why. */
+static void refuse(Lowering *l, const Node *n, Branches *b, int which, Status why) {
+    const Graph *other = b->graphs[1 - which];
+    for (int i = 0; i < other->outputs.count; i++) b->types[i] = outer_type(l, other->outputs.items[i], b->base);
+    const char *message =
+        arena_format(l->arena, "its %s branch would be taken, for whose results what follows cannot be computed: %s",
+                     which ? "else" : "then", status_message(why));
+    b->graphs[which] = refusal(l, n, other, b->types, message);
+    status_free(why);
+}
+
+static Status lower_branches(Lowering *l, const Node *n, Branches *b) {
+    bool tailed = attr_int(n, "tail", 0) != 0;
+    b->base = dim_symbol_count(l->dims);
+    l->tails += tailed;
+    for (int i = 0; i < 2; i++) {
+        b->graphs[i] = n->subgraphs[i];
+        b->spare[i] = clone_graph(l->graph, b->graphs[i]);
+        pass_captures(n, b->graphs[i]);
+        b->failures[i] = lower_subgraph(l, b->graphs[i]);
+    }
+    l->tails -= tailed;
+    bool one = !b->failures[0] != !b->failures[1],
+         allowed = may_be_refused(b->failures[0]) && may_be_refused(b->failures[1]);
+    if (tailed && one && allowed) {
+        int which = b->failures[0] ? 0 : 1;
+        refuse(l, n, b, which, b->failures[which]);
+        return NULL;
+    }
+    Status failure = b->failures[0] ? b->failures[0] : b->failures[1];
+    if (b->failures[0]) status_free(b->failures[1]);
+    return failure;
+}
+
+static Status join_branches(Lowering *l, const Node *n, Branches *b) {
+    for (int i = 0; i < n->output_count; i++) {
+        ItemType types[2];
+        for (int k = 0; k < 2; k++) types[k] = outer_type(l, b->graphs[k]->outputs.items[i], b->base);
+        if (!item_type_join(l, &types[0], &types[1], "branch", &b->types[i]))
+            return invalid(l, "output %d has different types in the two branches", i);
+    }
     return NULL;
 }
 
-/* Branches whose outputs differ in rank: exporters write x.squeeze(axis) of an axis of unknown size as If(size == 1,
- * Squeeze, Identity), and what follows makes sense for one of the two alone. The then branch is taken for good, and a
- * step before it fails when the condition says otherwise. */
-static Status take_then(Lowering *l, const Node *n, Value *condition, const Graph *branch) {
-    Value **captured = passed_captures(l, n);
-    int guarded = 0;
-    for (int i = 0; i < branch->inputs.count; i++) {
-        const Value *inner = branch->inputs.items[i];
-        bool read = value_use_count(inner) || value_is_output(branch, inner);
-        if (!read || !captured[i] || captured[i]->kind != VALUE_TENSOR) continue;
-        Node *expect = host_node(l, n, host_expect, (Value *const[]){condition, captured[i]}, 2);
-        if (!expect) return l->error;
-        expect->op = "expect";
-        node_set_int(expect, "expected", 1);
-        captured[i] = host_result_like(l, expect, captured[i]);
-        if (!captured[i]) return l->error;
-        guarded++;
-    }
-    if (!guarded) return unsupported(l, "branches whose outputs differ in rank");
-    return inline_branch(l, n, branch, captured);
-}
-
-static bool ranks_differ(const Node *n, Graph *const *branches) {
+/* Tensors whose rank is not known outside and that are read there. */
+static bool find_open(const Node *n, const Branches *b, bool *open) {
+    bool some = false;
     for (int i = 0; i < n->output_count; i++) {
-        const Value *a = branches[0]->outputs.items[i], *b = branches[1]->outputs.items[i];
-        if (n->outputs[i] && a->kind == VALUE_TENSOR && b->kind == VALUE_TENSOR && a->rank != b->rank) return true;
+        const Value *output = n->outputs[i];
+        open[i] = output && output->uses.count && b->types[i].kind == VALUE_TENSOR && b->types[i].rank < 0;
+        some |= open[i];
     }
-    return false;
+    return some;
 }
 
+static bool may_have_tail(const Lowering *l, const Node *n) {
+    if (!l->tails) return true;
+    int64_t copies = 0;
+    for (const Node *node = n->next; node; node = node->next) copies++;
+    for (int i = 0; i <= l->tails && copies <= MOST_COPIES; i++) copies *= 2;
+    return copies <= MOST_COPIES;
+}
+
+/* Branches whose results differ in rank take what follows along, twice as far each time, until the ranks agree or nothing
+ * reads the results; a branch for which it makes no sense fails when it is taken. */
 static Status lower_if(Lowering *l, const Node *n) {
     TRY(check_node(l, n, 2));
     Value *condition = own_inputs(n) == 1 ? n->inputs[0] : NULL;
@@ -231,22 +289,24 @@ static Status lower_if(Lowering *l, const Node *n) {
     for (int b = 0; b < 2; b++) { TRY(check_body(l, n, n->subgraphs[b], 0, n->output_count)); }
     bool known;
     if (known_bool(condition, &known)) return take_branch(l, n, known ? 0 : 1);
-    Graph *branches[2] = {n->subgraphs[0], n->subgraphs[1]};
-    int base = dim_symbol_count(l->dims);
-    for (int b = 0; b < 2; b++) {
-        pass_captures(n, branches[b]);
-        TRY(lower_subgraph(l, branches[b]));
+    Branches b = {.types =
+                      ARENA_ARRAY(l->arena, ItemType, n->subgraphs[0]->outputs.count + n->subgraphs[1]->outputs.count)};
+    TRY(lower_branches(l, n, &b));
+    TRY(join_branches(l, n, &b));
+    bool *open = ARENA_ARRAY(l->arena, bool, n->output_count + 1);
+    if (find_open(n, &b, open)) {
+        int reach = (int)attr_int(n, "tail", 0);
+        if (may_have_tail(l, n)) {
+            replace_by_tailed(l, n, b.spare, open, l->tails ? WHOLE_TAIL : reach ? 2 * reach : 1);
+            return l->error;
+        }
+        refuse(l, n, &b, 1,
+               status_error(STATUS_UNSUPPORTED, "%d Ifs in a row have branches whose results differ in rank",
+                            l->tails + 1));
     }
-    if (ranks_differ(n, branches)) return take_then(l, n, condition, branches[0]);
-    Node *host = flow_node(l, n, &condition, 1, branches, 2);
+    Node *host = flow_node(l, n, &condition, 1, b.graphs, 2);
     if (!host) return l->error;
-    for (int i = 0; i < n->output_count; i++) {
-        ItemType a = outer_type(l, branches[0]->outputs.items[i], base), type;
-        ItemType b = outer_type(l, branches[1]->outputs.items[i], base);
-        if (!item_type_join(l, &a, &b, "branch", &type))
-            return invalid(l, "output %d has different types in the two branches", i);
-        TRY(give(l, n, host, i, &type));
-    }
+    for (int i = 0; i < n->output_count; i++) TRY(give(l, n, host, i, &b.types[i]));
     return NULL;
 }
 
@@ -281,6 +341,8 @@ static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all,
             if (type->dtype != DT_NONE && type->dtype != result.dtype)
                 return invalid(l, "carried value %d begins as %s and becomes %s", i, dtype_name(type->dtype),
                                dtype_name(result.dtype));
+            if (type->rank < 0 || result.rank < 0)
+                return unsupported(l, "carried value %d, whose number of axes is not the same in every iteration", i);
             if (type->rank != result.rank)
                 return unsupported(l, "carried value %d begins with %d axes and becomes one with %d", i, type->rank,
                                    result.rank);
@@ -638,7 +700,7 @@ static Status lower_sequence_map(Lowering *l, const Node *n) {
 }
 
 const OpRow ops_control[] = {
-    {"", "If", 1, 0, lower_if, host_expect, OP_CONTROL_FLOW},
+    {"", "If", 1, 0, lower_if, host_refuse, OP_CONTROL_FLOW},
     {"", "Loop", 1, 0, lower_loop, NULL, OP_CONTROL_FLOW},
     {"", "Scan", 9, 0, lower_scan, NULL, OP_CONTROL_FLOW},
     {"", "Scan", 8, 8, lower_scan_8, NULL, OP_CONTROL_FLOW},

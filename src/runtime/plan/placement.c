@@ -48,8 +48,8 @@ bool placement_is_forced(const Device *device, const Step *step) {
     StepKind kind = step->kind;
     bool computes =
         kind == STEP_HOST || kind == STEP_KERNEL || kind == STEP_ANCHOR || kind == STEP_PRIM || kind == STEP_RESOLVE;
-    bool tiny = kind == STEP_PRIM && is_tiny(step->node), control = strcmp(step->node->op, "expect") == 0;
-    return computes && !tiny && !control && !step->node->on_host && !device_can(device, step->node);
+    bool tiny = kind == STEP_PRIM && is_tiny(step->node);
+    return computes && !tiny && !step->node->on_host && !device_can(device, step->node);
 }
 
 /* Constants are in both places, at no cost a run. */
