@@ -23,6 +23,8 @@ enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so tha
 /* --- files that appear at the end -------------------------------------------------------------------------------- */
 typedef struct Output {
     const char *path, *temporary; /* temporary NULL: not begun, or moved to its place */
+    const char *before;           /* name of what stood in its place, until all files are in theirs; else NULL */
+    bool moved;                   /* in its place, which may have to be given back */
     int file;                     /* -1: closed */
     int64_t size;
 } Output;
@@ -35,6 +37,8 @@ static void abandon(void *given) {
     Output *output = given;
     if (output->file >= 0) close(output->file);
     if (output->temporary) unlink(output->temporary);
+    if (output->moved && !output->before) unlink(output->path);
+    if (output->before) (void)!rename(output->before, output->path);
     *output = (Output){.path = output->path, .file = -1};
 }
 
@@ -71,10 +75,28 @@ static Status close_written(Output *output) {
     return failed ? cannot_write(output->path) : NULL;
 }
 
+/* Out of the way of what is about to be moved to its place; nothing may stand there. */
+static Status set_aside(Arena *arena, Output *output) {
+    const char *name = arena_format(arena, "%s.before", output->temporary);
+    if (rename(output->path, name) == 0)
+        output->before = name;
+    else if (errno != ENOENT)
+        return cannot_write(output->path);
+    return NULL;
+}
+
+static void all_in_place(Output *output) {
+    if (output->before) unlink(output->before);
+    output->before = NULL;
+    output->moved = false;
+}
+
 static Status move_in_place(Arena *arena, Output *output) {
+    const char *above = folder_of(arena, output->path);
     if (rename(output->temporary, output->path) < 0) return cannot_write(output->path);
     output->temporary = NULL;
-    int folder = open(folder_of(arena, output->path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    output->moved = true;
+    int folder = open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder >= 0) {
         fsync(folder);
         close(folder);
@@ -279,9 +301,13 @@ static Status write_model(Work *w, const MappedFile *original) {
     TRY(close_written(&w->model));
     if (w->data.temporary) {
         TRY(close_written(&w->data));
+        TRY(set_aside(w->arena, &w->data));
         TRY(move_in_place(w->arena, &w->data));
     }
-    return move_in_place(w->arena, &w->model);
+    TRY(move_in_place(w->arena, &w->model));
+    all_in_place(&w->data);
+    all_in_place(&w->model);
+    return NULL;
 }
 
 /* --- models in memory ------------------------------------------------------------------------------------------------
