@@ -372,8 +372,8 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_call_set_type(OnnxfuseCall *call, int outpu
                                                    const OnnxfuseDim *dims);
 
 /* In compute: memory for an output, dense and row-major, not zeroed, owned by the run; strings may point to scratch
- * memory and to inputs. *out_data is NULL where nothing reads the output. dims must agree with what infer has said.
- * Every output that is read must be asked for. From the thread that compute was called on. */
+ * memory and to inputs. *out_data is NULL where the node leaves the output out; in a fused operator that is what
+ * nothing reads. dims must agree with what infer has said. Every other output must be asked for. From the thread that compute was called on. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_call_output(OnnxfuseCall *call, int output, int rank, const int64_t *dims,
                                                  void **out_data);
 /* Calls task(context, index) for each index in [0, count) on the session's threads, and returns when all are done. */

@@ -87,13 +87,57 @@ static void synchronize_folder(const char *path) {
     free(copy);
 }
 
-Status new_file_publish(NewFile *file) {
-    if (rename(file->temporary, file->place) < 0) return cannot_write(file);
-    free(file->temporary);
-    file->temporary = NULL;
-    synchronize_folder(file->place);
+/* Out of the way of what is about to be moved to its place; nothing may stand there. */
+static Status set_aside(const NewFile *file, char **out_before) {
+    char *name;
+    if (asprintf(&name, "%s.before", file->temporary) < 0) return status_out_of_memory();
+    if (rename(file->place, name) == 0) {
+        *out_before = name;
+        return NULL;
+    }
+    Status status = errno == ENOENT ? NULL : cannot_write(file);
+    free(name);
+    return status;
+}
+
+/* To where it was written; what stood in its place comes back. */
+static void take_back(const NewFile *file, const char *before) {
+    (void)!rename(file->place, file->temporary);
+    if (before) (void)!rename(before, file->place);
+}
+
+static Status move_all(NewFile *const *files, char **before, int count) {
+    for (int i = 0; i < count; i++) {
+        bool last = i + 1 == count; /* nothing can fail behind it, so that it replaces what is there in one step */
+        Status status = last ? NULL : set_aside(files[i], &before[i]);
+        if (!status && rename(files[i]->temporary, files[i]->place) < 0) {
+            status = cannot_write(files[i]);
+            if (before[i]) (void)!rename(before[i], files[i]->place);
+        }
+        if (!status) continue;
+        while (i-- > 0) take_back(files[i], before[i]);
+        return status;
+    }
     return NULL;
 }
+
+Status new_files_publish(NewFile *const *files, int count) {
+    char **before = calloc((size_t)count + 1, sizeof *before);
+    if (!before) return status_out_of_memory();
+    Status status = move_all(files, before, count);
+    for (int i = 0; i < count; i++) {
+        if (!status && before[i]) unlink(before[i]);
+        free(before[i]);
+        if (status) continue;
+        free(files[i]->temporary);
+        files[i]->temporary = NULL;
+        synchronize_folder(files[i]->place);
+    }
+    free(before);
+    return status;
+}
+
+Status new_file_publish(NewFile *file) { return new_files_publish((NewFile *[]){file}, 1); }
 
 void new_file_abandon(NewFile *file) {
     if (file->file >= 0) close(file->file);

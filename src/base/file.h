@@ -26,6 +26,8 @@ Status new_file_append(NewFile *file, const void *data, size_t size);
 Status new_file_close(NewFile *file);
 /* Moves a closed file to its place. */
 Status new_file_publish(NewFile *file);
+/* All of them, or none: where one cannot be moved, what stood in the places of the others is there again. */
+Status new_files_publish(NewFile *const *files, int count);
 /* Whatever has happened: closes, removes what is not in its place, frees. */
 void new_file_abandon(NewFile *file);
 

@@ -247,3 +247,38 @@ Test(file, writers_of_one_file_do_not_meet) {
     new_file_abandon(&b);
     cr_expect_eq(entries(), 1);
 }
+
+/* --- several at once --- */
+static void begin_pair(NewFile *a, NewFile *b) {
+    *a = new_file(other), *b = new_file(path);
+    cr_assert(!new_file_begin(a) && !new_file_begin(b));
+    cr_assert(!new_file_append(a, "new a", 5) && !new_file_append(b, "new b", 5));
+    cr_assert(!new_file_close(a) && !new_file_close(b));
+}
+
+Test(file, a_pair_is_in_its_places) {
+    NewFile a, b;
+    put_plainly(other, "old a");
+    begin_pair(&a, &b);
+    cr_assert(!new_files_publish((NewFile *[]){&a, &b}, 2));
+    expect_content(other, "new a");
+    expect_content(path, "new b");
+    new_file_abandon(&a);
+    new_file_abandon(&b);
+    cr_expect_eq(entries(), 2);
+}
+
+Test(file, a_pair_of_which_one_fails_leaves_both_places_as_they_were) {
+    for (int old = 0; old < 2; old++) {
+        NewFile a, b;
+        if (old) put_plainly(other, "old a");
+        begin_pair(&a, &b);
+        cr_assert_eq(mkdir(path, 0777), 0); /* where the second is to go */
+        expect_failure(new_files_publish((NewFile *[]){&a, &b}, 2), "cannot be written");
+        new_file_abandon(&a);
+        new_file_abandon(&b);
+        if (old) expect_content(other, "old a");
+        cr_expect_eq(entries(), 1 + old, "%d", old);
+        rmdir(path);
+    }
+}

@@ -299,11 +299,10 @@ def without_batching():
 def sized_bodies():
     server = serve("dense", arguments=("--max-body-mb", "1", "--idle-seconds", "2"))
     head = b"POST /v2/models/dense/infer HTTP/1.1\r\nHost: a\r\n"
-    begin = time.monotonic()
-    with socket.create_connection(("127.0.0.1", server.port), 20) as s:  # nothing of the body is sent
+    with socket.create_connection(("127.0.0.1", server.port), 20) as s:  # nothing of the body is sent: who waits for it closes without an answer
         s.sendall(head + b"Content-Length: 1048577\r\n\r\n")
         answer = s.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 413 ") and time.monotonic() - begin < 1.5, answer
+    assert answer.startswith(b"HTTP/1.1 413 "), answer
     part = b"10000\r\n" + b" " * 65536 + b"\r\n"
     assert server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + part * 17 + b"0\r\n\r\n").startswith(b"HTTP/1.1 413 ")
     answer = server.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + part * 200)
@@ -311,12 +310,10 @@ def sized_bodies():
     assert server.raw(b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 100000 + b"\r\n\r\n").startswith(b"HTTP/1.1 4")
     with socket.create_connection(("127.0.0.1", server.port), 20) as s:  # no traffic: closed
         s.sendall(head + b"Content-Length: 100\r\n\r\nabc")
-        assert s.recv(4096) == b"" or True
+        answer = s.recv(4096)
+    assert answer == b"", answer
     assert server.infer("dense", {"x": rows(1)})[0]["y"].shape == (1, 4)
-    deadline = time.monotonic() + 10
-    while server.metrics()["onnxfuse_inflight_requests", (("model", "dense"),)] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert server.metrics()["onnxfuse_inflight_requests", (("model", "dense"),)] == 0
+    wait_for(lambda: server.metrics()["onnxfuse_inflight_requests", (("model", "dense"),)] == 0)
     ends(server)
 
 
@@ -357,14 +354,16 @@ def full_queue():
 
 
 def deadlines():
-    server = serve("slow")
-    begin = time.monotonic()
+    server = serve("slow", arguments=("--drain-seconds", "0.3"))
+    last = in_background(server.infer, "slow", {"n": LONG}, extra={"Onnxfuse-Timeout-Ms": "600000"})
+    wait_for(lambda: server.metrics()["onnxfuse_session_runs_total", (("model", "slow"),)] == 1)
     expect(server.infer("slow", {"n": LONG}, extra={"Onnxfuse-Timeout-Ms": "100"}), 504)
     expect(server.infer("slow", {"n": LONG}, parameters={"timeout": 100000}), 504)
-    assert time.monotonic() - begin < 30
+    assert last.is_alive(), "the run that begins first and has the most time is over before those that have less"
     expect(server.infer("slow", {"n": LONG}, extra={"Onnxfuse-Timeout-Ms": "soon"}), 400, "Onnxfuse-Timeout-Ms")
     assert "y" in server.infer("slow", {"n": np.array([2])}, extra={"Onnxfuse-Timeout-Ms": "60000"})[0]
     ends(server)
+    last.join()
 
 
 def clients_that_leave():
@@ -423,16 +422,26 @@ def draining():
         assert code or thread.results[0].startswith(b"HTTP/1.1 503"), thread.results
 
 
+def threads_of(server):
+    """(state, how often it was switched to) of each thread."""
+    found = []
+    for path in Path(f"/proc/{server.process.pid}/task").iterdir():
+        fields = dict(line.split(":", 1) for line in (path / "status").read_text().splitlines())
+        found.append((fields["State"].split()[0], int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])))
+    return found
+
+
 def idle():
     """No processor time goes by while nothing is asked, connections being open."""
     server = serve("dense", arguments=("--batch-delay-ms", "5"))
     connections = [server.connect() for _ in range(8)]
     for connection in connections:
         assert "y" in server.infer("dense", {"x": rows(1)}, connection)[0]
-    before = server.metrics()["process_cpu_seconds_total", ()]
+    wait_for(lambda: set(state for state, _ in threads_of(server)) == {"S"})
+    before = sum(switches for _, switches in threads_of(server))
     time.sleep(2)
-    used = server.metrics()["process_cpu_seconds_total", ()] - before
-    assert used < 0.02, f"{used} s of processor time in 2 s"
+    woken = sum(switches for _, switches in threads_of(server)) - before
+    assert woken == 0, f"threads were woken {woken} times in 2 s"
     ends(server)
 
 

@@ -211,7 +211,7 @@ static Status write_model(Work *w, const MappedFile *original) {
     TRY(new_file_close(&w->model));
     if (w->data.temporary) {
         TRY(new_file_close(&w->data));
-        TRY(new_file_publish(&w->data));
+        return new_files_publish((NewFile *[]){&w->data, &w->model}, 2);
     }
     return new_file_publish(&w->model);
 }

@@ -409,11 +409,13 @@ OnnxfuseStatus onnxfuse_call_output(OnnxfuseCall *call, int output, int rank, co
     return status;
 }
 
+/* An arena aligns to 64 bytes what is as large. */
 void *onnxfuse_call_scratch(OnnxfuseCall *call, size_t bytes) {
+    enum { ALIGNMENT = 64 };
     Arena *arena = call->host ? call->host->arena : call->lowering->arena;
     jmp_buf guard, *outer = arena_guard(arena, &guard);
     void *volatile memory = NULL;
-    if (!setjmp(guard)) memory = arena_alloc(arena, bytes ? bytes : 1);
+    if (!setjmp(guard)) memory = arena_alloc(arena, bytes < ALIGNMENT ? ALIGNMENT : bytes);
     arena_guard(arena, outer);
     return memory;
 }
