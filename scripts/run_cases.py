@@ -70,6 +70,17 @@ def run_together(command, folders):
     return alone, [] if blamed else [f"FAIL  a process of {len(folders)} cases fails, though each alone does not: {' '.join(folders)}"]
 
 
+def run_all(command, folders, jobs):
+    """{folder: (outcome, message)}, and what is wrong with processes that no case is to blame for."""
+    batches = [folders[at:at + TOGETHER] for at in range(0, len(folders), TOGETHER)]
+    results, wrong = {}, []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for found, problems in pool.map(lambda batch: run_together(command, batch), batches):
+            results.update(found)
+            wrong += problems
+    return results, wrong
+
+
 def read_list(path):
     listed = {}
     for line in path.read_text().splitlines():
@@ -111,14 +122,8 @@ def main():
         sys.exit(f"no case in {options.cases} matches")
     listed = {name: outcome for name, outcome in read_list(options.expected_failures).items() if re.search(options.match, name)}
     command = [options.binary, "test"] + (["--device", options.device] if options.device else []) + (["--compiled"] if options.compiled else [])
-    folders = [str(options.cases / name) for name in names]
-    batches = [folders[at:at + TOGETHER] for at in range(0, len(folders), TOGETHER)]
-
-    results, wrong = {}, []
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for found, problems in pool.map(lambda batch: run_together(command, batch), batches):
-            results.update({str(Path(folder).relative_to(options.cases)): result for folder, result in found.items()})
-            wrong += problems
+    found, wrong = run_all(command, [str(options.cases / name) for name in names], options.jobs)
+    results = {str(Path(folder).relative_to(options.cases)): result for folder, result in found.items()}
     judged = {name: judge(name, results.get(name), listed) for name in sorted(set(results) | set(listed))}
     wrong += [problem for problem in judged.values() if problem]
     print("\n".join(wrong) + "\n" if wrong else "", end="")

@@ -1,0 +1,163 @@
+"""What operators compute, in numpy and f64: for those that ONNX Runtime does not have on the CPU, or computes with less precision.
+Each takes the inputs (None where left out) and the attributes, and gives all of the operator's outputs that it has."""
+
+import math
+
+import numpy as np
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def picked(formula, *outputs):
+    """The formula's outputs of these numbers, floats in the first input's type."""
+
+    def run(case, inputs):
+        results = formula(inputs, case.attributes)
+        like = next(x.dtype for x in inputs if x is not None and x.dtype.kind == "f")
+        results = [r if r is None or r.dtype.kind != "f" else r.astype(like) for r in map(np.asarray, results)]
+        return [results[k] for k in outputs or (0,)]
+
+    return run
+
+
+def given(inputs, index):
+    return inputs[index] if index < len(inputs) else None
+
+
+def wide(inputs):
+    return [x.astype(np.float64) if x is not None and x.dtype.kind == "f" else x for x in inputs]
+
+
+# --- scores of ai.onnx.ml ---------------------------------------------------------------------------------------------
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def softmax_zero(x):
+    """Scores of zero count as exp(-max) times zero: they stay zero."""
+    most = x.max(-1, keepdims=True)
+    e = np.where(x == 0, x * np.exp(-most), np.exp(x - most))
+    return e / e.sum(-1, keepdims=True)
+
+
+def probit(x):
+    """sqrt(2) erfinv(2x - 1), with Winitzki's approximation of the inverse."""
+    z = 2 * x - 1
+    log, a = np.log1p(-z * z), 0.147
+    v = 2 / (np.pi * a) + log / 2
+    return math.sqrt(2) * np.sign(z) * np.sqrt(np.sqrt(v * v - log / a) - v)
+
+
+POST = {"NONE": lambda x: x, "SOFTMAX": softmax, "LOGISTIC": lambda x: 1 / (1 + np.exp(-x)), "SOFTMAX_ZERO": softmax_zero, "PROBIT": probit}
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+def gelu(x):
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def bias_split_gelu(inputs, attributes):
+    x, bias = wide(inputs)
+    first, second = np.split(x + bias, 2, axis=-1)
+    return [first * gelu(second)]
+
+
+def bias_dropout(inputs, attributes):
+    """Outside training: data + bias + residual, and a mask of ones."""
+    x, bias = wide(inputs)[:2]
+    residual = given(inputs, 2)
+    y = x + bias + (0 if residual is None else residual.astype(np.float64))
+    return [y, np.ones(y.shape, bool)]
+
+
+# --- normalisation ------------------------------------------------------------------------------------------------------
+def normalized(x, gamma, beta, epsilon, centred):
+    mean = x.mean(-1, keepdims=True) if centred else np.zeros(x.shape[:-1] + (1,))
+    inverse = 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon)
+    y = (x - mean) * inverse * gamma
+    return y + (0 if beta is None else beta), mean, inverse
+
+
+def skip_norm(centred):
+    def formula(inputs, attributes):
+        inputs = wide(inputs)
+        beta, bias = (given(inputs, 3), given(inputs, 4)) if centred else (None, given(inputs, 3))
+        total = inputs[0] + inputs[1] + (0 if bias is None else bias)
+        y, mean, inverse = normalized(total, inputs[2], beta, attributes.get("epsilon", 1e-12), centred)
+        return [y, mean, inverse, total]
+
+    return formula
+
+
+def rms_norm(inputs, attributes):
+    x, gamma = wide(inputs)
+    y, _, inverse = normalized(x, gamma, None, attributes.get("epsilon", 1e-5), False)
+    return [y, inverse]
+
+
+def embed_norm(inputs, attributes):
+    """mask_index: how many tokens the mask keeps (0 without one)."""
+    ids, segments, words, places, segment_words, gamma, beta = wide(inputs)[:7]
+    mask, positions = given(inputs, 7), given(inputs, 8)
+    positions = np.arange(ids.shape[1])[None] if positions is None else positions
+    total = words[ids] + places[positions] + (0 if segments is None else segment_words[segments])
+    y = normalized(total, gamma, beta, attributes.get("epsilon", 1e-12), True)[0]
+    index = np.zeros(len(ids), np.int32) if mask is None else (mask == 1).sum(1).astype(np.int32)
+    return [y, index, total]
+
+
+# --- products -----------------------------------------------------------------------------------------------------------
+def unpacked(values, bits, count):
+    """The numbers of `bits` bits in the last axis of bytes, the lowest bits first."""
+    shifts = np.arange(0, 8, bits)
+    return ((values[..., None] >> shifts) & ((1 << bits) - 1)).reshape(*values.shape[:-1], -1)[..., :count]
+
+
+def matmul_nbits(inputs, attributes):
+    a, packed, scales = wide(inputs)[:3]
+    zeros, bias = given(inputs, 3), given(inputs, 5)
+    n, k, block, bits = attributes["N"], attributes["K"], attributes["block_size"], attributes.get("bits", 4)
+    count = -(-k // block)
+    levels = unpacked(packed.reshape(n, count, -1), bits, block).astype(np.float64)
+    if zeros is None:
+        zeros = np.full((n, count), 2.0 ** (bits - 1))
+    elif zeros.dtype == np.uint8:
+        zeros = unpacked(zeros.reshape(n, -1), bits, count)
+    weights = (levels - zeros.reshape(n, count, 1)) * scales.reshape(n, count, 1)
+    y = a @ weights.reshape(n, -1)[:, :k].T
+    return [y + (0 if bias is None else bias)]
+
+
+# --- attention ----------------------------------------------------------------------------------------------------------
+def heads_of(x, heads):
+    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def attend(q, k, v, scale, bias=0.0):
+    scores = q @ k.swapaxes(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1])) + bias
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    y = weights / weights.sum(-1, keepdims=True) @ v
+    return y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1), scores
+
+
+def multi_head(inputs, attributes):
+    """MultiHeadAttention of packed inputs: [B, S, H, 3, D], or [B, S, H*D] and [B, T, H, 2, D]."""
+    q, k, bias = wide(inputs)[0], given(wide(inputs), 1), given(wide(inputs), 3)
+    heads = attributes["num_heads"]
+    if q.ndim == 5:
+        q, k, v = (q[:, :, :, part].transpose(0, 2, 1, 3) for part in range(3))
+    else:
+        q, k, v = heads_of(q, heads), *(k[:, :, :, part].transpose(0, 2, 1, 3) for part in range(2))
+    if bias is not None:
+        q, k, v = (x + b.reshape(1, heads, 1, -1) for x, b in zip((q, k, v), np.split(bias, 3)))
+    y, scores = attend(q, k, v, attributes.get("scale"))
+    return [y, k, v, scores]
+
+
+def attention(inputs, attributes):
+    """Attention of input, weights and bias."""
+    x, weights, bias = (*wide(inputs), None)[:3]
+    product = x @ weights + (0 if bias is None else bias)
+    q, k, v = (heads_of(part, attributes["num_heads"]) for part in np.split(product, 3, axis=-1))
+    return [attend(q, k, v, attributes.get("scale"))[0]]
