@@ -2,17 +2,29 @@
 #include "gpu_bench.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static GpuDriver driver; /* the device's, without its library; outlives programs that a failed test leaves */
 
 bool bench_open(Bench *b) {
+    const char *name = getenv("ONNXFUSE_TEST_DEVICE");
+    const DeviceTable *table = name ? NULL : &opencl_device;
+    for (const DeviceTable *const *t = device_tables(); name && *t; t++)
+        if (strcmp((*t)->name, name) == 0) table = *t;
+    cr_assert(table && table->separate_memory, "no GPU device \"%s\"", name);
     b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    Status status = opencl_device.open(&b->policy, &b->device);
-    if (status && status_code(status) == STATUS_USAGE) {
+    b->policy.device = table->kind;
+    Status status = table->open(&b->policy, &b->device);
+    if (!name && status && status_code(status) == STATUS_USAGE) {
         fprintf(stderr, "skipped: %s\n", status_message(status));
         status_free(status);
         return false;
     }
     DONE(status);
+    driver = *gpu_device(b->device)->driver;
+    if (!getenv("ONNXFUSE_TEST_LIBRARY")) driver.gemm = NULL;
+    gpu_device(b->device)->driver = &driver;
     DONE(gpu_stream_create(b->device, &b->stream));
     b->limits = *gpu_device(b->device)->limits;
     return true;
