@@ -1,12 +1,30 @@
 /* Opening the device, placing tensors. */
 #include "gpu_bench.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/api/devices.h"
 #include "skip.h"
 
+static GpuDriver driver; /* the device's, without its library; outlives programs that a failed test leaves */
+
 void bench_open(Bench *b) {
+    const char *name = getenv("ONNXFUSE_TEST_DEVICE");
+    const DeviceTable *table = name ? NULL : &opencl_device;
+    for (const DeviceTable *const *t = device_tables(); name && *t; t++)
+        if (strcmp((*t)->name, name) == 0) table = *t;
+    cr_assert(table && table->separate_memory, "no GPU device \"%s\"", name);
     b->policy = policy_default();
-    b->policy.device = DEVICE_OPENCL;
-    skip_without_device(opencl_device.open(&b->policy, &b->device));
+    b->policy.device = table->kind;
+    Status status = table->open(&b->policy, &b->device);
+    if (name)
+        DONE(status);
+    else
+        skip_without_device(status);
+    driver = *gpu_device(b->device)->driver;
+    if (!getenv("ONNXFUSE_TEST_LIBRARY")) driver.gemm = NULL;
+    gpu_device(b->device)->driver = &driver;
     DONE(gpu_stream_create(b->device, &b->stream));
     b->limits = *gpu_device(b->device)->limits;
 }

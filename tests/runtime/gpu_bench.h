@@ -1,4 +1,6 @@
-/* The OpenCL device that tests of device code run on, whatever the machine has, and tensors on it between guards. */
+/* The device that tests of device code run on, and tensors on it between guards: OpenCL's, whatever the machine has, or
+ * the one that ONNXFUSE_TEST_DEVICE names. On an NVIDIA GPU products run on our own kernels, unless
+ * ONNXFUSE_TEST_LIBRARY is set. */
 #ifndef ONNXFUSE_TESTS_GPU_BENCH_H
 #define ONNXFUSE_TESTS_GPU_BENCH_H
 
@@ -21,7 +23,8 @@ typedef struct Bench {
         cr_assert(!status_, "%s: %s", #call, status_message(status_));                                                 \
     } while (0)
 
-/* The test ends as skipped where the machine has no OpenCL (skip.h). */
+/* The test ends as skipped where the machine has no OpenCL (skip.h); a device that ONNXFUSE_TEST_DEVICE names must be
+ * there. */
 void bench_open(Bench *bench);
 void bench_close(Bench *bench);
 

@@ -985,6 +985,126 @@ Test(cuda, an_algorithm_is_asked_once_a_shape_and_found_on_disk_by_the_next_proc
     remove_folder(folder);
 }
 
+/* One call of the library as its documentation has it, and calls that it refuses or that go wrong with it. */
+typedef struct LtCall {
+    const char *what; /* part of the violation; NULL: none */
+    LtDataType a, b, d, scale;
+    LtComputeType compute;
+    uint64_t rows, columns, inner;
+    int64_t leading_a, stride_d;
+    int32_t batch;
+    uint32_t epilogue, alignment; /* alignment: of A, as promised */
+    int bias, bias_later;   /* offsets of the bias when the algorithm is asked for and when it is used; -1: none */
+    int at_a, at_workspace; /* offsets */
+} LtCall;
+
+static void set_layout(const CudaBlasApi *lt, LtLayout layout, const LtCall *c, int64_t stride) {
+    if (c->batch == 1) return;
+    cr_expect(!lt->layout_set(layout, LT_LAYOUT_BATCH_COUNT, &c->batch, sizeof c->batch));
+    cr_expect(!lt->layout_set(layout, LT_LAYOUT_BATCH_STRIDE, &stride, sizeof stride));
+}
+
+static void call_library(const CudaBlasApi *lt, LtHandle handle, CuStream stream, char *data, const LtCall *c) {
+    LtDesc desc;
+    LtLayout a, b, d;
+    LtPreference preference;
+    LtHeuristic found = {0};
+    int count = 0;
+    uint64_t workspace = WORKSPACE;
+    double one = 1; /* of any scale's type, for what is refused anyway */
+    float single = 1, zero = 0;
+    void *bias = c->bias < 0 ? NULL : data + 2048 + c->bias, *later = c->bias < 0 ? NULL : data + 2048 + c->bias_later;
+    cr_assert(!lt->desc_create(&desc, c->compute, c->scale));
+    lt->desc_set(desc, LT_DESC_EPILOGUE, &c->epilogue, sizeof c->epilogue);
+    lt->desc_set(desc, LT_DESC_BIAS, &bias, sizeof bias);
+    cr_assert(!lt->layout_create(&a, c->a, c->rows, c->inner, c->leading_a));
+    cr_assert(!lt->layout_create(&b, c->b, c->inner, c->columns, (int64_t)c->inner));
+    cr_assert(!lt->layout_create(&d, c->d, c->rows, c->columns, (int64_t)c->rows));
+    set_layout(lt, a, c, 0);
+    set_layout(lt, b, c, 0);
+    set_layout(lt, d, c, c->stride_d);
+    cr_assert(!lt->preference_create(&preference));
+    lt->preference_set(preference, LT_PREFER_WORKSPACE, &workspace, sizeof workspace);
+    lt->preference_set(preference, LT_PREFER_ALIGNMENT_A, &c->alignment, sizeof c->alignment);
+    if (!lt->heuristic(handle, desc, a, b, d, d, preference, 1, &found, &count) && count) {
+        lt->desc_set(desc, LT_DESC_BIAS, &later, sizeof later);
+        bool wide = c->scale == LT_F64;
+        lt->matmul(handle, desc, wide ? (void *)&one : &single, data + c->at_a, a, data + 512, b, &zero, data + 1024, d,
+                   data + 1024, d, &found.algo, data + 4096 + c->at_workspace, WORKSPACE, stream);
+    }
+    lt->preference_destroy(preference);
+    lt->layout_destroy(a);
+    lt->layout_destroy(b);
+    lt->layout_destroy(d);
+    lt->desc_destroy(desc);
+}
+
+#define LT_PLAIN                                                                                                       \
+    .a = LT_F32, .b = LT_F32, .d = LT_F32, .scale = LT_F32, .compute = LT_COMPUTE_F32, .rows = 4, .columns = 4,        \
+    .inner = 4, .leading_a = 4, .stride_d = 16, .batch = 1, .epilogue = LT_EPILOGUE_NONE, .alignment = 16, .bias = -1
+#define LT_HALF .a = LT_F16, .b = LT_F16, .d = LT_F16
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init" /* a case is the plain call with a difference */
+static const LtCall library_calls[] = {
+    {NULL, LT_PLAIN},
+    {NULL, LT_PLAIN, LT_HALF},
+    {NULL, LT_PLAIN, .compute = LT_COMPUTE_F32_TF32},
+    {NULL, LT_PLAIN, .batch = 2},
+    {NULL, LT_PLAIN, .epilogue = LT_EPILOGUE_BIAS | LT_EPILOGUE_GELU, .bias = 16, .bias_later = 32},
+    {"a leading dimension below the rows", LT_PLAIN, .leading_a = 3},
+    {"a matrix of nothing", LT_PLAIN, .columns = 0},
+    {"a type that the double does not know", LT_PLAIN, .a = (LtDataType)3},
+    {"do not go together", LT_PLAIN, .b = LT_F16},
+    {"do not go together", LT_PLAIN, .scale = LT_F64},
+    {"do not go together", LT_PLAIN, .compute = LT_COMPUTE_F64},
+    {"do not go together", LT_PLAIN, LT_HALF, .compute = LT_COMPUTE_F32_TF32},
+    {"results of a batch over each other", LT_PLAIN, .batch = 2, .stride_d = 15},
+    {"a product of 0 batches", LT_PLAIN, .batch = 0},
+    {"an epilogue of bits", LT_PLAIN, .epilogue = LT_EPILOGUE_RELU | LT_EPILOGUE_GELU},
+    {"without one", LT_PLAIN, .epilogue = LT_EPILOGUE_BIAS},
+    {"the bias is aligned to less", LT_PLAIN, .epilogue = LT_EPILOGUE_BIAS, .bias = 16, .bias_later = 4},
+    {"an alignment of 12 bytes", LT_PLAIN, .alignment = 12},
+    {"less than was promised", LT_PLAIN, .at_a = 4},
+    {"does not begin at an element", LT_PLAIN, .alignment = 1, .at_a = 2},
+    {"not at a multiple of 256", LT_PLAIN, .at_workspace = 16},
+};
+#pragma GCC diagnostic pop
+
+Test(cuda, the_double_of_cublaslt_has_the_librarys_rules) {
+    for (size_t i = 0; i < sizeof library_calls / sizeof *library_calls; i++) {
+        double_reset();
+        GpuContext *context = open_default();
+        Stream *stream;
+        const CudaBlasApi *lt;
+        const CudaDriver *api;
+        LtHandle handle;
+        void *data, *current = double_current_context();
+        succeeds(driver->stream_create(context, &stream));
+        succeeds(driver->allocate(context, stream, 16384, &data));
+        succeeds(driver->synchronize(context, stream));
+        succeeds(cuda_load_blas(ONNXFUSE_CUDA_DOUBLES, 13, &lt));
+        succeeds(cuda_load_driver(ONNXFUSE_CUDA_DOUBLES, &api));
+        CuContext primary;
+        cr_assert(!api->context_retain(&primary, 0));
+        double_set_context(primary);
+        CuStream plain;
+        cr_assert(!api->stream_create(&plain, CU_STREAM_NONBLOCKING));
+        cr_assert(!lt->create(&handle));
+        call_library(lt, handle, plain, data, &library_calls[i]);
+        const char *wanted = library_calls[i].what, *found = double_first_violation();
+        cr_expect(wanted ? strstr(found, wanted) != NULL : !*found, "case %zu: \"%s\", not \"%s\"", i, found,
+                  wanted ? wanted : "");
+        lt->destroy(handle);
+        api->stream_destroy(plain);
+        double_set_context(current);
+        api->context_release(0);
+        driver->release(context, stream, data);
+        driver->stream_destroy(context, stream);
+        driver->close(context);
+        cr_expect(double_outstanding() == 0, "%s", double_first_outstanding());
+    }
+}
+
 static GpuGemm small_gemm(const void *data, void *d) {
     return (GpuGemm){.dtype = DT_F32,
                      .m = 2,

@@ -299,3 +299,149 @@ Test(cuda_sessions, anchors_share_a_stream_for_their_constants) {
     cr_expect(double_made("pinned") <= 3, "%d pieces of pinned memory", double_made("pinned"));
     close_all(session, "many anchors");
 }
+
+/* --- every kind of kernel, at every address -------------------------------------------------------------------------
+ */
+
+/* %1$s: the type. Inputs x and w and the output y are on the device, behind the given elements of their allocation. */
+typedef struct Placed {
+    const char *name, *text;
+    int64_t x[4], w[4], y[4]; /* dims; w[0] 0: there is none */
+    bool plain;               /* no product of the library: our own kernels alone */
+} Placed;
+
+#define X(dims) "opset 23\ngraph (x: %1$s" dims ") -> (y) {\n"
+#define XW(dims, more) "opset 23\ngraph (x: %1$s" dims ", w: %1$s" more ") -> (y) {\n"
+static const Placed placed[] = {
+    {"pointwise", X("[n, 24]") "a = onnx Exp@23 x\ny = onnx Mul@23 a, x\n}\n", {5, 24}, {0}, {5, 24}},
+    {"rows", X("[n, 24]") "y = onnx Softmax@23 x {axis = -1}\n}\n", {5, 24}, {0}, {5, 24}},
+    {"long rows", X("[n, 20000]") "y = onnx Softmax@23 x {axis = -1}\n}\n", {3, 20000}, {0}, {3, 20000}},
+    {"columns", X("[n, 24]") "y = onnx Softmax@23 x {axis = 0}\n}\n", {50, 24}, {0}, {50, 24}},
+    {"a sum of everything", X("[n, 4096]") "y = onnx ReduceSum@23 x {keepdims = 1}\n}\n", {64, 4096}, {0}, {1, 1}},
+    {"transpose", X("[n, 24]") "y = onnx Transpose@23 x {perm = [1, 0]}\n}\n", {40, 24}, {0}, {24, 40}},
+    {"one row's product", XW("[n, 24]", "[24, 40]") "y = onnx MatMul@23 x, w\n}\n", {1, 24}, {24, 40}, {1, 40}, true},
+    {"few rows' product", XW("[n, 24]", "[24, 40]") "y = onnx MatMul@23 x, w\n}\n", {5, 24}, {24, 40}, {5, 40}, true},
+    {"a product",
+     XW("[n, 24]", "[24, 40]") "p = onnx MatMul@23 x, w\ny = onnx Relu@23 p\n}\n",
+     {70, 24},
+     {24, 40},
+     {70, 40},
+     true},
+    {"a long product",
+     XW("[n, 4096]", "[4096, 16]") "y = onnx MatMul@23 x, w\n}\n",
+     {40, 4096},
+     {4096, 16},
+     {40, 16},
+     true},
+    {"a product by the library",
+     XW("[n, 24]", "[24, 40]") "p = onnx MatMul@23 x, w\ny = onnx Sigmoid@23 p\n}\n",
+     {70, 24},
+     {24, 40},
+     {70, 40}},
+    {"a convolution",
+     XW("[n, 8, 12, 12]", "[16, 8, 3, 3]") "y = onnx Conv@23 x, w {pads = [1, 1, 1, 1]}\n}\n",
+     {1, 8, 12, 12},
+     {16, 8, 3, 3},
+     {1, 16, 12, 12}},
+    {"a depthwise convolution",
+     XW("[n, 8, 12, 12]", "[8, 1, 3, 3]") "y = onnx Conv@23 x, w {group = 8}\n}\n",
+     {1, 8, 12, 12},
+     {8, 1, 3, 3},
+     {1, 8, 10, 10}},
+    {"a transposed convolution",
+     XW("[n, 8, 6, 6]", "[8, 4, 2, 2]") "y = onnx ConvTranspose@23 x, w {strides = [2, 2]}\n}\n",
+     {1, 8, 6, 6},
+     {8, 4, 2, 2},
+     {1, 4, 12, 12}},
+    {"attention", X("[n, 2, 40, 64]") "y = onnx Attention@23 x, x, x\n}\n", {1, 2, 40, 64}, {0}, {1, 2, 40, 64}},
+    {"attention of one query",
+     XW("[n, 2, 1, 64]", "[1, 2, 700, 64]") "y = onnx Attention@23 x, w, w\n}\n",
+     {1, 2, 1, 64},
+     {1, 2, 700, 64},
+     {1, 2, 1, 64}},
+    {"concat", XW("[n, 24]", "[5, 8]") "y = onnx Concat@23 x, w {axis = 1}\n}\n", {5, 24}, {5, 8}, {5, 32}},
+    {"slice",
+     X("[n, 24]") "b = constant i64[1] {3}\ne = constant i64[1] {11}\na = constant i64[1] {1}\n"
+                  "y = onnx Slice@23 x, b, e, a\n}\n",
+     {5, 24},
+     {0},
+     {5, 8}},
+    {"gather", X("[n, 24]") "i = constant i64[3] {4, 0, 2}\ny = onnx Gather@23 x, i\n}\n", {5, 24}, {0}, {3, 24}},
+    {"scatter",
+     XW("[n, 24]", "[2, 24]") "i = constant i64[2, 1] {4, 0}\ny = onnx ScatterND@23 x, i, w\n}\n",
+     {5, 24},
+     {2, 24},
+     {5, 24}},
+    {"pad", X("[n, 24]") "p = constant i64[4] {1, 0, 2, 8}\ny = onnx Pad@23 x, p\n}\n", {5, 24}, {0}, {8, 32}},
+    {"pool",
+     X("[n, 8, 12, 12]") "y = onnx MaxPool@23 x {kernel_shape = [2, 2], strides = [2, 2]}\n}\n",
+     {1, 8, 12, 12},
+     {0},
+     {1, 8, 6, 6}},
+    {"resize",
+     X("[n, 8, 6, 6]") "s = constant f32[4] {1, 1, 2, 2}\ny = onnx Resize@23 x, _, s {mode = \"linear\"}\n}\n",
+     {1, 8, 6, 6},
+     {0},
+     {1, 8, 12, 12}},
+};
+
+static int rank_of(const int64_t *dims) {
+    int rank = 0;
+    while (rank < 4 && dims[rank]) rank++;
+    return rank;
+}
+
+static OnnxfuseValue *place_on_device(const CudaDriver *api, OnnxfuseDType dtype, const int64_t *dims, size_t lead,
+                                      CuDevicePointer *out_memory) {
+    size_t item = dtype == ONNXFUSE_FLOAT16 ? 2 : 4, count = 1;
+    OnnxfuseValue *value = NULL;
+    int rank = rank_of(dims);
+    for (int i = 0; i < rank; i++) count *= (size_t)dims[i];
+    cr_assert(!api->allocate(out_memory, (count + lead) * item));
+    OnnxfuseStatus status =
+        onnxfuse_value_tensor_on_device(dtype, rank, dims, (void *)(uintptr_t)(*out_memory + lead * item), &value);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    return value;
+}
+
+static void run_placed(const Placed *p, OnnxfuseDType dtype) {
+    char text[1024], when[128];
+    const CudaDriver *api;
+    CuContext primary;
+    snprintf(text, sizeof text, p->text, dtype == ONNXFUSE_FLOAT16 ? "f16" : "f32");
+    double_reset();
+    double_set_property(DOUBLE_BLAS_REFUSES, p->plain);
+    OnnxfuseSession *session = must_open_on_double(text);
+    cr_assert(!cuda_load_driver(ONNXFUSE_CUDA_DOUBLES, &api) && !api->context_retain(&primary, 0));
+    for (size_t lead = 0; lead <= 8; lead += lead ? lead : 1) {
+        CuDevicePointer memory[3] = {0};
+        double_set_context(primary);
+        OnnxfuseValue *inputs[2] = {place_on_device(api, dtype, p->x, lead, &memory[0])};
+        if (p->w[0]) inputs[1] = place_on_device(api, dtype, p->w, lead, &memory[1]);
+        OnnxfuseValue *output = place_on_device(api, dtype, p->y, lead, &memory[2]);
+        double_set_context(NULL);
+        int before = double_launch_count();
+        OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)inputs, &output);
+        snprintf(when, sizeof when, "%s of %s behind %zu elements", p->name, dtype == ONNXFUSE_FLOAT16 ? "f16" : "f32",
+                 lead);
+        cr_expect(!status, "%s: %s", when, onnxfuse_status_message(status));
+        onnxfuse_status_free(status);
+        cr_expect(double_launch_count() > before, "%s: no kernel ran", when);
+        cr_expect(double_violations() == 0, "%s: %s", when, double_first_violation());
+        double_set_context(primary);
+        for (int i = 0; i < 3; i++)
+            if (memory[i]) cr_expect(!api->release(memory[i]));
+        double_set_context(NULL);
+        for (int i = 0; i < 2; i++) onnxfuse_value_free(inputs[i]);
+        onnxfuse_value_free(output);
+    }
+    api->context_release(0);
+    close_all(session, p->name);
+}
+
+Test(cuda_sessions, kernels_are_launched_as_they_are_compiled_at_every_address, .timeout = 300) {
+    for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
+        run_placed(&placed[i], ONNXFUSE_FLOAT32);
+        run_placed(&placed[i], ONNXFUSE_FLOAT16);
+    }
+}

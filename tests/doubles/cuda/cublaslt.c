@@ -31,8 +31,8 @@ typedef struct Preference {
 /* What an algorithm of the double holds in its 64 bytes. */
 typedef struct Algo {
     uint64_t magic, problem;
-    uint32_t alignment[4];
-    uint64_t workspace, unused[3];
+    uint32_t alignment[4], bias_alignment, unused_too;
+    uint64_t workspace, unused[2];
 } Algo;
 _Static_assert(sizeof(Algo) == sizeof(LtAlgo), "64 bytes");
 static const uint64_t algo_magic = 0x646f75626c650001;
@@ -62,7 +62,7 @@ LtStatus cublasLtCreate(LtHandle *handle) {
     if (!books_has_context(__func__)) GIVE(LT_NOT_INITIALIZED);
     if (books_lost() || !books_unsafe_call()) GIVE(LT_NOT_INITIALIZED);
     if (books_property(DOUBLE_BLAS_CREATE)) GIVE(books_property(DOUBLE_BLAS_CREATE));
-    *handle = (LtHandle)books_new(OBJECT_LT_HANDLE, sizeof(Object), false);
+    *handle = (LtHandle)books_new(OBJECT_LT_HANDLE, sizeof(Object), true);
     GIVE(LT_OK);
 }
 
@@ -123,6 +123,9 @@ LtStatus cublasLtMatrixLayoutCreate(LtLayout *layout, LtDataType type, uint64_t 
     l->leading = leading;
     l->batch = 1;
     if (leading < (int64_t)rows) books_violation("a leading dimension below the rows");
+    if (!rows || !columns) books_violation("a matrix of nothing");
+    if (type != LT_F32 && type != LT_F64 && type != LT_F16 && type != LT_BF16)
+        books_violation("a matrix of a type that the double does not know");
     *layout = (LtLayout)l;
     GIVE(LT_OK);
 }
@@ -160,6 +163,13 @@ LtStatus cublasLtMatmulPreferenceDestroy(LtPreference preference) {
     GIVE(books_release(preference, OBJECT_LT_PREFERENCE, __func__) ? injected : LT_INVALID_VALUE);
 }
 
+static bool set_alignment(uint32_t *field, const void *value, size_t size) {
+    if (!set(field, sizeof *field, value, size)) return false;
+    if (*field && *field <= 256 && !(*field & (*field - 1))) return true;
+    books_violation("an alignment of %u bytes", *field);
+    return false;
+}
+
 LtStatus cublasLtMatmulPreferenceSetAttribute(LtPreference preference, LtPreferenceAttribute attribute,
                                               const void *value, size_t size) {
     ENTER();
@@ -171,7 +181,7 @@ LtStatus cublasLtMatmulPreferenceSetAttribute(LtPreference preference, LtPrefere
     else if (attribute == LT_PREFER_REDUCTION)
         done = set(&p->reduction, sizeof p->reduction, value, size);
     else if (attribute >= LT_PREFER_ALIGNMENT_A && attribute <= LT_PREFER_ALIGNMENT_D)
-        done = set(&p->alignment[attribute - LT_PREFER_ALIGNMENT_A], sizeof p->alignment[0], value, size);
+        done = set_alignment(&p->alignment[attribute - LT_PREFER_ALIGNMENT_A], value, size);
     else
         books_violation("an unknown preference");
     GIVE(done ? LT_OK : LT_INVALID_VALUE);
@@ -183,6 +193,39 @@ typedef struct Problem {
     const Desc *desc;
     const Layout *a, *b, *c, *d;
 } Problem;
+
+/* The library's table of types, as far as it is for one type on all sides. */
+static bool types_fit(const Problem *p) {
+    LtDataType type = p->a->type;
+    bool wide = type == LT_F64, tf32 = p->desc->compute == LT_COMPUTE_F32_TF32;
+    bool same = p->b->type == type && p->c->type == type && p->d->type == type;
+    bool compute = wide ? p->desc->compute == LT_COMPUTE_F64 : p->desc->compute == LT_COMPUTE_F32 || tf32;
+    if (same && compute && (!tf32 || type == LT_F32) && p->desc->scale == (wide ? LT_F64 : LT_F32)) return true;
+    books_violation("a product whose types, accumulator and scale do not go together");
+    return false;
+}
+
+/* Batches of the result may not lie over each other; factors may be shared (a stride of 0). */
+static bool batches_fit(const Problem *p) {
+    const Layout *d = p->d;
+    if (d->batch < 1) books_violation("a product of %d batches", d->batch);
+    if (d->batch <= 1) return d->batch == 1;
+    bool apart = d->stride >= (int64_t)(d->columns - 1) * d->leading + (int64_t)d->rows;
+    if (!apart) books_violation("results of a batch over each other");
+    bool backwards = p->a->stride < 0 || p->b->stride < 0;
+    if (backwards) books_violation("a batch that goes backwards");
+    return apart && !backwards;
+}
+
+static bool epilogue_fits(const Desc *desc) {
+    uint32_t bits = desc->epilogue;
+    bool known = bits == LT_EPILOGUE_NONE || bits == LT_EPILOGUE_BIAS ||
+                 (bits & ~LT_EPILOGUE_BIAS) == LT_EPILOGUE_RELU || (bits & ~LT_EPILOGUE_BIAS) == LT_EPILOGUE_GELU;
+    if (!known) books_violation("an epilogue of bits %u", bits);
+    bool has_bias = !(bits & LT_EPILOGUE_BIAS) || bits == LT_EPILOGUE_NONE || desc->bias;
+    if (!has_bias) books_violation("an epilogue that adds a bias, without one");
+    return known && has_bias;
+}
 
 static bool problem_of(LtDesc desc, LtLayout a, LtLayout b, LtLayout c, LtLayout d, Problem *p) {
     *p = (Problem){books_check(desc, OBJECT_LT_DESC, "a product"), books_check(a, OBJECT_LT_LAYOUT, "A"),
@@ -196,12 +239,14 @@ static bool problem_of(LtDesc desc, LtLayout a, LtLayout b, LtLayout c, LtLayout
     bool fits = inner == inner_b && rows == p->d->rows && columns == p->d->columns && p->c->rows == rows &&
                 p->c->columns == columns && p->a->batch == p->d->batch && p->b->batch == p->d->batch;
     if (!fits) books_violation("a product of matrices that do not fit");
-    bool wide = p->a->type == LT_F64;
-    if ((p->desc->compute == LT_COMPUTE_F64) != wide || p->desc->scale != (wide ? LT_F64 : LT_F32)) {
-        books_violation("a product whose accumulator does not fit its type");
-        fits = false;
-    }
-    return fits;
+    return types_fit(p) && batches_fit(p) && epilogue_fits(p->desc) && fits;
+}
+
+static size_t type_size(LtDataType type) { return type == LT_F64 ? 8 : type == LT_F32 ? 4 : 2; }
+
+static uint32_t alignment_of(CuDevicePointer address) {
+    uint32_t low = (uint32_t)(address | 256);
+    return low & -low;
 }
 
 static uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15u + (hash >> 29); }
@@ -233,6 +278,7 @@ LtStatus cublasLtMatmulAlgoGetHeuristic(LtHandle handle, LtDesc desc, LtLayout a
     Algo algo = {
         .magic = algo_magic, .problem = problem_hash(&p), .workspace = (uint64_t)books_property(DOUBLE_BLAS_WORKSPACE)};
     memcpy(algo.alignment, wanted->alignment, sizeof algo.alignment);
+    algo.bias_alignment = p.desc->bias ? alignment_of(p.desc->bias) : 0;
     if (algo.workspace > wanted->workspace) GIVE(LT_OK); /* nothing found */
     memcpy(&results[0].algo, &algo, sizeof algo);
     results[0].workspaceSize = algo.workspace;
@@ -344,8 +390,6 @@ static void run_matmul(void *data) {
             }
 }
 
-static size_t type_size(LtDataType type) { return type == LT_F64 ? 8 : type == LT_F32 ? 4 : 2; }
-
 static size_t layout_bytes(const Layout *l) {
     return ((size_t)(l->batch - 1) * (size_t)l->stride + (size_t)(l->columns - 1) * (size_t)l->leading + l->rows) *
            type_size(l->type);
@@ -354,6 +398,7 @@ static size_t layout_bytes(const Layout *l) {
 static char *matrix(const void *device, const Layout *l, uint32_t alignment, const char *what) {
     CuDevicePointer address = (CuDevicePointer)(uintptr_t)device;
     if (address % alignment) books_violation("%s is aligned to less than was promised", what);
+    if (address % type_size(l->type)) books_violation("%s does not begin at an element", what);
     return books_memory(address, layout_bytes(l), what);
 }
 
@@ -414,9 +459,17 @@ LtStatus cublasLtMatmul(LtHandle handle, LtDesc desc, const void *alpha, const v
         books_violation("an algorithm for another problem");
         GIVE(LT_INVALID_VALUE);
     }
-    if (algo.workspace > workspace_bytes) books_violation("a workspace that is too small");
-    if (algo.workspace && !books_memory((CuDevicePointer)(uintptr_t)workspace, algo.workspace, "the workspace"))
+    if (algo.workspace > workspace_bytes) {
+        books_violation("a workspace that is too small");
         GIVE(LT_INVALID_VALUE);
+    }
+    if ((uintptr_t)workspace % 256) books_violation("a workspace that is not at a multiple of 256");
+    if (workspace_bytes && !books_memory((CuDevicePointer)(uintptr_t)workspace, workspace_bytes, "the workspace"))
+        GIVE(LT_INVALID_VALUE);
+    if (p.desc->bias && alignment_of(p.desc->bias) < algo.bias_alignment)
+        books_violation("the bias is aligned to less than when the algorithm was asked for");
+    if (c == d && c_layout != d_layout) books_violation("C in D's place with a layout of its own");
+    if (!alpha || !beta) GIVE(LT_INVALID_VALUE);
     books_note_compute((int)p.desc->compute);
     read_scale(p.desc, alpha, &w.alpha);
     read_scale(p.desc, beta, &w.beta);

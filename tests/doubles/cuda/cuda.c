@@ -921,6 +921,7 @@ CuResult cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned flags) {
     Stream *s = books_check(stream, OBJECT_STREAM, __func__);
     Event *e = books_check(event, OBJECT_EVENT, __func__);
     if (!s || !e || flags) GIVE(CU_INVALID_HANDLE);
+    if (s->capture) books_violation("a recording waits for work outside of it");
     if (!e->stream) GIVE(CU_OK);
     Op *op = op_new(OP_WAIT, "a wait");
     op->waits_for = e->stream;

@@ -246,6 +246,20 @@ static void add_shared(SourceKernel *k, const char *text, const char *body, cons
     }
 }
 
+/* "((u128 *)(name" -> "name" */
+static const char *skip_casts(const char *at) {
+    for (;;) {
+        int size;
+        bool real;
+        while (*at == '(') at = skip(at + 1);
+        const char *cast = read_type(at, &size, &real);
+        if (!cast || *cast != '*') return at;
+        cast = skip(cast + 1);
+        if (*cast != ')') return at;
+        at = skip(cast + 1);
+    }
+}
+
 /* "TYPE *name = (TYPE *)param;", then "(*(TYPE *)(name" or "(*(const TYPE *)(name": accesses of the body itself. */
 static void find_accesses(SourceKernel *k, KernelParam *p, const char *body, const char *end) {
     char pattern[80], name[64] = "";
@@ -265,8 +279,7 @@ static void find_accesses(SourceKernel *k, KernelParam *p, const char *body, con
         if (!access || *access != '*') continue;
         access = skip(access + 1);
         if (*access != ')') continue;
-        access = skip(access + 1);
-        while (*access == '(') access = skip(access + 1);
+        access = skip_casts(skip(access + 1));
         if (starts_with_word(access, name) && size > p->alignment) p->alignment = size;
     }
     (void)k;
