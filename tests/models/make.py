@@ -102,17 +102,19 @@ def unsupported():
 
 
 def sizes():
-    """Inputs whose sizes are free in all ways: a name that is no identifier, no name, within a sequence; and a picture's."""
+    """Inputs whose sizes are free in all ways: names that are no identifiers, no name, within a sequence; and a picture's."""
     node, info = helper.make_node, helper.make_tensor_value_info
     items = helper.make_tensor_sequence_value_info("items", FLOAT, ["any"])
     nodes = [node("Add", ["a", "b"], ["sum"]), node("Cast", ["ids"], ["marks"], to=FLOAT), node("Mul", ["b", "marks"], ["marked"]),
-             node("SequenceAt", ["items", "zero"], ["item"]), node("Identity", ["picture"], ["pixels"])]
+             node("SequenceAt", ["items", "zero"], ["item"]), node("Identity", ["picture"], ["pixels"]),
+             node("Neg", ["odd"], ["odder"])]
     graph = helper.make_graph(
         nodes, "sizes",
         [info("a", FLOAT, ["rows.0", None]), info("b", FLOAT, ["rows.0", "width"]), info("ids", INT64, ["width"]), items,
+         info("odd", FLOAT, ['h"ö\\']),
          info("picture", FLOAT, [1, 3, "height", 4])],
         [info("sum", FLOAT, ["rows.0", None]), info("marked", FLOAT, ["rows.0", "width"]), info("item", FLOAT, [None]),
-         info("pixels", FLOAT, [1, 3, "height", 4])],
+         info("pixels", FLOAT, [1, 3, "height", 4]), info("odder", FLOAT, ['h"ö\\'])],
         [numpy_helper.from_array(numpy.int64(0), "zero")])
     write("sizes", graph, [])
 

@@ -271,8 +271,9 @@ typedef struct Comparing {
 
 static Problem *compare_side(Comparing *c, OnnxfuseSession *session, OnnxfuseSession *other, Recording *out_recording) {
     TRY(inputs_explain(&c->inputs, recording_make(session, c->inputs.values, out_recording)));
-    return c->folder ? compare_recorded(c->folder, session, out_recording, c->closeness)
-                     : recording_compare_run(out_recording, other, c->other_inputs, c->closeness);
+    return c->folder
+               ? compare_recorded(c->folder, session, out_recording, c->closeness)
+               : inputs_explain(&c->inputs, recording_compare_run(out_recording, other, c->other_inputs, c->closeness));
 }
 
 static Problem *summarise_inside(Comparing *c, const cJSON *step, const Outcome *outcome) {

@@ -116,35 +116,54 @@ void sizes_free(Sizes *sizes) {
     *sizes = (Sizes){0};
 }
 
-/* The name of a free axis without the quotes that the library puts around one that is no identifier; NULL: the axis is
- * not free, or a sequence's ("$any"), whose elements need not agree. */
-static const char *free_name(const OnnxfuseValueInfo *info, int axis, size_t *out_length) {
+/* What the library calls a free axis; NULL: the axis is not free, or a sequence's ("$any"), whose elements need not
+ * agree. */
+static const char *symbol_of(const OnnxfuseValueInfo *info, int axis) {
     const char *symbol = info->dims[axis] < 0 ? info->symbols[axis] : NULL;
-    if (!symbol) return NULL;
-    bool quoted = *symbol == '"' && symbol[1];
-    *out_length = strlen(symbol) - (quoted ? 2 : 0);
-    return symbol[quoted] == '$' ? NULL : symbol + quoted;
-}
-
-static Size *find_size(const Sizes *sizes, const char *name, size_t length) {
-    for (int i = 0; i < sizes->count; i++)
-        if (strlen(sizes->items[i].name) == length && strncmp(sizes->items[i].name, name, length) == 0)
-            return &sizes->items[i];
-    return NULL;
+    return symbol && strncmp(symbol, "\"$", 2) == 0 ? NULL : symbol;
 }
 
 static Size *size_of_axis(const Sizes *sizes, const OnnxfuseValueInfo *info, int axis) {
-    size_t length;
-    const char *name = free_name(info, axis, &length);
-    return name ? find_size(sizes, name, length) : NULL;
+    const char *symbol = symbol_of(info, axis);
+    for (int i = 0; symbol && i < sizes->count; i++)
+        if (strcmp(sizes->items[i].symbol, symbol) == 0) return &sizes->items[i];
+    return NULL;
 }
 
-static Problem *add_size(Sizes *sizes, const char *name, size_t length) {
-    if (find_size(sizes, name, length)) return NULL;
+static Size *size_named(const Sizes *sizes, const char *name) {
+    for (int i = 0; i < sizes->count; i++)
+        if (strcmp(sizes->items[i].name, name) == 0) return &sizes->items[i];
+    return NULL;
+}
+
+static int hex_digit(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
+
+/* The name as the model has it: the library puts one that is no identifier in quotes, with escapes, of which \xHH is
+ * one byte. */
+static char *plain_name(const char *symbol) {
+    size_t length = strlen(symbol);
+    char *name = strdup(symbol), *to = name;
+    if (!name || *symbol != '"' || length < 2) return name;
+    for (const char *at = symbol + 1, *end = symbol + length - 1; at < end; at++) {
+        if (*at != '\\') {
+            *to++ = *at;
+        } else if (at[1] == 'x' && end - at >= 4) {
+            *to++ = (char)(hex_digit(at[2]) << 4 | hex_digit(at[3]));
+            at += 3;
+        } else {
+            at++;
+            *to++ = *at == 'n' ? '\n' : *at == 't' ? '\t' : *at;
+        }
+    }
+    *to = 0;
+    return name;
+}
+
+static Problem *add_size(Sizes *sizes, const char *symbol) {
     Size *items = realloc(sizes->items, sizeof *items * ((size_t)sizes->count + 1));
     if (!items) return problem_out_of_memory();
     sizes->items = items;
-    items[sizes->count] = (Size){.name = strndup(name, length), .value = -1};
+    items[sizes->count] = (Size){.symbol = symbol, .name = plain_name(symbol), .value = -1};
     return items[sizes->count++].name ? NULL : problem_out_of_memory();
 }
 
@@ -152,9 +171,8 @@ static Problem *collect(Sizes *sizes) {
     for (int i = 0; i < onnxfuse_session_input_count(sizes->session); i++) {
         const OnnxfuseValueInfo *info = onnxfuse_session_input(sizes->session, i);
         for (int d = 0; d < info->rank; d++) {
-            size_t length;
-            const char *name = free_name(info, d, &length);
-            if (name) TRY(add_size(sizes, name, length));
+            const char *symbol = symbol_of(info, d);
+            if (symbol && !size_of_axis(sizes, info, d)) TRY(add_size(sizes, symbol));
         }
     }
     return NULL;
@@ -181,7 +199,7 @@ static Problem *with_names(const Sizes *sizes, Problem *found) {
 }
 
 static Problem *take_flag(Sizes *sizes, const Shape *flag) {
-    Size *size = find_size(sizes, flag->name, strlen(flag->name));
+    Size *size = size_named(sizes, flag->name);
     if (size) {
         size->value = flag->dims[0];
         size->origin = SIZE_OF_FLAG;

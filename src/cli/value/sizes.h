@@ -27,8 +27,9 @@ void shapes_free(Shapes *shapes);
 typedef enum SizeOrigin { SIZE_FREE, SIZE_OF_FLAG, SIZE_OF_INPUT, SIZE_HINTED, SIZE_ASSUMED } SizeOrigin;
 
 typedef struct Size {
-    char *name;
-    int64_t value; /* -1: free */
+    const char *symbol; /* as the session prints it */
+    char *name;         /* as the model has it */
+    int64_t value;      /* -1: free */
     SizeOrigin origin;
     bool used; /* an input was made with it */
 } Size;
