@@ -5,15 +5,23 @@
 
 FOLDER: a model.onnx with test_data_set_0, as scripts/real_models.py writes them. Each engine loads a model in a process of its own;
 in each round each runs for --seconds, one after the other. Shown is the median over the rounds of the median run, in ms, and memory:
-the growth of the process's peak over what it held before opening the model. Needs onnx, numpy, onnxruntime and openvino; engines whose
-package is missing are left out."""
+the process's peak, engine and model, beyond what it held before the engine was loaded. All engines read inputs that stay where they
+are and write outputs into memory of the run before, so that what is timed is the model: ONNX Runtime through an IO binding, OpenVINO
+through shared tensors, ours in its own program. The call itself goes through Python for the other two, which costs them a few
+microseconds a run (the row "a call"); for models that take less than a millisecond that is to be kept in mind. Needs onnx, numpy,
+onnxruntime and openvino; engines whose package is missing are left out."""
 import argparse
+import datetime
+import importlib.metadata
 import importlib.util
 import json
+import os
 import pathlib
+import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 PEERS = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -34,21 +42,33 @@ def inputs_of(folder):
     return feed
 
 
-def open_onnxruntime(path, threads):
+def open_onnxruntime(path, threads, feed):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda feed: session.run(None, feed)
+    binding = session.io_binding()
+    kept = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in feed.values()]
+    for name, value in zip(feed, kept):
+        binding.bind_ortvalue_input(name, value)
+    names = [output.name for output in session.get_outputs()]
+    for name in names:
+        binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    for name, value in zip(names, binding.get_outputs()):  # the next runs write into what this one has made
+        if value.is_tensor() and value.data_type() != "tensor(string)":
+            binding.bind_ortvalue_output(name, value)
+            kept.append(value)
+    return lambda: (kept, session.run_with_iobinding(binding))
 
 
-def open_openvino(path, threads):
+def open_openvino(path, threads, feed):
     import openvino
 
     config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     request = openvino.Core().compile_model(path, "CPU", config).create_infer_request()
-    return lambda feed: request.infer(feed, share_inputs=True, share_outputs=True)
+    return lambda: request.infer(feed, share_inputs=True, share_outputs=True)
 
 
 def peak_mb():
@@ -60,18 +80,18 @@ def peak_mb():
 def worker(engine, folder, threads):
     """Answers each line "SECONDS" from standard input with the median of the runs, in ms."""
     feed = inputs_of(folder)
-    importlib.import_module(engine)
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here: the engine's own library counts
     before = peak_mb()
-    run = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}[engine](str(folder / "model.onnx"), threads)
+    importlib.import_module(engine)
+    run = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}[engine](str(folder / "model.onnx"), threads, feed)
     for _ in range(3):
-        run(feed)
+        run()
     print("ready", flush=True)
     for line in sys.stdin:
         times, end = [], time.perf_counter() + float(line)
         while not times or time.perf_counter() < end:
             begin = time.perf_counter()
-            run(feed)
+            run()
             times.append((time.perf_counter() - begin) * 1e3)
         print(json.dumps([statistics.median(times), peak_mb() - before]), flush=True)
 
@@ -101,6 +121,31 @@ def measure(options, folder, engines):
     return {engine: [statistics.median(column) for column in zip(*row)] for engine, row in rows.items() if row}
 
 
+def identity(folder):
+    """A model of one sum of one element: what a call costs."""
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    made = folder / "a call"
+    (made / "test_data_set_0").mkdir(parents=True)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "call", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), made / "model.onnx")
+    tensor = numpy_helper.from_array(numpy.ones(1, numpy.float32), "x")
+    (made / "test_data_set_0/input_0.pb").write_bytes(tensor.SerializeToString())
+    return made
+
+
+def circumstances(options, engines):
+    """On what, when, of what, how."""
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    versions = [f"{PEERS[engine]} {importlib.metadata.version(engine)}" for engine in engines[1:]]
+    return ", ".join([f"{cpu}, {os.cpu_count()} processors", str(datetime.date.today()), f"onnxfuse {git.stdout.strip() or 'of no checkout'}", *versions,
+                      f"--threads {options.threads} --rounds {options.rounds} --seconds {options.seconds:g}"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=pathlib.Path)
@@ -113,9 +158,11 @@ def main():
     if options.worker:
         return worker(options.worker, options.folders[0], options.threads)
     engines = ["onnxfuse", *(engine for engine in PEERS if importlib.util.find_spec(engine))]
+    print(circumstances(options, engines) + "\n", flush=True)
     titles = ["onnxfuse", *(PEERS[engine] for engine in engines[1:])]
     print("| ms a run (MB at most) | " + " | ".join(titles) + " |\n" + "| --- " * (len(titles) + 1) + "|", flush=True)
-    for folder in options.folders:
+    calls = tempfile.TemporaryDirectory()
+    for folder in [*options.folders, identity(pathlib.Path(calls.name))]:
         found = measure(options, folder, engines)
         print(f"| {folder.name} | " + " | ".join(f"{found[e][0]:.3g} ({found[e][1]:.0f})" if e in found else "fails" for e in engines) + " |", flush=True)
 

@@ -51,7 +51,11 @@ typedef struct Maker {
     VEC(double) high;
 } Maker;
 
-static int pick(Maker *m, int count) { return below(&m->state, count); }
+static int pick(Maker *m, int count) {
+    if (!m->options.choice_count) return below(&m->state, count);
+    m->options.choice_count--;
+    return *m->options.choices++ % count;
+}
 static bool chance(Maker *m, int percent) { return pick(m, 100) < percent; }
 
 /* Relative error of one step, in unit roundoffs: f16 and bf16 are rounded when stored, on one side or on both; in f32 and
@@ -1006,6 +1010,7 @@ RandomGraph *random_graph(uint64_t seed, RandomOptions options) {
                .dims = graph->dims};
     m.made = ARENA_NEW(graph->arena, RandomGraph);
     *m.made = (RandomGraph){.seed = seed, .options = options, .graph = graph};
+    m.made->options.choices = NULL; /* the caller's, and used up */
     for (int i = 0; i < SYMBOLS; i++) dim_symbol(graph->dims, symbol_names[i]);
     m.largest = ARENA_ARRAY(graph->arena, int64_t, SYMBOLS);
     for (int i = 0; i < SYMBOLS; i++) m.largest[i] = options.large ? LARGEST_OF_LARGE : LARGEST_SYMBOL;

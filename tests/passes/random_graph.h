@@ -14,6 +14,9 @@ typedef struct RandomOptions {
     bool anchors;    /* GEMMs too */
     bool no_symbols; /* constant sizes alone */
     bool large;      /* sizes up to thousands, so that several threads share a kernel */
+    /* What to build is chosen by these bytes first, one a choice, then by the seed: for fuzzing. Borrowed by the call. */
+    const unsigned char *choices;
+    size_t choice_count;
 } RandomOptions;
 
 typedef struct RandomGraph {

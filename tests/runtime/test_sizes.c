@@ -112,6 +112,39 @@ static const char *overlap(const Plan *plan, const Sizes *sizes, Arena *arena) {
     return NULL;
 }
 
+/* The result of a resolved expand may be its input's memory at one shape and not at another: what takes over either in
+ * place may write over what the same step still reads through the other. */
+static const char *taken_over(const Plan *plan, int *out_resolved, Arena *arena) {
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        if (step->kind != STEP_RESOLVE) continue;
+        ++*out_resolved;
+        int shared[] = {root_of(plan, step->inputs[0]), step->outputs[0]};
+        for (int slot = 0; slot < plan->slot_count; slot++)
+            for (int i = 0; i < 2; i++)
+                if (plan->slots[slot].inplace == shared[i])
+                    return arena_format(arena, "%s takes over %s, which may be shared", plan->slots[slot].value->name,
+                                        plan->slots[shared[i]].value->name);
+    }
+    return NULL;
+}
+
+Test(sizes, nothing_takes_over_memory_that_a_resolved_expand_may_share, .timeout = 600) {
+    uint64_t first, last;
+    int resolved = 0;
+    random_seeds(60, &first, &last);
+    for (uint64_t seed = first; seed <= last; seed++) {
+        Made made = make(seed, seed % 2);
+        make_plan(&made);
+        Arena *arena = arena_create(0);
+        const char *problem = taken_over(made.plan, &resolved, arena);
+        cr_expect(!problem, "seed %llu: %s", (unsigned long long)seed, problem);
+        arena_destroy(arena);
+        release(&made);
+    }
+    cr_expect(resolved > 0 || last < 60, "no graph has an expand that is resolved");
+}
+
 Test(sizes, nothing_overlaps, .timeout = 600) {
     uint64_t first, last;
     random_seeds(60, &first, &last);

@@ -61,7 +61,7 @@ DEFINE_ROWS(uint8_t, u8)
     static void add_power_##NAME(const T *x, T *y, T p, int64_t count) {                                               \
         for (int64_t i = 0; i < count; i++) y[i] += POW(ABS(x[i]), p);                                                 \
     }                                                                                                                  \
-    VECTORISED static void scale_##NAME(T *y, T factor, int64_t count) {                                               \
+    VECTORISED static void multiply_##NAME(T *y, T factor, int64_t count) {                                            \
         for (int64_t i = 0; i < count; i++) y[i] *= factor;                                                            \
     }                                                                                                                  \
     static void root_##NAME(T *y, T p, int64_t count) {                                                                \
@@ -94,7 +94,8 @@ static void sum_row(const Pooling *p, const void *x, void *y) {
 static void finish_row(const Pooling *p, void *y, int64_t divisor) {
     bool wide = p->dtype == DT_F64;
     if (p->mode == POOL_AVERAGE)
-        wide ? scale_f64(y, 1.0 / (double)divisor, p->channels) : scale_f32(y, 1.0f / (float)divisor, p->channels);
+        wide ? multiply_f64(y, 1.0 / (double)divisor, p->channels)
+             : multiply_f32(y, 1.0f / (float)divisor, p->channels);
     else if (p->p != 1)
         wide ? root_f64(y, p->p, p->channels) : root_f32(y, (float)p->p, p->channels);
 }

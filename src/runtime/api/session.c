@@ -8,12 +8,6 @@
 #include "runtime/inspect/report.h"
 #include "runtime/plan/recordings.h"
 
-const char *onnxfuse_version(void) { return ONNXFUSE_VERSION; }
-OnnxfuseCode onnxfuse_status_code(OnnxfuseStatus status) { return (OnnxfuseCode)status_code(status); }
-const char *onnxfuse_status_message(OnnxfuseStatus status) { return status_message(status); }
-void onnxfuse_status_free(OnnxfuseStatus status) { status_free(status); }
-void onnxfuse_free(void *memory) { free(memory); }
-
 void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user) {
     log_set_level(level);
     log_set_sink(sink, user);
