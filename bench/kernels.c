@@ -3,7 +3,7 @@
 #include "../tests/codegen/handmade.h"
 #include "codegen/codegen.h"
 #include "codegen/object.h"
-#include "codegen/plugin.h"
+#include "codegen/llvm_plugin.h"
 
 #include <dlfcn.h>
 #ifdef __SSE2__
