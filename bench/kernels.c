@@ -5,7 +5,6 @@
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
 
-#include <dlfcn.h>
 #ifdef __SSE2__
 #include <xmmintrin.h>
 #endif
@@ -243,21 +242,16 @@ static void best_times(Job *job, KernelFunction function, double *out_stream, do
     }
 }
 
-static const LlvmPlugin *open_plugin(void) {
-    void *library = dlopen("./" PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) library = dlopen(PLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(5);
-    }
-    LlvmPluginEntry entry = (LlvmPluginEntry)(uintptr_t)dlsym(library, PLUGIN_ENTRY);
-    return entry();
-}
-
 static void must(Status status) {
     if (!status) return;
     fprintf(stderr, "%s\n", status_message(status));
     exit(5);
+}
+
+static const LlvmPlugin *open_plugin(void) {
+    const LlvmPlugin *plugin;
+    must(llvm_plugin_get(&plugin));
+    return plugin;
 }
 
 static void run_case(const LlvmPlugin *plugin, const Target *target, const Case *c) {
