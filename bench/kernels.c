@@ -264,7 +264,7 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
     double start = own_time();
     must(plugin->compile(kernel, target, &object, &size));
     double compiled = own_time() - start;
-    must(object_load(object, size, PLUGIN_SYMBOL, &code));
+    must(object_load(object, size, KERNEL_SYMBOL, &code));
     if (getenv("DUMP")) {
         char *text;
         must(plugin->listing(kernel, target, getenv("DUMP")[0] == 'i' ? LISTING_LLVM : LISTING_ASSEMBLY, &text));
