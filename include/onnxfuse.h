@@ -210,7 +210,7 @@ typedef struct OnnxfuseOptions {
     const OnnxfuseThreadPool
         *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
     const struct OnnxfuseRegistry
-        *registry; /* own operators and fusions; must stay as it is until the session is closed. NULL: none */
+        *registry; /* custom operators and fusions; must stay as it is until the session is closed. NULL: none */
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */
@@ -324,7 +324,7 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *sessi
  * each buffer lives and where in the arena it is, kernels and their texts. Free with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *session, char **out_json);
 
-/* --- own operators and fusions -------------------------------------------------------------------------------
+/* --- custom operators and fusions -------------------------------------------------------------------------------
  * An application's operator is called for its types when a session opens, and for its results when the session runs. A
  * fusion puts one operator, or one kernel that onnxfuse makes, in the place of a pattern of nodes. The built-in fusions
  * that a policy names under fusion.custom_kernels are made with the same calls (src/fusions). docs/extending.md goes
@@ -366,7 +366,7 @@ typedef enum OnnxfuseDimOperation {
 /* a OPERATION b; NULL where either is. */
 ONNXFUSE_API OnnxfuseDim onnxfuse_call_dim_of(OnnxfuseCall *call, OnnxfuseDimOperation operation, OnnxfuseDim a,
                                               OnnxfuseDim b);
-/* rank -1: not known before a run; only own operators can read such a value, and outputs of the model can be one. dims
+/* rank -1: not known before a run; only custom operators can read such a value, and outputs of the model can be one. dims
  * NULL: none is known. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_call_set_type(OnnxfuseCall *call, int output, OnnxfuseDType dtype, int rank,
                                                    const OnnxfuseDim *dims);

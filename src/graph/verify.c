@@ -348,7 +348,7 @@ static bool fusible(const Node *node) {
            space_accepts(node);
 }
 
-/* Own operators of an application, and what hands tensors on to bodies that may hold some. */
+/* Custom operators of an application, and what hands tensors on to bodies that may hold some. */
 static bool takes_any_rank(const Node *node) {
     return node->kind == NODE_HOST && (node->custom || node->subgraph_count);
 }

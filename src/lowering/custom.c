@@ -1,4 +1,4 @@
-/* Own operators of an application in a graph: a node becomes a host step whose types the application says while the
+/* Custom operators of an application in a graph: a node becomes a host step whose types the application says while the
  * model is lowered, and whose results it computes while the plan runs. */
 #include "lowering/custom.h"
 
@@ -107,7 +107,7 @@ static Status add_result(Lowering *l, const Node *n, Node *host, int index, cons
 }
 
 Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op) {
-    if (n->subgraph_count) return unsupported(l, "an own operator takes no graphs as attributes");
+    if (n->subgraph_count) return unsupported(l, "a custom operator takes no graphs as attributes");
     CustomType *types = ARENA_ARRAY(l->arena, CustomType, n->output_count + 1);
     Status status = infer(l, n, op, types);
     if (status) return lowering_error(l, n, status);

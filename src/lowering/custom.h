@@ -1,4 +1,4 @@
-/* An application's own operators and fusions (OnnxfuseRegistry), as lowering and passes see them. Made by
+/* An application's custom operators and fusions (OnnxfuseRegistry), as lowering and passes see them. Made by
  * runtime/registry.c, immutable while sessions use it. */
 #ifndef ONNXFUSE_LOWERING_CUSTOM_H
 #define ONNXFUSE_LOWERING_CUSTOM_H
@@ -17,7 +17,7 @@ typedef struct CustomOperator {
     void *user;
 } CustomOperator;
 
-/* --- what the functions of an own operator are handed: the public OnnxfuseCall ------------------------------------ */
+/* --- what the functions of a custom operator are handed: the public OnnxfuseCall ------------------------------------ */
 typedef struct CustomType {
     bool set;
     DType dtype;
@@ -55,15 +55,15 @@ typedef struct Registry {
 /* The registry of a policy (policy->registry); NULL: none. */
 static inline const Registry *policy_registry(const Policy *policy) { return policy ? policy->registry : NULL; }
 Status host_custom(HostCall *call); /* the host kernel of nodes with `custom` */
-/* NULL when there is none. Own operators go before the standard's of the same name. */
+/* NULL when there is none. Custom operators override the standard's of the same name. */
 const CustomOperator *registry_find(const Registry *registry, const char *domain, const char *name, int opset);
 
 /* A node becomes a host step that calls op->compute; its types come from op->infer, dims that are not known become
  * fresh symbols that the runtime binds after the step. Errors name node, operator and the inputs' shapes. lower.c calls
- * it for nodes of a registry's operators, and for every NODE_ONNX whose `custom` is set: so a pass puts an own operator
+ * it for nodes of a registry's operators, and for every NODE_ONNX whose `custom` is set: so a pass puts a custom operator
  * into a graph by adding a node with `custom`, `op`, `domain` ("" will do) and the attributes that `compute` reads. */
 Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
-/* Whether a lowered node's results are drawn by an own operator. */
+/* Whether a lowered node's results are drawn by a custom operator. */
 static inline bool custom_is_random(const Node *node) {
     return node->kind == NODE_HOST && node->custom && node->custom->random;
 }

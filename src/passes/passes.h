@@ -21,7 +21,7 @@ Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user
                     void *user);
 
 /* custom.c: before "lower", on LEVEL_ONNX, bodies included: the places of the fusions that the policy uses become nodes
- * of an own operator, or get a group number (Node.group). Whatever name of fusion.custom_kernels is not there is
+ * of a custom operator, or get a group number (Node.group). Whatever name of fusion.custom_kernels is not there is
  * STATUS_INVALID. */
 Status fuse_custom(Graph *graph, const Policy *policy);
 /* rules.c: before "lower", on LEVEL_ONNX, bodies included: which nodes the policy's rules match, and what is wanted of

@@ -1,4 +1,4 @@
-/* "fusions": the policy's own fusions, whose nodes become a kernel of their own. The patterns are parsed where they are
+/* "fusions": the policy's custom fusions, whose nodes become a kernel of their own. The patterns are parsed where they are
  * used (passes/custom.c). */
 #include <string.h>
 

@@ -76,7 +76,7 @@ typedef struct ShapeBucket {
     int pad_count;
 } ShapeBucket;
 
-/* One of the policy's own fusions: its nodes become a kernel of their own. */
+/* One of the policy's custom fusions: its nodes become a kernel of their own. */
 typedef struct PolicyFusion {
     const char *name;
     int phase;                   /* 1: forward, 2: backward, as OnnxfusePhase */

@@ -1,5 +1,5 @@
 /* Fusions by pattern through the public interface: the built-in FusedRMSNorm in all the forms that exporters write,
- * forward and backward in any combination, and an application's own fusions. A fused model must give what it gives
+ * forward and backward in any combination, and an application's custom fusions. A fused model must give what it gives
  * without, in steps of the fusion's name. */
 #include <criterion/criterion.h>
 #include <math.h>

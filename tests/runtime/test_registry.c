@@ -1,4 +1,4 @@
-/* Own operators of an application, through the public interface: what they compute, in models and in bodies of loops,
+/* Custom operators of an application, through the public interface: what they compute, in models and in bodies of loops,
  * and that wrong ones end in a status that names node, operator and shapes. */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "models.h"
-#include "own_operators.h"
+#include "custom_operators.h"
 #include "skip.h"
 
 static const char quiet[] = "{\"cache\": {\"enable\": false}}";
@@ -111,7 +111,7 @@ static const Row rows[] = {
 };
 
 Test(registry, computes) {
-    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions options = options_with(registry);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         OnnxfuseSession *session = NULL;
@@ -130,7 +130,7 @@ Test(registry, computes) {
 
 /* OpenCL runs on the processor where a driver is installed (PoCL). */
 Test(registry, beside_a_device) {
-    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions options = options_with(registry);
     options.device = "opencl";
     OnnxfuseSession *session = NULL;
@@ -169,7 +169,7 @@ static const Wrong wrongs[] = {
 };
 
 Test(registry, wrong_operators) {
-    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions options = options_with(registry);
     for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
         char model[300];
@@ -192,7 +192,7 @@ Test(registry, wrong_operators) {
 
 /* --- what a session says of them ---------------------------------------------------------------------------------- */
 Test(registry, draws) {
-    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions options = options_with(registry);
     OnnxfuseSession *session = NULL;
     cr_assert_null(open_text(TEST "graph (x: f32[n]) -> (y, z) {\na = onnx \"test\" Draw@1 x\nb = onnx \"test\" Draw@1 "
@@ -209,8 +209,8 @@ Test(registry, draws) {
     onnxfuse_registry_free(registry);
 }
 
-Test(registry, an_open_rank_is_for_own_operators) {
-    OnnxfuseRegistry *registry = own_operators();
+Test(registry, an_open_rank_is_for_custom_operators) {
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions options = options_with(registry);
     OnnxfuseSession *session = NULL;
     expect_code(open_text(TEST "graph (x: f32[n]) -> (y) {\na = onnx \"test\" Any@1 x\ny = onnx Neg@21 a\n}\n",
@@ -220,7 +220,7 @@ Test(registry, an_open_rank_is_for_own_operators) {
 }
 
 Test(registry, check_memory_knows_them) {
-    OnnxfuseRegistry *registry = own_operators();
+    OnnxfuseRegistry *registry = custom_operators();
     OnnxfuseOptions with = options_with(registry), without = options_with(NULL);
     char *node = NULL;
     size_t size;

@@ -1,4 +1,4 @@
-/* The public registry of own operators and fusions, and the call that their functions are handed. What is added is
+/* The public registry of custom operators and fusions, and the call that their functions are handed. What is added is
  * copied into the registry's arena and checked there; a call reads its node, says types while the model is lowered,
  * and asks for memory while the plan runs. Where memory runs out in a call from the application, control comes back to
  * it: only our own frames may be unwound. */
@@ -13,7 +13,7 @@ struct OnnxfuseRegistry {
     Registry registry;
 };
 
-/* An own operator as lowering sees it, with the application's functions behind. */
+/* A custom operator as lowering sees it, with the application's functions behind. */
 typedef struct Own {
     CustomOperator op; /* op.user is this structure */
     OnnxfuseStatus (*infer)(void *user, OnnxfuseCall *call);

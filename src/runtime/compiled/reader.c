@@ -184,8 +184,8 @@ static const void *constant_at(void *user, uint64_t place, size_t bytes) {
     return slice(&((Reading *)user)->compiled->parts[PART_CONSTANTS], place, bytes);
 }
 
-/* Own operators are looked up by name: versions were chosen when the model was compiled. */
-static const CustomOperator *own_operator(const Registry *registry, const char *name) {
+/* Custom operators are looked up by name: versions were chosen when the model was compiled. */
+static const CustomOperator *custom_operator(const Registry *registry, const char *name) {
     for (int i = 0; registry && i < registry->operators.count; i++)
         if (strcmp(registry->operators.items[i]->name, name) == 0) return registry->operators.items[i];
     for (int i = 0; registry && i < registry->fusions.count; i++) {
@@ -197,9 +197,9 @@ static const CustomOperator *own_operator(const Registry *registry, const char *
 
 static HostFn host_named(void *user, const char *name, Node *node) {
     const Reading *reading = user;
-    if (strncmp(name, "own:", 4)) return ops_host_named(name);
-    node->custom = own_operator(reading->policy->registry, name + 4);
-    if (!node->custom) node->custom = own_operator(reading->policy->builtins, name + 4);
+    if (strncmp(name, "custom:", 7)) return ops_host_named(name);
+    node->custom = custom_operator(reading->policy->registry, name + 7);
+    if (!node->custom) node->custom = custom_operator(reading->policy->builtins, name + 7);
     return node->custom ? host_custom : NULL;
 }
 

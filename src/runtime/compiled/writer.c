@@ -101,7 +101,7 @@ static bool put_constant(void *user, const Tensor *tensor, uint64_t *out_place) 
 
 static const char *host_name(void *user, const Node *node) {
     Compiling *c = user;
-    if (node->custom) return arena_format(c->arena, "own:%s", node->custom->name);
+    if (node->custom) return arena_format(c->arena, "custom:%s", node->custom->name);
     return ops_host_name(c->arena, node->host);
 }
 

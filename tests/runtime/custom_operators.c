@@ -1,4 +1,4 @@
-#include "own_operators.h"
+#include "custom_operators.h"
 
 #include "base/plain.h"
 
@@ -234,7 +234,7 @@ static OnnxfuseStatus compute_bad(void *user, OnnxfuseCall *call) {
     return status;
 }
 
-OnnxfuseRegistry *own_operators(void) {
+OnnxfuseRegistry *custom_operators(void) {
     static int drawn;
     const OnnxfuseOperator operators[] = {
         {.name = "Scale", .infer = infer_scale, .compute = compute_scale, .in_place = 1},

@@ -1,4 +1,4 @@
-/* Operators of an application, for tests; all of domain "test", version 1, unless own_operators.c says more. */
+/* Operators of an application, for tests; all of domain "test", version 1, unless custom_operators.c says more. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_OWN_OPERATORS_H
 #define ONNXFUSE_TESTS_RUNTIME_OWN_OPERATORS_H
 
@@ -14,6 +14,6 @@
  * "Fill": attributes ints dims, a constant input for the value.
  * "Relu" of the standard: gives 7 for what is negative.
  * "Bad": does what attribute string how says, which is wrong. */
-OnnxfuseRegistry *own_operators(void);
+OnnxfuseRegistry *custom_operators(void);
 
 #endif

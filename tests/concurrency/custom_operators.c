@@ -1,4 +1,4 @@
-/* Own operators under several threads: sessions over one registry are opened, run and closed at once, and one session
+/* Custom operators under several threads: sessions over one registry are opened, run and closed at once, and one session
  * is run by all. A plain program, so that ThreadSanitizer can watch it; it also checks every result. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "models.h"
-#include "own_operators.h"
+#include "custom_operators.h"
 
 enum { THREADS = 4, RUNS = 30 };
 
@@ -58,7 +58,7 @@ static void *work(void *context) {
 int main(void) {
     pthread_t threads[THREADS];
     int numbers[THREADS];
-    registry = own_operators();
+    registry = custom_operators();
     shared = open_one();
     if (!shared) return 1;
     for (int t = 0; t < THREADS; t++) {
