@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/plugin.h"
+#include "codegen/llvm_plugin.h"
 
 static void beside_the_program(char *path, size_t room, const char *file) {
     ssize_t size = readlink("/proc/self/exe", path, room - 1);
@@ -34,11 +35,11 @@ Test(plugin, errors_name_the_file_and_the_package) {
           .without = "nothing is done"},
          {"nothing is done: /", "test_plugin_no_library", "the package libonnxfuse-text brings it along"}},
         {"without its entry",
-         {.file = "libonnxfuse-llvm.so", .entry = "none", .package = "libonnxfuse-llvm", .without = "nothing is done"},
+         {.file = LLVM_PLUGIN_FILE, .entry = "none", .package = "libonnxfuse-llvm", .without = "nothing is done"},
          {"nothing is done: /", "libonnxfuse-llvm.so is of another version", "install the two together"}},
         {"of another version",
-         {.file = "libonnxfuse-llvm.so",
-          .entry = "onnxfuse_llvm_plugin",
+         {.file = LLVM_PLUGIN_FILE,
+          .entry = LLVM_PLUGIN_ENTRY,
           .package = "p",
           .without = "nothing is done",
           .abi = -1},
@@ -64,7 +65,7 @@ Test(plugin, errors_name_the_file_and_the_package) {
 }
 
 Test(plugin, opens_once) {
-    static Plugin plugin = {.file = "libonnxfuse-llvm.so", .entry = "onnxfuse_llvm_plugin", .abi = 1};
+    static Plugin plugin = {.file = LLVM_PLUGIN_FILE, .entry = LLVM_PLUGIN_ENTRY, .abi = LLVM_PLUGIN_ABI};
     const void *table = NULL, *again = NULL;
     cr_assert(!plugin_open(&plugin, &table) && !plugin_open(&plugin, &again));
     cr_expect(table && table == again);
