@@ -243,9 +243,21 @@ def many_scans(count):
     return b"\xff\xd8" + head + scan([1, 2, 3], 0, 0, 0x1F) + b"".join(scan([c], k, k, 0x7F) for c, k in coefficients) + b"\xff\xd9"
 
 
+def finely_cut(side):
+    """JPEG 2000 of side x side pixels in code-blocks of one, in 200 bytes."""
+    data = save(Image.new("RGB", (64, 64)), "JPEG2000", no_jp2=True)
+    data = patched(patched(data, 8, ">II", side, side), 24, ">II", side, side)
+    cod = data.index(b"\xff\x52")
+    size, = struct.unpack_from(">H", data, cod + 2)
+    levels = data[cod + 9]
+    head = b"\xff\x52" + struct.pack(">H", size + levels + 1) + bytes([data[cod + 4] | 1]) + data[cod + 5:cod + 2 + size]
+    return data[:cod] + head + b"\x11" * (levels + 1) + data[cod + 2 + size:]
+
+
 files["scans.jpg"] = many_scans(90)
 for kind, data in claims.items():
     (folder / f"claims.{kind}").write_bytes(data)
+(folder / "finely_cut.j2k").write_bytes(finely_cut(1000))
 (folder / "150_scans.jpg").write_bytes(many_scans(150))
 
 

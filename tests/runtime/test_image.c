@@ -132,6 +132,7 @@ Test(image, what_no_file_can_hold_is_refused_before_memory_is_taken) {
         {"claims.24.bmp", "16000 x 16000 pixels need more than the "},
         {"claims.rle8.bmp", "16000 x 16000 pixels, more than its "},
         {"claims.ppm", "16000 x 16000 pixels need more than the 100 bytes"},
+        {"finely_cut.j2k", "code-blocks are too many"},
         {"150_scans.jpg", "more than 100 scans"},
     };
     expect_error("no picture yet", "P1 0 0", 6, "RGB", ONNXFUSE_INVALID, "0 x 0");

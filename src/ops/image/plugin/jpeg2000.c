@@ -8,7 +8,9 @@ enum {
     MOST_COMPONENTS = 16,
     TILE_BYTES = 14,           /* that a tile takes of a file at least: the markers SOT and SOD */
     MOST_TILE_PARTS = 1 << 18, /* openjp2 takes about a kilobyte for a tile, and for each of its components */
-    SAMPLE_BYTES = 8,          /* that openjp2 takes for a sample: a 32-bit number in the tile, and in the picture */
+    FREE_BLOCKS = 1 << 16,     /* code-blocks; openjp2 takes about 500 bytes for one, ... */
+    LEAST_BLOCK = 64, /* ... so beyond these there is none for fewer samples on average; encoders use 1024 and more */
+    SAMPLE_BYTES = 8, /* that openjp2 takes for a sample: a 32-bit number in the tile, and in the picture */
 };
 #define MOST_MEMORY ((int64_t)1 << 32) /* bytes that it may take so */
 
@@ -93,6 +95,7 @@ static bool check_tiles(ImageBytes f, ImageSink *sink) {
 
 /* What is needed of the header: the first component's grid is the picture's. */
 typedef struct Layout {
+    int64_t samples; /* of all components */
     int64_t width, height;
     int colours;       /* components that are read */
     bool inks, chroma; /* CMYK; luma and two chromas */
@@ -100,12 +103,12 @@ typedef struct Layout {
 
 static bool read_layout(const opj_image_t *image, Layout *out, ImageSink *sink) {
     const opj_image_comp_t *c = image->comps;
-    int64_t samples = 0;
+    out->samples = 0;
     for (OPJ_UINT32 i = 0; i < image->numcomps; i++) {
         if (c[i].dx < 1 || c[i].dy < 1) return image_fail(sink, "component %u has no size", i);
-        samples += (ceil_div(image->x1, c[i].dx) - ceil_div(image->x0, c[i].dx)) *
-                   (ceil_div(image->y1, c[i].dy) - ceil_div(image->y0, c[i].dy));
-        if (samples > MOST_MEMORY / SAMPLE_BYTES)
+        out->samples += (ceil_div(image->x1, c[i].dx) - ceil_div(image->x0, c[i].dx)) *
+                        (ceil_div(image->y1, c[i].dy) - ceil_div(image->y0, c[i].dy));
+        if (out->samples > MOST_MEMORY / SAMPLE_BYTES)
             return image_fail(sink, "it claims to have %u x %u pixels, which would take more than %lld bytes to decode",
                               image->x1 - image->x0, image->y1 - image->y0, (long long)MOST_MEMORY);
     }
@@ -113,6 +116,89 @@ static bool read_layout(const opj_image_t *image, Layout *out, ImageSink *sink) 
     out->height = ceil_div(image->y1, c[0].dy) - ceil_div(image->y0, c[0].dy);
     return true;
 }
+
+/* ---- how finely it is cut ---- */
+
+/* Of a component: sizes as their logarithms. */
+typedef struct Coding {
+    OPJ_UINT32 resolutions, width, height;                        /* of a code-block */
+    OPJ_UINT32 across[OPJ_J2K_MAXRLVLS], along[OPJ_J2K_MAXRLVLS]; /* of the precincts at each resolution */
+} Coding;
+
+static int64_t scaled_down(int64_t size, OPJ_UINT32 by) { return by < 32 ? ceil_div(size, (int64_t)1 << by) : 1; }
+
+/* A code-block ends where its precinct does, of which a subband of all but the lowest resolution has the half. */
+static OPJ_UINT32 block_size(OPJ_UINT32 block, OPJ_UINT32 precinct, bool half) {
+    if (half && precinct) precinct--;
+    return block < precinct ? block : precinct;
+}
+
+static bool check_blocks(const opj_image_t *image, const Layout *layout, const Coding *coding, ImageSink *sink) {
+    int64_t blocks = 0, most = FREE_BLOCKS + layout->samples / LEAST_BLOCK;
+    for (OPJ_UINT32 r = 0; r < coding->resolutions; r++) {
+        int64_t width = scaled_down((int64_t)image->x1 - image->x0, coding->resolutions - 1 - r);
+        int64_t height = scaled_down((int64_t)image->y1 - image->y0, coding->resolutions - 1 - r);
+        blocks += scaled_down(width, block_size(coding->width, coding->across[r], r > 0)) *
+                  scaled_down(height, block_size(coding->height, coding->along[r], r > 0)) * image->numcomps;
+        if (blocks > most) return image_fail(sink, "its code-blocks are too many to be decoded");
+    }
+    return true;
+}
+
+/* The coding of a marker COD or COC from its number of decompositions on (ISO/IEC 15444-1, A.6.1). */
+static bool read_coding(ImageBytes f, size_t at, size_t end, bool precincts, Coding *out) {
+    if (end - at < 5 || f.data[at] >= OPJ_J2K_MAXRLVLS) return false;
+    *out = (Coding){f.data[at] + 1u, (f.data[at + 1] & 15u) + 2, (f.data[at + 2] & 15u) + 2, {0}, {0}};
+    if (precincts && end - at - 5 < out->resolutions) return false;
+    for (OPJ_UINT32 r = 0; r < out->resolutions; r++) {
+        uint8_t sizes = precincts ? f.data[at + 5 + r] : 0xFF;
+        out->across[r] = sizes & 15u;
+        out->along[r] = sizes >> 4;
+    }
+    return true;
+}
+
+/* From `at` to the marker `until`, which it sets `at` to, or to the end. Of a marker without a known length openjp2 looks
+ * for the next by rules of its own, so there may be none. */
+static bool check_markers(ImageBytes f, size_t *at, size_t end, uint32_t until, const opj_image_t *image,
+                          const Layout *layout, ImageSink *sink) {
+    static const uint8_t known[] = {
+        0x50, 0x51, 0x52, 0x53, 0x55, 0x57, 0x58, 0x59, 0x5C, 0x5D,
+        0x5E, 0x5F, 0x60, 0x61, 0x63, 0x64, 0x74, 0x75, 0x77, 0x78}; /* 0xFF50: CAP ... 0xFF78: CBD */
+    while (end - *at >= 4 && big(f, *at, 2) != until) {
+        uint32_t marker = big(f, *at, 2);
+        size_t size = big(f, *at + 2, 2);
+        if (f.data[*at] != 0xFF || !memchr(known, f.data[*at + 1], sizeof known) || size < 2 || size > end - *at - 2)
+            return image_fail(sink, "its marker 0x%04x is not known", marker);
+        if (marker == 0xFF52 || marker == 0xFF53) { /* COD; COC, of which the number of a component is one byte */
+            Coding coding;
+            size_t style = marker == 0xFF52 ? 4 : 5, coded = marker == 0xFF52 ? 9 : 6;
+            if (size + 2 < coded || !read_coding(f, *at + coded, *at + 2 + size, f.data[*at + style] & 1, &coding))
+                return image_fail(sink, "its coding is damaged");
+            if (!check_blocks(image, layout, &coding, sink)) return false;
+        }
+        *at += 2 + size;
+    }
+    return true;
+}
+
+/* The codings of the main header, and those of tile-parts, which may differ. openjp2 does not tell of the latter. */
+static bool check_codings(ImageBytes f, const opj_image_t *image, const Layout *layout, ImageSink *sink) {
+    enum { SOT = 0xFF90, SOD = 0xFF93 };
+    size_t at;
+    if (!find_codestream(f, &at)) return image_fail(sink, "it has no codestream");
+    at += 2;
+    if (!check_markers(f, &at, f.size, SOT, image, layout, sink)) return false;
+    while (f.size - at >= TILE_BYTES && big(f, at, 2) == SOT) {
+        size_t size = big(f, at + 6, 4), end = size && size < f.size - at ? at + size : f.size, header = at + 12;
+        if (header > end || !check_markers(f, &header, end, SOD, image, layout, sink))
+            return image_fail(sink, "a tile is damaged");
+        at = end;
+    }
+    return true;
+}
+
+/* ---- colours ---- */
 
 /* Palettes and the meaning of components are known after decoding. */
 static bool read_colours(const opj_image_t *image, Layout *out, ImageSink *sink) {
@@ -168,7 +254,7 @@ static void put_pixels(const opj_image_t *image, const Layout *layout, uint8_t *
     }
 }
 
-static bool decode(opj_codec_t *codec, opj_stream_t *stream, opj_image_t **image, ImageSink *sink) {
+static bool decode(ImageBytes file, opj_codec_t *codec, opj_stream_t *stream, opj_image_t **image, ImageSink *sink) {
     opj_dparameters_t parameters;
     Layout layout;
     opj_set_default_decoder_parameters(&parameters);
@@ -177,7 +263,7 @@ static bool decode(opj_codec_t *codec, opj_stream_t *stream, opj_image_t **image
     opj_set_info_handler(codec, on_message, NULL);
     if (!opj_setup_decoder(codec, &parameters) || !opj_read_header(stream, codec, image) || !*image)
         return image_fail(sink, "its header is damaged");
-    if (!read_layout(*image, &layout, sink)) return false;
+    if (!read_layout(*image, &layout, sink) || !check_codings(file, *image, &layout, sink)) return false;
     /* One component may turn out to be of a palette: so grey, too, is three channels. */
     uint8_t *rows = sink->rows(sink, layout.width, layout.height, 3, 0);
     if (!rows) return false;
@@ -201,7 +287,7 @@ bool image_decode_jpeg2000(ImageBytes file, ImageSink *sink) {
         opj_stream_set_seek_function(stream, seek_to);
         opj_stream_set_user_data(stream, &source, NULL);
         opj_stream_set_user_data_length(stream, file.size);
-        decoded = decode(codec, stream, &image, sink);
+        decoded = decode(file, codec, stream, &image, sink);
     } else {
         image_fail(sink, "there is not enough memory");
     }
