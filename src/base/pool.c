@@ -5,8 +5,9 @@
  * A slot's memory outlives its loops: a worker that is late finds no pieces left, and the caller need not wait for it.
  * In a pool over the embedder's threads a loop is one task a thread, and each takes pieces in the same way.
  *
- * Waiting is by futex (Linux). A forked child has no workers, but the caller takes all pieces itself and nothing hangs.
+ * Waiting is by futex (Linux). A forked child has no workers: the first loop starts its own.
  */
+#include "base/fork.h"
 #include "base/pool.h"
 
 #include <errno.h>
@@ -81,6 +82,7 @@ struct Pool {
     alignas(LINE) _Atomic uint32_t epoch; /* loops begun; a futex */
     _Atomic uint32_t sleepers;            /* workers that wait on it, or are about to */
     _Atomic bool stop;
+    _Atomic unsigned born;                /* fork_count() when its workers were started */
     alignas(LINE) _Atomic int slots_used; /* slots from here on were never used */
     Slot slots[MAX_LOOPS];
 };
@@ -351,7 +353,51 @@ static void run_on_host(Pool *pool, Slot *slot, const Loop *loop) {
     atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
 }
 
+/* Workers are born with all signals blocked: the embedder's handlers run on its own threads. */
+static int start_workers(Pool *pool) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 0; i < pool->threads - 1 && !error; i++) {
+        pool->workers[i] = (Worker){pool, i + 1};
+        error = pthread_create(&pool->handles[i], &attributes, run_worker, &pool->workers[i]);
+        if (error) break;
+        pool->started++;
+        char name[16]; /* the kernel's limit */
+        snprintf(name, sizeof name, "onnxfuse %u", (unsigned)(i + 1) % 10000u);
+        pthread_setname_np(pool->handles[i], name);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* In a forked child: whatever the parent's threads were doing goes on there alone. Without room for as many workers there are
+ * fewer. */
+static void start_again(Pool *pool, unsigned forks) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned counted; /* the fork after which awake_workers was put right */
+    pthread_mutex_lock(&lock);
+    if (counted != forks) atomic_store(&awake_workers, 0);
+    counted = forks;
+    if (atomic_load(&pool->born) != forks) {
+        for (int i = 0; i < MAX_LOOPS; i++) atomic_store(&pool->slots[i].state, SLOT_FREE);
+        atomic_store(&pool->sleepers, 0);
+        pool->started = 0;
+        if (!pool->host.parallel_for) start_workers(pool);
+        atomic_store(&pool->born, forks);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 static void run_loop(Pool *pool, const Loop *loop) {
+    unsigned forks = fork_count();
+    if (pool && !current.inside && atomic_load_explicit(&pool->born, memory_order_acquire) != forks)
+        start_again(pool, forks);
     Slot *slot = pool && pool->threads > 1 && loop->pieces > 1 && !current.inside ? claim_slot(pool) : NULL;
     if (!slot) {
         run_alone(pool, loop);
@@ -393,34 +439,12 @@ Stop *pool_stop_with(Stop *stop) {
 
 int pool_threads(const Pool *pool) { return pool ? pool->threads : 1; }
 
-/* Workers are born with all signals blocked: the embedder's handlers run on its own threads. */
-static int start_workers(Pool *pool) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) return error;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < pool->threads - 1 && !error; i++) {
-        pool->workers[i] = (Worker){pool, i + 1};
-        error = pthread_create(&pool->handles[i], &attributes, run_worker, &pool->workers[i]);
-        if (error) break;
-        pool->started++;
-        char name[16]; /* the kernel's limit */
-        snprintf(name, sizeof name, "onnxfuse %u", (unsigned)(i + 1) % 10000u);
-        pthread_setname_np(pool->handles[i], name);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 static Status new_pool(int threads, Pool **out_pool) {
     Pool *pool = aligned_alloc(LINE, sizeof *pool);
     if (!pool) return status_out_of_memory();
     memset(pool, 0, sizeof *pool);
     pool->threads = threads;
+    pool->born = fork_count();
     pool->handles = calloc((size_t)threads, sizeof *pool->handles);
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
     if (!pool->handles || !pool->workers) {
@@ -461,7 +485,7 @@ void pool_destroy(Pool *pool) {
     atomic_store(&pool->stop, true);
     atomic_fetch_add(&pool->epoch, 1);
     futex_wake(&pool->epoch, INT_MAX);
-    for (int i = 0; i < pool->started; i++) pthread_join(pool->handles[i], NULL);
+    for (int i = 0; i < pool->started && pool->born == fork_count(); i++) pthread_join(pool->handles[i], NULL);
     for (int i = 0; i < MAX_LOOPS; i++) free(pool->slots[i].shares);
     free(pool->handles);
     free(pool->workers);

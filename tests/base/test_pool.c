@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/pool.h"
@@ -181,4 +182,35 @@ Test(pool, shared_pools_are_one_a_size) {
         cr_expect_null(none);
         status_free(status);
     }
+}
+
+static void meet_once(Pool *pool) {
+    atomic_int arrived = 0;
+    pool_for(pool, 2, 1, meet, &arrived);
+}
+
+static int in_child(Pool *pool) {
+    alarm(60); /* a child that hangs ends as one that failed */
+    Pool *own = NULL;
+    int faults = run_loop(pool, 1000, 1, true);
+    meet_once(pool);
+    Status status = pool_create(3, &own);
+    if (status) return 99;
+    faults += run_loop(own, 1000, 7, false);
+    meet_once(own);
+    pool_destroy(own);
+    pool_destroy(pool);
+    return faults;
+}
+
+Test(pool, a_forked_child_has_workers_of_its_own) {
+    Pool *pool = make_pool(4);
+    cr_assert_eq(run_loop(pool, 1000, 1, false), 0);
+    pid_t child = fork();
+    if (!child) _exit(in_child(pool));
+    int state = 1;
+    waitpid(child, &state, 0);
+    cr_expect_eq(state, 0, "status %x", (unsigned)state);
+    cr_expect_eq(run_loop(pool, 1000, 1, false), 0, "the parent goes on");
+    pool_destroy(pool);
 }

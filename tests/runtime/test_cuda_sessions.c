@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../doubles/cuda/load.h"
@@ -444,4 +445,53 @@ Test(cuda_sessions, kernels_are_launched_as_they_are_compiled_at_every_address, 
         run_placed(&placed[i], ONNXFUSE_FLOAT32);
         run_placed(&placed[i], ONNXFUSE_FLOAT16);
     }
+}
+
+/* --- a forked child -------------------------------------------------------------------------------------------------- */
+static bool says(OnnxfuseStatus status, const char *part) {
+    bool good = onnxfuse_status_code(status) == ONNXFUSE_USAGE && strstr(onnxfuse_status_message(status), part);
+    if (!good) fprintf(stderr, "the child: \"%s\"\n", onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    return good;
+}
+
+/* The driver knows nothing of the child: no call of it must be made there. */
+static int in_child(OnnxfuseSession *session) {
+    OnnxfuseSession *own = NULL;
+    OnnxfuseValue *x = value_from("f32[1, 3] {1, 2, 3}"), *y = NULL;
+    int calls = double_calls();
+    bool good =
+        says(onnxfuse_session_run(session, (const OnnxfuseValue *const *)&x, &y), "before the process was forked");
+    good &= says(open_on_double(product, &own), "used before the process was forked");
+    onnxfuse_trim(session);
+    onnxfuse_trim(NULL);
+    onnxfuse_session_close(session);
+    char *list = NULL;
+    good &= !onnxfuse_devices(&list) && strstr(list, "used before the process was forked");
+    onnxfuse_free(list);
+    good &= double_calls() == calls;
+    OnnxfuseStatus status = open_text("graph (x: f32[2]) -> (y) {\ny = onnx Neg@21 x\n}\n", NULL, &own);
+    char *problem =
+        status ? NULL : run_and_compare(own, &(const char *){"f32[2] {1, 2}"}, &(const char *){"f32[2] {-1, -2}"});
+    good &= !status && !problem;
+    onnxfuse_session_close(own);
+    return good ? 0 : 1;
+}
+
+Test(cuda_sessions, a_forked_child_is_refused_and_leaves_the_device_alone) {
+    OnnxfuseSession *session = must_open_on_double(product);
+    char *problem =
+        run_and_compare(session, &(const char *){"f32[1, 3] {1, 2, 3}"}, &(const char *){"f32[1, 2] {0, 29}"});
+    cr_expect(!problem, "%s", problem);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        _exit(in_child(session));
+    }
+    int state = 1;
+    waitpid(child, &state, 0);
+    cr_expect_eq(state, 0, "status %x", (unsigned)state);
+    problem = run_and_compare(session, &(const char *){"f32[1, 3] {1, 2, 3}"}, &(const char *){"f32[1, 2] {0, 29}"});
+    cr_expect(!problem, "%s", problem);
+    close_all(session, "a forked child");
 }

@@ -6,6 +6,7 @@
 
 #include "importer/importer.h"
 #include "lowering/ops.h"
+#include "base/fork.h"
 
 bool onnxfuse_has_operator(const char *domain, const char *name, int opset) {
     return ops_find(domain, name, opset) != NULL;
@@ -42,6 +43,7 @@ static Status check(Check *c, const void *bytes, size_t size, const char *folder
 OnnxfuseStatus onnxfuse_check_memory(const void *bytes, size_t size, const char *folder, const OnnxfuseOptions *options,
                                      char **out_node) {
     if (out_node) *out_node = NULL;
+    TRY(fork_enter());
     Check c = {options, arena_create(0), NULL};
     jmp_buf guard;
     Status status;
@@ -53,5 +55,6 @@ OnnxfuseStatus onnxfuse_check_memory(const void *bytes, size_t size, const char 
     }
     graph_destroy(c.graph);
     arena_destroy(c.arena);
+    fork_leave();
     return status;
 }

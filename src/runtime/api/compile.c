@@ -3,6 +3,7 @@
 
 #include "runtime/api/session.h"
 #include "runtime/compiled/compiled.h"
+#include "base/fork.h"
 
 typedef struct Job {
     const char *path; /* or: */
@@ -32,9 +33,11 @@ static Status write_session(Arena *arena, const OnnxfuseSession *s, const Job *j
 static Status compile(const Job *job) {
     OnnxfuseSession *session;
     TRY(session_open_to_compile(job->path, job->bytes, job->size, job->folder, job->options, &session));
+    TRY(fork_enter());
     Arena *arena = arena_create(0);
     Status status = arena ? write_session(arena, session, job) : status_out_of_memory();
     arena_destroy(arena);
+    fork_leave();
     onnxfuse_session_close(session);
     return status;
 }

@@ -1,8 +1,10 @@
 /* Devices: looked for, chosen, opened. */
 #include "runtime/api/devices.h"
 
+#include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 const DeviceTable *const *device_tables(void) {
@@ -24,12 +26,33 @@ static bool is_wanted(const Policy *policy, const DeviceTable *table) {
     return table->kind == DEVICE_CPU || may_have_gpu();
 }
 
+/* By DeviceKind: 1 + fork_count() when the driver was first used; 0: it was not. */
+static atomic_uint first_use[DEVICE_OPENCL + 1];
+
+static bool is_of_parent(const DeviceTable *table, unsigned first) {
+    return table->kind != DEVICE_CPU && first && first != fork_count() + 1;
+}
+
+bool device_is_inherited(const DeviceTable *table) { return is_of_parent(table, atomic_load(&first_use[table->kind])); }
+
+Status device_claim(const DeviceTable *table) {
+    unsigned first = 0;
+    atomic_compare_exchange_strong(&first_use[table->kind], &first, fork_count() + 1);
+    if (!is_of_parent(table, first)) return NULL;
+    return status_error(
+        STATUS_USAGE,
+        "device \"%s\" was used before the process was forked, and its driver does not work in a child: "
+        "use it in the parent alone, or in children alone, or start the child as a program of its own",
+        table->name);
+}
+
 Status device_open(const Policy *policy, Device **out_device) {
     Status reason = NULL;
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
         if (!is_wanted(policy, *t)) continue;
         status_free(reason);
-        reason = (*t)->open(policy, out_device);
+        reason = device_claim(*t);
+        if (!reason) reason = (*t)->open(policy, out_device);
         if (!reason) return NULL;
     }
     if (reason) return reason;

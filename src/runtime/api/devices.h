@@ -6,6 +6,11 @@
 
 /* The devices in the order in which "auto" tries them; NULL-terminated. */
 const DeviceTable *const *device_tables(void);
+/* Whether a parent of this process has used the device's driver, which a forked child cannot: its threads and its connection to
+ * the device are the parent's. */
+bool device_is_inherited(const DeviceTable *table);
+/* Notes that the driver is used from now on. STATUS_USAGE where it is inherited. */
+Status device_claim(const DeviceTable *table);
 /* The device of the policy; DEVICE_AUTO takes the first that opens. STATUS_USAGE with the device's own reason. */
 Status device_open(const Policy *policy, Device **out_device);
 

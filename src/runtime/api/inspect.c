@@ -8,6 +8,7 @@
 #include "passes/passes.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/inspect/report.h"
+#include "base/fork.h"
 
 enum { MOST_STAGES = 32 };
 
@@ -211,14 +212,15 @@ static Status inspect_into(Arena *arena, const char *path, const OnnxfuseOptions
 
 OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage, const char *format,
                                 char **out_text) {
+    TRY(fork_enter());
     Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
-    Status status = inspect_into(arena, path, options, stage, format, out_text);
+    Status status = arena ? inspect_into(arena, path, options, stage, format, out_text) : status_out_of_memory();
     arena_destroy(arena);
+    fork_leave();
     return status;
 }
 
-OnnxfuseStatus onnxfuse_devices(char **out_text) {
+static Status list_devices(char **out_text) {
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
     Text text = text_make(arena);
@@ -226,7 +228,8 @@ OnnxfuseStatus onnxfuse_devices(char **out_text) {
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
         policy.device = (*t)->kind;
         text_add(&text, "%-8s", (*t)->name);
-        Status status = (*t)->describe(&policy, &text);
+        Status status = device_claim(*t);
+        if (!status) status = (*t)->describe(&policy, &text);
         if (status) text_add(&text, "not available: %s", status_message(status));
         status_free(status);
         text_add(&text, "\n");
@@ -234,4 +237,11 @@ OnnxfuseStatus onnxfuse_devices(char **out_text) {
     *out_text = strdup(text.data);
     arena_destroy(arena);
     return *out_text ? NULL : status_out_of_memory();
+}
+
+OnnxfuseStatus onnxfuse_devices(char **out_text) {
+    TRY(fork_enter());
+    Status status = list_devices(out_text);
+    fork_leave();
+    return status;
 }

@@ -10,6 +10,7 @@
 #include "passes/passes.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/api/registry.h"
+#include "base/fork.h"
 
 /* --- policy
  * ------------------------------------------------------------------------------------------------------------ */
@@ -284,6 +285,7 @@ static Status open_source(const Source *source, const OnnxfuseOptions *options, 
     OnnxfuseSession *s = calloc(1, sizeof *s);
     if (!s) return status_out_of_memory();
     s->plain = plain;
+    s->born = fork_count();
     s->arena = arena_create(0);
     jmp_buf guard;
     Status status;
@@ -303,23 +305,37 @@ static Status open_source(const Source *source, const OnnxfuseOptions *options, 
     return NULL;
 }
 
+static Status open_in_call(const Source *source, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    TRY(fork_enter());
+    Status status = open_source(source, options, false, out_session);
+    fork_leave();
+    return status;
+}
+
 OnnxfuseStatus onnxfuse_session_open(const char *path, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
-    return open_source(&(Source){.path = path}, options, false, out_session);
+    return open_in_call(&(Source){.path = path}, options, out_session);
 }
 
 OnnxfuseStatus onnxfuse_session_open_memory(const void *bytes, size_t size, const char *folder,
                                             const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
-    return open_source(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, false, out_session);
+    return open_in_call(&(Source){.bytes = bytes, .size = size, .folder = folder}, options, out_session);
 }
 
 Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
                                const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
     Source source = {.path = path, .bytes = bytes, .size = size, .folder = folder, .to_compile = true};
-    return open_source(&source, options, false, out_session);
+    return open_in_call(&source, options, out_session);
 }
 
+/* A forked child leaves to the parent what it cannot take apart: what is on a device, and what another thread held. */
 void onnxfuse_session_close(OnnxfuseSession *s) {
     if (!s) return;
+    Status refused = session_check_fork(s);
+    if (!refused) refused = fork_enter();
+    if (refused) {
+        status_free(refused);
+        return;
+    }
     run_memory_destroy(s->buffers);
     plan_destroy(s->plan);
     devices_close(&s->devices);
@@ -328,4 +344,5 @@ void onnxfuse_session_close(OnnxfuseSession *s) {
     profile_destroy(s->kept_profile);
     arena_destroy(s->arena);
     free(s);
+    fork_leave();
 }

@@ -13,6 +13,7 @@
 #include "optimize/rewrite.h"
 #include "optimize/schema.h"
 #include "runtime/device/device.h"
+#include "base/fork.h"
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
@@ -346,8 +347,12 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
         (options->convert_opset < SCHEMA_OLDEST || options->convert_opset > schema_newest()))
         return status_error(STATUS_USAGE, "version %d of the operator set: known are %d to %d", options->convert_opset,
                             SCHEMA_OLDEST, schema_newest());
+    TRY(fork_enter());
     Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
+    if (!arena) {
+        fork_leave();
+        return status_out_of_memory();
+    }
     Work w = {.arena = arena, .path = path, .options = options ? options : &defaults};
     w.model.file = w.data.file = -1;
     Status status = optimize_into(arena, &w, out_path, out_report);
@@ -359,5 +364,6 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
     graph_destroy(w.whole_twin);
     graph_destroy(w.whole);
     arena_destroy(arena);
+    fork_leave();
     return status;
 }

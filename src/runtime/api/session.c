@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "runtime/inspect/report.h"
 #include "runtime/plan/recordings.h"
+#include "base/fork.h"
 
 void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user) {
     log_set_level(level);
@@ -159,8 +160,17 @@ static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
     return wrap_outputs(s, c->outputs, c->made);
 }
 
-static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
-                        const Observer *observer) {
+Status session_check_fork(const OnnxfuseSession *s) {
+    const Device *device = s->devices.device;
+    if (s->born == fork_count() || !device || device->table->kind == DEVICE_CPU) return NULL;
+    return status_error(
+        STATUS_USAGE,
+        "the session was opened on device \"%s\" before the process was forked, and works in the parent alone",
+        device->table->name);
+}
+
+static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
+                          const Observer *observer) {
     size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
     if (in <= MOST_VALUES && out <= MOST_VALUES) {
         const Item *items[MOST_VALUES];
@@ -187,6 +197,15 @@ static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, 
     return status;
 }
 
+static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
+                        const Observer *observer) {
+    TRY(session_check_fork(s));
+    TRY(fork_enter());
+    Status status = run_in_call(s, inputs, outputs, stop, observer);
+    fork_leave();
+    return status;
+}
+
 OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
     return run_until(s, inputs, outputs, NULL, NULL);
 }
@@ -202,11 +221,18 @@ OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue
 }
 
 void onnxfuse_trim(OnnxfuseSession *s) {
+    Status refused = s ? session_check_fork(s) : NULL;
+    if (!refused) refused = fork_enter();
+    if (refused) {
+        status_free(refused);
+        return;
+    }
     if (s) run_memory_trim(s->buffers);
     if (s) recordings_trim(s->plan->recordings, s->devices.device);
     for (const DeviceTable *const *t = device_tables(); *t; t++)
-        (*t)->trim(s && s->devices.device->table == *t ? s->devices.device : NULL);
+        if (!device_is_inherited(*t)) (*t)->trim(s && s->devices.device->table == *t ? s->devices.device : NULL);
     heap_trim();
+    fork_leave();
 }
 
 const char *onnxfuse_session_device_name(const OnnxfuseSession *s) { return s->devices.device->table->name; }

@@ -9,7 +9,8 @@
 #include "runtime/api/devices.h"
 
 struct OnnxfuseSession {
-    Arena *arena; /* policy, value infos */
+    Arena *arena;  /* policy, value infos */
+    unsigned born; /* fork_count() when it was opened */
     Policy policy;
     Graph *graph;
     Devices devices;
@@ -86,5 +87,8 @@ Status session_open_to_compile(const char *path, const void *bytes, size_t size,
 
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);
+
+/* STATUS_USAGE in a forked child, for a session of the parent's on a device that the child cannot use. */
+Status session_check_fork(const OnnxfuseSession *s);
 
 #endif
