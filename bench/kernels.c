@@ -299,7 +299,8 @@ int main(int argc, char **argv) {
     Arena *arena = arena_create(0);
     must(target_resolve(arena, &target));
     if (getenv("CACHE")) target.cache_bytes = (size_t)atol(getenv("CACHE"));
-    const LlvmPlugin *plugin = open_plugin();
+    const LlvmPlugin *plugin;
+    must(llvm_plugin_get(&plugin));
     if (getenv("TILE")) sscanf(getenv("TILE"), "%dx%d", &tile_rows, &tile_lanes);
     if (getenv("COLUMNS_BLOCK")) column_block = atoi(getenv("COLUMNS_BLOCK"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
