@@ -30,7 +30,7 @@ void node_put_input(Node *node, int index, Value *value) {
 Node *sole_producer(const Node *node, int input, const char *op) {
     const Value *value = node_in(node, input);
     if (!value || !value->producer || value->uses.count != 1 || value->output_index) return NULL;
-    return is_standard(value->producer, op) && !value_is_output(node->graph, value) ? value->producer : NULL;
+    return is_standard(value->producer, op) && !value_is_output(value) ? value->producer : NULL;
 }
 
 Value *add_ints(Rewrite *r, Graph *graph, const char *name, const int64_t *values, int count) {
@@ -48,8 +48,8 @@ static void swap_names(Graph *graph, Value *a, Value *b) {
 }
 
 bool rewrite_replace(Rewrite *r, Graph *graph, Value *from, Value *to) {
-    if (value_is_output(graph, from)) {
-        if (!to->producer || value_is_output(graph, to)) return false; /* it would become an Identity */
+    if (value_is_output(from)) {
+        if (!to->producer || value_is_output(to)) return false; /* it would become an Identity */
         if (!graph->parent) swap_names(graph, from, to);
     }
     value_replace(graph, from, to);
@@ -88,7 +88,7 @@ static int64_t constant_input_bytes(const Node *node) {
 }
 
 static bool fold(Rewrite *r, Node *node, Value *value, const Value *fact) {
-    if (value_is_output(node->graph, value)) return false;
+    if (value_is_output(value)) return false;
     Tensor *tensor = fact->constant ? fact->constant : content_tensor(r, fact);
     if (!tensor) return false;
     int64_t growth = (int64_t)tensor_bytes(tensor) - constant_input_bytes(node);
@@ -187,7 +187,7 @@ static void merge_nodes(Rewrite *r, Graph *graph) {
         if (!twin) map_set_id(&seen, hash, node);
         if (!twin || !same_node(node, twin)) continue;
         for (int i = 0; i < node->output_count; i++)
-            if (node->outputs[i] && (node->outputs[i]->uses.count || value_is_output(graph, node->outputs[i])))
+            if (node->outputs[i] && value_is_read(node->outputs[i]))
                 rewrite_replace(r, graph, node->outputs[i], twin->outputs[i]);
     }
 }
@@ -222,7 +222,7 @@ static void share_constants(Rewrite *r, Graph *graph, Map *tensors) {
         Value *equal = map_get_id(&values, MAP_POINTER_KEY(value->constant));
         if (!equal)
             map_set_id(&values, MAP_POINTER_KEY(value->constant), value);
-        else if (!value_is_output(graph, value))
+        else if (!value_is_output(value))
             value_replace(graph, value, equal);
     }
     FOR_EACH_NODE(node, graph)
@@ -246,7 +246,7 @@ static void drop_captures(Node *node) {
         for (int s = 0; s < node->subgraph_count && !read; s++) {
             const Graph *body = node->subgraphs[s];
             const Value *inner = body->inputs.items[body->inputs.count - node->captures + i];
-            read = inner->uses.count || value_is_output(body, inner);
+            read = value_is_read(inner);
         }
         int index = node->input_count - node->captures + i;
         if (!read && node->inputs[index]) node_set_input(node, index, NULL);

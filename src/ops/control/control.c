@@ -88,7 +88,7 @@ static void pass_captures(const Node *n, Graph *body) {
 static bool bodies_read(Graph *const *bodies, int count, int index) {
     for (int i = 0; i < count; i++) {
         const Value *input = bodies[i]->inputs.items[index];
-        if (value_use_count(input) || value_is_output(bodies[i], input)) return true;
+        if (value_is_read(input)) return true;
     }
     return false;
 }
@@ -115,12 +115,16 @@ static Node *flow_node(Lowering *l, const Node *n, Value *const *own, int own_co
     return host;
 }
 
+static void note_newest(int symbol, void *context) {
+    int *newest = context;
+    if (symbol > *newest) *newest = symbol;
+}
+
 /* Whether an expression holds a symbol made since there were `base` symbols: one that is bound inside a body alone. */
-static bool is_local(Lowering *l, const Dim *dim, int base) {
-    int count = dim_symbol_count(l->dims);
-    const Dim **by_symbol = ARENA_ARRAY(l->arena, const Dim *, count);
-    for (int i = base; i < count; i++) by_symbol[i] = dim_const(l->dims, 1);
-    return dim_substitute(l->dims, dim, by_symbol, count) != dim;
+static bool is_local(const Dim *dim, int base) {
+    int newest = -1;
+    dim_each_symbol(dim, note_newest, &newest);
+    return newest >= base;
 }
 
 /* A body's result as seen from outside: local sizes become fresh symbols of the outer graph. */
@@ -129,7 +133,7 @@ static ItemType outer_type(Lowering *l, const Value *result, int base) {
     if (type.rank <= 0) return type;
     const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank);
     for (int i = 0; i < type.rank; i++)
-        dims[i] = is_local(l, type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
+        dims[i] = is_local(type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
     type.dims = dims;
     return type;
 }
@@ -202,7 +206,7 @@ static Status take_then(Lowering *l, const Node *n, Value *condition, const Grap
     int guarded = 0;
     for (int i = 0; i < branch->inputs.count; i++) {
         const Value *inner = branch->inputs.items[i];
-        bool read = value_use_count(inner) || value_is_output(branch, inner);
+        bool read = value_is_read(inner);
         if (!read || !captured[i] || captured[i]->kind != VALUE_TENSOR) continue;
         Node *expect = host_node(l, n, host_expect, (Value *const[]){condition, captured[i]}, 2);
         if (!expect) return l->error;
