@@ -77,7 +77,7 @@ static void sort_constants(Compiling *c, const Graph *graph) {
         const Value *value = graph->values.items[i];
         if (!value->constant || !value->constant->data) continue;
         uint64_t key = MAP_POINTER_KEY(value->constant->data);
-        bool read = value_is_output(graph, value);
+        bool read = value_is_output(value);
         for (int u = 0; u < value->uses.count && !read; u++) read = !is_released(c, value->uses.items[u]);
         map_set_id(read ? &c->kept : &c->left_out, key, c);
     }
@@ -210,8 +210,9 @@ static Status make_about(Compiling *c, const char **out_text) {
     cJSON_AddNumberToObject(about, "nodes", c->from.nodes);
     cJSON_AddNumberToObject(about, "primitives", c->from.primitives);
     cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
-    cJSON_AddItemToObject(about, "policy",
-                          json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
+    cJSON_AddItemToObject(
+        about, "policy",
+        json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
     char *text = json_text(about);
     *out_text = arena_string(c->arena, text ? text : "");
     free(text);
