@@ -82,11 +82,12 @@ class Case:
     refused: str = ""  # what the message says where the operator refuses the case
     sizes: tuple = ("said", "open")  # whether the model says the inputs' sizes, or leaves them to the run
     dtype: np.dtype = f32  # of the float inputs
+    after: str = ""  # an operator that takes the first output, and whose output is compared instead
     judge: object = None  # outputs -> complaint or None; for outputs that are drawn
     arrays: list = field(default=None, compare=False)
 
 
-OWN_FIELDS = {"outputs", "expect", "types", "rtol", "atol", "half", "refused", "sizes", "judge", "domain", "version", "dtypes"}
+OWN_FIELDS = {"outputs", "expect", "types", "rtol", "atol", "half", "refused", "after", "sizes", "judge", "domain", "version", "dtypes"}
 
 
 def row(name, inputs, **rest):
@@ -141,7 +142,11 @@ def model_of(case, arrays, results=None, open_sizes=False):
             result = results[at]
             sizes = [None] * result.ndim if open_sizes else result.shape
             declared.append(helper.make_tensor_value_info(f"y{k}", tensor_type(result), sizes))
-    graph = helper.make_graph([node], "case", inputs, declared, initializers)
+    nodes = [node]
+    if case.after:
+        node.output[0] = "between"
+        nodes.append(helper.make_node(case.after, ["between"], outputs[:1]))
+    graph = helper.make_graph(nodes, "case", inputs, declared, initializers)
     opsets = [helper.make_opsetid("", case.version if not case.domain else STANDARD_OPSET)]
     if case.domain:
         opsets.append(helper.make_opsetid(case.domain, case.version))
@@ -153,13 +158,17 @@ def tensor_type(array):
 
 
 # --- what must come out -----------------------------------------------------------------------------------------------
-def by_onnxruntime(case, arrays):
+def session_options():
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    return options
+
+
+def by_onnxruntime(case, arrays):
     model = model_of(case, arrays)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), session_options(), providers=["CPUExecutionProvider"])
     feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None and not case.inputs[k].constant}
     return session.run(None, feeds)
 
@@ -189,6 +198,11 @@ def given_as(dtype):
     return lambda case, inputs: by_onnxruntime(case, [inputs[0].astype(dtype), *inputs[1:]])
 
 
+def at_version(version):
+    """What ONNX Runtime gives at another version, which means the same, where it does not have the case's."""
+    return lambda case, inputs: by_onnxruntime(replace(case, version=version), inputs)
+
+
 def by_reference(case, inputs):
     """What the onnx package's own evaluator gives."""
     feeds = {f"x{k}": a for k, a in enumerate(inputs) if a is not None and not case.inputs[k].constant}
@@ -209,11 +223,12 @@ def expected(case):
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
-def tolerances(case, results):
-    spacing = max((SPACING.get(r.dtype, 0) for r in results), default=0)
-    rtol, atol = case.rtol * spacing, case.atol * spacing
-    if f16 in [r.dtype for r in results]:
-        rtol, atol = rtol + HALF_RTOL, atol + HALF_ATOL + case.half * HALF_ROUNDING
+def tolerances_of(results, rtol, atol, half):
+    dtypes = [r.dtype for r in results if isinstance(r, np.ndarray)]
+    spacing = max((SPACING.get(dtype, 0) for dtype in dtypes), default=0)
+    rtol, atol = rtol * spacing, atol * spacing
+    if f16 in dtypes:
+        rtol, atol = rtol + HALF_RTOL, atol + HALF_ATOL + half * HALF_ROUNDING
     return {"rtol": rtol, "atol": atol}
 
 
@@ -228,7 +243,7 @@ def write(case, folder):
         data_set.mkdir(parents=True, exist_ok=True)
         declared = None if case.refused else results
         (at / "model.onnx").write_bytes(model_of(case, case.arrays, declared, open_sizes).SerializeToString())
-        (at / "data.json").write_text(json.dumps(tolerances(case, results)))
+        (at / "data.json").write_text(json.dumps(tolerances_of(results, case.rtol, case.atol, case.half)))
         given = [a for k, a in enumerate(case.arrays) if a is not None and not case.inputs[k].constant]
         for role, values in (("input", given), ("output", results)):
             for k, value in enumerate(values):

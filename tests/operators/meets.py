@@ -10,6 +10,7 @@ from onnx import defs
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 STANDARD = "ai.onnx"
+NEVER = 10**6  # a version that no operator set has
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,20 @@ def versions_of(scope):
     return {plain(opset.domain): opset.version for opset in scope.opset_import}
 
 
+def passing(cases, failures):
+    """Folders of the standard's cases but for those that are known to fail."""
+    folders = sorted(path.parent for path in cases.glob("*/*/model.onnx"))
+    return [folder for folder in folders if str(folder.relative_to(cases)) not in failures]
+
+
 class Meetings:
     def __init__(self):
         self.versions = defaultdict(set)  # (domain, operator) -> versions at which it ran
         self.parts = defaultdict(set)  # (domain, operator) -> names of attributes, ("input", k), ("output", k)
 
     def add_standard(self, cases, failures):
-        """The standard's cases but for those that are known to fail."""
-        for path in sorted(cases.glob("*/*/model.onnx")):
-            if str(path.parent.relative_to(cases)) not in failures:
-                self.add_model(path)
+        for folder in passing(cases, failures):
+            self.add_model(folder / "model.onnx")
 
     def add_model(self, path, refused=False):
         """A refused model meets attributes and inputs, which are not silently ignored, but no row."""
@@ -79,6 +84,20 @@ class Meetings:
 
     def meets(self, row):
         return any(row.since <= v and (not row.until or v <= row.until) for v in self.versions[row.domain, row.name])
+
+
+def unmet_versions(rows, meetings):
+    """(domain, operator, version) of what the standard's versions tell apart, and no model meets."""
+    changes, unmet = defaultdict(list), []
+    for schema in defs.get_all_schemas_with_history():
+        changes[plain(schema.domain), schema.name].append((schema.since_version, schema.deprecated))
+    for row in rows:
+        known = sorted(changes[row.domain, row.name])
+        for (version, deprecated), (end, _) in zip(known, [*known[1:], (NEVER, False)]):
+            first, last = max(version, row.since), min(end - 1, row.until or NEVER)
+            if first <= last and not deprecated and not any(first <= v <= last for v in meetings.versions[row.domain, row.name]):
+                unmet.append((row.domain, row.name, first))
+    return unmet
 
 
 def newest_schemas():

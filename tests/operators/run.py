@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the cases of the operators that the standard's cases do not meet, and names each row of the table of operators, and each
-attribute, input and output of an operator, that neither meets.
+version, attribute, input and output of an operator, that neither meets.
 
     run.py BUILD CASES OUT [--jobs N] [--match REGEX]
 
@@ -18,11 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+import first
 import microsoft
 import ml
 import standard
 from cases import slug, write
-from meets import Meetings, read_rows, unmet_parts
+from meets import Meetings, passing, read_rows, unmet_parts, unmet_versions
+from versions import derive
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -72,15 +74,20 @@ def judge_drawn(binary, case, folder):
         return case.judge([np.load(Path(out, f"y{k}.npy")) for k in case.outputs])
 
 
-def unmet(build, cases, written):
-    """What no model meets."""
-    rows, meetings = read_rows(build / "operator_rows"), Meetings()
-    meetings.add_standard(cases, read_list(EXPECTED_FAILURES))
+def enumerate_rows(build, cases, written, out):
+    """Folders of cases at versions that no other case meets, and what then is met by none."""
+    rows, meetings, failures = read_rows(build / "operator_rows"), Meetings(), read_list(EXPECTED_FAILURES)
+    meetings.add_standard(cases, failures)
     for case, folder in written:
         meetings.add_model(folder / "model.onnx", refused=bool(case.refused))
-    found = [str(row) for row in rows if not meetings.meets(row)] + unmet_parts(rows, meetings)
-    print(f"{len(rows)} rows of operators; rows, attributes, inputs and outputs that no test meets: {len(found)}")
-    return [f"no test meets {name}" for name in found]
+    own = [folder for case, folder in written if not case.refused and not case.judge]
+    derived = derive(unmet_versions(rows, meetings), passing(cases, failures) + own, out)
+    for folder in derived:
+        meetings.add_model(folder / "model.onnx")
+    versions = [f"{domain} {name}'s version {version}" for domain, name, version in unmet_versions(rows, meetings)]
+    found = [str(row) for row in rows if not meetings.meets(row)] + versions + unmet_parts(rows, meetings)
+    print(f"{len(rows)} rows of operators; rows, versions, attributes, inputs and outputs that no test meets: {len(found)}")
+    return derived, [f"no test meets {name}" for name in found]
 
 
 def main():
@@ -93,23 +100,22 @@ def main():
     options = parser.parse_args()
     binary = options.build / "onnxfuse"
 
-    cases = [*microsoft.CASES, *ml.CASES, *standard.CASES]
+    cases = [*microsoft.CASES, *ml.CASES, *standard.CASES, *first.CASES]
     written, wrong, skipped = write_all(cases, options.out, options.match)
-    results, problems = run_all([binary, "test"], [str(folder) for _, folder in written], options.jobs)
-    wrong += problems
-    failed = 0
+    derived, missing = ([], []) if options.match else enumerate_rows(options.build, options.cases, written, options.out)
+    results, problems = run_all([binary, "test"], [str(folder) for folder in [folder for _, folder in written] + derived], options.jobs)
+    wrong += problems + missing
+    failed = [f"{folder.relative_to(options.out)}: {': '.join(results[str(folder)])}" for folder in derived if results[str(folder)][0] != "passes"]
     for case, folder in written:
         found = complaint(case, *results[str(folder)])
         if not found and case.judge:
             found = judge_drawn(binary, case, folder)
         if found:
-            failed += 1
-            wrong.append(f"{folder.relative_to(options.out)}: {found}")
-    if not options.match:
-        wrong += unmet(options.build, options.cases, written)
+            failed.append(f"{folder.relative_to(options.out)}: {found}")
+    wrong += failed
     for problem in wrong:
         print(f"FAIL  {problem}")
-    print(f"{len(written) - failed} passed, {len(wrong)} failed, {skipped} skipped")
+    print(f"{len(written) + len(derived) - len(failed)} passed, {len(wrong)} failed, {skipped} skipped")
     sys.exit(1 if wrong or not written else 0)
 
 

@@ -301,29 +301,34 @@ MANY = [40, 500]
 WEIGHTS = [[0.1, 0.2, 0.3, 0.4], [0.7, 0.0, 0.25, 0.05]]
 ONES = data(np.ones(MANY), f32)
 DRAWN = [
-    *table("RandomUniform",
+    *(case for version in (1, 22) for case in table(
+           "RandomUniform",
            row("the range unsaid", [], shape=MANY, judge=uniform(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("another range", [], shape=MANY, low=-3.0, high=5.0, judge=uniform(-3, 5, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("a seed", [], shape=MANY, seed=7.0, judge=uniform(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("f64", [], shape=MANY, dtype=TensorProto.DOUBLE, judge=uniform(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])),
-           row("f16", [], shape=MANY, dtype=TensorProto.FLOAT16, judge=uniform(0, 1, f16, MANY), expect=said([np.zeros(MANY, f16)])), version=1),
-    *table("RandomUniformLike",
+           row("f16", [], shape=MANY, dtype=TensorProto.FLOAT16, judge=uniform(0, 1, f16, MANY), expect=said([np.zeros(MANY, f16)])), version=version)),
+    *(case for version in (1, 22) for case in table(
+           "RandomUniformLike",
            row("the range unsaid", [ONES], judge=uniform(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("another range", [ONES], low=2.0, high=3.0, seed=1.0, judge=uniform(2, 3, f32, MANY), expect=said([np.zeros(MANY, f32)])),
-           row("f64 like f32", [ONES], dtype=TensorProto.DOUBLE, judge=uniform(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=1),
-    *table("RandomNormal",
+           row("f64 like f32", [ONES], dtype=TensorProto.DOUBLE, judge=uniform(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=version)),
+    *(case for version in (1, 22) for case in table(
+           "RandomNormal",
            row("mean and scale unsaid", [], shape=MANY, judge=normal(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("another mean and scale", [], shape=MANY, mean=-2.0, scale=0.25, judge=normal(-2, 0.25, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("a seed", [], shape=MANY, seed=7.0, judge=normal(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
-           row("f64", [], shape=MANY, dtype=TensorProto.DOUBLE, judge=normal(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=1),
-    *table("RandomNormalLike",
+           row("f64", [], shape=MANY, dtype=TensorProto.DOUBLE, judge=normal(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=version)),
+    *(case for version in (1, 22) for case in table(
+           "RandomNormalLike",
            row("mean and scale unsaid", [ONES], judge=normal(0, 1, f32, MANY), expect=said([np.zeros(MANY, f32)])),
            row("another mean and scale", [ONES], mean=3.0, scale=2.0, seed=2.0, judge=normal(3, 2, f32, MANY), expect=said([np.zeros(MANY, f32)])),
-           row("f64 like f32", [ONES], dtype=TensorProto.DOUBLE, judge=normal(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=1),
-    *table("Multinomial",
+           row("f64 like f32", [ONES], dtype=TensorProto.DOUBLE, judge=normal(0, 1, f64, MANY), expect=said([np.zeros(MANY, f64)])), version=version)),
+    *(case for version in (7, 22) for case in table(
+           "Multinomial",
            *(row(f"{kind}, a seed {'said' if rest else 'unsaid'}", [data(np.log(np.maximum(WEIGHTS, 1e-30)), f32)], sample_size=4000, dtype=onnx_type, judge=multinomial(WEIGHTS, kind, 4000),
                  expect=said([np.zeros((2, 4000), kind)]), **rest) for kind, onnx_type in ((i32, TensorProto.INT32), (i64, TensorProto.INT64))
-             for rest in ({}, {"seed": 5.0})), version=7),
+             for rest in ({}, {"seed": 5.0})), version=version)),
     *table("Bernoulli",
            row("a share", [data(np.full(MANY, 0.3), f32)], seed=3.0, judge=lambda y: far("the share", y[0].mean(), 0.3, math.sqrt(0.21), y[0].size),
                expect=said([np.zeros(MANY, f32)])), version=15),

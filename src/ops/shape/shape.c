@@ -106,7 +106,7 @@ static Value *tile(Lowering *l, Value *x, const Dim *const *repeats) {
 
 /* Tile-1 repeats one axis: inputs tiles and axis are scalars. */
 static Status lower_tile(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *vector = in(l, n, 1);
+    Value *x = in(l, n, 0), *vector = whole_numbers(l, in(l, n, 1));
     if (!present(l, (Value *const[]){x, vector}, 2)) return l->error;
     int count = x->rank;
     bool counted = vector->rank != 1 || dim_is_const(vector->dims[0], NULL) || n->opset < 6;
@@ -119,7 +119,7 @@ static Status lower_tile(Lowering *l, const Node *n) {
     }
     const int64_t *axis;
     int axis_count;
-    if (count != 1 || !constant_ints(l, in(l, n, 2), &axis, &axis_count) || axis_count != 1)
+    if (count != 1 || !constant_ints(l, whole_numbers(l, in(l, n, 2)), &axis, &axis_count) || axis_count != 1)
         return l->error ? l->error : unsupported(l, "tiles and axis must be scalars, the axis a constant");
     const Dim *repeats[MAX_RANK];
     int at = axis_of(l, axis[0], x->rank);

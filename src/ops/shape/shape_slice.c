@@ -301,7 +301,7 @@ Status lower_split(Lowering *l, const Node *n) {
     if (l->error) return l->error;
     const Dim *length = x->dims[axis], *const *sizes = NULL;
     const int64_t *values = attr_ints(n, "split", &count);
-    Value *split = values ? vector_i64(l, values, count) : optional_in(l, n, 1);
+    Value *split = values ? vector_i64(l, values, count) : whole_numbers(l, optional_in(l, n, 1));
     if (split) {
         bool counted = split->rank != 1 || dim_is_const(split->dims[0], NULL);
         count = parts;
