@@ -299,7 +299,7 @@ typedef struct OnnxfuseStats {
     int regions, anchors, host_steps; /* steps of the plan */
     int kernels;                      /* distinct kernels of the regions */
     int64_t weight_bytes;             /* held for constants and packed weights */
-    int64_t arena_bytes;              /* planned memory of the latest run */
+    int64_t arena_bytes;              /* planned memory of the largest run so far */
     const char *device;               /* "cpu", "cuda", "opencl" */
     int copies;                       /* steps that copy between host and device */
     int threads;                      /* that take part in a loop on the CPU */

@@ -322,12 +322,52 @@ Test(api, operators_by_version) {
 }
 
 Test(api, optimizing_refuses_structures_that_it_does_not_know) {
-    char *report = (char *)(uintptr_t) "untouched";
+    char *report = (char *)(uintptr_t) "untouched", *before = report;
     OnnxfuseOptimizeOptions options = {.size = sizeof options + 8};
     expect_code(onnxfuse_optimize("tests/models/classifier/model.onnx", "/nowhere/out.onnx", &options, &report),
                 ONNXFUSE_USAGE, "OnnxfuseOptimizeOptions", "a newer structure");
-    cr_expect_null(report);
+    cr_expect_eq(report, before);
     expect_code(onnxfuse_optimize("tests/models/classifier/model.onnx", "/nowhere/out.onnx", NULL, &report),
                 ONNXFUSE_INVALID, "/nowhere/out.onnx", "a folder that is not there");
-    cr_expect_null(report);
+    cr_expect_eq(report, before);
+}
+
+/* --- failing calls --------------------------------------------------------------------------------------------------- */
+/* What a failing call leaves where its result would be. */
+static char untouched;
+
+#define LEAVES(call)                                                                                                   \
+    do {                                                                                                               \
+        void *out = &untouched;                                                                                        \
+        OnnxfuseStatus status = call;                                                                                  \
+        cr_expect(status, "%s does not fail", #call);                                                                  \
+        cr_expect(!status || *onnxfuse_status_message(status), "%s says nothing", #call);                              \
+        cr_expect(out == &untouched, "%s leaves %p", #call, out);                                                      \
+        onnxfuse_status_free(status);                                                                                  \
+    } while (0)
+
+Test(api, a_failing_call_leaves_its_results_as_they_were) {
+    static const char junk[] = "this is no model";
+    const int64_t two = 2, negative = -1;
+    OnnxfuseValue *sequence = NULL;
+    OnnxfuseOptions wrong = {.policy_json = "{"};
+    OnnxfuseDlpack dlpack = {.version = {99, 0}};
+    cr_assert_null(onnxfuse_value_sequence(NULL, 0, &sequence));
+    LEAVES(onnxfuse_value_tensor((OnnxfuseDType)1000, 1, &two, NULL, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, &negative, NULL, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 99, &two, NULL, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_tensor_on_device(ONNXFUSE_FLOAT32, 1, &negative, NULL, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_sequence(NULL, -1, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_from_proto(ONNXFUSE_PROTO_TENSOR, junk, sizeof junk, (OnnxfuseValue **)&out, NULL));
+    LEAVES(onnxfuse_value_from_dlpack(&dlpack, (OnnxfuseValue **)&out));
+    LEAVES(onnxfuse_value_to_dlpack(sequence, (OnnxfuseDlpack **)&out));
+    LEAVES(onnxfuse_session_open("no/such/file", NULL, (OnnxfuseSession **)&out));
+    LEAVES(onnxfuse_session_open("tests/models/classifier/model.onnx", &wrong, (OnnxfuseSession **)&out));
+    LEAVES(onnxfuse_session_open_memory(junk, sizeof junk, NULL, NULL, (OnnxfuseSession **)&out));
+    LEAVES(onnxfuse_compile("no/such/file", NULL, "/nowhere/out", (char **)&out));
+    LEAVES(onnxfuse_compile_memory(junk, sizeof junk, NULL, NULL, &out, &(size_t){0}));
+    LEAVES(onnxfuse_inspect("no/such/file", NULL, "plan", "text", (char **)&out));
+    LEAVES(onnxfuse_inspect("tests/models/classifier/model.onnx", NULL, "no such stage", "text", (char **)&out));
+    LEAVES(onnxfuse_optimize("no/such/file", "/nowhere/out", NULL, (char **)&out));
+    onnxfuse_value_free(sequence);
 }

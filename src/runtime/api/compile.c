@@ -44,15 +44,12 @@ static Status compile(const Job *job) {
 
 OnnxfuseStatus onnxfuse_compile(const char *path, const OnnxfuseOptions *options, const char *out_path,
                                 char **out_report) {
-    if (out_report) *out_report = NULL;
     if (compiled_is_file(path)) return status_error(STATUS_USAGE, "\"%s\" is compiled already", path);
     return compile(&(Job){.path = path, .options = options, .to.path = out_path, .out_report = out_report});
 }
 
 OnnxfuseStatus onnxfuse_compile_memory(const void *bytes, size_t size, const char *folder,
                                        const OnnxfuseOptions *options, void **out_bytes, size_t *out_size) {
-    *out_bytes = NULL;
-    *out_size = 0;
     if (compiled_is(bytes, size)) return status_error(STATUS_USAGE, "the model is compiled already");
     return compile(&(Job){.bytes = bytes,
                           .size = size,

@@ -174,8 +174,10 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
     if (w->options->regions)
         text_add(&text, ",\"regions\":%d,\"nodes_in_regions\":%d", w->regions.kinds.count, w->regions.nodes);
     text_add(&text, "}");
-    *out_report = strdup(text.data);
-    return *out_report ? NULL : status_out_of_memory();
+    char *copy = strdup(text.data);
+    if (!copy) return status_out_of_memory();
+    *out_report = copy;
+    return NULL;
 }
 
 /* --- all of it --- */
@@ -341,7 +343,6 @@ static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **
 OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const OnnxfuseOptimizeOptions *options,
                                  char **out_report) {
     static const OnnxfuseOptimizeOptions defaults = {.size = sizeof defaults};
-    if (out_report) *out_report = NULL;
     TRY(check_struct("OnnxfuseOptimizeOptions", options ? options->size : 0, sizeof *options));
     if (options && options->convert_opset &&
         (options->convert_opset < SCHEMA_OLDEST || options->convert_opset > schema_newest()))

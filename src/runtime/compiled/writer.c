@@ -352,12 +352,12 @@ static Status write_down(Arena *arena, const CompileSource *source, const Compil
 
 Status compiled_write(Arena *arena, const CompileSource *source, const CompileTarget *to, char **out_report) {
     NewFile file = new_file(to->path);
-    if (out_report) *out_report = NULL;
-    Status status = write_down(arena, source, to, &file, out_report);
+    char *text = NULL;
+    Status status = write_down(arena, source, to, &file, out_report ? &text : NULL);
     new_file_abandon(&file); /* what is in its place is not touched */
-    if (status && out_report) {
-        free(*out_report);
-        *out_report = NULL;
-    }
+    if (status)
+        free(text);
+    else if (out_report)
+        *out_report = text;
     return status;
 }
