@@ -985,6 +985,67 @@ Test(cuda, an_algorithm_is_asked_once_a_shape_and_found_on_disk_by_the_next_proc
     remove_folder(folder);
 }
 
+/* Rules of contexts, pools and recordings that none of ours breaks, so that only these calls show that they are kept. */
+Test(cuda, the_double_keeps_contexts_pools_and_recordings_apart) {
+    static const char *const wanted[] = {"a stream of another context",
+                                         "memory of another context",
+                                         "a pool is destroyed with memory in use",
+                                         "a pool with properties",
+                                         "waits for work outside",
+                                         "without the context current",
+                                         NULL};
+    const CudaDriver *api;
+    succeeds(cuda_load_driver(ONNXFUSE_CUDA_DOUBLES, &api));
+    for (int i = 0; i < (int)(sizeof wanted / sizeof *wanted); i++) {
+        double_reset();
+        double_set_property(DOUBLE_DEVICES, 2);
+        CuContext contexts[2];
+        CuStream streams[2];
+        CuDevicePointer data;
+        CuMemoryPool pool;
+        CuEvent event;
+        CuGraph graph = NULL;
+        CuPoolProps props = {.allocation_type = CU_ALLOCATION_PINNED, .location_type = CU_LOCATION_DEVICE};
+        cr_assert(!api->init(0));
+        for (int c = 1; c >= 0; c--) {
+            cr_assert(!api->context_retain(&contexts[c], c) && !api->context_set(contexts[c]));
+            cr_assert(!api->stream_create(&streams[c], CU_STREAM_NONBLOCKING));
+        }
+        cr_assert(!api->pool_create(&pool, &props) && !api->allocate_from(&data, 64, pool, streams[0]));
+        cr_assert(!api->event_create(&event, CU_EVENT_WITHOUT_TIMING));
+        CuResult result = CU_OK;
+        switch (i) {
+        case 0: result = api->stream_synchronize(streams[1]); break;
+        case 1:
+            double_set_context(contexts[1]);
+            result = api->fill(data, 0, 64, streams[1]);
+            break;
+        case 2: api->pool_destroy(pool); break;
+        case 3:
+            props.location_id = 2;
+            result = api->pool_create(&pool, &props);
+            break;
+        case 4:
+            cr_assert(!api->capture_begin(streams[0], CU_CAPTURE_THREAD_LOCAL));
+            api->stream_wait(streams[0], event, 0);
+            break;
+        case 5:
+            double_set_context(NULL);
+            result = api->fill(data, 0, 64, streams[0]);
+            break;
+        case 6: /* what a strict recording forbids ends it, without a fault of the books */
+            cr_assert(!api->capture_begin(streams[0], CU_CAPTURE_THREAD_LOCAL));
+            cr_expect_eq(api->pool_trim(pool, 0), (CuResult)CU_CAPTURE_UNSUPPORTED);
+            cr_expect_eq(api->capture_end(streams[0], &graph), (CuResult)CU_CAPTURE_INVALIDATED);
+            break;
+        }
+        const char *found = double_first_violation();
+        cr_expect(wanted[i] ? strstr(found, wanted[i]) != NULL : !*found, "case %d: \"%s\"", i, found);
+        if (i != 2 && i != 4 && i != 6) cr_expect(result != CU_OK, "case %d succeeds", i);
+    }
+    double_reset();
+}
+
 /* One call of the library as its documentation has it, and calls that it refuses or that go wrong with it. */
 typedef struct LtCall {
     const char *what; /* part of the violation; NULL: none */
