@@ -119,7 +119,8 @@ set(this_version "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libonnxfuse0)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libonnxfuse-llvm, libonnxfuse-image, libonnxfuse-regex")
+string(REGEX REPLACE "[a-z]+:" "" plugin_packages "${plugin_parts}")
+string(REPLACE ";" ", " CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "${plugin_packages}")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "ocl-icd-libopencl1, libclblast1")
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "runs ONNX models: the shared library
  Without libonnxfuse-llvm it runs models whose kernels are in its cache on disk already, and says of others what is missing.

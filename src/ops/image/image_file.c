@@ -8,7 +8,7 @@ static Plugin plugin = {
     .file = IMAGE_PLUGIN_FILE,
     .entry = IMAGE_PLUGIN_ENTRY,
     .package = "libonnxfuse-image",
-    .without = "pictures of this format cannot be decoded",
+    .without = "it cannot be decoded",
     .abi = IMAGE_PLUGIN_ABI,
 };
 
