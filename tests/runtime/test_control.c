@@ -48,6 +48,12 @@ typedef struct Row {
     "scan_output_axes = [1], scan_output_directions = [1]} captures 0 graph \"body\" (a: f32[2], b: f32[2]) -> (c, d)" \
     " {\nc = onnx Add@21 a, b\nd = onnx Identity@21 c\n}\n}\n"
 
+#define IF_STRINGS                                                                                                     \
+    "graph (c: bool[], x: string[2]) -> (y) {\n"                                                                       \
+    "y = onnx If@21 c, x captures 1 graph \"then\" (x: string[2]) -> (a) {\n"                                          \
+    "a = onnx Identity@21 x\n} graph \"else\" (x: string[2]) -> (b) {\n"                                               \
+    "b = onnx StringConcat@21 x, x\n}\n}\n"
+
 #define MAP_MODEL                                                                                                      \
     "graph (q: seq(f32[p]), x: f32[1]) -> (r) {\n"                                                                     \
     "r = onnx SequenceMap@21 q, x captures 0 graph \"body\" (a: f32[p], b: f32[1]) -> (c) {\n"                         \
@@ -180,6 +186,33 @@ static const Row rows[] = {
      SCAN_BACK,
      {"f32[2] {0, 0}", "f32[2, 3] {1, 3, 5, 2, 4, 6}"},
      {"f32[2] {9, 12}", "f32[2, 3] {9, 8, 5, 12, 10, 6}"}},
+    {"If of strings: then",
+     IF_STRINGS,
+     {"bool[] true", "string[2] {\"a\", \"longer than a view\"}"},
+     {"string[2] {\"a\", \"longer than a view\"}"}},
+    {"If of strings: else",
+     IF_STRINGS,
+     {"bool[] false", "string[2] {\"a\", \"longer than a view\"}"},
+     {"string[2] {\"aa\", \"longer than a viewlonger than a view\"}"}},
+    {"Loop that carries strings and stacks them",
+     "graph (m: i64[], x: string[2]) -> (y, s) {\n"
+     "y, s = onnx Loop@21 m, _, x captures 0 graph \"body\" (i: i64[], c: bool[], v: string[2]) -> (c, w, w) {\n"
+     "w = onnx StringConcat@21 v, v\n}\n}\n",
+     {"i64[] 2", "string[2] {\"a\", \"\"}"},
+     {"string[2] {\"aaaa\", \"\"}", "string[2, 2] {\"aa\", \"\", \"aaaa\", \"\"}"}},
+    {"Loop of no trips stacks no strings",
+     "graph (m: i64[], x: string[2]) -> (y, s) {\n"
+     "y, s = onnx Loop@21 m, _, x captures 0 graph \"body\" (i: i64[], c: bool[], v: string[2]) -> (c, w, w) {\n"
+     "w = onnx StringConcat@21 v, v\n}\n}\n",
+     {"i64[] 0", "string[2] {\"a\", \"b\"}"},
+     {"string[2] {\"a\", \"b\"}", "string[0, 2] {}"}},
+    {"Scan of strings along an inner axis, stacked backwards",
+     "graph (s: string[2], x: string[2, t]) -> (y, z) {\n"
+     "y, z = onnx Scan@21 s, x {num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], "
+     "scan_output_directions = [1]} captures 0 graph \"body\" (a: string[2], b: string[2]) -> (c, b) {\n"
+     "c = onnx StringConcat@21 a, b\n}\n}\n",
+     {"string[2] {\"<\", \">\"}", "string[2, 3] {\"a\", \"b\", \"c\", \"d\", \"e\", \"f\"}"},
+     {"string[2] {\"<abc\", \">def\"}", "string[2, 3] {\"c\", \"b\", \"a\", \"f\", \"e\", \"d\"}"}},
     {"SequenceMap over tensors of several shapes",
      MAP_MODEL,
      {"seq f32[1] {2} | f32[3] {1, 2, 3}", "f32[1] {10}"},

@@ -39,6 +39,15 @@ static void free_stack(Control *c, Stack *stack) {
     stack->parts.count = 0;
 }
 
+/* A tensor whose strings are another's gets characters of its own. */
+static Status own_strings(Control *c, Item *item) {
+    if (item->tensor.dtype != DT_STRING) return NULL;
+    Item borrowed = *item;
+    Status status = item_copy(c->run->memory, &borrowed, item);
+    item_free(c->run->memory, &borrowed);
+    return status;
+}
+
 /* All parts along a new axis; `empty` gives dtype and dims when there are none. */
 static Status join_stack(Control *c, const Stack *stack, const Value *empty, int axis, bool backward, Item *out_item) {
     int count = stack->parts.count;
@@ -60,7 +69,6 @@ static Status join_stack(Control *c, const Stack *stack, const Value *empty, int
     dims[axis] = count;
     for (int d = axis; d < shape.rank; d++) dims[d + 1] = shape.dims[d];
     TRY(item_new_tensor(c->run->memory, shape.dtype, shape.rank + 1, dims, out_item));
-    if (shape.dtype == DT_STRING && count) return control_error(c, "scan outputs of strings are not supported");
     size_t row = outer ? tensor_bytes(&shape) / (size_t)outer : 0;
     char *to = out_item->tensor.data;
     for (int64_t o = 0; o < outer; o++)
@@ -68,7 +76,7 @@ static Status join_stack(Control *c, const Stack *stack, const Value *empty, int
             if (row)
                 memcpy(to, (const char *)stack->parts.items[backward ? count - 1 - i : i].tensor.data + (size_t)o * row,
                        row);
-    return NULL;
+    return own_strings(c, out_item);
 }
 
 /* --- the four operators
@@ -169,13 +177,12 @@ static Status take_slice(Control *c, const Tensor *from, int axis, int64_t index
         if (d < axis) outer *= from->dims[d];
         if (d != axis) dims[r++] = from->dims[d];
     }
-    if (from->dtype == DT_STRING) return control_error(c, "scan inputs of strings are not supported");
     TRY(item_new_tensor(c->run->memory, from->dtype, from->rank - 1, dims, out_item));
     size_t row = outer ? tensor_bytes(&out_item->tensor) / (size_t)outer : 0;
     for (int64_t o = 0; o < outer && row; o++)
         memcpy((char *)out_item->tensor.data + (size_t)o * row,
                (const char *)from->data + (size_t)(o * from->dims[axis] + index) * row, row);
-    return NULL;
+    return own_strings(c, out_item);
 }
 
 typedef struct ScanState {
