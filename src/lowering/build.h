@@ -22,9 +22,9 @@ struct Lowering {
     const Node *node;        /* being lowered; new nodes go before it and take its origin */
     Status error;            /* the first; owned */
     const LowerTrace *trace; /* who watches; NULL: nobody */
-    int tails;               /* Ifs around the graph that hold a copy of what follows them (ops/control/branch_tail.h) */
-    Map *seen;               /* common subexpressions of this graph while lowering; private to build.c */
-    DType restores;          /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
+    int tails;      /* Ifs around the graph that hold a copy of what follows them (ops/control/branch_tail.h) */
+    Map *seen;      /* common subexpressions of this graph while lowering; private to build.c */
+    DType restores; /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
     struct Precisions *precisions; /* private to precision.c */
 };
 

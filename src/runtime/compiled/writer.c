@@ -210,8 +210,9 @@ static Status make_about(Compiling *c, const char **out_text) {
     cJSON_AddNumberToObject(about, "nodes", c->from.nodes);
     cJSON_AddNumberToObject(about, "primitives", c->from.primitives);
     cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
-    cJSON_AddItemToObject(about, "policy",
-                          json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
+    cJSON_AddItemToObject(
+        about, "policy",
+        json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
     char *text = json_text(about);
     *out_text = arena_string(c->arena, text ? text : "");
     free(text);
