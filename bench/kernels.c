@@ -248,12 +248,6 @@ static void must(Status status) {
     exit(5);
 }
 
-static const LlvmPlugin *open_plugin(void) {
-    const LlvmPlugin *plugin;
-    must(llvm_plugin_get(&plugin));
-    return plugin;
-}
-
 static void run_case(const LlvmPlugin *plugin, const Target *target, const Case *c) {
     Arena *arena = arena_create(0);
     Kernel *kernel = c->make(arena);

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ROUNDS = 2, MOST_NODES = 24 };
+enum { ROUNDS = 2, MOST_NODES = 12 };
 
 static void fail(const RandomGraph *random, const char *pass, const char *before, const char *what, Arena *arena) {
     fprintf(stderr, "%s: %s\nbefore:\n%s\nafter:\n%s\n", pass, what, before, graph_text(random->graph, arena));
