@@ -7,10 +7,10 @@
 #include "base/heap.h"
 #include "base/plain.h"
 
-enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
+enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 4 * ARENA_LARGE };
 
 typedef struct Block {
-    struct Block *next;
+    struct Block *next, *before;
     size_t used, size; /* bytes after the header */
 } Block;
 
@@ -81,38 +81,54 @@ static Block *add_block(Arena *arena, size_t size) {
     if (size > SIZE_MAX / 2 || (arena->limit && size > arena->limit - arena->bytes)) exhausted(arena);
     Block *block = heap_alloc(HEADER + size);
     if (!block) exhausted(arena);
-    block->used = 0;
-    block->size = size;
+    *block = (Block){.size = size};
     arena->bytes += size;
     return block;
 }
 
-void *arena_alloc(Arena *arena, size_t size) {
-    size_t align = size >= 64 ? 64 : 16;
+static void link_blocks(Block *before, Block *next) {
+    before->next = next;
+    if (next) next->before = before;
+}
+
+static void *take(Arena *arena, size_t size, size_t align) {
     Block *block = arena->blocks;
     size_t at = block ? (block->used + align - 1) / align * align : 0;
-    if (!block || at + size < size || at + size > block->size) {
+    if (!block || size > ARENA_LARGE || at + size > block->size) {
         size_t grown = block ? block->size * 2 : FIRST_BLOCK;
         if (grown > LARGEST_BLOCK) grown = LARGEST_BLOCK;
         if (size > grown / 4) { /* its own block, behind the current one, which keeps its room */
             Block *own = add_block(arena, size ? size : 1);
             if (block) {
-                own->next = block->next;
-                block->next = own;
+                link_blocks(own, block->next);
+                link_blocks(block, own);
             } else {
-                own->next = NULL;
                 arena->blocks = own;
             }
             own->used = own->size;
             return memset((char *)own + HEADER, 0, size);
         }
         Block *fresh = add_block(arena, grown);
-        fresh->next = block;
+        link_blocks(fresh, block);
         arena->blocks = block = fresh;
         at = 0;
     }
     block->used = at + size;
     return memset((char *)block + HEADER + at, 0, size);
+}
+
+void *arena_alloc(Arena *arena, size_t size) { return take(arena, size, size >= 64 ? 64 : 16); }
+
+void *arena_alloc_struct(Arena *arena, size_t size) { return take(arena, size, 16); }
+
+/* It has a block of its own. */
+void arena_free_large(Arena *arena, void *memory, size_t size) {
+    if (size <= ARENA_LARGE) return;
+    Block *block = (Block *)(void *)((char *)memory - HEADER);
+    if (block->next) block->next->before = block->before;
+    *(block->before ? &block->before->next : &arena->blocks) = block->next;
+    arena->bytes -= block->size;
+    heap_free(block, HEADER + block->size);
 }
 
 void *arena_array(Arena *arena, size_t count, size_t size) {
@@ -156,7 +172,8 @@ void arena_defer(Arena *arena, void (*release)(void *), void *what) {
 size_t arena_bytes(const Arena *arena) { return arena->bytes; }
 
 void *vec_grow(Arena *arena, void *items, int *capacity, size_t size) {
-    int grown = *capacity ? *capacity * 2 : 8;
+    enum { FIRST = 16 }; /* bytes: most lists of a graph have one element or two */
+    int grown = *capacity ? *capacity * 2 : size < FIRST ? (int)(FIRST / size) : 1;
     void *copy = arena_array(arena, (size_t)grown, size);
     if (*capacity) memcpy(copy, items, (size_t)*capacity * size);
     *capacity = grown;

@@ -26,6 +26,7 @@ void arena_destroy(Arena *arena);                   /* runs the deferred calls, 
 jmp_buf *arena_guard(Arena *arena, jmp_buf *guard); /* returns the one before */
 /* Zeroed, 64-byte aligned for sizes of 64 and more, else 16. */
 void *arena_alloc(Arena *arena, size_t size);
+void *arena_alloc_struct(Arena *arena, size_t size); /* zeroed, 16-byte aligned */
 /* count * size with overflow treated as exhaustion. */
 void *arena_array(Arena *arena, size_t count, size_t size);
 void *arena_copy(Arena *arena, const void *data, size_t size);
@@ -34,8 +35,11 @@ char *arena_string_n(Arena *arena, const char *text, size_t size); /* a terminat
 char *arena_format(Arena *arena, const char *format, ...) STATUS_FORMAT(2, 3);
 void arena_defer(Arena *arena, void (*release)(void *), void *what);
 size_t arena_bytes(const Arena *arena);
+/* What is larger than this may be freed before the arena is. */
+enum { ARENA_LARGE = 1 << 18 };
+void arena_free_large(Arena *arena, void *memory, size_t size); /* size: as allocated */
 
-#define ARENA_NEW(arena, type) ((type *)arena_alloc(arena, sizeof(type)))
+#define ARENA_NEW(arena, type) ((type *)arena_alloc_struct(arena, sizeof(type)))
 #define ARENA_ARRAY(arena, type, count) ((type *)arena_array(arena, (size_t)(count), sizeof(type)))
 
 /* A growing array in an arena: `VEC(Node *) nodes = {0}; VEC_PUSH(arena, nodes, node);` */

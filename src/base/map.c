@@ -2,19 +2,32 @@
 #include "base/map.h"
 
 typedef struct MapEntry {
-    uint64_t hash; /* the key itself in numeric maps */
-    const char *key;
+    uint64_t hash;   /* the key itself in numeric maps */
+    const char *key; /* NULL: the entry is free; in numeric maps NUMERIC */
     void *value;
-    bool used;
 } MapEntry;
+
+static const char NUMERIC[] = "";
 
 Map map_make(Arena *arena) { return (Map){.arena = arena}; }
 
-/* FNV-1a, then a finalizer so that the low bits are usable as an index. */
+/* Eight bytes at a time, multiplied and folded so that each bit reaches all others; the size tells a short tail from
+ * zeros. */
 uint64_t hash_bytes(const void *data, size_t size, uint64_t seed) {
-    uint64_t hash = 0xcbf29ce484222325u ^ seed;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-    hash ^= hash >> 32;
+    const unsigned char *at = data;
+    uint64_t hash = 0xcbf29ce484222325u ^ seed ^ (uint64_t)size * 0x9e3779b97f4a7c15u;
+    for (size_t left = size; left;) {
+        uint64_t word = 0;
+        size_t taken = left < sizeof word ? left : sizeof word;
+        if (taken == sizeof word)
+            memcpy(&word, at, sizeof word);
+        else
+            memcpy(&word, at, taken);
+        hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+        hash ^= hash >> 32;
+        at += taken;
+        left -= taken;
+    }
     hash *= 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 29;
 }
@@ -27,22 +40,25 @@ static uint64_t mix(uint64_t key) {
 static MapEntry *find(const Map *map, uint64_t hash, const char *key) {
     for (uint64_t i = (key ? hash : mix(hash));; i++) {
         MapEntry *e = &map->entries[i & (uint64_t)(map->capacity - 1)];
-        if (!e->used || (e->hash == hash && (!key || strcmp(e->key, key) == 0))) return e;
+        if (!e->key || (e->hash == hash && (!key || strcmp(e->key, key) == 0))) return e;
     }
 }
 
 static void insert(Map *map, uint64_t hash, const char *key, void *value) {
-    if (map->count * 2 >= map->capacity) {
-        Map grown = {map->arena, NULL, 0, map->capacity ? map->capacity * 2 : 16};
+    if (map->count >= map->capacity / 4 * 3) {
+        Map grown = {map->arena, NULL, 0, map->capacity ? map->capacity * 2 : 8};
         grown.entries = ARENA_ARRAY(map->arena, MapEntry, grown.capacity);
-        for (int i = 0; i < map->capacity; i++)
-            if (map->entries[i].used) *find(&grown, map->entries[i].hash, map->entries[i].key) = map->entries[i];
+        for (int i = 0; i < map->capacity; i++) {
+            const MapEntry *e = &map->entries[i];
+            if (e->key) *find(&grown, e->hash, e->key == NUMERIC ? NULL : e->key) = *e;
+        }
         grown.count = map->count;
+        if (map->capacity) arena_free_large(map->arena, map->entries, (size_t)map->capacity * sizeof *map->entries);
         *map = grown;
     }
     MapEntry *e = find(map, hash, key);
-    if (!e->used) map->count++;
-    *e = (MapEntry){hash, key, value, true};
+    if (!e->key) map->count++;
+    *e = (MapEntry){hash, key ? key : NUMERIC, value};
 }
 
 void *map_get(const Map *map, const char *key) {

@@ -271,6 +271,26 @@ static Status get(Arena *arena, Request *q, KernelCacheStats *stats) {
     return collect(q, status);
 }
 
+/* Regions share kernels: each is printed and looked for once. */
+static Status get_distinct(Arena *arena, Request *all, KernelCacheStats *stats) {
+    const Kernel **kernels = ARENA_ARRAY(arena, const Kernel *, all->count);
+    KernelCode **codes = ARENA_ARRAY(arena, KernelCode *, all->count);
+    int *number = ARENA_ARRAY(arena, int, all->count);
+    Map known = map_make(arena); /* 1 + its place in kernels */
+    Request q = {.kernels = kernels, .policy = all->policy, .codes = codes};
+    for (int i = 0; i < all->count; i++) {
+        number[i] = (int)(intptr_t)map_get_id(&known, MAP_POINTER_KEY(all->kernels[i])) - 1;
+        if (number[i] >= 0) continue;
+        kernels[number[i] = q.count++] = all->kernels[i];
+        map_set_id(&known, MAP_POINTER_KEY(all->kernels[i]), (void *)(intptr_t)q.count);
+    }
+    TRY(get(arena, &q, stats));
+    stats->from_memory += all->count - q.count;
+    for (int i = 0; i < all->count; i++) all->codes[i] = kernel_code_hold(codes[number[i]]);
+    for (int n = 0; n < q.count; n++) kernel_code_release(codes[n]);
+    return NULL;
+}
+
 Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats,
                         KernelCode **out_code) {
     Arena *arena = arena_create(0);
@@ -284,7 +304,7 @@ Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *p
         status = status_out_of_memory();
     } else {
         arena_guard(arena, &guard);
-        status = get(arena, &q, stats ? stats : &unused);
+        status = get_distinct(arena, &q, stats ? stats : &unused);
     }
     arena_destroy(arena);
     return status;

@@ -29,6 +29,16 @@ typedef struct RegionKernel {
  * partition rules out. */
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel);
 
+/* Regions of one plan, of which many have the same kernel: those share it and its text. */
+typedef struct KernelPool {
+    Arena *arena;
+    Map kernels;
+} KernelPool;
+KernelPool kernel_pool(Arena *arena);
+/* As codegen_region, with memory from the pool's arena; what is needed on the way is freed. */
+Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
+                             RegionKernel *out_kernel);
+
 /* --- kernel cache ---------------------------------------------------------------------------------------------------
  * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until
  * exit or kernel_cache_trim when unused); on disk the policy's directory. LLVM's plug-in is opened on a miss alone. */

@@ -16,18 +16,6 @@ DType emit_dtype(const Emit *e, int inst) { return e->kernel->insts.items[inst].
 
 /* ---- instructions once each ---- */
 
-static bool same_access(const Kernel *k, const KernelAccess *a, const KernelAccess *b) {
-    for (int i = 0; i < k->axis_count; i++)
-        if (a->kind[i] != b->kind[i] || a->stride[i] != b->stride[i]) return false;
-    return a->offset_kind == b->offset_kind && a->offset == b->offset;
-}
-
-static bool same_inst(const Kernel *k, const KernelInst *a, const KernelInst *b) {
-    return a->op == b->op && a->dtype == b->dtype && a->args[0] == b->args[0] && a->args[1] == b->args[1] &&
-           a->args[2] == b->args[2] && a->bits == b->bits && a->axis == b->axis && a->buffer == b->buffer &&
-           same_access(k, &a->access, &b->access);
-}
-
 static uint64_t hash_inst(const KernelInst *i) {
     int64_t key[7] = {(int64_t)i->op * 64 + i->dtype, i->args[0], i->args[1], i->args[2], i->bits, i->axis, i->buffer};
     return hash_bytes(key, sizeof key, 0);
@@ -36,7 +24,7 @@ static uint64_t hash_inst(const KernelInst *i) {
 static int *slot_of(Emit *e, const KernelInst *inst) {
     for (uint64_t h = hash_inst(inst);; h++) {
         int *slot = &e->slots[h & (uint64_t)(e->slot_count - 1)];
-        if (*slot < 0 || same_inst(e->kernel, &e->kernel->insts.items[*slot], inst)) return slot;
+        if (*slot < 0 || kernel_same_inst(e->kernel, &e->kernel->insts.items[*slot], inst)) return slot;
     }
 }
 

@@ -1,6 +1,8 @@
 /* The kernel IR as text, what it may contain, and the sizes of its launch. */
 #include "codegen/kernel.h"
 
+#include "base/map.h"
+
 static const struct {
     const char *name;
     int args;
@@ -94,6 +96,77 @@ void kernel_print(Text *text, const Kernel *kernel) {
         text_add(text, "buffer %s %s\n", dtype_name(b->dtype), b->output ? "out" : "in");
     }
     for (int i = 0; i < kernel->insts.count; i++) print_inst(text, kernel, i);
+}
+
+/* ---- equality ---- */
+
+bool kernel_same_access(const Kernel *k, const KernelAccess *a, const KernelAccess *b) {
+    for (int i = 0; i < k->axis_count; i++)
+        if (a->kind[i] != b->kind[i] || a->stride[i] != b->stride[i]) return false;
+    return a->offset_kind == b->offset_kind && a->offset == b->offset;
+}
+
+bool kernel_same_inst(const Kernel *k, const KernelInst *a, const KernelInst *b) {
+    return a->op == b->op && a->dtype == b->dtype && a->args[0] == b->args[0] && a->args[1] == b->args[1] &&
+           a->args[2] == b->args[2] && a->bits == b->bits && a->axis == b->axis && a->buffer == b->buffer &&
+           kernel_same_access(k, &a->access, &b->access);
+}
+
+static bool same_axes(const Kernel *a, const Kernel *b) {
+    for (int i = 0; i < a->axis_count; i++) {
+        const KernelAxis *x = &a->axes[i], *y = &b->axes[i];
+        if (x->role != y->role || x->param != y->param || x->multiple != y->multiple) return false;
+        if (x->param < 0 && x->size != y->size) return false;
+    }
+    return true;
+}
+
+static bool same_params(const Kernel *a, const Kernel *b) {
+    if (!a->param_multiples || !b->param_multiples) return a->param_multiples == b->param_multiples;
+    return memcmp(a->param_multiples, b->param_multiples, (size_t)a->param_count * sizeof *a->param_multiples) == 0;
+}
+
+bool kernel_same(const Kernel *a, const Kernel *b) {
+    if (a->axis_count != b->axis_count || a->lane_block != b->lane_block || a->tile_axis != b->tile_axis ||
+        a->tile_block != b->tile_block || a->param_count != b->param_count || a->stage_count != b->stage_count ||
+        a->buffers.count != b->buffers.count || a->insts.count != b->insts.count || !same_axes(a, b) ||
+        !same_params(a, b))
+        return false;
+    for (int i = 0; i < a->buffers.count; i++)
+        if (a->buffers.items[i].dtype != b->buffers.items[i].dtype ||
+            a->buffers.items[i].output != b->buffers.items[i].output)
+            return false;
+    for (int i = 0; i < a->insts.count; i++) {
+        const KernelInst *x = &a->insts.items[i], *y = &b->insts.items[i];
+        if (!kernel_same_inst(a, x, y) || x->axes != y->axes || x->stage != y->stage || x->keep != y->keep)
+            return false;
+    }
+    return true;
+}
+
+uint64_t kernel_hash(const Kernel *kernel) {
+    int64_t shape[] = {kernel->axis_count,  kernel->lane_block,    kernel->tile_axis,   kernel->param_count,
+                       kernel->stage_count, kernel->buffers.count, kernel->insts.count, kernel->axes[0].multiple};
+    uint64_t hash = hash_bytes(shape, sizeof shape, 0);
+    for (int i = 0; i < kernel->insts.count; i++) {
+        const KernelInst *inst = &kernel->insts.items[i];
+        int64_t key[] = {(int64_t)inst->op * 64 + inst->dtype, inst->args[0], inst->args[1], inst->bits, inst->buffer};
+        hash = hash_bytes(key, sizeof key, hash);
+    }
+    return hash;
+}
+
+Kernel *kernel_copy(Arena *arena, const Kernel *kernel) {
+    Kernel *copy = arena_copy(arena, kernel, sizeof *kernel);
+    copy->insts.items = arena_copy(arena, kernel->insts.items, (size_t)kernel->insts.count * sizeof(KernelInst));
+    copy->buffers.items =
+        arena_copy(arena, kernel->buffers.items, (size_t)kernel->buffers.count * sizeof(KernelBuffer));
+    copy->insts.capacity = copy->insts.count;
+    copy->buffers.capacity = copy->buffers.count;
+    if (kernel->param_multiples)
+        copy->param_multiples =
+            arena_copy(arena, kernel->param_multiples, (size_t)kernel->param_count * sizeof *kernel->param_multiples);
+    return copy;
 }
 
 /* ---- rules ---- */

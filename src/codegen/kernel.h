@@ -150,6 +150,11 @@ int kernel_op_args(KernelOp op);
 static inline int kernel_op_is_reduce(KernelOp op) { return op >= K_REDUCE_SUM && op <= K_REDUCE_ARGMIN; }
 /* The canonical text: the cache key and what `inspect` shows. */
 void kernel_print(Text *text, const Kernel *kernel);
+bool kernel_same_access(const Kernel *kernel, const KernelAccess *a, const KernelAccess *b);
+bool kernel_same_inst(const Kernel *kernel, const KernelInst *a, const KernelInst *b); /* what it computes */
+bool kernel_same(const Kernel *a, const Kernel *b); /* in all that the text holds, without printing it */
+uint64_t kernel_hash(const Kernel *kernel);         /* the same for the same */
+Kernel *kernel_copy(Arena *arena, const Kernel *kernel);
 /* What the IR may contain; checked in debug builds. */
 Status kernel_verify(const Kernel *kernel);
 

@@ -237,23 +237,17 @@ static void set_costs(Lowered *l, RegionKernel *out) {
     out->work = work;
 }
 
-static bool same_access(const Kernel *k, const KernelAccess *a, const KernelAccess *b) {
-    for (int i = 0; i < k->axis_count; i++)
-        if (a->kind[i] != b->kind[i] || a->stride[i] != b->stride[i]) return false;
-    return a->offset_kind == b->offset_kind && a->offset == b->offset;
-}
-
-/* The last stage in which the instruction is computed: where it feeds something of that stage. */
-static int last_stage(const Kernel *k, int index, int *stages) {
-    int last = k->insts.items[index].stage;
-    for (int i = index + 1; i < k->insts.count; i++) {
+/* The last stage in which each instruction is computed: where it feeds something of that stage. */
+static int *last_stages(const Lowered *l) {
+    const Kernel *k = l->kernel;
+    int *last = ARENA_ARRAY(l->arena, int, k->insts.count + 1);
+    for (int i = 0; i < k->insts.count; i++) last[i] = k->insts.items[i].stage;
+    for (int i = k->insts.count - 1; i >= 0; i--) { /* users come after what they use */
         const KernelInst *user = &k->insts.items[i];
-        for (int n = 0; n < kernel_op_args(user->op); n++) {
-            if (user->args[n] != index) continue;
-            bool fixed = user->op == K_STORE || kernel_op_is_reduce(user->op) || user->keep;
-            int until = fixed ? user->stage : stages[i];
-            if (until > last) last = until;
-        }
+        bool fixed = user->op == K_STORE || kernel_op_is_reduce(user->op) || user->keep;
+        int until = fixed ? user->stage : last[i];
+        for (int n = 0; n < kernel_op_args(user->op); n++)
+            if (until > last[user->args[n]]) last[user->args[n]] = until;
     }
     return last;
 }
@@ -275,7 +269,7 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *load = &k->insts.items[i];
         if (load->op != K_LOAD || load->buffer != buffer) continue;
-        if (!same_access(k, &load->access, &store->access) || last[i] > store->stage) return false;
+        if (!kernel_same_access(k, &load->access, &store->access) || last[i] > store->stage) return false;
     }
     return true;
 }
@@ -283,9 +277,8 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
 static void set_inplace(Lowered *l, RegionKernel *out) {
     const Kernel *k = l->kernel;
     int *inplace = ARENA_ARRAY(l->arena, int, l->body->outputs.count + 1);
-    int *last = ARENA_ARRAY(l->arena, int, k->insts.count + 1);
+    const int *last = last_stages(l);
     bool *taken = ARENA_ARRAY(l->arena, bool, k->buffers.count + 1);
-    for (int i = k->insts.count - 1; i >= 0; i--) last[i] = last_stage(k, i, last);
     for (int i = 0; i < l->body->outputs.count; i++) inplace[i] = -1;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *store = &k->insts.items[i];
@@ -313,10 +306,7 @@ static Status describe(Lowered *l, RegionKernel *out) {
         if (source && inputs[i] < 0)
             return status_error(STATUS_FAULT, "a region reads '%s', which is none of its inputs", source->name);
     }
-    Text text = text_make(l->arena);
-    kernel_print(&text, k);
     *out = (RegionKernel){.kernel = k,
-                          .text = text.data,
                           .buffer_count = k->buffers.count,
                           .buffer_input = inputs,
                           .buffer_output = l->outputs.items,
@@ -373,11 +363,64 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
 }
 
 /* On CPUs schedules suit all vector widths; the renderer picks lanes and unrolling. */
-Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
-                      RegionKernel *out_kernel) {
+static Status lower(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel) {
     Lowered l = {.arena = arena, .dims = dims, .body = region->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
     l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
     l.loads = map_make(arena);
     l.indices = map_make(arena);
     return status_at(lower_region(&l, out_kernel), "%s", node_origin_name(region));
+}
+
+static const char *text_of(Arena *arena, const Kernel *kernel) {
+    Text text = text_make(arena);
+    kernel_print(&text, kernel);
+    return text.data;
+}
+
+Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
+                      RegionKernel *out_kernel) {
+    TRY(lower(arena, dims, region, target, out_kernel));
+    out_kernel->text = text_of(arena, out_kernel->kernel);
+    return NULL;
+}
+
+/* ---- kernels that regions share ---- */
+
+typedef struct PooledKernel {
+    const Kernel *kernel;
+    const char *text;
+    struct PooledKernel *next; /* of the same hash */
+} PooledKernel;
+
+KernelPool kernel_pool(Arena *arena) { return (KernelPool){arena, map_make(arena)}; }
+
+static const PooledKernel *pooled(KernelPool *pool, const Kernel *kernel) {
+    uint64_t hash = kernel_hash(kernel);
+    PooledKernel *first = map_get_id(&pool->kernels, hash);
+    for (PooledKernel *p = first; p; p = p->next)
+        if (kernel_same(p->kernel, kernel)) return p;
+    PooledKernel *made = ARENA_NEW(pool->arena, PooledKernel);
+    *made = (PooledKernel){kernel_copy(pool->arena, kernel), NULL, first};
+    made->text = text_of(pool->arena, made->kernel);
+    map_set_id(&pool->kernels, hash, made);
+    return made;
+}
+
+Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
+                             RegionKernel *out_kernel) {
+    Arena *arena = pool->arena, *scratch = arena_create_inside(arena);
+    RegionKernel *k = out_kernel;
+    Status status = lower(scratch, dims, region, target, k);
+    if (!status) {
+        size_t buffers = (size_t)k->buffer_count * sizeof(int);
+        const PooledKernel *kernel = pooled(pool, k->kernel);
+        k->kernel = kernel->kernel;
+        k->text = kernel->text;
+        k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
+        k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
+        k->params = arena_copy(arena, k->params, (size_t)k->kernel->param_count * sizeof *k->params);
+        k->inplace = arena_copy(arena, k->inplace, (size_t)region->output_count * sizeof *k->inplace);
+    }
+    arena_destroy(scratch);
+    return status;
 }

@@ -89,6 +89,15 @@ Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, co
 void graph_add_named_output(Graph *graph, Value *value, const char *name) {
     VEC_PUSH(graph->arena, graph->outputs, value);
     VEC_PUSH(graph->arena, graph->output_names, arena_string(graph->arena, name));
+    VEC_PUSH(graph->arena, graph->next_output, value->first_output);
+    value->first_output = graph->outputs.count;
+}
+
+/* Each value's list begins with its latest output, so what goes stands at the heads. */
+void graph_truncate_outputs(Graph *graph, int count) {
+    for (int i = graph->outputs.count - 1; i >= count; i--)
+        graph->outputs.items[i]->first_output = graph->next_output.items[i];
+    graph->outputs.count = graph->output_names.count = graph->next_output.count = count;
 }
 
 void graph_add_output(Graph *graph, Value *value) { graph_add_named_output(graph, value, value->name); }
@@ -112,12 +121,6 @@ Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor) {
     value->constant = tensor;
     value->content = constant_content(graph, tensor);
     return value;
-}
-
-bool value_is_output(const Graph *graph, const Value *value) {
-    for (int i = 0; i < graph->outputs.count; i++)
-        if (graph->outputs.items[i] == value) return true;
-    return false;
 }
 
 const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to) {
@@ -183,6 +186,20 @@ void node_append_input(Node *node, Value *value) {
     add_use(node, node->input_count - 1);
 }
 
+/* Joins the lists of outputs, the latest first. */
+static void hand_outputs_on(Graph *graph, Value *from, Value *to) {
+    int *link = &to->first_output, left = from->first_output;
+    from->first_output = 0;
+    while (left) {
+        graph->outputs.items[left - 1] = to;
+        while (*link > left) link = &graph->next_output.items[*link - 1];
+        int *next = &graph->next_output.items[left - 1], rest = *next;
+        *next = *link;
+        *link = left;
+        left = rest;
+    }
+}
+
 void value_replace(Graph *graph, Value *from, Value *to) {
     if (from == to) return;
     for (int i = 0; i < from->uses.count; i++) {
@@ -191,8 +208,7 @@ void value_replace(Graph *graph, Value *from, Value *to) {
         add_use(use.node, use.index);
     }
     from->uses.count = 0;
-    for (int i = 0; i < graph->outputs.count; i++)
-        if (graph->outputs.items[i] == from) graph->outputs.items[i] = to;
+    hand_outputs_on(graph, from, to);
     value_hand_on(graph, from, to, NULL);
 }
 
@@ -222,9 +238,12 @@ static const int8_t *joined_perm(Arena *arena, const int8_t *outer, const int64_
     return identity ? NULL : perm;
 }
 
+/* Among the latest: a value that stands for thousands is not asked for each of them. A name that is listed twice does no
+ * harm. */
 static bool is_listed(const ModelValue *list, const char *name) {
-    for (; list; list = list->next)
-        if (strcmp(list->name, name) == 0) return true;
+    enum { LATEST = 64 };
+    for (int i = 0; list && i < LATEST; list = list->next, i++)
+        if (list->name == name || strcmp(list->name, name) == 0) return true;
     return false;
 }
 

@@ -46,6 +46,7 @@ struct Value {
     const Dim **dims;    /* [rank] */
     Node *producer;      /* NULL for graph inputs and constants */
     int output_index;    /* producer->outputs[output_index] is this */
+    int first_output;    /* 1 + the number of a graph output that it is, the others follow in next_output; 0: of none */
     Tensor *constant;    /* not NULL: a constant (initializer or folded); dims and dtype agree with it */
     const Dim **content; /* not NULL: an integer tensor of rank <= 1 whose elements are these sizes, known without
                             running anything; [max(1, elements)] */
@@ -151,6 +152,7 @@ struct Graph {
     VEC(Value *) inputs;
     VEC(Value *) outputs;
     VEC(const char *) output_names; /* parallel to outputs: the name stays when another value becomes the output */
+    VEC(int) next_output;           /* parallel to outputs: 1 + the next output that is the same value; 0: no more */
     VEC(Value *) values;            /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
@@ -204,6 +206,8 @@ Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, co
 /* The output is called as the value is now. */
 void graph_add_output(Graph *graph, Value *value);
 void graph_add_named_output(Graph *graph, Value *value, const char *name);
+/* Only the first `count` outputs stay. */
+void graph_truncate_outputs(Graph *graph, int count);
 /* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer
  * vectors. */
 Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
@@ -227,7 +231,12 @@ void value_hand_on(Graph *graph, Value *from, Value *to, const int64_t *perm);
 /* Takes the node out; its outputs must have no uses left. */
 void graph_remove_node(Graph *graph, Node *node);
 void graph_move_before(Graph *graph, Node *node, Node *before); /* before NULL: to the end */
-bool value_is_output(const Graph *graph, const Value *value);
+static inline bool value_is_output(const Value *value) { return value->first_output != 0; } /* of its graph */
+static inline bool value_is_read(const Value *value) { return value->uses.count || value_is_output(value); }
+/* The only reader of a value that is no output; NULL: there are more, or none. */
+static inline Node *value_only_user(const Value *value) {
+    return value->uses.count == 1 && !value_is_output(value) ? value->uses.items[0].node : NULL;
+}
 static inline int value_use_count(const Value *value) { return value->uses.count; }
 
 const Attr *node_attr(const Node *node, const char *name); /* NULL when missing */

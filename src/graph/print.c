@@ -307,7 +307,7 @@ static void print_header(Text *t, const Graph *graph) {
 static void print_constants(Text *t, const Graph *graph, int indent) {
     for (int i = 0; i < graph->values.count; i++) {
         const Value *value = graph->values.items[i];
-        if (!value->constant || value->producer || (!value->uses.count && !value_is_output(graph, value))) continue;
+        if (!value->constant || value->producer || !value_is_read(value)) continue;
         text_add(t, "%*s", indent, "");
         print_name(t, value->name);
         text_add(t, " = constant ");

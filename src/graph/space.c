@@ -471,7 +471,7 @@ static void lay_out_leaving(Analysis *s) {
     for (int i = 0; i < s->order.count; i++) {
         Entry *e = s->order.items[i];
         if (!e->inside || e->laid_out) continue;
-        bool leaves = !e->value->uses.count || value_is_output(e->value->producer->graph, e->value);
+        bool leaves = !e->value->uses.count || value_is_output(e->value);
         for (int k = 0; !leaves && k < e->value->uses.count; k++) {
             const Node *user = e->value->uses.items[k].node;
             const Entry *next =

@@ -393,17 +393,15 @@ static void store_operand(Written *g, const Value *value) {
     store_number(g->w, value ? (uintptr_t)map_get_id(&g->numbers, MAP_POINTER_KEY(value)) : 0);
 }
 
-static bool is_used_constant(const Graph *graph, const Value *value) {
-    return value->constant && !value->producer && (value->uses.count || value_is_output(graph, value));
-}
+static bool is_used_constant(const Value *value) { return value->constant && !value->producer && value_is_read(value); }
 
 static void store_constants(Written *g) {
     int count = 0;
-    for (int i = 0; i < g->graph->values.count; i++) count += is_used_constant(g->graph, g->graph->values.items[i]);
+    for (int i = 0; i < g->graph->values.count; i++) count += is_used_constant(g->graph->values.items[i]);
     store_number(g->w, (uint64_t)count);
     for (int i = 0; i < g->graph->values.count; i++) {
         const Value *value = g->graph->values.items[i];
-        if (!is_used_constant(g->graph, value)) continue;
+        if (!is_used_constant(value)) continue;
         store_string(g->w, value->name);
         store_tensor(g->w, value->constant);
         number_value(g, value);

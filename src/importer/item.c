@@ -60,17 +60,17 @@ static Status read_item(Arena *arena, MappedFile bytes, bool mapped, ValueKind k
     Status status;
     if (kind == VALUE_TENSOR) {
         Onnx__TensorProto *proto;
-        TRY(wire_unpack(arena, &onnx__tensor_proto__descriptor, bytes.bytes, bytes.size, &proto));
+        TRY(wire_unpack(arena, arena, &onnx__tensor_proto__descriptor, bytes.bytes, bytes.size, &proto));
         name = proto->name;
         status = read_tensor_item(&reader, proto, out);
     } else if (kind == VALUE_SEQUENCE) {
         Onnx__SequenceProto *proto;
-        TRY(wire_unpack(arena, &onnx__sequence_proto__descriptor, bytes.bytes, bytes.size, &proto));
+        TRY(wire_unpack(arena, arena, &onnx__sequence_proto__descriptor, bytes.bytes, bytes.size, &proto));
         name = proto->name;
         status = read_sequence(&reader, proto, out);
     } else {
         Onnx__OptionalProto *proto;
-        TRY(wire_unpack(arena, &onnx__optional_proto__descriptor, bytes.bytes, bytes.size, &proto));
+        TRY(wire_unpack(arena, arena, &onnx__optional_proto__descriptor, bytes.bytes, bytes.size, &proto));
         name = proto->name;
         status = read_optional(&reader, proto, out);
     }

@@ -36,7 +36,7 @@ static Status check_model(const Onnx__ModelProto *model) {
 
 static Status import_bytes(Importer *im, const void *bytes, size_t size) {
     Onnx__ModelProto *model;
-    TRY(wire_unpack(im->arena, &onnx__model_proto__descriptor, bytes, size, &model));
+    TRY(wire_unpack(im->scratch, im->arena, &onnx__model_proto__descriptor, bytes, size, &model));
     TRY(check_model(model));
     im->model = model;
     describe_model(im);

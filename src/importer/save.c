@@ -276,12 +276,8 @@ static void add_output_to_proto(Exporter *e, const Graph *graph, int index, Onnx
     proto->output[proto->n_output++] = info_to_proto(e, name, value);
 }
 
-static bool is_used(const Graph *graph, const Value *value) {
-    return value->uses.count > 0 || value_is_output(graph, value);
-}
-
 static void add_constant_to_proto(Exporter *e, const Graph *graph, const Value *value, Onnx__GraphProto *proto) {
-    if (!value->constant || value->producer || !is_used(graph, value)) return;
+    if (!value->constant || value->producer || !value_is_read(value)) return;
     char *outer = map_get_id(&e->weights, MAP_POINTER_KEY(value->constant));
     if (graph->parent && outer) {
         map_set_id(&e->names, MAP_POINTER_KEY(value), outer);
@@ -306,7 +302,7 @@ static void hoist_constants(Exporter *e, const Graph *graph, Map *readers, Onnx_
         const Graph *body = node->subgraphs[s];
         for (int i = 0; i < body->values.count; i++) {
             const Value *value = body->values.items[i];
-            if (!value->constant || value->producer || !is_used(body, value)) continue;
+            if (!value->constant || value->producer || !value_is_read(value)) continue;
             uint64_t key = MAP_POINTER_KEY(value->constant);
             const Graph *first = map_get_id(readers, key);
             if (!first) map_set_id(readers, key, (void *)(uintptr_t)body);
@@ -372,7 +368,7 @@ static void number_name(Exporter *e, Region *r, const char *name, char kind) {
 static bool is_read_outside(const Value *value, uint64_t tag) {
     for (int i = 0; i < value->uses.count; i++)
         if (value->uses.items[i].node->tag != tag) return true;
-    return value_is_output(value->producer->graph, value);
+    return value_is_output(value);
 }
 
 /* Inputs in the order in which they are first read; what is read outside becomes an output. */
@@ -668,7 +664,8 @@ static void keep_body_types(Exporter *e, Onnx__GraphProto *graph, const Onnx__Gr
 static Status keep_original(Exporter *e, Onnx__ModelProto *model, const ExportOptions *options) {
     if (!options->original) return NULL;
     Onnx__ModelProto *original;
-    TRY(wire_unpack(e->arena, &onnx__model_proto__descriptor, options->original, options->original_size, &original));
+    TRY(wire_unpack(e->arena, e->arena, &onnx__model_proto__descriptor, options->original, options->original_size,
+                    &original));
     const Onnx__GraphProto *graph = original->graph;
     if (!graph) return NULL;
     model->domain = original->domain;

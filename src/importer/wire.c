@@ -12,6 +12,11 @@
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 enum { MOST_FIELDS = 32 };
 
+/* Where messages go, and where strings and lists of numbers do. */
+typedef struct Room {
+    Arena *messages, *values;
+} Room;
+
 typedef struct Span {
     const uint8_t *at, *end;
 } Span;
@@ -63,6 +68,10 @@ static size_t element_size(const ProtobufCFieldDescriptor *field) {
 }
 _Static_assert(sizeof(void *) == 8, "pointers count as 8 bytes above");
 
+static bool holds_pointers(const ProtobufCFieldDescriptor *field) {
+    return field->type == PROTOBUF_C_TYPE_STRING || field->type == PROTOBUF_C_TYPE_MESSAGE;
+}
+
 static Status read_record(const ProtobufCMessageDescriptor *type, Span *in, Record *r) {
     uint64_t key, size;
     if (!read_varint(in, &key) || key >> 3 == 0 || key >> 3 > 0x1fffffff) return malformed(type, "a broken field key");
@@ -108,7 +117,7 @@ static int64_t packed_count(const Record *r) {
     return size && r->payload.end[-1] >= 128 ? -1 : count;
 }
 
-static Status unpack(Arena *arena, const ProtobufCMessageDescriptor *type, Span in, int depth, void **out);
+static Status unpack(const Room *room, const ProtobufCMessageDescriptor *type, Span in, int depth, void **out);
 
 static void store_number(const ProtobufCFieldDescriptor *field, void *place, uint64_t number) {
     if (element_size(field) == 4) {
@@ -119,18 +128,18 @@ static void store_number(const ProtobufCFieldDescriptor *field, void *place, uin
 }
 
 /* Stores one element of the record's field at `place`. */
-static Status store(Arena *arena, const ProtobufCMessageDescriptor *type, const Record *r, int depth, void *place) {
+static Status store(const Room *room, const ProtobufCMessageDescriptor *type, const Record *r, int depth, void *place) {
     const uint8_t *data = r->payload.at;
     size_t size = (size_t)(r->payload.end - data);
     switch (r->field->type) {
     case PROTOBUF_C_TYPE_STRING:
         if (size && memchr(data, 0, size)) return malformed(type, "a name that holds a NUL byte");
-        *(char **)place = arena_string_n(arena, (const char *)data, size);
+        *(char **)place = arena_string_n(room->values, (const char *)data, size);
         return NULL;
     case PROTOBUF_C_TYPE_BYTES:
         *(ProtobufCBinaryData *)place = (ProtobufCBinaryData){size, (uint8_t *)data};
         return NULL;
-    case PROTOBUF_C_TYPE_MESSAGE: return unpack(arena, r->field->descriptor, r->payload, depth + 1, (void **)place);
+    case PROTOBUF_C_TYPE_MESSAGE: return unpack(room, r->field->descriptor, r->payload, depth + 1, (void **)place);
     default:
         if (r->wire == WIRE_VARINT)
             store_number(r->field, place, r->number);
@@ -158,7 +167,7 @@ static Status store_packed(const ProtobufCMessageDescriptor *type, const Record 
 }
 
 /* Allocates the arrays of repeated fields; their counts are left 0 for the second walk to advance. */
-static Status count_repeated(Arena *arena, const ProtobufCMessageDescriptor *type, Span in, char *message) {
+static Status count_repeated(const Room *room, const ProtobufCMessageDescriptor *type, Span in, char *message) {
     int64_t counts[MOST_FIELDS] = {0};
     Record r;
     while (in.at < in.end) {
@@ -172,19 +181,20 @@ static Status count_repeated(Arena *arena, const ProtobufCMessageDescriptor *typ
         if (counts[i] > INT_MAX) return malformed(type, "a list of more than 2^31 elements");
         if (counts[i])
             *(void **)(message + type->fields[i].offset) =
-                arena_array(arena, (size_t)counts[i], element_size(&type->fields[i]));
+                arena_array(holds_pointers(&type->fields[i]) ? room->messages : room->values, (size_t)counts[i],
+                            element_size(&type->fields[i]));
     }
     return NULL;
 }
 
-static Status store_record(Arena *arena, const ProtobufCMessageDescriptor *type, const Record *r, int depth,
+static Status store_record(const Room *room, const ProtobufCMessageDescriptor *type, const Record *r, int depth,
                            char *message) {
     char *place = message + r->field->offset;
     if (r->field->label == PROTOBUF_C_LABEL_REPEATED) {
         size_t *count = (size_t *)(void *)(message + r->field->quantifier_offset);
         char *items = *(char **)(void *)place;
         if (is_packed(r)) return store_packed(type, r, items, count);
-        return store(arena, type, r, depth, items + (*count)++ * element_size(r->field));
+        return store(room, type, r, depth, items + (*count)++ * element_size(r->field));
     }
     if (r->field->type == PROTOBUF_C_TYPE_MESSAGE) {
         if (*(void **)(void *)place)
@@ -192,31 +202,31 @@ static Status store_record(Arena *arena, const ProtobufCMessageDescriptor *type,
                                 type->short_name);
     } else if (r->field->type != PROTOBUF_C_TYPE_STRING)
         *(protobuf_c_boolean *)(void *)(message + r->field->quantifier_offset) = 1;
-    return store(arena, type, r, depth, place);
+    return store(room, type, r, depth, place);
 }
 
-static Status unpack(Arena *arena, const ProtobufCMessageDescriptor *type, Span in, int depth, void **out) {
+static Status unpack(const Room *room, const ProtobufCMessageDescriptor *type, Span in, int depth, void **out) {
     if (depth > MOST_NESTING)
         return status_error(STATUS_UNSUPPORTED, "the file nests deeper than %d messages", MOST_NESTING);
     if (type->n_fields > MOST_FIELDS)
         return status_error(STATUS_FAULT, "message %s has too many fields", type->short_name);
-    char *message = arena_alloc(arena, type->sizeof_message);
+    char *message = arena_alloc_struct(room->messages, type->sizeof_message);
     type->message_init((ProtobufCMessage *)(void *)message);
-    TRY(count_repeated(arena, type, in, message));
+    TRY(count_repeated(room, type, in, message));
     Record r;
     while (in.at < in.end) {
         TRY(read_record(type, &in, &r));
-        if (r.field) TRY(store_record(arena, type, &r, depth, message));
+        if (r.field) TRY(store_record(room, type, &r, depth, message));
     }
     *out = message;
     return NULL;
 }
 
-Status wire_unpack(Arena *arena, const ProtobufCMessageDescriptor *type, const void *bytes, size_t size,
-                   void *out_message) {
+Status wire_unpack(Arena *messages, Arena *values, const ProtobufCMessageDescriptor *type, const void *bytes,
+                   size_t size, void *out_message) {
     void *message = NULL;
     if (!size) bytes = "";
-    TRY(unpack(arena, type, (Span){bytes, (const uint8_t *)bytes + size}, 1, &message));
+    TRY(unpack(&(Room){messages, values}, type, (Span){bytes, (const uint8_t *)bytes + size}, 1, &message));
     memcpy(out_message, &message, sizeof message);
     return NULL;
 }

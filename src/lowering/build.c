@@ -193,30 +193,43 @@ static const Dim **constant_sizes(Lowering *l, const Tensor *tensor, int count) 
     return sizes;
 }
 
-/* Fills in what is known of the elements [at, at + count): through joins, reshapes and casts between the index types.
- */
-static void find_elements(const Value *value, const Dim **elements, int at, int count) {
+/* A vector or scalar whose elements are those of another from `at` on. */
+typedef struct Piece {
+    const Value *value;
+    int at, count;
+} Piece;
+
+typedef VEC(Piece) Pieces;
+
+/* Fills in what is known of a piece's elements, or adds the pieces that it is made of: through joins, reshapes and casts
+ * between the index types. */
+static void look_into(Arena *arena, Pieces *pieces, Piece piece, const Dim **elements) {
+    const Value *value = piece.value;
     const Node *maker = value->producer;
     int64_t length = 1;
-    if (value->rank > 1 || (value->rank == 1 && !dim_is_const(value->dims[0], &length)) || length != count) return;
+    if (value->rank > 1 || (value->rank == 1 && !dim_is_const(value->dims[0], &length)) || length != piece.count)
+        return;
     if (value->content) {
-        for (int i = 0; i < count; i++) elements[at + i] = value->content[i];
+        for (int i = 0; i < piece.count; i++) elements[piece.at + i] = value->content[i];
     } else if (maker && maker->kind == NODE_PRIM && maker->prim == PRIM_CONCAT) {
-        for (int i = 0; i < maker->input_count; i++) {
-            int64_t part;
-            if (!dim_is_const(maker->inputs[i]->dims[0], &part)) return;
-            find_elements(maker->inputs[i], elements, at, (int)part);
-            at += (int)part;
+        for (int i = 0, at = piece.at; i < maker->input_count; i++, at += (int)length) {
+            if (!dim_is_const(maker->inputs[i]->dims[0], &length)) return;
+            VEC_PUSH(arena, *pieces, (Piece){maker->inputs[i], at, (int)length});
         }
     } else if (maker && maker->kind == NODE_PRIM && (maker->prim == PRIM_RESHAPE || maker->prim == PRIM_CAST)) {
         DType from = maker->inputs[0]->dtype;
-        if (from == DT_I64 || from == DT_I32) find_elements(maker->inputs[0], elements, at, count);
+        if (from == DT_I64 || from == DT_I32)
+            VEC_PUSH(arena, *pieces, (Piece){maker->inputs[0], piece.at, piece.count});
     }
 }
 
 const Dim **known_elements(Lowering *l, const Value *value, int count) {
     const Dim **elements = ARENA_ARRAY(l->arena, const Dim *, count ? count : 1);
-    find_elements(value, elements, 0, count);
+    Arena *scratch = arena_create_inside(l->arena);
+    Pieces pieces = {0}; /* a stack of our own: chains of joins are as long as the model */
+    VEC_PUSH(scratch, pieces, (Piece){value, 0, count});
+    while (pieces.count) look_into(scratch, &pieces, pieces.items[--pieces.count], elements);
+    arena_destroy(scratch);
     return elements;
 }
 

@@ -16,7 +16,8 @@ enum { FOLD_LIMIT = 256 << 20 }; /* bytes of one folded constant */
 
 struct Lowering {
     Graph *graph;
-    Arena *arena;
+    Arena *arena;   /* the graph's */
+    Arena *scratch; /* freed when the graph is lowered; NULL: arena */
     DimTable *dims;
     const Policy *policy;
     const Node *node;        /* being lowered; new nodes go before it and take its origin */
@@ -55,7 +56,9 @@ const char *shape_text(Lowering *l, const Dim *const *dims, int rank); /* "[n, 3
 Value *scalar(Lowering *l, DType dtype, double value);      /* rank 0 */
 Value *scalar_int(Lowering *l, DType dtype, int64_t value); /* rank 0, exact for 64-bit integers */
 Value *like(Lowering *l, const Value *x, double value);     /* a scalar of x's dtype */
-Value *constant(Lowering *l, Tensor *tensor);               /* data in l->arena or living as long */
+/* A constant, or primitives on constants that were too large to fold; of values of this lowering. */
+bool is_of_constants(Lowering *l, const Value *value);
+Value *constant(Lowering *l, Tensor *tensor); /* data in l->arena or living as long */
 Value *vector_i64(Lowering *l, const int64_t *values, int count);
 Value *dims_value(Lowering *l, const Dim *const *dims, int count); /* an i64 vector of sizes (with content) */
 Value *dim_scalar(Lowering *l, const Dim *dim);                    /* rank 0, i64 */

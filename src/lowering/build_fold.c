@@ -36,10 +36,14 @@ void spec_shape(NodeSpec *spec, int rank, const Dim *const *dims) {
 /* --- what has been made already ------------------------------------------------------------------------------- */
 
 typedef struct Seen {
-    NodeSpec spec;
-    Value *value;
-    int group;         /* of the node: what is to be one kernel shares nothing with its surroundings */
     struct Seen *next; /* of the same hash */
+    Value *value;
+    int group; /* of the node: what is to be one kernel shares nothing with its surroundings */
+    int16_t prim;
+    uint8_t dtype, rank;
+    int input_count, attr_count;
+    Value **inputs;
+    Attr attrs[];
 } Seen;
 
 /* Constants and sizes are no part of a kernel. */
@@ -47,13 +51,16 @@ static int group_of(const Lowering *l, const NodeSpec *spec) {
     return l->node && spec->prim != PRIM_NONE && spec->prim != PRIM_DIMS ? l->node->group : 0;
 }
 
-/* The lowering's maps, made on first use: nodes by hash, sizes that stand as dims, symbols bound from a value. */
-enum { MAP_NODES, MAP_SIZES, MAP_BOUND, MAP_COUNT };
+static Arena *scratch(const Lowering *l) { return l->scratch ? l->scratch : l->arena; }
+
+/* The lowering's maps, made on first use: nodes by hash, sizes that stand as dims, symbols bound from a value,
+ * what is made of constants alone. */
+enum { MAP_NODES, MAP_SIZES, MAP_BOUND, MAP_CONSTANT, MAP_COUNT };
 
 static Map *map_of(Lowering *l, int which) {
     if (!l->seen) {
-        l->seen = ARENA_ARRAY(l->arena, Map, MAP_COUNT);
-        for (int i = 0; i < MAP_COUNT; i++) l->seen[i] = map_make(l->arena);
+        l->seen = ARENA_ARRAY(scratch(l), Map, MAP_COUNT);
+        for (int i = 0; i < MAP_COUNT; i++) l->seen[i] = map_make(scratch(l));
     }
     return &l->seen[which];
 }
@@ -77,8 +84,8 @@ void note_bound_sizes(Lowering *l, const Value *value, const Dim *const *symbols
     map_set_id(map_of(l, MAP_BOUND), MAP_POINTER_KEY(value), (void *)symbols);
 }
 
-static bool same_spec(const NodeSpec *a, const NodeSpec *b) {
-    if (a->prim != b->prim || a->input_count != b->input_count || a->attr_count != b->attr_count ||
+static bool same_spec(const Seen *a, const NodeSpec *b) {
+    if (a->prim != (int)b->prim || a->input_count != b->input_count || a->attr_count != b->attr_count ||
         a->dtype != b->dtype || a->rank != b->rank)
         return false;
     for (int i = 0; i < a->input_count; i++)
@@ -114,19 +121,25 @@ static Attr copy_attr(Arena *arena, const Attr *attr) {
 }
 
 static void remember(Lowering *l, const NodeSpec *spec, uint64_t hash, Value *value) {
-    Seen *seen = ARENA_NEW(l->arena, Seen);
-    seen->spec = *spec;
-    seen->spec.inputs = arena_copy(l->arena, spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs);
-    for (int i = 0; i < spec->attr_count; i++) seen->spec.attrs[i] = copy_attr(l->arena, &spec->attrs[i]);
-    seen->value = value;
-    seen->group = group_of(l, spec);
-    seen->next = map_get_id(map_of(l, MAP_NODES), hash);
+    size_t inputs = (size_t)spec->input_count * sizeof *spec->inputs;
+    Seen *seen = arena_alloc_struct(scratch(l), sizeof *seen + (size_t)spec->attr_count * sizeof *spec->attrs + inputs);
+    *seen = (Seen){.next = map_get_id(map_of(l, MAP_NODES), hash),
+                   .value = value,
+                   .group = group_of(l, spec),
+                   .prim = (int16_t)spec->prim,
+                   .dtype = (uint8_t)spec->dtype,
+                   .rank = (uint8_t)spec->rank,
+                   .input_count = spec->input_count,
+                   .attr_count = spec->attr_count};
+    for (int i = 0; i < spec->attr_count; i++) seen->attrs[i] = copy_attr(scratch(l), &spec->attrs[i]);
+    seen->inputs = (Value **)(void *)&seen->attrs[spec->attr_count];
+    if (inputs) memcpy(seen->inputs, spec->inputs, inputs);
     map_set_id(map_of(l, MAP_NODES), hash, seen);
 }
 
 static Value *find_seen(Lowering *l, const NodeSpec *spec, uint64_t hash) {
     for (Seen *seen = map_get_id(map_of(l, MAP_NODES), hash); seen; seen = seen->next)
-        if (seen->group == group_of(l, spec) && same_spec(&seen->spec, spec)) return seen->value;
+        if (seen->group == group_of(l, spec) && same_spec(seen, spec)) return seen->value;
     return NULL;
 }
 
@@ -182,9 +195,10 @@ static Value *fold_reshape(Lowering *l, const NodeSpec *spec, const int64_t *dim
 
 Value *fold(Lowering *l, const NodeSpec *spec) {
     if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
-    Tensor **inputs = ARENA_ARRAY(l->arena, Tensor *, spec->input_count);
     for (int i = 0; i < spec->input_count; i++)
-        if (!(inputs[i] = spec->inputs[i]->constant)) return NULL;
+        if (!spec->inputs[i]->constant) return NULL;
+    Tensor **inputs = ARENA_ARRAY(scratch(l), Tensor *, spec->input_count);
+    for (int i = 0; i < spec->input_count; i++) inputs[i] = spec->inputs[i]->constant;
     int64_t dims[MAX_RANK], count;
     size_t bytes;
     if (!dims_are_const(spec->dims, spec->rank, dims) || !attrs_are_const(spec)) return NULL;
@@ -216,13 +230,25 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
 
 /* --- sizes known without running anything -------------------------------------------------------------------- */
 
+bool is_of_constants(Lowering *l, const Value *value) {
+    return value->constant || map_get_id(map_of(l, MAP_CONSTANT), MAP_POINTER_KEY(value));
+}
+
+/* Noted as values are made, inputs before results, so that nobody has to search. */
+static Value *note_constant(Lowering *l, const NodeSpec *spec, Value *value) {
+    bool all = spec->input_count > 0;
+    for (int i = 0; all && i < spec->input_count; i++) all = is_of_constants(l, spec->inputs[i]);
+    if (all) map_set_id(map_of(l, MAP_CONSTANT), MAP_POINTER_KEY(value), value);
+    return value;
+}
+
 static Value *emit_node(Lowering *l, const NodeSpec *spec) {
     Node *node = graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
     for (int i = 0; i < spec->attr_count; i++) node_set_attr(node, copy_attr(l->arena, &spec->attrs[i]));
     if (l->node) node->origin = l->node->origin;
     if (l->node) node_follow_rules(node, l->node);
     for (int i = 0; i < spec->rank; i++) note_size(l, spec->dims[i]);
-    return node_add_output(node, NULL, spec->dtype, spec->rank, spec->dims);
+    return note_constant(l, spec, node_add_output(node, NULL, spec->dtype, spec->rank, spec->dims));
 }
 
 static Value *emit_once(Lowering *l, const NodeSpec *spec) {

@@ -52,9 +52,9 @@ static Status unknown_operator(const Node *n) {
                         n->op, domain, n->opset, near->since);
 }
 
-static Status check_replaced(const Graph *graph, const Node *n) {
+static Status check_replaced(const Node *n) {
     for (int i = 0; i < n->output_count; i++)
-        if (n->outputs[i] && (n->outputs[i]->uses.count || value_is_output(graph, n->outputs[i])))
+        if (n->outputs[i] && value_is_read(n->outputs[i]))
             return status_error(STATUS_UNSUPPORTED, "node \"%s\" (%s, opset %d): output %d is not supported",
                                 node_origin_name(n), n->op, n->opset, i);
     return NULL;
@@ -87,7 +87,7 @@ static Status lower_node(Lowering *l, Node *n, Node **out_next) {
     }
     l->error = NULL;
     TRY(status);
-    TRY(check_replaced(l->graph, n));
+    TRY(check_replaced(n));
     hand_group_on(l, n, before);
     *out_next = n->next;
     graph_remove_node(l->graph, n);
@@ -104,10 +104,16 @@ static Status lower_nodes(Lowering *l, Graph *graph) {
 
 static Status sweep(Graph *graph, const Policy *policy, const LowerTrace *trace, int tails) {
     graph_prune(graph);
-    Lowering l = {
-        .graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .trace = trace, .tails = tails};
+    Lowering l = {.graph = graph,
+                  .arena = graph->arena,
+                  .scratch = arena_create_inside(graph->arena),
+                  .dims = graph->dims,
+                  .policy = policy,
+                  .trace = trace,
+                  .tails = tails};
     if (trace) trace->before(trace->user, graph);
     Status status = lower_nodes(&l, graph);
+    arena_destroy(l.scratch);
     if (trace) trace->after(trace->user, graph);
     TRY(status);
     graph_prune(graph);

@@ -1,44 +1,23 @@
-/* Dead nodes, found in one sweep from the last to the first. Sizes are uses too: which symbols an expression holds is
- * asked of dim_eval, by leaving symbols unbound. */
+/* Dead nodes, found in one sweep from the last to the first. Sizes are uses too. What is kept of symbols and sizes is kept
+ * by those that the graph holds, not by all of the model's: a model may have thousands of small subgraphs. */
 #include "lowering/prune.h"
 
 typedef struct Prune {
     Graph *graph;
-    int symbols;     /* dim_symbol_count */
-    Node **definers; /* [symbols] the host node of this graph that binds it */
-    bool *used;      /* [symbols] */
-    int64_t *values; /* [symbols] scratch for dim_eval */
-    Map seen;        /* expressions looked at */
+    Map definers; /* symbol -> the host node of this graph that binds it */
+    Map used;     /* symbols */
+    Map seen;     /* expressions looked at */
 } Prune;
 
-static void set_values(Prune *p, int from, int to, int64_t value) {
-    for (int i = from; i < to; i++) p->values[i] = value;
-}
-
-/* Marks the symbols of [from, to) that the expression holds; all are bound to 1 on entry and on return. */
-static void mark_symbols(Prune *p, const Dim *dim, int from, int to) {
-    if (from == to) return;
-    set_values(p, from, to, UNBOUND_DIM);
-    bool holds = dim_eval(dim, p->values) == UNBOUND_DIM;
-    set_values(p, from, to, 1);
-    if (!holds) return;
-    if (to - from == 1) {
-        p->used[from] = true;
-        return;
-    }
-    int middle = from + (to - from) / 2;
-    mark_symbols(p, dim, from, middle);
-    mark_symbols(p, dim, middle, to);
+static void use_symbol(int symbol, void *context) {
+    Prune *p = context;
+    map_set_id(&p->used, (uint64_t)symbol, p);
 }
 
 static void use_dim(Prune *p, const Dim *dim) {
     if (!dim || dim_is_const(dim, NULL) || map_get_id(&p->seen, MAP_POINTER_KEY(dim))) return;
-    map_set_id(&p->seen, MAP_POINTER_KEY(dim), p->graph);
-    int lone = dim_symbol_index(dim);
-    if (lone >= 0)
-        p->used[lone] = true;
-    else
-        mark_symbols(p, dim, 0, p->symbols);
+    map_set_id(&p->seen, MAP_POINTER_KEY(dim), p);
+    dim_each_symbol(dim, use_symbol, p);
 }
 
 static void use_value(Prune *p, const Value *value) {
@@ -60,7 +39,7 @@ static void use_node(Prune *p, const Node *node) {
 
 static void define(Prune *p, const Dim *dim, Node *node) {
     int symbol = dim_symbol_index(dim);
-    if (symbol >= 0 && !p->definers[symbol]) p->definers[symbol] = node;
+    if (symbol >= 0 && !map_get_id(&p->definers, (uint64_t)symbol)) map_set_id(&p->definers, (uint64_t)symbol, node);
 }
 
 /* Symbols of the graph's inputs are taken as defined by the first node, which then need not live for them. */
@@ -81,30 +60,29 @@ static void find_definers(Prune *p, Node *of_inputs) {
     }
 }
 
-enum { TAG_OUTPUT = 1 };
-
 static bool is_read(const Node *node) {
     for (int i = 0; i < node->output_count; i++) {
         const Value *value = node->outputs[i];
-        if (value && (value->uses.count > 0 || value->tag == TAG_OUTPUT)) return true;
+        if (value && (value->uses.count > 0 || value_is_output(value))) return true;
     }
     return false;
+}
+
+static bool binds(const Prune *p, const Dim *dim, const Node *node) {
+    int symbol = dim_symbol_index(dim);
+    return symbol >= 0 && map_get_id(&p->used, (uint64_t)symbol) && map_get_id(&p->definers, (uint64_t)symbol) == node;
 }
 
 static bool binds_used(const Prune *p, const Node *node) {
     if (node->kind != NODE_HOST) return false;
     int count;
     const Dim *const *symbols = attr_dims(node, "symbols", &count);
-    for (int i = 0; i < count; i++) {
-        int symbol = dim_symbol_index(symbols[i]);
-        if (symbol >= 0 && p->used[symbol] && p->definers[symbol] == node) return true;
-    }
+    for (int i = 0; i < count; i++)
+        if (binds(p, symbols[i], node)) return true;
     for (int i = 0; i < node->output_count; i++) {
         const Value *value = node->outputs[i];
-        for (int k = 0; value && value->dims && k < value->rank; k++) {
-            int symbol = dim_symbol_index(value->dims[k]);
-            if (symbol >= 0 && p->used[symbol] && p->definers[symbol] == node) return true;
-        }
+        for (int k = 0; value && value->dims && k < value->rank; k++)
+            if (binds(p, value->dims[k], node)) return true;
     }
     return false;
 }
@@ -118,18 +96,11 @@ static void keep_names(Graph *graph, const Node *node) {
 }
 
 void graph_prune(Graph *graph) {
+    Arena *scratch = arena_create_inside(graph->arena);
     Node of_inputs = {0};
-    Prune p = {.graph = graph, .symbols = dim_symbol_count(graph->dims), .seen = map_make(graph->arena)};
-    p.definers = ARENA_ARRAY(graph->arena, Node *, p.symbols);
-    p.used = ARENA_ARRAY(graph->arena, bool, p.symbols);
-    p.values = ARENA_ARRAY(graph->arena, int64_t, p.symbols);
-    set_values(&p, 0, p.symbols, 1);
+    Prune p = {graph, map_make(scratch), map_make(scratch), map_make(scratch)};
     find_definers(&p, &of_inputs);
-    for (int i = 0; i < graph->values.count; i++) graph->values.items[i]->tag = 0;
-    for (int i = 0; i < graph->outputs.count; i++) {
-        graph->outputs.items[i]->tag = TAG_OUTPUT;
-        use_value(&p, graph->outputs.items[i]);
-    }
+    for (int i = 0; i < graph->outputs.count; i++) use_value(&p, graph->outputs.items[i]);
     for (Node *node = graph->last, *before; node; node = before) {
         before = node->prev;
         if (is_read(node) || binds_used(&p, node)) {
@@ -139,4 +110,5 @@ void graph_prune(Graph *graph) {
         keep_names(graph, node);
         graph_remove_node(graph, node);
     }
+    arena_destroy(scratch);
 }

@@ -51,7 +51,7 @@ bool convert_number(const Convert *c, const Value *value, double *out_number) {
 
 bool convert_is_used(const Node *node, int output) {
     const Value *value = output < node->output_count ? node->outputs[output] : NULL;
-    return value && (value->uses.count || value_is_output(node->graph, value));
+    return value && value_is_read(value);
 }
 
 bool convert_axis(const Convert *c, const Value *value, int64_t *axis) {

@@ -97,13 +97,13 @@ Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char
     TRY(rewrite_facts(&x.rewrite, graph, twin, policy));
     for (int i = 0; i < x.outputs.count; i++) TRY(become_output(&x, i));
     for (int i = 0; i < x.inputs.count; i++) TRY(become_input(&x, i));
-    graph->outputs.count = graph->output_names.count = 0;
+    graph_truncate_outputs(graph, 0);
     for (int i = 0; i < x.outputs.count; i++)
         graph_add_named_output(graph, x.outputs.items[i], x.outputs.items[i]->name);
     graph_prune(graph);
     for (int i = 0; i < graph->inputs.count; i++) {
         const Value *input = graph->inputs.items[i];
-        if (!contains(x.inputs.items, x.inputs.count, input) && (input->uses.count || value_is_output(graph, input)))
+        if (!contains(x.inputs.items, x.inputs.count, input) && value_is_read(input))
             return status_error(STATUS_USAGE, "extract: input \"%s\" is needed as well", input->name);
     }
     graph->inputs.count = 0;

@@ -19,7 +19,7 @@ void node_put_input(Node *node, int index, Value *value) {
 Node *sole_producer(const Node *node, int input, const char *op) {
     const Value *value = node_in(node, input);
     if (!value || !value->producer || value->uses.count != 1 || value->output_index) return NULL;
-    return is_standard(value->producer, op) && !value_is_output(node->graph, value) ? value->producer : NULL;
+    return is_standard(value->producer, op) && !value_is_output(value) ? value->producer : NULL;
 }
 
 Value *add_ints(Rewrite *r, Graph *graph, const char *name, const int64_t *values, int count) {
@@ -37,8 +37,8 @@ static void swap_names(Graph *graph, Value *a, Value *b) {
 }
 
 bool rewrite_replace(Rewrite *r, Graph *graph, Value *from, Value *to) {
-    if (value_is_output(graph, from)) {
-        if (!to->producer || value_is_output(graph, to)) return false; /* it would become an Identity */
+    if (value_is_output(from)) {
+        if (!to->producer || value_is_output(to)) return false; /* it would become an Identity */
         if (!graph->parent) swap_names(graph, from, to);
     }
     value_replace(graph, from, to);

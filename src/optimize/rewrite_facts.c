@@ -69,7 +69,7 @@ static void after_lowering(void *user, Graph *twin) {
     for (int i = 0; i < watched->own.count; i++)
         map_set_id(&f->rewrite->facts, MAP_POINTER_KEY(watched->own.items[i]),
                    twin->outputs.items[watched->outputs + i]);
-    twin->outputs.count = twin->output_names.count = watched->outputs;
+    graph_truncate_outputs(twin, watched->outputs);
 }
 
 Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy) {

@@ -87,7 +87,7 @@ static bool layer_normalization(Rewrite *r, Node *node) {
         const Node *root = quotient ? sole_producer(quotient, 1, "Sqrt") : NULL;
         const Value *d = root ? node_in(quotient, 0) : NULL;
         double epsilon;
-        if (!d || !d->producer || !is_standard(d->producer, "Sub") || value_is_output(node->graph, d)) continue;
+        if (!d || !d->producer || !is_standard(d->producer, "Sub") || value_is_output(d)) continue;
         Value *x = centred(r, d->producer), *scale = node_in(node, 1 - i);
         if (!x || !is_variance_of(r, root, d, &epsilon) || !is_row(r, scale, x)) continue;
         become(node, "LayerNormalization", LAYER_NORMALIZATION_SINCE);
@@ -189,8 +189,7 @@ static bool gelu(Rewrite *r, Node *node) {
             double one;
             int index;
             if (!fact || !result || fact->dtype != DT_F32 || fact->rank != result->rank) continue;
-            if (!sum || !is_standard(sum, "Add") || factor->uses.count != 1 || value_is_output(node->graph, factor))
-                continue;
+            if (!sum || !is_standard(sum, "Add") || factor->uses.count != 1 || value_is_output(factor)) continue;
             if (!beside_number(sum, &one, &index) || one != 1) continue;
             const Node *erf = sole_producer(sum, index, "Erf"), *tanh = sole_producer(sum, index, "Tanh");
             if (!(erf && is_erf_of(erf, x)) && !(tanh && is_tanh_of(tanh, x))) continue;

@@ -43,7 +43,7 @@ static bool reshape(Rewrite *r, Node *node) {
     Value *input = node_in(node, 0), *shape = node_in(node, 1);
     if (!input) return false;
     Node *before = input->producer;
-    bool chained = before && is_reshape(before) && input->uses.count == 1 && !value_is_output(node->graph, input);
+    bool chained = before && is_reshape(before) && input->uses.count == 1 && !value_is_output(input);
     if (chained && node_in(before, 0) && make_reshape(r, node, node_in(before, 0))) return true;
     return is_standard(node, "Reshape") && shape && !shape->constant && make_reshape(r, node, input);
 }

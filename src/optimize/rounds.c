@@ -18,7 +18,7 @@ static int64_t constant_input_bytes(const Node *node) {
 }
 
 static bool fold(Rewrite *r, Node *node, Value *value, const Value *fact) {
-    if (value_is_output(node->graph, value)) return false;
+    if (value_is_output(value)) return false;
     Tensor *tensor = rewrite_constant(r, fact);
     if (!tensor) return false;
     int64_t growth = (int64_t)tensor_bytes(tensor) - constant_input_bytes(node);
@@ -92,7 +92,7 @@ static void merge_nodes(Rewrite *r, Graph *graph) {
         if (!twin) map_set_id(&seen, hash, node);
         if (!twin || !same_node(node, twin)) continue;
         for (int i = 0; i < node->output_count; i++)
-            if (node->outputs[i] && (node->outputs[i]->uses.count || value_is_output(graph, node->outputs[i])))
+            if (node->outputs[i] && value_is_read(node->outputs[i]))
                 rewrite_replace(r, graph, node->outputs[i], twin->outputs[i]);
     }
 }
@@ -126,7 +126,7 @@ static void share_constants(Rewrite *r, Graph *graph, Map *tensors) {
         Value *equal = map_get_id(&values, MAP_POINTER_KEY(value->constant));
         if (!equal)
             map_set_id(&values, MAP_POINTER_KEY(value->constant), value);
-        else if (!value_is_output(graph, value))
+        else if (!value_is_output(value))
             value_replace(graph, value, equal);
     }
     FOR_EACH_NODE(node, graph)
@@ -149,7 +149,7 @@ static void drop_captures(Node *node) {
         for (int s = 0; s < node->subgraph_count && !read; s++) {
             const Graph *body = node->subgraphs[s];
             const Value *inner = body->inputs.items[body->inputs.count - node->captures + i];
-            read = inner->uses.count || value_is_output(body, inner);
+            read = inner->uses.count || value_is_output(inner);
         }
         int index = node->input_count - node->captures + i;
         if (!read && node->inputs[index]) node_set_input(node, index, NULL);

@@ -55,19 +55,22 @@ static bool is_weighted(const char *op) {
     return false;
 }
 
-/* A constant, or made of constants alone, which lowering folds. */
-static bool is_constant(const Value *v, int depth) {
-    if (!v || v->constant || !v->producer || !depth) return v && v->constant;
-    const Node *node = v->producer;
-    if (node->input_count == 0 || node->subgraph_count) return false;
-    for (int i = 0; i < node->input_count; i++)
-        if (node->inputs[i] && !is_constant(node->inputs[i], depth - 1)) return false;
-    return true;
+/* Of what no node makes the tag says nothing. */
+static bool is_constant(const Value *v) { return v->constant || (v->producer && v->tag); }
+
+/* Marks what is made of constants alone, which lowering folds: nodes stand in the order in which they are made. */
+static void find_constants(Graph *graph) {
+    FOR_EACH_NODE(node, graph) {
+        bool all = node->input_count > 0 && !node->subgraph_count;
+        for (int i = 0; all && i < node->input_count; i++) all = !node->inputs[i] || is_constant(node->inputs[i]);
+        for (int o = 0; o < node->output_count; o++)
+            if (node->outputs[o]) node->outputs[o]->tag = all;
+        for (int i = 0; i < node->subgraph_count; i++) find_constants(node->subgraphs[i]);
+    }
 }
 
 static bool has_weight(const Node *node) {
-    enum { DEPTH = 8 };
-    return is_weighted(node->op) && node->input_count > 1 && is_constant(node->inputs[1], DEPTH);
+    return is_weighted(node->op) && node->input_count > 1 && node->inputs[1] && is_constant(node->inputs[1]);
 }
 
 static bool has_precision(const Node *node) {
@@ -195,6 +198,7 @@ Status apply_rules(Graph *graph, const Policy *policy) {
     Arena *arena = arena_create_inside(graph->arena);
     Rules r = {.policy = policy, .arena = arena, .root = graph, .wishes = map_make(arena)};
     Status status = NULL;
+    find_constants(graph);
     for (int i = 0; i < policy->rule_count && !status; i++) status = find_all(&r, &policy->rules[i]);
     int fences = HOST_FENCE;
     for (int i = 0; i < r.all.count && !status; i++) fulfil(&r, r.all.items[i], &fences);

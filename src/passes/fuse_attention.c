@@ -714,18 +714,13 @@ static bool split_rows(Match *m, Operand *q, const Value *scores) {
 
 /* --- the whole ------------------------------------------------------------------------------------------------ */
 
-static Node *lone_user(const Graph *graph, const Value *v) {
-    return v->uses.count == 1 && !value_is_output(graph, v) ? v->uses.items[0].node : NULL;
-}
-
 /* The result in the form of the steps, out of any 16-bit casts and permutes that follow. */
 static bool find_result(Match *m, Regroup r, bool narrow) {
-    Graph *graph = m->l->graph;
     Value *y = m->product->outputs[0];
     int count, rank = m->rank;
     for (int i = 0; i < rank; i++) m->perm_out[i] = i;
     if (r.kind != NO_REGROUP) {
-        Node *user = lone_user(graph, y);
+        Node *user = value_only_user(y);
         if (node_attr(m->product, "perm_out") || !user || user->kind != NODE_PRIM || user->prim != PRIM_RESHAPE)
             return false;
         if (user->outputs[0]->rank != rank) return false;
@@ -737,7 +732,7 @@ static bool find_result(Match *m, Regroup r, bool narrow) {
         if (perm) memcpy(m->perm_out, perm, sizeof *perm * (size_t)rank);
     }
     DType dtype = m->q.value->dtype;
-    for (Node *user; (user = lone_user(graph, y)) && user->kind == NODE_PRIM;) {
+    for (Node *user; (user = value_only_user(y)) && user->kind == NODE_PRIM;) {
         if (user->prim == PRIM_CAST && narrow && y->dtype != dtype && user->outputs[0]->dtype == dtype) {
             y = user->outputs[0];
         } else if (user->prim == PRIM_PERMUTE) {
@@ -813,13 +808,12 @@ static bool within_fence(const Match *m) {
 
 /* Nothing else reads what is computed on the way. */
 static bool is_closed(const Match *m, uint64_t mark) {
-    const Graph *graph = m->l->graph;
     if (!within_fence(m)) return false;
     m->product->tag = mark;
     for (int i = 0; i < m->inside_count; i++) m->inside[i]->tag = mark;
     for (int i = 0; i < m->inside_count; i++) {
         const Value *v = m->inside[i]->outputs[0];
-        if (value_is_output(graph, v)) return false;
+        if (value_is_output(v)) return false;
         for (int u = 0; u < v->uses.count; u++)
             if (v->uses.items[u].node->tag != mark) return false;
     }

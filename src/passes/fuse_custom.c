@@ -248,10 +248,6 @@ static void make_group(Fuser *f, const Fusion *fusion, const PatternMatch *match
     for (int i = 0; i < match->node_count; i++) match->nodes[i]->group = info->groups.count;
 }
 
-static bool is_read(const Graph *graph, const Value *value) {
-    return value && (value->uses.count || value_is_output(graph, value));
-}
-
 static Origin merged_origin(const Fuser *f, const PatternMatch *match) {
     Origin *origins = ARENA_ARRAY(f->scratch, Origin, match->node_count);
     for (int i = 0; i < match->node_count; i++) origins[i] = match->nodes[match->node_count - 1 - i]->origin;
@@ -277,7 +273,7 @@ static void make_node(Fuser *f, const Fusion *fusion, const Pattern *pattern, co
         match->nodes[i]->group = REMOVED;
     }
     for (int i = 0; i < pattern_output_count(pattern); i++)
-        node_attach_output(node, is_read(graph, match->outputs[i]) ? match->outputs[i] : NULL);
+        node_attach_output(node, match->outputs[i] && value_is_read(match->outputs[i]) ? match->outputs[i] : NULL);
 }
 
 static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const PatternMatch *match) {

@@ -38,22 +38,18 @@ static bool scalar_operand(const Node *node, const Value *x, double *out_value) 
     return true;
 }
 
-static Node *lone_user(const Graph *graph, const Value *v) {
-    return v->uses.count == 1 && !value_is_output(graph, v) ? v->uses.items[0].node : NULL;
-}
-
 /* The other user of x beside `node`, when there are exactly two uses. */
-static Node *second_user(const Graph *graph, const Value *x, const Node *node) {
-    if (x->uses.count != 2 || value_is_output(graph, x)) return NULL;
+static Node *second_user(const Value *x, const Node *node) {
+    if (x->uses.count != 2 || value_is_output(x)) return NULL;
     return x->uses.items[0].node == node ? x->uses.items[1].node : x->uses.items[0].node;
 }
 
 /* max(min(x, high), low) in either order, starting at user; *last is where it ends. */
-static bool match_clip(const Graph *graph, const Value *x, Node *user, double *low, double *high, Node **last) {
+static bool match_clip(const Value *x, Node *user, double *low, double *high, Node **last) {
     double first, second;
     bool starts_low = is_prim(user, PRIM_MAX);
     if ((!starts_low && !is_prim(user, PRIM_MIN)) || !scalar_operand(user, x, &first)) return false;
-    Node *next = lone_user(graph, user->outputs[0]);
+    Node *next = value_only_user(user->outputs[0]);
     if (!is_prim(next, starts_low ? PRIM_MIN : PRIM_MAX) || !scalar_operand(next, user->outputs[0], &second))
         return false;
     *low = starts_low ? first : second;
@@ -76,27 +72,26 @@ typedef struct Gate {
     Node *last;
 } Gate;
 
-static bool match_gate(const Graph *graph, const Value *x, Node *user, Gate *gate) {
+static bool match_gate(const Value *x, Node *user, Gate *gate) {
     double low;
     const Value *v = x;
     *gate = (Gate){.a = 1};
     if (match_factor(user, v, &gate->a)) {
         v = user->outputs[0];
-        user = lone_user(graph, v);
+        user = value_only_user(v);
     }
     if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &gate->b)) {
         v = user->outputs[0];
-        user = lone_user(graph, v);
+        user = value_only_user(v);
     }
-    if (!user || !match_clip(graph, v, user, &low, &gate->high, &gate->last) || low != 0 || gate->high <= 0)
-        return false;
+    if (!user || !match_clip(v, user, &low, &gate->high, &gate->last) || low != 0 || gate->high <= 0) return false;
     return true;
 }
 
 /* Takes a factor that follows into the gate; true when the gate then ends at 1, as the hard sigmoid does. */
-static bool normalise_gate(const Graph *graph, Gate *gate, Node **last) {
+static bool normalise_gate(Gate *gate, Node **last) {
     double c;
-    Node *next = lone_user(graph, (*last)->outputs[0]);
+    Node *next = value_only_user((*last)->outputs[0]);
     if (gate->high != 1 && match_factor(next, (*last)->outputs[0], &c)) {
         gate->a *= c, gate->b *= c, gate->high *= c;
         *last = next;
@@ -106,18 +101,18 @@ static bool normalise_gate(const Graph *graph, Gate *gate, Node **last) {
 
 /* x * sigmoid(x), and x * clip(a * x + b, 0, high) * c with high * c = 1, the factor standing before or behind the
  * product. */
-static bool match_gated(const Graph *graph, const Value *x, Match *m) {
+static bool match_gated(const Value *x, Match *m) {
     for (int i = 0; i < 2; i++) {
-        Node *first = x->uses.items[i].node, *product = second_user(graph, x, first), *last;
+        Node *first = x->uses.items[i].node, *product = second_user(x, first), *last;
         Gate gate = {0};
         if (!is_prim(product, PRIM_MUL)) continue;
         bool swish = is_prim(first, PRIM_SIGMOID);
-        if (!swish && !match_gate(graph, x, first, &gate)) continue;
+        if (!swish && !match_gate(x, first, &gate)) continue;
         last = swish ? first : gate.last;
-        bool normal = swish || (lone_user(graph, last->outputs[0]) != product && normalise_gate(graph, &gate, &last));
-        if (lone_user(graph, last->outputs[0]) != product || other_operand(product, x) != last->outputs[0]) continue;
+        bool normal = swish || (value_only_user(last->outputs[0]) != product && normalise_gate(&gate, &last));
+        if (value_only_user(last->outputs[0]) != product || other_operand(product, x) != last->outputs[0]) continue;
         last = product;
-        if (!normal && !normalise_gate(graph, &gate, &last)) continue;
+        if (!normal && !normalise_gate(&gate, &last)) continue;
         *m = (Match){.kind = swish ? EPILOGUE_SWISH : EPILOGUE_HARD_SWISH,
                      .alpha = swish ? 1 : (float)gate.a,
                      .beta = (float)gate.b,
@@ -128,14 +123,14 @@ static bool match_gated(const Graph *graph, const Value *x, Match *m) {
 }
 
 /* alpha * x + beta with constant scalars, either part of it. */
-static bool match_linear(const Graph *graph, const Value *x, Match *m) {
+static bool match_linear(const Value *x, Match *m) {
     double a = 1, b = 0;
-    Node *user = lone_user(graph, x), *last = NULL;
+    Node *user = value_only_user(x), *last = NULL;
     const Value *v = x;
     if (match_factor(user, v, &a)) {
         last = user;
         v = user->outputs[0];
-        user = lone_user(graph, v);
+        user = value_only_user(v);
     }
     if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &b) && value_same_shape(user->outputs[0], v)) last = user;
     if (!last || !value_same_shape(last->outputs[0], x)) return false;
@@ -143,18 +138,18 @@ static bool match_linear(const Graph *graph, const Value *x, Match *m) {
     return true;
 }
 
-static bool match_activation(const Graph *graph, const Value *x, Match *m) {
+static bool match_activation(const Value *x, Match *m) {
     *m = (Match){0};
-    if (value_is_output(graph, x)) return false;
-    if (x->uses.count == 2) return match_gated(graph, x, m);
-    Node *user = lone_user(graph, x), *last;
+    if (value_is_output(x)) return false;
+    if (x->uses.count == 2) return match_gated(x, m);
+    Node *user = value_only_user(x), *last;
     double low, high;
     if (!user || user->kind != NODE_PRIM) return false;
     if (is_prim(user, PRIM_SIGMOID) || is_prim(user, PRIM_TANH)) {
         *m = (Match){.kind = user->prim == PRIM_TANH ? EPILOGUE_TANH : EPILOGUE_SIGMOID, .last = user};
         return true;
     }
-    if (match_clip(graph, x, user, &low, &high, &last)) {
+    if (match_clip(x, user, &low, &high, &last)) {
         *m = (Match){.kind = EPILOGUE_CLIP, .alpha = (float)low, .beta = (float)high, .last = last};
         return true;
     }
@@ -163,14 +158,14 @@ static bool match_activation(const Graph *graph, const Value *x, Match *m) {
         return true;
     }
     Gate gate;
-    if (match_gate(graph, x, user, &gate)) {
+    if (match_gate(x, user, &gate)) {
         last = gate.last;
-        if (normalise_gate(graph, &gate, &last)) {
+        if (normalise_gate(&gate, &last)) {
             *m = (Match){.kind = EPILOGUE_HARD_SIGMOID, .alpha = (float)gate.a, .beta = (float)gate.b, .last = last};
             return true;
         }
     }
-    return match_linear(graph, x, m);
+    return match_linear(x, m);
 }
 
 static bool is_identity(const Node *anchor, const char *name) {
@@ -181,8 +176,8 @@ static bool is_identity(const Node *anchor, const char *name) {
     return true;
 }
 
-static bool match_bias(const Graph *graph, const Value *x, Match *m) {
-    Node *user = lone_user(graph, x);
+static bool match_bias(const Value *x, Match *m) {
+    Node *user = value_only_user(x);
     if (!is_prim(user, PRIM_ADD) || !value_same_shape(user->outputs[0], x)) return false;
     Value *other = other_operand(user, x);
     if (!other || other->rank != 1 || other->dims[0] != x->dims[x->rank - 1] || (other->producer && !other->constant))
@@ -201,14 +196,14 @@ static bool feeds_primitive(const Value *v) {
 }
 
 /* The residual must be there before the anchor runs: tag numbers the nodes in their order. */
-static bool match_add(const Graph *graph, const Node *anchor, const Value *x, Match *m) {
-    Node *user = lone_user(graph, x);
+static bool match_add(const Node *anchor, const Value *x, Match *m) {
+    Node *user = value_only_user(x);
     if (!is_prim(user, PRIM_ADD) || !is_identity(anchor, "perm_out")) return false;
     Value *other = other_operand(user, x);
     if (!other || !value_same_shape(other, x)) return false;
     if (other->producer && other->producer->tag >= anchor->tag) return false;
     Match after;
-    if (feeds_primitive(user->outputs[0]) && !match_activation(graph, user->outputs[0], &after)) return false;
+    if (feeds_primitive(user->outputs[0]) && !match_activation(user->outputs[0], &after)) return false;
     *m = (Match){.kind = EPILOGUE_ADD, .input = other, .last = user};
     return true;
 }
@@ -243,7 +238,7 @@ static void take(Graph *graph, Node *anchor, Epilogue *e, const Match *m) {
 static void remove_chain(Graph *graph, Node *from) {
     if (!from || from->kind != NODE_PRIM) return;
     for (int o = 0; o < from->output_count; o++)
-        if (from->outputs[o]->uses.count || value_is_output(graph, from->outputs[o])) return;
+        if (value_is_read(from->outputs[o])) return;
     Node *producers[4];
     int count = 0;
     for (int i = 0; i < from->input_count && count < 4; i++)
@@ -269,8 +264,7 @@ static void fuse(Graph *graph, const Policy *policy, Node *anchor) {
     for (int steps = 0; steps < 6; steps++) {
         Value *y = anchor->outputs[0];
         Match m;
-        bool found = (!e.kinds.count && match_bias(graph, y, &m)) || match_add(graph, anchor, y, &m) ||
-                     match_activation(graph, y, &m);
+        bool found = (!e.kinds.count && match_bias(y, &m)) || match_add(anchor, y, &m) || match_activation(y, &m);
         enum { LONGEST = 6 }; /* nodes of a match, one behind the other */
         if (!found || !(policy->target.epilogue_kinds >> m.kind & 1) || !within_fence(anchor, m.last, LONGEST)) break;
         Node *chain[2] = {m.last->inputs[0]->producer, m.last->input_count > 1 ? m.last->inputs[1]->producer : NULL};

@@ -88,10 +88,10 @@ static void put_side_by_side(Groups *g, const Nodes *nodes) {
     for (int i = 0; i < between.count; i++) between.items[i]->tag = 0;
 }
 
-static bool is_used_outside(const Graph *graph, const Nodes *nodes, const Value *value) {
+static bool is_used_outside(const Nodes *nodes, const Value *value) {
     for (int i = 0; i < value->uses.count; i++)
         if (!is_among(nodes, value->uses.items[i].node)) return true;
-    return value_is_output(graph, value);
+    return value_is_output(value);
 }
 
 /* Why the nodes are not one kernel; NULL: they are. */
@@ -108,7 +108,7 @@ static const char *obstacle(const Groups *g, const Nodes *nodes) {
     if (!space) return arena_string(arena, why ? why : "its nodes have no common space of elements");
     for (int i = 0; i < nodes->count; i++) {
         const Value *value = nodes->items[i]->outputs[0];
-        if (is_used_outside(g->graph, nodes, value) && !space_covers(space, value))
+        if (is_used_outside(nodes, value) && !space_covers(space, value))
             return arena_format(arena, "the result of node \"%s\" is smaller than what is computed beside it",
                                 node_origin_name(nodes->items[i]));
     }

@@ -77,7 +77,7 @@ static void find_rooms(Order *o, const int64_t *sizes) {
             if (!v) continue;
             if (is_alias(node)) {
                 v->tag = node->inputs[0]->tag;
-            } else if (!value_is_output(o->graph, v)) {
+            } else if (!value_is_output(v)) {
                 VEC_PUSH(o->arena, o->rooms, (Room){.bytes = bytes_of(v, sizes)});
                 v->tag = (uint64_t)o->rooms.count;
                 VEC_PUSH(o->arena, o->makes[n], o->rooms.count - 1);

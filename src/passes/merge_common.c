@@ -4,7 +4,8 @@
 
 typedef struct Seen {
     Node *node;
-    struct Seen *next; /* of the same hash */
+    struct Seen *next;   /* of the same hash */
+    VEC(Origin) origins; /* of those that it stands for, itself first; none: it stands for itself alone */
 } Seen;
 
 static bool same_node(const Node *a, const Node *b) {
@@ -29,21 +30,29 @@ Status merge_common(Graph *graph, const Policy *policy) {
     (void)policy;
     Arena *arena = arena_create_inside(graph->arena);
     Map seen = map_make(arena);
+    VEC(Seen *) merged = {0};
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind != NODE_PRIM) continue;
         uint64_t hash = hash_node(node);
         Seen *head = map_get_id(&seen, hash), *twin = head;
         while (twin && !same_node(twin->node, node)) twin = twin->next;
         if (twin) {
-            node_add_origin(twin->node, node->origin);
+            if (!twin->origins.count) {
+                VEC_PUSH(arena, twin->origins, twin->node->origin);
+                VEC_PUSH(arena, merged, twin);
+            }
+            VEC_PUSH(arena, twin->origins, node->origin);
             value_replace(graph, node->outputs[0], twin->node->outputs[0]);
             graph_remove_node(graph, node);
             continue;
         }
         Seen *entry = ARENA_NEW(arena, Seen);
-        *entry = (Seen){node, head};
+        *entry = (Seen){.node = node, .next = head};
         map_set_id(&seen, hash, entry);
     }
+    for (int i = 0; i < merged.count; i++) /* at once: one by one, each would copy all before it */
+        merged.items[i]->node->origin =
+            origin_merge(graph->arena, merged.items[i]->origins.items, merged.items[i]->origins.count);
     arena_destroy(arena);
     graph_prune(graph);
     return NULL;

@@ -30,12 +30,16 @@ typedef struct Group {
     bool fusible;         /* false: a lone node that stays as it is */
 } Group;
 
+typedef VEC(Node *) Nodes;
+
 typedef struct Partition {
     Graph *graph;
     const Policy *policy;
-    Arena *arena;   /* scratch of the pass */
-    Arena *trial;   /* scratch of one analysis; replaced now and then */
-    Group **groups; /* [node number] */
+    Arena *arena;                  /* scratch of the pass */
+    VEC(Group *) stack;            /* of a search */
+    Nodes before, reached, joined; /* of a search, of the search for one node of it, of a merge that is tried */
+    Arena *trial;                  /* scratch of one analysis; replaced now and then */
+    Group **groups;                /* [node number] */
     int count;
     uint64_t mark;
     Node **binders; /* [symbol]: the node that gives a symbol its value at run time, NULL for the inputs' symbols */
@@ -77,8 +81,6 @@ static void find_binders(Partition *p) {
             }
     }
 }
-
-typedef VEC(Node *) Nodes;
 
 typedef struct Waiting {
     const Partition *p;
@@ -166,21 +168,25 @@ static void repeat_cheap(Graph *graph, const Policy *policy) {
 }
 
 /* --- growing ---------------------------------------------------------------------------------------------- */
-/* Whether `from` reaches any group marked `target` going backwards; groups that end before `floor` cannot. */
-static bool reaches(Partition *p, Group *from, uint64_t target, uint64_t seen, int floor) {
-    VEC(Group *) stack = {0};
-    Nodes before = {0};
-    VEC_PUSH(p->arena, stack, from);
-    while (stack.count) {
-        Group *g = stack.items[--stack.count];
+/* Groups that are that far apart are not worth joining: what is small enough to wait that long costs little to store. The
+ * bound keeps what one join may cost from growing with the model. */
+enum { MOST_SEARCHED = 4096 }; /* nodes */
+
+/* Whether `from` reaches any group marked `target` going backwards, or may; groups that end before `floor` cannot. */
+static bool reaches(Partition *p, Group *from, uint64_t target, uint64_t seen, int floor, int *left) {
+    p->stack.count = 0;
+    VEC_PUSH(p->arena, p->stack, from);
+    while (p->stack.count) {
+        Group *g = p->stack.items[--p->stack.count];
         if (g->visited == target) return true;
         if (g->visited == seen || g->last < floor) continue;
         g->visited = seen;
+        if ((*left -= g->nodes.count) < 0) return true;
         for (int n = 0; n < g->nodes.count; n++) {
-            dependencies(p, g->nodes.items[n], &before);
-            for (int i = 0; i < before.count; i++) {
-                Group *next = group_of(p, before.items[i]);
-                if (next->visited != seen && next != g) VEC_PUSH(p->arena, stack, next);
+            dependencies(p, g->nodes.items[n], &p->reached);
+            for (int i = 0; i < p->reached.count; i++) {
+                Group *next = group_of(p, p->reached.items[i]);
+                if (next->visited != seen && next != g) VEC_PUSH(p->arena, p->stack, next);
             }
         }
     }
@@ -193,15 +199,15 @@ static bool is_convex(Partition *p, Group *const *parts, int count) {
     int floor = parts[0]->first;
     for (int i = 0; i < count; i++)
         if (parts[i]->first < floor) floor = parts[i]->first;
+    int left = MOST_SEARCHED;
     for (int k = 0; k < count; k++) parts[k]->visited = target;
-    Nodes before = {0};
     for (int k = 0; k < count; k++)
         for (int n = 0; n < parts[k]->nodes.count; n++) {
-            dependencies(p, parts[k]->nodes.items[n], &before);
-            for (int i = 0; i < before.count; i++) {
-                Group *g = group_of(p, before.items[i]);
+            dependencies(p, parts[k]->nodes.items[n], &p->before);
+            for (int i = 0; i < p->before.count; i++) {
+                Group *g = group_of(p, p->before.items[i]);
                 if (g->visited == target || g->visited == seen) continue;
-                if (reaches(p, g, target, seen, floor)) return false;
+                if (reaches(p, g, target, seen, floor, &left)) return false;
             }
         }
     return true;
@@ -220,19 +226,16 @@ static Space *analyse(Partition *p, Node *const *nodes, int count, const char **
 }
 
 static bool merge(Partition *p, Group *const *parts, int count) {
-    int total = 0, axes_before = 0;
+    int total = 0;
     for (int i = 0; i < count; i++) {
         if (parts[i]->nodes.items[0]->fence != parts[0]->nodes.items[0]->fence) return false;
         total += parts[i]->nodes.count;
     }
     if (total > p->policy->fusion.max_region_nodes || !is_convex(p, parts, count)) return false;
-    Node **nodes = ARENA_ARRAY(p->arena, Node *, total);
-    int n = 0;
-    for (int i = 0; i < count; i++) {
-        memcpy(nodes + n, parts[i]->nodes.items, sizeof *nodes * (size_t)parts[i]->nodes.count);
-        n += parts[i]->nodes.count;
-        if (parts[i]->axes > axes_before) axes_before = parts[i]->axes;
-    }
+    p->joined.count = 0;
+    for (int i = 0; i < count; i++)
+        for (int n = 0; n < parts[i]->nodes.count; n++) VEC_PUSH(p->arena, p->joined, parts[i]->nodes.items[n]);
+    Node **nodes = p->joined.items;
     qsort(nodes, (size_t)total, sizeof *nodes, by_number);
     const char *why = NULL;
     const Space *space = analyse(p, nodes, total, &why);
@@ -265,8 +268,8 @@ static bool merge(Partition *p, Group *const *parts, int count) {
         if (parts[i]->first < into->first) into->first = parts[i]->first;
         if (parts[i]->last > into->last) into->last = parts[i]->last;
     }
-    into->nodes.items = nodes;
-    into->nodes.count = into->nodes.capacity = total;
+    into->nodes.count = 0;
+    for (int i = 0; i < total; i++) VEC_PUSH(p->arena, into->nodes, nodes[i]);
     into->axes = space->axis_count;
     return true;
 }

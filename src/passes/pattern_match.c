@@ -291,7 +291,7 @@ static bool is_closed(const Search *s) {
             const Value *value = node->outputs[o];
             int index = o < wanted->output_count ? wanted->outputs[o] : -1;
             if (!value || (index >= 0 && s->pattern->values.items[index].is_output)) continue;
-            if (!read_inside(s, value) || value_is_output(node->graph, value)) return false;
+            if (!read_inside(s, value) || value_is_output(value)) return false;
         }
     }
     for (int i = 0; i < s->pattern->inputs.count; i++) { /* an input comes from outside */

@@ -44,7 +44,8 @@ Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, co
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
         TRY(run_nested(pass, graph, policy));
-        LOG(1, "pass %s: %d nodes -> %d", pass->name, before, graph->node_count);
+        LOG(1, "pass %s: %d nodes -> %d, %zu MB", pass->name, before, graph->node_count,
+            arena_bytes(graph->arena) >> 20);
         level = pass->run == lower_graph ? LEVEL_PRIM : pass->run == partition ? LEVEL_PARTITIONED : level;
         TRY(verify(graph, level, pass->name));
         if (after) after(user, pass->name, graph);

@@ -14,7 +14,7 @@ typedef struct Making {
 static bool used_outside(const Making *m, const Value *v) {
     for (int i = 0; i < v->uses.count; i++)
         if (!map_get_id(&m->inside, MAP_POINTER_KEY(v->uses.items[i].node))) return true;
-    return value_is_output(m->graph, v);
+    return value_is_output(v);
 }
 
 static bool is_inline_constant(const Value *v) {
@@ -40,7 +40,6 @@ static Value *copy_node(Making *m, const Node *node) {
     Node *copy = graph_add_prim(m->body, NULL, node->prim, inputs, node->input_count);
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     copy->origin = node->origin;
-    node_add_origin(m->region, node->origin);
     const Value *old = node->outputs[0];
     Value *fresh = node_add_output(copy, old->name, old->dtype, old->rank, old->dims);
     map_set_id(&m->values, MAP_POINTER_KEY(old), fresh);
@@ -54,9 +53,12 @@ Node *region_make(Graph *graph, Arena *scratch, Node *const *nodes, int count) {
                 .inside = map_make(scratch),
                 .values = map_make(scratch)};
     VEC(Value *) results = {0};
+    Origin *origins = ARENA_ARRAY(scratch, Origin, count);
+    for (int k = 0; k < count; k++) origins[k] = nodes[k]->origin;
+    Origin origin = origin_merge(scratch, origins, count);
+    size_t names = (size_t)origin.count * sizeof *origin.names;
+    m.region->origin = (Origin){arena_copy(graph->arena, origin.names, names), origin.count};
     node_add_subgraph(m.region, m.body);
-    node_follow_rules(m.region, nodes[0]);
-    for (int k = 0; k < count; k++) m.region->on_host |= nodes[k]->on_host;
     for (int k = 0; k < count; k++) map_set_id(&m.inside, MAP_POINTER_KEY(nodes[k]), nodes[k]);
     for (int k = 0; k < count; k++) {
         Value *copy = copy_node(&m, nodes[k]);

@@ -11,11 +11,6 @@ static bool is_anchor(const Node *node, const char *op) {
     return node && node->kind == NODE_ANCHOR && strcmp(node->op, op) == 0;
 }
 
-/* The only user of a value that is no output; NULL otherwise. */
-static Node *only_user(const Graph *graph, const Value *v) {
-    return v->uses.count == 1 && !value_is_output(graph, v) ? v->uses.items[0].node : NULL;
-}
-
 static bool scalar_of(const Value *v, double *out_value) {
     if (!v->constant || tensor_count(v->constant) != 1) return false;
     *out_value = dtype_load_double(v->dtype, v->constant->data, 0);
@@ -46,12 +41,12 @@ static void fold_factors(Graph *graph, Node *gemm) {
     double factor;
     if (gemm->outputs[0]->dtype != DT_F32 || node_attr(gemm, "epilogue")) return;
     for (int i = 0; i < 2; i++)
-        while (!gemm->inputs[i]->constant && only_user(graph, gemm->inputs[i]) &&
-               scaled(gemm->inputs[i], &x, &factor) && gemm->inputs[i]->producer->fence == gemm->fence) {
+        while (!gemm->inputs[i]->constant && value_only_user(gemm->inputs[i]) && scaled(gemm->inputs[i], &x, &factor) &&
+               gemm->inputs[i]->producer->fence == gemm->fence) {
             scale(gemm, factor);
             node_set_input(gemm, i, x);
         }
-    for (Node *user; (user = only_user(graph, gemm->outputs[0]));) {
+    for (Node *user; (user = value_only_user(gemm->outputs[0]));) {
         if (user->kind != NODE_PRIM || user->fence != gemm->fence || !scaled(user->outputs[0], &x, &factor) ||
             x != gemm->outputs[0])
             break;
@@ -140,7 +135,7 @@ Status simplify(Graph *graph, const Policy *policy) {
     FOR_EACH_NODE_SAFE(node, graph) {
         if (is_anchor(node, "matmul")) fold_factors(graph, node);
         if (!takes_affine(node)) continue;
-        for (Node *user; (user = only_user(graph, node->outputs[0]));) {
+        for (Node *user; (user = value_only_user(node->outputs[0]));) {
             Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
             bool folded = fold_affine(&l, node, user);
             if (l.error) return l.error;

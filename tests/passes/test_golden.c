@@ -50,7 +50,7 @@ static void drop_unused_constants(Graph *graph) {
     int kept = 0;
     for (int i = 0; i < graph->values.count; i++) {
         Value *v = graph->values.items[i];
-        if (!v->constant || v->uses.count || value_is_output(graph, v)) graph->values.items[kept++] = v;
+        if (!v->constant || v->uses.count || value_is_output(v)) graph->values.items[kept++] = v;
     }
     graph->values.count = kept;
 }

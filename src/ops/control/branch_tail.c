@@ -70,7 +70,7 @@ static void close_gaps(Tail *t) {
 static bool is_read_outside(const Tail *t, const Value *value) {
     for (int u = 0; u < value->uses.count; u++)
         if (!is_inside(t, value->uses.items[u].node)) return true;
-    return value_is_output(t->l->graph, value);
+    return value_is_output(value);
 }
 
 static void find_edges(Tail *t) {
@@ -104,7 +104,7 @@ static void extend_branch(const Tail *t, Graph *branch) {
     }
     for (int f = 0; f < t->followers.count; f++)
         if (t->followers.items[f].inside) copy_node_to(branch, t->followers.items[f].node, &values);
-    branch->outputs.count = branch->output_names.count = 0;
+    graph_truncate_outputs(branch, 0);
     for (int i = 0; i < t->kept.count; i++)
         graph_add_output(branch, map_get_id(&values, MAP_POINTER_KEY(t->kept.items[i])));
 }

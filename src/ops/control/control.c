@@ -89,7 +89,7 @@ static void pass_captures(const Node *n, Graph *body) {
 static bool bodies_read(Graph *const *bodies, int count, int index) {
     for (int i = 0; i < count; i++) {
         const Value *input = bodies[i]->inputs.items[index];
-        if (value_use_count(input) || value_is_output(bodies[i], input)) return true;
+        if (value_is_read(input)) return true;
     }
     return false;
 }
@@ -116,12 +116,16 @@ static Node *flow_node(Lowering *l, const Node *n, Value *const *own, int own_co
     return host;
 }
 
+static void note_newest(int symbol, void *context) {
+    int *newest = context;
+    if (symbol > *newest) *newest = symbol;
+}
+
 /* Whether an expression holds a symbol made since there were `base` symbols: one that is bound inside a body alone. */
-static bool is_local(Lowering *l, const Dim *dim, int base) {
-    int count = dim_symbol_count(l->dims);
-    const Dim **by_symbol = ARENA_ARRAY(l->arena, const Dim *, count);
-    for (int i = base; i < count; i++) by_symbol[i] = dim_const(l->dims, 1);
-    return dim_substitute(l->dims, dim, by_symbol, count) != dim;
+static bool is_local(const Dim *dim, int base) {
+    int newest = -1;
+    dim_each_symbol(dim, note_newest, &newest);
+    return newest >= base;
 }
 
 /* A body's result as seen from outside: local sizes become fresh symbols of the outer graph. */
@@ -130,7 +134,7 @@ static ItemType outer_type(Lowering *l, const Value *result, int base) {
     if (type.rank <= 0) return type;
     const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type.rank);
     for (int i = 0; i < type.rank; i++)
-        dims[i] = is_local(l, type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
+        dims[i] = is_local(type.dims[i], base) ? dim_fresh(l->dims, "size") : type.dims[i];
     type.dims = dims;
     return type;
 }

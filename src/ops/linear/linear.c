@@ -20,22 +20,11 @@ static bool is_one_product(const char *op) {
     return false;
 }
 
-/* Whether a value is constant, or primitives on constants that were too large to fold. */
-static bool of_constants(const Value *v, int depth) {
-    if (v->constant || !depth) return v->constant != NULL;
-    const Node *from = v->producer;
-    bool all = from && from->kind == NODE_PRIM && from->input_count > 0;
-    for (int i = 0; all && i < from->input_count; i++)
-        all = from->inputs[i] && of_constants(from->inputs[i], depth - 1);
-    return all;
-}
-
 /* The form in which the node's constant matrices are to be held (runtime/cpu/anchor.h). Of an operator of several
  * products, those of two activations have none; of the others the device says where it cannot be done. */
-static void ask_for_weights(const Lowering *l, Node *anchor) {
-    enum { DEPTH = 8 };
+static void ask_for_weights(Lowering *l, Node *anchor) {
     int64_t wanted = l->node ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
-    if (wanted && (is_one_product(l->node->op) || of_constants(anchor->inputs[1], DEPTH)))
+    if (wanted && (is_one_product(l->node->op) || is_of_constants(l, anchor->inputs[1])))
         node_set_int(anchor, WEIGHT_PRECISION, wanted);
 }
 

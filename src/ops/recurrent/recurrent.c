@@ -669,10 +669,7 @@ static Value *input_bias(Lowering *l, Value *b, int64_t directions, int64_t gate
 }
 
 /* Asked for, and read by something. */
-static bool is_needed(const Lowering *l, const Node *n, int index) {
-    return wants_output(n, index) &&
-           (value_use_count(n->outputs[index]) || value_is_output(l->graph, n->outputs[index]));
-}
+static bool is_needed(const Node *n, int index) { return wants_output(n, index) && value_is_read(n->outputs[index]); }
 
 static Value *widened(Lowering *l, const Node *n, int index) {
     Value *x = optional_in(l, n, index);
@@ -733,7 +730,7 @@ static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
     const Dim *all[] = {projection->dims[0], dim_const(l->dims, directions), projection->dims[1],
                         dim_const(l->dims, hidden)};
     for (int i = 0; i < (cell == CELL_LSTM ? 3 : 2); i++) {
-        if (!is_needed(l, n, i)) {
+        if (!is_needed(n, i)) {
             node_attach_output(host, NULL);
             continue;
         }

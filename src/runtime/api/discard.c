@@ -5,7 +5,7 @@
 static void note_read(const Graph *graph, Map *read) {
     for (int i = 0; i < graph->values.count; i++) {
         const Value *v = graph->values.items[i];
-        if (v->constant && v->constant->data && (v->uses.count || value_is_output(graph, v)))
+        if (v->constant && v->constant->data && value_is_read(v))
             map_set_id(read, MAP_POINTER_KEY(v->constant->data), v->constant);
     }
     FOR_EACH_NODE(node, graph)

@@ -77,7 +77,7 @@ static void sort_constants(Compiling *c, const Graph *graph) {
         const Value *value = graph->values.items[i];
         if (!value->constant || !value->constant->data) continue;
         uint64_t key = MAP_POINTER_KEY(value->constant->data);
-        bool read = value_is_output(graph, value);
+        bool read = value_is_output(value);
         for (int u = 0; u < value->uses.count && !read; u++) read = !is_released(c, value->uses.items[u]);
         map_set_id(read ? &c->kept : &c->left_out, key, c);
     }

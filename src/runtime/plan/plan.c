@@ -9,9 +9,10 @@
 typedef struct Planner {
     Plan *plan;
     Arena *scratch;
-    bool *late_symbols; /* [symbol_count] bound by a step of this plan, or "$run" */
-    bool *used;         /* [symbol_count] */
-    Map expr_numbers;   /* Dim * -> 1 + number, for single expressions */
+    bool *late_symbols;  /* [symbol_count] bound by a step of this plan, or "$run" */
+    bool *used;          /* [symbol_count] */
+    Map lists;           /* of expressions that stand in the plan: by hash */
+    KernelPool *kernels; /* of this plan and those nested in it */
 } Planner;
 
 static int slot_of(const Value *value) { return value ? (int)value->tag : -1; }
@@ -35,19 +36,36 @@ static bool is_late(const Planner *planner, const Dim *dim) {
     return search.found;
 }
 
-static int add_expr(Planner *planner, const Dim *dim) {
+static void push_expr(Planner *planner, const Dim *dim) {
     Plan *plan = planner->plan;
     dim_each_symbol(dim, mark_used, planner);
     if (is_late(planner, dim)) VEC_PUSH(plan->arena, plan->late_exprs, plan->exprs.count);
     VEC_PUSH(plan->arena, plan->exprs, dim);
-    return plan->exprs.count - 1;
 }
 
+/* A list that stands in the plan, and the next of the same hash. */
+typedef struct List {
+    int first, count;
+    struct List *next;
+} List;
+
+/* Equal lists stand once: thousands of values have one shape, which is then evaluated once a run. */
 static int add_exprs(Planner *planner, const Dim *const *dims, int count) {
-    int first = planner->plan->exprs.count;
-    for (int i = 0; i < count; i++) add_expr(planner, dims[i]);
-    return first;
+    Plan *plan = planner->plan;
+    size_t bytes = (size_t)count * sizeof *dims;
+    if (!count) return plan->exprs.count;
+    uint64_t hash = hash_bytes(dims, bytes, 0);
+    List *known = map_get_id(&planner->lists, hash);
+    for (List *list = known; list; list = list->next)
+        if (list->count == count && memcmp(plan->exprs.items + list->first, dims, bytes) == 0) return list->first;
+    List *made = ARENA_NEW(planner->scratch, List);
+    *made = (List){plan->exprs.count, count, known};
+    map_set_id(&planner->lists, hash, made);
+    for (int i = 0; i < count; i++) push_expr(planner, dims[i]);
+    return made->first;
 }
+
+static int add_expr(Planner *planner, const Dim *dim) { return add_exprs(planner, &dim, 1); }
 
 /* --- slots -------------------------------------------------------------------------------------------------------- */
 static int add_slot(Planner *planner, Value *value, Storage storage, Place place) {
@@ -278,7 +296,8 @@ static Status generate_kernel(Planner *planner, Step *step) {
     if (given)
         step->region = given->region;
     else
-        TRY(codegen_region(plan->arena, plan->graph->dims, step->node, &step->on->policy->target, &step->region));
+        TRY(codegen_region_pooled(planner->kernels, plan->graph->dims, step->node, &step->on->policy->target,
+                                  &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
     step->moved_expr = add_expr(planner, step->region.bytes);
@@ -383,15 +402,16 @@ static void find_waits(Plan *plan, Arena *scratch) {
     }
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Plan **out_plan);
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelPool *kernels,
+                        Plan **out_plan);
 
-static Status make_nested(Plan *plan) {
+static Status make_nested(Plan *plan, KernelPool *kernels) {
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         if (step->kind != STEP_CONTROL) continue;
         step->nested = ARENA_ARRAY(plan->arena, Plan *, step->node->subgraph_count);
         for (; step->nested_count < step->node->subgraph_count; step->nested_count++)
-            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host, plan->given,
+            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host, plan->given, kernels,
                           &step->nested[step->nested_count]));
     }
     return NULL;
@@ -410,9 +430,11 @@ static void list_slots(Plan *plan) {
     }
 }
 
-static Status fill_plan(Plan *plan, Arena *scratch) {
+static Status fill_plan(Plan *plan, KernelPool *kernels, Arena *scratch) {
     Graph *graph = plan->graph;
-    Planner planner = {.plan = plan, .scratch = scratch};
+    KernelPool own = kernel_pool(plan->arena);
+    if (!kernels) kernels = &own; /* of the outermost plan: it lives longest */
+    Planner planner = {.plan = plan, .scratch = scratch, .lists = map_make(scratch), .kernels = kernels};
     plan->run_symbol = dim_symbol_index(dim_symbol(graph->dims, "$run"));
     plan->symbol_count = dim_symbol_count(graph->dims);
     planner.late_symbols = ARENA_ARRAY(scratch, bool, plan->symbol_count);
@@ -450,7 +472,7 @@ static Status fill_plan(Plan *plan, Arena *scratch) {
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);
     TRY(prepare_constants(plan, scratch));
     list_slots(plan);
-    return make_nested(plan);
+    return make_nested(plan, kernels);
 }
 
 /* Releases what the plan made, whatever was made so far. */
@@ -469,19 +491,22 @@ void plan_destroy(Plan *plan) {
     arena_destroy(plan->arena);
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Plan **out_plan) {
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelPool *kernels,
+                        Plan **out_plan) {
     Arena *arena = arena_create_inside(graph->arena), *scratch = arena_create_inside(arena);
     Plan *plan = ARENA_NEW(arena, Plan);
     *plan = (Plan){
         .graph = graph, .device = device, .host = host, .given = given, .arena = arena, .sizes = sizes_cache_create()};
     Status volatile status = plan->sizes ? NULL : status_out_of_memory();
-    jmp_buf guard;
+    jmp_buf guard, *volatile outer = NULL; /* of the arena around, which kernels go to */
     if (setjmp(guard)) {
         status = status_out_of_memory();
     } else if (!status) {
         arena_guard(arena, &guard);
-        status = fill_plan(plan, scratch);
+        if (kernels) outer = arena_guard(kernels->arena, &guard);
+        status = fill_plan(plan, kernels, scratch);
     }
+    if (outer) arena_guard(kernels->arena, outer);
     arena_guard(arena, NULL);
     arena_destroy(scratch);
     plan->given = NULL;
@@ -514,7 +539,7 @@ Status plan_create_given(Graph *graph, Device *device, Device *host, const PlanG
                          Plan **out_plan) {
     static const PlanGiven nothing;
     Plan *plan;
-    TRY(make_plan(graph, device, host, given ? given : &nothing, &plan));
+    TRY(make_plan(graph, device, host, given ? given : &nothing, NULL, &plan));
     jmp_buf guard, *outer = arena_guard(graph->arena, &guard);
     Status volatile status;
     if (setjmp(guard))
