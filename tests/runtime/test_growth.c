@@ -2,6 +2,7 @@
  * grow with them at all. bench/growth.py has the seconds. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "passes/passes.h"
@@ -197,4 +198,35 @@ Test(growth, arenas_of_shapes_that_alternate_are_kept) {
     device->table = plain;
     device->table->close(device);
     graph_destroy(graph);
+}
+
+/* One If anywhere does not keep the weights that products have packed, unless a branch reads them as well. */
+Test(growth, weights_beside_control_flow_are_held_once) {
+    for (int shared = 0; shared < 2; shared++) {
+        char text[2000];
+        snprintf(text, sizeof text,
+                 "graph (c: bool[], x: f32[n, 4]) -> (y) {\n"
+                 "  w = constant f32[4, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}\n"
+                 "  a = onnx MatMul@21 x, w\n"
+                 "  y = onnx If@21 c, a, w captures 2 graph \"then\" (a: f32[n, 4], w: f32[4, 4]) -> (p) {\n"
+                 "    p = onnx Neg@21 a\n  } graph \"else\" (a: f32[n, 4], w: f32[4, 4]) -> (q) {\n"
+                 "    q = onnx %s\n  }\n}\n",
+                 shared ? "MatMul@21 a, w" : "Abs@21 a");
+        Graph *graph;
+        Plan *plan;
+        Device *device;
+        KernelCacheStats stats = {0};
+        Status status = graph_parse(text, &graph);
+        cr_assert(!status, "%s", status_message(status));
+        Policy policy = policy_of(graph);
+        lower(graph, &policy);
+        status = device_open(&policy, &device);
+        if (!status) status = plan_create(graph, device, device, &stats, &plan);
+        cr_assert(!status, "%s", status_message(status));
+        cr_expect_eq(plan->constant_bytes, (size_t)(shared ? 64 : 0), "shared %d: %zu bytes", shared,
+                     plan->constant_bytes);
+        plan_destroy(plan);
+        device->table->close(device);
+        graph_destroy(graph);
+    }
 }

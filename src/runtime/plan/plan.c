@@ -312,11 +312,19 @@ static void touch_all(Plan *plan, const Step *step, const int *slots, int count)
     }
 }
 
-/* Whether a host step reads the value, or a view of it. */
-static bool host_reads(const Value *v) {
-    for (int u = 0; u < v->uses.count; u++) {
-        const Node *reader = v->uses.items[u].node;
-        if (node_is_alias(reader) ? host_reads(reader->outputs[0]) : reader->tag == PLACE_HOST) return true;
+/* Whether a host step reads the value, or a view of it. Views of views may be many: no recursion. */
+static bool host_reads(const Planner *planner, const Value *v) {
+    VEC(const Value *) views = {0};
+    VEC_PUSH(planner->scratch, views, v);
+    while (views.count) {
+        v = views.items[--views.count];
+        for (int u = 0; u < v->uses.count; u++) {
+            const Node *reader = v->uses.items[u].node;
+            if (node_is_alias(reader))
+                VEC_PUSH(planner->scratch, views, reader->outputs[0]);
+            else if (reader->tag == PLACE_HOST)
+                return true;
+        }
     }
     return false;
 }
@@ -324,7 +332,7 @@ static bool host_reads(const Value *v) {
 /* What host steps read of a device step's results is copied out at once, so that one wait does for several. */
 static void bring_results(Planner *planner, const Step *step) {
     for (int o = 0; o < step->output_count; o++)
-        if (step->outputs[o] >= 0 && host_reads(step->node->outputs[o]))
+        if (step->outputs[o] >= 0 && host_reads(planner, step->node->outputs[o]))
             slot_in(planner, step->outputs[o], PLACE_HOST, step->node);
 }
 
