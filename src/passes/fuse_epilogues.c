@@ -235,20 +235,31 @@ static void take(Graph *graph, Node *anchor, Epilogue *e, const Match *m) {
     graph_remove_node(graph, m->last);
 }
 
+static bool is_dead(const Node *node) {
+    bool dead = node && node->kind == NODE_PRIM;
+    for (int o = 0; dead && o < node->output_count; o++) dead = !value_is_read(node->outputs[o]);
+    return dead;
+}
+
+/* Takes a dead node out, and what is dead without it; each becomes so once, with its last reader. */
 static void remove_chain(Graph *graph, Node *from) {
-    if (!from || from->kind != NODE_PRIM) return;
-    for (int o = 0; o < from->output_count; o++)
-        if (value_is_read(from->outputs[o])) return;
-    Node *producers[4];
-    int count = 0;
-    for (int i = 0; i < from->input_count && count < 4; i++)
-        if (from->inputs[i]->producer) producers[count++] = from->inputs[i]->producer;
-    graph_remove_node(graph, from);
-    for (int i = 0; i < count; i++) {
-        bool again = false;
-        for (int k = 0; k < i; k++) again |= producers[k] == producers[i];
-        if (!again) remove_chain(graph, producers[i]);
+    Arena *scratch = arena_create_inside(graph->arena);
+    VEC(Node *) left = {0};
+    if (is_dead(from)) VEC_PUSH(scratch, left, from);
+    while (left.count) {
+        Node *node = left.items[--left.count], **producers = ARENA_ARRAY(scratch, Node *, node->input_count);
+        int count = 0;
+        for (int i = 0; i < node->input_count; i++) {
+            Node *producer = node->inputs[i]->producer;
+            bool known = !producer;
+            for (int k = 0; k < count; k++) known |= producers[k] == producer;
+            if (!known) producers[count++] = producer;
+        }
+        graph_remove_node(graph, node);
+        for (int i = 0; i < count; i++)
+            if (is_dead(producers[i])) VEC_PUSH(scratch, left, producers[i]);
     }
+    arena_destroy(scratch);
 }
 
 static void fuse(Graph *graph, const Policy *policy, Node *anchor) {

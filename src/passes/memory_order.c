@@ -10,7 +10,9 @@
 
 #include <stdlib.h>
 
-enum { STAND_IN = 64, MOST_NODES = 20000 };
+#include "base/log.h"
+
+enum { STAND_IN = 64, MOST_FOR_GREEDY = 20000 /* it looks at all that can run next */ };
 static const int64_t LARGEST = (int64_t)1 << 40; /* bytes of one value */
 
 /* Memory that a value, and the reshapes of it, live in. */
@@ -216,7 +218,6 @@ static void depth_first(Order *o, int *order) {
 
 void order_for_memory(Graph *graph, const Policy *policy, const Waits *nodes, int count) {
     static void (*const ways[])(Order *, int *) = {as_it_was, greedy, depth_first};
-    if (count > MOST_NODES) return;
     Arena *arena = arena_create_inside(graph->arena);
     Order o = {.graph = graph, .arena = arena, .nodes = nodes, .count = count};
     o.reads = arena_array(arena, (size_t)count + 1, sizeof *o.reads);
@@ -227,6 +228,10 @@ void order_for_memory(Graph *graph, const Policy *policy, const Waits *nodes, in
     int *best = NULL;
     int64_t least = INT64_MAX;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        if (ways[w] == greedy && count > MOST_FOR_GREEDY) {
+            LOG(1, "memory order: %d steps are too many for the greedy order, which is not tried", count);
+            continue;
+        }
         int *order = ARENA_ARRAY(arena, int, count + 1);
         ways[w](&o, order);
         int64_t peak = peak_of(&o, order);

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/map.h"
 
 Test(arena, memory_is_zeroed_aligned_and_apart) {
     static const size_t sizes[] = {0, 1, 15, 16, 63, 64, 65, 1000, 4096, 5000, 70000, 1 << 20, 3 << 20};
@@ -66,5 +67,29 @@ Test(arena, strings_and_arrays_grow) {
     VEC(int) numbers = {0};
     for (int i = 0; i < 1000; i++) VEC_PUSH(arena, numbers, i);
     for (int i = 0; i < 1000; i++) cr_assert_eq(numbers.items[i], i);
+    arena_destroy(arena);
+}
+
+/* What a map grew out of goes at once: its tables together would take twice what it needs. */
+Test(arena, large_memory_goes_before_the_arena) {
+    Arena *arena = arena_create(0);
+    for (int small = 0; small < 2; small++) {
+        if (small) arena_alloc(arena, 100000);
+        size_t before = arena_bytes(arena);
+        void *first = arena_alloc(arena, ARENA_LARGE + 1), *second = arena_alloc(arena, 8 * ARENA_LARGE);
+        cr_expect_gt(arena_bytes(arena), before + 9 * ARENA_LARGE);
+        arena_free_large(arena, first, ARENA_LARGE + 1);
+        char *between = arena_alloc(arena, 64);
+        arena_free_large(arena, second, 8 * ARENA_LARGE);
+        cr_expect_lt(arena_bytes(arena), before + 5 * ARENA_LARGE); /* a block for small ones at most */
+        memset(between, 1, 64);
+    }
+    arena_destroy(arena);
+    arena = arena_create(0);
+    Map map = map_make(arena);
+    enum { ENTRIES = 100000 };
+    for (uint64_t i = 0; i < ENTRIES; i++) map_set_id(&map, i * 64, arena);
+    for (uint64_t i = 0; i < ENTRIES; i++) cr_assert(map_get_id(&map, i * 64) && !map_get_id(&map, i * 64 + 1));
+    cr_expect_lt(arena_bytes(arena), (size_t)80 * ENTRIES, "%zu bytes", arena_bytes(arena));
     arena_destroy(arena);
 }

@@ -191,3 +191,21 @@ Test(verify, damage_is_found) {
         graph_destroy(graph);
     }
 }
+
+/* Which values are outputs is known without a look at all of them, whatever has been replaced. */
+Test(graph, outputs_of_a_value_follow_it) {
+    Graph *graph =
+        parsed("graph (x: f32[2]) -> (a, b, a as c, b as d, x as e) {\n  a: f32[2] = neg x\n  b: f32[2] = abs x\n}\n");
+    Value *a = named(graph, "a"), *b = named(graph, "b"), *x = named(graph, "x");
+    value_replace(graph, b, a);
+    cr_expect(value_is_output(a) && !value_is_output(b) && value_is_output(x));
+    for (int i = 0; i < 4; i++) cr_expect(graph->outputs.items[i] == a, "output %d", i);
+    value_replace(graph, x, b); /* and back, with one more */
+    value_replace(graph, a, b);
+    cr_expect(!value_is_output(a) && !value_is_output(x) && value_is_output(b));
+    graph_truncate_outputs(graph, 1);
+    cr_expect(value_is_output(b) && graph->outputs.count == 1 && graph->output_names.count == 1);
+    graph_truncate_outputs(graph, 0);
+    cr_expect(!value_is_output(b));
+    graph_destroy(graph);
+}

@@ -469,3 +469,57 @@ Test(embed, each_allocation_fails_once, .timeout = 300) {
               atomic_load(&memory_books.blocks));
     cr_expect_null(onnxfuse_set_allocator(NULL));
 }
+
+/* Each allocation of a run fails once: what iterations have made and what is carried between them is not lost. */
+Test(embed, control_flow_gives_back_what_it_holds, .timeout = 300) {
+    static const char *const models[] = {
+        "graph (m: i64[], c: bool[], x: f32[2]) -> (y, s) {\n"
+        "y, s = onnx Loop@21 m, c, x captures 0 graph \"body\" (i: i64[], c: bool[], v: f32[2]) -> (c, w, w) {\n"
+        "w = onnx Add@21 v, v\n}\n}\n",
+        "graph (m: f32[k], c: bool[], s: f32[2]) -> (y, z) {\n"
+        "y, z = onnx Scan@21 s, m {num_scan_inputs = 1} captures 0 graph \"body\" (a: f32[2], b: f32[]) -> (c, d) {\n"
+        "c = onnx Add@21 a, b\nd = onnx Identity@21 c\n}\n}\n"};
+    static Books books;
+    enum { TRIPS = 100 };
+    OnnxfuseAllocator allocator = {sizeof allocator, allocate, release, &books};
+    OnnxfuseStatus status = onnxfuse_set_allocator(&allocator);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        OnnxfuseSession *session = must_open(models[m]);
+        int64_t trips = TRIPS, refused = 0, calls = 0;
+        static float numbers[TRIPS];
+        bool go = true;
+        OnnxfuseValue *in[3], *out[2];
+        status = m ? onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, &trips, numbers, &in[0])
+                   : onnxfuse_value_tensor(ONNXFUSE_INT64, 0, NULL, &trips, &in[0]);
+        if (!status) status = onnxfuse_value_tensor(ONNXFUSE_BOOL, 0, NULL, &go, &in[1]);
+        if (!status) status = onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, (int64_t[]){2}, numbers, &in[2]);
+        cr_assert(!status, "%s", onnxfuse_status_message(status));
+        for (int fail_at = 0; fail_at <= calls; fail_at++) {
+            onnxfuse_trim(session);
+            long long before = atomic_load(&books.blocks);
+            out[0] = out[1] = NULL;
+            atomic_store(&books.calls, 0);
+            atomic_store(&books.fail_at, fail_at);
+            status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, out);
+            if (!fail_at) calls = atomic_load(&books.calls);
+            atomic_store(&books.fail_at, 0);
+            refused += status != NULL;
+            cr_expect(!status || onnxfuse_status_code(status) == ONNXFUSE_FAULT, "call %d: %s", fail_at,
+                      onnxfuse_status_message(status));
+            onnxfuse_status_free(status);
+            onnxfuse_value_free(out[0]);
+            onnxfuse_value_free(out[1]);
+            onnxfuse_trim(session);
+            if (fail_at > 1) /* the first run keeps what later ones use */
+                cr_expect_leq(atomic_load(&books.blocks), before, "model %zu, call %d: %lld blocks are lost", m,
+                              fail_at, atomic_load(&books.blocks) - before);
+        }
+        cr_expect_gt(refused, TRIPS);
+        for (int i = 0; i < 3; i++) onnxfuse_value_free(in[i]);
+        onnxfuse_session_close(session);
+        onnxfuse_trim(NULL);
+        cr_expect_eq(atomic_load(&books.blocks), 0, "model %zu: %lld blocks are lost", m, atomic_load(&books.blocks));
+    }
+    cr_expect_null(onnxfuse_set_allocator(NULL));
+}

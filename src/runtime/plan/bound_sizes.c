@@ -213,24 +213,36 @@ static bool remember(struct SizesCache *cache, Sizes *sizes, uint64_t *out_forgo
     return true;
 }
 
-Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes) {
+/* The remembered entry for the symbols, else `made`, which is remembered from now on; NULL where there is neither. What
+ * is returned has one more user. */
+static Sizes *take(const Plan *plan, const int64_t *symbols, Sizes *made, uint64_t *out_forgotten) {
     struct SizesCache *cache = plan->sizes;
-    uint64_t forgotten = 0;
     pthread_mutex_lock(&cache->lock);
     Sizes *sizes = find(plan, symbols);
-    Status status = sizes ? NULL : make_sizes(plan, symbols, &sizes);
-    if (!status) {
-        if (!sizes->age) {
-            sizes->id = ++cache->made;
-            sizes->alone = !remember(cache, sizes, &forgotten);
-        }
+    if (!sizes && made) {
+        sizes = made;
+        sizes->id = ++cache->made;
+        sizes->alone = !remember(cache, sizes, out_forgotten);
+    }
+    if (sizes) {
         sizes->age = ++cache->clock;
         atomic_fetch_add(&sizes->users, 1);
-        *out_sizes = sizes;
     }
     pthread_mutex_unlock(&cache->lock);
+    return sizes;
+}
+
+/* New shapes are planned without the lock, so that runs of known ones go on meanwhile. Of several threads that plan the
+ * same shapes at once all but the first find its entry when they are done. */
+Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes) {
+    uint64_t forgotten = 0;
+    Sizes *made = NULL;
+    if ((*out_sizes = take(plan, symbols, NULL, &forgotten))) return NULL;
+    TRY(make_sizes(plan, symbols, &made));
+    *out_sizes = take(plan, symbols, made, &forgotten);
+    if (*out_sizes != made) free(made);
     if (forgotten) recordings_forget(plan->recordings, plan->device, forgotten);
-    return status;
+    return NULL;
 }
 
 void sizes_release(const Plan *plan, const Sizes *sizes) {

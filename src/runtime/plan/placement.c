@@ -76,25 +76,38 @@ static void lean(const Graph *graph, const Device *device) {
 }
 
 /* Whether steps read the node's results, and all of them on the host. */
-static bool only_host_reads(const Node *node, const Map *outputs) {
+static bool only_host_reads(const Node *node, Arena *scratch) {
     int readers = 0;
-    for (int o = 0; o < node->output_count; o++) {
-        const Value *v = node->outputs[o];
-        if (v && map_get_id(outputs, MAP_POINTER_KEY(v))) return false;
-        for (int u = 0; v && u < v->uses.count; u++, readers++) {
-            const Node *reader = v->uses.items[u].node;
-            if (node_is_alias(reader) ? !only_host_reads(reader, outputs) : reader->tag != LEANS_HOST) return false;
+    VEC(const Node *) views = {0}; /* it and the views of its results: no recursion, they may be many */
+    VEC_PUSH(scratch, views, node);
+    while (views.count) {
+        node = views.items[--views.count];
+        bool read = false;
+        for (int o = 0; o < node->output_count; o++) {
+            const Value *v = node->outputs[o];
+            if (v && value_is_output(v)) return false;
+            for (int u = 0; v && u < v->uses.count; u++) {
+                const Node *reader = v->uses.items[u].node;
+                read = true;
+                if (node_is_alias(reader))
+                    VEC_PUSH(scratch, views, reader);
+                else if (reader->tag != LEANS_HOST)
+                    return false;
+                else
+                    readers++;
+            }
         }
+        if (!read) return false;
     }
     return readers > 0;
 }
 
 /* Backwards, so that readers are decided first. */
-static void settle(const Graph *graph, const Map *outputs) {
+static void settle(const Graph *graph, Arena *scratch) {
     for (Node *node = graph->last; node; node = node->prev) {
         if (node->tag != LEANS_EITHER || node_is_alias(node)) continue;
         bool tiny_move = node->kind == NODE_PRIM && is_tiny(node);
-        node->tag = tiny_move || only_host_reads(node, outputs) ? LEANS_HOST : LEANS_DEVICE;
+        node->tag = tiny_move || only_host_reads(node, scratch) ? LEANS_HOST : LEANS_DEVICE;
     }
 }
 
@@ -112,13 +125,11 @@ static void follow(const Graph *graph, const Device *device, const Map *either) 
 }
 
 void placement_choose(const Graph *graph, const Device *device, Arena *scratch) {
-    Map outputs = map_make(scratch), either = map_make(scratch);
-    for (int i = 0; i < graph->outputs.count; i++)
-        map_set_id(&outputs, MAP_POINTER_KEY(graph->outputs.items[i]), graph->outputs.items[i]);
+    Map either = map_make(scratch);
     lean(graph, device);
     FOR_EACH_NODE(node, graph)
     if (node->tag == LEANS_EITHER) map_set_id(&either, MAP_POINTER_KEY(node), node);
-    settle(graph, &outputs);
+    settle(graph, scratch);
     follow(graph, device, &either);
     FOR_EACH_NODE(node, graph) node->tag = node->tag == LEANS_DEVICE ? PLACE_DEVICE : PLACE_HOST;
 }

@@ -9,10 +9,10 @@
 typedef struct Planner {
     Plan *plan;
     Arena *scratch;
-    bool *late_symbols;  /* [symbol_count] bound by a step of this plan, or "$run" */
-    bool *used;          /* [symbol_count] */
-    Map lists;           /* of expressions that stand in the plan: by hash */
-    KernelPool *kernels; /* of this plan and those nested in it */
+    bool *late_symbols; /* [symbol_count] bound by a step of this plan, or "$run" */
+    bool *used;         /* [symbol_count] */
+    Map lists;          /* of expressions that stand in the plan: by hash */
+    Shared *shared;     /* with the plans around it and inside it */
 } Planner;
 
 static int slot_of(const Value *value) { return value ? (int)value->tag : -1; }
@@ -296,7 +296,7 @@ static Status generate_kernel(Planner *planner, Step *step) {
     if (given)
         step->region = given->region;
     else
-        TRY(codegen_region_pooled(planner->kernels, plan->graph->dims, step->node, &step->on->policy->target,
+        TRY(codegen_region_pooled(&planner->shared->kernels, plan->graph->dims, step->node, &step->on->policy->target,
                                   &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
@@ -312,11 +312,19 @@ static void touch_all(Plan *plan, const Step *step, const int *slots, int count)
     }
 }
 
-/* Whether a host step reads the value, or a view of it. */
-static bool host_reads(const Value *v) {
-    for (int u = 0; u < v->uses.count; u++) {
-        const Node *reader = v->uses.items[u].node;
-        if (node_is_alias(reader) ? host_reads(reader->outputs[0]) : reader->tag == PLACE_HOST) return true;
+/* Whether a host step reads the value, or a view of it. Views of views may be many: no recursion. */
+static bool host_reads(const Planner *planner, const Value *v) {
+    VEC(const Value *) views = {0};
+    VEC_PUSH(planner->scratch, views, v);
+    while (views.count) {
+        v = views.items[--views.count];
+        for (int u = 0; u < v->uses.count; u++) {
+            const Node *reader = v->uses.items[u].node;
+            if (node_is_alias(reader))
+                VEC_PUSH(planner->scratch, views, reader->outputs[0]);
+            else if (reader->tag == PLACE_HOST)
+                return true;
+        }
     }
     return false;
 }
@@ -324,7 +332,7 @@ static bool host_reads(const Value *v) {
 /* What host steps read of a device step's results is copied out at once, so that one wait does for several. */
 static void bring_results(Planner *planner, const Step *step) {
     for (int o = 0; o < step->output_count; o++)
-        if (step->outputs[o] >= 0 && host_reads(step->node->outputs[o]))
+        if (step->outputs[o] >= 0 && host_reads(planner, step->node->outputs[o]))
             slot_in(planner, step->outputs[o], PLACE_HOST, step->node);
 }
 
@@ -402,16 +410,16 @@ static void find_waits(Plan *plan, Arena *scratch) {
     }
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelPool *kernels,
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Shared *shared,
                         Plan **out_plan);
 
-static Status make_nested(Plan *plan, KernelPool *kernels) {
+static Status make_nested(Plan *plan, Shared *shared) {
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         if (step->kind != STEP_CONTROL) continue;
         step->nested = ARENA_ARRAY(plan->arena, Plan *, step->node->subgraph_count);
         for (; step->nested_count < step->node->subgraph_count; step->nested_count++)
-            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host, plan->given, kernels,
+            TRY(make_plan(step->node->subgraphs[step->nested_count], plan->device, plan->host, plan->given, shared,
                           &step->nested[step->nested_count]));
     }
     return NULL;
@@ -430,11 +438,14 @@ static void list_slots(Plan *plan) {
     }
 }
 
-static Status fill_plan(Plan *plan, KernelPool *kernels, Arena *scratch) {
+static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
     Graph *graph = plan->graph;
-    KernelPool own = kernel_pool(plan->arena);
-    if (!kernels) kernels = &own; /* of the outermost plan: it lives longest */
-    Planner planner = {.plan = plan, .scratch = scratch, .lists = map_make(scratch), .kernels = kernels};
+    Shared own = {kernel_pool(plan->arena), map_make(scratch)};
+    if (!shared) { /* this is the outermost plan, which lives longest */
+        shared = &own;
+        count_holders(graph, &own.holders);
+    }
+    Planner planner = {.plan = plan, .scratch = scratch, .lists = map_make(scratch), .shared = shared};
     plan->run_symbol = dim_symbol_index(dim_symbol(graph->dims, "$run"));
     plan->symbol_count = dim_symbol_count(graph->dims);
     planner.late_symbols = ARENA_ARRAY(scratch, bool, plan->symbol_count);
@@ -470,9 +481,9 @@ static Status fill_plan(Plan *plan, KernelPool *kernels, Arena *scratch) {
     }
     for (int i = 0; i < plan->symbol_count; i++)
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);
-    TRY(prepare_constants(plan, scratch));
+    TRY(prepare_constants(plan, shared, scratch));
     list_slots(plan);
-    return make_nested(plan, kernels);
+    return make_nested(plan, shared);
 }
 
 /* Releases what the plan made, whatever was made so far. */
@@ -491,7 +502,7 @@ void plan_destroy(Plan *plan) {
     arena_destroy(plan->arena);
 }
 
-static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, KernelPool *kernels,
+static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGiven *given, Shared *shared,
                         Plan **out_plan) {
     Arena *arena = arena_create_inside(graph->arena), *scratch = arena_create_inside(arena);
     Plan *plan = ARENA_NEW(arena, Plan);
@@ -503,10 +514,10 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
         status = status_out_of_memory();
     } else if (!status) {
         arena_guard(arena, &guard);
-        if (kernels) outer = arena_guard(kernels->arena, &guard);
-        status = fill_plan(plan, kernels, scratch);
+        if (shared) outer = arena_guard(shared->kernels.arena, &guard);
+        status = fill_plan(plan, shared, scratch);
     }
-    if (outer) arena_guard(kernels->arena, outer);
+    if (outer) arena_guard(shared->kernels.arena, outer);
     arena_guard(arena, NULL);
     arena_destroy(scratch);
     plan->given = NULL;

@@ -32,8 +32,16 @@ const NodeGiven *given_of(const Plan *plan, const Step *step);
 void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Arena *scratch);
 
 /* --- prepare.c --- */
+/* What a plan shares with those nested in it. */
+typedef struct Shared {
+    KernelPool kernels;
+    Map holders; /* data of constants -> how many of the plans' graphs read it */
+} Shared;
+
 /* Anchors pack their weights, and what device steps still read of the constants goes to the device. */
-Status prepare_constants(Plan *plan, Arena *scratch);
+Status prepare_constants(Plan *plan, const Shared *shared, Arena *scratch);
+/* Counts the holders of a graph's constants and of those of its subgraphs. */
+void count_holders(const Graph *graph, Map *holders);
 /* What the device compiles for primitives outside regions. */
 Status prepare_prims(Plan *plan, KernelCacheStats *stats);
 /* Kernels of all nested plans at once. */

@@ -50,6 +50,11 @@ static Map count_reads(const Plan *plan, Arena *scratch) {
     return datas;
 }
 
+/* Whether no other graph reads the data, which may go back then; holders NULL: it stays. */
+static bool is_alone(const Map *holders, const Tensor *constant) {
+    return holders && (uintptr_t)map_get_id(holders, data_key(constant)) <= 1;
+}
+
 static bool is_read(const Data *data) { return data->reads[PLACE_HOST] || data->reads[PLACE_DEVICE]; }
 
 static Status prepare_anchor(const Plan *plan, Step *step, const Tensor *const *constants, uint32_t *released) {
@@ -72,8 +77,25 @@ static Status check_data(const Plan *plan, const Map *datas) {
     return NULL;
 }
 
+/* Each graph once, however often it reads the data. A region's body has none but single elements. */
+void count_holders(const Graph *graph, Map *holders) {
+    Arena *arena = arena_create_inside(holders->arena);
+    Map own = map_make(arena);
+    for (int i = 0; i < graph->values.count; i++) {
+        const Value *v = graph->values.items[i];
+        if (!v->constant || !value_is_read(v) || map_get_id(&own, data_key(v->constant))) continue;
+        uintptr_t count = (uintptr_t)map_get_id(holders, data_key(v->constant));
+        map_set_id(&own, data_key(v->constant), (void *)(uintptr_t)v);
+        map_set_id(holders, data_key(v->constant), (void *)(count + 1));
+    }
+    arena_destroy(arena);
+    FOR_EACH_NODE(node, graph)
+    for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
+        count_holders(node->subgraphs[i], holders);
+}
+
 /* Weights go back as soon as they are packed, so that the model is not held twice. */
-static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *scratch) {
+static Status prepare_anchors(Plan *plan, const Map *datas, const Map *holders, Arena *scratch) {
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
         const Node *node = step->node;
@@ -85,7 +107,8 @@ static Status prepare_anchors(Plan *plan, const Map *datas, bool alone, Arena *s
                       node->op));
         for (int i = 0; i < node->input_count && i < 32; i++) {
             Data *data = released >> i & 1 ? data_of(plan, datas, step->inputs[i]) : NULL;
-            if (data && --data->reads[step->place] == 0 && !is_read(data) && alone) release_constant(constants[i]);
+            if (data && --data->reads[step->place] == 0 && !is_read(data) && is_alone(holders, constants[i]))
+                release_constant(constants[i]);
         }
     }
     return NULL;
@@ -101,7 +124,7 @@ static Status upload(Plan *plan, Stream *stream, const Tensor *constant, void **
     return bytes ? table->copy(plan->device, stream, COPY_IN, *out_data, constant->data, bytes) : NULL;
 }
 
-static Status upload_constants(Plan *plan, Stream *stream, const Map *datas, bool alone) {
+static Status upload_constants(Plan *plan, Stream *stream, const Map *datas, const Map *holders) {
     for (int i = 0; i < plan->slot_count; i++) {
         Slot *slot = &plan->slots[i];
         if (slot->storage != STORE_CONSTANT || slot->place != PLACE_DEVICE) continue;
@@ -110,7 +133,7 @@ static Status upload_constants(Plan *plan, Stream *stream, const Map *datas, boo
         if (!data->reads[PLACE_DEVICE]) continue;
         if (!data->uploaded) {
             TRY(upload(plan, stream, constant, &data->uploaded));
-            if (alone && !data->reads[PLACE_HOST]) release_constant(constant);
+            if (is_alone(holders, constant) && !data->reads[PLACE_HOST]) release_constant(constant);
         }
         slot->uploaded = data->uploaded;
     }
@@ -123,31 +146,31 @@ static bool has_uploads(const Plan *plan) {
     return false;
 }
 
-static Status upload_all(Plan *plan, const Map *datas, bool alone) {
+static Status upload_all(Plan *plan, const Map *datas, const Map *holders) {
     const DeviceTable *table = plan->device->table;
     Stream *stream = NULL;
     if (!has_uploads(plan)) return NULL;
     if (table->stream_create) TRY(table->stream_create(plan->device, &stream));
-    Status status = upload_constants(plan, stream, datas, alone);
+    Status status = upload_constants(plan, stream, datas, holders);
     if (!status) status = table->synchronize(plan->device, stream);
     if (table->stream_destroy) table->stream_destroy(plan->device, stream);
     return status;
 }
 
-/* Subgraphs share constants with what is around them: there nothing goes back. */
-Status prepare_constants(Plan *plan, Arena *scratch) {
+/* What a graph shares with another, around it or inside it, does not go back; nor does anything of a compiled model. */
+Status prepare_constants(Plan *plan, const Shared *shared, Arena *scratch) {
     Map datas = count_reads(plan, scratch);
-    bool alone = !plan->graph->parent && !plan->given->keep_constants && !plan->given->is_compiled;
-    FOR_EACH_NODE(node, plan->graph) alone &= node->kind == NODE_REGION || !node->subgraph_count;
-    TRY(prepare_anchors(plan, &datas, alone, scratch));
+    const Map *holders = plan->given->keep_constants || plan->given->is_compiled ? NULL : &shared->holders;
+    TRY(prepare_anchors(plan, &datas, holders, scratch));
     TRY(check_data(plan, &datas));
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
         const Data *data = slot->root == i && slot->place == PLACE_HOST ? data_of(plan, &datas, i) : NULL;
-        if (data && slot->value->constant->data && (data->reads[PLACE_HOST] > 0 || !alone))
+        if (data && slot->value->constant->data &&
+            (data->reads[PLACE_HOST] > 0 || !is_alone(holders, slot->value->constant)))
             plan->constant_bytes += tensor_bytes(slot->value->constant);
     }
-    return upload_all(plan, &datas, alone);
+    return upload_all(plan, &datas, holders);
 }
 
 /* --- kernels --- */

@@ -12,6 +12,8 @@ struct RunMemory {
     Device *devices[PLACES]; /* whose memory a place is */
     Memory *memory;
     Block blocks[PLACES][KEPT];
+    uint64_t given[PLACES][KEPT]; /* when: the number of the latest take */
+    uint64_t takes[PLACES];
     Stream *streams[KEPT];
 };
 
@@ -64,23 +66,29 @@ void run_memory_destroy(struct RunMemory *buffers) {
     free(buffers);
 }
 
-/* The smallest kept block that fits without wasting much; when none does, one that is too small or too large goes: the
- * shapes have changed, and both sizes are not kept. */
+/* A block is used for what needs between a quarter of it and all of it. So shapes whose arenas are further apart each keep
+ * one of their own, and what a row of kept blocks takes is at most a third more than the largest. */
+static bool is_of_size(const Block *block, size_t bytes) { return block->bytes / 4 <= bytes + 4096; }
+
+/* The smallest kept block that fits without wasting much. When none does, one goes that a new one will stand for: too
+ * small, but not by much, or long unused. */
 static Block find_block(struct RunMemory *buffers, Place place, size_t bytes, void **out_stale) {
+    enum { LONG = 32 }; /* takes */
     Block *blocks = buffers->blocks[place], found = {0};
-    int best = -1, any = -1;
+    int best = -1, stale = -1;
+    uint64_t now = ++buffers->takes[place];
     for (int i = 0; i < KEPT; i++) {
         if (!blocks[i].data) continue;
-        any = i;
         size_t size = blocks[i].bytes;
-        if (size >= bytes && size / 4 <= bytes + 4096 && (best < 0 || size < blocks[best].bytes)) best = i;
+        if (size >= bytes && is_of_size(&blocks[i], bytes) && (best < 0 || size < blocks[best].bytes)) best = i;
+        if ((size < bytes && bytes / 4 <= size) || now - buffers->given[place][i] > LONG) stale = i;
     }
     if (best >= 0) {
         found = blocks[best];
         blocks[best] = (Block){0};
-    } else if (any >= 0) {
-        *out_stale = blocks[any].data;
-        blocks[any] = (Block){0};
+    } else if (stale >= 0) {
+        *out_stale = blocks[stale].data;
+        blocks[stale] = (Block){0};
     }
     return found;
 }
@@ -110,6 +118,7 @@ void run_memory_give(struct RunMemory *buffers, Place place, Block block) {
     for (int i = 0; i < KEPT && block.data; i++)
         if (!buffers->blocks[place][i].data) {
             buffers->blocks[place][i] = block;
+            buffers->given[place][i] = buffers->takes[place];
             block = (Block){0};
         }
     pthread_mutex_unlock(&buffers->lock);

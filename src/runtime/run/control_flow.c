@@ -2,6 +2,13 @@
  * stands at the head of ops/control.c. */
 #include "runtime/run/run.h"
 
+/* Tensors that are stacked to one when the last iteration is over. */
+typedef struct Stack {
+    VEC(Item) parts; /* own their memory */
+} Stack;
+
+/* Everything that a run of the operator owns until it hands it over stands in these lists, so that it is freed whatever
+ * ends the run: an error, a cancellation, or an arena that runs out and unwinds to run_control. */
 typedef struct Control {
     const Step *step;
     const Node *node;
@@ -11,6 +18,10 @@ typedef struct Control {
     const Item *const *inputs;
     int captures, first_capture; /* of the node's inputs */
     Arena *arena;
+    Item *carried, *slices; /* from one iteration to the next; of scan inputs */
+    Stack *stacks;
+    RunOutput *made; /* of the latest iteration */
+    int carried_count, slice_count, stack_count, made_count;
 } Control;
 
 static Status control_error(const Control *c, const char *what) {
@@ -19,6 +30,49 @@ static Status control_error(const Control *c, const char *what) {
 
 static void free_outputs(Control *c, RunOutput *outputs, int count) {
     for (int i = 0; i < count; i++) item_free(c->run->memory, &outputs[i].item);
+}
+
+static void make_lists(Control *c, int carried, int slices, int stacks, int made) {
+    c->carried = ARENA_ARRAY(c->arena, Item, carried);
+    c->slices = ARENA_ARRAY(c->arena, Item, slices);
+    c->stacks = ARENA_ARRAY(c->arena, Stack, stacks);
+    c->made = ARENA_ARRAY(c->arena, RunOutput, made);
+    c->carried_count = carried; /* once all stand */
+    c->slice_count = slices;
+    c->stack_count = stacks;
+    c->made_count = made;
+}
+
+static void free_lists(Control *c) {
+    Memory *memory = c->run->memory;
+    for (int i = 0; i < c->carried_count; i++) item_free(memory, &c->carried[i]);
+    for (int i = 0; i < c->slice_count; i++) item_free(memory, &c->slices[i]);
+    for (int i = 0; i < c->stack_count; i++)
+        for (int k = 0; k < c->stacks[i].parts.count; k++) item_free(memory, &c->stacks[i].parts.items[k]);
+    free_outputs(c, c->made, c->made_count);
+}
+
+/* The item changes hands. */
+static void move(Item *from, Item *to) {
+    *to = *from;
+    *from = (Item){.kind = ITEM_NONE};
+}
+
+/* What an iteration has made of carried values takes their place; the others go on the stacks. */
+static void keep_made(Control *c, int first) {
+    for (int i = 0; i < c->carried_count; i++) {
+        item_free(c->run->memory, &c->carried[i]);
+        move(&c->made[first + i].item, &c->carried[i]);
+    }
+    for (int i = 0; i < c->stack_count; i++) {
+        Item *part = &c->made[first + c->carried_count + i].item;
+        VEC_PUSH(c->arena, c->stacks[i].parts, *part);
+        *part = (Item){.kind = ITEM_NONE}; /* not before the list has it */
+    }
+}
+
+static void hand_over_carried(Control *c, RunOutput *outputs) {
+    for (int i = 0; i < c->carried_count && i < c->node->output_count; i++) move(&c->carried[i], &outputs[i].item);
 }
 
 static Status read_bool(const Control *c, const Item *item, bool *out_value) {
@@ -30,15 +84,6 @@ static Status read_bool(const Control *c, const Item *item, bool *out_value) {
 
 /* --- stacking scan values
  * --------------------------------------------------------------------------------------------- */
-typedef struct Stack {
-    VEC(Item) parts; /* tensors that own their memory */
-} Stack;
-
-static void free_stack(Control *c, Stack *stack) {
-    for (int i = 0; i < stack->parts.count; i++) item_free(c->run->memory, &stack->parts.items[i]);
-    stack->parts.count = 0;
-}
-
 /* A tensor whose strings are another's gets characters of its own. */
 static Status own_strings(Control *c, Item *item) {
     if (item->tensor.dtype != DT_STRING) return NULL;
@@ -86,26 +131,13 @@ static Status run_if(Control *c, RunOutput *outputs) {
     TRY(read_bool(c, c->inputs[0], &condition));
     const Plan *branch = c->step->nested[condition ? 0 : 1];
     int count = branch->graph->outputs.count;
-    RunOutput *made = ARENA_ARRAY(c->arena, RunOutput, count);
-    TRY(plan_run(branch, c->run, c->symbols, c->inputs + c->first_capture, made));
-    for (int i = 0; i < count; i++) {
-        if (i < c->node->output_count)
-            outputs[i].item = made[i].item;
-        else
-            item_free(c->run->memory, &made[i].item);
-    }
+    make_lists(c, 0, 0, 0, count);
+    TRY(plan_run(branch, c->run, c->symbols, c->inputs + c->first_capture, c->made));
+    for (int i = 0; i < count && i < c->node->output_count; i++) move(&c->made[i].item, &outputs[i].item);
     return NULL;
 }
 
-typedef struct LoopState {
-    Item *carried; /* [N] owned */
-    Stack *stacks; /* [K] */
-    int n, k;
-    RunOutput *made;   /* [1 + N + K] of the latest iteration */
-    const Item **body; /* [2 + N + C] */
-} LoopState;
-
-static Status loop_body(Control *c, LoopState *l, int64_t iteration, bool *condition) {
+static Status loop_body(Control *c, const Item **body, int64_t iteration, bool *condition) {
     const Graph *graph = c->body->graph;
     int64_t one[MAX_RANK];
     for (int i = 0; i < MAX_RANK; i++) one[i] = 1;
@@ -116,58 +148,44 @@ static Status loop_body(Control *c, LoopState *l, int64_t iteration, bool *condi
                  .tensor = {.dtype = DT_BOOL, .rank = graph->inputs.items[1]->rank, .data = &flag}};
     memcpy(counter.tensor.dims, one, sizeof one);
     memcpy(test.tensor.dims, one, sizeof one);
-    l->body[0] = &counter;
-    l->body[1] = &test;
-    for (int i = 0; i < l->n; i++) l->body[2 + i] = l->carried[i].kind == ITEM_NONE ? NULL : &l->carried[i];
-    for (int i = 0; i < c->captures; i++) l->body[2 + l->n + i] = c->inputs[c->first_capture + i];
-    memset(l->made, 0, sizeof *l->made * (size_t)(1 + l->n + l->k));
-    TRY(plan_run(c->body, c->run, c->symbols, l->body, l->made));
-    Status status = read_bool(c, &l->made[0].item, condition);
-    item_free(c->run->memory, &l->made[0].item);
-    for (int i = 0; i < l->n; i++) {
-        item_free(c->run->memory, &l->carried[i]);
-        l->carried[i] = l->made[1 + i].item;
-    }
-    for (int i = 0; i < l->k; i++) VEC_PUSH(c->arena, l->stacks[i].parts, l->made[1 + l->n + i].item);
+    int n = c->carried_count;
+    body[0] = &counter;
+    body[1] = &test;
+    for (int i = 0; i < n; i++) body[2 + i] = c->carried[i].kind == ITEM_NONE ? NULL : &c->carried[i];
+    for (int i = 0; i < c->captures; i++) body[2 + n + i] = c->inputs[c->first_capture + i];
+    memset(c->made, 0, sizeof *c->made * (size_t)c->made_count);
+    TRY(plan_run(c->body, c->run, c->symbols, body, c->made));
+    Status status = read_bool(c, &c->made[0].item, condition);
+    item_free(c->run->memory, &c->made[0].item);
+    keep_made(c, 1);
     return status;
 }
 
-static Status loop_iterations(Control *c, LoopState *l) {
+static Status loop_iterations(Control *c) {
     int64_t trips = INT64_MAX;
     bool condition = true;
+    const Item **body = ARENA_ARRAY(c->arena, const Item *, 2 + c->carried_count + c->captures);
     if (c->inputs[0]) {
         const Tensor *t = &c->inputs[0]->tensor;
         if (tensor_count(t) != 1) return control_error(c, "the trip count is not one number");
         trips = dtype_load_int(t->dtype, t->data, 0);
     }
     if (c->inputs[1]) TRY(read_bool(c, c->inputs[1], &condition));
-    for (int i = 0; i < l->n; i++)
-        if (c->inputs[2 + i]) TRY(item_copy(c->run->memory, c->inputs[2 + i], &l->carried[i]));
-    for (int64_t i = 0; i < trips && condition; i++) TRY(loop_body(c, l, i, &condition));
+    for (int i = 0; i < c->carried_count; i++)
+        if (c->inputs[2 + i]) TRY(item_copy(c->run->memory, c->inputs[2 + i], &c->carried[i]));
+    for (int64_t i = 0; i < trips && condition; i++) TRY(loop_body(c, body, i, &condition));
     return NULL;
 }
 
 static Status run_loop(Control *c, RunOutput *outputs) {
     int n = (int)attr_int(c->node, "carried", 0), k = c->body->graph->outputs.count - 1 - n;
-    LoopState l = {.n = n, .k = k};
-    l.carried = ARENA_ARRAY(c->arena, Item, n + 1);
-    l.stacks = ARENA_ARRAY(c->arena, Stack, k + 1);
-    l.made = ARENA_ARRAY(c->arena, RunOutput, 1 + n + k);
-    l.body = ARENA_ARRAY(c->arena, const Item *, 2 + n + c->captures);
-    Status status = loop_iterations(c, &l);
-    for (int i = 0; i < k; i++) {
-        if (!status && n + i < c->node->output_count && c->node->outputs[n + i])
-            status =
-                join_stack(c, &l.stacks[i], c->body->graph->outputs.items[1 + n + i], 0, false, &outputs[n + i].item);
-        free_stack(c, &l.stacks[i]);
-    }
-    for (int i = 0; i < n; i++) {
-        if (!status && i < c->node->output_count)
-            outputs[i].item = l.carried[i];
-        else
-            item_free(c->run->memory, &l.carried[i]);
-    }
-    return status;
+    make_lists(c, n, 0, k, 1 + n + k);
+    TRY(loop_iterations(c));
+    for (int i = 0; i < k; i++)
+        if (n + i < c->node->output_count && c->node->outputs[n + i])
+            TRY(join_stack(c, &c->stacks[i], c->body->graph->outputs.items[1 + n + i], 0, false, &outputs[n + i].item));
+    hand_over_carried(c, outputs);
+    return NULL;
 }
 
 /* The slice [.., index, ..] of a tensor along an axis, copied. */
@@ -186,11 +204,8 @@ static Status take_slice(Control *c, const Tensor *from, int axis, int64_t index
 }
 
 typedef struct ScanState {
-    int states, scans, values;
+    int states, scans;
     const int64_t *in_axes, *in_back, *out_axes, *out_back;
-    Item *carried, *slices;
-    Stack *stacks;
-    RunOutput *made;
     const Item **body;
     int64_t steps;
 } ScanState;
@@ -198,19 +213,15 @@ typedef struct ScanState {
 static Status scan_step(Control *c, ScanState *s, int64_t t) {
     for (int i = 0; i < s->scans; i++) {
         const Tensor *from = &c->inputs[s->states + i]->tensor;
-        TRY(take_slice(c, from, (int)s->in_axes[i], s->in_back[i] ? s->steps - 1 - t : t, &s->slices[i]));
-        s->body[s->states + i] = &s->slices[i];
+        TRY(take_slice(c, from, (int)s->in_axes[i], s->in_back[i] ? s->steps - 1 - t : t, &c->slices[i]));
+        s->body[s->states + i] = &c->slices[i];
     }
-    for (int i = 0; i < s->states; i++) s->body[i] = &s->carried[i];
+    for (int i = 0; i < s->states; i++) s->body[i] = &c->carried[i];
     for (int i = 0; i < c->captures; i++) s->body[s->states + s->scans + i] = c->inputs[c->first_capture + i];
-    memset(s->made, 0, sizeof *s->made * (size_t)(s->states + s->values));
-    TRY(plan_run(c->body, c->run, c->symbols, s->body, s->made));
-    for (int i = 0; i < s->states; i++) {
-        item_free(c->run->memory, &s->carried[i]);
-        s->carried[i] = s->made[i].item;
-    }
-    for (int i = 0; i < s->values; i++) VEC_PUSH(c->arena, s->stacks[i].parts, s->made[s->states + i].item);
-    for (int i = 0; i < s->scans; i++) item_free(c->run->memory, &s->slices[i]);
+    memset(c->made, 0, sizeof *c->made * (size_t)c->made_count);
+    TRY(plan_run(c->body, c->run, c->symbols, s->body, c->made));
+    keep_made(c, 0);
+    for (int i = 0; i < s->scans; i++) item_free(c->run->memory, &c->slices[i]);
     return NULL;
 }
 
@@ -225,7 +236,7 @@ static Status scan_steps(Control *c, ScanState *s) {
     }
     for (int i = 0; i < s->states; i++) {
         if (!c->inputs[i]) return control_error(c, "a state has no initial value");
-        TRY(item_copy(c->run->memory, c->inputs[i], &s->carried[i]));
+        TRY(item_copy(c->run->memory, c->inputs[i], &c->carried[i]));
     }
     for (int64_t t = 0; t < s->steps; t++) TRY(scan_step(c, s, t));
     return NULL;
@@ -234,38 +245,28 @@ static Status scan_steps(Control *c, ScanState *s) {
 static Status run_scan(Control *c, RunOutput *outputs) {
     int scans = (int)attr_int(c->node, "num_scan_inputs", 0), count = 0;
     ScanState s = {.scans = scans, .states = c->first_capture - scans};
-    s.values = c->body->graph->outputs.count - s.states;
+    int values = c->body->graph->outputs.count - s.states;
     s.in_axes = attr_ints(c->node, "scan_input_axes", &count);
     s.in_back = attr_ints(c->node, "scan_input_directions", &count);
     s.out_axes = attr_ints(c->node, "scan_output_axes", &count);
     s.out_back = attr_ints(c->node, "scan_output_directions", &count);
-    s.carried = ARENA_ARRAY(c->arena, Item, s.states + 1);
-    s.slices = ARENA_ARRAY(c->arena, Item, scans + 1);
-    s.stacks = ARENA_ARRAY(c->arena, Stack, s.values + 1);
-    s.made = ARENA_ARRAY(c->arena, RunOutput, s.states + s.values + 1);
     s.body = ARENA_ARRAY(c->arena, const Item *, s.states + scans + c->captures + 1);
-    Status status = scan_steps(c, &s);
-    for (int i = 0; i < scans; i++) item_free(c->run->memory, &s.slices[i]);
-    for (int i = 0; i < s.values; i++) {
+    make_lists(c, s.states, scans, values, s.states + values);
+    TRY(scan_steps(c, &s));
+    for (int i = 0; i < values; i++) {
         int o = s.states + i;
-        if (!status && o < c->node->output_count && c->node->outputs[o])
-            status = join_stack(c, &s.stacks[i], c->body->graph->outputs.items[o], (int)s.out_axes[i],
-                                s.out_back[i] != 0, &outputs[o].item);
-        free_stack(c, &s.stacks[i]);
+        if (o < c->node->output_count && c->node->outputs[o])
+            TRY(join_stack(c, &c->stacks[i], c->body->graph->outputs.items[o], (int)s.out_axes[i], s.out_back[i] != 0,
+                           &outputs[o].item));
     }
-    for (int i = 0; i < s.states; i++) {
-        if (!status && i < c->node->output_count)
-            outputs[i].item = s.carried[i];
-        else
-            item_free(c->run->memory, &s.carried[i]);
-    }
-    return status;
+    hand_over_carried(c, outputs);
+    return NULL;
 }
 
 static Status map_elements(Control *c, RunOutput *outputs, int length) {
     int results = c->body->graph->outputs.count, inputs = c->first_capture;
     const Item **body = ARENA_ARRAY(c->arena, const Item *, inputs + c->captures + 1);
-    RunOutput *made = ARENA_ARRAY(c->arena, RunOutput, results + 1);
+    make_lists(c, 0, 0, 0, results);
     for (int o = 0; o < results && o < c->node->output_count; o++) {
         void *items;
         TRY(memory_alloc(c->run->memory, sizeof(Item) * (size_t)length, &items));
@@ -275,14 +276,11 @@ static Status map_elements(Control *c, RunOutput *outputs, int length) {
         for (int i = 0; i < inputs; i++)
             body[i] = c->inputs[i]->kind == ITEM_SEQUENCE ? &c->inputs[i]->items[e] : c->inputs[i];
         for (int i = 0; i < c->captures; i++) body[inputs + i] = c->inputs[inputs + i];
-        memset(made, 0, sizeof *made * (size_t)results);
-        TRY(plan_run(c->body, c->run, c->symbols, body, made));
-        for (int o = 0; o < results; o++) {
-            if (o < c->node->output_count)
-                outputs[o].item.items[outputs[o].item.count++] = made[o].item;
-            else
-                item_free(c->run->memory, &made[o].item);
-        }
+        free_outputs(c, c->made, results); /* those that nobody asked for */
+        memset(c->made, 0, sizeof *c->made * (size_t)results);
+        TRY(plan_run(c->body, c->run, c->symbols, body, c->made));
+        for (int o = 0; o < results && o < c->node->output_count; o++)
+            move(&c->made[o].item, &outputs[o].item.items[outputs[o].item.count++]);
     }
     return NULL;
 }
@@ -298,10 +296,24 @@ static Status run_sequence_map(Control *c, RunOutput *outputs) {
     return map_elements(c, outputs, length < 0 ? 0 : length);
 }
 
+typedef Status (*Operator)(Control *c, RunOutput *outputs);
+
+static Operator operator_of(const Node *node) {
+    return strcmp(node->op, "If") == 0     ? run_if
+           : strcmp(node->op, "Loop") == 0 ? run_loop
+           : strcmp(node->op, "Scan") == 0 ? run_scan
+                                           : run_sequence_map;
+}
+
+static Status run_guarded(Control *c, Operator run, RunOutput *outputs) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(c->arena, &guard);
+    return run(c, outputs);
+}
+
 Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, RunOutput *outputs) {
     const Node *node = step->node;
-    Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
     Control c = {.step = step,
                  .node = node,
                  .body = step->nested[0],
@@ -310,19 +322,11 @@ Status run_control(const Step *step, Run *run, const int64_t *symbols, const Ite
                  .inputs = inputs,
                  .captures = node->captures,
                  .first_capture = node->input_count - node->captures,
-                 .arena = arena};
-    jmp_buf guard;
-    Status volatile status;
-    if (setjmp(guard)) {
-        status = status_out_of_memory();
-    } else {
-        arena_guard(arena, &guard);
-        status = strcmp(node->op, "If") == 0     ? run_if(&c, outputs)
-                 : strcmp(node->op, "Loop") == 0 ? run_loop(&c, outputs)
-                 : strcmp(node->op, "Scan") == 0 ? run_scan(&c, outputs)
-                                                 : run_sequence_map(&c, outputs);
-    }
+                 .arena = arena_create(0)};
+    if (!c.arena) return status_out_of_memory();
+    Status status = run_guarded(&c, operator_of(node), outputs);
+    free_lists(&c);
     if (status) free_outputs(&c, outputs, node->output_count);
-    arena_destroy(arena);
+    arena_destroy(c.arena);
     return status;
 }

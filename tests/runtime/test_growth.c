@@ -1,0 +1,234 @@
+/* What models of many nodes cost: counts and bytes that must not grow with the square of the nodes, and stacks that must not
+ * grow with them at all. bench/growth.py has the seconds. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "passes/passes.h"
+#include "runtime/plan/plan.h"
+#include "runtime/api/devices.h"
+#include "runtime/run/run.h"
+
+enum { NODES = 20000, LONG_CHAIN = 100000, SMALL_STACK = 256 << 10 };
+
+static Value *onnx(Graph *graph, const char *op, Value *const *inputs, int count) {
+    Node *node = graph_add_node(graph, NULL, NODE_ONNX, op, inputs, count);
+    node->opset = 21;
+    return node_add_output(node, NULL, DT_NONE, -1, NULL);
+}
+
+static Value *input(Graph *graph, const char *name, DType dtype, const char *symbol) {
+    const Dim *dims[] = {symbol ? dim_symbol(graph->dims, symbol) : dim_const(graph->dims, 1)};
+    return graph_add_input(graph, name, dtype, 1, dims);
+}
+
+static Policy policy_of(Graph *graph) {
+    Policy policy = policy_default();
+    policy.cache.enable = false;
+    policy.threads = 1;
+    policy.device = DEVICE_CPU;
+    Status status = target_resolve(graph->arena, &policy.target);
+    cr_assert(!status, "%s", status_message(status));
+    return policy;
+}
+
+static void lower(Graph *graph, const Policy *policy) {
+    Status status = pipeline_run(graph, policy, NULL, NULL);
+    cr_assert(!status, "%s", status_message(status));
+}
+
+/* A chain of pointwise operators, ten kinds in turn. */
+static Graph *pointwise(int nodes, bool all_outputs) {
+    static const char *const ops[] = {"Relu", "Neg", "Abs",  "Sqrt", "Floor",
+                                      "Relu", "Exp", "Ceil", "Sign", "Reciprocal"};
+    Graph *graph = graph_create(0);
+    Value *x = input(graph, "x", DT_F32, "n");
+    for (int i = 0; i < nodes; i++) {
+        x = onnx(graph, ops[i % 10], &x, 1);
+        if (all_outputs || i + 1 == nodes) graph_add_output(graph, x);
+    }
+    return graph;
+}
+
+typedef struct Cost {
+    int kernels; /* different ones */
+    int exprs;
+    size_t bytes; /* of the graph and the plan together */
+} Cost;
+
+static Cost cost_of(Graph *graph) {
+    Policy policy = policy_of(graph);
+    Device *device;
+    Plan *plan;
+    KernelCacheStats stats = {0};
+    lower(graph, &policy);
+    Status status = device_open(&policy, &device);
+    if (!status) status = plan_create(graph, device, device, &stats, &plan);
+    cr_assert(!status, "%s", status_message(status));
+    Map seen = map_make(graph->arena);
+    Cost cost = {.exprs = plan->exprs.count, .bytes = arena_bytes(graph->arena) + arena_bytes(plan->arena)};
+    for (int s = 0; s < plan->step_count; s++) {
+        uint64_t key = MAP_POINTER_KEY(plan->steps[s].region.kernel);
+        cost.kernels += key && !map_get_id(&seen, key);
+        map_set_id(&seen, key, plan);
+    }
+    plan_destroy(plan);
+    device->table->close(device);
+    graph_destroy(graph);
+    return cost;
+}
+
+/* Of regions that are alike one kernel is kept, and of values that are alike one list of sizes. */
+Test(growth, a_long_chain, .timeout = 300) {
+    Cost half = cost_of(pointwise(NODES / 2, false)), whole = cost_of(pointwise(NODES, false));
+    cr_expect_lt(whole.kernels, 12, "%d kernels", whole.kernels);
+    cr_expect_lt(whole.exprs, 50, "%d expressions", whole.exprs);
+    cr_expect_lt(whole.bytes, (size_t)NODES * 3000, "%zu bytes a node", whole.bytes / NODES);
+    cr_expect_lt(whole.bytes, 5 * half.bytes / 2, "%zu bytes, of half the nodes %zu", whole.bytes, half.bytes);
+}
+
+Test(growth, every_value_an_output, .timeout = 300) {
+    Cost cost = cost_of(pointwise(NODES, true));
+    cr_expect_lt(cost.kernels, 12, "%d kernels", cost.kernels);
+    cr_expect_lt(cost.bytes, (size_t)NODES * 4000, "%zu bytes a node", cost.bytes / NODES);
+}
+
+/* --- small stacks --------------------------------------------------------------------------------------------- */
+/* A shape that is joined piece by piece; what it comes to is asked of the whole chain. */
+static void *lower_joined_shape(void *unused) {
+    (void)unused;
+    Graph *graph = graph_create(0);
+    Value *x = input(graph, "x", DT_F32, "n"), *shape = input(graph, "c", DT_I64, NULL),
+          *more = input(graph, "k", DT_I64, NULL);
+    for (int i = 0; i < LONG_CHAIN; i++) {
+        shape = onnx(graph, "Concat", (Value *[]){shape, more}, 2);
+        node_set_int(shape->producer, "axis", 0);
+    }
+    graph_add_output(graph, onnx(graph, "Tile", (Value *[]){x, shape}, 2));
+    Policy policy = policy_of(graph);
+    Status status = pipeline_run(graph, &policy, NULL, NULL); /* one axis, and 100,001 counts: an error */
+    cr_expect(status);
+    status_free(status);
+    graph_destroy(graph);
+    return NULL;
+}
+
+static void *lower_pointwise(void *unused) {
+    (void)unused;
+    Graph *graph = pointwise(LONG_CHAIN, false);
+    Policy policy = policy_of(graph);
+    lower(graph, &policy);
+    graph_destroy(graph);
+    return NULL;
+}
+
+Test(growth, stacks_stay_small, .timeout = 300) {
+    void *(*const work[])(void *) = {lower_joined_shape, lower_pointwise};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    cr_assert(!pthread_attr_setstacksize(&attributes, SMALL_STACK));
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
+        cr_assert(!pthread_create(&thread, &attributes, work[i], NULL));
+        pthread_join(thread, NULL);
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+/* --- searches ------------------------------------------------------------------------------------------------- */
+/* Whether a weight is made of constants is noted once a value: nine levels of which each reads the one before it a hundred
+ * times have more paths than can be walked. */
+Test(growth, weights_made_in_many_ways, .timeout = 60) {
+    enum { LEVELS = 9, READS = 100, SIZE = 64 };
+    Graph *graph = graph_create(0);
+    const Dim *dims[] = {dim_symbol(graph->dims, "n"), dim_const(graph->dims, SIZE)};
+    Value *x = graph_add_input(graph, "x", DT_F32, 2, dims), *reads[READS];
+    Value *w = graph_add_constant(graph, "w", tensor_new(graph->arena, DT_F32, 2, (int64_t[]){SIZE, SIZE}));
+    for (int level = 0; level < LEVELS; level++) {
+        for (int i = 0; i < READS; i++) reads[i] = w;
+        w = onnx(graph, "Max", reads, READS);
+    }
+    graph_add_output(graph, onnx(graph, "MatMul", (Value *[]){x, w}, 2));
+    Policy policy = policy_of(graph);
+    static const char json[] = "{\"rules\": [{\"match\": {\"operator\": \"MatMul\"}, \"weights\": \"int8\"}]}";
+    Status status = policy_parse(json, sizeof json - 1, "policy", graph->arena, &policy);
+    cr_assert(!status, "%s", status_message(status));
+    lower(graph, &policy);
+    graph_destroy(graph);
+}
+
+/* --- memory between runs ---------------------------------------------------------------------------------------- */
+static int allocated;
+static const DeviceTable *plain;
+
+static Status count_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
+    allocated++;
+    return plain->allocate(device, stream, memory, bytes, out_data);
+}
+
+Test(growth, arenas_of_shapes_that_alternate_are_kept) {
+    Graph *graph = graph_create(0);
+    Policy policy = policy_of(graph);
+    Device *device;
+    Memory memory;
+    Status status = device_open(&policy, &device);
+    cr_assert(!status, "%s", status_message(status));
+    memory_init(&memory, 0);
+    plain = device->table;
+    DeviceTable counting = *plain;
+    counting.allocate = count_allocate;
+    device->table = &counting;
+    struct RunMemory *buffers = run_memory_create(device, device, &memory);
+    static const size_t sizes[] = {1 << 16, 1 << 22, 1 << 19, 1 << 22};
+    for (int run = 0; run < 100; run++) {
+        Block block;
+        status = run_memory_take(buffers, PLACE_HOST, sizes[run % 4], &block);
+        cr_assert(!status && block.bytes >= sizes[run % 4]);
+        run_memory_give(buffers, PLACE_HOST, block);
+    }
+    cr_expect_eq(allocated, 3, "%d allocations for three sizes", allocated);
+    for (size_t size = 1 << 16; size < 1 << 20; size += 1 << 12) { /* shapes that grow do not pile up */
+        Block block;
+        status = run_memory_take(buffers, PLACE_HOST, size, &block);
+        cr_assert(!status);
+        run_memory_give(buffers, PLACE_HOST, block);
+    }
+    cr_expect_lt(atomic_load(&memory.used), (size_t)8 << 20, "%zu bytes are kept", atomic_load(&memory.used));
+    run_memory_destroy(buffers);
+    cr_expect_eq(atomic_load(&memory.used), 0);
+    device->table = plain;
+    device->table->close(device);
+    graph_destroy(graph);
+}
+
+/* One If anywhere does not keep the weights that products have packed, unless a branch reads them as well. */
+Test(growth, weights_beside_control_flow_are_held_once) {
+    for (int shared = 0; shared < 2; shared++) {
+        char text[2000];
+        snprintf(text, sizeof text,
+                 "graph (c: bool[], x: f32[n, 4]) -> (y) {\n"
+                 "  w = constant f32[4, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}\n"
+                 "  a = onnx MatMul@21 x, w\n"
+                 "  y = onnx If@21 c, a, w captures 2 graph \"then\" (a: f32[n, 4], w: f32[4, 4]) -> (p) {\n"
+                 "    p = onnx Neg@21 a\n  } graph \"else\" (a: f32[n, 4], w: f32[4, 4]) -> (q) {\n"
+                 "    q = onnx %s\n  }\n}\n",
+                 shared ? "MatMul@21 a, w" : "Abs@21 a");
+        Graph *graph;
+        Plan *plan;
+        Device *device;
+        KernelCacheStats stats = {0};
+        Status status = graph_parse(text, &graph);
+        cr_assert(!status, "%s", status_message(status));
+        Policy policy = policy_of(graph);
+        lower(graph, &policy);
+        status = device_open(&policy, &device);
+        if (!status) status = plan_create(graph, device, device, &stats, &plan);
+        cr_assert(!status, "%s", status_message(status));
+        cr_expect_eq(plan->constant_bytes, (size_t)(shared ? 64 : 0), "shared %d: %zu bytes", shared,
+                     plan->constant_bytes);
+        plan_destroy(plan);
+        device->table->close(device);
+        graph_destroy(graph);
+    }
+}
