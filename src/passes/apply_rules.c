@@ -47,12 +47,9 @@ static bool matches(const Rule *rule, const Node *node) {
 }
 
 /* --- what a rule can do to a node --- */
-static bool is_weighted(const char *op) {
-    static const char *const ops[] = {"MatMul",    "Gemm",      "Conv",          "FusedMatMul", "TransposeMatMul",
-                                      "FusedGemm", "FusedConv", "ConvTranspose", "Attention",   "MatMulNBits"};
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        if (strcmp(ops[i], op) == 0) return true;
-    return false;
+static bool is_weighted(const Node *node) {
+    const OpRow *row = node->custom ? NULL : ops_find(domain_of(node), node->op, node->opset);
+    return row && row->flags & OP_WEIGHTED;
 }
 
 /* Of what no node makes the tag says nothing. */
@@ -70,7 +67,7 @@ static void find_constants(Graph *graph) {
 }
 
 static bool has_weight(const Node *node) {
-    return is_weighted(node->op) && node->input_count > 1 && node->inputs[1] && is_constant(node->inputs[1]);
+    return is_weighted(node) && node->input_count > 1 && node->inputs[1] && is_constant(node->inputs[1]);
 }
 
 static bool has_precision(const Node *node) {

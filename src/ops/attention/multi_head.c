@@ -281,7 +281,7 @@ static Status lower_grouped_query(Lowering *l, const Node *n) {
 }
 
 const OpRow ops_multi_head[] = {
-    {"com.microsoft", "Attention", 1, 0, lower_ms_attention},
+    {"com.microsoft", "Attention", 1, 0, lower_ms_attention, NULL, OP_WEIGHTED},
     {"com.microsoft", "GroupQueryAttention", 1, 0, lower_grouped_query},
     {"com.microsoft", "MultiHeadAttention", 1, 0, lower_multi_head},
     {"com.microsoft", "RotaryEmbedding", 1, 0, lower_ms_rotary},

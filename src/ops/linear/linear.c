@@ -11,20 +11,16 @@
 
 /* ---- anchors ---- */
 
-/* Operators that are one product of their input by their weight. */
-static bool is_one_product(const char *op) {
-    static const char *const ops[] = {"MatMul",    "Gemm", "FusedMatMul", "TransposeMatMul", "FusedGemm",
-                                      "FusedConv", "Conv", "MatMulNBits", "ConvTranspose"};
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        if (strcmp(ops[i], op) == 0) return true;
-    return false;
+static bool is_one_product(const Node *node) {
+    const OpRow *row = ops_find(node->domain ? node->domain : "", node->op, node->opset);
+    return row && row->flags & OP_ONE_PRODUCT;
 }
 
-/* The form in which the node's constant matrices are to be held (runtime/cpu/anchor.h). Of an operator of several
+/* The form in which the node's constant matrices are to be held (runtime/device/cpu/anchor.h). Of an operator of several
  * products, those of two activations have none; of the others the device says where it cannot be done. */
 static void ask_for_weights(Lowering *l, Node *anchor) {
     int64_t wanted = l->node ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
-    if (wanted && (is_one_product(l->node->op) || is_of_constants(l, anchor->inputs[1])))
+    if (wanted && (is_one_product(l->node) || is_of_constants(l, anchor->inputs[1])))
         node_set_int(anchor, WEIGHT_PRECISION, wanted);
 }
 
@@ -407,16 +403,18 @@ static Status lower_fused_matmul(Lowering *l, const Node *n) {
     return out(l, n, 0, alpha == 1 || !y ? y : mul(l, y, like(l, y, alpha)));
 }
 
+enum { WEIGHTED = OP_WEIGHTED | OP_ONE_PRODUCT };
+
 const OpRow ops_linear[] = {
-    {"", "MatMul", 1, 0, lower_matmul, NULL, 0},
-    {"", "Gemm", 1, 0, lower_gemm, NULL, 0},
+    {"", "MatMul", 1, 0, lower_matmul, NULL, WEIGHTED},
+    {"", "Gemm", 1, 0, lower_gemm, NULL, WEIGHTED},
     {"", "MatMulInteger", 10, 0, lower_matmul_integer, NULL, 0},
     {"", "Einsum", 12, 0, lower_einsum, NULL, 0},
     {"", "Det", 11, 0, lower_det, host_det, 0},
-    {"", "Conv", 1, 0, lower_conv, NULL, 0},
+    {"", "Conv", 1, 0, lower_conv, NULL, WEIGHTED},
     {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, 0},
-    {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, 0},
+    {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, WEIGHTED},
     {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_conv, 0},
-    {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul},
+    {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul, NULL, WEIGHTED},
     {0},
 };

@@ -85,6 +85,6 @@ static Status lower_matmul_bits(Lowering *l, const Node *n) {
 }
 
 const OpRow ops_matmul_nbits[] = {
-    {"com.microsoft", "MatMulNBits", 1, 0, lower_matmul_bits},
+    {"com.microsoft", "MatMulNBits", 1, 0, lower_matmul_bits, NULL, OP_WEIGHTED | OP_ONE_PRODUCT},
     {0},
 };
