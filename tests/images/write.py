@@ -204,7 +204,7 @@ files["plain.ppm"] = save(picture, "PPM")
 files["wide.ppm"] = f"P6 {W} {H} 65535\n".encode() + wide.astype(">u2").tobytes()
 
 
-# --- what must be refused: files that claim 16000 x 16000 pixels, and a progressive JPEG of 150 scans ---------------------
+# --- what must be refused: files that claim 16000 x 16000 pixels (or 2^27 in a row), and a progressive JPEG of 150 scans ---------------------
 def patched(data, at, form, *values):
     body = struct.pack(form, *values)
     return data[:at] + body + data[at + len(body):]
@@ -215,6 +215,7 @@ claims = {}
 plain = files["plain.jpg"]
 claims["jpg"] = patched(plain, plain.index(b"\xff\xc0") + 5, ">HH", SIDE, SIDE)
 claims["png"] = png(SIDE, SIDE, 8, 2, 0, [[bytes(100)]])
+claims["wide.png"] = png(1 << 27, 1, 16, 6, 0, [[bytes(100)]])
 claims["tiff"] = tiff({**tiff_tags(3, 8, 2), 256: (3, [SIDE]), 257: (3, [SIDE]), 278: (3, [SIDE])}, [bytes(100)])
 claims["webp"] = patched(files["lossless.webp"], 21, "<I", SIDE - 1 | SIDE - 1 << 14)
 lossy = files["lossy.j2k"]

@@ -125,6 +125,7 @@ Test(image, what_no_file_can_hold_is_refused_before_memory_is_taken) {
     } rows[] = {
         {"claims.jpg", "16000 x 16000 pixels, more than its "},
         {"claims.png", "16000 x 16000 pixels, more than its "},
+        {"claims.wide.png", "134217728 x 1 pixels, more than its "},
         {"claims.tiff", "16000 x 16000 pixels, more than its "},
         {"claims.webp", "16000 x 16000 pixels, more than its "},
         {"claims.j2k", "16000 x 16000 pixels, which would take more than 4294967296 bytes"},

@@ -41,11 +41,11 @@ static bool decode(Png *p, png_structp png, png_infop info) {
     png_set_strip_16(png);
     png_set_strip_alpha(png);
     int passes = png_set_interlace_handling(png);
-    png_read_update_info(png, info);
     size_t row = (size_t)width * (grey ? 1 : 3);
-    if (png_get_rowbytes(png, info) != row) png_error(png, "its rows are of an unknown form");
     uint8_t *rows = p->sink->rows(p->sink, width, height, grey ? 1 : 3, (8 * MOST_INFLATED + bits - 1) / bits);
     if (!rows) return false;
+    png_read_update_info(png, info); /* takes memory for rows */
+    if (png_get_rowbytes(png, info) != row) png_error(png, "its rows are of an unknown form");
     for (int pass = 0; pass < passes; pass++)
         for (int64_t y = 0; y < height; y++) png_read_row(png, rows + (size_t)y * row, NULL);
     png_read_end(png, NULL);
