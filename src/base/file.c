@@ -1,4 +1,5 @@
 #include "base/file.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 
 static Status cannot_write(const NewFile *file) {
-    return status_error(STATUS_INVALID, "\"%s\" cannot be written: %s", file->path, strerror(errno));
+    return status_error(STATUS_INVALID, "\"%s\" cannot be written: %s", file->path, plain_error(errno));
 }
 
 NewFile new_file(const char *path) { return (NewFile){.path = path, .file = -1}; }

@@ -53,6 +53,13 @@ int plain_print(char *to, size_t size, const char *format, ...) {
     return length;
 }
 
+const char *plain_error(int error) {
+    locale_t before = plain_enter();
+    const char *text = strerror(error);
+    plain_leave(before);
+    return text;
+}
+
 bool plain_equal(const char *data, size_t size, const char *word) {
     if (strlen(word) != size) return false;
     for (size_t i = 0; i < size; i++)

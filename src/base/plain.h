@@ -15,6 +15,9 @@ float plain_float(const char *text, char **out_end);
 int plain_vprint(char *to, size_t size, const char *format, va_list args) __attribute__((format(printf, 3, 0)));
 int plain_print(char *to, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* As strerror, which answers in the locale's language and character set. */
+const char *plain_error(int error);
+
 /* Code of others that reads or prints numbers runs between these two; the second takes what the first returned. */
 locale_t plain_enter(void);
 void plain_leave(locale_t before);

@@ -9,6 +9,7 @@
  */
 #include "base/fork.h"
 #include "base/pool.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -464,7 +465,7 @@ Status pool_create(int threads, Pool **out_pool) {
     int error = start_workers(*out_pool);
     if (!error) return NULL;
     Status status = status_error(STATUS_FAULT, "cannot start thread %d of %d: %s", (*out_pool)->started + 2, threads,
-                                 strerror(error));
+                                 plain_error(error));
     pool_destroy(*out_pool);
     *out_pool = NULL;
     return status;

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/plain.h"
 
 static const char suffix[] = ".kernel", temporary_prefix[] = ".new-";
 enum { MOST_PATH = 4096, LARGEST_ENTRY = 64 << 20, STALE_SECONDS = 3600 };
@@ -66,7 +67,7 @@ const char *disk_directory(Arena *arena, const Policy *policy) {
     if (!path || !path[0] || strlen(path) > MOST_PATH - 128) return NULL;
     struct stat info;
     if (!make_path(path) || stat(path, &info) || !S_ISDIR(info.st_mode)) {
-        LOG(1, "kernel cache: cannot use %s: %s", path, strerror(errno));
+        LOG(1, "kernel cache: cannot use %s: %s", path, plain_error(errno));
         return NULL;
     }
     if (trusted(&info)) return path;
@@ -150,7 +151,7 @@ void disk_write(const char *directory, const char *key, size_t key_size, const v
              atomic_fetch_add(&counter, 1));
     int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0) {
-        LOG(1, "kernel cache: cannot write to %s: %s", directory, strerror(errno));
+        LOG(1, "kernel cache: cannot write to %s: %s", directory, plain_error(errno));
         return;
     }
     Header h = {.key_size = key_size, .object_size = size};
@@ -159,7 +160,7 @@ void disk_write(const char *directory, const char *key, size_t key_size, const v
     bool written = file_put(file, &h, sizeof h) && file_put(file, key, key_size) && file_put(file, object, size);
     written = close(file) == 0 && written;
     if (written && rename(temporary, path) == 0) return;
-    LOG(1, "kernel cache: cannot write %s: %s", path, strerror(errno));
+    LOG(1, "kernel cache: cannot write %s: %s", path, plain_error(errno));
     unlink(temporary);
 }
 

@@ -1,5 +1,6 @@
 /* Opening, mapping and the rule that a model reads nothing outside its folder. */
 #include "importer/files.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,11 +30,11 @@ static Mapping *new_mapping(Arena *arena) {
 
 static Status map_descriptor(int fd, const char *path, Mapping *mapping) {
     struct stat info;
-    if (fstat(fd, &info)) return status_error(STATUS_INVALID, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &info)) return status_error(STATUS_INVALID, "%s: %s", path, plain_error(errno));
     if (!S_ISREG(info.st_mode)) return status_error(STATUS_INVALID, "%s: is not a regular file", path);
     if (info.st_size == 0) return NULL;
     void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED) return status_error(STATUS_FAULT, "%s: cannot be mapped: %s", path, strerror(errno));
+    if (bytes == MAP_FAILED) return status_error(STATUS_FAULT, "%s: cannot be mapped: %s", path, plain_error(errno));
     *mapping = (Mapping){bytes, (size_t)info.st_size};
     return NULL;
 }
@@ -41,7 +42,7 @@ static Status map_descriptor(int fd, const char *path, Mapping *mapping) {
 Status file_map(Arena *arena, const char *path, MappedFile *out_file) {
     Mapping *mapping = new_mapping(arena);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not blocking: a pipe is refused, not waited for */
-    if (fd < 0) return status_error(STATUS_INVALID, "%s: %s", path, strerror(errno));
+    if (fd < 0) return status_error(STATUS_INVALID, "%s: %s", path, plain_error(errno));
     Status status = map_descriptor(fd, path, mapping);
     close(fd);
     *out_file = (MappedFile){mapping->bytes ? mapping->bytes : (const void *)"", mapping->size};
@@ -75,7 +76,8 @@ Status folder_map(Folder *folder, const char *location, const MappedFile **out_f
     char joined[PATH_MAX], resolved[PATH_MAX];
     int length = snprintf(joined, sizeof joined, "%s/%s", folder->path, location);
     if (length < 0 || (size_t)length >= sizeof joined || !realpath(joined, resolved))
-        return status_error(STATUS_INVALID, "its data file \"%.200s\" cannot be read: %s", location, strerror(errno));
+        return status_error(STATUS_INVALID, "its data file \"%.200s\" cannot be read: %s", location,
+                            plain_error(errno));
     size_t root = strlen(folder->path);
     if (root == 1) root = 0; /* the folder is "/" */
     if (strncmp(resolved, folder->path, root) != 0 || resolved[root] != '/')

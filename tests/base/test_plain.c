@@ -1,6 +1,6 @@
 /* Text is the same in every locale. The rows hold in the C locale, too; ./check runs them in others. */
 #include <criterion/criterion.h>
-#include <math.h>
+#include <errno.h>
 
 #include "base/plain.h"
 #include "base/text.h"
@@ -30,6 +30,8 @@ Test(plain, text_of_every_kind_has_a_point) {
     cr_expect_str_eq(status_message(status), "0.5");
     status_free(status);
 }
+
+Test(plain, errors_are_told_in_one_language) { cr_expect_str_eq(plain_error(ENOENT), "No such file or directory"); }
 
 Test(plain, ascii_alone_has_letters_digits_and_white_space) {
     for (int c = 0; c < 256; c++) {

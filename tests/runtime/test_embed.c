@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/plain.h"
 #include "models.h"
 
 static const char quiet[] = "{\"cache\": {\"enable\": false}}";
@@ -352,7 +353,11 @@ static char *with_numbers(const char *text) {
         if (*text != '#')
             fputc(*text, out);
         else
-            for (int i = 0; i < 4096; i++) fprintf(out, "%s%g", i ? ", " : "", (double)(i % 13 - 6) / 1024);
+            for (int i = 0; i < 4096; i++) {
+                char number[32]; /* as in the C locale, whatever this program's is */
+                plain_print(number, sizeof number, "%s%g", i ? ", " : "", (double)(i % 13 - 6) / 1024);
+                fputs(number, out);
+            }
     }
     fclose(out);
     return made;
