@@ -7,6 +7,8 @@
 
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
+#include "runtime/run/run.h"
+#include "runtime/api/devices.h"
 
 enum { NODES = 20000, LONG_CHAIN = 100000, SMALL_STACK = 256 << 10 };
 
