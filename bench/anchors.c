@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rates of anchors over shapes of real models, on one and on two threads.  anchors [NAME]
  * anchors weights cached|memory: times of products with weights of reduced precision, as ratios to those of f32 in the
  * same run, of one weight again and again or of more than the caches hold.

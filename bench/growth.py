@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What opening a large model costs, in seconds and megabytes: chains of 100,000 nodes, and 1,000 subgraphs.
 
     bench/growth.py [--library build/libonnxfuse.so] [--nodes 100000] [--keep FOLDER] [CASE ...]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bandwidth of rendered kernels against a plain streaming loop of the same traffic, on two threads: the numbers by
  * which the renderer's choices are tuned.  kernels [LEVEL] [NAME] */
 #include "../tests/codegen/handmade.h"

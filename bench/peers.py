@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times onnxfuse beside ONNX Runtime and OpenVINO on the same models and inputs, in alternating rounds of one run.
 
     peers.py FOLDER... [--onnxfuse PROGRAM] [--threads N] [--rounds N] [--seconds S]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What docs/dependencies.md explains: protobuf-c, cJSON, zlib, xxHash, OpenCL's headers, LLVM (any of 15 to 20; 19 preferred), and what the
 # plug-ins for pictures stand on; Criterion for the tests.
 find_package(Threads REQUIRED)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DIN=FILE -DOUT=FILE.c -DNAME=symbol -P embed.cmake: a file's bytes as a C array, with a zero byte behind them.
 file(READ ${IN} bytes HEX)
 string(REGEX REPLACE "(................................................................)" "\\1\n" bytes "${bytes}")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # onnxfuse_stage(NAME FOLDER...): build/include/NAME, a tree of links to src/NAME and the folders that it may include from.
 function(onnxfuse_stage name)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/${name})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The static library, what is installed where, and the packages made of it (docs/c-api.md tells users of them).
 #   cmake --install build --prefix DIR     any DIR: all paths are relative to the files that name them
 #   cmake --build build --target package   a .deb each for library, plug-ins, development, program and provider; a .tar.gz

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # onnxfuse-serve, the serving example (docs/serving.md): on the public header, libmicrohttpd and cJSON. Built where libmicrohttpd is.
 option(ONNXFUSE_SERVE "Build onnxfuse-serve, if libmicrohttpd is there" ON)
 if(NOT ONNXFUSE_SERVE)

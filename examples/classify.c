@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asks a classifier about one row of numbers: classify MODEL NUMBER... prints the best class and its score. */
 #include <onnxfuse.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // As classify.c, in C++: handles free themselves, a status is an exception.
 #include <algorithm>
 #include <cstdio>

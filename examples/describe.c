@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tells what a model takes and gives, and how it runs: describe MODEL */
 #include <onnxfuse.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Eight threads, one session, a second for each request: requests MODEL WIDTH, for a model of one input [batch, WIDTH].
  */
 #include <onnxfuse.h>

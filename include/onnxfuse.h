@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse: runs ONNX models as fast as the machine allows.
  *
  *     OnnxfuseSession *session;

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Brings pinned models (models/models.json) into models/cache.
 
     fetch_model.py NAME...          prints the folder of each

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A decoder of seeded weights that generates text inside the model: greedy steps in a Loop, each of which reads the tokens so far,
 keeps keys and values of all layers, and lets no n-gram come twice in a row.
 

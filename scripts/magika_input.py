@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the input of the model magika (models/models.json) from files, and the list of its labels.
 
     magika_input.py CONFIG --labels LABELS.txt --input BYTES.npy FILE...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """all-MiniLM-L6-v2 (a BERT of six layers) as an ONNX model, from its safetensors file: token ids to unit vectors, one a sentence.
 
 Written with the standard's composite operators (LayerNormalization, Gelu, Softmax, opset 20)."""

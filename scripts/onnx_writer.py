@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes ONNX models and tensors with nothing but numpy: the few messages of onnx.proto that small models need, in protobuf's
 wire format. For machines that have no onnx package."""
 

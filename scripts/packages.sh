@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by quickstart and check: what each needs from Debian, and getting it.
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config llvm-19-dev libprotobuf-c-dev protobuf-c-compiler libcjson-dev zlib1g-dev libxxhash-dev opencl-c-headers libjpeg62-turbo-dev libpng-dev libtiff-dev libwebp-dev libopenjp2-7-dev libre2-dev g++"
 PYTHON_PACKAGES="python3 python3-venv"

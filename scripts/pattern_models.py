@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the patterns that fusion is for, as exporters write them: in primitive operators, with seeded weights.
 
     pattern_models.py OUT [NAME...] [--dtype float32|float16] [--small] [--list]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lays the pinned real models (models/models.json) out as folders that `onnxfuse test` takes.
 
     real_models.py OUT [NAME...]

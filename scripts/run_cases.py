@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the standard's cases (write_cases.py): each must pass, but for those that a list says why they do not.
 
     run_cases.py BINARY CASES EXPECTED_FAILURES [--jobs N] [--device NAME] [--compiled] [--match REGEX]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the model ocr_rec (models/models.json), which reads a line of text, needs beside a picture.
 
     text_line.py labels MODEL LABELS.txt    the characters that it knows, one a line

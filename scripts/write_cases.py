@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the ONNX standard's backend test cases, which the onnx package carries, as folders that `onnxfuse test` takes.
 
     write_cases.py OUT          OUT/KIND/CASE/{model.onnx, data.json, test_data_set_N/{input,output}_J.pb}

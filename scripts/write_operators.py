@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/operators.md: the operators and the versions of them that run, as the table of operators has them.
 
     write_operators.py [--check] BUILD docs/operators.md

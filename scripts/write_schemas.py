@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes src/optimize/schema_table.h: what each version of each operator of the ONNX standard takes, from the onnx package's schemas.
 
     write_schemas.py [--check] src/optimize/schema_table.h
@@ -18,7 +19,8 @@ NUMBERS = {
     "uint2": 25, "int2": 26, "float6e2m3": 27, "float6e3m2": 28,
 }
 OPTIONS = {"Single": "ONE", "Optional": "MAYBE", "Variadic": "MANY"}
-HEAD = """/* Written by scripts/write_schemas.py from the schemas of the onnx package %s: not to be edited. Read by schema.c,
+HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
+/* Written by scripts/write_schemas.py from the schemas of the onnx package %s: not to be edited. Read by schema.c,
  * which says what the columns are. */
 #ifndef ONNXFUSE_PASSES_SCHEMA_TABLE_H
 #define ONNXFUSE_PASSES_SCHEMA_TABLE_H

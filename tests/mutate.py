@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Damaged models and inputs, made from a folder of ONNX backend-test cases, to see that a program refuses them cleanly.
 
     mutate.py CASES --out DIR [--seed N] [--count N]                  write mutated case folders

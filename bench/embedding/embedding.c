@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a process that embeds the library sees over time: each item is one that users of other runtimes complain about.
  *   embedding turns FOLDER...    models run in turn, beside the sum of each run by itself
  *   embedding sessions MODEL N   N sessions at once: the last ones opened beside the first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One model under several policies in one process, side by side: `generation MODEL BATCH LENGTH STEPS VOCABULARY ROUNDS
  * POLICY...` runs each policy's session in turn, ROUNDS times, and prints a line a policy: the median and the least
  * milliseconds of a run, the planned memory of a run in bytes, and a sum over the tokens, which must be the same for

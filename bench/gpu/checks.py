@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Patterns at small sizes against ONNX Runtime on the processor.
 
     checks.py --device NAME

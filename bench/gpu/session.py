@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libonnxfuse through ctypes: sessions over numpy arrays, or over device memory by its address."""
 
 import ctypes

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times patterns: onnxfuse, PyTorch eager, torch.compile, ONNX Runtime, and what the device itself can do.
 
     timing.py --device NAME --dtype float32|float16 [NAME...]     a JSON line a pattern

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- For wrk: posts the body of a file again and again; the last line of the output is one JSON object.
 -- BODY: the file; JSON_SIZE: how many of its bytes are JSON.
 local file = assert(io.open(os.getenv("BODY"), "rb"))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Generates tokens with a model that holds the whole loop (scripts/generation_model.py writes one).
  *
  *     generate MODEL [--steps N] [--no-kernel] TOKEN TOKEN...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One inference on its way: from a request's bytes to the parts of its answer. */
 #ifndef SERVE_JOB_H
 #define SERVE_JOB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse-serve: serves models over HTTP until it is told to stop. Options, start, signals, end. */
 #include <errno.h>
 #include <getopt.h>

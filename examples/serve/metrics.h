@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counters and histograms, updated from any thread without locks, and their text in Prometheus' exposition format. */
 #ifndef SERVE_METRICS_H
 #define SERVE_METRICS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model that is served: its session, its name, and what clients are told of it. */
 #ifndef SERVE_MODEL_H
 #define SERVE_MODEL_H

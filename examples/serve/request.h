@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An inference request out of its bytes: JSON, behind which binary tensor data may follow. Relies on nothing of HTTP
  * and nothing of the model; a tensor's elements stay where they are in the body wherever that is possible. */
 #ifndef SERVE_REQUEST_H

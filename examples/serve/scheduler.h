@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who computes what when: worker threads that parse requests, put those of equal shapes together, run the model and
  * split the results. Idle workers sleep. */
 #ifndef SERVE_SCHEDULER_H

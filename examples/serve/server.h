@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP: routes of the KServe v2 protocol (Open Inference Protocol) over libmicrohttpd, limits, and what is counted. */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H

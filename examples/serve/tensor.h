@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as the protocol has them: datatypes by name, and elements written in JSON, in both directions. */
 #ifndef SERVE_TENSOR_H
 #define SERVE_TENSOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text that grows, for messages, JSON and metrics. A text that ran out of memory stays so: its user asks once, at the
  * end. */
 #ifndef SERVE_TEXT_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libraries are machine code, but need no particular Python: the wheel is tagged py3-none-PLATFORM."""
 
 from setuptools import Distribution, setup

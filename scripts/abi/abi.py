@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the library's ABI with the one that is written down in scripts/abi/onnxfuse.abi: exported symbols with their
 types, sizes and offsets of public structures, values of enumerations.
 

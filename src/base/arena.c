@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chained blocks, each twice the one before up to a bound; large requests get a block of their own. */
 #include "base/arena.h"
 

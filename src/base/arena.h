@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory with one lifetime: what a stage allocates is freed at once. Not thread-safe; one arena a graph, plan or run.
  * Allocation never returns NULL: when memory (or the arena's limit) is exhausted, control unwinds to the arena's guard:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that appear whole or not at all: written beside their place under a name of their own, brought to the disk, then
  * moved there. What stood in the place before is untouched until then. */
 #ifndef ONNXFUSE_BASE_FILE_H

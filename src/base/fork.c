@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counted by a handler that fork calls in the child. */
 #include "base/fork.h"
 

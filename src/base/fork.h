@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a child of fork inherits. It has the memory of its parent and the calling thread alone: threads are gone, locks that
  * another thread held stay locked, and what that thread was changing stays half changed. So a child may go on with the library
  * where no call was under way when the process forked, and is refused else. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks from one of two places. */
 #include "base/heap.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk memory: what arenas, tensors, packed weights and scratch memory are made of. It comes from the C library, or
  * from the embedder's allocator, which can only be set while no block is in use. */
 #ifndef ONNXFUSE_BASE_HEAP_H

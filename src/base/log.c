@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The process's debug level, where its messages go, and whether the verifiers run. */
 #include "base/log.h"
 #include "base/plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the environment asks for when an error is searched.
  *
  * ONNXFUSE_DEBUG: 0 silent, 1 what each pass did, 2 a line an executed step, 3 kernels and graphs as text.

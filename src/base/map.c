@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear probing; a map is used with string keys or with numeric ones, never with both. */
 #include "base/map.h"
 

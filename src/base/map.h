@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hash maps in an arena: string keys, and 64-bit keys (also pointers). A missing key gives NULL. */
 #ifndef ONNXFUSE_BASE_MAP_H
 #define ONNXFUSE_BASE_MAP_H

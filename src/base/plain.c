@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers as text in the C locale, over a locale object of the C library and the locale of the calling thread. */
 #include "base/plain.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text as in the C locale, whatever locale the program or its threads have set: numbers are read and printed with a
  * point, and only ASCII has letters, digits and white space. The C library's own functions follow LC_NUMERIC and
  * LC_CTYPE, so only these are used (tests/base/plain_text.sh looks for others). */

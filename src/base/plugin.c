@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finding and opening plug-ins. One stands beside the file that this code is in (a build folder, a program with its own
  * copy), in the folder "onnxfuse" there (an installed library), or where this build is installed (a program that was
  * linked with the static library). Nothing is ever looked for in the current directory or along a search path: what is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plug-ins: shared libraries of ours that are opened when something first needs them, so that the library itself needs
  * none of the libraries that they stand on. */
 #ifndef ONNXFUSE_BASE_PLUGIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that share parallel loops. A loop is cut into pieces; each thread owns a contiguous share of them, takes its
  * own from the front and, when done, others' from the back. Loops stand in a fixed number of slots; a worker looks
  * through the slots whenever `epoch` says that a loop was begun, so several callers' loops share the workers.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Our own threads. One process-wide pool is made on first use; sessions share it. A parallel loop is run by the calling
  * thread and by whichever workers are idle, so several requests at once share the workers and a lone one gets them all.
  * Workers spin for a moment after the last loop, then sleep. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status values: a heap block with code and message. */
 #include "base/status.h"
 #include "base/plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The result of every call that can fail: NULL on success, else a code and a message in the user's words.
  * A Status is owned by whoever holds it last: hand it on, or free it with status_free. */
 #ifndef ONNXFUSE_BASE_STATUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first reason that is seen is kept. */
 #include "base/stop.h"
 

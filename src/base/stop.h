@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ends work early: a flag that another thread raises, a point in time. Work asks at moments of its own choosing;
  * what it was told once stays so, for all who ask. */
 #ifndef ONNXFUSE_BASE_STOP_H

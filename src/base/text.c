@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A string builder over an arena; the old buffer stays behind until the arena is destroyed. */
 #include "base/text.h"
 #include "base/plain.h"

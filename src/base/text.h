@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text that grows in an arena, and what parsing and printing numbers and hostile names needs. */
 #ifndef ONNXFUSE_BASE_TEXT_H
 #define ONNXFUSE_BASE_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse: finds the subcommand, reads its flags, runs it, reports its problem. */
 #include "cli/command/commands.h"
 #include "cli/manual.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The manual page, made of the tables that --help is made of: `onnxfuse help --man` prints it in man(7)'s macros, and
  * the build installs that as onnxfuse.1. */
 #include "cli/manual.h"

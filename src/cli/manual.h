@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The manual page. */
 #ifndef ONNXFUSE_CLI_MANUAL_H
 #define ONNXFUSE_CLI_MANUAL_H

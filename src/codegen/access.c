@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads from the space, stores and indices row-major over the values they belong to; then strides as kinds and
  * parameters. */
 #include "codegen/lower_region.h"

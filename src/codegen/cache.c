@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels by their key: in the process's table, else on disk, else compiled by the LLVM plug-in, which is opened then
  * and not before. */
 #include "codegen/codegen.h"

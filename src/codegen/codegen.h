@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Codegen's face: region -> kernel -> machine code. */
 #ifndef ONNXFUSE_CODEGEN_CODEGEN_H
 #define ONNXFUSE_CODEGEN_CODEGEN_H

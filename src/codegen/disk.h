@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiled kernels on disk. Every failure is a miss: a cache that cannot be read or written costs time, never a run. */
 #ifndef ONNXFUSE_CODEGEN_DISK_H
 #define ONNXFUSE_CODEGEN_DISK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions are found again by the hash of their bytes, so every unused field is zero. */
 #include "codegen/emit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Builds a kernel's instructions: equal ones once, constants folded, what costs nothing left out. Internal to codegen.
  */
 #ifndef ONNXFUSE_CODEGEN_EMIT_H

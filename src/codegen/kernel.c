@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel IR as text, what it may contain, and the sizes of its launch. */
 #include "codegen/kernel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel IR: one fused region as a scalar program over a small iteration space, with its schedule. Devices render
  * it; it holds no symbol names and no sizes but small constants, so equal regions of any model give the same text,
  * which is the cache key.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writer and reader of kernels and of what regions hand them (store.h). */
 #include "codegen/kernel_store.h"
 

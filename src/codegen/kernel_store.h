@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels as bytes, in the words of graph/store.h: what a compiled model holds of its regions. */
 #ifndef ONNXFUSE_CODEGEN_KERNEL_STORE_H
 #define ONNXFUSE_CODEGEN_KERNEL_STORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The LLVM plug-in, as the library knows it. */
 #include "codegen/llvm_plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the LLVM plug-in (libonnxfuse-llvm.so) offers to the library: kernels as relocatable objects, and as text for
  * people. The plug-in is opened on a kernel cache miss alone. Bump LLVM_PLUGIN_ABI with any change of this file, of kernel.h
  * or of the Target: it is part of every cache key. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of lowering share: a region's body between graph and kernel. Internal to codegen.
  *   access.c      which memory is touched, as strides over the space's axes
  *   schedule.c    axes: merged, ordered, their roles and blocks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every function reduces its argument to a short interval, evaluates a polynomial there (coefficients:
  * math_coefficients.h), and puts the result together; special values are put right by selects. One text serves three
  * kinds of arithmetic: f32; f64; and "mid", f64 with polynomials that are good enough for a result to be rounded to

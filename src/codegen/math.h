@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transcendental primitives as kernel instructions: no tables, no branches, the same on every device. */
 #ifndef ONNXFUSE_CODEGEN_MATH_H
 #define ONNXFUSE_CODEGEN_MATH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loader of ELF64 relocatable objects as LLVM writes them for one function and its constants. All loaded sections lie
  * in one mapping, so that relative addresses always reach; it is writable until relocated, then executable, never both.
  */

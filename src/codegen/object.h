@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A relocatable ELF object -> executable memory. Needs no LLVM, so that kernels from the disk cache run without it. */
 #ifndef ONNXFUSE_CODEGEN_OBJECT_H
 #define ONNXFUSE_CODEGEN_OBJECT_H

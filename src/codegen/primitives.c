@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise primitives as kernel instructions, with the exact semantics of graph/prim.h. */
 #include "codegen/lower_region.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loop order and roles. Axes that run together in every access become one; the others are ordered as memory is, the
  * axis that is contiguous in most bytes becomes the lanes. */
 #include "codegen/lower_region.h"

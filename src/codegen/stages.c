@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between stages: a value that varies along the reduced axes and is needed in several stages is either computed again
  * or kept in scratch memory. Loads are done again (the row is in L1 or L2 by then); what costs more than KEEP_COST is
  * kept. */

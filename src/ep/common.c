@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors, log lines, memory, names. */
 #include "ep/common.h"
 

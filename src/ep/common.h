@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all files of the provider share: errors, log lines, memory that is freed at once, names in a map. */
 #ifndef ONNXFUSE_EP_COMMON_H
 #define ONNXFUSE_EP_COMMON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a compiled part on the runtime's tensors. Inputs are used where they lie. Outputs are written where the runtime
  * wants them when their shapes follow from the inputs', and are copied there otherwise. */
 #include "ep/provider.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* EPContext models: graphs whose parts stand as nodes com.microsoft.EPContext with what the provider needs to load them
  * without the original model. Ours hold the part as a compiled model (docs/compile.md) in the node itself (embed_mode
  * 1) or in a file beside the model (0), which is mapped. Older ones hold ONNX, which is read as ever. `notes` tells a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The library's two entry points, and OrtEpFactory: what the provider is called, which devices it offers, making one.
  */
 #include <stdio.h>

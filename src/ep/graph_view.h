@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A runtime's graph as plain data: nodes in topological order, values by number. Everything is borrowed from the
  * runtime's graph or in the scratch. */
 #ifndef ONNXFUSE_EP_GRAPH_VIEW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a set of nodes as a ModelProto. Field numbers are those of the ONNX standard (src/importer/onnx.proto). */
 #include "ep/model.h"
 

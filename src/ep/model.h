@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A set of a graph's nodes as an ONNX model of their own. */
 #ifndef ONNXFUSE_EP_MODEL_H
 #define ONNXFUSE_EP_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Session options: the provider's own, "ep.onnxfuseexecutionprovider.KEY" as the runtime files them, where KEY is a
  * dotted key of the policy (docs/policy.md), "policy", "policy_file" or "log"; and the runtime's own about EPContext
  * models. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a session's options ask of the provider. */
 #ifndef ONNXFUSE_EP_OPTIONS_H
 #define ONNXFUSE_EP_OPTIONS_H

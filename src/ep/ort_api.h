@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of ONNX Runtime's C interface that an execution provider needs, told from the facts of its binary interface:
  * which slot of a function table holds which function, and the order of members in the structures that a provider
  * fills. Tables only ever grow at their end, so what is true of one version is true of all later ones. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts by stages: along every edge the stage stays the same between two nodes that are both taken or both left, and
  * grows otherwise. So a path that leaves a stage never comes back to it: all taken nodes of one stage are one convex
  * part, and no partition into convex parts has fewer. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes of a graph the provider takes, in as few convex sets as possible. */
 #ifndef ONNXFUSE_EP_PARTITION_H
 #define ONNXFUSE_EP_PARTITION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OrtEp: which nodes the provider takes, and their compilation. */
 #include "ep/provider.h"
 

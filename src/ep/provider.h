@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The provider's objects. */
 #ifndef ONNXFUSE_EP_PROVIDER_H
 #define ONNXFUSE_EP_PROVIDER_H

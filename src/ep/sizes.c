@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Expressions of sizes, as onnxfuse writes them:
  *     sum = ["-"] product {("+" | "-") product}
  *     product = factor {"*" factor}

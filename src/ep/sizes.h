@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes of outputs, computed from the inputs' before a run. */
 #ifndef ONNXFUSE_EP_SIZES_H
 #define ONNXFUSE_EP_SIZES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writing protobuf messages. */
 #include "ep/wire.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writing protobuf messages: fields one after the other into a growing buffer. */
 #ifndef ONNXFUSE_EP_WIRE_H
 #define ONNXFUSE_EP_WIRE_H

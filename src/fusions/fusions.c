@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of the built-in fusions: a line declares one, a line names it. */
 #include "fusions/fusions.h"
 

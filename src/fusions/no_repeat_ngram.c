@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FusedNoRepeatNGram: scores [batch, vocabulary] with minus infinity at every token that would end an n-gram which the
  * row of input_ids [batch, sequence] has already: what keeps generation from repeating itself. The operator
  * NGramRepeatBlock of ONNX Runtime, and its usual form in operators of the standard, become one kernel.

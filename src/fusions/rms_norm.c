@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FusedRMSNorm: y = x / sqrt(mean(x^2) + epsilon) * scale (Zhang and Sennrich, Root Mean Square Layer Normalization,
  * 2019) as exporters write it, one kernel; and its backward, which is a fusion of its own.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Integer expressions in normal form: a sum of terms, a term being a coefficient times a monomial (a sorted multiset of
  * atoms). An atom is a symbol, or a non-linear function (floor division, mod, min, max) of two normalised expressions.
  * All are interned, so equality is that of pointers. Terms and atoms are ordered by names and structure, not by age:

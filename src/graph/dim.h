@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Symbolic sizes: integer expressions over named symbols, interned, so that equal expressions (after normalisation) are
  * equal pointers. Held as sums of products: b*s*768 / (b*12*64) is s, exactly.
  *

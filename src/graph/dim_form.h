@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a size expression is held: what dim.c computes with and dim_text.c prints. */
 #ifndef ONNXFUSE_GRAPH_DIM_FORM_H
 #define ONNXFUSE_GRAPH_DIM_FORM_H

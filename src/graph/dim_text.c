@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Size expressions as text, and back. */
 #include "graph/dim_form.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A graph as Graphviz input: boxes for nodes, ellipses for inputs and outputs, clusters for subgraphs, types along the
  * edges. */
 #include "graph/graph.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names, sizes and classes of the element types, and the conversions of single elements. The narrow floats are
  * converted in integer arithmetic, so results do not depend on the machine; values are those of the ONNX standard's
  * float8 and float4 pages. */

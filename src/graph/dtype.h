@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element types. The numbers are those of the ONNX standard (TensorProto.DataType). */
 #ifndef ONNXFUSE_GRAPH_DTYPE_H
 #define ONNXFUSE_GRAPH_DTYPE_H

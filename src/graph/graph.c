@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph's edits. Every change of an edge goes through node_set_input or value_replace, which keep the use lists; a
  * use is found again through its node's use_slots, so that no edit costs more than the edges it touches. */
 #include "graph/graph.h"

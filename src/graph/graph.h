@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph: values, nodes, and the edits that passes make. Every stage between file and plan reads and writes this one
  * form.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's nodes by name. */
 #include "graph/outline.h"
 

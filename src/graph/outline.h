@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model as it was imported, for who wants to know which node reads what: names alone, since the nodes themselves
  * are gone once the model is lowered. */
 #ifndef ONNXFUSE_GRAPH_OUTLINE_H

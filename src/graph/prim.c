@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of primitives, read from its macro, and the random bits behind `philox`. */
 #include "graph/prim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The primitives: what every operator is decomposed into, what regions consist of, what the evaluator computes.
  * One line a primitive; the verifier, the text form, the evaluator and the lowering all read this table.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of a graph: one line a node, stable, and read back by parse.c; print(parse(print(g))) is print(g).
  *
  *   file      = { "opset" [string] INT NEWLINE } graph

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fits a set of primitives into one iteration space. In: nodes in topological order. Out: the space's axes, how every
  * value lies over them, and the external inputs as strided loads.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The iteration space that a set of primitives shares: the rule by which the partition fuses, and the first step of
  * lowering a region.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The binary form of graphs (store.h). Writer and reader of each thing stand side by side and must agree. */
 #include "graph/store.h"
 #include "base/plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs as bytes, and what else is told in their words (sizes, names, tensors) behind them: the binary twin of the
  * text form, for graphs that are to be there at once. A graph that was written reads back with the same print; values
  * that nothing reads are left out.

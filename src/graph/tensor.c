@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes, construction and printing of dense tensors. */
 #include "graph/tensor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as data: constants of a graph and values at run time. Row-major, dense. */
 #ifndef ONNXFUSE_GRAPH_TENSOR_H
 #define ONNXFUSE_GRAPH_TENSOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What print.c and parse.c must agree on; the grammar stands at the head of print.c. */
 #ifndef ONNXFUSE_GRAPH_TEXT_FORM_H
 #define ONNXFUSE_GRAPH_TEXT_FORM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a graph may contain at each level. A failure is always our own error (STATUS_FAULT): what users may get wrong is
  * refused by the importer and by shape inference before. Sizes are compared as expressions; where the standard lets
  * sizes agree at run time alone (reshape, concat, pad) only two different constants are an error. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes of nodes, references of functions resolved. */
 #include "importer/build.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs, nodes, subgraphs with their captures, and calls of functions. Names are resolved here and nowhere else. */
 #include "importer/build.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the importer share while a model becomes a graph. */
 #ifndef ONNXFUSE_IMPORTER_BUILD_H
 #define ONNXFUSE_IMPORTER_BUILD_H

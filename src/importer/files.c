@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, mapping and the rule that a model reads nothing outside its folder. */
 #include "importer/files.h"
 #include "base/plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mapped files: the model's own, and those its external tensors name. Mappings are read-only and live as long as the
  * arena. */
 #ifndef ONNXFUSE_IMPORTER_FILES_H

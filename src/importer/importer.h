@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The importer: the bytes of an ONNX model -> a graph of ONNX nodes (LEVEL_ONNX), and recorded inputs and outputs <->
  * items.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recorded inputs and outputs: TensorProto, SequenceProto, OptionalProto <-> Item. */
 #include "importer/importer.h"
 #include "importer/tensor_proto.h"

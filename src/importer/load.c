@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way in: a file or bytes, unpacked, checked, built into a graph. */
 #include "importer/importer.h"
 #include "importer/build.h"

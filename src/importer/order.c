@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A topological order of a list of nodes. Files are nearly always in order already; then nothing is moved. What a node
  * reads are its inputs and whatever its subgraphs, at any depth, read from outside themselves. */
 #include "importer/build.h"

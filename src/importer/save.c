@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A graph of ONNX nodes -> a model. Captures become what they are in ONNX: plain uses of outer names. */
 #include "importer/build.h"
 

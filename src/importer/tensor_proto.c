@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every encoding of a tensor: raw bytes, typed lists, packed small elements, external files, coordinates of sparse
  * ones. */
 #include "importer/importer.h"

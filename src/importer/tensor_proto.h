@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TensorProto and SparseTensorProto <-> Tensor. */
 #ifndef ONNXFUSE_IMPORTER_TENSOR_PROTO_H
 #define ONNXFUSE_IMPORTER_TENSOR_PROTO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Declared types of inputs. */
 #include "importer/build.h"
 

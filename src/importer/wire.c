@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two walks over each message: the first counts the elements of repeated fields, the second stores. Sub-messages are
  * entered in the second alone, so the work is linear in the size at each level. Format:
  * https://protobuf.dev/programming-guides/encoding */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Protocol buffers' wire format -> the structs that protoc-c makes of onnx.proto.
  *
  * The library's own unpacking copies every bytes field, recurses as deep as the file says and keeps unknown fields.

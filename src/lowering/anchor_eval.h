@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plain evaluator of anchors: the oracle for the devices' libraries, and what runs the element types that they
  * lack. */
 #ifndef ONNXFUSE_LOWERING_ANCHOR_EVAL_H

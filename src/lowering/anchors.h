@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The anchors: nodes that a device runs through its library, with an epilogue. What they mean:
  *
  * "matmul"          inputs a, b and the epilogue's. attrs: ints perm_a, perm_b (missing: identity), ints perm_out, float

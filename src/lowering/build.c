@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The builder's frame: a node's inputs and outputs, errors in the user's words, constants, sizes that are known while
  * lowering or are bound at run time, host steps. */
 #include "lowering/build_internal.h"

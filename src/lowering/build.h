@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The builder with which operators are told in primitives. Every function takes the Lowering first and returns a Value.
  * The first error is kept in the Lowering and every later call returns NULL, so a formula needs no check a line;
  * `return out(l, n, 0, value)` (or l->error) hands it on. Passing NULL where a value is required is an error that names

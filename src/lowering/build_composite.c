@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What several operators are made of: means, softmax, GELU, random draws. */
 #include "lowering/build_internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Integer data that only computes sizes, followed element by element as symbolic expressions: Shape, Gather, Concat,
  * Mul, ... never run. Sizes are taken as >= 0 where they are dims; ONNX's truncating division is only followed where it
  * equals the floor. */

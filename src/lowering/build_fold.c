@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the builder makes a node: equal nodes are made once, constants are folded, integer data that only computes sizes
  * becomes symbolic content. What is left is put before the node being lowered. */
 #include "lowering/build_internal.h"

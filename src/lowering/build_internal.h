@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the builder's own files share: the description of one node to be made, and the way it is made. Not for the
  * operators. */
 #ifndef ONNXFUSE_LOWERING_BUILD_INTERNAL_H

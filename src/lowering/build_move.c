@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives that move or index data: the result's dims, the simplifications, then emit(). */
 #include "lowering/build_internal.h"
 

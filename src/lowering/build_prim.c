@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise primitives, casts, generators and reductions: the result's type and dims, the simplifications that leave
  * every bit as it is (or, for powers and exact divisions, the more exact form), then emit(). */
 #include "lowering/build_internal.h"

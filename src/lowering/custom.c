@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Custom operators of an application in a graph: a node becomes a host step whose types the application says while the
  * model is lowered, and whose results it computes while the plan runs. */
 #include "lowering/custom.h"

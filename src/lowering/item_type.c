@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Joins and instances of the types of tensors, sequences and optionals. */
 #include "lowering/item_type.h"
 

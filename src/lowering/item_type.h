@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Types of what an edge carries while lowering: tensors, sequences and optionals, with the element's rank and sizes
  * where known.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX operators to primitives, anchors and host kernels: one sweep in topological order, each node replaced by what
  * its row in the table builds; then what nothing reads any more is taken out. */
 #include "lowering/build.h"

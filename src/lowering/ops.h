@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operators: one table row each. A row says for which opset versions it holds and how the operator is told in
  * primitives, anchors or a host kernel. Adding an operator is adding a row and the functions beside it, in the file of
  * its family.

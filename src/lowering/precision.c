@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes that a rule wants to compute in another type of floating point. Their floating-point inputs are turned into it
  * before they are lowered, and their results back; where one such node reads another's result, it takes what that has
  * made, so between the two nothing is turned.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dead nodes, found in one sweep from the last to the first. Sizes are uses too. What is kept of symbols and sizes is kept
  * by those that the graph holds, not by all of the model's: a model may have thousands of small subgraphs. */
 #include "lowering/prune.h"

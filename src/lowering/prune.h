@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Takes out the nodes whose results nothing reads. */
 #ifndef ONNXFUSE_LOWERING_PRUNE_H
 #define ONNXFUSE_LOWERING_PRUNE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search for an operator by name and opset: in the rows of all families, and among an application's custom operators. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What operators share about sizes: inputs that give them while lowering, and checks at run time. */
 #include "lowering/sizes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shorthands for what the operators do with sizes while lowering, and for what their host kernels share at run time. */
 #ifndef ONNXFUSE_LOWERING_SIZES_H
 #define ONNXFUSE_LOWERING_SIZES_H

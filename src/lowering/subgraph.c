@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Node by node, each value once. Constants are copied where they are read; their data is shared. */
 #include "lowering/subgraph.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of graphs: a body kept for another lowering, a branch taken for good. */
 #ifndef ONNXFUSE_LOWERING_SUBGRAPH_H
 #define ONNXFUSE_LOWERING_SUBGRAPH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of operators: all families. The search in it is lowering's (lowering/rows.c). */
 #include "ops/families.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The families of operators: one folder each. An array of rows is ended by a row without a name. */
 #ifndef ONNXFUSE_OPS_FAMILIES_H
 #define ONNXFUSE_OPS_FAMILIES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The walk from version to version, the attributes' defaults, the check of what came out, and what rules share. */
 #include "optimize/convert.h"
 #include "optimize/schema.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the nodes of a graph in another version of the standard's operator set. A node goes from version to version of
  * its operator; at each, a rule changes what must be written differently, and attributes are kept, dropped or spelt out
  * by their defaults. What comes out is checked against the standard's schemas (schema.h).

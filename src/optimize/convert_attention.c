@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention as the formula of the standard: products, masks and softmax of 4 axes [batch, heads, sequence, size]. */
 #include "optimize/convert.h"
 

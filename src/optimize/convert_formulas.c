@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators that an older version lacks, as the formulas that the standard gives for them. */
 #include "optimize/convert.h"
 

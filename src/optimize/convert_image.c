@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of operators on images and signals: resizing, padding, sampling, Fourier transforms. */
 #include "optimize/convert.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of operators from version to version: attributes that became inputs, axes that may count from the back,
  * meanings that moved. What only gained types or attributes with defaults needs no row. */
 #include "optimize/convert.h"

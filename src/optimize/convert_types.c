@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Types of values, as far as the operators' schemas tell them: where lowering has not been, in bodies of loops above
  * all. */
 #include "optimize/convert.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A part of a graph as a graph of its own: from some values to others. */
 #include "lowering/prune.h"
 #include "optimize/rewrite.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way back from kernels to nodes is the origins that every pass keeps. */
 #include "optimize/region_functions.h"
 

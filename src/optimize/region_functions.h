@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes of a model each kernel computes: carries the partition of a lowered copy back to the model's own nodes.
  */
 #ifndef ONNXFUSE_OPTIMIZE_REGION_FUNCTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the rules of the optimizer share: looking at nodes, and changing them. */
 #include "optimize/rewrite.h"
 

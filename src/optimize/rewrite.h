@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Simplifies a graph of ONNX nodes and leaves it a graph of ONNX nodes, to be written to a file again: what
  * `onnxfuse optimize` does between import and export.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is known of a graph's values, from lowering its twin. */
 #include "lowering/ops.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Formulas that the standard has an operator for: layer normalisation (LayerNormalization-17), GELU
  * (Gelu-20), hard sigmoid and swish (HardSigmoid-6, HardSwish-14), quotients; as exporters write them out. */
 #include "optimize/rewrite.h"

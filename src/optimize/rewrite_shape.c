@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reshape, Flatten, Squeeze, Unsqueeze, Transpose: computed shapes become constants, chains become one node. */
 #include "optimize/rewrite.h"
 

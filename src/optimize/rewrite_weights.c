@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Constants move into the weights and biases of the Conv, ConvTranspose, Gemm or MatMul before them; a Pad into the
  * Conv after it; MatMul and Add become a Gemm. Factors are multiplied in double and rounded once, so results differ
  * from the model's by roundings alone. */

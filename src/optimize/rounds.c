@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rounds of simplification: constants, equal values, rules, equal nodes, until none holds. */
 #include "optimize/convert.h"
 #include "lowering/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looking things up in schema_table.h. */
 #include "optimize/schema.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each version of each operator of the ONNX standard takes: inputs, outputs, their types, attributes. The data are
  * schema_table.h, which scripts/write_schemas.py writes from the standard's own schemas. */
 #ifndef ONNXFUSE_OPTIMIZE_SCHEMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Written by scripts/write_schemas.py from the schemas of the onnx package 1.23.2: not to be edited. Read by schema.c,
  * which says what the columns are. */
 #ifndef ONNXFUSE_OPTIMIZE_SCHEMA_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policy's rules: finds the nodes that each matches, and notes at the nodes what is wanted of them. Of two rules
  * that say the same of a node the later one holds.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Puts the fusions that the policy uses into the graph: the application's (policy->registry), the policy's own and the
  * built-in ones. With a kernel, the nodes of a place become one node of that operator; without, they get a group
  * number, by which groups.c makes them one region once they are lowered.

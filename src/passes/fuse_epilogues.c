@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves an anchor's small consumers into it, where the device's library applies them while the result is still in
  * registers: bias, activation, clip, residual.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves permutes towards the outputs, through everything that does not care about the order of axes, so that the turns
  * around channels-last convolutions and pools meet and cancel; and lets GEMMs read and write through the permutes next
  * to them, so that attention moves no data.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The groups of nodes that fusions without a kernel have made (custom.c), lowered by now, become a region each: one
  * kernel of their own, which later passes neither enter nor take anything out of. The nodes of a group stand side by
  * side, so a region in the place of its first waits for nothing behind it.

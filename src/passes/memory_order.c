@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of a partitioned graph's nodes that holds least at once, for fusion.memory_efficient. Several topological
  * orders are tried on stand-in sizes, and the one with the lowest peak is taken; as it was where none is lower:
  *

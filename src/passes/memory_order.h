@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of least memory; a part of the partition. */
 #ifndef ONNXFUSE_PASSES_MEMORY_ORDER_H
 #define ONNXFUSE_PASSES_MEMORY_ORDER_H

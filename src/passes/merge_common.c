@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Equal primitives become one; what nobody reads goes. Random ones are equal when seed and shape are. */
 #include "lowering/prune.h"
 #include "passes/passes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups primitives into regions, each of which becomes one kernel.
  *
  * Nodes are visited in topological order; each joins the regions that make its inputs when the union

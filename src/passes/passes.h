@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The passes, in the order in which pipeline.c runs them. Each leaves the graph valid for LEVEL_PRIM, the last one for
  * LEVEL_PARTITIONED. */
 #ifndef ONNXFUSE_PASSES_PASSES_H

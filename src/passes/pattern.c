@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns: text to a small graph of nodes, with the order in which they will be looked for. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of ONNX nodes, as text: what user fusions and policy rules name a subgraph by. docs/extending.md has the
  * grammar:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a pattern's text becomes (pattern.c), and the search reads (pattern_match.c). */
 #ifndef ONNXFUSE_PASSES_PATTERN_FORM_H
 #define ONNXFUSE_PASSES_PATTERN_FORM_H

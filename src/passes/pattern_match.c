@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The search for a pattern in a graph of ONNX nodes.
  *
  * It starts at the pattern's last node and goes along edges: from a value that is known already to the node that makes it, or to one of

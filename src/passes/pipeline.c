@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The passes in order. A pass runs on a graph and then on the subgraphs of its control flow. */
 #include "passes/passes.h"
 

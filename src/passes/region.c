@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives to a region node with a body of its own. Constants of one element stand in the body, all else that comes
  * from outside is an input. */
 #include "passes/region.h"

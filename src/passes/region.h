@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Region nodes, as the partition and the groups of fusions make them. */
 #ifndef ONNXFUSE_PASSES_REGION_H
 #define ONNXFUSE_PASSES_REGION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Algebra on anchors: scalar factors become a GEMM's alpha; constant factors and summands per channel (batch
  * normalisation) go into constant weights and a bias.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which part of a policy is decided when a plan is made, and whether two policies agree on it: for compiled models. */
 #include "policy/policy.h"
 #include "policy/json.h"

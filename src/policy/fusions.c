@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "fusions": the policy's custom fusions, whose nodes become a kernel of their own. The patterns are parsed where they are
  * used (passes/custom.c). */
 #include <string.h>

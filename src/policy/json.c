@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cJSON between plain_enter and plain_leave. */
 #include "policy/json.h"
 

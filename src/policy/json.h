@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON through cJSON, whose numbers follow the locale: read and printed as in the C locale. */
 #ifndef ONNXFUSE_POLICY_JSON_H
 #define ONNXFUSE_POLICY_JSON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON -> Policy, and back to text. Every key is a row of one table: where it goes, its type and its range, or who
  * reads it. */
 #include "policy/reader.h"

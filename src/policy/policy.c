@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A policy's defaults, and the names of what it holds. */
 #include "policy/reader.h"
 

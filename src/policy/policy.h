@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the user wants (a JSON object, or the defaults) and what the device can do. Read by passes, codegen and runtime;
  * immutable once made. */
 #ifndef ONNXFUSE_POLICY_POLICY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON values with their types and ranges checked: every mistake is named with the file and the path in it. */
 #include "policy/reader.h"
 #include "base/plain.h"

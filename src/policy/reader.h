@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the readers of the policy's sections share. Internal to src/policy.
  *   keys.c     keys with one value, and the list of all sections
  *   rules.c    "rules", and what of it holds for the whole model

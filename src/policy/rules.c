@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "rules": conditions on nodes, and what is wanted of the nodes that meet them. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "shapes": sizes that are expected, and sizes that are rounded up. */
 #include <stdlib.h>
 #include <string.h>

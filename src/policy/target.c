@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Feature levels of CPUs: what they are called by the compiler, how wide their vectors are, whether this machine runs
  * them. */
 #include "policy/policy.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The library reads and prints text as in the C locale, whatever locale the program has set: src/base/plain.h is the one place that calls
 # what follows the locale. The command line is a program and sets its own; plug-ins print no numbers with a point. Run in the source folder.
 set -uo pipefail

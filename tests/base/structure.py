@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The sources as docs/architecture.md tells of them: includes make no circle between the folders of src, nor between files of several folders (the
-sources of one module may share an inner header); no folder holds more than MOST files on one level. Run in the source folder."""
+sources of one module may share an inner header); no folder holds more than MOST files on one level. Each source file names its licence. Run in the
+source folder."""
 import collections
 import pathlib
 import re
 import sys
 
 MOST = 25
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 
 def circles(edges):
@@ -55,6 +58,10 @@ def main():
         count = sum(path.is_file() for path in folder.iterdir())
         if count > MOST:
             complaints.append(f"{folder} holds {count} files on one level; {MOST} are the most")
+    for top in ("src", "include", "tests", "bench", "examples", "scripts", "cmake"):
+        for path in pathlib.Path(top).rglob("*"):
+            if path.suffix in (".c", ".cc", ".cpp", ".h", ".py", ".sh", ".cmake") and LICENCE not in path.read_text()[:200]:
+                complaints.append(f"{path} does not name its licence: {LICENCE}")
     print("\n".join(complaints) or f"{len(files)} files, no circle")
     return bool(complaints)
 

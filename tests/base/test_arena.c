@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas: alignment, zeroed memory, limits, and the order of release. */
 #include <criterion/criterion.h>
 #include <stdint.h>

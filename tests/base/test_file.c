@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that appear whole or not at all, with each system call behind them failing in turn: `write` and `fsync` are ours
  * here. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text is the same in every locale. The rows hold in the C locale, too; ./check runs them in others. */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is said when a plug-in cannot be opened, and that it can be. The file of each stands beside the test's program or
  * is made there. */
 #include <criterion/criterion.h>

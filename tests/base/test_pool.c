@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parallel loops: every element once, worker numbers that can index scratch memory, nesting, several callers. */
 #include <criterion/criterion.h>
 #include <pthread.h>

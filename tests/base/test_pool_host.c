@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops on an embedder's threads, whatever order it runs the tasks in; loops that are ended before all pieces have run;
  * an embedder's memory. */
 #include <criterion/criterion.h>

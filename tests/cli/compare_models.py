@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """onnxfuse compare from outside: which node it names, and when it finds nothing.
 
     python compare_models.py ONNXFUSE FOLDER

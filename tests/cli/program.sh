@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The program from outside: exit codes, what goes to standard output and what to standard error, files.
 #   program.sh BINARY          (in the project's folder)
 set -u

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `onnxfuse inspect --html` writes: well-formed, self-contained, and safe whatever the model's names are.
 
     python report_page.py ONNXFUSE FOLDER

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which values count as equal, and how the first difference is named. */
 #include <criterion/criterion.h>
 #include <math.h>

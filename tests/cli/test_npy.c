@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* .npy and .npz: each case is a file's bytes, and the tensor that it holds or what the message says. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers stored as elements, and drawn. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures as inputs: resized as Pillow 13.0.0 does (Image.resize, BILINEAR), and laid out as a shape asks. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

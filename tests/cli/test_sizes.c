@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --size and --shape: what their text comes to. A case is the text of one flag, and the names with their numbers, or what the message
  * says. */
 #include <criterion/criterion.h>

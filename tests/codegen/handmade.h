@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels written by hand, for tests and benchmarks of the renderer: a few constructors that fill in what follows from
  * the rest. */
 #ifndef ONNXFUSE_TESTS_HANDMADE_H

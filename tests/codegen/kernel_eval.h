@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plain interpreter of the kernel IR: the meaning of kernel.h without LLVM. */
 #ifndef ONNXFUSE_TESTS_KERNEL_EVAL_H
 #define ONNXFUSE_TESTS_KERNEL_EVAL_H

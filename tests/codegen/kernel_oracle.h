@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a kernel by the words of kernel.h: each store over its whole index space, its value by recursion, reductions by
  * plain loops whose results are remembered. Slow and simple. Values are held as bits of their own type: float and
  * double exactly, integers sign- or zero-extended. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that cover the IR: every instruction on every type, every schedule class, all tail sizes, random programs.
  * Who includes this says what becomes of each: `check` runs it with each of `sets` sets of `width` parameters, and
  * compares with the oracle; `finish` is called when a case needs its kernels no more. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel cache: one compilation a key, in this process, across processes, and whatever stands on disk; and the
  * loader of objects. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entries on disk, whatever happens to the disk, to the process, and to the files: what is read is what was written for
  * exactly this key, or nothing. `write` and `geteuid` are ours here. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Both preludes define every word of codegen/gpu/dialect.h, each once in a dialect's way, and nothing is included. */
 #include <criterion/criterion.h>
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which variant, grid and split products of given sizes get; that whatever sizes a run brings were prepared for; and
  * the parts of two texts that variants differ in, against tests/codegen/gpu/NAME.txt. ONNXFUSE_WRITE_GOLDEN=1 writes
  * these. */

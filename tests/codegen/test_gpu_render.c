@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of GPU kernels, one of each kind, against tests/codegen/gpu/NAME.txt (what follows the prelude, which is the
  * same for both dialects), and the launches that they take. ONNXFUSE_WRITE_GOLDEN=1 writes the files instead. */
 #include <criterion/criterion.h>

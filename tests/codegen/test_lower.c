@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regions as kernels: the text of a few, and what all of them compute, against the evaluator of primitives, run by the
  * interpreter of the IR. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Accuracy of the expanded functions, run by the interpreter, against libm in a wider type. f32: every STEP-th float,
  * or, with the environment variable ONNXFUSE_EXHAUSTIVE=1, all of them; f64: random numbers of all magnitudes. */
 #include <criterion/criterion.h>

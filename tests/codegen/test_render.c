@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rendered kernels against the interpreter: every instruction on every type, every schedule class, all tail sizes, at
  * each CPU level that this machine runs. */
 #include <criterion/criterion.h>

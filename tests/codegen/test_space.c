@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sets of primitives share an iteration space, and how their inputs are read in it. */
 #include <criterion/criterion.h>
 #include "graph/space.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Custom operators under several threads: sessions over one registry are opened, run and closed at once, and one session
  * is run by all. A plain program, so that ThreadSanitizer can watch it; it also checks every result. */
 #include <pthread.h>

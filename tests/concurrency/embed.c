@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What embedders may do while others run: cancel, let time run out, ask for statistics, trim; on the library's threads
  * and on the embedder's. A plain program, so that ThreadSanitizer can watch it. */
 #include <pthread.h>

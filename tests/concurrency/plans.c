@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One plan run from several threads at once, each with a shape of its own that changes from run to run, so that
  * remembered sizes are evicted and run memory changes hands; and plans made from several threads while others run, so
  * that they meet in the kernel cache. A plain program, for ThreadSanitizer; it checks every result. */

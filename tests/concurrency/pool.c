@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The thread pool under stress: several callers' loops at once, loops in loops, pools made and destroyed meanwhile.
  * Every element must be visited once, and what the loop wrote must be there when it returns. A plain program, for
  * ThreadSanitizer. */

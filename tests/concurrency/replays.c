@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One plan on a device that records, run from several threads at once: few shapes, so that recordings are shared out
  * and a second one is made for the same shapes; then so many that sizes and recordings are evicted while others are in
  * use. A plain program, for ThreadSanitizer; it checks every result. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions under several threads: opened at once with a cold kernel cache, run at once, opened and closed while others
  * run. A plain program, so that ThreadSanitizer can watch it; it also checks every result. An argument names the
  * device. */

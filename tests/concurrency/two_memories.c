@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One plan over two memories (tests/runtime/two_memories.h) run from several threads at once, with shapes that change
  * from run to run: streams, device arenas and scratch memory change hands while work on them is late. Results are the
  * CPU's to the bit. A plain program, for ThreadSanitizer. */

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """scripts/run_cases.py, over a program that ends as the names of its cases say: what must be a failure is one, and is named.
 
     test_run_cases.py WORK"""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The files that the documentation speaks of, of a kind that its readers have: files.py FOLDER. Needs numpy and onnx.
 
     model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on

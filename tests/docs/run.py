@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs what the documentation tells its readers to type: README.md and docs/*.md.
 
     run.py BUILD [DOC...]

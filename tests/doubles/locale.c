@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loaded before a program (LD_PRELOAD), it sets the locale of the environment, as programs that embed the library do. */
 #include <locale.h>
 #include <stdio.h>

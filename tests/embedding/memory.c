@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Eight requests at once hold the weights once, and an arena each: memory MODEL BATCH WIDTH. The model has one input
  * and one output, both [batch, WIDTH]. An allocator of the program counts what the library takes, to the byte; what the
  * kernel counts (VmHWM) has the mapped file and code in it, too.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes two models: model.py WIDE EXPRESSION. The first one's weights are much larger than what a request needs; the second matches
 strings [n] with a regular expression, and needs no compiler. Needs numpy alone."""
 import sys

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What stands behind plug-ins: plugins MODEL PICTURE... decodes the pictures and matches two strings with MODEL, which has
  * one regular expression. */
 #include <onnxfuse.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What an embedder does: makes the packages, installs them, builds programs with them in four ways and runs these.
 #   run.sh BUILD         as root the packages are installed, and removed at the end; else, or when some onnxfuse is installed
 #                        already, they are unpacked into a folder

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs models in ONNX Runtime through the execution provider and compares with ONNX Runtime's own results.
 
     test_ep.py LIBRARY REAL [NAME...]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the section "model" of a compiled model: graph, kernels and what regions and anchors are given are read
  * and verified, or refused with a status. Machine code is left out. What a plan makes of altered models is tested by
  * tests/runtime/test_compiled.c. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the description of a DLPack tensor over memory that its shape and strides stay in: refused with a message,
  * or a value with the elements that the strides name, which is handed on as the same. What is not given memory for, a
  * producer may not hand over; such descriptions are given without any. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any lines as a command's arguments: a table with a flag of each type, and shapes. Refused with a message, or numbers
  * within the table's bounds and shapes that hold. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a picture: the decoders of the plug-in, linked in, and those of the library. What is decoded is read to
  * its last byte. */
 #include "ops/image/image_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a model: a graph that the verifier accepts and that prints, or an error; never a crash, a leak or a
  * hang. */
 #include "importer/importer.h"

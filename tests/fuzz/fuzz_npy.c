@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as numpy's .npy (an even first byte) or .npz, for an input of the type that the second byte says: refused with
  * a message, or a tensor that can be written, and what is written reads back as the same. */
 #include <stdint.h>

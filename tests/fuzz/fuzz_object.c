@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a relocatable object, as a damaged disk cache could hold them. */
 #include <stddef.h>
 #include <stdint.h>

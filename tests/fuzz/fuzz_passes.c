@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the choices by which a random graph is built: each pass leaves it valid and meaning what it meant, attention
  * and epilogues included. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any text as a pattern: it is refused, or it is sought at every node of a graph that has something of everything, and
  * what is found is of the graph. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a policy: it is refused with a message, or holds what printing it again needs. */
 #include "policy/policy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a pattern and a text, parted by the first NUL. */
 #include "ops/text/regex_plugin.h"
 

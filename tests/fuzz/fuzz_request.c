@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as an inference request (examples/serve/request.h): the first two say how much of the rest is JSON. What is
  * taken has the elements that its shapes say, all of them readable, and can be written as JSON. */
 #include "request.h"

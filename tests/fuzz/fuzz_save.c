@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a model: what can be imported can be written as a model again, and that imports as the same graph, which
  * writes the same bytes. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a recorded tensor, sequence or optional (the first byte says which): what can be read can be written,
  * and the written bytes read back. */
 #include "importer/importer.h"

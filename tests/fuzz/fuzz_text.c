@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any text as a graph: it is refused with a line, or what it says can be printed, and the print is read as the same. */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """NGramRepeatBlock on random rows against ONNX Runtime, in primitives and as the fused kernel; a token that is no index of the scores
 ends the run.
 

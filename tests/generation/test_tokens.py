@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Generation inside the model gives ONNX Runtime's tokens, one for one, in every form of the model and with every mix of kernels;
 the example generates the same.
 

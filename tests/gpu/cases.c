@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Collects kernels and chooses sizes. Sizes are values of the graph's symbols, so whatever relation the model has
  * between its shapes holds; a choice under which some access would leave its tensor is one that no input can give, and
  * is dropped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels that models need on GPUs, each once, with sizes to run them at. What the runtime compiles for a model is
  * found the way the runtime finds it: importer, passes, codegen_region. */
 #ifndef ONNXFUSE_TESTS_GPU_CASES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same trials on the CPU's kernels: when these hold, sizes, inputs and comparison are right, and what fails on a
  * GPU is the GPU's. */
 #include "proof.h"

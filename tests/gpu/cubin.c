@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A cubin is a 64-bit ELF file: kernel K has a section .text.K and, when it has shared memory, .nv.shared.K; .nv.info
  * holds attributes of four-byte heads (format, attribute, size of what follows), among them the registers and the stack
  * frame of each symbol, and .nv.info.K those of K alone, among them the most threads of a block (the names are those that

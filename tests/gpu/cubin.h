@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a CUDA binary says of its kernels, read from the ELF file itself: no toolkit is needed. */
 #ifndef ONNXFUSE_TESTS_GPU_CUBIN_H
 #define ONNXFUSE_TESTS_GPU_CUBIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles kernels and programs for CUDA, which needs no GPU, and reads what the compiler made of them: a warning, local
  * memory or too many registers is a failure. */
 #include "proof.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random inputs, the interpreter's results, and the comparison. */
 #include "data.h"
 

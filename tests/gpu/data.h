@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a kernel is run on, and how its results are judged. */
 #ifndef ONNXFUSE_TESTS_GPU_DATA_H
 #define ONNXFUSE_TESTS_GPU_DATA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every GPU kernel of some models, proven without a GPU, or on one.
  *
  *   kernels --opencl|--on-cuda|--cuda|--traffic|--cpu|--list [FLAG...] [MODEL.onnx|FOLDER...]

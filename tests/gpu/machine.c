@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiling and launching: through OpenCL itself, and through CUDA's driver table. */
 #include "machine.h"
 

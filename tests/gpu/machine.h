@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device that kernels are run on: OpenCL, or CUDA where there is a GPU. */
 #ifndef ONNXFUSE_TESTS_GPU_MACHINE_H
 #define ONNXFUSE_TESTS_GPU_MACHINE_H

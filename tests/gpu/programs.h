@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The complete programs that the CUDA device compiles beside its kernels of regions: products, convolutions, attention,
  * movements, pools and resizes. */
 #ifndef ONNXFUSE_TESTS_GPU_PROGRAMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Worker processes take batches in turn. What they have done stands in shared memory, so that one that dies is replaced
  * by another that goes on behind the kernel that killed it. */
 #include "proof.h"

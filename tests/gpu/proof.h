@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels proven in processes of their own, so that a crash or a hang names its kernel and the rest goes on. */
 #ifndef ONNXFUSE_TESTS_GPU_PROOF_H
 #define ONNXFUSE_TESTS_GPU_PROOF_H

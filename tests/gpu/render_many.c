@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several kernels as one program: compilers take most of their time for a program's begin. */
 #include "render_many.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of cases as the text of one program. */
 #ifndef ONNXFUSE_TESTS_GPU_RENDER_MANY_H
 #define ONNXFUSE_TESTS_GPU_RENDER_MANY_H

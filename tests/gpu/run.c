@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs kernels on the device: several a program, with few and with many multiprocessors, so that grids are
  * smaller than the work and rows are shared by blocks; outputs beside inputs and in their place; guarded memory around
  * every buffer. */

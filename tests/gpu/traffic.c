@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what kernels read and write of global memory. The words READ and WRITE, through which device code touches
  * memory (codegen/gpu/dialect.h), are told to count bytes by address. That needs a device whose memory is the
  * process's, as PoCL's is: buffers are the host's memory, and the counters stand at an address that the program names.

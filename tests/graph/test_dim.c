@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Symbolic sizes: normal forms by their text, evaluation against direct computation, and bounds on hostile growth. */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element types: names, the narrow floats' codes, rounding and range, and stores that would be undefined in C; tensors'
  * sizes and text. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every row is a graph body that computes y and states what y must be as the constant want: same type, same shape, same
  * bits, any NaN for a NaN. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph's edits, and the verifier that tells when one went wrong. */
 #include <criterion/criterion.h>
 

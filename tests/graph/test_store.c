@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The binary form: what was written reads back with the same print, and whatever else the bytes are, they do no harm.
  */
 #include <criterion/criterion.h>

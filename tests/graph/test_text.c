@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text form: what must read back as it was printed, and what must be refused with its place. */
 #include <criterion/criterion.h>
 

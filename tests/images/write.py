@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the pictures of this folder and what Pillow reads from them (expected.txt), for tests/runtime/test_image.c.
 
     write.py FOLDER    needs Pillow and numpy, which no test does

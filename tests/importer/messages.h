@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hand-made ONNX messages for the tests: short calls that add to a message in an arena, and its bytes. */
 #ifndef ONNXFUSE_TESTS_IMPORTER_MESSAGES_H
 #define ONNXFUSE_TESTS_IMPORTER_MESSAGES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models -> graphs: each case makes a message and says what the graph prints as, or which error names what. */
 #include "messages.h"
 

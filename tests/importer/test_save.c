@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graph -> model -> graph gives the same graph. */
 #include "messages.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Encodings of tensors, external data, recorded sequences and optionals. */
 #include "messages.h"
 

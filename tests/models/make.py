@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the small models beside this file, which tests open. Each has a folder laid out as a backend test, with outputs that numpy
 computes here.
 

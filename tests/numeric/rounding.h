@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a result may be from the exact one, where nothing but rounding has happened to it: from the number format and
  * the length of the sum, an element each. All tests that compare floating-point results of sums ask here.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bounds that other tests compare with: right results are within them, and what is wrong by a little is not. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a case of an operator is told, and how it becomes a folder that `onnxfuse test` takes.
 
 A case is a row: table("Operator", row("what it shows", [inputs], attribute=value...), ...). Inputs are told by shape and fill (f, i, b,

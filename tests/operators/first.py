@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The standard's operators at versions that ONNX Runtime does not have, or whose attributes and inputs are other ones: against formulas,
 and against ONNX Runtime at a version that means the same."""
 

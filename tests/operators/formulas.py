@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What operators compute, in numpy and f64: for those that ONNX Runtime does not have on the CPU, or computes with less precision.
 Each takes the inputs (None where left out) and the attributes, and gives all of the operator's outputs that it has."""
 

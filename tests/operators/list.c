@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the table of operators, a row a line: domain (that of the standard is "ai.onnx"), operator, first and last version of
  * the domain's operator set (0: to the newest). */
 #include "lowering/ops.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rows of the table of operators a model meets: those of its nodes, in subgraphs and functions too, at the model's versions of
 their domains; and which of the operators' attributes, optional inputs and outputs."""
 

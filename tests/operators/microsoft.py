@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of com.microsoft's operators: against ONNX Runtime, and formulas where it has none on the CPU."""
 
 import numpy as np

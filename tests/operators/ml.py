@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of ai.onnx.ml: against ONNX Runtime; where it does what the standard does not say, against the onnx package's evaluator."""
 
 from dataclasses import replace

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the cases of the operators that the standard's cases do not meet, and names each row of the table of operators, and each
 version, attribute, input and output of an operator, that neither meets.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of the standard's operators beside those that the onnx package carries: rows of the table and attributes that those do not
 meet, against ONNX Runtime, the package's own evaluator or a formula; and the operators that draw, whose results are judged."""
 

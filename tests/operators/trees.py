@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tree ensembles for tests: grown at random, and told in the attributes of each operator that takes them."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Older and newer versions of the standard's operators: cases of one node, taken at a version that no test meets, against ONNX Runtime
 at that version."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes one after the other, every value kept. */
 #include "interpret.h"
 

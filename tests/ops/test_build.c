@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The builder: what an expression is simplified to, what shape and content it has, what is refused. Expressions over x:
  * f32[b, 4], y: f32[b, 4], i: i64[3]; results are told as formulas. */
 #include <criterion/criterion.h>

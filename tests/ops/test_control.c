@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control flow, sequences, optionals and text, told as text: a model, data for its inputs, and what must come out. */
 #include <criterion/criterion.h>
 

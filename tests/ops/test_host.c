@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators whose work is done by anchors and host kernels: what they compute, told as text. Every row is a graph whose
  * first output must equal its second, `want`, in type and shape, and in value up to a relative and absolute 1e-5. */
 #include <criterion/criterion.h>

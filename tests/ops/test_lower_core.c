@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lowering, told as text before and after: what each operator becomes, and what is said of a model that is wrong. */
 #include <criterion/criterion.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recurrent nets: the vectorised kernel against the plain one (the same net in f64), and numbers worked out by hand. */
 #include <criterion/criterion.h>
 

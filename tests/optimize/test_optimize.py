@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Optimizes models and compares them with what they were: results in ONNX Runtime, names, types, number of nodes.
 
     test_optimize.py PROGRAM REAL [CASES [--all]]

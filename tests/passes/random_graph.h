@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random graphs of primitives and GEMMs, for properties that must hold of every graph. The same seed gives the same
  * graph on every machine.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuse_attention on random attention graphs: every combination of masks, safeguards, shared heads, layouts and types
  * becomes one anchor, and means what it meant: the graph is evaluated before and after. */
 #include <criterion/criterion.h>

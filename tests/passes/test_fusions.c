@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fusions by pattern in graphs: as text after fuse_custom, with the names of the groups' nodes, and after all passes.
  */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each pass does, as text before and after: tests/passes/PASS.txt holds the cases. A case is
  *
  *     === what must hold [variant]

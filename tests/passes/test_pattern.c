@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns: what the parser refuses and where, and at which places of graphs a pattern holds. */
 #include <criterion/criterion.h>
 #include <stdio.h>

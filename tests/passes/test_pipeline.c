@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The verifier between the passes, which the environment turns on in any build. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

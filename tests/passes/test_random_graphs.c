@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever the graph, a pass leaves it valid and meaning what it meant: random graphs are evaluated before and after.
  */
 #include <criterion/criterion.h>

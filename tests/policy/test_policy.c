@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Policies as JSON: each key arrives in its field, each mistake is told by path; device names; CPU levels. */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reader on tests/policy/samples.json: what it takes, and what it says of the rest. The schema's side of the same
  * table is test_samples.py. */
 #include <cjson/cJSON.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """docs/policy.schema.json against tests/policy/samples.json: the schema is one, and it takes and refuses what the reader does.
 
 The reader's side of the same table is tests/policy/test_samples.c. Rows with "reader_only" break a rule that a schema cannot state.

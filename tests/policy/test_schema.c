@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* docs/policy.schema.json and the reader's table of keys say the same: each key of the one is a key of the other, and
  * values at, within and beyond the schema's bounds are taken and refused as it says. What keys say together is in
  * test_samples.c. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests' random anchors. */
 #include "anchor_cases.h"
 

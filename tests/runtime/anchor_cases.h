@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random configurations of the anchors "matmul", "conv" and "conv_transpose", the same for all devices, and how near to
  * the exact result a device's must be. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_ANCHOR_CASES_H

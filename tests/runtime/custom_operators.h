@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators of an application, for tests; all of domain "test", version 1, unless custom_operators.c says more. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_OWN_OPERATORS_H
 #define ONNXFUSE_TESTS_RUNTIME_OWN_OPERATORS_H

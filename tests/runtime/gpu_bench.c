@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the device, placing tensors. */
 #include "gpu_bench.h"
 

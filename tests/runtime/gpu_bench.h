@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device that tests of device code run on, and tensors on it between guards: OpenCL's, whatever the machine has, or
  * the one that ONNXFUSE_TEST_DEVICE names. On an NVIDIA GPU products run on our own kernels, unless
  * ONNXFUSE_TEST_LIBRARY is set. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models and values from text, for tests through the public interface. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_MODELS_H
 #define ONNXFUSE_TESTS_RUNTIME_MODELS_H

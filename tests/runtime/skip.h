@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tests that cannot run where something is missing. Each says so in a line that begins with "skipped: ", which ./check
  * counts, and is marked as skipped. */
 #ifndef ONNXFUSE_TESTS_RUNTIME_SKIP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Anchors against the plain evaluator: many random configurations a row, the same anchor again with other sizes, and
  * two threads on one anchor. */
 #include <criterion/criterion.h>

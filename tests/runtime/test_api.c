@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Promises of onnxfuse.h that have no other test: runs that are ended from within and by a signal, what a call tells a
  * custom operator, where the log goes, texts about devices and stages. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What embedders ask before they open a session, and weights that they hand over in memory. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiled models: the same bits as the model they are made of; whatever else a file holds is refused with its reason.
  */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control flow through whole sessions: a row is a model, its inputs and what must come out. */
 #include <criterion/criterion.h>
 #include <stdlib.h>

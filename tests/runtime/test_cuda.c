@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA driver's table over the doubles of tests/doubles/cuda: exact books of every object and byte, work done only
  * when it is waited for. What needs the real NVRTC is skipped where it is not installed. */
 #include <criterion/criterion.h>

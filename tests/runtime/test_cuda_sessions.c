@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole sessions with --device cuda over the doubles of its libraries: products are computed there, other kernels do
  * nothing, and the books tell whether each buffer, copy, stream and program was used as CUDA asks for. */
 #include <stdio.h>

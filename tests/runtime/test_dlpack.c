@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values in device memory and DLPack, through the public interface: a producer that hands its arrays on as array
  * libraries do, and a consumer. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Dropout in training: a mask is a function of seed, run and element alone, so it is the same fused or not, on any
  * number of threads and at any vector width; it drops the right share, and what it keeps is scaled by 1 / (1 - ratio).
  */

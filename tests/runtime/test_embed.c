@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an embedder can hand in and ask for: ending runs, memory given back, threads and memory of its own. */
 #include <criterion/criterion.h>
 #include <pthread.h>

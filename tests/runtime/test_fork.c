@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions in a forked child: they run, or are refused with a message; nothing hangs. */
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fusions by pattern through the public interface: the built-in FusedRMSNorm in all the forms that exporters write,
  * forward and backward in any combination, and an application's custom fusions. A fused model must give what it gives
  * without, in steps of the fusion's name. */

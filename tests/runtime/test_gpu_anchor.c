@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products and convolutions of the GPU device, through OpenCL on whatever device the machine has, against the
  * plain evaluator: random configurations, the same anchor with other sizes, and nothing written beyond the result.
  * Without any OpenCL device the tests say so and are skipped. */

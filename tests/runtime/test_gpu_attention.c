@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The anchor "attention" on a GPU, through OpenCL on whatever device the machine has, against the plain evaluator:
  * random sizes, types, permutes, masks; few and many rows, keys split over blocks. Without any OpenCL device the tests
  * say so and are skipped. */

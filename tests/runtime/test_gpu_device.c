@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU device over a driver that is not there: programs, launches, memory, streams, and each driver call failing in
  * turn. The driver's device memory is the host's behind an offset, so that following such a pointer crashes; a binary
  * is a copy of its source; launches are recorded. */

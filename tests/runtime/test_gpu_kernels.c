@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rendered GPU kernels against the oracle, on whatever OpenCL device is here: every instruction on every type, every
  * schedule class, all tail sizes, random programs; each as it is and, with sizes that are multiples of 8, in vectors.
  * Many kernels make one program, since an OpenCL compiler takes its time. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives outside regions on a GPU, through OpenCL on whatever device the machine has: each must give, bit for bit,
  * what the evaluator gives, for random shapes and element types, and must not write beyond its buffer, whatever the
  * indices say. Without any OpenCL device the tests say so and are skipped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pools and resizes on a GPU, through OpenCL on whatever device the machine has, against the host kernels: random
  * shapes, windows and coordinates in all types. Maxima and nearest elements are the same to the bit. Without any OpenCL
  * device the tests say so and are skipped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What models of many nodes cost: counts and bytes that must not grow with the square of the nodes, and stacks that must not
  * grow with them at all. bench/growth.py has the seconds. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures through the public interface: every format against what Pillow reads, and files that hold no picture. The
  * pictures are written by tests/images/write.py. */
 #include <criterion/criterion.h>

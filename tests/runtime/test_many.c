@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process that lives long: many shapes, many sessions, one request that was too large. What is kept is bounded and
  * can be given back, and nothing is done twice. */
 #include <criterion/criterion.h>

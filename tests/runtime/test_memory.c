@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session's memory: counted, limited, given back; items that own what they hold. */
 #include <criterion/criterion.h>
 #include <stdint.h>

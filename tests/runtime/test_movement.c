@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives outside regions: each must give, bit for bit, what the evaluator gives, on one thread and on several, for
  * random shapes and element types; movement must not read or write beyond its buffers, whatever the indices say. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs that are watched: which values are shown, under which names, in which layout; and the report of a plan. Inputs
  * are small whole numbers, so that all results are exact, whatever is fused. */
 #include <criterion/criterion.h>

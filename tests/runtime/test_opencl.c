@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The OpenCL driver through its table, on whatever device the machine has (PoCL, where there is no GPU). Without any,
  * the tests say so and are skipped. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a policy asks for when a session opens and runs: tolerances on recorded inputs, fallbacks, hints and buckets of
  * shapes. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Drawn numbers: how many bits they carry, what they add up to, and that neither threads nor fusion changes them. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle test of code generation and runtime: random graphs run as plans of compiled kernels and must give what the
  * plain evaluator gives; whatever the vector width, with and without fusion, on one thread and on several, for one
  * shape after the other. A failure shows the seed and the graph. */

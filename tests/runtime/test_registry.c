@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Custom operators of an application, through the public interface: what they compute, in models and in bodies of loops,
  * and that wrong ones end in a status that names node, operator and shapes. */
 #include <criterion/criterion.h>

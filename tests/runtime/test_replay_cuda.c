@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays in whole sessions with --device cuda, over the doubles of its libraries: what a run asks of the driver, which
  * launches are recorded with which arguments, and that the books are even whatever fails. Products are computed there,
  * so results of replays are seen; other kernels do nothing. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policy's rules on small models: what they touch, what that does, and which mistakes are refused. */
 #include <criterion/criterion.h>
 #include <stdio.h>

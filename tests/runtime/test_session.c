@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions through the public interface alone: opening, describing, running, and every way in which a caller can be
  * wrong. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory planning: what lives at the same moment never overlaps, whatever the plan and the shape; sizes are remembered.
  * Lifetimes are found here again from the steps, independently of the planner. */
 #include <criterion/criterion.h>

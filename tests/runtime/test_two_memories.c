@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans over two memories (two_memories.h): random graphs, models and control flow give on a device of its own memory
  * what they give on the CPU, to the bit, whatever part the device refuses and however late it works; inputs and outputs
  * may be in its memory; each of its calls may fail, and nothing is lost. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights of reduced precision: what they are rounded to, against an independent rounding; products with them, which
  * must have the bits of f32 products with the rounded weight; and what is refused. */
 #include <criterion/criterion.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device of its own memory that needs none: the CPU's functions behind addresses that the host cannot follow, and
  * streams that do their work as late as they may. What a plan does wrong between two memories shows:
  *   - the host follows a device address: a crash, since no such address is mapped

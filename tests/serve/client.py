@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the KServe v2 protocol for tests: requests as bytes, answers as arrays; a server process; Prometheus' text format.
 Python's own library and numpy."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that are wrong in some way: seeded mutations of right ones, of their request line, headers, JSON and sizes, sent as they are."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models that the server is tested with."""
 
 import sys

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Serves models with onnxfuse-serve and asks it everything, rightly and wrongly.
 
     test_serve.py PROGRAM FOLDER [--malformed N] [--sanitized] [NAME...]

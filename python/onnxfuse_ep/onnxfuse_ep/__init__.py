@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """onnxfuse as an execution provider of ONNX Runtime.
 
     import onnxruntime, onnxfuse_ep

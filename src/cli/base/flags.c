@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads flags by their tables, and prints the tables as help. */
 #include "cli/base/flags.h"
 #include "cli/base/nearest.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Subcommands and their flags as tables. --help is generated from them, so each fact about a flag stands once. */
 #ifndef ONNXFUSE_CLI_FLAGS_H
 #define ONNXFUSE_CLI_FLAGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words by edit distance: letters left out, put in, changed, and neighbours exchanged, one each. */
 #include "cli/base/nearest.h"
 

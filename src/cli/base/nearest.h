@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The word that was meant. */
 #ifndef ONNXFUSE_CLI_BASE_NEAREST_H
 #define ONNXFUSE_CLI_BASE_NEAREST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Problems: exit code and message, owned by one holder. */
 #include "cli/base/problem.h"
 #include "cli/base/utf8.h"

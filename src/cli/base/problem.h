@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong, for the user: an exit code and a message. NULL is success; whoever holds a Problem last frees it.
  * The exit codes are those of OnnxfuseCode. */
 #ifndef ONNXFUSE_CLI_PROBLEM_H

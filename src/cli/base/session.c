@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening sessions, with a line of progress for whoever waits at a terminal. */
 #include "cli/base/session.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a session as the common flags say. */
 #ifndef ONNXFUSE_CLI_SESSION_H
 #define ONNXFUSE_CLI_SESSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UTF-8 <-> code points (RFC 3629). */
 #include "cli/base/utf8.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UTF-8 <-> code points. */
 #ifndef ONNXFUSE_CLI_UTF8_H
 #define ONNXFUSE_CLI_UTF8_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse bench: how long a model takes to open, to its first result and to run, and how much memory it needs. */
 #include "cli/command/commands.h"
 #include "cli/value/inputs.h"

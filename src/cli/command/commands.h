@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands; main.c lists them. */
 #ifndef ONNXFUSE_CLI_COMMAND_COMMANDS_H
 #define ONNXFUSE_CLI_COMMAND_COMMANDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse compare: where do two ways to run a model begin to differ?
  *
  * One way (the model as it is asked for) is run and its values are kept; then the other way is run, and each value that

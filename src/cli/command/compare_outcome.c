@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranking what was compared in the model's order, and telling the first difference and the largest ones. */
 #include "cli/command/compare_outcome.h"
 #include "cli/value/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a comparison has found, and telling it. */
 #ifndef ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H
 #define ONNXFUSE_CLI_COMMAND_COMPARE_OUTCOME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse compile: a model as one file that opens at once. */
 #include "cli/command/commands.h"
 #include "cli/value/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse devices: what models can run on here. */
 #include "cli/command/commands.h"
 #include "cli/value/show.h"

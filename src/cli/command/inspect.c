@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse inspect: a model as text at each stage of its way to a plan, or as a page about the plan. */
 #include "cli/command/commands.h"
 #include "cli/value/inputs.h"

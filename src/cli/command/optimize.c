@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse optimize: a model with fewer nodes that computes the same. */
 #include "cli/command/commands.h"
 #include "cli/value/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse run: one run of a model, its outputs shown and, where asked, written as .npy. */
 #include "cli/command/commands.h"
 #include "cli/value/inputs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse test: runs models on recorded inputs and compares with recorded outputs.
  *
  * A folder is laid out as the ONNX standard's backend tests: model.onnx; test_data_set_K/input_J.pb and output_J.pb, J

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory bandwidth and arithmetic speed of the CPU, on some threads at once. */
 #include "cli/report/machine.h"
 #include "cli/base/session.h"

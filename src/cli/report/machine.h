@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the machine can do at most, measured in a tenth of a second: the lines of a roofline. */
 #ifndef ONNXFUSE_CLI_REPORT_MACHINE_H
 #define ONNXFUSE_CLI_REPORT_MACHINE_H

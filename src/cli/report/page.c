@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One self-contained page: the template (report.html, built into the program) with the data of a session in the place
  * of @DATA@.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse inspect --html: a page about a plan, with the times of some profiled runs. */
 #ifndef ONNXFUSE_CLI_REPORT_PAGE_H
 #define ONNXFUSE_CLI_REPORT_PAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a session's report. */
 #include "cli/report/topology.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's nodes and a plan's steps, from the session's report: who makes a value, what it reads, what stands beside
  * it. */
 #ifndef ONNXFUSE_CLI_REPORT_TOPOLOGY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing values. */
 #include "cli/value/compare.h"
 #include "cli/value/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Are two values the same, and how far are they apart? Floating-point numbers are the same where
  * |got - expected| <= atol + rtol * |expected|, as numpy's allclose has it. Integers, bools and strings must be equal;
  * of integers a distance may be allowed, for results that were rounded to a step of a quantization. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole files in memory, and files that appear whole or not at all. */
 #ifndef ONNXFUSE_CLI_INPUT_FILES_H
 #define ONNXFUSE_CLI_INPUT_FILES_H

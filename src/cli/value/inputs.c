@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs: which file or filling each one gets, and making it. */
 #include "cli/value/inputs.h"
 #include "cli/value/numbers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's inputs, from what the command line says: files, pictures, text, bytes, or numbers drawn for a shape. */
 #ifndef ONNXFUSE_CLI_INPUT_INPUTS_H
 #define ONNXFUSE_CLI_INPUT_INPUTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* .npy files <-> tensors.
  *
  * A file is "\x93NUMPY", the format's version (two bytes), the length of the header (two bytes little-endian in version

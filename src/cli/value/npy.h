@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as numpy's files: .npy (format versions 1 to 3) and .npz (a zip archive of them). */
 #ifndef ONNXFUSE_CLI_INPUT_NPY_H
 #define ONNXFUSE_CLI_INPUT_NPY_H

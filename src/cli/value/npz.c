@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* .npz: a zip archive whose members are .npy files, stored or deflated. Reads the central directory alone (PKWARE's
  * APPNOTE 6.3, sections 4.3.7, 4.3.12 to 4.3.16 and 4.5.3), the 64-bit forms included, which numpy writes for any size.
  */

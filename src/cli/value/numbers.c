@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Storing numbers as a tensor's elements, and drawing them. */
 #include "cli/value/numbers.h"
 

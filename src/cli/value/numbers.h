@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elements of tensors: numbers stored as an element type, and drawn. */
 #ifndef ONNXFUSE_CLI_VALUE_NUMBERS_H
 #define ONNXFUSE_CLI_VALUE_NUMBERS_H

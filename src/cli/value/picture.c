@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image:FILE: pictures as inputs.
  *
  * What comes in are the file's bytes, which the library decodes to pixels of 8 bits; they are resized as Pillow's

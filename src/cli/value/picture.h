@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A picture from a file as a tensor: decoded, resized, and laid out as an input's shape asks. */
 #ifndef ONNXFUSE_CLI_VALUE_PICTURE_H
 #define ONNXFUSE_CLI_VALUE_PICTURE_H

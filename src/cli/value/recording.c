@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keeping the values of a run, and comparing another's with them. */
 #include "cli/value/recording.h"
 #include "cli/value/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run has computed, kept to be compared: the values that its steps store, by name, and its outputs, by position.
  *
  * The other run's values are compared as they come, so that only one run's are in memory; a value that has been

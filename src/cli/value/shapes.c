@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* --shape and --size: what the command line says. */
 #include <stdlib.h>
 #include <string.h>

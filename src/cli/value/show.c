@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Printing tensors: shape, a few elements, the best labels. */
 #include "cli/value/show.h"
 

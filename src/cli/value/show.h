@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values for a person to read. */
 #ifndef ONNXFUSE_CLI_SHOW_H
 #define ONNXFUSE_CLI_SHOW_H

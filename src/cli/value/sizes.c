@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finding out what the model's free sizes are. */
 #include "cli/value/sizes.h"
 #include "cli/base/nearest.h"

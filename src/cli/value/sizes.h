@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sizes that a model leaves free ("batch"), and what they are: as --size, --shape and the inputs that are given say, in this
  * order; else as the policy's first shape hint says; else 1. */
 #ifndef ONNXFUSE_CLI_VALUE_SIZES_H

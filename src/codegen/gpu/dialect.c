@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two preludes: the words of dialect.h in CUDA C for NVRTC, without a single include, and in OpenCL C 1.2 for any
  * device. Keep the order of the words: both texts define the same ones, in the order of the header's list. */
 #include "codegen/gpu/dialect.h"

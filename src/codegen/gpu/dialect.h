@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What differs between CUDA C and OpenCL C: a prelude that defines the same words for both. All device code (kernels of
  * regions, matrix products, movement, attention) is written in these words alone. */
 /* clang-format off

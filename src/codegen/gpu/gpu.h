@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels for GPUs: the schedule of a kernel (codegen/kernel.h), its text in a C-like dialect, and the launches that a
  * run takes. A dialect is a table of text (dialect.h); what a device must do with the result is launch functions over a
  * grid of blocks, so devices hold no schedule.

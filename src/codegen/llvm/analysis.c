@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel -> the facts that emission needs: where each value varies, the stages that need it, lanes and unrolling. */
 #include "codegen/llvm/render.h"
 

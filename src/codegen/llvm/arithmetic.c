@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Instructions that compute: one function a family, for scalars and vectors alike. No fast-math: results are those of
  * kernel.h to the bit. */
 #include "codegen/llvm/render.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conversions between types and roundings, without calls of any library: what the instruction set lacks is done by
  * integer arithmetic. */
 #include "codegen/llvm/render.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel -> LLVM module -> relocatable object, or text. */
 #include "base/log.h"
 #include "codegen/llvm/render.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads, stores and kept values, in the present form: scalars, vectors, masked vectors. No buffer is aligned beyond its
  * elements. */
 #include "codegen/llvm/render.h"

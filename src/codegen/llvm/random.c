@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10, as philox_u32 of graph/prim.c defines it. 64 elements in a row share 16 counters of four words: where
  * an unrolled loop covers such a group, the rounds run once for all of it; elsewhere (tails, groups that begin
  * elsewhere) a function computes the word of each lane. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions: accumulators in registers (allocas that mem2reg promotes), several of them so that their latencies
  * overlap. */
 #include "codegen/llvm/render.h"

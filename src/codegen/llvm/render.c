@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The function around the instructions: tasks, stages, loops. */
 #include "codegen/llvm/render.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The renderer's state, shared by its files:
  *   analysis.c  what varies where, which stage needs what, how many lanes
  *   render.c    tasks, stages, loops

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: loads that are contiguous along the tile axis come in strips: 16 bytes along the tile axis from each lane of a
  * vector, put together and transposed in registers; the rest of the program then sees them as rows along LANE. What is
  * left at the edges is read element by element. */

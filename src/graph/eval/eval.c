@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One primitive, or a graph of them, on actual tensors: checks what all primitives share and hands each to its class.
  */
 #include "graph/eval/eval_kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plain evaluator of primitives: loops, no speed. Folds constants, and is the oracle for generated kernels. */
 #ifndef ONNXFUSE_GRAPH_EVAL_EVAL_H
 #define ONNXFUSE_GRAPH_EVAL_EVAL_H

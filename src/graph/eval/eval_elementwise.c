@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise primitives. Floats of every width are computed in double and rounded once: for + - * / sqrt of f32 and
  * narrower that is the exact result of the narrow operation, for the functions of libm it is closer than the narrow
  * function's. */

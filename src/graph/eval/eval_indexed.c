@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gathers and scatters. A negative index counts from the end; one out of range is the user's error, named with its
  * place. */
 #include "graph/eval/eval_kernels.h"

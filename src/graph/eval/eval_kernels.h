@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of the evaluator share: strided iteration, blocks of elements widened to one of three lane types, and
  * one function a class of primitives. */
 #ifndef ONNXFUSE_GRAPH_EVAL_EVAL_KERNELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strided iteration, and elements widened to double, int64 or uint64 and narrowed again: what lets every primitive be
  * one loop a lane type instead of one a dtype. */
 #include "graph/eval/eval_kernels.h"

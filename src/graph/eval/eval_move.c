@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Movement, which copies elements of any dtype bit for bit, next to the primitives that make tensors from nothing but
  * sizes. */
 #include "graph/eval/eval_kernels.h"

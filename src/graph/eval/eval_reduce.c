@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions. Sums and products of floats of every width accumulate in double. */
 #include "graph/eval/eval_kernels.h"
 

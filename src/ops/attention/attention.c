@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, RotaryEmbedding, FlexAttention, CausalConvWithState: the standard's composites of attention models, told
  * as matmul, softmax and primitives. */
 #include "ops/attention/attention.h"

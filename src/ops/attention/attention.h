@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Scaled dot-product attention, shared by the standard's operators and com.microsoft's. */
 #ifndef ONNXFUSE_OPS_ATTENTION_ATTENTION_H
 #define ONNXFUSE_OPS_ATTENTION_ATTENTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LinearAttention: a state of [key size, value size] a head, updated token by token (Yang et al., "Gated Delta
  * Networks", 2024). S = exp(g) S;  v' = beta (v - S^T k) with delta, else v;  S = S + k v'^T;  o = scale S^T q The
  * kernel works in f32; heads and batch elements run in parallel. Inputs: query [B, T, Hq*dk], key [B, T, H*dk], value

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LinearAttention: its row stands with attention's. */
 #ifndef ONNXFUSE_OPS_ATTENTION_LINEAR_ATTENTION_H
 #define ONNXFUSE_OPS_ATTENTION_LINEAR_ATTENTION_H

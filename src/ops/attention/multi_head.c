@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* com.microsoft's attention over heads: Attention, MultiHeadAttention, GroupQueryAttention and their RotaryEmbedding. */
 #include <math.h>
 

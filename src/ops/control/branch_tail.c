@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nodes behind an If, as a tail of both its branches: each is then lowered for the ranks that it has there. */
 #include "ops/control/branch_tail.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What follows an If whose branches' outputs differ in rank. */
 #ifndef ONNXFUSE_OPS_CONTROL_BRANCH_TAIL_H
 #define ONNXFUSE_OPS_CONTROL_BRANCH_TAIL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control flow: If, Loop, Scan and SequenceMap. Each becomes one host node without a host function; the runtime runs
  * its subgraphs as nested plans. An If whose condition is known is replaced by the branch that is taken.
  *

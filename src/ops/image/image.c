@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images: the family's rows, and those of its operators that are told in movements alone. */
 #include "ops/image/image.h"
 

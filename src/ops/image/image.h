@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operators of the image family that stand in files of their own: image_resize.c, image_sample.c, image_boxes.c. */
 #ifndef ONNXFUSE_OPS_IMAGE_IMAGE_H
 #define ONNXFUSE_OPS_IMAGE_IMAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows and OS/2 bitmaps: palettes of 1, 2, 4 and 8 bits, plain or run-length encoded; 16, 24 and 32 bits, with masks
  * or without (Microsoft, "Bitmap Header Types"; BITMAPCOREHEADER to BITMAPV5HEADER). */
 #include "ops/image/image_file.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RoiAlign and NonMaxSuppression: host kernels over boxes. */
 #include "ops/image/image.h"
 

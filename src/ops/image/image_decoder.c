@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ImageDecoder. */
 #include "lowering/sizes.h"
 #include "ops/image/image.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which format a file has, whether what it claims can be, and its pixels in the order that is asked for. */
 #include "ops/image/image_file.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Picture files of any format that ONNX ImageDecoder names: bytes in, rows of 8-bit pixels out. */
 #ifndef ONNXFUSE_OPS_IMAGE_IMAGE_FILE_H
 #define ONNXFUSE_OPS_IMAGE_IMAGE_FILE_H

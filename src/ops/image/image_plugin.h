@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the plug-in libonnxfuse-image.so offers to the library: decoders of picture formats, on the libraries of these.
  * Nothing of either side's memory passes between them but what is told here. Bump IMAGE_PLUGIN_ABI with any change. */
 #ifndef ONNXFUSE_OPS_IMAGE_IMAGE_PLUGIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* PBM, PGM and PPM, in text and binary (netpbm's pbm(5), pgm(5), ppm(5)): the kinds P1 to P6. */
 #include "ops/image/image_file.h"
 

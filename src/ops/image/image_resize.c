@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Resize and Upsample. Interpolation is separable: each resized axis has a table that gives, for every index of the
  * result, the source indices and their weights. The host kernel resizes two neighbouring axes at once: a row of the
  * result is first blended from source rows (one long contiguous loop), then blended along the second axis. Images with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GridSample: values of an image at positions that a grid gives; AffineGrid: such a grid from affine matrices. The
  * kernel of GridSample works channels-last: the taps of a position are worked out once and blended over contiguous
  * channels. */

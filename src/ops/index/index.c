@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Indexing: the Gather and Scatter families, OneHot, NonZero, Compress, EyeLike, ReverseSequence, TensorScatter.
  * All but the search for non-zero elements are told in gathers, scatters and comparisons of index ramps. */
 #include "lowering/sizes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Selection by order: TopK and Unique. Elements become 64-bit keys whose unsigned order is the elements' order (NaN
  * above all, -0 equal to 0), so that one comparison serves all number types. */
 #include "lowering/sizes.h"

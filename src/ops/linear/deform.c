@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DeformConv: a 2-D convolution whose taps are moved by learnt offsets and weighed by an optional mask (Zhu et al.,
  * "Deformable ConvNets v2", 2018). For each position of the result the moved taps of all channels are gathered, then
  * multiplied by the weight. */

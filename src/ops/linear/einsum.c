@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Einsum: the equation becomes permutes, matrix products, products and sums.
  *
  * Every letter is a label; the axes that an ellipsis stands for get labels of their own. Operands are joined from the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sliding windows: sizes and paddings of convolutions and pooling as expressions of the input's sizes. */
 #include "ops/linear/geometry.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where sliding windows lie: the attributes that convolutions and pooling share, with auto_pad resolved for symbolic
  * sizes. */
 #ifndef ONNXFUSE_OPS_LINEAR_GEOMETRY_H

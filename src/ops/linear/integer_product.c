@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of 8-bit tensors, exact. Libraries multiply f32 far faster than i32, and f32 sums of whole numbers are exact
  * in any order as long as no partial sum can reach 2^24. That bound is worked out from the zero points and, where it is
  * constant, from the weight itself; a product that may exceed it is split along the summed axis, and the parts are

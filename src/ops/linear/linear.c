@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear algebra: MatMul, Gemm, Conv, ConvTranspose, their integer forms, Det; and the builder's anchors, which check
  * shapes, infer the result's and leave the computing to the device's library. Convolutions run channels-last: the
  * permutes around them cancel between neighbours. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear operators that stand in files of their own. */
 #ifndef ONNXFUSE_OPS_LINEAR_LINEAR_H
 #define ONNXFUSE_OPS_LINEAR_LINEAR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise arithmetic, comparison, logic, bits, casts and trigonometry: mostly one primitive each. */
 #include "ops/families.h"
 

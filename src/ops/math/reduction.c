@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions over axes, arg-max and arg-min, running sums and products, losses. Axes that are known only at run time go
  * to a host kernel that reduces with the plain evaluator. */
 #include "ops/families.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transforms of scores, and labels. */
 #include "ops/ml/class_scores.h"
 

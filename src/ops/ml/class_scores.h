@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the classifiers and regressors of ai.onnx.ml share: post_transform, class labels, list attributes. */
 #ifndef ONNXFUSE_OPS_ML_CLASS_SCORES_H
 #define ONNXFUSE_OPS_ML_CLASS_SCORES_H

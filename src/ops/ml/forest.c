@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tree ensembles. While lowering, the operators' parallel lists become one table of branches, each tree in depth-first
  * order, so that a walk reads forward in memory and every child is known to exist and to belong to one parent. The
  * table is an attribute of the host node; the kernels walk it, rows in parallel. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ai.onnx.ml. What is arithmetic is told in primitives; look-ups, labels, trees and support vectors are host kernels.
  * ZipMap, CastMap and DictVectorizer work on maps, which the graph does not have. */
 #include "ops/families.h"

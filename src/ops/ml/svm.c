@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SVMRegressor and SVMClassifier: host kernels in double precision, after LIBSVM (C. Chang, C. Lin, "LIBSVM: a library
  * for support vector machines", 2011) and LIBLINEAR, whose models they are. */
 #include "ops/ml/svm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Support vector machines of ai.onnx.ml: their rows stand with the family's. */
 #ifndef ONNXFUSE_OPS_ML_SVM_H
 #define ONNXFUSE_OPS_ML_SVM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normalisations and Dropout. Narrow floats are computed in f32. */
 #include "ops/families.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* com.microsoft's normalisations over the last axis: with a residual, of embeddings, without a mean. */
 #include "lowering/build.h"
 #include "ops/families.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MatMulNBits (com.microsoft): a product with weights quantized in blocks. */
 #include "lowering/anchors.h"
 #include "lowering/build.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quantization in primitives: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and the operators on quantized
  * tensors, whose sums are exact in i32 and then requantized: y = saturate(round_half_even(sum * a_scale * b_scale /
  * y_scale) + y_zero_point). */

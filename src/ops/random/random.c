@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random operators. Every draw is a function of the element's index, the node's stream and the run (build.h,
  * random_bits). */
 #include "ops/families.h"

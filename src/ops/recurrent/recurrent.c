@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recurrent nets: RNN, GRU, LSTM. The projection of all time steps, X * W^T with every bias that does not depend on the
  * state, is a matmul; the recurrence is a host kernel over the packed recurrent weights.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences and optionals. At run time they are Items; the kernels here hand elements on without copying, the runtime
  * copies what it keeps. While lowering, a sequence whose elements are known one by one is the host node
  * SequenceConstruct of them: Insert, Erase, At, Length and Concat of such a sequence need no sequence at all. */

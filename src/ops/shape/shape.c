@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes and movement: Transpose, Concat, Expand, Tile, Shape, Constant, Range, ... */
 #include "ops/shape/shape.h"
 

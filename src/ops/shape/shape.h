@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of shape.c that stand in files of their own. */
 #ifndef ONNXFUSE_OPS_SHAPE_SHAPE_H
 #define ONNXFUSE_OPS_SHAPE_SHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pad: constants through the primitive, the other modes as a gather of computed indices along each padded axis. */
 #include "ops/shape/shape.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reshape, Squeeze and Unsqueeze: the result's sizes from a vector, known while lowering or computed by a host kernel
  * at run time. */
 #include "ops/shape/shape.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Slice and Split. Starts and ends may be sizes followed symbolically, or tensors of the run: then a host kernel
  * resolves them to a start and a size an axis; only axes or steps of the run make the whole slice a host kernel. */
 #include "ops/shape/shape.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signal processing: window functions in primitives; DFT, STFT and MelWeightMatrix as host kernels. Complex numbers
  * that are not f64 are transformed in f32, all others in f64: the precisions of the standard's reference results. */
 #include "lowering/build.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Discrete Fourier transforms. Lengths whose prime factors are small go through one pass a factor (transform_passes.h);
  * others are a convolution of a power-of-two length, in f64 (Bluestein, "A linear filtering approach to the computation
  * of discrete Fourier transform", 1970). */

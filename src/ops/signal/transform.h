@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The discrete Fourier transform of one line of complex numbers. */
 #ifndef ONNXFUSE_OPS_SIGNAL_TRANSFORM_H
 #define ONNXFUSE_OPS_SIGNAL_TRANSFORM_H

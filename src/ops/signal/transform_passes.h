@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The passes of a transform in one precision; included by transform.c with REAL (the type) and NAMED(x) (x_f32, x_f64)
  * set. The algorithm is Stockham's: each factor's pass reads [count, factor, rest] and writes [factor, count, rest],
  * which leaves the result in order. Radices 2, 3, 4, 5 have their butterflies, other small primes a sum. */

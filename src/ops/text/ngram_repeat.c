@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NGramRepeatBlock (com.microsoft): tokens that would repeat an n-gram get the score minus infinity. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns, compiled and matched by the plug-in on RE2. */
 #include "ops/text/regex.h"
 

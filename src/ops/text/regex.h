@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regular expressions in RE2's syntax, matched against whole texts. Patterns and texts are UTF-8: a byte of a text that
  * is none matches nothing but \C. Time is linear in the text, and memory is bounded, whatever the pattern is. */
 #ifndef ONNXFUSE_OPS_TEXT_REGEX_H

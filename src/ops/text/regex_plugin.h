@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the plug-in libonnxfuse-regex.so offers to the library: RE2, which is C++, behind a C interface. Bump
  * REGEX_PLUGIN_ABI with any change. */
 #ifndef ONNXFUSE_OPS_TEXT_REGEX_PLUGIN_H

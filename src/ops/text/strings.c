@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, and TfIdfVectorizer. All are host kernels. */
 #include "ops/families.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One step of an optimizer (domain ai.onnx.preview.training): inputs R (rate), T (count of updates), then the tensors
  * X..., their gradients G... and the states; outputs the new X... and states. */
 #include "ops/families.h"

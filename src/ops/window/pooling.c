@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined
  * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads. */
 #include "ops/window/window.h"

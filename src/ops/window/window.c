@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sliding windows: pooling (host kernels in pooling.c, channels-last), global pooling as reductions, MaxUnpool,
  * MaxRoiPool, Col2Im. */
 #include "ops/window/window.h"

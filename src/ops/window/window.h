@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host kernels of pooling (pooling.c). */
 #ifndef ONNXFUSE_OPS_WINDOW_WINDOW_H
 #define ONNXFUSE_OPS_WINDOW_WINDOW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes that the policy expects or rounds up. */
 #include "runtime/api/buckets.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policy's "shapes": hints, prepared for when a session opens, and buckets, to which sizes are rounded up. */
 #ifndef ONNXFUSE_RUNTIME_API_BUCKETS_H
 #define ONNXFUSE_RUNTIME_API_BUCKETS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a model can be run, without making anything that runs: what embedders ask that leave the rest of a graph to
  * others. */
 #include "runtime/api/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tolerances: the outputs of a model whose rules change precision or weights, against those without, on recorded inputs
  * (folders as of the ONNX standard's backend tests: test_data_set_K/input_J.pb, or input_J.pb itself). */
 #include "runtime/api/session.h"

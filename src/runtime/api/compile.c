@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse_compile: a model opened as a session, and written down. */
 #include <stdlib.h>
 

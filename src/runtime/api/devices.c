@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Devices: looked for, chosen, opened. */
 #include "runtime/api/devices.h"
 

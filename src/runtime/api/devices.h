@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of devices, the choice among them, and what a session opens. */
 #ifndef ONNXFUSE_RUNTIME_API_DEVICES_H
 #define ONNXFUSE_RUNTIME_API_DEVICES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that rules have turned into another type are read no more: their memory goes back. */
 #include "importer/importer.h"
 #include "runtime/api/session.h"

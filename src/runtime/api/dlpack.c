@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values from and to DLPack 1.0 (dmlc.github.io/dlpack: type codes, device types, strides in elements, ownership by the
  * deleter). */
 #include "runtime/api/session.h"

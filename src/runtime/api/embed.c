@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an embedder hands in: threads, memory, the wish to end a run. */
 #include "runtime/api/session.h"
 

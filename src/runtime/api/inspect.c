@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a model becomes at each stage, as text. */
 #include "runtime/api/session.h"
 

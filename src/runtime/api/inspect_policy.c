@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a policy comes to for a model: the value of each key and where it is from, which nodes each rule and fusion has
  * touched, and the steps that fusions have become. */
 #include "runtime/api/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a session: policy, import and passes or a compiled model, plan; and what it tells of inputs and outputs. */
 #include "runtime/api/session.h"
 

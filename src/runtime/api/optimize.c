@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model in, a smaller model of the standard's operators out: import, rewriting, export, and files that appear whole
  * or not at all. */
 #include "runtime/api/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public registry of custom operators and fusions, and the call that their functions are handed. What is added is
  * copied into the registry's arena and checked there; a call reads its node, says types while the model is lowered,
  * and asks for memory while the plan runs. Where memory runs out in a call from the application, control comes back to

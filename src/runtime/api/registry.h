@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public registry as the passes see it (ops/registry.h). */
 #ifndef ONNXFUSE_RUNTIME_API_REGISTRY_H
 #define ONNXFUSE_RUNTIME_API_REGISTRY_H

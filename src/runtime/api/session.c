@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: run, give memory back, tell what they are and did. open.c makes them. */
 #include "runtime/api/session.h"
 

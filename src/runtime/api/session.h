@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What lies behind the public handles, shared by the files that implement include/onnxfuse.h. */
 #ifndef ONNXFUSE_RUNTIME_API_SESSION_H
 #define ONNXFUSE_RUNTIME_API_SESSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Statuses and the library's own memory, for the caller. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public values: tensors, sequences and absent optionals. */
 #include "runtime/api/session.h"
 

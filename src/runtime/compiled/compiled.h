@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiled models (.ofx): a container of sections, each of which is what opening a session would come to.
  *
  *   header     Header, then a table of Section

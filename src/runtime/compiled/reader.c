@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading compiled models: the container, whether it fits this machine, and the graph with what is known of it. All of
  * it may be anyone's bytes but for the machine code, which is run as it is. */
 #include "runtime/compiled/compiled.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Compiling ahead of time: what an open session has, written down (compiled.h), to a file or to memory. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the runtime asks of a device. A device is one folder behind this table; it renders, launches and copies, and
  * holds no schedule.
  *

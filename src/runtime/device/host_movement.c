@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows are copied whole; what has no rows goes to the evaluator. */
 #include "runtime/device/host_movement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives outside regions on the CPU: movement in whole rows, and the evaluator for the rest. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_HOST_MOVEMENT_H
 #define ONNXFUSE_RUNTIME_DEVICE_HOST_MOVEMENT_H

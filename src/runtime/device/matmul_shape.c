@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Permutes become strides; batch axes are broadcast as numpy does. */
 #include "runtime/device/matmul_shape.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A matrix product's sizes and strides, from its node's permutes (ops/anchors.h) and its factors' actual shapes: the
  * same on all devices. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_MATMUL_SHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks with a header that holds their size; deep copies of items. A string tensor is one block: the views, then all
  * characters. */
 #include "runtime/device/session_memory.h"

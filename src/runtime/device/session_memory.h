@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a session: counted against the policy's limit, and the items (tensors, sequences) that own such memory.
  */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_SESSION_MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as counts and as text. */
 #include "runtime/inspect/report.h"
 #include "runtime/plan/planner.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as JSON, with the sizes of its latest run and the times of the runs that were profiled:
  *
  *   {"arena": {"host","device"}, "steps": [...], "buffers": [...], "kernels": [...] (of the outermost plan, for all)}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as counts, text and JSON. */
 #ifndef ONNXFUSE_RUNTIME_INSPECT_REPORT_H
 #define ONNXFUSE_RUNTIME_INSPECT_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of steps for recordings (replay.h): first what the host does without the device's results, then all that
  * the device computes, then what the host does with it. Where that is possible and the device's part is the same in
  * all runs of the same shapes, the plan is put in this order before lifetimes are used; where not, it stays as it was,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a set of input shapes comes to: every size evaluated, every planned slot given its place in the arena.
  * Remembered for the last few shapes, so that a run with known shapes evaluates nothing.
  *

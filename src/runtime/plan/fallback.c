@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* "fallback.steps": "forbid": no step of a plan runs on the CPU for want of the device. */
 #include "runtime/plan/planner.h"
 

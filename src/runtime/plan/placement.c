@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where each node runs: on the device what the device can do, on the host the rest; and on the host also small work
  * between host values, where a trip over the bus would take longer than the work.
  *

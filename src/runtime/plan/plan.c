@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partitioned graph -> plan: a slot a value and place, a step a node, copies between the places, lifetimes, and all
  * sizes collected as expressions. */
 #include <limits.h>

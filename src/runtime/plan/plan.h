@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan: a partitioned graph as a list of steps over slots of memory. Made once when a session opens, immutable
  * afterwards, run from many threads.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of planning. Internal to the plan.
  *   placement.c  which node runs where
  *   plan.c       slots, steps, copies, lifetimes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan holds beside its steps: prepared anchors, constants in the device's memory, compiled kernels. */
 #include "runtime/plan/planner.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The set of a plan's recordings, kept within bounds. */
 #include "runtime/plan/recordings.h"
 

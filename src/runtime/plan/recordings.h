@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recordings of what the device does in a run of known shapes (run/replay.h makes and uses them): the set that a plan keeps, by the sizes
  * that each holds for. */
 #ifndef ONNXFUSE_RUNTIME_PLAN_RECORDINGS_H

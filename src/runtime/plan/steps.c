@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps for who reads a plan: their names, what they move and compute. */
 #include "runtime/plan/plan.h"
 

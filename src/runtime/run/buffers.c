@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas, scratch memory and streams that runs give back for the next: fresh pages cost more than what a small model
  * computes, and a device's memory is dearer still. */
 #include "runtime/run/run.h"

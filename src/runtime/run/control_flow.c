@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Control flow: If, Loop, Scan and SequenceMap as runs of nested plans. What each means in terms of inputs and outputs
  * stands at the head of ops/control.c. */
 #include "runtime/run/run.h"

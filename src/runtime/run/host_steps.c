@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps that plain C functions and nested plans take, on the host. */
 #include "runtime/run/state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shows the values of the model to who watches a run: after each step those that it stores, and those that are other
  * views of the same memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each step took, as Chrome trace events. */
 #include "runtime/run/profile.h"
 

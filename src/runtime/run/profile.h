@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long the steps of runs took. */
 #ifndef ONNXFUSE_RUNTIME_RUN_PROFILE_H
 #define ONNXFUSE_RUNTIME_RUN_PROFILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays: chosen and made (from the second run of the same shapes on), run, recorded. */
 #include "runtime/run/replay.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays: what the device does in a run of known shapes, recorded once and then put on a stream with one call, so that
  * the host's cost of a run does not grow with the number of its steps.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a plan: binds the inputs' sizes, finds each slot's memory, then takes the steps one after the other. */
 #include "runtime/run/state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Running a plan: what a run is given and gives back, and the memory that is kept between runs. */
 #ifndef ONNXFUSE_RUNTIME_RUN_RUN_H
 #define ONNXFUSE_RUNTIME_RUN_RUN_H

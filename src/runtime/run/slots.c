@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of slots while a plan runs, and sizes that become known meanwhile. */
 #include "runtime/plan/recordings.h"
 #include "runtime/run/replay.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan that is being run. Internal to the run.
  *   run.c         binding, the steps one after the other, the frame around them
  *   slots.c       memory of slots, sizes known late

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between the host's memory and the device's while a plan runs: the copies that the plan holds, waiting for the device,
  * and inputs and outputs that are in device memory already, for which the plan's copies are left out. */
 #include "runtime/run/state.h"

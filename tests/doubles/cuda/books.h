@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the three doubles share: the books in libcuda's double. All calls are made with the books' lock held, which
  * double_enter takes. */
 #ifndef ONNXFUSE_TESTS_CUDA_BOOKS_H

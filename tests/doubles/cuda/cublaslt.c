@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The double of cuBLASLt: products by plain loops, in the library's own (column) order. An algorithm is bound to the
  * problem for which it was given, and checked when it is used. */
 #include "books.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The double of libcuda, with the books of all three. */
 #include "books.h"
 #include "kernel.h"

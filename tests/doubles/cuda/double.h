@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Doubles of libcuda, NVRTC and cuBLASLt for tests without a GPU. They keep exact books of every object and every byte,
  * run copies, fills and products for real, and only when somebody waits for them, so that a missing wait or a buffer
  * used too late shows. A test opens libcuda's double with dlopen and takes these functions from it.

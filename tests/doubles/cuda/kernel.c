@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See kernel.h. The text is CUDA C as onnxfuse writes it: C's preprocessor, then a few patterns; no C parser. */
 #include "kernel.h"
 

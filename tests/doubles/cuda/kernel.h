@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the double knows of a program's kernels: what a compiled kernel's own list of parameters, its launch bounds and
  * its shared memory say, read from the source behind the C preprocessor. */
 #ifndef ONNXFUSE_TESTS_CUDA_KERNEL_H

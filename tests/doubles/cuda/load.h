@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: the double's functions, taken from the library where they stand. */
 #ifndef ONNXFUSE_TESTS_CUDA_LOAD_H
 #define ONNXFUSE_TESTS_CUDA_LOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The double of NVRTC: a "binary" is the source behind a tag with the architecture. "#error TEXT" in a source fails. */
 #include "books.h"
 

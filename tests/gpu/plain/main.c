@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the tests of tests/runtime/test_gpu_{anchor,attention,movement,window}.c on the device that ONNXFUSE_TEST_DEVICE
  * names ("cuda", "opencl"), one after the other in this process:
  *

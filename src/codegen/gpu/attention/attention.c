@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on GPUs: the tiles for a head size, and the launches for a run's sizes. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on GPUs: softmax(steps(scale * q k^T)) v, block by block, so that neither scores nor probabilities are
  * stored.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of the tall tile on matrix units: mma.sync of 16 x 8 x 16 elements of f16 or bf16, added up in f32 (PTX ISA,
  * "Matrix fragments for mma.m16n8k16"). A warp has 16 rows; the scores leave the first product in the layout in which
  * the second takes its weights, so they never leave registers (Dao, "FlashAttention-2", 2023). Weights are rounded to

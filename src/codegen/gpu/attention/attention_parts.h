@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What attention.c (sizes, launches) and attention_source.c (text) share. */
 #ifndef ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_PARTS_H
 #define ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_PARTS_H

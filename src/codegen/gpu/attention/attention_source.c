@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of attention programs. The body stands once; macros before it choose the tile. Keep the order of the
  * arguments: attention.c fills them in that of attention_parts.h. */
 #include "codegen/gpu/attention/attention_parts.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a node and its tensors to launches of the programs in movement_source.c: strides, merged axes, units, grids. */
 #include "codegen/gpu/movement/movement.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Primitives outside regions on a GPU: the programs, and the launches that a run takes. Sizes are run-time arguments:
  * one program of a kind serves all shapes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of the movement programs. Macros before the bodies choose the unit T and the number of axes. Axis 0 is the
  * innermost. Keep the order of the parameters: movement.c gives them. */
 #include "codegen/gpu/dialect.h"

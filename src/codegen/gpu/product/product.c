@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of products: sums of partial sums, epilogues of finished results; and samples of all kinds of products. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products and convolutions as programs for GPUs: which variant suits which sizes, its text, and its launch.
  *
  * A product is rows x columns over a depth. Blocks compute tiles of it from tiles of both factors in shared memory,

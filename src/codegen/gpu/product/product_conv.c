@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, channels last: their texts, and which of them suits which sizes. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"

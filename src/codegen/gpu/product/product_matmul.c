@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by tiles, and the narrow ones: their texts, and which of them suits which sizes. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all products are made of: tiles, packs, splits of the depth, arguments of launches. */
 #include "codegen/gpu/product/product_parts.h"
 

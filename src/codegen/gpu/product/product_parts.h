@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of products share. Each calls those above it alone:
  *   product_parts.c   tiles, packs, splits, arguments
  *   product.c         the end of products

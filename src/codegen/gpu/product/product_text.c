@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs of products: element types, packs of neighbours and the epilogue, around the bodies of product_matmul.c,
  * product_conv.c and product.c. What a variant decides stands in #defines before them. */
 #include "codegen/gpu/dialect.h"

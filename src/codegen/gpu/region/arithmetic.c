@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Expressions. Every operand is a name or a literal, so it may be written twice. The results are those that kernel.h
  * states, to the bit. */
 #include "codegen/gpu/region/render.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Division by a size that is known at run time, by a multiplication: x / d for x < 2^31 as (mulhi(x, m) + x) >> s,
  * s = ceil(log2 d), m = floor(2^32 (2^s - d) / d) + 1 (Granlund and Montgomery, "Division by invariant integers using
  * multiplication", 1994). The size is followed by m | s << 32 among a kernel's arguments. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads and stores: a vector at once where it lies in one piece and is aligned, else element by element. */
 #include "codegen/gpu/region/render.h"
 

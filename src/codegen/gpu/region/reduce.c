@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions: a thread's accumulators, then the group's: by shuffles within 32 threads, through shared memory beyond,
  * in an order that depends on the shape alone. */
 #include "codegen/gpu/region/render.h"

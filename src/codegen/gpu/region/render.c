@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel as a program: its functions, how threads find their place, stages and loops. */
 #include "codegen/gpu/region/render.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the renderer's files share:
  *   schedule.c    class, vectors, what is held; launches
  *   render.c      functions, threads, stages, loops

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which threads of a GPU take which elements, what they keep, and the launches of a run. */
 #include "codegen/gpu/region/render.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a pool or a resize and its tensors to the launch of a program in window_source.c: axes, coordinates, grids. */
 #include "codegen/gpu/window/window.h"
 

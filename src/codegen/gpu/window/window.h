@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling and resizing on GPUs: the programs, and the launch that a run takes. Semantics are those of the host kernels
  * (ops/pooling.c, ops/image_resize.c), in their order of additions.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of pooling and resizing programs. Words before the bodies choose the type M that memory holds, the type A of
  * arithmetic, how many elements V a thread takes, and the integers that indices have. Axis 0 is the outermost. Keep the
  * order of the parameters: window.c gives them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plug-in's decoders, one a library; what a header must tell is in ops/image/image_plugin.h. */
 #ifndef ONNXFUSE_OPS_IMAGE_PLUGIN_DECODERS_H
 #define ONNXFUSE_OPS_IMAGE_PLUGIN_DECODERS_H

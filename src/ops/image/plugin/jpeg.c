@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JPEG, by libjpeg-turbo with its defaults: the accurate integer DCT, and the chroma upsampling that ONNX ImageDecoder
  * describes. The orientation that EXIF tells is not followed, as in the standard's reference. */
 #include "ops/image/plugin/decoders.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JPEG 2000, by openjp2: JP2 files and bare codestreams, without alpha and without colour profiles. */
 #include "ops/image/plugin/decoders.h"
 

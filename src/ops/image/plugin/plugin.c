@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plug-in's face: the one symbol that the library looks up. */
 #include "ops/image/plugin/decoders.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* PNG, by libpng: 8 bits a sample (of 16 the high byte), palettes resolved, without alpha and without gamma. */
 #include "ops/image/plugin/decoders.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TIFF, by libtiff: the first picture of the file. libtiff undoes the compression; the samples are unpacked here, in
  * whatever strips or tiles they stand, because its own conversion takes 4 bytes a pixel and multiplies alpha in. That
  * conversion is left what is rare: YCbCr that is no JPEG, and CIE L*a*b*. Its

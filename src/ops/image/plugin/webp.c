@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* WebP, by libwebp: lossy and lossless, without alpha; of an animation the first picture. */
 #include "ops/image/plugin/decoders.h"
 

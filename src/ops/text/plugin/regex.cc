@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // RE2 behind the C interface of ops/text/regex_plugin.h. No exception leaves this file.
 #include "ops/text/regex_plugin.h"
 

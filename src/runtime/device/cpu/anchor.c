@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of an anchor, and what all kinds do around their products: element types, epilogue inputs, checks of shapes,
  * the fallback to the oracle. */
 #include "runtime/device/cpu/anchor.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Anchors on the CPU: matrix products and convolutions as products of rows (found through pointers) and packed weights,
  * sliced over our own pool, with the epilogue applied while a tile is in registers or in the first-level cache. A
  * prepared anchor holds the packed weights; it is immutable and may run from several threads at once. A new shape

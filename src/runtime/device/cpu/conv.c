@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions and transposed ones, channels last, of 1 to 3 spatial axes.
  *
  * A position of the result is a row of a product: the taps are the elements of the kernel, the row at a tap is the

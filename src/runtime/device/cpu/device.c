@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU as a device: kernels are functions called over slices of their tasks, anchors run on tiles (tile.h), memory
  * is the process's. */
 #include "runtime/device/device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading of epilogues off the node, and their split into what the tiles do and what is applied to finished ones. */
 #include <math.h>
 #include "runtime/device/cpu/product.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products: alpha * permute(a) x permute(b), permuted again. Permutes are strides; a factor moves only where its
  * rows are not contiguous. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounding of packed f32 weights to a narrow form (WeightForm): to nearest, ties to even, saturating.
  *
  * F16, BF16: the nearest finite number. INT8, INT4: a block of a column has the scale (its largest magnitude) / 127 or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What anchor.c and the kinds of anchors (matmul.c, conv.c) share. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products cut into slices for threads, and slices into tiles.
  *
  * A slice is a chunk of rows and a range of panels. Panel after panel, the panel's weight stays in the second-level

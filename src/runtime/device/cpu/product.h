@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products: rows, found through pointers, times a packed weight, sliced over threads and cut into tiles (tile.h), with
  * an epilogue. All anchors are lists of these. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PRODUCT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A block has a line before its data that says how large it is. Released blocks are kept while they are few and small
  * together. */
 #include "runtime/device/cpu/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory for the length of one anchor's run. Blocks come from a small process-wide store, so that a run does not pay
  * for fresh pages each time. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_SCRATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The choice among the instruction sets for which the tiles are compiled. */
 #include "runtime/device/cpu/tile.h"
 

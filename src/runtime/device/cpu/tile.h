@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: the innermost loops of all anchors. A tile is a few rows by a few vectors of a result, held in registers while
  *
  *     result[i][column + j] = start + sum over taps t, depths k of row(i, t)[k] * weight[t][k][j]

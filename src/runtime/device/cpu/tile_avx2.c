@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tiles for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define ISA avx2

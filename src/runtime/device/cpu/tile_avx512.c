@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tiles for AVX-512. */
 #if defined(__x86_64__)
 #define ISA avx512

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tiles for what every machine of the architecture has: SSE2, NEON, or whatever the compiler makes of 16-byte
  * vectors. */
 #define ISA base

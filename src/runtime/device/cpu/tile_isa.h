@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Included once an instruction set: defines the TileIsa tile_<ISA>. Wants
  *   ISA           the set's name
  *   ISA_TARGET    the compiler's feature string; not defined for the architecture's least

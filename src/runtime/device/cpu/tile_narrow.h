@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Included by tile_isa.h: f32 products with weights in a narrow form (WeightForm), widened in registers where rows are
  * few, and the widening of a part of a panel for all others. */
 

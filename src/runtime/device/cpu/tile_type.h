@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT and WIDE (32 registers
  * are there: tiles of up to four vectors; else of two). */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of weights into panels. */
 #include <string.h>
 #include "runtime/device/cpu/product.h"

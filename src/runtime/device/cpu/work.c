@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conversions between stored element types and work types, and copies that make a permuted tensor dense. */
 #include "runtime/device/cpu/work.h"
 

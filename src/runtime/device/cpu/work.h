@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element types that anchors compute in, conversions to and from them, and strided copies; all over the pool's threads.
  */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_WORK_H

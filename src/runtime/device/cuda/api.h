@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of NVIDIA's binary interfaces that onnxfuse calls: the driver (libcuda), NVRTC, cuBLASLt. Declared here
  * because the toolkit's headers are not needed to build; tests/runtime/cuda_abi.c compares every line with them where
  * they are installed.

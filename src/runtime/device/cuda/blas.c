@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by cuBLASLt. The library counts in columns: a row-major matrix is its transpose there, so
  * D = A B becomes D' = B' A' with the operands exchanged, and our bias of a column is its bias of a row.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The primary context of a device, retained once for all sessions with the same settings and given back with the last;
  * what the device is; programs. */
 #include "runtime/device/cuda/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contexts of the process's devices. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CUDA_CONTEXT_H
 #define ONNXFUSE_RUNTIME_DEVICE_CUDA_CONTEXT_H

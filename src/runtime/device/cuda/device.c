@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device "cuda": the shared GPU device over CUDA's driver. */
 #include "runtime/device/cuda/driver.h"
 

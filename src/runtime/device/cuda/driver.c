@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table. Every call makes the context current on its thread and puts back what was current before, since the thread
  * may be the embedder's; takes the stream, or the context's own, which is waited for before the call returns; and calls
  * what state.h lists. */

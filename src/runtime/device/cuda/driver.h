@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver table over CUDA: libcuda, NVRTC and cuBLASLt, all opened at run time. Every call leaves the thread with the
  * context that was current on it before, none included. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CUDA_DRIVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recordings: what a stream would do, captured as a CUDA graph. driver.h says what may be recorded. */
 #include "runtime/device/cuda/graph.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See loader.h. A library is one row of a table: the names of its file by CUDA version, where it may lie, and the
  * functions it must have. */
 #include "runtime/device/cuda/loader.h"

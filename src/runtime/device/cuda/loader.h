@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Finds and opens the CUDA libraries: first in the policy's folder, then where the system's loader looks, then in the
  * usual places of toolkit, driver and Python wheels. What was opened stays open for the process. Thread-safe. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CUDA_LOADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory from the device's pool, and copies. A copy from or to the host goes through a ring of pinned slots that
  * belongs to the stream: the host's memory is free as soon as the call returns, and the driver never has to wait for
  * the stream before it reads pageable memory. Large copies pass in pieces, so that one slot is filled or emptied while

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CUDA_MEMORY_H
 #define ONNXFUSE_RUNTIME_DEVICE_CUDA_MEMORY_H
 

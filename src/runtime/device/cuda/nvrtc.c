@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* See nvrtc.h. */
 #include "runtime/device/cuda/nvrtc.h"
 

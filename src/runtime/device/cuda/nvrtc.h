@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA C to a binary for one architecture. Needs no GPU and no driver. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CUDA_NVRTC_H
 #define ONNXFUSE_RUNTIME_DEVICE_CUDA_NVRTC_H

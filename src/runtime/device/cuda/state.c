@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of the driver, and which of them end a context. */
 #include "runtime/device/cuda/state.h"
 

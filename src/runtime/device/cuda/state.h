@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of this folder share: the context of a device and its streams as data, and the errors of the driver.
  * Each file stands on those above it, and its header shows what it adds:
  *   state.h    this

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: none of them waits for the default stream, which belongs to the embedder. */
 #include "runtime/device/cuda/stream.h"
 

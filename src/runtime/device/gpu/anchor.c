@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The life of an anchor on the GPU device, and what all kinds do around their products: programs, constants, epilogue
  * inputs, checks of shapes, launches. Products themselves and what suits which sizes: codegen/gpu/product.h. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The anchor "attention" on the GPU device: the program for a node, the strides of a run, the launches. */
 #include "runtime/device/gpu/anchor_attention.h"
 

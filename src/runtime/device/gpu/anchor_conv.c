@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions and transposed ones on the GPU device, channels last, of 1 to 3 spatial axes. Those of one tap and
  * stride 1 without padding and groups are matrix products. */
 #include <stdlib.h>

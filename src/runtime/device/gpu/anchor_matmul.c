@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on the GPU device: permutes and broadcasts become strides, batch axes that follow each other become
  * one, and the product goes to the driver's library where it takes it, else to our own kernels. */
 #include <stdlib.h>

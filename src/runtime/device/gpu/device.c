@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU as a device: what it runs, its streams, copies and faults. Kernels, memory, anchors and movement have files of
  * their own (gpu.h). */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the GPU device (gpu.h) asks of a driver: memory, programs, launches, streams. A driver is one
  * table in a folder of its own. A driver knows nothing of ONNX, graphs or schedules.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU device that all drivers share: a DeviceTable's functions over a GpuDriver.
  *   device.c     open, streams, copies, faults
  *   recording.c  recordings, and the memory that steps share on a stream

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regions' kernels: the program of each distinct kernel of a plan, and its launches. What a launch computes from the
  * kernel alone is decided when it is compiled; at run time only sizes are looked at. */
 #include <stdatomic.h>

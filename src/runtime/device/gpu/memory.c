@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a device holds of its memory: every block with its size, counted against the policy's limit. Blocks stand in a
  * hash table by address (linear probing), since device memory has no room for a header that the host could read. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs by their source and target: in the process's table, else on disk, else compiled by the driver. An entry of
  * the table is entered before it is made, so that whoever asks for it meanwhile waits. The table keeps the contexts of
  * its programs open, so that the next session finds them. */

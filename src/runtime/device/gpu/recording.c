@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recordings on a GPU: the driver's, with what the device adds to a stream's work: memory that steps share, and
  * faults, which a kernel reports when it is replayed as well. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Goes through the platforms and their devices: reads what each can do, leaves out those that cannot run our kernels,
  * takes the best of the others. */
 #include "runtime/device/opencl/choose.h"

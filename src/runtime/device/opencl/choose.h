@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which OpenCL device the policy means, and what is known of it. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_OPENCL_CHOOSE_H
 #define ONNXFUSE_RUNTIME_DEVICE_OPENCL_CHOOSE_H

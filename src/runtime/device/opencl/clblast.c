@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by CLBlast (Debian: libclblast1), for f32 and f64. Its f16 products are summed in f16, ours in f32,
  * so those stay with our own kernels. Declared here is what is used of its C interface, version 1.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by CLBlast, where it is installed: libclblast.so.1, opened on first use. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_OPENCL_CLBLAST_H
 #define ONNXFUSE_RUNTIME_DEVICE_OPENCL_CLBLAST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One context a device and library for the whole process: made by the first open, ended by the last close. */
 #include "runtime/device/opencl/context.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of this folder share: the context of a device, streams, and the addresses of buffers. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_OPENCL_CONTEXT_H
 #define ONNXFUSE_RUNTIME_DEVICE_OPENCL_CONTEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device "opencl": the shared GPU device over OpenCL's driver. */
 #include "runtime/device/opencl/driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's table. */
 #include "runtime/device/opencl/driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs (and CPUs) through OpenCL 1.2, for the device in runtime/gpu. Nothing is linked: the loader of OpenCL drivers is
  * opened when the device is asked for.
  *   loader.c   libOpenCL and its functions; errors by name

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libOpenCL.so.1 (or the policy's library), opened at run time; the names of OpenCL's errors. */
 #include "runtime/device/opencl/loader.h"
 #include "base/plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The OpenCL library: opened once a path and kept, since drivers start threads that outlive any use of them. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_OPENCL_LOADER_H
 #define ONNXFUSE_RUNTIME_DEVICE_OPENCL_LOADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenCL 1.2 names memory by handles, the driver's table by pointers. Each buffer gets a range of addresses that no
  * buffer had before it, in a part of the address space that no process can use: an address is looked up among the
  * ranges, and one that the host follows by mistake faults. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs: source to binary, binary to functions, functions to the queue.
  *
  * A binary is the driver's, behind a header that proves it whole: drivers take a damaged one for good, and some end the

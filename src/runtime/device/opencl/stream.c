@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stream is an in-order command queue, with host memory for short copies. */
 #include "runtime/device/opencl/context.h"
 

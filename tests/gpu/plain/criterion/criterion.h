@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* As much of Criterion as the tests of a GPU's kernels use, for a program of one process and no library that runs them on
  * another machine and under compute-sanitizer: tests/gpu/plain/main.c. */
 #ifndef ONNXFUSE_TESTS_GPU_PLAIN_CRITERION_H
