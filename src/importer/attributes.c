@@ -161,6 +161,7 @@ Status set_attribute(Importer *im, Node *node, const char *name, const Onnx__Att
 
 /* ---- Constant ---- */
 
+/* data: in an arena of the graph's; a message does not live as long. */
 static Tensor *constant_tensor(Arena *arena, DType dtype, int rank, size_t count, const void *data) {
     Tensor *tensor = ARENA_NEW(arena, Tensor);
     *tensor = (Tensor){.dtype = dtype, .rank = rank, .dims = {(int64_t)count}};
@@ -187,9 +188,9 @@ static Status constant_value(Importer *im, const char *name, const Onnx__Attribu
     switch (type) {
     case TYPE(TENSOR): return read_tensor(im, p->t, out);
     case TYPE(SPARSE_TENSOR): return read_sparse(im, p->sparse_tensor, out);
-    case TYPE(FLOAT): *out = constant_tensor(arena, DT_F32, 0, 1, &p->f); break;
+    case TYPE(FLOAT): *out = constant_tensor(arena, DT_F32, 0, 1, arena_copy(arena, &p->f, sizeof p->f)); break;
     case TYPE(FLOATS): *out = constant_tensor(arena, DT_F32, 1, p->n_floats, p->floats); break;
-    case TYPE(INT): *out = constant_tensor(arena, DT_I64, 0, 1, &p->i); break;
+    case TYPE(INT): *out = constant_tensor(arena, DT_I64, 0, 1, arena_copy(arena, &p->i, sizeof p->i)); break;
     case TYPE(INTS): *out = constant_tensor(arena, DT_I64, 1, p->n_ints, p->ints); break;
     case TYPE(STRING): {
         StringView text = terminated(arena, p->s);

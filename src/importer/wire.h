@@ -14,8 +14,8 @@
 enum { MOST_NESTING = 100 };
 
 /* Messages go to `messages`, strings and lists of numbers to `values`, which may be the same: a graph keeps these and
- * needs the messages no longer than it takes to build it. The result's bytes fields point into `bytes`, which must live as long as it does; strings are copied and terminated
- * (one that holds a NUL is refused). *out_message is a struct of the descriptor's type. Errors are STATUS_INVALID. */
+ * needs the messages no longer than it takes to build it. The result's bytes fields point into `bytes`, which must live
+ * as long as it does; strings are copied and terminated (one that holds a NUL is refused). *out_message is a struct of the descriptor's type. Errors are STATUS_INVALID. */
 Status wire_unpack(Arena *messages, Arena *values, const ProtobufCMessageDescriptor *type, const void *bytes,
                    size_t size, void *out_message);
 
