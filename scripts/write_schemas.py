@@ -22,8 +22,8 @@ OPTIONS = {"Single": "ONE", "Optional": "MAYBE", "Variadic": "MANY"}
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 /* Written by scripts/write_schemas.py from the schemas of the onnx package %s: not to be edited. Read by schema.c,
  * which says what the columns are. */
-#ifndef ONNXFUSE_PASSES_SCHEMA_TABLE_H
-#define ONNXFUSE_PASSES_SCHEMA_TABLE_H
+#ifndef ONNXFUSE_OPTIMIZE_SCHEMA_TABLE_H
+#define ONNXFUSE_OPTIMIZE_SCHEMA_TABLE_H
 /* clang-format off */
 """
 

@@ -84,10 +84,18 @@ Graph *clone_graph(Graph *parent, const Graph *source) {
     return target;
 }
 
-void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
-    Copy copy = {l->graph, (Node *)l->node, map_make(l->arena), map_make(l->arena)};
+static void inline_before(Lowering *l, Node *before, const Graph *body, Value *const *inputs, Value **outputs) {
+    Copy copy = {l->graph, before, map_make(l->arena), map_make(l->arena)};
     for (int i = 0; i < body->inputs.count; i++)
         map_set_id(&copy.values, MAP_POINTER_KEY(body->inputs.items[i]), inputs[i]);
     FOR_EACH_NODE(node, body) copy_node(&copy, node);
     for (int i = 0; i < body->outputs.count; i++) outputs[i] = copied(&copy, body->outputs.items[i]);
+}
+
+void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
+    inline_before(l, (Node *)l->node, body, inputs, outputs);
+}
+
+void inline_graph_behind(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
+    inline_before(l, l->node->next, body, inputs, outputs);
 }

@@ -15,5 +15,7 @@ void copy_node_to(Graph *target, const Node *node, Map *values);
 /* Copies a lowered body's nodes before the node that is being lowered; its inputs become `inputs`. outputs: [body
  * outputs]. */
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);
+/* The same of a body that is not lowered: its nodes go behind the node that is being lowered, and are lowered next. */
+void inline_graph_behind(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);
 
 #endif

@@ -90,6 +90,17 @@ typedef struct Row {
     "(b) {\n"                                                                                                          \
     "b = onnx Neg@21 x\n}\ny = onnx Shape@21 r\n}\n"
 
+/* The branch is taken while the model is lowered, and what follows it is the tail of the If inside. */
+#define KNOWN_AROUND_SQUEEZE                                                                                           \
+    "graph (x: f32[n, m]) -> (y) {\n"                                                                                  \
+    "sh = onnx Shape@21 x\none = constant i64[] 1\nm = onnx Gather@21 sh, one\nc = onnx Equal@21 m, one\n"             \
+    "t = constant bool[] true\n"                                                                                       \
+    "r = onnx If@21 t, c, x captures 2 graph \"taken\" (c: bool[], x: f32[n, m]) -> (q) {\n"                           \
+    "q = onnx If@21 c, x captures 1 graph \"then\" (x: f32[n, m]) -> (a) {\n"                                          \
+    "axis = constant i64[1] {1}\na = onnx Squeeze@21 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"              \
+    "b = onnx Identity@21 x\n}\n} graph \"never\" (c: bool[], x: f32[n, m]) -> (z) {\nz = onnx Neg@21 x\n}\n"          \
+    "y = onnx Neg@21 r\n}\n"
+
 static const Row rows[] = {
     {"If of two ranks, its result an output: then", SQUEEZE("r") "}\n", {"f32[2, 1] {1, 2}"}, {"f32[2] {1, 2}"}},
     {"If of two ranks, its result an output: else", SQUEEZE("r") "}\n", {"f32[1, 2] {1, 2}"}, {"f32[1, 2] {1, 2}"}},
@@ -101,6 +112,14 @@ static const Row rows[] = {
      SQUEEZE("r, y") "y = onnx Shape@21 r\n}\n",
      {"f32[1, 2] {1, 2}"},
      {"f32[1, 2] {1, 2}", "i64[2] {1, 2}"}},
+    {"If of two ranks in a branch that is known to be taken, read behind that: then",
+     KNOWN_AROUND_SQUEEZE,
+     {"f32[2, 1] {1, 2}"},
+     {"f32[2] {-1, -2}"}},
+    {"If of two ranks in a branch that is known to be taken, read behind that: else",
+     KNOWN_AROUND_SQUEEZE,
+     {"f32[1, 2] {1, 2}"},
+     {"f32[1, 2] {-1, -2}"}},
     {"If of two ranks before Add with what stands behind it: then",
      SQUEEZE("y") "g = onnx Neg@21 x\ny = onnx Add@21 r, g\n}\n",
      {"f32[2, 1] {1, 2}"},

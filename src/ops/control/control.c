@@ -177,10 +177,34 @@ static Value **passed_captures(Lowering *l, const Node *n) {
     return captured;
 }
 
+static bool has_if(const Graph *graph) {
+    FOR_EACH_NODE(node, graph)
+    if (node->kind == NODE_ONNX && strcmp(node->op, "If") == 0) return true;
+    return false;
+}
+
+static bool has_open_result(const Node *n, const Graph *branch) {
+    for (int i = 0; i < n->output_count; i++) {
+        const Value *result = branch->outputs.items[i];
+        if (wants_output(n, i) && result->kind == VALUE_TENSOR && result->rank < 0) return true;
+    }
+    return false;
+}
+
+/* A result whose rank an If inside decides: that If takes what follows here along, so it has to stand here. */
+static Status take_branch_as_it_is(Lowering *l, const Node *n, const Graph *branch) {
+    Value **results = ARENA_ARRAY(l->arena, Value *, branch->outputs.count);
+    inline_graph_behind(l, branch, n->inputs + own_inputs(n), results);
+    for (int i = 0; i < n->output_count; i++)
+        if (wants_output(n, i)) value_replace(l->graph, n->outputs[i], results[i]);
+    return NULL;
+}
+
 static Status take_branch(Lowering *l, const Node *n, int which) {
-    Graph *branch = n->subgraphs[which];
+    Graph *branch = n->subgraphs[which], *spare = has_if(branch) ? clone_graph(l->graph, branch) : NULL;
     pass_captures(n, branch);
     TRY(lower_subgraph(l, branch));
+    if (spare && has_open_result(n, branch)) return take_branch_as_it_is(l, n, spare);
     return inline_branch(l, n, branch, passed_captures(l, n));
 }
 
