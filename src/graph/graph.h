@@ -58,7 +58,7 @@ struct Value {
 typedef enum NodeKind {
     NODE_ONNX,   /* an operator of the model, not lowered yet: op, domain, opset */
     NODE_PRIM,   /* a primitive: prim */
-    NODE_ANCHOR, /* a library call with an epilogue: op is "matmul", "conv", ... (src/ops/anchors.h) */
+    NODE_ANCHOR, /* a library call with an epilogue: op is "matmul", "conv", ... (src/lowering/anchors.h) */
     NODE_HOST,   /* a host kernel or control flow: op, domain, opset of the ONNX operator; host is its row's function */
     NODE_REGION, /* primitives fused to one kernel: subgraphs[0] is the body; inputs and outputs match the body's */
 } NodeKind;
@@ -167,7 +167,7 @@ typedef struct OpsetImport {
     int64_t version;
 } OpsetImport;
 
-/* Nodes that are to be one kernel (passes/custom.c). */
+/* Nodes that are to be one kernel (passes/fuse_custom.c). */
 typedef struct NodeGroup {
     const char *name;   /* what the kernel is called: the fusion's name */
     bool required;      /* an error when it cannot be one kernel; else its nodes go their usual ways */

@@ -318,7 +318,7 @@ static Status check_perm(const Verifier *v, const char *name, int rank) {
     return NULL;
 }
 
-/* What ops/anchors.h says of the anchor "attention", as far as it does not need the steps' meaning. */
+/* What lowering/anchors.h says of the anchor "attention", as far as it does not need the steps' meaning. */
 static Status check_attention(const Verifier *v) {
     const Node *node = v->node;
     RULE(node->input_count >= 3 && node->output_count == 1 && node->outputs[0], "not three inputs and one output");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An application's custom operators and fusions (OnnxfuseRegistry), as lowering and passes see them. Made by
- * runtime/registry.c, immutable while sessions use it. */
+ * runtime/api/registry.c, immutable while sessions use it. */
 #ifndef ONNXFUSE_LOWERING_CUSTOM_H
 #define ONNXFUSE_LOWERING_CUSTOM_H
 

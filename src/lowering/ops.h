@@ -90,7 +90,7 @@ typedef struct LowerTrace {
     void *user;
 } LowerTrace;
 Status lower_graph_traced(Graph *graph, const Policy *policy, const LowerTrace *trace);
-/* Lowers a subgraph whose inputs' types have just been set by the control flow row (ops/control.c). */
+/* Lowers a subgraph whose inputs' types have just been set by the control flow row (ops/control/control.c). */
 Status lower_subgraph(Lowering *l, Graph *body);
 
 #endif

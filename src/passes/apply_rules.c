@@ -2,7 +2,7 @@
 /* The policy's rules: finds the nodes that each matches, and notes at the nodes what is wanted of them. Of two rules
  * that say the same of a node the later one holds.
  *
- *   precision   Node.wanted, which lowering follows (ops/precision.c)
+ *   precision   Node.wanted, which lowering follows (lowering/precision.c)
  *   weights     attribute weight_precision, which lowering hands to the node's anchor
  *   fuse false  a fence of its own: no later pass makes one step of it and another node
  *   device cpu  Node.on_host, and a fence around all such nodes, so that no step is of both

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recognises softmax(steps(scale * q k^T)) v and makes it one anchor, "attention" (ops/anchors.h), so that neither the
+/* Recognises softmax(steps(scale * q k^T)) v and makes it one anchor, "attention" (lowering/anchors.h), so that neither the
  * scores nor the probabilities are ever stored (Milakov and Gimelshein, "Online normalizer calculation for softmax",
  * 2018; Dao et al., "FlashAttention", 2022).
  *

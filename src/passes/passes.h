@@ -31,7 +31,7 @@ Status apply_rules(Graph *graph, const Policy *policy);
 /* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
  * later pass enters. */
 Status make_groups(Graph *graph, const Policy *policy);
-/* lower: ops/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded,
+/* lower: lowering/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded,
  * data that only computes shapes dies. */
 /* layout.c: moves permutes towards the outputs so that they meet and cancel, and lets GEMMs read and write through
  * them. */

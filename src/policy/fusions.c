@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "fusions": the policy's custom fusions, whose nodes become a kernel of their own. The patterns are parsed where they are
- * used (passes/custom.c). */
+ * used (passes/fuse_custom.c). */
 #include <string.h>
 
 #include "policy/reader.h"

@@ -7,7 +7,7 @@
 #include "policy/reader.h"
 
 static const double LARGEST = LARGEST_SIZE; /* of one size */
-enum { MOST_HINTS = 16 };                   /* as many as sizes are remembered for (runtime/sizes.c) */
+enum { MOST_HINTS = 16 };                   /* as many as sizes are remembered for (runtime/plan/bound_sizes.c) */
 
 /* --- hints --- */
 static Status read_hint(const Reader *r, const char *path, const cJSON *object, ShapeHint *hint) {

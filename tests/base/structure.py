@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The sources as docs/architecture.md tells of them: includes make no circle between the folders of src, nor between files of several folders (the
-sources of one module may share an inner header); no folder holds more than MOST files on one level. Each source file names its licence. Run in the
-source folder."""
+sources of one module may share an inner header); no folder holds more than MOST files on one level. Each source file names its licence, and the
+files of the project that the documentation speaks of are there. Run in the source folder."""
 import collections
 import pathlib
 import re
@@ -62,6 +62,10 @@ def main():
         for path in pathlib.Path(top).rglob("*"):
             if path.suffix in (".c", ".cc", ".cpp", ".h", ".py", ".sh", ".cmake") and LICENCE not in path.read_text()[:200]:
                 complaints.append(f"{path} does not name its licence: {LICENCE}")
+    for page in [pathlib.Path("README.md"), pathlib.Path("CONTRIBUTING.md"), *pathlib.Path("docs").glob("*.md")]:
+        for name in re.findall(r"`((?:src|tests|bench|scripts|examples|cmake)/[a-z0-9_/.]+)`", page.read_text()):
+            if not pathlib.Path(name).exists():
+                complaints.append(f"{page} speaks of {name}, which is not there")
     print("\n".join(complaints) or f"{len(files)} files, no circle")
     return bool(complaints)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plain interpreter of lowered graphs for the tests of operators: primitives and anchors by their evaluators, host
- * kernels by calling them, control flow by running the bodies as ops/control.c says. */
+ * kernels by calling them, control flow by running the bodies as ops/control/control.c says. */
 #ifndef ONNXFUSE_TESTS_OPS_INTERPRET_H
 #define ONNXFUSE_TESTS_OPS_INTERPRET_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares src/runtime/cuda/api.h with the toolkit's headers: types, layouts, values and the prototype of every
+/* Compares src/runtime/device/cuda/api.h with the toolkit's headers: types, layouts, values and the prototype of every
  * function. All is checked while it compiles; without the headers there is nothing to check. */
 #if defined(__has_include)
 #if __has_include(<cuda.h>) && __has_include(<nvrtc.h>) && __has_include(<cublasLt.h>)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays (runtime/replay.h) on a device of two memories that computes for real: runs that are replayed give what the
+/* Replays (runtime/run/replay.h) on a device of two memories that computes for real: runs that are replayed give what the
  * CPU gives, to the bit, with other values each time, for shapes in turn, from several threads, with inputs and outputs
  * in device memory; what cannot be replayed says why; each call may fail, and nothing is lost. */
 #include <criterion/criterion.h>

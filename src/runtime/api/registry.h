@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public registry as the passes see it (ops/registry.h). */
+/* The public registry as the passes see it (lowering/custom.h). */
 #ifndef ONNXFUSE_RUNTIME_API_REGISTRY_H
 #define ONNXFUSE_RUNTIME_API_REGISTRY_H
 

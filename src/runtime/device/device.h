@@ -79,7 +79,7 @@ typedef struct DeviceTable {
     /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
                          const int64_t *symbols, Tensor *output);
-    /* A primitive outside regions (runtime/movement.h); scratch: of this call. */
+    /* A primitive outside regions (runtime/device/host_movement.h); scratch: of this call. */
     Status (*run_prim)(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
                        const int64_t *symbols, Tensor *output, Arena *scratch);
     /* memory: counts host memory; devices of their own memory count it themselves. With a stream, allocate and release

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A matrix product's sizes and strides, from its node's permutes (ops/anchors.h) and its factors' actual shapes: the
+/* A matrix product's sizes and strides, from its node's permutes (lowering/anchors.h) and its factors' actual shapes: the
  * same on all devices. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_MATMUL_SHAPE_H
 #define ONNXFUSE_RUNTIME_DEVICE_MATMUL_SHAPE_H

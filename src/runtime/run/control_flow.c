@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Control flow: If, Loop, Scan and SequenceMap as runs of nested plans. What each means in terms of inputs and outputs
- * stands at the head of ops/control.c. */
+ * stands at the head of ops/control/control.c. */
 #include "runtime/run/run.h"
 
 /* Tensors that are stacked to one when the last iteration is over. */

@@ -17,7 +17,7 @@
 
 #include "codegen/gpu/gpu.h"
 
-/* Keep the order of ScoreStep in ops/anchors.h, which says what they mean. */
+/* Keep the order of ScoreStep in lowering/anchors.h, which says what they mean. */
 typedef enum GpuScoreKind {
     GPU_SCORE_SCALE,
     GPU_SCORE_TANH,
@@ -38,7 +38,7 @@ typedef struct GpuScore {
     DType dtype; /* of its tensor: f32, f16, bf16, bool */
 } GpuScore;
 
-/* Keep the order of AttentionEmpty in ops/anchors.h. */
+/* Keep the order of AttentionEmpty in lowering/anchors.h. */
 typedef enum GpuEmpty { GPU_EMPTY_NAN, GPU_EMPTY_ZERO, GPU_EMPTY_NAN_ZERO } GpuEmpty;
 
 enum { GPU_ATTENTION_STEPS = 8, GPU_ATTENTION_LEAD = 3, GPU_ATTENTION_HEAD = 256, GPU_ATTENTION_ARGUMENTS = 80 };

@@ -60,7 +60,7 @@ typedef struct GpuMoves {
 } GpuMoves;
 
 /* What computes the node. inputs and output have their data in device memory; faults: GPU_FAULT_WORDS of device memory
- * (runtime/gpu/gpu.h). STATUS_INVALID when shapes do not fit or a slice is out of range. */
+ * (runtime/device/gpu/gpu.h). STATUS_INVALID when shapes do not fit or a slice is out of range. */
 Status gpu_moves(Arena *arena, const Node *node, const Tensor *const *inputs, const int64_t *symbols,
                  const Tensor *output, void *faults, GpuMoves *out_moves);
 

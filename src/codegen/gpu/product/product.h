@@ -16,7 +16,7 @@
 
 #include "codegen/gpu/gpu.h"
 
-/* What is done to the sums before they are stored; keep the order of EpilogueKind in ops/anchors.h. */
+/* What is done to the sums before they are stored; keep the order of EpilogueKind in lowering/anchors.h. */
 typedef enum GpuStep {
     GPU_STEP_BIAS,
     GPU_STEP_ADD,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling and resizing on GPUs: the programs, and the launch that a run takes. Semantics are those of the host kernels
- * (ops/pooling.c, ops/image_resize.c), in their order of additions.
+ * (ops/window/pooling.c, ops/image/image_resize.c), in their order of additions.
  *
  * A program sees pools as [outer, 3 axes, lanes] and resizes as [outer, 1 to 4 axes, lanes]; axes that a pool lacks
  * have size 1. A thread takes one element of the result, or 16 bytes of neighbouring lanes where addresses and the

@@ -16,7 +16,7 @@ typedef struct CpuAnchor CpuAnchor;
 /* Bits 1 << EpilogueKind that are fused: all. */
 #define CPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
 
-/* node: as ops/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
+/* node: as lowering/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
  * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
  * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,
  * else NULL; a constant weight is packed here and `*out_released` (bit i for input i) tells that constants[i] is not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of an anchor on the GPU device, and what all kinds do around their products: programs, constants, epilogue
- * inputs, checks of shapes, launches. Products themselves and what suits which sizes: codegen/gpu/product.h. */
+ * inputs, checks of shapes, launches. Products themselves and what suits which sizes: codegen/gpu/product/product.h. */
 #include <stdio.h>
 #include <stdlib.h>
 

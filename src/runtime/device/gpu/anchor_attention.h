@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The anchor "attention" (ops/anchors.h) on the GPU device. anchor.c hands nodes of this op to these functions. */
+/* The anchor "attention" (lowering/anchors.h) on the GPU device. anchor.c hands nodes of this op to these functions. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_GPU_ANCHOR_ATTENTION_H
 #define ONNXFUSE_RUNTIME_DEVICE_GPU_ANCHOR_ATTENTION_H
 

@@ -36,7 +36,7 @@ typedef struct GpuGemm {
     float alpha, beta;
     const void *a, *b, *c; /* device memory; c NULL with beta 0 */
     const void *bias;      /* [n], or NULL */
-    int activation;        /* EpilogueKind (ops/anchors.h) applied last: RELU, GELU_TANH; -1 for none */
+    int activation;        /* EpilogueKind (lowering/anchors.h) applied last: RELU, GELU_TANH; -1 for none */
     void *d;
     void
         *workspace; /* device memory that the product may use until the stream has done it, 256-byte aligned, or NULL */

@@ -5,10 +5,10 @@
  *   kernel.c     regions: what runs, compile, launch
  *   memory.c     device memory, counted
  *   program.c    programs by their source: compiled once a process, kept on disk
- *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product.h)
- *   anchor_attention.c  blockwise attention (codegen/gpu/attention.h)
- *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement.h)
- *   window.c     pools and resizes (codegen/gpu/window.h) */
+ *   anchor.c     matrix products and convolutions: the driver's library or our own kernels (codegen/gpu/product/product.h)
+ *   anchor_attention.c  blockwise attention (codegen/gpu/attention/attention.h)
+ *   movement.c   concat, gather, pad, strided copies (codegen/gpu/movement/movement.h)
+ *   window.c     pools and resizes (codegen/gpu/window/window.h) */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_GPU_GPU_H
 #define ONNXFUSE_RUNTIME_DEVICE_GPU_GPU_H
 
@@ -105,7 +105,7 @@ void gpu_count_anchors(Device *device, KernelCacheStats *stats);
 /* Unloads programs that nobody holds, and closes contexts that were open for them alone. */
 void gpu_program_trim(void);
 
-/* anchor.c: anchors "matmul", "conv", "conv_transpose" (ops/anchors.h). Weights that are constant are copied to the
+/* anchor.c: anchors "matmul", "conv", "conv_transpose" (lowering/anchors.h). Weights that are constant are copied to the
  * device when they are prepared. Inputs and output of a run are in device memory. */
 bool gpu_anchor_runs(const Device *device, const Node *node);
 Status gpu_anchor_prepare(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Primitives outside regions on a GPU: the programs of codegen/gpu/movement.h and their launches. */
+/* Primitives outside regions on a GPU: the programs of codegen/gpu/movement/movement.h and their launches. */
 #include <stdatomic.h>
 #include <stdlib.h>
 

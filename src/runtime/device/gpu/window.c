@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host kernels that a GPU has kernels of its own for: pools and resizes (codegen/gpu/window.h). */
+/* Host kernels that a GPU has kernels of its own for: pools and resizes (codegen/gpu/window/window.h). */
 #include <stdatomic.h>
 #include <stdlib.h>
 
