@@ -103,7 +103,26 @@ def ifs(n):
                  [(f"t{count}", TensorProto.FLOAT, ["n", 2])], weights)
 
 
-CASES = {f.__name__: f for f in (relu, mixed, residual, wide, outputs, concat, empty_concat, shapes, ifs)}
+def ifs_distinct(n):
+    """1,000 If's, whose branches are 2,000 kernels of which no two are the same: each multiplies by a constant of its own."""
+    from onnx import TensorProto, helper
+    count, nodes = 1000, []
+    each = n // count // 2
+    for i in range(count):
+        branches = []
+        for b in range(2):
+            factor = helper.make_tensor("k", TensorProto.FLOAT, [], [1 + (2 * i + b) / 4096])
+            body = [helper.make_node("Constant", [], [f"k{i}_{b}"], value=factor),
+                    helper.make_node("Mul", [f"t{i}", f"k{i}_{b}"], [f"b{i}_{b}_0"])]
+            body += [helper.make_node(["Relu", "Tanh", "Sin", "Abs"][k % 4], [f"b{i}_{b}_{k}"], [f"b{i}_{b}_{k + 1}"])
+                     for k in range(each - 2)]
+            branches.append(helper.make_graph(body, f"branch{b}", [], [helper.make_tensor_value_info(f"b{i}_{b}_{each - 2}", TensorProto.FLOAT, None)]))
+        nodes.append(helper.make_node("If", ["c"], [f"t{i + 1}"], then_branch=branches[0], else_branch=branches[1]))
+    return graph(nodes, [("t0", TensorProto.FLOAT, ["n", 2]), ("c", TensorProto.BOOL, [])],
+                 [(f"t{count}", TensorProto.FLOAT, ["n", 2])])
+
+
+CASES = {f.__name__: f for f in (relu, mixed, residual, wide, outputs, concat, empty_concat, shapes, ifs, ifs_distinct)}
 
 
 def graph(nodes, inputs, results, constants={}):

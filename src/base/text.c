@@ -29,13 +29,15 @@ void text_add(Text *text, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = plain_vprint(NULL, 0, format, again);
+    size_t room = text->capacity - text->size; /* mostly it fits */
+    int length = plain_vprint(text->data + text->size, room, format, again);
     va_end(again);
-    if (length > 0) {
+    if (length > 0 && (size_t)length >= room) {
         reserve(text, (size_t)length);
         plain_vprint(text->data + text->size, (size_t)length + 1, format, args);
-        text->size += (size_t)length;
     }
+    if (length > 0) text->size += (size_t)length;
+    text->data[text->size] = 0; /* of a failure nothing stays */
     va_end(args);
 }
 

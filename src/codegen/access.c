@@ -80,16 +80,16 @@ const int64_t *access_param_multiples(const Lowered *l) {
     return multiples;
 }
 
-KernelAccess access_resolve(Lowered *l, const Access *access) {
-    KernelAccess to = {0};
+KernelAccess *access_resolve(Lowered *l, const Access *access) {
+    KernelAccess *to = ARENA_NEW(l->arena, KernelAccess);
     for (int i = 0; i < l->axis_count; i++) {
         const Dim *stride = access->stride[i];
-        to.kind[i] = is_const(stride, 0) ? STRIDE_ZERO : is_const(stride, 1) ? STRIDE_ONE : STRIDE_PARAM;
-        if (to.kind[i] == STRIDE_PARAM) to.stride[i] = access_param(l, stride);
+        to->kind[i] = is_const(stride, 0) ? STRIDE_ZERO : is_const(stride, 1) ? STRIDE_ONE : STRIDE_PARAM;
+        if (to->kind[i] == STRIDE_PARAM) to->stride[i] = access_param(l, stride);
     }
     if (!is_const(access->offset, 0)) {
-        to.offset_kind = STRIDE_PARAM;
-        to.offset = access_param(l, access->offset);
+        to->offset_kind = STRIDE_PARAM;
+        to->offset = access_param(l, access->offset);
     }
     return to;
 }

@@ -16,11 +16,15 @@
 
 typedef enum CodeState { CODE_PENDING, CODE_READY, CODE_FAILED } CodeState;
 
+typedef struct Key {
+    char *text; /* malloc'ed: a key may be as large as the code */
+    size_t size;
+    uint64_t hash;
+} Key;
+
 struct KernelCode {
     KernelCode *next; /* of the same bucket */
-    uint64_t hash;
-    char *key;
-    size_t key_size;
+    Key key;
     CodeState state;
     int references;
     ObjectCode code;
@@ -44,13 +48,34 @@ static double now_ms(void) {
 /* --- keys
  * ------------------------------------------------------------------------------------------------------------- */
 
-static Text make_key(Arena *arena, const Kernel *kernel, const Target *target, size_t *out_text_size) {
+static Text print_key(Arena *arena, const Kernel *kernel, const Target *target) {
     Text key = text_make(arena);
     kernel_print(&key, kernel);
-    if (out_text_size) *out_text_size = key.size;
     text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
              target->vector_bytes, target->cache_bytes, LLVM_PLUGIN_ABI, llvm_plugin_identity());
     return key;
+}
+
+static Status make_key(Arena *arena, const Kernel *kernel, const Target *target, Key *out_key) {
+    Arena *scratch = arena_create_inside(arena);
+    Text text = print_key(scratch, kernel, target);
+    char *copy = malloc(text.size + 1);
+    if (copy) {
+        memcpy(copy, text.data, text.size + 1);
+        *out_key = (Key){copy, text.size, hash_bytes(text.data, text.size, 0)};
+    }
+    arena_destroy(scratch);
+    return copy ? NULL : status_out_of_memory();
+}
+
+typedef struct Keys {
+    Key *items;
+    int count;
+} Keys;
+
+static void free_keys(void *what) {
+    const Keys *keys = what;
+    for (int i = 0; i < keys->count; i++) free(keys->items[i].text);
 }
 
 static Status resolved_target(Arena *arena, const Policy *policy, Target *out_target) {
@@ -61,31 +86,26 @@ static Status resolved_target(Arena *arena, const Policy *policy, Target *out_ta
 /* --- the table
  * -------------------------------------------------------------------------------------------------------- */
 
-static KernelCode **find_place(uint64_t hash, const Text *key) {
-    KernelCode **at = &table.buckets[hash % BUCKETS];
-    while (*at && ((*at)->hash != hash || (*at)->key_size != key->size || memcmp((*at)->key, key->data, key->size)))
+static KernelCode **find_place(const Key *key) {
+    KernelCode **at = &table.buckets[key->hash % BUCKETS];
+    while (*at && ((*at)->key.hash != key->hash || (*at)->key.size != key->size ||
+                   memcmp((*at)->key.text, key->text, key->size)))
         at = &(*at)->next;
     return at;
 }
 
-static KernelCode *code_new(uint64_t hash, const Text *key) {
+/* The key's text is the entry's from now on. */
+static KernelCode *code_new(Key *key) {
     KernelCode *code = calloc(1, sizeof *code);
-    char *copy = malloc(key->size + 1);
-    if (!code || !copy) {
-        free(code);
-        free(copy);
-        return NULL;
-    }
-    memcpy(copy, key->data, key->size + 1);
-    code->hash = hash;
-    code->key = copy;
-    code->key_size = key->size;
+    if (!code) return NULL;
+    code->key = *key;
+    key->text = NULL;
     return code;
 }
 
 static void code_free(KernelCode *code) {
     object_unload(&code->code);
-    free(code->key);
+    free(code->key.text);
     free(code);
 }
 
@@ -95,7 +115,7 @@ static void release_locked(KernelCode *code) {
 }
 
 static void unlink_code(KernelCode *code) {
-    KernelCode **at = &table.buckets[code->hash % BUCKETS];
+    KernelCode **at = &table.buckets[code->key.hash % BUCKETS];
     while (*at && *at != code) at = &(*at)->next;
     if (*at) *at = code->next;
 }
@@ -147,15 +167,14 @@ typedef struct Request {
 } Request;
 
 /* Finds or enters every key. */
-static Status enter_keys(Request *q, const Text *keys, KernelCacheStats *stats) {
+static Status enter_keys(Request *q, Key *keys, KernelCacheStats *stats) {
     pthread_mutex_lock(&table.lock);
     for (int i = 0; i < q->count; i++) {
-        uint64_t hash = hash_bytes(keys[i].data, keys[i].size, 0);
-        KernelCode **place = find_place(hash, &keys[i]);
+        KernelCode **place = find_place(&keys[i]);
         if (*place) {
             stats->from_memory++;
         } else {
-            *place = code_new(hash, &keys[i]);
+            *place = code_new(&keys[i]);
             if (!*place) break;
             q->mine[q->mine_count++] = i;
         }
@@ -171,7 +190,7 @@ static void read_from_disk(Request *q, KernelCacheStats *stats) {
         KernelCode *code = q->codes[q->mine[n]];
         void *object;
         size_t size;
-        if (q->directory && disk_read(q->directory, code->key, code->key_size, &object, &size)) {
+        if (q->directory && disk_read(q->directory, code->key.text, code->key.size, &object, &size)) {
             Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
             free(object);
             if (!status) {
@@ -191,7 +210,7 @@ static Status compile_one(const Request *q, int i) {
     size_t size;
     TRY(q->plugin->compile(q->kernels[i], &q->target, &object, &size));
     Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
-    if (!status && q->directory) disk_write(q->directory, code->key, code->key_size, object, size);
+    if (!status && q->directory) disk_write(q->directory, code->key.text, code->key.size, object, size);
     free(object);
     return status && status_code(status) == STATUS_INVALID
                ? status_error(STATUS_FAULT, "a compiled kernel does not load")
@@ -256,16 +275,18 @@ static Status collect(Request *q, Status status) {
 }
 
 static Status get(Arena *arena, Request *q, KernelCacheStats *stats) {
-    Text *keys = ARENA_ARRAY(arena, Text, q->count + 1);
+    Keys *keys = ARENA_NEW(arena, Keys);
+    *keys = (Keys){ARENA_ARRAY(arena, Key, q->count + 1), q->count};
+    arena_defer(arena, free_keys, keys);
     TRY(resolved_target(arena, q->policy, &q->target));
-    for (int i = 0; i < q->count; i++) keys[i] = make_key(arena, q->kernels[i], &q->target, NULL);
+    for (int i = 0; i < q->count; i++) TRY(make_key(arena, q->kernels[i], &q->target, &keys->items[i]));
     q->mine = ARENA_ARRAY(arena, int, q->count + 1);
     q->compile = ARENA_ARRAY(arena, int, q->count + 1);
     q->failures = ARENA_ARRAY(arena, Status, q->count + 1);
     q->directory = disk_directory(arena, q->policy);
     arena_guard(arena,
                 NULL); /* from here on nothing is allocated there: entries that others wait for must be published */
-    Status status = enter_keys(q, keys, stats);
+    Status status = enter_keys(q, keys->items, stats);
     read_from_disk(q, stats);
     compile_rest(q, stats);
     publish(q);
@@ -314,14 +335,14 @@ Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *p
 /* --- objects of compiled models
  * ----------------------------------------------------------------------------------------- */
 
-static Status find_object(Arena *arena, const Kernel *kernel, const Policy *policy, char **out_key,
-                          size_t *out_text_size, void **out_object, size_t *out_size) {
+static Status find_object(Arena *arena, const Kernel *kernel, const Policy *policy, char **out_key, void **out_object,
+                          size_t *out_size) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
     Target target = policy->target;
     if (!target.cpu) TRY(target_resolve(arena, &target));
-    Text key = make_key(arena, kernel, &target, out_text_size);
+    Text key = print_key(arena, kernel, &target);
     const char *directory = disk_directory(arena, policy);
     if (!(*out_key = strdup(key.data))) return status_out_of_memory();
     if (directory && disk_read(directory, key.data, key.size, out_object, out_size)) return NULL;
@@ -330,13 +351,13 @@ static Status find_object(Arena *arena, const Kernel *kernel, const Policy *poli
     return plugin->compile(kernel, &target, out_object, out_size);
 }
 
-Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, size_t *out_text_size,
-                           void **out_object, size_t *out_size) {
+Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, void **out_object,
+                           size_t *out_size) {
     *out_key = NULL;
     *out_object = NULL;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Status status = find_object(arena, kernel, policy, out_key, out_text_size, out_object, out_size);
+    Status status = find_object(arena, kernel, policy, out_key, out_object, out_size);
     arena_destroy(arena);
     if (status) free(*out_key);
     return status;
@@ -358,14 +379,16 @@ static void make_of_object(KernelCode *code, const void *object, size_t size) {
 
 Status kernel_cache_put(const char *key, const void *object, size_t size, KernelCacheStats *stats,
                         KernelCode **out_code) {
-    Text name = {.data = (char *)(uintptr_t)key, .size = strlen(key)}; /* is only read */
-    uint64_t hash = hash_bytes(name.data, name.size, 0);
+    Key name = {.text = strdup(key), .size = strlen(key)};
+    if (!name.text) return status_out_of_memory();
+    name.hash = hash_bytes(name.text, name.size, 0);
     pthread_mutex_lock(&table.lock);
-    KernelCode **place = find_place(hash, &name), *code = *place;
+    KernelCode **place = find_place(&name), *code = *place;
     bool is_new = !code;
-    if (is_new) code = *place = code_new(hash, &name);
+    if (is_new) code = *place = code_new(&name);
     if (code) code->references++;
     pthread_mutex_unlock(&table.lock);
+    free(name.text);
     if (!code) return status_out_of_memory();
     if (is_new) make_of_object(code, object, size);
     *(is_new ? &stats->from_disk : &stats->from_memory) += 1;

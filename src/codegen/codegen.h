@@ -12,7 +12,6 @@ typedef struct KernelCode KernelCode; /* machine code of the CPU; reference-coun
 /* A region's kernel and how to call it. */
 typedef struct RegionKernel {
     const Kernel *kernel;
-    const char *text; /* kernel_print's */
     KernelCode
         *code; /* its machine code where that is there already (a compiled model), borrowed; NULL: from the cache */
     int buffer_count;
@@ -30,7 +29,7 @@ typedef struct RegionKernel {
  * partition rules out. */
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel);
 
-/* Regions of one plan, of which many have the same kernel: those share it and its text. */
+/* Regions of one plan, of which many have the same kernel: those share it. */
 typedef struct KernelPool {
     Arena *arena;
     Map kernels;
@@ -54,10 +53,9 @@ typedef struct KernelCacheStats {
  * ones share). stats is added to. */
 Status kernel_cache_get(const Kernel *const *kernels, int count, const Policy *policy, KernelCacheStats *stats,
                         KernelCode **out_code);
-/* A kernel's key and object file, from the disk or compiled, for a compiled model. Both are malloc'ed; what the key
- * begins with, *out_text_size bytes, is the kernel's text. */
-Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, size_t *out_text_size,
-                           void **out_object, size_t *out_size);
+/* A kernel's key and object file, from the disk or compiled, for a compiled model. Both are malloc'ed. */
+Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **out_key, void **out_object,
+                           size_t *out_size);
 /* Enters an object file under its key where there is none yet; the reference is the caller's. STATUS_INVALID when it
  * does not load. */
 Status kernel_cache_put(const char *key, const void *object, size_t size, KernelCacheStats *stats,

@@ -50,7 +50,7 @@ static void set_axes(const Emit *e, KernelInst *inst) {
     if (inst->op == K_INDEX) inst->axes = 1u << inst->axis;
     if (inst->op == K_LOAD || inst->op == K_STORE)
         for (int i = 0; i < k->axis_count; i++)
-            if (inst->access.kind[i] != STRIDE_ZERO) inst->axes |= 1u << i;
+            if (inst->access->kind[i] != STRIDE_ZERO) inst->axes |= 1u << i;
     if (kernel_op_is_reduce(inst->op)) inst->axes &= ~e->reduced;
 }
 

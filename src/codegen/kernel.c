@@ -75,7 +75,7 @@ static void print_inst(Text *text, const Kernel *kernel, int index) {
     if (inst->op == K_CONST) print_constant(text, inst);
     if (inst->op == K_PARAM) text_add(text, " p%lld", (long long)inst->bits);
     if (inst->op == K_INDEX) text_add(text, " axis %d", inst->axis);
-    if (inst->op == K_LOAD || inst->op == K_STORE) print_access(text, kernel, inst->buffer, &inst->access);
+    if (inst->op == K_LOAD || inst->op == K_STORE) print_access(text, kernel, inst->buffer, inst->access);
     for (int i = 0; i < ops[inst->op].args; i++) text_add(text, " %%%d", inst->args[i]);
     if ((inst->op == K_REDUCE_ARGMAX || inst->op == K_REDUCE_ARGMIN) && inst->bits) text_add(text, " last");
     if (inst->stage) text_add(text, " @%d", inst->stage);
@@ -99,6 +99,12 @@ void kernel_print(Text *text, const Kernel *kernel) {
     for (int i = 0; i < kernel->insts.count; i++) print_inst(text, kernel, i);
 }
 
+const char *kernel_text(Arena *arena, const Kernel *kernel) {
+    Text text = text_make(arena);
+    kernel_print(&text, kernel);
+    return text.data;
+}
+
 /* ---- equality ---- */
 
 bool kernel_same_access(const Kernel *k, const KernelAccess *a, const KernelAccess *b) {
@@ -110,7 +116,7 @@ bool kernel_same_access(const Kernel *k, const KernelAccess *a, const KernelAcce
 bool kernel_same_inst(const Kernel *k, const KernelInst *a, const KernelInst *b) {
     return a->op == b->op && a->dtype == b->dtype && a->args[0] == b->args[0] && a->args[1] == b->args[1] &&
            a->args[2] == b->args[2] && a->bits == b->bits && a->axis == b->axis && a->buffer == b->buffer &&
-           kernel_same_access(k, &a->access, &b->access);
+           (!a->access || kernel_same_access(k, a->access, b->access));
 }
 
 static bool same_axes(const Kernel *a, const Kernel *b) {
@@ -163,6 +169,10 @@ Kernel *kernel_copy(Arena *arena, const Kernel *kernel) {
     copy->buffers.items =
         arena_copy(arena, kernel->buffers.items, (size_t)kernel->buffers.count * sizeof(KernelBuffer));
     copy->insts.capacity = copy->insts.count;
+    for (int i = 0; i < copy->insts.count; i++) {
+        KernelInst *inst = &copy->insts.items[i];
+        if (inst->access) inst->access = arena_copy(arena, inst->access, sizeof *inst->access);
+    }
     copy->buffers.capacity = copy->buffers.count;
     if (kernel->param_multiples)
         copy->param_multiples =
@@ -219,10 +229,10 @@ static Status verify_access(const Kernel *k, const KernelInst *inst) {
         return status_error(STATUS_FAULT, "%s meets a buffer of %s", dtype_name(inst->dtype), dtype_name(b->dtype));
     if (b->output != (inst->op == K_STORE)) return status_error(STATUS_FAULT, "buffer %d the wrong way", inst->buffer);
     for (int i = 0; i < k->axis_count; i++)
-        if (inst->access.kind[i] == STRIDE_PARAM && (uint64_t)inst->access.stride[i] >= (uint64_t)k->param_count)
-            return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access.stride[i]);
-    if (inst->access.offset_kind == STRIDE_PARAM && (uint64_t)inst->access.offset >= (uint64_t)k->param_count)
-        return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access.offset);
+        if (inst->access->kind[i] == STRIDE_PARAM && (uint64_t)inst->access->stride[i] >= (uint64_t)k->param_count)
+            return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access->stride[i]);
+    if (inst->access->offset_kind == STRIDE_PARAM && (uint64_t)inst->access->offset >= (uint64_t)k->param_count)
+        return status_error(STATUS_FAULT, "no parameter %lld", (long long)inst->access->offset);
     return NULL;
 }
 
@@ -295,9 +305,9 @@ static Status verify_inst(const Kernel *k, int index) {
     }
     if (!types_fit(k, inst)) return status_error(STATUS_FAULT, "types do not fit");
     if (inst->op == K_INDEX) axes = 1u << inst->axis;
-    if (inst->op == K_LOAD) axes = access_axes(k, &inst->access);
+    if (inst->op == K_LOAD) axes = access_axes(k, inst->access);
     if (inst->op == K_STORE) {
-        uint32_t to = access_axes(k, &inst->access);
+        uint32_t to = access_axes(k, inst->access);
         if (axes & reduced & ~to) return status_error(STATUS_FAULT, "stores a value that differs along reduced axes");
         axes |= to;
     }

@@ -118,17 +118,18 @@ typedef enum KernelOp {
         KERNEL_OP_COUNT
 } KernelOp;
 
+/* A plan holds thousands of them for each of its kernels, and few have an access: it stands elsewhere. */
 typedef struct KernelInst {
-    KernelOp op;
-    DType dtype;  /* of the result; of the stored value for STORE */
-    int args[3];  /* instruction numbers, smaller than its own */
-    int64_t bits; /* CONST: the value; PARAM: the index; ARGMAX/ARGMIN: 1 for the last */
-    int axis;     /* INDEX */
-    int buffer;   /* LOAD, STORE */
-    KernelAccess access;
-    uint32_t axes; /* bit i: varies along axis i */
-    int stage;     /* the first stage in which it can be computed; of STORE and reductions: the stage that does it */
-    bool keep;     /* see above; only for instructions varying along all reduced axes; on CPUs alone */
+    KernelOp op : 8;
+    DType dtype : 8;      /* of the result; of the stored value for STORE */
+    int axis : 8;         /* INDEX */
+    uint32_t axes : 8;    /* bit i: varies along axis i */
+    int args[3];          /* instruction numbers, smaller than its own */
+    int64_t bits;         /* CONST: the value; PARAM: the index; ARGMAX/ARGMIN: 1 for the last */
+    int buffer;           /* LOAD, STORE */
+    int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
+    bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */
+    KernelAccess *access; /* LOAD, STORE; else NULL */
 } KernelInst;
 
 typedef struct Kernel {
@@ -151,6 +152,7 @@ int kernel_op_args(KernelOp op);
 static inline int kernel_op_is_reduce(KernelOp op) { return op >= K_REDUCE_SUM && op <= K_REDUCE_ARGMIN; }
 /* The canonical text: the cache key and what `inspect` shows. */
 void kernel_print(Text *text, const Kernel *kernel);
+const char *kernel_text(Arena *arena, const Kernel *kernel); /* the same */
 bool kernel_same_access(const Kernel *kernel, const KernelAccess *a, const KernelAccess *b);
 bool kernel_same_inst(const Kernel *kernel, const KernelInst *a, const KernelInst *b); /* what it computes */
 bool kernel_same(const Kernel *a, const Kernel *b); /* in all that the text holds, without printing it */

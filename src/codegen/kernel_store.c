@@ -28,14 +28,14 @@ static void store_access(StoreWriter *w, const Kernel *k, const KernelAccess *ac
     store_signed(w, access->offset);
 }
 
-static KernelAccess restore_access(StoreReader *r, const Kernel *k) {
-    KernelAccess access = {0};
+static KernelAccess *restore_access(StoreReader *r, const Kernel *k) {
+    KernelAccess *access = ARENA_NEW(r->graph->arena, KernelAccess);
     for (int i = 0; i < k->axis_count; i++) {
-        access.kind[i] = (StrideKind)restore_int(r, STRIDE_PARAM);
-        access.stride[i] = restore_signed(r);
+        access->kind[i] = (StrideKind)restore_int(r, STRIDE_PARAM);
+        access->stride[i] = restore_signed(r);
     }
-    access.offset_kind = (StrideKind)restore_int(r, STRIDE_PARAM);
-    access.offset = restore_signed(r);
+    access->offset_kind = (StrideKind)restore_int(r, STRIDE_PARAM);
+    access->offset = restore_signed(r);
     return access;
 }
 
@@ -49,7 +49,7 @@ static void store_inst(StoreWriter *w, const Kernel *k, const KernelInst *inst) 
     store_number(w, inst->axes);
     store_number(w, (uint64_t)inst->stage);
     store_number(w, inst->keep);
-    if (touches_memory(inst->op)) store_access(w, k, &inst->access);
+    if (touches_memory(inst->op)) store_access(w, k, inst->access);
 }
 
 static KernelInst restore_inst(StoreReader *r, const Kernel *k) {
@@ -60,7 +60,7 @@ static KernelInst restore_inst(StoreReader *r, const Kernel *k) {
     inst.axis = restore_int(r, KERNEL_MAX_AXES - 1);
     inst.buffer = restore_int(r, INT32_MAX);
     inst.axes = (uint32_t)restore_int(r, (1 << KERNEL_MAX_AXES) - 1);
-    inst.stage = restore_int(r, INT32_MAX);
+    inst.stage = restore_int(r, INT32_MAX >> 1);
     inst.keep = restore_int(r, 1);
     if (touches_memory(inst.op)) inst.access = restore_access(r, k);
     return inst;
@@ -158,7 +158,6 @@ void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
     int *inputs = ARENA_ARRAY(arena, int, count + 1), *outputs = ARENA_ARRAY(arena, int, count + 1),
         *inplace = ARENA_ARRAY(arena, int, node->output_count + 1);
     *region = (RegionKernel){.kernel = region->kernel,
-                             .text = region->text,
                              .code = region->code,
                              .buffer_count = count,
                              .buffer_input = inputs,

@@ -10,9 +10,9 @@ void store_kernel(StoreWriter *w, const Kernel *kernel);
 /* In the graph's arena, verified; NULL after a mistake. */
 const Kernel *restore_kernel(StoreReader *r);
 
-/* How a region calls its kernel: all of RegionKernel but kernel, text and code. */
+/* How a region calls its kernel: all of RegionKernel but kernel and code. */
 void store_region(StoreWriter *w, const Node *region, const RegionKernel *kernel);
-/* region: kernel and text stand already. What it says fits the node and the kernel, else there is a mistake. */
+/* region: the kernel stands already. What it says fits the node and the kernel, else there is a mistake. */
 void restore_region(StoreReader *r, const Node *node, RegionKernel *region);
 
 #endif

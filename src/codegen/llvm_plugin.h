@@ -7,7 +7,7 @@
 
 #include "codegen/codegen.h"
 
-#define LLVM_PLUGIN_ABI 1
+#define LLVM_PLUGIN_ABI 2
 #define LLVM_PLUGIN_FILE "libonnxfuse-llvm.so"
 #define LLVM_PLUGIN_ENTRY "onnxfuse_llvm_plugin"
 #define KERNEL_SYMBOL "onnxfuse_kernel" /* the function's name in the object; it is a KernelFunction */

@@ -168,7 +168,7 @@ static void renumber_all(Lowered *l) {
         if (inst->op == K_PARAM) inst->bits = renumber(&params, (int)inst->bits);
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
         inst->buffer = renumber(&buffers, inst->buffer);
-        renumber_access(&params, &inst->access, k->axis_count);
+        renumber_access(&params, inst->access, k->axis_count);
     }
     const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, params.count + 1);
     for (int i = 0; i < l->params.count; i++)
@@ -219,7 +219,7 @@ static const Dim *buffer_bytes(Lowered *l, int buffer) {
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
         if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->buffer != buffer) continue;
-        const Dim *own = all_elements(l, access_axes(k, &inst->access));
+        const Dim *own = all_elements(l, access_axes(k, inst->access));
         const Value *source = l->sources.items[buffer];
         elements = elements ? dim_product(l->dims, source->dims, source->rank) : own;
     }
@@ -260,7 +260,7 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
     uint32_t kept = 0;
     for (int i = 0; i < k->axis_count; i++)
         if (!(l->emit.reduced >> i & 1)) kept |= 1u << i;
-    uint32_t axes = access_axes(k, &store->access);
+    uint32_t axes = access_axes(k, store->access);
     bool unit = k->axis_count == 1 && k->axes[0].param < 0 && k->axes[0].size == 1;
     if (k->buffers.items[buffer].output || (axes & kept) != (unit ? 0 : kept) ||
         dtype_size(k->buffers.items[buffer].dtype) != dtype_size(k->buffers.items[store->buffer].dtype))
@@ -270,7 +270,7 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *load = &k->insts.items[i];
         if (load->op != K_LOAD || load->buffer != buffer) continue;
-        if (!kernel_same_access(k, &load->access, &store->access) || last[i] > store->stage) return false;
+        if (!kernel_same_access(k, load->access, store->access) || last[i] > store->stage) return false;
     }
     return true;
 }
@@ -364,7 +364,8 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
 }
 
 /* On CPUs schedules suit all vector widths; the renderer picks lanes and unrolling. */
-static Status lower(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel) {
+Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
+                      RegionKernel *out_kernel) {
     Lowered l = {.arena = arena, .dims = dims, .body = region->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
     l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
     l.loads = map_make(arena);
@@ -372,51 +373,34 @@ static Status lower(Arena *arena, DimTable *dims, const Node *region, const Targ
     return status_at(lower_region(&l, out_kernel), "%s", node_origin_name(region));
 }
 
-static const char *text_of(Arena *arena, const Kernel *kernel) {
-    Text text = text_make(arena);
-    kernel_print(&text, kernel);
-    return text.data;
-}
-
-Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
-                      RegionKernel *out_kernel) {
-    TRY(lower(arena, dims, region, target, out_kernel));
-    out_kernel->text = text_of(arena, out_kernel->kernel);
-    return NULL;
-}
-
 /* ---- kernels that regions share ---- */
 
 typedef struct PooledKernel {
     const Kernel *kernel;
-    const char *text;
     struct PooledKernel *next; /* of the same hash */
 } PooledKernel;
 
 KernelPool kernel_pool(Arena *arena) { return (KernelPool){arena, map_make(arena)}; }
 
-static const PooledKernel *pooled(KernelPool *pool, const Kernel *kernel) {
+static const Kernel *pooled(KernelPool *pool, const Kernel *kernel) {
     uint64_t hash = kernel_hash(kernel);
     PooledKernel *first = map_get_id(&pool->kernels, hash);
     for (PooledKernel *p = first; p; p = p->next)
-        if (kernel_same(p->kernel, kernel)) return p;
+        if (kernel_same(p->kernel, kernel)) return p->kernel;
     PooledKernel *made = ARENA_NEW(pool->arena, PooledKernel);
-    *made = (PooledKernel){kernel_copy(pool->arena, kernel), NULL, first};
-    made->text = text_of(pool->arena, made->kernel);
+    *made = (PooledKernel){kernel_copy(pool->arena, kernel), first};
     map_set_id(&pool->kernels, hash, made);
-    return made;
+    return made->kernel;
 }
 
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel) {
     Arena *arena = pool->arena, *scratch = arena_create_inside(arena);
     RegionKernel *k = out_kernel;
-    Status status = lower(scratch, dims, region, target, k);
+    Status status = codegen_region(scratch, dims, region, target, k);
     if (!status) {
         size_t buffers = (size_t)k->buffer_count * sizeof(int);
-        const PooledKernel *kernel = pooled(pool, k->kernel);
-        k->kernel = kernel->kernel;
-        k->text = kernel->text;
+        k->kernel = pooled(pool, k->kernel);
         k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
         k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
         k->params = arena_copy(arena, k->params, (size_t)k->kernel->param_count * sizeof *k->params);

@@ -53,7 +53,7 @@ static inline DType compute_dtype(DType t) { return t == DT_F16 || t == DT_BF16 
 void access_collect(Lowered *l);
 int access_param(Lowered *l, const Dim *dim);            /* the parameter that holds this size, made when new */
 const int64_t *access_param_multiples(const Lowered *l); /* Kernel.param_multiples */
-KernelAccess access_resolve(Lowered *l, const Access *access);
+KernelAccess *access_resolve(Lowered *l, const Access *access);
 int access_emit_index(Lowered *l, const Access *access); /* the linear index, i64 */
 
 /* schedule.c: kernel->axes and blocks; needs the accesses. */

@@ -210,10 +210,10 @@ Status schedule_axes(Lowered *l) {
 static int transposed_axis(const Kernel *k, int lane) {
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
-        if (inst->op != K_LOAD || inst->access.kind[lane] == STRIDE_ONE || inst->access.kind[lane] == STRIDE_ZERO)
+        if (inst->op != K_LOAD || inst->access->kind[lane] == STRIDE_ONE || inst->access->kind[lane] == STRIDE_ZERO)
             continue;
         for (int axis = 0; axis < k->axis_count; axis++)
-            if (axis != lane && inst->access.kind[axis] == STRIDE_ONE && k->axes[axis].role == AXIS_TASK) return axis;
+            if (axis != lane && inst->access->kind[axis] == STRIDE_ONE && k->axes[axis].role == AXIS_TASK) return axis;
     }
     return -1;
 }

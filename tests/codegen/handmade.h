@@ -61,7 +61,7 @@ static inline int inst(Maker *m, KernelInst i) {
     if (i.op == K_INDEX) i.axes = 1u << i.axis;
     if (i.op == K_LOAD || i.op == K_STORE)
         for (int a = 0; a < k->axis_count; a++)
-            if (i.access.kind[a] != STRIDE_ZERO) i.axes |= 1u << a;
+            if (i.access->kind[a] != STRIDE_ZERO) i.axes |= 1u << a;
     if (kernel_op_is_reduce(i.op)) i.axes &= ~reduced;
     if (i.stage >= k->stage_count) k->stage_count = i.stage + 1;
     VEC_PUSH(m->arena, k->insts, i);
@@ -73,8 +73,10 @@ static inline int op(Maker *m, KernelOp o, DType t, int a, int b, int c) {
 }
 static inline int load(Maker *m, int b, KernelAccess access) {
     DType t = m->kernel->buffers.items[b].dtype;
-    return inst(m, (KernelInst){
-                       .op = K_LOAD, .dtype = t == DT_F16 || t == DT_BF16 ? DT_F32 : t, .buffer = b, .access = access});
+    return inst(m, (KernelInst){.op = K_LOAD,
+                                .dtype = t == DT_F16 || t == DT_BF16 ? DT_F32 : t,
+                                .buffer = b,
+                                .access = arena_copy(m->arena, &access, sizeof access)});
 }
 static inline void store(Maker *m, int b, KernelAccess access, int value) {
     DType t = m->kernel->buffers.items[b].dtype;
@@ -82,7 +84,7 @@ static inline void store(Maker *m, int b, KernelAccess access, int value) {
                          .dtype = t == DT_F16 || t == DT_BF16 ? DT_F32 : t,
                          .args = {value},
                          .buffer = b,
-                         .access = access});
+                         .access = arena_copy(m->arena, &access, sizeof access)});
 }
 static inline int constant(Maker *m, DType t, double value) {
     int64_t bits = (int64_t)value;

@@ -62,7 +62,7 @@ static int64_t address(const Run *r, const KernelAccess *a, int64_t *out_step) {
 }
 
 static void load(const Run *r, const KernelInst *inst, Block *to) {
-    int64_t step, at = address(r, &inst->access, &step);
+    int64_t step, at = address(r, inst->access, &step);
     const void *data = r->buffers[inst->buffer];
     DType t = r->k->buffers.items[inst->buffer].dtype;
     int lanes = r->lanes;
@@ -77,7 +77,7 @@ static void load(const Run *r, const KernelInst *inst, Block *to) {
 }
 
 static void store(const Run *r, const KernelInst *inst, const Block *from) {
-    int64_t step, at = address(r, &inst->access, &step);
+    int64_t step, at = address(r, inst->access, &step);
     void *data = r->buffers[inst->buffer];
     DType t = r->k->buffers.items[inst->buffer].dtype;
     int lanes = r->lanes;

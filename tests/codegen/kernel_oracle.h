@@ -61,7 +61,7 @@ static int64_t element(const Oracle *o, const KernelAccess *access) {
 static Number fetch(const Oracle *o, const KernelInst *inst) {
     DType t = o->kernel->buffers.items[inst->buffer].dtype;
     const void *data = o->buffers[inst->buffer];
-    int64_t at = element(o, &inst->access);
+    int64_t at = element(o, inst->access);
     if (dtype_is_float(t)) return (Number){.f = dtype_load_double(t, data, at)};
     return (Number){.i = dtype_load_int(t, data, at)};
 }
@@ -277,9 +277,9 @@ static Number evaluate(Oracle *o, int i) {
 static void put(Oracle *o, const KernelInst *inst, Number v) {
     DType t = o->kernel->buffers.items[inst->buffer].dtype;
     if (dtype_is_float(t))
-        dtype_store_double(t, o->buffers[inst->buffer], element(o, &inst->access), v.f);
+        dtype_store_double(t, o->buffers[inst->buffer], element(o, inst->access), v.f);
     else
-        dtype_store_int(t, o->buffers[inst->buffer], element(o, &inst->access), v.i);
+        dtype_store_int(t, o->buffers[inst->buffer], element(o, inst->access), v.i);
 }
 
 /* buffers: in the kernel's order; outputs are written. */
@@ -302,11 +302,11 @@ static void kernel_oracle(Arena *arena, const Kernel *k, void *const *buffers, c
         int64_t total = 1;
         if (inst->op != K_STORE) continue;
         for (int a = 0; a < k->axis_count; a++)
-            if (inst->access.kind[a] != STRIDE_ZERO || !reduced(k, a)) total *= o.size[a];
+            if (inst->access->kind[a] != STRIDE_ZERO || !reduced(k, a)) total *= o.size[a];
         for (int64_t n = 0; n < total; n++) {
             int64_t rest = n;
             for (int a = k->axis_count - 1; a >= 0; a--) {
-                bool counts = inst->access.kind[a] != STRIDE_ZERO || !reduced(k, a);
+                bool counts = inst->access->kind[a] != STRIDE_ZERO || !reduced(k, a);
                 o.index[a] = counts ? rest % o.size[a] : 0;
                 if (counts) rest /= o.size[a];
             }

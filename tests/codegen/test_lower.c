@@ -79,7 +79,8 @@ Test(lower, texts) {
         cr_assert(!status, "%s: %s", texts[i].name, status_message(status));
         status = lower(body, &k);
         cr_assert(!status, "%s: %s", texts[i].name, status_message(status));
-        cr_expect_str_eq(k.text, texts[i].kernel, "%s:\n%s", texts[i].name, k.text);
+        cr_expect_str_eq(kernel_text(body->arena, k.kernel), texts[i].kernel, "%s:\n%s", texts[i].name,
+                         kernel_text(body->arena, k.kernel));
         graph_destroy(body);
     }
 }
@@ -139,7 +140,7 @@ static void compare(const char *name, const Graph *body, const RegionKernel *k, 
             Text text = text_make(body->arena);
             graph_print(&text, body);
             cr_assert(false, "%s: output %d[%lld] is %g, not %g\n%s\n%s", name, o, (long long)i, b, a, text.data,
-                      k->text);
+                      kernel_text(body->arena, k->kernel));
         }
     }
 }
@@ -150,7 +151,7 @@ static void check(const char *name, Graph *body, int64_t *symbols) {
     Status status = lower(body, &k);
     cr_assert(!status, "%s: %s", name, status_message(status));
     status = kernel_verify(k.kernel);
-    cr_assert(!status, "%s: %s\n%s", name, status_message(status), k.text);
+    cr_assert(!status, "%s: %s\n%s", name, status_message(status), kernel_text(body->arena, k.kernel));
     Tensor **inputs = ARENA_ARRAY(arena, Tensor *, body->inputs.count + 1);
     Tensor **expected = ARENA_ARRAY(arena, Tensor *, body->outputs.count + 1);
     Tensor **got = ARENA_ARRAY(arena, Tensor *, body->outputs.count + 1);

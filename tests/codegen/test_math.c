@@ -42,7 +42,8 @@ static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) {
     VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype, .output = true});
     Emit e;
     emit_begin(&e, arena, k);
-    KernelInst access = {.op = K_LOAD, .dtype = dtype, .access = {.kind = {STRIDE_ONE}}};
+    KernelInst access = {.op = K_LOAD, .dtype = dtype, .access = ARENA_NEW(arena, KernelAccess)};
+    access.access->kind[0] = STRIDE_ONE;
     int x = emit_inst(&e, access), z = x;
     access.buffer = 1;
     if (binary) z = emit_inst(&e, access);

@@ -33,7 +33,7 @@ static void launch(const Kernel *k, KernelFunction function, const int64_t *para
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
-        int64_t extent = extent_of(k, &inst->access, params);
+        int64_t extent = extent_of(k, inst->access, params);
         if (extent > count[inst->buffer]) count[inst->buffer] = extent;
     }
     for (int b = 0; b < k->buffers.count; b++) {

@@ -91,7 +91,7 @@ static bool measure(const Cases *cases, const Kernel *k, Binding *b, bool *out_t
         const KernelInst *inst = &k->insts.items[i];
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
         int64_t last;
-        if (!access_range(k, &inst->access, b->params, &last)) return false;
+        if (!access_range(k, inst->access, b->params, &last)) return false;
         if (b->elements[inst->buffer] <= last) b->elements[inst->buffer] = last + 1;
     }
     for (int i = 0; i < k->buffers.count; i++) bytes += (size_t)b->elements[i] * dtype_size(k->buffers.items[i].dtype);
@@ -230,12 +230,12 @@ static Status add_region(Cases *cases, const Node *node, const char *where, cons
         arena_destroy(scratch);
         return status_at(status, "%s", where);
     }
-    KernelCase *known = map_get(&cases->by_text, region.text);
+    KernelCase *known = map_get(&cases->by_text, kernel_text(scratch, region.kernel));
     if (!known) {
         known = ARENA_NEW(cases->arena, KernelCase);
         codegen_region(cases->arena, node->graph->dims, node, &cases->policy.target, &region);
         known->kernel = region.kernel;
-        known->text = region.text;
+        known->text = kernel_text(cases->arena, region.kernel);
         known->origin = arena_format(cases->arena, "%s: %s", where, node_origin_name(node));
         known->inplace = inplace_buffers(cases->arena, &region);
         map_set(&cases->by_text, known->text, known);

@@ -53,7 +53,7 @@ static void fill_buffers(Arena *arena, const Kernel *k, const int64_t *params, B
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
-        int64_t extent = extent_of(k, &inst->access, params);
+        int64_t extent = extent_of(k, inst->access, params);
         if (extent > b->count[inst->buffer]) b->count[inst->buffer] = extent;
     }
     for (int n = 0; n < k->buffers.count; n++) {

@@ -69,7 +69,7 @@ static void analyse_slot(Render *r, int i) {
         if (ready > s->stage) s->stage = ready;
     }
     if (inst->op == K_INDEX) s->axes = 1u << inst->axis;
-    if (inst->op == K_LOAD || inst->op == K_STORE) s->axes |= access_axes(r, &inst->access);
+    if (inst->op == K_LOAD || inst->op == K_STORE) s->axes |= access_axes(r, inst->access);
     if (kernel_op_is_reduce(inst->op)) {
         for (int a = 0; a < k->axis_count; a++)
             if (is_reduced(k, a)) s->axes &= ~(1u << a);
@@ -80,8 +80,8 @@ static void analyse_slot(Render *r, int i) {
     for (int a = 0; a < k->axis_count; a++)
         if (s->axes >> a & 1 && r->axis_level[a] > s->level) s->level = r->axis_level[a];
     s->vectorial = s->axes >> r->vector_axis & 1;
-    s->tiled = r->class == CLASS_TILE && inst->op == K_LOAD && inst->access.kind[k->tile_axis] == STRIDE_ONE &&
-               s->vectorial && inst->access.kind[r->vector_axis] != STRIDE_ONE;
+    s->tiled = r->class == CLASS_TILE && inst->op == K_LOAD && inst->access->kind[k->tile_axis] == STRIDE_ONE &&
+               s->vectorial && inst->access->kind[r->vector_axis] != STRIDE_ONE;
 }
 
 /* What stage s computes: what its stores, reductions and kept values reach, up to what is there from earlier stages. */
@@ -156,7 +156,7 @@ static bool can_mask(const Render *r) {
         const Slot *s = &r->slots[i];
         if (!s->vectorial) continue;
         if (s->inst->op == K_LOAD || s->inst->op == K_STORE) {
-            bool wide = access_bytes(r, s->inst) >= 4, strided = s->inst->access.kind[r->vector_axis] > STRIDE_ONE;
+            bool wide = access_bytes(r, s->inst) >= 4, strided = s->inst->access->kind[r->vector_axis] > STRIDE_ONE;
             if (strided && s->inst->op == K_STORE && !(wide && r->isa.avx512)) return false;
             if (!strided && !wide && !r->isa.avx512) return false;
         }

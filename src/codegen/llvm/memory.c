@@ -15,8 +15,8 @@ int64_t access_bytes(const Render *r, const KernelInst *inst) {
 }
 
 LLVMValueRef access_stride(Render *r, const KernelInst *inst, int axis) {
-    int64_t bytes = access_bytes(r, inst), value = inst->access.stride[axis];
-    switch (inst->access.kind[axis]) {
+    int64_t bytes = access_bytes(r, inst), value = inst->access->stride[axis];
+    switch (inst->access->kind[axis]) {
     case STRIDE_ZERO: return constant_i64(r, 0);
     case STRIDE_ONE: return constant_i64(r, bytes);
     case STRIDE_CONST: return constant_i64(r, (int64_t)((uint64_t)value * (uint64_t)bytes));
@@ -152,7 +152,7 @@ void render_load(Render *r, int i) {
         LLVMValueRef value = s->tile_row;
         if (!value) {
             LLVMValueRef pointer = copy_pointer(r, s, c);
-            bool line = r->lanes == 1 || s->inst->access.kind[r->vector_axis] == STRIDE_ONE;
+            bool line = r->lanes == 1 || s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
             value = line ? load_line(r, type, pointer, align)
                          : load_strided(r, type, pointer, access_stride(r, s->inst, r->vector_axis), align);
         }
@@ -163,7 +163,7 @@ void render_load(Render *r, int i) {
 static void store_copies(Render *r, int i, bool past_caches) {
     Slot *s = &r->slots[i];
     int64_t align = access_bytes(r, s->inst);
-    StrideKind kind = s->inst->access.kind[r->vector_axis];
+    StrideKind kind = s->inst->access->kind[r->vector_axis];
     for (int c = 0; c < r->unroll; c++) {
         LLVMValueRef value = s->memory[c], pointer = copy_pointer(r, s, c);
         if (past_caches)
@@ -214,7 +214,7 @@ static bool may_stream(const Render *r, const Slot *s) {
     if (!r->isa.x86 || s->inst->op != K_STORE || !s->vectorial || s->level != r->levels || r->cache_bytes == 0)
         return false;
     int64_t bytes = access_bytes(r, s->inst) * r->vector_lanes;
-    return s->inst->access.kind[r->vector_axis] == STRIDE_ONE && bytes >= 16 && bytes <= r->isa.vector_bytes;
+    return s->inst->access->kind[r->vector_axis] == STRIDE_ONE && bytes >= 16 && bytes <= r->isa.vector_bytes;
 }
 
 void stream_setup(Render *r) {
@@ -223,7 +223,7 @@ void stream_setup(Render *r) {
         if (!may_stream(r, s)) continue;
         LLVMValueRef bytes = constant_i64(r, access_bytes(r, s->inst));
         for (int a = 0; a < r->kernel->axis_count; a++)
-            if (s->inst->access.kind[a] != STRIDE_ZERO) bytes = LLVMBuildMul(r->builder, bytes, r->size[a], "");
+            if (s->inst->access->kind[a] != STRIDE_ZERO) bytes = LLVMBuildMul(r->builder, bytes, r->size[a], "");
         s->large = LLVMBuildICmp(r->builder, LLVMIntSGT, bytes, constant_i64(r, r->cache_bytes / 2), "");
         if (LLVMIsNull(s->large)) s->large = NULL;
     }

@@ -163,7 +163,7 @@ void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef inde
         if (!is_memory(s->inst) || !r->needed[stage][i] || s->level < level) continue;
         LLVMValueRef from = s->pointer[level - 1];
         s->pointer[level] = from;
-        if (axis < 0 || s->inst->access.kind[axis] == STRIDE_ZERO) continue;
+        if (axis < 0 || s->inst->access->kind[axis] == STRIDE_ZERO) continue;
         LLVMValueRef bytes = LLVMBuildMul(r->builder, index, access_stride(r, s->inst, axis), "");
         s->pointer[level] = LLVMBuildGEP2(r->builder, r->i8, from, &bytes, 1, "");
     }
@@ -176,7 +176,7 @@ static void range_pointers(Render *r, int stage, int level) {
         if (!is_memory(s->inst) || s->level < level) continue;
         if (r->class != CLASS_OUTER && !r->needed[stage][i]) continue;
         s->range_pointer = s->pointer[level - 1];
-        if (s->inst->access.kind[r->vector_axis] == STRIDE_ZERO || LLVMIsNull(r->range_start)) continue;
+        if (s->inst->access->kind[r->vector_axis] == STRIDE_ZERO || LLVMIsNull(r->range_start)) continue;
         LLVMValueRef bytes = LLVMBuildMul(r->builder, r->range_start, access_stride(r, s->inst, r->vector_axis), "");
         s->range_pointer = LLVMBuildGEP2(r->builder, r->i8, s->range_pointer, &bytes, 1, "");
     }
@@ -186,7 +186,7 @@ static void advance_in_range(Render *r, int stage, int level, LLVMValueRef index
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_memory(s->inst) || !r->needed[stage][i] || s->level < level) continue;
-        StrideKind kind = s->inst->access.kind[r->vector_axis];
+        StrideKind kind = s->inst->access->kind[r->vector_axis];
         s->pointer[level] = s->range_pointer;
         if (kind == STRIDE_ZERO) continue;
         DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
@@ -480,7 +480,7 @@ static void task_pointers(Render *r) {
         if (!is_memory(s->inst)) continue;
         LLVMValueRef at = s->pointer[0];
         for (int a = 0; a < r->kernel->axis_count; a++) {
-            if (r->axis_level[a] != 1 || s->inst->access.kind[a] == STRIDE_ZERO) continue;
+            if (r->axis_level[a] != 1 || s->inst->access->kind[a] == STRIDE_ZERO) continue;
             LLVMValueRef bytes = LLVMBuildMul(r->builder, r->index[a], access_stride(r, s->inst, a), "");
             at = LLVMBuildGEP2(r->builder, r->i8, at, &bytes, 1, "");
         }
@@ -531,7 +531,7 @@ static void entry_pointers(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_memory(s->inst)) continue;
-        const KernelAccess *access = &s->inst->access;
+        const KernelAccess *access = s->inst->access;
         s->pointer[0] = r->buffers[s->inst->buffer];
         if (access->offset_kind == STRIDE_ZERO) continue;
         LLVMValueRef offset =

@@ -67,7 +67,7 @@ static bool is_printed(const Kernels *k, const Step *step) {
 
 static Status print_kernel(Kernels *k, const Step *step) {
     if (strcmp(k->stage, "kernels") == 0) {
-        text_add_bytes(k->text, step->region.text, strlen(step->region.text));
+        kernel_print(k->text, step->region.kernel);
     } else if (step->place == PLACE_DEVICE) {
         GpuDialect dialect = step->on->table->kind == DEVICE_CUDA ? GPU_CUDA : GPU_OPENCL;
         gpu_render(k->text, step->region.kernel, dialect, "kernel");
@@ -82,9 +82,9 @@ static Status print_kernels(Kernels *k, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) TRY(print_kernels(k, step->nested[n]));
-        if (step->kind != STEP_KERNEL || map_get(&k->seen, step->region.text)) continue;
+        if (step->kind != STEP_KERNEL || map_get_id(&k->seen, MAP_POINTER_KEY(step->region.kernel))) continue;
         if (!is_printed(k, step)) continue;
-        map_set(&k->seen, step->region.text, (void *)step);
+        map_set_id(&k->seen, MAP_POINTER_KEY(step->region.kernel), (void *)step);
         text_add(k->text, "# kernel %d, first for", k->count++);
         for (int i = 0; i < step->node->origin.count && i < 8; i++)
             text_add(k->text, " %s", step->node->origin.names[i]);

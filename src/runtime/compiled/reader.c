@@ -163,7 +163,6 @@ Status compiled_fits(Arena *arena, const Compiled *c, const Policy *policy, cons
 /* --- the graph --- */
 typedef struct ReadKernel {
     const Kernel *kernel;
-    const char *text;
     KernelCode *code; /* NULL: of a GPU */
 } ReadKernel;
 
@@ -206,10 +205,12 @@ static HostFn host_named(void *user, const char *name, Node *node) {
 
 static void release_code(void *code) { kernel_code_release(code); }
 
-static KernelCode *load_code(Reading *g, const char *key) {
+static KernelCode *load_code(Reading *g) {
     StoreReader *r = g->reader;
+    const char *key = restore_string(r);
     uint64_t at = restore_number(r), bytes = restore_number(r);
     const void *object = slice(&g->compiled->parts[PART_CODE], at, bytes);
+    if (!key) store_wrong(r, "the code of a kernel has no name");
     if (!object) store_wrong(r, "the code of a kernel lies outside");
     if (store_failed(r)) return NULL;
     KernelCode *code = NULL;
@@ -226,13 +227,8 @@ static void read_kernels(Reading *g) {
     g->kernel_count = restore_count(r, 8);
     g->kernels = ARENA_ARRAY(r->graph->arena, ReadKernel, g->kernel_count + 1);
     for (int i = 0; i < g->kernel_count && !store_failed(r); i++) {
-        const char *key = restore_string(r);
-        uint64_t text_size = restore_number(r);
-        if (!key || text_size > strlen(key)) store_wrong(r, "a kernel has no text");
-        if (store_failed(r)) return;
-        g->kernels[i].text = arena_string_n(r->graph->arena, key, (size_t)text_size);
         g->kernels[i].kernel = restore_kernel(r);
-        if (restore_int(r, 1)) g->kernels[i].code = load_code(g, key);
+        if (restore_int(r, 1)) g->kernels[i].code = load_code(g);
     }
 }
 
@@ -240,8 +236,7 @@ static void read_region(Reading *g, const Node *node, NodeGiven *given) {
     int number = restore_int(g->reader, g->kernel_count - 1);
     if (!g->kernel_count) store_wrong(g->reader, "a region has no kernel");
     if (store_failed(g->reader)) return;
-    given->region = (RegionKernel){
-        .kernel = g->kernels[number].kernel, .text = g->kernels[number].text, .code = g->kernels[number].code};
+    given->region = (RegionKernel){.kernel = g->kernels[number].kernel, .code = g->kernels[number].code};
     if (given->place == PLACE_HOST && !given->region.code && !without_code)
         store_wrong(g->reader, "a kernel has no code");
     if (!store_failed(g->reader)) restore_region(g->reader, node, &given->region);

@@ -27,7 +27,7 @@ typedef struct Compiling {
     Map steps;                 /* Node -> Step, of all plans */
     Map kept, left_out;        /* by a constant's data: something reads it; an anchor has packed it */
     Map places;                /* by a constant's data: 1 + the number of its piece */
-    Map kernel_numbers;        /* text -> 1 + number */
+    Map kernel_numbers;        /* kernel -> 1 + number */
     Map packed_places;         /* by packed data: 1 + the number of its piece */
     VEC(const Step *) kernels; /* the first of each */
     Pieces code, constants, weights;
@@ -113,9 +113,9 @@ static void list_kernels(Compiling *c, const Graph *graph) {
         if (!step) {
             for (int i = 0; i < node->subgraph_count && node->kind != NODE_REGION; i++)
                 list_kernels(c, node->subgraphs[i]);
-        } else if (!map_get(&c->kernel_numbers, step->region.text)) {
+        } else if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
             VEC_PUSH(c->arena, c->kernels, step);
-            map_set(&c->kernel_numbers, step->region.text, (void *)(intptr_t)c->kernels.count);
+            map_set_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)c->kernels.count);
         }
     }
 }
@@ -125,14 +125,11 @@ static void free_object(void *object) { free(object); }
 static Status store_code(Compiling *c, const Step *step) {
     char *key;
     void *object;
-    size_t text_size, size;
-    TRY(kernel_cache_object(step->region.kernel, step->on->policy, &key, &text_size, &object, &size));
+    size_t size;
+    TRY(kernel_cache_object(step->region.kernel, step->on->policy, &key, &object, &size));
     arena_defer(c->arena, free_object, key);
     arena_defer(c->arena, free_object, object);
     store_string(&c->writer, key);
-    store_number(&c->writer, text_size);
-    store_kernel(&c->writer, step->region.kernel);
-    store_number(&c->writer, 1);
     store_number(&c->writer, add_piece(c, &c->code, PART_CODE, object, size));
     store_number(&c->writer, size);
     return NULL;
@@ -142,14 +139,9 @@ static Status store_kernels(Compiling *c) {
     store_number(&c->writer, (uint64_t)c->kernels.count);
     for (int i = 0; i < c->kernels.count; i++) {
         const Step *step = c->kernels.items[i];
-        if (step->place == PLACE_HOST) {
-            TRY(store_code(c, step));
-            continue;
-        }
-        store_string(&c->writer, step->region.text);
-        store_number(&c->writer, strlen(step->region.text));
         store_kernel(&c->writer, step->region.kernel);
-        store_number(&c->writer, 0);
+        store_number(&c->writer, step->place == PLACE_HOST);
+        if (step->place == PLACE_HOST) TRY(store_code(c, step));
     }
     return NULL;
 }
@@ -178,7 +170,8 @@ static Status store_given(Compiling *c, const Graph *graph) {
             store_packed(c, step);
             continue;
         }
-        store_number(&c->writer, (uint64_t)(intptr_t)map_get(&c->kernel_numbers, step->region.text) - 1);
+        store_number(&c->writer,
+                     (uint64_t)(intptr_t)map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel)) - 1);
         store_region(&c->writer, node, &step->region);
     }
     return NULL;

@@ -3,7 +3,7 @@
 #include "runtime/inspect/report.h"
 #include "runtime/plan/planner.h"
 
-static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
+static void count_into(const Plan *plan, PlanCounts *counts, Map *kernels) {
     counts->weight_bytes += (int64_t)plan->constant_bytes;
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
@@ -11,8 +11,8 @@ static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
         counts->on_device += step->place == PLACE_DEVICE && step->kind != STEP_COPY;
         if (step->kind == STEP_KERNEL) {
             counts->regions++;
-            if (!map_get(texts, step->region.text)) {
-                map_set(texts, step->region.text, (void *)step);
+            if (!map_get_id(kernels, MAP_POINTER_KEY(step->region.kernel))) {
+                map_set_id(kernels, MAP_POINTER_KEY(step->region.kernel), (void *)step);
                 counts->kernels++;
             }
         } else if (step->kind == STEP_ANCHOR) {
@@ -23,7 +23,7 @@ static void count_into(const Plan *plan, PlanCounts *counts, Map *texts) {
         } else {
             counts->host_steps++;
         }
-        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], counts, texts);
+        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], counts, kernels);
     }
 }
 
@@ -34,8 +34,8 @@ void plan_count(const Plan *plan, PlanCounts *counts) {
     jmp_buf guard;
     if (!setjmp(guard)) { /* else: what was counted by then */
         arena_guard(scratch, &guard);
-        Map texts = map_make(scratch);
-        count_into(plan, counts, &texts);
+        Map kernels = map_make(scratch);
+        count_into(plan, counts, &kernels);
     }
     arena_destroy(scratch);
 }

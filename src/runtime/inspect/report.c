@@ -11,7 +11,7 @@
 
 typedef struct Report {
     Text *text;
-    Map numbers; /* kernel text -> 1 + number */
+    Map numbers; /* kernel -> 1 + number */
     int kernels;
     VEC(const Step *) first; /* of each kernel */
     StepTime *times;         /* by address */
@@ -30,14 +30,14 @@ static void number_kernels(Report *r, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) number_kernels(r, step->nested[n]);
-        if (step->kind != STEP_KERNEL || map_get(&r->numbers, step->region.text)) continue;
-        map_set(&r->numbers, step->region.text, (void *)(intptr_t)++r->kernels);
+        if (step->kind != STEP_KERNEL || map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel))) continue;
+        map_set_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)++r->kernels);
         VEC_PUSH(r->text->arena, r->first, step);
     }
 }
 
 static int kernel_number(const Report *r, const Step *step) {
-    return (int)(intptr_t)map_get(&r->numbers, step->region.text) - 1;
+    return (int)(intptr_t)map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel)) - 1;
 }
 
 static void add_kernels(Report *r) {
@@ -45,7 +45,7 @@ static void add_kernels(Report *r) {
     for (int k = 0; k < r->kernels; k++) {
         const Step *step = r->first.items[k];
         text_add(r->text, "%s\n{\"kernel\":%d,\"text\":", k ? "," : "", k);
-        add_string(r, step->region.text);
+        add_string(r, kernel_text(r->text->arena, step->region.kernel));
         if (step->place == PLACE_DEVICE) {
             Text source = text_make(r->text->arena);
             gpu_render(&source, step->region.kernel, step->on->table->kind == DEVICE_CUDA ? GPU_CUDA : GPU_OPENCL,

@@ -74,7 +74,7 @@ static void add_term(Text *text, const char *index, StrideKind kind, int64_t val
 }
 
 void emit_offset(GpuRender *r, int inst, const char *name) {
-    const KernelAccess *a = &inst_at(r, inst)->access;
+    const KernelAccess *a = inst_at(r, inst)->access;
     Text text = text_make(r->arena);
     for (int i = 0; i < r->k->axis_count; i++)
         add_term(&text, arena_format(r->arena, "i%d", i), a->kind[i], a->stride[i]);
@@ -101,8 +101,8 @@ static const char *piece_type(int bytes) {
 }
 
 static bool in_pieces(const GpuRender *r, const KernelInst *inst) {
-    return r->schedule.vector > 1 && r->schedule.step == 1 && inst->access.kind[r->vector_axis] == STRIDE_ONE &&
-           is_aligned(r, &inst->access);
+    return r->schedule.vector > 1 && r->schedule.step == 1 && inst->access->kind[r->vector_axis] == STRIDE_ONE &&
+           is_aligned(r, inst->access);
 }
 
 const char *loaded_name(GpuRender *r, int i) {
@@ -131,7 +131,7 @@ static void emit_wide_load(GpuRender *r, int i, const char *offset) {
                   piece_type(piece), inst->buffer, offset, n);
     if (!in_pieces(r, inst))
         emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) %s.e[j] = READ(%s, b%d + %s + %s);", vector, name, type,
-                  inst->buffer, offset, element_step(r, &inst->access));
+                  inst->buffer, offset, element_step(r, inst->access));
 }
 
 void emit_load(GpuRender *r, int i) {
@@ -169,7 +169,7 @@ void emit_store(GpuRender *r, int i) {
     const char *guard = store_guard(r, inst, in_loop(r, i) ? all : all & ~r->reduced);
     int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
     emit_offset(r, i, offset);
-    if (inst->access.kind[r->vector_axis] == STRIDE_ZERO) {
+    if (inst->access->kind[r->vector_axis] == STRIDE_ZERO) {
         const char *value = stored_bits(r, dtype, value_of(r, inst->args[0]));
         emit_line(r, "%sWRITE(%s, b%d + %s, %s);", guard, type, inst->buffer, offset, value);
     } else if (in_pieces(r, inst)) {
@@ -178,6 +178,6 @@ void emit_store(GpuRender *r, int i) {
                       piece_type(piece), inst->buffer, offset, n, i, n);
     } else {
         emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) %sWRITE(%s, b%d + %s + %s, s%d.e[j]);", vector, guard, type,
-                  inst->buffer, offset, element_step(r, &inst->access), i);
+                  inst->buffer, offset, element_step(r, inst->access), i);
     }
 }

@@ -179,7 +179,7 @@ static void emit_stored_element(GpuRender *r, int i) {
 }
 
 static bool stores_elements(const GpuRender *r, int i) {
-    return inst_at(r, i)->op == K_STORE && inst_at(r, i)->access.kind[r->vector_axis] != STRIDE_ZERO;
+    return inst_at(r, i)->op == K_STORE && inst_at(r, i)->access->kind[r->vector_axis] != STRIDE_ZERO;
 }
 
 /* --- what does not vary in the loops --- */
@@ -496,9 +496,9 @@ static void emit_pointwise(GpuRender *r) {
 /* --- transpose --- */
 static bool goes_through_tile(const GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
-    StrideKind along = inst->access.kind[r->vector_axis];
+    StrideKind along = inst->access->kind[r->vector_axis];
     return inst->op == K_LOAD && along != STRIDE_ONE && along != STRIDE_ZERO &&
-           inst->access.kind[r->k->tile_axis] == STRIDE_ONE;
+           inst->access->kind[r->k->tile_axis] == STRIDE_ONE;
 }
 
 enum { SHARED_BYTES = 40 << 10 }; /* of the 48 KiB that every device has for a block */

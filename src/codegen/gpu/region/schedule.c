@@ -68,7 +68,7 @@ static int widest_access(const Kernel *k, int lane) {
     size_t bytes = 1;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
-        if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->access.kind[lane] != STRIDE_ONE) continue;
+        if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->access->kind[lane] != STRIDE_ONE) continue;
         size_t own = dtype_size(k->buffers.items[inst->buffer].dtype);
         if (own > bytes) bytes = own;
     }

@@ -90,11 +90,11 @@ static void render_distinct(Arena *arena, Batch *b) {
     b->program_of = ARENA_ARRAY(arena, int, b->count + 1);
     b->first = ARENA_ARRAY(arena, int, b->count + 1);
     for (int i = 0; i < b->count; i++) {
-        intptr_t number = (intptr_t)map_get(&seen, b->regions[i]->text);
+        intptr_t number = (intptr_t)map_get_id(&seen, MAP_POINTER_KEY(b->regions[i]->kernel));
         if (!number) {
             b->first[b->distinct] = i;
             number = ++b->distinct;
-            map_set(&seen, b->regions[i]->text, (void *)number);
+            map_set_id(&seen, MAP_POINTER_KEY(b->regions[i]->kernel), (void *)number);
         }
         b->program_of[i] = (int)number - 1;
     }
@@ -115,7 +115,7 @@ static void find_alignments(const Kernel *kernel, int vector, unsigned char *ali
         const KernelInst *inst = &kernel->insts.items[i];
         bool runs_along = false;
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
-        for (int a = 0; a < kernel->axis_count; a++) runs_along = runs_along || inst->access.kind[a] == STRIDE_ONE;
+        for (int a = 0; a < kernel->axis_count; a++) runs_along = runs_along || inst->access->kind[a] == STRIDE_ONE;
         if (!runs_along) continue;
         size_t bytes = dtype_size(kernel->buffers.items[inst->buffer].dtype) * (size_t)vector;
         alignments[inst->buffer] = (unsigned char)(bytes < VECTOR_BYTES ? bytes : VECTOR_BYTES);
@@ -242,7 +242,7 @@ static Status compile_unaligned(GpuDevice *d, const DeviceKernel *k, const Devic
     DeviceKernel *made = NULL, *first = atomic_load(&u->compiled);
     *out_kernel = first;
     if (first) return NULL;
-    const RegionKernel region = {.kernel = &u->kernel, .text = ""}, *regions = &region;
+    const RegionKernel region = {.kernel = &u->kernel}, *regions = &region;
     TRY(gpu_compile(&d->base, &regions, 1, NULL, &made));
     *out_kernel = made;
     if (atomic_compare_exchange_strong(&u->compiled, &first, made)) return NULL;
