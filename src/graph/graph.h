@@ -290,6 +290,8 @@ typedef enum GraphLevel {
     LEVEL_PARTITIONED, /* additionally, every fusible primitive stands in a region */
 } GraphLevel;
 Status graph_verify(const Graph *graph, GraphLevel level);
+/* Graphs inside each other in all forms of a graph: whatever the importer takes can be verified, stored and printed. */
+enum { GRAPH_MOST_NESTING = 256 };
 
 /* print.c, parse.c: a text form that reads back (constants above 64 elements print as {...} and do not). */
 void graph_print(Text *text, const Graph *graph);

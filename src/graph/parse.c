@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_GRAPH_NESTING = 64, MAX_ATTRS = 4096 };
+enum { MAX_ATTRS = 4096 };
 
 typedef struct Parser {
     const char *source, *at, *end;
@@ -608,8 +608,8 @@ static Status subgraphs(Parser *p, Node *node) {
     while (take_word(p, "graph")) {
         Origin from;
         Graph *outer = p->graph, *inner = graph_sub(outer, "");
-        if (++p->nesting > MAX_GRAPH_NESTING)
-            return error_at(p, p->at, "graphs nested more than %d deep", MAX_GRAPH_NESTING);
+        if (++p->nesting > GRAPH_MOST_NESTING)
+            return error_at(p, p->at, "graphs nested more than %d deep", GRAPH_MOST_NESTING);
         TRY(graph_text(p, inner, &from));
         p->nesting--;
         p->graph = outer;

@@ -7,7 +7,7 @@
 
 enum {
     INSIDE = 256,      /* most bytes of a tensor's data that stand in the graph itself */
-    MOST_NESTING = 64, /* of graphs, and of sizes in sizes */
+    MOST_SIZES = 65,   /* in each other, */
     MOST_TERMS = 64,   /* of a size, and */
     MOST_FACTORS = 32, /* of a term: as dim.c makes them */
     MOST_ATTRS = 4096,
@@ -180,9 +180,9 @@ const Dim *restore_dim(StoreReader *r) {
     int number = restore_int(r, r->dims.count + 1) - 2;
     if (number >= 0) return r->dims.items[number];
     if (number == -2) return NULL;
-    if (++r->nesting > MOST_NESTING) store_wrong(r, "sizes in sizes, more than %d deep", MOST_NESTING);
+    if (++r->sizes > MOST_SIZES) store_wrong(r, "sizes in sizes, more than %d deep", MOST_SIZES);
     const Dim *dim = r->error ? NULL : restore_terms(r);
-    r->nesting--;
+    r->sizes--;
     if (r->error) return NULL;
     VEC_PUSH(r->graph->arena, r->dims, dim);
     return dim;
@@ -551,7 +551,7 @@ static void restore_rest(StoreReader *r, Restored *g, Node *node) {
 
 static bool restore_nodes(StoreReader *r, Graph *graph) {
     Restored g = {.graph = graph};
-    if (++r->nesting > MOST_NESTING) return store_wrong(r, "graphs nested more than %d deep", MOST_NESTING);
+    if (++r->nesting > GRAPH_MOST_NESTING) return store_wrong(r, "graphs nested more than %d deep", GRAPH_MOST_NESTING);
     graph->name = restore_name(r);
     int inputs = restore_count(r, 4);
     for (int i = 0; i < inputs && !r->error; i++) {

@@ -51,7 +51,7 @@ struct StoreReader {
     VEC(const Dim *) dims;
     VEC(const char *) strings;
     VEC(signed char) prims; /* parallel to strings: -1 not looked up yet */
-    int nesting;
+    int nesting, sizes; /* graphs and sizes that what is read now stands in */
     Status error; /* STATUS_INVALID; whoever reads last takes it */
 };
 

@@ -8,8 +8,6 @@
 
 #include <stdio.h>
 
-enum { MAX_NESTING = 256 };
-
 typedef struct Verifier {
     const Graph *graph;
     GraphLevel level;
@@ -521,7 +519,7 @@ static Status check_all(Verifier *v) {
 
 static Status check_graph(const Graph *graph, GraphLevel level, bool in_region, int nesting) {
     Verifier v = {.graph = graph, .level = level, .in_region = in_region, .nesting = nesting};
-    if (nesting > MAX_NESTING) return fault(&v, "nested more than %d deep", MAX_NESTING);
+    if (nesting > GRAPH_MOST_NESTING) return fault(&v, "nested more than %d deep", GRAPH_MOST_NESTING);
     v.arena = arena_create(0);
     if (!v.arena) return status_out_of_memory();
     jmp_buf guard;

@@ -123,9 +123,11 @@ static bool layer_normalization_bias(Rewrite *r, Node *add) {
 typedef struct Factors {
     Value *values[3];
     int count;
+    int products; /* that are gone into: three have four factors */
 } Factors;
 
 static bool collect(const Node *product, Factors *f) {
+    if (++f->products > 2) return false;
     for (int i = 0; i < 2; i++) {
         const Node *inner = sole_producer(product, i, "Mul");
         if (inner && f->count < 2) {

@@ -265,22 +265,41 @@ static bool adds_leading_units(const Node *n) {
     return true;
 }
 
-/* x where the condition is `holds`, else hidden. */
+/* x where the condition is `holds`, else hidden. Each part of a condition is a step of its own, so that no more of them can
+ * be left to do than there may be steps. */
 static bool push_condition(Match *m, Value *condition, bool holds, float hidden, const Value *scores) {
-    const Node *n = condition->producer;
-    const Dim *offset;
-    if (made_by(condition, PRIM_NOT)) return push_condition(m, n->inputs[0], !holds, hidden, scores);
-    if (made_by(condition, PRIM_EXPAND) || (made_by(condition, PRIM_RESHAPE) && adds_leading_units(n)))
-        return push_condition(m, n->inputs[0], holds, hidden, scores);
-    if (made_by(condition, holds ? PRIM_AND : PRIM_OR))
-        return push_condition(m, n->inputs[0], holds, hidden, scores) &&
-               push_condition(m, n->inputs[1], holds, hidden, scores);
-    if (!m->offset && causal(m, condition, holds, scores, &offset)) {
-        m->offset = offset;
-        return push(m, (Step){.kind = SCORE_CAUSAL, .alpha = hidden});
+    struct {
+        Value *condition;
+        bool holds;
+    } left[ATTENTION_STEPS];
+    int count = 0;
+    for (;;) {
+        const Node *n = condition->producer;
+        const Dim *offset;
+        if (made_by(condition, PRIM_NOT) || made_by(condition, PRIM_EXPAND) ||
+            (made_by(condition, PRIM_RESHAPE) && adds_leading_units(n))) {
+            holds ^= n->prim == PRIM_NOT;
+            condition = n->inputs[0];
+            continue;
+        }
+        if (made_by(condition, holds ? PRIM_AND : PRIM_OR)) {
+            if (count == ATTENTION_STEPS) return false;
+            left[count].condition = n->inputs[1];
+            left[count++].holds = holds;
+            condition = n->inputs[0];
+            continue;
+        }
+        if (!m->offset && causal(m, condition, holds, scores, &offset)) {
+            m->offset = offset;
+            if (!push(m, (Step){.kind = SCORE_CAUSAL, .alpha = hidden})) return false;
+        } else if (!readable(condition) ||
+                   !push(m, (Step){.kind = holds ? SCORE_KEEP : SCORE_HIDE, .alpha = hidden, .input = condition})) {
+            return false;
+        }
+        if (!count--) return true;
+        condition = left[count].condition;
+        holds = left[count].holds;
     }
-    return readable(condition) &&
-           push(m, (Step){.kind = holds ? SCORE_KEEP : SCORE_HIDE, .alpha = hidden, .input = condition});
 }
 
 /* x + bias. A bias that is 0 or -inf by a condition is one. */

@@ -116,6 +116,29 @@ Test(npy, files_are_read) {
     }
 }
 
+/* Lists in lists and tuples in tuples, as Python would read them. */
+Test(npy, nothing_in_a_header_nests) {
+    static const struct {
+        const char *before, *says;
+        char bracket;
+    } rows[] = {{"{'descr': '<f4', 'fortran_order': False, 'shape': ", "malformed", '('},
+                {"{'descr': ", "records", '['},
+                {"", "malformed", '{'}};
+    enum { DEEP = 60000 }; /* what version 1 has room for */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *header = calloc(DEEP + 100, 1);
+        memset(stpcpy(header, rows[i].before), rows[i].bracket, DEEP);
+        Bytes bytes = make_file(1, header, "", 0);
+        Loaded loaded = {0};
+        Problem *found = npy_parse(&bytes, ONNXFUSE_NONE, &loaded);
+        cr_expect(found && strstr(problem_text(found), rows[i].says), "%s: %s", rows[i].before,
+                  found ? problem_text(found) : "it is read");
+        problem_free(found);
+        free(bytes.data);
+        free(header);
+    }
+}
+
 Test(npy, what_is_written_reads_back) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];

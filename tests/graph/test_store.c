@@ -119,6 +119,27 @@ static Status nameless(HostCall *call) {
     return NULL;
 }
 
+/* Sizes in sizes, as deep as there are any: beyond that they are sizes that nothing is known of. */
+Test(store, sizes_in_sizes) {
+    Graph *graph = graph_create(0), *copy;
+    const Dim *dim = dim_symbol(graph->dims, "n"), *p = dim_symbol(graph->dims, "p"), *q = dim_symbol(graph->dims, "q");
+    for (int i = 0; i < 200; i++) {
+        dim = dim_mod(graph->dims, dim_add(graph->dims, dim, p), q);
+        Value *x = graph_add_input(graph, arena_format(graph->arena, "x%d", i), DT_F32, 1, &dim);
+        if (i == 199) graph_add_output(graph, x);
+    }
+    Arena *arena = arena_create(0);
+    Text bytes = written(graph, arena), before = text_make(arena), after = text_make(arena);
+    Status status = read_back(bytes.data, bytes.size, NULL, &copy);
+    cr_assert(!status, "%s", status_message(status));
+    graph_print(&before, graph);
+    graph_print(&after, copy);
+    cr_expect_str_eq(before.data, after.data);
+    graph_destroy(copy);
+    graph_destroy(graph);
+    arena_destroy(arena);
+}
+
 Test(store, a_host_kernel_without_a_name_is_told) {
     Graph *graph;
     Arena *arena = arena_create(0);

@@ -10,12 +10,17 @@
 
 #include "base/status.h"
 
+/* Of a part of a test: goes on with the rest. */
+static inline void skip_part(const char *why) {
+    fprintf(stderr, "skipped: %s::%s: %s\n", criterion_current_suite->name, criterion_current_test->name, why);
+}
+
 /* Ends the test. Takes ownership of the status. */
 static inline void skip_test(const char *what, Status status) {
     char message[512];
     snprintf(message, sizeof message, "%s%s%s", what, status ? ": " : "", status_message(status));
     status_free(status);
-    fprintf(stderr, "skipped: %s::%s: %s\n", criterion_current_suite->name, criterion_current_test->name, message);
+    skip_part(message);
     cr_skip_test("%s", message);
 }
 

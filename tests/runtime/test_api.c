@@ -2,6 +2,7 @@
 /* Promises of onnxfuse.h that have no other test: runs that are ended from within and by a signal, what a call tells a
  * custom operator, where the log goes, texts about devices and stages. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
@@ -331,6 +332,77 @@ Test(api, optimizing_refuses_structures_that_it_does_not_know) {
     expect_code(onnxfuse_optimize("tests/models/classifier/model.onnx", "/nowhere/out.onnx", NULL, &report),
                 ONNXFUSE_INVALID, "/nowhere/out.onnx", "a folder that is not there");
     cr_expect_eq(report, before);
+}
+
+/* --- structures and owners ------------------------------------------------------------------------------------------- */
+Test(api, structures_of_a_later_version_are_refused) {
+    OnnxfuseSession *session = open_chain(), *other = NULL;
+    OnnxfuseOptions options = {.size = sizeof options + 8};
+    OnnxfuseThreadPool pool = {.size = sizeof pool + 8};
+    OnnxfuseAllocator allocator = {.size = sizeof allocator + 8};
+    OnnxfuseRunOptions run = {.size = sizeof run + 8};
+    const OnnxfuseValue *in = NULL;
+    OnnxfuseValue *out = NULL;
+    expect_code(onnxfuse_session_open("tests/models/classifier/model.onnx", &options, &other), ONNXFUSE_USAGE, "bytes",
+                "options");
+    options = (OnnxfuseOptions){.size = sizeof options, .thread_pool = &pool};
+    expect_code(onnxfuse_session_open("tests/models/classifier/model.onnx", &options, &other), ONNXFUSE_USAGE, "",
+                "a pool");
+    expect_code(onnxfuse_set_allocator(&allocator), ONNXFUSE_USAGE, "", "an allocator");
+    expect_code(onnxfuse_session_run_with(session, &in, &out, &run), ONNXFUSE_USAGE, "bytes", "options of a run");
+    onnxfuse_session_close(session);
+}
+
+/* Whatever was handed to the opening is written over, and the session closed, before what it gave is read. */
+Test(api, what_the_program_owns) {
+    OnnxfuseSession *session = NULL;
+    OnnxfuseOptions options = {.size = sizeof options, .policy_json = strdup(apart)};
+    OnnxfuseStatus status = open_text("graph (x: f32[n]) -> (y, x as z, c) {\nc = constant f32[2] {7, 8}\n"
+                                      "y = onnx Neg@21 x\n}\n",
+                                      &options, &session);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    memset((char *)(uintptr_t)options.policy_json, '!', sizeof apart - 1);
+    free((char *)(uintptr_t)options.policy_json);
+    memset(&options, 0xff, sizeof options);
+    float data[] = {1, 2};
+    OnnxfuseValue *x = NULL, *out[3] = {NULL};
+    cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, (const int64_t[]){2}, data, &x));
+    status = onnxfuse_session_run(session, (const OnnxfuseValue *const[]){x}, out);
+    cr_assert(!status, "%s", onnxfuse_status_message(status));
+    onnxfuse_session_close(session);
+    onnxfuse_value_free(x);
+    data[0] = data[1] = 99;
+    static const double expected[3][2] = {{-1, -2}, {1, 2}, {7, 8}};
+    for (int o = 0; o < 3; o++) {
+        for (int i = 0; i < 2; i++) cr_expect_eq(onnxfuse_value_element(out[o], i), expected[o][i], "output %d", o);
+        onnxfuse_value_free(out[o]);
+    }
+}
+
+static int threads_now(void) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    cr_assert(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));) count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+Test(api, sessions_of_as_many_threads_share_them) {
+    static const struct { int threads, more; } rows[] = {{3, 2}, {3, 0}, {5, 4}, {3, 0}, {5, 0}};
+    OnnxfuseSession *sessions[5];
+    for (int i = 0; i < 5; i++) {
+        int before = threads_now();
+        OnnxfuseOptions options = {.size = sizeof options, .policy_json = apart, .threads = rows[i].threads};
+        OnnxfuseStatus status = open_text("graph (x: f32[2]) -> (y) {\ny = onnx Neg@21 x\n}\n", &options, &sessions[i]);
+        cr_assert(!status, "%s", onnxfuse_status_message(status));
+        char *problem =
+            run_and_compare(sessions[i], (const char *[]){"f32[2] {1, 2}"}, (const char *[]){"f32[2] {-1, -2}"});
+        cr_expect(!problem, "%s", problem);
+        free(problem);
+        cr_expect_eq(threads_now() - before, rows[i].more, "session %d starts %d threads", i, threads_now() - before);
+    }
+    for (int i = 0; i < 5; i++) onnxfuse_session_close(sessions[i]);
 }
 
 /* --- failing calls --------------------------------------------------------------------------------------------------- */

@@ -2,16 +2,18 @@
 /* What models of many nodes cost: counts and bytes that must not grow with the square of the nodes, and stacks that must not
  * grow with them at all. bench/growth.py has the seconds. */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "models.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
 #include "runtime/api/devices.h"
 #include "runtime/run/run.h"
+#include "small_stack.h"
 
-enum { NODES = 20000, LONG_CHAIN = 100000, SMALL_STACK = 256 << 10 };
+enum { NODES = 20000, LONG_CHAIN = 100000 };
 
 static Value *onnx(Graph *graph, const char *op, Value *const *inputs, int count) {
     Node *node = graph_add_node(graph, NULL, NODE_ONNX, op, inputs, count);
@@ -124,18 +126,76 @@ static void *lower_pointwise(void *unused) {
     return NULL;
 }
 
-Test(growth, stacks_stay_small, .timeout = 300) {
-    void *(*const work[])(void *) = {lower_joined_shape, lower_pointwise};
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    cr_assert(!pthread_attr_setstacksize(&attributes, SMALL_STACK));
-    for (size_t i = 0; i < sizeof work / sizeof *work; i++) {
-        cr_assert(!pthread_create(&thread, &attributes, work[i], NULL));
-        pthread_join(thread, NULL);
-    }
-    pthread_attr_destroy(&attributes);
+/* Attention of which `link` is what all of a long chain is made of, in the text form of a graph; %1$d and %2$d are the numbers of
+ * a value and of the one after it. The chain begins at c0 and ends where `end` reads it. */
+static void lower_attention(const char *link, int links, const char *begin, const char *end) {
+    Graph *graph;
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    text_add(&text,
+             "graph (q: f32[2, 3, n, 4], k: f32[2, 3, 4, n], v: f32[2, 3, n, 4], m: bool[2, 3, n, n], b: f32[2, 3, n, "
+             "n]) -> (y) {\n"
+             "s = onnx MatMul@21 q, k\nlow = constant f32[] -1e9\nzero = constant f32[] 0\n%s\n",
+             begin);
+    for (int i = 0; i < links; i++) text_add(&text, link, i, i + 1);
+    text_add(&text, end, links);
+    text_add(&text, "p = onnx Softmax@21 t {axis = -1}\ny = onnx MatMul@21 p, v\n}\n");
+    Status status = graph_parse(text.data, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    arena_destroy(arena);
+    Policy policy = policy_of(graph);
+    policy.target.attention = true;
+    lower(graph, &policy);
+    graph_destroy(graph);
 }
+
+static void *lower_negated_mask(void *unused) {
+    lower_attention("c%2$d = onnx Not@21 c%1$d\n", LONG_CHAIN, "c0 = onnx Identity@21 m",
+                    "t = onnx Where@21 c%d, s, low\n");
+    return unused;
+}
+
+static void *lower_joined_masks(void *unused) {
+    lower_attention("c%2$d = onnx And@21 c%1$d, m\n", LONG_CHAIN, "c0 = onnx IsInf@21 b",
+                    "t = onnx Where@21 c%d, s, low\n");
+    return unused;
+}
+
+static void *lower_added_zeros(void *unused) {
+    lower_attention("c%2$d = onnx Add@21 c%1$d, zero\n", 60, "c0 = onnx Identity@21 s", "t = onnx Identity@21 c%d\n");
+    return unused;
+}
+
+/* What onnxfuse_optimize looks for in products of products. */
+static void *optimize_product(void *unused) {
+    char path[] = "/tmp/onnxfuse_growth_XXXXXX", out_path[sizeof path + 8];
+    int file = mkstemp(path);
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    text_add(&text, "graph (c0: f32[n], x: f32[n]) -> (c%d) {\n", LONG_CHAIN);
+    for (int i = 0; i < LONG_CHAIN; i++) text_add(&text, "c%d = onnx Mul@21 c%d, x\n", i + 1, i);
+    text_add(&text, "}\n");
+    size_t size;
+    void *bytes = model_bytes(text.data, &size);
+    arena_destroy(arena);
+    cr_assert(file >= 0 && write(file, bytes, size) == (ssize_t)size);
+    close(file);
+    free(bytes);
+    snprintf(out_path, sizeof out_path, "%s.onnx", path);
+    Status status = onnxfuse_optimize(path, out_path, NULL, NULL);
+    cr_expect(!status, "%s", status_message(status));
+    status_free(status);
+    unlink(path);
+    unlink(out_path);
+    return unused;
+}
+
+Test(growth, stack_of_joined_shapes, .timeout = 300) { on_small_stack(lower_joined_shape, NULL); }
+Test(growth, stack_of_pointwise_operators, .timeout = 300) { on_small_stack(lower_pointwise, NULL); }
+Test(growth, stack_of_a_negated_mask, .timeout = 300) { on_small_stack(lower_negated_mask, NULL); }
+Test(growth, stack_of_joined_masks, .timeout = 300) { on_small_stack(lower_joined_masks, NULL); }
+Test(growth, stack_of_added_zeros, .timeout = 300) { on_small_stack(lower_added_zeros, NULL); }
+Test(growth, stack_of_a_product, .timeout = 300) { on_small_stack(optimize_product, NULL); }
 
 /* --- searches ------------------------------------------------------------------------------------------------- */
 /* Whether a weight is made of constants is noted once a value: nine levels of which each reads the one before it a hundred

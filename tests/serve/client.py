@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import struct
@@ -91,10 +92,11 @@ class Server:
 
     running = set()  # processes that no test has ended
 
-    def __init__(self, program, *arguments, environment=None):
+    def __init__(self, program, *arguments, environment=None, stack=None):
         self.log = b""
         self.process = subprocess.Popen([program, *map(str, arguments), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        env={**os.environ, **(environment or {})})
+                                        env={**os.environ, **(environment or {})},
+                                        preexec_fn=stack and (lambda: resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))))
         self.running.add(self.process)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

@@ -27,8 +27,8 @@ from client import Server, from_bytes, outputs_of, request, to_bytes
 program, paths, options = None, {}, None
 
 
-def serve(*names, arguments=()):
-    return Server(program, *(paths[name] for name in names), *arguments)
+def serve(*names, arguments=(), stack=None):
+    return Server(program, *(paths[name] for name in names), *arguments, stack=stack)
 
 
 def rows(count, seed=0, width=models.WIDTH):
@@ -504,8 +504,21 @@ def malformed_requests():
     ends(server)
 
 
+def deep_requests():
+    """JSON that nests 100,000 deep, on stacks of 256 KB."""
+    server = serve("dense", stack=1 << 20 if options.sanitized else 256 << 10)
+    x, deep = rows(1), 100_000
+    item = '{"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": %s}]}'
+    for text in ("[" * deep, "[" * deep + "]" * deep, '{"inputs":' * deep, '{"inputs":[' * deep + "]}" * deep,
+                 item % ("[" * deep + "]" * deep), item % ("[" * deep), '{"id": "1", "parameters": ' + '{"a":' * deep + "1" + "}" * (deep + 1)):
+        status, _, data = server.call("POST", "/v2/models/dense/infer", text.encode(), {"Content-Type": "application/json"})
+        assert status == 400 and json.loads(data)["error"], (text[:80], status, data)
+    assert server.infer("dense", {"x": x})[0]["y"].shape[0] == 1
+    ends(server)
+
+
 TESTS = (endpoints, names_of_models, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
-         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, draining, idle, memory, metrics, malformed_requests)
+         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, draining, idle, memory, metrics, malformed_requests, deep_requests)
 
 
 def main():
