@@ -7,6 +7,7 @@
 #include "lowering/build.h"
 #include "passes/passes.h"
 #include "random_graph.h"
+#include "rounding.h"
 
 static uint64_t state;
 
@@ -187,7 +188,7 @@ static void try_seed(uint64_t seed) {
     cr_assert(!status, "seed %llu: %s\n%s", (unsigned long long)seed, status_message(status), was);
     cr_expect(anchors(graph, "attention") == 1 && anchors(graph, "matmul") == 0, "seed %llu is not fused:\n%s",
               (unsigned long long)seed, was);
-    double tolerance = s.dtype == DT_F32 ? 1e-5 : s.dtype == DT_F16 ? 1e-2 : 8e-2;
+    double tolerance = (s.dtype == DT_F32 ? 32 : 8) * rounding_unit(s.dtype);
     const char *difference = tensor_difference(before, after, tolerance, arena);
     cr_expect(!difference, "seed %llu: %s\n%s\nbecame\n%s", (unsigned long long)seed, difference, was,
               graph_text(graph, arena));

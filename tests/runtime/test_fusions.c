@@ -204,7 +204,7 @@ static void check_forms(const char *device) {
             OnnxfuseSession *fused = open_form(form, policies[p], device, NULL);
             for (int64_t size = 1; size < 10; size += 4) {
                 Run a = run(plain, size), b = run(fused, size);
-                expect_same(form->name, &a, &b, form->is_half ? 1e-2 : 2e-6);
+                expect_same(form->name, &a, &b, form->is_half ? 4 * 0x1p-11 : 2e-6);
                 cr_expect_eq(steps_called(&a, "FusedRMSNorm"), 0);
                 cr_expect_eq(steps_called(&b, "FusedRMSNorm"), 1, "%s, %s: %s", form->name, policies[p], names(&b));
                 cr_expect_eq(steps_of_kind(&b, "kernel"), 1, "%s, %s: %s", form->name, policies[p], names(&b));
@@ -296,7 +296,7 @@ static void check_trained(const Form *form, const char *device) {
         OnnxfuseSession *fused = open_form(form, policy, device, NULL);
         for (int64_t size = 0; size < 200; size += 67) {
             Run a = run(plain, size), b = run(fused, size);
-            expect_same(form->name, &a, &b, form->is_half ? 3e-2 : 1e-5);
+            expect_same(form->name, &a, &b, form->is_half ? 8 * 0x1p-11 : 4e-6);
             cr_expect_eq(steps_called(&b, "FusedRMSNorm"), combinations[c].forward, "%s, %s: %s", form->name, policy,
                          names(&b));
             cr_expect_eq(steps_called(&b, "FusedRMSNormBackward"), combinations[c].backward, "%s, %s: %s", form->name,
