@@ -6,6 +6,7 @@
 #define ONNXFUSE_TESTS_RENDER_CASES_H
 
 #include <criterion/criterion.h>
+#include "rounding.h"
 #include "handmade.h"
 #include "kernel_oracle.h"
 
@@ -91,6 +92,8 @@ static bool same_float(double a, double b, double tolerance) {
 }
 
 static double loosest; /* of float outputs; 0: exact */
+/* Roundings of a reduction of a few hundred numbers, in an order of its own. */
+enum { REDUCED = 256 };
 
 static void compare_outputs(const Kernel *k, DType t, int b, const void *got, const void *want, int64_t count,
                             const char *what) {
@@ -287,7 +290,7 @@ static void check_inner(KernelOp o, DType t, int64_t row_size, bool last) {
     for (int i = 0; i < count; i++) params[i][0] = tails[i], params[i][1] = 2 * tails[i];
     wild = o >= K_REDUCE_MAX;
     near_one = o == K_REDUCE_PROD;
-    loosest = o < K_REDUCE_MAX ? 1e-4 : 0;
+    loosest = o < K_REDUCE_MAX && dtype_is_float(t) ? REDUCED * rounding_unit(t) : 0;
     check(m.kernel, params[0], count, 2);
     loosest = near_one = 0;
     finish(arena);
@@ -327,7 +330,7 @@ static void check_outer(KernelOp o, DType t, int64_t columns, int block) {
     m.kernel->param_count = 4;
     wild = o >= K_REDUCE_MAX;
     near_one = o == K_REDUCE_PROD;
-    loosest = o < K_REDUCE_MAX ? 1e-4 : 0;
+    loosest = o < K_REDUCE_MAX && dtype_is_float(t) ? REDUCED * rounding_unit(t) : 0;
     check(m.kernel, params[0], count, 4);
     loosest = near_one = 0;
     finish(arena);
@@ -372,7 +375,7 @@ static void check_stages(bool outer, bool kept, DType memory) {
     int count = fill_tails();
     for (int i = 0; i < count; i++) params[i][0] = tails[i], params[i][1] = 5 * tails[i];
     wild = false;
-    loosest = memory == DT_BF16 ? 1e-2 : memory == DT_F16 ? 2e-3 : 1e-5;
+    loosest = (memory == DT_F32 ? 64 : 2) * rounding_unit(memory);
     check(m.kernel, params[0], count, 2);
     loosest = 0;
     finish(arena);
