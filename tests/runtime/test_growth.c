@@ -10,6 +10,7 @@
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
 #include "runtime/api/devices.h"
+#include "runtime/inspect/report.h"
 #include "runtime/run/run.h"
 
 enum { NODES = 20000, LONG_CHAIN = 100000, SMALL_STACK = 256 << 10 };
@@ -94,6 +95,32 @@ Test(growth, every_value_an_output, .timeout = 300) {
     Cost cost = cost_of(pointwise(NODES, true));
     cr_expect_lt(cost.kernels, 12, "%d kernels", cost.kernels);
     cr_expect_lt(cost.bytes, (size_t)NODES * 4000, "%zu bytes a node", cost.bytes / NODES);
+}
+
+/* An order of the steps that is left out since it would take too long is told. */
+Test(growth, orders_that_are_not_tried_are_told, .timeout = 300) {
+    for (int more = 0; more < 2; more++) {
+        Graph *graph = graph_create(0);
+        const Dim *dims[] = {dim_symbol(graph->dims, "n")};
+        Value *x = graph_add_input(graph, "x", DT_STRING, 1, dims), *y = x;
+        for (int i = 0; i < NODES + more; i++) y = onnx(graph, "StringConcat", (Value *[]){y, x}, 2);
+        graph_add_output(graph, y);
+        Policy policy = policy_of(graph);
+        policy.fusion.memory_efficient = true;
+        Device *device;
+        Plan *plan;
+        KernelCacheStats stats = {0};
+        lower(graph, &policy);
+        Status status = device_open(&policy, &device);
+        if (!status) status = plan_create(graph, device, device, &stats, &plan);
+        cr_assert(!status, "%s", status_message(status));
+        Text text = text_make(graph->arena);
+        plan_print_orders(&text, plan);
+        cr_expect_eq(strstr(text.data, "20001 nodes in one graph are too many") != NULL, more, "%s", text.data);
+        plan_destroy(plan);
+        device->table->close(device);
+        graph_destroy(graph);
+    }
 }
 
 /* --- small stacks --------------------------------------------------------------------------------------------- */
