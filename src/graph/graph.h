@@ -157,6 +157,7 @@ struct Graph {
     VEC(Value *) values;            /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
+    int not_greedy;         /* nodes that were too many for the greedy order (passes/memory_order.h); 0: it was tried */
     Map names;              /* value name -> Value * */
     Map suffixes;           /* taken name -> last K given out as NAME_K */
     struct ModelInfo *info; /* shared by subgraphs */

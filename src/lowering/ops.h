@@ -24,6 +24,10 @@ struct HostCall {
     Arena *arena; /* scratch, freed after the call; strings and sequence items put there are copied by the caller */
     /* Memory for output `index`, row-major; set by the caller of the kernel. */
     Status (*allocate)(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, void **out_data);
+    /* Makes output 0 of input 0, a sequence that nobody reads afterwards: `removed` elements from `at` on go, a copy of
+     * `added` (NULL: nothing) takes their place, the others change hands. What a kernel does last. NULL where the input
+     * must stay as it is. */
+    Status (*splice)(HostCall *call, int at, int removed, const Tensor *added);
     void *user;
 };
 /* Allocates output `index` and returns its tensor through out_tensor (NULL with success when the output is not asked

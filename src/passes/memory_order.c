@@ -230,7 +230,8 @@ void order_for_memory(Graph *graph, const Policy *policy, const Waits *nodes, in
     int64_t least = INT64_MAX;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         if (ways[w] == greedy && count > MOST_FOR_GREEDY) {
-            LOG(1, "memory order: %d steps are too many for the greedy order, which is not tried", count);
+            LOG(1, "memory order: %d nodes are too many for the greedy order, which is not tried", count);
+            graph->not_greedy = count;
             continue;
         }
         int *order = ARENA_ARRAY(arena, int, count + 1);

@@ -100,8 +100,68 @@ typedef struct Row {
     "axis = constant i64[1] {1}\na = onnx Squeeze@21 x, axis\n} graph \"else\" (x: f32[n, m]) -> (b) {\n"              \
     "b = onnx Identity@21 x\n}\n} graph \"never\" (c: bool[], x: f32[n, m]) -> (z) {\nz = onnx Neg@21 x\n}\n"          \
     "y = onnx Neg@21 r\n}\n"
+/* A loop that carries a sequence: `body` makes r of it, with a = x + i. */
+#define SEQUENCE_LOOP(body)                                                                                            \
+    "graph (n: i64[], q: seq(f32[p]), x: f32[1]) -> (y, z) {\n"                                                        \
+    "s = onnx Loop@21 n, _, q, x captures 1 graph \"body\" (i: i64[], c: bool[], q: seq(f32[*]), x: f32[1]) -> "       \
+    "(c, r) {\n"                                                                                                       \
+    "f = onnx Cast@21 i {to = 1}\na = onnx Add@21 x, f\nzero = constant i64[] 0\n" body "}\n"                          \
+    "y = onnx ConcatFromSequence@21 s {axis = 0}\nz = onnx ConcatFromSequence@21 q {axis = 0}\n}\n"
 
 static const Row rows[] = {
+    {"Loop that appends to a sequence, which is read after it",
+     SEQUENCE_LOOP("r = onnx SequenceInsert@21 q, a\n"),
+     {"i64[] 3", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[4] {7, 1, 2, 3}", "f32[1] {7}"}},
+    {"Loop of no trips that would append",
+     SEQUENCE_LOOP("r = onnx SequenceInsert@21 q, a\n"),
+     {"i64[] 0", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[1] {7}", "f32[1] {7}"}},
+    {"Loop that inserts before the first element",
+     SEQUENCE_LOOP("r = onnx SequenceInsert@21 q, a, zero\n"),
+     {"i64[] 9", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[10] {9, 8, 7, 6, 5, 4, 3, 2, 1, 7}", "f32[1] {7}"}},
+    {"Loop that inserts two and erases one",
+     SEQUENCE_LOOP("g = onnx SequenceInsert@21 q, a\nh = onnx SequenceInsert@21 g, a, zero\n"
+                   "r = onnx SequenceErase@21 h\n"),
+     {"i64[] 3", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[4] {3, 2, 1, 7}", "f32[1] {7}"}},
+    {"Loop in which two read the sequence before it changes",
+     SEQUENCE_LOOP("g = onnx SequenceInsert@21 q, a\nh = onnx SequenceInsert@21 q, x\n"
+                   "k = onnx ConcatFromSequence@21 g {axis = 0}\nm = onnx ReduceSum@21 k {keepdims = 1}\n"
+                   "r = onnx SequenceInsert@21 h, m\n"),
+     {"i64[] 2", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[5] {7, 1, 8, 1, 18}", "f32[1] {7}"}},
+    {"Loop that appends in a branch and hands the sequence on in the other",
+     SEQUENCE_LOOP("two = constant i64[] 2\nk = onnx Mod@21 i, two\nb = onnx Cast@21 k {to = 9}\n"
+                   "r = onnx If@21 b, q, a captures 2 graph \"then\" (q: seq(f32[*]), a: f32[1]) -> (u) {\n"
+                   "u = onnx SequenceInsert@21 q, a\n} graph \"else\" (q: seq(f32[*]), a: f32[1]) -> (q) {\n}\n"),
+     {"i64[] 6", "seq f32[1] {7}", "f32[1] {0}"},
+     {"f32[4] {7, 1, 3, 5}", "f32[1] {7}"}},
+    {"Loop in a loop that appends to the outer's sequence",
+     SEQUENCE_LOOP("two = constant i64[] 2\n"
+                   "r = onnx Loop@21 two, _, q, a captures 1 graph \"inner\" (j: i64[], d: bool[], p: seq(f32[*]), a: "
+                   "f32[1]) -> (d, w) {\n"
+                   "w = onnx SequenceInsert@21 p, a\n}\n"),
+     {"i64[] 2", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[5] {7, 1, 1, 2, 2}", "f32[1] {7}"}},
+    {"Loop in a loop that appends to a sequence which it captures as well",
+     SEQUENCE_LOOP("two = constant i64[] 2\n"
+                   "r = onnx Loop@21 two, _, q, q captures 1 graph \"inner\" (j: i64[], d: bool[], p: seq(f32[*]), q: "
+                   "seq(f32[*])) -> (d, w) {\n"
+                   "m = onnx ConcatFromSequence@21 q {axis = 0}\ns = onnx ReduceSum@21 m {keepdims = 1}\n"
+                   "w = onnx SequenceInsert@21 p, s\n}\n"),
+     {"i64[] 2", "seq f32[1] {1}", "f32[1] {1}"},
+     {"f32[5] {1, 1, 1, 3, 3}", "f32[1] {1}"}},
+    {"Loop that hands on the sequence of the trip before",
+     "graph (n: i64[], q: seq(f32[p]), x: f32[1]) -> (y, z) {\n"
+     "s, t = onnx Loop@21 n, _, q, q, x captures 1 graph \"body\" (i: i64[], c: bool[], q: seq(f32[*]), p: "
+     "seq(f32[*]), "
+     "x: f32[1]) -> (c, r, q) {\n"
+     "r = onnx SequenceInsert@21 q, x\n}\n"
+     "y = onnx ConcatFromSequence@21 s {axis = 0}\nz = onnx ConcatFromSequence@21 t {axis = 0}\n}\n",
+     {"i64[] 3", "seq f32[1] {7}", "f32[1] {1}"},
+     {"f32[4] {7, 1, 1, 1}", "f32[3] {7, 1, 1}"}},
     {"If of two ranks, its result an output: then", SQUEEZE("r") "}\n", {"f32[2, 1] {1, 2}"}, {"f32[2] {1, 2}"}},
     {"If of two ranks, its result an output: else", SQUEEZE("r") "}\n", {"f32[1, 2] {1, 2}"}, {"f32[1, 2] {1, 2}"}},
     {"If of two ranks before Shape: then",
@@ -269,6 +329,12 @@ static const struct {
      "graph (q: seq(f32[p]), i: i64[]) -> (y) {\ny = onnx SequenceAt@21 q, i\n}\n",
      {"seq f32[1] {1}", "i64[] 5"},
      "SequenceAt"},
+    {"a position out of range in a loop that changes a sequence, found in the third trip",
+     SEQUENCE_LOOP("g = onnx SequenceInsert@21 q, a\nh = onnx SequenceErase@21 g\nfour = constant i64[] 4\n"
+                   "k = onnx Mul@21 four, i\nm = onnx SequenceInsert@21 h, a\n"
+                   "r = onnx SequenceInsert@21 m, a, k\n"),
+     {"i64[] 3", "seq f32[1] {7}", "f32[1] {1}"},
+     "position 8 in a sequence of 6"},
     {"an index out of range in a loop's body, found in the third trip",
      "graph (m: i64[], x: f32[2]) -> (y) {\n"
      "z = constant f32[] 0\n"

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "models.h"
+#include "base/heap.h"
 #include "passes/passes.h"
 #include "runtime/plan/plan.h"
 #include "runtime/api/devices.h"
+#include "runtime/inspect/report.h"
 #include "runtime/run/run.h"
 #include "small_stack.h"
 
@@ -95,6 +97,32 @@ Test(growth, every_value_an_output, .timeout = 300) {
     Cost cost = cost_of(pointwise(NODES, true));
     cr_expect_lt(cost.kernels, 12, "%d kernels", cost.kernels);
     cr_expect_lt(cost.bytes, (size_t)NODES * 4000, "%zu bytes a node", cost.bytes / NODES);
+}
+
+/* An order of the steps that is left out since it would take too long is told. */
+Test(growth, orders_that_are_not_tried_are_told, .timeout = 300) {
+    for (int more = 0; more < 2; more++) {
+        Graph *graph = graph_create(0);
+        const Dim *dims[] = {dim_symbol(graph->dims, "n")};
+        Value *x = graph_add_input(graph, "x", DT_STRING, 1, dims), *y = x;
+        for (int i = 0; i < NODES + more; i++) y = onnx(graph, "StringConcat", (Value *[]){y, x}, 2);
+        graph_add_output(graph, y);
+        Policy policy = policy_of(graph);
+        policy.fusion.memory_efficient = true;
+        Device *device;
+        Plan *plan;
+        KernelCacheStats stats = {0};
+        lower(graph, &policy);
+        Status status = device_open(&policy, &device);
+        if (!status) status = plan_create(graph, device, device, &stats, &plan);
+        cr_assert(!status, "%s", status_message(status));
+        Text text = text_make(graph->arena);
+        plan_print_orders(&text, plan);
+        cr_expect_eq(strstr(text.data, "20001 nodes in one graph are too many") != NULL, more, "%s", text.data);
+        plan_destroy(plan);
+        device->table->close(device);
+        graph_destroy(graph);
+    }
 }
 
 /* --- small stacks --------------------------------------------------------------------------------------------- */
@@ -261,6 +289,76 @@ Test(growth, arenas_of_shapes_that_alternate_are_kept) {
     device->table = plain;
     device->table->close(device);
     graph_destroy(graph);
+}
+
+/* --- sequences -------------------------------------------------------------------------------------------------- */
+static size_t heap_bytes;
+
+static void *counting_allocate(void *user, size_t bytes) {
+    (void)user;
+    heap_bytes += bytes;
+    return aligned_alloc(HEAP_ALIGNMENT, (bytes + HEAP_ALIGNMENT - 1) / HEAP_ALIGNMENT * HEAP_ALIGNMENT);
+}
+
+static void counting_release(void *user, void *memory, size_t bytes) {
+    (void)user;
+    (void)bytes;
+    free(memory);
+}
+
+/* Bytes taken while a loop of `trips` puts its input into a sequence, in every second trip inside a branch. */
+static size_t bytes_of_appending(int64_t trips) {
+    static const char text[] =
+        "graph (n: i64[], x: f32[1024]) -> (y) {\n"
+        "  e = onnx SequenceEmpty@21\n"
+        "  s = onnx Loop@21 n, _, e, x captures 1 graph \"body\" (i: i64[], c: bool[], q: seq(f32[*]), x: f32[1024]) "
+        "-> "
+        "(c, r) {\n"
+        "    two = constant i64[] 2\n    k = onnx Mod@21 i, two\n    b = onnx Cast@21 k {to = 9}\n"
+        "    p = onnx SequenceInsert@21 q, x\n"
+        "    r = onnx If@21 b, p, x captures 2 graph \"then\" (q: seq(f32[*]), x: f32[1024]) -> (u) {\n"
+        "      u = onnx SequenceInsert@21 q, x\n    } graph \"else\" (q: seq(f32[*]), x: f32[1024]) -> (q) {\n    }\n"
+        "  }\n"
+        "  y = onnx SequenceLength@21 s\n}\n";
+    Graph *graph;
+    Plan *plan;
+    Device *device;
+    Memory memory;
+    KernelCacheStats stats = {0};
+    Status status = graph_parse(text, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    Policy policy = policy_of(graph);
+    lower(graph, &policy);
+    status = device_open(&policy, &device);
+    if (!status) status = plan_create(graph, device, device, &stats, &plan);
+    cr_assert(!status, "%s", status_message(status));
+    memory_init(&memory, 0);
+    float x[1024] = {1};
+    atomic_size_t peak = 0;
+    const Item items[] = {{.kind = ITEM_TENSOR, .tensor = {.dtype = DT_I64, .data = &trips}},
+                          {.kind = ITEM_TENSOR, .tensor = {.dtype = DT_F32, .rank = 1, .dims = {1024}, .data = x}}};
+    RunOutput output = {0};
+    Run run = {.memory = &memory, .buffers = run_memory_create(device, device, &memory), .peak_arena = &peak};
+    size_t before = heap_bytes;
+    status = plan_run(plan, &run, NULL, (const Item *const[]){&items[0], &items[1]}, &output);
+    size_t bytes = heap_bytes - before;
+    cr_assert(!status, "%s", status_message(status));
+    cr_expect_eq(*(const int64_t *)output.item.tensor.data, trips + trips / 2);
+    item_free(&memory, &output.item);
+    run_memory_destroy(run.buffers);
+    cr_expect_eq(atomic_load(&memory.used), 0);
+    plan_destroy(plan);
+    device->table->close(device);
+    graph_destroy(graph);
+    return bytes;
+}
+
+/* What a loop puts into a sequence is copied once, not once more in each later trip. */
+Test(growth, sequences_grow_in_place, .timeout = 60) {
+    Status status = heap_set_host((HeapHost){counting_allocate, counting_release, NULL});
+    cr_assert(!status, "%s", status_message(status));
+    size_t some = bytes_of_appending(64), more = bytes_of_appending(256);
+    cr_expect_lt(more, 5 * some, "256 trips take %zu bytes, 64 take %zu", more, some);
 }
 
 /* One If anywhere does not keep the weights that products have packed, unless a branch reads them as well. */

@@ -67,6 +67,18 @@ static Status host_construct(HostCall *call) {
     return NULL;
 }
 
+/* The sequence without `removed` elements from `at` on, with `added` in their place. */
+static Status give_changed(HostCall *call, const Item *from, int at, int removed, const Tensor *added) {
+    if (call->splice) return call->splice(call, at, removed, added);
+    int count = at, rest = from->count - at - removed;
+    Item *items = ARENA_ARRAY(call->arena, Item, from->count + 1);
+    if (at) memcpy(items, from->items, (size_t)at * sizeof *items);
+    if (added) items[count++] = (Item){.kind = ITEM_TENSOR, .tensor = *added};
+    if (rest) memcpy(items + count, from->items + at + removed, (size_t)rest * sizeof *items);
+    give_sequence(call, items, count + rest);
+    return NULL;
+}
+
 static Status host_insert(HostCall *call) {
     const Item *from;
     const Tensor *tensor = host_input(call, 1);
@@ -75,11 +87,7 @@ static Status host_insert(HostCall *call) {
     if (!tensor) return host_error(call, "input 1 is no tensor");
     TRY(position(call, 2, from->count, from->count, from->count, &at));
     if (from->count == INT32_MAX) return host_error(call, "the sequence is full");
-    Item *items = ARENA_ARRAY(call->arena, Item, from->count + 1);
-    for (int i = 0; i < from->count; i++) items[i < at ? i : i + 1] = from->items[i];
-    items[at] = (Item){.kind = ITEM_TENSOR, .tensor = *tensor};
-    give_sequence(call, items, from->count + 1);
-    return NULL;
+    return give_changed(call, from, (int)at, 0, tensor);
 }
 
 static Status host_erase(HostCall *call) {
@@ -87,11 +95,7 @@ static Status host_erase(HostCall *call) {
     int64_t at;
     TRY(sequence_at(call, 0, &from));
     TRY(position(call, 1, from->count, from->count - 1, from->count - 1, &at));
-    Item *items = ARENA_ARRAY(call->arena, Item, from->count);
-    for (int i = 0; i < from->count; i++)
-        if (i != at) items[i < at ? i : i - 1] = from->items[i];
-    give_sequence(call, items, from->count - 1);
-    return NULL;
+    return give_changed(call, from, (int)at, 1, NULL);
 }
 
 static Status host_at(HostCall *call) {

@@ -27,6 +27,14 @@ static void count_into(const Plan *plan, PlanCounts *counts, Map *kernels) {
     }
 }
 
+void plan_print_orders(Text *text, const Plan *plan) {
+    if (plan->graph->not_greedy)
+        text_add(text, "%d nodes in one graph are too many for the greedy order: memory may be more than with it\n",
+                 plan->graph->not_greedy);
+    for (int s = 0; s < plan->step_count; s++)
+        for (int n = 0; n < plan->steps[s].nested_count; n++) plan_print_orders(text, plan->steps[s].nested[n]);
+}
+
 void plan_count(const Plan *plan, PlanCounts *counts) {
     *counts = (PlanCounts){0};
     Arena *scratch = arena_create(0);

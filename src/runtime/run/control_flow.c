@@ -17,6 +17,7 @@ typedef struct Control {
     Run *run;
     const int64_t *symbols;
     const Item *const *inputs;
+    Item *const *given_up;       /* [inputs]: what nobody reads after the operator; else NULL */
     int captures, first_capture; /* of the node's inputs */
     Arena *arena;
     Item *carried, *slices; /* from one iteration to the next; of scan inputs */
@@ -57,6 +58,13 @@ static void free_lists(Control *c) {
 static void move(Item *from, Item *to) {
     *to = *from;
     *from = (Item){.kind = ITEM_NONE};
+}
+
+/* The first value of one that is carried. */
+static Status carry(Control *c, int input, Item *to) {
+    if (!c->given_up[input]) return item_copy(c->run->memory, c->inputs[input], to);
+    move(c->given_up[input], to);
+    return NULL;
 }
 
 /* What an iteration has made of carried values takes their place; the others go on the stacks. */
@@ -133,12 +141,13 @@ static Status run_if(Control *c, RunOutput *outputs) {
     const Plan *branch = c->step->nested[condition ? 0 : 1];
     int count = branch->graph->outputs.count;
     make_lists(c, 0, 0, 0, count);
-    TRY(plan_run(branch, c->run, c->symbols, c->inputs + c->first_capture, c->made));
+    TRY(plan_run_taking(branch, c->run, c->symbols, c->inputs + c->first_capture, c->given_up + c->first_capture,
+                        c->made));
     for (int i = 0; i < count && i < c->node->output_count; i++) move(&c->made[i].item, &outputs[i].item);
     return NULL;
 }
 
-static Status loop_body(Control *c, const Item **body, int64_t iteration, bool *condition) {
+static Status loop_body(Control *c, const Item **body, Item **given_up, int64_t iteration, bool *condition) {
     const Graph *graph = c->body->graph;
     int64_t one[MAX_RANK];
     for (int i = 0; i < MAX_RANK; i++) one[i] = 1;
@@ -155,7 +164,7 @@ static Status loop_body(Control *c, const Item **body, int64_t iteration, bool *
     for (int i = 0; i < n; i++) body[2 + i] = c->carried[i].kind == ITEM_NONE ? NULL : &c->carried[i];
     for (int i = 0; i < c->captures; i++) body[2 + n + i] = c->inputs[c->first_capture + i];
     memset(c->made, 0, sizeof *c->made * (size_t)c->made_count);
-    TRY(plan_run(c->body, c->run, c->symbols, body, c->made));
+    TRY(plan_run_taking(c->body, c->run, c->symbols, body, given_up, c->made));
     Status status = read_bool(c, &c->made[0].item, condition);
     item_free(c->run->memory, &c->made[0].item);
     keep_made(c, 1);
@@ -165,7 +174,10 @@ static Status loop_body(Control *c, const Item **body, int64_t iteration, bool *
 static Status loop_iterations(Control *c) {
     int64_t trips = INT64_MAX;
     bool condition = true;
-    const Item **body = ARENA_ARRAY(c->arena, const Item *, 2 + c->carried_count + c->captures);
+    int inputs = 2 + c->carried_count + c->captures;
+    const Item **body = ARENA_ARRAY(c->arena, const Item *, inputs);
+    Item **given_up = ARENA_ARRAY(c->arena, Item *, inputs); /* what is carried: each iteration makes it anew */
+    for (int i = 0; i < c->carried_count; i++) given_up[2 + i] = &c->carried[i];
     if (c->inputs[0]) {
         const Tensor *t = &c->inputs[0]->tensor;
         if (tensor_count(t) != 1) return control_error(c, "the trip count is not one number");
@@ -173,8 +185,8 @@ static Status loop_iterations(Control *c) {
     }
     if (c->inputs[1]) TRY(read_bool(c, c->inputs[1], &condition));
     for (int i = 0; i < c->carried_count; i++)
-        if (c->inputs[2 + i]) TRY(item_copy(c->run->memory, c->inputs[2 + i], &c->carried[i]));
-    for (int64_t i = 0; i < trips && condition; i++) TRY(loop_body(c, body, i, &condition));
+        if (c->inputs[2 + i]) TRY(carry(c, 2 + i, &c->carried[i]));
+    for (int64_t i = 0; i < trips && condition; i++) TRY(loop_body(c, body, given_up, i, &condition));
     return NULL;
 }
 
@@ -313,7 +325,8 @@ static Status run_guarded(Control *c, Operator run, RunOutput *outputs) {
     return run(c, outputs);
 }
 
-Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, RunOutput *outputs) {
+Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, Item *const *given_up,
+                   RunOutput *outputs) {
     const Node *node = step->node;
     Control c = {.step = step,
                  .node = node,
@@ -321,6 +334,7 @@ Status run_control(const Step *step, Run *run, const int64_t *symbols, const Ite
                  .run = run,
                  .symbols = symbols,
                  .inputs = inputs,
+                 .given_up = given_up,
                  .captures = node->captures,
                  .first_capture = node->input_count - node->captures,
                  .arena = arena_create(0)};

@@ -5,6 +5,7 @@
 typedef struct HostState {
     State *s;
     const Step *step;
+    Item *from, made; /* what `splice` changes, what it has made of it */
 } HostState;
 
 static Status too_large(const Step *step, int64_t size) {
@@ -58,11 +59,56 @@ static Status host_allocate(HostCall *call, int index, DType dtype, int rank, co
     return NULL;
 }
 
-static Status keep_item(State *s, int number, const Item *made) {
+/* As many elements as the block has room for need no other one. */
+static Status make_room(Memory *memory, Item *sequence, int count) {
+    if ((size_t)count <= memory_size(sequence->items) / sizeof *sequence->items) return NULL;
+    void *items;
+    TRY(memory_alloc(memory, sizeof *sequence->items * (size_t)count * 2, &items));
+    memcpy(items, sequence->items, sizeof *sequence->items * (size_t)sequence->count);
+    memory_free(memory, sequence->items);
+    sequence->items = items;
+    return NULL;
+}
+
+static Status host_splice(HostCall *call, int at, int removed, const Tensor *added) {
+    HostState *h = call->user;
+    Memory *memory = h->s->run->memory;
+    Item *from = h->from, copy = {.kind = ITEM_NONE};
+    int rest = from->count - at - removed;
+    if (added) {
+        TRY(item_copy(memory, &(Item){.kind = ITEM_TENSOR, .tensor = *added}, &copy));
+        Status status = make_room(memory, from, from->count - removed + 1);
+        if (status) {
+            item_free(memory, &copy);
+            return status;
+        }
+    }
+    for (int i = 0; i < removed; i++) item_free(memory, &from->items[at + i]);
+    Item *behind = &from->items[at + (added ? 1 : 0)];
+    if (rest) memmove(behind, &from->items[at + removed], sizeof *behind * (size_t)rest);
+    if (added) from->items[at] = copy;
+    from->count += (added ? 1 : 0) - removed;
+    h->made = *from;
+    *from = (Item){.kind = ITEM_NONE};
+    return NULL;
+}
+
+/* The slot has the item from now on. */
+static void place_item(State *s, int number, Item *made) {
     const Slot *slot = slot_at(s, number);
-    if (slot->output >= 0) return item_copy(s->run->memory, made, &s->outputs[slot->output].item);
-    TRY(item_copy(s->run->memory, made, &s->owned[number]));
-    s->items[number] = &s->owned[number];
+    if (slot->output >= 0) {
+        s->outputs[slot->output].item = *made;
+    } else {
+        s->owned[number] = *made;
+        s->items[number] = &s->owned[number];
+    }
+    *made = (Item){.kind = ITEM_NONE};
+}
+
+static Status keep_item(State *s, int number, const Item *made) {
+    Item copy;
+    TRY(item_copy(s->run->memory, made, &copy));
+    place_item(s, number, &copy);
     return NULL;
 }
 
@@ -76,7 +122,7 @@ static const Item *const *gather_items(State *s, const Step *step, Arena *arena)
 
 Status run_host_step(State *s, const Step *step, Arena *arena) {
     int count = step->node->output_count;
-    HostState h = {s, step};
+    HostState h = {s, step, NULL, {.kind = ITEM_NONE}};
     Item *made = ARENA_ARRAY(arena, Item, count), **outputs = ARENA_ARRAY(arena, Item *, count);
     for (int o = 0; o < count; o++) outputs[o] = step->outputs[o] < 0 ? NULL : &made[o];
     HostCall call = {.node = step->node,
@@ -87,11 +133,16 @@ Status run_host_step(State *s, const Step *step, Arena *arena) {
                      .arena = arena,
                      .allocate = host_allocate,
                      .user = &h};
+    bool changes = count && step->outputs[0] >= 0 && !is_tensor_slot(slot_at(s, step->outputs[0]));
+    if (changes && step->input_count) h.from = dying_item(s, step, step->inputs[0]);
+    if (h.from && h.from->kind == ITEM_SEQUENCE) call.splice = host_splice;
     TRY(step->host(&call));
     for (int o = 0; o < count; o++) {
         if (step->outputs[o] < 0) continue;
         const Slot *slot = slot_at(s, step->outputs[o]);
-        if (!is_tensor_slot(slot))
+        if (o == 0 && h.made.kind != ITEM_NONE)
+            place_item(s, step->outputs[o], &h.made);
+        else if (!is_tensor_slot(slot))
             TRY(keep_item(s, step->outputs[o], &made[o]));
         else if (slot->value->dtype == DT_STRING)
             TRY(keep_strings(s, step->outputs[o], &made[o]));
@@ -105,20 +156,16 @@ Status run_host_step(State *s, const Step *step, Arena *arena) {
 Status run_nested_step(State *s, const Step *step, Arena *arena) {
     int count = step->node->output_count;
     RunOutput *outputs = ARENA_ARRAY(arena, RunOutput, count);
-    Status status = run_control(step, s->run, s->symbols, gather_items(s, step, arena), outputs);
+    Item **given_up = ARENA_ARRAY(arena, Item *, step->input_count);
+    for (int i = 0; i < step->input_count; i++) given_up[i] = dying_item(s, step, step->inputs[i]);
+    Status status = run_control(step, s->run, s->symbols, gather_items(s, step, arena), given_up, outputs);
     for (int o = 0; o < count; o++) {
         Item *made = &outputs[o].item;
         int number = step->outputs[o];
         if (!status && number >= 0) {
             const Slot *slot = slot_at(s, number);
             if (!is_tensor_slot(slot)) {
-                if (slot->output >= 0) {
-                    s->outputs[slot->output].item = *made;
-                } else {
-                    s->owned[number] = *made;
-                    s->items[number] = &s->owned[number];
-                }
-                *made = (Item){.kind = ITEM_NONE};
+                place_item(s, number, made);
             } else {
                 if (made->kind != ITEM_TENSOR)
                     status = status_error(STATUS_INVALID, "node \"%s\" (%s): output %d is no tensor",

@@ -304,6 +304,12 @@ static Status finish_output(State *s, int o) {
         const Item *from =
             root->output >= 0 && !is_tensor_slot(slot) ? &s->outputs[root->output].item : item_at(s, number, &storage);
         static const Item absent = {.kind = ITEM_NONE};
+        Item *own = dying_output(s, number);
+        if (own && from == own && !output->given) {
+            output->item = *own;
+            *own = absent;
+            return NULL;
+        }
         if (!from) from = &absent;
         if (!output->given) return item_copy(s->run->memory, from, &output->item);
         if (from->kind != ITEM_TENSOR || tensor_bytes(&from->tensor) != tensor_bytes(&output->item.tensor) ||
@@ -375,7 +381,7 @@ static Status wait_after(State *s, Status status) {
 }
 
 static Status run_with_memory(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs,
-                              RunOutput *outputs, Arena *memory) {
+                              Item *const *given_up, RunOutput *outputs, Arena *memory) {
     State *volatile state = NULL;
     jmp_buf guard;
     Status status;
@@ -384,6 +390,7 @@ static Status run_with_memory(const Plan *plan, Run *run, const int64_t *outer, 
     } else {
         arena_guard(memory, &guard);
         state = new_state(plan, run, outputs, memory);
+        state->given_up = given_up;
         if (run->observer) watch_begin(state);
         status = run_state(state, outer, inputs);
     }
@@ -397,6 +404,11 @@ static Status run_with_memory(const Plan *plan, Run *run, const int64_t *outer, 
 enum { DEEPEST_NESTING = 64 };
 
 Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs, RunOutput *outputs) {
+    return plan_run_taking(plan, run, outer, inputs, NULL, outputs);
+}
+
+Status plan_run_taking(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs,
+                       Item *const *given_up, RunOutput *outputs) {
     if (run->depth >= DEEPEST_NESTING)
         return status_error(STATUS_UNSUPPORTED, "control flow nested deeper than %d", DEEPEST_NESTING);
     bool outermost = run->depth == 0;
@@ -404,7 +416,8 @@ Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *co
     if (outermost) run->recordings = plan->recordings;
     Arena *memory = arena_create(0);
     run->depth++;
-    Status status = memory ? run_with_memory(plan, run, outer, inputs, outputs, memory) : status_out_of_memory();
+    Status status =
+        memory ? run_with_memory(plan, run, outer, inputs, given_up, outputs, memory) : status_out_of_memory();
     run->depth--;
     arena_destroy(memory);
     if (outermost) {

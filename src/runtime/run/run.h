@@ -43,9 +43,14 @@ typedef struct RunOutput {
 /* Returns when the work is done, also on failure. outer: bindings of the symbols of the plan around this one, NULL for
  * none. inputs [graph inputs]: borrowed; NULL for an absent optional. */
 Status plan_run(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs, RunOutput *outputs);
+/* given_up [graph inputs]: NULL, or the same item as in `inputs` where it is the plan's to take, from `run`'s memory:
+ * then it is ITEM_NONE afterwards, else the caller's still. */
+Status plan_run_taking(const Plan *plan, Run *run, const int64_t *outer, const Item *const *inputs,
+                       Item *const *given_up, RunOutput *outputs);
 
-/* control_flow.c: a STEP_CONTROL. */
-Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, RunOutput *outputs);
+/* control_flow.c: a STEP_CONTROL. given_up [inputs]: as above. */
+Status run_control(const Step *step, Run *run, const int64_t *symbols, const Item *const *inputs, Item *const *given_up,
+                   RunOutput *outputs);
 
 /* --- run memory (buffers.c): arenas, scratch and streams of past runs, ready for the next ------------------------ */
 struct RunMemory *run_memory_create(Device *device, Device *host, Memory *memory);

@@ -136,6 +136,28 @@ const Item *item_at(State *s, int number, Item *storage) {
     return storage;
 }
 
+static Item *own_item(const State *s, int number) {
+    const Slot *slot = slot_at(s, number);
+    if (is_tensor_slot(slot) || slot->output >= 0) return NULL;
+    if (slot->storage == STORE_ITEM) return &s->owned[number];
+    for (int i = 0; s->given_up && i < s->plan->graph->inputs.count; i++)
+        if (s->plan->inputs[i] == number) return s->given_up[i];
+    return NULL;
+}
+
+Item *dying_item(const State *s, const Step *step, int number) {
+    int readers = 0;
+    if (number < 0 || slot_at(s, number)->last != step - s->plan->steps) return NULL;
+    for (int i = 0; i < step->input_count; i++) readers += step->inputs[i] == number;
+    return readers == 1 ? own_item(s, number) : NULL;
+}
+
+Item *dying_output(const State *s, int number) {
+    int readers = 0;
+    for (int o = 0; o < s->plan->graph->outputs.count; o++) readers += s->plan->outputs[o] == number;
+    return readers == 1 ? own_item(s, number) : NULL;
+}
+
 Status keep_strings(State *s, int number, const Item *made) {
     const Slot *slot = slot_at(s, number);
     Item copy;

@@ -21,6 +21,7 @@ typedef struct State {
     void **data;           /* [slot_count]: memory of tensor slots, NULL where not there yet */
     const Item **items;    /* [slot_count]: of STORE_ITEM and item inputs */
     Item *owned;           /* [slot_count]: what STORE_ITEM slots own; NULL where there are none */
+    Item *const *given_up; /* [graph inputs]: run.h's; NULL: none */
     Block arenas[PLACES];
     Block scratch[PLACES]; /* of kernels; on a device one after the other, so they share it */
     VEC(Block) outgrown;   /* device scratch that launches may still use */
@@ -62,6 +63,11 @@ Status ready(State *s, int number);
 void free_slot(State *s, int root);
 /* NULL for an item that is absent. */
 const Item *item_at(State *s, int number, Item *storage);
+/* The item that is the run's own to change, since no step after this one and no other input of it reads the slot; else
+ * NULL. */
+Item *dying_item(const State *s, const Step *step, int number);
+/* The same once all steps are taken, of what one output of the plan hands out. */
+Item *dying_output(const State *s, int number);
 /* Strings leave a call's scratch memory for a block of their own. */
 Status keep_strings(State *s, int number, const Item *made);
 

@@ -496,8 +496,9 @@ static void emit_pointwise(GpuRender *r) {
 /* --- transpose --- */
 static bool goes_through_tile(const GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
+    if (inst->op != K_LOAD) return false;
     StrideKind along = inst->access->kind[r->vector_axis];
-    return inst->op == K_LOAD && along != STRIDE_ONE && along != STRIDE_ZERO &&
+    return along != STRIDE_ONE && along != STRIDE_ZERO &&
            inst->access->kind[r->k->tile_axis] == STRIDE_ONE;
 }
 
