@@ -93,9 +93,14 @@ static Onnx__TypeProto *type_to_proto(Exporter *e, ValueKind kind, DType dtype, 
     return type;
 }
 
-static Onnx__ValueInfoProto *info_to_proto(Exporter *e, const char *name, const Value *value) {
+static Onnx__ValueInfoProto *untyped_info(Exporter *e, const char *name) {
     Onnx__ValueInfoProto *info = NEW(Onnx__ValueInfoProto, value_info_proto);
     info->name = borrowed(name);
+    return info;
+}
+
+static Onnx__ValueInfoProto *info_to_proto(Exporter *e, const char *name, const Value *value) {
+    Onnx__ValueInfoProto *info = untyped_info(e, name);
     if (value->dtype != DT_NONE) info->type = type_to_proto(e, value->kind, value->dtype, shape_to_proto(e, value));
     return info;
 }
@@ -259,6 +264,8 @@ static bool needs_identity(Exporter *e, const Graph *graph, int index) {
 static Onnx__NodeProto *identity_to_proto(Exporter *e, char *input, char *output) {
     Onnx__NodeProto *proto = NEW(Onnx__NodeProto, node_proto);
     proto->op_type = borrowed("Identity");
+    proto->domain = borrowed("");
+    proto->name = output; /* as any node's that is read and written again */
     proto->n_input = proto->n_output = 1;
     proto->input = arena_copy(e->arena, &input, sizeof input);
     proto->output = arena_copy(e->arena, &output, sizeof output);
@@ -274,7 +281,9 @@ static void add_output_to_proto(Exporter *e, const Graph *graph, int index, Onnx
                              : borrowed(graph->output_names.items[index]);
         proto->node[proto->n_node++] = identity_to_proto(e, input, name);
     }
-    proto->output[proto->n_output++] = info_to_proto(e, name, value);
+    bool made =
+        graph->parent && !value->producer; /* by that node, whose result has no type before the model is lowered */
+    proto->output[proto->n_output++] = made ? untyped_info(e, name) : info_to_proto(e, name, value);
 }
 
 static void add_constant_to_proto(Exporter *e, const Graph *graph, const Value *value, Onnx__GraphProto *proto) {

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import formulas
 from cases import b, by_reference, constant, data, drawn, f, f16, f32, f64, i, i32, i64, i8, row, table, u8
+from first import formula
 from formulas import picked
 
 SUMS = {"rtol": 64, "atol": 64}
@@ -32,6 +33,24 @@ NORMS = [
         row("no axes reduce all", [f(2, 3, low=0.1), constant(data([], i64))], noop_with_empty_axes=0),
         row("axes given", [f(2, 3, low=0.1), constant(data([0], i64))], noop_with_empty_axes=1, keepdims=0), version=18, **SUMS)),
 ]
+
+# --- activations: what an attribute is when it is left out, to the last places ------------------------------------------
+ALPHA, GAMMA = np.float64(1.67326319217681884765625), np.float64(1.05070102214813232421875)
+DEFAULTS = {
+    "Selu": (6, lambda x: GAMMA * np.where(x > 0, x, ALPHA * np.expm1(x))),
+    "Elu": (6, lambda x: np.where(x < 0, np.expm1(x), x)),
+    "Celu": (12, lambda x: np.maximum(0, x) + np.minimum(0, np.expm1(x))),
+    "HardSigmoid": (6, lambda x: np.clip(np.float64(np.float32(0.2)) * x + 0.5, 0, 1)),
+    "HardSwish": (14, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    "LeakyRelu": (16, lambda x: np.where(x < 0, np.float64(np.float32(0.01)) * x, x)),
+    "Mish": (18, lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+    "Softplus": (1, lambda x: np.log1p(np.exp(x))),
+    "Softsign": (1, lambda x: x / (1 + np.abs(x))),
+    "ThresholdedRelu": (10, lambda x: np.where(x > 1, x, 0)),
+    "Gelu": (20, lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))),
+}
+ACTIVATIONS = [case for op, (version, function) in DEFAULTS.items()
+               for case in table(op, row("attributes left out", [f(3, 7)], expect=formula(function)), version=version)]
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 WINDOWS = [
@@ -342,4 +361,4 @@ DRAWN = [
            row("a test", [f(3, 4)], is_test=1, ratio=0.25, expect=lambda case, inputs: inputs), version=6),
 ]
 
-CASES = [*NORMS, *WINDOWS, *SIGNAL, *RECURRENT, *OTHERS, *SCANS, *DRAWN]
+CASES = [*NORMS, *ACTIVATIONS, *WINDOWS, *SIGNAL, *RECURRENT, *OTHERS, *SCANS, *DRAWN]

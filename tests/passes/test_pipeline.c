@@ -40,3 +40,17 @@ Test(pipeline, the_verifier_runs_where_it_is_wanted_alone) {
     cr_expect(!status || !strstr(status_message(status), "internal error"), "%s", status_message(status));
     status_free(status);
 }
+
+/* A rule keeps one of two equal nodes to itself: they stay two. */
+Test(pipeline, equal_nodes_of_different_fences_are_not_merged) {
+    for (int fence = 0; fence < 2; fence++) {
+        Graph *graph = NULL;
+        cr_assert_null(
+            graph_parse("graph (x: f32[2]) -> (y, z) {\n  y: f32[2] = neg x\n  z: f32[2] = neg x\n}\n", &graph));
+        graph->last->fence = fence;
+        Policy policy = policy_default();
+        cr_assert_null(merge_common(graph, &policy));
+        cr_expect_eq(graph->node_count, 1 + fence, "fence %d: %d nodes", fence, graph->node_count);
+        graph_destroy(graph);
+    }
+}
