@@ -51,8 +51,8 @@ struct StoreReader {
     VEC(const Dim *) dims;
     VEC(const char *) strings;
     VEC(signed char) prims; /* parallel to strings: -1 not looked up yet */
-    int nesting, sizes; /* graphs and sizes that what is read now stands in */
-    Status error; /* STATUS_INVALID; whoever reads last takes it */
+    int nesting, sizes;     /* graphs and sizes that what is read now stands in */
+    Status error;           /* STATUS_INVALID; whoever reads last takes it */
 };
 
 StoreReader store_reader(Graph *graph, const void *bytes, size_t size);

@@ -498,8 +498,7 @@ static bool goes_through_tile(const GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     if (inst->op != K_LOAD) return false;
     StrideKind along = inst->access->kind[r->vector_axis];
-    return along != STRIDE_ONE && along != STRIDE_ZERO &&
-           inst->access->kind[r->k->tile_axis] == STRIDE_ONE;
+    return along != STRIDE_ONE && along != STRIDE_ZERO && inst->access->kind[r->k->tile_axis] == STRIDE_ONE;
 }
 
 enum { SHARED_BYTES = 40 << 10 }; /* of the 48 KiB that every device has for a block */
