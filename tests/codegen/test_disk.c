@@ -237,6 +237,23 @@ Test(disk, an_altered_entry_is_not_read) {
     cr_expect_eq(get(), 'a');
 }
 
+/* Whose name is another key's, as two keys of one hash would have it. */
+Test(disk, an_entry_of_another_key_is_not_read) {
+    static const char other[] = "b kernel's text";
+    char path[256], place[256];
+    void *object = object_of('x', OBJECT);
+    put('a');
+    cr_assert_eq(names("", path), 1);
+    strcpy(place, path);
+    cr_assert_eq(unlink(path), 0);
+    disk_write(directory, other, sizeof other - 1, object, OBJECT);
+    free(object);
+    cr_assert_eq(names("", path), 1);
+    cr_assert(strcmp(path, place), "two names are needed");
+    cr_assert_eq(rename(path, place), 0);
+    cr_expect_eq(get(), 0);
+}
+
 Test(disk, an_entry_that_is_cut_or_grows_is_not_read) {
     char path[300];
     put('a');
