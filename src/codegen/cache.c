@@ -39,7 +39,7 @@ static struct {
     KernelCode *buckets[BUCKETS];
 } table = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}};
 
-static double now_ms(void) {
+static double clock_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
@@ -225,7 +225,7 @@ static void compile_piece(void *context, int64_t begin, int64_t end, int worker)
 
 static void compile_rest(Request *q, KernelCacheStats *stats) {
     if (!q->compile_count) return;
-    double start = now_ms();
+    double start = clock_ms();
     Status missing = llvm_plugin_get(&q->plugin);
     if (missing) {
         for (int n = 0; n < q->compile_count; n++)
@@ -237,7 +237,7 @@ static void compile_rest(Request *q, KernelCacheStats *stats) {
     if (q->compile_count > 1) status_free(policy_pool(q->policy, &pool)); /* without one: in this thread */
     pool_for(pool, q->compile_count, 1, compile_piece, q);
     stats->compiled += q->compile_count;
-    stats->compile_ms += now_ms() - start;
+    stats->compile_ms += clock_ms() - start;
     if (q->directory) disk_trim(q->directory, q->policy->cache.max_megabytes);
 }
 

@@ -8,7 +8,7 @@
 
 #include "ep/partition.h"
 
-static double now_ms(void) {
+static double clock_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
@@ -111,7 +111,7 @@ static OrtStatus *is_left_to_outer(Provider *p, const GraphView *view, bool *out
 }
 
 static OrtStatus *find_capability(Provider *p, const OrtGraph *graph, Scratch *scratch, OrtSupport *support) {
-    double begin = now_ms();
+    double begin = clock_ms();
     GraphView view;
     TRY(view_graph(&p->ort, scratch, graph, &view));
     if (!view.node_count) return NULL;
@@ -129,7 +129,7 @@ static OrtStatus *find_capability(Provider *p, const OrtGraph *graph, Scratch *s
         taken += part->node_count;
     }
     ep_log(&p->ort, p->logger, ORT_INFO, "takes %d of %d nodes in %d parts (%.0f us)", taken, view.node_count,
-           partition.part_count, (now_ms() - begin) * 1000);
+           partition.part_count, (clock_ms() - begin) * 1000);
     return NULL;
 }
 
@@ -165,7 +165,7 @@ static OrtStatus *whole_graph(const GraphView *view, const OrtNode *fused, Model
 static OrtStatus *open_model(Provider *p, const GraphView *view, const char *name, const Wire *model, Weights *weights,
                              OnnxfuseSession **out_session) {
     OnnxfuseOptions options = options_for(p, weights);
-    double begin = now_ms();
+    double begin = clock_ms();
     TRY(ep_status(&p->ort, name,
                   onnxfuse_session_open_memory(model->bytes, model->size, view->folder, &options, out_session)));
     OnnxfuseStats stats;
@@ -173,7 +173,7 @@ static OrtStatus *open_model(Provider *p, const GraphView *view, const char *nam
     ep_log(&p->ort, p->logger, ORT_INFO,
            "%s: %d nodes became %d regions, %d anchors, %d host steps on %s; %d kernels compiled, %d cached (%.0f us)",
            name, stats.nodes, stats.regions, stats.anchors, stats.host_steps, stats.device, stats.kernels_compiled,
-           stats.kernels_cached, (now_ms() - begin) * 1000);
+           stats.kernels_cached, (clock_ms() - begin) * 1000);
     return NULL;
 }
 

@@ -183,7 +183,7 @@ void lanes_apply(Prim prim, DType dtype, const Lane *a, const Lane *b, Lane *r, 
 
 /* ---- shapes and loops ---- */
 
-static Status broadcast_dims(const Eval *e, int *out_rank, int64_t *dims) {
+static Status result_dims(const Eval *e, int *out_rank, int64_t *dims) {
     int rank = 0;
     for (int k = 0; k < e->node->input_count; k++)
         if (e->inputs[k]->rank > rank) rank = e->inputs[k]->rank;
@@ -295,7 +295,7 @@ Status eval_elementwise(Eval *e) {
     int rank = 0;
     int64_t dims[MAX_RANK];
     TRY(result_dtype(e, &dtype));
-    TRY(broadcast_dims(e, &rank, dims));
+    TRY(result_dims(e, &rank, dims));
     TRY(eval_output(e, dtype, rank, dims));
     if (e->node->prim == PRIM_WHERE)
         select_elements(e);

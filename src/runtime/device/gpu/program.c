@@ -50,7 +50,7 @@ static struct {
     OpenContext *contexts;
 } table = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}, NULL};
 
-static double now_ms(void) {
+static double clock_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
@@ -202,9 +202,9 @@ static void make_piece(void *context, int64_t begin, int64_t end, int worker) {
         making->how = FROM_DISK;
         if (!load_from_disk(q, program)) {
             making->how = COMPILED;
-            making->began = now_ms();
+            making->began = clock_ms();
             status = compile_program(q, program);
-            making->ended = now_ms();
+            making->ended = clock_ms();
         }
         publish(program, status);
     }
