@@ -228,7 +228,7 @@ static Graph *refusal(Lowering *l, const Node *n, const Graph *other, const Item
     for (int i = 0; i < other->inputs.count; i++)
         pass_type(graph_add_input(graph, NULL, DT_NONE, -1, NULL), other->inputs.items[i]);
     Node *node = graph_add_node(graph, NULL, NODE_HOST, n->op, NULL, 0);
-    node->host = (const void *)host_refuse;
+    node->host = host_refuse;
     node->domain = "";
     node->opset = n->opset;
     node->origin = n->origin;
