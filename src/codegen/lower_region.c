@@ -415,10 +415,10 @@ Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *regio
     return status;
 }
 
-Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, DType raw, const Target *target,
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
                            RegionKernel *out_kernel) {
     Arena *scratch = arena_create_inside(pool->arena);
-    Status status = codegen_tile(scratch, anchor, raw, target, out_kernel);
+    Status status = codegen_tile(scratch, anchor, begin, raw, target, out_kernel);
     if (!status) keep_kernel(pool, anchor->output_count, out_kernel);
     arena_destroy(scratch);
     return status;

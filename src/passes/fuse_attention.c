@@ -894,8 +894,7 @@ static bool match(Match *m, Node *product, uint64_t mark) {
     Regroup r;
     m->product = product;
     m->scale = 1;
-    if (product->subgraph_count || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a"))
-        return false;
+    if (product->subgraph_count || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a")) return false;
     if (!device_float(product->outputs[0]->dtype) || !match_probabilities(m, product->inputs[0])) return false;
     const Value *scores = m->scores->outputs[0];
     if (!m->forms) {

@@ -72,6 +72,7 @@ static Value *channel_vector(Lowering *l, Value *v, const Value *like) {
 /* Which axis of the weight runs over output channels; -1 when the anchor cannot take a factor. */
 static int output_axis(const Node *anchor) {
     if (is_anchor(anchor, "conv")) return 0;
+    if (is_anchor(anchor, "conv_transpose")) return attr_int(anchor, "group", 1) == 1 ? 1 : -1;
     bool plain = is_anchor(anchor, "matmul") && !node_attr(anchor, "perm_b") && !node_attr(anchor, "perm_out");
     return plain ? anchor->inputs[1]->rank - 1 : -1;
 }

@@ -91,8 +91,7 @@ void count_holders(const Graph *graph, Map *holders) {
     }
     arena_destroy(arena);
     FOR_EACH_NODE(node, graph)
-    for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++)
-        count_holders(node->subgraphs[i], holders);
+    for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++) count_holders(node->subgraphs[i], holders);
 }
 
 /* Weights go back as soon as they are packed, so that the model is not held twice. */

@@ -36,7 +36,8 @@ Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_r
     size_t number = (size_t)anchor->packed_count;
     *out_data = NULL;
     *out_ready = anchor->given != NULL;
-    if (number == sizeof anchor->packed / sizeof *anchor->packed) return status_error(STATUS_FAULT, "an anchor packs too much");
+    if (number == sizeof anchor->packed / sizeof *anchor->packed)
+        return status_error(STATUS_FAULT, "an anchor packs too much");
     if (!anchor->given) {
         TRY(anchor_allocate(anchor, bytes, out_data));
     } else {
@@ -144,12 +145,22 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
     return NULL;
 }
 
-DType cpu_anchor_finishes_with(const Node *node) {
+/* What of the epilogue tiles have built in, and from which value of its body on a kernel does the rest; NULL: there is
+ * no rest. What is not computed in its own type is rounded at each step, which tiles do not do. */
+static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
+    *out = (PlainEpilogue){.bias = -1, .addend = -1};
+    if (!node->subgraph_count) return NULL;
+    if (!is_work(node->inputs[0]->dtype)) return node->subgraphs[0]->inputs.items[0];
+    if (plain_epilogue_of(node, out)) return NULL;
+    return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
+}
+
+DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
     PlainEpilogue plain;
-    if (!node->subgraph_count || is_attention(node)) return DT_NONE;
-    DType dtype = node->inputs[0]->dtype, work = anchor_work_type(dtype);
-    if (is_work(dtype) && plain_epilogue_of(node, &plain)) return DT_NONE;
-    return dtype_is_float(dtype) ? work : dtype;
+    *out_begin = split_epilogue(node, &plain);
+    if (!*out_begin) return DT_NONE;
+    DType dtype = node->inputs[0]->dtype;
+    return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
 
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
@@ -170,11 +181,10 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (!constants[i]) continue;
         anchor->shapes[i] = *constants[i];
         anchor->shapes[i].data = NULL;
-        if (i < 2 && constants[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "the inputs' element types differ");
+        if (i < 2 && constants[i]->dtype != anchor->dtype)
+            return anchor_wrong(anchor, "the inputs' element types differ");
     }
-    anchor->finishes = cpu_anchor_finishes_with(node) != DT_NONE;
-    if (anchor->finishes || !plain_epilogue_of(node, &anchor->epilogue))
-        anchor->epilogue = (PlainEpilogue){.bias = -1, .addend = -1};
+    anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     int bias = anchor->epilogue.bias;
@@ -249,7 +259,8 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
     for (int o = 0; o < node->output_count; o++) {
         if (outputs[o].dtype != node->outputs[o]->dtype)
             return anchor_wrong(anchor, "a result has another element type than the model says");
-        if (o && !tensor_same_shape(&outputs[o], &outputs[0])) return anchor_wrong(anchor, "the results' shapes differ");
+        if (o && !tensor_same_shape(&outputs[o], &outputs[0]))
+            return anchor_wrong(anchor, "the results' shapes differ");
         TRY(tensor_size_of(outputs[o].dtype, outputs[o].rank, outputs[o].dims, NULL, NULL));
     }
     return NULL;
@@ -259,8 +270,7 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
 static Status bind_operand(AnchorRun *run, int input, int64_t count, int64_t slack, const void **out_data) {
     if (input < 0) return NULL;
     const Tensor *t = run->inputs[input];
-    if (tensor_count(t) != count)
-        return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
+    if (tensor_count(t) != count) return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
     return work_take(t->dtype, t->data, count, (size_t)slack, run->pool, &run->scratch, out_data);
 }
 
@@ -305,7 +315,8 @@ static Status run_finished(AnchorRun *run, KernelFunction function, const Region
         !finish_bind(&run->finish, function, region, (int64_t)dtype_size(anchor->type), run->inputs, outputs))
         return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
     run->result = (void *)(uintptr_t)run->finish.base;
-    run->epilogue = (BoundEpilogue){.result = run->result, .finish = &run->finish};
+    TRY(bind_epilogue(run, run->finish.columns));
+    run->epilogue.finish = &run->finish;
     return anchor->kind->run(run);
 }
 
@@ -313,7 +324,8 @@ static Status eval_in(Arena *arena, AnchorRun *run) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count), **results = ARENA_ARRAY(arena, Tensor *, run->anchor->node->output_count);
+    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count),
+           **results = ARENA_ARRAY(arena, Tensor *, run->anchor->node->output_count);
     for (int i = 0; i < run->anchor->node->input_count; i++)
         inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
     TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, results));
@@ -333,8 +345,8 @@ static Status run_plain(AnchorRun *run) {
     return status;
 }
 
-Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region,
-                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs, Pool *pool) {
+Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *outputs, Pool *pool) {
     TRY(check_inputs(anchor, inputs, outputs));
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
     if (anchor->plain) return run_plain(&run);

@@ -14,9 +14,9 @@
 
 typedef struct CpuAnchor CpuAnchor;
 
-/* The type in which raw results meet the kernel of the anchor's epilogue; DT_NONE: it needs none, as there is no
- * epilogue or tiles have it built in. */
-DType cpu_anchor_finishes_with(const Node *node);
+/* The type in which results meet the kernel of the anchor's epilogue, and from which value of its body on: what stands
+ * before that tiles have built in. DT_NONE: it needs no kernel. */
+DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin);
 
 /* node: as lowering/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
  * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
@@ -36,8 +36,8 @@ size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
  * where cpu_anchor_finishes_with asks for one; else NULL. The shapes fit each other as the verifier demands, but the actual sizes are
  * checked again where a mismatch would read beyond a buffer: STATUS_INVALID. symbols: the values of the graph's
  * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
-Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region,
-                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs, Pool *pool);
+Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *outputs, Pool *pool);
 /* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "plain"; "packed, weights
  * int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);

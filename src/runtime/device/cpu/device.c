@@ -142,16 +142,16 @@ static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *ker
     return NULL;
 }
 
-static DType cpu_finishes_with(const Device *device, const Node *node) {
+static DType cpu_finishes_with(const Device *device, const Node *node, const Value **out_begin) {
     (void)device;
-    return cpu_anchor_finishes_with(node);
+    return cpu_anchor_finishes_with(node, out_begin);
 }
 
 static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
                              const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     (void)stream;
-    return cpu_anchor_run((CpuAnchor *)anchor, finish ? finish->kernel->function : NULL,
-                          finish ? finish->region : NULL, inputs, symbols, outputs, device->pool);
+    return cpu_anchor_run((CpuAnchor *)anchor, finish ? finish->kernel->function : NULL, finish ? finish->region : NULL,
+                          inputs, symbols, outputs, device->pool);
 }
 
 static Status cpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {

@@ -25,6 +25,8 @@ typedef struct Finish {
     const RegionKernel *region; /* in tile form */
     const char *base;
     int64_t columns, size; /* of the result's last axis; bytes of an element as it is computed */
+    bool flat; /* no buffer is repeated but single elements: neighbours may be finished as one row, wherever they are */
+    bool alone; /* nothing but the raw result and single elements goes into a result */
     FinishBuffer buffers[FINISH_BUFFERS];
 } Finish;
 

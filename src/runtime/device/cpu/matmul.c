@@ -266,7 +266,8 @@ static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64
         return;
     }
     const float *bias = e->bias;
-    const float *addend = e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
+    const float *addend =
+        e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
     for (int64_t j = 0; bias && j < count; j++) raw[j] += bias[first + j];
     for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
     for (int64_t j = 0; e->clamp && j < count; j++)
@@ -351,8 +352,7 @@ static Status matmul_run(AnchorRun *run) {
     if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     TRY(straighten_a(run, &s, &a));
     TRY(straighten_result(run, &s, &result));
-    if (run->epilogue.finish && result != run->result)
-        return anchor_wrong(anchor, "an epilogue of a turned result");
+    if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
     bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
     if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)

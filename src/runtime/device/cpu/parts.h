@@ -24,18 +24,18 @@ extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind;
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
-    DType dtype, type; /* of the tensors; what is computed in */
-    WeightForm form;   /* of the packed weight */
-    PlainEpilogue epilogue; /* where tiles have it built in; else nothing, and a kernel finishes */
-    bool finishes;          /* a kernel does */
+    DType dtype, type;      /* of the tensors; what is computed in */
+    WeightForm form;        /* of the packed weight */
+    PlainEpilogue epilogue; /* what of it tiles have built in */
+    bool finishes;          /* a kernel does the rest */
     void *kind_data;
-    const void *bias;                    /* a constant one, in the work type with slack behind; NULL: none */
+    const void *bias;                   /* a constant one, in the work type with slack behind; NULL: none */
     Tensor shapes[EPILOGUE_INPUTS + 2]; /* of constants, without data; rank -1: not constant */
     uint32_t released;
     bool plain; /* the oracle computes it */
     size_t packed_bytes;
-    struct AnchorMemory *memory;     /* what anchor_allocate gave */
-    Packed packed[2]; /* what is packed: the weight, a bias */
+    struct AnchorMemory *memory; /* what anchor_allocate gave */
+    Packed packed[2];            /* what is packed: the weight, a bias */
     int packed_count;
     const Packed *given; /* not NULL: was packed before */
     int given_count;
@@ -47,8 +47,8 @@ struct AnchorRun {
     CpuAnchor *anchor;
     const Tensor *const *inputs;
     const int64_t *symbols; /* as dim_eval; NULL: none are bound */
-    Tensor *output; /* the result, or the first of the epilogue's, which has its shape */
-    void *result;   /* where the result goes, in the work type: the output's memory, or scratch; with a kernel that
+    Tensor *output;         /* the result, or the first of the epilogue's, which has its shape */
+    void *result; /* where the result goes, in the work type: the output's memory, or scratch; with a kernel that
                        finishes no memory */
     Pool *pool;
     Scratch scratch;

@@ -21,7 +21,7 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8, /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    NARROW_ROWS = 8,  /* up to so many rows, narrow weights are widened in registers, by each tile again */
     FINISH_ROWS = 48, /* a block of raw results: with 64 columns 12 kB, a third of the smallest first-level caches */
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
@@ -155,7 +155,10 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         return;
     }
     const Weight *w = p->weight;
-    int64_t stride = (int64_t)slice->panel.vectors * w->set->lanes, size = (int64_t)w->set->size;
+    int64_t size = (int64_t)w->set->size;
+    /* Rows that are finished as one follow each other. */
+    bool follow = finish->flat || slice->panel.columns % finish->columns == 0;
+    int64_t stride = follow ? slice->panel.columns : (int64_t)slice->panel.vectors * w->set->lanes;
     int64_t column = slice->panel.group * w->columns + slice->panel.first;
     bool whole = slice->narrow || is_cut(w, w->depth, run->end_tap - run->first_tap);
     int most_rows = whole ? run->count : FINISH_ROWS;
