@@ -337,6 +337,7 @@ static Status find_space(Lowered *l) {
 static void lower_body(Lowered *l) {
     Map values = map_make(l->arena);
     emit_begin(&l->emit, l->arena, l->kernel);
+    l->emit.for_gpu = l->for_gpu;
     FOR_EACH_NODE(node, l->body) lower_node(l, &values, node);
     for (int i = 0; i < l->body->outputs.count; i++) store_output(l, &values, i);
     emit_sweep(&l->emit);
