@@ -353,6 +353,7 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     TRY(schedule_axes(l));
     Map values = map_make(l->arena);
     emit_begin(&l->emit, l->arena, l->kernel);
+    l->emit.for_gpu = l->for_gpu;
     lower_body(l, &values);
     schedule_blocks(l);
     if (l->for_gpu) /* GPUs keep values in registers or compute them again; their accesses are vectors where sizes

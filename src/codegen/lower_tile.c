@@ -125,6 +125,7 @@ Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType 
     Map values = map_make(arena);
     set_axes(&l, &symbols);
     emit_begin(&l.emit, arena, l.kernel);
+    l.emit.for_gpu = l.for_gpu;
     if (!begin) begin = l.body->inputs.items[0];
     collect(&l, &symbols, begin);
     load_raw(&l, begin, raw, &values);
