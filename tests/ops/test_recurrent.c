@@ -143,8 +143,8 @@ Test(recurrent, fast_is_plain) {
         const Net *net = &nets[i];
         Arena *arena = arena_create(0);
         Item fast[3] = {0}, plain[3] = {0}, changed[DRAWS][3] = {0};
-        run_net(net, (Make){DT_F32}, arena, fast);
-        run_net(net, (Make){DT_F64}, arena, plain);
+        run_net(net, (Make){DT_F32, 0}, arena, fast);
+        run_net(net, (Make){DT_F64, 0}, arena, plain);
         for (int d = 0; d < DRAWS; d++) run_net(net, (Make){DT_F64, d + 1}, arena, changed[d]);
         for (int o = 0; o < (net->gates == 4 ? 3 : 2); o++) {
             const Tensor *of_output[DRAWS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "counted_memory.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -39,12 +39,13 @@ const void *counted_failed(void) { return failed_at; }
 static bool fails(const void *caller) {
     if (!counting || ++calls != fails_at) return false;
     failed_at = caller;
+    errno = ENOMEM;
     return true;
 }
 
 /* --- what is in use: a table by address, with linear probing --- */
 enum { ROOM = 1 << 20 };
-static const void *const GONE = &counting;
+static const char gone; /* its address: a block was here */
 static struct Block {
     const void *memory, *caller;
     unsigned mark;
@@ -60,7 +61,7 @@ static void *taken(void *memory, const void *caller) {
     pthread_mutex_lock(&lock);
     if (in_use > ROOM / 2) abort();
     size_t at = place_of(memory);
-    while (blocks[at].memory && blocks[at].memory != GONE) at = (at + 1) % ROOM;
+    while (blocks[at].memory && blocks[at].memory != &gone) at = (at + 1) % ROOM;
     blocks[at] = (struct Block){memory, caller, current_mark};
     in_use++;
     pthread_mutex_unlock(&lock);
@@ -75,7 +76,7 @@ static void given_back(const void *memory) {
     while (blocks[at].memory && blocks[at].memory != memory && steps++ < ROOM) at = (at + 1) % ROOM;
     if (blocks[at].memory == memory) {
         size_t next = (at + 1) % ROOM;
-        blocks[at].memory = blocks[next].memory ? GONE : NULL;
+        blocks[at].memory = blocks[next].memory ? &gone : NULL;
         in_use--;
     }
     pthread_mutex_unlock(&lock);
@@ -87,7 +88,7 @@ void counted_mark(void) { current_mark++; }
 
 const void *counted_lost(void) {
     for (size_t i = 0; i < ROOM; i++)
-        if (blocks[i].memory && blocks[i].memory != GONE && blocks[i].mark == current_mark) return blocks[i].caller;
+        if (blocks[i].memory && blocks[i].memory != &gone && blocks[i].mark == current_mark) return blocks[i].caller;
     return NULL;
 }
 

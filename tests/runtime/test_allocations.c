@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "counted_memory.h"
 #include "models.h"
 
@@ -128,8 +129,9 @@ static OnnxfuseStatus walk_runs(void) {
         OnnxfuseStatus status = onnxfuse_session_open(scene.model, &options, &session);
         if (status) return status;
     }
+    OnnxfuseStatus status = run_once(session, NULL);
     onnxfuse_trim(session);
-    return run_once(session, NULL);
+    return status;
 }
 
 static OnnxfuseStatus walk_check(void) {
@@ -143,8 +145,8 @@ static OnnxfuseStatus walk_check(void) {
 
 /* What is refused, is so for its reason, or for lack of memory. */
 static OnnxfuseStatus walk_errors(void) {
-    static const char *const unsupported =
-        "graph (x: f32[n]) -> (y) {\na = onnx Neg@21 x\ny = onnx \"nowhere\" Magic@1 a # from it\n}\n";
+    static const char *const unsupported = "opset 21\nopset \"nowhere\" 1\ngraph (x: f32[n]) -> (y) {\na = onnx Neg@21 "
+                                           "x\ny = onnx \"nowhere\" Magic@1 a # from it\n}\n";
     static void *bytes;
     static size_t size;
     OnnxfuseOptions options = {OPTIONS, .policy_json = quiet};
@@ -188,7 +190,8 @@ static OnnxfuseStatus walk_values(void) {
     if (sequence) tensor = NULL; /* taken over on success alone */
     UNLESS(onnxfuse_value_absent(&absent));
     UNLESS(onnxfuse_value_from_proto(ONNXFUSE_PROTO_TENSOR, proto, sizeof proto - 1, &read, &name));
-    if (read) cr_expect(name && strcmp(name, "y") == 0 && onnxfuse_value_element(read, 1) == 2);
+    if (read) cr_expect_eq(onnxfuse_value_element(read, 1), 2);
+    if (read) cr_expect_str_eq(name, "y");
     UNLESS(onnxfuse_value_from_image(picture, sizeof picture - 1, "BGR", &image));
     if (image) cr_expect(((char *)onnxfuse_value_data(image))[0] == 'c');
     UNLESS(onnxfuse_value_to_dlpack(image, &dlpack));
@@ -409,13 +412,12 @@ static void fail_each(const char *name, OnnxfuseStatus (*walk)(void), int least)
         onnxfuse_trim(NULL);
     }
     int refused = 0;
-    long long calls = 1;
-    for (long long n = 1; n <= calls; n++) {
+    for (long long n = 1;; n++) {
         size_t before = counted_blocks();
         counted_mark();
         counted_begin(n);
         OnnxfuseStatus status = walk();
-        calls = counted_end();
+        counted_end();
         const void *at = counted_failed();
         cr_expect(!status || at, "%s: fails though no allocation does: %s", name, onnxfuse_status_message(status));
         cr_expect(!status || (onnxfuse_status_code(status) == ONNXFUSE_FAULT &&
@@ -427,8 +429,10 @@ static void fail_each(const char *name, OnnxfuseStatus (*walk)(void), int least)
         onnxfuse_trim(NULL);
         cr_expect_leq(counted_blocks(), before, "%s, allocation %lld at %p: %zu blocks are lost, one from %p", name, n,
                       at, counted_blocks() - before, counted_lost());
+        if (!at) break; /* there are fewer */
+        cr_assert_lt(n, 20000, "%s: no end", name);
     }
-    cr_expect_geq(refused, least, "%s: %d of %lld allocations are refused", name, refused, calls);
+    cr_expect_geq(refused, least, "%s: %d allocations are refused", name, refused);
 }
 
 #define WALK(name, least)                                                                                              \

@@ -222,9 +222,10 @@ OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options
     return status;
 }
 
-static Status list_devices(char **out_text) {
-    Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
+static Status list_devices(Arena *arena, char **out_text) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
     Text text = text_make(arena);
     Policy policy = policy_default();
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
@@ -237,13 +238,14 @@ static Status list_devices(char **out_text) {
         text_add(&text, "\n");
     }
     *out_text = strdup(text.data);
-    arena_destroy(arena);
     return *out_text ? NULL : status_out_of_memory();
 }
 
 OnnxfuseStatus onnxfuse_devices(char **out_text) {
     TRY(fork_enter());
-    Status status = list_devices(out_text);
+    Arena *arena = arena_create(0);
+    Status status = arena ? list_devices(arena, out_text) : status_out_of_memory();
+    arena_destroy(arena);
     fork_leave();
     return status;
 }
