@@ -173,6 +173,7 @@ typedef struct Reading {
     PlanGiven *given;
     ReadKernel *kernels; /* [kernel_count] */
     int kernel_count;
+    bool lacks_memory; /* for code: then it is not the model that is to blame */
 } Reading;
 
 static const void *slice(const CompiledBytes *part, uint64_t at, uint64_t bytes) {
@@ -215,6 +216,7 @@ static KernelCode *load_code(Reading *g) {
     KernelCode *code = NULL;
     if (without_code) return NULL;
     Status status = kernel_cache_put(key, object, bytes, g->stats, &code);
+    g->lacks_memory |= status == status_out_of_memory();
     if (status) store_wrong(r, "%s", status_message(status));
     status_free(status);
     if (code) arena_defer(r->graph->arena, release_code, code);
@@ -321,6 +323,10 @@ Status compiled_graph(const Compiled *c, const Policy *policy, size_t limit, Ker
         arena_guard(graph->arena, &guard);
         status = as_damaged(read_graph(&reading, out));
         arena_guard(graph->arena, NULL);
+        if (reading.lacks_memory) {
+            status_free(status);
+            status = status_out_of_memory();
+        }
     }
     if (!status) return NULL;
     graph_destroy(graph);
