@@ -6,9 +6,11 @@ A sum of n products in any order is the exact sum of products whose factors are 
 Accuracy and Stability of Numerical Algorithms, section 3.1: backward error). So what rounding may do to the results of a whole model is
 found by changing weights and inputs by a known relative amount that is far above rounding, several times with random signs:
 
-    |error of an element| <= gamma(n) / CHANGE * its change + ULPS u |element|
+    |error of an element| <= gamma(n) / CHANGE * its change + ULPS u (|element| + ends_at)
 
-The second term is of what comes after the last sum: a function of a library may be off by some units in the last place. A narrow type is
+The second term is of what comes after the last sum: a function of a library may be off by some units in the last place, and one whose
+results end at a number by as much of that (a sigmoid may be computed as a half and something). Unless told, that is the largest
+element, or 1. A narrow type is
 computed in f32; each time that a value on the way is stored as one, its unit roundoff is lost beside gamma. Needs numpy alone."""
 import copy
 
@@ -65,7 +67,7 @@ class Condition:
         self.rng = numpy.random.default_rng(11)
         self.plain, self.changed = run_of(model), [run_of(shake(self.rng, model)) for _ in range(draws)]
 
-    def bounds(self, feeds, terms, stored=numpy.float32, stores=0):
+    def bounds(self, feeds, terms, stored=numpy.float32, stores=0, ends_at=None):
         """The results, and of each element how far another run may be from it; None of what is no float. terms: of the longest sum;
         stored: the type of the other run's values, which are stored so many times on the way to a result."""
         results, squares = self.plain(feeds), None
@@ -74,15 +76,16 @@ class Condition:
             moved = [numpy.square(a.astype(float) - b) if a.dtype.kind == "f" else 0 for a, b in zip(found, results)]
             squares = [a + b for a, b in zip(squares, moved)] if squares else moved
         lost = 2 * gamma(terms) + (0 if stored == numpy.float32 else stores * unit(stored))  # neither run is exact
-        return results, [lost / CHANGE * numpy.sqrt(s / len(self.changed)) + last_steps(y, stored) if y.dtype.kind == "f" else None
+        return results, [lost / CHANGE * numpy.sqrt(s / len(self.changed)) + last_steps(y, stored, ends_at) if y.dtype.kind == "f" else None
                          for y, s in zip(results, squares)]
 
 
-def last_steps(y, stored):
+def last_steps(y, stored, ends_at):
     """Of what comes after the last sum, and of numbers that are too small for the type."""
     size = numpy.abs(y.astype(float))
+    ends_at = min(1, size.max(initial=0)) if ends_at is None else ends_at
     narrow = unit(stored) * size + float(numpy.finfo(stored).smallest_subnormal) if stored != numpy.float32 else 0
-    return 2 * ULPS * unit(numpy.float32) * size + float(numpy.finfo(numpy.float32).tiny) + narrow
+    return 2 * ULPS * unit(numpy.float32) * (size + ends_at) + float(numpy.finfo(numpy.float32).tiny) + narrow
 
 
 def assert_close(found, wanted, bounds=None):
