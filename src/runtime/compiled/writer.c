@@ -151,7 +151,14 @@ static void store_packed(Compiling *c, const Step *step) {
     int count = packed_of(step, &packed, &released);
     store_number(&c->writer, (uint64_t)count);
     for (int i = 0; i < count; i++) {
-        store_number(&c->writer, add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes));
+        uint64_t key = MAP_POINTER_KEY(packed[i].data);
+        intptr_t number = (intptr_t)map_get_id(&c->packed_places, key);
+        if (!number) {
+            add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes);
+            number = c->weights.count;
+            map_set_id(&c->packed_places, key, (void *)number);
+        }
+        store_number(&c->writer, c->weights.items[number - 1].at);
         store_number(&c->writer, packed[i].bytes);
     }
 }
@@ -348,7 +355,7 @@ static Status write_down(Arena *arena, const CompileSource *source, const Compil
     Compiling *c = ARENA_NEW(arena, Compiling);
     Pieces pieces[PARTS] = {0};
     *c = (Compiling){.arena = arena, .from = *source};
-    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = map_make(arena);
+    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = c->packed_places = map_make(arena);
     TRY(sections_of(c, pieces));
     if (out_report) TRY(report(c, out_report));
     return to->path ? write_to_file(c, file, pieces) : write_to_memory(c, to, pieces);

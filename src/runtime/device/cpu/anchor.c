@@ -32,14 +32,15 @@ Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
     return NULL;
 }
 
-Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready) {
+Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void **out_data, bool *out_ready) {
     size_t number = (size_t)anchor->packed_count;
     *out_data = NULL;
     *out_ready = anchor->given != NULL;
     if (number == sizeof anchor->packed / sizeof *anchor->packed)
         return status_error(STATUS_FAULT, "an anchor packs too much");
     if (!anchor->given) {
-        TRY(anchor_allocate(anchor, bytes, out_data));
+        TRY(pack_take(anchor->store, recipe, bytes, &anchor->packs[number], out_ready));
+        *out_data = pack_data(anchor->packs[number]);
     } else {
         if (number >= (size_t)anchor->given_count || anchor->given[number].bytes != bytes)
             return anchor_wrong(anchor, "what is packed of its constants does not fit it");
@@ -47,6 +48,16 @@ Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_r
     }
     anchor->packed[anchor->packed_count++] = (Packed){*out_data, bytes};
     return NULL;
+}
+
+Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant) {
+    Recipe recipe = {0};
+    recipe_add_place(&recipe, anchor->kind);
+    recipe_add_place(&recipe, constant->data);
+    recipe_add(&recipe, anchor->dtype);
+    recipe_add(&recipe, anchor->form);
+    recipe_add_all(&recipe, constant->dims, constant->rank);
+    return recipe;
 }
 
 Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
@@ -135,7 +146,8 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
     int64_t count = tensor_count(bias);
     void *copy;
     bool ready;
-    TRY(anchor_pack(anchor, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
+    Recipe recipe = anchor_recipe(anchor, bias);
+    TRY(anchor_pack(anchor, &recipe, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
     if (!ready) {
         work_widen(bias->dtype, bias->data, copy, count, pool);
         memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
@@ -193,7 +205,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
 }
 
 static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,
-                          Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
+                          Pool *pool, PackStore *store, CpuAnchor **out_anchor, uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     CpuAnchor *anchor = calloc(1, sizeof *anchor);
@@ -203,6 +215,7 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
         .node = node, .kind = kind_of(node), .dtype = dtype, .type = anchor_work_type(dtype), .how = "packed at run"};
     anchor->given = given;
     anchor->given_count = given_count;
+    anchor->store = store;
     Status status = prepare(anchor, constants, pool);
     if (status) {
         cpu_anchor_destroy(anchor);
@@ -213,15 +226,15 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
     return NULL;
 }
 
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released) {
-    return make_anchor(node, constants, NULL, 0, pool, out_anchor, out_released);
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
+                          CpuAnchor **out_anchor, uint32_t *out_released) {
+    return make_anchor(node, constants, NULL, 0, pool, store, out_anchor, out_released);
 }
 
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
                           CpuAnchor **out_anchor, uint32_t *out_released) {
     static const Packed none;
-    return make_anchor(node, constants, packed ? packed : &none, count, pool, out_anchor, out_released);
+    return make_anchor(node, constants, packed ? packed : &none, count, pool, NULL, out_anchor, out_released);
 }
 
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
@@ -236,6 +249,7 @@ void cpu_anchor_destroy(CpuAnchor *anchor) {
         next = memory->next;
         heap_free(memory, memory->bytes);
     }
+    for (int i = 0; i < anchor->packed_count; i++) pack_release(anchor->packs[i]);
     free(anchor);
 }
 

@@ -10,6 +10,7 @@
 #include "codegen/codegen.h"
 #include "graph/graph.h"
 #include "lowering/anchors.h"
+#include "runtime/device/cpu/packing/packs.h"
 #include "runtime/device/packed.h"
 
 typedef struct CpuAnchor CpuAnchor;
@@ -22,15 +23,16 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin);
  * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
  * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,
  * else NULL; a constant weight is packed here and `*out_released` (bit i for input i) tells that constants[i] is not
- * read any more by runs of this anchor, so that its memory may be given back. */
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released);
+ * read any more by runs of this anchor, so that its memory may be given back. What an anchor of the same store has packed
+ * of the same data in the same way is shared; store NULL: nothing is. */
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
+                          CpuAnchor **out_anchor, uint32_t *out_released);
 /* What was packed, for cpu_anchor_restore, which takes it instead of packing; it is borrowed for the anchor's life. */
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
                           CpuAnchor **out_anchor, uint32_t *out_released);
 void cpu_anchor_destroy(CpuAnchor *anchor);       /* accepts NULL */
-size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
+size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights, shared ones too */
 /* inputs: [input_count] dense row-major tensors with their actual dims (data NULL for a released constant); outputs:
  * [output_count], dims and memory given by the caller. finish, region: the kernel of the epilogue and how to call it,
  * where cpu_anchor_finishes_with asks for one; else NULL. The shapes fit each other as the verifier demands, but the actual sizes are

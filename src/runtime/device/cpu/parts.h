@@ -36,7 +36,9 @@ struct CpuAnchor {
     size_t packed_bytes;
     struct AnchorMemory *memory; /* what anchor_allocate gave */
     Packed packed[2];            /* what is packed: the weight, a bias */
+    Pack *packs[2];              /* whose data that is; NULL where it was given */
     int packed_count;
+    PackStore *store;    /* NULL: nothing is shared */
     const Packed *given; /* not NULL: was packed before */
     int given_count;
     const char *how;
@@ -58,8 +60,11 @@ struct AnchorRun {
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */
 Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data);
-/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model, and read-only. */
-Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready);
+/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model or another anchor, and
+ * read-only. recipe: anchor_recipe of the constant, with all else that the bytes depend on. */
+Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void **out_data, bool *out_ready);
+/* Begins with the data, its type and shape, and the kind and form of the anchor. */
+Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
 /* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
  * type; scale: as WeightSource.scale. */

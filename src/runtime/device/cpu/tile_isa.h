@@ -8,54 +8,18 @@
 #include <string.h>
 #include "runtime/device/cpu/tile.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-/* All functions below are compiled for the set, whatever the compiler's flags. */
-#ifdef ISA_TARGET
-#define TILE_PRAGMA(text) _Pragma(#text)
-#ifdef __clang__
-#define TILE_TARGET(features) TILE_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
-#else
-#define TILE_TARGET(features) TILE_PRAGMA(GCC target(features))
-#endif
-TILE_TARGET(ISA_TARGET)
-#endif
+#include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
 
 #define TILE_JOIN_(a, b) a##_##b
 #define TILE_JOIN(a, b) TILE_JOIN_(a, b)
-#define TILE_INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define TILE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define TILE_UNROLL _Pragma("GCC unroll 16")
-#endif
-
-typedef float VF __attribute__((vector_size(VECTOR_BYTES)));
-typedef float VFLoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
-typedef int32_t VI __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t VU __attribute__((vector_size(VECTOR_BYTES)));
+#define TILE_INLINE VECTOR_INLINE
+#define TILE_UNROLL VECTOR_UNROLL
 
 enum { LANES = VECTOR_BYTES / 4 };
 
-/* To [low, high]; NaN stays: x86's min and max give their second operand then. */
 #define SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no)))
 typedef double VD __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t VL __attribute__((vector_size(VECTOR_BYTES)));
-
-TILE_INLINE VF f32_clamp(VF x, VF low, VF high) {
-#if VECTOR_BYTES == 64
-    return _mm512_min_ps(high, _mm512_max_ps(low, x));
-#elif VECTOR_BYTES == 32
-    return _mm256_min_ps(high, _mm256_max_ps(low, x));
-#elif defined(__x86_64__)
-    return _mm_min_ps(high, _mm_max_ps(low, x));
-#else
-    x = (VF)SELECT((VI)(x < low), (VI)low, (VI)x);
-    return (VF)SELECT((VI)(x > high), (VI)high, (VI)x);
-#endif
-}
 
 TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
     x = (VD)SELECT((VL)(x < low), (VL)low, (VL)x);
@@ -123,31 +87,6 @@ static void transpose_block(const void *rows, int64_t row_stride, void *const *c
     }
     TILE_UNROLL
     for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
-}
-
-/* Activations, on vectors of floats. Selects keep NaN: a comparison with it is false. */
-
-TILE_INLINE VF choose(VI mask, VF yes, VF no) { return (VF)SELECT(mask, (VI)yes, (VI)no); }
-TILE_INLINE VF splat(float x) { return x - (VF){0}; }
-
-/* exp to 1 ulp or so on [-87.3, 88.7], clamped beyond: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^7
- * / 7!. */
-TILE_INLINE VF exp_vector(VF x) {
-    x = f32_clamp(x, splat(-87.33f), splat(88.72f));
-    VF shift = splat(0x1.8p23f), n = (x * splat(1.44269504f) + shift) - shift; /* rounds to nearest */
-    VF r = x - n * splat(0.693359375f);                                        /* ln 2 in two parts, the first exact */
-    r = r - n * splat(-2.12194440e-4f);
-    VF p = splat(1.0f / 5040);
-    p = p * r + splat(1.0f / 720);
-    p = p * r + splat(1.0f / 120);
-    p = p * r + splat(1.0f / 24);
-    p = p * r + splat(1.0f / 6);
-    p = p * r + splat(0.5f);
-    p = p * r + splat(1);
-    p = p * r + splat(1);
-    /* n reaches 128, whose power is no float: half of it at a time */
-    VI whole = __builtin_convertvector(n, VI), half = whole >> 1;
-    return p * (VF)((half + 127) << 23) * (VF)((whole - half + 127) << 23);
 }
 
 /* Four columns at a time, a vector of partial sums each. */
@@ -245,6 +184,4 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .narrow_bf16 = narrow_bf16,
 };
 
-#if defined(ISA_TARGET) && defined(__clang__)
-#pragma clang attribute pop
-#endif
+VECTOR_END
