@@ -302,6 +302,20 @@ static bool push_condition(Match *m, Value *condition, bool holds, float hidden,
     }
 }
 
+/* The one number of a constant besides `one`; false where there are several or none. */
+static bool other_number(const Value *v, double one, float *out_number) {
+    const Tensor *t = v->constant;
+    bool found = false;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        double x = dtype_load_double(v->dtype, t->data, i);
+        if (x == one) continue;
+        if (isnan(x) || (found && (float)x != *out_number)) return false;
+        *out_number = (float)x;
+        found = true;
+    }
+    return found;
+}
+
 /* x + bias. A bias that is 0 or -inf by a condition is one. */
 static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
     const Dim *offset;
@@ -313,17 +327,11 @@ static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
         if (splat_is(n->inputs[holds ? 1 : 2], 0) && splat_is(hidden, -INFINITY))
             return push_condition(m, n->inputs[0], holds, -INFINITY, scores);
     }
+    float hidden;
     if (bias->constant && !m->offset && spans(bias, scores) && dtype_is_float(bias->dtype) &&
-        constant_triangle(m, bias, 0, &offset)) {
-        bool hides = true;
-        for (int64_t i = 0; i < tensor_count(bias->constant); i++) {
-            double x = dtype_load_double(bias->dtype, bias->constant->data, i);
-            hides &= x == 0 || x == -INFINITY;
-        }
-        if (hides) {
-            m->offset = offset;
-            return push(m, (Step){.kind = SCORE_CAUSAL, .alpha = -INFINITY});
-        }
+        constant_triangle(m, bias, 0, &offset) && other_number(bias, 0, &hidden)) {
+        m->offset = offset;
+        return push(m, (Step){.kind = hidden == -INFINITY ? SCORE_CAUSAL : SCORE_CAUSAL_ADD, .alpha = hidden});
     }
     Value *input = narrowest(bias);
     return readable(input) && input->dtype != DT_BOOL &&
@@ -691,7 +699,7 @@ static bool steps_fit(const Match *m, Regroup r, int gemm_rank) {
         const Step *s = &m->steps[i];
         int same = gemm_rank - 1 - r.axis; /* axes from the end that the forms share */
         if (r.kind == NO_REGROUP || s->form == 1) continue;
-        if (s->kind == SCORE_CAUSAL && same < 2) return false;
+        if (score_step_is_causal(s->kind) && same < 2) return false;
         for (int a = same; s->input && a < s->input->rank; a++)
             if (!is_unit(s->input->dims[s->input->rank - 1 - a])) return false;
     }

@@ -59,14 +59,11 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
 }
-
-/* Only where a device that has it gives one back: the oracle computes it. */
-static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
 
 /* ---- weights held narrower than what is computed in ---- */
 
@@ -146,11 +143,7 @@ static Status keep_bias(CpuAnchor *anchor, int step, const Tensor *bias, Pool *p
 
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
-    if (is_attention(node)) {
-        anchor->plain = true;
-        anchor->how = "plain";
-        return NULL;
-    }
+    if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);
     if (!anchor->kind) return status_error(STATUS_FAULT, "there is no anchor \"%s\"", node->op);
     if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > MAX_EPILOGUE + 2)
         return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
@@ -232,9 +225,9 @@ const char *cpu_anchor_how(const CpuAnchor *anchor) { return anchor->how; }
 static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs, const Tensor *output) {
     for (int i = 0; i < anchor->node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != (is_attention(anchor->node) ? anchor->node->inputs[i]->dtype : anchor->dtype))
+        if (inputs[i]->dtype != (anchor->kind->alone ? anchor->node->inputs[i]->dtype : anchor->dtype))
             return anchor_wrong(anchor, "an input has another element type than the model says");
-        if (!is_attention(anchor->node) && anchor->shapes[i].rank >= 0 &&
+        if (!anchor->kind->alone && anchor->shapes[i].rank >= 0 &&
             !tensor_same_shape(&anchor->shapes[i], inputs[i]))
             return anchor_wrong(anchor, "a constant has changed its shape");
         TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
@@ -315,7 +308,7 @@ Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int6
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = output, .pool = pool};
     if (anchor->plain) return run_plain(&run);
     TRY(anchor->kind->check(anchor, inputs, symbols, output));
-    Status status = run_product(&run);
+    Status status = anchor->kind->alone ? anchor->kind->run(&run) : run_product(&run);
     scratch_release(&run.scratch);
     return status;
 }

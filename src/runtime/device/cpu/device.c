@@ -185,6 +185,7 @@ const DeviceTable cpu_device = {
     .kind = DEVICE_CPU,
     .name = "cpu",
     .epilogue_kinds = CPU_EPILOGUE_KINDS,
+    .attention = true,
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,
