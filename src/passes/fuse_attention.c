@@ -43,6 +43,7 @@ typedef struct Match {
     double scale;
     AttentionEmpty empty;
     const Dim *offset; /* of SCORE_CAUSAL; NULL: no such step */
+    bool keys_follow;  /* there are as many keys as values for certain, or the sizes do not fit */
     int forms;         /* reshapes between the GEMMs: 0, or 2: to the form of the steps and back */
     Step steps[ATTENTION_STEPS];
     int step_count; /* while matching, the last step comes first */
@@ -409,11 +410,16 @@ static bool match_reshape(Match *m, Node *n) {
     return match_chain(m, n->inputs[0]);
 }
 
-/* A run-time expand: sizes that agree or are 1, as in the product that follows. */
+/* A run-time expand: sizes that agree or are 1, as in the product that follows. Keys are not repeated by the anchor: that
+ * they are not here follows from the values, which are to be as many (shapes_fit). */
 static bool match_expand(Match *m, Node *n) {
     const Value *x = n->inputs[0], *y = n->outputs[0];
-    for (int i = 0; i < x->rank; i++)
-        if (x->dims[i] != y->dims[i] && (is_unit(x->dims[i]) || dim_is_const(y->dims[i], NULL))) return false;
+    for (int i = 0; i < x->rank; i++) {
+        bool last = i == x->rank - 1, is_size = dim_is_const(y->dims[i], NULL);
+        if (x->dims[i] == y->dims[i]) continue;
+        if (is_unit(x->dims[i]) || known_different(x->dims[i], y->dims[i]) || (is_size && m->forms)) return false;
+        m->keys_follow |= last && is_size;
+    }
     return match_chain(m, n->inputs[0]);
 }
 
@@ -824,6 +830,7 @@ static bool shapes_fit(const Match *m) {
     const Dim *keys = operand_dim(&m->k, m->rank - 2);
     if (known_different(keys, operand_dim(&m->v, m->rank - 2)) || known_different(keys, m->dims[m->rank - 1]))
         return false;
+    if (m->keys_follow && keys != operand_dim(&m->v, m->rank - 2)) return false;
     if (!leading_fits(m, &m->q, m->rank - 2, false)) return false;
     return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
 }

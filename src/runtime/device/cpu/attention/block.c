@@ -157,6 +157,24 @@ static void turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s
     }
 }
 
+/* Asks for the task's rows of the queries, and of the result, which is written at the end: rows of one head are apart in
+ * memory, so that no machine guesses them. */
+static void ask_for_rows(const Block *b) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    const Tensor *q = run->inputs[0];
+    const int64_t size = (int64_t)dtype_size(run->dtype), *offsets = find_rows(b, &shape->q);
+    if (shape->q.column == 1)
+        for (int r = 0; r < b->rows; r++)
+            for (int64_t i = 0; i < shape->size * size; i += 64)
+                __builtin_prefetch((const char *)q->data + offsets[r] * size + i);
+    find_rows(b, &shape->out);
+    if (shape->out.column == 1)
+        for (int r = 0; r < b->rows; r++)
+            for (int64_t i = 0; i < shape->width * size; i += 64)
+                __builtin_prefetch(run->output + offsets[r] * size + i, 1, 2);
+}
+
 static void take_queries(const Block *b) {
     const AttentionRun *run = b->run;
     const AttentionStrides *s = &run->shape.q;
@@ -395,10 +413,11 @@ void attention_task(const AttentionRun *run, const AttentionTask *task, void *me
     b.task = task;
     int64_t lines = run->few ? b.rows : b.columns;
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;
-    for (int64_t i = 0; i < b.keys && !run->few; i++) b.score_rows[i] = b.scores + i * b.columns;
+    for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++) b.score_rows[i] = b.scores + i * b.columns;
     for (int64_t i = 0; i < (run->few ? b.rows : run->shape.width); i++)
         b.result_rows[i] = b.results + i * (run->few ? b.width : b.columns);
     if (task->first_key >= task->end_key) memset(b.results, 0, (size_t)(b.width * lines) * sizeof *b.results);
+    ask_for_rows(&b);
     take_queries(&b);
     for (int64_t at = task->first_key; at < task->end_key && !pool_is_stopped(); at += b.keys)
         run_block(&b, at, least(b.keys, task->end_key - at), at == task->first_key);
