@@ -71,14 +71,11 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
 }
-
-/* Only where a device that has it gives one back: the oracle computes it. */
-static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
 
 /* ---- weights held narrower than what is computed in ---- */
 
@@ -177,11 +174,7 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
 
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
-    if (is_attention(node)) {
-        anchor->plain = true;
-        anchor->how = "plain";
-        return NULL;
-    }
+    if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);
     if (!anchor->kind) return status_error(STATUS_FAULT, "there is no anchor \"%s\"", node->op);
     if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > EPILOGUE_INPUTS + 2)
         return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
@@ -264,9 +257,9 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
     const Node *node = anchor->node;
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != (i > 1 || is_attention(node) ? node->inputs[i]->dtype : anchor->dtype))
+        if (inputs[i]->dtype != (i > 1 || anchor->kind->alone ? node->inputs[i]->dtype : anchor->dtype))
             return anchor_wrong(anchor, "an input has another element type than the model says");
-        if (!is_attention(node) && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
+        if (!anchor->kind->alone && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
             return anchor_wrong(anchor, "a constant has changed its shape");
         TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
     }
@@ -365,7 +358,9 @@ Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKern
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
     if (anchor->plain) return run_plain(&run);
     TRY(anchor->kind->check(anchor, inputs, symbols, outputs));
-    Status status = anchor->finishes ? run_finished(&run, finish, region, outputs) : run_product(&run);
+    Status status = anchor->kind->alone ? anchor->kind->run(&run)
+                    : anchor->finishes  ? run_finished(&run, finish, region, outputs)
+                                        : run_product(&run);
     scratch_release(&run.scratch);
     return status;
 }

@@ -202,6 +202,7 @@ const DeviceTable cpu_device = {
     .name = "cpu",
     .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
     .finishes_with = cpu_finishes_with,
+    .attention = true,
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,

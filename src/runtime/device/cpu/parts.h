@@ -17,9 +17,10 @@ typedef struct AnchorKind {
     /* STATUS_INVALID where the inputs' and the output's shapes do not fit each other. */
     Status (*check)(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output);
     Status (*run)(AnchorRun *run);
+    bool alone; /* no product with an epilogue: `run` makes the output itself, inputs have types of their own */
 } AnchorKind;
 
-extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind;
+extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind, attention_kind;
 
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */

@@ -89,30 +89,49 @@ static void transpose_block(const void *rows, int64_t row_stride, void *const *c
     for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
 }
 
-/* Four columns at a time, a vector of partial sums each. */
+#include "runtime/device/cpu/attention/tile_score.h"
+
+/* As many columns at a time as a vector has lanes, a vector of partial sums each; then lane c becomes the sum of vector
+ * c: in a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
 static void dot(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count) {
-    for (int64_t j = 0; j < count; j += 4) {
-        const float *at[4];
-        VF sums[4];
-        float rest[4] = {0};
+    for (int64_t j = 0; j < count; j += LANES) {
+        VF sums[LANES];
+        int some = count - j < LANES ? (int)(count - j) : LANES, whole = (int)(depth / LANES * LANES);
         TILE_UNROLL
-        for (int c = 0; c < 4; c++) {
-            at[c] = columns + (j + c < count ? j + c : j) * stride;
-            sums[c] = splat(0);
-        }
-        int64_t k = 0;
-        for (; k + LANES <= depth; k += LANES) {
-            VF x = *(const VFLoose *)(row + k);
+        for (int g = 0; g < LANES; g += 4) {
+            const float *at[4];
             TILE_UNROLL
-            for (int c = 0; c < 4; c++) sums[c] += x * *(const VFLoose *)(at[c] + k);
+            for (int c = 0; c < 4; c++) {
+                at[c] = columns + (j + (g + c < some ? g + c : some - 1)) * stride;
+                sums[g + c] = (VF){0};
+            }
+            for (int64_t k = 0; k < whole; k += LANES) {
+                VF x = *(const VFLoose *)(row + k);
+                TILE_UNROLL
+                for (int c = 0; c < 4; c++) sums[g + c] += x * *(const VFLoose *)(at[c] + k);
+            }
+            if (whole == depth) continue;
+            VF x = f32_load_part(row + whole, (int)(depth - whole));
+            TILE_UNROLL
+            for (int c = 0; c < 4; c++) sums[g + c] += x * f32_load_part(at[c] + whole, (int)(depth - whole));
         }
-        for (; k < depth; k++)
-            for (int c = 0; c < 4; c++) rest[c] += row[k] * at[c][k];
-        for (int c = 0; c < 4 && j + c < count; c++) {
-            float total = rest[c];
-            for (int l = 0; l < LANES; l++) total += sums[c][l];
-            result[j + c] = total;
+        TILE_UNROLL
+        for (int step = LANES / 2; step; step /= 2) {
+            VI low, high;
+            for (int l = 0; l < LANES; l++) {
+                low[l] = l & step ? LANES + l - step : l;
+                high[l] = l & step ? LANES + l : l + step;
+            }
+            TILE_UNROLL
+            for (int i = 0; i < step; i++) {
+                VU a = (VU)sums[i], b = (VU)sums[i + step];
+                sums[i] = (VF)TILE_SHUFFLE(a, b, low) + (VF)TILE_SHUFFLE(a, b, high);
+            }
         }
+        if (some == LANES)
+            *(VFLoose *)(result + j) = sums[0];
+        else
+            f32_store_part(result + j, some, sums[0]);
     }
 }
 
@@ -178,6 +197,11 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .narrow = NARROW_SETS,
     .widen = widen,
     .dot = dot,
+    .score_step = score_step,
+    .score_limit = score_limit,
+    .score_softmax_columns = score_softmax_columns,
+    .score_softmax_rows = score_softmax_rows,
+    .score_scale = score_scale,
     .widen_f16 = widen_f16,
     .narrow_f16 = narrow_f16,
     .widen_bf16 = widen_bf16,
