@@ -98,7 +98,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         if (narrow)
             tile_isa()->narrow[w->form][vectors][m](call);
         else
-            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
+            set->products[vectors][m](call);
         if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
     }
 }
@@ -114,8 +114,8 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
     int64_t depth = t < end ? w->depth * scale : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
-    int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
@@ -141,7 +141,7 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
 }
 
 /* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
-static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 
 /* The panel's weight, or what stands for it until a block of it is wanted. */
 static void take_narrow_panel(Slice *slice, void *wide) {

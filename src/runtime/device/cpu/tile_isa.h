@@ -28,8 +28,10 @@ TILE_TARGET(ISA_TARGET)
 #define TILE_INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define TILE_UNROLL _Pragma("clang loop unroll(full)")
+#define TILE_UNROLL_COLUMNS TILE_UNROLL
 #else
 #define TILE_UNROLL _Pragma("GCC unroll 16")
+#define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
 #endif
 
 typedef float VF __attribute__((vector_size(VECTOR_BYTES)));
@@ -65,6 +67,7 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T float
 #define NAME(word) TILE_JOIN(f32, word)
 #define IS_FLOAT 1
+#define IS_F32 1
 #if REGISTERS == 32
 #define WIDE 1
 #else
@@ -74,16 +77,19 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T double
 #define NAME(word) TILE_JOIN(f64, word)
 #define IS_FLOAT 1
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint32_t
 #define NAME(word) TILE_JOIN(u32, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint64_t
 #define NAME(word) TILE_JOIN(u64, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 
@@ -317,9 +323,9 @@ const TileIsa TILE_JOIN(tile, ISA) = {
             : VECTOR_BYTES == 32 ? "256-bit"
                                  : "128-bit",
     .f32 = SET_WIDE(f32, float, transpose_block),
-    .f64 = SET_0(f64, double, NULL),
-    .u32 = SET_0(u32, uint32_t, transpose_block),
-    .u64 = SET_0(u64, uint64_t, NULL),
+    .f64 = SET_NARROW(f64, double, NULL),
+    .u32 = SET_NARROW(u32, uint32_t, transpose_block),
+    .u64 = SET_NARROW(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
     .activate = activate,
