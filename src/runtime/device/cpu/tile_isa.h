@@ -29,9 +29,11 @@ TILE_TARGET(ISA_TARGET)
 #ifdef __clang__
 #define TILE_UNROLL _Pragma("clang loop unroll(full)")
 #define TILE_UNROLL_COLUMNS TILE_UNROLL
+#define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define TILE_UNROLL _Pragma("GCC unroll 16")
 #define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
+#define TILE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 typedef float VF __attribute__((vector_size(VECTOR_BYTES)));

@@ -51,12 +51,13 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
         NAME(store_part)(to + j * TYPE_LANES, last, value);
 }
 
-TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                             int last) {
+/* Where sums begin and end: results[i] is row i, from column `column` on. */
+TILE_INLINE void NAME(start)(const TileCall *call, void *const *results, int64_t column,
+                             V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
     V bias[TILE_MAX_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++)
-        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + call->column + j * TYPE_LANES) : (V){0};
+        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + column + j * TYPE_LANES) : (V){0};
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
@@ -65,14 +66,14 @@ TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX
     if (!call->has_addend) return;
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
-        const T *from = (const T *)((intptr_t)call->results[i] + call->addend_shift) + call->column;
+        const T *from = (const T *)((intptr_t)results[i] + call->addend_shift) + column;
         TILE_UNROLL
         for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
     }
 }
 
-TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                              int last) {
+TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
+                              V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
 #if IS_FLOAT
     if (call->clamp) {
         V low = (T)call->low - (V){0}, high = (T)call->high - (V){0};
@@ -86,8 +87,9 @@ TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MA
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) NAME(store)((T *)call->results[i] + call->column, j, nv, last, acc[i][j]);
+        for (int j = 0; j < nv; j++) NAME(store)((T *)results[i] + column, j, nv, last, acc[i][j]);
     }
+    (void)call;
 }
 
 /* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
@@ -98,7 +100,7 @@ TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MA
 TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int last = call->columns - (nv - 1) * TYPE_LANES;
-    NAME(start)(call, acc, m, nv, last);
+    NAME(start)(call, call->results, call->column, acc, m, nv, last);
     const T *weight = call->weight;
     const int64_t stride = call->weight_stride, depth = call->depth;
     const void *const *rows = call->rows;
@@ -128,7 +130,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             }
         }
     }
-    NAME(finish)(call, acc, m, nv, last);
+    NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
 
 #include "runtime/device/cpu/tile_lines.h"
