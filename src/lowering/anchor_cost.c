@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lowering/anchor_cost.h"
+
+#include <string.h>
+#include "lowering/anchors.h"
+
+typedef struct Operand {
+    int rank;
+    double dims[MAX_RANK]; /* behind the permute */
+} Operand;
+
+static bool operand(const Value *value, const Node *node, const char *perm, const int64_t *symbols, Operand *out) {
+    int count = 0;
+    const int64_t *order = perm ? attr_ints(node, perm, &count) : NULL;
+    if (!value || value->rank < 0 || (order && count != value->rank)) return false;
+    out->rank = value->rank;
+    for (int d = 0; d < value->rank; d++) {
+        int64_t size = dim_eval(value->dims[order ? order[d] : d], symbols);
+        if (size == UNBOUND_DIM) return false;
+        out->dims[d] = (double)size;
+    }
+    return true;
+}
+
+static double size_at(const Operand *o, int from_last) {
+    int axis = o->rank - 1 - from_last;
+    return axis < 0 ? 1 : o->dims[axis];
+}
+
+static double product(const Operand *o, int first) {
+    double count = 1;
+    for (int d = first; d < o->rank; d++) count *= o->dims[d];
+    return count;
+}
+
+/* Additions and multiplications of the products themselves. */
+static bool products_of(const Node *node, const int64_t *symbols, double *out_work) {
+    Operand a, b, v, y;
+    if (node->input_count < 2 || !operand(node->outputs[0], node, NULL, symbols, &y)) return false;
+    if (strcmp(node->op, "matmul") == 0) {
+        if (!operand(node->inputs[0], node, "perm_a", symbols, &a)) return false;
+        *out_work = 2 * product(&y, 0) * size_at(&a, 0);
+        return true;
+    }
+    if (strcmp(node->op, "attention") == 0) {
+        if (node->input_count < 3 || !operand(node->inputs[0], node, "perm_q", symbols, &a) ||
+            !operand(node->inputs[1], node, "perm_k", symbols, &b) ||
+            !operand(node->inputs[2], node, "perm_v", symbols, &v))
+            return false;
+        double head = size_at(&v, 0), rows = head > 0 ? product(&y, 0) / head : 0;
+        *out_work = 2 * rows * size_at(&b, 1) * (size_at(&a, 0) + head);
+        return true;
+    }
+    bool transposed = strcmp(node->op, "conv_transpose") == 0;
+    if (!operand(node->inputs[0], node, NULL, symbols, &a) || !operand(node->inputs[1], node, NULL, symbols, &b))
+        return false;
+    *out_work = 2 * product(transposed ? &a : &y, 0) * product(&b, 1);
+    return true;
+}
+
+/* The part of a convolution's input that some tap meets: strides beyond the kernel leave positions out. */
+static double part_met(const Node *node, const int64_t *symbols) {
+    Operand x, w, y;
+    double part = 1;
+    if (strcmp(node->op, "conv") != 0 || !operand(node->inputs[0], node, NULL, symbols, &x) ||
+        !operand(node->inputs[1], node, NULL, symbols, &w) || !operand(node->outputs[0], node, NULL, symbols, &y))
+        return 1;
+    for (int d = 1; d + 1 < x.rank; d++) {
+        double met = y.dims[d] * w.dims[d + 1];
+        if (met < x.dims[d]) part *= met / x.dims[d];
+    }
+    return part;
+}
+
+/* Instructions an element; what an activation has is its primitives'. */
+static int epilogue_work(EpilogueKind kind, DType dtype) {
+    switch (kind) {
+    case EPILOGUE_BIAS:
+    case EPILOGUE_ADD:
+    case EPILOGUE_RELU: return 1;
+    case EPILOGUE_LEAKY_RELU:
+    case EPILOGUE_CLIP:
+    case EPILOGUE_LINEAR: return 2;
+    case EPILOGUE_SIGMOID: return prim_work(PRIM_SIGMOID, dtype);
+    case EPILOGUE_TANH: return prim_work(PRIM_TANH, dtype);
+    case EPILOGUE_SWISH: return 2 + prim_work(PRIM_SIGMOID, dtype);
+    case EPILOGUE_GELU_ERF: return 4 + prim_work(PRIM_ERF, dtype);   /* 0.5 x (1 + erf(c x)) */
+    case EPILOGUE_GELU_TANH: return 7 + prim_work(PRIM_TANH, dtype); /* 0.5 x (1 + tanh(c x (1 + d x x))) */
+    case EPILOGUE_HARD_SIGMOID: return 4;
+    case EPILOGUE_HARD_SWISH: return 5;
+    default: return 0;
+    }
+}
+
+static void add_epilogue(const Node *node, double elements, DType dtype, Cost *cost) {
+    int count;
+    const int64_t *kinds = attr_ints(node, "epilogue", &count);
+    for (int i = 0; i < count; i++)
+        cost->others[work_type(dtype)] += elements * epilogue_work((EpilogueKind)kinds[i], dtype);
+}
+
+static double bytes_of(const Value *value, double count) { return count * (double)dtype_size(value->dtype); }
+
+bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, Cost *out_cost) {
+    double work, count;
+    *out_cost = (Cost){0};
+    if (!products_of(node, symbols, &work)) return false;
+    for (int i = 0; i < node->input_count; i++) {
+        bool again = false;
+        for (int k = 0; k < i; k++) again |= node->inputs[k] == node->inputs[i];
+        if (again || !node->inputs[i]) continue;
+        if (!value_count(node->inputs[i], symbols, &count)) return false;
+        double bytes = bytes_of(node->inputs[i], count);
+        if (i == 0) bytes *= part_met(node, symbols);
+        if (i == 1 && weight_bytes > 0 && weight_bytes < bytes) bytes = weight_bytes;
+        out_cost->read += bytes;
+    }
+    if (!value_count(node->outputs[0], symbols, &count)) return false;
+    DType dtype = node->outputs[0]->dtype, computed = anchor_work_type(dtype);
+    out_cost->written = bytes_of(node->outputs[0], count);
+    out_cost->products[work_type(computed)] = work;
+    add_epilogue(node, count, computed, out_cost);
+    return true;
+}
