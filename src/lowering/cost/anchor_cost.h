@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What anchors cost (graph/cost.h): products as the formula has them, with padding's zeros counted. */
-#ifndef ONNXFUSE_LOWERING_ANCHOR_COST_H
-#define ONNXFUSE_LOWERING_ANCHOR_COST_H
+#ifndef ONNXFUSE_LOWERING_COST_ANCHOR_COST_H
+#define ONNXFUSE_LOWERING_COST_ANCHOR_COST_H
 
 #include "graph/cost.h"
 
