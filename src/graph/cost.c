@@ -141,6 +141,15 @@ static bool needed_of(const Value *value, const int64_t *symbols, int depth, dou
     return true;
 }
 
+bool body_work(const Graph *body, const int64_t *symbols, Cost *cost) {
+    FOR_EACH_NODE(node, body) {
+        double count;
+        if (!prim_steps(node, symbols, &count)) return false;
+        add_work(node, count, cost);
+    }
+    return true;
+}
+
 /* Each value once: what a reader repeats of it is not what must be done. */
 bool region_cost(const Node *region, const int64_t *symbols, Cost *out_cost) {
     const Graph *body = region->subgraphs[0];
@@ -156,9 +165,5 @@ bool region_cost(const Node *region, const int64_t *symbols, Cost *out_cost) {
         if (!value_count(v, symbols, &count)) return false;
         out_cost->written += count * (double)dtype_size(v->dtype);
     }
-    FOR_EACH_NODE(node, body) {
-        if (!prim_steps(node, symbols, &count)) return false;
-        add_work(node, count, out_cost);
-    }
-    return true;
+    return body_work(body, symbols, out_cost);
 }

@@ -34,6 +34,8 @@ int prim_work(Prim prim, DType dtype);
 /* Elements of a value; false: some size is not known. symbols: as dim_eval takes them. */
 bool value_count(const Value *value, const int64_t *symbols, double *out_count);
 
+/* Adds the arithmetic of a body of primitives. */
+bool body_work(const Graph *body, const int64_t *symbols, Cost *cost);
 /* Of a NODE_PRIM that is a step by itself, and of a NODE_REGION. False: some size is not known. */
 bool prim_cost(const Node *node, const int64_t *symbols, Cost *out_cost);
 bool region_cost(const Node *region, const int64_t *symbols, Cost *out_cost);

@@ -68,10 +68,16 @@ static const Case cases[] = {
     {"heads share one matrix",
      "graph (x: f32[2, b, 8], w: f32[8, 5]) -> (y) {\n y: f32[2, b, 5] = anchor matmul x, w\n}\n", 192 + 160, 120, 480,
      0},
-    {"bias and ReLU",
-     "graph (x: f32[b, 8], w: f32[8, 5], c: f32[5]) -> (y) {\n y: f32[b, 5] = anchor matmul x, w, c {epilogue = [0, "
-     "2], epilogue_alpha = [0.0, 0.0], epilogue_beta = [0.0, 0.0]}\n}\n",
+    {"an epilogue: bias and ReLU",
+     "graph (x: f32[b, 8], w: f32[8, 5], c: f32[5]) -> (y) {\n y: f32[b, 5] = anchor matmul x, w, c graph (r: f32[b, "
+     "5], "
+     "c: f32[5]) -> (m) {\n s: f32[b, 5] = add r, c\n z = constant f32[] 0\n m: f32[b, 5] = max s, z\n}\n}\n",
      96 + 160 + 20, 60, 240, 30},
+    {"an epilogue of two results, one of them narrower",
+     "graph (x: f32[b, 8], w: f32[8, 5]) -> (y, n) {\n y: f32[b, 5], n: f16[b, 5] = anchor matmul x, w graph (r: "
+     "f32[b, "
+     "5]) -> (m, n) {\n m: f32[b, 5] = exp r\n n: f16[b, 5] = cast m {to = f16}\n}\n}\n",
+     96 + 160, 60 + 30, 240, 15 * 18},
     {"a weight that is held narrower",
      "graph (x: f32[b, 8], w: f32[8, 5]) -> (y) {\n y: f32[b, 5] = anchor matmul x, w\n}\n", 96 + 40, 60, 240, 0,
      WORK_F32, 40},

@@ -72,33 +72,6 @@ static double part_met(const Node *node, const int64_t *symbols) {
     return part;
 }
 
-/* Instructions an element; what an activation has is its primitives'. */
-static int epilogue_work(EpilogueKind kind, DType dtype) {
-    switch (kind) {
-    case EPILOGUE_BIAS:
-    case EPILOGUE_ADD:
-    case EPILOGUE_RELU: return 1;
-    case EPILOGUE_LEAKY_RELU:
-    case EPILOGUE_CLIP:
-    case EPILOGUE_LINEAR: return 2;
-    case EPILOGUE_SIGMOID: return prim_work(PRIM_SIGMOID, dtype);
-    case EPILOGUE_TANH: return prim_work(PRIM_TANH, dtype);
-    case EPILOGUE_SWISH: return 2 + prim_work(PRIM_SIGMOID, dtype);
-    case EPILOGUE_GELU_ERF: return 4 + prim_work(PRIM_ERF, dtype);   /* 0.5 x (1 + erf(c x)) */
-    case EPILOGUE_GELU_TANH: return 7 + prim_work(PRIM_TANH, dtype); /* 0.5 x (1 + tanh(c x (1 + d x x))) */
-    case EPILOGUE_HARD_SIGMOID: return 4;
-    case EPILOGUE_HARD_SWISH: return 5;
-    default: return 0;
-    }
-}
-
-static void add_epilogue(const Node *node, double elements, DType dtype, Cost *cost) {
-    int count;
-    const int64_t *kinds = attr_ints(node, "epilogue", &count);
-    for (int i = 0; i < count; i++)
-        cost->others[work_type(dtype)] += elements * epilogue_work((EpilogueKind)kinds[i], dtype);
-}
-
 static double bytes_of(const Value *value, double count) { return count * (double)dtype_size(value->dtype); }
 
 bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, Cost *out_cost) {
@@ -115,10 +88,11 @@ bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, 
         if (i == 1 && weight_bytes > 0 && weight_bytes < bytes) bytes = weight_bytes;
         out_cost->read += bytes;
     }
-    if (!value_count(node->outputs[0], symbols, &count)) return false;
-    DType dtype = node->outputs[0]->dtype, computed = anchor_work_type(dtype);
-    out_cost->written = bytes_of(node->outputs[0], count);
-    out_cost->products[work_type(computed)] = work;
-    add_epilogue(node, count, computed, out_cost);
-    return true;
+    for (int o = 0; o < node->output_count; o++) {
+        if (!node->outputs[o]) continue;
+        if (!value_count(node->outputs[o], symbols, &count)) return false;
+        out_cost->written += bytes_of(node->outputs[o], count);
+    }
+    out_cost->products[work_type(anchor_work_type(node->inputs[0]->dtype))] = work;
+    return !node_has_body(node) || body_work(node->subgraphs[0], symbols, out_cost);
 }

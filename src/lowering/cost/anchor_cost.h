@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What anchors cost (graph/cost.h): products as the formula has them, with padding's zeros counted. */
+/* What anchors cost (graph/cost.h): products as the formula has them, with padding's zeros counted, and
+ * what the epilogue computes. */
 #ifndef ONNXFUSE_LOWERING_COST_ANCHOR_COST_H
 #define ONNXFUSE_LOWERING_COST_ANCHOR_COST_H
 

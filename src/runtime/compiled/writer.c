@@ -109,11 +109,10 @@ static const char *host_name(void *user, const Node *node) {
 /* --- kernels and nodes --- */
 static void list_kernels(Compiling *c, const Graph *graph) {
     FOR_EACH_NODE(node, graph) {
-        const Step *step = node->kind == NODE_REGION ? step_of(c, node) : NULL;
-        if (!step) {
-            for (int i = 0; i < node->subgraph_count && node->kind != NODE_REGION; i++)
-                list_kernels(c, node->subgraphs[i]);
-        } else if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
+        const Step *step = node->kind == NODE_REGION || node->kind == NODE_ANCHOR ? step_of(c, node) : NULL;
+        for (int i = 0; i < node->subgraph_count && !node_has_body(node); i++) list_kernels(c, node->subgraphs[i]);
+        if (!step || !step->region.kernel) continue;
+        if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
             VEC_PUSH(c->arena, c->kernels, step);
             map_set_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)c->kernels.count);
         }
@@ -168,7 +167,8 @@ static Status store_given(Compiling *c, const Graph *graph) {
         store_number(&c->writer, step->place);
         if (node->kind == NODE_ANCHOR) {
             store_packed(c, step);
-            continue;
+            store_number(&c->writer, step->region.kernel != NULL);
+            if (!step->region.kernel) continue;
         }
         store_number(&c->writer,
                      (uint64_t)(intptr_t)map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel)) - 1);

@@ -9,12 +9,12 @@ static void count_into(const Plan *plan, PlanCounts *counts, Map *kernels) {
         const Step *step = &plan->steps[s];
         counts->steps++;
         counts->on_device += step->place == PLACE_DEVICE && step->kind != STEP_COPY;
+        if (step->region.kernel && !map_get_id(kernels, MAP_POINTER_KEY(step->region.kernel))) {
+            map_set_id(kernels, MAP_POINTER_KEY(step->region.kernel), (void *)step);
+            counts->kernels++;
+        }
         if (step->kind == STEP_KERNEL) {
             counts->regions++;
-            if (!map_get_id(kernels, MAP_POINTER_KEY(step->region.kernel))) {
-                map_set_id(kernels, MAP_POINTER_KEY(step->region.kernel), (void *)step);
-                counts->kernels++;
-            }
         } else if (step->kind == STEP_ANCHOR) {
             counts->anchors++;
             counts->weight_bytes += (int64_t)step->on->table->anchor_bytes(step->anchor);

@@ -91,7 +91,7 @@ void count_holders(const Graph *graph, Map *holders) {
     }
     arena_destroy(arena);
     FOR_EACH_NODE(node, graph)
-    for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
+    for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++)
         count_holders(node->subgraphs[i], holders);
 }
 
@@ -195,7 +195,7 @@ typedef struct KernelList {
 static void list_kernels(KernelList *list, Plan *plan, const Device *on) {
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
-        if (step->kind == STEP_KERNEL && step->on == on) VEC_PUSH(list->arena, list->steps, step);
+        if (step->region.kernel && step->on == on) VEC_PUSH(list->arena, list->steps, step);
         for (int n = 0; n < step->nested_count; n++) list_kernels(list, step->nested[n], on);
     }
 }

@@ -30,12 +30,14 @@ static bool shape_tensor(const Try *t, int slot, Tensor *out) {
     return !wrong;
 }
 
-static bool shape_all(Try *t, Tensor *inputs, Tensor *output) {
+static bool shape_all(Try *t, Tensor *inputs, Tensor *outputs) {
     const Step *step = t->step;
     for (int i = 0; i < step->input_count; i++)
         if (step->inputs[i] >= 0 && !shape_tensor(t, step->inputs[i], &inputs[i])) return false;
-    if (step->outputs[0] < 0 || !shape_tensor(t, step->outputs[0], output)) return false;
-    t->bytes = tensor_bytes(output);
+    for (int o = 0; o < step->output_count; o++) {
+        if (step->outputs[o] < 0 || !shape_tensor(t, step->outputs[o], &outputs[o])) return false;
+        if (tensor_bytes(&outputs[o]) > t->bytes) t->bytes = tensor_bytes(&outputs[o]);
+    }
     for (int i = 0; i < step->input_count; i++)
         if (step->inputs[i] >= 0 && tensor_bytes(&inputs[i]) > t->bytes) t->bytes = tensor_bytes(&inputs[i]);
     return true;
@@ -49,11 +51,11 @@ static bool reserve(Try *t) {
 }
 
 /* A constant that an anchor has packed has no data in a run, either. */
-static void place_all(const Try *t, Tensor *inputs, Tensor *output) {
+static void place_all(const Try *t, Tensor *inputs, Tensor *outputs) {
     for (int i = 0; i < t->step->input_count; i++)
         if (t->step->inputs[i] >= 0 && t->plan->slots[t->step->inputs[i]].storage != STORE_CONSTANT)
             inputs[i].data = t->memory;
-    output->data = t->memory;
+    for (int o = 0; o < t->step->output_count; o++) outputs[o].data = t->memory;
 }
 
 /* --- kinds of steps --- */
@@ -75,16 +77,19 @@ static bool count_kernel(const Try *t) {
 
 static bool count_tensors(Try *t) {
     const Step *step = t->step;
-    Tensor *inputs = ARENA_ARRAY(t->arena, Tensor, step->input_count + 1), output;
+    Tensor *inputs = ARENA_ARRAY(t->arena, Tensor, step->input_count + 1),
+           *outputs = ARENA_ARRAY(t->arena, Tensor, step->output_count + 1);
     const Tensor **given = ARENA_ARRAY(t->arena, const Tensor *, step->input_count + 1);
-    if (!shape_all(t, inputs, &output) || !reserve(t)) return false;
-    place_all(t, inputs, &output);
+    if (!shape_all(t, inputs, outputs) || !reserve(t)) return false;
+    place_all(t, inputs, outputs);
     for (int i = 0; i < step->input_count; i++)
         if (step->inputs[i] >= 0) given[i] = &inputs[i];
     const DeviceTable *table = step->on->table;
-    Status status = step->kind == STEP_ANCHOR
-                        ? table->run_anchor(step->on, NULL, step->anchor, given, t->symbols, &output)
-                        : table->run_prim(step->on, NULL, step->node, given, t->symbols, &output, t->arena);
+    AnchorFinish finish = {&step->region, step->kernel};
+    Status status =
+        step->kind == STEP_ANCHOR
+            ? table->run_anchor(step->on, NULL, step->anchor, step->kernel ? &finish : NULL, given, t->symbols, outputs)
+            : table->run_prim(step->on, NULL, step->node, given, t->symbols, outputs, t->arena);
     status_free(status);
     return !status;
 }

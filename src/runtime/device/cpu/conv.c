@@ -569,18 +569,14 @@ static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, c
 }
 
 /* The product's columns hold the channels several times. */
-static Status repeat_biases(AnchorRun *run, const Conv *c) {
-    const Epilogue *e = &run->anchor->epilogue;
+static Status repeat_bias(AnchorRun *run, const Conv *c) {
     size_t size = dtype_size(run->anchor->type), bytes = (size_t)c->outputs * size;
-    for (int i = 0; i < e->count; i++) {
-        if (e->steps[i].kind != EPILOGUE_BIAS) continue;
-        void *repeated;
-        TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
-        for (int64_t t = 0; t < c->tiled; t++)
-            memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.operands[i], bytes);
-        memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
-        run->epilogue.operands[i] = repeated;
-    }
+    void *repeated;
+    if (!run->epilogue.bias) return NULL;
+    TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
+    for (int64_t t = 0; t < c->tiled; t++) memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.bias, bytes);
+    memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
+    run->epilogue.bias = repeated;
     return NULL;
 }
 
@@ -599,7 +595,7 @@ static Status conv_run(AnchorRun *run) {
         TRY(pack_phases(&memory, &c, w, run->pool));
     }
     TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
-    if (c.tiled > 1) TRY(repeat_biases(run, &c));
+    if (c.tiled > 1) TRY(repeat_bias(run, &c));
     return run_phases(run, &c, &sizes, x);
 }
 

@@ -142,10 +142,16 @@ static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *ker
     return NULL;
 }
 
-static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                             const int64_t *symbols, Tensor *output) {
+static DType cpu_finishes_with(const Device *device, const Node *node) {
+    (void)device;
+    return cpu_anchor_finishes_with(node);
+}
+
+static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                             const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     (void)stream;
-    return cpu_anchor_run((CpuAnchor *)anchor, inputs, symbols, output, device->pool);
+    return cpu_anchor_run((CpuAnchor *)anchor, finish ? finish->kernel->function : NULL,
+                          finish ? finish->region : NULL, inputs, symbols, outputs, device->pool);
 }
 
 static Status cpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
@@ -184,7 +190,8 @@ static Status cpu_synchronize(Device *device, Stream *stream) {
 const DeviceTable cpu_device = {
     .kind = DEVICE_CPU,
     .name = "cpu",
-    .epilogue_kinds = CPU_EPILOGUE_KINDS,
+    .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
+    .finishes_with = cpu_finishes_with,
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,

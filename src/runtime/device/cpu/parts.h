@@ -3,6 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 
+#include "lowering/plain_epilogue.h"
 #include "runtime/device/cpu/anchor.h"
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/work.h"
@@ -25,15 +26,16 @@ struct CpuAnchor {
     const AnchorKind *kind;
     DType dtype, type; /* of the tensors; what is computed in */
     WeightForm form;   /* of the packed weight */
-    Epilogue epilogue;
+    PlainEpilogue epilogue; /* where tiles have it built in; else nothing, and a kernel finishes */
+    bool finishes;          /* a kernel does */
     void *kind_data;
-    const void *biases[MAX_EPILOGUE]; /* constant ones, in the work type with slack behind; by step */
-    Tensor shapes[MAX_EPILOGUE + 2];  /* of constants, without data; rank -1: not constant */
+    const void *bias;                    /* a constant one, in the work type with slack behind; NULL: none */
+    Tensor shapes[EPILOGUE_INPUTS + 2]; /* of constants, without data; rank -1: not constant */
     uint32_t released;
     bool plain; /* the oracle computes it */
     size_t packed_bytes;
     struct AnchorMemory *memory;     /* what anchor_allocate gave */
-    Packed packed[MAX_EPILOGUE + 1]; /* what is packed: the weight, biases */
+    Packed packed[2]; /* what is packed: the weight, a bias */
     int packed_count;
     const Packed *given; /* not NULL: was packed before */
     int given_count;
@@ -45,11 +47,13 @@ struct AnchorRun {
     CpuAnchor *anchor;
     const Tensor *const *inputs;
     const int64_t *symbols; /* as dim_eval; NULL: none are bound */
-    Tensor *output;
-    void *result; /* where the result goes, in the work type: the output's memory, or scratch */
+    Tensor *output; /* the result, or the first of the epilogue's, which has its shape */
+    void *result;   /* where the result goes, in the work type: the output's memory, or scratch; with a kernel that
+                       finishes no memory */
     Pool *pool;
     Scratch scratch;
     BoundEpilogue epilogue;
+    Finish finish; /* behind epilogue.finish */
 };
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */

@@ -150,90 +150,6 @@ TILE_INLINE VF exp_vector(VF x) {
     return p * (VF)((half + 127) << 23) * (VF)((whole - half + 127) << 23);
 }
 
-/* S. Moshier, Cephes tanhf: an odd polynomial below 0.625, else 1 - 2 / (e^2x + 1). */
-TILE_INLINE VF tanh_vector(VF x) {
-    VF sign = (VF)((VI)x & (VI)splat(-0.0f)), a = (VF)((VI)x ^ (VI)sign), z = x * x;
-    VF p = splat(-5.70498872745e-3f);
-    p = p * z + splat(2.06390887954e-2f);
-    p = p * z + splat(-5.37397155531e-2f);
-    p = p * z + splat(1.33314422036e-1f);
-    p = p * z + splat(-3.33332819422e-1f);
-    VF large = splat(1) - splat(2) / (exp_vector(a + a) + splat(1));
-    return choose(a < splat(0.625f), x + x * z * p, (VF)((VI)large | (VI)sign));
-}
-
-TILE_INLINE VF sigmoid_vector(VF x) { return splat(1) / (splat(1) + exp_vector(-x)); }
-
-/* x * Phi(x) with Phi(-|x|) = erfc(z) / 2, z = |x| / sqrt 2, and erfc(z) = e^(-z z) t P(t), t = 1 / (1 + 0.3275911 z)
- * (the form of Abramowitz and Stegun 7.1.26; P is a fit of degree 7 by weighted least squares, relative error 1.1e-7
- * for z < 9.5). */
-TILE_INLINE VF gelu_vector(VF x) {
-    VF a = (VF)((VI)x & 0x7fffffff), z = a * splat(0.707106781f), t = splat(1) / (splat(1) + splat(0.3275911f) * z);
-    VF p = splat(-0.141667885f);
-    p = p * t + splat(0.498902728f);
-    p = p * t + splat(-0.409645553f);
-    p = p * t + splat(0.456607546f);
-    p = p * t + splat(0.023690023f);
-    p = p * t + splat(0.2064066f);
-    p = p * t + splat(0.180648456f);
-    p = p * t + splat(0.185058196f);
-    VF tail = splat(0.5f) * t * p * exp_vector(splat(-0.5f) * x * x);
-    return x * choose(x < splat(0), tail, splat(1) - tail);
-}
-
-TILE_INLINE VF activate_vector(VF x, const EpilogueKind kind, VF alpha, VF beta) {
-    switch (kind) {
-    case EPILOGUE_RELU: return choose(x < splat(0), splat(0), x);
-    case EPILOGUE_LEAKY_RELU: return choose(x < splat(0), x * alpha, x);
-    case EPILOGUE_CLIP: return f32_clamp(x, alpha, beta);
-    case EPILOGUE_GELU_ERF: return gelu_vector(x);
-    case EPILOGUE_GELU_TANH:
-        return x * sigmoid_vector(splat(1.59576912f) * (x + splat(0.044715f) * x * x * x)); /* 2 sqrt(2 / pi) */
-    case EPILOGUE_SIGMOID: return sigmoid_vector(x);
-    case EPILOGUE_TANH: return tanh_vector(x);
-    case EPILOGUE_SWISH: return x * sigmoid_vector(alpha * x);
-    case EPILOGUE_HARD_SWISH: return x * f32_clamp(alpha * x + beta, splat(0), splat(1));
-    case EPILOGUE_HARD_SIGMOID: return f32_clamp(alpha * x + beta, splat(0), splat(1));
-    case EPILOGUE_LINEAR: return alpha * x + beta;
-    default: return x;
-    }
-}
-
-TILE_INLINE void activate_rows(void *const *rows, int m, int64_t column, int64_t count, const EpilogueKind kind,
-                               float alpha, float beta) {
-    VF a = splat(alpha), b = splat(beta);
-    for (int row = 0; row < m; row++) {
-        float *values = (float *)rows[row] + column;
-        int64_t i = 0;
-        for (; i + LANES <= count; i += LANES)
-            *(VFLoose *)(values + i) = activate_vector(*(VFLoose *)(values + i), kind, a, b);
-        if (i < count)
-            f32_store_part(values + i, (int)(count - i),
-                           activate_vector(f32_load_part(values + i, (int)(count - i)), kind, a, b));
-    }
-}
-
-static void activate(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
-                     float beta) {
-    switch (kind) {
-#define CASE(which)                                                                                                    \
-    case which: activate_rows(rows, m, column, count, which, alpha, beta); break;
-        CASE(EPILOGUE_RELU)
-        CASE(EPILOGUE_LEAKY_RELU)
-        CASE(EPILOGUE_CLIP)
-        CASE(EPILOGUE_GELU_ERF)
-        CASE(EPILOGUE_GELU_TANH)
-        CASE(EPILOGUE_SIGMOID)
-        CASE(EPILOGUE_TANH)
-        CASE(EPILOGUE_SWISH)
-        CASE(EPILOGUE_HARD_SWISH)
-        CASE(EPILOGUE_HARD_SIGMOID)
-        CASE(EPILOGUE_LINEAR)
-#undef CASE
-    default: break;
-    }
-}
-
 /* Four columns at a time, a vector of partial sums each. */
 static void dot(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count) {
     for (int64_t j = 0; j < count; j += 4) {
@@ -322,7 +238,6 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .u64 = SET_0(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
-    .activate = activate,
     .dot = dot,
     .widen_f16 = widen_f16,
     .narrow_f16 = narrow_f16,
