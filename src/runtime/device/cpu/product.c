@@ -368,6 +368,7 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     size_memory(&loop);
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
     loop.memory = memory;
+    pool_tell(work);
     pool_for(pool, before[count], 1, run_slices, &loop);
     return NULL;
 }
