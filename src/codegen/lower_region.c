@@ -7,7 +7,7 @@
 
 /* ---- operands ---- */
 
-static int load_value(Lowered *l, const Access *access) {
+int lower_load(Lowered *l, const Access *access) {
     const Value *source = access->source;
     int buffer = 0;
     while (buffer < l->sources.count && l->sources.items[buffer] != source) buffer++;
@@ -36,7 +36,7 @@ static int operand(Lowered *l, Map *values, const Value *value) {
     const Access *access = map_get_id(&l->loads, MAP_POINTER_KEY(value));
     const Value *source = access->source;
     bool constant = source->constant && tensor_count(source->constant) == 1;
-    int inst = constant ? constant_value(l, source) : load_value(l, access);
+    int inst = constant ? constant_value(l, source) : lower_load(l, access);
     map_set_id(values, MAP_POINTER_KEY(value), (void *)(intptr_t)(inst + 1));
     return inst;
 }
@@ -101,7 +101,8 @@ static int lower_philox(Lowered *l, const Node *node, int seed) {
 
 static void lower_node(Lowered *l, Map *values, const Node *node) {
     const Value *out = node->outputs[0];
-    if (map_get_id(&l->loads, MAP_POINTER_KEY(out)) || !space_value(l->space, out)) return; /* part of a load */
+    if (map_get_id(&l->loads, MAP_POINTER_KEY(out)) || (l->space && !space_value(l->space, out)))
+        return; /* part of a load */
     int args[3], result;
     for (int i = 0; i < node->input_count; i++) args[i] = operand(l, values, node->inputs[i]);
     switch (prim_info(node->prim)->klass) {
@@ -334,11 +335,9 @@ static Status find_space(Lowered *l) {
     return NULL;
 }
 
-static void lower_body(Lowered *l) {
-    Map values = map_make(l->arena);
-    emit_begin(&l->emit, l->arena, l->kernel);
-    FOR_EACH_NODE(node, l->body) lower_node(l, &values, node);
-    for (int i = 0; i < l->body->outputs.count; i++) store_output(l, &values, i);
+void lower_body(Lowered *l, Map *values) {
+    FOR_EACH_NODE(node, l->body) lower_node(l, values, node);
+    for (int i = 0; i < l->body->outputs.count; i++) store_output(l, values, i);
     emit_sweep(&l->emit);
     renumber_all(l);
     l->kernel->stage_count = 1;
@@ -352,7 +351,10 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     TRY(find_space(l));
     access_collect(l);
     TRY(schedule_axes(l));
-    lower_body(l);
+    Map values = map_make(l->arena);
+    emit_begin(&l->emit, l->arena, l->kernel);
+    l->emit.for_gpu = l->for_gpu;
+    lower_body(l, &values);
     schedule_blocks(l);
     if (l->for_gpu) /* GPUs keep values in registers or compute them again; their accesses are vectors where sizes
                        divide */
@@ -393,19 +395,32 @@ static const Kernel *pooled(KernelPool *pool, const Kernel *kernel) {
     return made->kernel;
 }
 
+/* From scratch memory to the pool's. */
+static void keep_kernel(KernelPool *pool, int outputs, RegionKernel *k) {
+    Arena *arena = pool->arena;
+    size_t buffers = (size_t)k->buffer_count * sizeof(int), params = (size_t)k->kernel->param_count;
+    k->kernel = pooled(pool, k->kernel);
+    k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
+    k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
+    if (k->params) k->params = arena_copy(arena, k->params, params * sizeof *k->params);
+    if (k->tile) k->tile = arena_copy(arena, k->tile, params * sizeof *k->tile);
+    if (k->inplace) k->inplace = arena_copy(arena, k->inplace, (size_t)outputs * sizeof *k->inplace);
+}
+
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel) {
-    Arena *arena = pool->arena, *scratch = arena_create_inside(arena);
-    RegionKernel *k = out_kernel;
-    Status status = codegen_region(scratch, dims, region, target, k);
-    if (!status) {
-        size_t buffers = (size_t)k->buffer_count * sizeof(int);
-        k->kernel = pooled(pool, k->kernel);
-        k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
-        k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
-        k->params = arena_copy(arena, k->params, (size_t)k->kernel->param_count * sizeof *k->params);
-        k->inplace = arena_copy(arena, k->inplace, (size_t)region->output_count * sizeof *k->inplace);
-    }
+    Arena *scratch = arena_create_inside(pool->arena);
+    Status status = codegen_region(scratch, dims, region, target, out_kernel);
+    if (!status) keep_kernel(pool, region->output_count, out_kernel);
+    arena_destroy(scratch);
+    return status;
+}
+
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                           RegionKernel *out_kernel) {
+    Arena *scratch = arena_create_inside(pool->arena);
+    Status status = codegen_tile(scratch, anchor, begin, raw, target, out_kernel);
+    if (!status) keep_kernel(pool, anchor->output_count, out_kernel);
     arena_destroy(scratch);
     return status;
 }

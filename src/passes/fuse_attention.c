@@ -449,7 +449,7 @@ static bool match_chain(Match *m, Value *x) {
     if (!n || !device_float(x->dtype) || !take(m, n)) return false;
     if (is_gemm(n)) {
         m->scores = n;
-        return !node_attr(n, "epilogue") && !node_attr(n, "perm_out") && n != m->product;
+        return !n->subgraph_count && !node_attr(n, "perm_out") && n != m->product;
     }
     if (n->kind != NODE_PRIM) return false;
     switch (n->prim) {
@@ -909,8 +909,7 @@ static bool match(Match *m, Node *product, uint64_t mark) {
     Regroup r;
     m->product = product;
     m->scale = 1;
-    if (node_attr(product, "epilogue") || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a"))
-        return false;
+    if (product->subgraph_count || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a")) return false;
     if (!device_float(product->outputs[0]->dtype) || !match_probabilities(m, product->inputs[0])) return false;
     const Value *scores = m->scores->outputs[0];
     if (!m->forms) {

@@ -30,7 +30,7 @@ static void number_kernels(Report *r, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) number_kernels(r, step->nested[n]);
-        if (step->kind != STEP_KERNEL || map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel))) continue;
+        if (!step->region.kernel || map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel))) continue;
         map_set_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)++r->kernels);
         VEC_PUSH(r->text->arena, r->first, step);
     }
@@ -129,10 +129,8 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
     add_nodes(r, &step->node->origin);
     add_slots(r, "inputs", step->inputs, step->input_count);
     add_slots(r, "outputs", step->outputs, step->output_count);
-    if (step->kind == STEP_KERNEL) {
-        text_add(r->text, ",\"kernel\":%d", kernel_number(r, step));
-        add_body(r, step->node->subgraphs[0]);
-    }
+    if (step->region.kernel) text_add(r->text, ",\"kernel\":%d", kernel_number(r, step));
+    if (node_has_body(step->node)) add_body(r, step->node->subgraphs[0]);
     if (values)
         text_add(r->text, ",\"bytes\":%lld,\"work\":%lld", (long long)step_bytes(plan, step, values),
                  (long long)step_work(plan, step, values));

@@ -305,6 +305,22 @@ static Status generate_kernel(Planner *planner, Step *step) {
     return NULL;
 }
 
+static Status generate_finish(Planner *planner, Step *step) {
+    const DeviceTable *table = step->on->table;
+    const Value *begin = NULL;
+    DType raw = step->node->subgraph_count && table->finishes_with ? table->finishes_with(step->on, step->node, &begin)
+                                                                   : DT_NONE;
+    if (raw == DT_NONE) return NULL;
+    const NodeGiven *given = given_of(planner->plan, step);
+    if (!given)
+        return codegen_tile_pooled(&planner->shared->kernels, step->node, begin, raw, &step->on->policy->target,
+                                   &step->region);
+    if (!given->region.kernel)
+        return status_error(STATUS_INVALID, "node \"%s\" has no kernel for its epilogue", node_origin_name(step->node));
+    step->region = given->region;
+    return NULL;
+}
+
 static void touch_all(Plan *plan, const Step *step, const int *slots, int count) {
     for (int i = 0; i < count; i++) {
         if (slots[i] < 0) continue;
@@ -354,6 +370,7 @@ static Status add_step(Planner *planner, Node *node) {
             return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }
     if (step->kind == STEP_KERNEL) TRY(generate_kernel(planner, step));
+    if (step->kind == STEP_ANCHOR) TRY(generate_finish(planner, step));
     touch_all(plan, step, step->inputs, step->input_count);
     touch_all(plan, step, step->outputs, step->output_count);
     plan->step_count++;

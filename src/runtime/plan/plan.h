@@ -73,11 +73,11 @@ typedef struct Step {
     int input_count, output_count;
     const int *inputs;  /* [input_count] slots; -1 where left out */
     const int *outputs; /* [output_count] slots; -1 where not asked for */
-    /* STEP_KERNEL */
-    RegionKernel region;
+    /* STEP_KERNEL; STEP_ANCHOR: its epilogue, in tile form, where the device wants a kernel for it */
+    RegionKernel region; /* region.kernel NULL: none */
     DeviceKernel *kernel;
-    int params_expr;           /* number in plan->exprs of the first parameter */
-    int work_expr, moved_expr; /* instructions and bytes of a run */
+    int params_expr;           /* STEP_KERNEL: number in plan->exprs of the first parameter */
+    int work_expr, moved_expr; /* STEP_KERNEL: instructions and bytes of a run */
     /* STEP_ANCHOR */
     DeviceAnchor *anchor;
     /* STEP_HOST */
@@ -131,7 +131,7 @@ struct Plan {
 /* What is known beforehand of a node of the graph, from a compiled model. */
 typedef struct NodeGiven {
     Place place;          /* for which it was made */
-    RegionKernel region;  /* of a NODE_REGION */
+    RegionKernel region;  /* of a NODE_REGION; of a NODE_ANCHOR, where its epilogue is a kernel */
     const Packed *packed; /* of a NODE_ANCHOR, [packed_count] */
     int packed_count;
 } NodeGiven;

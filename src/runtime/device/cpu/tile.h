@@ -104,9 +104,6 @@ typedef struct TileIsa {
     /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
     TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
     void (*widen)(const WidenCall *call);
-    /* rows[i][column, column + count) through an activation (not BIAS or ADD) */
-    void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
-                     float beta);
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
