@@ -33,9 +33,8 @@ typedef struct RegionKernel {
     const int *buffer_input;  /* [buffer_count]: the region input that the buffer is, or -1 */
     const int *buffer_output; /* [buffer_count]: the region output that it is, or -1 */
     const Dim *const *params; /* [kernel->param_count]; NULL in tile form */
-    const TileParam *tile;    /* [kernel->param_count] in tile form, with bytes, work and inplace NULL; else NULL */
-    const Dim *bytes;         /* least bytes that a run moves: each input element read once, each output written once */
-    const Dim *work;          /* instructions executed, elements times instructions; for grain and profile */
+    const TileParam *tile;    /* [kernel->param_count] in tile form, with work and inplace NULL; else NULL */
+    const Dim *work;          /* instructions executed, elements times instructions; for the grain */
     /* For each region output: the region input whose buffer it may share (same element order, same dtype size, read at
      * the same index before it is written), or -1. [outputs] */
     const int *inplace;

@@ -135,7 +135,6 @@ void store_region(StoreWriter *w, const Node *node, const RegionKernel *region) 
     }
     if (region->tile) return;
     store_dims(w, region->params, region->kernel->param_count);
-    store_dim(w, region->bytes);
     store_dim(w, region->work);
     for (int i = 0; i < node->output_count; i++) store_number(w, (uint64_t)(region->inplace[i] + 1));
 }
@@ -195,9 +194,8 @@ void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
         return;
     }
     region->params = restore_dims(r, region->kernel->param_count);
-    region->bytes = restore_dim(r);
     region->work = restore_dim(r);
-    if (!region->bytes || !region->work) store_wrong(r, "a size is missing");
+    if (!region->work) store_wrong(r, "a size is missing");
     for (int i = 0; i < node->output_count && !store_failed(r); i++) {
         inplace[i] = restore_int(r, node->input_count) - 1;
         if (!store_failed(r)) check_inplace(r, node, region, i);

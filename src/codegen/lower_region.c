@@ -213,30 +213,12 @@ static uint32_t access_axes(const Kernel *k, const KernelAccess *access) {
     return axes;
 }
 
-/* What is touched of a buffer: by its one access, or, where there are several (they may overlap), at most all of it. */
-static const Dim *buffer_bytes(Lowered *l, int buffer) {
+static void set_work(Lowered *l, RegionKernel *out) {
     const Kernel *k = l->kernel;
-    const Dim *elements = NULL;
-    for (int i = 0; i < k->insts.count; i++) {
-        const KernelInst *inst = &k->insts.items[i];
-        if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->buffer != buffer) continue;
-        const Dim *own = all_elements(l, access_axes(k, inst->access));
-        const Value *source = l->sources.items[buffer];
-        elements = elements ? dim_product(l->dims, source->dims, source->rank) : own;
-    }
-    return dim_mul(l->dims, elements, dim_const(l->dims, (int64_t)dtype_size(k->buffers.items[buffer].dtype)));
-}
-
-static void set_costs(Lowered *l, RegionKernel *out) {
-    const Kernel *k = l->kernel;
-    const Dim *bytes = dim_const(l->dims, 0), *work = bytes;
-    for (int i = 0; i < k->buffers.count; i++) bytes = dim_add(l->dims, bytes, buffer_bytes(l, i));
     int64_t steps = 0, stages = k->stage_count;
     for (int i = 0; i < k->insts.count; i++) steps += k->insts.items[i].op != K_CONST;
     /* each stage walks the reduced axes; on average it needs a part of the instructions, one at least */
-    work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
-    out->bytes = bytes;
-    out->work = work;
+    out->work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
 }
 
 /* The last stage in which each instruction is computed: where it feeds something of that stage. */
@@ -313,7 +295,7 @@ static Status describe(Lowered *l, RegionKernel *out) {
                           .buffer_input = inputs,
                           .buffer_output = l->outputs.items,
                           .params = l->params.items};
-    set_costs(l, out);
+    set_work(l, out);
     set_inplace(l, out);
     return NULL;
 }

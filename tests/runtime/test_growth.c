@@ -56,13 +56,13 @@ static Graph *pointwise(int nodes, bool all_outputs) {
     return graph;
 }
 
-typedef struct Cost {
+typedef struct Growth {
     int kernels; /* different ones */
     int exprs;
     size_t bytes; /* of the graph and the plan together */
-} Cost;
+} Growth;
 
-static Cost cost_of(Graph *graph) {
+static Growth cost_of(Graph *graph) {
     Policy policy = policy_of(graph);
     Device *device;
     Plan *plan;
@@ -72,7 +72,7 @@ static Cost cost_of(Graph *graph) {
     if (!status) status = plan_create(graph, device, device, &stats, &plan);
     cr_assert(!status, "%s", status_message(status));
     Map seen = map_make(graph->arena);
-    Cost cost = {.exprs = plan->exprs.count, .bytes = arena_bytes(graph->arena) + arena_bytes(plan->arena)};
+    Growth cost = {.exprs = plan->exprs.count, .bytes = arena_bytes(graph->arena) + arena_bytes(plan->arena)};
     for (int s = 0; s < plan->step_count; s++) {
         uint64_t key = MAP_POINTER_KEY(plan->steps[s].region.kernel);
         cost.kernels += key && !map_get_id(&seen, key);
@@ -86,7 +86,7 @@ static Cost cost_of(Graph *graph) {
 
 /* Of regions that are alike one kernel is kept, and of values that are alike one list of sizes. */
 Test(growth, a_long_chain, .timeout = 300) {
-    Cost half = cost_of(pointwise(NODES / 2, false)), whole = cost_of(pointwise(NODES, false));
+    Growth half = cost_of(pointwise(NODES / 2, false)), whole = cost_of(pointwise(NODES, false));
     cr_expect_lt(whole.kernels, 12, "%d kernels", whole.kernels);
     cr_expect_lt(whole.exprs, 50, "%d expressions", whole.exprs);
     cr_expect_lt(whole.bytes, (size_t)NODES * 3000, "%zu bytes a node", whole.bytes / NODES);
@@ -94,7 +94,7 @@ Test(growth, a_long_chain, .timeout = 300) {
 }
 
 Test(growth, every_value_an_output, .timeout = 300) {
-    Cost cost = cost_of(pointwise(NODES, true));
+    Growth cost = cost_of(pointwise(NODES, true));
     cr_expect_lt(cost.kernels, 12, "%d kernels", cost.kernels);
     cr_expect_lt(cost.bytes, (size_t)NODES * 4000, "%zu bytes a node", cost.bytes / NODES);
 }

@@ -301,7 +301,6 @@ static Status generate_kernel(Planner *planner, Step *step) {
                                   &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
-    step->moved_expr = add_expr(planner, step->region.bytes);
     return NULL;
 }
 

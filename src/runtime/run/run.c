@@ -159,11 +159,12 @@ static const char *how_of(const Step *step) {
 }
 
 static void record(const State *s, const Step *step, double start, double end) {
-    int64_t bytes = step_bytes(s->plan, step, s->values), work = step_work(s->plan, step, s->values);
+    Cost cost;
+    step_cost(s->plan, step, s->symbols, &cost);
     const char *name = step_name(s->plan, step), *how = how_of(step);
-    if (s->run->profile) profile_add(s->run->profile, step, name, how, start, end, bytes, work);
+    if (s->run->profile) profile_add(s->run->profile, step, name, how, start, end, &cost);
     LOG(2, "step %d %s %s %.1f us %.2f GB/s %s", (int)(step - s->plan->steps), how, name, end - start,
-        bytes ? (double)bytes / (end - start) * 1e-3 : 0.0, node_origin_name(step->node));
+        cost_bytes(&cost) / (end - start) * 1e-3, node_origin_name(step->node));
 }
 
 /* A device does its work later: for times that are true, each of its steps is waited for. So a profile shows what the

@@ -139,18 +139,12 @@ static void finish_apart(const Finish *f, void *const *results, int m, int64_t c
 
 /* ---- blocks ---- */
 
-/* Elements are all the same wherever they stand: those that follow each other are one row. */
-static void finish_flat(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const char *raw) {
-    if (f->alone && count <= SHORT_COLUMNS && m > 1 && run_of(results, m, count * f->size) < m) {
-        finish_apart(f, results, m, column, count, raw);
-        return;
-    }
-    for (int i = 0, rows; i < m; i += rows) {
-        rows = run_of(results + i, m - i, count * f->size);
-        Piece p =
-            piece_at(f, element_of(f, results[i], column), 1, rows * count, raw + i * count * f->size, rows * count);
-        call_kernel(f, &p);
-    }
+int64_t finish_stride(const Finish *f, int64_t columns, int64_t width) {
+    return columns % f->columns == 0 || (f->alone && columns <= SHORT_COLUMNS) ? columns : width;
+}
+
+void finish_raw_rows(void *raw, int m, int64_t stride, int64_t column, int64_t size, void **rows) {
+    for (int i = 0; i < m; i++) rows[i] = (void *)((uintptr_t)raw + (uintptr_t)((i * stride - column) * size));
 }
 
 static void finish_piece(const Finish *f, const Piece *piece) {
@@ -165,22 +159,32 @@ static void finish_piece(const Finish *f, const Piece *piece) {
 
 void finish_rows(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const void *raw,
                  int64_t raw_stride) {
-    if (f->flat && raw_stride == count) {
-        finish_flat(f, results, m, column, count, raw);
+    bool dense = raw_stride == count;
+    /* A row of the block may be several of the result, which then follow each other. */
+    int64_t whole = dense && count % f->columns == 0 && column % f->columns == 0 ? count / f->columns : 0;
+    int64_t line = (whole ? count : f->columns) * f->size;
+    if (dense && f->alone && count <= SHORT_COLUMNS && m > 1 && run_of(results, m, line) < m) {
+        finish_apart(f, results, m, column, count, raw);
         return;
     }
-    int64_t whole = raw_stride == count && count % f->columns == 0 && column % f->columns == 0 ? count / f->columns : 0;
     for (int i = 0, rows; i < m; i += rows) {
-        rows = run_of(results + i, m - i, (whole ? count : f->columns) * f->size);
-        if (whole) { /* a row of the block is that many of the result */
-            Piece p = piece_at(f, element_of(f, results[i], column), rows * whole, f->columns,
-                               (const char *)raw + i * count * f->size, f->columns);
+        rows = run_of(results + i, m - i, line);
+        Piece p = piece_at(f, element_of(f, results[i], column), rows, 0, (const char *)raw + i * raw_stride * f->size,
+                           raw_stride);
+        if (whole && f->flat) { /* all the same wherever they stand: one long row */
+            p.columns = p.raw_stride = rows * count;
+            p.rows = 1;
+            call_kernel(f, &p);
+            continue;
+        }
+        if (whole) {
+            p.rows = rows * whole;
+            p.columns = p.raw_stride = f->columns;
             finish_piece(f, &p);
             continue;
         }
-        Piece p = piece_at(f, element_of(f, results[i], column), rows, 0, (const char *)raw + i * raw_stride * f->size,
-                           raw_stride);
-        for (int64_t left = count; left > 0; left -= p.columns) { /* a row of the block may be several of the result */
+        for (int64_t left = count; left > 0; left -= p.columns) {
+            p.rows = rows;
             p.columns = left < f->columns - p.column ? left : f->columns - p.column;
             finish_piece(f, &p);
             p.raw += p.columns * f->size;

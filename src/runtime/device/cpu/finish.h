@@ -35,6 +35,11 @@ typedef struct Finish {
 bool finish_bind(Finish *finish, KernelFunction function, const RegionKernel *region, int64_t size,
                  const Tensor *const *inputs, const Tensor *outputs);
 
+/* How far apart rows of `columns` raw results are to be, `width` at least where they cannot follow each other. */
+int64_t finish_stride(const Finish *finish, int64_t columns, int64_t width);
+/* Row i of a block of raw results at `raw`, as a pointer whose element `column` begins it. */
+void finish_raw_rows(void *raw, int m, int64_t stride, int64_t column, int64_t size, void **rows);
+
 /* `count` neighbours of each of m rows, which begin where results[i] + column elements say; raw: theirs, rows
  * raw_stride elements apart. */
 void finish_rows(const Finish *finish, void *const *results, int m, int64_t column, int64_t count, const void *raw,

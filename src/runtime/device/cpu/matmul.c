@@ -312,6 +312,7 @@ static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a,
     loop.parts = (s->columns + DOT_COLUMNS - 1) / DOT_COLUMNS;
     double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
     int64_t grain = 32768 / (s->rows * (s->depth + 16) * DOT_COLUMNS);
+    pool_tell(work);
     pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
 }
 

@@ -38,7 +38,7 @@ typedef struct TileCall {
     int64_t offset;
     int64_t taps, depth;
     int64_t depth_gap;     /* elements of a row between one depth and the next */
-    const void *weight;    /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
+    const void *weight;    /* [taps][depth][weight_stride] */
     int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
@@ -54,6 +54,34 @@ typedef struct TileCall {
 } TileCall;
 
 typedef void (*TileFunction)(const TileCall *call);
+
+/* A row of a depthwise kernel and the line of the input that it meets. */
+typedef struct LineRow {
+    const void *x; /* where the line begins, at channel 0 */
+    int64_t tap;   /* the row's first among all taps */
+} LineRow;
+
+/* Positions [0, count) of a line of a depthwise convolution's result:
+ *
+ *     result[i][column + j] = start + sum over rows r, taps t of
+ *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j]
+ *
+ * without the taps whose place first + ... is not in [0, limit): the padding. */
+typedef struct LinesCall {
+    TileCall
+        ends; /* its results ([count]), columns, bias, addend, bounds, weight, weight_stride (between taps), taps */
+    const LineRow *rows;
+    int row_count;
+    int64_t first, limit, position_step, tap_step; /* elements */
+    int64_t count;
+} LinesCall;
+
+/* How taps and positions lie: taps of a row by positions' distance in taps. */
+typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_KINDS } LineKind;
+
+enum { LINE_TILE = 8, LINE_TAPS = 5, LINE_VECTORS = 2 };
+
+typedef void (*LinesFunction)(const LinesCall *call);
 
 /* Depths [first, end) of a panel in a narrow form as floats [end - first][width]. */
 typedef struct WidenCall {
@@ -90,9 +118,9 @@ typedef struct TileSet {
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
     /* [vectors][rows] */
     TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
-    /* result[i][column + j] = start + sum over t of row(i, t)[column + j] * weight[t][j]; the rows' offset leads to
-     * channel 0 */
-    TileFunction depthwise[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
+    /* [kind][vectors]; NULL: LINE_ANY's */
+    LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
+    int line_vectors; /* most */
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;

@@ -14,6 +14,13 @@
 #define TILE_JOIN(a, b) TILE_JOIN_(a, b)
 #define TILE_INLINE VECTOR_INLINE
 #define TILE_UNROLL VECTOR_UNROLL
+#ifdef __clang__
+#define TILE_UNROLL_COLUMNS TILE_UNROLL
+#define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
+#define TILE_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
 
 enum { LANES = VECTOR_BYTES / 4 };
 
@@ -29,6 +36,7 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T float
 #define NAME(word) TILE_JOIN(f32, word)
 #define IS_FLOAT 1
+#define IS_F32 1
 #if REGISTERS == 32
 #define WIDE 1
 #else
@@ -38,16 +46,19 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T double
 #define NAME(word) TILE_JOIN(f64, word)
 #define IS_FLOAT 1
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint32_t
 #define NAME(word) TILE_JOIN(u32, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint64_t
 #define NAME(word) TILE_JOIN(u64, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 
@@ -191,9 +202,9 @@ const TileIsa TILE_JOIN(tile, ISA) = {
             : VECTOR_BYTES == 32 ? "256-bit"
                                  : "128-bit",
     .f32 = SET_WIDE(f32, float, transpose_block),
-    .f64 = SET_0(f64, double, NULL),
-    .u32 = SET_0(u32, uint32_t, transpose_block),
-    .u64 = SET_0(u64, uint64_t, NULL),
+    .f64 = SET_NARROW(f64, double, NULL),
+    .u32 = SET_NARROW(u32, uint32_t, transpose_block),
+    .u64 = SET_NARROW(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
     .dot = dot,
