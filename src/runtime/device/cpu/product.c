@@ -104,7 +104,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
 }
 
 /* Long sums are cut into blocks, whose results add up in memory. */
-static bool is_cut(const Weight *w, int64_t depth, int64_t taps) {
+static bool is_cut(int64_t depth, int64_t taps) {
     return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth);
 }
 
@@ -158,7 +158,7 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
     int64_t size = (int64_t)w->set->size;
     int64_t stride = finish_stride(finish, slice->panel.columns, (int64_t)slice->panel.vectors * w->set->lanes);
     int64_t column = slice->panel.group * w->columns + slice->panel.first;
-    bool whole = slice->narrow || is_cut(w, w->depth, run->end_tap - run->first_tap);
+    bool whole = slice->narrow || is_cut(w->depth, run->end_tap - run->first_tap);
     int most_rows = whole ? run->count : FINISH_ROWS;
     EdgeRun part = *run;
     for (int left = run->count; left > 0; left -= part.count, part.first += part.count, results += part.count) {
@@ -335,7 +335,7 @@ static void size_memory(ProductLoop *loop) {
         const Weight *w = p->weight;
         size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
                line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
-        size_t raw = w->form || is_cut(w, w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
+        size_t raw = w->form || is_cut(w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
         at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
         at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
