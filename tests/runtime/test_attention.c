@@ -45,7 +45,7 @@ static void check(const AttentionCase *c) {
     const Tensor *constants[3 + ATTENTION_STEPS] = {NULL};
     cr_assert_null(graph_verify(s.graph, LEVEL_PRIM));
     cr_assert_null(eval_anchor(s.node, s.inputs, NULL, arena, &want));
-    cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], &anchor, &released));
+    cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
     cr_expect_str_eq(cpu_anchor_how(anchor), "blockwise");
     Tensor first = {0};
     for (int i = 0; i < POOLS; i++) {
@@ -161,7 +161,7 @@ Test(attention, tensors_that_do_not_fit_are_refused, .init = open_pools, .fini =
         uint32_t released;
         const Tensor *constants[3 + ATTENTION_STEPS] = {NULL};
         Tensor *out = tensor_new(arena, DT_F32, 4, (const int64_t[]){2, 4, 40, 64});
-        cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], &anchor, &released));
+        cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
         s.inputs[misfits[i].input]->dims[misfits[i].axis] = misfits[i].size;
         Status status = cpu_anchor_run(anchor, NULL, NULL, (const Tensor *const *)s.inputs, NULL, out, pools[1]);
         cr_expect(status && status_code(status) == STATUS_INVALID, "misfit %d is taken", (int)i);
