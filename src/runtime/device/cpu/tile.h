@@ -37,8 +37,8 @@ typedef struct TileCall {
     const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    int64_t depth_gap;  /* elements of a row between one depth and the next */
-    const void *weight; /* [taps][depth][weight_stride] */
+    int64_t depth_gap;     /* elements of a row between one depth and the next */
+    const void *weight;    /* [taps][depth][weight_stride] */
     int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
@@ -106,8 +106,8 @@ typedef struct ScoreCall {
 typedef struct ScoreBlock {
     float *x;
     int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
-    float *top, *sum; /* a query's: so far, of all blocks; from -inf and 0 on */
-    float *factor;    /* by which sums and results of earlier blocks were too large: e^(top before - top) */
+    float *top, *sum;              /* a query's: so far, of all blocks; from -inf and 0 on */
+    float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
 } ScoreBlock;
 
 /* The loops of one element type. */
