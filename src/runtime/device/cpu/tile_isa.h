@@ -36,6 +36,13 @@ TILE_TARGET(ISA_TARGET)
 #define TILE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
+/* The value is in a register from here on. */
+#if defined(__x86_64__)
+#define TILE_HOLD(value) __asm__("" : "+v"(value))
+#else
+#define TILE_HOLD(value) __asm__("" : "+w"(value))
+#endif
+
 typedef float VF __attribute__((vector_size(VECTOR_BYTES)));
 typedef float VFLoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef int32_t VI __attribute__((vector_size(VECTOR_BYTES)));
