@@ -186,7 +186,7 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     uint32_t released;
     must(pool_shared(threads, &out->pool));
     *out = (Ours){.inputs = {x, w, bias}, .output = y, .pool = out->pool};
-    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, &out->anchor,
+    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, NULL, &out->anchor,
                             &released));
 }
 
@@ -395,7 +395,8 @@ static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
             Ours *o = &ours[i][counts[i]];
             if (counts[i]++) {
                 *o = ours[i][0];
-                must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, o->inputs[1]}, o->pool, &o->anchor, &released));
+                must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, o->inputs[1]}, o->pool, NULL, &o->anchor,
+                                        &released));
             }
             bytes[i] += cpu_anchor_bytes(o->anchor);
         }

@@ -18,7 +18,7 @@
 #include "graph/dtype.h"
 #include "lowering/anchors.h"
 
-enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4 };
+enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
 
 /* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
  *   WORK        [length][width] in the work type
@@ -37,7 +37,8 @@ typedef struct TileCall {
     const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    const void *weight;    /* [taps][depth][weight_stride] */
+    int64_t depth_gap;  /* elements of a row between one depth and the next */
+    const void *weight; /* [taps][depth][weight_stride] */
     int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
@@ -90,6 +91,25 @@ typedef struct WidenCall {
     float *to;
 } WidenCall;
 
+/* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
+typedef struct ScoreCall {
+    float *x;
+    int64_t rows, columns, stride; /* columns are taken in whole vectors */
+    ScoreStep kind;
+    float alpha, beta;
+    const float *values; /* of a step that reads: values[i * value_row + j * value_column], as whole vectors */
+    int64_t value_row, value_column; /* the latter 0 or 1 */
+} ScoreCall;
+
+/* A block of scores of some queries becomes exponentials, e^(x - top), with `top` the greatest so far. By columns:
+ * x[key * stride + query]; by rows: x[query * stride + key], as whole vectors. */
+typedef struct ScoreBlock {
+    float *x;
+    int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
+    float *top, *sum; /* a query's: so far, of all blocks; from -inf and 0 on */
+    float *factor;    /* by which sums and results of earlier blocks were too large: e^(top before - top) */
+} ScoreBlock;
+
 /* The loops of one element type. */
 typedef struct TileSet {
     size_t size;                    /* bytes an element */
@@ -112,12 +132,16 @@ typedef struct TileIsa {
     /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
     TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
     void (*widen)(const WidenCall *call);
-    /* rows[i][column, column + count) through an activation (not BIAS or ADD) */
-    void (*activate)(void *const *rows, int m, int64_t column, int64_t count, EpilogueKind kind, float alpha,
-                     float beta);
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    void (*score_step)(const ScoreCall *call);
+    /* Row i is a key that column j sees where i <= last[j]; hidden: alpha, or x + alpha. */
+    void (*score_limit)(const ScoreCall *call, const int32_t *last, bool adds);
+    /* Whether a factor is not 1. */
+    bool (*score_softmax_columns)(const ScoreBlock *block);
+    bool (*score_softmax_rows)(const ScoreBlock *block);
+    void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
     void (*widen_bf16)(const uint16_t *from, float *to, int64_t count);

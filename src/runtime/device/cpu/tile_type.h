@@ -102,7 +102,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     const int last = call->columns - (nv - 1) * TYPE_LANES;
     NAME(start)(call, call->results, call->column, acc, m, nv, last);
     const T *weight = call->weight;
-    const int64_t stride = call->weight_stride, depth = call->depth;
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
     const void *const *rows = call->rows;
     const char *ahead = call->ahead;
     const int64_t ahead_step = call->ahead_step;
@@ -111,7 +111,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
         const int64_t shift = call->offset + call->offsets[t];
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
-        for (int64_t k = 0; k < depth; k++, weight += stride) {
+        for (int64_t k = 0; k < end; k += step, weight += stride) {
             if (m > 2 && m <= 8) {
                 __builtin_prefetch(ahead, 0, 2);
                 ahead += ahead_step;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of weights into panels. */
 #include <string.h>
+#include "runtime/device/cpu/work.h"
 #include "runtime/device/cpu/product.h"
 
 static int64_t panel_width(const TileSet *set) { return (int64_t)set->vectors * set->lanes; }
@@ -152,6 +153,7 @@ Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool)
         TRY(scratch_take(&scratch, packing.wide_bytes * (size_t)pool_threads(pool), &memory));
         packing.wide = memory;
     }
+    pool_tell((double)elements * MOVING_WORK);
     pool_for(pool, panels, 1, pack_panels, &packing);
     scratch_release(&scratch);
     return NULL;

@@ -148,7 +148,20 @@ static Status channels_last_weight(const CpuAnchor *anchor, const Conv *c, Scrat
     return NULL;
 }
 
-/* What pack_phases made when the model was compiled. */
+/* What the packed weight depends on beside the weight itself: strides and dilations of a transposed convolution make the
+ * phases. */
+static Recipe conv_recipe(const CpuAnchor *anchor, const Conv *c, const Tensor *weight) {
+    Recipe recipe = anchor_recipe(anchor, weight);
+    recipe_add(&recipe, c->group);
+    recipe_add(&recipe, c->tiled);
+    for (int i = 0; i < AXES && c->transposed; i++) {
+        recipe_add(&recipe, c->strides[i]);
+        recipe_add(&recipe, c->dilations[i]);
+    }
+    return recipe;
+}
+
+/* What pack_phases made when the model was compiled, or for another anchor. */
 static Status take_packed(Conv *c, void *data) {
     for (int64_t i = 0; i < c->phase_count; i++) {
         size_t bytes;
@@ -159,13 +172,15 @@ static Status take_packed(Conv *c, void *data) {
     return NULL;
 }
 
-/* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. */
-static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Pool *pool) {
+/* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. constant: whose
+ * data that is; NULL in a run. */
+static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, const Tensor *constant, Pool *pool) {
     void *data, *taps;
     int64_t kernel = product3(c->kernel);
     bool ready = false;
+    Recipe recipe = constant ? conv_recipe(memory->anchor, c, constant) : (Recipe){0};
     TRY(memory->scratch ? scratch_take(memory->scratch, c->weight_bytes, &data)
-                        : anchor_pack(memory->anchor, c->weight_bytes, &data, &ready));
+                        : anchor_pack(memory->anchor, &recipe, c->weight_bytes, &data, &ready));
     if (ready) return take_packed(c, data);
     Scratch scratch = {0};
     Status status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
@@ -218,11 +233,11 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
         anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
-        return pack_phases(&memory, c, NULL, pool);
+        return pack_phases(&memory, c, NULL, w, pool);
     }
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
     if (!status) status = anchor_check_weight(anchor, w, work, 1);
-    if (!status) status = pack_phases(&memory, c, work, pool);
+    if (!status) status = pack_phases(&memory, c, work, w, pool);
     scratch_release(&scratch);
     TRY(status);
     anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
@@ -367,18 +382,14 @@ static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, c
 }
 
 /* The product's columns hold the channels several times. */
-static Status repeat_biases(AnchorRun *run, const Conv *c) {
-    const Epilogue *e = &run->anchor->epilogue;
+static Status repeat_bias(AnchorRun *run, const Conv *c) {
     size_t size = dtype_size(run->anchor->type), bytes = (size_t)c->outputs * size;
-    for (int i = 0; i < e->count; i++) {
-        if (e->steps[i].kind != EPILOGUE_BIAS) continue;
-        void *repeated;
-        TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
-        for (int64_t t = 0; t < c->tiled; t++)
-            memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.operands[i], bytes);
-        memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
-        run->epilogue.operands[i] = repeated;
-    }
+    void *repeated;
+    if (!run->epilogue.bias) return NULL;
+    TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
+    for (int64_t t = 0; t < c->tiled; t++) memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.bias, bytes);
+    memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
+    run->epilogue.bias = repeated;
     return NULL;
 }
 
@@ -394,10 +405,10 @@ static Status conv_run(AnchorRun *run) {
         PhaseMemory memory = {anchor, &run->scratch};
         TRY(make_phases(&memory, anchor, &c));
         TRY(work_take(tw->dtype, tw->data, tensor_count(tw), 0, run->pool, &run->scratch, &w));
-        TRY(pack_phases(&memory, &c, w, run->pool));
+        TRY(pack_phases(&memory, &c, w, NULL, run->pool));
     }
     TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
-    if (c.tiled > 1) TRY(repeat_biases(run, &c));
+    if (c.tiled > 1) TRY(repeat_bias(run, &c));
     return run_phases(run, &c, &sizes, x);
 }
 

@@ -9,6 +9,7 @@
 
 enum {
     MOST_POSITIONS = 256,     /* of a unit */
+    FINISH_POSITIONS = 64,    /* where a kernel finishes: raw results of 64 columns are 16 kB then */
     MOST_UNITS = 16,          /* of a slice */
     SLICE_BYTES = 256 * 1024, /* of the input: half of the smallest second-level caches of today */
     SLICES_A_THREAD = 4,
@@ -36,7 +37,8 @@ typedef struct Loop {
     int64_t count;
     const BoundEpilogue *epilogue;
     char *memory;
-    size_t worker_bytes, rows_bytes, results_bytes; /* a worker's memory: the units, their rows and results, a panel */
+    /* A worker's memory: the units' rows and results, where a kernel finishes raw results and where they are, a panel. */
+    size_t worker_bytes, rows_bytes, results_bytes, raw_rows_bytes, raw_bytes;
 } Loop;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -77,27 +79,55 @@ static void take_unit(const Cut *cut, int64_t index, Unit *unit) {
 }
 
 /* Columns [call->ends.column, + columns) of a unit, whose weights call->ends says. */
-static void run_unit(const Cut *cut, const Unit *unit, const BoundEpilogue *bound, LinesCall *call, int vectors) {
+static void run_unit(const Cut *cut, const Unit *unit, LinesCall *call, int vectors, void *const *results) {
     const TileSet *set = cut->weight->set;
     call->rows = unit->rows;
     call->row_count = (int)unit->kernel_rows;
     call->first = unit->first * cut->walk->sizes->in_channels;
     call->count = unit->count;
-    call->ends.results = unit->results;
+    call->ends.results = results;
     LinesFunction run = set->lines[cut->kind][vectors];
     (run ? run : set->lines[LINE_ANY][vectors])(call);
-    if (bound->epilogue->folded == bound->epilogue->count) return;
-    for (int64_t i = 0; i < unit->count; i += TILE_MAX_ROWS)
-        epilogue_apply(bound, bound->epilogue->folded, unit->results + i, (int)least(TILE_MAX_ROWS, unit->count - i),
-                       call->ends.column, call->ends.columns);
 }
 
 /* ---- slices ---- */
 
-static void run_panel(const Cut *cut, const Unit *units, int64_t count, const BoundEpilogue *bound, const Panel *panel,
-                      const void *weight) {
+/* Memory of a worker. */
+typedef struct SliceMemory {
+    LineRow *rows;
+    void **results, **raw_rows;
+    void *raw;
+    float *wide;
+} SliceMemory;
+
+/* The vectors of the panel from `v` on that one call takes: their number. */
+static int take_vectors(const Cut *cut, const Panel *panel, const void *weight, int v, LinesCall *call) {
     const TileSet *set = cut->weight->set;
-    const Epilogue *e = bound->epilogue;
+    int vectors = (int)least(set->line_vectors, panel->vectors - v), first = v * set->lanes;
+    call->ends.column = panel->first + first;
+    call->ends.columns = (int)least((int64_t)vectors * set->lanes, panel->columns - first);
+    call->ends.weight = (const char *)weight + (size_t)first * set->size;
+    return vectors;
+}
+
+/* All columns of the panel, unit after unit, for a kernel to finish them. */
+static void run_finished(const Cut *cut, const Unit *units, int64_t count, const BoundEpilogue *e, const Panel *panel,
+                         const void *weight, LinesCall *call, const SliceMemory *memory) {
+    const TileSet *set = cut->weight->set;
+    int64_t stride = finish_stride(e->finish, panel->columns, (int64_t)panel->vectors * set->lanes);
+    for (int64_t u = 0; u < count; u++) {
+        finish_raw_rows(memory->raw, (int)units[u].count, stride, panel->first, (int64_t)set->size, memory->raw_rows);
+        for (int v = 0; v < panel->vectors; v += set->line_vectors) {
+            int vectors = take_vectors(cut, panel, weight, v, call);
+            run_unit(cut, &units[u], call, vectors, memory->raw_rows);
+        }
+        finish_rows(e->finish, units[u].results, (int)units[u].count, panel->first, panel->columns, memory->raw, stride);
+    }
+}
+
+static void run_panel(const Cut *cut, const Unit *units, int64_t count, const BoundEpilogue *e, const Panel *panel,
+                      const void *weight, const SliceMemory *memory) {
+    const TileSet *set = cut->weight->set;
     const Sizes *s = cut->walk->sizes;
     int64_t width = (int64_t)panel->vectors * set->lanes, channels = s->in_channels;
     LinesCall call = {.limit = s->in[2] * channels,
@@ -105,33 +135,31 @@ static void run_panel(const Cut *cut, const Unit *units, int64_t count, const Bo
                       .tap_step = cut->tap_step * channels};
     call.ends = (TileCall){.weight_stride = width,
                            .taps = cut->walk->taps[2],
-                           .bias = e->bias >= 0 ? bound->operands[e->bias] : NULL,
-                           .has_addend = e->addend >= 0,
+                           .bias = e->bias,
+                           .has_addend = e->addend != NULL,
                            .clamp = e->clamp,
                            .low = e->low,
                            .high = e->high};
-    if (e->addend >= 0) call.ends.addend_shift = (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result;
+    if (e->addend) call.ends.addend_shift = (intptr_t)e->addend - (intptr_t)e->result;
+    if (e->finish) {
+        run_finished(cut, units, count, e, panel, weight, &call, memory);
+        return;
+    }
     for (int v = 0; v < panel->vectors; v += set->line_vectors) {
-        int vectors = (int)least(set->line_vectors, panel->vectors - v), first = v * set->lanes;
-        call.ends.column = panel->first + first;
-        call.ends.columns = (int)least((int64_t)vectors * set->lanes, panel->columns - first);
-        call.ends.weight = (const char *)weight + (size_t)first * set->size;
-        for (int64_t u = 0; u < count; u++) run_unit(cut, &units[u], bound, &call, vectors);
+        int vectors = take_vectors(cut, panel, weight, v, &call);
+        for (int64_t u = 0; u < count; u++) run_unit(cut, &units[u], &call, vectors, units[u].results);
     }
 }
 
-static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, char *memory) {
+static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const SliceMemory *memory) {
     const Weight *w = cut->weight;
     int64_t chunk = slice % cut->chunks, range = slice / cut->chunks, panels = weight_panels(w),
             first = chunk * cut->slice_units, count = least(cut->slice_units, cut->units - first),
             kernel_rows = cut->walk->taps[0] * cut->walk->taps[1];
     Unit units[MOST_UNITS];
-    LineRow *rows = (LineRow *)(void *)memory;
-    void **results = (void **)(void *)(memory + loop->rows_bytes);
-    float *wide = (float *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
     for (int64_t u = 0; u < count; u++) {
-        units[u].rows = rows + u * kernel_rows;
-        units[u].results = results + u * cut->positions;
+        units[u].rows = memory->rows + u * kernel_rows;
+        units[u].results = memory->results + u * cut->positions;
         take_unit(cut, first + u, &units[u]);
     }
     for (int64_t i = range * panels / cut->ranges; i < (range + 1) * panels / cut->ranges; i++) {
@@ -140,21 +168,26 @@ static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, char *mem
         const void *weight = (const char *)w->data + panel.at;
         int64_t width = (int64_t)panel.vectors * w->set->lanes;
         if (w->form) {
-            tile_isa()->widen(&(WidenCall){w->form, weight, width, 0, w->taps, wide});
-            weight = wide;
+            tile_isa()->widen(&(WidenCall){w->form, weight, width, 0, w->taps, memory->wide});
+            weight = memory->wide;
         }
-        run_panel(cut, units, count, loop->epilogue, &panel, weight);
+        run_panel(cut, units, count, loop->epilogue, &panel, weight, memory);
     }
 }
 
 static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const Loop *loop = context;
-    char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
+    char *at = loop->memory + loop->worker_bytes * (size_t)worker;
+    SliceMemory memory = {.rows = (LineRow *)(void *)at};
+    memory.results = (void **)(void *)(at += loop->rows_bytes);
+    memory.raw_rows = (void **)(void *)(at += loop->results_bytes);
+    memory.raw = at += loop->raw_rows_bytes;
+    memory.wide = (float *)(void *)(at + loop->raw_bytes);
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t rest = slice;
         const Cut *cut = loop->cuts;
         while (rest >= cut->chunks * cut->ranges) rest -= cut->chunks * cut->ranges, cut++;
-        run_slice(loop, cut, rest, memory);
+        run_slice(loop, cut, rest, &memory);
     }
 }
 
@@ -167,14 +200,14 @@ static LineKind kind_of(const Cut *cut) {
     return LINE_ANY;
 }
 
-static Cut cut_phase(const Walk *walk, const Phase *phase, int64_t wanted) {
+static Cut cut_phase(const Walk *walk, const Phase *phase, int64_t longest, int64_t wanted) {
     Cut cut = {.walk = walk, .weight = &phase->weight, .tap_step = 1};
     const int64_t *shift = walk->shift[2];
     if (walk->taps[2] > 1) cut.tap_step = shift[1] - shift[0];
     cut.kind = kind_of(&cut);
     if (!walk->count[2]) return cut;
     int64_t lines = walk->sizes->batch * walk->count[0] * walk->count[1];
-    cut.pieces = ceil_div(walk->count[2], MOST_POSITIONS);
+    cut.pieces = ceil_div(walk->count[2], longest);
     if (lines * cut.pieces < wanted)
         cut.pieces = least(ceil_div(wanted, most(1, lines)), ceil_div(walk->count[2], LINE_TILE));
     cut.positions = ceil_div(walk->count[2], cut.pieces);
@@ -201,8 +234,14 @@ static void size_memory(Loop *loop) {
         if (rows > loop->rows_bytes) loop->rows_bytes = rows;
         if (results > loop->results_bytes) loop->results_bytes = results;
         if (wide > panel) panel = wide;
+        if (!loop->epilogue->finish) continue;
+        size_t raw_rows = lines((size_t)cut->positions * sizeof(void *)),
+               raw = (size_t)cut->positions * (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
+        if (raw_rows > loop->raw_rows_bytes) loop->raw_rows_bytes = raw_rows;
+        if (lines(raw) > loop->raw_bytes) loop->raw_bytes = lines(raw);
     }
-    loop->worker_bytes = loop->rows_bytes + loop->results_bytes + lines(panel);
+    loop->worker_bytes =
+        loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes + lines(panel);
 }
 
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
@@ -218,7 +257,7 @@ Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, cons
     TRY(scratch_take(scratch, (size_t)count * sizeof(Cut), &memory));
     Cut *cuts = memory;
     for (int64_t i = 0; i < count; i++) {
-        cuts[i] = cut_phase(&walks[i], &phases[i], wanted);
+        cuts[i] = cut_phase(&walks[i], &phases[i], epilogue->finish ? FINISH_POSITIONS : MOST_POSITIONS, wanted);
         slices += cuts[i].chunks * cuts[i].ranges;
     }
     Loop loop = {.cuts = cuts, .count = count, .epilogue = epilogue};
