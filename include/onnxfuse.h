@@ -325,6 +325,13 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *sessi
 /* What the session runs, with the sizes of its latest run, as JSON: steps with their nodes, bytes moved and work, when
  * each buffer lives and where in the arena it is, kernels and their texts. Free with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *session, char **out_json);
+/* What each step must move and compute, and how long that takes this machine at least, as JSON. inputs NULL: of the runs
+ * that were profiled, with their times. Else for a run on inputs of these shapes, which is not made; their contents are
+ * not looked at. The machine's limits are measured by the first call on it, for less than a second on all threads, and
+ * kept in the policy's cache folder; measure_again: they are measured now. docs/c-api.md lists the members. Free with
+ * onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_roofline_json(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
+                                                           bool measure_again, char **out_json);
 
 /* --- custom operators and fusions -------------------------------------------------------------------------------
  * An application's operator is called for its types when a session opens, and for its results when the session runs. A

@@ -7,7 +7,7 @@
 
 /* ---- operands ---- */
 
-static int load_value(Lowered *l, const Access *access) {
+int lower_load(Lowered *l, const Access *access) {
     const Value *source = access->source;
     int buffer = 0;
     while (buffer < l->sources.count && l->sources.items[buffer] != source) buffer++;
@@ -36,7 +36,7 @@ static int operand(Lowered *l, Map *values, const Value *value) {
     const Access *access = map_get_id(&l->loads, MAP_POINTER_KEY(value));
     const Value *source = access->source;
     bool constant = source->constant && tensor_count(source->constant) == 1;
-    int inst = constant ? constant_value(l, source) : load_value(l, access);
+    int inst = constant ? constant_value(l, source) : lower_load(l, access);
     map_set_id(values, MAP_POINTER_KEY(value), (void *)(intptr_t)(inst + 1));
     return inst;
 }
@@ -101,7 +101,8 @@ static int lower_philox(Lowered *l, const Node *node, int seed) {
 
 static void lower_node(Lowered *l, Map *values, const Node *node) {
     const Value *out = node->outputs[0];
-    if (map_get_id(&l->loads, MAP_POINTER_KEY(out)) || !space_value(l->space, out)) return; /* part of a load */
+    if (map_get_id(&l->loads, MAP_POINTER_KEY(out)) || (l->space && !space_value(l->space, out)))
+        return; /* part of a load */
     int args[3], result;
     for (int i = 0; i < node->input_count; i++) args[i] = operand(l, values, node->inputs[i]);
     switch (prim_info(node->prim)->klass) {
@@ -212,30 +213,12 @@ static uint32_t access_axes(const Kernel *k, const KernelAccess *access) {
     return axes;
 }
 
-/* What is touched of a buffer: by its one access, or, where there are several (they may overlap), at most all of it. */
-static const Dim *buffer_bytes(Lowered *l, int buffer) {
+static void set_work(Lowered *l, RegionKernel *out) {
     const Kernel *k = l->kernel;
-    const Dim *elements = NULL;
-    for (int i = 0; i < k->insts.count; i++) {
-        const KernelInst *inst = &k->insts.items[i];
-        if ((inst->op != K_LOAD && inst->op != K_STORE) || inst->buffer != buffer) continue;
-        const Dim *own = all_elements(l, access_axes(k, inst->access));
-        const Value *source = l->sources.items[buffer];
-        elements = elements ? dim_product(l->dims, source->dims, source->rank) : own;
-    }
-    return dim_mul(l->dims, elements, dim_const(l->dims, (int64_t)dtype_size(k->buffers.items[buffer].dtype)));
-}
-
-static void set_costs(Lowered *l, RegionKernel *out) {
-    const Kernel *k = l->kernel;
-    const Dim *bytes = dim_const(l->dims, 0), *work = bytes;
-    for (int i = 0; i < k->buffers.count; i++) bytes = dim_add(l->dims, bytes, buffer_bytes(l, i));
     int64_t steps = 0, stages = k->stage_count;
     for (int i = 0; i < k->insts.count; i++) steps += k->insts.items[i].op != K_CONST;
     /* each stage walks the reduced axes; on average it needs a part of the instructions, one at least */
-    work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
-    out->bytes = bytes;
-    out->work = work;
+    out->work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
 }
 
 /* The last stage in which each instruction is computed: where it feeds something of that stage. */
@@ -312,7 +295,7 @@ static Status describe(Lowered *l, RegionKernel *out) {
                           .buffer_input = inputs,
                           .buffer_output = l->outputs.items,
                           .params = l->params.items};
-    set_costs(l, out);
+    set_work(l, out);
     set_inplace(l, out);
     return NULL;
 }
@@ -334,11 +317,9 @@ static Status find_space(Lowered *l) {
     return NULL;
 }
 
-static void lower_body(Lowered *l) {
-    Map values = map_make(l->arena);
-    emit_begin(&l->emit, l->arena, l->kernel);
-    FOR_EACH_NODE(node, l->body) lower_node(l, &values, node);
-    for (int i = 0; i < l->body->outputs.count; i++) store_output(l, &values, i);
+void lower_body(Lowered *l, Map *values) {
+    FOR_EACH_NODE(node, l->body) lower_node(l, values, node);
+    for (int i = 0; i < l->body->outputs.count; i++) store_output(l, values, i);
     emit_sweep(&l->emit);
     renumber_all(l);
     l->kernel->stage_count = 1;
@@ -352,7 +333,10 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     TRY(find_space(l));
     access_collect(l);
     TRY(schedule_axes(l));
-    lower_body(l);
+    Map values = map_make(l->arena);
+    emit_begin(&l->emit, l->arena, l->kernel);
+    l->emit.for_gpu = l->for_gpu;
+    lower_body(l, &values);
     schedule_blocks(l);
     if (l->for_gpu) /* GPUs keep values in registers or compute them again; their accesses are vectors where sizes
                        divide */
@@ -393,19 +377,32 @@ static const Kernel *pooled(KernelPool *pool, const Kernel *kernel) {
     return made->kernel;
 }
 
+/* From scratch memory to the pool's. */
+static void keep_kernel(KernelPool *pool, int outputs, RegionKernel *k) {
+    Arena *arena = pool->arena;
+    size_t buffers = (size_t)k->buffer_count * sizeof(int), params = (size_t)k->kernel->param_count;
+    k->kernel = pooled(pool, k->kernel);
+    k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
+    k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
+    if (k->params) k->params = arena_copy(arena, k->params, params * sizeof *k->params);
+    if (k->tile) k->tile = arena_copy(arena, k->tile, params * sizeof *k->tile);
+    if (k->inplace) k->inplace = arena_copy(arena, k->inplace, (size_t)outputs * sizeof *k->inplace);
+}
+
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel) {
-    Arena *arena = pool->arena, *scratch = arena_create_inside(arena);
-    RegionKernel *k = out_kernel;
-    Status status = codegen_region(scratch, dims, region, target, k);
-    if (!status) {
-        size_t buffers = (size_t)k->buffer_count * sizeof(int);
-        k->kernel = pooled(pool, k->kernel);
-        k->buffer_input = arena_copy(arena, k->buffer_input, buffers);
-        k->buffer_output = arena_copy(arena, k->buffer_output, buffers);
-        k->params = arena_copy(arena, k->params, (size_t)k->kernel->param_count * sizeof *k->params);
-        k->inplace = arena_copy(arena, k->inplace, (size_t)region->output_count * sizeof *k->inplace);
-    }
+    Arena *scratch = arena_create_inside(pool->arena);
+    Status status = codegen_region(scratch, dims, region, target, out_kernel);
+    if (!status) keep_kernel(pool, region->output_count, out_kernel);
+    arena_destroy(scratch);
+    return status;
+}
+
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                           RegionKernel *out_kernel) {
+    Arena *scratch = arena_create_inside(pool->arena);
+    Status status = codegen_tile(scratch, anchor, begin, raw, target, out_kernel);
+    if (!status) keep_kernel(pool, anchor->output_count, out_kernel);
     arena_destroy(scratch);
     return status;
 }

@@ -4,7 +4,7 @@
  *   schedule.c    axes: merged, ordered, their roles and blocks
  *   primitives.c  elementwise primitives as instructions
  *   stages.c      which values are kept between stages
- *   lower.c       the whole */
+ *   lower_region.c, lower_tile.c   the whole: of a region, and of the epilogue of an anchor */
 #ifndef ONNXFUSE_CODEGEN_LOWER_REGION_H
 #define ONNXFUSE_CODEGEN_LOWER_REGION_H
 
@@ -33,7 +33,7 @@ typedef struct Lowered {
     Arena *arena;
     DimTable *dims;
     const Graph *body;
-    const Space *space;
+    const Space *space; /* NULL: an epilogue's body, of which all is in the space */
     int axis_count;
     SpaceAxis axes[SPACE_MAX_AXES];
     VEC(Access) accesses;
@@ -48,6 +48,11 @@ typedef struct Lowered {
 } Lowered;
 
 static inline DType compute_dtype(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+/* lower_region.c: the body's nodes and stores, its parameters and buffers in canonical order. values: Value ->
+ * instruction + 1 of what is known already; is added to. */
+void lower_body(Lowered *l, Map *values);
+int lower_load(Lowered *l, const Access *access);
 
 /* access.c */
 void access_collect(Lowered *l);

@@ -5,6 +5,7 @@
 #include "lowering/anchor_eval.h"
 
 #include <math.h>
+#include "graph/eval/eval.h"
 #include "lowering/anchors.h"
 #include "lowering/sizes.h"
 
@@ -355,81 +356,12 @@ static Status eval_conv(const Eval *e, bool transposed, Work *out) {
     return NULL;
 }
 
-/* ---- epilogues ---- */
-
-static double epilogue_of(EpilogueKind kind, double x, double alpha, double beta) {
-    switch (kind) {
-    case EPILOGUE_RELU: return x > 0 || isnan(x) ? x : 0;
-    case EPILOGUE_LEAKY_RELU: return x < 0 ? x * alpha : x;
-    case EPILOGUE_CLIP: return x < alpha ? alpha : x > beta ? beta : x;
-    case EPILOGUE_GELU_ERF: return 0.5 * x * (1 + erf(x * M_SQRT1_2));
-    case EPILOGUE_GELU_TANH: return 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
-    case EPILOGUE_SIGMOID: return 1 / (1 + exp(-x));
-    case EPILOGUE_TANH: return tanh(x);
-    case EPILOGUE_SWISH: return x / (1 + exp(-alpha * x));
-    case EPILOGUE_HARD_SWISH: return x * fmin(fmax(alpha * x + beta, 0), 1);
-    case EPILOGUE_HARD_SIGMOID: return fmin(fmax(alpha * x + beta, 0), 1);
-    case EPILOGUE_LINEAR: return alpha * x + beta;
-    default: return x;
-    }
-}
-
-/* y[i] += from[i % period] */
-static void add_to(Work *y, const Work *from, int64_t count, int64_t period) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t k = period == count ? i : i % period;
-        if (y->dtype == DT_F32)
-            ((float *)y->data)[i] += ((const float *)from->data)[k];
-        else if (y->dtype == DT_F64)
-            ((double *)y->data)[i] += ((const double *)from->data)[k];
-        else if (y->dtype == DT_U32)
-            ((uint32_t *)y->data)[i] += ((const uint32_t *)from->data)[k];
-        else
-            ((uint64_t *)y->data)[i] += ((const uint64_t *)from->data)[k];
-    }
-}
-
-static void apply(Work *y, DType dtype, int64_t count, EpilogueKind kind, double alpha, double beta) {
-    bool is_signed = dtype_class(dtype) == DTYPE_SIGNED;
-    for (int64_t i = 0; i < count; i++) {
-        if (y->dtype == DT_F32)
-            ((float *)y->data)[i] = (float)epilogue_of(kind, ((float *)y->data)[i], alpha, beta);
-        else if (y->dtype == DT_F64)
-            ((double *)y->data)[i] = epilogue_of(kind, ((double *)y->data)[i], alpha, beta);
-        else if (kind == EPILOGUE_RELU && y->dtype == DT_U32 && is_signed && ((int32_t *)y->data)[i] < 0)
-            ((int32_t *)y->data)[i] = 0;
-        else if (kind == EPILOGUE_RELU && y->dtype == DT_U64 && is_signed && ((int64_t *)y->data)[i] < 0)
-            ((int64_t *)y->data)[i] = 0;
-    }
-}
+/* ---- attention ---- */
 
 static double nth_float(const Node *node, const char *name, int index) {
     const Attr *attr = node_attr(node, name);
     return attr && attr->kind == ATTR_FLOATS && index < attr->count ? (double)attr->floats[index] : 0;
 }
-
-static Status eval_epilogue(const Eval *e, Work *y) {
-    int kinds, input = 2;
-    const int64_t *kind = attr_ints(e->node, "epilogue", &kinds);
-    int64_t count = product(y->dims, 0, y->rank), last = y->dims[y->rank - 1];
-    for (int i = 0; i < kinds; i++) {
-        EpilogueKind which = (EpilogueKind)kind[i];
-        if (!epilogue_reads_input(which)) {
-            apply(y, e->node->outputs[0]->dtype, count, which, nth_float(e->node, "epilogue_alpha", i),
-                  nth_float(e->node, "epilogue_beta", i));
-            continue;
-        }
-        if (input >= e->node->input_count || !e->inputs[input]) return wrong(e, "the epilogue lacks an input");
-        Work other = widened(e, e->inputs[input++]);
-        int64_t period = product(other.dims, 0, other.rank);
-        if (other.dtype != y->dtype || period != (which == EPILOGUE_BIAS ? last : count))
-            return wrong(e, "an input of the epilogue does not fit the result");
-        add_to(y, &other, count, period);
-    }
-    return NULL;
-}
-
-/* ---- attention ---- */
 
 /* Leading axes of the result: where each operand stands in its own memory. */
 typedef struct Attention {
@@ -517,6 +449,7 @@ static double score_step(const Eval *e, const Attention *a, int step, const int6
     case SCORE_KEEP: return y != 0 ? x : alpha;
     case SCORE_HIDE: return y != 0 ? alpha : x;
     case SCORE_CAUSAL: return key <= query + a->offset ? x : alpha;
+    case SCORE_CAUSAL_ADD: return key <= query + a->offset ? x : x + alpha;
     default: return x;
     }
 }
@@ -606,6 +539,23 @@ static Status eval_attention(const Eval *e, Work *out) {
     return NULL;
 }
 
+/* ---- epilogues ---- */
+
+static Status eval_epilogue(const Eval *e, Tensor *raw, Tensor **out) {
+    const Graph *body = e->node->subgraphs[0];
+    int count = dim_symbol_count(body->dims);
+    int64_t *symbols = ARENA_ARRAY(e->arena, int64_t, count + 1);
+    Tensor **inputs = ARENA_ARRAY(e->arena, Tensor *, body->inputs.count);
+    for (int i = 0; i < count; i++) symbols[i] = e->symbols ? e->symbols[i] : UNBOUND_DIM;
+    if (body->inputs.count != e->node->input_count - 1) return wrong(e, "the epilogue has other inputs");
+    inputs[0] = raw;
+    for (int i = 1; i < body->inputs.count; i++) {
+        inputs[i] = e->inputs[i + 1];
+        if (!inputs[i]) return wrong(e, "the epilogue lacks an input");
+    }
+    return eval_graph(body, inputs, symbols, e->arena, out);
+}
+
 Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out) {
     Eval e = {node, inputs, symbols, arena};
     Work result, turned;
@@ -621,8 +571,7 @@ Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbo
         TRY(eval_attention(&e, &result));
     else
         return status_error(STATUS_FAULT, "no evaluator for anchor %s", node->op);
-    TRY(eval_epilogue(&e, &result));
     TRY(permuted(&e, &result, "perm_out", &turned));
-    *out = narrowed(&e, &turned, inputs[0]->dtype);
-    return NULL;
+    out[0] = narrowed(&e, &turned, inputs[0]->dtype);
+    return node->subgraph_count ? eval_epilogue(&e, out[0], out) : NULL;
 }

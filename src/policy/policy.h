@@ -21,8 +21,11 @@ typedef struct Target {
     const char *cpu;      /* LLVM's name of the CPU */
     const char *features; /* LLVM's feature string, "" for the CPU's own */
     int vector_bytes;     /* 16, 32, 64 */
-    int epilogue_kinds; /* bits of 1 << EpilogueKind (lowering/anchors.h) that the device's library fuses into GEMM and
-                             convolution */
+    /* What epilogues (lowering/anchors.h) its products and convolutions may have. */
+    struct EpilogueLimits {
+        int outputs;    /* most results; 0: no epilogues */
+        bool any_types; /* else all is of the anchor's type, but for truth values in between */
+    } epilogue;
     bool attention;     /* the device runs the anchor "attention" */
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;

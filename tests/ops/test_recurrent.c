@@ -12,8 +12,8 @@
 #include "lowering/ops.h"
 #include "rounding.h"
 
-/* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, hidden of 70 is a panel and a part.
- */
+/* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, of 7 one, two and one; hidden of 70 is
+ * two panels and a part, of 300 more than one step in one thread. */
 typedef struct Net {
     const char *name, *op, *direction;
     int gates, time, batch, input, hidden;
@@ -37,6 +37,11 @@ static const Net nets[] = {
     {"lstm: coupled gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .attribute = "input_forget"},
     {"lstm: clipped gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .clip = 0.3},
     {"lstm: batch first", "LSTM", "bidirectional", 4, 3, 2, 4, 6, .bias = true, .initial = true, .attribute = "layout"},
+    {"lstm: wide", "LSTM", "forward", 4, 3, 1, 4, 300, .bias = true, .initial = true},
+    {"lstm: wide, some rows", "LSTM", "bidirectional", 4, 3, 7, 4, 300, .bias = true, .lengths = true},
+    {"gru: wide", "GRU", "forward", 3, 3, 1, 4, 300, .bias = true, .initial = true},
+    {"gru: wide, reset after", "GRU", "forward", 3, 3, 3, 4, 300, .bias = true, .attribute = "linear_before_reset"},
+    {"rnn: wide", "RNN", "reverse", 1, 2, 7, 4, 600, .bias = true},
     {"lstm: no time steps", "LSTM", "forward", 4, 0, 2, 4, 6, .initial = true},
 };
 
@@ -150,6 +155,34 @@ Test(recurrent, fast_is_plain) {
             const Tensor *of_output[DRAWS];
             for (int d = 0; d < DRAWS; d++) of_output[d] = &changed[d][o].tensor;
             compare(net->name, &fast[o].tensor, &plain[o].tensor, bounds_of(net, arena, &plain[o].tensor, of_output));
+        }
+        arena_destroy(arena);
+    }
+}
+
+/* How many threads take part changes no bit. */
+Test(recurrent, threads_change_nothing) {
+    static const int counts[] = {1, 2, 16};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        Arena *arena = arena_create(0);
+        Item outputs[3][3] = {0};
+        for (int k = 0; k < 3; k++) {
+            Tensor *x;
+            Pool *pool;
+            Graph *graph = make(&nets[i], DT_F32, &x);
+            Status status = pool_create(counts[k], &pool);
+            cr_assert(!status);
+            interpret_on(pool);
+            status = run(graph, x, arena, outputs[k]);
+            cr_assert(!status, "%s: %s", nets[i].name, status_message(status));
+            for (int o = 0; k && o < graph->outputs.count; o++) {
+                const Tensor *a = &outputs[0][o].tensor, *b = &outputs[k][o].tensor;
+                cr_expect(!tensor_bytes(a) || memcmp(a->data, b->data, tensor_bytes(a)) == 0,
+                          "%s: output %d differs with %d threads", nets[i].name, o, counts[k]);
+            }
+            interpret_on(NULL);
+            pool_destroy(pool);
+            graph_destroy(graph);
         }
         arena_destroy(arena);
     }

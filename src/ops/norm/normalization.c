@@ -252,11 +252,18 @@ static Status pass_through(Lowering *l, const Node *n, Value *x) {
     return out(l, n, 1, expand(l, scalar_int(l, mask, 1), x->dims, x->rank));
 }
 
+/* Whether u >= ratio for u in [0, 1) of 24 random bits: compared as whole numbers. */
+static Value *draw_keeps(Lowering *l, Value *bits, Value *ratio) {
+    Value *scaled = mul(l, cast(l, ratio, DT_F32), scalar(l, DT_F32, 0x1p24));
+    Value *limit = cast(l, unary(l, PRIM_CEIL, scaled), DT_U32);
+    return binary(l, PRIM_GE, binary(l, PRIM_SHR, bits, scalar_int(l, DT_U32, 8)), limit);
+}
+
 /* where(u >= ratio, x / (1 - ratio), 0). training: NULL, or a bool scalar that is known at run time only. */
 static Status drop(Lowering *l, const Node *n, Value *x, Value *ratio, Value *training) {
     bool has_seed = node_attr(n, "seed") != NULL;
-    Value *wide = widen(l, x), *u = random_uniform(l, x->dims, x->rank, has_seed, (float)attr_float(n, "seed", 0));
-    Value *kept = binary(l, PRIM_GE, u, cast(l, ratio, DT_F32));
+    Value *wide = widen(l, x), *bits = random_bits(l, x->dims, x->rank, has_seed, (float)attr_float(n, "seed", 0));
+    Value *kept = draw_keeps(l, bits, ratio);
     Value *share = sub(l, like(l, wide, 1), cast_like(l, ratio, wide)), *zero = like(l, wide, 0);
     Value *scale = where(l, binary(l, PRIM_EQ, share, zero), zero, unary(l, PRIM_RECIPROCAL, share));
     Value *y = where(l, kept, mul(l, wide, scale), zero);

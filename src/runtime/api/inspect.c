@@ -82,7 +82,7 @@ static Status print_kernels(Kernels *k, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) TRY(print_kernels(k, step->nested[n]));
-        if (step->kind != STEP_KERNEL || map_get_id(&k->seen, MAP_POINTER_KEY(step->region.kernel))) continue;
+        if (!step->region.kernel || map_get_id(&k->seen, MAP_POINTER_KEY(step->region.kernel))) continue;
         if (!is_printed(k, step)) continue;
         map_set_id(&k->seen, MAP_POINTER_KEY(step->region.kernel), (void *)step);
         text_add(k->text, "# kernel %d, first for", k->count++);

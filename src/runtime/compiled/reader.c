@@ -262,10 +262,8 @@ static void read_nodes(Reading *g, const Graph *graph) {
         if (node->kind == NODE_REGION || node->kind == NODE_ANCHOR) {
             NodeGiven *given = ARENA_NEW(graph->arena, NodeGiven);
             given->place = (Place)restore_int(g->reader, PLACE_DEVICE);
-            if (node->kind == NODE_REGION)
-                read_region(g, node, given);
-            else
-                read_anchor(g, given);
+            if (node->kind == NODE_ANCHOR) read_anchor(g, given);
+            if (node->kind == NODE_REGION || restore_int(g->reader, node_has_body(node))) read_region(g, node, given);
             map_set_id(&g->given->nodes, MAP_POINTER_KEY(node), given);
         } else {
             for (int i = 0; i < node->subgraph_count; i++) read_nodes(g, node->subgraphs[i]);

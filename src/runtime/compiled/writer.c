@@ -109,11 +109,10 @@ static const char *host_name(void *user, const Node *node) {
 /* --- kernels and nodes --- */
 static void list_kernels(Compiling *c, const Graph *graph) {
     FOR_EACH_NODE(node, graph) {
-        const Step *step = node->kind == NODE_REGION ? step_of(c, node) : NULL;
-        if (!step) {
-            for (int i = 0; i < node->subgraph_count && node->kind != NODE_REGION; i++)
-                list_kernels(c, node->subgraphs[i]);
-        } else if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
+        const Step *step = node->kind == NODE_REGION || node->kind == NODE_ANCHOR ? step_of(c, node) : NULL;
+        for (int i = 0; i < node->subgraph_count && !node_has_body(node); i++) list_kernels(c, node->subgraphs[i]);
+        if (!step || !step->region.kernel) continue;
+        if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
             VEC_PUSH(c->arena, c->kernels, step);
             map_set_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)c->kernels.count);
         }
@@ -152,7 +151,14 @@ static void store_packed(Compiling *c, const Step *step) {
     int count = packed_of(step, &packed, &released);
     store_number(&c->writer, (uint64_t)count);
     for (int i = 0; i < count; i++) {
-        store_number(&c->writer, add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes));
+        uint64_t key = MAP_POINTER_KEY(packed[i].data);
+        intptr_t number = (intptr_t)map_get_id(&c->packed_places, key);
+        if (!number) {
+            add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes);
+            number = c->weights.count;
+            map_set_id(&c->packed_places, key, (void *)number);
+        }
+        store_number(&c->writer, c->weights.items[number - 1].at);
         store_number(&c->writer, packed[i].bytes);
     }
 }
@@ -168,7 +174,8 @@ static Status store_given(Compiling *c, const Graph *graph) {
         store_number(&c->writer, step->place);
         if (node->kind == NODE_ANCHOR) {
             store_packed(c, step);
-            continue;
+            store_number(&c->writer, step->region.kernel != NULL);
+            if (!step->region.kernel) continue;
         }
         store_number(&c->writer,
                      (uint64_t)(intptr_t)map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel)) - 1);
@@ -348,7 +355,7 @@ static Status write_down(Arena *arena, const CompileSource *source, const Compil
     Compiling *c = ARENA_NEW(arena, Compiling);
     Pieces pieces[PARTS] = {0};
     *c = (Compiling){.arena = arena, .from = *source};
-    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = map_make(arena);
+    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = c->packed_places = map_make(arena);
     TRY(sections_of(c, pieces));
     if (out_report) TRY(report(c, out_report));
     return to->path ? write_to_file(c, file, pieces) : write_to_memory(c, to, pieces);

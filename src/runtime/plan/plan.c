@@ -301,7 +301,22 @@ static Status generate_kernel(Planner *planner, Step *step) {
                                   &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
-    step->moved_expr = add_expr(planner, step->region.bytes);
+    return NULL;
+}
+
+static Status generate_finish(Planner *planner, Step *step) {
+    const DeviceTable *table = step->on->table;
+    const Value *begin = NULL;
+    DType raw = step->node->subgraph_count && table->finishes_with ? table->finishes_with(step->on, step->node, &begin)
+                                                                   : DT_NONE;
+    if (raw == DT_NONE) return NULL;
+    const NodeGiven *given = given_of(planner->plan, step);
+    if (!given)
+        return codegen_tile_pooled(&planner->shared->kernels, step->node, begin, raw, &step->on->policy->target,
+                                   &step->region);
+    if (!given->region.kernel)
+        return status_error(STATUS_INVALID, "node \"%s\" has no kernel for its epilogue", node_origin_name(step->node));
+    step->region = given->region;
     return NULL;
 }
 
@@ -354,6 +369,7 @@ static Status add_step(Planner *planner, Node *node) {
             return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }
     if (step->kind == STEP_KERNEL) TRY(generate_kernel(planner, step));
+    if (step->kind == STEP_ANCHOR) TRY(generate_finish(planner, step));
     touch_all(plan, step, step->inputs, step->input_count);
     touch_all(plan, step, step->outputs, step->output_count);
     plan->step_count++;

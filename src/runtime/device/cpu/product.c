@@ -21,7 +21,8 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8, /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    NARROW_ROWS = 8,  /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    FINISH_ROWS = 48, /* a block of raw results: with 64 columns 12 kB, a third of the smallest first-level caches */
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
@@ -54,6 +55,8 @@ typedef struct Slice {
     const void *weight; /* of the panel, in the work type */
     const char *narrow; /* not NULL: this instead, widened block by block */
     float *wide;        /* room for that */
+    void **raw_rows;    /* where a kernel finishes: room for a block's rows */
+    void *raw;          /* and for the block */
 } Slice;
 
 _Static_assert(BLOCK_DEPTH % NARROW_BLOCK == 0, "tiles begin at blocks of narrow weights");
@@ -79,13 +82,11 @@ static const char *take_weight(const Slice *slice, TileCall *call, int64_t first
     return next;
 }
 
-/* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count). */
+/* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count), to results [count]. */
 static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, const void *const *rows, int first,
-                      int count, bool done) {
+                      int count, void *const *results) {
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
-    const BoundEpilogue *bound = slice->product->epilogue;
-    bool finishes = done && bound->epilogue->folded < bound->epilogue->count;
     bool narrow = slice->narrow && call->taps == 1 && count <= NARROW_ROWS;
     int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
@@ -94,28 +95,31 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
-        call->results = slice->block.results + first + i;
+        call->results = results + i;
         if (narrow)
             tile_isa()->narrow[w->form][vectors][m](call);
         else
-            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
-        if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
+            set->products[vectors][m](call);
     }
 }
 
-/* One run of rows against one panel. Long sums are cut into blocks, whose results add up in memory. */
-static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+/* Long sums are cut into blocks, whose results add up in memory. */
+static bool is_cut(int64_t depth, int64_t taps) {
+    return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth);
+}
+
+/* Rows of one run against one panel. */
+static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *const *results) {
     const Product *p = slice->product;
     const Weight *w = p->weight;
-    const BoundEpilogue *bound = p->epilogue;
-    const Epilogue *e = bound->epilogue;
+    const BoundEpilogue *e = p->epilogue;
     bool merge = interior && p->merged > 1;
     int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
     int64_t depth = t < end ? w->depth * scale : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
-    int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
@@ -126,22 +130,47 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
-        call.bias = begins && e->bias >= 0 ? bound->operands[e->bias] : NULL;
-        call.has_addend = !begins || e->addend >= 0;
-        call.addend_shift =
-            begins && e->addend >= 0 ? (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result : 0;
+        call.bias = begins ? e->bias : NULL;
+        call.has_addend = !begins || e->addend;
+        call.addend_shift = begins && e->addend ? (intptr_t)e->addend - (intptr_t)e->result : 0;
         call.clamp = done && e->clamp;
         call.low = e->low;
         call.high = e->high;
-        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, done);
+        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, results);
         k += call.depth;
         if (k >= depth) k = 0, t += call.taps;
         begins = false;
     } while (t < end);
 }
 
+/* One run of rows against one panel. A kernel that finishes gets so many raw results at once that they, and what it
+ * reads and writes beside them, stay in the first-level cache; all of the run where sums add up in memory, or where each
+ * call would widen the weight again. */
+static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+    const Product *p = slice->product;
+    const Finish *finish = p->epilogue->finish;
+    void **results = slice->block.results + run->first;
+    if (!finish) {
+        add_up(slice, run, interior, results);
+        return;
+    }
+    const Weight *w = p->weight;
+    int64_t size = (int64_t)w->set->size;
+    int64_t stride = finish_stride(finish, slice->panel.columns, (int64_t)slice->panel.vectors * w->set->lanes);
+    int64_t column = slice->panel.group * w->columns + slice->panel.first;
+    bool whole = slice->narrow || is_cut(w->depth, run->end_tap - run->first_tap);
+    int most_rows = whole ? run->count : FINISH_ROWS;
+    EdgeRun part = *run;
+    for (int left = run->count; left > 0; left -= part.count, part.first += part.count, results += part.count) {
+        part.count = left < most_rows ? left : most_rows;
+        finish_raw_rows(slice->raw, part.count, stride, column, size, slice->raw_rows);
+        add_up(slice, &part, interior, slice->raw_rows);
+        finish_rows(finish, results, part.count, column, slice->panel.columns, slice->raw, stride);
+    }
+}
+
 /* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
-static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 
 /* The panel's weight, or what stands for it until a block of it is wanted. */
 static void take_narrow_panel(Slice *slice, void *wide) {
@@ -167,9 +196,18 @@ static bool reads_directly(const Product *p, const Panel *panel) {
            p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
+/* Memory of a worker. */
+typedef struct SliceMemory {
+    RowBlock block;
+    void **raw_rows;
+    void *raw, *panel;
+} SliceMemory;
+
 static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel,
-                      RowBlock *block, void *panel_memory) {
-    Slice slice = {.product = p};
+                      SliceMemory *memory) {
+    RowBlock *block = &memory->block;
+    void *panel_memory = memory->panel;
+    Slice slice = {.product = p, .raw_rows = memory->raw_rows, .raw = memory->raw};
     block->count = (int)rows;
     block->interior = block->edges = block->run_count = 0;
     p->fill(p->context, first_row, block);
@@ -238,7 +276,9 @@ typedef struct ProductLoop {
     const int64_t *before; /* [count + 1] slices of all earlier products */
     int64_t count;
     char *memory;
-    size_t worker_bytes, rows_bytes, results_bytes, runs_bytes; /* a worker's memory: these three and a panel */
+    /* A worker's memory: these in this order, and a panel. */
+    size_t rows_bytes, results_bytes, runs_bytes, raw_rows_bytes, raw_bytes;
+    size_t worker_bytes;
 } ProductLoop;
 
 static int64_t product_of(const ProductLoop *loop, int64_t slice) {
@@ -253,12 +293,21 @@ static int64_t product_of(const ProductLoop *loop, int64_t slice) {
     return low;
 }
 
+static SliceMemory memory_of(const ProductLoop *loop, int worker) {
+    char *at = loop->memory + loop->worker_bytes * (size_t)worker;
+    SliceMemory m = {0};
+    m.block.rows = (const void **)(void *)at;
+    m.block.results = (void **)(void *)(at += loop->rows_bytes);
+    m.block.runs = (EdgeRun *)(void *)(at += loop->results_bytes);
+    m.raw_rows = (void **)(void *)(at += loop->runs_bytes);
+    m.raw = at += loop->raw_rows_bytes;
+    m.panel = at + loop->raw_bytes;
+    return m;
+}
+
 static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const ProductLoop *loop = context;
-    char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
-    RowBlock block = {.rows = (const void **)(void *)memory, .results = (void **)(void *)(memory + loop->rows_bytes)};
-    block.runs = (EdgeRun *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
-    void *panel = memory + loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+    SliceMemory memory = memory_of(loop, worker);
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t at = product_of(loop, slice), index = slice - loop->before[at];
         const Product *p = &loop->products[at];
@@ -267,27 +316,35 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         int64_t chunk = index % grid->chunks, range = index / grid->chunks, panels = weight_panels(p->weight);
         int64_t rows = chunk_rows(p, grid), first = chunk * rows;
         if (first >= p->rows) continue;
-        block.capacity = rows;
+        memory.block.capacity = rows;
         run_slice(p, first, least(rows, p->rows - first), range * panels / grid->ranges,
-                  (range + 1) * panels / grid->ranges, &block, panel);
+                  (range + 1) * panels / grid->ranges, &memory);
     }
 }
 
 static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+static void at_least(size_t *bytes, size_t wanted) {
+    if (*bytes < lines(wanted)) *bytes = lines(wanted);
+}
+
 static void size_memory(ProductLoop *loop) {
+    size_t panel = 0;
     for (int64_t i = 0; i < loop->count; i++) {
         const Product *p = &loop->products[i];
         const Weight *w = p->weight;
-        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]);
-        size_t panel = lines((size_t)(panel_depths(p) * w->set->vectors * w->set->lanes) * w->set->size);
-        loop->rows_bytes =
-            (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
-        loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));
-        loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(EdgeRun)));
-        loop->worker_bytes = (size_t)most((int64_t)loop->worker_bytes, (int64_t)panel);
+        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
+               line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
+        size_t raw = w->form || is_cut(w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
+        at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
+        at_least(&loop->results_bytes, rows * sizeof(void *));
+        at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
+        at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
+        at_least(&loop->raw_bytes, p->epilogue->finish ? raw * line : 0);
+        at_least(&panel, (size_t)panel_depths(p) * line);
     }
-    loop->worker_bytes += loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+    loop->worker_bytes =
+        loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes + loop->raw_bytes + panel;
 }
 
 Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch) {
@@ -311,6 +368,7 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     size_memory(&loop);
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
     loop.memory = memory;
+    pool_tell(work);
     pool_for(pool, before[count], 1, run_slices, &loop);
     return NULL;
 }
