@@ -96,7 +96,10 @@ KernelAccess *access_resolve(Lowered *l, const Access *access) {
 
 int access_emit_index(Lowered *l, const Access *access) {
     Emit *e = &l->emit;
-    int sum = emit_int(e, DT_I64, 0);
+    int64_t start;
+    int sum = dim_is_const(access->offset, &start)
+                  ? emit_int(e, DT_I64, start)
+                  : emit_inst(e, (KernelInst){.op = K_PARAM, .dtype = DT_I64, .bits = access_param(l, access->offset)});
     for (int i = 0; i < l->axis_count; i++) {
         if (is_const(access->stride[i], 0)) continue;
         int index = emit_inst(e, (KernelInst){.op = K_INDEX, .dtype = DT_I64, .axis = i});
