@@ -94,7 +94,7 @@ static bool has_scalar_tail(const Render *r) {
 
 static bool is_chunked(const Render *r, int i, int stage) {
     const KernelInst *inst = r->slots[i].inst;
-    return r->needed[stage][i] && inst->op == K_REDUCE_SUM && inst->stage == stage &&
+    return !r->kernel->band && r->needed[stage][i] && inst->op == K_REDUCE_SUM && inst->stage == stage &&
            dtype_is_float(argument_dtype(r, inst));
 }
 
@@ -121,6 +121,12 @@ void reduce_begin(Render *r, int i) {
     if (!is_position(inst->op)) return;
     s->tail_position = slot_alloca(r, r->i64, "at");
     LLVMBuildStore(r->builder, constant_i64(r, no_position(inst)), s->tail_position);
+}
+
+void reduce_take(Render *r, int i, int copy, LLVMValueRef value) {
+    Slot *s = &r->slots[i];
+    LLVMValueRef old = LLVMBuildLoad2(r->builder, LLVMTypeOf(value), s->accumulator[copy], "");
+    LLVMBuildStore(r->builder, combine(r, s->inst, old, value), s->accumulator[copy]);
 }
 
 static LLVMValueRef here(Render *r, int level, int copy) {
