@@ -832,7 +832,7 @@ static double sum_at(const GpuGemm *g, const Operands *o, int64_t b, int64_t i, 
 
 /* The double computes in f64 and rounds once. GELU alone is not exact: its factor and tanh are off by some units each. */
 static double bound_of(const GpuGemm *g, double sum, double wanted) {
-    if (g->activation != EPILOGUE_GELU_TANH) return 0;
+    if (g->activation != GPU_ACTIVATION_GELU_TANH) return 0;
     return 16 * rounding_unit(DT_F64) * (1 + fabs(sum)) +
            (g->dtype == DT_F64 ? 0 : rounding_unit(g->dtype) * fabs(wanted));
 }
