@@ -43,8 +43,9 @@ typedef struct Slot {
         pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
     LLVMValueRef range_pointer; /* at the start of the vector axis's range */
     LLVMValueRef accumulator[MAX_UNROLL],
-        position[MAX_UNROLL];                     /* of reductions: memory that is promoted to registers */
-    LLVMValueRef total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
+        position[MAX_UNROLL];           /* of reductions: memory that is promoted to registers */
+    LLVMValueRef total[MAX_UNROLL];     /* of sums of an outer reduction: what finished chunks come to */
+    LLVMValueRef unordered[MAX_UNROLL]; /* of maxima and minima of floats in lanes: whether NaN was among them */
     LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     LLVMValueRef large,
         stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */

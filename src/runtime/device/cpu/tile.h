@@ -110,6 +110,25 @@ typedef struct ScoreBlock {
     float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
 } ScoreBlock;
 
+/* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. */
+enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
+
+typedef struct WinogradInput {
+    const float *x;         /* the first pixel, which may lie outside the input */
+    int64_t line, pixel;    /* elements from one line and one pixel to the next */
+    uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0 */
+    int64_t channels;
+    float *to; /* [WINOGRAD_PRODUCTS][stride]: the channels, written in whole vectors */
+    int64_t stride;
+} WinogradInput;
+
+/* 4x4 pixels of the result from as many products. */
+typedef struct WinogradOutput {
+    const float *from; /* [WINOGRAD_PRODUCTS][stride]: the columns, read in whole vectors */
+    int64_t stride;
+    TileCall ends; /* its results (4x4; NULL: outside the result), column, columns, bias, addend and bounds */
+} WinogradOutput;
+
 /* The loops of one element type. */
 typedef struct TileSet {
     size_t size;                    /* bytes an element */
@@ -132,6 +151,8 @@ typedef struct TileIsa {
     /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
     TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
     void (*widen)(const WidenCall *call);
+    void (*winograd_input)(const WinogradInput *in);
+    void (*winograd_output)(const WinogradOutput *out);
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);

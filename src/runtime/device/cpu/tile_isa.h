@@ -154,6 +154,7 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
 }
 
 #include "runtime/device/cpu/tile_narrow.h"
+#include "runtime/device/cpu/tile_winograd.h"
 
 /* Conversions. */
 
@@ -214,6 +215,8 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .u64 = SET_NARROW(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
+    .winograd_input = winograd_input,
+    .winograd_output = winograd_output,
     .dot = dot,
     .score_step = score_step,
     .score_limit = score_limit,
