@@ -190,7 +190,7 @@ static const char *float_difference(const AnchorCase *c, Tensor *const *tensors,
     Twin twins[3];
     if (!sums || !exact) return "the evaluator fails";
     double *magnitude = sums->data;
-    for (int64_t i = 0; i < count; i++) magnitude[i] = fabs(magnitude[i]);
+    for (int64_t i = 0; i < count; i++) magnitude[i] = c->magnitudes ? c->magnitudes[i] : fabs(magnitude[i]);
     if (!node->subgraph_count) {
         raw_errors(dtype, roundings, exact->data, magnitude, error, count);
         return compare(arena, 0, got, exact->data, error);
