@@ -171,11 +171,12 @@ static bool spin_while(Pool *pool, _Atomic uint32_t *word, uint32_t value) {
 
 static uint64_t pack(uint32_t next, uint32_t end) { return (uint64_t)next << 32 | end; }
 
-/* Numbers [*out_begin, *out_end) of `total` are part `index` of `parts`, whose sizes differ by 1 at most. */
+/* Numbers [*out_begin, *out_end) of `total` are part `index` of `parts`, whose sizes differ by 1 at most, as do those of
+ * runs of as many parts. */
 static void part_of(int64_t total, int64_t parts, int64_t index, int64_t *out_begin, int64_t *out_end) {
-    int64_t size = total / parts, larger = total % parts;
-    *out_begin = index * size + (index < larger ? index : larger);
-    *out_end = *out_begin + size + (index < larger);
+    int64_t size = total / parts, rest = total % parts; /* rest * index < 2^31 * 2^31 */
+    *out_begin = index * size + rest * index / parts;
+    *out_end = (index + 1) * size + rest * (index + 1) / parts;
 }
 
 static bool take_piece(Share *share, bool own, uint32_t *out_piece) {
