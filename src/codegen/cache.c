@@ -3,18 +3,16 @@
  * and not before. */
 #include "codegen/codegen.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include "base/log.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "codegen/code_table.h"
 #include "codegen/disk.h"
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
-
-typedef enum CodeState { CODE_PENDING, CODE_READY, CODE_FAILED } CodeState;
 
 typedef struct Key {
     char *text; /* malloc'ed: a key may be as large as the code */
@@ -23,21 +21,14 @@ typedef struct Key {
 } Key;
 
 struct KernelCode {
-    KernelCode *next; /* of the same bucket */
+    CodeEntry entry;
     Key key;
-    CodeState state;
-    int references;
     ObjectCode code;
-    StatusCode failure;
-    char message[512];
 };
 
-enum { BUCKETS = 1024 };
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* some entry is pending no longer */
-    KernelCode *buckets[BUCKETS];
-} table = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}};
+static bool has_key(const CodeEntry *entry, const void *key);
+static void destroy_code(CodeEntry *entry);
+static CodeTable table = CODE_TABLE(has_key, destroy_code);
 
 static double clock_ms(void) {
     struct timespec t;
@@ -86,61 +77,45 @@ static Status resolved_target(Arena *arena, const Policy *policy, Target *out_ta
 /* --- the table
  * -------------------------------------------------------------------------------------------------------- */
 
-static KernelCode **find_place(const Key *key) {
-    KernelCode **at = &table.buckets[key->hash % BUCKETS];
-    while (*at && ((*at)->key.hash != key->hash || (*at)->key.size != key->size ||
-                   memcmp((*at)->key.text, key->text, key->size)))
-        at = &(*at)->next;
-    return at;
+static bool has_key(const CodeEntry *entry, const void *key) {
+    const Key *a = &((const KernelCode *)(const void *)entry)->key, *b = key;
+    return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
 }
 
-/* The key's text is the entry's from now on. */
-static KernelCode *code_new(Key *key) {
-    KernelCode *code = calloc(1, sizeof *code);
-    if (!code) return NULL;
-    code->key = *key;
-    key->text = NULL;
-    return code;
-}
-
-static void code_free(KernelCode *code) {
+static void destroy_code(CodeEntry *entry) {
+    KernelCode *code = (KernelCode *)(void *)entry;
     object_unload(&code->code);
     free(code->key.text);
     free(code);
 }
 
-/* With the lock held. Ready code stays for the next session; failed code is out of the table already. */
-static void release_locked(KernelCode *code) {
-    if (--code->references == 0 && code->state == CODE_FAILED) code_free(code);
-}
-
-static void unlink_code(KernelCode *code) {
-    KernelCode **at = &table.buckets[code->key.hash % BUCKETS];
-    while (*at && *at != code) at = &(*at)->next;
-    if (*at) *at = code->next;
+/* With the lock held: the code of that key, one reference more; a new entry takes the key's text over. NULL: no memory. */
+static KernelCode *enter(Key *key, bool *out_is_new) {
+    CodeEntry **place = code_table_place(&table, key->hash, key);
+    KernelCode *code = (KernelCode *)(void *)*place;
+    *out_is_new = !code;
+    if (!code) {
+        code = calloc(1, sizeof *code);
+        if (!code) return NULL;
+        code->entry.hash = key->hash;
+        code->key = *key;
+        key->text = NULL;
+        *place = &code->entry;
+    }
+    code->entry.references++;
+    return code;
 }
 
 void kernel_code_release(KernelCode *code) {
-    if (!code) return;
-    pthread_mutex_lock(&table.lock);
-    release_locked(code);
-    pthread_mutex_unlock(&table.lock);
+    if (code) code_table_release(&table, &code->entry);
 }
 
-void kernel_cache_trim(void) {
-    pthread_mutex_lock(&table.lock);
-    for (int b = 0; b < BUCKETS; b++)
-        for (KernelCode **at = &table.buckets[b]; *at;) {
-            KernelCode *code = *at;
-            if (code->references || code->state != CODE_READY) {
-                at = &code->next;
-                continue;
-            }
-            *at = code->next;
-            code_free(code);
-        }
-    pthread_mutex_unlock(&table.lock);
+KernelCode *kernel_code_hold(KernelCode *code) {
+    code_table_hold(&table, &code->entry);
+    return code;
 }
+
+void kernel_cache_trim(void) { code_table_trim(&table); }
 
 KernelFunction kernel_code_function(const KernelCode *code) {
     KernelFunction function;
@@ -170,16 +145,13 @@ typedef struct Request {
 static Status enter_keys(Request *q, Key *keys, KernelCacheStats *stats) {
     pthread_mutex_lock(&table.lock);
     for (int i = 0; i < q->count; i++) {
-        KernelCode **place = find_place(&keys[i]);
-        if (*place) {
-            stats->from_memory++;
-        } else {
-            *place = code_new(&keys[i]);
-            if (!*place) break;
+        bool is_new;
+        q->codes[i] = enter(&keys[i], &is_new);
+        if (!q->codes[i]) break;
+        if (is_new)
             q->mine[q->mine_count++] = i;
-        }
-        q->codes[i] = *place;
-        q->codes[i]->references++;
+        else
+            stats->from_memory++;
     }
     pthread_mutex_unlock(&table.lock);
     return q->count == 0 || q->codes[q->count - 1] ? NULL : status_out_of_memory();
@@ -242,35 +214,17 @@ static void compile_rest(Request *q, KernelCacheStats *stats) {
 }
 
 static void publish(Request *q) {
-    pthread_mutex_lock(&table.lock);
-    for (int n = 0; n < q->mine_count; n++) {
-        KernelCode *code = q->codes[q->mine[n]];
-        Status failure = q->failures[q->mine[n]];
-        code->state = failure ? CODE_FAILED : CODE_READY;
-        if (!failure) continue;
-        code->failure = status_code(failure);
-        snprintf(code->message, sizeof code->message, "%s", status_message(failure));
-        status_free(failure);
-        unlink_code(code); /* so that a later request tries again */
-    }
-    pthread_cond_broadcast(&table.changed);
-    pthread_mutex_unlock(&table.lock);
+    for (int n = 0; n < q->mine_count; n++)
+        code_table_publish(&table, &q->codes[q->mine[n]]->entry, q->failures[q->mine[n]]);
 }
 
 /* Waits for what others are making; on any failure gives everything back. */
 static Status collect(Request *q, Status status) {
-    pthread_mutex_lock(&table.lock);
-    for (int i = 0; i < q->count; i++) {
-        if (!q->codes[i]) continue;
-        while (q->codes[i]->state == CODE_PENDING) pthread_cond_wait(&table.changed, &table.lock);
-        if (!status && q->codes[i]->state == CODE_FAILED)
-            status = status_error(q->codes[i]->failure, "%s", q->codes[i]->message);
-    }
+    for (int i = 0; i < q->count && !status; i++) status = code_table_wait(&table, &q->codes[i]->entry);
     for (int i = 0; status && i < q->count; i++) {
-        if (q->codes[i]) release_locked(q->codes[i]);
+        kernel_code_release(q->codes[i]);
         q->codes[i] = NULL;
     }
-    pthread_mutex_unlock(&table.lock);
     return status;
 }
 
@@ -363,53 +317,23 @@ Status kernel_cache_object(const Kernel *kernel, const Policy *policy, char **ou
     return status;
 }
 
-static void make_of_object(KernelCode *code, const void *object, size_t size) {
-    Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
-    pthread_mutex_lock(&table.lock);
-    code->state = status ? CODE_FAILED : CODE_READY;
-    if (status) {
-        code->failure = status_code(status);
-        snprintf(code->message, sizeof code->message, "%s", status_message(status));
-        status_free(status);
-        unlink_code(code);
-    }
-    pthread_cond_broadcast(&table.changed);
-    pthread_mutex_unlock(&table.lock);
-}
-
 Status kernel_cache_put(const char *key, const void *object, size_t size, KernelCacheStats *stats,
                         KernelCode **out_code) {
     Key name = {.text = strdup(key), .size = strlen(key)};
     if (!name.text) return status_out_of_memory();
     name.hash = hash_bytes(name.text, name.size, 0);
+    bool is_new;
     pthread_mutex_lock(&table.lock);
-    KernelCode **place = find_place(&name), *code = *place;
-    bool is_new = !code;
-    if (is_new) code = *place = code_new(&name);
-    if (code) code->references++;
+    KernelCode *code = enter(&name, &is_new);
     pthread_mutex_unlock(&table.lock);
     free(name.text);
     if (!code) return status_out_of_memory();
-    if (is_new) make_of_object(code, object, size);
+    if (is_new) code_table_publish(&table, &code->entry, object_load(object, size, KERNEL_SYMBOL, &code->code));
     *(is_new ? &stats->from_disk : &stats->from_memory) += 1;
-    Status status = NULL;
-    pthread_mutex_lock(&table.lock);
-    while (code->state == CODE_PENDING) pthread_cond_wait(&table.changed, &table.lock);
-    if (code->state == CODE_FAILED) {
-        status = status_error(code->failure, "%s", code->message);
-        release_locked(code);
-        code = NULL;
-    }
-    pthread_mutex_unlock(&table.lock);
-    *out_code = code;
+    Status status = code_table_wait(&table, &code->entry);
+    if (status) kernel_code_release(code);
+    *out_code = status ? NULL : code;
     return status;
-}
-
-KernelCode *kernel_code_hold(KernelCode *code) {
-    pthread_mutex_lock(&table.lock);
-    code->references++;
-    pthread_mutex_unlock(&table.lock);
-    return code;
 }
 
 /* --- listings

@@ -48,8 +48,11 @@ Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Ta
  * block of results while they lie in a cache: two axes that are never merged, rows (tasks) and columns (lanes, all of a
  * row in one task), with their extents and a row stride a buffer given by the call; columns are neighbours, or the
  * buffer has one a row. Buffers begin at the block. The raw result (buffer_input 0; buffer_input i + 1 is the node's
- * input i + 2) is read in the type that the anchor computes in (`raw`), and rounded to its own. Memory from `arena`. */
-Status codegen_tile(Arena *arena, const Node *anchor, DType raw, const Target *target, RegionKernel *out_kernel);
+ * input i + 2) is read in the type that the anchor computes in (`raw`), and rounded to its own. begin: what is read is
+ * not the raw result, but this value of the body, of the same type: what makes it is done already; NULL: it is. Memory
+ * from `arena`. */
+Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                    RegionKernel *out_kernel);
 
 /* Regions of one plan, of which many have the same kernel: those share it. */
 typedef struct KernelPool {
@@ -60,7 +63,7 @@ KernelPool kernel_pool(Arena *arena);
 /* As codegen_region and codegen_tile, with memory from the pool's arena; what is needed on the way is freed. */
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel);
-Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, DType raw, const Target *target,
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
                            RegionKernel *out_kernel);
 
 /* --- kernel cache ---------------------------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ void emit_begin(Emit *e, Arena *arena, Kernel *kernel) {
     *e = (Emit){.arena = arena, .kernel = kernel, .slot_count = 256};
     e->slots = ARENA_ARRAY(arena, int, e->slot_count);
     memset(e->slots, -1, (size_t)e->slot_count * sizeof *e->slots);
-    for (int i = 0; i < kernel->axis_count; i++)
-        if (kernel->axes[i].role == AXIS_REDUCE || kernel->axes[i].role == AXIS_REDUCE_LANE) e->reduced |= 1u << i;
+    for (int i = 0; i < kernel->axis_count; i++) {
+        AxisRole role = kernel->axes[i].role;
+        if (role == AXIS_REDUCE || role == AXIS_REDUCE_LANE) e->reduced |= 1u << i;
+        if (role == AXIS_LANE || role == AXIS_REDUCE_LANE) e->lanes |= 1u << i;
+    }
 }
 
 DType emit_dtype(const Emit *e, int inst) { return e->kernel->insts.items[inst].dtype; }
@@ -181,6 +184,14 @@ static int simplify(Emit *e, KernelOp op, DType t, int a, int b, int c) {
     return dtype_is_float(t) ? simplify_float(e, op, t, a, b) : simplify_int(e, op, t, a, b);
 }
 
+/* Whether many elements are divided by one (divide.h): the divisor stays the same along the lanes, or from row to row
+ * of a reduction. GPUs gain nothing: a thread has few elements of a row. */
+static bool is_by_row(const Emit *e, int a, int b) {
+    const KernelInst *insts = e->kernel->insts.items;
+    bool varies = insts[a].axes & e->lanes, lanes = !(insts[b].axes & e->lanes);
+    return !e->for_gpu && varies && (lanes || insts[a].axes & e->reduced & ~insts[b].axes);
+}
+
 int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
     int simple = simplify(e, op, dtype, a, b, c);
     if (simple >= 0) return simple;
@@ -189,7 +200,8 @@ int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
         a = b;
         b = swap;
     }
-    return emit_inst(e, (KernelInst){.op = op, .dtype = dtype, .args = {a, b, c}});
+    bool by_row = op == K_DIV && dtype == DT_F32 && is_by_row(e, a, b);
+    return emit_inst(e, (KernelInst){.op = op, .dtype = dtype, .args = {a, b, c}, .bits = by_row});
 }
 
 int emit_cast(Emit *e, DType dtype, int a) {

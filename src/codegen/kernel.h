@@ -25,6 +25,7 @@
 #define ONNXFUSE_CODEGEN_KERNEL_H
 
 #include "base/arena.h"
+#include "base/math/coefficients.h"
 #include "base/text.h"
 #include "graph/dtype.h"
 #include "policy/policy.h"
@@ -71,9 +72,14 @@ typedef struct KernelBuffer {
     X(K_ADD, "add", 2, "integers wrap")                                                                                \
     X(K_SUB, "sub", 2, "")                                                                                             \
     X(K_MUL, "mul", 2, "")                                                                                             \
-    X(K_DIV, "div", 2, "floats; integers toward zero with x/0 = 0 and MIN/-1 = MIN")                                   \
+    X(K_DIV, "div", 2,                                                                                                 \
+      "floats (bits = 1, f32: by what is the same along the lanes, see divide.h); integers toward zero, x/0 = 0, "     \
+      "MIN/-1 = MIN")                                                                                                  \
     X(K_REM, "rem", 2, "integers, C's %, x % 0 = 0, MIN % -1 = 0; floats: C's fmod")                                   \
     X(K_FMA, "fma", 3, "a * b + c rounded once (floats)")                                                              \
+    X(K_SCALE, "scale", 2,                                                                                             \
+      "a * 2^b rounded once (floats): |a| in [1/4, 4], b whole, |b| <= 160 (f64: 1080); NaN where a is")               \
+    X(K_TABLE, "table", 1, "f32: entry a & 7 (a: i32) of kernel_table(bits)")                                          \
     X(K_NEG, "neg", 1, "")                                                                                             \
     X(K_ABS, "abs", 1, "floats clear the sign bit")                                                                    \
     X(K_MIN, "min", 2, "floats: a < b ? a : b, so b when either is NaN")                                               \
@@ -121,14 +127,14 @@ typedef enum KernelOp {
 /* A plan holds thousands of them for each of its kernels, and few have an access: it stands elsewhere. */
 typedef struct KernelInst {
     KernelOp op : 8;
-    DType dtype : 8;      /* of the result; of the stored value for STORE */
-    int axis : 8;         /* INDEX */
-    uint32_t axes : 8;    /* bit i: varies along axis i */
-    int args[3];          /* instruction numbers, smaller than its own */
-    int64_t bits;         /* CONST: the value; PARAM: the index; ARGMAX/ARGMIN: 1 for the last */
-    int buffer;           /* LOAD, STORE */
-    int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
-    bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */
+    DType dtype : 8;   /* of the result; of the stored value for STORE */
+    int axis : 8;      /* INDEX */
+    uint32_t axes : 8; /* bit i: varies along axis i */
+    int args[3];       /* instruction numbers, smaller than its own */
+    int64_t bits;      /* CONST: the value; PARAM: the index; TABLE: which; DIV, RANDOM, ARGMAX/ARGMIN: 1, see there */
+    int buffer;        /* LOAD, STORE */
+    int stage : 31;    /* the first in which it can be computed; of STORE and reductions: the one that does it */
+    bool keep : 1;     /* see above; only for instructions varying along all reduced axes; on CPUs alone */
     KernelAccess *access; /* LOAD, STORE; else NULL */
 } KernelInst;
 
@@ -146,6 +152,10 @@ typedef struct Kernel {
     VEC(KernelBuffer) buffers;
     VEC(KernelInst) insts;
 } Kernel;
+
+/* The tables that instructions look up; eight floats each. */
+enum { KERNEL_TABLES = sizeof erf_table_f32 / sizeof erf_table_f32[0], TABLE_ENTRIES = 8 };
+static inline const double *kernel_table(int64_t number) { return erf_table_f32[number]; }
 
 const char *kernel_op_name(KernelOp op);
 int kernel_op_args(KernelOp op);

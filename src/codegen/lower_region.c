@@ -335,6 +335,7 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
     TRY(schedule_axes(l));
     Map values = map_make(l->arena);
     emit_begin(&l->emit, l->arena, l->kernel);
+    l->emit.for_gpu = l->for_gpu;
     lower_body(l, &values);
     schedule_blocks(l);
     if (l->for_gpu) /* GPUs keep values in registers or compute them again; their accesses are vectors where sizes
@@ -397,10 +398,10 @@ Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *regio
     return status;
 }
 
-Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, DType raw, const Target *target,
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
                            RegionKernel *out_kernel) {
     Arena *scratch = arena_create_inside(pool->arena);
-    Status status = codegen_tile(scratch, anchor, raw, target, out_kernel);
+    Status status = codegen_tile(scratch, anchor, begin, raw, target, out_kernel);
     if (!status) keep_kernel(pool, anchor->output_count, out_kernel);
     arena_destroy(scratch);
     return status;

@@ -37,12 +37,14 @@ static Access *add_access(Lowered *l, const Symbols *s, AccessKind kind, const V
     return &l->accesses.items[l->accesses.count - 1];
 }
 
-static void collect(Lowered *l, const Symbols *s) {
+static void collect(Lowered *l, const Symbols *s, const Value *begin) {
     const Graph *body = l->body;
     for (int i = 0; i < body->inputs.count; i++) {
         const Value *v = body->inputs.items[i];
         bool varies = i == 0 || !broadcast_is_row(v), wide = i == 0 || broadcast_keeps_last(v);
-        add_access(l, s, ACCESS_LOAD, v, varies ? s->strides[i] : s->zero, wide ? s->one : s->zero);
+        Access *a =
+            add_access(l, s, ACCESS_LOAD, i ? v : begin, varies ? s->strides[i] : s->zero, wide ? s->one : s->zero);
+        a->source = v;
     }
     for (int i = 0; i < body->values.count; i++)
         if (body->values.items[i]->constant) add_access(l, s, ACCESS_LOAD, body->values.items[i], s->zero, s->zero);
@@ -70,8 +72,7 @@ static void set_axes(Lowered *l, const Symbols *s) {
 }
 
 /* The raw result in the type that it was computed in, rounded to what it would be in memory. */
-static void load_raw(Lowered *l, DType raw, Map *values) {
-    const Value *v = l->body->inputs.items[0];
+static void load_raw(Lowered *l, const Value *v, DType raw, Map *values) {
     const Access *access = map_get_id(&l->loads, MAP_POINTER_KEY(v));
     int inst = lower_load(l, access);
     l->kernel->buffers.items[l->kernel->insts.items[inst].buffer].dtype = raw;
@@ -104,8 +105,7 @@ static void describe(const Lowered *l, const Symbols *s, RegionKernel *out) {
     Kernel *k = l->kernel;
     int *inputs = ARENA_ARRAY(l->arena, int, k->buffers.count + 1);
     TileParam *params = ARENA_ARRAY(l->arena, TileParam, k->param_count + 1);
-    for (int i = 0; i < k->buffers.count; i++)
-        inputs[i] = l->sources.items[i] ? input_of(l, l->sources.items[i]) : -1;
+    for (int i = 0; i < k->buffers.count; i++) inputs[i] = l->sources.items[i] ? input_of(l, l->sources.items[i]) : -1;
     for (int i = 0; i < k->param_count; i++) params[i] = param_of(l, s, l->params.items[i]);
     *out = (RegionKernel){.kernel = k,
                           .buffer_count = k->buffers.count,
@@ -114,7 +114,8 @@ static void describe(const Lowered *l, const Symbols *s, RegionKernel *out) {
                           .tile = params};
 }
 
-Status codegen_tile(Arena *arena, const Node *anchor, DType raw, const Target *target, RegionKernel *out_kernel) {
+Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                    RegionKernel *out_kernel) {
     DimTable *dims = dim_table_create(arena);
     Lowered l = {.arena = arena, .dims = dims, .body = anchor->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
     l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
@@ -124,8 +125,10 @@ Status codegen_tile(Arena *arena, const Node *anchor, DType raw, const Target *t
     Map values = map_make(arena);
     set_axes(&l, &symbols);
     emit_begin(&l.emit, arena, l.kernel);
-    collect(&l, &symbols);
-    load_raw(&l, raw, &values);
+    l.emit.for_gpu = l.for_gpu;
+    if (!begin) begin = l.body->inputs.items[0];
+    collect(&l, &symbols, begin);
+    load_raw(&l, begin, raw, &values);
     lower_body(&l, &values);
     if (log_verify()) TRY(status_at(kernel_verify(l.kernel), "internal error in %s", node_origin_name(anchor)));
     describe(&l, &symbols, out_kernel);

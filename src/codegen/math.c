@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every function reduces its argument to a short interval, evaluates a polynomial there (coefficients:
- * math_coefficients.h), and puts the result together; special values are put right by selects. One text serves three
+ * base/math/coefficients.h), and puts the result together; special values are put right by selects. One text serves three
  * kinds of arithmetic: f32; f64; and "mid", f64 with polynomials that are good enough for a result to be rounded to
  * f32. */
 #include "codegen/math.h"
 
 #include <math.h>
-#include "codegen/math_coefficients.h"
+
+enum { MOST_TERMS = 32 };
 
 typedef struct Polynomial {
     const double *coefficients; /* from the constant term on */
@@ -22,7 +23,7 @@ typedef struct Kind {
     int64_t bias;
     int64_t root_half;        /* bits of sqrt(1/2) */
     double shifter;           /* 1.5 * 2^mantissa: x + shifter has rint(x) in its low bits */
-    int guard;                /* binary orders by which exp keeps clear of subnormals and infinity while it scales */
+    int guard;                /* binary orders by which sigmoid keeps clear of subnormals and infinity */
     double exp_low, exp_high; /* beyond, exp is 0 or infinity, also when halved */
     double ln2[2];            /* the first times any exponent is exact */
     Polynomial exp_tail, log_tail, sin_tail, cos_tail, asin_tail, atan_tail, tanh_tail,
@@ -129,6 +130,24 @@ static int horner(const Math *m, Polynomial p, int x) {
     return sum;
 }
 
+/* The same with half the steps one behind the other, given x^2: pairs of terms first, then Horner in x^2. */
+static int paired(const Math *m, Polynomial p, int x, int square) {
+    int sum = -1;
+    for (int i = (p.count - 1) & ~1; i >= 0; i -= 2) {
+        int pair = number(m, p.coefficients[i]);
+        if (i + 1 < p.count) pair = fma3(m, number(m, p.coefficients[i + 1]), x, pair);
+        sum = sum < 0 ? pair : fma3(m, sum, square, pair);
+    }
+    return sum;
+}
+
+/* p(-x). */
+static int mirrored(const Math *m, Polynomial p, int x, int square) {
+    double coefficients[MOST_TERMS];
+    for (int i = 0; i < p.count; i++) coefficients[i] = i & 1 ? -p.coefficients[i] : p.coefficients[i];
+    return paired(m, (Polynomial){coefficients, p.count}, x, square);
+}
+
 /* x + x z p(z): the odd functions near 0. */
 static int odd_series(const Math *m, Polynomial p, int x, int z) { return fma3(m, mul(m, x, z), horner(m, p, z), x); }
 
@@ -169,26 +188,22 @@ static Exponent reduce_exponent(const Math *m, int x, int shifter) {
     return (Exponent){from_bits(m, field), r};
 }
 
-/* scale * e^(x + rest); rest: a correction, or -1. */
+/* scale * e^(x + rest), scale from 1/2 to 2; rest: a correction, or -1. */
 static int exponential(const Math *m, int x, int rest, double scale) {
     const Kind *k = m->k;
-    double up = ldexp(1, k->guard);
-    double middle = k->shifter + (double)k->bias;
     x = at_most(m, k->exp_high, at_least(m, k->exp_low, x));
-    int small = less(m, x, 0);
-    int shifter = choose(m, small, number(m, middle + k->guard), number(m, middle - k->guard));
-    int factor = choose(m, small, number(m, scale / up), number(m, scale * up));
-    Exponent e = reduce_exponent(m, x, shifter);
-    int r = rest < 0 ? e.r : add(m, e.r, rest), one = number(m, 1);
+    int shifter = number(m, k->shifter), n = sub(m, fma3(m, x, number(m, LOG2_E), shifter), shifter);
+    int r = fma_by(m, n, -k->ln2[1], fma_by(m, n, -k->ln2[0], x)), one = number(m, 1);
+    if (rest >= 0) r = add(m, r, rest);
     int p = fma3(m, fma3(m, horner(m, k->exp_tail, r), r, one), r, one);
-    return mul(m, mul(m, p, e.power), factor);
+    return op2(m, K_SCALE, scaled(m, p, scale), n);
 }
 
 /* scale (e^x - 1): scale 2^n (e^r - 1) + scale (2^n - 1), scale a power of two. No subnormals: |x| is at most 40, or
  * bounded as by exp. */
 static int exp_minus_one(const Math *m, int x, int order) {
     Exponent e = reduce_exponent(m, x, number(m, m->k->shifter + (double)m->k->bias + order));
-    int p = fma3(m, mul(m, e.r, e.r), horner(m, m->k->exp_tail, e.r), e.r);
+    int square = mul(m, e.r, e.r), p = fma3(m, square, paired(m, m->k->exp_tail, e.r, square), e.r);
     return fma3(m, e.power, p, sub(m, e.power, number(m, ldexp(1, order))));
 }
 
@@ -200,14 +215,23 @@ static int expand_expm1(const Math *m, int x) {
     return add(m, y, y);
 }
 
-/* 1 / (1 + e^-x) with e^-x = 2^n (1 + t), all by 2^-guard against overflow: the sum is rounded little more than once. 1
- * beyond 40. */
-static int expand_sigmoid(const Math *m, int x) {
-    int one = number(m, ldexp(1, -m->k->guard)), y = negate(m, at_most(m, 40, at_least(m, m->k->exp_low, x)));
-    Exponent e = reduce_exponent(m, y, number(m, m->k->shifter + (double)m->k->bias - m->k->guard));
-    int t = fma3(m, mul(m, e.r, e.r), horner(m, m->k->exp_tail, e.r), e.r);
-    return divide(m, one, add(m, e.power, fma3(m, e.power, t, one)));
+/* by / (1 + e^-x), by a power of two, with e^-x = 2^n (1 + t), all by 2^-guard against overflow: the sum is rounded
+ * little more than once. `by` beyond 40. r is what is left of x, not of -x. */
+static int sigmoid_by(const Math *m, int x, double by) {
+    const Kind *k = m->k;
+    int one = number(m, ldexp(1, -k->guard)), shifter = number(m, k->shifter + (double)k->bias - k->guard);
+    x = at_most(m, 40, at_least(m, k->exp_low, x));
+    int shifted = fma3(m, x, number(m, -LOG2_E), shifter), n = sub(m, shifted, shifter);
+    int r = fma_by(m, n, k->ln2[1], fma_by(m, n, k->ln2[0], x)), square = mul(m, r, r);
+    int power = from_bits(m, bits2(m, K_SHL, to_bits(m, shifted), integer(m, k->mantissa)));
+    int t = fma3(m, square, mirrored(m, k->exp_tail, r, square), negate(m, r));
+    return divide(m, number(m, ldexp(by, -k->guard)), add(m, power, fma3(m, power, t, one)));
 }
+
+static int expand_sigmoid(const Math *m, int x) { return sigmoid_by(m, x, 1); }
+
+/* 1 + tanh(x) = 2 / (1 + e^(-2x)), without the sum's loss where tanh is near -1. */
+static int one_plus_tanh(const Math *m, int x) { return sigmoid_by(m, add(m, x, x), 2); }
 
 /* t / (t + 2) with t = e^(2|x|) - 1, 1 beyond 20; below atanh(1/4), where roundings of t and t + 2 would count most, a
  * series. */
@@ -229,10 +253,25 @@ static int expand_cosh(const Math *m, int x) {
     return add(m, e, divide(m, number(m, 0.25), e));
 }
 
+/* x/2 + x q(|x|) with q = erf(t)/t - 1/2 by eight polynomials, each around a multiple of ERF_STEP: the number of the
+ * nearest one stands in the low bits of t / ERF_STEP + 1.5 * 2^23. Beyond ERF_MOST the result is 1. */
+static int erf_by_table(const Math *m, int x) {
+    int y = at_most(m, ERF_MOST, at_least(m, -ERF_MOST, x)), t = magnitude(m, y), shifter = number(m, m->k->shifter);
+    int shifted = fma_by(m, t, 1 / ERF_STEP, shifter), d = fma_by(m, sub(m, shifted, shifter), -ERF_STEP, t);
+    int index = to_bits(m, shifted), q = -1;
+    for (int i = KERNEL_TABLES - 1; i >= 0; i--) {
+        int term = emit_inst(m->e, (KernelInst){.op = K_TABLE, .dtype = DT_F32, .args = {index}, .bits = i});
+        q = q < 0 ? term : fma3(m, q, d, term);
+    }
+    return fma3(m, y, q, scaled(m, y, 0.5));
+}
+
 /* 1 - e^-y with y = |x| (1 + q(|x|)): relative errors of y are never amplified, so one form would serve all x; f64
- * saves terms of q by a series below 1. Beyond 4 (6 in f64) the result is 1. */
+ * saves terms of q by a series below 1. Beyond 4 (6 in f64) the result is 1. f32 on CPUs takes the table above instead,
+ * which is a third shorter; on GPUs lookups by thread cost more than this. */
 static int expand_erf(const Math *m, int x) {
     bool single = m->k->dtype == DT_F32;
+    if (single && !m->e->for_gpu) return erf_by_table(m, x);
     int a = at_most(m, single ? 4 : 6, magnitude(m, x));
     Polynomial narrow = POLYNOMIAL(erf_exponent_f32), wide = POLYNOMIAL(erf_exponent_f64),
                near = POLYNOMIAL(erf_near_f64);
@@ -271,7 +310,7 @@ static Split split_any(const Math *m, int x) {
 static int log_sum(const Math *m, int e, int f) {
     int square = mul(m, f, f), low = scaled(m, e, m->k->ln2[1]), high = number(m, m->k->ln2[0]);
     if (m->k->dtype == DT_F32) {
-        int t = fma3(m, mul(m, square, f), horner(m, m->k->log_tail, f), low);
+        int t = fma3(m, mul(m, square, f), paired(m, m->k->log_tail, f, square), low);
         return fma3(m, e, high, add(m, f, fma_by(m, square, -0.5, t)));
     }
     /* With s = f/(2+f): log(1+f) = 2 atanh(s) = 2s + s z p(z), z = s^2, and 2s = f - s f = f - f^2/2 + s f^2/2. */
@@ -554,11 +593,17 @@ bool math_through_double(Prim prim) {
     return prim == PRIM_POW || prim == PRIM_SIN || prim == PRIM_COS || expansions[prim].through_double;
 }
 
+int math_one_plus_tanh(Emit *e, int x) {
+    Math m = {e, emit_dtype(e, x) == DT_F32 ? &f32 : &f64};
+    return one_plus_tanh(&m, x);
+}
+
 int math_expand(Emit *e, Prim prim, int x, int y) {
     bool single = emit_dtype(e, x) == DT_F32, through_double = prim == PRIM_POW || expansions[prim].through_double;
     Math m = {e, single ? through_double ? &mid : &f32 : &f64};
     if (single && through_double) x = emit_cast(e, DT_F64, x);
     if (single && prim == PRIM_POW) y = emit_cast(e, DT_F64, y);
     int result = prim == PRIM_POW ? expand_pow(&m, x, y) : expansions[prim].unary(&m, x);
+    if (prim == PRIM_TANH) VEC_PUSH(e->arena, e->tanhs, ((EmitPair){result, x}));
     return emit_cast(e, single ? DT_F32 : DT_F64, result);
 }

@@ -161,9 +161,21 @@ static int unary(const Operation *o, Prim prim) {
     }
 }
 
+/* a + b; 1 + tanh(x), of which a GELU is made, has a shorter form. */
+static int sum(const Operation *o) {
+    for (int i = 0; i < o->e->tanhs.count; i++) {
+        const EmitPair *tanh = &o->e->tanhs.items[i];
+        double one;
+        bool left = tanh->result == o->a && emit_is_float(o->e, o->b, &one);
+        bool right = tanh->result == o->b && emit_is_float(o->e, o->a, &one);
+        if ((left || right) && one == 1) return math_one_plus_tanh(o->e, tanh->argument);
+    }
+    return op2(o, K_ADD, o->a, o->b);
+}
+
 static int binary(const Operation *o, Prim prim) {
     switch (prim) {
-    case PRIM_ADD: return op2(o, K_ADD, o->a, o->b);
+    case PRIM_ADD: return sum(o);
     case PRIM_SUB: return op2(o, K_SUB, o->a, o->b);
     case PRIM_MUL: return op2(o, K_MUL, o->a, o->b);
     case PRIM_DIV: return op2(o, K_DIV, o->a, o->b);

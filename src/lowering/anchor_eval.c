@@ -449,6 +449,7 @@ static double score_step(const Eval *e, const Attention *a, int step, const int6
     case SCORE_KEEP: return y != 0 ? x : alpha;
     case SCORE_HIDE: return y != 0 ? alpha : x;
     case SCORE_CAUSAL: return key <= query + a->offset ? x : alpha;
+    case SCORE_CAUSAL_ADD: return key <= query + a->offset ? x : x + alpha;
     default: return x;
     }
 }

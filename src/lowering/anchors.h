@@ -32,7 +32,7 @@
  *                   f32 (f64), whatever it is made of. No epilogue.
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
- * one size, for SCORE_CAUSAL. Steps that read a tensor take the node's inputs from the fourth on, in order; these
+ * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs from the fourth on, in order; these
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
@@ -53,7 +53,8 @@ typedef enum ScoreStep {
     SCORE_ADD_HIDING, /* x + input, but -inf where the input is -inf, whatever x is */
     SCORE_KEEP,       /* input (bool) ? x : alpha */
     SCORE_HIDE,       /* input (bool) ? alpha : x */
-    SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one such step */
+    SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one step of this kind and the next */
+    SCORE_CAUSAL_ADD, /* key <= query + offset ? x : x + alpha */
     SCORE_COUNT,
 } ScoreStep;
 
@@ -65,6 +66,8 @@ typedef enum AttentionEmpty {
 } AttentionEmpty;
 
 static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
+
+static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CAUSAL || step == SCORE_CAUSAL_ADD; }
 
 /* The type in which an anchor computes on elements of `dtype`. */
 static inline DType anchor_work_type(DType dtype) {

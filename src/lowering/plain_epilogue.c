@@ -18,11 +18,12 @@ static int input_of(const Graph *body, const Value *v) {
     return -1;
 }
 
-static bool take_sum(const Graph *body, const Value *raw, const Value *other, PlainEpilogue *p) {
+static bool take_sum(const Graph *body, const Value *raw, const Value *other, bool takes_addend, PlainEpilogue *p) {
     int input = input_of(body, other);
     if (input < 0 || p->clamp) return false;
     bool row = broadcast_is_row(other) && broadcast_keeps_last(other);
-    int *which = row && p->bias < 0 ? &p->bias : value_same_shape(other, raw) && p->addend < 0 ? &p->addend : NULL;
+    bool whole = takes_addend && value_same_shape(other, raw);
+    int *which = row && p->bias < 0 ? &p->bias : whole && p->addend < 0 ? &p->addend : NULL;
     if (which) *which = input;
     return which != NULL;
 }
@@ -36,21 +37,28 @@ static bool take_bound(const Value *other, bool lower, PlainEpilogue *p) {
     return p->low <= p->high;
 }
 
-bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {
+const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
     *out = (PlainEpilogue){.bias = -1, .addend = -1, .low = -(double)INFINITY, .high = (double)INFINITY};
-    if (!anchor->subgraph_count) return true;
+    if (!anchor->subgraph_count) return NULL;
     const Graph *body = anchor->subgraphs[0];
     const Value *raw = body->inputs.items[0], *v = raw;
-    if (body->outputs.count != 1) return false;
-    FOR_EACH_NODE(node, body) {
+    for (const Node *node; (node = value_only_user(v)); v = node->outputs[0]) {
         const Value *other = node->kind == NODE_PRIM ? other_operand(node, v) : NULL;
-        if (!other || other->dtype != raw->dtype) return false;
-        bool taken = node->prim == PRIM_ADD ? take_sum(body, raw, other, out)
-                     : (node->prim == PRIM_MAX || node->prim == PRIM_MIN) && dtype_is_float(raw->dtype)
-                         ? take_bound(other, node->prim == PRIM_MAX, out)
-                         : false;
-        if (!taken) return false;
-        v = node->outputs[0];
+        PlainEpilogue longer = *out;
+        if (!other || other->dtype != raw->dtype) break;
+        bool bound = node->prim == PRIM_MAX || node->prim == PRIM_MIN;
+        bool taken = node->prim == PRIM_ADD                ? take_sum(body, raw, other, takes_addend, &longer)
+                     : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer)
+                                                           : false;
+        if (!taken) break;
+        *out = longer;
     }
-    return body->outputs.items[0] == v;
+    return v;
+}
+
+bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {
+    const Value *end = plain_beginning_of(anchor, true, out);
+    if (!end) return true;
+    const Graph *body = anchor->subgraphs[0];
+    return body->outputs.count == 1 && body->outputs.items[0] == end;
 }

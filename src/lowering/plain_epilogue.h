@@ -13,8 +13,11 @@ typedef struct PlainEpilogue {
     double low, high; /* where clamp: low <= high; infinite where only one bounds */
 } PlainEpilogue;
 
-/* Whether the anchor's epilogue, or that it has none, is of this form: one output, bias and addend at most once, in
- * either order, and before the bounds. */
+/* How much of the anchor's epilogue from its beginning on is of this form: bias and addend at most once, in either
+ * order, and before the bounds. takes_addend: else an addend is not. The value of its body that is reached; NULL: the
+ * anchor has no epilogue. */
+const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out);
+/* Whether all of it is, or there is none. */
 bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out);
 
 #endif

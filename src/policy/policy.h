@@ -169,7 +169,7 @@ struct cJSON;
 Status policy_read_fusions(const struct cJSON *array, const char *name, Arena *arena, Policy *policy);
 /* fits.c. What of a policy's JSON a plan is made by, without what may differ from run to run (threads, cache, seed);
  * and whether a policy that is given later asks for the same: STATUS_USAGE naming the first key that does not. */
-const char *policy_plan_part(const char *json, Arena *arena);
+Status policy_plan_part(const char *json, Arena *arena, const char **out_part);
 Status policy_plan_agrees(const char *made, const char *given, Arena *arena);
 Status policy_pool(const Policy *policy, Pool **out_pool);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */

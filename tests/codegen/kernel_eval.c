@@ -2,6 +2,7 @@
 /* Runs every point of the kept axes, blocks of LANES along the LANE axis at once; in each, stage after stage over all
  * points of the reduced axes. Integers and bool are held as int64, wrapped after each operation. */
 #include "kernel_eval.h"
+#include "codegen/divide.h"
 #include "graph/prim.h"
 
 #include <math.h>
@@ -122,6 +123,7 @@ static int64_t shift(KernelOp op, DType t, int64_t x, int64_t y) {
     case K_DIV: EACH to->m[n] = a->m[n] / b->m[n]; break;                                                              \
     case K_REM: EACH to->m[n] = fmod##suffix(a->m[n], b->m[n]); break;                                                 \
     case K_FMA: EACH to->m[n] = fma##suffix(a->m[n], b->m[n], c->m[n]); break;                                         \
+    case K_SCALE: EACH to->m[n] = scale##suffix(a->m[n], b->m[n]); break;                                              \
     case K_NEG: EACH to->m[n] = -a->m[n]; break;                                                                       \
     case K_ABS: EACH to->m[n] = fabs##suffix(a->m[n]); break;                                                          \
     case K_MIN: EACH to->m[n] = a->m[n] < b->m[n] ? a->m[n] : b->m[n]; break;                                          \
@@ -132,6 +134,9 @@ static int64_t shift(KernelOp op, DType t, int64_t x, int64_t y) {
     case K_TRUNC: EACH to->m[n] = trunc##suffix(a->m[n]); break;                                                       \
     case K_RINT: EACH to->m[n] = rint##suffix(a->m[n]); break;                                                         \
     case K_SELECT: EACH to->m[n] = a->i[n] ? b->m[n] : c->m[n]; break;
+
+static double scale(double a, double b) { return b == b ? scalbn(a, (int)b) : a; }
+static float scalef(float a, float b) { return b == b ? scalbnf(a, (int)b) : a; }
 
 static void float_op(KernelOp op, Block *to, const Block *a, const Block *b, const Block *c, int lanes) {
     switch (op) {
@@ -284,8 +289,11 @@ static void compute(Run *r, int index) {
     case K_GE: compare(inst->op, from, to, args[0], args[1], lanes); break;
     case K_CAST: cast(from, inst->dtype, to, args[0], lanes); break;
     case K_BITCAST: bitcast(from, inst->dtype, to, args[0], lanes); break;
+    case K_TABLE: EACH to->f[n] = (float)kernel_table(inst->bits)[args[0]->i[n] & (TABLE_ENTRIES - 1)]; break;
     default:
-        if (inst->dtype == DT_F32)
+        if (inst->op == K_DIV && inst->bits)
+            EACH to->f[n] = divide_by_row(args[0]->f[n], args[1]->f[n]);
+        else if (inst->dtype == DT_F32)
             float_op(inst->op, to, args[0], args[1], args[2], lanes);
         else if (inst->dtype == DT_F64)
             double_op(inst->op, to, args[0], args[1], args[2], lanes);

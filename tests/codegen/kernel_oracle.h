@@ -6,6 +6,7 @@
 #define ONNXFUSE_TESTS_KERNEL_ORACLE_H
 
 #include <math.h>
+#include "codegen/divide.h"
 #include "codegen/kernel.h"
 #include "graph/prim.h"
 
@@ -125,15 +126,16 @@ static Number bitcast(DType from, DType to, Number v) {
     return result;
 }
 
-static Number on_floats(KernelOp op, DType t, Number *v) {
+static Number on_floats(KernelOp op, DType t, bool by_row, Number *v) {
     double a = v[0].f, b = v[1].f, c = v[2].f, r = 0;
     switch (op) {
     case K_ADD: r = a + b; break;
     case K_SUB: r = a - b; break;
     case K_MUL: r = a * b; break;
-    case K_DIV: r = a / b; break;
+    case K_DIV: r = by_row ? (double)divide_by_row((float)a, (float)b) : a / b; break;
     case K_REM: r = fmod(a, b); break;
     case K_FMA: r = t == DT_F32 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c); break;
+    case K_SCALE: r = t == DT_F32 ? (double)scalbnf((float)a, (int)b) : scalbn(a, (int)b); break;
     case K_NEG: r = -a; break;
     case K_ABS: r = fabs(a); break;
     case K_MIN: r = a < b ? a : b; break;
@@ -264,6 +266,7 @@ static Number evaluate(Oracle *o, int i) {
     case K_INDEX: return (Number){.i = o->index[inst->axis]};
     case K_LOAD: return fetch(o, inst);
     case K_STORE: return v[0];
+    case K_TABLE: return (Number){.f = kernel_table(inst->bits)[v[0].i & (TABLE_ENTRIES - 1)]};
     case K_RANDOM: return (Number){.i = philox_u32((uint64_t)v[0].i, (uint64_t)v[1].i)};
     case K_SELECT: return v[0].i ? v[1] : v[2];
     case K_CAST: return cast(from, inst->dtype, v[0]);
@@ -271,7 +274,8 @@ static Number evaluate(Oracle *o, int i) {
     default: break;
     }
     if (inst->op >= K_EQ && inst->op <= K_GE) return (Number){.i = comparison(inst->op, compare(from, v[0], v[1]))};
-    return dtype_is_float(inst->dtype) ? on_floats(inst->op, inst->dtype, v) : on_integers(inst->op, inst->dtype, v);
+    return dtype_is_float(inst->dtype) ? on_floats(inst->op, inst->dtype, inst->bits, v)
+                                       : on_integers(inst->op, inst->dtype, v);
 }
 
 static void put(Oracle *o, const KernelInst *inst, Number v) {

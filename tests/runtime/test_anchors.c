@@ -18,7 +18,7 @@ static void check(AnchorCase c, Pool *pool) {
     CpuAnchor *anchor;
     uint32_t released;
     for (int i = 0; i < s->count; i++) constants[i] = s->constant[i] ? s->tensors[i] : NULL;
-    Status status = cpu_anchor_prepare(s->node, constants, pool, &anchor, &released);
+    Status status = cpu_anchor_prepare(s->node, constants, pool, NULL, &anchor, &released);
     cr_assert_null(status, "%s, seed %llu: %s", s->what, (unsigned long long)s->seed, status_message(status));
     for (int i = 0; i < s->count; i++) {
         hidden[i] = *s->tensors[i];
@@ -108,7 +108,7 @@ Test(anchors, one_anchor_runs_any_number_of_rows_from_two_threads_at_once) {
     s.weight = anchor_case_tensor(s.graph->arena, &state, DT_F32, 2, (int64_t[]){96, 150});
     s.bias = anchor_case_tensor(s.graph->arena, &state, DT_F32, 1, (int64_t[]){150});
     cr_assert_null(
-        cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.weight, s.bias}, s.pool, &s.anchor, &released));
+        cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.weight, s.bias}, s.pool, NULL, &s.anchor, &released));
     cr_assert_eq(released, 6u);
     Shared shared[2] = {s, s};
     pthread_t threads[2];
@@ -175,7 +175,8 @@ Test(anchors, sizes_that_do_not_fit_are_refused) {
         AnchorCase s = anchor_case_misfit(m);
         CpuAnchor *anchor;
         uint32_t released;
-        cr_assert_null(cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.tensors[1]}, NULL, &anchor, &released));
+        cr_assert_null(
+            cpu_anchor_prepare(s.node, (const Tensor *[]){NULL, s.tensors[1]}, NULL, NULL, &anchor, &released));
         Tensor *y = tensor_new(s.graph->arena, DT_F32, 4, m->y);
         Status status = cpu_anchor_run(anchor, (const Tensor *[]){s.tensors[0], s.tensors[1]}, NULL, y, NULL);
         cr_expect_eq(status_code(status), STATUS_INVALID, "%s", m->name);

@@ -391,3 +391,74 @@ Test(growth, weights_beside_control_flow_are_held_once) {
         graph_destroy(graph);
     }
 }
+
+/* --- weights that nodes share ----------------------------------------------------------------------------------- */
+enum { WIDTH = 256 };
+
+/* One layer `layers` times: products by a weight as it is and turned, with a bias, and a convolution. The weights are three. */
+static Graph *same_layer(int layers) {
+    Graph *graph = graph_create(0);
+    const Dim *dims[] = {dim_symbol(graph->dims, "n"), dim_const(graph->dims, WIDTH), dim_const(graph->dims, 4)};
+    Value *x = graph_add_input(graph, "x", DT_F32, 3, dims);
+    Tensor *square = tensor_new(graph->arena, DT_F32, 2, (int64_t[]){WIDTH, WIDTH}),
+           *kernel = tensor_new(graph->arena, DT_F32, 3, (int64_t[]){WIDTH, WIDTH, 1}),
+           *bias = tensor_new(graph->arena, DT_F32, 1, (int64_t[]){WIDTH});
+    for (int64_t i = 0; i < WIDTH * WIDTH; i++) {
+        ((float *)square->data)[i] = (float)(i % 7) - 3;
+        ((float *)kernel->data)[i] = (float)(i % 5) - 2;
+        ((float *)bias->data)[i % WIDTH] = (float)(i % 3);
+    }
+    Value *w = graph_add_constant(graph, "w", square), *k = graph_add_constant(graph, "k", kernel),
+          *b = graph_add_constant(graph, "b", bias);
+    for (int i = 0; i < layers; i++) {
+        x = onnx(graph, "Conv", (Value *[]){x, k, b}, 3);
+        Value *turned = onnx(graph, "Transpose", &x, 1);
+        node_set_ints(turned->producer, "perm", (int64_t[]){0, 2, 1}, 3);
+        Value *other = onnx(graph, "Transpose", &w, 1);
+        node_set_ints(other->producer, "perm", (int64_t[]){1, 0}, 2);
+        x = onnx(graph, "Add", (Value *[]){onnx(graph, "MatMul", (Value *[]){turned, w}, 2), b}, 2);
+        x = onnx(graph, "Relu", (Value *[]){onnx(graph, "MatMul", (Value *[]){x, other}, 2)}, 1);
+        x = onnx(graph, "Transpose", &x, 1);
+        node_set_ints(x->producer, "perm", (int64_t[]){0, 2, 1}, 3);
+    }
+    graph_add_output(graph, x);
+    return graph;
+}
+
+typedef struct Held {
+    int64_t weights;
+    size_t heap; /* taken while the plan was made */
+} Held;
+
+static Held held_of_layers(int layers) {
+    Graph *graph = same_layer(layers);
+    Policy policy = policy_of(graph);
+    Device *device;
+    Plan *plan;
+    KernelCacheStats stats = {0};
+    lower(graph, &policy);
+    size_t before = heap_bytes;
+    Status status = device_open(&policy, &device);
+    if (!status) status = plan_create(graph, device, device, &stats, &plan);
+    cr_assert(!status, "%s", status_message(status));
+    PlanCounts counts;
+    plan_count(plan, &counts);
+    Held held = {counts.weight_bytes, heap_bytes - before};
+    plan_destroy(plan);
+    device->table->close(device);
+    graph_destroy(graph);
+    return held;
+}
+
+/* A layer that is used twelve times is packed once. */
+Test(growth, weights_that_nodes_share_are_held_once, .timeout = 60) {
+    Status status = heap_set_host((HeapHost){counting_allocate, counting_release, NULL});
+    cr_assert(!status, "%s", status_message(status));
+    Held one = held_of_layers(1), many = held_of_layers(12);
+    const int64_t weights = 3 * WIDTH * WIDTH * (int64_t)sizeof(float);
+    cr_expect(one.weights >= weights && one.weights < weights + 16384, "%lld bytes", (long long)one.weights);
+    cr_expect_eq(many.weights, one.weights, "twelve layers hold %lld bytes, one holds %lld", (long long)many.weights,
+                 (long long)one.weights);
+    cr_expect_lt(many.heap, one.heap + (size_t)weights, "twelve layers take %zu bytes, one takes %zu", many.heap,
+                 one.heap);
+}

@@ -201,7 +201,7 @@ static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t
         inputs[i] = i == 1 ? weight : c->tensors[i];
         constants[i] = c->constant[i] ? inputs[i] : NULL;
     }
-    Status status = cpu_anchor_prepare(c->node, constants, pool, &anchor, &released);
+    Status status = cpu_anchor_prepare(c->node, constants, pool, NULL, &anchor, &released);
     cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
     if (how && tensor_count(weight))
         cr_assert(strstr(cpu_anchor_how(anchor), how), "%s, not %s", cpu_anchor_how(anchor), how);
@@ -377,7 +377,8 @@ Test(weights, whole_numbers_with_scales_are_held_exactly) {
         const Packed *packed;
         Tensor absent = *c.tensors[1];
         absent.data = NULL;
-        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_assert_null(
+            cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
         cr_expect_str_eq(cpu_anchor_how(anchor), m->how, "%d to %d, blocks of %lld", m->low, m->high,
                          (long long)m->block);
         int count = cpu_anchor_packed(anchor, &packed, &released);
@@ -406,7 +407,8 @@ Test(weights, held_bytes) {
         node_set_int(c.node, WEIGHT_PRECISION, forms[form]);
         CpuAnchor *anchor;
         uint32_t released;
-        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_assert_null(
+            cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
         cr_expect_eq(cpu_anchor_bytes(anchor), (size_t)(256 * 128 * a_weight[form]), "%s", form_names[form]);
         cr_expect_eq(released, 2u);
         cpu_anchor_destroy(anchor);
@@ -455,7 +457,7 @@ Test(weights, refusals) {
         CpuAnchor *anchor;
         uint32_t released;
         Status status = cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, r->constant ? c.tensors[1] : NULL}, NULL,
-                                           &anchor, &released);
+                                           NULL, &anchor, &released);
         cr_expect_eq(status_code(status), r->code, "%s: %s", r->name, status_message(status));
         cr_expect(strstr(status_message(status), r->part), "%s: %s", r->name, status_message(status));
         status_free(status);

@@ -110,7 +110,7 @@ static LLVMValueRef arithmetic(Render *r, const KernelInst *inst, LLVMValueRef a
 
 /* Without FMA hardware: f32 through f64, whose product is exact and whose sum is rounded twice (to 53, then to 24 bits;
  * wrong in the last place for about one in 2^29 sums); f64 by two roundings. Neither calls a library. */
-static LLVMValueRef fused(Render *r, LLVMValueRef *v) {
+LLVMValueRef fused(Render *r, LLVMValueRef *v) {
     LLVMTypeRef type = LLVMTypeOf(v[0]);
     if (r->isa.fma) return intrinsic(r, "llvm.fma", &type, 1, v, 3);
     LLVMTypeRef wide = type_lanes(LLVMDoubleTypeInContext(r->context), type_lane_count(type));
@@ -155,6 +155,8 @@ LLVMValueRef render_arithmetic(Render *r, const KernelInst *inst, LLVMValueRef *
     case K_CONST: return constant_of(r, inst, r->lanes);
     case K_PARAM: return r->params[inst->bits];
     case K_FMA: return fused(r, v);
+    case K_SCALE: return special_scale(r, inst, v[0], v[1]);
+    case K_TABLE: return special_table(r, inst, v[0]);
     case K_NEG: return negate(r, inst, v[0]);
     case K_ABS: return absolute(r, inst, v[0]);
     case K_SQRT: return intrinsic_1(r, "llvm.sqrt", v[0]);

@@ -67,6 +67,10 @@ void function_attributes(const Render *r, LLVMValueRef function) {
     }
     unsigned kind = LLVMGetEnumAttributeKindForName("nounwind", 8);
     LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(r->context, kind, 0));
+    /* Else registers are put aside across cache lines: reading them back costs twice. */
+    kind = LLVMGetEnumAttributeKindForName("alignstack", 10);
+    LLVMAttributeRef align = LLVMCreateEnumAttribute(r->context, kind, (uint64_t)r->isa.vector_bytes);
+    LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, align);
 }
 
 /* What the renderer leaves to be done: accumulators to registers, equal addresses once, what does not vary out of

@@ -12,51 +12,33 @@ typedef struct Words {
     LLVMValueRef w[4];
 } Words;
 
-/* Low and high words of the 64-bit products by a constant. Even and odd lanes are multiplied apart, as the hardware
- * does. */
-static void wide_product(Render *r, LLVMValueRef x, uint32_t by, LLVMValueRef *out_low, LLVMValueRef *out_high) {
-    LLVMBuilderRef b = r->builder;
-    LLVMTypeRef words = LLVMTypeOf(x);
-    int lanes = type_lane_count(words);
-    LLVMTypeRef wide = type_lanes(r->i64, lanes > 1 ? lanes / 2 : 1);
-    LLVMValueRef factor = constant_int(wide, by), half = constant_int(wide, 32);
-    if (lanes == 1) {
-        LLVMValueRef product = LLVMBuildMul(b, LLVMBuildZExt(b, x, r->i64, ""), factor, "");
-        *out_low = LLVMBuildTrunc(b, product, r->i32, "");
-        *out_high = LLVMBuildTrunc(b, LLVMBuildLShr(b, product, half, ""), r->i32, "");
-        return;
-    }
-    LLVMValueRef pairs = LLVMBuildBitCast(b, x, wide, "");
-    LLVMValueRef even = LLVMBuildMul(b, LLVMBuildAnd(b, pairs, constant_int(wide, 0xffffffff), ""), factor, "");
-    LLVMValueRef odd = LLVMBuildMul(b, LLVMBuildLShr(b, pairs, half, ""), factor, "");
-    even = LLVMBuildBitCast(b, even, words, "");
-    odd = LLVMBuildBitCast(b, odd, words, "");
-    LLVMValueRef low[MAX_LANES], high[MAX_LANES];
-    for (int i = 0; i < lanes; i++) {
-        unsigned from = (unsigned)(i & ~1) + (i & 1 ? (unsigned)lanes : 0);
-        low[i] = LLVMConstInt(r->i32, from, 0);
-        high[i] = LLVMConstInt(r->i32, from + 1, 0);
-    }
-    *out_low = LLVMBuildShuffleVector(b, even, odd, LLVMConstVector(low, (unsigned)lanes), "");
-    *out_high = LLVMBuildShuffleVector(b, even, odd, LLVMConstVector(high, (unsigned)lanes), "");
+/* x times a constant, of the low words of 64-bit lanes: one instruction where the hardware multiplies so. */
+static LLVMValueRef wide_product(Render *r, LLVMValueRef x, uint32_t by) {
+    LLVMTypeRef wide = LLVMTypeOf(x);
+    LLVMValueRef word = LLVMBuildAnd(r->builder, x, constant_int(wide, 0xffffffff), "");
+    return LLVMBuildMul(r->builder, word, constant_int(wide, by), "");
 }
 
-/* All four words of the counters, whose low and high halves are given. */
+static LLVMValueRef mixed(Render *r, LLVMValueRef product, LLVMValueRef word, LLVMValueRef key) {
+    LLVMTypeRef wide = LLVMTypeOf(product);
+    LLVMValueRef high = LLVMBuildLShr(r->builder, product, constant_int(wide, 32), "");
+    key = splat(r, LLVMBuildZExt(r->builder, key, r->i64, ""), type_lane_count(wide));
+    return LLVMBuildXor(r->builder, LLVMBuildXor(r->builder, high, word, ""), key, "");
+}
+
+/* All four words of the counters, whose low and high halves are given. Each word stands in the low half of a 64-bit
+ * lane all the way, whatever is above it: so no round moves words between lanes. */
 static Words rounds(Render *r, LLVMValueRef seed, LLVMValueRef low, LLVMValueRef high) {
     LLVMBuilderRef b = r->builder;
-    LLVMTypeRef type = LLVMTypeOf(low);
-    int lanes = type_lane_count(type);
-    LLVMValueRef zero = LLVMConstNull(type), c[4] = {low, high, zero, zero};
+    LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(low)), c[4] = {low, high, zero, zero};
     LLVMValueRef key0 = LLVMBuildTrunc(b, seed, r->i32, "");
     LLVMValueRef key1 = LLVMBuildTrunc(b, LLVMBuildLShr(b, seed, constant_i64(r, 32), ""), r->i32, "");
     for (int round = 0; round < ROUNDS; round++) {
-        LLVMValueRef low0, high0, low1, high1;
-        wide_product(r, c[0], 0xD2511F53u, &low0, &high0);
-        wide_product(r, c[2], 0xCD9E8D57u, &low1, &high1);
-        c[0] = LLVMBuildXor(b, LLVMBuildXor(b, high1, c[1], ""), splat(r, key0, lanes), "");
-        c[1] = low1;
-        c[2] = LLVMBuildXor(b, LLVMBuildXor(b, high0, c[3], ""), splat(r, key1, lanes), "");
-        c[3] = low0;
+        LLVMValueRef product0 = wide_product(r, c[0], 0xD2511F53u), product1 = wide_product(r, c[2], 0xCD9E8D57u);
+        c[0] = mixed(r, product1, c[1], key0);
+        c[2] = mixed(r, product0, c[3], key1);
+        c[1] = product1;
+        c[3] = product0;
         key0 = LLVMBuildAdd(b, key0, constant_int(r->i32, 0x9E3779B9), "");
         key1 = LLVMBuildAdd(b, key1, constant_int(r->i32, (int32_t)0xBB67AE85u), "");
     }
@@ -70,14 +52,13 @@ static LLVMValueRef word_of(Render *r, LLVMValueRef seed, LLVMValueRef index) {
     LLVMTypeRef wide = LLVMTypeOf(index), type = type_lanes(r->i32, type_lane_count(wide));
     LLVMValueRef group = LLVMBuildShl(b, LLVMBuildLShr(b, index, constant_int(wide, 6), ""), constant_int(wide, 4), "");
     LLVMValueRef counter = LLVMBuildOr(b, group, LLVMBuildAnd(b, index, constant_int(wide, 15), ""), "");
-    LLVMValueRef high = LLVMBuildTrunc(b, LLVMBuildLShr(b, counter, constant_int(wide, 32), ""), type, "");
-    Words words = rounds(r, seed, LLVMBuildTrunc(b, counter, type, ""), high);
+    Words words = rounds(r, seed, counter, LLVMBuildLShr(b, counter, constant_int(wide, 32), ""));
     LLVMValueRef which = LLVMBuildTrunc(b, LLVMBuildLShr(b, index, constant_int(wide, 4), ""), type, "");
     which = LLVMBuildAnd(b, which, constant_int(type, 3), "");
-    LLVMValueRef result = words.w[0];
+    LLVMValueRef result = LLVMBuildTrunc(b, words.w[0], type, "");
     for (int n = 1; n < 4; n++) {
         LLVMValueRef is = LLVMBuildICmp(b, LLVMIntEQ, which, constant_int(type, n), "");
-        result = LLVMBuildSelect(b, is, words.w[n], result, "");
+        result = LLVMBuildSelect(b, is, LLVMBuildTrunc(b, words.w[n], type, ""), result, "");
     }
     return result;
 }
@@ -127,17 +108,33 @@ static LLVMValueRef part_of(Render *r, LLVMValueRef vector, int from, int lanes)
                                   LLVMConstVector(at, (unsigned)lanes), "");
 }
 
+/* Words of even and of odd counters, in the low halves of 64-bit lanes, as one vector. */
+static LLVMValueRef interleaved(Render *r, LLVMValueRef even, LLVMValueRef odd) {
+    LLVMTypeRef wide = LLVMTypeOf(even), words = type_lanes(r->i32, RANDOM_COUNTERS);
+    LLVMValueRef high = LLVMBuildShl(r->builder, odd, constant_int(wide, 32), ""), at[RANDOM_COUNTERS];
+    for (int i = 0; i < RANDOM_COUNTERS; i++)
+        at[i] = LLVMConstInt(r->i32, (unsigned)(i + (i & 1 ? RANDOM_COUNTERS : 0)), 0);
+    return LLVMBuildShuffleVector(r->builder, LLVMBuildBitCast(r->builder, even, words, ""),
+                                  LLVMBuildBitCast(r->builder, high, words, ""), LLVMConstVector(at, RANDOM_COUNTERS),
+                                  "");
+}
+
+/* The counters of a group in two halves, the even and the odd ones. */
 static void group_words(Render *r, LLVMValueRef seed, LLVMValueRef first, LLVMValueRef *out_copies) {
+    enum { HALF = RANDOM_COUNTERS / 2 };
     LLVMBuilderRef b = r->builder;
-    LLVMTypeRef type = type_lanes(r->i32, RANDOM_COUNTERS);
     LLVMValueRef counter = LLVMBuildLShr(b, first, constant_i64(r, 2), ""); /* first is a multiple of 64, this of 16 */
-    LLVMValueRef low = splat(r, LLVMBuildTrunc(b, counter, r->i32, ""), RANDOM_COUNTERS);
-    LLVMValueRef high = LLVMBuildTrunc(b, LLVMBuildLShr(b, counter, constant_i64(r, 32), ""), r->i32, "");
-    low = LLVMBuildOr(b, low, iota(r, r->i32, RANDOM_COUNTERS), "");
-    Words words = rounds(r, seed, low, splat(r, high, type_lane_count(type)));
+    LLVMValueRef high = splat(r, LLVMBuildLShr(b, counter, constant_i64(r, 32), ""), HALF), own[HALF];
+    Words words[2];
+    for (int odd = 0; odd < 2; odd++) {
+        for (int i = 0; i < HALF; i++) own[i] = constant_i64(r, 2 * i + odd);
+        words[odd] = rounds(r, seed, LLVMBuildOr(b, splat(r, counter, HALF), LLVMConstVector(own, HALF), ""), high);
+    }
+    LLVMValueRef all[4];
+    for (int n = 0; n < 4; n++) all[n] = interleaved(r, words[0].w[n], words[1].w[n]);
     for (int c = 0; c < r->unroll; c++) {
         int element = c * r->lanes;
-        out_copies[c] = part_of(r, words.w[element / RANDOM_COUNTERS], element % RANDOM_COUNTERS, r->lanes);
+        out_copies[c] = part_of(r, all[element / RANDOM_COUNTERS], element % RANDOM_COUNTERS, r->lanes);
     }
 }
 

@@ -211,6 +211,8 @@ static void render_one(Render *r, int stage, int i) {
         render_store(r, i);
     } else if (inst->op == K_RANDOM) {
         render_random(r, i);
+    } else if (inst->op == K_DIV && inst->bits && s->vectorial) {
+        render_divide_row(r, i);
     } else {
         int copies = s->vectorial ? r->unroll : 1, lanes = r->lanes;
         if (!s->vectorial) r->lanes = 1;

@@ -6,6 +6,7 @@
  *   arithmetic.c, convert.c   instructions that compute
  *   reduce.c    accumulators
  *   random.c    Philox
+ *   special.c   what some instruction sets have: scaling, tables, division of many by one
  *   transpose.c tiles
  *   emit.c      module -> object or text; plugin.c the plug-in's face
  *
@@ -165,6 +166,13 @@ LLVMValueRef access_stride(Render *r, const KernelInst *inst, int axis); /* in b
 /* arithmetic.c; `values` are the arguments, constants among them are found by their instructions */
 LLVMValueRef render_arithmetic(Render *r, const KernelInst *inst, LLVMValueRef *values);
 LLVMValueRef vector_index(Render *r, int axis, int copy); /* i64, in the present form */
+
+LLVMValueRef fused(Render *r, LLVMValueRef *v); /* v[0] * v[1] + v[2] rounded once */
+
+/* special.c */
+LLVMValueRef special_scale(Render *r, const KernelInst *inst, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef special_table(Render *r, const KernelInst *inst, LLVMValueRef index);
+void render_divide_row(Render *r, int inst); /* K_DIV with bits = 1, all copies */
 
 /* convert.c */
 LLVMValueRef convert_cast(Render *r, LLVMValueRef value, DType from, DType to);

@@ -138,8 +138,7 @@ int count_nodes(const Graph *graph) {
     int count = 0;
     FOR_EACH_NODE(node, graph) {
         count++;
-        for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++)
-            count += count_nodes(node->subgraphs[i]);
+        for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++) count += count_nodes(node->subgraphs[i]);
     }
     return count;
 }

@@ -37,8 +37,8 @@ typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
     struct EpilogueLimits epilogue; /* of its anchors */
-    bool separate_memory; /* its memory is not the host's: the plan copies between them */
-    bool attention;       /* it runs the anchor "attention" */
+    bool separate_memory;           /* its memory is not the host's: the plan copies between them */
+    bool attention;                 /* it runs the anchor "attention" */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);
@@ -71,9 +71,10 @@ typedef struct DeviceTable {
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);
-    /* The type in which the raw results of this anchor meet a kernel in tile form (codegen_tile) that is compiled for
-     * its epilogue, DT_NONE where it needs none. NULL: no anchor does. */
-    DType (*finishes_with)(const Device *device, const Node *node);
+    /* The type in which the results of this anchor meet a kernel in tile form (codegen_tile) that is compiled for its
+     * epilogue, DT_NONE where it needs none; *out_begin: of which value of the epilogue's body on. NULL: no anchor
+     * does. */
+    DType (*finishes_with)(const Device *device, const Node *node, const Value **out_begin);
     /* Before the first run_prim of this node (a primitive, or what runs_host takes): compiles what it needs. NULL:
      * nothing. */
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);

@@ -306,11 +306,14 @@ static Status generate_kernel(Planner *planner, Step *step) {
 
 static Status generate_finish(Planner *planner, Step *step) {
     const DeviceTable *table = step->on->table;
-    DType raw = step->node->subgraph_count && table->finishes_with ? table->finishes_with(step->on, step->node) : DT_NONE;
+    const Value *begin = NULL;
+    DType raw = step->node->subgraph_count && table->finishes_with ? table->finishes_with(step->on, step->node, &begin)
+                                                                   : DT_NONE;
     if (raw == DT_NONE) return NULL;
     const NodeGiven *given = given_of(planner->plan, step);
     if (!given)
-        return codegen_tile_pooled(&planner->shared->kernels, step->node, raw, &step->on->policy->target, &step->region);
+        return codegen_tile_pooled(&planner->shared->kernels, step->node, begin, raw, &step->on->policy->target,
+                                   &step->region);
     if (!given->region.kernel)
         return status_error(STATUS_INVALID, "node \"%s\" has no kernel for its epilogue", node_origin_name(step->node));
     step->region = given->region;

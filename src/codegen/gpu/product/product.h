@@ -60,10 +60,10 @@ typedef struct GpuVariant {
     GpuProductKind kind;
     GpuTile tile;
     DType dtype;
-    bool a_outer, b_outer; /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
-    bool transposed;       /* convolution */
-    bool depthwise;        /* CHANNELS: one channel a group on both sides */
-    bool partial;          /* FINISH: of split sums; else of a result, in place */
+    bool a_outer, b_outer;       /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
+    bool transposed;             /* convolution */
+    bool depthwise;              /* CHANNELS: one channel a group on both sides */
+    bool partial;                /* FINISH: of split sums; else of a result, in place */
     const GpuEpilogue *epilogue; /* NULL: none */
 } GpuVariant;
 

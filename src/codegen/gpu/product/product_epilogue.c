@@ -17,7 +17,7 @@ Status gpu_epilogue_of(Arena *arena, const Node *anchor, DType raw, GpuDialect d
     const Graph *body = anchor->subgraphs[0];
     Target target = {.device = dialect == GPU_CUDA ? DEVICE_CUDA : DEVICE_OPENCL};
     RegionKernel region;
-    TRY(codegen_tile(arena, anchor, raw, &target, &region));
+    TRY(codegen_tile(arena, anchor, NULL, raw, &target, &region));
     GpuEpilogue *e = *out_epilogue = ARENA_NEW(arena, GpuEpilogue);
     int *operand = ARENA_ARRAY(arena, int, region.buffer_count + 1);
     e->kernel = region.kernel;
@@ -40,8 +40,7 @@ static const char *operand_index(Arena *arena, const GpuEpilogue *e, int operand
     switch (e->forms[operand]) {
     case GPU_OPERAND_COLUMN: return "columns[j]";
     case GPU_OPERAND_SCALAR: return "0";
-    default:
-        return arena_format(arena, "(i1 / period%d * inner%d + i1 %% inner%d)", operand, operand, operand);
+    default: return arena_format(arena, "(i1 / period%d * inner%d + i1 %% inner%d)", operand, operand, operand);
     }
 }
 
@@ -105,10 +104,10 @@ void product_add_epilogue(Text *t, const GpuVariant *v) {
         add_body(&body, &r, e);
         text_add(t, "%s", r.helpers.data);
     }
-    text_add(t, "/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
-                "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole%s",
+    text_add(t,
+             "/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
+             "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole%s",
              e->kernel ? ", i64 origin" : "");
-    for (int i = 0; i < count; i++)
-        text_add(t, ", GLOBAL const BITS *operand%d, i64 period%d, i64 inner%d", i, i, i);
+    for (int i = 0; i < count; i++) text_add(t, ", GLOBAL const BITS *operand%d, i64 period%d, i64 inner%d", i, i, i);
     text_add(t, ") {\n%s}\n", body.data);
 }

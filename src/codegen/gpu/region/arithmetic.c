@@ -169,6 +169,41 @@ static const char *random_word(GpuRender *r, int i) {
     return F("(w%d_whole ? w%d[j] : %s)", i, i, one);
 }
 
+/* --- powers of two, tables --- */
+/* By two factors, the first of which keeps clear of what is subnormal or infinite, so that the second product alone
+ * rounds. */
+static const char scale_f32_text[] = "FUNCTION f32 scale_f32(f32 a, f32 b) {\n"
+                                     "    const f32 shifted = b + (b < 0 ? 12583071.0f : 12583007.0f);\n"
+                                     "    return a * FLOAT_u32(BITS_f32(shifted) << 23) *\n"
+                                     "           (b < 0 ? 2.3283064365386963e-10f : 4294967296.0f);\n"
+                                     "}\n\n";
+static const char scale_f64_text[] = "FUNCTION f64 scale_f64(f64 a, f64 b) {\n"
+                                     "    const f64 shifted = b + (b < 0 ? 6755399441056831.0 : 6755399441056703.0);\n"
+                                     "    return a * FLOAT_u64(BITS_f64(shifted) << 52) *\n"
+                                     "           (b < 0 ? 5.421010862427522e-20 : 18446744073709551616.0);\n"
+                                     "}\n\n";
+
+static const char *scaled(GpuRender *r, DType t, const char *a, const char *b) {
+    const char *name = F("scale_%s", memory_type(t));
+    need_helper(r, name, t == DT_F64 ? scale_f64_text : scale_f32_text);
+    return F("%s(%s, %s)", name, a, b);
+}
+
+static const char *looked_up(GpuRender *r, int64_t number, const char *index) {
+    const char *name = F("table_%d", (int)number);
+    Text text = text_make(r->arena);
+    text_add(&text, "FUNCTION f32 %s(i32 i) {\n    const f32 entries[%d] = {", name, TABLE_ENTRIES);
+    for (int i = 0; i < TABLE_ENTRIES; i++) {
+        double entry = kernel_table(number)[i];
+        int64_t bits;
+        memcpy(&bits, &entry, sizeof bits);
+        text_add(&text, i ? ", %s" : "%s", float_literal(r, DT_F32, bits));
+    }
+    text_add(&text, "};\n    return entries[i & %d];\n}\n\n", TABLE_ENTRIES - 1);
+    need_helper(r, name, text.data);
+    return F("%s(%s)", name, index);
+}
+
 /* --- all --- */
 static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *const *v) {
     static const char *const symbols[KERNEL_OP_COUNT] = {
@@ -187,6 +222,8 @@ static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *
     case K_DIV: return real ? F("%s / %s", v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_REM: return real ? F("fmod_%s(%s, %s)", suffix, v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_FMA: return F("fma_%s(%s, %s, %s)", suffix, v[0], v[1], v[2]);
+    case K_SCALE: return scaled(r, t, v[0], v[1]);
+    case K_TABLE: return looked_up(r, inst->bits, v[0]);
     case K_NEG: return real ? F("-%s", v[0]) : F("(%s)(0 - (%s)%s)", compute_type(t), unsigned_type(t), v[0]);
     case K_ABS:
         if (real) return F("fabs_%s(%s)", suffix, v[0]);

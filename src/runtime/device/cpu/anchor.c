@@ -32,13 +32,15 @@ Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
     return NULL;
 }
 
-Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready) {
+Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void **out_data, bool *out_ready) {
     size_t number = (size_t)anchor->packed_count;
     *out_data = NULL;
     *out_ready = anchor->given != NULL;
-    if (number == sizeof anchor->packed / sizeof *anchor->packed) return status_error(STATUS_FAULT, "an anchor packs too much");
+    if (number == sizeof anchor->packed / sizeof *anchor->packed)
+        return status_error(STATUS_FAULT, "an anchor packs too much");
     if (!anchor->given) {
-        TRY(anchor_allocate(anchor, bytes, out_data));
+        TRY(pack_take(anchor->store, recipe, bytes, &anchor->packs[number], out_ready));
+        *out_data = pack_data(anchor->packs[number]);
     } else {
         if (number >= (size_t)anchor->given_count || anchor->given[number].bytes != bytes)
             return anchor_wrong(anchor, "what is packed of its constants does not fit it");
@@ -46,6 +48,16 @@ Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_r
     }
     anchor->packed[anchor->packed_count++] = (Packed){*out_data, bytes};
     return NULL;
+}
+
+Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant) {
+    Recipe recipe = {0};
+    recipe_add_place(&recipe, anchor->kind);
+    recipe_add_place(&recipe, constant->data);
+    recipe_add(&recipe, anchor->dtype);
+    recipe_add(&recipe, anchor->form);
+    recipe_add_all(&recipe, constant->dims, constant->rank);
+    return recipe;
 }
 
 Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
@@ -59,14 +71,11 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
 }
-
-/* Only where a device that has it gives one back: the oracle computes it. */
-static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
 
 /* ---- weights held narrower than what is computed in ---- */
 
@@ -134,7 +143,8 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
     int64_t count = tensor_count(bias);
     void *copy;
     bool ready;
-    TRY(anchor_pack(anchor, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
+    Recipe recipe = anchor_recipe(anchor, bias);
+    TRY(anchor_pack(anchor, &recipe, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
     if (!ready) {
         work_widen(bias->dtype, bias->data, copy, count, pool);
         memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
@@ -144,21 +154,27 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
     return NULL;
 }
 
-DType cpu_anchor_finishes_with(const Node *node) {
+/* What of the epilogue tiles have built in, and from which value of its body on a kernel does the rest; NULL: there is
+ * no rest. What is not computed in its own type is rounded at each step, which tiles do not do. */
+static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
+    *out = (PlainEpilogue){.bias = -1, .addend = -1};
+    if (!node->subgraph_count) return NULL;
+    if (!is_work(node->inputs[0]->dtype)) return node->subgraphs[0]->inputs.items[0];
+    if (plain_epilogue_of(node, out)) return NULL;
+    return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
+}
+
+DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
     PlainEpilogue plain;
-    if (!node->subgraph_count || is_attention(node)) return DT_NONE;
-    DType dtype = node->inputs[0]->dtype, work = anchor_work_type(dtype);
-    if (is_work(dtype) && plain_epilogue_of(node, &plain)) return DT_NONE;
-    return dtype_is_float(dtype) ? work : dtype;
+    *out_begin = split_epilogue(node, &plain);
+    if (!*out_begin) return DT_NONE;
+    DType dtype = node->inputs[0]->dtype;
+    return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
 
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
-    if (is_attention(node)) {
-        anchor->plain = true;
-        anchor->how = "plain";
-        return NULL;
-    }
+    if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);
     if (!anchor->kind) return status_error(STATUS_FAULT, "there is no anchor \"%s\"", node->op);
     if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > EPILOGUE_INPUTS + 2)
         return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
@@ -170,11 +186,10 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (!constants[i]) continue;
         anchor->shapes[i] = *constants[i];
         anchor->shapes[i].data = NULL;
-        if (i < 2 && constants[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "the inputs' element types differ");
+        if (i < 2 && constants[i]->dtype != anchor->dtype)
+            return anchor_wrong(anchor, "the inputs' element types differ");
     }
-    anchor->finishes = cpu_anchor_finishes_with(node) != DT_NONE;
-    if (anchor->finishes || !plain_epilogue_of(node, &anchor->epilogue))
-        anchor->epilogue = (PlainEpilogue){.bias = -1, .addend = -1};
+    anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     int bias = anchor->epilogue.bias;
@@ -183,7 +198,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
 }
 
 static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,
-                          Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
+                          Pool *pool, PackStore *store, CpuAnchor **out_anchor, uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     CpuAnchor *anchor = calloc(1, sizeof *anchor);
@@ -193,6 +208,7 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
         .node = node, .kind = kind_of(node), .dtype = dtype, .type = anchor_work_type(dtype), .how = "packed at run"};
     anchor->given = given;
     anchor->given_count = given_count;
+    anchor->store = store;
     Status status = prepare(anchor, constants, pool);
     if (status) {
         cpu_anchor_destroy(anchor);
@@ -203,15 +219,15 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
     return NULL;
 }
 
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released) {
-    return make_anchor(node, constants, NULL, 0, pool, out_anchor, out_released);
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
+                          CpuAnchor **out_anchor, uint32_t *out_released) {
+    return make_anchor(node, constants, NULL, 0, pool, store, out_anchor, out_released);
 }
 
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
                           CpuAnchor **out_anchor, uint32_t *out_released) {
     static const Packed none;
-    return make_anchor(node, constants, packed ? packed : &none, count, pool, out_anchor, out_released);
+    return make_anchor(node, constants, packed ? packed : &none, count, pool, NULL, out_anchor, out_released);
 }
 
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
@@ -226,6 +242,7 @@ void cpu_anchor_destroy(CpuAnchor *anchor) {
         next = memory->next;
         heap_free(memory, memory->bytes);
     }
+    for (int i = 0; i < anchor->packed_count; i++) pack_release(anchor->packs[i]);
     free(anchor);
 }
 
@@ -240,16 +257,17 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
     const Node *node = anchor->node;
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != (i > 1 || is_attention(node) ? node->inputs[i]->dtype : anchor->dtype))
+        if (inputs[i]->dtype != (i > 1 || anchor->kind->alone ? node->inputs[i]->dtype : anchor->dtype))
             return anchor_wrong(anchor, "an input has another element type than the model says");
-        if (!is_attention(node) && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
+        if (!anchor->kind->alone && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
             return anchor_wrong(anchor, "a constant has changed its shape");
         TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
     }
     for (int o = 0; o < node->output_count; o++) {
         if (outputs[o].dtype != node->outputs[o]->dtype)
             return anchor_wrong(anchor, "a result has another element type than the model says");
-        if (o && !tensor_same_shape(&outputs[o], &outputs[0])) return anchor_wrong(anchor, "the results' shapes differ");
+        if (o && !tensor_same_shape(&outputs[o], &outputs[0]))
+            return anchor_wrong(anchor, "the results' shapes differ");
         TRY(tensor_size_of(outputs[o].dtype, outputs[o].rank, outputs[o].dims, NULL, NULL));
     }
     return NULL;
@@ -259,8 +277,7 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
 static Status bind_operand(AnchorRun *run, int input, int64_t count, int64_t slack, const void **out_data) {
     if (input < 0) return NULL;
     const Tensor *t = run->inputs[input];
-    if (tensor_count(t) != count)
-        return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
+    if (tensor_count(t) != count) return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
     return work_take(t->dtype, t->data, count, (size_t)slack, run->pool, &run->scratch, out_data);
 }
 
@@ -305,7 +322,8 @@ static Status run_finished(AnchorRun *run, KernelFunction function, const Region
         !finish_bind(&run->finish, function, region, (int64_t)dtype_size(anchor->type), run->inputs, outputs))
         return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
     run->result = (void *)(uintptr_t)run->finish.base;
-    run->epilogue = (BoundEpilogue){.result = run->result, .finish = &run->finish};
+    TRY(bind_epilogue(run, run->finish.columns));
+    run->epilogue.finish = &run->finish;
     return anchor->kind->run(run);
 }
 
@@ -313,7 +331,8 @@ static Status eval_in(Arena *arena, AnchorRun *run) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count), **results = ARENA_ARRAY(arena, Tensor *, run->anchor->node->output_count);
+    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count),
+           **results = ARENA_ARRAY(arena, Tensor *, run->anchor->node->output_count);
     for (int i = 0; i < run->anchor->node->input_count; i++)
         inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
     TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, results));
@@ -333,13 +352,15 @@ static Status run_plain(AnchorRun *run) {
     return status;
 }
 
-Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region,
-                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs, Pool *pool) {
+Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *outputs, Pool *pool) {
     TRY(check_inputs(anchor, inputs, outputs));
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
     if (anchor->plain) return run_plain(&run);
     TRY(anchor->kind->check(anchor, inputs, symbols, outputs));
-    Status status = anchor->finishes ? run_finished(&run, finish, region, outputs) : run_product(&run);
+    Status status = anchor->kind->alone ? anchor->kind->run(&run)
+                    : anchor->finishes  ? run_finished(&run, finish, region, outputs)
+                                        : run_product(&run);
     scratch_release(&run.scratch);
     return status;
 }

@@ -25,6 +25,8 @@ typedef struct Finish {
     const RegionKernel *region; /* in tile form */
     const char *base;
     int64_t columns, size; /* of the result's last axis; bytes of an element as it is computed */
+    bool flat; /* no buffer is repeated but single elements: neighbours may be finished as one row, wherever they are */
+    bool alone; /* nothing but the raw result and single elements goes into a result */
     FinishBuffer buffers[FINISH_BUFFERS];
 } Finish;
 
@@ -32,6 +34,11 @@ typedef struct Finish {
  * shape. False where a tensor does not lie over the result. */
 bool finish_bind(Finish *finish, KernelFunction function, const RegionKernel *region, int64_t size,
                  const Tensor *const *inputs, const Tensor *outputs);
+
+/* How far apart rows of `columns` raw results are to be, `width` at least where they cannot follow each other. */
+int64_t finish_stride(const Finish *finish, int64_t columns, int64_t width);
+/* Row i of a block of raw results at `raw`, as a pointer whose element `column` begins it. */
+void finish_raw_rows(void *raw, int m, int64_t stride, int64_t column, int64_t size, void **rows);
 
 /* `count` neighbours of each of m rows, which begin where results[i] + column elements say; raw: theirs, rows
  * raw_stride elements apart. */

@@ -41,7 +41,7 @@ static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth)
 
 /* ---- a constant b ---- */
 
-/* What pack_constant made when the model was compiled. */
+/* What pack_constant made when the model was compiled, or for another anchor. */
 static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight *weights, int64_t count, void *data,
                         size_t bytes) {
     m->weights = weights;
@@ -96,6 +96,18 @@ static void find_scales(CpuAnchor *anchor, const Matmul *m, const Tensor *b, con
     if (!anchor->form) source->scales = NULL;
 }
 
+static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int64_t *dims, const int64_t *strides,
+                            const WeightSource *source) {
+    Recipe recipe = anchor_recipe(anchor, b);
+    recipe_add_all(&recipe, dims, b->rank);
+    recipe_add_all(&recipe, strides, b->rank);
+    recipe_add_factor(&recipe, source->scale);
+    recipe_add_place(&recipe, source->scales);
+    recipe_add(&recipe, source->scale_blocks);
+    recipe_add(&recipe, source->scale_block);
+    return recipe;
+}
+
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
@@ -112,7 +124,8 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     bytes = (bytes + 63) / 64 * 64;
     if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
     bool ready;
-    TRY(anchor_pack(anchor, all, &data, &ready));
+    Recipe recipe = matmul_recipe(anchor, b, dims, strides, &source);
+    TRY(anchor_pack(anchor, &recipe, all, &data, &ready));
     TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
     if (ready) {
         take_packed(anchor, m, &like, weights, count, data, bytes);
@@ -266,7 +279,8 @@ static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64
         return;
     }
     const float *bias = e->bias;
-    const float *addend = e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
+    const float *addend =
+        e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
     for (int64_t j = 0; bias && j < count; j++) raw[j] += bias[first + j];
     for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
     for (int64_t j = 0; e->clamp && j < count; j++)
@@ -352,8 +366,7 @@ static Status matmul_run(AnchorRun *run) {
     if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     TRY(straighten_a(run, &s, &a));
     TRY(straighten_result(run, &s, &result));
-    if (run->epilogue.finish && result != run->result)
-        return anchor_wrong(anchor, "an epilogue of a turned result");
+    if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
     bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
     if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)

@@ -102,13 +102,13 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         if (narrow)
             tile_isa()->narrow[w->form][vectors][m](call);
         else
-            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
+            set->products[vectors][m](call);
     }
 }
 
 /* Long sums are cut into blocks, whose results add up in memory. */
-static bool is_cut(const Weight *w, int64_t depth, int64_t taps) {
-    return !w->depthwise && (depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth));
+static bool is_cut(int64_t depth, int64_t taps) {
+    return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth);
 }
 
 /* Rows of one run against one panel. */
@@ -121,8 +121,8 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     int64_t depth = t < end ? slice->end_depth * scale : 0, k = t < end ? slice->first_depth : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
-    int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
@@ -158,22 +158,22 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         return;
     }
     const Weight *w = p->weight;
-    int64_t stride = (int64_t)slice->panel.vectors * w->set->lanes, size = (int64_t)w->set->size;
+    int64_t size = (int64_t)w->set->size;
+    int64_t stride = finish_stride(finish, slice->panel.columns, (int64_t)slice->panel.vectors * w->set->lanes);
     int64_t column = slice->panel.group * w->columns + slice->panel.first;
-    bool whole = slice->narrow || is_cut(w, w->depth, run->end_tap - run->first_tap);
+    bool whole = slice->narrow || is_cut(w->depth, run->end_tap - run->first_tap);
     int most_rows = whole ? run->count : FINISH_ROWS;
     EdgeRun part = *run;
     for (int left = run->count; left > 0; left -= part.count, part.first += part.count, results += part.count) {
         part.count = left < most_rows ? left : most_rows;
-        for (int i = 0; i < part.count; i++)
-            slice->raw_rows[i] = (void *)((uintptr_t)slice->raw + (uintptr_t)((i * stride - column) * size));
+        finish_raw_rows(slice->raw, part.count, stride, column, size, slice->raw_rows);
         add_up(slice, &part, interior, slice->raw_rows);
         finish_rows(finish, results, part.count, column, slice->panel.columns, slice->raw, stride);
     }
 }
 
 /* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
-static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 
 /* The panel's weight, or what stands for it until a block of it is wanted. */
 static void take_narrow_panel(Slice *slice, void *wide) {
@@ -382,7 +382,7 @@ static void size_memory(ProductLoop *loop) {
         const Weight *w = p->weight;
         size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
                line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
-        size_t raw = w->form || is_cut(w, w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
+        size_t raw = w->form || is_cut(w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
         at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
         at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));

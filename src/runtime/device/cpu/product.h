@@ -35,7 +35,6 @@ typedef struct Weight {
     WeightForm form;         /* not WEIGHT_WORK: of f32 weights alone */
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
-    bool depthwise; /* a channel a column, multiplied with itself alone; groups and depth are 1 */
     void *data;
 } Weight;
 
@@ -99,10 +98,9 @@ typedef struct Product {
     void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
     const void *context;
     const Weight *weight;
-    const WeightSource
-        *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
-    const int64_t *offsets; /* [taps] of interior rows */
-    const int64_t *zeros;   /* [taps] of 0 */
+    const WeightSource *source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs */
+    const int64_t *offsets;     /* [taps] of interior rows */
+    const int64_t *zeros;       /* [taps] of 0 */
     int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
     const int64_t *merged_offsets; /* [taps / merged] */
     const BoundEpilogue *epilogue;

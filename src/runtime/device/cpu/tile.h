@@ -18,7 +18,7 @@
 #include "graph/dtype.h"
 #include "lowering/anchors.h"
 
-enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4 };
+enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
 
 /* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
  *   WORK        [length][width] in the work type
@@ -37,7 +37,8 @@ typedef struct TileCall {
     const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    const void *weight;    /* [taps][depth][weight_stride]; depthwise: [taps][weight_stride] */
+    int64_t depth_gap;  /* elements of a row between one depth and the next */
+    const void *weight; /* [taps][depth][weight_stride] */
     int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
@@ -54,6 +55,34 @@ typedef struct TileCall {
 
 typedef void (*TileFunction)(const TileCall *call);
 
+/* A row of a depthwise kernel and the line of the input that it meets. */
+typedef struct LineRow {
+    const void *x; /* where the line begins, at channel 0 */
+    int64_t tap;   /* the row's first among all taps */
+} LineRow;
+
+/* Positions [0, count) of a line of a depthwise convolution's result:
+ *
+ *     result[i][column + j] = start + sum over rows r, taps t of
+ *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j]
+ *
+ * without the taps whose place first + ... is not in [0, limit): the padding. */
+typedef struct LinesCall {
+    TileCall
+        ends; /* its results ([count]), columns, bias, addend, bounds, weight, weight_stride (between taps), taps */
+    const LineRow *rows;
+    int row_count;
+    int64_t first, limit, position_step, tap_step; /* elements */
+    int64_t count;
+} LinesCall;
+
+/* How taps and positions lie: taps of a row by positions' distance in taps. */
+typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_KINDS } LineKind;
+
+enum { LINE_TILE = 8, LINE_TAPS = 5, LINE_VECTORS = 2 };
+
+typedef void (*LinesFunction)(const LinesCall *call);
+
 /* Depths [first, end) of a panel in a narrow form as floats [end - first][width]. */
 typedef struct WidenCall {
     WeightForm form;
@@ -61,6 +90,25 @@ typedef struct WidenCall {
     int64_t width, first, end;
     float *to;
 } WidenCall;
+
+/* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
+typedef struct ScoreCall {
+    float *x;
+    int64_t rows, columns, stride; /* columns are taken in whole vectors */
+    ScoreStep kind;
+    float alpha, beta;
+    const float *values; /* of a step that reads: values[i * value_row + j * value_column], as whole vectors */
+    int64_t value_row, value_column; /* the latter 0 or 1 */
+} ScoreCall;
+
+/* A block of scores of some queries becomes exponentials, e^(x - top), with `top` the greatest so far. By columns:
+ * x[key * stride + query]; by rows: x[query * stride + key], as whole vectors. */
+typedef struct ScoreBlock {
+    float *x;
+    int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
+    float *top, *sum; /* a query's: so far, of all blocks; from -inf and 0 on */
+    float *factor;    /* by which sums and results of earlier blocks were too large: e^(top before - top) */
+} ScoreBlock;
 
 /* The loops of one element type. */
 typedef struct TileSet {
@@ -70,9 +118,9 @@ typedef struct TileSet {
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
     /* [vectors][rows] */
     TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
-    /* result[i][column + j] = start + sum over t of row(i, t)[column + j] * weight[t][j]; the rows' offset leads to
-     * channel 0 */
-    TileFunction depthwise[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
+    /* [kind][vectors]; NULL: LINE_ANY's */
+    LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
+    int line_vectors; /* most */
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;
@@ -87,6 +135,13 @@ typedef struct TileIsa {
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    void (*score_step)(const ScoreCall *call);
+    /* Row i is a key that column j sees where i <= last[j]; hidden: alpha, or x + alpha. */
+    void (*score_limit)(const ScoreCall *call, const int32_t *last, bool adds);
+    /* Whether a factor is not 1. */
+    bool (*score_softmax_columns)(const ScoreBlock *block);
+    bool (*score_softmax_rows)(const ScoreBlock *block);
+    void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
     void (*widen_bf16)(const uint16_t *from, float *to, int64_t count);

@@ -8,54 +8,25 @@
 #include <string.h>
 #include "runtime/device/cpu/tile.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-/* All functions below are compiled for the set, whatever the compiler's flags. */
-#ifdef ISA_TARGET
-#define TILE_PRAGMA(text) _Pragma(#text)
-#ifdef __clang__
-#define TILE_TARGET(features) TILE_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
-#else
-#define TILE_TARGET(features) TILE_PRAGMA(GCC target(features))
-#endif
-TILE_TARGET(ISA_TARGET)
-#endif
+#include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
 
 #define TILE_JOIN_(a, b) a##_##b
 #define TILE_JOIN(a, b) TILE_JOIN_(a, b)
-#define TILE_INLINE static inline __attribute__((always_inline))
+#define TILE_INLINE VECTOR_INLINE
+#define TILE_UNROLL VECTOR_UNROLL
 #ifdef __clang__
-#define TILE_UNROLL _Pragma("clang loop unroll(full)")
+#define TILE_UNROLL_COLUMNS TILE_UNROLL
+#define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
-#define TILE_UNROLL _Pragma("GCC unroll 16")
+#define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
+#define TILE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
-
-typedef float VF __attribute__((vector_size(VECTOR_BYTES)));
-typedef float VFLoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
-typedef int32_t VI __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t VU __attribute__((vector_size(VECTOR_BYTES)));
 
 enum { LANES = VECTOR_BYTES / 4 };
 
-/* To [low, high]; NaN stays: x86's min and max give their second operand then. */
 #define SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no)))
 typedef double VD __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t VL __attribute__((vector_size(VECTOR_BYTES)));
-
-TILE_INLINE VF f32_clamp(VF x, VF low, VF high) {
-#if VECTOR_BYTES == 64
-    return _mm512_min_ps(high, _mm512_max_ps(low, x));
-#elif VECTOR_BYTES == 32
-    return _mm256_min_ps(high, _mm256_max_ps(low, x));
-#elif defined(__x86_64__)
-    return _mm_min_ps(high, _mm_max_ps(low, x));
-#else
-    x = (VF)SELECT((VI)(x < low), (VI)low, (VI)x);
-    return (VF)SELECT((VI)(x > high), (VI)high, (VI)x);
-#endif
-}
 
 TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
     x = (VD)SELECT((VL)(x < low), (VL)low, (VL)x);
@@ -65,6 +36,7 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T float
 #define NAME(word) TILE_JOIN(f32, word)
 #define IS_FLOAT 1
+#define IS_F32 1
 #if REGISTERS == 32
 #define WIDE 1
 #else
@@ -74,16 +46,19 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define T double
 #define NAME(word) TILE_JOIN(f64, word)
 #define IS_FLOAT 1
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint32_t
 #define NAME(word) TILE_JOIN(u32, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 #define T uint64_t
 #define NAME(word) TILE_JOIN(u64, word)
 #define IS_FLOAT 0
+#define IS_F32 0
 #define WIDE 0
 #include "runtime/device/cpu/tile_type.h"
 
@@ -125,55 +100,49 @@ static void transpose_block(const void *rows, int64_t row_stride, void *const *c
     for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
 }
 
-/* Activations, on vectors of floats. Selects keep NaN: a comparison with it is false. */
+#include "runtime/device/cpu/attention/tile_score.h"
 
-TILE_INLINE VF choose(VI mask, VF yes, VF no) { return (VF)SELECT(mask, (VI)yes, (VI)no); }
-TILE_INLINE VF splat(float x) { return x - (VF){0}; }
-
-/* exp to 1 ulp or so on [-87.3, 88.7], clamped beyond: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^7
- * / 7!. */
-TILE_INLINE VF exp_vector(VF x) {
-    x = f32_clamp(x, splat(-87.33f), splat(88.72f));
-    VF shift = splat(0x1.8p23f), n = (x * splat(1.44269504f) + shift) - shift; /* rounds to nearest */
-    VF r = x - n * splat(0.693359375f);                                        /* ln 2 in two parts, the first exact */
-    r = r - n * splat(-2.12194440e-4f);
-    VF p = splat(1.0f / 5040);
-    p = p * r + splat(1.0f / 720);
-    p = p * r + splat(1.0f / 120);
-    p = p * r + splat(1.0f / 24);
-    p = p * r + splat(1.0f / 6);
-    p = p * r + splat(0.5f);
-    p = p * r + splat(1);
-    p = p * r + splat(1);
-    /* n reaches 128, whose power is no float: half of it at a time */
-    VI whole = __builtin_convertvector(n, VI), half = whole >> 1;
-    return p * (VF)((half + 127) << 23) * (VF)((whole - half + 127) << 23);
-}
-
-/* Four columns at a time, a vector of partial sums each. */
+/* As many columns at a time as a vector has lanes, a vector of partial sums each; then lane c becomes the sum of vector
+ * c: in a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
 static void dot(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count) {
-    for (int64_t j = 0; j < count; j += 4) {
-        const float *at[4];
-        VF sums[4];
-        float rest[4] = {0};
+    for (int64_t j = 0; j < count; j += LANES) {
+        VF sums[LANES];
+        int some = count - j < LANES ? (int)(count - j) : LANES, whole = (int)(depth / LANES * LANES);
         TILE_UNROLL
-        for (int c = 0; c < 4; c++) {
-            at[c] = columns + (j + c < count ? j + c : j) * stride;
-            sums[c] = splat(0);
-        }
-        int64_t k = 0;
-        for (; k + LANES <= depth; k += LANES) {
-            VF x = *(const VFLoose *)(row + k);
+        for (int g = 0; g < LANES; g += 4) {
+            const float *at[4];
             TILE_UNROLL
-            for (int c = 0; c < 4; c++) sums[c] += x * *(const VFLoose *)(at[c] + k);
+            for (int c = 0; c < 4; c++) {
+                at[c] = columns + (j + (g + c < some ? g + c : some - 1)) * stride;
+                sums[g + c] = (VF){0};
+            }
+            for (int64_t k = 0; k < whole; k += LANES) {
+                VF x = *(const VFLoose *)(row + k);
+                TILE_UNROLL
+                for (int c = 0; c < 4; c++) sums[g + c] += x * *(const VFLoose *)(at[c] + k);
+            }
+            if (whole == depth) continue;
+            VF x = f32_load_part(row + whole, (int)(depth - whole));
+            TILE_UNROLL
+            for (int c = 0; c < 4; c++) sums[g + c] += x * f32_load_part(at[c] + whole, (int)(depth - whole));
         }
-        for (; k < depth; k++)
-            for (int c = 0; c < 4; c++) rest[c] += row[k] * at[c][k];
-        for (int c = 0; c < 4 && j + c < count; c++) {
-            float total = rest[c];
-            for (int l = 0; l < LANES; l++) total += sums[c][l];
-            result[j + c] = total;
+        TILE_UNROLL
+        for (int step = LANES / 2; step; step /= 2) {
+            VI low, high;
+            for (int l = 0; l < LANES; l++) {
+                low[l] = l & step ? LANES + l - step : l;
+                high[l] = l & step ? LANES + l : l + step;
+            }
+            TILE_UNROLL
+            for (int i = 0; i < step; i++) {
+                VU a = (VU)sums[i], b = (VU)sums[i + step];
+                sums[i] = (VF)TILE_SHUFFLE(a, b, low) + (VF)TILE_SHUFFLE(a, b, high);
+            }
         }
+        if (some == LANES)
+            *(VFLoose *)(result + j) = sums[0];
+        else
+            f32_store_part(result + j, some, sums[0]);
     }
 }
 
@@ -233,18 +202,21 @@ const TileIsa TILE_JOIN(tile, ISA) = {
             : VECTOR_BYTES == 32 ? "256-bit"
                                  : "128-bit",
     .f32 = SET_WIDE(f32, float, transpose_block),
-    .f64 = SET_0(f64, double, NULL),
-    .u32 = SET_0(u32, uint32_t, transpose_block),
-    .u64 = SET_0(u64, uint64_t, NULL),
+    .f64 = SET_NARROW(f64, double, NULL),
+    .u32 = SET_NARROW(u32, uint32_t, transpose_block),
+    .u64 = SET_NARROW(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
     .dot = dot,
+    .score_step = score_step,
+    .score_limit = score_limit,
+    .score_softmax_columns = score_softmax_columns,
+    .score_softmax_rows = score_softmax_rows,
+    .score_scale = score_scale,
     .widen_f16 = widen_f16,
     .narrow_f16 = narrow_f16,
     .widen_bf16 = widen_bf16,
     .narrow_bf16 = narrow_bf16,
 };
 
-#if defined(ISA_TARGET) && defined(__clang__)
-#pragma clang attribute pop
-#endif
+VECTOR_END

@@ -146,7 +146,7 @@ TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv,
     VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const float *x[NARROW_TILE_ROWS];
     const int last = call->columns - (nv - 1) * LANES;
-    f32_start(call, acc, m, nv, last);
+    f32_start(call, call->results, call->column, acc, m, nv, last);
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const float *)call->rows[i] + call->offset + call->offsets[0];
     if (form == WEIGHT_INT8)
@@ -155,7 +155,7 @@ TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv,
         add_int4(call, acc, x, m, nv);
     else
         add_halves(call, acc, x, m, nv, form);
-    f32_finish(call, acc, m, nv, last);
+    f32_finish(call, call->results, call->column, acc, m, nv, last);
 }
 
 #define NARROW_ONE(form, word, m, nv)                                                                                  \

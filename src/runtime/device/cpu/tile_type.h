@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT and WIDE (32 registers
- * are there: tiles of up to four vectors; else of two). */
+/* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT, IS_F32 and WIDE (32
+ * registers are there: tiles of up to four vectors; else of two). */
 
 typedef T NAME(V) __attribute__((vector_size(VECTOR_BYTES)));
 typedef T NAME(Loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
@@ -51,12 +51,13 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
         NAME(store_part)(to + j * TYPE_LANES, last, value);
 }
 
-TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                             int last) {
+/* Where sums begin and end: results[i] is row i, from column `column` on. */
+TILE_INLINE void NAME(start)(const TileCall *call, void *const *results, int64_t column,
+                             V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
     V bias[TILE_MAX_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++)
-        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + call->column + j * TYPE_LANES) : (V){0};
+        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + column + j * TYPE_LANES) : (V){0};
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
@@ -65,14 +66,14 @@ TILE_INLINE void NAME(start)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX
     if (!call->has_addend) return;
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
-        const T *from = (const T *)((intptr_t)call->results[i] + call->addend_shift) + call->column;
+        const T *from = (const T *)((intptr_t)results[i] + call->addend_shift) + column;
         TILE_UNROLL
         for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
     }
 }
 
-TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
-                              int last) {
+TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
+                              V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
 #if IS_FLOAT
     if (call->clamp) {
         V low = (T)call->low - (V){0}, high = (T)call->high - (V){0};
@@ -86,8 +87,9 @@ TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MA
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) NAME(store)((T *)call->results[i] + call->column, j, nv, last, acc[i][j]);
+        for (int j = 0; j < nv; j++) NAME(store)((T *)results[i] + column, j, nv, last, acc[i][j]);
     }
+    (void)call;
 }
 
 /* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
@@ -98,9 +100,9 @@ TILE_INLINE void NAME(finish)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MA
 TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int last = call->columns - (nv - 1) * TYPE_LANES;
-    NAME(start)(call, acc, m, nv, last);
+    NAME(start)(call, call->results, call->column, acc, m, nv, last);
     const T *weight = call->weight;
-    const int64_t stride = call->weight_stride, depth = call->depth;
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
     const void *const *rows = call->rows;
     const char *ahead = call->ahead;
     const int64_t ahead_step = call->ahead_step;
@@ -109,7 +111,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
         const int64_t shift = call->offset + call->offsets[t];
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
-        for (int64_t k = 0; k < depth; k++, weight += stride) {
+        for (int64_t k = 0; k < end; k += step, weight += stride) {
             if (m > 2 && m <= 8) {
                 __builtin_prefetch(ahead, 0, 2);
                 ahead += ahead_step;
@@ -128,34 +130,13 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             }
         }
     }
-    NAME(finish)(call, acc, m, nv, last);
+    NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
 
-TILE_INLINE void NAME(channels)(const TileCall *call, const int m, const int nv) {
-    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-    const int last = call->columns - (nv - 1) * TYPE_LANES;
-    NAME(start)(call, acc, m, nv, last);
-    const T *weight = call->weight;
-    const void *const *rows = call->rows;
-    for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride, weight += call->weight_stride) {
-        const int64_t shift = call->offset + call->offsets[t] + call->column;
-        V w[TILE_MAX_VECTORS];
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
-        TILE_UNROLL
-        for (int i = 0; i < m; i++) {
-            const T *x = (const T *)rows[i] + shift;
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(x, j, nv, last) * w[j];
-        }
-    }
-    NAME(finish)(call, acc, m, nv, last);
-}
+#include "runtime/device/cpu/tile_lines.h"
 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
-#define ONE_DEPTHWISE(m, nv)                                                                                           \
-    static void NAME(channels_##m##x##nv)(const TileCall *call) { NAME(channels)(call, m, nv); }
 #ifndef TILE_ROWS
 #define TILE_ROWS(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
 #define TILE_MORE_ROWS(X, nv) X(7, nv) X(8, nv)
@@ -179,39 +160,60 @@ TILE_INLINE void NAME(channels)(const TileCall *call, const int m, const int nv)
             NULL, TILE_NAMES(set, what, 4)                                                                             \
         }                                                                                                              \
     }
-#define SET_0(set, type, turn)                                                                                         \
+#define SET_0(set, type, turn, lines_of)                                                                               \
     {                                                                                                                  \
         SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),           \
-                                     .depthwise = SET_0_TILES(set, channels)                                           \
+                                     .line_vectors = 1, .lines = lines_of(set)                                         \
     }
-#define SET_1(set, type, turn)                                                                                         \
+#define SET_1(set, type, turn, lines_of)                                                                               \
     {                                                                                                                  \
         SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),   \
-                                     .depthwise = SET_1_TILES(set, channels)                                           \
+                                     .line_vectors = 2, .lines = lines_of(set)                                         \
     }
+#define LINES_0(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = { NULL, set##_line_any_1 }                                                                        \
+    }
+#define LINES_1(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = {NULL, set##_line_any_1}, [LINE_3X1] = {NULL, set##_line_3x1_1},                                  \
+        [LINE_3X2] = {NULL, set##_line_3x2_1}, [LINE_5X1] = {NULL, set##_line_5x1_1}, [LINE_5X2] = {                   \
+            NULL,                                                                                                      \
+            set##_line_5x2_1                                                                                           \
+        }                                                                                                              \
+    }
+#define LINES_2(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = {NULL, set##_line_any_1, set##_line_any_2},                                                       \
+        [LINE_3X1] = {NULL, set##_line_3x1_1, set##_line_3x1_2},                                                       \
+        [LINE_3X2] = {NULL, set##_line_3x2_1, set##_line_3x2_2},                                                       \
+        [LINE_5X1] = {NULL, set##_line_5x1_1, set##_line_5x1_2}, [LINE_5X2] = {                                        \
+            NULL,                                                                                                      \
+            set##_line_5x2_1,                                                                                          \
+            set##_line_5x2_2                                                                                           \
+        }                                                                                                              \
+    }
+#define SET_NARROW(set, type, turn) SET_0(set, type, turn, LINES_0)
 #if REGISTERS == 32
-#define SET_WIDE SET_1
+#define SET_WIDE(set, type, turn) SET_1(set, type, turn, LINES_2)
 #else
-#define SET_WIDE SET_0
+#define SET_WIDE(set, type, turn) SET_0(set, type, turn, LINES_1)
 #endif
 #endif
 
-#define BOTH(m, nv) ONE(m, nv) ONE_DEPTHWISE(m, nv)
-TILE_ROWS(BOTH, 1)
-TILE_MORE_ROWS(BOTH, 1)
-TILE_ROWS(BOTH, 2)
+TILE_ROWS(ONE, 1)
+TILE_MORE_ROWS(ONE, 1)
+TILE_ROWS(ONE, 2)
 #if WIDE
-TILE_MOST_ROWS(BOTH, 1)
-TILE_MORE_ROWS(BOTH, 2)
-TILE_MOST_ROWS(BOTH, 2)
-TILE_ROWS(BOTH, 3)
-TILE_MORE_ROWS(BOTH, 3)
-TILE_ROWS(BOTH, 4)
+TILE_MOST_ROWS(ONE, 1)
+TILE_MORE_ROWS(ONE, 2)
+TILE_MOST_ROWS(ONE, 2)
+TILE_ROWS(ONE, 3)
+TILE_MORE_ROWS(ONE, 3)
+TILE_ROWS(ONE, 4)
 #endif
 
-#undef BOTH
 #undef ONE
-#undef ONE_DEPTHWISE
 #undef AHEAD
 #undef V
 #undef LOOSE
@@ -219,4 +221,5 @@ TILE_ROWS(BOTH, 4)
 #undef T
 #undef NAME
 #undef IS_FLOAT
+#undef IS_F32
 #undef WIDE

@@ -70,7 +70,7 @@ static void pack_turned(const Weight *w, const char *from, int64_t column_stride
 }
 
 static bool is_turned(const Weight *w, const WeightSource *s) {
-    if (!w->set->transpose || w->depthwise || s->depth != w->taps) return false;
+    if (!w->set->transpose || s->depth != w->taps) return false;
     for (int64_t t = 0; t < w->taps; t++)
         if (s->taps[t] != t) return false;
     return true;

@@ -328,9 +328,8 @@ static Status check_inputs(const AnchorRun *run) {
     return tensor_size_of(run->output->dtype, run->output->rank, run->output->dims, NULL, NULL);
 }
 
-Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor,
-                      const AnchorFinish *finish, const Tensor *const *inputs, const int64_t *symbols,
-                      Tensor *outputs) {
+Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     (void)finish;
     if (anchor->attention)
         return gpu_attention_run(gpu_device(device), stream, anchor->attention, inputs, symbols, outputs);

@@ -52,9 +52,9 @@ struct DeviceAnchor {
     const AnchorKind *kind;
     GpuAttention *attention; /* the anchor "attention", which is all its own */
     DType dtype;
-    Arena *arena;           /* of the epilogue */
-    GpuEpilogue *epilogue;  /* NULL: none */
-    PlainEpilogue plain;    /* what it is, where is_plain */
+    Arena *arena;          /* of the epilogue */
+    GpuEpilogue *epilogue; /* NULL: none */
+    PlainEpilogue plain;   /* what it is, where is_plain */
     bool is_plain;
     Tensor shapes[ANCHOR_INPUTS];   /* of constants, without data; rank -1: not constant */
     void *constants[ANCHOR_INPUTS]; /* on the device; NULL: given at run */

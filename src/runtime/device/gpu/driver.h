@@ -36,8 +36,8 @@ typedef struct GpuGemm {
     int64_t lda, ldb, ldc;                /* elements a row takes in memory; ldc of d, and of c */
     int64_t stride_a, stride_b, stride_c; /* elements from one batch to the next; 0: the same for all */
     float alpha, beta;
-    const void *a, *b, *c; /* device memory; c NULL with beta 0 */
-    const void *bias;      /* [n], or NULL */
+    const void *a, *b, *c;    /* device memory; c NULL with beta 0 */
+    const void *bias;         /* [n], or NULL */
     GpuActivation activation; /* applied last */
     void *d;
     void

@@ -1,47 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions and transposed ones, channels last, of 1 to 3 spatial axes.
- *
- * A position of the result is a row of a product: the taps are the elements of the kernel, the row at a tap is the
- * input's channels at the position that the tap meets, a row of zeros where that is padding. A transposed convolution
- * is, for each remainder of the (padded) position by the strides, an ordinary one of stride 1 with those taps that meet
- * the input there: a product each ("phases"; a convolution has one). */
+/* Convolutions and transposed ones, channels last, of 1 to 3 spatial axes: preparation, checks of sizes, runs. walk.h
+ * says how they become products. */
 #include <limits.h>
 #include <string.h>
-#include "runtime/device/cpu/parts.h"
-
-enum {
-    AXES = 3,            /* spatial axes; missing leading ones have extent 1 */
-    MOST_STEP = 1 << 24, /* strides and dilations: products with any tensor's extent fit 64 bits */
-};
-
-/* One axis of a phase: its taps, in the order in which they meet rising positions of the input. */
-typedef struct PhaseAxis {
-    int64_t taps;
-    int64_t *kernel_index; /* [taps] */
-    int64_t remainder;
-} PhaseAxis;
-
-typedef struct Phase {
-    PhaseAxis axes[AXES];
-    Weight weight;
-} Phase;
-
-/* What does not depend on the input: from the attributes and the weight's shape. */
-typedef struct Conv {
-    bool transposed;
-    int spatial;
-    int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
-    int64_t inputs, outputs; /* channels of a group */
-    bool depthwise;
-    /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
-     * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
-     */
-    int64_t tiled;
-    Phase *phases;
-    int64_t phase_count;
-    bool covers;         /* the phases write every position of the result */
-    size_t weight_bytes; /* of all phases */
-} Conv;
+#include "runtime/device/cpu/conv/walk.h"
 
 static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
@@ -164,8 +126,7 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
                              .groups = c->group,
                              .columns = c->outputs * c->tiled,
                              .depth = c->inputs};
-        if (c->depthwise)
-            p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1, p->weight.depthwise = true;
+        if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1;
         p->weight.taps = p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
         size_t bytes;
         TRY(weight_bytes(&p->weight, &bytes));
@@ -187,7 +148,20 @@ static Status channels_last_weight(const CpuAnchor *anchor, const Conv *c, Scrat
     return NULL;
 }
 
-/* What pack_phases made when the model was compiled. */
+/* What the packed weight depends on beside the weight itself: strides and dilations of a transposed convolution make the
+ * phases. */
+static Recipe conv_recipe(const CpuAnchor *anchor, const Conv *c, const Tensor *weight) {
+    Recipe recipe = anchor_recipe(anchor, weight);
+    recipe_add(&recipe, c->group);
+    recipe_add(&recipe, c->tiled);
+    for (int i = 0; i < AXES && c->transposed; i++) {
+        recipe_add(&recipe, c->strides[i]);
+        recipe_add(&recipe, c->dilations[i]);
+    }
+    return recipe;
+}
+
+/* What pack_phases made when the model was compiled, or for another anchor. */
 static Status take_packed(Conv *c, void *data) {
     for (int64_t i = 0; i < c->phase_count; i++) {
         size_t bytes;
@@ -198,13 +172,15 @@ static Status take_packed(Conv *c, void *data) {
     return NULL;
 }
 
-/* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. */
-static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, Pool *pool) {
+/* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. constant: whose
+ * data that is; NULL in a run. */
+static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, const Tensor *constant, Pool *pool) {
     void *data, *taps;
     int64_t kernel = product3(c->kernel);
     bool ready = false;
+    Recipe recipe = constant ? conv_recipe(memory->anchor, c, constant) : (Recipe){0};
     TRY(memory->scratch ? scratch_take(memory->scratch, c->weight_bytes, &data)
-                        : anchor_pack(memory->anchor, c->weight_bytes, &data, &ready));
+                        : anchor_pack(memory->anchor, &recipe, c->weight_bytes, &data, &ready));
     if (ready) return take_packed(c, data);
     Scratch scratch = {0};
     Status status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
@@ -257,11 +233,11 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
         anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
-        return pack_phases(&memory, c, NULL, pool);
+        return pack_phases(&memory, c, NULL, w, pool);
     }
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
     if (!status) status = anchor_check_weight(anchor, w, work, 1);
-    if (!status) status = pack_phases(&memory, c, work, pool);
+    if (!status) status = pack_phases(&memory, c, work, w, pool);
     scratch_release(&scratch);
     TRY(status);
     anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
@@ -269,11 +245,6 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
 }
 
 /* ---- sizes of a run ---- */
-
-typedef struct Sizes {
-    int64_t batch, in[AXES], out[AXES], pads[AXES]; /* pads: before */
-    int64_t in_channels, out_channels;
-} Sizes;
 
 static int64_t pad_at(const CpuAnchor *anchor, const int64_t *symbols, int index) {
     int count;
@@ -333,166 +304,7 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
     return NULL;
 }
 
-/* ---- rows ---- */
-
-/* A phase over this run's tensors. Along an axis, the phase's position q is the result's first + q * step, and its tap
- * t meets the input's q * input_step + shift[t]. */
-typedef struct Walk {
-    const Sizes *sizes;
-    int64_t count[AXES], first[AXES], step[AXES], input_step[AXES];
-    int64_t taps[AXES], *shift[AXES];
-    int64_t low[AXES], high[AXES]; /* positions whose taps all meet the input */
-    int64_t size;                  /* bytes an element */
-    const char *x;
-    char *y;
-    const void *zeros; /* in_channels of them */
-} Walk;
-
-static int64_t clip(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
-static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk *w) {
-    const PhaseAxis *axis = &p->axes[i];
-    w->taps[i] = axis->taps;
-    if (c->transposed) {
-        /* the result's positions o with (o + pad) % stride == remainder; the input's position is (o + pad - tap *
-         * dilation) / stride */
-        int64_t stride = c->strides[i], first = ((axis->remainder - s->pads[i]) % stride + stride) % stride;
-        w->first[i] = first;
-        w->step[i] = stride;
-        w->input_step[i] = 1;
-        w->count[i] = first < s->out[i] ? (s->out[i] - first - 1) / stride + 1 : 0;
-        for (int64_t t = 0; t < axis->taps; t++)
-            w->shift[i][t] = floor_div(first + s->pads[i] - axis->kernel_index[t] * c->dilations[i], stride);
-    } else {
-        w->first[i] = 0;
-        w->step[i] = 1;
-        w->input_step[i] = c->strides[i];
-        w->count[i] = s->out[i];
-        for (int64_t t = 0; t < axis->taps; t++) w->shift[i][t] = axis->kernel_index[t] * c->dilations[i] - s->pads[i];
-    }
-    int64_t least = axis->taps ? w->shift[i][0] : 0, most = axis->taps ? w->shift[i][axis->taps - 1] : 0,
-            step = w->input_step[i];
-    w->low[i] = clip(floor_div(-least + step - 1, step), 0, w->count[i]);
-    w->high[i] = clip(floor_div(s->in[i] - 1 - most, step) + 1, w->low[i], w->count[i]);
-}
-
-static int64_t input_index(const Walk *w, int64_t n, int64_t i0, int64_t i1, int64_t i2) {
-    const Sizes *s = w->sizes;
-    return ((n * s->in[0] + i0) * s->in[1] + i1) * s->in[2] + i2;
-}
-
-/* Pointers of one position, a tap each. */
-static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **rows, int64_t capacity) {
-    const Sizes *s = w->sizes;
-    int64_t pixel = s->in_channels * w->size;
-    for (int64_t t0 = 0; t0 < w->taps[0]; t0++) {
-        int64_t i0 = q[0] * w->input_step[0] + w->shift[0][t0];
-        for (int64_t t1 = 0; t1 < w->taps[1]; t1++) {
-            int64_t i1 = q[1] * w->input_step[1] + w->shift[1][t1];
-            bool inside = i0 >= 0 && i0 < s->in[0] && i1 >= 0 && i1 < s->in[1];
-            int64_t line = inside ? input_index(w, n, i0, i1, 0) : 0;
-            for (int64_t t2 = 0; t2 < w->taps[2]; t2++, rows += capacity) {
-                int64_t i2 = q[2] * w->input_step[2] + w->shift[2][t2];
-                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2) * pixel : (const char *)w->zeros;
-            }
-        }
-    }
-}
-
-/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes
- * has several. */
-static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
-    int axis = w->taps[0] > 1 ? 0 : 1;
-    int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
-    while (first < end && at + w->shift[axis][first] < 0) first++;
-    while (end > first && at + w->shift[axis][end - 1] >= extent) end--;
-    int64_t inner = axis == 0 ? w->taps[1] * w->taps[2] : w->taps[2];
-    *out_first = first * inner;
-    *out_end = end * inner;
-}
-
-static void fill_results(const Walk *w, int64_t n, const int64_t *q, int count, void **results) {
-    const Sizes *s = w->sizes;
-    int64_t pixel = s->out_channels * w->size, o[AXES];
-    for (int a = 0; a < AXES; a++) o[a] = w->first[a] + q[a] * w->step[a];
-    char *y = w->y + (((n * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2]) * pixel;
-    for (int i = 0; i < count; i++, y += w->step[2] * pixel) results[i] = y;
-}
-
-/* Positions [q[2], end) of a line. */
-static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
-    int64_t first_tap, end_tap;
-    int count = (int)(end - q[2]);
-    if (count <= 0) return;
-    reached_taps(w, q, &first_tap, &end_tap);
-    int at = row_block_edges(block, count, first_tap, end_tap);
-    fill_results(w, n, q, count, block->results + at);
-    for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + at++, block->capacity);
-}
-
-static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
-    int64_t pixel = w->sizes->in_channels * w->size, i[AXES];
-    int count = (int)(end - q[2]);
-    if (count <= 0) return;
-    int at = row_block_interior(block, count);
-    fill_results(w, n, q, count, block->results + at);
-    for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
-    const char *x = w->x + input_index(w, n, i[0], i[1], i[2]) * pixel;
-    for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[at++] = x;
-}
-
-static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
-    bool inside = true;
-    for (int a = 0; a < AXES - 1; a++) inside &= q[a] >= w->low[a] && q[a] < w->high[a];
-    if (inside) {
-        int64_t low = clip(w->low[2], q[2], end), high = clip(w->high[2], low, end);
-        fill_edges(w, n, q, low, block);
-        fill_interior(w, n, q, high, block);
-    }
-    fill_edges(w, n, q, end, block);
-}
-
-static void fill_positions(const void *context, int64_t first, RowBlock *block) {
-    const Walk *w = context;
-    int64_t q[AXES], n = first;
-    for (int a = AXES - 1; a >= 0; a--) {
-        q[a] = n % w->count[a];
-        n /= w->count[a];
-    }
-    for (int64_t left = block->count; left > 0;) {
-        int64_t end = q[2] + left < w->count[2] ? q[2] + left : w->count[2];
-        left -= end - q[2];
-        fill_line(w, n, q, end, block);
-        q[2] = 0;
-        if (++q[1] < w->count[1]) continue;
-        q[1] = 0;
-        if (++q[0] < w->count[0]) continue;
-        q[0] = 0;
-        n++;
-    }
-}
-
 /* ---- runs ---- */
-
-/* Offsets of the taps of interior rows, from the first. */
-static void interior_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets) {
-    const Sizes *s = w->sizes;
-    for (int64_t t0 = 0; t0 < w->taps[0]; t0++)
-        for (int64_t t1 = 0; t1 < w->taps[1]; t1++)
-            for (int64_t t2 = 0; t2 < w->taps[2]; t2++) {
-                int64_t lines = (w->shift[0][t0] - w->shift[0][0]) * s->in[1] + w->shift[1][t1] - w->shift[1][0];
-                *offsets = (lines * s->in[2] + w->shift[2][t2] - w->shift[2][0]) * s->in_channels;
-                if (t2 == 0) *merged_offsets++ = *offsets;
-                offsets++;
-            }
-}
-
-static bool neighbours(const Walk *w) {
-    for (int64_t t = 1; t < w->taps[2]; t++)
-        if (w->shift[2][t] != w->shift[2][t - 1] + 1) return false;
-    return w->taps[2] > 1;
-}
 
 /* Memory for a phase: the walk's shifts and three lists of offsets. */
 static int64_t phase_words(const Phase *p) {
@@ -507,18 +319,18 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
     for (int i = 0; i < AXES; i++) {
         w->shift[i] = words;
         words += p->axes[i].taps;
-        walk_axis(c, p, s, i, w);
     }
-    interior_offsets(w, offsets, merged);
+    walk_phase(c, p, s, w);
+    walk_offsets(w, offsets, merged);
     memset(no_offsets, 0, (size_t)p->weight.taps * sizeof *no_offsets);
     *product = (Product){.rows = s->batch * w->count[0] * w->count[1] * w->count[2],
                          .line = w->count[2],
-                         .fill = fill_positions,
+                         .fill = walk_fill,
                          .context = w,
                          .weight = &p->weight,
                          .offsets = offsets,
                          .zeros = no_offsets,
-                         .merged = c->group == 1 && neighbours(w) ? w->taps[2] : 1,
+                         .merged = c->group == 1 && walk_is_merged(w) ? w->taps[2] : 1,
                          .merged_offsets = merged,
                          .epilogue = &run->epilogue};
 }
@@ -551,7 +363,8 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
         phase_product(run, c, &c->phases[i], s, x, zeros, at, &walks[i], &products[i]);
         at += phase_words(&c->phases[i]);
     }
-    return product_run(products, count, run->pool, &run->scratch);
+    return c->depthwise ? depthwise_run(walks, c->phases, count, &run->epilogue, run->pool, &run->scratch)
+                        : product_run(products, count, run->pool, &run->scratch);
 }
 
 /* The prepared form, or one made of this run's weight. */
@@ -592,7 +405,7 @@ static Status conv_run(AnchorRun *run) {
         PhaseMemory memory = {anchor, &run->scratch};
         TRY(make_phases(&memory, anchor, &c));
         TRY(work_take(tw->dtype, tw->data, tensor_count(tw), 0, run->pool, &run->scratch, &w));
-        TRY(pack_phases(&memory, &c, w, run->pool));
+        TRY(pack_phases(&memory, &c, w, NULL, run->pool));
     }
     TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
     if (c.tiled > 1) TRY(repeat_bias(run, &c));
