@@ -6,7 +6,7 @@
 #include "runtime/device/cpu/product.h"
 
 #include <string.h>
-#include "runtime/device/cpu/joined.h"
+#include "runtime/device/cpu/sums/joined.h"
 
 enum {
     /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
@@ -27,6 +27,10 @@ enum {
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 int row_block_interior(RowBlock *block, int count) {
     block->interior += count;
@@ -52,6 +56,7 @@ typedef struct Slice {
     const Product *product;
     const BoundEpilogue *epilogue;  /* of the sums */
     int64_t first_depth, end_depth; /* of them; all where there are several taps */
+    int64_t joint;                  /* as TileCall.joint */
     RowBlock block;
     int64_t weight_stride;
     Panel panel;
@@ -107,9 +112,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
 }
 
 /* Long sums are cut into blocks, whose results add up in memory. */
-static bool is_cut(int64_t depth, int64_t taps) {
-    return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth);
-}
+static bool is_cut(int64_t depth, int64_t taps) { return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth); }
 
 /* Rows of one run against one panel. */
 static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *const *results) {
@@ -122,6 +125,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
     int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    if (slice->joint && depth > BLOCK_DEPTH) block_depth -= BLOCK_DEPTH % slice->joint;
     int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
@@ -133,6 +137,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
+        call.joint = slice->joint;
         call.bias = begins ? e->bias : NULL;
         call.has_addend = !begins || e->addend;
         call.addend_shift = begins && e->addend ? (intptr_t)e->addend - (intptr_t)e->result : 0;
@@ -199,23 +204,18 @@ static bool reads_directly(const Product *p, const Panel *panel) {
            p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
-/* Parts [first, end) of the panel's sums. The thread that brings the last one finishes them. */
-static void run_parts(Slice *slice, const Joined *joined, int64_t first_row, int64_t first, int64_t end,
-                      _Atomic int *arrived) {
+/* One part of the panel's sums. The thread that brings the last one finishes them. */
+static void run_part(Slice *slice, const Joined *joined, int64_t part, int64_t first_row, _Atomic int *arrived) {
     static const BoundEpilogue none;
     RowBlock *block = &slice->block;
     EdgeRun interior = {0, block->interior, 0, slice->product->weight->taps};
     slice->epilogue = &none;
-    for (int64_t part = first; part < end; part++) {
-        joined_depths(joined, part, &slice->first_depth, &slice->end_depth);
-        for (int i = 0; i < block->count; i++) slice->raw_rows[i] = joined_row(joined, part, first_row + i);
-        if (interior.count) add_up(slice, &interior, true, slice->raw_rows);
-        for (int r = 0; r < block->run_count; r++)
-            add_up(slice, &block->runs[r], false, slice->raw_rows + block->runs[r].first);
-    }
-    bool all = end - first == joined->parts;
-    if (!all) all = atomic_fetch_add(arrived, 1) + 1 == joined->parts;
-    if (all) joined_finish(joined, &slice->panel, first_row, block->count, block->results);
+    for (int i = 0; i < block->count; i++) slice->raw_rows[i] = joined_row(joined, part, first_row + i);
+    if (interior.count) add_up(slice, &interior, true, slice->raw_rows);
+    for (int r = 0; r < block->run_count; r++)
+        add_up(slice, &block->runs[r], false, slice->raw_rows + block->runs[r].first);
+    if (atomic_fetch_add(arrived, 1) + 1 == joined->parts)
+        joined_finish(joined, &slice->panel, first_row, block->count, block->results);
 }
 
 /* Memory of a worker. */
@@ -229,12 +229,20 @@ typedef struct Range {
     int64_t first, end;
 } Range;
 
-static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, Range parts, SliceMemory *memory) {
+/* part: of the depth, by itself; -1: all of them. */
+static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part,
+                      SliceMemory *memory) {
     const Product *p = joined->product;
     RowBlock *block = &memory->block;
     void *panel_memory = memory->panel;
     int64_t first_row = rows.first;
-    Slice slice = {.product = p, .epilogue = p->epilogue, .end_depth = p->weight->depth};
+    int64_t depth = p->weight->depth, joint = joined->joint;
+    Slice slice = {.product = p, .epilogue = p->epilogue, .end_depth = depth, .joint = joint};
+    if (part >= 0) {
+        slice.first_depth = part * joint;
+        slice.end_depth = least(depth, slice.first_depth + joint);
+        slice.joint = 0;
+    }
     slice.raw_rows = memory->raw_rows;
     slice.raw = memory->raw;
     block->count = (int)(rows.end - rows.first);
@@ -256,9 +264,8 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
         } else {
             slice.weight = (const char *)p->weight->data + slice.panel.at;
         }
-        if (joined->parts > 1) {
-            run_parts(&slice, joined, first_row, parts.first, parts.end,
-                      joined->arrived + chunk * weight_panels(p->weight) + i);
+        if (part >= 0) {
+            run_part(&slice, joined, part, first_row, joined->arrived + chunk * weight_panels(p->weight) + i);
             continue;
         }
         if (interior.count) run_rows(&slice, &interior, true);
@@ -272,10 +279,6 @@ typedef struct Grid {
     int64_t chunks, ranges; /* of rows, of panels */
     int64_t parts;          /* of the depth that are slices of their own; 1: none are */
 } Grid;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* So many chunks of rows at most that all but the last are whole tiles. */
 static int64_t whole_tiles(int64_t rows, int64_t height, int64_t chunks) {
@@ -304,7 +307,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     if (grid.chunks < wanted) grid.ranges = least(panels, ceil_div(wanted, grid.chunks));
     if (grid.chunks * grid.ranges < wanted)
         grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, ceil_div(wanted, grid.ranges)));
-    if (grid.chunks * grid.ranges < wanted) grid.parts = joined->parts;
+    if (2 * grid.chunks * grid.ranges < wanted) grid.parts = joined->parts; /* each by itself costs some percent more */
     return grid;
 }
 
@@ -365,7 +368,7 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         memory.block.capacity = rows;
         run_slice(joined, chunk, (Range){first, least(first + rows, p->rows)},
                   (Range){range * panels / grid->ranges, (range + 1) * panels / grid->ranges},
-                  grid->parts > 1 ? (Range){part, part + 1} : (Range){0, joined->parts}, &memory);
+                  grid->parts > 1 ? part : -1, &memory);
     }
 }
 
@@ -386,7 +389,7 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
         at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
-        at_least(&loop->raw_rows_bytes, loop->joined[i].parts > 1 ? rows * sizeof(void *) : 0);
+        at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * line : 0);
         at_least(&panel, (size_t)panel_depths(p) * line);
@@ -412,7 +415,7 @@ static Status take_sums(Joined *joined, const Grid *grids, int64_t count, Scratc
         bytes = arrivals = 0;
         for (int64_t i = 0; i < count; i++) {
             const Weight *w = joined[i].product->weight;
-            if (joined[i].parts == 1) continue;
+            if (grids[i].parts == 1) continue;
             if (pass) joined[i].sums = sums + bytes, joined[i].arrived = arrived + arrivals;
             bytes += lines((size_t)(joined[i].parts * joined[i].product->rows * w->columns) * w->set->size);
             arrivals += (size_t)(grids[i].chunks * weight_panels(w));
@@ -437,7 +440,7 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     int64_t *before = (int64_t *)(grids + count), wanted = pool ? pool_threads(pool) * SLICES_A_THREAD : 1;
     before[0] = 0;
     for (int64_t i = 0; i < count; i++) {
-        joined[i] = (Joined){.product = &products[i], .parts = joined_parts(&products[i], count)};
+        joined[i] = joined_of(&products[i], count);
         grids[i] = products[i].rows ? cut(&joined[i], pool ? ceil_div(wanted, count) : 1) : (Grid){1, 1, 1};
         before[i + 1] = before[i] + grids[i].chunks * grids[i].ranges * grids[i].parts;
     }
