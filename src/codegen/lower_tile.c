@@ -71,6 +71,12 @@ static void set_axes(Lowered *l, const Symbols *s) {
     k->tile_axis = -1;
 }
 
+/* What makes the value that is read is done already: it is left out, as if it were a part of the load. */
+static void leave_out(Lowered *l, const Value *begin) {
+    for (const Value *v = l->body->inputs.items[0]; v != begin; v = value_only_user(v)->outputs[0])
+        map_set_id(&l->loads, MAP_POINTER_KEY(v), map_get_id(&l->loads, MAP_POINTER_KEY(begin)));
+}
+
 /* The raw result in the type that it was computed in, rounded to what it would be in memory. */
 static void load_raw(Lowered *l, const Value *v, DType raw, Map *values) {
     const Access *access = map_get_id(&l->loads, MAP_POINTER_KEY(v));
@@ -128,6 +134,7 @@ Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType 
     l.emit.for_gpu = l.for_gpu;
     if (!begin) begin = l.body->inputs.items[0];
     collect(&l, &symbols, begin);
+    leave_out(&l, begin);
     load_raw(&l, begin, raw, &values);
     lower_body(&l, &values);
     if (log_verify()) TRY(status_at(kernel_verify(l.kernel), "internal error in %s", node_origin_name(anchor)));

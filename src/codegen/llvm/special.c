@@ -153,12 +153,9 @@ static Inverse inverse_of(Render *r, LLVMValueRef b) {
     Inverse v;
     v.safe = LLVMBuildAnd(at, LLVMBuildFCmp(at, LLVMRealOGE, size, constant_real(type, DIVISOR_LEAST), ""),
                           LLVMBuildFCmp(at, LLVMRealOLE, size, constant_real(type, DIVISOR_MOST), ""), "");
-    LLVMValueRef near = LLVMBuildFDiv(at, one, b, "");
-    LLVMValueRef over = fma_of(r, LLVMBuildFNeg(at, near, ""), b, one);
-    over = LLVMBuildZExt(at, LLVMBuildFCmp(at, LLVMRealOLT, over, constant_real(type, 0), ""), bits, "");
-    v.r = LLVMBuildBitCast(at, LLVMBuildSub(at, LLVMBuildBitCast(at, near, bits, ""), over, ""), type, "");
-    LLVMValueRef rest = LLVMBuildFMul(at, v.r, constant_real(type, DIVISOR_REST), "");
-    v.l = fma_of(r, fma_of(r, LLVMBuildFNeg(at, v.r, ""), b, one), v.r, rest);
+    LLVMValueRef near = LLVMBuildBitCast(at, LLVMBuildFDiv(at, one, b, ""), bits, "");
+    v.r = LLVMBuildBitCast(at, LLVMBuildSub(at, near, constant_int(bits, 1), ""), type, "");
+    v.l = LLVMBuildFMul(at, fma_of(r, LLVMBuildFNeg(at, v.r, ""), b, one), v.r, "");
     return v;
 }
 

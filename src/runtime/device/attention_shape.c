@@ -107,8 +107,8 @@ Status attention_shape(const Node *node, const Tensor *const *inputs, const int6
         !view_of(node, inputs[V], "perm_v", &v) || !result_view(node, output, &out))
         return wrong(node, "queries, keys, values and the result do not have the number of axes that was planned");
     int64_t heads = out.dims[ATTENTION_HEADS];
-    bool fits = repeats_to(&q, &out, COLUMNS) && repeats_to(&k, &out, ATTENTION_HEADS) &&
-                repeats_to(&v, &out, ATTENTION_HEADS);
+    bool fits =
+        repeats_to(&q, &out, COLUMNS) && repeats_to(&k, &out, ATTENTION_HEADS) && repeats_to(&v, &out, ATTENTION_HEADS);
     fits &= divides(k.dims[ATTENTION_HEADS], heads) && divides(v.dims[ATTENTION_HEADS], heads);
     fits &= k.dims[COLUMNS] == q.dims[COLUMNS] && v.dims[COLUMNS] == out.dims[COLUMNS] && v.dims[ROWS] == k.dims[ROWS];
     if (!fits) return wrong(node, "the shapes of queries, keys and values do not fit together");

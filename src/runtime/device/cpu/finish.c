@@ -34,7 +34,7 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
             return false;
         b->wide = b->over.inner % f->columns == 0 && b->over.inner >= f->columns;
         f->flat &= b->over.inner == b->over.period || is_scalar(k, i);
-        f->alone &= b->over.inner != b->over.period || is_scalar(k, i) || region->buffer_output[i] >= 0;
+        f->alone &= is_scalar(k, i) || region->buffer_output[i] >= 0;
     }
     for (int i = 0; i < k->insts.count; i++) f->alone &= k->insts.items[i].op != K_RANDOM;
     return true;

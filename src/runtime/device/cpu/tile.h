@@ -37,8 +37,8 @@ typedef struct TileCall {
     const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    int64_t depth_gap;  /* elements of a row between one depth and the next */
-    const void *weight; /* [taps][depth][weight_stride] */
+    int64_t depth_gap;     /* elements of a row between one depth and the next */
+    const void *weight;    /* [taps][depth][weight_stride] */
     int64_t weight_stride; /* elements; of a narrow form: the panel's width */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
@@ -108,9 +108,28 @@ typedef struct ScoreCall {
 typedef struct ScoreBlock {
     float *x;
     int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
-    float *top, *sum; /* a query's: so far, of all blocks; from -inf and 0 on */
-    float *factor;    /* by which sums and results of earlier blocks were too large: e^(top before - top) */
+    float *top, *sum;              /* a query's: so far, of all blocks; from -inf and 0 on */
+    float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
 } ScoreBlock;
+
+/* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. */
+enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
+
+typedef struct WinogradInput {
+    const float *x;         /* the first pixel, which may lie outside the input */
+    int64_t line, pixel;    /* elements from one line and one pixel to the next */
+    uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0 */
+    int64_t channels;
+    float *to; /* [WINOGRAD_PRODUCTS][stride]: the channels, written in whole vectors */
+    int64_t stride;
+} WinogradInput;
+
+/* 4x4 pixels of the result from as many products. */
+typedef struct WinogradOutput {
+    const float *from; /* [WINOGRAD_PRODUCTS][stride]: the columns, read in whole vectors */
+    int64_t stride;
+    TileCall ends; /* its results (4x4; NULL: outside the result), column, columns, bias, addend and bounds */
+} WinogradOutput;
 
 /* The loops of one element type. */
 typedef struct TileSet {
@@ -134,6 +153,8 @@ typedef struct TileIsa {
     /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
     TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
     void (*widen)(const WidenCall *call);
+    void (*winograd_input)(const WinogradInput *in);
+    void (*winograd_output)(const WinogradOutput *out);
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);

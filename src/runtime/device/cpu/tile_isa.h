@@ -22,6 +22,13 @@
 #define TILE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
+/* The value is in a register from here on. */
+#if defined(__x86_64__)
+#define TILE_HOLD(value) __asm__("" : "+v"(value))
+#else
+#define TILE_HOLD(value) __asm__("" : "+w"(value))
+#endif
+
 enum { LANES = VECTOR_BYTES / 4 };
 
 #define SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no)))
@@ -147,6 +154,7 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
 }
 
 #include "runtime/device/cpu/tile_narrow.h"
+#include "runtime/device/cpu/tile_winograd.h"
 
 /* Conversions. */
 
@@ -207,6 +215,8 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .u64 = SET_NARROW(u64, uint64_t, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
+    .winograd_input = winograd_input,
+    .winograd_output = winograd_output,
     .dot = dot,
     .score_step = score_step,
     .score_limit = score_limit,

@@ -72,7 +72,10 @@ TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, cons
             if (!(inside >> q & 1)) continue;
             V column[LINE_VECTORS];
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) column[j] = NAME(load_line)(x, j, nv, edge, c);
+            for (int j = 0; j < nv; j++) {
+                column[j] = NAME(load_line)(x, j, nv, edge, c);
+                TILE_HOLD(column[j]); /* else each product would load it again */
+            }
             TILE_UNROLL
             for (int t = 0; t < taps; t++) {
                 if (t > q || (q - t) % stride || (q - t) / stride >= m) continue;
@@ -120,25 +123,22 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const 
     NAME(finish)(&call->ends, results, c->column, acc, m, nv, last);
 }
 
-/* Positions [from, to), vector after vector. */
-TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to, const int nv, const int taps,
-                                 const int stride) {
+/* Positions [from, to) in tiles of one height, but for the last. */
+TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to, const COLUMNS *c, const int nv,
+                                 const int taps, const int stride) {
     int64_t count = to - from, tiles = (count + LINE_TILE - 1) / LINE_TILE;
     if (count <= 0) return;
     int64_t height = (count + tiles - 1) / tiles;
-    for (int j = 0; j < nv; j++) {
-        COLUMNS c = NAME(columns_of)(call, j, 1);
-        for (int64_t i = from; i < to; i += height) {
-            switch (to - i < height ? to - i : height) {
-            case 1: NAME(line_tile)(call, i, &c, 1, 1, true, taps, stride); break;
-            case 2: NAME(line_tile)(call, i, &c, 2, 1, true, taps, stride); break;
-            case 3: NAME(line_tile)(call, i, &c, 3, 1, true, taps, stride); break;
-            case 4: NAME(line_tile)(call, i, &c, 4, 1, true, taps, stride); break;
-            case 5: NAME(line_tile)(call, i, &c, 5, 1, true, taps, stride); break;
-            case 6: NAME(line_tile)(call, i, &c, 6, 1, true, taps, stride); break;
-            case 7: NAME(line_tile)(call, i, &c, 7, 1, true, taps, stride); break;
-            default: NAME(line_tile)(call, i, &c, 8, 1, true, taps, stride); break;
-            }
+    for (int64_t i = from; i < to; i += height) {
+        switch (to - i < height ? to - i : height) {
+        case 1: NAME(line_tile)(call, i, c, 1, nv, true, taps, stride); break;
+        case 2: NAME(line_tile)(call, i, c, 2, nv, true, taps, stride); break;
+        case 3: NAME(line_tile)(call, i, c, 3, nv, true, taps, stride); break;
+        case 4: NAME(line_tile)(call, i, c, 4, nv, true, taps, stride); break;
+        case 5: NAME(line_tile)(call, i, c, 5, nv, true, taps, stride); break;
+        case 6: NAME(line_tile)(call, i, c, 6, nv, true, taps, stride); break;
+        case 7: NAME(line_tile)(call, i, c, 7, nv, true, taps, stride); break;
+        default: NAME(line_tile)(call, i, c, 8, nv, true, taps, stride); break;
         }
     }
 }
@@ -150,7 +150,7 @@ TILE_INLINE void NAME(line)(const LinesCall *call, const int nv, const int taps,
             high = reach < call->limit ? (call->limit - reach + step - 1) / step : 0;
     if (high > call->count) high = call->count;
     int64_t tiles = high > low ? (high - low) / LINE_TILE : 0;
-    if (VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES) tiles = 0;
+    if (call->count <= 2 * LINE_TILE || (VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES)) tiles = 0;
     int64_t around = call->count - tiles * LINE_TILE, before = around / 2;
     if (before > around - (call->count - high)) before = around - (call->count - high);
     if (before < low) before = low;
@@ -160,7 +160,7 @@ TILE_INLINE void NAME(line)(const LinesCall *call, const int nv, const int taps,
         NAME(line_tile)(call, before + i * LINE_TILE, &c, LINE_TILE, nv, false, taps, stride);
     const int64_t edges[2][2] = {{0, before}, {before + tiles * LINE_TILE, call->count}};
     TILE_NO_UNROLL
-    for (int side = 0; side < 2; side++) NAME(line_edge)(call, edges[side][0], edges[side][1], nv, taps, stride);
+    for (int side = 0; side < 2; side++) NAME(line_edge)(call, edges[side][0], edges[side][1], &c, nv, taps, stride);
 }
 
 #define LINE(name, nv, taps, stride)                                                                                   \

@@ -122,8 +122,8 @@ static void bound_scores(void *context, int64_t begin, int64_t end, int worker) 
     const AttentionShape *s = &run->shape;
     float *row = loop->rows + worker * loop->row_step;
     for (int64_t m = begin; m < end; m++) {
-        float q = 0, k = longest(run->inputs[1], attention_matrix(run, &s->k, s->k_heads, m), &s->k, s->keys, s->size,
-                                 row);
+        float q = 0,
+              k = longest(run->inputs[1], attention_matrix(run, &s->k, s->k_heads, m), &s->k, s->keys, s->size, row);
         for (int64_t g = 0; g < run->group; g++) {
             int64_t at;
             attention_rows(run, &s->q, m, g * s->queries, 1, &at);
@@ -291,8 +291,7 @@ static Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constant
         DType dtype = steps[i].input < 0 ? DT_F32 : anchor->node->inputs[steps[i].input]->dtype;
         taken = is_taken(dtype) || dtype == DT_BOOL;
     }
-    if (!taken)
-        return status_error(STATUS_FAULT, "an attention that the CPU does not run");
+    if (!taken) return status_error(STATUS_FAULT, "an attention that the CPU does not run");
     anchor->how = "blockwise";
     return NULL;
 }

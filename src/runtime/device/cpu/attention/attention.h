@@ -27,11 +27,11 @@ typedef struct AttentionRun {
     char *output;
     float scale;
     AttentionEmpty empty;
-    int64_t group;        /* heads of a matrix */
+    int64_t group;          /* heads of a matrix */
     int64_t matrices, rows; /* rows: of a matrix */
     bool few;
-    int causal;           /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
-    const float *bounds;  /* [matrices] not NULL: that step hides by a finite number; what scores are at most */
+    int causal;          /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
+    const float *bounds; /* [matrices] not NULL: that step hides by a finite number; what scores are at most */
 } AttentionRun;
 
 typedef struct AttentionTask {

@@ -23,15 +23,15 @@ typedef struct Block {
     const AttentionTask *task;
     const TileIsa *isa;
     const TileSet *set;
-    int rows, columns; /* columns: rows in whole vectors, where queries are columns */
-    int64_t keys, stride; /* most keys of a block; from one row of scores to the next */
-    int64_t size, width;  /* of a head, in whole vectors */
-    float *queries;       /* [size][columns], or [rows][size] */
-    float *scores;        /* [keys][columns], or [rows][keys] */
-    float *results;       /* [width][columns], or [rows][width] */
-    float *values;        /* of a step: as scores */
-    float *dense;         /* [lanes][size, width or keys]: rows that are to be turned */
-    float *k, *v;         /* a block of keys and of values where they are not read in place */
+    int rows, columns;         /* columns: rows in whole vectors, where queries are columns */
+    int64_t keys, stride;      /* most keys of a block; from one row of scores to the next */
+    int64_t size, width;       /* of a head, in whole vectors */
+    float *queries;            /* [size][columns], or [rows][size] */
+    float *scores;             /* [keys][columns], or [rows][keys] */
+    float *results;            /* [width][columns], or [rows][width] */
+    float *values;             /* of a step: as scores */
+    float *dense;              /* [lanes][size, width or keys]: rows that are to be turned */
+    float *k, *v;              /* a block of keys and of values where they are not read in place */
     float *top, *sum, *factor; /* [columns] */
     int32_t *last;             /* [columns] */
     int64_t *offsets;          /* [rows] of a tensor's rows */
@@ -197,7 +197,8 @@ static void take_queries(const Block *b) {
 static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t own_heads, int64_t first,
                       int64_t count, int64_t length, bool padded, float *copy) {
     int64_t at = attention_matrix(b->run, s, own_heads, b->task->matrix) + first * s->row, lanes = b->set->lanes;
-    if (t->dtype == DT_F32 && !(padded && length % lanes)) return (Side){(const float *)t->data + at, s->row, s->column};
+    if (t->dtype == DT_F32 && !(padded && length % lanes))
+        return (Side){(const float *)t->data + at, s->row, s->column};
     if (s->row == 1 && s->column != 1) {
         for (int64_t e = 0; e < length; e++)
             attention_gather(t->dtype, t->data, at + e * s->column, 1, count, copy + e * b->keys);
@@ -333,8 +334,7 @@ static void apply_steps(const Block *b, int64_t first, int64_t count) {
         call.beta = step->beta;
         call.rows = run->few ? b->rows : count;
         call.columns = run->few ? count : b->columns;
-        if (step->input >= 0)
-            take_values(b, &run->shape.steps[i], run->inputs[step->input], first, count, &call);
+        if (step->input >= 0) take_values(b, &run->shape.steps[i], run->inputs[step->input], first, count, &call);
         b->isa->score_step(&call);
     }
 }
@@ -413,7 +413,8 @@ void attention_task(const AttentionRun *run, const AttentionTask *task, void *me
     b.task = task;
     int64_t lines = run->few ? b.rows : b.columns;
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;
-    for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++) b.score_rows[i] = b.scores + i * b.columns;
+    for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++)
+        b.score_rows[i] = b.scores + i * b.columns;
     for (int64_t i = 0; i < (run->few ? b.rows : run->shape.width); i++)
         b.result_rows[i] = b.results + i * (run->few ? b.width : b.columns);
     if (task->first_key >= task->end_key) memset(b.results, 0, (size_t)(b.width * lines) * sizeof *b.results);

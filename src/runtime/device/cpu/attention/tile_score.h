@@ -16,32 +16,6 @@ TILE_INLINE VF score_greater(VF x, VF than) {
 #endif
 }
 
-/* e^d for d <= 0, to 1 ulp: 2^n * 2^f with |f| <= 1/2, 2^f by a polynomial that is 1 at 0 (fitted to the least relative
- * error, 2e-9). Below 2^-126 it is 0, so that hidden keys count as nothing and no denormal slows what follows. NaN
- * stays. */
-TILE_INLINE VF score_exp(VF d) {
-    VF log2e = splat(1.44269504f), t = d * log2e;
-#if VECTOR_BYTES == 64
-    VF n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#else
-    VF shift = splat(0x1.8p23f), n = (t + shift) - shift;
-#endif
-    VF f = d * log2e - n;
-    VF p = splat(1.5353362e-4f);
-    p = p * f + splat(1.3398875e-3f);
-    p = p * f + splat(9.618437e-3f);
-    p = p * f + splat(5.5503324e-2f);
-    p = p * f + splat(0.24022648f);
-    p = p * f + splat(0.6931472f);
-    p = p * f + splat(1);
-#if VECTOR_BYTES == 64
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126), _CMP_NLT_UQ), p, n);
-#else
-    VI seen = (VI) ~(t < splat(-126)), power = (__builtin_convertvector(n, VI) + 127) << 23;
-    return (VF)((VI)(p * (VF)power) & seen);
-#endif
-}
-
 /* ---- steps ---- */
 
 TILE_INLINE VF score_stepped(VF x, const ScoreStep kind, VF alpha, VF beta, VF value) {
@@ -123,7 +97,7 @@ TILE_INLINE bool score_columns(const ScoreBlock *b, int64_t first, const int cou
         top[v] = score_greater(before, top[v]);
         *(VFLoose *)(b->top + first + v * LANES) = top[v];
         safe[v] = choose(top[v] == splat(-INFINITY), splat(0), top[v]);
-        VF factor = score_exp(before - safe[v]);
+        VF factor = exp_below_vector(before - safe[v]);
         *(VFLoose *)(b->factor + first + v * LANES) = factor;
         changed |= factor != splat(1);
         sum[v] = *(VFLoose *)(b->sum + first + v * LANES) * factor;
@@ -132,7 +106,7 @@ TILE_INLINE bool score_columns(const ScoreBlock *b, int64_t first, const int cou
         float *x = b->x + i * b->stride + first;
         TILE_UNROLL
         for (int v = 0; v < count; v++) {
-            VF e = score_exp(*(VFLoose *)(x + v * LANES) - safe[v]);
+            VF e = exp_below_vector(*(VFLoose *)(x + v * LANES) - safe[v]);
             *(VFLoose *)(x + v * LANES) = e;
             sum[v] += e;
         }
@@ -169,9 +143,9 @@ static bool score_softmax_rows(const ScoreBlock *b) {
             most = score_greater(score_masked(x + i, b->keys - i, -INFINITY), most);
         for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
         VF safe = splat(top == -INFINITY ? 0 : top);
-        float factor = score_exp(splat(b->top[r]) - safe)[0];
+        float factor = exp_below_vector(splat(b->top[r]) - safe)[0];
         for (int64_t i = 0; i < b->keys; i += LANES) {
-            VF e = score_exp(score_masked(x + i, b->keys - i, -INFINITY) - safe);
+            VF e = exp_below_vector(score_masked(x + i, b->keys - i, -INFINITY) - safe);
             *(VFLoose *)(x + i) = e;
             sum += e;
         }
