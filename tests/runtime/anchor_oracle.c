@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "graph/eval/eval.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 
 enum { OF_FUNCTION = 8 };

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include "anchor_body.h"
 #include "anchor_kernel.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 #include "runtime/device/cpu/anchor.h"
 

@@ -8,10 +8,10 @@
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "anchor_winograd.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 #include "runtime/device/cpu/anchor.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 typedef struct Shape {
     const char *how;

@@ -5,7 +5,7 @@
 #include "ops/linear/linear.h"
 
 #include <math.h>
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "ops/linear/geometry.h"
 #include "ops/families.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads from the space, stores and indices row-major over the values they belong to; then strides as kinds and
  * parameters. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
 
