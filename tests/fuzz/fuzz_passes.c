@@ -55,8 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                              .choice_count = size - 2};
     Policy policy = policy_default();
     if (data[1] & 4)
-        policy.target.epilogue = data[1] & 8 ? (struct EpilogueLimits){1, false}
-                                             : (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
+        policy.target.epilogue =
+            data[1] & 8 ? (struct EpilogueLimits){1, false} : (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
     policy.target.attention = data[1] & 8;
     policy.fusion.enable = !(data[1] & 16);
     Arena *arena = arena_create(0);

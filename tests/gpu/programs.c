@@ -46,8 +46,12 @@ static void add_variant(Cases *cases, const GpuVariant *v) {
 /* Steps that make y of r, of type T[M, N], with operands b: T[N], a: T[M, N] and s: T[M, 1]: a bias, a step more, and
  * the sum with a tensor. Integers take the first of the steps between. */
 static const char *const middles[] = {
-    "h: T[M, N] = max g, zero",      "h: T[M, N] = min g, zero",     "h: T[M, N] = mul g, s",
-    "h: T[M, N] = tanh g",           "h: T[M, N] = sigmoid g",       "h: T[M, N] = erf g",
+    "h: T[M, N] = max g, zero",
+    "h: T[M, N] = min g, zero",
+    "h: T[M, N] = mul g, s",
+    "h: T[M, N] = tanh g",
+    "h: T[M, N] = sigmoid g",
+    "h: T[M, N] = erf g",
     "k: bool[M, N] = lt g, zero\n  l: T[M, N] = abs g\n  h: T[M, N] = where k, l, g",
     "w: u32[M, N] = philox seed {shape = (M, N)}\n  k: bool[M, N] = lt w, most\n  h: T[M, N] = where k, g, zero",
 };
@@ -66,7 +70,8 @@ static const char *typed(Arena *arena, const char *text, DType type) {
 static GpuEpilogue *epilogue_of(Arena *arena, DType dtype, int number) {
     static const char form[] =
         "graph (p: T[M, K], q: T[K, N], c: T[N], d: T[M, N], t: T[M, 1]) -> (out) {\n"
-        "out: T[M, N] = anchor matmul p, q, c, d, t graph \"epilogue\" (r: T[M, N], b: T[N], a: T[M, N], s: T[M, 1]) -> "
+        "out: T[M, N] = anchor matmul p, q, c, d, t graph \"epilogue\" (r: T[M, N], b: T[N], a: T[M, N], s: T[M, 1]) "
+        "-> "
         "(y) {\n  zero = constant T[] 0\n  seed = constant u64[] 42\n  most = constant u32[] 3435973837\n"
         "  g: T[M, N] = add r, %s\n  %s\n  y: T[M, N] = add h, %s\n}\n}\n";
     const char *middle = middles[number % (dtype_is_float(dtype) ? MIDDLES : INTEGER_MIDDLES)];

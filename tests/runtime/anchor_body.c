@@ -121,9 +121,9 @@ void anchor_case_results(AnchorCase *c, DType dtype, int rank, const Dim *const 
 
 int anchor_draw_steps(uint64_t number, DType dtype, AnchorDraw draw, AnchorStep *out_steps) {
     uint64_t state = number;
-    int kinds = !dtype_is_float(dtype)              ? ANCHOR_RELU + 1
+    int kinds = !dtype_is_float(dtype)      ? ANCHOR_RELU + 1
                 : draw == ANCHOR_ONE_RESULT ? ANCHOR_ONE_RESULT_STEPS
-                                                    : ANCHOR_STEPS;
+                                            : ANCHOR_STEPS;
     int count = anchor_case_below(&state, ANCHOR_MOST_STEPS + 1);
     for (int i = 0; i < count; i++) out_steps[i] = (AnchorStep)anchor_case_below(&state, kinds);
     while (count && out_steps[count - 1] == ANCHOR_OUTPUT) count--; /* it is a result anyway */

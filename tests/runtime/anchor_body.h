@@ -6,9 +6,9 @@
 #include "anchor_cases.h"
 
 typedef enum AnchorStep {
-    ANCHOR_BIAS, /* plus an element a column */
-    ANCHOR_ADD,  /* plus a tensor of the result's shape */
-    ANCHOR_RELU, /* these three are of integers too */
+    ANCHOR_BIAS,     /* plus an element a column */
+    ANCHOR_ADD,      /* plus a tensor of the result's shape */
+    ANCHOR_RELU,     /* these three are of integers too */
     ANCHOR_ROWS,     /* times an element a row */
     ANCHOR_CHANNELS, /* times an element an image and channel: [first, 1..., last] */
     ANCHOR_SCALAR,   /* times one element, an input */

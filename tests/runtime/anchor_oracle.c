@@ -196,8 +196,7 @@ static const char *float_difference(const AnchorCase *c, Tensor *const *tensors,
         return compare(arena, 0, got, exact->data, error);
     }
     if (!twin_of(&twins[0], arena, node, tensors, exact)) return "the epilogue cannot be evaluated";
-    if (rounding_work_type(dtype) == dtype)
-        roundings += count_addends(&twins[0], node->subgraphs[0], magnitude, count);
+    if (rounding_work_type(dtype) == dtype) roundings += count_addends(&twins[0], node->subgraphs[0], magnitude, count);
     raw_errors(dtype, roundings, exact->data, magnitude, error, count);
     for (int end = 1; end < 3; end++) {
         Tensor *moved = widened(arena, exact, false);

@@ -46,7 +46,8 @@ static Pool *pool_of(int threads) {
 }
 
 Test(anchors, matmuls_agree_with_the_evaluator) {
-    for (uint64_t seed = 0; seed < 1500; seed++) check(anchor_case_matmul(seed, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
+    for (uint64_t seed = 0; seed < 1500; seed++)
+        check(anchor_case_matmul(seed, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
 }
 
 Test(anchors, convolutions_agree_with_the_evaluator) {

@@ -813,7 +813,8 @@ static void upload(GpuContext *context, Stream *stream, Operands *o, int which, 
 
 static double activate(GpuActivation activation, double x) {
     if (activation == GPU_ACTIVATION_RELU) return x > 0 ? x : 0;
-    if (activation == GPU_ACTIVATION_GELU_TANH) return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    if (activation == GPU_ACTIVATION_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     return x;
 }
 

@@ -140,7 +140,9 @@ static void *fetched(GpuContext *context, Stream *stream, const GpuGemm *g, cons
 
 static double activated(double x, GpuActivation activation) {
     if (activation == GPU_ACTIVATION_RELU) return x < 0 ? 0 : x;
-    return activation == GPU_ACTIVATION_NONE ? x : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
+    return activation == GPU_ACTIVATION_NONE
+               ? x
+               : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
 }
 
 enum { LIBRARY_WORKSPACE = 100000 };
