@@ -97,43 +97,78 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
  * columns, whose weights stay in the caches. */
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
+/* total += acc, which begins anew. */
+TILE_INLINE void NAME(join)(V total[TILE_MAX_ROWS][TILE_MAX_VECTORS], V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
+                            const int m, const int nv) {
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            total[i][j] += acc[i][j];
+            acc[i][j] = (V){0};
+        }
+    }
+}
+
+TILE_INLINE void NAME(move)(V to[TILE_MAX_ROWS][TILE_MAX_VECTORS], V from[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
+                            const int nv) {
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            to[i][j] = from[i][j];
+            from[i][j] = (V){0};
+        }
+    }
+}
+
 TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
-    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], total[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int last = call->columns - (nv - 1) * TYPE_LANES;
     NAME(start)(call, call->results, call->column, acc, m, nv, last);
     const T *weight = call->weight;
-    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step,
+                  joint = call->joint * step;
     const void *const *rows = call->rows;
     const char *ahead = call->ahead;
     const int64_t ahead_step = call->ahead_step;
+    if (joint) NAME(move)(total, acc, m, nv);
     for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
         const T *x[TILE_MAX_ROWS];
         const int64_t shift = call->offset + call->offsets[t];
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
-        for (int64_t k = 0; k < end; k += step, weight += stride) {
-            if (m > 2 && m <= 8) {
-                __builtin_prefetch(ahead, 0, 2);
-                ahead += ahead_step;
-            }
-            V w[TILE_MAX_VECTORS];
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) {
-                w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
-                if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
-            }
-            TILE_UNROLL
-            for (int i = 0; i < m; i++) {
-                V value = x[i][k] - (V){0};
+        for (int64_t k = 0; k < end;) {
+            const int64_t until = joint && end - k > joint ? k + joint : end;
+            for (; k < until; k += step, weight += stride) {
+                if (m > 2 && m <= 8) {
+                    __builtin_prefetch(ahead, 0, 2);
+                    ahead += ahead_step;
+                }
+                V w[TILE_MAX_VECTORS];
                 TILE_UNROLL
-                for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
+                for (int j = 0; j < nv; j++) {
+                    w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
+                    if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
+                }
+                TILE_UNROLL
+                for (int i = 0; i < m; i++) {
+                    V value = x[i][k] - (V){0};
+                    TILE_UNROLL
+                    for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
+                }
             }
+            if (joint) NAME(join)(total, acc, m, nv);
         }
+    }
+    if (joint) {
+        if (!call->taps) NAME(join)(total, acc, m, nv); /* adds the zero that parts come to elsewhere */
+        NAME(move)(acc, total, m, nv);
     }
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
 
-#include "runtime/device/cpu/tile_lines.h"
+#include "runtime/device/cpu/tiles/tile_lines.h"
 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
