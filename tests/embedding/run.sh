@@ -100,6 +100,7 @@ for plugin in "${optional[@]}"; do
 done
 [ "$("$work/bin/plugins" "${plugins[@]}")" = "$pictures pictures, $expressions expression" ] || fail "the plug-ins for pictures and regular expressions"
 if [ -n "$root" ]; then
+  mkdir -p "$work/bin/onnxfuse"
   for plugin in "${optional[@]}"; do
     ln -s "$root/usr/lib/onnxfuse/libonnxfuse-$plugin.so" "$work/elsewhere" # a good one, in the current directory
     inputs=("${plugins[@]}")
@@ -107,7 +108,6 @@ if [ -n "$root" ]; then
     for ((i = 1; i < ${#inputs[@]}; i++)); do inputs[i]=$(realpath "${inputs[i]}"); done
     got=$(cd "$work/elsewhere" && "$work/bin/plugins_static" "${inputs[@]}" 2>&1) && fail "without $plugin: $got"
     [[ $got == *"libonnxfuse-$plugin.so is neither in $work/bin, nor in "*"the package libonnxfuse-$plugin)"* ]] || fail "without $plugin: $got"
-    mkdir -p "$work/bin/onnxfuse"
     ln -s "$root/usr/lib/onnxfuse/libonnxfuse-$plugin.so" "$work/bin/onnxfuse"
     ok "without $plugin: \"${got:0:60}...\""
   done
