@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What K_DIV with bits = 1 computes: many quotients a/b of f32 by one divisor, two instructions each.
  *
- * 1/b is held in two parts: r, the float before that nearest to 1/b, and l, what is left of it (after N. Brisebarre,
+ * 1/b is held in two parts: r, a float one or two units nearer to zero than 1/b, and l, what is left of it (after N. Brisebarre,
  * J.-M. Muller, S. K. Raina, "Accelerating correctly rounded floating-point division when the divisor is known in
  * advance", 2004). r + l is 1/b to 2^-45 relative, so r a + (l a), rounded once, is the correctly rounded quotient but
  * where a/b is about that close to the middle between two floats: one quotient in some million, which is then off
@@ -13,20 +13,16 @@
 #define ONNXFUSE_CODEGEN_DIVIDE_H
 
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
 #define DIVISOR_LEAST 0x1p-60
 #define DIVISOR_MOST 0x1p60
+#define DIVISOR_BEFORE 0x1.fffffcp-1 /* 1 - 2^-23 */
 
 /* The same by scalars: what renderers must agree with to the bit. */
 static inline float divide_by_row(float a, float b) {
     float size = fabsf(b), r = 1 / b;
     if (!(size >= (float)DIVISOR_LEAST && size <= (float)DIVISOR_MOST)) return a / b;
-    uint32_t bits;
-    memcpy(&bits, &r, sizeof bits);
-    bits--;
-    memcpy(&r, &bits, sizeof r);
+    r *= (float)DIVISOR_BEFORE;
     return fmaf(a, r, a * (fmaf(-r, b, 1) * r));
 }
 
