@@ -16,6 +16,8 @@ typedef struct AnchorCase {
     bool constant[ANCHOR_CASE_INPUTS];
     int count;
     int64_t terms; /* of the longest sum */
+    /* What the raw result's rounding errors are in proportion to, an element each; NULL: its terms' magnitudes, summed. */
+    const double *magnitudes;
     uint64_t state, seed;
     const char *what;
 } AnchorCase;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "graph/eval/eval.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 
 enum { OF_FUNCTION = 8 };
@@ -114,7 +114,8 @@ static double lost_by(const Node *node) {
 typedef struct Way {
     Twin *twin;
     Map seen;
-    double lost, *largest;
+    double lost, least; /* relative to the largest number on the way; whatever it is */
+    double *largest;
     int64_t count;
 } Way;
 
@@ -127,6 +128,7 @@ static void follow(Way *way, const Value *v) {
         way->largest[i] = fmax(way->largest[i], fabs(((const double *)t->data)[i]));
     if (!v->producer) return;
     way->lost += lost_by(v->producer);
+    way->least += rounding_stored(v->dtype, 0, 0);
     for (int i = 0; i < v->producer->input_count; i++) follow(way, v->producer->inputs[i]);
 }
 
@@ -159,12 +161,12 @@ static const char *epilogue_difference(Twin *twins, const Tensor *got, double *e
     for (int o = 0; o < body->outputs.count; o++) {
         const Value *v = body->outputs.items[o];
         const double *exact = numbers(&twins[0], v), *low = numbers(&twins[1], v), *high = numbers(&twins[2], v);
-        Way way = {&twins[0], map_make(arena), 0, ARENA_ARRAY(arena, double, count + 1), count};
+        Way way = {.twin = &twins[0], .seen = map_make(arena), .count = count};
+        way.largest = ARENA_ARRAY(arena, double, count + 1);
         follow(&way, v);
         for (int64_t i = 0; i < count; i++) {
             double range = fmax(fabs(low[i] - exact[i]), fabs(high[i] - exact[i]));
-            error[i] = range + way.lost / (1 - way.lost) * (way.largest[i] + range) +
-                       (double)body->node_count * rounding_stored(v->dtype, 0, 0);
+            error[i] = range + way.lost / (1 - way.lost) * (way.largest[i] + range) + way.least;
         }
         const char *difference = compare(arena, o, &got[o], exact, error);
         if (difference) return difference;
@@ -188,7 +190,7 @@ static const char *float_difference(const AnchorCase *c, Tensor *const *tensors,
     Twin twins[3];
     if (!sums || !exact) return "the evaluator fails";
     double *magnitude = sums->data;
-    for (int64_t i = 0; i < count; i++) magnitude[i] = fabs(magnitude[i]);
+    for (int64_t i = 0; i < count; i++) magnitude[i] = c->magnitudes ? c->magnitudes[i] : fabs(magnitude[i]);
     if (!node->subgraph_count) {
         raw_errors(dtype, roundings, exact->data, magnitude, error, count);
         return compare(arena, 0, got, exact->data, error);

@@ -3,10 +3,11 @@
  * types and layouts, rows that see nothing, numbers that are none; and the same bits on any number of threads. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention_cases.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "runtime/device/cpu/anchor.h"
 
 static const int thread_counts[] = {1, 2, 16};
@@ -36,6 +37,17 @@ static Tensor run_on(const AttentionCase *c, const AttentionSetup *s, CpuAnchor 
     return out;
 }
 
+/* Inputs in blocks of exactly their size, beyond which an address sanitizer lets nothing be read. */
+static void place_inputs(AttentionSetup *s) {
+    for (int i = 0; i < s->count; i++) {
+        size_t bytes = tensor_bytes(s->inputs[i]);
+        void *block = malloc(bytes ? bytes : 1);
+        cr_assert(block);
+        memcpy(block, s->inputs[i]->data, bytes);
+        s->inputs[i]->data = block;
+    }
+}
+
 static void check(const AttentionCase *c) {
     Arena *arena = arena_create(0);
     AttentionSetup s = attention_case_setup(c, arena);
@@ -48,6 +60,7 @@ static void check(const AttentionCase *c) {
     cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
     cr_expect_str_eq(cpu_anchor_how(anchor), "blockwise");
     Tensor first = {0};
+    place_inputs(&s);
     for (int i = 0; i < POOLS; i++) {
         Tensor got = run_on(c, &s, anchor, want, pools[i]);
         if (!i) {
@@ -57,6 +70,7 @@ static void check(const AttentionCase *c) {
         cr_assert(!memcmp(first.data, got.data, tensor_bytes(&got)), "%s: %d threads give other bits than one", c->name,
                   thread_counts[i]);
     }
+    for (int i = 0; i < s.count; i++) free(s.inputs[i]->data);
     cpu_anchor_destroy(anchor);
     graph_destroy(s.graph);
     arena_destroy(arena);

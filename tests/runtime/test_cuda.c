@@ -1229,7 +1229,7 @@ Test(cuda, products_that_are_not_for_the_library_are_told_apart) {
     char *data = (char *)0x1000;
     const GpuGemm good = small_gemm(data, data + 256);
     cr_expect(driver->gemm_supports(context, &good));
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 11; i++) {
         GpuGemm g = good;
         switch (i) {
         case 0: g.dtype = DT_I32; break;
@@ -1241,9 +1241,8 @@ Test(cuda, products_that_are_not_for_the_library_are_told_apart) {
         case 6: g.ldc = 1; break;
         case 7: g.a = data + 2; break;
         case 8: g.bias = data + 1; break;
-        case 9: g.activation = GPU_ACTIVATION_GELU_TANH + 1; break;
-        case 10: g.batch = 2, g.stride_a = g.stride_b = 4; break; /* results over each other */
-        case 11: g.batch = 2, g.stride_a = -4, g.stride_c = 4; break;
+        case 9: g.batch = 2, g.stride_a = g.stride_b = 4; break; /* results over each other */
+        case 10: g.batch = 2, g.stride_a = -4, g.stride_c = 4; break;
         }
         cr_expect(!driver->gemm_supports(context, &g), "case %d", i);
         fails(multiply(context, NULL, &g, NULL), STATUS_UNSUPPORTED, "does not take");

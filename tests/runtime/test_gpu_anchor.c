@@ -10,7 +10,7 @@
 #include "gpu_bench.h"
 #include "anchor_body.h"
 #include "codegen/gpu/product/product.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "runtime/device/gpu/gpu.h"
 

@@ -10,7 +10,7 @@
 #include "attention_cases.h"
 #include "gpu_bench.h"
 #include "codegen/gpu/attention/attention.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "runtime/device/gpu/anchor_attention.h"
 
 static void check(Bench *b, const AttentionCase *c, size_t lead) {

@@ -12,7 +12,7 @@
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "models.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/anchor.h"

@@ -6,7 +6,7 @@
 #include "runtime/device/cpu/product.h"
 
 #include <string.h>
-#include "runtime/device/cpu/sums/joined.h"
+#include "runtime/device/cpu/joined.h"
 
 enum {
     /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself

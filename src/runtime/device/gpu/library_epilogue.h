@@ -3,7 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_GPU_LIBRARY_EPILOGUE_H
 #define ONNXFUSE_RUNTIME_DEVICE_GPU_LIBRARY_EPILOGUE_H
 
-#include "lowering/plain_epilogue.h"
+#include "lowering/anchor/plain_epilogue.h"
 #include "runtime/device/gpu/driver.h"
 
 typedef struct LibraryEpilogue {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries by their hash; those that have failed are in no bucket any more. */
-#include "codegen/code_table.h"
+#include "codegen/cache/code_table.h"
 
 CodeEntry **code_table_place(CodeTable *table, uint64_t hash, const void *key) {
     CodeEntry **at = &table->buckets[hash % CODE_BUCKETS];

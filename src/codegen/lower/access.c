@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads from the space, stores and indices row-major over the values they belong to; then strides as kinds and
  * parameters. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
 
@@ -96,7 +96,10 @@ KernelAccess *access_resolve(Lowered *l, const Access *access) {
 
 int access_emit_index(Lowered *l, const Access *access) {
     Emit *e = &l->emit;
-    int sum = emit_int(e, DT_I64, 0);
+    int64_t start;
+    int sum = dim_is_const(access->offset, &start)
+                  ? emit_int(e, DT_I64, start)
+                  : emit_inst(e, (KernelInst){.op = K_PARAM, .dtype = DT_I64, .bits = access_param(l, access->offset)});
     for (int i = 0; i < l->axis_count; i++) {
         if (is_const(access->stride[i], 0)) continue;
         int index = emit_inst(e, (KernelInst){.op = K_INDEX, .dtype = DT_I64, .axis = i});

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the text form (grammar: print.c) into a new graph. The text may be anyone's: every mistake is an error with
  * line and column, nesting is bounded, and nothing is allocated that the text is not long enough to fill. */
-#include "graph/text_form.h"
+#include "graph/text/text_form.h"
 #include "base/plain.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The body of an anchor's epilogue becomes a kernel in tile form: rows and columns of a block, whose sizes and strides
  * the caller gives. They stand for the call's numbers as symbols of a table of their own. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 #include "base/log.h"
 #include "graph/broadcast.h"

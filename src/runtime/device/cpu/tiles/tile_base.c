@@ -8,4 +8,4 @@
 #else
 #define REGISTERS 16
 #endif
-#include "runtime/device/cpu/tile_isa.h"
+#include "runtime/device/cpu/tiles/tile_isa.h"

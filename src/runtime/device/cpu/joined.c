@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/device/cpu/sums/joined.h"
+#include "runtime/device/cpu/joined.h"
 
 #include <string.h>
 #include "lowering/sizes.h"

@@ -2,7 +2,7 @@
 /* Plain loops for the anchors. Elements are widened to one of four work types (f32, f64, and 32- and 64-bit integers
  * that wrap), so that each loop is written once a work type; the inner loops run over contiguous memory and are
  * vectorised by the compiler. */
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 
 #include <math.h>
 #include "graph/eval/eval.h"

@@ -168,7 +168,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
 
-#include "runtime/device/cpu/tile_lines.h"
+#include "runtime/device/cpu/tiles/tile_lines.h"
 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }

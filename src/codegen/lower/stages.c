@@ -2,7 +2,7 @@
 /* Between stages: a value that varies along the reduced axes and is needed in several stages is either computed again
  * or kept in scratch memory. Loads are done again (the row is in L1 or L2 by then); what costs more than KEEP_COST is
  * kept. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 /* In vector instructions. A load that runs over all axes moves memory, or at least L2; one that lacks a kept axis (a
  * bias, a scale) stays in L1. Reading a kept value back is a load from L1 and was paid for by a store. So the sum of

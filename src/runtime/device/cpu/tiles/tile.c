@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice among the instruction sets for which the tiles are compiled. */
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 #include "base/vectors/vector_isa.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lowering/cost/anchor_cost.h"
+#include "lowering/anchor/anchor_cost.h"
 
 #include <string.h>
 #include "lowering/anchors.h"

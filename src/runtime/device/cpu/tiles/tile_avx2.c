@@ -5,6 +5,6 @@
 #define ISA_TARGET "avx2,fma,f16c"
 #define VECTOR_BYTES 32
 #define REGISTERS 16
-#include "runtime/device/cpu/tile_isa.h"
+#include "runtime/device/cpu/tiles/tile_isa.h"
 #endif
 typedef int tile_avx2_is_for_x86_64;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One file an entry: a header, the key's text, the object. It is named by a hash of the key; the key is compared, the
  * content's hash checked. */
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 
 #include <dirent.h>
 #include <errno.h>

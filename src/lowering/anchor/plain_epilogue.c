@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the body of an anchor's epilogue as additions and bounds. */
-#include "lowering/plain_epilogue.h"
+#include "lowering/anchor/plain_epilogue.h"
 
 #include <math.h>
 #include "graph/broadcast.h"

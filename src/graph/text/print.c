@@ -21,7 +21,7 @@
  *
  * An INT has no ".", "e", "inf" or "nan", a FLOAT has one. Above 64 elements a literal is "{... 0xHASH}", the hash of
  * the elements' bytes, so that texts differ where data differ; such a literal cannot be read back. */
-#include "graph/text_form.h"
+#include "graph/text/text_form.h"
 
 #include <inttypes.h>
 #include <math.h>

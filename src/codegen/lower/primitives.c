@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise primitives as kernel instructions, with the exact semantics of graph/prim.h. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 #include <math.h>
 #include "codegen/math.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A region becomes a kernel: its space scheduled, its primitives as instructions, its inputs and outputs as buffers,
  * its sizes as parameters. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 #include "base/log.h"
 

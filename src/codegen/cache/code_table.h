@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code by its key, for the whole process. An entry stands in the table before it is made, so that whoever asks for it
  * meanwhile waits; what cannot be made leaves the table, so that a later request tries again; what was made stays for the
- * next session until it is trimmed. codegen/cache.c keeps kernels in one, runtime/device/gpu/program.c programs. */
+ * next session until it is trimmed. cache.c keeps kernels in one, runtime/device/gpu/program.c programs. */
 #ifndef ONNXFUSE_CODEGEN_CODE_TABLE_H
 #define ONNXFUSE_CODEGEN_CODE_TABLE_H
 

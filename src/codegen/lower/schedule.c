@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loop order and roles. Axes that run together in every access become one; the others are ordered as memory is, the
  * axis that is contiguous in most bytes becomes the lanes. */
-#include "codegen/lower_region.h"
+#include "codegen/lower/lower_region.h"
 
 /* Elements of LANE in a task, and the tile of a transpose; chosen by elements of the widest type, in bytes. Pointwise:
  * a block is long enough for the loop to run at full speed (1024 x 4 bytes are 64 vectors of AVX-512) and short enough

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/pool.h"
-#include "codegen/code_table.h"
-#include "codegen/disk.h"
+#include "codegen/cache/code_table.h"
+#include "codegen/cache/disk.h"
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
 

@@ -6,7 +6,7 @@
  *   REGISTERS     how many there are */
 #include <math.h>
 #include <string.h>
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 #include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
 
@@ -49,25 +49,25 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #else
 #define WIDE 0
 #endif
-#include "runtime/device/cpu/tile_type.h"
+#include "runtime/device/cpu/tiles/tile_type.h"
 #define T double
 #define NAME(word) TILE_JOIN(f64, word)
 #define IS_FLOAT 1
 #define IS_F32 0
 #define WIDE 0
-#include "runtime/device/cpu/tile_type.h"
+#include "runtime/device/cpu/tiles/tile_type.h"
 #define T uint32_t
 #define NAME(word) TILE_JOIN(u32, word)
 #define IS_FLOAT 0
 #define IS_F32 0
 #define WIDE 0
-#include "runtime/device/cpu/tile_type.h"
+#include "runtime/device/cpu/tiles/tile_type.h"
 #define T uint64_t
 #define NAME(word) TILE_JOIN(u64, word)
 #define IS_FLOAT 0
 #define IS_F32 0
 #define WIDE 0
-#include "runtime/device/cpu/tile_type.h"
+#include "runtime/device/cpu/tiles/tile_type.h"
 
 /* Square blocks turned in registers: in round `step`, rows i and i + step exchange their off-diagonal sub-blocks of
  * `step` lanes. */
@@ -107,7 +107,7 @@ static void transpose_block(const void *rows, int64_t row_stride, void *const *c
     for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
 }
 
-#include "runtime/device/cpu/attention/tile_score.h"
+#include "runtime/device/cpu/tiles/tile_score.h"
 
 /* As many columns at a time as a vector has lanes, a vector of partial sums each; then lane c becomes the sum of vector
  * c: in a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
@@ -153,8 +153,8 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
     }
 }
 
-#include "runtime/device/cpu/tile_narrow.h"
-#include "runtime/device/cpu/tile_winograd.h"
+#include "runtime/device/cpu/tiles/tile_narrow.h"
+#include "runtime/device/cpu/tiles/tile_winograd.h"
 
 /* Conversions. */
 

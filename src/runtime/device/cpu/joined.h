@@ -2,8 +2,8 @@
 /* Long sums of few rows and columns, which do not make slices enough for many threads: their depth is cut into parts, too,
  * each summed up by itself, and what comes last to a block of the result adds the parts up, in their order. How many parts
  * there are depends on sizes alone, so results do not depend on the number of threads. */
-#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_SUMS_JOINED_H
-#define ONNXFUSE_RUNTIME_DEVICE_CPU_SUMS_JOINED_H
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_JOINED_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_JOINED_H
 
 #include <stdatomic.h>
 #include "runtime/device/cpu/product.h"
