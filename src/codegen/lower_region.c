@@ -231,7 +231,7 @@ static void set_costs(Lowered *l, RegionKernel *out) {
     const Dim *bytes = dim_const(l->dims, 0), *work = bytes;
     for (int i = 0; i < k->buffers.count; i++) bytes = dim_add(l->dims, bytes, buffer_bytes(l, i));
     int64_t steps = 0, stages = k->stage_count;
-    for (int i = 0; i < k->insts.count; i++) steps += k->insts.items[i].op != K_CONST;
+    for (int i = 0; i < k->insts.count; i++) steps += instruction_cost(&k->insts.items[i]);
     /* each stage walks the reduced axes; on average it needs a part of the instructions, one at least */
     work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
     out->bytes = bytes;
