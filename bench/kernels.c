@@ -94,17 +94,18 @@ static Kernel *make_row_max(Arena *arena) {
     return m.kernel;
 }
 
-static int column_block = 128;
+static int column_block = 1024, column_band = 64;
 static Kernel *make_column_sums(Arena *arena) {
     Maker m = maker(arena, column_block);
     axis(&m, AXIS_LANE, -1, 1);
     axis(&m, AXIS_REDUCE, -2, 1);
     int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1, -1));
     store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1, 0), op(&m, K_REDUCE_SUM, DT_F32, x, 0, 0));
+    m.kernel->band = column_band;
     return m.kernel;
 }
 
-static int tile_rows = 64, tile_lanes = 64;
+static int tile_rows = 256, tile_lanes = 128;
 static Kernel *make_transpose_add(Arena *arena) {
     Maker m = maker(arena, tile_lanes);
     m.kernel->tile_axis = axis(&m, AXIS_TASK, -1, 1);
@@ -148,7 +149,7 @@ typedef struct Job {
     KernelFunction function;
     void *buffers[MOST_BUFFERS], *scratch[THREADS];
     const int64_t *params;
-    int64_t tasks;
+    int64_t tasks, bands;
     const Case *what; /* with function NULL: the streaming loop */
     bool past;        /* its stores go past the caches */
     int repeats;
@@ -192,9 +193,21 @@ static void stream(const Job *job, int part) {
 typedef struct Part {
     const Job *job;
     int part;
-    pthread_barrier_t *barrier;
-    double taken; /* of processor time: what others take of the machine's time does not count */
+    pthread_barrier_t *barrier, *among; /* among: the threads alone */
+    double taken;                       /* of processor time: what others take of the machine's time does not count */
 } Part;
+
+/* This thread's tasks; those over bands, whose scratch memory is shared, come before the rest. */
+static void run_part(const Job *job, const Part *p) {
+    if (job->bands) {
+        job->function(job->buffers, job->params, job->bands * p->part / THREADS, job->bands * (p->part + 1) / THREADS,
+                      job->scratch[0]);
+        pthread_barrier_wait(p->among);
+    }
+    job->function(job->buffers, job->params, job->bands + job->tasks * p->part / THREADS,
+                  job->bands + job->tasks * (p->part + 1) / THREADS, job->scratch[job->bands ? 0 : p->part]);
+    if (job->bands) pthread_barrier_wait(p->among);
+}
 
 static void *work(void *argument) {
     Part *p = argument;
@@ -203,8 +216,7 @@ static void *work(void *argument) {
     double start = own_time();
     for (int n = 0; n < job->repeats; n++)
         if (job->function)
-            job->function(job->buffers, job->params, job->tasks * p->part / THREADS,
-                          job->tasks * (p->part + 1) / THREADS, job->scratch[p->part]);
+            run_part(job, p);
         else
             stream(job, p->part);
     p->taken = own_time() - start;
@@ -213,12 +225,13 @@ static void *work(void *argument) {
 }
 
 static double time_job(Job *job) {
-    pthread_barrier_t barrier;
+    pthread_barrier_t barrier, among;
     pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    pthread_barrier_init(&among, NULL, THREADS);
     pthread_t threads[THREADS];
     Part parts[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        parts[i] = (Part){job, i, &barrier, 0};
+        parts[i] = (Part){job, i, &barrier, &among, 0};
         pthread_create(&threads[i], NULL, work, &parts[i]);
     }
     double taken = 0;
@@ -229,6 +242,7 @@ static double time_job(Job *job) {
         if (parts[i].taken > taken) taken = parts[i].taken;
     }
     pthread_barrier_destroy(&barrier);
+    pthread_barrier_destroy(&among);
     return taken / job->repeats;
 }
 
@@ -266,7 +280,10 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
         puts(text);
         free(text);
     }
-    Job job = {.params = c->params, .what = c, .tasks = kernel_tasks(kernel, c->params)};
+    Job job = {.params = c->params,
+               .what = c,
+               .tasks = kernel_tasks(kernel, c->params),
+               .bands = kernel_band_tasks(kernel, c->params)};
     for (int b = 0; b < MOST_BUFFERS && c->bytes[b]; b++) {
         job.buffers[b] = aligned_alloc(64, (c->bytes[b] + 63) / 64 * 64);
         memset(job.buffers[b], 0, c->bytes[b]);
@@ -297,7 +314,7 @@ int main(int argc, char **argv) {
     const LlvmPlugin *plugin;
     must(llvm_plugin_get(&plugin));
     if (getenv("TILE")) sscanf(getenv("TILE"), "%dx%d", &tile_rows, &tile_lanes);
-    if (getenv("COLUMNS_BLOCK")) column_block = atoi(getenv("COLUMNS_BLOCK"));
+    if (getenv("COLUMNS_BLOCK")) sscanf(getenv("COLUMNS_BLOCK"), "%dx%d", &column_block, &column_band);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc < 3 || strstr(cases[i].name, argv[2])) run_case(plugin, &target, &cases[i]);
     arena_destroy(arena);

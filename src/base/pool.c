@@ -171,11 +171,16 @@ static bool spin_while(Pool *pool, _Atomic uint32_t *word, uint32_t value) {
 
 static uint64_t pack(uint32_t next, uint32_t end) { return (uint64_t)next << 32 | end; }
 
-/* Numbers [*out_begin, *out_end) of `total` are part `index` of `parts`, whose sizes differ by 1 at most. */
+/* Where part `index` of `parts` begins, among `total`. The sizes of parts differ by 1 at most, and so do those of runs of
+ * as many parts: what a thread owns is as much as what others do. The first is among the larger. */
+static int64_t part_begin(int64_t total, int64_t parts, int64_t index) {
+    int64_t size = total / parts, larger = total % parts; /* below the number of pieces, as index is: no overflow */
+    return index * size + (larger * index + parts - 1) / parts;
+}
+
 static void part_of(int64_t total, int64_t parts, int64_t index, int64_t *out_begin, int64_t *out_end) {
-    int64_t size = total / parts, larger = total % parts;
-    *out_begin = index * size + (index < larger ? index : larger);
-    *out_end = *out_begin + size + (index < larger);
+    *out_begin = part_begin(total, parts, index);
+    *out_end = part_begin(total, parts, index + 1);
 }
 
 static bool take_piece(Share *share, bool own, uint32_t *out_piece) {
@@ -426,7 +431,7 @@ static int64_t most_blocks(const Loop *loop, int threads) {
     for (int i = 0; i < threads; i++) {
         int64_t begin, end, first, last, unused;
         part_of(loop->pieces, threads, i, &begin, &end);
-        if (begin == end) break;
+        if (begin == end) continue;
         part_of(loop->blocks, loop->pieces, begin, &first, &unused);
         part_of(loop->blocks, loop->pieces, end - 1, &unused, &last);
         if (last - first > most) most = last - first;

@@ -98,6 +98,7 @@ void kernel_print(Text *text, const Kernel *kernel) {
     text_add(text, "kernel params %d stages %d", kernel->param_count, kernel->stage_count);
     if (kernel->lane_block) text_add(text, " lane_block %d", kernel->lane_block);
     if (kernel->tile_axis >= 0) text_add(text, " tile %d:%d", kernel->tile_axis, kernel->tile_block);
+    if (kernel->band) text_add(text, " band %d", kernel->band);
     text_add(text, "\n");
     for (int i = 0; kernel->param_multiples && i < kernel->param_count; i++)
         if (kernel->param_multiples[i] > 1)
@@ -146,9 +147,9 @@ static bool same_params(const Kernel *a, const Kernel *b) {
 
 bool kernel_same(const Kernel *a, const Kernel *b) {
     if (a->axis_count != b->axis_count || a->lane_block != b->lane_block || a->tile_axis != b->tile_axis ||
-        a->tile_block != b->tile_block || a->param_count != b->param_count || a->stage_count != b->stage_count ||
-        a->buffers.count != b->buffers.count || a->insts.count != b->insts.count || !same_axes(a, b) ||
-        !same_params(a, b))
+        a->tile_block != b->tile_block || a->band != b->band || a->param_count != b->param_count ||
+        a->stage_count != b->stage_count || a->buffers.count != b->buffers.count || a->insts.count != b->insts.count ||
+        !same_axes(a, b) || !same_params(a, b))
         return false;
     for (int i = 0; i < a->buffers.count; i++)
         if (a->buffers.items[i].dtype != b->buffers.items[i].dtype ||
@@ -204,6 +205,24 @@ static uint32_t reduced_axes(const Kernel *k) {
     return axes;
 }
 
+bool kernel_can_band(const Kernel *k) {
+    uint32_t reduced = reduced_axes(k);
+    int rows = 0, sums = 0, lane = -1;
+    for (int i = 0; i < k->axis_count; i++) {
+        rows += k->axes[i].role == AXIS_REDUCE;
+        if (k->axes[i].role == AXIS_LANE) lane = i;
+    }
+    if (rows != 1 || lane < 0) return false;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        sums += kernel_op_is_reduce(inst->op);
+        bool later = inst->stage > 0 && (inst->axes & reduced || kernel_op_is_reduce(inst->op));
+        bool repeated = inst->op == K_STORE && inst->stage == 0 && !(inst->axes & reduced);
+        if (later || repeated || inst->keep || inst->op == K_REDUCE_ARGMAX || inst->op == K_REDUCE_ARGMIN) return false;
+    }
+    return sums > 0;
+}
+
 static Status verify_axes(const Kernel *k) {
     int lanes = 0, reduces = 0;
     if (k->axis_count < 1 || k->axis_count > KERNEL_MAX_AXES)
@@ -228,6 +247,7 @@ static Status verify_axes(const Kernel *k) {
     if (k->tile_axis >= 0 &&
         (k->tile_axis >= k->axis_count || k->axes[k->tile_axis].role != AXIS_TASK || k->tile_block < 1 || reduces))
         return status_error(STATUS_FAULT, "a tile along axis %d", k->tile_axis);
+    if (k->band < 0 || (k->band && !kernel_can_band(k))) return status_error(STATUS_FAULT, "bands of %d", k->band);
     return NULL;
 }
 
@@ -363,7 +383,29 @@ int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
     return tasks;
 }
 
+static int64_t band_count(const Kernel *kernel, const int64_t *params) {
+    for (int i = 0; i < kernel->axis_count; i++)
+        if (kernel->axes[i].role == AXIS_REDUCE) return blocks_of(axis_size(&kernel->axes[i], params), kernel->band);
+    return 0;
+}
+
+int64_t kernel_band_tasks(const Kernel *kernel, const int64_t *params) {
+    return kernel->band ? kernel_tasks(kernel, params) * band_count(kernel, params) : 0;
+}
+
+static size_t band_bytes(const Kernel *kernel, const int64_t *params) {
+    size_t elements = (size_t)band_count(kernel, params), bytes = 0;
+    for (int i = 0; i < kernel->axis_count; i++)
+        if (!is_reduced(kernel, i)) elements *= (size_t)axis_size(&kernel->axes[i], params);
+    for (int i = 0; i < kernel->insts.count; i++) {
+        const KernelInst *inst = &kernel->insts.items[i];
+        if (kernel_op_is_reduce(inst->op)) bytes += (elements * dtype_size(inst->dtype) + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params) {
+    if (kernel->band) return band_bytes(kernel, params);
     size_t elements = 1, bytes = 0;
     for (int i = 0; i < kernel->axis_count; i++)
         if (is_reduced(kernel, i)) elements *= (size_t)axis_size(&kernel->axes[i], params);

@@ -17,6 +17,10 @@
  *                    along LANE; it is cut into blocks of `tile_block`, and a task is one tile of tile_block x lane_block
  * There is always exactly one of LANE and REDUCE_LANE (of constant size 1 where the region is a scalar).
  *
+ * An outer reduction may run in bands: `band` rows of its REDUCE axis at a time. Then every block of columns has a task a
+ * band, whose sums go to scratch memory that all workers share, and one that adds these up in the order of the bands. So
+ * memory is read row by row, all threads have work, and the result does not depend on their number.
+ *
  * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the
  * reductions and stores of that stage; the results of its reductions are ready for stage s + 1. Instructions varying
  * over reduced axes are computed again in each stage that needs them, or, with `keep`, stored in scratch memory in the
@@ -144,6 +148,7 @@ typedef struct Kernel {
     int lane_block; /* elements of LANE in one task; 0 without a LANE axis */
     int tile_axis;  /* -1, or the TASK axis of a transpose */
     int tile_block;
+    int band;        /* rows of a band; 0: no bands */
     int param_count; /* i64 values given at run time: sizes, strides, offsets */
     /* [param_count], or NULL when nothing is known: a power of two that divides every value of the parameter. Known for
      * GPUs alone, whose vector accesses need it. */
@@ -173,8 +178,15 @@ Status kernel_verify(const Kernel *kernel);
 
 /* Tasks of a launch, and bytes of scratch memory that each worker needs. Kept values stand in scratch memory in the
  * order of their instructions, each from a multiple of 64 bytes on: one element a point of the reduced axes, row-major,
- * times lane_block (innermost) where there is a LANE axis; bool takes a byte. */
+ * times lane_block (innermost) where there is a LANE axis; bool takes a byte. With bands the workers share the scratch
+ * memory: for each reduction, from a multiple of 64 bytes on, [TASK axes][bands][LANE]. */
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params);
+/* Tasks over bands, which come before all others and must be over when those begin; 0 without bands. A launch's tasks
+ * are numbered from 0 to kernel_band_tasks + kernel_tasks. */
+int64_t kernel_band_tasks(const Kernel *kernel, const int64_t *params);
+/* Whether it is an outer reduction that may run in bands: one reduced axis, nothing that varies along it after stage 0,
+ * no positions, no store that each band would repeat. */
+bool kernel_can_band(const Kernel *kernel);
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params);
 
 /* The compiled form on a CPU: runs tasks [begin, end). Never fails, allocates nothing. buffers: in the kernel's order;

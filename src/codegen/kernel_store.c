@@ -72,6 +72,7 @@ void store_kernel(StoreWriter *w, const Kernel *k) {
     store_number(w, (uint64_t)k->lane_block);
     store_number(w, (uint64_t)(k->tile_axis + 1));
     store_number(w, (uint64_t)k->tile_block);
+    store_number(w, (uint64_t)k->band);
     store_number(w, (uint64_t)k->param_count);
     store_number(w, k->param_multiples != NULL);
     for (int i = 0; k->param_multiples && i < k->param_count; i++) store_signed(w, k->param_multiples[i]);
@@ -104,6 +105,7 @@ const Kernel *restore_kernel(StoreReader *r) {
     k->lane_block = restore_int(r, 1 << 20);
     k->tile_axis = restore_int(r, KERNEL_MAX_AXES) - 1;
     k->tile_block = restore_int(r, 1 << 20);
+    k->band = restore_int(r, 1 << 20);
     k->param_count = restore_int(r, 1 << 20);
     if (restore_int(r, 1)) k->param_multiples = restore_multiples(r, k->param_count);
     k->stage_count = restore_int(r, INT32_MAX);

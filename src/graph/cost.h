@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nodes cost at given sizes: the bytes that they must move, however they are done, and the arithmetic. Here is what
- * primitives and regions of them cost; lowering/cost/anchor_cost.h has the anchors, runtime/plan/cost.h the steps of a plan.
+ * primitives and regions of them cost; lowering/anchor/anchor_cost.h has the anchors, runtime/plan/cost.h the steps of a plan.
  *
  * Bytes: of what is read, each element that some result needs once; of results, each element once. What stays inside a
  * region costs none, nor do constants of one element, which stand in the code. */

@@ -14,7 +14,8 @@
  * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
  * rounded as the device packs it; computation is as without. "matmul" may have attr tensor weight_scales, f32 [N,
  * blocks], and attr int weight_block: column n's depths of a block of so many are whole multiples of its scale, or were
- * when the model was read, so that a device may hold them as such.
+ * when the model was read, so that a device may hold them as such. "conv" may have attr int winograd: 0 where no device
+ * may take Winograd's algorithm.
  *
  * Epilogue: where the node has a subgraph, its body of primitives is applied to the result. The body's first input is
  * the raw result as above (permuted by perm_out, in the inputs' type), the others are the node's inputs from the third

@@ -120,9 +120,17 @@ static bool fold_affine(Lowering *l, Node *anchor, Node *user, Value **bias) {
     return true;
 }
 
-/* All affine steps behind the anchor become one addition at most. */
+static bool is_affine(const Node *node) {
+    return node && node->kind == NODE_PRIM &&
+           (node->prim == PRIM_ADD || node->prim == PRIM_SUB || node->prim == PRIM_MUL || node->prim == PRIM_DIV);
+}
+
+/* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
 static Status fold_affines(Graph *graph, const Policy *policy, Node *anchor, Node **next) {
     Value *y = anchor->outputs[0], *bias = NULL;
+    Node *first = value_only_user(y);
+    if (first && first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
+        return NULL;
     Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = anchor};
     for (Node *user; (user = value_only_user(y));) {
         bool folded = fold_affine(&l, anchor, user, &bias);

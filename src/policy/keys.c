@@ -66,6 +66,7 @@ static const Key keys[] = {
     {"memory_limit_megabytes", KEY_INT64, offsetof(Policy, memory_limit_megabytes), 0, 1 << 30},
     {"seed", KEY_INT64, offsetof(Policy, seed), 0, 9007199254740992.0},
     {"deterministic", KEY_BOOL, offsetof(Policy, deterministic), 0, 0},
+    {"winograd", KEY_BOOL, offsetof(Policy, winograd), 0, 0},
     {"cuda.device", KEY_INT, offsetof(Policy, cuda.device), 0, 255},
     {"cuda.libraries", KEY_STRING, offsetof(Policy, cuda.libraries), 0, 0},
     {"cuda.strict", KEY_BOOL, offsetof(Policy, cuda.strict), 0, 0},

@@ -132,6 +132,7 @@ typedef struct Policy {
     uint64_t seed;              /* of random operators */
     bool deterministic;         /* the same bits in every run on the same machine, where a library could choose
                                        otherwise; our own kernels always are */
+    bool winograd; /* the CPU's 3x3 convolutions of f32 may take Winograd's algorithm, where it is faster */
     struct {
         int device; /* ordinal among the machine's GPUs */
         const char

@@ -153,8 +153,36 @@ static void check_op(KernelOp o, DType t) {
 static void each_instruction_on_each_type(void) {
     for (KernelOp o = K_ADD; o <= K_ROUND_BF16; o++)
         for (int t = 0; t < TYPES; t++)
-            if (o != K_SELECT && o != K_CAST && o != K_BITCAST && o != K_FMA && op_takes(o, types[t]))
+            if (o != K_SELECT && o != K_CAST && o != K_BITCAST && o != K_FMA && o != K_SCALE && o != K_TABLE &&
+                op_takes(o, types[t]))
                 check_op(o, types[t]);
+}
+
+/* Powers of two into what is subnormal and infinite, and the tables, whatever stands above an index's low bits. */
+static void scaling_and_tables(void) {
+    for (int t = 0; t < 2; t++) {
+        Arena *arena = arena_create(0);
+        Maker m = maker(arena, 128);
+        axis(&m, AXIS_LANE, -1, 1);
+        DType real = types[t];
+        int i = arity_input(&m, DT_I32, 1), x = arity_input(&m, real, 1);
+        int low = op(&m, K_AND, DT_I32, i, inst(&m, (KernelInst){.op = K_CONST, .dtype = DT_I32, .bits = 255}), 0);
+        int power = op(&m, K_CAST, real, low, 0, 0);
+        power = op(&m, K_SUB, real, power, constant(&m, real, 128), 0);
+        if (real == DT_F64) power = op(&m, K_MUL, real, power, constant(&m, real, 8), 0);
+        int positive = op(&m, K_GT, DT_BOOL, x, constant(&m, real, 0), 0);
+        int a = op(&m, K_SELECT, real, positive, constant(&m, real, 3.3), constant(&m, real, -0.7));
+        a = op(&m, K_SELECT, real, op(&m, K_NE, DT_BOOL, x, x, 0), x, a);
+        store(&m, buffer(&m, real, true), STRIDES(&m, 1), op(&m, K_SCALE, real, a, power, 0));
+        for (int n = 0; real == DT_F32 && n < 3; n++) {
+            KernelInst look_up = {.op = K_TABLE, .dtype = DT_F32, .args = {i}, .bits = n};
+            store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), inst(&m, look_up));
+        }
+        int64_t sizes[] = {1, 3, 8, 16, 37, 300};
+        wild = true;
+        check(m.kernel, sizes, 6, 1);
+        finish(arena);
+    }
 }
 
 static void fused_multiply_add_rounds_once_where_the_hardware_does(void) {

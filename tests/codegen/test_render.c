@@ -51,9 +51,13 @@ static void launch(const Kernel *k, KernelFunction function, const int64_t *para
     size_t scratch_bytes = kernel_scratch_bytes(k, params);
     unsigned char *scratch = arena_alloc(arena, scratch_bytes + 64 + CANARY);
     memset(scratch, 0xa5, scratch_bytes + CANARY);
-    int64_t tasks = kernel_tasks(k, params), middle = tasks ? random_below((int)tasks + 1) : 0;
-    function((void **)got, params, middle, tasks, scratch);
-    function((void **)got, params, 0, middle, scratch);
+    int64_t bands = kernel_band_tasks(k, params), tasks = kernel_tasks(k, params);
+    int64_t within = bands ? random_below((int)bands + 1) : 0,
+            middle = bands + (tasks ? random_below((int)tasks + 1) : 0);
+    function((void **)got, params, within, bands, scratch);
+    function((void **)got, params, 0, within, scratch);
+    function((void **)got, params, middle, bands + tasks, scratch);
+    function((void **)got, params, bands, middle, scratch);
     for (int b = 0; b < k->buffers.count; b++) {
         DType t = k->buffers.items[b].dtype;
         if (k->buffers.items[b].output) compare_outputs(k, t, b, got[b], want[b], count[b], level);
@@ -93,6 +97,77 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
 
 static void finish(Arena *arena) { arena_destroy(arena); }
 
+/* --- bands: on CPUs alone
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Two reductions of one axis in bands of 4 rows, a value that varies along columns alone, a store of each row. */
+static void check_bands(KernelOp o, DType t, int64_t columns, int block) {
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, block);
+    m.kernel->band = 4;
+    axis(&m, AXIS_TASK, 2, 1);
+    axis(&m, AXIS_LANE, columns, 1);
+    axis(&m, AXIS_REDUCE, -2, 1);
+    KernelAccess at = columns < 0 ? STRIDES(&m, -3, 1, -1) : STRIDES(&m, -3, 1, columns);
+    KernelAccess line = columns < 0 ? STRIDES(&m, -1, 1, 0) : STRIDES(&m, columns, 1, 0);
+    int x = load(&m, buffer(&m, t, false), at), bias = load(&m, buffer(&m, t, false), line);
+    int y = op(&m, K_SUB, t, x, bias, 0), first = inst(&m, (KernelInst){.op = o, .dtype = t, .args = {x}});
+    int second = op(&m, o == K_REDUCE_PROD ? K_REDUCE_PROD : K_REDUCE_MAX, t, o == K_REDUCE_PROD ? x : y, 0, 0);
+    store(&m, buffer(&m, t, true), at, y);
+    store(&m, buffer(&m, t, true), line, op(&m, K_MIN, t, first, bias, 0));
+    store(&m, buffer(&m, t, true), line, second);
+    int64_t params[64][3];
+    int count = fill_tails();
+    for (int i = 0; i < count; i++) {
+        int64_t c = columns < 0 ? tails[i] : columns, rows = i % 23;
+        params[i][0] = c, params[i][1] = rows, params[i][2] = c * rows;
+    }
+    m.kernel->param_count = 3;
+    wild = o >= K_REDUCE_MAX;
+    near_one = o == K_REDUCE_PROD;
+    loosest = o < K_REDUCE_MAX && dtype_is_float(t) ? REDUCED * rounding_unit(t) : 0;
+    check(m.kernel, params[0], count, 3);
+    loosest = near_one = 0;
+    finish(arena);
+}
+
+static void outer_reductions_in_bands(void) {
+    for (KernelOp o = K_REDUCE_SUM; o <= K_REDUCE_MIN; o++)
+        for (int t = 0; t < TYPES; t++) check_bands(o, types[t], -1, t & 1 ? 64 : 256);
+    for (int64_t size = 1; size <= 70; size += size < 20 ? 4 : 12) check_bands(K_REDUCE_SUM, DT_F32, size, 128);
+}
+
+/* --- rows divided by one number: to the bit as divide.h says, on CPUs alone
+ * --------------------------------------------------------------------------------------------------------- */
+
+static void check_row_division(bool special, bool outer) {
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, 64);
+    axis(&m, AXIS_TASK, 5, 1);
+    axis(&m, AXIS_LANE, -1, 1);
+    if (outer) axis(&m, AXIS_REDUCE, 3, 1);
+    KernelAccess at = outer ? STRIDES(&m, -2, 1, -1) : STRIDES(&m, -1, 1), row = STRIDES(&m, 1, 0, 0);
+    if (outer) row = STRIDES(&m, -1, 1, 0);
+    int x = load(&m, buffer(&m, DT_F32, false), at), by = load(&m, buffer(&m, DT_F32, false), row);
+    if (!special) by = op(&m, K_MAX, DT_F32, op(&m, K_ABS, DT_F32, by, 0, 0), constant(&m, DT_F32, 0.01), 0);
+    KernelInst divide = {.op = K_DIV, .dtype = DT_F32, .args = {x, by}, .bits = 1};
+    store(&m, buffer(&m, DT_F32, true), at, inst(&m, divide));
+    divide.args[1] = constant(&m, DT_F32, 1.41421356);
+    store(&m, buffer(&m, DT_F32, true), at, inst(&m, divide));
+    int64_t params[64][2];
+    int count = fill_tails();
+    for (int i = 0; i < count; i++) params[i][0] = tails[i], params[i][1] = 3 * tails[i];
+    wild = special;
+    loosest = special ? 1e-5 : 0; /* of subnormal results, which fma in two roundings may miss by one unit */
+    check(m.kernel, params[0], count, 2);
+    loosest = 0;
+    finish(arena);
+}
+
+static void rows_divided_by_one_number(void) {
+    for (int n = 0; n < 4; n++) check_row_division(n & 1, n & 2);
+}
+
 /* --- the cases
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -102,12 +177,15 @@ Test(render, fused_multiply_add_rounds_once_where_the_hardware_does) {
 }
 Test(render, casts_between_all_types) { casts_between_all_types(); }
 Test(render, divisors_and_distances_that_are_constants) { divisors_and_distances_that_are_constants(); }
+Test(render, scaling_and_tables) { scaling_and_tables(); }
+Test(render, rows_divided_by_one_number) { rows_divided_by_one_number(); }
 Test(render, pointwise_tails_and_broadcasts) { pointwise_tails_and_broadcasts(); }
 Test(render, pointwise_of_constant_sizes) { pointwise_of_constant_sizes(); }
 Test(render, large_programs_use_one_masked_loop) { large_programs_use_one_masked_loop(); }
 Test(render, inner_reductions_of_each_type_and_tail) { inner_reductions_of_each_type_and_tail(); }
 Test(render, inner_reductions_of_constant_rows) { inner_reductions_of_constant_rows(); }
 Test(render, outer_reductions_of_each_type_and_tail) { outer_reductions_of_each_type_and_tail(); }
+Test(render, outer_reductions_in_bands) { outer_reductions_in_bands(); }
 Test(render, outer_reductions_of_constant_columns) { outer_reductions_of_constant_columns(); }
 Test(render, reductions_in_stages) { reductions_in_stages(); }
 Test(render, tiles_of_each_size_of_element) { tiles_of_each_size_of_element(); }

@@ -8,6 +8,8 @@ LIBRARY is libonnxfuse_ep.so, REAL the folder that scripts/real_models.py writes
 one of them."""
 
 import functools
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +29,7 @@ FLOAT = TensorProto.FLOAT
 # Terms of the longest sum: of the inner sizes of products and convolutions, and the rows of normalizations. They end in probabilities.
 REAL_MODELS = {"magika": 512, "minilm": 1536, "ocr_cls": 1000, "ocr_det": 1000, "ocr_rec": 1000, "silero_vad": 1000}
 FEED_FORWARD = 64  # terms: a product of 16 and the bias, then a softmax of 32
-real = None
+real = library = None
 devices = []
 
 
@@ -329,6 +331,37 @@ def test_compiled_models():
             assert_close(session(moved / path.name).run(None, feed), *wanted)
 
 
+COMPILING = """
+import sys, onnxruntime
+library, model, out = sys.argv[1:]
+onnxruntime.register_execution_provider_library("onnxfuse", library)
+devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == "OnnxfuseExecutionProvider"]
+settings = onnxruntime.SessionOptions()
+if out:
+    settings.add_session_config_entry("ep.context_enable", "1")
+    settings.add_session_config_entry("ep.context_file_path", out)
+settings.add_provider_for_devices(devices, {"cache.enable": "false"})
+opened = onnxruntime.InferenceSession(model, settings, enable_fallback=0)
+del opened
+onnxruntime.unregister_execution_provider_library("onnxfuse")
+"""
+
+
+def test_parts_are_compiled_once():
+    """As often as a plan is made of a model, the log tells what partition has made of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(feed_forward(), path)
+        for out in ("", str(Path(folder) / "compiled.onnx")):
+            done = subprocess.run([sys.executable, "-c", COMPILING, library, path, out], capture_output=True, text=True,
+                                  env={**os.environ, "ONNXFUSE_DEBUG": "1"})
+            assert done.returncode == 0, done.stderr
+            plans = [line for line in done.stderr.splitlines() if line.startswith("onnxfuse: partition:") and "became 0 steps" not in line]  # those are constants
+            assert len(plans) == 1, done.stderr
+        close_to = expected(feed_forward(), {"x": random(3, 16)}, FEED_FORWARD)
+        assert_close(session(Path(folder) / "compiled.onnx").run(None, {"x": random(3, 16)}), *close_to)
+
+
 def test_compiled_models_with_other_nodes():
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("SampleOp", ["h"], ["s"], domain="com.microsoft"),
              helper.make_node("Exp", ["s"], ["y"])]
@@ -390,7 +423,7 @@ def test_damaged_compiled_models_are_refused():
 
 
 def main():
-    global real, devices
+    global real, library, devices
     library, real = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     onnxruntime.register_execution_provider_library("onnxfuse", str(library))
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]

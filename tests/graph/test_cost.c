@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 #include "graph/cost.h"
-#include "lowering/cost/anchor_cost.h"
+#include "lowering/anchor/anchor_cost.h"
 
 typedef struct Case {
     const char *name, *text; /* the graph's first node is what is looked at */

@@ -3,7 +3,7 @@
 #include "interpret.h"
 
 #include "graph/eval/eval.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/ops.h"
 
 typedef struct Frame {

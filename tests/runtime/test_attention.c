@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "attention_cases.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "runtime/device/cpu/anchor.h"
 
 static const int thread_counts[] = {1, 2, 16};

@@ -291,6 +291,33 @@ Test(growth, arenas_of_shapes_that_alternate_are_kept) {
     graph_destroy(graph);
 }
 
+/* Of 20 runs at once, 16 leave their arenas behind; streams likewise, which the CPU has none of. */
+Test(growth, at_most_16_arenas_are_kept) {
+    enum { RUNS = 20, KEPT = 16, BYTES = 1 << 16 };
+    Graph *graph = graph_create(0);
+    Policy policy = policy_of(graph);
+    Device *device;
+    Memory memory;
+    Block blocks[RUNS];
+    Status status = device_open(&policy, &device);
+    cr_assert(!status, "%s", status_message(status));
+    memory_init(&memory, 0);
+    struct RunMemory *buffers = run_memory_create(device, device, &memory);
+    for (int i = 0; i < RUNS; i++) {
+        status = run_memory_take(buffers, PLACE_HOST, BYTES, &blocks[i]);
+        cr_assert(!status, "%s", status_message(status));
+    }
+    size_t each = atomic_load(&memory.used) / RUNS;
+    for (int i = 0; i < RUNS; i++) run_memory_give(buffers, PLACE_HOST, blocks[i]);
+    cr_expect_eq(atomic_load(&memory.used), KEPT * each, "%zu bytes of %zu each are kept", atomic_load(&memory.used),
+                 each);
+    run_memory_trim(buffers);
+    cr_expect_eq(atomic_load(&memory.used), 0);
+    run_memory_destroy(buffers);
+    device->table->close(device);
+    graph_destroy(graph);
+}
+
 /* --- sequences -------------------------------------------------------------------------------------------------- */
 static size_t heap_bytes;
 

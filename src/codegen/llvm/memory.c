@@ -47,14 +47,14 @@ static void plain_store(Render *r, LLVMValueRef value, LLVMValueRef pointer, int
 
 /* --- contiguous --- */
 
-static LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align) {
+LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align) {
     if (!r->mask || type_lane_count(type) == 1) return plain_load(r, type, pointer, align);
     LLVMTypeRef overload[] = {type, r->pointer};
     LLVMValueRef args[] = {pointer, LLVMConstInt(r->i32, (unsigned long long)align, 0), r->mask, LLVMConstNull(type)};
     return intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
 }
 
-static void store_line(Render *r, LLVMValueRef value, LLVMValueRef pointer, int64_t align) {
+void store_line(Render *r, LLVMValueRef value, LLVMValueRef pointer, int64_t align) {
     LLVMTypeRef type = LLVMTypeOf(value);
     if (!r->mask || type_lane_count(type) == 1) {
         plain_store(r, value, pointer, align);

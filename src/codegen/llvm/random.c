@@ -26,23 +26,26 @@ static LLVMValueRef mixed(Render *r, LLVMValueRef product, LLVMValueRef word, LL
     return LLVMBuildXor(r->builder, LLVMBuildXor(r->builder, high, word, ""), key, "");
 }
 
-/* All four words of the counters, whose low and high halves are given. Each word stands in the low half of a 64-bit
- * lane all the way, whatever is above it: so no round moves words between lanes. */
-static Words rounds(Render *r, LLVMValueRef seed, LLVMValueRef low, LLVMValueRef high) {
+/* From the low and high halves of counters, w[0] and w[1] of `count` vectors, to their four words. Each word stands in
+ * the low half of a 64-bit lane all the way, whatever is above it: so no round moves words between lanes. The vectors'
+ * rounds alternate, for each is one chain of ten. */
+static void rounds(Render *r, LLVMValueRef seed, Words *vectors, int count) {
     LLVMBuilderRef b = r->builder;
-    LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(low)), c[4] = {low, high, zero, zero};
+    for (int n = 0; n < count; n++) vectors[n].w[2] = vectors[n].w[3] = LLVMConstNull(LLVMTypeOf(vectors[n].w[0]));
     LLVMValueRef key0 = LLVMBuildTrunc(b, seed, r->i32, "");
     LLVMValueRef key1 = LLVMBuildTrunc(b, LLVMBuildLShr(b, seed, constant_i64(r, 32), ""), r->i32, "");
     for (int round = 0; round < ROUNDS; round++) {
-        LLVMValueRef product0 = wide_product(r, c[0], 0xD2511F53u), product1 = wide_product(r, c[2], 0xCD9E8D57u);
-        c[0] = mixed(r, product1, c[1], key0);
-        c[2] = mixed(r, product0, c[3], key1);
-        c[1] = product1;
-        c[3] = product0;
+        for (int n = 0; n < count; n++) {
+            LLVMValueRef *c = vectors[n].w, product0 = wide_product(r, c[0], 0xD2511F53u);
+            LLVMValueRef product1 = wide_product(r, c[2], 0xCD9E8D57u);
+            c[0] = mixed(r, product1, c[1], key0);
+            c[2] = mixed(r, product0, c[3], key1);
+            c[1] = product1;
+            c[3] = product0;
+        }
         key0 = LLVMBuildAdd(b, key0, constant_int(r->i32, 0x9E3779B9), "");
         key1 = LLVMBuildAdd(b, key1, constant_int(r->i32, (int32_t)0xBB67AE85u), "");
     }
-    return (Words){{c[0], c[1], c[2], c[3]}};
 }
 
 /* --- each lane by itself --- */
@@ -52,7 +55,8 @@ static LLVMValueRef word_of(Render *r, LLVMValueRef seed, LLVMValueRef index) {
     LLVMTypeRef wide = LLVMTypeOf(index), type = type_lanes(r->i32, type_lane_count(wide));
     LLVMValueRef group = LLVMBuildShl(b, LLVMBuildLShr(b, index, constant_int(wide, 6), ""), constant_int(wide, 4), "");
     LLVMValueRef counter = LLVMBuildOr(b, group, LLVMBuildAnd(b, index, constant_int(wide, 15), ""), "");
-    Words words = rounds(r, seed, counter, LLVMBuildLShr(b, counter, constant_int(wide, 32), ""));
+    Words words = {{counter, LLVMBuildLShr(b, counter, constant_int(wide, 32), "")}};
+    rounds(r, seed, &words, 1);
     LLVMValueRef which = LLVMBuildTrunc(b, LLVMBuildLShr(b, index, constant_int(wide, 4), ""), type, "");
     which = LLVMBuildAnd(b, which, constant_int(type, 3), "");
     LLVMValueRef result = LLVMBuildTrunc(b, words.w[0], type, "");
@@ -128,8 +132,10 @@ static void group_words(Render *r, LLVMValueRef seed, LLVMValueRef first, LLVMVa
     Words words[2];
     for (int odd = 0; odd < 2; odd++) {
         for (int i = 0; i < HALF; i++) own[i] = constant_i64(r, 2 * i + odd);
-        words[odd] = rounds(r, seed, LLVMBuildOr(b, splat(r, counter, HALF), LLVMConstVector(own, HALF), ""), high);
+        words[odd].w[0] = LLVMBuildOr(b, splat(r, counter, HALF), LLVMConstVector(own, HALF), "");
+        words[odd].w[1] = high;
     }
+    rounds(r, seed, words, 2);
     LLVMValueRef all[4];
     for (int n = 0; n < 4; n++) all[n] = interleaved(r, words[0].w[n], words[1].w[n]);
     for (int c = 0; c < r->unroll; c++) {

@@ -39,6 +39,28 @@ static LLVMValueRef better(Render *r, const KernelInst *inst, LLVMValueRef a, LL
     return LLVMBuildICmp(r->builder, predicate, a, b, "");
 }
 
+/* Maxima and minima of floats along lanes: the instruction passes NaN over, and one comparison of two vectors with each
+ * other sees whether either has some. */
+static bool watches_nan(const Render *r, const KernelInst *inst) {
+    bool extreme = inst->op == K_REDUCE_MAX || inst->op == K_REDUCE_MIN;
+    return extreme && r->class == CLASS_INNER && dtype_is_float(argument_dtype(r, inst));
+}
+
+/* b when neither is better, so too when either is NaN. */
+static LLVMValueRef better_of(Render *r, const KernelInst *inst, LLVMValueRef a, LLVMValueRef b) {
+    return select_value(r, better(r, inst, a, b), a, b);
+}
+
+/* Masks where the hardware has registers for them, else words as wide as the values. */
+static LLVMTypeRef watch_type(Render *r, DType dtype, int lanes) {
+    return type_lanes(r->isa.avx512 ? r->i1 : dtype == DT_F64 ? r->i64 : r->i32, lanes);
+}
+
+static LLVMValueRef watched(Render *r, LLVMValueRef condition, DType dtype) {
+    LLVMTypeRef type = watch_type(r, dtype, type_lane_count(LLVMTypeOf(condition)));
+    return LLVMTypeOf(condition) == type ? condition : LLVMBuildSExt(r->builder, condition, type, "");
+}
+
 static LLVMValueRef combine(Render *r, const KernelInst *inst, LLVMValueRef a, LLVMValueRef b) {
     DType dtype = argument_dtype(r, inst);
     bool is_float = dtype_is_float(dtype);
@@ -51,7 +73,7 @@ static LLVMValueRef combine(Render *r, const KernelInst *inst, LLVMValueRef a, L
         return is_float ? LLVMBuildFMul(r->builder, a, b, "") : LLVMBuildMul(r->builder, a, b, "");
     default: break;
     }
-    LLVMValueRef best = select_value(r, better(r, inst, a, b), a, b); /* b when it is NaN: one instruction, as maxps */
+    LLVMValueRef best = better_of(r, inst, a, b);
     return is_float ? select_value(r, unordered(r, a), a, best) : best;
 }
 
@@ -94,7 +116,7 @@ static bool has_scalar_tail(const Render *r) {
 
 static bool is_chunked(const Render *r, int i, int stage) {
     const KernelInst *inst = r->slots[i].inst;
-    return r->needed[stage][i] && inst->op == K_REDUCE_SUM && inst->stage == stage &&
+    return !r->kernel->band && r->needed[stage][i] && inst->op == K_REDUCE_SUM && inst->stage == stage &&
            dtype_is_float(argument_dtype(r, inst));
 }
 
@@ -106,6 +128,10 @@ void reduce_begin(Render *r, int i) {
     for (int n = 0; n < r->accumulators; n++) {
         s->accumulator[n] = slot_alloca(r, type_compute(r, dtype, lanes), "sum");
         LLVMBuildStore(r->builder, neutral(r, inst, lanes), s->accumulator[n]);
+        if (watches_nan(r, inst)) {
+            s->unordered[n] = slot_alloca(r, watch_type(r, dtype, lanes), "nan");
+            LLVMBuildStore(r->builder, LLVMConstNull(watch_type(r, dtype, lanes)), s->unordered[n]);
+        }
         if (!is_position(inst->op)) continue;
         LLVMTypeRef type = type_lanes(r->i64, lanes);
         s->position[n] = slot_alloca(r, type, "at");
@@ -123,22 +149,44 @@ void reduce_begin(Render *r, int i) {
     LLVMBuildStore(r->builder, constant_i64(r, no_position(inst)), s->tail_position);
 }
 
+void reduce_take(Render *r, int i, int copy, LLVMValueRef value) {
+    Slot *s = &r->slots[i];
+    LLVMValueRef old = LLVMBuildLoad2(r->builder, LLVMTypeOf(value), s->accumulator[copy], "");
+    LLVMBuildStore(r->builder, combine(r, s->inst, old, value), s->accumulator[copy]);
+}
+
 static LLVMValueRef here(Render *r, int level, int copy) {
     if (r->class != CLASS_INNER) return splat(r, r->flat[level], r->lanes);
     LLVMValueRef base = LLVMBuildAdd(r->builder, r->flat[level], constant_i64(r, (int64_t)copy * r->lanes), "");
     return LLVMBuildAdd(r->builder, splat(r, base, r->lanes), iota(r, r->i64, r->lanes), "");
 }
 
+/* Copies two at a time; a copy that is left over is compared with itself. */
+static void watch_nan(Render *r, Slot *s) {
+    DType dtype = argument_dtype(r, s->inst);
+    for (int c = 0; c < r->unroll; c += 2) {
+        LLVMValueRef memory = s->unordered[r->accumulator_base + c];
+        LLVMValueRef a = slot_value(r, s->inst->args[0], c),
+                     b = c + 1 < r->unroll ? slot_value(r, s->inst->args[0], c + 1) : a;
+        LLVMValueRef some = LLVMBuildFCmp(r->builder, LLVMRealUNO, a, b, "");
+        if (r->mask) some = LLVMBuildAnd(r->builder, some, r->mask, "");
+        some = watched(r, some, dtype);
+        LLVMValueRef old = LLVMBuildLoad2(r->builder, LLVMTypeOf(some), memory, "");
+        LLVMBuildStore(r->builder, LLVMBuildOr(r->builder, old, some, ""), memory);
+    }
+}
+
 void reduce_step(Render *r, int i, int level) {
     Slot *s = &r->slots[i];
     const KernelInst *inst = s->inst;
-    bool tail = r->lanes == 1 && has_scalar_tail(r);
+    bool tail = r->lanes == 1 && has_scalar_tail(r), watch = watches_nan(r, inst) && !tail;
+    if (watch) watch_nan(r, s);
     for (int c = 0; c < r->unroll; c++) {
         LLVMValueRef memory = tail ? s->tail_accumulator : s->accumulator[r->accumulator_base + c];
         LLVMValueRef value = slot_value(r, inst->args[0], c);
         LLVMValueRef old = LLVMBuildLoad2(r->builder, LLVMTypeOf(value), memory, ""), fresh;
         if (!is_position(inst->op)) {
-            fresh = combine(r, inst, old, value);
+            fresh = watch ? better_of(r, inst, value, old) : combine(r, inst, old, value);
             if (r->mask && r->class == CLASS_INNER) fresh = select_value(r, r->mask, fresh, old);
             LLVMBuildStore(r->builder, fresh, memory);
             continue;
@@ -180,6 +228,7 @@ typedef struct Pair {
 } Pair;
 
 static Pair merge(Render *r, const KernelInst *inst, Pair a, Pair b) {
+    if (watches_nan(r, inst)) return (Pair){better_of(r, inst, a.value, b.value), NULL};
     if (!a.at) return (Pair){combine(r, inst, a.value, b.value), NULL};
     LLVMValueRef take = takes_place(r, inst, a.value, a.at, b.value, b.at);
     return (Pair){select_value(r, take, b.value, a.value), select_value(r, take, b.at, a.at)};
@@ -217,6 +266,20 @@ static LLVMValueRef position_or_zero(Render *r, const KernelInst *inst, LLVMValu
     return select_value(r, none, constant_int(type, 0), at);
 }
 
+/* NaN where some was seen, also in the scalar tail. */
+static LLVMValueRef with_nan(Render *r, const Slot *s, LLVMValueRef value) {
+    DType dtype = argument_dtype(r, s->inst);
+    LLVMTypeRef type = watch_type(r, dtype, r->vector_lanes);
+    LLVMValueRef seen = LLVMBuildLoad2(r->builder, type, s->unordered[0], "");
+    for (int n = 1; n < r->accumulators; n++)
+        seen = LLVMBuildOr(r->builder, seen, LLVMBuildLoad2(r->builder, type, s->unordered[n], ""), "");
+    if (!r->isa.avx512) seen = LLVMBuildICmp(r->builder, LLVMIntNE, seen, LLVMConstNull(type), "");
+    LLVMValueRef nan = constant_real(LLVMTypeOf(value), __builtin_nan(""));
+    value = select_value(r, any_lane(r, seen), nan, value);
+    if (!has_scalar_tail(r)) return value;
+    return combine(r, s->inst, LLVMBuildLoad2(r->builder, LLVMTypeOf(value), s->tail_accumulator, ""), value);
+}
+
 void reduce_finish(Render *r, int i) {
     Slot *s = &r->slots[i];
     const KernelInst *inst = s->inst;
@@ -230,6 +293,10 @@ void reduce_finish(Render *r, int i) {
             p = merge(r, inst, p, load_pair(r, s->accumulator[n], s->position[n], type));
         if (!inner && is_chunked(r, i, inst->stage)) p = merge(r, inst, p, load_pair(r, s->total[c], NULL, type));
         if (inner) p = across_lanes(r, inst, p, lanes);
+        if (watches_nan(r, inst)) {
+            slot_set(r, i, c, with_nan(r, s, p.value));
+            continue;
+        }
         if (inner && has_scalar_tail(r))
             p = merge(r, inst, p, load_pair(r, s->tail_accumulator, s->tail_position, type_element(type)));
         slot_set(r, i, c, p.at ? position_or_zero(r, inst, p.at) : p.value);

@@ -266,6 +266,14 @@ static void vector_body(Render *r, int stage, int level, LLVMValueRef index) {
     for (int i = 0; i < r->kernel->insts.count; i++)
         if (r->slots[i].level >= level) r->slots[i].done = false;
     r->flat[level] = constant_i64(r, 0);
+    if (r->bands.phase != BANDS_NONE) {
+        for (int s = 0; s < r->kernel->stage_count; s++) advance_in_range(r, s, level, index);
+        if (r->bands.phase == BANDS_SUM)
+            bands_body(r, level);
+        else
+            bands_finish(r, level);
+        return;
+    }
     for (int s = 0; s < r->kernel->stage_count; s++) {
         advance_in_range(r, s, level, index);
         render_stage(r, s, level);
@@ -353,7 +361,7 @@ static void reduce_loop(Render *r, int stage, int level, LLVMValueRef start, LLV
     loop_end(r, &loop);
 }
 
-static void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
+void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
     int rows = level == r->levels && r->class == CLASS_OUTER ? r->accumulators / r->main_unroll : 1;
     if (rows > 1 && r->lanes == r->vector_lanes && r->unroll == r->main_unroll) {
         int64_t size;
@@ -490,12 +498,16 @@ static void task_pointers(Render *r) {
     }
 }
 
-static void render_task(Render *r, const Digits *digits) {
-    for (int n = 0; n < digits->count; n++)
-        r->index[digits->axis[n]] = LLVMBuildLoad2(r->builder, r->i64, digits->memory[n], "");
+void render_task_begin(Render *r) {
     set_range(r);
     task_pointers(r);
     stream_task(r);
+}
+
+static void render_task(Render *r, const Digits *digits) {
+    for (int n = 0; n < digits->count; n++)
+        r->index[digits->axis[n]] = LLVMBuildLoad2(r->builder, r->i64, digits->memory[n], "");
+    render_task_begin(r);
     if (r->class == CLASS_TILE) {
         render_level(r, 0, 1);
         render_tiles(r);
@@ -543,6 +555,14 @@ static void entry_pointers(Render *r) {
     }
 }
 
+static void render_tasks(Render *r, LLVMValueRef from, LLVMValueRef to) {
+    Digits digits = task_digits(r, from);
+    Loop tasks = loop_begin(r, from, to, 1);
+    render_task(r, &digits);
+    count_on(r, &digits);
+    loop_end(r, &tasks);
+}
+
 void render_kernel(Render *r) {
     LLVMTypeRef types[5] = {r->pointer, r->pointer, r->i64, r->i64, r->pointer};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(r->context), types, 5, 0);
@@ -557,15 +577,14 @@ void render_kernel(Render *r) {
     LLVMPositionBuilderAtEnd(r->builder, setup);
     load_arguments(r);
     entry_pointers(r);
-    Digits digits = task_digits(r, from);
     vector_form(r, r->vector_lanes, 1, NULL);
     render_scratch(r);
     stream_setup(r);
     for (int s = 0; s < r->kernel->stage_count; s++) render_level(r, s, 0);
-    Loop tasks = loop_begin(r, from, to, 1);
-    render_task(r, &digits);
-    count_on(r, &digits);
-    loop_end(r, &tasks);
+    if (r->kernel->band)
+        render_bands(r, from, to);
+    else
+        render_tasks(r, from, to);
     stream_end(r);
     LLVMBuildBr(r->builder, end);
 }

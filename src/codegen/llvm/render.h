@@ -8,6 +8,7 @@
  *   random.c    Philox
  *   special.c   what some instruction sets have: scaling, tables, division of many by one
  *   transpose.c tiles
+ *   bands.c     outer reductions in bands
  *   emit.c      module -> object or text; plugin.c the plug-in's face
  *
  * Loops are numbered by level, outermost first: 0 the function's entry, 1 the task, then one level an axis that is not
@@ -42,8 +43,9 @@ typedef struct Slot {
         pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
     LLVMValueRef range_pointer; /* at the start of the vector axis's range */
     LLVMValueRef accumulator[MAX_UNROLL],
-        position[MAX_UNROLL];                     /* of reductions: memory that is promoted to registers */
-    LLVMValueRef total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
+        position[MAX_UNROLL];           /* of reductions: memory that is promoted to registers */
+    LLVMValueRef total[MAX_UNROLL];     /* of sums of an outer reduction: what finished chunks come to */
+    LLVMValueRef unordered[MAX_UNROLL]; /* of maxima and minima of floats in lanes: whether NaN was among them */
     LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     LLVMValueRef large,
         stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
@@ -52,6 +54,18 @@ typedef struct Slot {
 } Slot;
 
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
+
+/* Where in a kernel with bands emission stands. */
+typedef enum BandPhase { BANDS_NONE, BANDS_SUM, BANDS_FINISH } BandPhase;
+
+typedef struct Bands {
+    BandPhase phase;
+    LLVMValueRef count;    /* of bands */
+    LLVMValueRef index;    /* of the present one */
+    LLVMValueRef outer;    /* row-major over the TASK axes */
+    LLVMValueRef from, to; /* the rows of the present pass */
+    LLVMValueRef first;    /* i1: the first pass of the band */
+} Bands;
 
 typedef struct Render {
     const Kernel *kernel;
@@ -91,8 +105,9 @@ typedef struct Render {
 
     /* the present form of vectorial instructions */
     int lanes, unroll;
-    LLVMValueRef mask;    /* of live lanes, NULL: all */
-    LLVMValueRef live;    /* their number, with a mask */
+    LLVMValueRef mask; /* of live lanes, NULL: all */
+    LLVMValueRef live; /* their number, with a mask */
+    Bands bands;
     int accumulator_base; /* of the present copy of an unrolled reduction loop */
 } Render;
 
@@ -114,6 +129,8 @@ Loop loop_begin(Render *r, LLVMValueRef start, LLVMValueRef limit, int64_t step)
 void loop_end(Render *r, Loop *loop);
 void render_level(Render *r, int stage, int level);                                 /* the instructions of one level */
 void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef index); /* pointers: the axis applied */
+void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit);
+void render_task_begin(Render *r); /* once the indices stand: the range and the pointers */
 void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, LLVMValueRef count);
 
 /* Values of an instruction's argument in the present form. */
@@ -152,6 +169,8 @@ void function_attributes(const Render *r, LLVMValueRef function); /* emit.c: of 
 
 /* memory.c */
 LLVMTypeRef type_memory(Render *r, DType dtype, int lanes);
+LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align); /* in the present form */
+void store_line(Render *r, LLVMValueRef value, LLVMValueRef pointer, int64_t align);
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
@@ -185,6 +204,13 @@ LLVMValueRef convert_fmod(Render *r, LLVMValueRef x, LLVMValueRef y);
 void reduce_begin(Render *r, int inst);
 void reduce_step(Render *r, int inst, int level);
 void reduce_finish(Render *r, int inst);
+
+void reduce_take(Render *r, int inst, int copy, LLVMValueRef value); /* into that copy's accumulator; no positions */
+
+/* bands.c */
+void render_bands(Render *r, LLVMValueRef begin, LLVMValueRef end); /* all tasks of the launch */
+void bands_body(Render *r, int level);   /* the present columns over the rows of the present pass */
+void bands_finish(Render *r, int level); /* the present columns over all bands */
 
 /* transpose.c */
 void render_tiles(Render *r);

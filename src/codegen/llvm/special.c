@@ -148,17 +148,13 @@ static LLVMValueRef fma_of(Render *r, LLVMValueRef a, LLVMValueRef b, LLVMValueR
 
 static Inverse inverse_of(Render *r, LLVMValueRef b) {
     LLVMBuilderRef at = r->builder;
-    LLVMTypeRef type = LLVMTypeOf(b), bits = type_integer(r, 32, type);
+    LLVMTypeRef type = LLVMTypeOf(b);
     LLVMValueRef one = constant_real(type, 1), size = intrinsic_1(r, "llvm.fabs", b);
     Inverse v;
     v.safe = LLVMBuildAnd(at, LLVMBuildFCmp(at, LLVMRealOGE, size, constant_real(type, DIVISOR_LEAST), ""),
                           LLVMBuildFCmp(at, LLVMRealOLE, size, constant_real(type, DIVISOR_MOST), ""), "");
-    LLVMValueRef near = LLVMBuildFDiv(at, one, b, "");
-    LLVMValueRef over = fma_of(r, LLVMBuildFNeg(at, near, ""), b, one);
-    over = LLVMBuildZExt(at, LLVMBuildFCmp(at, LLVMRealOLT, over, constant_real(type, 0), ""), bits, "");
-    v.r = LLVMBuildBitCast(at, LLVMBuildSub(at, LLVMBuildBitCast(at, near, bits, ""), over, ""), type, "");
-    LLVMValueRef rest = LLVMBuildFMul(at, v.r, constant_real(type, DIVISOR_REST), "");
-    v.l = fma_of(r, fma_of(r, LLVMBuildFNeg(at, v.r, ""), b, one), v.r, rest);
+    v.r = LLVMBuildFMul(at, LLVMBuildFDiv(at, one, b, ""), constant_real(type, DIVISOR_BEFORE), "");
+    v.l = LLVMBuildFMul(at, fma_of(r, LLVMBuildFNeg(at, v.r, ""), b, one), v.r, "");
     return v;
 }
 

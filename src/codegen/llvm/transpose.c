@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles: loads that are contiguous along the tile axis come in strips: 16 bytes along the tile axis from each lane of a
- * vector, put together and transposed in registers; the rest of the program then sees them as rows along LANE. What is
- * left at the edges is read element by element. */
+/* Tiles: loads that are contiguous along the tile axis come in strips: a few groups of 16 bytes along the tile axis from
+ * each lane of a vector, put together and transposed in registers; the rest of the program then sees them as rows along
+ * LANE. Where registers are many a strip takes whole cache lines: lanes are often a power of two of bytes apart, so that
+ * their lines share a set of the first cache, and would be gone when the next strip came for its part. What is left at
+ * the edges is read element by element. */
 #include "codegen/llvm/render.h"
 
 enum {
     TILE_LANES = 16,
+    LINE = 64,           /* bytes of a cache line */
     STRAIGHT_STRIP = 128 /* instructions of a strip that is written out whole; larger ones loop over its rows */
 };
 
@@ -55,8 +58,17 @@ static LLVMValueRef put_piece(Render *r, LLVMValueRef vector, LLVMValueRef piece
     return intrinsic(r, "llvm.vector.insert", overload, 2, args, 3);
 }
 
-/* Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed. */
-static void load_strip(Render *r, const Slot *s, LLVMValueRef row, LLVMValueRef lane, int group, LLVMValueRef *rows) {
+/* What a strip further on reads: along the tile axis, so that it comes while the other lanes of this strip are done. */
+static void prefetch(Render *r, LLVMValueRef address, int64_t distance) {
+    LLVMValueRef bytes = constant_i64(r, distance), at = LLVMBuildGEP2(r->builder, r->i8, address, &bytes, 1, "");
+    LLVMValueRef args[] = {at, LLVMConstInt(r->i32, 0, 0), LLVMConstInt(r->i32, 3, 0), LLVMConstInt(r->i32, 1, 0)};
+    intrinsic(r, "llvm.prefetch", &r->pointer, 1, args, 4);
+}
+
+/* Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
+ * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
+static void load_strip(Render *r, const Slot *s, LLVMValueRef row, LLVMValueRef lane, int group, int count,
+                       LLVMValueRef *rows) {
     int lanes = r->vector_lanes;
     int64_t bytes = access_bytes(r, s->inst);
     LLVMValueRef stride = access_stride(r, s->inst, r->vector_axis);
@@ -64,15 +76,19 @@ static void load_strip(Render *r, const Slot *s, LLVMValueRef row, LLVMValueRef 
     LLVMValueRef across = LLVMBuildMul(r->builder, lane, stride, "");
     LLVMValueRef offset = LLVMBuildAdd(r->builder, along, across, "");
     LLVMValueRef base = LLVMBuildGEP2(r->builder, r->i8, s->pointer[1], &offset, 1, "");
-    for (int n = 0; n < group; n++) rows[n] = LLVMGetPoison(row_type(r, s, lanes));
+    for (int n = 0; n < count; n++) rows[n] = LLVMGetPoison(row_type(r, s, lanes));
     for (int n = 0; n < lanes; n++) {
         LLVMValueRef step = LLVMBuildMul(r->builder, stride, constant_i64(r, n), "");
         LLVMValueRef at = LLVMBuildGEP2(r->builder, r->i8, base, &step, 1, "");
-        LLVMValueRef piece = LLVMBuildLoad2(r->builder, row_type(r, s, group), at, "");
-        LLVMSetAlignment(piece, (unsigned)bytes);
-        rows[n % group] = put_piece(r, rows[n % group], piece, n - n % group);
+        if (count * bytes >= LINE) prefetch(r, at, count * bytes);
+        for (int k = 0; k < count; k += group) {
+            LLVMValueRef skip = constant_i64(r, k * bytes), from = LLVMBuildGEP2(r->builder, r->i8, at, &skip, 1, "");
+            LLVMValueRef piece = LLVMBuildLoad2(r->builder, row_type(r, s, group), from, "");
+            LLVMSetAlignment(piece, (unsigned)bytes);
+            rows[k + n % group] = put_piece(r, rows[k + n % group], piece, n - n % group);
+        }
     }
-    transpose_groups(r, rows, lanes, group);
+    for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
 
 static LLVMValueRef row_address(Render *r, const Slot *s, const Strip *strip, LLVMValueRef row) {
@@ -101,24 +117,35 @@ static int strip_rows(const Render *r) {
     return rows;
 }
 
-static void render_strip(Render *r, LLVMValueRef row, LLVMValueRef lane, int group) {
+/* How many groups of rows a strip takes: what fills a line of the narrowest load, a row a register. */
+static int strip_groups(const Render *r, int group) {
+    int groups = r->isa.avx512 ? TILE_LANES / group : r->isa.avx2 ? TILE_LANES / 2 / group : 1;
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        const Slot *s = &r->slots[i];
+        if (!s->tiled || !r->needed[0][i]) continue;
+        while (groups > 1 && groups * group * (int)access_bytes(r, s->inst) > LINE) groups /= 2;
+    }
+    return groups > 1 ? groups : 1;
+}
+
+static void render_strip(Render *r, LLVMValueRef row, LLVMValueRef lane, int group, int height) {
     int count = r->kernel->insts.count, lanes = r->vector_lanes;
     Strip *strips = ARENA_ARRAY(r->arena, Strip, count);
-    bool straight = render_weight(r, 0) * group <= STRAIGHT_STRIP;
+    bool straight = render_weight(r, 0) * height <= STRAIGHT_STRIP;
     LLVMValueRef element = LLVMBuildNSWAdd(r->builder, r->range_start, lane, "");
     r->lanes = lanes, r->unroll = 1, r->mask = r->live = NULL;
     for (int i = 0; i < count; i++) {
         Slot *s = &r->slots[i];
         if (!s->tiled || !r->needed[0][i]) continue;
-        load_strip(r, s, row, element, group, strips[i].rows);
+        load_strip(r, s, row, element, group, height, strips[i].rows);
         if (straight) continue;
-        strips[i].memory = slot_alloca(r, LLVMArrayType(row_type(r, s, lanes), (unsigned)group), "strip");
-        for (int n = 0; n < group; n++)
+        strips[i].memory = slot_alloca(r, LLVMArrayType(row_type(r, s, lanes), (unsigned)height), "strip");
+        for (int n = 0; n < height; n++)
             LLVMBuildStore(r->builder, strips[i].rows[n], row_address(r, s, &strips[i], constant_i64(r, n)));
     }
     Loop loop = {.index = constant_i64(r, 0)};
-    if (!straight) loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, group), 1);
-    for (int n = 0; n < (straight ? group : 1); n++) {
+    if (!straight) loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, height), 1);
+    for (int n = 0; n < (straight ? height : 1); n++) {
         LLVMValueRef at = straight ? constant_i64(r, n) : loop.index;
         for (int i = 0; i < count; i++) {
             Slot *s = &r->slots[i];
@@ -163,21 +190,33 @@ static void render_edges(Render *r, LLVMValueRef first, LLVMValueRef rows, LLVMV
     loop_end(r, &loop);
 }
 
+/* Strips of `height` rows from row `from` to row `to` of the tile. */
+static void render_strips(Render *r, LLVMValueRef first, LLVMValueRef from, LLVMValueRef to, LLVMValueRef whole,
+                          int group, int height) {
+    Loop outer = loop_begin(r, from, to, height);
+    Loop inner = loop_begin(r, constant_i64(r, 0), whole, r->vector_lanes);
+    render_strip(r, LLVMBuildNSWAdd(r->builder, first, outer.index, ""), inner.index, group, height);
+    loop_end(r, &inner);
+    loop_end(r, &outer);
+}
+
 void render_tiles(Render *r) {
     const Kernel *k = r->kernel;
-    int axis = k->tile_axis, group = strip_rows(r);
+    int axis = k->tile_axis, group = strip_rows(r), height = group * strip_groups(r, group);
     int64_t lanes = r->vector_lanes;
     LLVMValueRef block = constant_i64(r, k->tile_block), zero = constant_i64(r, 0);
     LLVMValueRef first = LLVMBuildNSWMul(r->builder, r->index[axis], block, "");
     LLVMValueRef rows = smaller(r, LLVMBuildSub(r->builder, r->size[axis], first, ""), block);
     LLVMValueRef whole_rows = zero, whole = zero;
     if (lanes > 1) {
-        whole_rows = whole_steps(r, rows, group);
+        LLVMValueRef high_rows = whole_steps(r, rows, height);
         whole = whole_steps(r, r->range_count, lanes);
-        Loop outer = loop_begin(r, zero, whole_rows, group), inner = loop_begin(r, zero, whole, lanes);
-        render_strip(r, LLVMBuildNSWAdd(r->builder, first, outer.index, ""), inner.index, group);
-        loop_end(r, &inner);
-        loop_end(r, &outer);
+        render_strips(r, first, zero, high_rows, whole, group, height);
+        whole_rows = high_rows;
+        if (height > group && !divides(&k->axes[axis], k->tile_block, height)) {
+            whole_rows = whole_steps(r, rows, group);
+            render_strips(r, first, high_rows, whole_rows, whole, group, group);
+        }
     }
     bool even =
         divides(&k->axes[axis], k->tile_block, group) && divides(&k->axes[r->vector_axis], k->lane_block, lanes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recurrent nets: RNN, GRU, LSTM. Lowering to a matmul and a host kernel (recurrent.h), and what that checks first. */
-#include "ops/recurrent/recurrent.h"
+#include "ops/recurrent/recurrent_parts.h"
 
 #include <math.h>
 
@@ -8,7 +8,8 @@
 #include "lowering/build.h"
 #include "ops/families.h"
 
-const struct CellInfo recurrent_cells[] = {[CELL_RNN] = {1, 1, 128}, [CELL_GRU] = {3, 2, 32}, [CELL_LSTM] = {4, 3, 32}};
+const struct CellInfo recurrent_cells[] = {
+    [CELL_RNN] = {1, 1, RNN_UNITS}, [CELL_GRU] = {3, 2, GRU_UNITS}, [CELL_LSTM] = {4, 3, LSTM_UNITS}};
 
 /* In the order of Activation: name, how many of alpha and beta it takes from the lists, and their defaults. */
 static const struct ActivationInfo {
@@ -74,6 +75,7 @@ static Status read_net(HostCall *call, Net *net) {
     net->limit = clip_at > 0 ? clip_at : INFINITY;
     net->coupled = attr_int(node, "input_forget", 0) != 0;
     net->linear_before_reset = attr_int(node, "linear_before_reset", 0) != 0;
+    net->first_gates = recurrent_first_gates(net->cell, net->linear_before_reset);
     net->projection = host_input(call, 0);
     net->weights = host_input(call, 1);
     net->lengths = host_input(call, 2);
@@ -86,10 +88,10 @@ static Status read_net(HostCall *call, Net *net) {
     net->time = net->projection->dims[0];
     net->batch = net->projection->dims[1];
     int64_t d = net->directions, hidden = net->hidden, state[] = {d, net->batch, hidden}, holes[] = {d, 3 * hidden};
-    int64_t packed[] = {d, net->panels, hidden, net->gates, net->units}, bias[] = {d, hidden};
+    int64_t packed[] = {d, net->panels, hidden * net->gates * net->units}, bias[] = {d, hidden};
     int64_t projected[] = {net->time, net->batch, d * net->gates * hidden};
     TRY(check_shape(call, net->projection, "W", net->dtype, 3, projected));
-    TRY(check_shape(call, net->weights, "R", net->dtype, 5, packed));
+    TRY(check_shape(call, net->weights, "R", net->dtype, 3, packed));
     TRY(check_shape(call, net->h0, "initial_h", net->dtype, 3, state));
     TRY(check_shape(call, net->c0, "initial_c", net->dtype, 3, state));
     TRY(check_shape(call, net->peepholes, "P", net->dtype, 2, holes));
@@ -146,19 +148,30 @@ static Status set_functions(Lowering *l, const Node *n, Node *host, Cell cell, i
     return NULL;
 }
 
-/* [D, G * H, H] -> [D, H padded / units, H, G, units]. */
-static Value *pack_weights(Lowering *l, Value *r, int64_t directions, int64_t hidden, Cell cell) {
-    int64_t gates = recurrent_cells[cell].gates, units = recurrent_cells[cell].units,
-            width = (hidden + units - 1) / units * units;
-    const Dim *zero = dim_const(l->dims, 0), *d = dim_const(l->dims, directions), *g = dim_const(l->dims, gates);
-    const Dim *h = dim_const(l->dims, hidden), *none[] = {zero, zero, zero, zero};
+/* Gates [first, first + count) of r [D, G, H, H] -> [D, panels, H * count * units]. */
+static Value *pack_gates(Lowering *l, Value *r, int64_t directions, int64_t hidden, int first, int count, int units) {
+    int64_t panels = (hidden + units - 1) / units, width = panels * units;
+    const Dim *zero = dim_const(l->dims, 0), *d = dim_const(l->dims, directions), *h = dim_const(l->dims, hidden),
+              *u = dim_const(l->dims, units), *g = dim_const(l->dims, count), *p = dim_const(l->dims, panels);
+    r = slice_axis(l, r, 1, dim_const(l->dims, first), g);
     if (width > hidden) {
-        const Dim *after[] = {zero, zero, dim_const(l->dims, width - hidden), zero};
-        r = reshape(l, r, (const Dim *const[]){d, g, h, h}, 4);
+        const Dim *none[] = {zero, zero, zero, zero}, *after[] = {zero, zero, dim_const(l->dims, width - hidden), zero};
         r = pad(l, r, none, after, r ? like(l, r, 0) : NULL);
     }
-    const Dim *split[] = {d, g, dim_const(l->dims, width / units), dim_const(l->dims, units), h};
-    return permute(l, reshape(l, r, split, 5), (int[]){0, 2, 4, 1, 3});
+    r = permute(l, reshape(l, r, (const Dim *const[]){d, g, p, u, h}, 5), (int[]){0, 2, 4, 1, 3});
+    return reshape(l, r, (const Dim *const[]){d, p, dim_const(l->dims, hidden * count * units)}, 3);
+}
+
+/* Of R [D, G * H, H], what recurrent.h says. */
+static Value *pack_weights(Lowering *l, Value *r, int64_t directions, int64_t hidden, Cell cell, bool after) {
+    const struct CellInfo *info = &recurrent_cells[cell];
+    const Dim *h = dim_const(l->dims, hidden);
+    r = reshape(l, r, (const Dim *const[]){dim_const(l->dims, directions), dim_const(l->dims, info->gates), h, h}, 4);
+    int first = recurrent_first_gates(cell, after);
+    Value *parts[2] = {pack_gates(l, r, directions, hidden, 0, first, info->units)};
+    if (first == info->gates) return parts[0];
+    parts[1] = pack_gates(l, r, directions, hidden, first, info->gates - first, info->units);
+    return concat(l, parts, 2, 2);
 }
 
 static Value *part(Lowering *l, Value *x, int axis, int64_t start, int64_t size) {
@@ -222,7 +235,7 @@ static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
     if (bias)
         projection = add(l, projection, input_bias(l, bias, directions, gates, hidden, keep_apart ? &apart : NULL));
     Value *inputs[] = {projection,
-                       pack_weights(l, widen(l, r), directions, hidden, cell),
+                       pack_weights(l, widen(l, r), directions, hidden, cell, keep_apart),
                        optional_in(l, n, 4),
                        initial_state(l, n, 5, batch_first),
                        cell == CELL_LSTM ? initial_state(l, n, 6, batch_first) : NULL,

@@ -4,7 +4,8 @@
  * The projection of all time steps, X * W^T with every bias that does not depend on the state, is a matmul before the
  * kernel; what is left is the recurrence. It reads recurrent weights packed as [direction, panel, hidden, gate, unit]: a
  * panel is a few units with all their gates, so that one pass over it, front to back, adds gates[p] += h[k] * panel[k]
- * for k = 0 .. hidden-1, and the state of these units follows from what stands in registers then.
+ * for k = 0 .. hidden-1, and the state of these units follows at once. A GRU that resets before the product makes two
+ * passes: there a panel is [hidden, 2, unit] of the first two gates, and then [hidden, 1, unit] of the third.
  *
  * The kernel's inputs: projection [T, B, D * G * H], packed weights, sequence_lens [B], initial h [D, B, H], initial c,
  * peepholes [D, 3 * H] (LSTM), recurrent bias of the hidden gate [D, H] (GRU with linear_before_reset); all but the
@@ -46,6 +47,7 @@ typedef struct Net {
     DType dtype;                         /* f32 or f64 */
     int64_t time, batch, hidden, panels; /* panels: of a direction */
     int gates, directions, units;        /* units: of a panel */
+    int first_gates;                     /* of the first pass */
     bool reverse[2];
     bool coupled, linear_before_reset;
     double limit;                       /* of clip; infinite when there is none */
@@ -56,6 +58,11 @@ typedef struct Net {
     Pool *pool;
     Arena *arena;
 } Net;
+
+/* linear_before_reset: of a GRU. */
+static inline int recurrent_first_gates(Cell cell, bool linear_before_reset) {
+    return cell == CELL_GRU && !linear_before_reset ? 2 : recurrent_cells[cell].gates;
+}
 
 static inline int64_t recurrent_length(const Net *net, int64_t b) {
     return net->lengths ? dtype_load_int(net->lengths->dtype, net->lengths->data, b) : net->time;

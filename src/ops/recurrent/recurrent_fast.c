@@ -21,24 +21,19 @@ static const RecurrentIsa *isa_to_run(void) {
     return &recurrent_base;
 }
 
-/* How many of the units [unit, unit + UNITS) there are. */
-static int64_t units_left(const Block *b, int64_t unit) {
-    int64_t left = b->net->hidden - unit;
-    return left < 0 ? 0 : left < UNITS ? left : UNITS;
-}
-
 void recurrent_input(const Block *b, int r, int gate, int64_t unit, float *out) {
-    int64_t count = units_left(b, unit);
-    if (count < UNITS) memset(out, 0, UNITS * sizeof *out);
-    if (count) memcpy(out, b->row[r].input + gate * b->net->hidden + unit, (size_t)count * sizeof *out);
+    const Net *net = b->net;
+    int64_t left = net->hidden - unit, count = left < net->units ? left : net->units;
+    const float *from = b->row[r].input + gate * net->hidden + unit;
+    if (count < net->units) memset(out + count, 0, (size_t)(net->units - count) * sizeof *out);
+    memcpy(out, from, (size_t)count * sizeof *out);
 }
 
 /* ---- passes over the panels ---- */
 
-/* A panel's vectors of UNITS floats, gates of its units (of a cell of one gate: so many units each). */
 typedef struct Pass {
     FinishFn finish;
-    int first, count; /* which of them take part */
+    int first, count; /* of the panel's gates: which take part */
     bool of_held;     /* the product is of r * h instead of h */
 } Pass;
 
@@ -53,7 +48,7 @@ static Passes passes_of(const Net *net) {
     const RecurrentIsa *isa = isa_to_run();
     Passes p = {.count = 1, .product = isa->product};
     if (net->cell != CELL_GRU) {
-        p.items[0] = (Pass){net->cell == CELL_RNN ? isa->rnn : isa->lstm, 0, 4, false};
+        p.items[0] = (Pass){net->cell == CELL_RNN ? isa->rnn : isa->lstm, 0, net->gates, false};
     } else if (net->linear_before_reset) {
         p.items[0] = (Pass){isa->gru_after, 0, 3, false};
     } else {
@@ -64,16 +59,21 @@ static Passes passes_of(const Net *net) {
     return p;
 }
 
-/* What a panel's sums begin with: the input's part of its gates, and the bias of what GRU resets after the product. */
+/* What a panel's sums begin with: the input's part of its gates, and the bias of what GRU resets after the product. The next
+ * panel's are fetched meanwhile. */
 static void begin_sums(const Block *b, const Pass *pass, int r, int64_t unit, float *sums) {
+    enum { LINE = 64 / sizeof(float) };
     const Net *net = b->net;
-    for (int i = pass->first; i < pass->first + pass->count; i++, sums += UNITS) {
-        if (net->gates == 1)
-            recurrent_input(b, r, 0, unit + i * UNITS, sums);
-        else if (i == 2 && net->cell == CELL_GRU && net->linear_before_reset)
-            memcpy(sums, b->bias + unit, UNITS * sizeof *sums);
-        else
-            recurrent_input(b, r, i, unit, sums);
+    for (int gate = pass->first; gate < pass->first + pass->count; gate++, sums += net->units) {
+        if (gate == 2 && net->cell == CELL_GRU && net->linear_before_reset) {
+            memcpy(sums, b->bias + unit, (size_t)net->units * sizeof *sums);
+            continue;
+        }
+        recurrent_input(b, r, gate, unit, sums);
+        int64_t next = unit + (b->backwards ? -net->units : net->units);
+        const float *from = b->row[r].input + gate * net->hidden;
+        for (int64_t u = next; u >= 0 && u < next + net->units && u < net->hidden; u += LINE)
+            __builtin_prefetch(from + u);
     }
 }
 
@@ -84,7 +84,8 @@ static void put_results(const Block *b, int r, int64_t unit) {
         memcpy(row->result + unit, b->next + r * b->width + unit, (size_t)count * sizeof(float));
 }
 
-/* Panels [begin, end) for all rows of a block. */
+/* Panels [begin, end) for all rows of a block, in the order in which the step goes through them: each begins with what the one
+ * before has left in the cache. */
 static void run_pass(const Block *b, const Passes *passes, int number, int64_t begin, int64_t end) {
     const Net *net = b->net;
     const Pass *pass = &passes->items[number];
@@ -92,12 +93,12 @@ static void run_pass(const Block *b, const Passes *passes, int number, int64_t b
     float sums[ROWS][PANEL];
     PanelProduct product = {.sums = sums[0],
                             .h_stride = b->width,
-                            .stride = net->gates * net->units,
+                            .stride = pass->count * net->units,
                             .depth = net->hidden,
-                            .columns = pass->count * UNITS};
-    for (int64_t panel = begin; panel < end; panel++) {
-        int64_t unit = panel * net->units;
-        product.weights = b->weights + panel * net->hidden * product.stride + pass->first * UNITS;
+                            .columns = pass->count * net->units};
+    for (int64_t i = begin; i < end; i++) {
+        int64_t panel = b->backwards ? begin + end - 1 - i : i, unit = panel * net->units;
+        product.weights = b->weights + (panel * net->gates + pass->first) * net->hidden * net->units;
         for (int row = 0; row < b->rows; row += product.rows) {
             int left = b->rows - row;
             product.rows = left >= ROWS ? ROWS : left >= 2 ? 2 : 1;
@@ -115,8 +116,9 @@ static void run_pass(const Block *b, const Passes *passes, int number, int64_t b
 /* ---- steps ---- */
 
 /* Where the rows' inputs and results of a step are. */
-static void begin_step(const Block *b, int64_t step) {
+static void begin_step(Block *b, int64_t step) {
     const Net *net = b->net;
+    b->backwards = step % 2;
     int64_t all = net->directions * net->gates * net->hidden;
     for (int r = 0; r < b->rows; r++) {
         int64_t at = b->first + r, length = recurrent_length(net, at);

@@ -15,7 +15,7 @@ enum { LANES = VECTOR_BYTES / 4 };
 /* ---- products: vectors [from, from + vectors) of the columns, in registers from the first k to the last ---- */
 
 VECTOR_INLINE void add_up(const PanelProduct *m, int from, const int rows, const int vectors) {
-    VF sums[ROWS][8];
+    VF sums[ROWS][12];
     VECTOR_UNROLL
     for (int r = 0; r < rows; r++) {
         VECTOR_UNROLL
@@ -38,13 +38,17 @@ VECTOR_INLINE void add_up(const PanelProduct *m, int from, const int rows, const
     }
 }
 
-/* As many vectors as give about eight sums a row of a lone one, which hide the latency of FMA, and as registers hold. */
+/* As many vectors as give a lone row eight sums or more, which hide the latency of FMA, and as registers hold; best the
+ * whole panel, whose weights are then read one after the other. */
 #define SLICES(rows, vectors)                                                                                          \
     for (; left >= (vectors); left -= (vectors), from += (vectors)) add_up(m, from, rows, vectors)
 
 static void product(const PanelProduct *m) {
     int from = 0, left = m->columns / LANES;
     if (m->rows == 4) {
+#if VECTOR_BYTES == 64
+        if (left % 6 == 0) SLICES(4, 6);
+#endif
 #if REGISTERS == 32
         SLICES(4, 4);
 #endif
@@ -56,10 +60,10 @@ static void product(const PanelProduct *m) {
         SLICES(2, 4);
         SLICES(2, 2);
     } else {
-        SLICES(1, 8);
 #if VECTOR_BYTES == 64
-        SLICES(1, 6);
+        SLICES(1, 12);
 #endif
+        SLICES(1, 8);
         SLICES(1, 4);
         SLICES(1, 2);
     }
@@ -79,21 +83,21 @@ VECTOR_INLINE void put_state(const Block *b, int r, int64_t unit, VF h) {
 }
 
 static void rnn_state(const Block *b, int r, int64_t unit, const float *sums) {
-    for (int u = 0; u < PANEL; u += LANES) put_state(b, r, unit + u, tanh_of(b, LOAD(sums + u)));
+    for (int u = 0; u < RNN_UNITS; u += LANES) put_state(b, r, unit + u, tanh_of(b, LOAD(sums + u)));
 }
 
 /* i, o, f, g = gates; the state's formulas are ONNX LSTM's with f = sigmoid, g = h = tanh. */
 VECTOR_INLINE void lstm_lanes(const Block *b, int r, int64_t unit, const float *gates, const bool full) {
     int64_t at = r * b->width + unit;
     const float *hole = full ? b->peephole + unit : NULL;
-    VF i = LOAD(gates), o = LOAD(gates + UNITS), f = LOAD(gates + 2 * UNITS), c = LOAD(b->c + at);
+    VF i = LOAD(gates), o = LOAD(gates + LSTM_UNITS), f = LOAD(gates + 2 * LSTM_UNITS), c = LOAD(b->c + at);
     if (full) {
         i += LOAD(hole) * c;
         f += LOAD(hole + 2 * b->width) * c;
     }
     i = sigmoid_of(b, i);
     f = full && b->net->coupled ? splat(1) - i : sigmoid_of(b, f);
-    c = f * c + i * tanh_of(b, LOAD(gates + 3 * UNITS));
+    c = f * c + i * tanh_of(b, LOAD(gates + 3 * LSTM_UNITS));
     if (full) o += LOAD(hole + b->width) * c;
     if (!b->row[r].over) STORE(b->c + at, c);
     put_state(b, r, unit, sigmoid_of(b, o) * tanh_vector(c));
@@ -101,9 +105,9 @@ VECTOR_INLINE void lstm_lanes(const Block *b, int r, int64_t unit, const float *
 
 static void lstm_state(const Block *b, int r, int64_t unit, const float *gates) {
     if (b->peephole)
-        for (int u = 0; u < UNITS; u += LANES) lstm_lanes(b, r, unit + u, gates + u, true);
+        for (int u = 0; u < LSTM_UNITS; u += LANES) lstm_lanes(b, r, unit + u, gates + u, true);
     else
-        for (int u = 0; u < UNITS; u += LANES) lstm_lanes(b, r, unit + u, gates + u, false);
+        for (int u = 0; u < LSTM_UNITS; u += LANES) lstm_lanes(b, r, unit + u, gates + u, false);
 }
 
 VECTOR_INLINE void gru_lanes(const Block *b, int r, int64_t unit, VF z, VF x) {
@@ -112,25 +116,25 @@ VECTOR_INLINE void gru_lanes(const Block *b, int r, int64_t unit, VF z, VF x) {
 
 /* z, r, inner = gates: h = (1 - z) * tanh(x + r * inner) + z * h with inner = R h + bias. */
 static void gru_state_after(const Block *b, int r, int64_t unit, const float *gates) {
-    float x[UNITS];
+    float x[GRU_UNITS];
     recurrent_input(b, r, 2, unit, x);
-    for (int u = 0; u < UNITS; u += LANES) {
-        VF z = sigmoid_of(b, LOAD(gates + u)), reset = sigmoid_of(b, LOAD(gates + UNITS + u));
-        gru_lanes(b, r, unit + u, z, tanh_of(b, LOAD(x + u) + reset * LOAD(gates + 2 * UNITS + u)));
+    for (int u = 0; u < GRU_UNITS; u += LANES) {
+        VF z = sigmoid_of(b, LOAD(gates + u)), reset = sigmoid_of(b, LOAD(gates + GRU_UNITS + u));
+        gru_lanes(b, r, unit + u, z, tanh_of(b, LOAD(x + u) + reset * LOAD(gates + 2 * GRU_UNITS + u)));
     }
 }
 
 /* The same with inner = R (r * h), in two passes: z and r * h first. */
 static void gru_gates(const Block *b, int r, int64_t unit, const float *gates) {
     int64_t at = r * b->width + unit;
-    for (int u = 0; u < UNITS; u += LANES) {
+    for (int u = 0; u < GRU_UNITS; u += LANES) {
         STORE(b->c + at + u, sigmoid_of(b, LOAD(gates + u)));
-        STORE(b->held + at + u, sigmoid_of(b, LOAD(gates + UNITS + u)) * LOAD(b->h + at + u));
+        STORE(b->held + at + u, sigmoid_of(b, LOAD(gates + GRU_UNITS + u)) * LOAD(b->h + at + u));
     }
 }
 
 static void gru_state(const Block *b, int r, int64_t unit, const float *gates) {
-    for (int u = 0; u < UNITS; u += LANES)
+    for (int u = 0; u < GRU_UNITS; u += LANES)
         gru_lanes(b, r, unit + u, LOAD(b->c + r * b->width + unit + u), tanh_of(b, LOAD(gates + u)));
 }
 

@@ -7,8 +7,12 @@
 #include "ops/recurrent/recurrent.h"
 
 enum {
-    PANEL = 128, /* most floats that a panel has for each k: all gates of its units */
-    UNITS = 32,  /* of a panel of several gates; of one gate: PANEL */
+    /* Units of a panel, by cell: a lone row has eight sums and more in registers then, which hide the latency of FMA. */
+    RNN_UNITS = 128,
+    GRU_UNITS = 64,
+    LSTM_UNITS = 32,
+    PANEL = 192, /* most floats that a panel has for each k: all gates of its units */
+    PIECE = 32,  /* floats: panels, gates and products are multiples of it */
     ROWS = 4,    /* most batch rows that share one reading of a panel */
 };
 
@@ -24,6 +28,7 @@ typedef struct Block {
     int direction, rows;
     int64_t first;         /* batch row */
     int64_t width;         /* units in whole panels */
+    bool backwards;        /* this step goes through the panels from the last one to the first */
     float limit;           /* of clip; infinite when there is none */
     const float *weights;  /* of the direction */
     float *h, *next;       /* [rows][width]: the state, and what it becomes in this step */
@@ -41,7 +46,7 @@ typedef struct PanelProduct {
     int64_t h_stride;
     const float *weights;
     int64_t stride, depth; /* stride: floats of the panel for each k */
-    int rows, columns;     /* columns: a multiple of UNITS */
+    int rows, columns;     /* columns: a multiple of PIECE */
 } PanelProduct;
 
 /* What the sums of a panel become: of row r, its units from `unit` on; sums: [gates][units]. */
@@ -57,6 +62,6 @@ extern const RecurrentIsa recurrent_base;
 extern const RecurrentIsa recurrent_avx2, recurrent_avx512;
 #endif
 
-/* Units [unit, unit + UNITS) of a gate of this step's input: zeros from the last one on. */
+/* A panel's units of a gate of this step's input, from `unit` on: zeros behind the last one. */
 void recurrent_input(const Block *block, int r, int gate, int64_t unit, float *out);
 #endif

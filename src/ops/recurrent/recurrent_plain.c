@@ -38,9 +38,12 @@ typedef struct Plain {
 
 static double recurrent_dot(const Plain *p, int direction, int gate, int64_t row, const double *h) {
     const Net *net = p->net;
-    int64_t stride = net->gates * net->units;
-    const double *panel = p->weights + (direction * net->panels + row / net->units) * net->hidden * stride +
-                          gate * net->units + row % net->units;
+    bool first = gate < net->first_gates;
+    int64_t stride = (first ? net->first_gates : net->gates - net->first_gates) * net->units;
+    const double *panel =
+        p->weights + (direction * net->panels + row / net->units) * net->hidden * net->gates * net->units;
+    panel += row % net->units +
+             (first ? gate * net->units : (net->first_gates * net->hidden + gate - net->first_gates) * net->units);
     double sum = 0;
     for (int64_t k = 0; k < net->hidden; k++) sum += h[k] * panel[k * stride];
     return sum;

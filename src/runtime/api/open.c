@@ -177,7 +177,7 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
         log_write(3, "graph after %s:\n%s", pass, text.data);
         arena_destroy(arena);
     }
-    opening->done += 0.1;
+    opening->done += (1 - opening->done) / 10; /* however many passes there are; half of all is compiling */
     report(opening, pass, opening->done);
 }
 

@@ -11,7 +11,7 @@
 
 #include "codegen/kernel_store.h"
 #include "lowering/custom.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 #include "policy/json.h"
 
 /* Fuzzing builds load no machine code: what mutations make of it says nothing of the reader. */

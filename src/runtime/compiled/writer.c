@@ -7,7 +7,7 @@
 #include "codegen/kernel_store.h"
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 #include "policy/json.h"
 
 /* Data of a section that stays where it is until it is written. */

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 
 /* --- what they are remembered by --- */
 /* The value of the first line of /proc/cpuinfo that begins with `field`; NULL: there is none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/plan/cost.h"
 
-#include "lowering/cost/anchor_cost.h"
+#include "lowering/anchor/anchor_cost.h"
 
 static bool add_value(const Value *value, const int64_t *symbols, double *bytes) {
     double count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What steps of a plan cost: regions and primitives (graph/cost.h), anchors (lowering/cost/anchor_cost.h) and the rest, for
+/* What steps of a plan cost: regions and primitives (graph/cost.h), anchors (lowering/anchor/anchor_cost.h) and the rest, for
  * profiles, reports and estimates. */
 #ifndef ONNXFUSE_RUNTIME_PLAN_COST_H
 #define ONNXFUSE_RUNTIME_PLAN_COST_H

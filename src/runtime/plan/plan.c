@@ -527,6 +527,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
         .graph = graph, .device = device, .host = host, .given = given, .arena = arena, .sizes = sizes_cache_create()};
     Status volatile status = plan->sizes ? NULL : status_out_of_memory();
     jmp_buf guard, *volatile outer = NULL; /* of the arena around, which kernels go to */
+    jmp_buf *around = arena_guard(graph->arena, &guard); /* sizes are made there */
     if (setjmp(guard)) {
         status = status_out_of_memory();
     } else if (!status) {
@@ -535,6 +536,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
         status = fill_plan(plan, shared, scratch);
     }
     if (outer) arena_guard(shared->kernels.arena, outer);
+    arena_guard(graph->arena, around);
     arena_guard(arena, NULL);
     arena_destroy(scratch);
     plan->given = NULL;

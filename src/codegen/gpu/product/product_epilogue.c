@@ -40,7 +40,7 @@ static const char *operand_index(Arena *arena, const GpuEpilogue *e, int operand
     switch (e->forms[operand]) {
     case GPU_OPERAND_COLUMN: return "columns[j]";
     case GPU_OPERAND_SCALAR: return "0";
-    default: return arena_format(arena, "(i1 / period%d * inner%d + i1 %% inner%d)", operand, operand, operand);
+    default: return arena_format(arena, "(i1 / every%d * within%d + i1 %% within%d)", operand, operand, operand);
     }
 }
 
@@ -94,9 +94,9 @@ void product_add_epilogue(Text *t, const GpuVariant *v) {
     text_add(t, "\n#define STEP_DECLARE ");
     for (int i = 0; i < count; i++) text_add(t, " BUFFER(const BITS, operand%d, step%d);", i, i);
     text_add(t, "\n#define STEP_NUMBERS %s", e->kernel ? ", i64 origin" : "");
-    for (int i = 0; i < count; i++) text_add(t, ", i64 period%d, i64 inner%d", i, i);
+    for (int i = 0; i < count; i++) text_add(t, ", i64 every%d, i64 within%d", i, i);
     text_add(t, "\n#define STEP_PASSED %s", e->kernel ? ", origin" : "");
-    for (int i = 0; i < count; i++) text_add(t, ", operand%d, period%d, inner%d", i, i, i);
+    for (int i = 0; i < count; i++) text_add(t, ", operand%d, every%d, within%d", i, i, i);
     text_add(t, "\n");
     Text body = text_make(t->arena);
     if (e->kernel) {
@@ -108,6 +108,6 @@ void product_add_epilogue(Text *t, const GpuVariant *v) {
              "/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
              "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole%s",
              e->kernel ? ", i64 origin" : "");
-    for (int i = 0; i < count; i++) text_add(t, ", GLOBAL const BITS *operand%d, i64 period%d, i64 inner%d", i, i, i);
+    for (int i = 0; i < count; i++) text_add(t, ", GLOBAL const BITS *operand%d, i64 every%d, i64 within%d", i, i, i);
     text_add(t, ") {\n%s}\n", body.data);
 }

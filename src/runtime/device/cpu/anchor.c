@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/heap.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/parts.h"
 

@@ -88,7 +88,7 @@ static Status cpu_compile(Device *device, const RegionKernel *const *regions, in
             continue;
         }
         *out_kernels[i] = (DeviceKernel){codes[i], kernel_code_function(codes[i]), kernels[i],
-                                         kernels[i]->stage_count > 1 || kernels[i]->tile_axis >= 0};
+                                         kernels[i]->stage_count > 1 || kernels[i]->tile_axis >= 0 || kernels[i]->band};
     }
     free(kernels);
     free(codes);
@@ -124,7 +124,8 @@ static size_t worker_scratch(const Kernel *kernel, const int64_t *params) {
 }
 
 static size_t cpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params) {
-    return kernel->needs_scratch ? worker_scratch(kernel->kernel, params) * (size_t)pool_threads(device->pool) : 0;
+    size_t workers = kernel->kernel->band ? 1 : (size_t)pool_threads(device->pool); /* bands share it */
+    return kernel->needs_scratch ? worker_scratch(kernel->kernel, params) * workers : 0;
 }
 
 typedef struct LaunchCall {
@@ -132,23 +133,35 @@ typedef struct LaunchCall {
     void *const *buffers;
     const int64_t *params;
     char *scratch;
-    size_t scratch_bytes; /* of one worker */
+    size_t scratch_bytes; /* of one worker; 0: all share it */
+    int64_t first;        /* the number of the loop's first task */
 } LaunchCall;
 
 static void launch_piece(void *context, int64_t begin, int64_t end, int worker) {
     const LaunchCall *call = context;
-    call->function(call->buffers, call->params, begin, end, call->scratch + call->scratch_bytes * (size_t)worker);
+    call->function(call->buffers, call->params, call->first + begin, call->first + end,
+                   call->scratch + call->scratch_bytes * (size_t)worker);
+}
+
+static int64_t grain_of(int64_t per_task) {
+    int64_t grain = per_task > 0 ? PIECE_WORK / per_task : PIECE_WORK;
+    return grain < 1 ? 1 : grain;
 }
 
 static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
                          const int64_t *params, int64_t work, void *scratch) {
     (void)stream;
-    int64_t tasks = kernel_tasks(kernel->kernel, params);
+    const Kernel *k = kernel->kernel;
+    int64_t tasks = kernel_tasks(k, params), bands = kernel_band_tasks(k, params);
     if (tasks <= 0) return NULL;
-    LaunchCall call = {kernel->function, buffers, params, scratch,
-                       kernel->needs_scratch ? worker_scratch(kernel->kernel, params) : 0};
-    int64_t per_task = work / tasks, grain = per_task > 0 ? PIECE_WORK / per_task : PIECE_WORK;
-    pool_for(device->pool, tasks, grain < 1 ? 1 : grain, launch_piece, &call);
+    LaunchCall call = {.function = kernel->function, .buffers = buffers, .params = params, .scratch = scratch};
+    if (kernel->needs_scratch && !k->band) call.scratch_bytes = worker_scratch(k, params);
+    if (bands) {
+        pool_for(device->pool, bands, grain_of(work / bands), launch_piece, &call);
+        call.first = bands;
+        work /= k->band;
+    }
+    pool_for(device->pool, tasks, grain_of(work / tasks), launch_piece, &call);
     return NULL;
 }
 

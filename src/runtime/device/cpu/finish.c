@@ -14,6 +14,15 @@ static bool is_scalar(const Kernel *k, int buffer) {
     return true;
 }
 
+/* Whether the kernel goes on in the buffer along a row: it does not where the last axis was known to be 1. */
+static bool goes_along(const Kernel *k, int buffer) {
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        if (inst->op == K_LOAD && inst->buffer == buffer && inst->access->kind[1] == STRIDE_ZERO) return false;
+    }
+    return true;
+}
+
 bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region, int64_t size,
                  const Tensor *const *inputs, const Tensor *outputs) {
     const Kernel *k = region->kernel;
@@ -33,8 +42,8 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
         if (t->dtype != k->buffers.items[i].dtype || !broadcast_of(t->rank, t->dims, rank, outputs[0].dims, &b->over))
             return false;
         b->wide = b->over.inner % f->columns == 0 && b->over.inner >= f->columns;
-        f->flat &= b->over.inner == b->over.period || is_scalar(k, i);
-        f->alone &= b->over.inner != b->over.period || is_scalar(k, i) || region->buffer_output[i] >= 0;
+        f->flat &= is_scalar(k, i) || (b->over.inner == b->over.period && goes_along(k, i));
+        f->alone &= is_scalar(k, i) || region->buffer_output[i] >= 0;
     }
     for (int i = 0; i < k->insts.count; i++) f->alone &= k->insts.items[i].op != K_RANDOM;
     return true;

@@ -274,10 +274,6 @@ typedef struct DotLoop {
 
 /* Columns [first, first + count) of the row `out`, whose sums stand at `raw`. */
 static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64_t count, float *raw) {
-    if (e->finish) {
-        finish_rows(e->finish, (void *[]){out}, 1, first, count, raw, count);
-        return;
-    }
     const float *bias = e->bias;
     const float *addend =
         e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
@@ -285,6 +281,7 @@ static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64
     for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
     for (int64_t j = 0; e->clamp && j < count; j++)
         raw[j] = raw[j] < (float)e->low ? (float)e->low : raw[j] > (float)e->high ? (float)e->high : raw[j];
+    if (e->finish) finish_rows(e->finish, (void *[]){out}, 1, first, count, raw, count);
 }
 
 static void run_dots(void *context, int64_t begin, int64_t end, int worker) {

@@ -3,7 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 
-#include "lowering/plain_epilogue.h"
+#include "lowering/anchor/plain_epilogue.h"
 #include "runtime/device/cpu/anchor.h"
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/work.h"

@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 #include "runtime/device/cpu/finish.h"
 #include "runtime/device/cpu/scratch.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 /* ---- epilogues ---- */
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 #include "lowering/anchors.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 enum { PIECE = 1 << 14 }; /* elements: 10 us or so of the slower conversions */
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 #include "lowering/anchors.h"
 #include "runtime/device/cuda/loader.h"
 

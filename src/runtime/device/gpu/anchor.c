@@ -44,13 +44,13 @@ static Status read_epilogue(DeviceAnchor *anchor) {
     if (!anchor->node->subgraph_count) return NULL;
     anchor->arena = arena_create(0);
     if (!anchor->arena) return status_out_of_memory();
-    anchor->is_plain = plain_epilogue_of(anchor->node, &anchor->plain);
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(anchor->arena, &guard);
     DType raw = dtype_is_float(anchor->dtype) ? anchor_work_type(anchor->dtype) : anchor->dtype;
     Status status =
         gpu_epilogue_of(anchor->arena, anchor->node, raw, anchor->device->driver->dialect, &anchor->epilogue);
+    if (!status) status = library_epilogue_of(anchor->arena, anchor->node, raw, &anchor->library);
     arena_guard(anchor->arena, NULL);
     return status;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on the GPU device: permutes and broadcasts become strides, batch axes that follow each other become
  * one, and the product goes to the driver's library where it takes it, else to our own kernels. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -46,15 +45,9 @@ static void merge_rows(MatmulShape *s) {
 
 static bool library_type(DType t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F64; }
 
-/* Whether a library applies the whole epilogue: at most a bias, a sum and an activation that it has. */
+/* Whether a library applies the epilogue. Its bias is one of columns. */
 static bool folds(const DeviceAnchor *anchor, bool swapped) {
-    const PlainEpilogue *p = &anchor->plain;
-    bool relu = !p->clamp || (p->low == 0 && p->high == (double)INFINITY);
-    return anchor->epilogue && anchor->is_plain && relu && (p->bias < 0 || !swapped);
-}
-
-static GpuActivation activation_of(const DeviceAnchor *anchor) {
-    return anchor->plain.clamp ? GPU_ACTIVATION_RELU : GPU_ACTIVATION_NONE;
+    return anchor->epilogue && anchor->library.whole && (anchor->library.plain.bias < 0 || !swapped);
 }
 
 /* Whether the library would take products of these sizes (-1 where not known), and the epilogue with them. */
@@ -77,10 +70,10 @@ static bool library_expected(const DeviceAnchor *anchor, const GpuMatmul *known,
     *out_whole = !anchor->epilogue;
     if (!driver->gemm_supports(anchor->device->context, &gemm)) return false;
     if (!folds(anchor, false)) return true;
-    gemm.bias = anchor->plain.bias < 0 ? NULL : somewhere;
-    gemm.c = anchor->plain.addend < 0 ? NULL : somewhere;
-    gemm.beta = anchor->plain.addend < 0 ? 0 : 1;
-    gemm.activation = activation_of(anchor);
+    gemm.bias = anchor->library.plain.bias < 0 ? NULL : somewhere;
+    gemm.c = anchor->library.plain.addend < 0 ? NULL : somewhere;
+    gemm.beta = anchor->library.plain.addend < 0 ? 0 : 1;
+    gemm.activation = anchor->library.activation;
     *out_whole = driver->gemm_supports(anchor->device->context, &gemm);
     return true;
 }
@@ -98,13 +91,13 @@ static bool library_matrix(int64_t rows, int64_t columns, int64_t row, int64_t c
 
 static void fold_epilogue(const AnchorRun *run, int64_t out_offset, GpuGemm *gemm) {
     const DeviceAnchor *anchor = run->anchor;
-    const PlainEpilogue *p = &anchor->plain;
+    const PlainEpilogue *p = &anchor->library.plain;
     if (p->bias >= 0) gemm->bias = gpu_anchor_data(run, p->bias);
     if (p->addend >= 0) {
         gemm->c = (char *)gpu_anchor_data(run, p->addend) + out_offset * (int64_t)dtype_size(anchor->dtype);
         gemm->beta = 1;
     }
-    gemm->activation = activation_of(anchor);
+    gemm->activation = anchor->library.activation;
 }
 
 /* One call of the library for one of the matmul's batch axes; false where it cannot say it. */

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include "codegen/gpu/product/product.h"
 #include "graph/broadcast.h"
-#include "lowering/plain_epilogue.h"
+#include "runtime/device/gpu/library_epilogue.h"
 #include "runtime/device/gpu/anchor_attention.h"
 #include "runtime/device/gpu/gpu.h"
 
@@ -52,10 +52,9 @@ struct DeviceAnchor {
     const AnchorKind *kind;
     GpuAttention *attention; /* the anchor "attention", which is all its own */
     DType dtype;
-    Arena *arena;          /* of the epilogue */
-    GpuEpilogue *epilogue; /* NULL: none */
-    PlainEpilogue plain;   /* what it is, where is_plain */
-    bool is_plain;
+    Arena *arena;                   /* of the epilogue */
+    GpuEpilogue *epilogue;          /* NULL: none */
+    LibraryEpilogue library;        /* what of it a library applies */
     Tensor shapes[ANCHOR_INPUTS];   /* of constants, without data; rank -1: not constant */
     void *constants[ANCHOR_INPUTS]; /* on the device; NULL: given at run */
     size_t constant_bytes;

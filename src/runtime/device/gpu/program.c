@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/map.h"
-#include "codegen/code_table.h"
-#include "codegen/disk.h"
+#include "codegen/cache/code_table.h"
+#include "codegen/cache/disk.h"
 #include "runtime/device/gpu/gpu.h"
 
 typedef struct ProgramFunction {

@@ -127,7 +127,7 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
                              .columns = c->outputs * c->tiled,
                              .depth = c->inputs};
         if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1;
-        p->weight.taps = p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
+        p->weight.taps = c->winograd ? WINOGRAD_PRODUCTS : p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
         size_t bytes;
         TRY(weight_bytes(&p->weight, &bytes));
         c->weight_bytes += (bytes + 63) / 64 * 64;
@@ -154,6 +154,7 @@ static Recipe conv_recipe(const CpuAnchor *anchor, const Conv *c, const Tensor *
     Recipe recipe = anchor_recipe(anchor, weight);
     recipe_add(&recipe, c->group);
     recipe_add(&recipe, c->tiled);
+    recipe_add(&recipe, c->winograd);
     for (int i = 0; i < AXES && c->transposed; i++) {
         recipe_add(&recipe, c->strides[i]);
         recipe_add(&recipe, c->dilations[i]);
@@ -172,10 +173,25 @@ static Status take_packed(Conv *c, void *data) {
     return NULL;
 }
 
+/* Where the phase's taps stand in the kernel. */
+static void tap_places(const Conv *c, const Phase *p, int64_t *taps) {
+    if (c->winograd) {
+        for (int64_t t = 0; t < WINOGRAD_PRODUCTS; t++) taps[t] = t;
+        return;
+    }
+    int64_t *at = taps;
+    for (int64_t t0 = 0; t0 < p->axes[0].taps; t0++)
+        for (int64_t t1 = 0; t1 < p->axes[1].taps; t1++)
+            for (int64_t t2 = 0; t2 < p->axes[2].taps; t2++)
+                *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] +
+                        p->axes[2].kernel_index[t2];
+    for (int64_t t = 0; t < p->weight.taps && c->tiled > 1; t++) taps[t] *= c->outputs;
+}
+
 /* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. constant: whose
  * data that is; NULL in a run. */
 static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, const Tensor *constant, Pool *pool) {
-    void *data, *taps;
+    void *data, *taps = NULL;
     int64_t kernel = product3(c->kernel);
     bool ready = false;
     Recipe recipe = constant ? conv_recipe(memory->anchor, c, constant) : (Recipe){0};
@@ -183,17 +199,16 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
                         : anchor_pack(memory->anchor, &recipe, c->weight_bytes, &data, &ready));
     if (ready) return take_packed(c, data);
     Scratch scratch = {0};
-    Status status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
+    Status status = NULL;
+    if (c->winograd) {
+        status = winograd_weight(c, &scratch, pool, &w);
+        kernel = WINOGRAD_PRODUCTS;
+    }
+    if (!status) status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
     if (!status && c->tiled > 1) status = channels_last_weight(memory->anchor, c, &scratch, pool, &w);
     for (int64_t i = 0; !status && i < c->phase_count; i++) {
         Phase *p = &c->phases[i];
-        int64_t *at = taps;
-        for (int64_t t0 = 0; t0 < p->axes[0].taps; t0++)
-            for (int64_t t1 = 0; t1 < p->axes[1].taps; t1++)
-                for (int64_t t2 = 0; t2 < p->axes[2].taps; t2++)
-                    *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] +
-                            p->axes[2].kernel_index[t2];
-        for (int64_t t = 0; t < p->weight.taps && c->tiled > 1; t++) ((int64_t *)taps)[t] *= c->outputs;
+        tap_places(c, p, taps);
         WeightSource source = {.data = w, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
         source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
@@ -207,6 +222,11 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
     }
     scratch_release(&scratch);
     return status;
+}
+
+static void is_packed(CpuAnchor *anchor, const Conv *c) {
+    anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
+    if (c->winograd) anchor->how = "winograd";
 }
 
 static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
@@ -230,9 +250,10 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     const void *work;
     TRY(read_weight_shape(anchor, w, c));
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
+    c->winograd = winograd_fits(anchor, c);
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
-        anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
+        is_packed(anchor, c);
         return pack_phases(&memory, c, NULL, w, pool);
     }
     Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
@@ -240,7 +261,7 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     if (!status) status = pack_phases(&memory, c, work, w, pool);
     scratch_release(&scratch);
     TRY(status);
-    anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
+    is_packed(anchor, c);
     return NULL;
 }
 
@@ -363,6 +384,7 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
         phase_product(run, c, &c->phases[i], s, x, zeros, at, &walks[i], &products[i]);
         at += phase_words(&c->phases[i]);
     }
+    if (c->winograd) return winograd_run(walks, c->phases, &run->epilogue, run->pool, &run->scratch);
     return c->depthwise ? depthwise_run(walks, c->phases, count, &run->epilogue, run->pool, &run->scratch)
                         : product_run(products, count, run->pool, &run->scratch);
 }

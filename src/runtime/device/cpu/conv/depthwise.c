@@ -121,7 +121,8 @@ static void run_finished(const Cut *cut, const Unit *units, int64_t count, const
             int vectors = take_vectors(cut, panel, weight, v, call);
             run_unit(cut, &units[u], call, vectors, memory->raw_rows);
         }
-        finish_rows(e->finish, units[u].results, (int)units[u].count, panel->first, panel->columns, memory->raw, stride);
+        finish_rows(e->finish, units[u].results, (int)units[u].count, panel->first, panel->columns, memory->raw,
+                    stride);
     }
 }
 
@@ -240,8 +241,7 @@ static void size_memory(Loop *loop) {
         if (raw_rows > loop->raw_rows_bytes) loop->raw_rows_bytes = raw_rows;
         if (lines(raw) > loop->raw_bytes) loop->raw_bytes = lines(raw);
     }
-    loop->worker_bytes =
-        loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes + lines(panel);
+    loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes + lines(panel);
 }
 
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,

@@ -33,8 +33,8 @@ typedef struct Conv {
     bool transposed;
     int spatial;
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
-    int64_t inputs, outputs; /* channels of a group */
-    bool depthwise;
+    int64_t inputs, outputs;  /* channels of a group */
+    bool depthwise, winograd; /* computed by depthwise.c, by winograd.c */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
      * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
      */
@@ -80,5 +80,11 @@ bool walk_is_merged(const Walk *w);
 /* Depthwise convolutions, a walk each, with weights of one row of `columns` a tap. */
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
                      Scratch *scratch);
+
+/* Whether Winograd's algorithm is used, by what is known before a run: then a phase's weight has WINOGRAD_PRODUCTS taps. */
+bool winograd_fits(const CpuAnchor *anchor, const Conv *c);
+/* w: [outputs][inputs][3][3], becomes [outputs][inputs][WINOGRAD_PRODUCTS]. */
+Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void **w);
+Status winograd_run(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch);
 
 #endif
