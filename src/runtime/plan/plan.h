@@ -56,7 +56,7 @@ typedef enum StepKind {
     STEP_PRIM,    /* a primitive outside regions: device-independent movement, or the evaluator */
     STEP_DIMS,    /* writes known sizes into a vector */
     STEP_BIND,    /* reads symbols from a vector */
-    STEP_RESOLVE, /* an expand of a dim that may be 1 or not: alias or copy */
+    STEP_RESOLVE, /* an expand of a dim that may be 1 or not, a pad by what may be nothing: alias or copy */
     STEP_CONTROL, /* nested plans */
     STEP_COPY,    /* between the places: inputs[0] to outputs[0] */
     STEP_DEVICE,  /* what a host kernel computes, by a kernel of the device */

@@ -88,7 +88,7 @@ static Status run_resolve(State *s, const Step *step, Arena *arena) {
         s->data[step->outputs[0]] = from.data; /* the planner has extended the life of that memory */
         return NULL;
     }
-    if (step->place == PLACE_DEVICE) return run_prim(s, step, arena);
+    if (step->place == PLACE_DEVICE || step->node->prim != PRIM_EXPAND) return run_prim(s, step, arena);
     Status status = move_broadcast(&from, &to, step->on->pool);
     return status_at(status, "node \"%s\"", node_origin_name(step->node));
 }

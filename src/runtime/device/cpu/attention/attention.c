@@ -12,6 +12,7 @@
 
 enum {
     SPLIT_KEYS = 512,  /* least keys of a split: 256 kB of keys and values of 64 elements */
+    LEAST_TASKS = 16,  /* rows are cut finer until there are so many */
     SPLIT_TASKS = 64,  /* keys are split until there are so many tasks */
     JOIN_WORK = 16384, /* floats that a piece of the joining reads */
 };
@@ -161,6 +162,57 @@ static int64_t seen_keys(const AttentionRun *run, int64_t matrix, int64_t first,
     return seen < 0 ? 0 : seen < run->shape.keys ? seen : run->shape.keys;
 }
 
+/* ---- what bools hide ---- */
+
+/* Bools from one key to the next that hide, and what they are then; NULL: this step leaves keys unseen by no bools. */
+static const uint8_t *hiding_bools(const AttentionRun *run, int step, uint8_t *out_hidden) {
+    const AttentionStep *s = &run->steps[step];
+    const Tensor *t = s->input < 0 ? NULL : run->inputs[s->input];
+    if (!t || t->dtype != DT_BOOL || s->alpha != -INFINITY || !stays_hidden(run, step)) return NULL;
+    if (run->shape.steps[step].column != 1 || (s->kind != SCORE_KEEP && s->kind != SCORE_HIDE)) return NULL;
+    *out_hidden = s->kind == SCORE_HIDE;
+    return t->data;
+}
+
+/* Elements at the front, or the back, of [begin, end) that are all `value` (0 or 1). */
+static int64_t alike_front(const uint8_t *begin, const uint8_t *end, uint8_t value) {
+    const uint8_t *at = begin;
+    uint64_t same = value * UINT64_C(0x0101010101010101), word;
+    for (; end - at >= 8 && (memcpy(&word, at, 8), word == same);) at += 8;
+    while (at < end && *at == value) at++;
+    return at - begin;
+}
+
+static int64_t alike_back(const uint8_t *begin, const uint8_t *end, uint8_t value) {
+    const uint8_t *at = end;
+    uint64_t same = value * UINT64_C(0x0101010101010101), word;
+    for (; at - begin >= 8 && (memcpy(&word, at - 8, 8), word == same);) at -= 8;
+    while (at > begin && at[-1] == value) at--;
+    return end - at;
+}
+
+/* Keys that a bool hides from all rows of a task, before the first and behind the last that one of them sees, are not
+ * read: what a cache holds there is no part of the model, and a window is as long as it is. */
+static void leave_hidden(const AttentionRun *run, AttentionTask *task) {
+    int64_t offsets[ATTENTION_ROWS];
+    for (int i = 0; i < run->step_count; i++) {
+        const AttentionStrides *s = &run->shape.steps[i];
+        uint8_t hidden;
+        const uint8_t *bools = hiding_bools(run, i, &hidden);
+        int64_t first = task->end_key, end = task->first_key;
+        if (!bools) continue;
+        attention_rows(run, s, task->matrix, task->first_row, task->rows, offsets);
+        for (int r = 0; r < task->rows; r++) {
+            const uint8_t *row = bools + offsets[r];
+            if (r && offsets[r] == offsets[r - 1]) continue;
+            first = task->first_key + alike_front(row + task->first_key, row + first, hidden);
+            end = task->end_key - alike_back(row + end, row + task->end_key, hidden);
+        }
+        task->first_key = first;
+        task->end_key = end > first ? end : first;
+    }
+}
+
 /* ---- tasks ---- */
 
 typedef struct TaskLoop {
@@ -182,9 +234,11 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int worker) {
         AttentionTask task = {.matrix = i / loop->splits / loop->blocks, .first_row = block * loop->block};
         int64_t left = run->rows - task.first_row, unit = run->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS;
         task.rows = (int)(left < loop->block ? left : loop->block);
-        int64_t keys = seen_keys(run, task.matrix, task.first_row, task.rows), units = ceil_div(keys, unit);
-        task.first_key = split * units / loop->splits * unit;
-        task.end_key = split + 1 == loop->splits ? keys : (split + 1) * units / loop->splits * unit;
+        task.end_key = seen_keys(run, task.matrix, task.first_row, task.rows);
+        leave_hidden(run, &task);
+        int64_t first = task.first_key, keys = task.end_key - first, units = ceil_div(keys, unit);
+        task.first_key = first + split * units / loop->splits * unit;
+        task.end_key = first + (split + 1 == loop->splits ? keys : (split + 1) * units / loop->splits * unit);
         if (loop->splits > 1) {
             int64_t floats = run->shape.width + 2, row = task.matrix * run->rows + task.first_row;
             task.partial = loop->partial + (row * loop->splits + split) * floats;
@@ -216,10 +270,10 @@ static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-/* Rows of a task: results are the same for any number of them, so it may follow from the threads. */
-static int rows_of_tasks(const AttentionRun *run, const Pool *pool) {
-    int64_t rows = ATTENTION_ROWS, wanted = 2 * (int64_t)pool_threads(pool), lanes = tile_set(DT_F32)->lanes;
-    while (rows > lanes && run->matrices * ceil_div(run->rows, rows) < wanted) rows /= 2;
+/* Rows of a task: fewer where there would be few tasks, by sizes alone. */
+static int rows_of_tasks(const AttentionRun *run) {
+    int64_t rows = ATTENTION_ROWS, lanes = tile_set(DT_F32)->lanes;
+    while (rows > lanes && run->matrices * ceil_div(run->rows, rows) < LEAST_TASKS) rows /= 2;
     return (int)(rows < run->rows ? rows : run->rows);
 }
 
@@ -260,7 +314,7 @@ static Status attention_run(AnchorRun *anchor_run) {
     describe(run);
     if (hides_by_number(run)) TRY(measure(anchor_run, run));
     void *memory;
-    loop.block = rows_of_tasks(run, anchor_run->pool);
+    loop.block = rows_of_tasks(run);
     loop.blocks = ceil_div(run->rows, loop.block);
     loop.splits = splits_of(run);
     if (loop.splits > 1) {
