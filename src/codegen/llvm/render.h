@@ -182,6 +182,7 @@ void reduce_finish(Render *r, int inst);
 void render_tiles(Render *r);
 
 /* emit.c */
+void emit_trim(void);
 Status emit_object(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
 Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
 
