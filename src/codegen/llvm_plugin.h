@@ -7,7 +7,7 @@
 
 #include "codegen/codegen.h"
 
-#define LLVM_PLUGIN_ABI 2
+#define LLVM_PLUGIN_ABI 3
 #define LLVM_PLUGIN_FILE "libonnxfuse-llvm.so"
 #define LLVM_PLUGIN_ENTRY "onnxfuse_llvm_plugin"
 #define KERNEL_SYMBOL "onnxfuse_kernel" /* the function's name in the object; it is a KernelFunction */
@@ -17,6 +17,9 @@ typedef struct LlvmPlugin {
     /* Both are safe to call from several threads at once; results are malloc'ed and the caller's to free. */
     Status (*compile)(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
     Status (*listing)(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
+    /* Gives back what compiling has left in memory: the pages of the compiler's code, which come again from its file when they
+     * are needed, and what the C library keeps. From any thread, whatever others do. */
+    void (*trim)(void);
 } LlvmPlugin;
 
 /* llvm_plugin.c. Opens it on the first call; STATUS_FAULT that says where it was looked for, or what it lacks. */

@@ -489,3 +489,52 @@ Test(growth, weights_that_nodes_share_are_held_once, .timeout = 60) {
     cr_expect_lt(many.heap, one.heap + (size_t)weights, "twelve layers take %zu bytes, one takes %zu", many.heap,
                  one.heap);
 }
+
+/* --- a compiler's memory ---------------------------------------------------------------------------------------- */
+static int packed_anchors, packed_at_compile = -1;
+
+static Status note_compile(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
+                           DeviceKernel **out_kernels) {
+    packed_at_compile = packed_anchors;
+    return plain->compile(device, kernels, count, stats, out_kernels);
+}
+
+static Status note_anchor(Device *device, const Node *node, const Tensor *const *constants, DeviceAnchor **out_anchor,
+                          uint32_t *out_released) {
+    packed_anchors++;
+    return plain->prepare_anchor(device, node, constants, out_anchor, out_released);
+}
+
+/* The compiler is done, and has given its memory back, before a weight is packed. */
+Test(growth, weights_are_packed_after_kernels_are_compiled, .timeout = 60) {
+    Graph *graph;
+    Plan *plan;
+    Device *device;
+    KernelCacheStats stats = {0};
+    Status status = graph_parse("graph (c: bool[], x: f32[n, 4]) -> (y) {\n"
+                                "  w = constant f32[4, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}\n"
+                                "  a = onnx MatMul@21 x, w\n  b = onnx Softmax@21 a\n"
+                                "  y = onnx If@21 c, b captures 1 graph \"then\" (b: f32[n, 4]) -> (p) {\n"
+                                "    v = constant f32[4, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1, 2, 3, 4, 5, 6}\n"
+                                "    q = onnx MatMul@21 b, v\n    p = onnx LogSoftmax@21 q\n"
+                                "  } graph \"else\" (b: f32[n, 4]) -> (q) {\n    q = onnx Abs@21 b\n  }\n}\n",
+                                &graph);
+    cr_assert(!status, "%s", status_message(status));
+    Policy policy = policy_of(graph);
+    lower(graph, &policy);
+    status = device_open(&policy, &device);
+    cr_assert(!status, "%s", status_message(status));
+    plain = device->table;
+    DeviceTable noting = *plain;
+    noting.compile = note_compile;
+    noting.prepare_anchor = note_anchor;
+    device->table = &noting;
+    status = plan_create(graph, device, device, &stats, &plan);
+    cr_assert(!status, "%s", status_message(status));
+    cr_expect(packed_at_compile == 0 && packed_anchors == 2, "%d of %d anchors were prepared before kernels were",
+              packed_at_compile, packed_anchors);
+    plan_destroy(plan);
+    device->table = plain;
+    device->table->close(device);
+    graph_destroy(graph);
+}

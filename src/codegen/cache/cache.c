@@ -208,6 +208,7 @@ static void compile_rest(Request *q, KernelCacheStats *stats) {
     Pool *pool = NULL;
     if (q->compile_count > 1) status_free(policy_pool(q->policy, &pool)); /* without one: in this thread */
     pool_for(pool, q->compile_count, 1, compile_piece, q);
+    q->plugin->trim();
     stats->compiled += q->compile_count;
     stats->compile_ms += clock_ms() - start;
     if (q->directory) disk_trim(q->directory, q->policy->cache.max_megabytes);

@@ -8,9 +8,13 @@
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+#include <link.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Loop strength reduction is a third of the compile time and only multiplies induction variables here, where addresses
  * are base + index already. The machine scheduler puts the copies of an unrolled body one behind the other again, which
@@ -19,10 +23,15 @@
 static void initialise(void) {
     const char *const options[] = {"onnxfuse", "-disable-lsr", "-enable-misched=false"};
     LLVMParseCommandLineOptions(sizeof options / sizeof *options, options, NULL);
-    LLVMInitializeAllTargetInfos();
-    LLVMInitializeAllTargets();
-    LLVMInitializeAllTargetMCs();
-    LLVMInitializeAllAsmPrinters();
+#define INITIALISE(processor)                                                                                          \
+    LLVMInitialize##processor##TargetInfo();                                                                           \
+    LLVMInitialize##processor##Target();                                                                               \
+    LLVMInitialize##processor##TargetMC();                                                                             \
+    LLVMInitialize##processor##AsmPrinter()
+    INITIALISE(X86); /* not all that LLVM has: each takes memory */
+    INITIALISE(AArch64);
+#undef INITIALISE
+    emit_trim(); /* the constructors of the whole library have run: much of it is never needed again */
 }
 
 static Isa isa_of(const Target *target) {
@@ -187,4 +196,36 @@ Status emit_object(const Kernel *kernel, const Target *target, void **out_object
 Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text) {
     size_t size;
     return emit(kernel, target, what == LISTING_LLVM ? FORM_IR : FORM_ASSEMBLY, out_text, &size);
+}
+
+/* ---- memory ---- */
+
+/* Segments that are not written hold what their file does, and nothing else. */
+static void forget_segments(const struct dl_phdr_info *object) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        uintptr_t from = object->dlpi_addr + segment->p_vaddr, to = from + segment->p_memsz;
+        if (segment->p_type == PT_LOAD && !(segment->p_flags & PF_W))
+            madvise((void *)(from / page * page), to - from / page * page, MADV_DONTNEED);
+    }
+}
+
+static int forget_object(struct dl_phdr_info *object, size_t size, void *code) {
+    (void)size;
+    bool found = false;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        uintptr_t from = object->dlpi_addr + segment->p_vaddr;
+        found |= segment->p_type == PT_LOAD && (uintptr_t)code >= from && (uintptr_t)code < from + segment->p_memsz;
+    }
+    if (found) forget_segments(object);
+    return found;
+}
+
+void emit_trim(void) {
+    dl_iterate_phdr(forget_object, (void *)(uintptr_t)LLVMContextCreate);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

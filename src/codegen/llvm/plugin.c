@@ -5,6 +5,6 @@
 const void *onnxfuse_llvm_plugin(void);
 
 __attribute__((visibility("default"))) const void *onnxfuse_llvm_plugin(void) {
-    static const LlvmPlugin plugin = {LLVM_PLUGIN_ABI, emit_object, emit_listing};
+    static const LlvmPlugin plugin = {LLVM_PLUGIN_ABI, emit_object, emit_listing, emit_trim};
     return &plugin;
 }

@@ -216,6 +216,7 @@ void bands_finish(Render *r, int level); /* the present columns over all bands *
 void render_tiles(Render *r);
 
 /* emit.c */
+void emit_trim(void);
 Status emit_object(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
 Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that rules have turned into another type are read no more: their memory goes back. */
+/* Weights that have become others (another type that a rule asks for, the factors of a normalisation folded in) are read no
+ * more: their memory goes back. */
 #include "importer/importer.h"
 #include "runtime/api/session.h"
 

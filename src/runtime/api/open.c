@@ -223,7 +223,7 @@ static Status make_graph(OnnxfuseSession *s, const Source *source, const Compile
     s->nodes = count_nodes(s->graph);
     out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
     TRY(pipeline_run(s->graph, &s->policy, after_pass, opening));
-    if (s->policy.rule_count) discard_unread(s->graph);
+    discard_unread(s->graph);
     return NULL;
 }
 

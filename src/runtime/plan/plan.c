@@ -457,11 +457,8 @@ static void list_slots(Plan *plan) {
 
 static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
     Graph *graph = plan->graph;
-    Shared own = {kernel_pool(plan->arena), map_make(scratch)};
-    if (!shared) { /* this is the outermost plan, which lives longest */
-        shared = &own;
-        count_holders(graph, &own.holders);
-    }
+    Shared own = {kernel_pool(plan->arena)};
+    if (!shared) shared = &own; /* this is the outermost plan, which lives longest */
     Planner planner = {.plan = plan, .scratch = scratch, .lists = map_make(scratch), .shared = shared};
     plan->run_symbol = dim_symbol_index(dim_symbol(graph->dims, "$run"));
     plan->symbol_count = dim_symbol_count(graph->dims);
@@ -498,8 +495,6 @@ static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
     }
     for (int i = 0; i < plan->symbol_count; i++)
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);
-    TRY(prepare_constants(plan, shared, scratch));
-    list_slots(plan);
     return make_nested(plan, shared);
 }
 
@@ -539,7 +534,6 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
     arena_guard(graph->arena, around);
     arena_guard(arena, NULL);
     arena_destroy(scratch);
-    plan->given = NULL;
     if (status) {
         plan_destroy(plan);
         return status;
@@ -548,14 +542,33 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
     return NULL;
 }
 
-/* What the kernels need beside the steps. */
+/* Of a plan and those nested in it. */
+static Status place_constants(Plan *plan, const Map *holders, Arena *scratch) {
+    TRY(prepare_constants(plan, holders, scratch));
+    list_slots(plan);
+    plan->given = NULL;
+    for (int s = 0; s < plan->step_count; s++)
+        for (int n = 0; n < plan->steps[s].nested_count; n++)
+            TRY(place_constants(plan->steps[s].nested[n], holders, scratch));
+    return NULL;
+}
+
+/* Kernels first: a compiler's memory and packed weights are not to be held at once. */
+static Status prepare_in(Arena *scratch, Plan *plan, KernelCacheStats *stats) {
+    TRY(prepare_kernels(plan, scratch, stats));
+    TRY(prepare_prims(plan, stats));
+    Map holders = map_make(scratch);
+    count_holders(plan->graph, &holders);
+    return place_constants(plan, &holders, scratch);
+}
+
+/* What the steps need. */
 static Status prepare_all(Plan *plan, KernelCacheStats *stats) {
     const DeviceTable *table = plan->device->table;
     Arena *scratch = arena_create_inside(plan->graph->arena);
-    Status status = prepare_kernels(plan, scratch, stats);
+    Status status = prepare_in(scratch, plan, stats);
     arena_destroy(scratch);
     TRY(status);
-    TRY(prepare_prims(plan, stats));
     if (table->count_anchors) table->count_anchors(plan->device, stats);
     if (plan->recorded_end && !(plan->recordings = recordings_create())) return status_out_of_memory();
     return NULL;

@@ -36,11 +36,11 @@ void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Are
 /* What a plan shares with those nested in it. */
 typedef struct Shared {
     KernelPool kernels;
-    Map holders; /* data of constants -> how many of the plans' graphs read it */
 } Shared;
 
-/* Anchors pack their weights, and what device steps still read of the constants goes to the device. */
-Status prepare_constants(Plan *plan, const Shared *shared, Arena *scratch);
+/* Anchors pack their weights, and what device steps still read of the constants goes to the device. holders: data of
+ * constants -> how many of the plans' graphs read it. */
+Status prepare_constants(Plan *plan, const Map *holders, Arena *scratch);
 /* Counts the holders of a graph's constants and of those of its subgraphs. */
 void count_holders(const Graph *graph, Map *holders);
 /* What the device compiles for primitives outside regions. */

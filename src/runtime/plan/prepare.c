@@ -165,9 +165,9 @@ static Status upload_all(Plan *plan, const Map *datas, const Map *holders) {
 }
 
 /* What a graph shares with another, around it or inside it, does not go back; nor does anything of a compiled model. */
-Status prepare_constants(Plan *plan, const Shared *shared, Arena *scratch) {
+Status prepare_constants(Plan *plan, const Map *holders, Arena *scratch) {
     Map datas = count_reads(plan, scratch);
-    const Map *holders = plan->given->keep_constants || plan->given->is_compiled ? NULL : &shared->holders;
+    if (plan->given->keep_constants || plan->given->is_compiled) holders = NULL;
     TRY(prepare_anchors(plan, &datas, holders, scratch));
     TRY(check_data(plan, &datas));
     for (int i = 0; i < plan->slot_count; i++) {
