@@ -81,6 +81,21 @@ static const Case cases[] = {
     CONV("conv 56 72 depthwise 5x5/2", 56, 72, 72, 5, 2, 72, EPILOGUE_RELU),
     CONV("conv 14 512 depthwise 3x3", 14, 512, 512, 3, 1, 512, EPILOGUE_CLIP),
     CONV("conv 28 240 depthwise 3x3", 28, 240, 240, 3, 1, 240, EPILOGUE_HARD_SWISH),
+    CONV("conv 14 32 depthwise 3x3", 14, 32, 32, 3, 1, 32, EPILOGUE_CLIP),
+    CONV("conv 112 64 depthwise 3x3/2", 112, 64, 64, 3, 2, 64, EPILOGUE_CLIP),
+    CONV("conv 56 24 depthwise 3x3", 56, 24, 24, 3, 1, 24, EPILOGUE_CLIP),
+    CONV("conv 28 240 depthwise 5x5", 28, 240, 240, 5, 1, 240, EPILOGUE_CLIP),
+    CONV("conv 14 672 depthwise 5x5", 14, 672, 672, 5, 1, 672, EPILOGUE_CLIP),
+    CONV("conv 7 960 depthwise 5x5", 7, 960, 960, 5, 1, 960, EPILOGUE_CLIP),
+    CONV("conv 56 96 depthwise 7x7", 56, 96, 96, 7, 1, 96, EPILOGUE_BIAS),
+    CONV("conv 112 16>64 1x1", 112, 16, 64, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 56 64>16 1x1", 56, 64, 16, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 56 24>72 1x1", 56, 24, 72, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 56 72>24 1x1", 56, 72, 24, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 28 40>240 1x1", 28, 40, 240, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 28 240>40 1x1", 28, 240, 40, 1, 1, 1, EPILOGUE_BIAS),
+    CONV("conv 56 256>512 1x1/2", 56, 256, 512, 1, 2, 1, EPILOGUE_BIAS),
+    CONV("conv 160 96>24 3x3 relu", 160, 96, 24, 3, 1, 1, EPILOGUE_RELU),
 };
 
 static double now(void) {
@@ -171,7 +186,7 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     uint32_t released;
     must(pool_shared(threads, &out->pool));
     *out = (Ours){.inputs = {x, w, bias}, .output = y, .pool = out->pool};
-    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, &out->anchor,
+    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, NULL, &out->anchor,
                             &released));
 }
 
@@ -380,7 +395,8 @@ static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
             Ours *o = &ours[i][counts[i]];
             if (counts[i]++) {
                 *o = ours[i][0];
-                must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, o->inputs[1]}, o->pool, &o->anchor, &released));
+                must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, o->inputs[1]}, o->pool, NULL, &o->anchor,
+                                        &released));
             }
             bytes[i] += cpu_anchor_bytes(o->anchor);
         }

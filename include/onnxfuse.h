@@ -12,8 +12,9 @@
  *
  * Nothing needs to be initialised. Every call that can fail returns a status: NULL on success, else a code and a
  * message that the caller frees. A session is immutable once open and may be run from several threads at once; all
- * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG and those
- * of the XDG cache directory. docs/c-api.md goes through all of it, and says what may change from version to version.
+ * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG and
+ * ONNXFUSE_VERIFY, those of the XDG cache directory, and PATH, in which it looks for a Python that has CUDA's libraries.
+ * docs/c-api.md goes through all of it, and says what may change from version to version.
  */
 #ifndef ONNXFUSE_H
 #define ONNXFUSE_H
@@ -324,6 +325,13 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *sessi
 /* What the session runs, with the sizes of its latest run, as JSON: steps with their nodes, bytes moved and work, when
  * each buffer lives and where in the arena it is, kernels and their texts. Free with onnxfuse_free. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_report_json(OnnxfuseSession *session, char **out_json);
+/* What each step must move and compute, and how long that takes this machine at least, as JSON. inputs NULL: of the runs
+ * that were profiled, with their times. Else for a run on inputs of these shapes, which is not made; their contents are
+ * not looked at. The machine's limits are measured by the first call on it, for less than a second on all threads, and
+ * kept in the policy's cache folder; measure_again: they are measured now. docs/c-api.md lists the members. Free with
+ * onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_session_roofline_json(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
+                                                           bool measure_again, char **out_json);
 
 /* --- custom operators and fusions -------------------------------------------------------------------------------
  * An application's operator is called for its types when a session opens, and for its results when the session runs. A

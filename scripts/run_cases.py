@@ -6,7 +6,8 @@
 
 EXPECTED_FAILURES has a line a case: KIND/CASE, how it ends ("differs" or "unsupported"), and why. A failure is a case that does not
 pass and is not on the list, or ends otherwise than the list says; a case on the list that passes or is not there; and, list or not, a
-crash, an answer that does not come, or any other code. Cases that --match leaves out are counted as skipped.
+crash, an answer that does not come, or any other code. Cases that --match leaves out are counted as skipped; those that need a plug-in
+which the build was made without (no file beside BINARY) are named in lines that begin with "skipped: ".
 
 Many cases share a process, as `onnxfuse test FOLDER...` takes them. Those of a process that does not end as it should are run again, one
 a process, so that the one that is to blame is named. The verifiers are on (ONNXFUSE_VERIFY)."""
@@ -93,6 +94,22 @@ def read_list(path):
     return listed
 
 
+def plugin_left_out(binary, result):
+    """The plug-in for lack of which a case ended, where the build has none; None: it did not end for that."""
+    named = re.search(r"\b(libonnxfuse-(?:image|regex)\.so) is (?:neither|not) in ", result[1] if result else "")
+    return named[1] if named and not (Path(binary).resolve().parent / named[1]).exists() else None
+
+
+def take_out_skipped(binary, results):
+    """Takes what cannot run without a plug-in out of the results, and says so; gives the keys."""
+    needs = {key: plugin for key, result in results.items() if (plugin := plugin_left_out(binary, result))}
+    for plugin, count in sorted(collections.Counter(needs.values()).items()):
+        print(f"skipped: {count} cases need {plugin}, which this build was made without")
+    for key in needs:
+        del results[key]
+    return set(needs)
+
+
 def judge(name, result, listed):
     """What is wrong, or None."""
     if result is None:
@@ -125,13 +142,15 @@ def main():
     command = [options.binary, "test"] + (["--device", options.device] if options.device else []) + (["--compiled"] if options.compiled else [])
     found, wrong = run_all(command, [str(options.cases / name) for name in names], options.jobs)
     results = {str(Path(folder).relative_to(options.cases)): result for folder, result in found.items()}
+    left_out = take_out_skipped(options.binary, results)
+    listed = {name: outcome for name, outcome in listed.items() if name not in left_out}
     judged = {name: judge(name, results.get(name), listed) for name in sorted(set(results) | set(listed))}
     wrong += [problem for problem in judged.values() if problem]
     print("\n".join(wrong) + "\n" if wrong else "", end="")
     print(", ".join(f"{outcome} {count}" for outcome, count in collections.Counter(outcome for outcome, _ in results.values()).most_common()))
     as_listed = sum(1 for name in listed if not judged[name])
     passed = sum(1 for outcome, _ in results.values() if outcome == "passes")
-    print(f"{passed} passed, {as_listed} fail as the list says, {len(every) - len(names)} skipped, {len(wrong)} failed")
+    print(f"{passed} passed, {as_listed} fail as the list says, {len(every) - len(names) + len(left_out)} skipped, {len(wrong)} failed")
     sys.exit(1 if wrong else 0)
 
 

@@ -24,7 +24,8 @@ static Status find_place(NewFile *file) {
     if (there && !S_ISREG(info.st_mode))
         return status_error(STATUS_INVALID, "\"%s\" cannot be written: it is no regular file", file->path);
     file->place = there ? realpath(file->path, NULL) : strdup(file->path);
-    return file->place ? NULL : cannot_write(file);
+    if (file->place) return NULL;
+    return errno == ENOMEM ? status_out_of_memory() : cannot_write(file);
 }
 
 Status new_file_begin(NewFile *file) {

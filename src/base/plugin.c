@@ -55,10 +55,12 @@ static bool own_folder(char *folder, size_t room) {
 static bool take_if_there(Plugin *plugin, const char *folder, const char *below) {
     struct stat file;
     char *path = format("%s%s/%s", folder, below, plugin->file);
+    if (!path) plugin->found = false; /* for lack of memory: it is looked for again */
     if (!path || stat(path, &file) || !S_ISREG(file.st_mode)) {
         free(path);
         return false;
     }
+    plugin->found = true;
     plugin->path = path;
     plugin->identity =
         format("%lld.%lld.%ld", (long long)file.st_size, (long long)file.st_mtim.tv_sec, (long)file.st_mtim.tv_nsec);
@@ -73,6 +75,7 @@ static void find(Plugin *plugin) {
     if (known && (take_if_there(plugin, own, "") || take_if_there(plugin, own, "/onnxfuse"))) return;
     for (size_t i = 0; i < sizeof installed / sizeof *installed; i++)
         if (take_if_there(plugin, installed[i], "")) return;
+    free(plugin->places);
     plugin->places = known ? format("neither in %s, nor in %s", own, installed[0]) : format("not in %s", installed[0]);
 }
 

@@ -102,12 +102,13 @@ typedef struct Current {
 } Current;
 static _Thread_local Current current;
 static _Thread_local Stop *current_stop; /* of the loops that the thread begins */
+static _Thread_local PoolCount *current_count;
 
 static atomic_int awake_workers; /* of all pools */
 
 /* Cores, time, waiting. */
 
-static int core_count(void) {
+int pool_cores(void) {
     static atomic_int known;
     int cores = atomic_load_explicit(&known, memory_order_relaxed);
     if (cores) return cores;
@@ -148,7 +149,7 @@ static bool is_crowded(Pool *pool) {
     int used = atomic_load_explicit(&pool->slots_used, memory_order_relaxed);
     for (int i = 0; i < used; i++)
         threads += (atomic_load_explicit(&pool->slots[i].state, memory_order_relaxed) & SLOT_OPEN) != 0;
-    return threads > core_count();
+    return threads > pool_cores();
 }
 
 /* Spins while *word is `value`, for a moment; false when it still is. It yields now and then, because what it waits for
@@ -170,11 +171,16 @@ static bool spin_while(Pool *pool, _Atomic uint32_t *word, uint32_t value) {
 
 static uint64_t pack(uint32_t next, uint32_t end) { return (uint64_t)next << 32 | end; }
 
-/* Numbers [*out_begin, *out_end) of `total` are part `index` of `parts`, whose sizes differ by 1 at most. */
+/* Where part `index` of `parts` begins, among `total`. The sizes of parts differ by 1 at most, and so do those of runs of
+ * as many parts: what a thread owns is as much as what others do. The first is among the larger. */
+static int64_t part_begin(int64_t total, int64_t parts, int64_t index) {
+    int64_t size = total / parts, larger = total % parts; /* below the number of pieces, as index is: no overflow */
+    return index * size + (larger * index + parts - 1) / parts;
+}
+
 static void part_of(int64_t total, int64_t parts, int64_t index, int64_t *out_begin, int64_t *out_end) {
-    int64_t size = total / parts, larger = total % parts;
-    *out_begin = index * size + (index < larger ? index : larger);
-    *out_end = *out_begin + size + (index < larger);
+    *out_begin = part_begin(total, parts, index);
+    *out_end = part_begin(total, parts, index + 1);
 }
 
 static bool take_piece(Share *share, bool own, uint32_t *out_piece) {
@@ -419,6 +425,31 @@ static void run_loop(Pool *pool, const Loop *loop) {
     atomic_fetch_and_explicit(&slot->state, ~(uint32_t)SLOT_OPEN, memory_order_release);
 }
 
+/* Blocks of the thread whose own pieces have most; stealing takes from them while others are late alone. */
+static int64_t most_blocks(const Loop *loop, int threads) {
+    int64_t most = 0;
+    for (int i = 0; i < threads; i++) {
+        int64_t begin, end, first, last, unused;
+        part_of(loop->pieces, threads, i, &begin, &end);
+        if (begin == end) continue;
+        part_of(loop->blocks, loop->pieces, begin, &first, &unused);
+        part_of(loop->blocks, loop->pieces, end - 1, &unused, &last);
+        if (last - first > most) most = last - first;
+    }
+    return most;
+}
+
+static void count_loop(PoolCount *count, const Loop *loop, int threads) {
+    double work = count->next > 0 ? count->next : 1;
+    int64_t most = loop->pieces > 1 ? most_blocks(loop, threads) : loop->blocks;
+    count->loops++;
+    count->work += work;
+    count->longest += work * (double)most / (double)loop->blocks;
+    if (most == loop->blocks) count->alone += work;
+    if (work > count->largest) count->largest = work, count->blocks = most < loop->blocks ? loop->blocks : 1;
+    count->next = 0;
+}
+
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context) {
     if (count <= 0) return;
     if (grain < 1) grain = 1;
@@ -426,7 +457,16 @@ void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *con
     int64_t most =
         current.inside ? 1 : (int64_t)pool_threads(pool) * (loop.stop ? PIECES_WITH_A_STOP : PIECES_A_THREAD);
     if (pool_threads(pool) > 1 || loop.stop) loop.pieces = (uint32_t)(loop.blocks < most ? loop.blocks : most);
-    run_loop(pool, &loop);
+    if (current_count)
+        count_loop(current_count, &loop, pool_threads(pool));
+    else
+        run_loop(pool, &loop);
+}
+
+void pool_count(PoolCount *count) { current_count = count; }
+
+void pool_tell(double work) {
+    if (current_count) current_count->next = work;
 }
 
 bool pool_is_stopped(void) { return current_stop && stop_is_reached(current_stop); }
@@ -461,7 +501,7 @@ Status pool_create(int threads, Pool **out_pool) {
     *out_pool = NULL;
     if (threads < 0 || threads > MAX_THREADS)
         return status_error(STATUS_USAGE, "%d threads: must be 1 to %d, or 0 for all cores", threads, MAX_THREADS);
-    if (threads == 0) threads = core_count();
+    if (threads == 0) threads = pool_cores();
     TRY(new_pool(threads, out_pool));
     int error = start_workers(*out_pool);
     if (!error) return NULL;
@@ -498,7 +538,7 @@ Status pool_shared(int threads, Pool **out_pool) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static Pool *pools[MAX_THREADS + 1];
     *out_pool = NULL;
-    if (threads == 0) threads = core_count();
+    if (threads == 0) threads = pool_cores();
     Status status = NULL;
     pthread_mutex_lock(&lock);
     bool valid = threads > 0 && threads <= MAX_THREADS;

@@ -15,6 +15,7 @@ typedef struct Pool Pool;
 Status pool_create(int threads, Pool **out_pool);
 void pool_destroy(Pool *pool);      /* no loop may be running; accepts NULL */
 int pool_threads(const Pool *pool); /* 1 for NULL */
+int pool_cores(void);               /* that this process may run on */
 
 /* The embedder's threads. parallel_for calls task(context, index) once for each index in [0, count), on any threads,
  * the caller's among them, in any order, and returns when all have returned. */
@@ -44,4 +45,20 @@ typedef void (*PoolBody)(void *context, int64_t begin, int64_t end, int worker);
  * smaller); returns when all are done. pool may be NULL: then the caller does it all. A loop started inside a body runs
  * in the thread that starts it, as its own worker number (0 when it is a loop of another pool). */
 void pool_for(Pool *pool, int64_t count, int64_t grain, PoolBody body, void *context);
+
+/* How loops were shared out, by count: the blocks (of `grain`) that the thread with most of them would get. */
+typedef struct PoolCount {
+    int loops;
+    int64_t blocks; /* of the loop of most work; 1 where one thread does them all */
+    double work;    /* of all loops, in multiply-adds or what takes as long; 1 a loop that does not tell */
+    double alone;   /* the part of it in loops that one thread does */
+    double longest; /* the work of the thread with most, summed over the loops */
+    double next;    /* the work of the next loop; 0: not told */
+    double largest; /* of a loop */
+} PoolCount;
+/* Until the next call, with NULL, the loops that this thread begins are counted and their bodies left out, as though each
+ * loop were ended before its first piece: the same holds of what follows them as with a Stop. */
+void pool_count(PoolCount *count);
+/* For who counts: how much work the next loop of this thread is. Costs next to nothing otherwise. */
+void pool_tell(double work);
 #endif

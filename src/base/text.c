@@ -59,26 +59,26 @@ void text_add_quoted(Text *text, const char *data, size_t size) {
     text_add_bytes(text, "\"", 1);
 }
 
-/* Bytes of the UTF-8 character that begins at data; 0: none does. */
-static size_t utf8_size(const unsigned char *data, size_t size) {
-    size_t length = data[0] < 0x80                      ? 1
-                    : data[0] >= 0xc2 && data[0] < 0xe0 ? 2
-                    : data[0] >= 0xe0 && data[0] < 0xf0 ? 3
-                    : data[0] >= 0xf0 && data[0] < 0xf5 ? 4
-                                                        : 0;
-    if (!length || length > size) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((data[i] & 0xc0) != 0x80) return 0;
-    bool too_long = (data[0] == 0xe0 && data[1] < 0xa0) || (data[0] == 0xf0 && data[1] < 0x90);
-    bool surrogate = data[0] == 0xed && data[1] >= 0xa0, too_large = data[0] == 0xf4 && data[1] >= 0x90;
-    return too_long || surrogate || too_large ? 0 : length;
+size_t text_point(const char *data, size_t size, uint32_t *out_point) {
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000}; /* what needs so many bytes more */
+    const unsigned char *s = (const unsigned char *)data;
+    size_t more = s[0] < 0x80 ? 0 : (s[0] & 0xe0) == 0xc0 ? 1 : (s[0] & 0xf0) == 0xe0 ? 2 : 3;
+    if ((s[0] >= 0x80 && s[0] < 0xc0) || s[0] >= 0xf8 || more >= size) return 0;
+    uint32_t point = more ? s[0] & (0x3fu >> more) : s[0];
+    for (size_t i = 1; i <= more; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0;
+        point = point << 6 | (s[i] & 0x3f);
+    }
+    if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return 0;
+    if (out_point) *out_point = point;
+    return more + 1;
 }
 
 void text_add_json(Text *text, const char *data, size_t size) {
     const unsigned char *bytes = (const unsigned char *)data;
     text_add_bytes(text, "\"", 1);
     for (size_t i = 0, length; i < size; i += length ? length : 1) {
-        length = utf8_size(bytes + i, size - i);
+        length = text_point(data + i, size - i, NULL);
         bool separator = length == 3 && bytes[i] == 0xe2 && bytes[i + 1] == 0x80 && (bytes[i + 2] & 0xfe) == 0xa8;
         if (bytes[i] == '"' || bytes[i] == '\\')
             text_add(text, "\\%c", bytes[i]);

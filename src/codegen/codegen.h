@@ -9,6 +9,21 @@
 
 typedef struct KernelCode KernelCode; /* machine code of the CPU; reference-counted */
 
+/* What the caller of a kernel in tile form (see codegen_tile) sets a parameter to. */
+typedef enum TileParamKind {
+    TILE_PARAM_ROWS,        /* rows of the block */
+    TILE_PARAM_COLUMNS,     /* columns of the block */
+    TILE_PARAM_ROW_STRIDE,  /* elements from one row to the next of buffer `buffer` */
+    TILE_PARAM_INDEX_STEP,  /* elements of the whole result's rows */
+    TILE_PARAM_INDEX_START, /* the block's first element, counted in the whole result */
+    TILE_PARAM_KINDS,
+} TileParamKind;
+
+typedef struct TileParam {
+    TileParamKind kind;
+    int buffer; /* of TILE_PARAM_ROW_STRIDE */
+} TileParam;
+
 /* A region's kernel and how to call it. */
 typedef struct RegionKernel {
     const Kernel *kernel;
@@ -17,9 +32,9 @@ typedef struct RegionKernel {
     int buffer_count;
     const int *buffer_input;  /* [buffer_count]: the region input that the buffer is, or -1 */
     const int *buffer_output; /* [buffer_count]: the region output that it is, or -1 */
-    const Dim *const *params; /* [kernel->param_count] */
-    const Dim *bytes;         /* least bytes that a run moves: each input element read once, each output written once */
-    const Dim *work;          /* instructions executed, elements times instructions; for grain and profile */
+    const Dim *const *params; /* [kernel->param_count]; NULL in tile form */
+    const TileParam *tile;    /* [kernel->param_count] in tile form, with work and inplace NULL; else NULL */
+    const Dim *work;          /* instructions executed, elements times instructions; for the grain */
     /* For each region output: the region input whose buffer it may share (same element order, same dtype size, read at
      * the same index before it is written), or -1. [outputs] */
     const int *inplace;
@@ -29,15 +44,27 @@ typedef struct RegionKernel {
  * partition rules out. */
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target, RegionKernel *out_kernel);
 
+/* Lowers the body of an anchor's epilogue (lowering/anchors.h) to a kernel in tile form, which is called on block after
+ * block of results while they lie in a cache: two axes that are never merged, rows (tasks) and columns (lanes, all of a
+ * row in one task), with their extents and a row stride a buffer given by the call; columns are neighbours, or the
+ * buffer has one a row. Buffers begin at the block. The raw result (buffer_input 0; buffer_input i + 1 is the node's
+ * input i + 2) is read in the type that the anchor computes in (`raw`), and rounded to its own. begin: what is read is
+ * not the raw result, but this value of the body, of the same type: what makes it is done already; NULL: it is. Memory
+ * from `arena`. */
+Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                    RegionKernel *out_kernel);
+
 /* Regions of one plan, of which many have the same kernel: those share it. */
 typedef struct KernelPool {
     Arena *arena;
     Map kernels;
 } KernelPool;
 KernelPool kernel_pool(Arena *arena);
-/* As codegen_region, with memory from the pool's arena; what is needed on the way is freed. */
+/* As codegen_region and codegen_tile, with memory from the pool's arena; what is needed on the way is freed. */
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel);
+Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *begin, DType raw, const Target *target,
+                           RegionKernel *out_kernel);
 
 /* --- kernel cache ---------------------------------------------------------------------------------------------------
  * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until

@@ -131,19 +131,37 @@ void store_region(StoreWriter *w, const Node *node, const RegionKernel *region) 
         store_number(w, (uint64_t)(region->buffer_input[i] + 1));
         store_number(w, (uint64_t)(region->buffer_output[i] + 1));
     }
+    for (int i = 0; region->tile && i < region->kernel->param_count; i++) {
+        store_number(w, (uint64_t)region->tile[i].kind);
+        store_number(w, (uint64_t)region->tile[i].buffer);
+    }
+    if (region->tile) return;
     store_dims(w, region->params, region->kernel->param_count);
-    store_dim(w, region->bytes);
     store_dim(w, region->work);
     for (int i = 0; i < node->output_count; i++) store_number(w, (uint64_t)(region->inplace[i] + 1));
 }
 
-/* A buffer is an input that is there, or an output. */
+/* A buffer is an input of the body that is there, or an output; an anchor's raw result may be wider there than in the
+ * body. */
 static void check_buffer(StoreReader *r, const Node *node, const RegionKernel *region, int buffer) {
+    const Graph *body = node->subgraphs[0];
     int in = region->buffer_input[buffer], out = region->buffer_output[buffer];
     const KernelBuffer *b = &region->kernel->buffers.items[buffer];
-    const Value *value = b->output ? (out >= 0 ? node->outputs[out] : NULL) : (in >= 0 ? node->inputs[in] : NULL);
-    if (!value || (in >= 0) == (out >= 0) || value->dtype != b->dtype)
+    const Value *value = b->output ? (out >= 0 && out < body->outputs.count ? body->outputs.items[out] : NULL)
+                                   : (in >= 0 && in < body->inputs.count ? body->inputs.items[in] : NULL);
+    bool raw = node->kind == NODE_ANCHOR && in == 0 && b->dtype == DT_F32;
+    if (!value || (in >= 0) == (out >= 0) || (value->dtype != b->dtype && !raw))
         store_wrong(r, "a buffer of a kernel is none of its region's values");
+}
+
+static const TileParam *restore_tile(StoreReader *r, const RegionKernel *region) {
+    TileParam *params = ARENA_ARRAY(r->graph->arena, TileParam, region->kernel->param_count + 1);
+    for (int i = 0; i < region->kernel->param_count && !store_failed(r); i++) {
+        params[i].kind = (TileParamKind)restore_int(r, TILE_PARAM_KINDS - 1);
+        params[i].buffer = restore_int(r, region->buffer_count);
+        if (params[i].buffer >= region->buffer_count) store_wrong(r, "a stride of no buffer");
+    }
+    return params;
 }
 
 static void check_inplace(StoreReader *r, const Node *node, const RegionKernel *region, int output) {
@@ -166,16 +184,20 @@ void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
                              .buffer_output = outputs,
                              .inplace = inplace};
     for (int i = 0; i < count; i++) {
-        inputs[i] = restore_int(r, node->input_count) - 1;
+        inputs[i] = restore_int(r, node->subgraphs[0]->inputs.count) - 1;
         outputs[i] = restore_int(r, node->output_count) - 1;
         if (!store_failed(r)) check_buffer(r, node, region, i);
     }
     if (region->kernel->param_count > r->end - r->at) store_wrong(r, "it ends too early");
     if (store_failed(r)) return;
+    if (node->kind == NODE_ANCHOR) {
+        region->inplace = NULL;
+        region->tile = restore_tile(r, region);
+        return;
+    }
     region->params = restore_dims(r, region->kernel->param_count);
-    region->bytes = restore_dim(r);
     region->work = restore_dim(r);
-    if (!region->bytes || !region->work) store_wrong(r, "a size is missing");
+    if (!region->work) store_wrong(r, "a size is missing");
     for (int i = 0; i < node->output_count && !store_failed(r); i++) {
         inplace[i] = restore_int(r, node->input_count) - 1;
         if (!store_failed(r)) check_inplace(r, node, region, i);

@@ -264,7 +264,16 @@ static OrtStatus *list_names(const Ort *ort, Scratch *scratch, const OrtNode *no
     return NULL;
 }
 
-OrtStatus *context_make(Provider *p, const GraphView *view, const OrtNode *fused, const Wire *model,
+OrtStatus *context_compile(Provider *p, const char *name, const Wire *model, Wire *out_compiled) {
+    void *bytes = NULL;
+    size_t size = 0;
+    TRY(ep_status(&p->ort, name,
+                  onnxfuse_compile_memory(model->bytes, model->size, NULL, &p->options.session, &bytes, &size)));
+    *out_compiled = (Wire){.bytes = bytes, .size = size};
+    return NULL;
+}
+
+OrtStatus *context_make(Provider *p, const GraphView *view, const OrtNode *fused, const Wire *compiled,
                         OrtNode **out_node) {
     const Ort *ort = &p->ort;
     const char *fused_name, **inputs, **outputs;
@@ -277,17 +286,12 @@ OrtStatus *context_make(Provider *p, const GraphView *view, const OrtNode *fused
     TRY(list_names(ort, view->scratch, fused, ORT(ort, Node_GetNumOutputs), ORT(ort, Node_GetOutputs), &outputs,
                    &output_count));
     Attributes attributes = {.ort = ort};
-    void *bytes = NULL;
-    size_t size = 0;
-    OrtStatus *status = ep_status(
-        ort, name, onnxfuse_compile_memory(model->bytes, model->size, NULL, &p->options.session, &bytes, &size));
-    Text payload = {bytes, size};
-    if (!status) status = fill_attributes(p, view, name, &payload, &attributes);
+    Text payload = {(char *)compiled->bytes, compiled->size};
+    OrtStatus *status = fill_attributes(p, view, name, &payload, &attributes);
     if (!status) /* copies the attributes */
         status = ORT_EDITOR(ort, CreateNode)("EPContext", "com.microsoft", name, inputs, input_count, outputs,
                                              output_count, attributes.items, attributes.count, out_node);
     for (size_t i = 0; i < attributes.count; i++) ORT(ort, ReleaseOpAttr)(attributes.items[i]);
-    onnxfuse_free(bytes);
     p->contexts++;
     return status;
 }

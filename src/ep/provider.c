@@ -177,23 +177,35 @@ static OrtStatus *open_model(Provider *p, const GraphView *view, const char *nam
     return NULL;
 }
 
+/* The session is opened from what the context holds: the part is compiled once. */
+static OrtStatus *open_with_context(Provider *p, const GraphView *view, const OrtNode *fused, const char *name,
+                                    ModelRequest *request, OnnxfuseSession **out_session, OrtNode **out_context) {
+    Wire model = {0}, compiled = {0};
+    Weights none = {0};
+    OrtStatus *status = model_write(request, &model);
+    if (!status) status = context_compile(p, name, &model, &compiled);
+    if (!status) status = open_model(p, view, name, &compiled, &none, out_session);
+    if (!status) {
+        status = context_make(p, view, fused, &compiled, out_context);
+        if (status) onnxfuse_session_close(*out_session);
+    }
+    wire_free(&model);
+    onnxfuse_free(compiled.bytes);
+    return status;
+}
+
 static OrtStatus *compile_part(Provider *p, const GraphView *view, const OrtNode *fused, const char *name,
                                OnnxfuseSession **out_session, OrtNode **out_context) {
     ModelRequest request;
     TRY(whole_graph(view, fused, &request));
+    if (p->options.context.enable && out_context)
+        return open_with_context(p, view, fused, name, &request, out_session, out_context);
     Weights weights = {0};
-    Wire model = {0}, whole = {0};
+    Wire model = {0};
     request.weights = &weights;
     OrtStatus *status = model_write(&request, &model);
     if (!status) status = open_model(p, view, name, &model, &weights, out_session);
-    if (!status && p->options.context.enable && out_context) {
-        request.weights = NULL;
-        status = model_write(&request, &whole);
-        if (!status) status = context_make(p, view, fused, &whole, out_context);
-        if (status) onnxfuse_session_close(*out_session);
-    }
     wire_free(&model);
-    wire_free(&whole);
     return status;
 }
 

@@ -31,9 +31,11 @@ void kernel_release(OrtNodeComputeInfo *info); /* accepts NULL */
 OrtStatus *context_is_ours(const Ort *ort, Scratch *scratch, const ViewNode *node, bool *out_ours);
 /* Opens what an EPContext node holds. */
 OrtStatus *context_open(Provider *provider, const GraphView *view, const ViewNode *node, OnnxfuseSession **out_session);
-/* The EPContext node for a part, which holds the model, compiled, or names the file beside the runtime's that it is
+/* The model, compiled; freed with onnxfuse_free. */
+OrtStatus *context_compile(Provider *provider, const char *name, const Wire *model, Wire *out_compiled);
+/* The EPContext node for a part, which holds the compiled model, or names the file beside the runtime's that it is
  * written to. */
-OrtStatus *context_make(Provider *provider, const GraphView *view, const OrtNode *fused, const Wire *model,
+OrtStatus *context_make(Provider *provider, const GraphView *view, const OrtNode *fused, const Wire *compiled,
                         OrtNode **out_node);
 const char *context_version(void);
 OrtCompatibility context_compatibility(const char *version);

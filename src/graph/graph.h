@@ -58,7 +58,8 @@ struct Value {
 typedef enum NodeKind {
     NODE_ONNX,   /* an operator of the model, not lowered yet: op, domain, opset */
     NODE_PRIM,   /* a primitive: prim */
-    NODE_ANCHOR, /* a library call with an epilogue: op is "matmul", "conv", ... (src/lowering/anchors.h) */
+    NODE_ANCHOR, /* a library call: op is "matmul", "conv", ... (src/lowering/anchors.h); subgraphs[0], where there is
+                    one, is its epilogue's body */
     NODE_HOST,   /* a host kernel or control flow: op, domain, opset of the ONNX operator; host is its row's function */
     NODE_REGION, /* primitives fused to one kernel: subgraphs[0] is the body; inputs and outputs match the body's */
 } NodeKind;
@@ -240,6 +241,13 @@ static inline Node *value_only_user(const Value *value) {
     return value->uses.count == 1 && !value_is_output(value) ? value->uses.items[0].node : NULL;
 }
 static inline int value_use_count(const Value *value) { return value->uses.count; }
+
+enum { EPILOGUE_INPUTS = 12, EPILOGUE_OUTPUTS = 4 }; /* most tensors that an anchor's epilogue reads and writes */
+
+/* Whether its subgraph is a body of primitives that run as a part of one kernel, not a graph with steps of its own. */
+static inline bool node_has_body(const Node *node) {
+    return node->subgraph_count && (node->kind == NODE_REGION || node->kind == NODE_ANCHOR);
+}
 
 const Attr *node_attr(const Node *node, const char *name); /* NULL when missing */
 /* The bytes of its content, NULL for none; dims are interned and tensors shared, so their addresses are content. */

@@ -2,6 +2,7 @@
 /* What a graph may contain at each level. A failure is always our own error (STATUS_FAULT): what users may get wrong is
  * refused by the importer and by shape inference before. Sizes are compared as expressions; where the standard lets
  * sizes agree at run time alone (reshape, concat, pad) only two different constants are an error. */
+#include "graph/broadcast.h"
 #include "graph/graph.h"
 #include "graph/space.h"
 #include "base/plain.h"
@@ -460,17 +461,46 @@ static Status check_region(const Verifier *v) {
     return NULL;
 }
 
+/* The body of an anchor's epilogue: its first input is the raw result, the others are the node's from the third on. */
+static Status check_epilogue(const Verifier *v) {
+    const Node *node = v->node;
+    RULE(node->subgraph_count == 1 && strcmp(node->op, "attention") != 0, "%d epilogues", node->subgraph_count);
+    const Graph *body = node->subgraphs[0];
+    RULE(node->input_count >= 2 && body->inputs.count == node->input_count - 1 &&
+             body->outputs.count == node->output_count && node->output_count > 0,
+         "inputs or outputs are not the epilogue's");
+    const Value *raw = body->inputs.items[0];
+    RULE(node->inputs[0] && raw->dtype == node->inputs[0]->dtype && raw->rank >= 1, "the epilogue's result is none");
+    for (int i = 2; i < node->input_count; i++) {
+        const Value *outer = node->inputs[i], *inner = body->inputs.items[i - 1];
+        RULE(outer && outer->dtype == inner->dtype && value_same_shape(outer, inner), "input %d is not the epilogue's",
+             i);
+        RULE(broadcast_fits(inner, raw), "input %d does not lie over the result", i);
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        const Value *outer = node->outputs[i], *inner = body->outputs.items[i];
+        RULE(outer && outer->dtype == inner->dtype && value_same_shape(outer, inner), "output %d is not the epilogue's",
+             i);
+    }
+    FOR_EACH_NODE(inner, body)
+    RULE(inner->kind == NODE_PRIM && (prim_is_elementwise(inner->prim) || inner->prim == PRIM_PHILOX) &&
+             value_same_shape(inner->outputs[0], raw),
+         "%s in an epilogue is not of the result's elements", inner->op);
+    return NULL;
+}
+
 static Status check_graph(const Graph *graph, GraphLevel level, bool in_region, int nesting);
 
 static Status check_subgraphs(const Verifier *v) {
     const Node *node = v->node;
     if (node->kind == NODE_REGION) TRY(check_region(v));
+    if (node->kind == NODE_ANCHOR && node->subgraph_count) TRY(check_epilogue(v));
     RULE(node->captures >= 0 && node->captures <= node->input_count, "%d captures", node->captures);
     for (int i = 0; i < node->subgraph_count; i++) {
         const Graph *inner = node->subgraphs[i];
         RULE(inner->parent == v->graph && inner->dims == v->graph->dims, "subgraph %d has another parent", i);
         RULE(inner->inputs.count >= node->captures, "subgraph %d lacks captured inputs", i);
-        TRY(check_graph(inner, v->level, node->kind == NODE_REGION, v->nesting + 1));
+        TRY(check_graph(inner, v->level, node_has_body(node), v->nesting + 1));
     }
     return NULL;
 }

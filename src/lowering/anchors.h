@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The anchors: nodes that a device runs through its library, with an epilogue. What they mean:
+/* The anchors: nodes that a device runs through its library. What they mean:
  *
  * "matmul"          inputs a, b and the epilogue's. attrs: ints perm_a, perm_b (missing: identity), ints perm_out, float
  *                   alpha (missing: 1). a' = permute(a, perm_a), b' = permute(b, perm_b), both of rank >= 2;
- *                   r = alpha * numpy.matmul(a', b') with batch axes broadcast; the epilogue is applied to r; the result
- *                   is permute(r', perm_out). The absorbed permutes are strides, no data moves. f32, f64, f16, bf16
+ *                   r = alpha * numpy.matmul(a', b') with batch axes broadcast; the result is permute(r, perm_out). The absorbed permutes are strides, no data moves. f32, f64, f16, bf16
  *                   (accumulated in f32), and all integers (wrapping, the result has the inputs' dtype). a and b have
  *                   one dtype.
  * "conv"            inputs x [N, spatial..., C], w [O, C/group, kernel...], the epilogue's. attrs: ints strides, ints
@@ -15,11 +14,13 @@
  * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
  * rounded as the device packs it; computation is as without. "matmul" may have attr tensor weight_scales, f32 [N,
  * blocks], and attr int weight_block: column n's depths of a block of so many are whole multiples of its scale, or were
- * when the model was read, so that a device may hold them as such.
+ * when the model was read, so that a device may hold them as such. "conv" may have attr int winograd: 0 where no device
+ * may take Winograd's algorithm.
  *
- * Epilogue: attr ints epilogue: EpilogueKind numbers, applied in order; kinds that read a tensor take the node's
- * further inputs in order. attr floats epilogue_alpha: one a kind (slope of leaky ReLU, bounds of clip: see below), 0
- * where unused; epilogue_beta likewise.
+ * Epilogue: where the node has a subgraph, its body of primitives is applied to the result. The body's first input is
+ * the raw result as above (permuted by perm_out, in the inputs' type), the others are the node's inputs from the third
+ * on, which lie over it as graph/broadcast.h says; all the body computes has the result's shape (elementwise primitives,
+ * philox). The body's outputs are the node's, in any types. Where perm_out moves the last axis of r there is none.
  *
  * "attention"       inputs q, k, v and the steps'. attrs: ints perm_q, perm_k, perm_v, perm_out (missing: identity),
  *                   float scale (missing: 1), int empty (AttentionEmpty), steps as below.
@@ -32,7 +33,7 @@
  *                   f32 (f64), whatever it is made of. No epilogue.
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
- * one size, for SCORE_CAUSAL. Steps that read a tensor take the node's inputs from the fourth on, in order; these
+ * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs from the fourth on, in order; these
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
@@ -43,34 +44,18 @@
 #define WEIGHT_SCALES "weight_scales"
 #define WEIGHT_BLOCK "weight_block"
 
-typedef enum EpilogueKind {
-    EPILOGUE_BIAS, /* + input [N] (matmul: along the last axis of r; conv: along channels) */
-    EPILOGUE_ADD,  /* + input of the result's shape; only where perm_out is the identity */
-    EPILOGUE_RELU,
-    EPILOGUE_LEAKY_RELU, /* alpha: slope */
-    EPILOGUE_CLIP,       /* alpha: low, beta: high */
-    EPILOGUE_GELU_ERF,
-    EPILOGUE_GELU_TANH,
-    EPILOGUE_SIGMOID,
-    EPILOGUE_TANH,
-    EPILOGUE_SWISH,        /* x * sigmoid(alpha * x) */
-    EPILOGUE_HARD_SWISH,   /* x * clip(alpha * x + beta, 0, 1) */
-    EPILOGUE_HARD_SIGMOID, /* clip(alpha * x + beta, 0, 1) */
-    EPILOGUE_LINEAR,       /* alpha * x + beta */
-    EPILOGUE_COUNT,
-} EpilogueKind;
-
 enum { ATTENTION_RANK = 5, ATTENTION_STEPS = 8, ATTENTION_HEAD = 256 }; /* most axes, steps, and elements a head */
 
 typedef enum ScoreStep {
     SCORE_SCALE,      /* alpha * x */
     SCORE_TANH,       /* tanh(x) */
-    SCORE_CLIP,       /* as EPILOGUE_CLIP */
+    SCORE_CLIP,       /* x < alpha ? alpha : x > beta ? beta : x */
     SCORE_ADD,        /* x + input */
     SCORE_ADD_HIDING, /* x + input, but -inf where the input is -inf, whatever x is */
     SCORE_KEEP,       /* input (bool) ? x : alpha */
     SCORE_HIDE,       /* input (bool) ? alpha : x */
-    SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one such step */
+    SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one step of this kind and the next */
+    SCORE_CAUSAL_ADD, /* key <= query + offset ? x : x + alpha */
     SCORE_COUNT,
 } ScoreStep;
 
@@ -83,7 +68,7 @@ typedef enum AttentionEmpty {
 
 static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
 
-static inline int epilogue_reads_input(EpilogueKind kind) { return kind == EPILOGUE_BIAS || kind == EPILOGUE_ADD; }
+static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CAUSAL || step == SCORE_CAUSAL_ADD; }
 
 /* The type in which an anchor computes on elements of `dtype`. */
 static inline DType anchor_work_type(DType dtype) {

@@ -43,6 +43,7 @@ typedef struct Match {
     double scale;
     AttentionEmpty empty;
     const Dim *offset; /* of SCORE_CAUSAL; NULL: no such step */
+    bool keys_follow;  /* there are as many keys as values for certain, or the sizes do not fit */
     int forms;         /* reshapes between the GEMMs: 0, or 2: to the form of the steps and back */
     Step steps[ATTENTION_STEPS];
     int step_count; /* while matching, the last step comes first */
@@ -302,6 +303,20 @@ static bool push_condition(Match *m, Value *condition, bool holds, float hidden,
     }
 }
 
+/* The one number of a constant besides `one`; false where there are several or none. */
+static bool other_number(const Value *v, double one, float *out_number) {
+    const Tensor *t = v->constant;
+    bool found = false;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        double x = dtype_load_double(v->dtype, t->data, i);
+        if (x == one) continue;
+        if (isnan(x) || (found && (float)x != *out_number)) return false;
+        *out_number = (float)x;
+        found = true;
+    }
+    return found;
+}
+
 /* x + bias. A bias that is 0 or -inf by a condition is one. */
 static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
     const Dim *offset;
@@ -313,17 +328,11 @@ static bool push_bias(Match *m, Value *bias, bool hiding, const Value *scores) {
         if (splat_is(n->inputs[holds ? 1 : 2], 0) && splat_is(hidden, -INFINITY))
             return push_condition(m, n->inputs[0], holds, -INFINITY, scores);
     }
+    float hidden;
     if (bias->constant && !m->offset && spans(bias, scores) && dtype_is_float(bias->dtype) &&
-        constant_triangle(m, bias, 0, &offset)) {
-        bool hides = true;
-        for (int64_t i = 0; i < tensor_count(bias->constant); i++) {
-            double x = dtype_load_double(bias->dtype, bias->constant->data, i);
-            hides &= x == 0 || x == -INFINITY;
-        }
-        if (hides) {
-            m->offset = offset;
-            return push(m, (Step){.kind = SCORE_CAUSAL, .alpha = -INFINITY});
-        }
+        constant_triangle(m, bias, 0, &offset) && other_number(bias, 0, &hidden)) {
+        m->offset = offset;
+        return push(m, (Step){.kind = hidden == -INFINITY ? SCORE_CAUSAL : SCORE_CAUSAL_ADD, .alpha = hidden});
     }
     Value *input = narrowest(bias);
     return readable(input) && input->dtype != DT_BOOL &&
@@ -401,11 +410,16 @@ static bool match_reshape(Match *m, Node *n) {
     return match_chain(m, n->inputs[0]);
 }
 
-/* A run-time expand: sizes that agree or are 1, as in the product that follows. */
+/* A run-time expand: sizes that agree or are 1, as in the product that follows. Keys are not repeated by the anchor: that
+ * they are not here follows from the values, which are to be as many (shapes_fit). */
 static bool match_expand(Match *m, Node *n) {
     const Value *x = n->inputs[0], *y = n->outputs[0];
-    for (int i = 0; i < x->rank; i++)
-        if (x->dims[i] != y->dims[i] && (is_unit(x->dims[i]) || dim_is_const(y->dims[i], NULL))) return false;
+    for (int i = 0; i < x->rank; i++) {
+        bool last = i == x->rank - 1, is_size = dim_is_const(y->dims[i], NULL);
+        if (x->dims[i] == y->dims[i]) continue;
+        if (is_unit(x->dims[i]) || known_different(x->dims[i], y->dims[i]) || (is_size && m->forms)) return false;
+        m->keys_follow |= last && is_size;
+    }
     return match_chain(m, n->inputs[0]);
 }
 
@@ -435,7 +449,7 @@ static bool match_chain(Match *m, Value *x) {
     if (!n || !device_float(x->dtype) || !take(m, n)) return false;
     if (is_gemm(n)) {
         m->scores = n;
-        return !node_attr(n, "epilogue") && !node_attr(n, "perm_out") && n != m->product;
+        return !n->subgraph_count && !node_attr(n, "perm_out") && n != m->product;
     }
     if (n->kind != NODE_PRIM) return false;
     switch (n->prim) {
@@ -691,7 +705,7 @@ static bool steps_fit(const Match *m, Regroup r, int gemm_rank) {
         const Step *s = &m->steps[i];
         int same = gemm_rank - 1 - r.axis; /* axes from the end that the forms share */
         if (r.kind == NO_REGROUP || s->form == 1) continue;
-        if (s->kind == SCORE_CAUSAL && same < 2) return false;
+        if (score_step_is_causal(s->kind) && same < 2) return false;
         for (int a = same; s->input && a < s->input->rank; a++)
             if (!is_unit(s->input->dims[s->input->rank - 1 - a])) return false;
     }
@@ -816,6 +830,7 @@ static bool shapes_fit(const Match *m) {
     const Dim *keys = operand_dim(&m->k, m->rank - 2);
     if (known_different(keys, operand_dim(&m->v, m->rank - 2)) || known_different(keys, m->dims[m->rank - 1]))
         return false;
+    if (m->keys_follow && keys != operand_dim(&m->v, m->rank - 2)) return false;
     if (!leading_fits(m, &m->q, m->rank - 2, false)) return false;
     return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
 }
@@ -894,8 +909,7 @@ static bool match(Match *m, Node *product, uint64_t mark) {
     Regroup r;
     m->product = product;
     m->scale = 1;
-    if (node_attr(product, "epilogue") || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a"))
-        return false;
+    if (product->subgraph_count || attr_float(product, "alpha", 1) != 1 || node_attr(product, "perm_a")) return false;
     if (!device_float(product->outputs[0]->dtype) || !match_probabilities(m, product->inputs[0])) return false;
     const Value *scores = m->scores->outputs[0];
     if (!m->forms) {

@@ -1,309 +1,279 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves an anchor's small consumers into it, where the device's library applies them while the result is still in
- * registers: bias, activation, clip, residual.
+/* Gives an anchor the elementwise work behind it as its epilogue, a body of primitives that the device applies to each
+ * block of results while it lies in registers or a cache, so that the raw result does not go through memory.
  *
- * What a region behind the anchor would do anyway costs nothing there, so a chain is folded past the bias only as far
- * as that leaves no work: activations always (they would be a pass of their own over memory, or come free in the
- * region), residuals only when the sum feeds no fusible primitive.
+ * From the anchor's result on, nodes are gathered in topological order whose operands are results gathered before,
+ * scalars, and tensors that are there before the anchor runs and lie over the result as graph/broadcast.h says; what
+ * such an operand is made of is gathered too where nothing else reads it and it would be a pass over memory of its own.
+ * Of what is gathered, the first nodes that move the fewest bytes in all become the epilogue (epilogue_bytes).
  *
  * In and out: LEVEL_PRIM. */
+#include "graph/broadcast.h"
+#include "graph/space.h"
 #include "lowering/anchors.h"
 #include "lowering/prune.h"
 #include "passes/passes.h"
+#include "passes/region.h"
 
-typedef struct Epilogue {
-    VEC(int64_t) kinds;
-    VEC(float) alpha, beta;
-} Epilogue;
+typedef struct Growth {
+    const Policy *policy;
+    Arena *scratch;
+    Node *anchor;
+    Value *raw;           /* the anchor's result */
+    VEC(Node *) nodes;    /* gathered, in topological order */
+    VEC(Node *) frontier; /* readers of gathered results that are still to be looked at */
+    Map inside;           /* Node -> 1 + its place in nodes */
+    Map seen;             /* Node that was in the frontier */
+} Growth;
 
-/* One recognised step: the nodes from the anchor's result to `last` compute it. */
-typedef struct Match {
-    EpilogueKind kind;
-    float alpha, beta;
-    Value *input; /* bias or residual */
-    Node *last;
-} Match;
-
-static bool is_prim(const Node *node, Prim prim) { return node && node->kind == NODE_PRIM && node->prim == prim; }
-
-/* The operand of a binary node that is not x; NULL when both are, or neither. */
-static Value *other_operand(const Node *node, const Value *x) {
-    if (node->inputs[0] == x) return node->inputs[1] == x ? NULL : node->inputs[1];
-    return node->inputs[1] == x ? node->inputs[0] : NULL;
+static bool is_inside(const Growth *g, const Value *v) {
+    return v == g->raw || (v->producer && map_get_id(&g->inside, MAP_POINTER_KEY(v->producer)));
 }
 
-static bool scalar_operand(const Node *node, const Value *x, double *out_value) {
-    const Value *other = other_operand(node, x);
-    if (!other || !other->constant || tensor_count(other->constant) != 1) return false;
-    *out_value = dtype_load_double(other->dtype, other->constant->data, 0);
+/* ---- what may be gathered ---- */
+
+static bool computes_element(const Growth *g, const Node *node) {
+    return node->kind == NODE_PRIM && (prim_is_elementwise(node->prim) || node->prim == PRIM_PHILOX) &&
+           node->fence == g->anchor->fence && node->on_host == g->anchor->on_host && space_accepts(node) &&
+           node->output_count == 1 && value_same_shape(node->outputs[0], g->raw) &&
+           (g->policy->target.epilogue.any_types || node->outputs[0]->dtype == g->raw->dtype ||
+            node->outputs[0]->dtype == DT_BOOL);
+}
+
+static bool is_scalar_constant(const Value *v) {
+    return v->constant && tensor_count(v->constant) == 1 && v->dtype != DT_STRING;
+}
+
+/* The nodes' tags number them in their order. */
+static bool is_there_before(const Growth *g, const Value *v) {
+    return !v->producer || v->producer->tag < g->anchor->tag;
+}
+
+static bool is_operand(const Growth *g, const Value *v) {
+    if (is_scalar_constant(v)) return true;
+    return is_there_before(g, v) && v->kind == VALUE_TENSOR && dtype_size(v->dtype) && broadcast_fits(v, g->raw) &&
+           (g->policy->target.epilogue.any_types || v->dtype == g->raw->dtype);
+}
+
+/* Whether the value is made, for nothing else, of operands that no region makes: the nodes between are gathered, to
+ * `chain`, too. */
+enum { LONGEST_CHAIN = 8 };
+typedef VEC(Node *) Chain;
+
+static bool is_made_by_region(const Value *v) {
+    const Node *p = v->constant ? NULL : v->producer;
+    return p && p->kind == NODE_PRIM && space_accepts(p) && !is_tiny(p);
+}
+
+static bool gather_chain(const Growth *g, const Value *v, Chain *chain) {
+    Node *node = v->producer;
+    if (!node || chain->count == LONGEST_CHAIN || !value_only_user(v) || !computes_element(g, node)) return false;
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        if (is_inside(g, in) || (is_operand(g, in) && !is_made_by_region(in))) continue;
+        if (!gather_chain(g, in, chain)) return false;
+    }
+    VEC_PUSH(g->scratch, *chain, node);
     return true;
 }
 
-/* The other user of x beside `node`, when there are exactly two uses. */
-static Node *second_user(const Value *x, const Node *node) {
-    if (x->uses.count != 2 || value_is_output(x)) return NULL;
-    return x->uses.items[0].node == node ? x->uses.items[1].node : x->uses.items[0].node;
-}
-
-/* max(min(x, high), low) in either order, starting at user; *last is where it ends. */
-static bool match_clip(const Value *x, Node *user, double *low, double *high, Node **last) {
-    double first, second;
-    bool starts_low = is_prim(user, PRIM_MAX);
-    if ((!starts_low && !is_prim(user, PRIM_MIN)) || !scalar_operand(user, x, &first)) return false;
-    Node *next = value_only_user(user->outputs[0]);
-    if (!is_prim(next, starts_low ? PRIM_MIN : PRIM_MAX) || !scalar_operand(next, user->outputs[0], &second))
-        return false;
-    *low = starts_low ? first : second;
-    *high = starts_low ? second : first;
-    *last = next;
-    return *low <= *high;
-}
-
-/* v * c or v / c for a constant scalar c; factor is what v is multiplied by. */
-static bool match_factor(const Node *node, const Value *v, double *out_factor) {
-    if (!is_prim(node, PRIM_MUL) && !(is_prim(node, PRIM_DIV) && node->inputs[0] == v)) return false;
-    if (!scalar_operand(node, v, out_factor)) return false;
-    if (node->prim == PRIM_DIV) *out_factor = 1 / *out_factor;
-    return true;
-}
-
-/* The gate clip(a * x + b, 0, high), starting at user; its last node. */
-typedef struct Gate {
-    double a, b, high;
-    Node *last;
-} Gate;
-
-static bool match_gate(const Value *x, Node *user, Gate *gate) {
-    double low;
-    const Value *v = x;
-    *gate = (Gate){.a = 1};
-    if (match_factor(user, v, &gate->a)) {
-        v = user->outputs[0];
-        user = value_only_user(v);
-    }
-    if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &gate->b)) {
-        v = user->outputs[0];
-        user = value_only_user(v);
-    }
-    if (!user || !match_clip(v, user, &low, &gate->high, &gate->last) || low != 0 || gate->high <= 0) return false;
-    return true;
-}
-
-/* Takes a factor that follows into the gate; true when the gate then ends at 1, as the hard sigmoid does. */
-static bool normalise_gate(Gate *gate, Node **last) {
-    double c;
-    Node *next = value_only_user((*last)->outputs[0]);
-    if (gate->high != 1 && match_factor(next, (*last)->outputs[0], &c)) {
-        gate->a *= c, gate->b *= c, gate->high *= c;
-        *last = next;
-    }
-    return gate->high > 1 - 1e-5 && gate->high < 1 + 1e-5;
-}
-
-/* x * sigmoid(x), and x * clip(a * x + b, 0, high) * c with high * c = 1, the factor standing before or behind the
- * product. */
-static bool match_gated(const Value *x, Match *m) {
-    for (int i = 0; i < 2; i++) {
-        Node *first = x->uses.items[i].node, *product = second_user(x, first), *last;
-        Gate gate = {0};
-        if (!is_prim(product, PRIM_MUL)) continue;
-        bool swish = is_prim(first, PRIM_SIGMOID);
-        if (!swish && !match_gate(x, first, &gate)) continue;
-        last = swish ? first : gate.last;
-        bool normal = swish || (value_only_user(last->outputs[0]) != product && normalise_gate(&gate, &last));
-        if (value_only_user(last->outputs[0]) != product || other_operand(product, x) != last->outputs[0]) continue;
-        last = product;
-        if (!normal && !normalise_gate(&gate, &last)) continue;
-        *m = (Match){.kind = swish ? EPILOGUE_SWISH : EPILOGUE_HARD_SWISH,
-                     .alpha = swish ? 1 : (float)gate.a,
-                     .beta = (float)gate.b,
-                     .last = last};
-        return true;
-    }
-    return false;
-}
-
-/* alpha * x + beta with constant scalars, either part of it. */
-static bool match_linear(const Value *x, Match *m) {
-    double a = 1, b = 0;
-    Node *user = value_only_user(x), *last = NULL;
-    const Value *v = x;
-    if (match_factor(user, v, &a)) {
-        last = user;
-        v = user->outputs[0];
-        user = value_only_user(v);
-    }
-    if (is_prim(user, PRIM_ADD) && scalar_operand(user, v, &b) && value_same_shape(user->outputs[0], v)) last = user;
-    if (!last || !value_same_shape(last->outputs[0], x)) return false;
-    *m = (Match){.kind = EPILOGUE_LINEAR, .alpha = (float)a, .beta = (float)b, .last = last};
-    return true;
-}
-
-static bool match_activation(const Value *x, Match *m) {
-    *m = (Match){0};
-    if (value_is_output(x)) return false;
-    if (x->uses.count == 2) return match_gated(x, m);
-    Node *user = value_only_user(x), *last;
-    double low, high;
-    if (!user || user->kind != NODE_PRIM) return false;
-    if (is_prim(user, PRIM_SIGMOID) || is_prim(user, PRIM_TANH)) {
-        *m = (Match){.kind = user->prim == PRIM_TANH ? EPILOGUE_TANH : EPILOGUE_SIGMOID, .last = user};
-        return true;
-    }
-    if (match_clip(x, user, &low, &high, &last)) {
-        *m = (Match){.kind = EPILOGUE_CLIP, .alpha = (float)low, .beta = (float)high, .last = last};
-        return true;
-    }
-    if (is_prim(user, PRIM_MAX) && scalar_operand(user, x, &low) && low == 0) {
-        *m = (Match){.kind = EPILOGUE_RELU, .last = user};
-        return true;
-    }
-    Gate gate;
-    if (match_gate(x, user, &gate)) {
-        last = gate.last;
-        if (normalise_gate(&gate, &last)) {
-            *m = (Match){.kind = EPILOGUE_HARD_SIGMOID, .alpha = (float)gate.a, .beta = (float)gate.b, .last = last};
-            return true;
-        }
-    }
-    return match_linear(x, m);
-}
-
-static bool is_identity(const Node *anchor, const char *name) {
-    int count;
-    const int64_t *perm = attr_ints(anchor, name, &count);
-    for (int i = 0; i < count; i++)
-        if (perm[i] != i) return false;
-    return true;
-}
-
-static bool match_bias(const Value *x, Match *m) {
-    Node *user = value_only_user(x);
-    if (!is_prim(user, PRIM_ADD) || !value_same_shape(user->outputs[0], x)) return false;
-    Value *other = other_operand(user, x);
-    if (!other || other->rank != 1 || other->dims[0] != x->dims[x->rank - 1] || (other->producer && !other->constant))
-        return false;
-    *m = (Match){.kind = EPILOGUE_BIAS, .input = other, .last = user};
-    return true;
-}
-
-static bool feeds_primitive(const Value *v) {
+static void add_node(Growth *g, Node *node) {
+    VEC_PUSH(g->scratch, g->nodes, node);
+    map_set_id(&g->inside, MAP_POINTER_KEY(node), (void *)(intptr_t)g->nodes.count);
+    const Value *v = node->outputs[0];
     for (int i = 0; i < v->uses.count; i++) {
-        const Node *n = v->uses.items[i].node;
-        if (n->kind == NODE_PRIM && (prim_is_elementwise(n->prim) || prim_info(n->prim)->klass == PRIM_CLASS_REDUCE))
-            return true;
+        Node *reader = v->uses.items[i].node;
+        if (map_get_id(&g->seen, MAP_POINTER_KEY(reader))) continue;
+        map_set_id(&g->seen, MAP_POINTER_KEY(reader), reader);
+        VEC_PUSH(g->scratch, g->frontier, reader);
+    }
+}
+
+static bool gather(Growth *g, Node *node) {
+    Chain chain = {0};
+    if (map_get_id(&g->inside, MAP_POINTER_KEY(node))) return false;
+    if (!computes_element(g, node)) return false;
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *in = node->inputs[i];
+        if (is_inside(g, in)) continue;
+        int before = chain.count;
+        if (gather_chain(g, in, &chain)) continue;
+        chain.count = before;
+        if (!is_operand(g, in)) return false;
+    }
+    for (int i = 0; i < chain.count; i++)
+        if (!map_get_id(&g->inside, MAP_POINTER_KEY(chain.items[i]))) add_node(g, chain.items[i]);
+    add_node(g, node);
+    return true;
+}
+
+static Node *take_first(Growth *g) {
+    int first = 0;
+    for (int i = 1; i < g->frontier.count; i++)
+        if (g->frontier.items[i]->tag < g->frontier.items[first]->tag) first = i;
+    Node *node = g->frontier.items[first];
+    g->frontier.items[first] = g->frontier.items[--g->frontier.count];
+    return node;
+}
+
+static void gather_all(Growth *g) {
+    for (int i = 0; i < g->raw->uses.count; i++) {
+        Node *reader = g->raw->uses.items[i].node;
+        if (map_get_id(&g->seen, MAP_POINTER_KEY(reader))) continue;
+        map_set_id(&g->seen, MAP_POINTER_KEY(reader), reader);
+        VEC_PUSH(g->scratch, g->frontier, reader);
+    }
+    enum { MOST_READERS = 64 };
+    while (g->frontier.count && g->frontier.count < MOST_READERS && g->nodes.count < g->policy->fusion.max_region_nodes)
+        gather(g, take_first(g));
+}
+
+/* ---- how much of it ---- */
+
+/* Whether a later anchor will take the reader as a part of its own epilogue: then the value is read from memory. */
+static bool goes_to_later_anchor(const Growth *g, const Node *reader, const Value *v) {
+    for (int i = 0; i < reader->input_count; i++) {
+        const Value *other = reader->inputs[i];
+        for (int depth = 0; depth < LONGEST_CHAIN && other != v; depth++) {
+            const Node *p = other->producer;
+            if (!p || p->tag <= g->anchor->tag || !value_same_shape(other, g->raw)) break;
+            if (p->kind == NODE_ANCHOR) return true;
+            if (p->kind != NODE_PRIM || !prim_is_elementwise(p->prim)) break;
+            other = p->inputs[0];
+        }
     }
     return false;
 }
 
-/* The residual must be there before the anchor runs: tag numbers the nodes in their order. */
-static bool match_add(const Node *anchor, const Value *x, Match *m) {
-    Node *user = value_only_user(x);
-    if (!is_prim(user, PRIM_ADD) || !is_identity(anchor, "perm_out")) return false;
-    Value *other = other_operand(user, x);
-    if (!other || !value_same_shape(other, x)) return false;
-    if (other->producer && other->producer->tag >= anchor->tag) return false;
-    Match after;
-    if (feeds_primitive(user->outputs[0]) && !match_activation(user->outputs[0], &after)) return false;
-    *m = (Match){.kind = EPILOGUE_ADD, .input = other, .last = user};
-    return true;
-}
+/* How a value is read by what stands behind place `end` of the gathered nodes. */
+typedef struct Readers {
+    bool region; /* the region that the rest becomes, or that what is not gathered would be in anyway */
+    bool memory; /* anything else */
+} Readers;
 
-/* Whether `node` and what is between the anchor and it may be one step with the anchor. The nodes of a match stand
- * behind the anchor, and few lie between. */
-static bool within_fence(const Node *anchor, const Node *node, int depth) {
-    if (node == anchor) return true;
-    if (node->kind != NODE_PRIM || node->tag < anchor->tag) return true; /* an operand, not part of the match */
-    if (node->fence != anchor->fence) return false;
-    for (int i = 0; depth && i < node->input_count; i++)
-        if (node->inputs[i]->producer && !within_fence(anchor, node->inputs[i]->producer, depth - 1)) return false;
-    return true;
-}
-
-/* Everything from the anchor's result to m->last becomes part of the anchor. */
-static void take(Graph *graph, Node *anchor, Epilogue *e, const Match *m) {
-    Arena *arena = graph->arena;
-    VEC_PUSH(arena, e->kinds, (int64_t)m->kind);
-    VEC_PUSH(arena, e->alpha, m->alpha);
-    VEC_PUSH(arena, e->beta, m->beta);
-    if (m->input) node_append_input(anchor, m->input);
-    node_add_origin(anchor, m->last->origin);
-    Value *result = m->last->outputs[0];
-    Value *y = anchor->outputs[0];
-    y->stands_for = NULL;
-    value_replace(graph, result, y);
-    /* The chain's own uses of y come back when the dead nodes are removed. */
-    graph_remove_node(graph, m->last);
-}
-
-static bool is_dead(const Node *node) {
-    bool dead = node && node->kind == NODE_PRIM;
-    for (int o = 0; dead && o < node->output_count; o++) dead = !value_is_read(node->outputs[o]);
-    return dead;
-}
-
-/* Takes a dead node out, and what is dead without it; each becomes so once, with its last reader. */
-static void remove_chain(Graph *graph, Node *from) {
-    Arena *scratch = arena_create_inside(graph->arena);
-    VEC(Node *) left = {0};
-    if (is_dead(from)) VEC_PUSH(scratch, left, from);
-    while (left.count) {
-        Node *node = left.items[--left.count], **producers = ARENA_ARRAY(scratch, Node *, node->input_count);
-        int count = 0;
-        for (int i = 0; i < node->input_count; i++) {
-            Node *producer = node->inputs[i]->producer;
-            bool known = !producer;
-            for (int k = 0; k < count; k++) known |= producers[k] == producer;
-            if (!known) producers[count++] = producer;
+static Readers readers_of(const Growth *g, const Value *v, int end) {
+    Readers r = {.memory = value_is_output(v)};
+    for (int i = 0; i < v->uses.count; i++) {
+        const Node *reader = v->uses.items[i].node;
+        intptr_t place = (intptr_t)map_get_id(&g->inside, MAP_POINTER_KEY(reader));
+        if (place) {
+            r.region |= place > end;
+            continue;
         }
-        graph_remove_node(graph, node);
-        for (int i = 0; i < count; i++)
-            if (is_dead(producers[i])) VEC_PUSH(scratch, left, producers[i]);
+        bool fusible = reader->kind == NODE_PRIM && space_accepts(reader) &&
+                       prim_info(reader->prim)->klass != PRIM_CLASS_MOVE && reader->fence == g->anchor->fence;
+        if (fusible && !goes_to_later_anchor(g, reader, v))
+            r.region = true;
+        else
+            r.memory = true;
     }
-    arena_destroy(scratch);
+    return r;
 }
 
-static void fuse(Graph *graph, const Policy *policy, Node *anchor) {
-    Epilogue e = {0};
+/* Bytes moved an element of the result, but for operands, which are read once in any case, if the first `end` nodes
+ * become the epilogue and the rest becomes a region with those of its readers that can be in one: what the anchor
+ * writes, what the region reads of that, what the region writes. No work is done twice. */
+static int epilogue_bytes(const Growth *g, int end) {
+    int bytes = 0;
+    for (int i = 0; i <= g->nodes.count; i++) {
+        const Value *v = i ? g->nodes.items[i - 1]->outputs[0] : g->raw;
+        Readers r = readers_of(g, v, i <= end ? end : g->nodes.count);
+        int size = (int)dtype_size(v->dtype);
+        if (i <= end)
+            bytes += size * ((r.region || r.memory) + r.region);
+        else
+            bytes += size * r.memory;
+    }
+    return bytes;
+}
+
+/* Costs a device nothing: it is part of how sums begin and end. */
+static bool is_free(const Growth *g, const Node *node) {
+    for (int i = 0; i < node->input_count; i++) {
+        const Value *v = node->inputs[i];
+        if (is_inside(g, v)) continue;
+        bool bias = node->prim == PRIM_ADD && broadcast_is_row(v) && broadcast_keeps_last(v);
+        bool bound = (node->prim == PRIM_MAX || node->prim == PRIM_MIN) && is_scalar_constant(v);
+        return bias || bound;
+    }
+    return false;
+}
+
+static bool fits_device(const Growth *g, int end) {
+    int outputs = 0, operands = 0;
+    Map known = map_make(g->scratch);
+    for (int i = 0; i <= end; i++) {
+        const Value *v = i ? g->nodes.items[i - 1]->outputs[0] : g->raw;
+        Readers r = readers_of(g, v, end);
+        outputs += r.region || r.memory;
+        if (!g->policy->target.epilogue.any_types && (r.region || r.memory) && v->dtype != g->raw->dtype) return false;
+        for (int k = 0; i && k < g->nodes.items[i - 1]->input_count; k++) {
+            const Value *in = g->nodes.items[i - 1]->inputs[k];
+            if (is_inside(g, in) || is_scalar_constant(in) || map_get_id(&known, MAP_POINTER_KEY(in))) continue;
+            map_set_id(&known, MAP_POINTER_KEY(in), (void *)(uintptr_t)in);
+            operands++;
+        }
+    }
+    return outputs <= g->policy->target.epilogue.outputs && operands <= EPILOGUE_INPUTS;
+}
+
+/* Where several move as many bytes, what is free is taken, and the rest left to a region, whose arithmetic hides behind
+ * its memory. */
+static int choose_end(const Growth *g) {
+    int best = 0, least = epilogue_bytes(g, 0), free_end = 0;
+    while (free_end < g->nodes.count && is_free(g, g->nodes.items[free_end])) free_end++;
+    for (int end = 1; end <= g->nodes.count; end++) {
+        if (!fits_device(g, end)) continue;
+        int bytes = epilogue_bytes(g, end);
+        if (bytes < least || (bytes == least && end <= free_end)) {
+            best = end;
+            least = bytes;
+        }
+    }
+    return best;
+}
+
+/* ---- the pass ---- */
+
+/* Whether the result's last axis is that of the products' columns, which the device's blocks keep. */
+static bool keeps_columns(const Node *anchor) {
     int count;
-    const int64_t *kinds = attr_ints(anchor, "epilogue", &count);
-    for (int i = 0; i < count; i++) {
-        VEC_PUSH(graph->arena, e.kinds, kinds[i]);
-        VEC_PUSH(graph->arena, e.alpha, 0);
-        VEC_PUSH(graph->arena, e.beta, 0);
-    }
-    if (count && (count > 1 || kinds[0] != EPILOGUE_BIAS)) return;
-    for (int steps = 0; steps < 6; steps++) {
-        Value *y = anchor->outputs[0];
-        Match m;
-        bool found = (!e.kinds.count && match_bias(y, &m)) || match_add(anchor, y, &m) || match_activation(y, &m);
-        enum { LONGEST = 6 }; /* nodes of a match, one behind the other */
-        if (!found || !(policy->target.epilogue_kinds >> m.kind & 1) || !within_fence(anchor, m.last, LONGEST)) break;
-        Node *chain[2] = {m.last->inputs[0]->producer, m.last->input_count > 1 ? m.last->inputs[1]->producer : NULL};
-        take(graph, anchor, &e, &m);
-        for (int i = 0; i < 2; i++)
-            if (chain[i] && chain[i] != anchor && !(i && chain[1] == chain[0])) remove_chain(graph, chain[i]);
-    }
-    if (e.kinds.count == count) return;
-    node_set_ints(anchor, "epilogue", e.kinds.items, e.kinds.count);
-    node_set_attr(
-        anchor, (Attr){.name = "epilogue_alpha", .kind = ATTR_FLOATS, .count = e.alpha.count, .floats = e.alpha.items});
-    node_set_attr(anchor,
-                  (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = e.beta.count, .floats = e.beta.items});
+    const int64_t *perm = attr_ints(anchor, "perm_out", &count);
+    return !perm || (count && perm[count - 1] == count - 1);
 }
 
-/* Not f64: an epilogue's numbers are f32. */
-static bool takes_epilogue(const Node *anchor) {
-    DType t = anchor->outputs[0]->dtype;
-    return dtype_is_float(t) && t != DT_F64;
+/* f32, f64 and wide integers are what is computed in; f16 and bf16 are rounded to where the result is read. */
+static bool takes_epilogue(const Node *node) {
+    if (node->kind != NODE_ANCHOR || node->subgraph_count || node->output_count != 1 || !node->outputs[0]) return false;
+    DType t = node->outputs[0]->dtype;
+    bool product = strcmp(node->op, "attention") != 0;
+    return product && node->outputs[0]->rank > 0 && keeps_columns(node) &&
+           (dtype_is_float(t) ? dtype_size(t) > 1 : dtype_size(t) >= 4);
+}
+
+static Node *fuse(Graph *graph, const Policy *policy, Arena *scratch, Node *anchor) {
+    Growth g = {.policy = policy,
+                .scratch = scratch,
+                .anchor = anchor,
+                .raw = anchor->outputs[0],
+                .inside = map_make(scratch),
+                .seen = map_make(scratch)};
+    gather_all(&g);
+    int end = choose_end(&g);
+    return end ? epilogue_make(graph, scratch, anchor, g.nodes.items, end) : anchor;
 }
 
 Status fuse_epilogues(Graph *graph, const Policy *policy) {
-    if (!policy->fusion.enable) return NULL;
+    if (!policy->fusion.enable || !policy->target.epilogue.outputs) return NULL;
+    graph_prune(graph); /* what nothing reads is no reader */
     uint64_t number = 0;
     FOR_EACH_NODE(node, graph) node->tag = number++;
-    for (Node *node = graph->first; node; node = node->next) /* `next` is read after the anchor's consumers are gone */
-        if (node->kind == NODE_ANCHOR && takes_epilogue(node)) fuse(graph, policy, node);
+    for (Node *node = graph->first; node; node = node->next) { /* `next` is read after the anchor's readers are gone */
+        if (!takes_epilogue(node)) continue;
+        Arena *scratch = arena_create_inside(graph->arena);
+        node = fuse(graph, policy, scratch, node);
+        arena_destroy(scratch);
+    }
     graph_prune(graph);
     return NULL;
 }

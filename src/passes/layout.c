@@ -259,7 +259,7 @@ static bool is_permute(const Node *node) { return node->kind == NODE_PRIM && nod
 static void absorb_output(Graph *graph, Node *node) {
     Value *y = node->outputs[0];
     if (y->uses.count != 1 || value_is_output(y) || !is_permute(y->uses.items[0].node) ||
-        y->uses.items[0].node->fence != node->fence || node_attr(node, "epilogue"))
+        y->uses.items[0].node->fence != node->fence || node->subgraph_count)
         return;
     Node *after = y->uses.items[0].node;
     int count, rank = y->rank;

@@ -47,30 +47,64 @@ static Value *copy_node(Making *m, const Node *node) {
     return fresh;
 }
 
+static void merge_origins(Making *m, Arena *scratch, Node *const *nodes, int count, const Node *first) {
+    Origin *origins = ARENA_ARRAY(scratch, Origin, count + 1);
+    int total = 0;
+    if (first) origins[total++] = first->origin;
+    for (int k = 0; k < count; k++) origins[total++] = nodes[k]->origin;
+    Origin origin = origin_merge(scratch, origins, total);
+    size_t names = (size_t)origin.count * sizeof *origin.names;
+    m->region->origin = (Origin){arena_copy(m->graph->arena, origin.names, names), origin.count};
+}
+
+/* The body's nodes and outputs; the node's outputs take the place of what they stand for. */
+static void fill_body(Making *m, Arena *scratch, Node *const *nodes, int count, Value *raw) {
+    VEC(Value *) results = {0};
+    for (int k = 0; k < count; k++) map_set_id(&m->inside, MAP_POINTER_KEY(nodes[k]), nodes[k]);
+    if (raw && used_outside(m, raw)) {
+        graph_add_output(m->body, map_get_id(&m->values, MAP_POINTER_KEY(raw)));
+        VEC_PUSH(scratch, results, raw);
+    }
+    for (int k = 0; k < count; k++) {
+        Value *copy = copy_node(m, nodes[k]);
+        if (!used_outside(m, nodes[k]->outputs[0])) continue;
+        graph_add_output(m->body, copy);
+        VEC_PUSH(scratch, results, nodes[k]->outputs[0]);
+    }
+    for (int i = 0; i < results.count; i++) {
+        Value *old = results.items[i];
+        value_replace(m->graph, old, node_add_output(m->region, NULL, old->dtype, old->rank, old->dims));
+    }
+    for (int k = count - 1; k >= 0; k--) graph_remove_node(m->graph, nodes[k]);
+}
+
 Node *region_make(Graph *graph, Arena *scratch, Node *const *nodes, int count) {
     Making m = {.graph = graph,
                 .body = graph_sub(graph, "region"),
                 .region = graph_add_node(graph, nodes[0], NODE_REGION, "region", NULL, 0),
                 .inside = map_make(scratch),
                 .values = map_make(scratch)};
-    VEC(Value *) results = {0};
-    Origin *origins = ARENA_ARRAY(scratch, Origin, count);
-    for (int k = 0; k < count; k++) origins[k] = nodes[k]->origin;
-    Origin origin = origin_merge(scratch, origins, count);
-    size_t names = (size_t)origin.count * sizeof *origin.names;
-    m.region->origin = (Origin){arena_copy(graph->arena, origin.names, names), origin.count};
+    merge_origins(&m, scratch, nodes, count, NULL);
     node_add_subgraph(m.region, m.body);
-    for (int k = 0; k < count; k++) map_set_id(&m.inside, MAP_POINTER_KEY(nodes[k]), nodes[k]);
-    for (int k = 0; k < count; k++) {
-        Value *copy = copy_node(&m, nodes[k]);
-        if (!used_outside(&m, nodes[k]->outputs[0])) continue;
-        graph_add_output(m.body, copy);
-        VEC_PUSH(scratch, results, nodes[k]->outputs[0]);
-    }
-    for (int i = 0; i < results.count; i++) {
-        Value *old = results.items[i];
-        value_replace(graph, old, node_add_output(m.region, NULL, old->dtype, old->rank, old->dims));
-    }
-    for (int k = count - 1; k >= 0; k--) graph_remove_node(graph, nodes[k]);
+    fill_body(&m, scratch, nodes, count, NULL);
     return m.region;
+}
+
+Node *epilogue_make(Graph *graph, Arena *scratch, Node *anchor, Node *const *nodes, int count) {
+    Node *copy = graph_add_node(graph, anchor, NODE_ANCHOR, anchor->op, anchor->inputs, anchor->input_count);
+    Making m = {.graph = graph,
+                .body = graph_sub(graph, "epilogue"),
+                .region = copy,
+                .inside = map_make(scratch),
+                .values = map_make(scratch)};
+    Value *raw = anchor->outputs[0];
+    for (int i = 0; i < anchor->attrs.count; i++) node_set_attr(copy, anchor->attrs.items[i]);
+    node_follow_rules(copy, anchor);
+    copy->tag = anchor->tag;
+    merge_origins(&m, scratch, nodes, count, anchor);
+    node_add_subgraph(copy, m.body);
+    map_set_id(&m.values, MAP_POINTER_KEY(raw), graph_add_input(m.body, raw->name, raw->dtype, raw->rank, raw->dims));
+    fill_body(&m, scratch, nodes, count, raw);
+    graph_remove_node(graph, anchor);
+    return copy;
 }

@@ -40,7 +40,7 @@ static void scale(Node *gemm, double factor) { node_set_float(gemm, "alpha", att
 static void fold_factors(Graph *graph, Node *gemm) {
     Value *x;
     double factor;
-    if (gemm->outputs[0]->dtype != DT_F32 || node_attr(gemm, "epilogue")) return;
+    if (gemm->outputs[0]->dtype != DT_F32) return;
     for (int i = 0; i < 2; i++)
         while (!gemm->inputs[i]->constant && value_only_user(gemm->inputs[i]) && scaled(gemm->inputs[i], &x, &factor) &&
                gemm->inputs[i]->producer->fence == gemm->fence) {
@@ -72,6 +72,7 @@ static Value *channel_vector(Lowering *l, Value *v, const Value *like) {
 /* Which axis of the weight runs over output channels; -1 when the anchor cannot take a factor. */
 static int output_axis(const Node *anchor) {
     if (is_anchor(anchor, "conv")) return 0;
+    if (is_anchor(anchor, "conv_transpose")) return attr_int(anchor, "group", 1) == 1 ? 1 : -1;
     bool plain = is_anchor(anchor, "matmul") && !node_attr(anchor, "perm_b") && !node_attr(anchor, "perm_out");
     return plain ? anchor->inputs[1]->rank - 1 : -1;
 }
@@ -79,20 +80,7 @@ static int output_axis(const Node *anchor) {
 static bool takes_affine(const Node *anchor) {
     if (!anchor || anchor->kind != NODE_ANCHOR || anchor->outputs[0]->dtype != DT_F32) return false;
     if (output_axis(anchor) < 0 || !anchor->inputs[1]->constant || anchor->inputs[1]->rank < 2) return false;
-    int kinds;
-    const int64_t *epilogue = attr_ints(anchor, "epilogue", &kinds);
-    return kinds == 0 || (kinds == 1 && epilogue[0] == EPILOGUE_BIAS && anchor->inputs[2]->constant);
-}
-
-static Value *bias_of(const Node *anchor) { return node_attr(anchor, "epilogue") ? anchor->inputs[2] : NULL; }
-
-static void set_bias(Node *anchor, Value *bias) {
-    if (bias_of(anchor)) {
-        node_set_input(anchor, 2, bias);
-    } else {
-        node_set_ints(anchor, "epilogue", (const int64_t[]){EPILOGUE_BIAS}, 1);
-        node_append_input(anchor, bias);
-    }
+    return true;
 }
 
 /* A weight that others read too would be held twice. */
@@ -103,8 +91,9 @@ static Value *scaled_weight(Lowering *l, const Node *anchor, Value *factors) {
     return mul(l, w, reshape(l, factors, shape, w->rank));
 }
 
-/* Folds one user of the anchor's result; false when it is no affine step. */
-static bool fold_affine(Lowering *l, Node *anchor, Node *user) {
+/* Folds one user of the anchor's result; what is to be added to that so far is in *bias (NULL: nothing). False when it
+ * is no affine step. */
+static bool fold_affine(Lowering *l, Node *anchor, Node *user, Value **bias) {
     Value *y = anchor->outputs[0];
     if (user->kind != NODE_PRIM || user->outputs[0]->rank != y->rank || !value_same_shape(user->outputs[0], y))
         return false;
@@ -113,40 +102,61 @@ static bool fold_affine(Lowering *l, Node *anchor, Node *user) {
     if ((!product && !sum) || user->fence != anchor->fence) return false;
     int other = user->inputs[0] == y ? 1 : 0;
     if (other == 0 && (user->prim == PRIM_DIV || user->prim == PRIM_SUB)) return false;
-    Value *vector = channel_vector(l, user->inputs[other], y), *bias = bias_of(anchor);
+    Value *vector = channel_vector(l, user->inputs[other], y);
     if (!vector) return false;
     if (product) {
         if (anchor->inputs[1]->uses.count > 1 && is_anchor(anchor, "matmul")) return false;
         if (user->prim == PRIM_DIV) vector = divide(l, like(l, vector, 1), vector);
-        Value *weight = scaled_weight(l, anchor, vector), *scaled_bias = bias ? mul(l, bias, vector) : NULL;
+        Value *weight = scaled_weight(l, anchor, vector), *scaled_bias = *bias ? mul(l, *bias, vector) : NULL;
         if (l->error || !weight->constant) return false;
         node_set_input(anchor, 1, weight);
-        if (bias) set_bias(anchor, scaled_bias);
+        *bias = scaled_bias;
     } else {
         if (user->prim == PRIM_SUB) vector = unary(l, PRIM_NEG, vector);
-        if (bias) vector = add(l, bias, vector);
+        if (*bias) vector = add(l, *bias, vector);
         if (l->error) return false;
-        set_bias(anchor, vector);
+        *bias = vector;
     }
     return true;
+}
+
+static bool is_affine(const Node *node) {
+    return node && node->kind == NODE_PRIM &&
+           (node->prim == PRIM_ADD || node->prim == PRIM_SUB || node->prim == PRIM_MUL || node->prim == PRIM_DIV);
+}
+
+/* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
+static Status fold_affines(Graph *graph, const Policy *policy, Node *anchor, Node **next) {
+    Value *y = anchor->outputs[0], *bias = NULL;
+    Node *first = value_only_user(y);
+    if (first && first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
+        return NULL;
+    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = anchor};
+    for (Node *user; (user = value_only_user(y));) {
+        bool folded = fold_affine(&l, anchor, user, &bias);
+        if (l.error) return l.error;
+        if (!folded) break;
+        if (user == *next) *next = user->next;
+        node_add_origin(anchor, user->origin);
+        y->stands_for = NULL;
+        value_replace(graph, user->outputs[0], y);
+        graph_remove_node(graph, user);
+    }
+    if (!bias) return NULL;
+    Node *sum = graph_add_prim(graph, anchor->next, PRIM_ADD, (Value *[]){y, bias}, 2);
+    sum->origin = anchor->origin;
+    node_follow_rules(sum, anchor);
+    Value *result = node_add_output(sum, NULL, y->dtype, y->rank, y->dims);
+    value_replace(graph, y, result);
+    node_set_input(sum, 0, y);
+    return NULL;
 }
 
 Status simplify(Graph *graph, const Policy *policy) {
     if (!policy->fusion.enable) return NULL; /* what is folded is a value less to look at */
     FOR_EACH_NODE_SAFE(node, graph) {
         if (is_anchor(node, "matmul")) fold_factors(graph, node);
-        if (!takes_affine(node)) continue;
-        for (Node *user; (user = value_only_user(node->outputs[0]));) {
-            Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
-            bool folded = fold_affine(&l, node, user);
-            if (l.error) return l.error;
-            if (!folded) break;
-            if (user == next_node) next_node = user->next;
-            node_add_origin(node, user->origin);
-            node->outputs[0]->stands_for = NULL;
-            value_replace(graph, user->outputs[0], node->outputs[0]);
-            graph_remove_node(graph, user);
-        }
+        if (takes_affine(node)) TRY(fold_affines(graph, policy, node, &next_node));
     }
     graph_prune(graph);
     return NULL;

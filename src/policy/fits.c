@@ -3,8 +3,6 @@
 #include "policy/policy.h"
 #include "policy/json.h"
 
-#include <stdlib.h>
-
 /* What may differ from run to run of the same plan; a key stands for all below it. */
 static const char *const free_keys[] = {"threads",     "cache",      "memory_limit_megabytes",
                                         "seed",        "device",     "check",
@@ -14,7 +12,7 @@ static const char *const free_keys[] = {"threads",     "cache",      "memory_lim
 
 /* What a policy says that does not say it. */
 static const char defaults[] = "{\"fusion\": {\"enable\": true, \"memory_efficient\": false, \"max_region_nodes\": 96},"
-                               " \"deterministic\": false, \"cuda\": {\"tf32\": false}, \"target\": \"host\"}";
+                               " \"deterministic\": false, \"winograd\": true, \"cuda\": {\"tf32\": false}, \"target\": \"host\"}";
 
 static bool is_free(const char *path) {
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
@@ -28,18 +26,23 @@ static bool is_group(const cJSON *item) {
 }
 
 /* The form of OSLO becomes our own. */
-static void take_other_names(cJSON *root) {
+static Status take_other_names(cJSON *root) {
     static const char *const names[][2] = {{"enable", "enable"},
                                            {"memory_efficient_fusion", "memory_efficient"},
                                            {"custom_cuda_kernels", "custom_kernels"}};
-    cJSON *theirs = cJSON_DetachItemFromObjectCaseSensitive(root, "kernel_fusion");
+    cJSON *theirs = cJSON_GetObjectItemCaseSensitive(root, "kernel_fusion");
     cJSON *ours = cJSON_GetObjectItemCaseSensitive(root, "fusion");
-    if (theirs && !ours) ours = cJSON_AddObjectToObject(root, "fusion");
-    for (size_t i = 0; theirs && ours && i < sizeof names / sizeof *names; i++) {
+    if (!theirs) return NULL;
+    if (!ours) ours = cJSON_AddObjectToObject(root, "fusion");
+    if (!ours) return status_out_of_memory();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         cJSON *value = cJSON_DetachItemFromObjectCaseSensitive(theirs, names[i][0]);
-        if (value && !cJSON_AddItemToObject(ours, names[i][1], value)) cJSON_Delete(value);
+        if (!value || cJSON_AddItemToObject(ours, names[i][1], value)) continue;
+        cJSON_Delete(value);
+        return status_out_of_memory();
     }
-    cJSON_Delete(theirs);
+    cJSON_DeleteItemFromObjectCaseSensitive(root, "kernel_fusion");
+    return NULL;
 }
 
 /* Checked once, when the plan was made. */
@@ -49,11 +52,12 @@ static void take_tolerances_out(cJSON *root) {
         cJSON_DeleteItemFromObjectCaseSensitive(rule, "tolerance");
 }
 
-const char *policy_plan_part(const char *json, Arena *arena) {
-    cJSON *root = json_parse(json, NULL);
-    take_other_names(root);
+Status policy_plan_part(const char *json, Arena *arena, const char **out_part) {
+    cJSON *root;
+    TRY(json_parse(arena, json, &root));
+    TRY(take_other_names(root));
     take_tolerances_out(root);
-    for (cJSON *item = root ? root->child : NULL, *next; item; item = next) {
+    for (cJSON *item = root->child, *next; item; item = next) {
         next = item->next;
         for (cJSON *inner = is_group(item) ? item->child : NULL, *after; inner; inner = after) {
             after = inner->next;
@@ -62,14 +66,11 @@ const char *policy_plan_part(const char *json, Arena *arena) {
         }
         if (is_free(item->string)) cJSON_Delete(cJSON_DetachItemViaPointer(root, item));
     }
-    char *text = json_text(root);
-    const char *kept = arena_string(arena, text ? text : "{}");
-    cJSON_Delete(root);
-    free(text);
-    return kept;
+    return json_text(arena, root, out_part);
 }
 
 typedef struct Policies {
+    Arena *arena;
     cJSON *made, *given, *defaults;
 } Policies;
 
@@ -82,11 +83,10 @@ static Status compare_item(const Policies *p, const char *group, const cJSON *gi
     const cJSON *made = at(p->made, group, given->string);
     if (!made) made = at(p->defaults, group, given->string);
     if (made && cJSON_Compare(made, given, 1)) return NULL;
-    char *text = json_text(made);
-    Status status = status_error(STATUS_USAGE, "the policy's %s%s%s differs from what it was compiled with (%.200s)",
-                                 group ? group : "", group ? "." : "", given->string, text ? text : "nothing of it");
-    free(text);
-    return status;
+    const char *text;
+    TRY(json_text(p->arena, made, &text));
+    return status_error(STATUS_USAGE, "the policy's %s%s%s differs from what it was compiled with (%.200s)",
+                        group ? group : "", group ? "." : "", given->string, text ? text : "nothing of it");
 }
 
 static Status compare(const Policies *p) {
@@ -102,11 +102,11 @@ static Status compare(const Policies *p) {
 }
 
 Status policy_plan_agrees(const char *made, const char *given, Arena *arena) {
-    Policies p = {json_parse(made, NULL), json_parse(policy_plan_part(given, arena), NULL), json_parse(defaults, NULL)};
-    bool read = p.made && p.given && p.defaults;
-    Status status = read ? compare(&p) : status_error(STATUS_INVALID, "a policy is not valid JSON");
-    cJSON_Delete(p.made);
-    cJSON_Delete(p.given);
-    cJSON_Delete(p.defaults);
-    return status;
+    Policies p = {.arena = arena};
+    const char *part;
+    TRY(policy_plan_part(given, arena, &part));
+    TRY(json_parse(arena, made, &p.made));
+    TRY(json_parse(arena, part, &p.given));
+    TRY(json_parse(arena, defaults, &p.defaults));
+    return compare(&p);
 }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON through cJSON, whose numbers follow the locale: read and printed as in the C locale. */
+/* JSON through cJSON, whose numbers follow the locale: read and printed as in the C locale. cJSON does not tell why it
+ * gives nothing; here what is not valid is told from what there was no memory for. */
 #ifndef ONNXFUSE_POLICY_JSON_H
 #define ONNXFUSE_POLICY_JSON_H
 
 #include <cjson/cJSON.h>
-#include <stddef.h>
+#include "base/arena.h"
 
-/* One value and white space. NULL when it is not valid; *out_end (may be NULL) is then where. */
-cJSON *json_parse(const char *text, const char **out_end);
-/* The value at the beginning of bytes that need not be terminated. */
-cJSON *json_parse_bytes(const void *data, size_t size);
-/* Without white space; freed by the caller; NULL when there is no memory, or no item. */
-char *json_text(const cJSON *item);
+/* One value and white space, which lives as long as the arena. STATUS_INVALID with the line when it is not valid. */
+Status json_parse(Arena *arena, const char *text, cJSON **out_item);
+/* Without white space; lives as long as the arena. NULL: there is no such item. */
+Status json_text(Arena *arena, const cJSON *item, const char **out_text);
 
 #endif

@@ -12,8 +12,6 @@
 
 enum { LARGEST_FILE = 1 << 20, MOST_CUSTOM_KERNELS = 256 };
 
-static void delete_json(void *root) { cJSON_Delete(root); }
-
 /* --- the table of keys ------------------------------------------------------------------------------------------- */
 typedef enum KeyType { KEY_BOOL, KEY_INT, KEY_INT64, KEY_STRING, KEY_DEVICE, KEY_CHOICE, KEY_LIST } KeyType;
 
@@ -68,6 +66,7 @@ static const Key keys[] = {
     {"memory_limit_megabytes", KEY_INT64, offsetof(Policy, memory_limit_megabytes), 0, 1 << 30},
     {"seed", KEY_INT64, offsetof(Policy, seed), 0, 9007199254740992.0},
     {"deterministic", KEY_BOOL, offsetof(Policy, deterministic), 0, 0},
+    {"winograd", KEY_BOOL, offsetof(Policy, winograd), 0, 0},
     {"cuda.device", KEY_INT, offsetof(Policy, cuda.device), 0, 255},
     {"cuda.libraries", KEY_STRING, offsetof(Policy, cuda.libraries), 0, 0},
     {"cuda.strict", KEY_BOOL, offsetof(Policy, cuda.strict), 0, 0},
@@ -267,18 +266,12 @@ static bool has_zero_escape(const char *text) {
 static Status parse_in(const char *json, size_t size, const char *name, const char *folder, Arena *arena,
                        Policy *out_policy) {
     Reader reader = {.name = name, .folder = folder, .arena = arena, .policy = out_policy};
-    const char *end = NULL;
     char *text = arena_string_n(arena, json, size);
+    cJSON *root;
     out_policy->name = arena_string(arena, name);
     if (strlen(text) != size || has_zero_escape(text))
         return status_error(STATUS_INVALID, "%s: a zero byte in JSON", name);
-    cJSON *root = json_parse(text, &end);
-    if (!root) {
-        int line = 1;
-        for (const char *p = text; end && p < end; p++) line += *p == '\n';
-        return status_error(STATUS_INVALID, "%s: line %d: not valid JSON", name, line);
-    }
-    arena_defer(arena, delete_json, root); /* running out of memory unwinds past here */
+    TRY(status_at(json_parse(arena, text, &root), "%s", name));
     return read_root(&reader, root);
 }
 
@@ -357,17 +350,17 @@ static const char *folder_of(Arena *arena, const char *path) {
 Status policy_read(const char *path, Arena *arena, Policy *out_policy) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return status_error(STATUS_INVALID, "policy \"%s\" cannot be read: %m", path);
-    char *bytes = malloc(LARGEST_FILE + 1);
+    Arena *scratch = arena_create_inside(arena);
+    char *bytes = arena_alloc(scratch, LARGEST_FILE + 1);
     size_t size = 0;
     ssize_t got = -1;
-    while (bytes && size <= LARGEST_FILE && (got = read(file, bytes + size, LARGEST_FILE + 1 - size)) > 0)
+    while (size <= LARGEST_FILE && (got = read(file, bytes + size, LARGEST_FILE + 1 - size)) > 0)
         size += (size_t)got;
     close(file);
-    Status status = !bytes    ? status_out_of_memory()
-                    : got < 0 ? status_error(STATUS_INVALID, "policy \"%s\" cannot be read", path)
+    Status status = got < 0 ? status_error(STATUS_INVALID, "policy \"%s\" cannot be read", path)
                     : size > LARGEST_FILE
                         ? status_error(STATUS_INVALID, "policy \"%s\" is larger than %d bytes", path, LARGEST_FILE)
                         : parse_in(bytes, size, path, folder_of(arena, path), arena, out_policy);
-    free(bytes);
+    arena_destroy(scratch);
     return status;
 }

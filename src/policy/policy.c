@@ -8,6 +8,7 @@ Policy policy_default(void) {
     return (Policy){
         .fusion = {.enable = true, .max_region_nodes = 96},
         .cache = {.enable = true, .max_megabytes = 256},
+        .winograd = true,
         .cuda = {.graphs = true},
         .target = {.device = DEVICE_CPU, .level = "host"},
     };

@@ -21,8 +21,11 @@ typedef struct Target {
     const char *cpu;      /* LLVM's name of the CPU */
     const char *features; /* LLVM's feature string, "" for the CPU's own */
     int vector_bytes;     /* 16, 32, 64 */
-    int epilogue_kinds; /* bits of 1 << EpilogueKind (lowering/anchors.h) that the device's library fuses into GEMM and
-                             convolution */
+    /* What epilogues (lowering/anchors.h) its products and convolutions may have. */
+    struct EpilogueLimits {
+        int outputs;    /* most results; 0: no epilogues */
+        bool any_types; /* else all is of the anchor's type, but for truth values in between */
+    } epilogue;
     bool attention;     /* the device runs the anchor "attention" */
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
@@ -129,6 +132,7 @@ typedef struct Policy {
     uint64_t seed;              /* of random operators */
     bool deterministic;         /* the same bits in every run on the same machine, where a library could choose
                                        otherwise; our own kernels always are */
+    bool winograd; /* the CPU's 3x3 convolutions of f32 may take Winograd's algorithm, where it is faster */
     struct {
         int device; /* ordinal among the machine's GPUs */
         const char
@@ -166,7 +170,7 @@ struct cJSON;
 Status policy_read_fusions(const struct cJSON *array, const char *name, Arena *arena, Policy *policy);
 /* fits.c. What of a policy's JSON a plan is made by, without what may differ from run to run (threads, cache, seed);
  * and whether a policy that is given later asks for the same: STATUS_USAGE naming the first key that does not. */
-const char *policy_plan_part(const char *json, Arena *arena);
+Status policy_plan_part(const char *json, Arena *arena, const char **out_part);
 Status policy_plan_agrees(const char *made, const char *given, Arena *arena);
 Status policy_pool(const Policy *policy, Pool **out_pool);
 Status device_from_name(const char *name, DeviceKind *out_device); /* STATUS_USAGE when unknown */

@@ -3,6 +3,7 @@
  * is made there. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -73,4 +74,27 @@ Test(plugin, opens_once) {
     cr_expect(strcmp(plugin_identity(&plugin), "any") != 0);
     static Plugin nowhere = {.file = "libonnxfuse-nothing.so"};
     cr_expect(strcmp(plugin_identity(&nowhere), "any") == 0);
+}
+
+/* What is opened is code: a good plug-in where the program happens to be is none. */
+Test(plugin, never_in_the_current_directory_nor_along_a_path) {
+    char folder[] = "/tmp/onnxfuse-plugin-XXXXXX", there[4096], here[4096];
+    cr_assert(mkdtemp(folder));
+    beside_the_program(there, sizeof there, LLVM_PLUGIN_FILE);
+    snprintf(here, sizeof here, "%s/libonnxfuse-nothing.so", folder);
+    cr_assert(symlink(there, here) == 0 && chdir(folder) == 0);
+    setenv("LD_LIBRARY_PATH", folder, 1);
+    setenv("PATH", folder, 1);
+    Plugin plugin = {.file = "libonnxfuse-nothing.so",
+                     .entry = LLVM_PLUGIN_ENTRY,
+                     .abi = LLVM_PLUGIN_ABI,
+                     .package = "p",
+                     .without = "nothing is done"};
+    const void *table = NULL;
+    Status status = plugin_open(&plugin, &table);
+    cr_expect(status && !table, "a plug-in of the current directory is opened");
+    cr_expect(strstr(status_message(status), "is neither in "), "%s", status_message(status));
+    status_free(status);
+    unlink(here);
+    rmdir(folder);
 }

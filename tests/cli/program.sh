@@ -133,7 +133,7 @@ expect "inspect takes no size without a run" 2 inspect $model --size batch=2
 
 sizes=$models/sizes/model.onnx
 expect "sizes without a name, of names that are no identifiers, of sequences" 0 run $sizes --json
-holds "each size is told once, with its inputs" "$err" 'rows.0 = 1 \(of a, b\), a_1 = 1 \(of a\), width = 1 \(of b, ids\), h"ö.+ = 1 \(of odd\), height = 1 \(of picture\); --size rows.0=8 sets one'
+holds "each size is told once, with its inputs" "$err" 'rows.0 = 1 \(of a, b\), a_1 = 1 \(of a\), width = 1 \(of b, ids\), h"ö.+ = 1 \(of odd\), height = 224 \(of picture\); --size rows.0=8 sets one'
 expect "several sizes" 0 run $sizes --size rows.0=2,width=3 --size a_1=3,height=5
 holds "each goes to all its inputs" "$out" 'sum  float32\[2, 3\].*marked  float32\[2, 3\].*pixels  float32\[1, 3, 5, 4\]'
 expect "a shape fixes the sizes of other inputs" 0 run $sizes --shape b=2x3
@@ -182,10 +182,56 @@ expect "a setting of pictures that does not exist" 2 run $sizes --input picture=
 holds "the nearest setting is told" "$err" 'input "picture": image: has no setting "means" \(do you mean mean\?\)'
 
 expect "bench" 0 bench $model --shape x=2x16 --seconds 0.02 --json --profile "$scratch/trace.json"
-holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu","assumed_sizes":\{\},"random_inputs":\["x"\]\}$'
+holds "bench ends with JSON" "$(last_line)" '^\{"load_ms":[0-9.]+,"first_ms":[0-9.]+,"median_ms":[0-9.]+,"min_ms":[0-9.]+,"p99_ms":[0-9.]+,"runs":[0-9]+,"peak_rss_mb":[0-9.]+,"kernels_compiled":[0-9]+,"kernels_cached":[0-9]+,"compile_ms":[0-9.]+,"device":"cpu","steps":\[.*\],"other_steps_ms":[0-9.]+,"least_ms":[0-9.]+,"machine":\{.*\},"assumed_sizes":\{\},"random_inputs":\["x"\]\}$'
 [ -s "$scratch/trace.json" ]
 holds "the profile is written" $? '^0$'
 printf '[{"x": [1, 16]}, {"x": [7, 16]}]' >"$scratch/shapes.json"
+# dense_1 is [2, 16] by [16, 16] with bias and ReLU; dense_2 [2, 16] by [16, 10] with bias; Softmax five operations, of which exp is 13.
+for counted in '"node":"dense_1","nodes":3,"bytes":1344,"read":1216,"written":128,"work":1088,"work_by_type":\{"f32":1088\}' \
+  '"node":"dense_2","nodes":1,"bytes":888,"read":808,"written":80,"work":660,' \
+  '"node":"Softmax#6","nodes":1,"bytes":160,"read":80,"written":80,"work":340,'; do
+  holds "bytes and work are those counted by hand" "$(last_line)" "$counted"
+done
+holds "steps have times beside their limits" "$(last_line)" '"least_us":[0-9.]+,"bound":"(memory|arithmetic)","of_limit":[0-9.]+,"slices":1,.*"time_ms":[0-9.]+'
+expect "bench as text" 0 bench $model --shape x=2x16 --seconds 0.02
+holds "the machine is told" "$out" 'machine +.*, [0-9]+ cores?, [0-9]+ threads?: from memory [0-9.]+ [GM]B/s'
+holds "steps are listed with their times" "$out" 'anchor matmul \(packed\) .*%.* dense_1 and 2 more'
+holds "and all together" "$out" ' all +4 .*100.0%'
+expect "some steps alone" 0 bench $model --shape x=2x16 --seconds 0.02 --top 1
+holds "the others are one" "$out" 'others +3 '
+expect "no steps" 0 bench $model --shape x=2x16 --seconds 0.02 --top 0 --json
+holds "the list is empty" "$(last_line)" '"steps":\[\],"other_steps_ms":[0-9.]+'
+limits=$(ls "$scratch"/cache/onnxfuse/machine-*.limits)
+before=$(cat "$limits")
+expect "the limits are remembered" 0 bench $model --shape x=2x16 --seconds 0.02
+[ "$before" = "$(cat "$limits")" ]
+holds "as they were" $? '^0$'
+printf 'damaged' >"$limits"
+expect "damaged limits" 0 bench $model --shape x=2x16 --seconds 0.02
+holds "are replaced" "$(head -n 1 "$limits")" '^onnxfuse limits 1 [0-9a-f]{16}$'
+before=$(cat "$limits")
+expect "limits are measured anew" 0 bench $model --shape x=2x16 --seconds 0.02 --measure-machine
+[ "$before" != "$(cat "$limits")" ]
+holds "on demand" $? '^0$'
+printf '{"cache": {"directory": "/dev/null/nowhere"}}' >"$scratch/nowhere.json"
+expect "without a folder they are measured each time" 0 bench $model --shape x=2x16 --seconds 0.02 --policy "$scratch/nowhere.json"
+holds "and told" "$out" 'machine +.*from memory'
+
+expect "the least time before a run" 0 inspect $model --roofline --size batch=2 --json
+holds "counts are those of a run" "$(last_line)" '"node":"dense_1","nodes":3,"bytes":1344,"read":1216,"written":128,"work":1088,'
+holds "nothing was run" "$(last_line)" '"dense_2".*"totals":\{"steps":4,"unknown":0,"bytes":[0-9]+,'
+[[ $(last_line) != *time_us* ]]
+holds "so there are no times" $? '^0$'
+expect "as text, for more threads than cores" 0 inspect $model --roofline --size batch=100000 --threads 64
+holds "the machine is counted for more cores" "$out" 'counted [0-9.]+ times, for 64 threads'
+holds "a large step keeps 64 threads busy" "$out" 'anchor matmul \(packed\) .* [0-9]{3,} +0.0% +[0-9].[0-9]% +dense_1'
+holds "the whole is told" "$out" 'at least [0-9.]+ us, .*with 64 threads that wait for the one with most to do [0-9.]+ us'
+expect "a small one none" 0 inspect $model --roofline --threads 64
+holds "its slice is one" "$out" 'anchor matmul \(packed\) .* 1 +100.0% +98.4% +dense_1'
+expect "a page and a roofline" 2 inspect $model --roofline --html "$scratch/page.html"
+expect "a stage and a roofline" 2 inspect $model --roofline --plan
+expect "a size that no input has" 2 inspect $model --roofline --size n=2
+expect "steps whose sizes a run finds out" 0 inspect $models/loop/model.onnx --roofline
 expect "bench over shapes" 0 bench $model --shape-list "$scratch/shapes.json" --seconds 0.02 --json
 holds "a new batch compiles nothing" "$(last_line)" '"shapes":\[\{.*\},\{"first_ms":[0-9.]+,"median_ms":[0-9.]+,"kernels_compiled":0,"assumed_sizes":\{\},"random_inputs":\["x"\]\}\]'
 expect "a malformed list of shapes" 4 bench $model --shape-list "$scratch/labels"

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "cli/value/sizes.h"
+#undef TRY /* the command line's and the library's */
+#include "graph/graph.h"
+#include "importer/importer.h"
 
 typedef struct Case {
     const char *text;
@@ -82,4 +85,55 @@ Test(sizes, of_one_name_in_two_flags_are_refused) {
     Problem *found = shapes_parse_sizes(&arguments, &got);
     cr_expect_eq(problem_code(found), ONNXFUSE_USAGE);
     problem_free(found);
+}
+
+/* --- what nothing says --- */
+static OnnxfuseSession *session_of(const char *inputs) {
+    Arena *arena = arena_create(0);
+    Graph *graph;
+    void *bytes;
+    size_t size;
+    Status status =
+        graph_parse(arena_format(arena, "opset 21\ngraph (%s) -> (y) {\ny = onnx Neg@21 x\n}\n", inputs), &graph);
+    cr_assert(!status, "%s", status_message(status));
+    graph->info->ir_version = 10;
+    status = export_model(graph, arena, &bytes, &size);
+    OnnxfuseSession *session = NULL;
+    OnnxfuseOptions options = {
+        .policy_json =
+            "{\"cache\": {\"enable\": false}, \"shapes\": {\"hints\": [{\"n\": 2, \"h\": 5, \"hinted\": 7}]}}"};
+    if (strstr(inputs, "hinted") == NULL) options.policy_json = "{\"cache\": {\"enable\": false}}";
+    if (!status) status = onnxfuse_session_open_memory(bytes, size, NULL, &options, &session);
+    cr_assert(!status, "%s", status_message(status));
+    graph_destroy(graph);
+    arena_destroy(arena);
+    return session;
+}
+
+Test(sizes, are_assumed_where_nothing_says_them) {
+    static const struct {
+        const char *inputs, *sizes;
+    } rows[] = {
+        {"x: f32[n, m]", "n=1 m=1"},
+        {"x: f32[n, 3, h, w]", "n=1 h=224 w=224"},
+        {"x: f32[n, 3, 48, w]", "n=1 w=224"},
+        {"x: u8[n, h, w, 3]", "n=1 h=224 w=224"},
+        {"x: f32[n, 3, h, hinted]", "n=2 h=5 hinted=7"},
+        {"x: f32[n, 12, s, s]", "n=1 s=1"}, /* heads and a sequence */
+        {"x: f32[n, c, h, w]", "n=1 c=1 h=1 w=1"},
+        {"x: f32[n, 3, t]", "n=1 t=1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        OnnxfuseSession *session = session_of(rows[i].inputs);
+        Sizes found;
+        char text[256] = "";
+        cr_assert_null(sizes_begin(session, &(Shapes){0}, &(Shapes){0}, &found));
+        sizes_settle(&found);
+        for (int s = 0; s < found.count; s++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%lld", s ? " " : "", found.items[s].name,
+                     (long long)found.items[s].value);
+        cr_expect_str_eq(text, rows[i].sizes, "%s: %s", rows[i].inputs, text);
+        sizes_free(&found);
+        onnxfuse_session_close(session);
+    }
 }

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "codegen/codegen.h"
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 #include "codegen/object.h"
 #include "handmade.h"
 

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 
 /* --- doubles ----------------------------------------------------------------------------------------------------- */
 static struct {

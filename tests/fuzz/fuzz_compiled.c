@@ -7,7 +7,7 @@
 
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -54,7 +54,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                              .choices = data + 2,
                              .choice_count = size - 2};
     Policy policy = policy_default();
-    policy.target.epilogue_kinds = data[1] & 4 ? -1 : 0;
+    if (data[1] & 4)
+        policy.target.epilogue =
+            data[1] & 8 ? (struct EpilogueLimits){1, false} : (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
     policy.target.attention = data[1] & 8;
     policy.fusion.enable = !(data[1] & 16);
     Arena *arena = arena_create(0);

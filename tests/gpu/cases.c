@@ -22,10 +22,10 @@ enum {
     MOST_SYMBOLS = 4,       /* that are made long, or zero, one at a time */
 };
 
-static int epilogue_kinds(DeviceKind device) {
+static struct EpilogueLimits epilogue_of(DeviceKind device) {
     for (const DeviceTable *const *t = device_tables(); *t; t++)
-        if ((*t)->kind == device) return (*t)->epilogue_kinds;
-    return 0;
+        if ((*t)->kind == device) return (*t)->epilogue;
+    return (struct EpilogueLimits){0};
 }
 
 Status cases_create(DeviceKind device, int64_t most_work, Cases **out_cases) {
@@ -35,7 +35,7 @@ Status cases_create(DeviceKind device, int64_t most_work, Cases **out_cases) {
     *c = (Cases){.arena = arena, .policy = policy_default(), .most_work = most_work, .by_text = map_make(arena)};
     c->policy.device = device;
     c->policy.target.level = "host";
-    c->policy.target.epilogue_kinds = epilogue_kinds(device);
+    c->policy.target.epilogue = epilogue_of(device);
     Status status = target_resolve(arena, &c->policy.target);
     c->policy.target.device = device;
     *out_cases = c;

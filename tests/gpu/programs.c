@@ -2,6 +2,7 @@
 #include "programs.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "codegen/gpu/attention/attention.h"
@@ -36,21 +37,56 @@ static void add_variant(Cases *cases, const GpuVariant *v) {
     Text text = text_make(cases->arena);
     gpu_product_render(&text, v, GPU_CUDA, "product");
     add_program(cases, text.data,
-                arena_format(cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s, step %d of %d", v->kind, v->tile,
+                arena_format(cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s, %s", v->kind, v->tile,
                              dtype_name(v->dtype), v->a_outer ? ", a turned" : "", v->b_outer ? "" : ", b turned",
                              v->transposed ? ", transposed" : "", v->depthwise ? ", depthwise" : "",
-                             v->partial ? ", partial" : "", v->step_count ? (int)v->steps[0] : -1, v->step_count));
+                             v->partial ? ", partial" : "", v->epilogue ? "with an epilogue" : "bare"));
 }
 
-/* Bias, one step more, and the sum with a tensor; integers take no more than that and a ReLU. */
-static GpuVariant steps_of(DType dtype, int number) {
-    GpuVariant steps;
-    memset(&steps, 0, sizeof steps);
-    int kinds = dtype_is_float(dtype) ? GPU_STEP_COUNT : GPU_STEP_RELU + 1;
-    steps.steps[steps.step_count++] = (GpuStep)(number % kinds);
-    if (number % 2) steps.steps[steps.step_count++] = GPU_STEP_BIAS;
-    if (number % 3) steps.steps[steps.step_count++] = GPU_STEP_ADD;
-    return steps;
+/* Steps that make y of r, of type T[M, N], with operands b: T[N], a: T[M, N] and s: T[M, 1]: a bias, a step more, and
+ * the sum with a tensor. Integers take the first of the steps between. */
+static const char *const middles[] = {
+    "h: T[M, N] = max g, zero",
+    "h: T[M, N] = min g, zero",
+    "h: T[M, N] = mul g, s",
+    "h: T[M, N] = tanh g",
+    "h: T[M, N] = sigmoid g",
+    "h: T[M, N] = erf g",
+    "k: bool[M, N] = lt g, zero\n  l: T[M, N] = abs g\n  h: T[M, N] = where k, l, g",
+    "w: u32[M, N] = philox seed {shape = (M, N)}\n  k: bool[M, N] = lt w, most\n  h: T[M, N] = where k, g, zero",
+};
+enum { MIDDLES = sizeof middles / sizeof *middles, INTEGER_MIDDLES = 3 };
+
+static const char *typed(Arena *arena, const char *text, DType type) {
+    Text out = text_make(arena);
+    for (; *text; text++)
+        if (*text == 'T' && text[1] == '[')
+            text_add(&out, "%s", dtype_name(type));
+        else
+            text_add_bytes(&out, text, 1);
+    return out.data;
+}
+
+static GpuEpilogue *epilogue_of(Arena *arena, DType dtype, int number) {
+    static const char form[] =
+        "graph (p: T[M, K], q: T[K, N], c: T[N], d: T[M, N], t: T[M, 1]) -> (out) {\n"
+        "out: T[M, N] = anchor matmul p, q, c, d, t graph \"epilogue\" (r: T[M, N], b: T[N], a: T[M, N], s: T[M, 1]) "
+        "-> "
+        "(y) {\n  zero = constant T[] 0\n  seed = constant u64[] 42\n  most = constant u32[] 3435973837\n"
+        "  g: T[M, N] = add r, %s\n  %s\n  y: T[M, N] = add h, %s\n}\n}\n";
+    const char *middle = middles[number % (dtype_is_float(dtype) ? MIDDLES : INTEGER_MIDDLES)];
+    const char *text = arena_format(arena, form, number % 2 ? "b" : "s", middle, number % 3 ? "a" : "b");
+    Graph *graph = NULL;
+    GpuEpilogue *e = NULL;
+    DType raw = dtype == DT_F16 || dtype == DT_BF16 ? DT_F32 : dtype;
+    Status status = graph_parse(typed(arena, text, dtype), &graph);
+    if (!status) status = gpu_epilogue_of(arena, graph->first, raw, GPU_CUDA, &e);
+    if (status) {
+        fprintf(stderr, "an epilogue of %s: %s\n", dtype_name(dtype), status_message(status));
+        abort();
+    }
+    graph_destroy(graph);
+    return e;
 }
 
 /* All that launches may ask for where no size is known, by the functions that say so to the runtime. Texts for integers
@@ -70,8 +106,8 @@ static void add_products(Cases *cases) {
                            .batch = {-1, -1, -1},
                            .a_outer = order & 1,
                            .b_outer = order & 2};
-            GpuVariant steps = steps_of(m.dtype, number++);
-            int count = gpu_matmul_variants(&m, &limits, &steps, variants);
+            GpuEpilogue *epilogue = epilogue_of(cases->arena, m.dtype, number++);
+            int count = gpu_matmul_variants(&m, &limits, epilogue, variants);
             for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
         }
         for (int kind = 0; kind < 4; kind++) {
@@ -91,18 +127,18 @@ static void add_products(Cases *cases) {
                 c.inputs = c.outputs = 1;
                 for (int i = 0; i < GPU_CONV_AXES; i++) c.kernel[i] = i ? 3 : 1;
             }
-            GpuVariant steps = steps_of(c.dtype, number++);
-            int count = gpu_conv_variants(&c, &limits, &steps, variants);
+            GpuEpilogue *epilogue = epilogue_of(cases->arena, c.dtype, number++);
+            int count = gpu_conv_variants(&c, &limits, epilogue, variants);
             for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
         }
         GpuProductLaunch finish; /* the epilogue of a library's result */
-        GpuVariant steps = steps_of(all_types[t], number++);
-        gpu_finish_launch(all_types[t], 1, 0, 1, 1, 1, 1, &limits, &steps, &finish);
+        GpuEpilogue *epilogue = epilogue_of(cases->arena, all_types[t], number++);
+        gpu_finish_launch(all_types[t], 1, 0, 1, 1, 1, 1, &limits, epilogue, &finish);
         add_variant(cases, &finish.variant);
     }
     GpuVariant v;
     const char *name;
-    for (int i = 0; gpu_product_sample(i, &v, &name); i++) add_variant(cases, &v);
+    for (int i = 0; gpu_product_sample(cases->arena, i, &v, &name); i++) add_variant(cases, &v);
 }
 
 /* Every size of a head that its padding tells apart, with and without matrix units, steps and `empty` in turn. */

@@ -99,7 +99,7 @@ Test(store, texts_read_back) {
 Test(store, random_graphs_read_back) {
     uint64_t first, last;
     Policy policy = policy_default();
-    policy.target.epilogue_kinds = -1;
+    policy.target.epilogue = (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
     random_seeds(SEEDS, &first, &last);
     for (uint64_t seed = first; seed <= last; seed++) {
         RandomGraph *random = random_graph(seed, (RandomOptions){.nodes = 40, .anchors = seed % 2});

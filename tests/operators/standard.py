@@ -238,6 +238,49 @@ SCANS = table("Scan", scanned("first axes"), scanned("a later input axis", axis=
               scanned("written backwards", out_back=1), scanned("all of it", 1, 1, 2, 1), scanned("a negative output axis", out_axis=-1), version=11, atol=16)
 
 
+
+def in_batch(name, lengths, batch=3, back=0, **rest):
+    """Scan-8, whose sequences end at different places."""
+    return row(name, [data(lengths, i64), f(batch, 2), f(batch, 5, 2), f(batch, 5, 2)], outputs=(0, 1), body=scan_body_of_two([2]), num_scan_inputs=2,
+               directions=[back, 0], **rest)
+
+
+def running_sums(case, inputs):
+    """ONNX Runtime takes no length of 0."""
+    lengths, state, x, z = inputs
+    state, y = state.copy(), np.zeros_like(x)
+    for k, length in enumerate(lengths):
+        for t in range(length):
+            state[k] += x[k, t]
+            y[k, t] = state[k] + z[k, t]
+    return [state, y]
+
+
+def scan_body_of_two(shape):
+    body = scan_body(shape)
+    body.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, shape))
+    body.node[2].input[1] = "z"  # y = sum + z
+    return body
+
+
+SCANS += table("Scan", in_batch("sequences of a batch that end early", [5, 2, 3]), in_batch("backwards from their ends", [4, 1, 5], back=1),
+               in_batch("a sequence of nothing", [0, 5, 0], expect=running_sums, sizes=("said",)), in_batch("sequences that are all short", [2, 2, 2]), version=8, atol=16)
+
+# --- LRN --------------------------------------------------------------------------------------------------------------
+# Windows that are added element by element, windows of powers of two put together, and windows that reach beyond all channels.
+def lrn(case, inputs):
+    """ONNX Runtime takes odd windows alone, and four axes."""
+    x, a = inputs[0].astype(f64), case.attributes
+    before, after = (a["size"] - 1) // 2, a["size"] // 2
+    sums = [np.square(x[:, max(0, c - before) : c + after + 1]).sum(1) for c in range(x.shape[1])]
+    sums = np.stack(sums, 1) if sums else np.zeros_like(x)
+    return [(x / (a["bias"] + a["alpha"] / a["size"] * sums) ** a["beta"]).astype(f32)]
+
+
+SCANS += table("LRN", *(row(f"a window of {size} over {channels} channels", [f(2, channels, 3)], size=size, alpha=0.5, beta=0.6, bias=1.5, expect=lrn)
+                        for size, channels in ((1, 4), (2, 5), (5, 5), (16, 40), (17, 40), (24, 40), (63, 40), (64, 100), (600, 700), (1001, 30), (3, 0))),
+               version=13, **SUMS)
+
 # --- what is drawn ----------------------------------------------------------------------------------------------------
 DEVIATIONS = 6  # a fair draw is further from its mean once in 5e8 runs; the draws are the same in each run
 

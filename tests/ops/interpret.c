@@ -3,7 +3,7 @@
 #include "interpret.h"
 
 #include "graph/eval/eval.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/ops.h"
 
 typedef struct Frame {
@@ -44,6 +44,10 @@ static int64_t one_integer(const Item *item) { return dtype_load_int(item->tenso
 
 /* ---- host kernels ---- */
 
+static Pool *pool_of_kernels;
+
+void interpret_on(Pool *pool) { pool_of_kernels = pool; }
+
 static Status allocate(HostCall *call, int index, DType dtype, int rank, const int64_t *dims, void **out_data) {
     (void)index;
     *out_data = tensor_new(call->arena, dtype, rank, dims)->data;
@@ -66,6 +70,7 @@ static Status call_host(Frame *f, const Node *node, Item **inputs) {
                      .inputs = (const Item *const *)inputs,
                      .outputs = outputs,
                      .symbols = f->symbols,
+                     .pool = pool_of_kernels,
                      .arena = f->arena,
                      .allocate = allocate};
     TRY(node->host(&call));

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recurrent nets: the vectorised kernel against the plain one (the same net in f64), and numbers worked out by hand. */
+/* Recurrent nets: the vectorised kernel against the plain one (the same net in f64), and numbers worked out by hand.
+ *
+ * How far f32 may be off follows from the net itself: a sum of n products in any order is the exact one of factors that
+ * are each changed by gamma(n) at most (rounding.h), so that rounding does to a result what a change of all weights and
+ * of x does, which the plain net tells: its results with all of them changed by CHANGE, up or down. */
 #include <criterion/criterion.h>
 
 #include <math.h>
 
 #include "interpret.h"
 #include "lowering/ops.h"
+#include "rounding.h"
 
-/* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, hidden of 70 is a panel and a part.
- */
+/* A net; its weights are drawn. batch of 9 is two blocks of rows and one row more, of 7 one, two and one; hidden of 70 is
+ * two panels and a part, of 300 more than one step in one thread. */
 typedef struct Net {
     const char *name, *op, *direction;
     int gates, time, batch, input, hidden;
@@ -32,19 +37,36 @@ static const Net nets[] = {
     {"lstm: coupled gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .attribute = "input_forget"},
     {"lstm: clipped gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .clip = 0.3},
     {"lstm: batch first", "LSTM", "bidirectional", 4, 3, 2, 4, 6, .bias = true, .initial = true, .attribute = "layout"},
+    {"lstm: wide", "LSTM", "forward", 4, 3, 1, 4, 300, .bias = true, .initial = true},
+    {"lstm: wide, some rows", "LSTM", "bidirectional", 4, 3, 7, 4, 300, .bias = true, .lengths = true},
+    {"gru: wide", "GRU", "forward", 3, 3, 1, 4, 300, .bias = true, .initial = true},
+    {"gru: wide, reset after", "GRU", "forward", 3, 3, 3, 4, 300, .bias = true, .attribute = "linear_before_reset"},
+    {"rnn: wide", "RNN", "reverse", 1, 2, 7, 4, 600, .bias = true},
     {"lstm: no time steps", "LSTM", "forward", 4, 0, 2, 4, 6, .initial = true},
 };
 
-/* Numbers in [-0.5, 0.5), the same for both types. */
-static Tensor *drawn(Arena *arena, DType dtype, int rank, const int64_t *dims, uint64_t seed) {
-    Tensor *tensor = tensor_new(arena, dtype, rank, dims);
-    for (int64_t i = 0; i < tensor_count(tensor); i++)
-        dtype_store_double(dtype, tensor->data, i, philox_u32(seed, (uint64_t)i) / 4294967296.0 - 0.5);
+enum { DRAWS = 8 };
+static const double CHANGE = 0x1p-16;
+
+/* What a graph is made of: its type, and which of the drawn changes its numbers have (0: none). */
+typedef struct Make {
+    DType dtype;
+    int change;
+} Make;
+
+/* Multiples of 2^-23 in [-0.5, 0.5): the same in both types, before a change. */
+static Tensor *drawn(Arena *arena, Make make, int rank, const int64_t *dims, uint64_t seed) {
+    Tensor *tensor = tensor_new(arena, make.dtype, rank, dims);
+    for (int64_t i = 0; i < tensor_count(tensor); i++) {
+        double x = (philox_u32(seed, (uint64_t)i) >> 9) / 8388608.0 - 0.5;
+        if (make.change) x *= philox_u32(seed + 100 * (uint64_t)make.change, (uint64_t)i) & 1 ? 1 + CHANGE : 1 - CHANGE;
+        dtype_store_double(make.dtype, tensor->data, i, x);
+    }
     return tensor;
 }
 
-static Value *given(Graph *graph, DType dtype, int rank, const int64_t *dims, uint64_t seed) {
-    return graph_add_constant(graph, NULL, drawn(graph->arena, dtype, rank, dims, seed));
+static Value *given(Graph *graph, Make make, int rank, const int64_t *dims, uint64_t seed) {
+    return graph_add_constant(graph, NULL, drawn(graph->arena, make, rank, dims, seed));
 }
 
 static Value *input_of(Graph *graph, DType dtype, const int64_t *dims) {
@@ -53,7 +75,7 @@ static Value *input_of(Graph *graph, DType dtype, const int64_t *dims) {
     return graph_add_input(graph, "x", dtype, 3, sizes);
 }
 
-static Graph *make(const Net *net, DType dtype, Tensor **out_x) {
+static Graph *make_graph(const Net *net, Make make, Tensor **out_x) {
     Graph *graph = graph_create(0);
     bool batch_first = net->attribute && strcmp(net->attribute, "layout") == 0, lstm = net->gates == 4;
     int64_t d = strcmp(net->direction, "bidirectional") == 0 ? 2 : 1, g = net->gates, h = net->hidden;
@@ -61,18 +83,18 @@ static Graph *make(const Net *net, DType dtype, Tensor **out_x) {
     int64_t w[] = {d, g * h, net->input}, r[] = {d, g * h, h}, b[] = {d, 2 * g * h}, p[] = {d, 3 * h},
             batch = net->batch;
     int64_t state[] = {d, batch, h}, turned_state[] = {batch, d, h};
-    *out_x = drawn(graph->arena, dtype, 3, batch_first ? turned : x, 1);
-    Value *inputs[8] = {input_of(graph, dtype, batch_first ? turned : x), given(graph, dtype, 3, w, 2),
-                        given(graph, dtype, 3, r, 3)};
-    if (net->bias) inputs[3] = given(graph, dtype, 2, b, 4);
+    *out_x = drawn(graph->arena, make, 3, batch_first ? turned : x, 1);
+    Value *inputs[8] = {input_of(graph, make.dtype, batch_first ? turned : x), given(graph, make, 3, w, 2),
+                        given(graph, make, 3, r, 3)};
+    if (net->bias) inputs[3] = given(graph, make, 2, b, 4);
     if (net->lengths) {
         Tensor *lengths = tensor_new(graph->arena, DT_I32, 1, &batch);
         for (int64_t i = 0; i < batch; i++) ((int32_t *)lengths->data)[i] = (int32_t)(i % (net->time + 1));
         inputs[4] = graph_add_constant(graph, NULL, lengths);
     }
-    if (net->initial) inputs[5] = given(graph, dtype, 3, batch_first ? turned_state : state, 5);
-    if (net->initial && lstm) inputs[6] = given(graph, dtype, 3, batch_first ? turned_state : state, 6);
-    if (net->peepholes) inputs[7] = given(graph, dtype, 2, p, 7);
+    if (net->initial) inputs[5] = given(graph, make, 3, batch_first ? turned_state : state, 5);
+    if (net->initial && lstm) inputs[6] = given(graph, make, 3, batch_first ? turned_state : state, 6);
+    if (net->peepholes) inputs[7] = given(graph, make, 2, p, 7);
     Node *node = graph_add_node(graph, NULL, NODE_ONNX, net->op, inputs, lstm ? 8 : 6);
     node->opset = 22;
     node_set_string(node, "direction", net->direction);
@@ -91,27 +113,73 @@ static Status run(Graph *graph, const Tensor *x, Arena *arena, Item *outputs) {
     return interpret(graph, &item, arena, outputs);
 }
 
-static void compare(const char *name, const Tensor *a, const Tensor *b) {
+static void compare(const char *name, const Tensor *a, const Tensor *b, const double *bounds) {
     cr_expect(tensor_same_shape(a, b), "%s: the shapes differ", name);
     for (int64_t i = 0; tensor_same_shape(a, b) && i < tensor_count(a); i++) {
         double x = dtype_load_double(a->dtype, a->data, i), y = dtype_load_double(b->dtype, b->data, i);
-        cr_expect(fabs(x - y) <= 5e-6, "%s: element %lld is %.9g instead of %.9g", name, (long long)i, x, y);
+        cr_expect(rounding_agrees(a->dtype, x, y, bounds ? bounds[i] : 0), "%s: element %lld is %.9g instead of %.9g",
+                  name, (long long)i, x, y);
     }
+}
+
+static void run_net(const Net *net, Make make, Arena *arena, Item *outputs) {
+    Tensor *x;
+    Graph *graph = make_graph(net, make, &x);
+    Status status = run(graph, x, arena, outputs);
+    cr_assert(!status, "%s: %s", net->name, status_message(status));
+    graph_destroy(graph);
+}
+
+/* Terms: a row of weights, a row of the recurrence, both biases, and the roundings of a gate: activations may be off by
+ * some units each. The last step's own are those of its result. */
+static double *bounds_of(const Net *net, Arena *arena, const Tensor *exact, const Tensor *changed[DRAWS]) {
+    double *bounds = ARENA_ARRAY(arena, double, tensor_count(exact) + 1),
+           gamma = rounding_gamma(DT_F32, net->input + net->hidden + 16);
+    for (int64_t i = 0; i < tensor_count(exact); i++) {
+        double y = ((double *)exact->data)[i], squares = 0;
+        for (int d = 0; d < DRAWS; d++) squares += pow(((double *)changed[d]->data)[i] - y, 2);
+        bounds[i] = gamma / CHANGE * sqrt(squares / DRAWS) + 8 * rounding_unit(DT_F32) * fabs(y);
+    }
+    return bounds;
 }
 
 Test(recurrent, fast_is_plain) {
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        const Net *net = &nets[i];
         Arena *arena = arena_create(0);
-        Tensor *x[2];
-        Graph *graphs[] = {make(&nets[i], DT_F32, &x[0]), make(&nets[i], DT_F64, &x[1])};
-        Item outputs[2][3] = {0};
-        for (int k = 0; k < 2; k++) {
-            Status status = run(graphs[k], x[k], arena, outputs[k]);
-            cr_assert(!status, "%s: %s", nets[i].name, status_message(status));
+        Item fast[3] = {0}, plain[3] = {0}, changed[DRAWS][3] = {0};
+        run_net(net, (Make){DT_F32, 0}, arena, fast);
+        run_net(net, (Make){DT_F64, 0}, arena, plain);
+        for (int d = 0; d < DRAWS; d++) run_net(net, (Make){DT_F64, d + 1}, arena, changed[d]);
+        for (int o = 0; o < (net->gates == 4 ? 3 : 2); o++) {
+            const Tensor *of_output[DRAWS];
+            for (int d = 0; d < DRAWS; d++) of_output[d] = &changed[d][o].tensor;
+            compare(net->name, &fast[o].tensor, &plain[o].tensor, bounds_of(net, arena, &plain[o].tensor, of_output));
         }
-        for (int o = 0; o < graphs[0]->outputs.count; o++)
-            compare(nets[i].name, &outputs[0][o].tensor, &outputs[1][o].tensor);
-        for (int k = 0; k < 2; k++) graph_destroy(graphs[k]);
+        arena_destroy(arena);
+    }
+}
+
+/* How many threads take part changes no bit. */
+Test(recurrent, threads_change_nothing) {
+    static const int counts[] = {1, 2, 16};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        Arena *arena = arena_create(0);
+        Item outputs[3][3] = {0};
+        for (int k = 0; k < 3; k++) {
+            Pool *pool;
+            Status status = pool_create(counts[k], &pool);
+            cr_assert(!status);
+            interpret_on(pool);
+            run_net(&nets[i], (Make){DT_F32, 0}, arena, outputs[k]);
+            for (int o = 0; k && o < (nets[i].gates == 4 ? 3 : 2); o++) {
+                const Tensor *a = &outputs[0][o].tensor, *b = &outputs[k][o].tensor;
+                cr_expect(!tensor_bytes(a) || memcmp(a->data, b->data, tensor_bytes(a)) == 0,
+                          "%s: output %d differs with %d threads", nets[i].name, o, counts[k]);
+            }
+            interpret_on(NULL);
+            pool_destroy(pool);
+        }
         arena_destroy(arena);
     }
 }
@@ -146,7 +214,7 @@ Test(recurrent, values) {
         if (!status) status = lower_graph(graph, &policy);
         if (!status) status = interpret(graph, NULL, arena, outputs);
         cr_expect(!status, "%s: %s", values[i].name, status_message(status));
-        if (!status) compare(values[i].name, &outputs[0].tensor, &outputs[1].tensor);
+        if (!status) compare(values[i].name, &outputs[0].tensor, &outputs[1].tensor, NULL);
         status_free(status);
         graph_destroy(graph);
         arena_destroy(arena);

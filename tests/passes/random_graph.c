@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "graph/eval/eval.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 
 /* --- numbers --------------------------------------------------------------------------------------------- */
 /* Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014 (SplitMix64). */

@@ -17,14 +17,16 @@
 typedef struct Variant {
     const char *name;
     bool fusion;
-    int max_region_nodes, epilogue_kinds;
+    int max_region_nodes;
+    struct EpilogueLimits epilogue;
 } Variant;
 
 static const Variant variants[] = {
-    {"", true, 96, -1},
-    {"[fusion off]", false, 96, -1},
-    {"[regions of 3]", true, 3, -1},
-    {"[no epilogues]", true, 96, 0},
+    {"", true, 96, {EPILOGUE_OUTPUTS, true}},
+    {"[fusion off]", false, 96, {EPILOGUE_OUTPUTS, true}},
+    {"[regions of 3]", true, 3, {EPILOGUE_OUTPUTS, true}},
+    {"[no epilogues]", true, 96, {0}},
+    {"[one result]", true, 96, {1, false}},
 };
 
 /* --- graphs without names -------------------------------------------------------------------------------- */
@@ -97,7 +99,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     Policy policy = policy_default();
     policy.fusion.enable = variant->fusion;
     policy.fusion.max_region_nodes = variant->max_region_nodes;
-    policy.target.epilogue_kinds = variant->epilogue_kinds;
+    policy.target.epilogue = variant->epilogue;
     policy.target.attention = !strstr(name, "[no attention]");
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);

@@ -88,7 +88,7 @@ static RandomOptions options_of(uint64_t seed) {
 
 static Policy test_policy(void) {
     Policy policy = policy_default();
-    policy.target.epilogue_kinds = -1;
+    policy.target.epilogue = (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
     return policy;
 }
 

@@ -3,11 +3,9 @@
 #include "anchor_cases.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
+#include <string.h>
 
-#include "lowering/anchor_eval.h"
-#include "lowering/anchors.h"
-#include "rounding.h"
+#include "anchor_body.h"
 
 /* ---- numbers ---- */
 
@@ -33,136 +31,19 @@ Tensor *anchor_case_tensor(Arena *arena, uint64_t *state, DType dtype, int rank,
 
 /* ---- how near ---- */
 
-/* The inputs in f64, in which they are exact. */
-static void widen(Arena *arena, Tensor *const *tensors, int count, bool magnitudes, Tensor **out) {
-    for (int i = 0; i < count; i++) {
-        out[i] = tensor_new(arena, DT_F64, tensors[i]->rank, tensors[i]->dims);
-        for (int64_t n = 0; n < tensor_count(out[i]); n++) {
-            double x = dtype_load_double(tensors[i]->dtype, tensors[i]->data, n);
-            ((double *)out[i]->data)[n] = magnitudes ? fabs(x) : x;
-        }
+Tensor *anchor_case_room(const AnchorCase *c, Arena *arena, const Tensor *shape) {
+    Tensor *room = ARENA_ARRAY(arena, Tensor, c->node->output_count);
+    for (int o = 0; o < c->node->output_count; o++) {
+        room[o] = *tensor_new(arena, c->node->outputs[o]->dtype, shape->rank, shape->dims);
+        memset(room[o].data, 0xee, tensor_bytes(&room[o]));
     }
-}
-
-/* The node's result with the first `steps` of its epilogue, in f64; NULL when it cannot be evaluated. */
-static const double *result_after(const Node *node, Tensor *const *wide, int steps, Arena *arena) {
-    Node part = *node;
-    Tensor *result;
-    part.attrs.items = arena_copy(arena, node->attrs.items, sizeof *node->attrs.items * (size_t)node->attrs.count);
-    for (int i = 0; i < part.attrs.count; i++)
-        if (strcmp(part.attrs.items[i].name, "epilogue") == 0) part.attrs.items[i].count = steps;
-    Status status = eval_anchor(&part, wide, NULL, arena, &result);
-    status_free(status);
-    return status ? NULL : result->data;
-}
-
-/* The steepest slope of an epilogue's step. Of x sigmoid(x) it is 1.0998 at x = 2.4, of GELU 1.129 at x = sqrt(2); of
- * x clip(alpha x + beta, 0, 1) it is that at the ends of the middle part. */
-static double steepest(EpilogueKind kind, double alpha, double beta) {
-    switch (kind) {
-    case EPILOGUE_LEAKY_RELU: return fmax(1, fabs(alpha));
-    case EPILOGUE_GELU_ERF:
-    case EPILOGUE_GELU_TANH: return 1.13;
-    case EPILOGUE_SIGMOID: return 0.25;
-    case EPILOGUE_SWISH: return 1.1;
-    case EPILOGUE_HARD_SWISH: return fmax(1, fmax(fabs(beta), fabs(2 - beta)));
-    case EPILOGUE_HARD_SIGMOID:
-    case EPILOGUE_LINEAR: return fabs(alpha);
-    default: return 1;
-    }
-}
-
-/* The roundings of a step itself, in units of the larger of what goes in and what comes out: a sum has one, a function
- * is computed from its argument in several. */
-static double roundings_of(EpilogueKind kind) {
-    switch (kind) {
-    case EPILOGUE_RELU:
-    case EPILOGUE_CLIP: return 0;
-    case EPILOGUE_BIAS:
-    case EPILOGUE_ADD:
-    case EPILOGUE_LEAKY_RELU: return 1;
-    case EPILOGUE_LINEAR:
-    case EPILOGUE_HARD_SIGMOID:
-    case EPILOGUE_HARD_SWISH: return 3;
-    default: return 8;
-    }
-}
-
-/* An element's error through a step of the epilogue that makes y of x. */
-static double error_after(DType dtype, EpilogueKind kind, double alpha, double beta, double x, double y, double error) {
-    double size = fmax(fmax(fabs(x), fabs(y)), epilogue_reads_input(kind) ? fabs(y - x) : fabs(beta));
-    return steepest(kind, alpha, beta) * error + rounding_gamma(dtype, roundings_of(kind)) * (size + error);
-}
-
-static double nth_float(const Node *node, const char *name, int index) {
-    const Attr *attr = node_attr(node, name);
-    return attr && index < attr->count ? (double)attr->floats[index] : 0;
-}
-
-static const char *float_difference(const AnchorCase *c, Tensor *const *tensors, const Tensor *got, Arena *arena) {
-    const Node *node = c->node;
-    DType dtype = got->dtype;
-    Tensor *wide[ANCHOR_CASE_INPUTS], *positive[ANCHOR_CASE_INPUTS];
-    int64_t count = tensor_count(got);
-    double *error = ARENA_ARRAY(arena, double, count + 1), *between = ARENA_ARRAY(arena, double, count + 1);
-    int steps;
-    const int64_t *kinds = attr_ints(node, "epilogue", &steps);
-    widen(arena, tensors, node->input_count, false, wide);
-    widen(arena, tensors, node->input_count, true, positive);
-    const double *magnitude = result_after(node, positive, 0, arena), *exact = result_after(node, wide, 0, arena);
-    if (!magnitude || !exact) return "the evaluator fails";
-    /* What the epilogue adds before any function is a term of the sum, which may start from it; so is the factor alpha.
-     * f64 is compared with what has been rounded as often itself. */
-    int step = 0;
-    for (int64_t i = 0; i < count; i++) error[i] = fabs(magnitude[i]);
-    for (; step < steps && epilogue_reads_input((EpilogueKind)kinds[step]); step++) {
-        const double *after = result_after(node, wide, step + 1, arena);
-        if (!after) return "the evaluator fails";
-        for (int64_t i = 0; i < count; i++) error[i] += fabs(after[i] - exact[i]);
-        for (int64_t i = 0; c->stored_between && i < count; i++) between[i] += rounding_stored(dtype, exact[i], 0);
-        exact = after;
-    }
-    double gamma = rounding_gamma(dtype, (double)(c->terms + 1 + step) * (dtype == DT_F64 ? 2 : 1));
-    for (int64_t i = 0; i < count; i++) error[i] = gamma * error[i] + between[i];
-    for (; step < steps; step++) {
-        double alpha = nth_float(node, "epilogue_alpha", step), beta = nth_float(node, "epilogue_beta", step);
-        const double *after = result_after(node, wide, step + 1, arena);
-        if (!after) return "the evaluator fails";
-        for (int64_t i = 0; c->stored_between && i < count; i++) error[i] = rounding_stored(dtype, exact[i], error[i]);
-        for (int64_t i = 0; i < count; i++)
-            error[i] = error_after(dtype, (EpilogueKind)kinds[step], alpha, beta, exact[i], after[i], error[i]);
-        exact = after;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        double x = dtype_load_double(dtype, got->data, i), bound = rounding_stored(dtype, exact[i], error[i]);
-        if (!rounding_agrees(dtype, x, exact[i], bound))
-            return arena_format(arena, "element %lld is %.9g, not %.9g within %.3g", (long long)i, x, exact[i], bound);
-    }
-    return NULL;
-}
-
-static const char *integer_difference(const Node *node, Tensor *const *tensors, const Tensor *got, Arena *arena) {
-    Tensor *want;
-    Status status = eval_anchor(node, tensors, NULL, arena, &want);
-    status_free(status);
-    if (status) return "the evaluator fails";
-    for (int64_t i = 0; i < tensor_count(want); i++) {
-        int64_t a = dtype_load_int(got->dtype, got->data, i), b = dtype_load_int(want->dtype, want->data, i);
-        if (a != b)
-            return arena_format(arena, "element %lld is %lld, not %lld", (long long)i, (long long)a, (long long)b);
-    }
-    return NULL;
-}
-
-const char *anchor_difference(const AnchorCase *c, Tensor *const *tensors, const Tensor *got, Arena *arena) {
-    return dtype_is_float(got->dtype) ? float_difference(c, tensors, got, arena)
-                                      : integer_difference(c->node, tensors, got, arena);
+    return room;
 }
 
 void anchor_case_expect(const AnchorCase *c, Tensor *const *tensors, const Tensor *got) {
     const char *difference = anchor_difference(c, tensors, got, c->graph->arena);
-    cr_assert_null(difference, "%s of %s, seed %llu: %s", c->what, dtype_name(got->dtype), (unsigned long long)c->seed,
-                   difference);
+    cr_assert_null(difference, "%s of %s, seed %llu: %s", c->what, dtype_name(tensors[0]->dtype),
+                   (unsigned long long)c->seed, difference);
 }
 
 /* ---- one configuration ---- */
@@ -178,36 +59,30 @@ Value *anchor_case_input(AnchorCase *s, DType dtype, int rank, const int64_t *di
     return graph_add_input(s->graph, NULL, dtype, rank, sizes);
 }
 
-static void set_floats(AnchorCase *s, const char *name, const float *values, int count) {
-    node_set_attr(s->node, (Attr){.name = name,
-                                  .kind = ATTR_FLOATS,
-                                  .count = count,
-                                  .floats = arena_copy(s->graph->arena, values, (size_t)count * 4)});
-}
-
-/* Up to three random steps; result: its dims before perm_out. */
-static void add_epilogue(AnchorCase *s, DType dtype, int rank, const int64_t *result, bool may_add, bool plain) {
-    int64_t kinds[3];
-    float alpha[3], beta[3];
-    int count = plain ? 2 : anchor_case_below(&s->state, 4);
-    for (int i = 0; i < count; i++) {
-        kinds[i] = anchor_case_below(&s->state, dtype_is_float(dtype) ? EPILOGUE_COUNT : EPILOGUE_RELU + 1);
-        if (plain) kinds[i] = i ? EPILOGUE_RELU : EPILOGUE_BIAS;
-        if (kinds[i] == EPILOGUE_ADD && !may_add) kinds[i] = EPILOGUE_BIAS;
-        alpha[i] = kinds[i] == EPILOGUE_CLIP ? -0.5f : 0.2f;
-        beta[i] = kinds[i] == EPILOGUE_CLIP ? 0.75f : 0.5f;
-        if (kinds[i] == EPILOGUE_BIAS) node_append_input(s->node, anchor_case_input(s, dtype, 1, result + rank - 1));
-        if (kinds[i] == EPILOGUE_ADD) node_append_input(s->node, anchor_case_input(s, dtype, rank, result));
-    }
-    node_set_ints(s->node, "epilogue", kinds, count);
-    set_floats(s, "epilogue_alpha", alpha, count);
-    set_floats(s, "epilogue_beta", beta, count);
+static void add_results(AnchorCase *s, DType dtype, int rank, const int64_t *dims, const AnchorStep *steps, int count) {
+    const Dim *sizes[MAX_RANK];
+    for (int i = 0; i < rank; i++) sizes[i] = dim_const(s->graph->dims, dims[i]);
+    anchor_case_results(s, dtype, rank, sizes, steps, count);
 }
 
 void anchor_case_output(AnchorCase *s, DType dtype, int rank, const int64_t *dims) {
-    const Dim *sizes[MAX_RANK];
-    for (int i = 0; i < rank; i++) sizes[i] = dim_const(s->graph->dims, dims[i]);
-    node_add_output(s->node, NULL, dtype, rank, sizes);
+    add_results(s, dtype, rank, dims, NULL, 0);
+}
+
+/* Whether the result's last axis is the products' columns, and its type one that has epilogues. */
+static bool takes_epilogue(const AnchorCase *s, DType dtype, int rank) {
+    int count;
+    const int64_t *perm = attr_ints(s->node, "perm_out", &count);
+    return (!perm || perm[rank - 1] == rank - 1) && (dtype_is_float(dtype) || dtype_size(dtype) >= 4);
+}
+
+enum { RECIPES = 120 };
+
+static void draw_results(AnchorCase *s, DType dtype, int rank, const int64_t *dims, AnchorDraw draw) {
+    AnchorStep steps[ANCHOR_MOST_STEPS] = {ANCHOR_BIAS, ANCHOR_RELU};
+    int count = 2;
+    if (draw != ANCHOR_PLAIN) count = anchor_draw_steps(s->seed % RECIPES, dtype, draw, steps);
+    add_results(s, dtype, rank, dims, steps, takes_epilogue(s, dtype, rank) ? count : 0);
 }
 
 static DType any_type(uint64_t *state) {
@@ -234,9 +109,9 @@ static void before_perm(int rank, const int64_t *perm, const int64_t *wanted, in
 static const int sizes[] = {0, 1, 1, 2, 3, 5, 6, 7, 12, 13, 16, 17, 31, 33, 48, 64, 65, 70, 97, 130};
 static int any_size(uint64_t *state) { return sizes[anchor_case_below(state, sizeof sizes / sizeof *sizes)]; }
 
-AnchorCase anchor_case_matmul(uint64_t seed, bool plain) {
+AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
     AnchorCase s = anchor_case_new("matmul", seed);
-    DType dtype = plain ? DT_F32 : any_type(&s.state);
+    DType dtype = draw == ANCHOR_PLAIN ? DT_F32 : any_type(&s.state);
     int rank_a = 2 + anchor_case_below(&s.state, 3),
         rank_b = anchor_case_below(&s.state, 2) ? 2 : 2 + anchor_case_below(&s.state, 3),
         rank = rank_a > rank_b ? rank_a : rank_b;
@@ -273,15 +148,14 @@ AnchorCase anchor_case_matmul(uint64_t seed, bool plain) {
         for (int i = 0; i < rank; i++) out[i] = r[perm[i]];
     }
     if (dtype_is_float(dtype) && !anchor_case_below(&s.state, 3)) node_set_float(s.node, "alpha", 0.125);
-    add_epilogue(&s, dtype, rank, r, !turned_out, plain);
-    anchor_case_output(&s, dtype, rank, out);
+    draw_results(&s, dtype, rank, out, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 2);
     return s;
 }
 
-AnchorCase anchor_case_conv(uint64_t seed, bool transposed, bool plain) {
+AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     AnchorCase s = anchor_case_new(transposed ? "conv_transpose" : "conv", seed);
-    DType dtype = plain ? DT_F32 : any_type(&s.state);
+    DType dtype = draw == ANCHOR_PLAIN ? DT_F32 : any_type(&s.state);
     int spatial = 1 + anchor_case_below(&s.state, 3), rank = spatial + 2;
     int64_t x[5], w[5], y[5], strides[3], dilations[3], pads[6],
         group = 1, inputs = 1 + anchor_case_below(&s.state, 40), outputs = 1 + anchor_case_below(&s.state, 70);
@@ -326,8 +200,7 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, bool plain) {
     const Dim *pad_dims[6];
     for (int i = 0; i < 2 * spatial; i++) pad_dims[i] = dim_const(s.graph->dims, pads[i]);
     node_set_dims(s.node, "pads", pad_dims, 2 * spatial);
-    add_epilogue(&s, dtype, rank, y, true, plain);
-    anchor_case_output(&s, dtype, rank, y);
+    draw_results(&s, dtype, rank, y, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 3) > 0;
     return s;
 }

@@ -6,7 +6,7 @@
 
 #include "graph/graph.h"
 
-enum { ANCHOR_CASE_INPUTS = 8 };
+enum { ANCHOR_CASE_INPUTS = 2 + EPILOGUE_INPUTS };
 
 /* A node in a graph of its own, with its inputs' data, and which of them are constant. */
 typedef struct AnchorCase {
@@ -15,17 +15,24 @@ typedef struct AnchorCase {
     Tensor *tensors[ANCHOR_CASE_INPUTS];
     bool constant[ANCHOR_CASE_INPUTS];
     int count;
-    int64_t terms;       /* of the longest sum */
-    bool stored_between; /* a library stores its product, rounded, before steps of the epilogue read it */
+    int64_t terms; /* of the longest sum */
+    /* What the raw result's rounding errors are in proportion to, an element each; NULL: its terms' magnitudes, summed. */
+    const double *magnitudes;
     uint64_t state, seed;
     const char *what;
 } AnchorCase;
 
-/* plain: of f32 with a bias and a ReLU, only sizes and layouts are drawn. */
-AnchorCase anchor_case_matmul(uint64_t seed, bool plain);
-AnchorCase anchor_case_conv(uint64_t seed, bool transposed, bool plain);
+typedef enum AnchorDraw {
+    ANCHOR_PLAIN,      /* of f32 with a bias and a ReLU: only sizes and layouts are drawn */
+    ANCHOR_ONE_RESULT, /* any type, an epilogue of one result of the anchor's type */
+    ANCHOR_ANY,
+} AnchorDraw;
 
-/* A case made by hand: a new graph, then inputs in order, then c->node, then the output. */
+AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw);
+AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw);
+
+/* A case made by hand: a new graph, then inputs in order, then c->node, then the output, or the results of an epilogue
+ * (anchor_body.h). */
 AnchorCase anchor_case_new(const char *what, uint64_t seed);
 Value *anchor_case_input(AnchorCase *c, DType dtype, int rank, const int64_t *dims);
 void anchor_case_output(AnchorCase *c, DType dtype, int rank, const int64_t *dims);
@@ -33,9 +40,11 @@ void anchor_case_output(AnchorCase *c, DType dtype, int rank, const int64_t *dim
 uint64_t anchor_case_bits(uint64_t *state);
 int anchor_case_below(uint64_t *state, int count); /* 0 to count - 1 */
 Tensor *anchor_case_tensor(Arena *arena, uint64_t *state, DType dtype, int rank, const int64_t *dims);
-/* Whether `got` is what the case's node makes of these tensors: NULL, or where it differs, in the arena. Integers must be
- * equal; floating-point numbers are within what rounding may do to each element's sum in the type that it is added in,
- * and then to the epilogue (numeric/rounding.h). */
+/* Room for the node's results, filled with bytes that are no result; shape: of all of them. [output_count] */
+Tensor *anchor_case_room(const AnchorCase *c, Arena *arena, const Tensor *shape);
+/* Whether got [output_count] is what the case's node makes of these tensors: NULL, or where it differs, in the arena.
+ * Integers must be equal; floating-point numbers are within what rounding may do to each element's sum in the type that
+ * it is added in, and then to the epilogue (anchor_oracle.c). */
 const char *anchor_difference(const AnchorCase *c, Tensor *const *tensors, const Tensor *got, Arena *arena);
 void anchor_case_expect(const AnchorCase *c, Tensor *const *tensors, const Tensor *got);
 

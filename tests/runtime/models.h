@@ -7,7 +7,7 @@
 
 enum { MOST_VALUES = 8 };
 
-/* The bytes of the model that a graph of ONNX nodes (graph/print.c) stands for; opset 21 unless the text says more.
+/* The bytes of the model that a graph of ONNX nodes (graph/text/print.c) stands for; opset 21 unless the text says more.
  * free() them. */
 void *model_bytes(const char *text, size_t *out_size);
 /* options NULL: the defaults without a cache on disk. */

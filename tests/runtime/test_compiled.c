@@ -101,6 +101,10 @@ static const Row rows[] = {
      "graph (x: f16[4], i: i8[3], d: f64[2]) -> (a, b, e) {\na = onnx Add@21 x, x\nb = onnx Add@21 i, i\n"
      "e = onnx Exp@21 d\n}\n",
      {"f16[4] {1, 2, 3, 4}", "i8[3] {100, 27, -1}", "f64[2] {0, 1}"}},
+    {"a weight and a bias of several products",
+     "graph (x: f32[n, 40]) -> (y) {\nw = constant $(40,40)\nb = constant $(40)\np = onnx MatMul@21 x, w\n"
+     "q = onnx Add@21 p, b\nr = onnx MatMul@21 q, w\ns = onnx Add@21 r, b\ny = onnx MatMul@21 s, w\n}\n",
+     {"$(3,40)", "$(1,40)"}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -194,6 +198,24 @@ Test(compiled, gives_the_same_bits) {
         onnxfuse_session_close(compiled);
         free(text);
     }
+}
+
+/* What several nodes share is written once. */
+Test(compiled, shared_weights_are_written_once) {
+    enum { WEIGHT = 128 * 128 * 4 };
+    size_t sizes[2];
+    for (int many = 0; many < 2; many++) {
+        char text[2000];
+        int length = snprintf(text, sizeof text, "graph (x0: f32[n, 128]) -> (y) {\nw = constant $(128,128)\n");
+        for (int i = 0; i < (many ? 9 : 1); i++)
+            length += snprintf(text + length, sizeof text - (size_t)length, "x%d = onnx MatMul@21 x%d, w\n", i + 1, i);
+        snprintf(text + length, sizeof text - (size_t)length, "y = onnx Identity@21 x%d\n}\n", many ? 9 : 1);
+        Row row = {"a weight of one node or nine", text};
+        Bytes bytes = compiled_of(&row, &quiet);
+        sizes[many] = bytes.size;
+        onnxfuse_free(bytes.data);
+    }
+    cr_expect(sizes[0] > WEIGHT && sizes[1] < sizes[0] + WEIGHT, "%zu and %zu bytes", sizes[0], sizes[1]);
 }
 
 /* --- files --- */

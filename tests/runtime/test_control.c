@@ -312,6 +312,11 @@ Test(control, rows) {
     }
 }
 
+#define SCAN_8                                                                                                         \
+    "opset 8\ngraph (l: i64[k], s: f32[b], x: f32[b, t]) -> (z, y) {\n"                                                \
+    "z, y = onnx Scan@8 l, s, x {num_scan_inputs = 1} captures 0 graph \"body\" (p: f32[], q: f32[]) -> (r, r) {\n"    \
+    "r = onnx Add@8 p, q\n}\n}\n"
+
 static const struct {
     const char *name, *model, *inputs[MOST_VALUES], *message;
 } failures[] = {
@@ -325,6 +330,18 @@ static const struct {
      "r = onnx Add@21 p, q\n}\n}\n",
      {"f32[2] {1, 2}", "f32[3] {1, 2, 3}"},
      "length"},
+    {"a sequence of a batch that ends behind the longest",
+     SCAN_8,
+     {"i64[2] {3, 4}", "f32[2] {0, 0}", "f32[2, 3] {1, 2, 3, 4, 5, 6}"},
+     "sequence_lens[1] is 4, and the sequences have 3 elements"},
+    {"a sequence of a batch that ends before it begins",
+     SCAN_8,
+     {"i64[2] {-1, 3}", "f32[2] {0, 0}", "f32[2, 3] {1, 2, 3, 4, 5, 6}"},
+     "sequence_lens[0] is -1"},
+    {"ends of the sequences of another batch",
+     SCAN_8,
+     {"i64[1] {3}", "f32[2] {0, 0}", "f32[2, 3] {1, 2, 3, 4, 5, 6}"},
+     "1 lengths for a batch of 2"},
     {"a sequence position out of range",
      "graph (q: seq(f32[p]), i: i64[]) -> (y) {\ny = onnx SequenceAt@21 q, i\n}\n",
      {"seq f32[1] {1}", "i64[] 5"},

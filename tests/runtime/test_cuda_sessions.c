@@ -63,6 +63,29 @@ static void close_all(OnnxfuseSession *session, const char *when) {
     books_are_even(when);
 }
 
+static bool is_loaded(const char *file) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[4096];
+    bool found = false;
+    cr_assert(maps);
+    while (!found && fgets(line, sizeof line, maps)) found = strstr(line, file) != NULL;
+    fclose(maps);
+    return found;
+}
+
+/* A device that takes all of a model needs its own compiler alone: the plug-in on LLVM may be missing. */
+Test(cuda_sessions, the_cpus_compiler_is_not_opened_for_what_the_device_takes) {
+    OnnxfuseSession *session = must_open_on_double(product);
+    char *problem =
+        run_and_compare(session, (const char *[]){"f32[1, 3] {1, 2, 3}"}, (const char *[]){"f32[1, 2] {0, 29}"});
+    cr_expect_null(problem, "%s", problem);
+    cr_expect(!is_loaded("libonnxfuse-llvm"), "it is opened");
+    close_all(session, "a model that the device takes");
+    session = must_open("graph (x: f32[n]) -> (y) {\na = onnx Exp@21 x\ny = onnx Neg@21 a\n}\n");
+    cr_expect(is_loaded("libonnxfuse-llvm"), "it is not opened for the CPU");
+    onnxfuse_session_close(session);
+}
+
 Test(cuda_sessions, a_products_result_is_right_in_every_size) {
     static const struct {
         const char *x, *y;

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "gpu_bench.h"
-#include "anchor_cases.h"
+#include "anchor_body.h"
 #include "codegen/gpu/product/product.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "runtime/device/gpu/gpu.h"
 
@@ -22,7 +22,7 @@ static void anchor_bench_open(Bench *b) {
 
 /* Runs the anchor on inputs of the case; lead: how far tensors stand behind multiples of 256 bytes. */
 static void run_case(Bench *b, const AnchorCase *c, DeviceAnchor *anchor, uint32_t released, size_t lead) {
-    Tensor *want, got;
+    Tensor *want, got; /* GPUs' anchors have one result */
     Placed placed[ANCHOR_CASE_INPUTS + 1];
     const Tensor *inputs[ANCHOR_CASE_INPUTS];
     Tensor hidden[ANCHOR_CASE_INPUTS];
@@ -36,7 +36,7 @@ static void run_case(Bench *b, const AnchorCase *c, DeviceAnchor *anchor, uint32
     }
     Placed *out = &placed[c->count];
     *out = place(b, arena, want, false, lead);
-    Status status = gpu_anchor_run(b->device, b->stream, anchor, inputs, NULL, &out->tensor);
+    Status status = gpu_anchor_run(b->device, b->stream, anchor, NULL, inputs, NULL, &out->tensor);
     cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
     unsigned char *back = arena_alloc(arena, out->bytes);
     DONE(gpu_copy(b->device, b->stream, COPY_OUT, back, out->block, out->bytes));
@@ -94,12 +94,12 @@ static void check_seeds(uint64_t count, AnchorCase (*make)(uint64_t seed)) {
     bench_close(&b);
 }
 
-static AnchorCase any_matmul(uint64_t seed) { return anchor_case_matmul(seed, false); }
-static AnchorCase any_conv(uint64_t seed) { return anchor_case_conv(seed, false, false); }
-static AnchorCase any_transposed(uint64_t seed) { return anchor_case_conv(seed, true, false); }
-static AnchorCase plain_matmul(uint64_t seed) { return anchor_case_matmul(seed, true); }
-static AnchorCase plain_conv(uint64_t seed) { return anchor_case_conv(seed, false, true); }
-static AnchorCase plain_transposed(uint64_t seed) { return anchor_case_conv(seed, true, true); }
+static AnchorCase any_matmul(uint64_t seed) { return anchor_case_matmul(seed, ANCHOR_ONE_RESULT); }
+static AnchorCase any_conv(uint64_t seed) { return anchor_case_conv(seed, false, ANCHOR_ONE_RESULT); }
+static AnchorCase any_transposed(uint64_t seed) { return anchor_case_conv(seed, true, ANCHOR_ONE_RESULT); }
+static AnchorCase plain_matmul(uint64_t seed) { return anchor_case_matmul(seed, ANCHOR_PLAIN); }
+static AnchorCase plain_conv(uint64_t seed) { return anchor_case_conv(seed, false, ANCHOR_PLAIN); }
+static AnchorCase plain_transposed(uint64_t seed) { return anchor_case_conv(seed, true, ANCHOR_PLAIN); }
 
 /* Any type and epilogue: nearly each case compiles programs of its own. */
 Test(gpu_anchor, matmuls_of_all_types_agree_with_the_evaluator) { check_seeds(8, any_matmul); }
@@ -124,7 +124,7 @@ static Library library;
 
 static bool library_supports(GpuContext *context, const GpuGemm *g) {
     (void)context;
-    return !library.bare || (!g->bias && g->activation < 0);
+    return !library.bare || (!g->bias && g->activation == GPU_ACTIVATION_NONE);
 }
 
 /* A matrix of `lines` lines and what follows it in a batch, on the host. */
@@ -138,9 +138,11 @@ static void *fetched(GpuContext *context, Stream *stream, const GpuGemm *g, cons
     return host;
 }
 
-static double activated(double x, int activation) {
-    if (activation == EPILOGUE_RELU) return x < 0 ? 0 : x;
-    return activation < 0 ? x : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
+static double activated(double x, GpuActivation activation) {
+    if (activation == GPU_ACTIVATION_RELU) return x < 0 ? 0 : x;
+    return activation == GPU_ACTIVATION_NONE
+               ? x
+               : 0.5 * x * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
 }
 
 enum { LIBRARY_WORKSPACE = 100000 };
@@ -178,7 +180,7 @@ static Status library_gemm(GpuContext *context, Stream *stream, const GpuGemm *g
     DONE(library.driver.synchronize(context, stream));
     arena_destroy(arena);
     library.calls++;
-    library.fused += c || bias || g->activation >= 0;
+    library.fused += c || bias || g->activation != GPU_ACTIVATION_NONE;
     return NULL;
 }
 
@@ -197,9 +199,7 @@ static void check_library(bool bare) {
     anchor_bench_open(&b);
     use_library(&b, bare);
     for (seeds(80, &seed, &end); seed < end; seed++, count++) {
-        AnchorCase c = anchor_case_matmul(seed, seed % 8 != 0);
-        c.stored_between = true;
-        check(&b, c, 0);
+        check(&b, anchor_case_matmul(seed, seed % 8 ? ANCHOR_PLAIN : ANCHOR_ONE_RESULT), 0);
     }
     cr_assert_gt(library.calls, count / 3);
     cr_assert(bare ? library.fused < library.calls : library.fused > count / 4);
@@ -212,18 +212,18 @@ Test(gpu_anchor, a_library_without_epilogues_is_asked_for_the_products_of_all_la
 /* ---- convolutions of one tap ---- */
 
 static AnchorCase pointwise(uint64_t seed, bool constant) {
-    static const int64_t kinds[] = {EPILOGUE_BIAS, EPILOGUE_ADD, EPILOGUE_RELU};
+    static const AnchorStep steps[] = {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_RELU};
     AnchorCase c = anchor_case_new(seed & 1 ? "conv_transpose" : "conv", seed);
     const int64_t x[] = {2, 9, 11, 37}, y[] = {2, 9, 11, 70}, w[] = {seed & 1 ? 37 : 70, seed & 1 ? 70 : 37, 1, 1};
-    Value *inputs[] = {anchor_case_input(&c, DT_F32, 4, x), anchor_case_input(&c, DT_F32, 4, w),
-                       anchor_case_input(&c, DT_F32, 1, y + 3), anchor_case_input(&c, DT_F32, 4, y)};
+    Value *inputs[] = {anchor_case_input(&c, DT_F32, 4, x), anchor_case_input(&c, DT_F32, 4, w)};
+    const Dim *sizes[4];
+    for (int i = 0; i < 4; i++) sizes[i] = dim_const(c.graph->dims, y[i]);
     const Dim *zero = dim_const(c.graph->dims, 0);
-    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, c.what, inputs, 4);
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, c.what, inputs, 2);
     node_set_ints(c.node, "strides", (int64_t[]){1, 1}, 2);
     node_set_ints(c.node, "dilations", (int64_t[]){1, 1}, 2);
     node_set_dims(c.node, "pads", (const Dim *[]){zero, zero, zero, zero}, 4);
-    node_set_ints(c.node, "epilogue", kinds, 3);
-    anchor_case_output(&c, DT_F32, 4, y);
+    anchor_case_results(&c, DT_F32, 4, sizes, steps, 3);
     c.constant[1] = c.constant[2] = constant;
     c.terms = 37;
     return c;
@@ -250,12 +250,10 @@ Test(gpu_anchor, one_anchor_runs_any_number_of_rows_and_compiles_nothing_more) {
     const Dim *dims[] = {dim_symbol(c.graph->dims, "rows"), dim_const(c.graph->dims, 96)};
     Value *x = graph_add_input(c.graph, NULL, DT_F32, 2, dims);
     c.count = 1;
-    Value *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){96, 150}),
-          *bias = anchor_case_input(&c, DT_F32, 1, (int64_t[]){150});
-    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){x, w, bias}, 3);
-    node_set_ints(c.node, "epilogue", (int64_t[]){EPILOGUE_BIAS, EPILOGUE_GELU_ERF}, 2);
+    Value *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){96, 150});
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){x, w}, 2);
     dims[1] = dim_const(c.graph->dims, 150);
-    node_add_output(c.node, NULL, DT_F32, 2, dims);
+    anchor_case_results(&c, DT_F32, 2, dims, (AnchorStep[]){ANCHOR_BIAS, ANCHOR_GELU}, 2);
     c.terms = 96;
     DeviceAnchor *anchor;
     uint32_t released;
@@ -286,7 +284,7 @@ Test(gpu_anchor, sizes_that_do_not_fit_are_refused) {
                w = place(&b, c.graph->arena, c.tensors[1], true, 0),
                y = place(&b, c.graph->arena, tensor_new(c.graph->arena, DT_F32, 4, anchor_misfits[i].y), false, 0);
         Status status =
-            gpu_anchor_run(b.device, b.stream, anchor, (const Tensor *[]){&x.tensor, &w.tensor}, NULL, &y.tensor);
+            gpu_anchor_run(b.device, b.stream, anchor, NULL, (const Tensor *[]){&x.tensor, &w.tensor}, NULL, &y.tensor);
         cr_expect_eq(status_code(status), STATUS_INVALID, "%s", anchor_misfits[i].name);
         status_free(status);
         gpu_release(b.device, b.stream, NULL, x.block);

@@ -7,145 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "attention_cases.h"
 #include "gpu_bench.h"
-#include "rounding.h"
 #include "codegen/gpu/attention/attention.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "runtime/device/gpu/anchor_attention.h"
 
-/* --- one case --- */
-
-typedef enum MaskKind { NONE, BIAS, HIDING, KEEP, HIDE, CAUSAL, CAPPED } MaskKind;
-
-typedef struct Case {
-    const char *name;
-    DType dtype;
-    int64_t batch, heads, kv_heads, queries, keys, size, width;
-    MaskKind mask;
-    int64_t offset; /* of the causal mask */
-    AttentionEmpty empty;
-    bool permuted; /* q, k, v and the result as [batch, sequence, heads, size], k with the keys last */
-} Case;
-
-static uint64_t state = 1;
-static double draw(void) { /* in [-1, 1) */
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 33) * 0x1p-30 - 1;
-}
-
-typedef struct Setup {
-    Arena *arena;
-    Graph *graph;
-    Node *node;
-    Tensor *inputs[ATTENTION_STEPS];
-    int count;
-} Setup;
-
-static void add_input(Setup *s, DType dtype, int rank, const int64_t *dims, double scale) {
-    const Dim *sizes[MAX_RANK];
-    for (int i = 0; i < rank; i++) sizes[i] = dim_const(s->graph->dims, dims[i]);
-    Tensor *t = tensor_new(s->arena, dtype, rank, dims);
-    for (int64_t i = 0; i < tensor_count(t); i++) {
-        double x = draw();
-        if (dtype == DT_BOOL)
-            ((uint8_t *)t->data)[i] = x < 0.4;
-        else
-            dtype_store_double(dtype, t->data, i, scale < 0 ? (x < -0.5 ? -(double)INFINITY : x) : scale * x);
-    }
-    s->inputs[s->count++] = t;
-    node_append_input(s->node, graph_add_input(s->graph, NULL, dtype, rank, sizes));
-}
-
-static void add_step(Setup *s, const int64_t *kinds, const float *alpha, const float *beta, int count) {
-    Arena *arena = s->graph->arena;
-    node_set_ints(s->node, "steps", kinds, count);
-    node_set_attr(s->node, (Attr){.name = "steps_alpha",
-                                  .kind = ATTR_FLOATS,
-                                  .count = count,
-                                  .floats = arena_copy(arena, alpha, (size_t)count * sizeof *alpha)});
-    node_set_attr(s->node, (Attr){.name = "steps_beta",
-                                  .kind = ATTR_FLOATS,
-                                  .count = count,
-                                  .floats = arena_copy(arena, beta, (size_t)count * sizeof *beta)});
-}
-
-static void add_mask(Setup *s, const Case *c) {
-    const float none[ATTENTION_STEPS] = {0}, hidden[] = {-INFINITY};
-    const int64_t full[] = {c->batch, c->heads, c->queries, c->keys}, row[] = {c->batch, 1, 1, c->keys},
-                  plain[] = {c->queries, c->keys}, column[] = {c->queries, 1};
-    switch (c->mask) {
-    case BIAS:
-        add_input(s, DT_F32, 4, row, 2);
-        add_input(s, c->dtype, 4, full, 1);
-        add_step(s, (const int64_t[]){SCORE_ADD, SCORE_ADD}, none, none, 2);
-        break;
-    case HIDING:
-        add_input(s, DT_F32, 4, full, -1);
-        add_step(s, (const int64_t[]){SCORE_ADD_HIDING}, none, none, 1);
-        break;
-    case KEEP:
-        add_input(s, DT_BOOL, 2, plain, 1);
-        add_input(s, DT_F16, 2, column, 1);
-        add_step(s, (const int64_t[]){SCORE_KEEP, SCORE_ADD}, (const float[]){-1e9f, 0}, none, 2);
-        break;
-    case HIDE:
-        add_input(s, DT_BOOL, 4, row, 1);
-        add_step(s, (const int64_t[]){SCORE_HIDE}, hidden, none, 1);
-        break;
-    case CAUSAL: {
-        const Dim *offset = dim_const(s->graph->dims, c->offset);
-        add_step(s, (const int64_t[]){SCORE_CAUSAL}, hidden, none, 1);
-        node_set_dims(s->node, "offset", &offset, 1);
-        break;
-    }
-    case CAPPED:
-        add_step(s, (const int64_t[]){SCORE_SCALE, SCORE_TANH, SCORE_SCALE, SCORE_CLIP},
-                 (const float[]){0.2f, 0, 5, -3}, (const float[]){0, 0, 0, 4}, 4);
-        break;
-    default: break;
-    }
-}
-
-static Setup setup(const Case *c, Arena *arena) {
-    Setup s = {.arena = arena, .graph = graph_create(0)};
-    s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "attention", NULL, 0);
-    const int64_t q[] = {c->batch, c->heads, c->queries, c->size}, k[] = {c->batch, c->kv_heads, c->keys, c->size},
-                  v[] = {c->batch, c->kv_heads, c->keys, c->width}, out[] = {c->batch, c->heads, c->queries, c->width};
-    const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
-                  out1[] = {out[0], out[2], out[1], out[3]};
-    add_input(&s, c->dtype, 4, c->permuted ? q1 : q, 2);
-    add_input(&s, c->dtype, 4, c->permuted ? k1 : k, 2);
-    add_input(&s, c->dtype, 4, c->permuted ? v1 : v, 1);
-    if (c->permuted) {
-        node_set_ints(s.node, "perm_q", (const int64_t[]){0, 2, 1, 3}, 4);
-        node_set_ints(s.node, "perm_k", (const int64_t[]){0, 1, 3, 2}, 4);
-        node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
-        node_set_ints(s.node, "perm_out", (const int64_t[]){0, 2, 1, 3}, 4);
-    }
-    node_set_float(s.node, "scale", 1 / sqrt((double)c->size));
-    node_set_int(s.node, "empty", c->empty);
-    add_mask(&s, c);
-    const Dim *dims[4];
-    for (int i = 0; i < 4; i++) dims[i] = dim_const(s.graph->dims, (c->permuted ? out1 : out)[i]);
-    node_add_output(s.node, NULL, c->dtype, 4, dims);
-    return s;
-}
-
-static void compare(const Case *c, const Tensor *want, const Tensor *got) {
-    for (int64_t i = 0; i < tensor_count(want); i++) {
-        double x = dtype_load_double(want->dtype, want->data, i), y = dtype_load_double(got->dtype, got->data, i);
-        /* Means of numbers up to 1: in f32 64 roundings, probabilities are rounded for matrix units that take the stored
-         * type, and both sides are rounded once more when stored. */
-        double error = (rounding_gamma(c->dtype, 64) + rounding_stored(c->dtype, 1, 0)) * fmax(1, fabs(x));
-        double bound = rounding_stored(c->dtype, x, error) + rounding_stored(c->dtype, x, 0);
-        cr_assert(rounding_agrees(c->dtype, y, x, bound), "%s: element %lld is %.9g, not %.9g within %.3g", c->name,
-                  (long long)i, y, x, bound);
-    }
-}
-
-static void check(Bench *b, const Case *c, size_t lead) {
+static void check(Bench *b, const AttentionCase *c, size_t lead) {
     Arena *arena = arena_create(0);
-    Setup s = setup(c, arena);
+    AttentionSetup s = attention_case_setup(c, arena);
     Tensor *want, got;
     const Tensor *inputs[ATTENTION_STEPS];
     Placed placed[ATTENTION_STEPS];
@@ -168,7 +38,7 @@ static void check(Bench *b, const Case *c, size_t lead) {
               "%s: writes beyond its buffer", c->name);
     got = *want;
     got.data = back + begin;
-    compare(c, want, &got);
+    attention_case_compare(c, want, &got);
     for (int i = 0; i < s.count; i++) gpu_release(b->device, b->stream, NULL, placed[i].block);
     gpu_release(b->device, b->stream, NULL, out.block);
     gpu_attention_release(attention);
@@ -177,27 +47,27 @@ static void check(Bench *b, const Case *c, size_t lead) {
 }
 
 /* Those of the same types, sizes, mask and `empty` share a program. */
-static const Case cases[] = {
-    {"many queries", DT_F32, 2, 3, 3, 150, 130, 64, 64, NONE, 0, 0, false},
-    {"heads between sequence and size", DT_F32, 2, 3, 3, 70, 75, 64, 64, BIAS, 0, 0, true},
-    {"f16", DT_F16, 2, 2, 2, 65, 64, 64, 64, BIAS, 0, 0, false},
-    {"bf16 with odd sizes", DT_BF16, 1, 2, 1, 33, 47, 20, 36, KEEP, 0, 0, true},
-    {"heads of 128", DT_F32, 1, 2, 2, 80, 100, 128, 128, HIDE, 0, EMPTY_ZERO, false},
-    {"heads of 256", DT_F16, 1, 1, 1, 40, 50, 256, 256, NONE, 0, 0, false},
-    {"values wider than keys", DT_F32, 1, 2, 2, 20, 64, 96, 192, CAPPED, 0, 0, false},
-    {"causal", DT_F32, 1, 4, 2, 100, 100, 64, 64, CAUSAL, 0, 0, false},
-    {"causal behind a past", DT_F32, 1, 4, 4, 30, 90, 64, 64, CAUSAL, 60, 0, true},
-    {"queries that see nothing are NaN", DT_F32, 1, 2, 2, 70, 70, 64, 64, CAUSAL, -3, 0, false},
-    {"queries that see nothing are zero", DT_F16, 1, 2, 2, 70, 70, 24, 24, CAUSAL, -3, EMPTY_ZERO, false},
-    {"a decoder's step", DT_F32, 2, 8, 2, 1, 700, 64, 64, NONE, 0, 0, false},
-    {"a decoder's step with a mask", DT_BF16, 1, 4, 4, 1, 2000, 80, 48, HIDING, 0, EMPTY_NAN_ZERO, false},
-    {"a few queries", DT_F16, 1, 2, 1, 7, 1100, 64, 64, BIAS, 0, 0, true},
-    {"a causal mask over split keys", DT_F32, 1, 1, 1, 12, 3000, 64, 64, CAUSAL, 1500, 0, false},
-    {"a head of one element", DT_F32, 1, 1, 1, 3, 5, 1, 1, NONE, 0, 0, false},
-    {"one key", DT_F32, 2, 2, 2, 5, 1, 128, 128, HIDE, 0, EMPTY_ZERO, false},
-    {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, NONE, 0, 0, false},
-    {"a causal tile that sees no key", DT_F32, 1, 4, 2, 100, 70, 64, 64, CAUSAL, -200, 0, false},
-    {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, NONE, 0, 0, false},
+static const AttentionCase cases[] = {
+    {"many queries", DT_F32, 2, 3, 3, 150, 130, 64, 64, MASK_NONE, 0, 0, false},
+    {"heads between sequence and size", DT_F32, 2, 3, 3, 70, 75, 64, 64, MASK_BIAS, 0, 0, true},
+    {"f16", DT_F16, 2, 2, 2, 65, 64, 64, 64, MASK_BIAS, 0, 0, false},
+    {"bf16 with odd sizes", DT_BF16, 1, 2, 1, 33, 47, 20, 36, MASK_KEEP, 0, 0, true},
+    {"heads of 128", DT_F32, 1, 2, 2, 80, 100, 128, 128, MASK_HIDE, 0, EMPTY_ZERO, false},
+    {"heads of 256", DT_F16, 1, 1, 1, 40, 50, 256, 256, MASK_NONE, 0, 0, false},
+    {"values wider than keys", DT_F32, 1, 2, 2, 20, 64, 96, 192, MASK_CAPPED, 0, 0, false},
+    {"causal", DT_F32, 1, 4, 2, 100, 100, 64, 64, MASK_CAUSAL, 0, 0, false},
+    {"causal behind a past", DT_F32, 1, 4, 4, 30, 90, 64, 64, MASK_CAUSAL, 60, 0, true},
+    {"queries that see nothing are NaN", DT_F32, 1, 2, 2, 70, 70, 64, 64, MASK_CAUSAL, -3, 0, false},
+    {"queries that see nothing are zero", DT_F16, 1, 2, 2, 70, 70, 24, 24, MASK_CAUSAL, -3, EMPTY_ZERO, false},
+    {"a decoder's step", DT_F32, 2, 8, 2, 1, 700, 64, 64, MASK_NONE, 0, 0, false},
+    {"a decoder's step with a mask", DT_BF16, 1, 4, 4, 1, 2000, 80, 48, MASK_HIDING, 0, EMPTY_NAN_ZERO, false},
+    {"a few queries", DT_F16, 1, 2, 1, 7, 1100, 64, 64, MASK_BIAS, 0, 0, true},
+    {"a causal mask over split keys", DT_F32, 1, 1, 1, 12, 3000, 64, 64, MASK_CAUSAL, 1500, 0, false},
+    {"a head of one element", DT_F32, 1, 1, 1, 3, 5, 1, 1, MASK_NONE, 0, 0, false},
+    {"one key", DT_F32, 2, 2, 2, 5, 1, 128, 128, MASK_HIDE, 0, EMPTY_ZERO, false},
+    {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, MASK_NONE, 0, 0, false},
+    {"a causal tile that sees no key", DT_F32, 1, 4, 2, 100, 70, 64, 64, MASK_CAUSAL, -200, 0, false},
+    {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, MASK_NONE, 0, 0, false},
 };
 
 Test(gpu_attention, cases) {
@@ -209,15 +79,15 @@ Test(gpu_attention, cases) {
 }
 
 /* Matrix units are imitated on OpenCL, so that the layouts of their fragments are seen to fit. */
-static const Case matrix_cases[] = {
-    {"f16 on matrix units", DT_F16, 2, 2, 2, 150, 130, 64, 64, BIAS, 0, 0, false},
-    {"heads between sequence and size on matrix units", DT_F16, 2, 4, 2, 70, 75, 64, 64, BIAS, 0, 0, true},
-    {"bf16 with odd sizes on matrix units", DT_BF16, 1, 2, 1, 33, 47, 20, 36, KEEP, 0, 0, true},
-    {"values wider than keys on matrix units", DT_F16, 1, 1, 1, 65, 70, 64, 96, CAPPED, 0, 0, false},
-    {"queries that see nothing, on matrix units", DT_F16, 1, 2, 2, 70, 70, 24, 24, CAUSAL, -3, EMPTY_ZERO, false},
-    {"split keys on matrix units", DT_F16, 1, 1, 1, 40, 1000, 64, 64, BIAS, 0, 0, false},
-    {"no keys on matrix units", DT_F16, 2, 2, 2, 150, 0, 64, 64, BIAS, 0, 0, true},
-    {"a causal tile that sees no key, on matrix units", DT_F16, 1, 4, 2, 150, 70, 24, 24, CAUSAL, -200, EMPTY_ZERO,
+static const AttentionCase matrix_cases[] = {
+    {"f16 on matrix units", DT_F16, 2, 2, 2, 150, 130, 64, 64, MASK_BIAS, 0, 0, false},
+    {"heads between sequence and size on matrix units", DT_F16, 2, 4, 2, 70, 75, 64, 64, MASK_BIAS, 0, 0, true},
+    {"bf16 with odd sizes on matrix units", DT_BF16, 1, 2, 1, 33, 47, 20, 36, MASK_KEEP, 0, 0, true},
+    {"values wider than keys on matrix units", DT_F16, 1, 1, 1, 65, 70, 64, 96, MASK_CAPPED, 0, 0, false},
+    {"queries that see nothing, on matrix units", DT_F16, 1, 2, 2, 70, 70, 24, 24, MASK_CAUSAL, -3, EMPTY_ZERO, false},
+    {"split keys on matrix units", DT_F16, 1, 1, 1, 40, 1000, 64, 64, MASK_BIAS, 0, 0, false},
+    {"no keys on matrix units", DT_F16, 2, 2, 2, 150, 0, 64, 64, MASK_BIAS, 0, 0, true},
+    {"a causal tile that sees no key, on matrix units", DT_F16, 1, 4, 2, 150, 70, 24, 24, MASK_CAUSAL, -200, EMPTY_ZERO,
      true},
 };
 
@@ -253,23 +123,24 @@ Test(gpu_attention, a_barrier_stands_behind_the_places_of_rows) {
     }
 }
 
+static uint64_t state = 1;
 static int64_t among(int64_t least, int64_t most) {
-    draw();
+    state = state * 6364136223846793005u + 1442695040888963407u;
     return least + (int64_t)((state >> 33) % (uint64_t)(most - least + 1));
 }
 
 /* A program each, for any sizes. */
-static const Case programs[] = {
-    {"random sizes, bias", DT_F32, .size = 64, .width = 64, .mask = BIAS, .permuted = true},
-    {"random sizes, causal", DT_F16, .size = 24, .width = 24, .mask = CAUSAL, .empty = EMPTY_ZERO},
-    {"random sizes, a hiding bias", DT_BF16, .size = 80, .width = 48, .mask = HIDING, .empty = EMPTY_NAN_ZERO},
+static const AttentionCase programs[] = {
+    {"random sizes, bias", DT_F32, .size = 64, .width = 64, .mask = MASK_BIAS, .permuted = true},
+    {"random sizes, causal", DT_F16, .size = 24, .width = 24, .mask = MASK_CAUSAL, .empty = EMPTY_ZERO},
+    {"random sizes, a hiding bias", DT_BF16, .size = 80, .width = 48, .mask = MASK_HIDING, .empty = EMPTY_NAN_ZERO},
 };
 
 Test(gpu_attention, random) {
     Bench b;
     bench_open(&b);
     for (int round = 0; round < 90; round++) {
-        Case c = programs[round % 3];
+        AttentionCase c = programs[round % 3];
         char name[96];
         c.batch = among(1, 2);
         c.kv_heads = among(1, 3);

@@ -117,7 +117,7 @@ static const char *applied_text(const Graph *graph, Arena *arena) {
 static void do_one(const Doing *row) {
     Arena *arena = arena_create(0);
     Policy policy = policy_default();
-    policy.target.epilogue_kinds = 0; /* so that regions show what is fused */
+    policy.target.epilogue.outputs = 0; /* so that regions show what is fused */
     Status status = policy_parse(row->policy, strlen(row->policy), "p", arena, &policy);
     cr_assert(!status, "%s: %s", row->name, status_message(status));
     Graph *graph = imported(*row->model);

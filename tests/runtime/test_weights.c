@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "anchor_cases.h"
+#include "anchor_body.h"
+#include "anchor_kernel.h"
 #include "models.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/anchor.h"
@@ -194,14 +195,13 @@ static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t
     Tensor hidden[ANCHOR_CASE_INPUTS];
     CpuAnchor *anchor;
     uint32_t released;
-    int64_t dims[MAX_RANK];
     Value *out = c->node->outputs[0];
     node_set_int(c->node, WEIGHT_PRECISION, precision);
     for (int i = 0; i < c->count; i++) {
         inputs[i] = i == 1 ? weight : c->tensors[i];
         constants[i] = c->constant[i] ? inputs[i] : NULL;
     }
-    Status status = cpu_anchor_prepare(c->node, constants, pool, &anchor, &released);
+    Status status = cpu_anchor_prepare(c->node, constants, pool, NULL, &anchor, &released);
     cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
     if (how && tensor_count(weight))
         cr_assert(strstr(cpu_anchor_how(anchor), how), "%s, not %s", cpu_anchor_how(anchor), how);
@@ -211,13 +211,13 @@ static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t
             hidden[i].data = NULL;
             inputs[i] = &hidden[i];
         }
-    for (int i = 0; i < out->rank; i++) cr_assert(dim_is_const(out->dims[i], &dims[i]));
-    Tensor *result = tensor_new(c->graph->arena, out->dtype, out->rank, dims);
-    memset(result->data, 0xee, tensor_bytes(result));
-    status = cpu_anchor_run(anchor, inputs, NULL, result, pool);
+    Tensor shape = {.rank = out->rank};
+    for (int i = 0; i < out->rank; i++) cr_assert(dim_is_const(out->dims[i], &shape.dims[i]));
+    Tensor *results = anchor_case_room(c, c->graph->arena, &shape);
+    status = anchor_run_once(anchor, c->node, inputs, results, pool);
     cr_assert_null(status, "%s, seed %llu: %s", c->what, (unsigned long long)c->seed, status_message(status));
     cpu_anchor_destroy(anchor);
-    return result;
+    return results;
 }
 
 /* The bits of the f32 product with the rounded weight, on any number of threads; and the evaluator's result. */
@@ -246,12 +246,12 @@ static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *),
 
 Test(weights, matmuls_have_the_bits_of_f32_with_the_rounded_weight) {
     for (uint64_t seed = 0; seed < 1600; seed++)
-        check_exact(anchor_case_matmul(seed, false), matmul_columns, (int)(seed % FORMS));
+        check_exact(anchor_case_matmul(seed, ANCHOR_ANY), matmul_columns, (int)(seed % FORMS));
 }
 
 Test(weights, convolutions_have_the_bits_of_f32_with_the_rounded_weight) {
     for (uint64_t seed = 0; seed < 800; seed++)
-        check_exact(anchor_case_conv(seed, false, false), conv_columns, (int)(seed % FORMS));
+        check_exact(anchor_case_conv(seed, false, ANCHOR_ANY), conv_columns, (int)(seed % FORMS));
 }
 
 /* All that the sizes of tiles and blocks bring up: few rows and many, long sums, columns beside the panel's, factors.
@@ -268,13 +268,12 @@ Test(weights, ragged_sizes) {
                 Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){rows[r], depths[d]}),
                       *b = anchor_case_input(&c, DT_F32, 2,
                                              turned ? (int64_t[]){columns[n], depths[d]}
-                                                    : (int64_t[]){depths[d], columns[n]}),
-                      *bias = anchor_case_input(&c, DT_F32, 1, &columns[n]);
-                c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b, bias}, 3);
+                                                    : (int64_t[]){depths[d], columns[n]});
+                c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
                 if (turned) node_set_ints(c.node, "perm_b", (int64_t[]){1, 0}, 2);
-                node_set_ints(c.node, "epilogue", (int64_t[]){EPILOGUE_BIAS, EPILOGUE_GELU_ERF}, 2);
                 if (seed % 2) node_set_float(c.node, "alpha", 0.25);
-                anchor_case_output(&c, DT_F32, 2, (int64_t[]){rows[r], columns[n]});
+                const Dim *sizes[] = {dim_const(c.graph->dims, rows[r]), dim_const(c.graph->dims, columns[n])};
+                anchor_case_results(&c, DT_F32, 2, sizes, (AnchorStep[]){ANCHOR_BIAS, ANCHOR_GELU}, 2);
                 c.terms = depths[d];
                 c.constant[2] = seed % 5 == 0;
                 check_exact(c, matmul_columns, (int)(seed % FORMS));
@@ -309,7 +308,7 @@ Test(weights, a_factor_is_rounded_with_the_weight) {
 Test(weights, transposed_convolutions_are_near_those_of_f32) {
     static const double steps[] = {0x1p-12, 0x1p-9, 0.5 / 127, 0.5 / 7};
     for (uint64_t seed = 0; seed < 600; seed++) {
-        AnchorCase c = anchor_case_conv(seed, true, true);
+        AnchorCase c = anchor_case_conv(seed, true, ANCHOR_PLAIN);
         int form = (int)(seed % FORMS);
         c.constant[1] = true;
         Tensor *got = run_case(&c, c.tensors[1], pool_of(1 + (int)(seed % 2)), forms[form], form_names[form]);
@@ -377,7 +376,8 @@ Test(weights, whole_numbers_with_scales_are_held_exactly) {
         const Packed *packed;
         Tensor absent = *c.tensors[1];
         absent.data = NULL;
-        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_assert_null(
+            cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
         cr_expect_str_eq(cpu_anchor_how(anchor), m->how, "%d to %d, blocks of %lld", m->low, m->high,
                          (long long)m->block);
         int count = cpu_anchor_packed(anchor, &packed, &released);
@@ -385,7 +385,7 @@ Test(weights, whole_numbers_with_scales_are_held_exactly) {
             cpu_anchor_restore(c.node, (const Tensor *[]){NULL, &absent}, packed, count, NULL, &again, &released));
         cr_expect_str_eq(cpu_anchor_how(again), m->how);
         memset(got->data, 0, tensor_bytes(got));
-        cr_assert_null(cpu_anchor_run(again, (const Tensor *[]){c.tensors[0], &absent}, NULL, got, NULL));
+        cr_assert_null(anchor_run_once(again, c.node, (const Tensor *[]){c.tensors[0], &absent}, got, NULL));
         cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "restored, %s", m->how);
         cpu_anchor_destroy(again);
         cpu_anchor_destroy(anchor);
@@ -406,7 +406,8 @@ Test(weights, held_bytes) {
         node_set_int(c.node, WEIGHT_PRECISION, forms[form]);
         CpuAnchor *anchor;
         uint32_t released;
-        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, &anchor, &released));
+        cr_assert_null(
+            cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
         cr_expect_eq(cpu_anchor_bytes(anchor), (size_t)(256 * 128 * a_weight[form]), "%s", form_names[form]);
         cr_expect_eq(released, 2u);
         cpu_anchor_destroy(anchor);
@@ -455,7 +456,7 @@ Test(weights, refusals) {
         CpuAnchor *anchor;
         uint32_t released;
         Status status = cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, r->constant ? c.tensors[1] : NULL}, NULL,
-                                           &anchor, &released);
+                                           NULL, &anchor, &released);
         cr_expect_eq(status_code(status), r->code, "%s: %s", r->name, status_message(status));
         cr_expect(strstr(status_message(status), r->part), "%s: %s", r->name, status_message(status));
         status_free(status);

@@ -26,13 +26,14 @@ typedef struct Work {
     WorkKind kind;
     const struct TwoKernel *kernel;
     const struct TwoAnchor *anchor;
+    const AnchorFinish *finish; /* with the CPU's kernel; NULL: none */
     const Node *node;
     void **buffers;
     const int64_t *params, *symbols;
     int64_t amount;
     void *scratch;
     const Tensor **inputs;
-    Tensor output;
+    Tensor outputs[EPILOGUE_OUTPUTS];
     CopyKind copy;
     void *to;
     const void *from;
@@ -154,18 +155,23 @@ static Tensor followed(TwoMemories *d, const Tensor *t) {
     return made;
 }
 
+/* A primitive's are its first. */
+static int outputs_of(const Work *w) { return w->kind == WORK_ANCHOR ? w->node->output_count : 1; }
+
 static Status run_tensors(TwoMemories *d, const Work *w) {
     int count = w->node->input_count;
-    Tensor *tensors = ARENA_ARRAY(w->arena, Tensor, count), output = followed(d, &w->output);
+    Tensor *tensors = ARENA_ARRAY(w->arena, Tensor, count), outputs[EPILOGUE_OUTPUTS];
     const Tensor **inputs = ARENA_ARRAY(w->arena, const Tensor *, count);
     for (int i = 0; i < count; i++) {
         if (!w->inputs[i]) continue;
         tensors[i] = followed(d, w->inputs[i]);
         inputs[i] = &tensors[i];
     }
+    for (int o = 0; o < outputs_of(w); o++) outputs[o] = followed(d, &w->outputs[o]);
     const DeviceTable *cpu = d->cpu->table;
-    return w->kind == WORK_ANCHOR ? cpu->run_anchor(d->cpu, NULL, w->anchor->inner, inputs, w->symbols, &output)
-                                  : cpu->run_prim(d->cpu, NULL, w->node, inputs, w->symbols, &output, w->arena);
+    return w->kind == WORK_ANCHOR
+               ? cpu->run_anchor(d->cpu, NULL, w->anchor->inner, w->finish, inputs, w->symbols, outputs)
+               : cpu->run_prim(d->cpu, NULL, w->node, inputs, w->symbols, outputs, w->arena);
 }
 
 static Status run_launch(TwoMemories *d, const Work *w) {
@@ -355,17 +361,19 @@ static Status two_launch(Device *device, Stream *stream, const DeviceKernel *ker
 }
 
 static void keep_call(TwoMemories *d, Work *w, const Node *node, const Tensor *const *inputs, const int64_t *symbols,
-                      const Tensor *output) {
+                      const Tensor *outputs) {
     w->node = node;
     w->symbols = arena_copy(w->arena, symbols, sizeof *symbols * (size_t)dim_symbol_count(node->graph->dims));
-    w->output = *output;
     w->inputs = ARENA_ARRAY(w->arena, const Tensor *, node->input_count);
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) continue;
         w->inputs[i] = arena_copy(w->arena, inputs[i], sizeof *inputs[i]);
         follow(d, inputs[i]->data, tensor_bytes(inputs[i]), true);
     }
-    follow(d, output->data, tensor_bytes(output), true);
+    for (int o = 0; o < outputs_of(w); o++) {
+        w->outputs[o] = outputs[o];
+        follow(d, outputs[o].data, tensor_bytes(&outputs[o]), true);
+    }
 }
 
 static Status two_prepare_anchor(Device *device, const Node *node, const Tensor *const *constants,
@@ -401,13 +409,23 @@ static const char *two_anchor_how(const DeviceAnchor *anchor) {
     return cpu_device.anchor_how(((const TwoAnchor *)anchor)->inner);
 }
 
-static Status two_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                             const int64_t *symbols, Tensor *output) {
+static DType two_finishes_with(const Device *device, const Node *node, const Value **out_begin) {
+    const TwoMemories *d = two(device);
+    return d->cpu->table->finishes_with(d->cpu, node, out_begin);
+}
+
+static Status two_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                             const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     TwoMemories *d = two(device);
     TRY(may_fail(d, "run_anchor"));
     Work *w = new_work(d, stream, WORK_ANCHOR);
     w->anchor = (TwoAnchor *)anchor;
-    keep_call(d, w, w->anchor->node, inputs, symbols, output);
+    if (finish) {
+        AnchorFinish *inner = ARENA_NEW(w->arena, AnchorFinish);
+        *inner = (AnchorFinish){finish->region, ((const TwoKernel *)finish->kernel)->inner};
+        w->finish = inner;
+    }
+    keep_call(d, w, w->anchor->node, inputs, symbols, outputs);
     queue(d, stream, w);
     return NULL;
 }
@@ -486,7 +504,8 @@ static void check_addresses(TwoMemories *d, const Work *w) {
     for (int i = 0; w->kind == WORK_LAUNCH && i < w->kernel->buffers; i++) follow(d, w->buffers[i], 0, true);
     for (int i = 0; w->inputs && i < w->node->input_count; i++)
         if (w->inputs[i]) follow(d, w->inputs[i]->data, tensor_bytes(w->inputs[i]), true);
-    if (w->inputs) follow(d, w->output.data, tensor_bytes(&w->output), true);
+    for (int o = 0; w->inputs && o < outputs_of(w); o++)
+        follow(d, w->outputs[o].data, tensor_bytes(&w->outputs[o]), true);
     follow(d, w->scratch, 0, true);
     follow(d, w->to, w->bytes, true);
     follow(d, w->from, w->bytes, true);
@@ -522,6 +541,7 @@ static const DeviceTable two_memories_device = {
     .release_anchor = two_release_anchor,
     .anchor_bytes = two_anchor_bytes,
     .anchor_how = two_anchor_how,
+    .finishes_with = two_finishes_with,
     .prepare_prim = two_prepare_prim,
     .kernel_scratch = two_kernel_scratch,
     .launch = two_launch,
@@ -579,7 +599,7 @@ Status loaded_open(Loaded *l, Graph *graph, bool lower, const TwoMemoriesOptions
     l->policy.cache.enable = false;
     l->policy.threads = 2;
     l->policy.device = DEVICE_CPU;
-    l->policy.target.epilogue_kinds = cpu_device.epilogue_kinds;
+    l->policy.target.epilogue = cpu_device.epilogue;
     memory_init(&l->memory, 0);
     TRY(target_resolve(graph->arena, &l->policy.target));
     TRY(run_passes(graph, &l->policy, lower));

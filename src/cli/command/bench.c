@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* onnxfuse bench: how long a model takes to open, to its first result and to run, and how much memory it needs. */
+/* onnxfuse bench: how long a model takes to open, to its first result and to run, how much memory it needs, and which
+ * steps take the time. */
 #include "cli/command/commands.h"
 #include "cli/value/inputs.h"
 #include "cli/base/session.h"
+#include "cli/report/roofline.h"
 #include "cli/value/show.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RUNS = 1 << 22, PROFILED_RUNS = 5 };
+enum { MOST_RUNS = 1 << 22, LEAST_PROFILED = 5, MOST_PROFILED = 100 };
 
 typedef struct BenchOptions {
     InputOptions base;
     const char *shape_list, *profile;
     double seconds;
-    int warmup;
+    int warmup, top;
+    bool measure_machine;
 } BenchOptions;
 
 static const Flag bench_flags[] = {
@@ -24,7 +27,10 @@ static const Flag bench_flags[] = {
     {"seconds", "S", FLAG_REAL, offsetof(BenchOptions, seconds), "how long to run (each shape); default 1", 0, 86400},
     {"warmup", "N", FLAG_INTEGER, offsetof(BenchOptions, warmup), "runs before the timed ones; default 2", 0, 1000000},
     {"profile", "FILE", FLAG_TEXT, offsetof(BenchOptions, profile),
-     "record some runs more, step by step, as a Chrome trace (JSON)"},
+     "keep what the runs are that were recorded step by step, as a Chrome trace (JSON)"},
+    {"top", "N", FLAG_INTEGER, offsetof(BenchOptions, top), "how many steps to list; default 10", 0, 1000000},
+    {"measure-machine", NULL, FLAG_SWITCH, offsetof(BenchOptions, measure_machine),
+     "measure the machine's limits anew, which are remembered else"},
     {0},
 };
 
@@ -32,9 +38,16 @@ static const char bench_details[] =
     "The numbers of --json: load_ms, opening the session; first_ms, that and the first run; median_ms, min_ms and "
     "p99_ms of\n"
     "the timed runs; peak_rss_mb, the most memory held beyond what the process held before opening, inputs left out;\n"
-    "kernels_compiled, kernels_cached, compile_ms; device; assumed_sizes and random_inputs, which nothing on the "
-    "command\n"
-    "line says; with --shape-list also shapes, one object a shape, which has these two.\n";
+    "kernels_compiled, kernels_cached, compile_ms; device; steps, the --top ones, with time_ms, bytes, work and "
+    "least_us;\n"
+    "other_steps_ms; least_ms, what all steps take at least; machine, its limits; assumed_sizes and random_inputs, "
+    "which\n"
+    "nothing on the command line says; with --shape-list also shapes, one object a shape, which has these two.\n"
+    "\n"
+    "The table is of runs recorded after the timed ones, with the inputs of the last shape. A step moves at least its\n"
+    "inputs, outputs and weights once; \"limit\" is the time that this machine needs for those bytes or for the\n"
+    "arithmetic, whichever is more, over the time that the step took. The limits are measured once, in less than a\n"
+    "second, and kept beside the compiled kernels.\n";
 
 /* --- memory
  * ------------------------------------------------------------------------------------------------------------- */
@@ -258,12 +271,17 @@ static Problem *bench_all(Bench *b, const cJSON *list, Peak *peak, Result *resul
     return NULL;
 }
 
-static Problem *write_profile(Bench *b) {
-    double ms;
-    char *json;
+/* A third of the time of the timed runs, so that short steps get a median worth its name. */
+static Problem *profile_runs(Bench *b) {
+    double ms, end = now_ms() + b->options->seconds * 1e3 / 3;
     onnxfuse_session_profile(b->session, true);
-    for (int i = 0; i < PROFILED_RUNS; i++) TRY(one_run(b, &ms));
+    for (int i = 0; i < LEAST_PROFILED || (i < MOST_PROFILED && now_ms() < end); i++) TRY(one_run(b, &ms));
     onnxfuse_session_profile(b->session, false);
+    return NULL;
+}
+
+static Problem *write_profile(Bench *b) {
+    char *json;
     TRY(problem_from(onnxfuse_session_profile_json(b->session, &json)));
     Problem *found = file_write(b->options->profile, json, strlen(json));
     onnxfuse_free(json);
@@ -277,7 +295,9 @@ static void move_items(cJSON *from, cJSON *to) {
     }
 }
 
-static cJSON *json_result(const Result *result, const Summary *summary, const OnnxfuseStats *stats, bool shapes) {
+static cJSON *json_result(const Result *result, const Summary *summary, const OnnxfuseStats *stats, cJSON *roofline,
+                          const BenchOptions *options) {
+    bool shapes = options->shape_list != NULL;
     cJSON *object = cJSON_CreateObject();
     json_add_measure(object, "load_ms", result->load);
     json_add_measure(object, "first_ms", result->first);
@@ -290,6 +310,7 @@ static cJSON *json_result(const Result *result, const Summary *summary, const On
     cJSON_AddNumberToObject(object, "kernels_cached", stats->kernels_cached);
     json_add_measure(object, "compile_ms", stats->compile_ms);
     cJSON_AddStringToObject(object, "device", stats->device);
+    roofline_add_to(object, roofline, options->top);
     cJSON *list = shapes ? cJSON_AddArrayToObject(object, "shapes") : NULL;
     for (int i = 0; i < result->shape_count && shapes; i++) {
         cJSON *shape = cJSON_CreateObject();
@@ -316,14 +337,17 @@ static void print_result(const Result *result, const Summary *summary, const Onn
                result->shapes[i].median, result->shapes[i].first, result->shapes[i].compiled);
 }
 
-static void report(const Bench *b, const Result *result) {
+static void report(const Bench *b, const Result *result, cJSON *roofline) {
     Summary summary = summarize(&result->all);
     OnnxfuseStats stats;
     onnxfuse_session_stats(b->session, &stats, sizeof stats);
-    if (b->options->base.common.json)
-        print_json(json_result(result, &summary, &stats, b->options->shape_list != NULL));
-    else
-        print_result(result, &summary, &stats);
+    if (b->options->base.common.json) {
+        print_json(json_result(result, &summary, &stats, roofline, b->options));
+        return;
+    }
+    print_result(result, &summary, &stats);
+    roofline_print_machine(stdout, roofline);
+    if (b->options->top) roofline_print_times(stdout, roofline, b->options->top);
 }
 
 /* --- the command
@@ -334,12 +358,16 @@ static Problem *bench_session(const BenchOptions *options, const InputRequest *r
                .request = request,
                .session = session,
                .output_count = onnxfuse_session_output_count(session)};
+    cJSON *roofline = NULL;
     b.outputs = calloc((size_t)b.output_count + 1, sizeof *b.outputs);
     if (!b.outputs) return problem_out_of_memory();
     Problem *found = bench_all(&b, list, peak, result);
     result->peak_mb = peak->most;
+    if (!found) found = profile_runs(&b);
     if (!found && options->profile) found = write_profile(&b);
-    if (!found) report(&b, result);
+    if (!found) found = roofline_take(session, NULL, options->measure_machine, &roofline);
+    if (!found) report(&b, result, roofline);
+    cJSON_Delete(roofline);
     drop_outputs(&b, true);
     free(b.outputs);
     inputs_free(&b.inputs);
@@ -375,7 +403,7 @@ static Problem *bench(void *given) {
     return found;
 }
 
-static const BenchOptions bench_defaults = {.seconds = 1, .warmup = 2};
+static const BenchOptions bench_defaults = {.seconds = 1, .warmup = 2, .top = 10};
 
 const Command bench_command = {
     .name = "bench",

@@ -3,6 +3,7 @@
 #include "cli/command/commands.h"
 #include "cli/value/inputs.h"
 #include "cli/report/page.h"
+#include "cli/report/roofline.h"
 #include "cli/base/session.h"
 #include "cli/value/show.h"
 
@@ -11,7 +12,7 @@
 typedef struct InspectOptions {
     InputOptions base;
     const char *stage, *html;
-    bool dot;
+    bool dot, roofline;
 } InspectOptions;
 
 static const Flag inspect_flags[] = {
@@ -27,6 +28,8 @@ static const Flag inspect_flags[] = {
     {"dot", NULL, FLAG_SWITCH, offsetof(InspectOptions, dot), "a graph as Graphviz input"},
     {"html", "FILE", FLAG_TEXT, offsetof(InspectOptions, html),
      "runs the model and writes a page: steps, times, roofline, memory, kernels"},
+    {"roofline", NULL, FLAG_SWITCH, offsetof(InspectOptions, roofline),
+     "what each step must move and compute, the least time for it here, and how --threads share it"},
     {0},
 };
 
@@ -39,8 +42,42 @@ static void list_stages(FILE *out) {
         column += fprintf(out, " %s", *stage);
     }
     fputs(
-        "\n\n--input, --size and --shape are for --html, which runs the model; `onnxfuse run --help` tells of them.\n",
+        "\n\n--input, --size and --shape are for --html, which runs the model, and --roofline, which does not; "
+        "`onnxfuse "
+        "run\n--help` tells of them. With --threads of more than the machine's cores, --roofline counts for a machine "
+        "of "
+        "that\nmany such cores: how many slices a step has, which part of it one thread does alone, and which share of "
+        "the\nthreads' time passes in waiting for the one with most to do.\n",
         out);
+}
+
+static Problem *print_roofline(const InspectOptions *options, cJSON *roofline, const Inputs *inputs) {
+    if (options->base.common.json) {
+        inputs_json(inputs, roofline);
+        print_json(roofline);
+        return NULL;
+    }
+    roofline_print_machine(stdout, roofline);
+    roofline_print_least(stdout, roofline);
+    cJSON_Delete(roofline);
+    return NULL;
+}
+
+static Problem *inspect_roofline(const InspectOptions *options) {
+    InputRequest request;
+    OnnxfuseSession *session = NULL;
+    Inputs inputs = {0};
+    cJSON *roofline;
+    TRY(request_read(&options->base, &request));
+    request.shapes_only = true;
+    Problem *found = session_open(&options->base.common, options->base.common.arguments.items[0], &session);
+    if (!found) found = inputs_make(session, &request, NULL, &inputs);
+    if (!found) found = inputs_explain(&inputs, roofline_take(session, inputs.values, false, &roofline));
+    if (!found) found = print_roofline(options, roofline, &inputs);
+    inputs_free(&inputs);
+    onnxfuse_session_close(session);
+    request_free(&request);
+    return found;
 }
 
 static Problem *inspect(void *given) {
@@ -49,10 +86,12 @@ static Problem *inspect(void *given) {
     const char *stage = options->stage ? options->stage : common->policy ? "policy" : "summary";
     OnnxfuseOptions session = session_options(common);
     char *text;
-    if (options->html && options->stage) return problem(ONNXFUSE_USAGE, "--html and a stage: one of them at a time");
+    if ((options->html != NULL) + (options->stage != NULL) + options->roofline > 1)
+        return problem(ONNXFUSE_USAGE, "--html, --roofline and a stage: one of them at a time");
+    if (options->roofline) return inspect_roofline(options);
     if (options->html) return page_write(&options->base, options->html);
     if (options->base.inputs.count || options->base.shapes.count || options->base.sizes.count)
-        return problem(ONNXFUSE_USAGE, "--input, --size and --shape are for --html");
+        return problem(ONNXFUSE_USAGE, "--input, --size and --shape are for --html and --roofline");
     TRY(problem_from(
         onnxfuse_inspect(common->arguments.items[0], &session, stage, options->dot ? "dot" : "text", &text)));
     if (common->json) {

@@ -5,7 +5,7 @@
  * Names in the data are as hostile as the model: they stand in a script element of type application/json, in which no
  * '<' remains, and the template's script puts them into the page as text alone. */
 #include "cli/report/page.h"
-#include "cli/report/machine.h"
+#include "cli/report/roofline.h"
 #include "cli/base/session.h"
 #include "cli/value/show.h"
 #include "cli/base/utf8.h"
@@ -65,25 +65,21 @@ static Problem *add_report(Page *p) {
 }
 
 /* What a GPU can do is not measured: its fastest steps stand for it. */
-static void add_machine(Page *p) {
-    OnnxfuseStats stats;
-    onnxfuse_session_stats(p->session, &stats, sizeof stats);
-    cJSON *machine = cJSON_AddObjectToObject(p->data, "machine");
-    MachineLimits limits = {0};
-    if (strcmp(stats.device, "cpu") == 0) limits = machine_measure(stats.threads);
-    cJSON_AddNumberToObject(machine, "bytes_per_second", limits.bytes_per_second);
-    cJSON_AddNumberToObject(machine, "operations_per_second", limits.operations_per_second);
-    char how[256];
-    bool measured = limits.bytes_per_second > 0 && limits.operations_per_second > 0;
-    snprintf(
-        how, sizeof how,
-        "The machine's limits were measured when this page was made, on %d thread%s: a[i] = b[i] + s c[i] over 288 "
-        "MiB, and float32 multiply-adds on registers.",
-        limits.threads, limits.threads == 1 ? "" : "s");
+static Problem *add_machine(Page *p) {
+    cJSON *roofline, *machine = cJSON_AddObjectToObject(p->data, "machine");
+    TRY(roofline_take(p->session, NULL, false, &roofline));
+    double bytes = 0, operations = 0;
+    roofline_limits(roofline, &bytes, &operations);
+    cJSON_AddNumberToObject(machine, "bytes_per_second", bytes);
+    cJSON_AddNumberToObject(machine, "operations_per_second", operations);
     cJSON_AddStringToObject(machine, "how",
-                            measured ? how
-                                     : "The lines are what the fastest of these steps reach, since the limits "
-                                       "of this device were not measured.");
+                            bytes > 0 ? "The machine's limits are remembered from when they were measured (onnxfuse "
+                                        "bench --measure-machine does so anew): copying from memory to memory, and "
+                                        "float32 multiply-adds on registers."
+                                      : "The lines are what the fastest of these steps reach, since the limits "
+                                        "of this device were not measured.");
+    cJSON_Delete(roofline);
+    return NULL;
 }
 
 static bool is_stage(const char *name) {
@@ -175,7 +171,7 @@ static Problem *make_page(Page *p, const char *path) {
     cJSON_AddStringToObject(p->data, "model", file_name(p->options->arguments.items[0]));
     TRY(profile_runs(p));
     TRY(add_report(p));
-    add_machine(p);
+    TRY(add_machine(p));
     add_policy(p);
     add_assembly(p);
     return write_page(p, path);

@@ -403,8 +403,8 @@ static Problem *make_all(const Making *m, Loaded *recorded) {
     for (int i = 0; i < inputs->count; i++) {
         bool optional = onnxfuse_session_input(m->session, i)->kind == ONNXFUSE_PROTO_OPTIONAL;
         if (inputs->loaded[i].value || (optional && !m->fills[i])) continue;
-        TRY(fill(m, i, m->fills[i] == FILL_ZEROS));
-        inputs->drawn[i] = !m->fills[i];
+        TRY(fill(m, i, m->request->shapes_only || m->fills[i] == FILL_ZEROS));
+        inputs->drawn[i] = !m->fills[i] && !m->request->shapes_only;
     }
     for (int i = 0; i < inputs->count; i++) inputs->values[i] = inputs->loaded[i].value;
     tell(inputs);

@@ -19,6 +19,7 @@ extern const Flag input_flags[];
 typedef struct InputRequest {
     const TextList *files; /* each "NAME=WHAT" */
     Shapes shapes, sizes;
+    bool shapes_only; /* contents do not matter: zeros, and nothing is drawn */
 } InputRequest;
 
 Problem *request_read(const InputOptions *options, InputRequest *out_request);

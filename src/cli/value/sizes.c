@@ -146,14 +146,22 @@ Problem *sizes_take(Sizes *sizes, const OnnxfuseValueInfo *info, const OnnxfuseV
     return bind(sizes, info, onnxfuse_value_rank(value), onnxfuse_value_dims(value), "the value given for");
 }
 
+/* Height or width of an input that is surely a picture: [n, 3, h, w] or [n, h, w, 3]. Networks of pictures halve them some times, and
+ * have nothing left of a picture of one pixel. */
+static bool is_side(const OnnxfuseValueInfo *info, int axis) {
+    if (info->rank != 4 || axis == 0) return false;
+    return (info->dims[1] == 3 && axis >= 2) || (info->dims[3] == 3 && axis <= 2);
+}
+
 void sizes_settle(Sizes *sizes) {
+    enum { SIDE = 224 }; /* of ImageNet's pictures */
     for (int i = 0; i < onnxfuse_session_input_count(sizes->session); i++) {
         const OnnxfuseValueInfo *info = onnxfuse_session_input(sizes->session, i);
         for (int d = 0; d < info->rank; d++) {
             Size *size = size_of_axis(sizes, info, d);
             if (!size || size->origin != SIZE_FREE) continue;
             bool hinted = info->hinted[d] >= 0;
-            size->value = hinted ? info->hinted[d] : 1;
+            size->value = hinted ? info->hinted[d] : is_side(info, d) ? SIDE : 1;
             size->origin = hinted ? SIZE_HINTED : SIZE_ASSUMED;
         }
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sizes that a model leaves free ("batch"), and what they are: as --size, --shape and the inputs that are given say, in this
- * order; else as the policy's first shape hint says; else 1. */
+ * order; else as the policy's first shape hint says; else 224 where it is a side of a picture, and 1 elsewhere. */
 #ifndef ONNXFUSE_CLI_VALUE_SIZES_H
 #define ONNXFUSE_CLI_VALUE_SIZES_H
 
@@ -45,7 +45,7 @@ typedef struct Sizes {
 Problem *sizes_begin(const OnnxfuseSession *session, const Shapes *size_flags, const Shapes *shapes, Sizes *out_sizes);
 /* A value is given for an input: what is free becomes as it has it. ONNXFUSE_USAGE when --size says otherwise. */
 Problem *sizes_take(Sizes *sizes, const OnnxfuseValueInfo *info, const OnnxfuseValue *value);
-/* What is still free becomes hinted, or 1. */
+/* What is still free becomes hinted, a picture's side, or 1. */
 void sizes_settle(Sizes *sizes);
 /* The dims of a declared input as far as they are known, which counts as use. */
 Shape sizes_shape(Sizes *sizes, const OnnxfuseValueInfo *info);

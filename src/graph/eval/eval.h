@@ -9,6 +9,8 @@
  * are constant). Outputs are new tensors in `arena`. Errors: STATUS_INVALID for an index out of range or shapes that do
  * not fit, naming the node's origin. */
 Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out_result);
+/* A scatter whose result's memory holds its data already: what the indices tell is placed. */
+Status eval_scatter_into(const Node *node, Tensor *const *inputs, Tensor *out);
 /* Runs a whole graph of primitives (also a region's body). inputs/outputs in the graph's order; symbols are bound from
  * the inputs' shapes where symbols[i] is UNBOUND_DIM. symbols: [dim_symbol_count], updated. */
 Status eval_graph(const Graph *graph, Tensor *const *inputs, int64_t *symbols, Arena *arena, Tensor **out_outputs);

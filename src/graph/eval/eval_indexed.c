@@ -102,9 +102,11 @@ static Status scatter_begin(Eval *e, Scatter *s) {
     if (updates->dtype != data->dtype || (reductions[i].prim && !prim_accepts(reductions[i].prim, data->dtype)))
         return status_error(STATUS_INVALID, "no reduction \"%s\" of %s into %s", name, dtype_name(updates->dtype),
                             dtype_name(data->dtype));
-    TRY(eval_output(e, data->dtype, data->rank, data->dims));
-    size_t bytes = tensor_bytes(data);
-    if (bytes) memcpy(e->out->data, data->data, bytes);
+    if (!e->out) { /* else it holds the data already */
+        TRY(eval_output(e, data->dtype, data->rank, data->dims));
+        size_t bytes = tensor_bytes(data);
+        if (bytes) memcpy(e->out->data, data->data, bytes);
+    }
     *s = (Scatter){reductions[i].prim, data->dtype, dtype_size(data->dtype), e->out->data, updates->data};
     return NULL;
 }
@@ -125,6 +127,16 @@ static void scatter_run(const Scatter *s, int64_t to, int64_t from, int64_t coun
     }
 }
 
+/* How many of `most` indices from `at` on are the same: what they place goes in one run. */
+static int64_t equal_indices(const Tensor *indices, int64_t at, int64_t most) {
+    int64_t count = 1;
+    if (indices->dtype == DT_I32)
+        for (const int32_t *i = (const int32_t *)indices->data + at; count < most && i[count] == *i;) count++;
+    else
+        for (const int64_t *i = (const int64_t *)indices->data + at; count < most && i[count] == *i;) count++;
+    return count;
+}
+
 static Status scatter_elements(Eval *e) {
     const Tensor *indices = e->inputs[1];
     int axis;
@@ -136,10 +148,11 @@ static Status scatter_elements(Eval *e) {
         return status_error(STATUS_INVALID, "indices and updates differ in shape");
     TRY(scatter_begin(e, &s));
     for (bool more = walk_begin(&w); more; more = walk_next(&w)) {
-        for (int64_t k = 0; k < w.length; k++) {
+        for (int64_t k = 0, run; k < w.length; k += run) {
             int64_t from = w.offsets[0] + k * w.step[0];
             TRY(read_index(indices, from, e->out->dims[axis], &index));
-            scatter_run(&s, w.offsets[1] + k * w.step[1] + index * stride, from, 1);
+            run = w.step[0] == 1 && w.step[1] == 1 ? equal_indices(indices, from, w.length - k) : 1;
+            scatter_run(&s, w.offsets[1] + k * w.step[1] + index * stride, from, run);
         }
     }
     return NULL;
@@ -174,6 +187,11 @@ static Status scatter_nd(Eval *e) {
         scatter_run(&s, to, k * run, run);
     }
     return NULL;
+}
+
+Status eval_scatter_into(const Node *node, Tensor *const *inputs, Tensor *out) {
+    Eval e = {.node = node, .inputs = inputs, .out = out};
+    return status_at(eval_indexed(&e), "node \"%s\"", node_origin_name(node));
 }
 
 Status eval_indexed(Eval *e) {

@@ -38,6 +38,7 @@
  * subgraphs[0] inputs: the element i of each sequence (or the tensor itself), C captures. Node output k = the sequence
  * of the body's output k for all i; an output of the body is a tensor. */
 #include "ops/control/branch_tail.h"
+#include "ops/control/short_sequence.h"
 #include "ops/families.h"
 
 #include "lowering/build.h"
@@ -648,40 +649,67 @@ static Status lower_scan(Lowering *l, const Node *n) {
     return NULL;
 }
 
-/* The batch element's Scan: a graph of one node, whose inputs are those of the batched node without the batch axis. */
-static Graph *scan_of_element(Lowering *l, const Node *n, int own) {
+static Value *sequence_ends(Lowering *l, const Node *n) {
+    Value *inputs[] = {n->inputs[0], n->inputs[1 + own_inputs(n) - 1 - (int)attr_int(n, "num_scan_inputs", 0)]};
+    if (inputs[0]->kind != VALUE_TENSOR || inputs[0]->dtype != DT_I64 || inputs[0]->rank != 1) {
+        invalid(l, "sequence_lens is no int64 [batch]");
+        return NULL;
+    }
+    Node *host = host_node(l, n, host_sequence_ends, inputs, 2);
+    return host ? host_result(l, host, DT_I64, 1, (const Dim *const *)inputs[0]->dims) : NULL;
+}
+
+/* The batch element's Scan: a graph of one node, whose inputs are those of the batched node without the batch axis. With
+ * lengths, the last of its own inputs is this element's. */
+static Graph *scan_of_element(Lowering *l, const Node *n, int own, bool lengths) {
     Graph *body = graph_sub(l->graph, n->subgraphs[0]->name);
-    Value **inputs = ARENA_ARRAY(l->arena, Value *, own + n->captures);
-    for (int i = 0; i < own + n->captures; i++) inputs[i] = graph_add_input(body, NULL, DT_NONE, -1, NULL);
+    int scanned = (int)attr_int(n, "num_scan_inputs", 0), states = own - scanned, given = 0;
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, own + n->captures + 1);
+    for (int i = 0; i < own; i++) inputs[i] = graph_add_input(body, NULL, DT_NONE, -1, NULL);
+    Value *length = lengths ? graph_add_input(body, NULL, DT_NONE, -1, NULL) : NULL;
+    for (int i = 0; i < n->captures; i++) inputs[own + i] = graph_add_input(body, NULL, DT_NONE, -1, NULL);
+    ShortSequence s = {0};
+    if (length) s = short_sequence(body, length, inputs[states]);
+    for (int i = states; length && i < own; i++) inputs[i] = up_to_end(body, &s, inputs[i]);
     Node *scan = graph_add_node(body, NULL, NODE_ONNX, "Scan", inputs, own + n->captures);
     scan->domain = n->domain;
     scan->opset = 9;
     scan->captures = n->captures;
     scan->origin = n->origin;
     node_add_subgraph(scan, clone_graph(body, n->subgraphs[0]));
-    node_set_int(scan, "num_scan_inputs", attr_int(n, "num_scan_inputs", 0));
-    int count;
-    const int64_t *directions = attr_ints(n, "directions", &count);
-    if (count) node_set_ints(scan, "scan_input_directions", directions, count);
-    for (int i = 0; i < n->subgraphs[0]->outputs.count; i++)
-        graph_add_output(body, node_add_output(scan, NULL, DT_NONE, -1, NULL));
+    node_set_int(scan, "num_scan_inputs", scanned);
+    const int64_t *directions = attr_ints(n, "directions", &given);
+    if (given) node_set_ints(scan, "scan_input_directions", directions, given);
+    for (int i = 0; i < n->subgraphs[0]->outputs.count; i++) {
+        Value *result = node_add_output(scan, NULL, DT_NONE, -1, NULL);
+        graph_add_output(body, length && i >= states ? zeros_behind(body, &s, result) : result);
+    }
     return body;
 }
 
-/* Scan-8: sequence_lens (optional), states [batch, ...], scan inputs [batch, time, ...]; results likewise. A Scan over
- * the batch. */
+/* Scan-8: sequence_lens (optional), states [batch, ...], scan inputs [batch, time, ...]; results likewise, with zeros
+ * behind the end of a sequence. A Scan over the batch. */
 static Status lower_scan_8(Lowering *l, const Node *n) {
     TRY(check_node(l, n, 1));
     int own = own_inputs(n) - 1;
+    int64_t scanned = attr_int(n, "num_scan_inputs", 0);
     if (own < 1) return invalid(l, "expected scan inputs");
-    if (n->inputs[0]) return unsupported(l, "sequence_lens of Scan");
-    Node *batched = graph_add_node(l->graph, (Node *)l->node, NODE_ONNX, "Scan", n->inputs + 1, own + n->captures);
+    if (scanned < 1 || scanned > own) return invalid(l, "num_scan_inputs is %lld", (long long)scanned);
+    TRY(check_carried(l, n, 1, own));
+    Value *ends = n->inputs[0] ? sequence_ends(l, n) : NULL;
+    if (l->error) return l->error;
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, own + 1 + n->captures);
+    memcpy(inputs, n->inputs + 1, sizeof *inputs * (size_t)own);
+    int count = own;
+    if (ends) inputs[count++] = ends;
+    memcpy(inputs + count, n->inputs + 1 + own, sizeof *inputs * (size_t)n->captures);
+    Node *batched = graph_add_node(l->graph, (Node *)l->node, NODE_ONNX, "Scan", inputs, count + n->captures);
     batched->domain = n->domain;
     batched->opset = 9;
     batched->captures = n->captures;
     batched->origin = n->origin;
-    node_set_int(batched, "num_scan_inputs", own);
-    node_add_subgraph(batched, scan_of_element(l, n, own));
+    node_set_int(batched, "num_scan_inputs", count);
+    node_add_subgraph(batched, scan_of_element(l, n, own, ends != NULL));
     for (int i = 0; i < n->output_count; i++)
         node_attach_output(batched, n->outputs[i] ? graph_add_value(l->graph, NULL, DT_NONE, -1, NULL) : NULL);
     for (int i = 0; i < n->output_count; i++)
@@ -732,7 +760,7 @@ const OpRow ops_control[] = {
     {"", "If", 1, 0, lower_if, host_refuse, OP_CONTROL_FLOW},
     {"", "Loop", 1, 0, lower_loop, NULL, OP_CONTROL_FLOW},
     {"", "Scan", 9, 0, lower_scan, NULL, OP_CONTROL_FLOW},
-    {"", "Scan", 8, 8, lower_scan_8, NULL, OP_CONTROL_FLOW},
+    {"", "Scan", 8, 8, lower_scan_8, host_sequence_ends, OP_CONTROL_FLOW},
     {"", "SequenceMap", 17, 0, lower_sequence_map, NULL, OP_CONTROL_FLOW},
     {0},
 };

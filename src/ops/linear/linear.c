@@ -5,7 +5,7 @@
 #include "ops/linear/linear.h"
 
 #include <math.h>
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
 #include "ops/linear/geometry.h"
 #include "ops/families.h"
@@ -30,6 +30,7 @@ static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count
     if (l->node) node_add_origin(node, l->node->origin);
     if (l->node) node_follow_rules(node, l->node);
     ask_for_weights(l, node);
+    if (l->policy && !l->policy->winograd && strcmp(op, "conv") == 0) node_set_int(node, "winograd", 0);
     return node;
 }
 

@@ -190,7 +190,37 @@ static Status lower_lp_norm(Lowering *l, const Node *n) {
     return give(l, n, 0, where(l, is_zero, zero, divide(l, x, where(l, is_zero, like(l, x, 1), norm))));
 }
 
-enum { LARGEST_WINDOW = 512 };
+/* From here on a window is put together from sums over 2, 4, 8, ... elements; below, its elements are added in one
+ * kernel. */
+enum { LONG_WINDOW = 16 };
+
+/* Sums over `size` elements along axis 1 from each of the first `count` on: x has count + size - 1 of them there. Of
+ * sums over powers of two those are taken whose lengths come to size, so that long windows cost no more than log(size)
+ * passes, and nothing is subtracted. */
+static Value *window_sums(Lowering *l, Value *x, int64_t size, const Dim *count) {
+    Value *total = NULL, *run = x; /* run: sums over `length` elements */
+    const Dim *runs = dim_add(l->dims, count, dim_const(l->dims, size - 1));
+    bool is_long = size > LONG_WINDOW;
+    for (int64_t length = 1, from = 0; from < size && !l->error;) {
+        if (!is_long || (size & length)) {
+            Value *part = slice_axis(l, run, 1, dim_const(l->dims, from), count);
+            total = total ? add(l, total, part) : part;
+            from += length;
+        }
+        if (!is_long || from == size) continue;
+        runs = dim_sub(l->dims, runs, dim_const(l->dims, length));
+        run = add(l, slice_axis(l, run, 1, dim_const(l->dims, 0), runs),
+                  slice_axis(l, run, 1, dim_const(l->dims, length), runs));
+        length *= 2;
+    }
+    return total;
+}
+
+/* What of a window's elements before or behind its middle may be inside the data. */
+static int64_t within(const Dim *channels, int64_t reach) {
+    int64_t count;
+    return dim_is_const(channels, &count) && reach > count - 1 ? (count > 0 ? count - 1 : 0) : reach;
+}
 
 /* x / (bias + alpha / size * sum of x^2 over `size` channels around each) ^ beta: Krizhevsky et al., NIPS 2012,
  * section 3.3. */
@@ -200,16 +230,13 @@ static Status lower_lrn(Lowering *l, const Node *n) {
     if (!x) return l->error;
     if (x->rank < 2) return invalid(l, "the data has no channel axis");
     if (size < 1) return invalid(l, "size must be 1 or more, not %lld", (long long)size);
-    if (size > LARGEST_WINDOW) return unsupported(l, "size %lld above %d", (long long)size, LARGEST_WINDOW);
+    int64_t back = within(x->dims[1], (size - 1) / 2), ahead = within(x->dims[1], size / 2);
     const Dim *before[MAX_RANK], *after[MAX_RANK];
     for (int i = 0; i < x->rank; i++) before[i] = after[i] = dim_const(l->dims, 0);
-    before[1] = dim_const(l->dims, (size - 1) / 2);
-    after[1] = dim_const(l->dims, size / 2);
-    Value *padded = pad(l, squared(l, x), before, after, like(l, x, 0)), *sum = NULL;
-    for (int64_t i = 0; i < size && !l->error; i++) {
-        Value *part = slice_axis(l, padded, 1, dim_const(l->dims, i), x->dims[1]);
-        sum = sum ? add(l, sum, part) : part;
-    }
+    before[1] = dim_const(l->dims, back);
+    after[1] = dim_const(l->dims, ahead);
+    Value *padded = pad(l, squared(l, x), before, after, like(l, x, 0));
+    Value *sum = window_sums(l, padded, back + 1 + ahead, x->dims[1]);
     Value *factor = like(l, x, attr_float(n, "alpha", 1e-4f) / (double)size);
     Value *base = add(l, like(l, x, attr_float(n, "bias", 1)), mul(l, factor, sum));
     return give(l, n, 0, divide(l, x, binary(l, PRIM_POW, base, like(l, x, attr_float(n, "beta", 0.75f)))));

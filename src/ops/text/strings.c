@@ -12,18 +12,6 @@
 
 typedef enum CaseChange { CASE_KEEP, CASE_LOWER, CASE_UPPER } CaseChange;
 
-static uint32_t take_point(const unsigned char *s, size_t left, int *out_size) {
-    int more = s[0] < 0x80 ? 0 : (s[0] & 0xE0) == 0xC0 ? 1 : (s[0] & 0xF0) == 0xE0 ? 2 : (s[0] & 0xF8) == 0xF0 ? 3 : -1;
-    bool valid = more >= 0 && left > (size_t)more;
-    uint32_t point = more > 0 ? s[0] & (0x3Fu >> more) : s[0];
-    for (int i = 1; valid && i <= more; i++) {
-        valid = (s[i] & 0xC0) == 0x80;
-        point = point << 6 | (s[i] & 0x3F);
-    }
-    *out_size = valid ? more + 1 : 0; /* 0: a byte that is no UTF-8 */
-    return point;
-}
-
 static int put_point(char *to, uint32_t point) {
     if (point < 0x80) return to[0] = (char)point, 1;
     int more = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
@@ -39,13 +27,13 @@ static StringView change_case(Arena *arena, StringView text, CaseChange change, 
     char *to = arena_array(arena, text.size, 4);
     size_t size = 0;
     for (size_t at = 0; at < text.size;) {
-        int taken;
-        uint32_t point = take_point((const unsigned char *)text.data + at, text.size - at, &taken);
+        uint32_t point;
+        size_t taken = text_point(text.data + at, text.size - at, &point);
         if (taken == 0) {
             to[size++] = text.data[at++];
             continue;
         }
-        at += (size_t)taken;
+        at += taken;
         if (point < 0x80) {
             bool letter = (point | 0x20) >= 'a' && (point | 0x20) <= 'z';
             if (letter) point = change == CASE_LOWER ? point | 0x20 : point & ~0x20u;

@@ -78,7 +78,7 @@ static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
     *host = *policy;
     host->device = DEVICE_CPU;
     host->target.device = DEVICE_CPU;
-    host->target.epilogue_kinds = cpu_device.epilogue_kinds;
+    host->target.epilogue = cpu_device.epilogue;
     host->target.attention = cpu_device.attention;
     TRY(target_resolve(arena, &host->target));
     return cpu_device.open(host, &devices->host);
@@ -90,7 +90,7 @@ Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
     const DeviceTable *table = out_devices->device->table;
     if (!policy->target.level) policy->target.level = "host";
     policy->target.device = table->kind;
-    policy->target.epilogue_kinds = table->epilogue_kinds;
+    policy->target.epilogue = table->epilogue;
     policy->target.attention = table->attention;
     Status status = target_resolve(arena, &policy->target);
     if (!table->separate_memory)

@@ -82,7 +82,7 @@ static Status print_kernels(Kernels *k, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) TRY(print_kernels(k, step->nested[n]));
-        if (step->kind != STEP_KERNEL || map_get_id(&k->seen, MAP_POINTER_KEY(step->region.kernel))) continue;
+        if (!step->region.kernel || map_get_id(&k->seen, MAP_POINTER_KEY(step->region.kernel))) continue;
         if (!is_printed(k, step)) continue;
         map_set_id(&k->seen, MAP_POINTER_KEY(step->region.kernel), (void *)step);
         text_add(k->text, "# kernel %d, first for", k->count++);
@@ -130,16 +130,32 @@ static Status print_plan(const Plan *plan, const KernelCacheStats *stats, Inspec
     return NULL;
 }
 
-static Status inspect_plan(Graph *graph, const Devices *devices, Inspection *in) {
-    KernelCacheStats stats = {0};
+/* What the text's arena frees: running out of memory for the text unwinds past all that is below. */
+typedef struct Held {
+    Graph *graph;
     Plan *plan;
-    TRY(plan_create(graph, devices->device, devices->host, &stats, &plan));
-    Status status = print_plan(plan, &stats, in);
-    plan_destroy(plan);
-    return status;
+    OnnxfuseSession *session;
+} Held;
+
+static void let_go(void *what) {
+    const Held *held = what;
+    onnxfuse_session_close(held->session);
+    plan_destroy(held->plan);
+    graph_destroy(held->graph);
 }
 
-static void close_session(void *session) { onnxfuse_session_close(session); }
+static Held *held_by(Arena *arena) {
+    Held *held = ARENA_NEW(arena, Held);
+    *held = (Held){0};
+    arena_defer(arena, let_go, held);
+    return held;
+}
+
+static Status inspect_plan(Held *held, const Devices *devices, Inspection *in) {
+    KernelCacheStats stats = {0};
+    TRY(plan_create(held->graph, devices->device, devices->host, &stats, &held->plan));
+    return print_plan(held->plan, &stats, in);
+}
 
 /* What a compiled model still knows. */
 static Status inspect_compiled(Arena *arena, const char *path, const OnnxfuseOptions *options, Inspection *in) {
@@ -151,9 +167,9 @@ static Status inspect_compiled(Arena *arena, const char *path, const OnnxfuseOpt
                             "a compiled model has no stage \"%s\": partition, plan, kernels, llvm, assembly, source "
                             "and summary are possible",
                             in->stage);
-    OnnxfuseSession *session;
-    TRY(onnxfuse_session_open(path, options, &session));
-    arena_defer(arena, close_session, session);
+    Held *held = held_by(arena);
+    TRY(onnxfuse_session_open(path, options, &held->session));
+    const OnnxfuseSession *session = held->session;
     in->nodes = session->nodes;
     in->primitives = session->primitives;
     if (strcmp(in->stage, "partition")) return print_plan(session->plan, &session->kernels, in);
@@ -162,20 +178,14 @@ static Status inspect_compiled(Arena *arena, const char *path, const OnnxfuseOpt
 }
 
 static Status inspect_graph(const char *path, const Devices *devices, Inspection *in) {
-    Graph *graph;
-    TRY(import_file(path, NULL, &graph));
+    Held *held = held_by(in->text->arena);
+    TRY(import_file(path, NULL, &held->graph));
     jmp_buf guard;
-    Status status;
-    if (setjmp(guard)) {
-        status = status_out_of_memory();
-    } else {
-        arena_guard(graph->arena, &guard);
-        status = pipeline_run(graph, devices->device->policy, after_pass, in);
-        if (in->done) status_free(status), status = NULL; /* a later pass may fail: the stage asked for is there */
-        if (!status && !in->done) status = inspect_plan(graph, devices, in);
-    }
-    graph_destroy(graph);
-    return status;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(held->graph->arena, &guard);
+    Status status = pipeline_run(held->graph, devices->device->policy, after_pass, in);
+    if (in->done) status_free(status), status = NULL; /* a later pass may fail: the stage asked for is there */
+    return !status && !in->done ? inspect_plan(held, devices, in) : status;
 }
 
 static bool is_stage(const char *name) {
@@ -222,9 +232,10 @@ OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options
     return status;
 }
 
-static Status list_devices(char **out_text) {
-    Arena *arena = arena_create(0);
-    if (!arena) return status_out_of_memory();
+static Status list_devices(Arena *arena, char **out_text) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
     Text text = text_make(arena);
     Policy policy = policy_default();
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
@@ -237,13 +248,14 @@ static Status list_devices(char **out_text) {
         text_add(&text, "\n");
     }
     *out_text = strdup(text.data);
-    arena_destroy(arena);
     return *out_text ? NULL : status_out_of_memory();
 }
 
 OnnxfuseStatus onnxfuse_devices(char **out_text) {
     TRY(fork_enter());
-    Status status = list_devices(out_text);
+    Arena *arena = arena_create(0);
+    Status status = arena ? list_devices(arena, out_text) : status_out_of_memory();
+    arena_destroy(arena);
     fork_leave();
     return status;
 }

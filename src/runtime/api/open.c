@@ -138,8 +138,7 @@ int count_nodes(const Graph *graph) {
     int count = 0;
     FOR_EACH_NODE(node, graph) {
         count++;
-        for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
-            count += count_nodes(node->subgraphs[i]);
+        for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++) count += count_nodes(node->subgraphs[i]);
     }
     return count;
 }
@@ -178,7 +177,7 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
         log_write(3, "graph after %s:\n%s", pass, text.data);
         arena_destroy(arena);
     }
-    opening->done += 0.1;
+    opening->done += (1 - opening->done) / 10; /* however many passes there are; half of all is compiling */
     report(opening, pass, opening->done);
 }
 

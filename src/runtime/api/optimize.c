@@ -213,10 +213,11 @@ static Status write_model(Work *w, const MappedFile *original) {
     TRY(new_file_begin(&w->model));
     TRY(new_file_append(&w->model, bytes, size));
     TRY(new_file_close(&w->model));
-    if (w->data.temporary) {
-        TRY(new_file_close(&w->data));
-        return new_files_publish((NewFile *[]){&w->data, &w->model}, 2);
-    }
+    return w->data.temporary ? new_file_close(&w->data) : NULL;
+}
+
+static Status publish(Work *w) {
+    if (w->data.temporary) return new_files_publish((NewFile *[]){&w->data, &w->model}, 2);
     return new_file_publish(&w->model);
 }
 
@@ -328,7 +329,14 @@ static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
     }
     TRY(optimize_graph(w, &counts, &original, &policy));
     arena_guard(w->arena, guard);
-    return out_report ? report(w, &counts, bytes_before, out_report) : NULL;
+    char *text = NULL;
+    if (out_report) TRY(report(w, &counts, bytes_before, &text));
+    Status status = publish(w);
+    if (status)
+        free(text);
+    else if (out_report)
+        *out_report = text;
+    return status;
 }
 
 static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **out_report) {

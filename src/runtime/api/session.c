@@ -269,11 +269,12 @@ void onnxfuse_session_stats(const OnnxfuseSession *session, OnnxfuseStats *out, 
 }
 
 void onnxfuse_session_profile(OnnxfuseSession *s, bool on) {
-    if (on && !s->kept_profile) s->kept_profile = profile_create();
+    if (on && !s->kept_profile) s->lacks_profile = !(s->kept_profile = profile_create());
     atomic_store(&s->profile, on ? s->kept_profile : NULL);
 }
 
 OnnxfuseStatus onnxfuse_session_profile_json(OnnxfuseSession *s, char **out_json) {
+    if (!s->kept_profile && s->lacks_profile) return status_out_of_memory();
     if (!s->kept_profile) return status_error(STATUS_USAGE, "profiling was never switched on");
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();

@@ -27,6 +27,7 @@ struct OnnxfuseSession {
     const Buckets *buckets; /* sizes that are rounded up; NULL: none */
     _Atomic(Profile *) profile;
     Profile *kept_profile; /* lives until the session closes, also while off */
+    bool lacks_profile;    /* it was asked for, and there was no memory */
     atomic_ullong runs;
     atomic_size_t peak_arena;
 };

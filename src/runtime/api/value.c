@@ -175,7 +175,7 @@ static Status read_proto(Arena *arena, OnnxfuseProto proto, const void *bytes, s
     TRY(item_copy(NULL, &item, &value->item));
     value->owns = true;
     value->name = name && *name ? strdup(name) : NULL;
-    return NULL;
+    return name && *name && !value->name ? status_out_of_memory() : NULL;
 }
 
 OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size, OnnxfuseValue **out_value,

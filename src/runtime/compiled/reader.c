@@ -11,7 +11,7 @@
 
 #include "codegen/kernel_store.h"
 #include "lowering/custom.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 #include "policy/json.h"
 
 /* Fuzzing builds load no machine code: what mutations make of it says nothing of the reader. */
@@ -110,19 +110,18 @@ static int number_at(const cJSON *about, const char *name) {
 }
 
 static Status read_about(Arena *arena, Compiled *c) {
-    cJSON *about = json_parse_bytes(c->parts[PART_ABOUT].data, c->parts[PART_ABOUT].size);
+    cJSON *about;
+    const void *bytes = c->parts[PART_ABOUT].data;
+    TRY(status_at(json_parse(arena, arena_string_n(arena, bytes, c->parts[PART_ABOUT].size), &about),
+                  "the compiled model is damaged: section \"about\""));
     const char *device = text_at(arena, about, "device");
     c->target = text_at(arena, about, "target");
     c->tiles = text_at(arena, about, "tiles");
     c->nodes = number_at(about, "nodes");
     c->primitives = number_at(about, "primitives");
-    char *policy = json_text(cJSON_GetObjectItemCaseSensitive(about, "policy"));
-    c->policy = arena_string(arena, policy ? policy : "{}");
-    free(policy);
-    cJSON_Delete(about);
-    Status status =
-        device && c->target && c->tiles ? device_from_name(device, &c->device) : damaged("section \"about\"");
-    return status;
+    TRY(json_text(arena, cJSON_GetObjectItemCaseSensitive(about, "policy"), &c->policy));
+    if (!c->policy) c->policy = "{}";
+    return device && c->target && c->tiles ? device_from_name(device, &c->device) : damaged("section \"about\"");
 }
 
 Status compiled_read(Arena *arena, const void *bytes, size_t size, Compiled *out) {
@@ -174,6 +173,7 @@ typedef struct Reading {
     PlanGiven *given;
     ReadKernel *kernels; /* [kernel_count] */
     int kernel_count;
+    bool lacks_memory; /* for code: then it is not the model that is to blame */
 } Reading;
 
 static const void *slice(const CompiledBytes *part, uint64_t at, uint64_t bytes) {
@@ -216,6 +216,7 @@ static KernelCode *load_code(Reading *g) {
     KernelCode *code = NULL;
     if (without_code) return NULL;
     Status status = kernel_cache_put(key, object, bytes, g->stats, &code);
+    g->lacks_memory |= status == status_out_of_memory();
     if (status) store_wrong(r, "%s", status_message(status));
     status_free(status);
     if (code) arena_defer(r->graph->arena, release_code, code);
@@ -261,10 +262,8 @@ static void read_nodes(Reading *g, const Graph *graph) {
         if (node->kind == NODE_REGION || node->kind == NODE_ANCHOR) {
             NodeGiven *given = ARENA_NEW(graph->arena, NodeGiven);
             given->place = (Place)restore_int(g->reader, PLACE_DEVICE);
-            if (node->kind == NODE_REGION)
-                read_region(g, node, given);
-            else
-                read_anchor(g, given);
+            if (node->kind == NODE_ANCHOR) read_anchor(g, given);
+            if (node->kind == NODE_REGION || restore_int(g->reader, node_has_body(node))) read_region(g, node, given);
             map_set_id(&g->given->nodes, MAP_POINTER_KEY(node), given);
         } else {
             for (int i = 0; i < node->subgraph_count; i++) read_nodes(g, node->subgraphs[i]);
@@ -291,7 +290,8 @@ static Status read_graph(Reading *g, CompiledGraph *out) {
 
 /* Everybody's mistakes, those that the verifier calls ours among them. */
 static Status as_damaged(Status status) {
-    if (!status || (status_code(status) != STATUS_INVALID && status_code(status) != STATUS_FAULT)) return status;
+    if (!status || status == status_out_of_memory()) return status;
+    if (status_code(status) != STATUS_INVALID && status_code(status) != STATUS_FAULT) return status;
     Status damage =
         status_error(STATUS_INVALID, "the compiled model is damaged: section \"model\": %s", status_message(status));
     status_free(status);
@@ -321,6 +321,10 @@ Status compiled_graph(const Compiled *c, const Policy *policy, size_t limit, Ker
         arena_guard(graph->arena, &guard);
         status = as_damaged(read_graph(&reading, out));
         arena_guard(graph->arena, NULL);
+        if (reading.lacks_memory) {
+            status_free(status);
+            status = status_out_of_memory();
+        }
     }
     if (!status) return NULL;
     graph_destroy(graph);

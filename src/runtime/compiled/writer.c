@@ -7,7 +7,7 @@
 #include "codegen/kernel_store.h"
 #include "lowering/custom.h"
 #include "runtime/compiled/compiled.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 #include "policy/json.h"
 
 /* Data of a section that stays where it is until it is written. */
@@ -109,11 +109,10 @@ static const char *host_name(void *user, const Node *node) {
 /* --- kernels and nodes --- */
 static void list_kernels(Compiling *c, const Graph *graph) {
     FOR_EACH_NODE(node, graph) {
-        const Step *step = node->kind == NODE_REGION ? step_of(c, node) : NULL;
-        if (!step) {
-            for (int i = 0; i < node->subgraph_count && node->kind != NODE_REGION; i++)
-                list_kernels(c, node->subgraphs[i]);
-        } else if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
+        const Step *step = node->kind == NODE_REGION || node->kind == NODE_ANCHOR ? step_of(c, node) : NULL;
+        for (int i = 0; i < node->subgraph_count && !node_has_body(node); i++) list_kernels(c, node->subgraphs[i]);
+        if (!step || !step->region.kernel) continue;
+        if (!map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel))) {
             VEC_PUSH(c->arena, c->kernels, step);
             map_set_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)c->kernels.count);
         }
@@ -152,7 +151,14 @@ static void store_packed(Compiling *c, const Step *step) {
     int count = packed_of(step, &packed, &released);
     store_number(&c->writer, (uint64_t)count);
     for (int i = 0; i < count; i++) {
-        store_number(&c->writer, add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes));
+        uint64_t key = MAP_POINTER_KEY(packed[i].data);
+        intptr_t number = (intptr_t)map_get_id(&c->packed_places, key);
+        if (!number) {
+            add_piece(c, &c->weights, PART_WEIGHTS, packed[i].data, packed[i].bytes);
+            number = c->weights.count;
+            map_set_id(&c->packed_places, key, (void *)number);
+        }
+        store_number(&c->writer, c->weights.items[number - 1].at);
         store_number(&c->writer, packed[i].bytes);
     }
 }
@@ -168,7 +174,8 @@ static Status store_given(Compiling *c, const Graph *graph) {
         store_number(&c->writer, step->place);
         if (node->kind == NODE_ANCHOR) {
             store_packed(c, step);
-            continue;
+            store_number(&c->writer, step->region.kernel != NULL);
+            if (!step->region.kernel) continue;
         }
         store_number(&c->writer,
                      (uint64_t)(intptr_t)map_get_id(&c->kernel_numbers, MAP_POINTER_KEY(step->region.kernel)) - 1);
@@ -193,25 +200,34 @@ static Status store_model(Compiling *c) {
     return store_given(c, graph);
 }
 
+static void add_string(Text *text, const char *name, const char *value) {
+    text_add(text, "%s\"%s\":", text->data[text->size - 1] == '{' ? "" : ",", name);
+    text_add_json(text, value, strlen(value));
+}
+
+static void add_count(Text *text, const char *name, uint64_t value) {
+    text_add(text, "%s\"%s\":%llu", text->data[text->size - 1] == '{' ? "" : ",", name, (unsigned long long)value);
+}
+
 static Status make_about(Compiling *c, const char **out_text) {
     const Plan *plan = c->from.plan;
     const Policy *host = plan->host->policy;
-    cJSON *about = cJSON_CreateObject();
-    cJSON_AddStringToObject(about, "version", ONNXFUSE_VERSION);
-    cJSON_AddStringToObject(about, "device", plan->device->table->name);
-    cJSON_AddStringToObject(about, "target", target_level_name(&host->target));
-    cJSON_AddStringToObject(about, "tiles", tile_isa()->name);
-    cJSON_AddNumberToObject(about, "nodes", c->from.nodes);
-    cJSON_AddNumberToObject(about, "primitives", c->from.primitives);
-    cJSON_AddNumberToObject(about, "kernels", c->kernels.count);
-    cJSON_AddItemToObject(
-        about, "policy",
-        json_parse(c->from.policy_json ? policy_plan_part(c->from.policy_json, c->arena) : "{}", NULL));
-    char *text = json_text(about);
-    *out_text = arena_string(c->arena, text ? text : "");
-    free(text);
-    cJSON_Delete(about);
-    return **out_text ? NULL : status_out_of_memory();
+    const char *policy = "{}";
+    if (c->from.policy_json) TRY(policy_plan_part(c->from.policy_json, c->arena, &policy));
+    Text text = text_make(c->arena);
+    text_add(&text, "{");
+    add_string(&text, "version", ONNXFUSE_VERSION);
+    add_string(&text, "device", plan->device->table->name);
+    add_string(&text, "target", target_level_name(&host->target));
+    add_string(&text, "tiles", tile_isa()->name);
+    add_count(&text, "nodes", (uint64_t)c->from.nodes);
+    add_count(&text, "primitives", (uint64_t)c->from.primitives);
+    add_count(&text, "kernels", (uint64_t)c->kernels.count);
+    text_add(&text, ",\"policy\":");
+    text_add_bytes(&text, policy, strlen(policy));
+    text_add(&text, "}");
+    *out_text = text.data;
+    return NULL;
 }
 
 /* --- layout --- */
@@ -297,16 +313,17 @@ static Status write_memory(void *user, const void *bytes, size_t size) {
 
 /* --- all of it --- */
 static Status report(const Compiling *c, char **out_report) {
-    cJSON *root = cJSON_CreateObject(), *parts = cJSON_AddObjectToObject(root, "parts");
-    for (int i = 0; i < PARTS; i++)
-        cJSON_AddNumberToObject(parts, compiled_part_name((CompiledPart)i), (double)c->sections[i].bytes);
-    cJSON_AddNumberToObject(root, "bytes", (double)c->header.bytes);
-    cJSON_AddNumberToObject(root, "kernels", c->kernels.count);
-    cJSON_AddNumberToObject(root, "nodes", c->from.nodes);
-    cJSON_AddStringToObject(root, "device", c->from.plan->device->table->name);
-    cJSON_AddStringToObject(root, "target", target_level_name(&c->from.plan->host->policy->target));
-    *out_report = json_text(root);
-    cJSON_Delete(root);
+    Text text = text_make(c->arena);
+    text_add(&text, "{\"parts\":{");
+    for (int i = 0; i < PARTS; i++) add_count(&text, compiled_part_name((CompiledPart)i), c->sections[i].bytes);
+    text_add(&text, "}");
+    add_count(&text, "bytes", c->header.bytes);
+    add_count(&text, "kernels", (uint64_t)c->kernels.count);
+    add_count(&text, "nodes", (uint64_t)c->from.nodes);
+    add_string(&text, "device", c->from.plan->device->table->name);
+    add_string(&text, "target", target_level_name(&c->from.plan->host->policy->target));
+    text_add(&text, "}");
+    *out_report = strdup(text.data);
     return *out_report ? NULL : status_out_of_memory();
 }
 
@@ -338,7 +355,7 @@ static Status write_down(Arena *arena, const CompileSource *source, const Compil
     Compiling *c = ARENA_NEW(arena, Compiling);
     Pieces pieces[PARTS] = {0};
     *c = (Compiling){.arena = arena, .from = *source};
-    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = map_make(arena);
+    c->steps = c->kept = c->left_out = c->places = c->kernel_numbers = c->packed_places = map_make(arena);
     TRY(sections_of(c, pieces));
     if (out_report) TRY(report(c, out_report));
     return to->path ? write_to_file(c, file, pieces) : write_to_memory(c, to, pieces);

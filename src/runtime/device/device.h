@@ -27,12 +27,18 @@ typedef enum CopyKind {
     COPY_WITHIN
 } CopyKind; /* host to device, device to host, inside the device */
 
+/* An anchor's epilogue as a kernel. */
+typedef struct AnchorFinish {
+    const RegionKernel *region; /* in tile form */
+    const DeviceKernel *kernel;
+} AnchorFinish;
+
 typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
-    int epilogue_kinds;   /* bits of 1 << EpilogueKind that its anchors apply */
-    bool separate_memory; /* its memory is not the host's: the plan copies between them */
-    bool attention;       /* it runs the anchor "attention" */
+    struct EpilogueLimits epilogue; /* of its anchors */
+    bool separate_memory;           /* its memory is not the host's: the plan copies between them */
+    bool attention;                 /* it runs the anchor "attention" */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);
@@ -65,6 +71,10 @@ typedef struct DeviceTable {
     void (*release_anchor)(Device *device, DeviceAnchor *anchor);
     size_t (*anchor_bytes)(const DeviceAnchor *anchor);
     const char *(*anchor_how)(const DeviceAnchor *anchor);
+    /* The type in which the results of this anchor meet a kernel in tile form (codegen_tile) that is compiled for its
+     * epilogue, DT_NONE where it needs none; *out_begin: of which value of the epilogue's body on. NULL: no anchor
+     * does. */
+    DType (*finishes_with)(const Device *device, const Node *node, const Value **out_begin);
     /* Before the first run_prim of this node (a primitive, or what runs_host takes): compiles what it needs. NULL:
      * nothing. */
     Status (*prepare_prim)(Device *device, const Node *node, KernelCacheStats *stats);
@@ -76,9 +86,10 @@ typedef struct DeviceTable {
     /* buffers and params as the kernel's; work: instructions in all, for the choice of the grain. */
     Status (*launch)(Device *device, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
                      const int64_t *params, int64_t work, void *scratch);
-    /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. */
-    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                         const int64_t *symbols, Tensor *output);
+    /* symbols: this run's values, as dim_eval takes them, for sizes in the node's attributes. outputs: [output_count].
+     * finish: NULL where finishes_with says that there is none. */
+    Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                         const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs);
     /* A primitive outside regions (runtime/device/host_movement.h); scratch: of this call. */
     Status (*run_prim)(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
                        const int64_t *symbols, Tensor *output, Arena *scratch);

@@ -133,6 +133,21 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+/* All in one run: as pieces for the threads. */
+static void cut_lone_row(StridedCall *c) {
+    int64_t piece = PIECE_BYTES / (int64_t)c->size, count = c->dims[0];
+    if (c->rank > 1 || piece < 1) return;
+    while (piece > 1 && count % piece) piece /= 2;
+    if (piece * (int64_t)c->size < PIECE_BYTES / 16 || count == piece) return;
+    c->rank = 2;
+    c->dims[0] = count / piece;
+    c->dims[1] = piece;
+    c->from_stride[1] = c->from_stride[0];
+    c->to_stride[1] = c->to_stride[0];
+    c->from_stride[0] *= piece;
+    c->to_stride[0] *= piece;
+}
+
 /* Merges axes that are one run in both, then copies. */
 static void copy_strided(StridedCall *c, Pool *pool) {
     int kept = 0;
@@ -156,6 +171,8 @@ static void copy_strided(StridedCall *c, Pool *pool) {
         kept = 1;
     }
     c->rank = kept;
+    cut_lone_row(c);
+    kept = c->rank;
     int64_t rows = 1;
     for (int d = 0; d + 1 < kept; d++) rows *= c->dims[d];
     pool_for(pool, rows, rows_a_piece((size_t)c->dims[kept - 1] * c->size), copy_rows, c);
@@ -255,6 +272,14 @@ static Status move_pad(const Node *node, const Tensor *const *inputs, const int6
     return NULL;
 }
 
+/* The data may be in the result's memory already: a caller that gives both the same scatters in place. */
+static Status move_scatter(const Node *node, const Tensor *const *inputs, Tensor *to, Pool *pool) {
+    if (!tensor_same_shape(inputs[0], to))
+        return status_error(STATUS_FAULT, "node \"%s\": a result of another shape", node_origin_name(node));
+    if (to->data != inputs[0]->data) TRY(move_broadcast(inputs[0], to, pool));
+    return eval_scatter_into(node, (Tensor *const *)inputs, to);
+}
+
 Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *symbols, Tensor *output, Pool *pool,
                  Arena *scratch) {
     switch (node->prim) {
@@ -264,6 +289,8 @@ Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *s
     case PRIM_SLICE: return move_slice(node, inputs[0], symbols, output, pool);
     case PRIM_EXPAND: return status_at(move_broadcast(inputs[0], output, pool), "node \"%s\"", node_origin_name(node));
     case PRIM_PAD: return move_pad(node, inputs, symbols, output, pool);
+    case PRIM_SCATTER_ELEMENTS:
+    case PRIM_SCATTER_ND: return move_scatter(node, inputs, output, pool);
     default: break;
     }
     Tensor *made;

@@ -3,27 +3,48 @@
 #include "runtime/inspect/report.h"
 #include "runtime/plan/planner.h"
 
-static void count_into(const Plan *plan, PlanCounts *counts, Map *kernels) {
+typedef struct Counting {
+    PlanCounts *counts;
+    Map kernels, packed; /* what is counted already */
+} Counting;
+
+/* What several anchors share is counted once. */
+static int64_t packed_bytes(Counting *c, const Step *step) {
+    const DeviceTable *table = step->on->table;
+    const Packed *packed;
+    uint32_t released;
+    int64_t bytes = 0;
+    if (!table->anchor_packed) return (int64_t)table->anchor_bytes(step->anchor);
+    for (int i = 0, count = table->anchor_packed(step->anchor, &packed, &released); i < count; i++) {
+        uint64_t key = MAP_POINTER_KEY(packed[i].data);
+        if (!map_get_id(&c->packed, key)) bytes += (int64_t)packed[i].bytes;
+        map_set_id(&c->packed, key, c);
+    }
+    return bytes;
+}
+
+static void count_into(const Plan *plan, Counting *c) {
+    PlanCounts *counts = c->counts;
     counts->weight_bytes += (int64_t)plan->constant_bytes;
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         counts->steps++;
         counts->on_device += step->place == PLACE_DEVICE && step->kind != STEP_COPY;
+        if (step->region.kernel && !map_get_id(&c->kernels, MAP_POINTER_KEY(step->region.kernel))) {
+            map_set_id(&c->kernels, MAP_POINTER_KEY(step->region.kernel), (void *)step);
+            counts->kernels++;
+        }
         if (step->kind == STEP_KERNEL) {
             counts->regions++;
-            if (!map_get_id(kernels, MAP_POINTER_KEY(step->region.kernel))) {
-                map_set_id(kernels, MAP_POINTER_KEY(step->region.kernel), (void *)step);
-                counts->kernels++;
-            }
         } else if (step->kind == STEP_ANCHOR) {
             counts->anchors++;
-            counts->weight_bytes += (int64_t)step->on->table->anchor_bytes(step->anchor);
+            counts->weight_bytes += packed_bytes(c, step);
         } else if (step->kind == STEP_COPY) {
             counts->copies++;
         } else {
             counts->host_steps++;
         }
-        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], counts, kernels);
+        for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], c);
     }
 }
 
@@ -42,8 +63,7 @@ void plan_count(const Plan *plan, PlanCounts *counts) {
     jmp_buf guard;
     if (!setjmp(guard)) { /* else: what was counted by then */
         arena_guard(scratch, &guard);
-        Map kernels = map_make(scratch);
-        count_into(plan, counts, &kernels);
+        count_into(plan, &(Counting){counts, map_make(scratch), map_make(scratch)});
     }
     arena_destroy(scratch);
 }

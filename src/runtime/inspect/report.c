@@ -5,6 +5,7 @@
  *
  * What is not known (no run yet, sizes that a step of the run finds out) is null. docs/c-api.md lists the members. */
 #include "runtime/inspect/report.h"
+#include "runtime/plan/cost.h"
 #include "runtime/plan/planner.h"
 
 #include "codegen/gpu/gpu.h"
@@ -30,7 +31,7 @@ static void number_kernels(Report *r, const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int n = 0; n < step->nested_count; n++) number_kernels(r, step->nested[n]);
-        if (step->kind != STEP_KERNEL || map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel))) continue;
+        if (!step->region.kernel || map_get_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel))) continue;
         map_set_id(&r->numbers, MAP_POINTER_KEY(step->region.kernel), (void *)(intptr_t)++r->kernels);
         VEC_PUSH(r->text->arena, r->first, step);
     }
@@ -99,24 +100,15 @@ static void add_body(Report *r, const Graph *body) {
     text_add(r->text, "]");
 }
 
-static void add_time(Report *r, const Step *step) {
-    int low = 0, high = r->time_count;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (r->times[middle].step < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == r->time_count || r->times[low].step != step) return;
-    const StepTime *t = &r->times[low];
+static void add_time(Report *r, const StepTime *t) {
+    if (!t) return;
     text_add(r->text, ",\"time\":{\"count\":%d,\"min_us\":%.3f,\"median_us\":%.3f,\"total_us\":%.3f}", t->count,
              t->least, t->median, t->total);
 }
 
 static void add_plan(Report *r, const Plan *plan);
 
-static void add_step(Report *r, const Plan *plan, const Step *step, const int64_t *values) {
+static void add_step(Report *r, const Plan *plan, const Step *step, const int64_t *symbols) {
     bool anchor = step->kind == STEP_ANCHOR;
     text_add(r->text, "%s\n{\"step\":%d", step == plan->steps ? "" : ",", (int)(step - plan->steps));
     add_key(r, "kind", step_kind_name(step->kind));
@@ -129,14 +121,18 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
     add_nodes(r, &step->node->origin);
     add_slots(r, "inputs", step->inputs, step->input_count);
     add_slots(r, "outputs", step->outputs, step->output_count);
-    if (step->kind == STEP_KERNEL) {
-        text_add(r->text, ",\"kernel\":%d", kernel_number(r, step));
-        add_body(r, step->node->subgraphs[0]);
-    }
-    if (values)
-        text_add(r->text, ",\"bytes\":%lld,\"work\":%lld", (long long)step_bytes(plan, step, values),
-                 (long long)step_work(plan, step, values));
-    add_time(r, step);
+    if (step->region.kernel) text_add(r->text, ",\"kernel\":%d", kernel_number(r, step));
+    if (node_has_body(step->node)) add_body(r, step->node->subgraphs[0]);
+    const StepTime *time = profile_time_of(r->times, r->time_count, step);
+    Cost cost = {0};
+    if (time)
+        cost = time->cost;
+    else if (symbols)
+        step_cost(plan, step, symbols, &cost);
+    if (symbols)
+        text_add(r->text, ",\"bytes\":%lld,\"work\":%lld", (long long)cost_bytes(&cost),
+                 (long long)cost_all_work(&cost));
+    add_time(r, time);
     if (step->nested_count) text_add(r->text, ",\"plans\":[");
     for (int n = 0; n < step->nested_count; n++) {
         if (n) text_add(r->text, ",");
@@ -182,7 +178,7 @@ static void add_model_values(Report *r, const Value *value) {
 /* What the latest run came to. */
 typedef struct Latest {
     bool known;
-    int64_t *values;
+    int64_t *symbols, *values;
     size_t *offsets, arena_bytes[PLACES];
 } Latest;
 
@@ -212,9 +208,10 @@ static void add_buffer(Report *r, const Plan *plan, int number, const Latest *la
 /* --- a plan --- */
 static void add_plan(Report *r, const Plan *plan) {
     Arena *arena = r->text->arena;
-    Latest latest = {.values = ARENA_ARRAY(arena, int64_t, plan->exprs.count + 1),
+    Latest latest = {.symbols = ARENA_ARRAY(arena, int64_t, plan->symbol_count + 1),
+                     .values = ARENA_ARRAY(arena, int64_t, plan->exprs.count + 1),
                      .offsets = ARENA_ARRAY(arena, size_t, plan->slot_count + 1)};
-    latest.known = sizes_latest(plan, latest.values, latest.offsets, latest.arena_bytes);
+    latest.known = sizes_latest(plan, latest.symbols, latest.values, latest.offsets, latest.arena_bytes);
     text_add(r->text, "{\"name\":");
     add_string(r, plan->graph->name ? plan->graph->name : "");
     if (latest.known)
@@ -223,7 +220,7 @@ static void add_plan(Report *r, const Plan *plan) {
     if (plan->recorded_end) text_add(r->text, ",\"replayed\":[%d,%d]", plan->recorded_first, plan->recorded_end - 1);
     if (plan->not_recorded) add_key(r, "not_replayed", plan->not_recorded);
     text_add(r->text, ",\"steps\":[");
-    for (int s = 0; s < plan->step_count; s++) add_step(r, plan, &plan->steps[s], latest.known ? latest.values : NULL);
+    for (int s = 0; s < plan->step_count; s++) add_step(r, plan, &plan->steps[s], latest.known ? latest.symbols : NULL);
     text_add(r->text, "],\"buffers\":[");
     for (int i = 0; i < plan->slot_count; i++) add_buffer(r, plan, i, &latest);
     text_add(r->text, "]");

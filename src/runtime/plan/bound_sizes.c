@@ -253,13 +253,15 @@ void sizes_release(const Plan *plan, const Sizes *sizes) {
     if (atomic_fetch_sub(&s->users, 1) == 1 && alone) free(s);
 }
 
-bool sizes_latest(const Plan *plan, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]) {
+bool sizes_latest(const Plan *plan, int64_t *symbols, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]) {
     struct SizesCache *cache = plan->sizes;
     const Sizes *latest = NULL;
     pthread_mutex_lock(&cache->lock);
     for (int i = 0; i < REMEMBERED; i++)
         if (cache->entries[i] && (!latest || cache->entries[i]->age > latest->age)) latest = cache->entries[i];
+    for (int i = 0; i < plan->symbol_count; i++) symbols[i] = UNBOUND_DIM;
     if (latest) {
+        for (int k = 0; k < plan->input_symbols.count; k++) symbols[plan->input_symbols.items[k]] = latest->key[k];
         memcpy(values, latest->values, sizeof *values * (size_t)plan->exprs.count);
         memcpy(offsets, latest->offsets, sizeof *offsets * (size_t)plan->slot_count);
         memcpy(arena_bytes, latest->arena_bytes, sizeof latest->arena_bytes);

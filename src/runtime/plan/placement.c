@@ -16,6 +16,18 @@ typedef enum Leaning {
     LEANS_EITHER, /* the host has all inputs */
 } Leaning;
 
+/* A pad behind the data by sizes known at run time alone: of a cache that has room, by nothing. */
+static bool may_pad_nothing(const Node *node) {
+    const Value *x = node->inputs[0], *y = node->outputs[0];
+    int count;
+    const Dim *const *before = attr_dims(node, "before", &count);
+    bool may = node->prim == PRIM_PAD && count == x->rank;
+    for (int i = 0; may && i < count; i++)
+        may = dim_equals(before[i], 0) &&
+              (x->dims[i] == y->dims[i] || !(dim_is_const(x->dims[i], NULL) && dim_is_const(y->dims[i], NULL)));
+    return may;
+}
+
 StepKind step_kind_of(const Node *node) {
     switch (node->kind) {
     case NODE_REGION: return STEP_KERNEL;
@@ -23,7 +35,9 @@ StepKind step_kind_of(const Node *node) {
     case NODE_HOST:
         if (!node->host && strcmp(node->op, "bind_sizes") == 0) return STEP_BIND;
         return node->subgraph_count && !node->host ? STEP_CONTROL : STEP_HOST;
-    default: return node->prim == PRIM_DIMS ? STEP_DIMS : node->prim == PRIM_EXPAND ? STEP_RESOLVE : STEP_PRIM;
+    default:
+        if (node->prim == PRIM_DIMS) return STEP_DIMS;
+        return node->prim == PRIM_EXPAND || may_pad_nothing(node) ? STEP_RESOLVE : STEP_PRIM;
     }
 }
 

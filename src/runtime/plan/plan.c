@@ -301,7 +301,22 @@ static Status generate_kernel(Planner *planner, Step *step) {
                                   &step->region));
     step->params_expr = add_exprs(planner, step->region.params, step->region.kernel->param_count);
     step->work_expr = add_expr(planner, step->region.work);
-    step->moved_expr = add_expr(planner, step->region.bytes);
+    return NULL;
+}
+
+static Status generate_finish(Planner *planner, Step *step) {
+    const DeviceTable *table = step->on->table;
+    const Value *begin = NULL;
+    DType raw = step->node->subgraph_count && table->finishes_with ? table->finishes_with(step->on, step->node, &begin)
+                                                                   : DT_NONE;
+    if (raw == DT_NONE) return NULL;
+    const NodeGiven *given = given_of(planner->plan, step);
+    if (!given)
+        return codegen_tile_pooled(&planner->shared->kernels, step->node, begin, raw, &step->on->policy->target,
+                                   &step->region);
+    if (!given->region.kernel)
+        return status_error(STATUS_INVALID, "node \"%s\" has no kernel for its epilogue", node_origin_name(step->node));
+    step->region = given->region;
     return NULL;
 }
 
@@ -354,6 +369,7 @@ static Status add_step(Planner *planner, Node *node) {
             return status_error(STATUS_FAULT, "node \"%s\" (%s) has no host kernel", node_origin_name(node), node->op);
     }
     if (step->kind == STEP_KERNEL) TRY(generate_kernel(planner, step));
+    if (step->kind == STEP_ANCHOR) TRY(generate_finish(planner, step));
     touch_all(plan, step, step->inputs, step->input_count);
     touch_all(plan, step, step->outputs, step->output_count);
     plan->step_count++;
@@ -511,6 +527,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
         .graph = graph, .device = device, .host = host, .given = given, .arena = arena, .sizes = sizes_cache_create()};
     Status volatile status = plan->sizes ? NULL : status_out_of_memory();
     jmp_buf guard, *volatile outer = NULL; /* of the arena around, which kernels go to */
+    jmp_buf *around = arena_guard(graph->arena, &guard); /* sizes are made there */
     if (setjmp(guard)) {
         status = status_out_of_memory();
     } else if (!status) {
@@ -519,6 +536,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
         status = fill_plan(plan, shared, scratch);
     }
     if (outer) arena_guard(shared->kernels.arena, outer);
+    arena_guard(graph->arena, around);
     arena_guard(arena, NULL);
     arena_destroy(scratch);
     plan->given = NULL;

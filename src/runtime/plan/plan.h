@@ -56,7 +56,7 @@ typedef enum StepKind {
     STEP_PRIM,    /* a primitive outside regions: device-independent movement, or the evaluator */
     STEP_DIMS,    /* writes known sizes into a vector */
     STEP_BIND,    /* reads symbols from a vector */
-    STEP_RESOLVE, /* an expand of a dim that may be 1 or not: alias or copy */
+    STEP_RESOLVE, /* an expand of a dim that may be 1 or not, a pad by what may be nothing: alias or copy */
     STEP_CONTROL, /* nested plans */
     STEP_COPY,    /* between the places: inputs[0] to outputs[0] */
     STEP_DEVICE,  /* what a host kernel computes, by a kernel of the device */
@@ -73,11 +73,11 @@ typedef struct Step {
     int input_count, output_count;
     const int *inputs;  /* [input_count] slots; -1 where left out */
     const int *outputs; /* [output_count] slots; -1 where not asked for */
-    /* STEP_KERNEL */
-    RegionKernel region;
+    /* STEP_KERNEL; STEP_ANCHOR: its epilogue, in tile form, where the device wants a kernel for it */
+    RegionKernel region; /* region.kernel NULL: none */
     DeviceKernel *kernel;
-    int params_expr;           /* number in plan->exprs of the first parameter */
-    int work_expr, moved_expr; /* instructions and bytes of a run */
+    int params_expr;           /* STEP_KERNEL: number in plan->exprs of the first parameter */
+    int work_expr;             /* STEP_KERNEL: instructions of a run, for the grain */
     /* STEP_ANCHOR */
     DeviceAnchor *anchor;
     /* STEP_HOST */
@@ -131,7 +131,7 @@ struct Plan {
 /* What is known beforehand of a node of the graph, from a compiled model. */
 typedef struct NodeGiven {
     Place place;          /* for which it was made */
-    RegionKernel region;  /* of a NODE_REGION */
+    RegionKernel region;  /* of a NODE_REGION; of a NODE_ANCHOR, where its epilogue is a kernel */
     const Packed *packed; /* of a NODE_ANCHOR, [packed_count] */
     int packed_count;
 } NodeGiven;
@@ -178,19 +178,13 @@ void sizes_cache_destroy(struct SizesCache *cache);
 /* symbols: bound from the inputs. STATUS_INVALID when a size is negative or absurd. Release after the run. */
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes);
 void sizes_release(const Plan *plan, const Sizes *sizes);
-/* Copies those of the latest run: values [exprs.count], offsets [slot_count]. False: none is remembered. */
-bool sizes_latest(const Plan *plan, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);
+/* Copies those of the latest run: values [exprs.count], offsets [slot_count], and the symbols [symbol_count] that its
+ * inputs have bound, UNBOUND_DIM for others. False: none is remembered. */
+bool sizes_latest(const Plan *plan, int64_t *symbols, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);
 
-/* --- what a step is (steps.c), for who reads a plan --- */
+/* --- what a step is (steps.c), for who reads a plan; cost.h has what it costs --- */
 const char *step_kind_name(StepKind kind);
 const char *step_name(const Plan *plan,
                       const Step *step); /* the operator, the fusion that a region is, or the value that is copied */
-
-/* --- what a step does (cost.c), for who reads a profile; values: of plan->exprs ---------------------------------- */
-/* The least that it moves: inputs read once, outputs written once. 0: not known. */
-int64_t step_bytes(const Plan *plan, const Step *step, const int64_t *values);
-/* Of a kernel its instructions, elements times instructions; of an anchor additions and multiplications. 0: not
- * known. */
-int64_t step_work(const Plan *plan, const Step *step, const int64_t *values);
 
 #endif

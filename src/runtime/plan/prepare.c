@@ -58,12 +58,19 @@ static bool is_alone(const Map *holders, const Tensor *constant) {
 
 static bool is_read(const Data *data) { return data->reads[PLACE_HOST] || data->reads[PLACE_DEVICE]; }
 
+static Status data_missing(const Value *value) {
+    return status_error(STATUS_INVALID, "the data of constant \"%s\" is missing", value->name);
+}
+
 static Status prepare_anchor(const Plan *plan, Step *step, const Tensor *const *constants, uint32_t *released) {
     const DeviceTable *table = step->on->table;
     const NodeGiven *given = given_of(plan, step);
     if (given && table->restore_anchor)
         return table->restore_anchor(step->on, step->node, constants, given->packed, given->packed_count, &step->anchor,
                                      released);
+    for (int i = 0; i < step->node->input_count; i++) /* a compiled model says something else of the node */
+        if (constants[i] && !constants[i]->data && tensor_bytes(constants[i]))
+            return data_missing(step->node->inputs[i]);
     return table->prepare_anchor(step->on, step->node, constants, &step->anchor, released);
 }
 
@@ -73,7 +80,7 @@ static Status check_data(const Plan *plan, const Map *datas) {
         const Slot *slot = &plan->slots[i];
         const Data *data = slot->root == i ? data_of(plan, datas, i) : NULL;
         if (data && is_read(data) && !slot->value->constant->data && tensor_bytes(slot->value->constant))
-            return status_error(STATUS_INVALID, "the data of constant \"%s\" is missing", slot->value->name);
+            return data_missing(slot->value);
     }
     return NULL;
 }
@@ -91,8 +98,7 @@ void count_holders(const Graph *graph, Map *holders) {
     }
     arena_destroy(arena);
     FOR_EACH_NODE(node, graph)
-    for (int i = 0; node->kind != NODE_REGION && i < node->subgraph_count; i++)
-        count_holders(node->subgraphs[i], holders);
+    for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++) count_holders(node->subgraphs[i], holders);
 }
 
 /* Weights go back as soon as they are packed, so that the model is not held twice. */
@@ -195,7 +201,7 @@ typedef struct KernelList {
 static void list_kernels(KernelList *list, Plan *plan, const Device *on) {
     for (int s = 0; s < plan->step_count; s++) {
         Step *step = &plan->steps[s];
-        if (step->kind == STEP_KERNEL && step->on == on) VEC_PUSH(list->arena, list->steps, step);
+        if (step->region.kernel && step->on == on) VEC_PUSH(list->arena, list->steps, step);
         for (int n = 0; n < step->nested_count; n++) list_kernels(list, step->nested[n], on);
     }
 }

@@ -12,7 +12,7 @@ typedef struct Event {
     const char *how, *device;
     StepKind kind;
     double start, end; /* microseconds */
-    int64_t bytes, work;
+    Cost cost;
 } Event;
 
 struct Profile {
@@ -43,7 +43,7 @@ void profile_destroy(Profile *profile) {
 }
 
 void profile_add(Profile *profile, const Step *step, const char *name, const char *how, double start, double end,
-                 int64_t bytes, int64_t work) {
+                 const Cost *cost) {
     pthread_mutex_lock(&profile->lock);
     if (profile->count == profile->capacity && profile->count < MOST_EVENTS) {
         size_t capacity = profile->capacity ? profile->capacity * 2 : 1024;
@@ -55,7 +55,7 @@ void profile_add(Profile *profile, const Step *step, const char *name, const cha
     }
     if (profile->count < profile->capacity)
         profile->events[profile->count++] = (Event){
-            step, name, node_origin_name(step->node), how, step->on->table->name, step->kind, start, end, bytes, work};
+            step, name, node_origin_name(step->node), how, step->on->table->name, step->kind, start, end, *cost};
     pthread_mutex_unlock(&profile->lock);
 }
 
@@ -71,7 +71,7 @@ Status profile_json(Profile *profile, Text *text) {
         text_add(text, ", \"args\": {\"node\": ");
         text_add_json(text, e->origin, strlen(e->origin));
         text_add(text, ", \"how\": \"%s\", \"device\": \"%s\", \"bytes\": %lld, \"work\": %lld}}", e->how, e->device,
-                 (long long)e->bytes, (long long)e->work);
+                 (long long)cost_bytes(&e->cost), (long long)cost_all_work(&e->cost));
     }
     text_add(text, "\n]}\n");
     pthread_mutex_unlock(&profile->lock);
@@ -82,6 +82,7 @@ Status profile_json(Profile *profile, Text *text) {
 typedef struct Duration {
     const Step *step;
     double took;
+    int event;
 } Duration;
 
 static int by_step_then_time(const void *a, const void *b) {
@@ -90,13 +91,18 @@ static int by_step_then_time(const void *a, const void *b) {
     return (x->took > y->took) - (x->took < y->took);
 }
 
-static int summarise(const Duration *sorted, int count, StepTime *times) {
+static int summarise(const Profile *profile, const Duration *sorted, int count, StepTime *times) {
     int steps = 0;
     for (int i = 0, end; i < count; i = end) {
         double total = 0;
-        for (end = i; end < count && sorted[end].step == sorted[i].step; end++) total += sorted[end].took;
+        int latest = 0;
+        for (end = i; end < count && sorted[end].step == sorted[i].step; end++) {
+            total += sorted[end].took;
+            if (sorted[end].event > latest) latest = sorted[end].event;
+        }
         double middle = (sorted[i + (end - i) / 2].took + sorted[i + (end - i - 1) / 2].took) / 2;
-        times[steps++] = (StepTime){sorted[i].step, end - i, sorted[i].took, middle, total};
+        times[steps++] =
+            (StepTime){sorted[i].step, end - i, sorted[i].took, middle, total, profile->events[latest].cost};
     }
     return steps;
 }
@@ -109,9 +115,22 @@ int profile_times(Profile *profile, Arena *arena, StepTime **out_times) {
     StepTime *times = ARENA_ARRAY(arena, StepTime, count + 1);
     pthread_mutex_lock(&profile->lock);
     for (int i = 0; i < count; i++)
-        all[i] = (Duration){profile->events[i].step, profile->events[i].end - profile->events[i].start};
-    pthread_mutex_unlock(&profile->lock);
+        all[i] = (Duration){profile->events[i].step, profile->events[i].end - profile->events[i].start, i};
     if (count) qsort(all, (size_t)count, sizeof *all, by_step_then_time);
+    int steps = summarise(profile, all, count, times);
+    pthread_mutex_unlock(&profile->lock);
     *out_times = times;
-    return summarise(all, count, times);
+    return steps;
+}
+
+const StepTime *profile_time_of(const StepTime *times, int count, const Step *step) {
+    int low = 0, high = count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (times[middle].step < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && times[low].step == step ? &times[low] : NULL;
 }

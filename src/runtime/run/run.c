@@ -46,16 +46,20 @@ static Status run_kernel(State *s, const Step *step) {
 }
 
 static Status run_anchor(State *s, const Step *step) {
-    Tensor tensors[16], output = tensor_at(s, step->outputs[0]);
-    const Tensor *inputs[16];
-    if (step->node->input_count > 16)
-        return status_error(STATUS_FAULT, "an anchor of %d inputs", step->node->input_count);
+    enum { MOST_INPUTS = 16 }; /* EPILOGUE_INPUTS and what anchors have besides */
+    Tensor tensors[MOST_INPUTS], outputs[EPILOGUE_OUTPUTS];
+    const Tensor *inputs[MOST_INPUTS];
+    if (step->node->input_count > MOST_INPUTS || step->node->output_count > EPILOGUE_OUTPUTS)
+        return status_error(STATUS_FAULT, "an anchor of %d inputs and %d outputs", step->node->input_count,
+                            step->node->output_count);
+    for (int o = 0; o < step->node->output_count; o++) outputs[o] = tensor_at(s, step->outputs[o]);
     for (int i = 0; i < step->node->input_count; i++) {
         if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
         inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
     }
-    Status status =
-        step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor, inputs, s->symbols, &output);
+    AnchorFinish finish = {&step->region, step->kernel};
+    Status status = step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor,
+                                                step->kernel ? &finish : NULL, inputs, s->symbols, outputs);
     return status ? status_at(status, "node \"%s\" (%s)", node_origin_name(step->node), step->node->op) : NULL;
 }
 
@@ -84,7 +88,7 @@ static Status run_resolve(State *s, const Step *step, Arena *arena) {
         s->data[step->outputs[0]] = from.data; /* the planner has extended the life of that memory */
         return NULL;
     }
-    if (step->place == PLACE_DEVICE) return run_prim(s, step, arena);
+    if (step->place == PLACE_DEVICE || step->node->prim != PRIM_EXPAND) return run_prim(s, step, arena);
     Status status = move_broadcast(&from, &to, step->on->pool);
     return status_at(status, "node \"%s\"", node_origin_name(step->node));
 }
@@ -155,11 +159,12 @@ static const char *how_of(const Step *step) {
 }
 
 static void record(const State *s, const Step *step, double start, double end) {
-    int64_t bytes = step_bytes(s->plan, step, s->values), work = step_work(s->plan, step, s->values);
+    Cost cost;
+    step_cost(s->plan, step, s->symbols, &cost);
     const char *name = step_name(s->plan, step), *how = how_of(step);
-    if (s->run->profile) profile_add(s->run->profile, step, name, how, start, end, bytes, work);
+    if (s->run->profile) profile_add(s->run->profile, step, name, how, start, end, &cost);
     LOG(2, "step %d %s %s %.1f us %.2f GB/s %s", (int)(step - s->plan->steps), how, name, end - start,
-        bytes ? (double)bytes / (end - start) * 1e-3 : 0.0, node_origin_name(step->node));
+        cost_bytes(&cost) / (end - start) * 1e-3, node_origin_name(step->node));
 }
 
 /* A device does its work later: for times that are true, each of its steps is waited for. So a profile shows what the

@@ -68,7 +68,9 @@ bool gpu_attention_fits(const GpuAttentionText *text, const GpuLimits *limits) {
  * tensor changes what is seen. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset) {
     int at = 0, tensors = 0;
-    while (at < text->step_count && text->steps[at].kind != GPU_SCORE_CAUSAL) at++;
+    while (at < text->step_count && text->steps[at].kind != GPU_SCORE_CAUSAL &&
+           text->steps[at].kind != GPU_SCORE_CAUSAL_ADD)
+        at++;
     if (at == text->step_count) return -1;
     for (int i = 0; i < text->step_count; i++) {
         const GpuScore *s = &text->steps[i];

@@ -27,6 +27,7 @@ typedef enum GpuScoreKind {
     GPU_SCORE_KEEP,
     GPU_SCORE_HIDE,
     GPU_SCORE_CAUSAL,
+    GPU_SCORE_CAUSAL_ADD,
     GPU_SCORE_COUNT,
 } GpuScoreKind;
 

@@ -309,8 +309,11 @@ static void add_step(Text *text, const GpuScore *step, int index) {
     case GPU_SCORE_HIDE:
         text_add(text, "score = y != 0 ? "), add_number(text, step->alpha), text_add(text, " : score");
         break;
+    case GPU_SCORE_CAUSAL_ADD:
     default:
-        text_add(text, "score = t <= positions[TILE_ROW] + offset ? score : "), add_number(text, step->alpha);
+        text_add(text, "score = t <= positions[TILE_ROW] + offset ? score : %s",
+                 step->kind == GPU_SCORE_CAUSAL_ADD ? "score + " : "");
+        add_number(text, step->alpha);
         break;
     }
     text_add(text, "; }\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of products: sums of partial sums, epilogues of finished results; and samples of all kinds of products. */
+/* The end of products: sums of partial sums, and epilogues of finished results. */
 #include <string.h>
 #include "codegen/gpu/product/product_parts.h"
 
@@ -44,11 +44,11 @@ const char product_finish_text[] =
 /* clang-format on */
 
 void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t columns, int64_t column_stride,
-                       double alpha, int64_t alignment, const GpuLimits *limits, const GpuVariant *steps,
+                       double alpha, int64_t alignment, const GpuLimits *limits, const GpuEpilogue *epilogue,
                        GpuProductLaunch *l) {
     enum { BLOCKS_A_MULTIPROCESSOR = 8 };
     memset(l, 0, sizeof *l);
-    l->variant = *steps;
+    l->variant.epilogue = epilogue;
     l->variant.kind = GPU_PRODUCT_FINISH;
     l->variant.dtype = dtype;
     l->variant.partial = splits > 0;
@@ -61,133 +61,4 @@ void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t co
     const int64_t arguments[] = {
         elements, splits, columns, column_stride, whole ? WHOLE_OUT : 0, product_scale(dtype, alpha)};
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) product_argument(l, arguments[i]);
-}
-
-/* ---- samples ---- */
-
-typedef struct Sample {
-    const char *name;
-    GpuVariant variant;
-} Sample;
-
-#define SAMPLE_STEPS(...)                                                                                              \
-    .step_count = (int)(sizeof((GpuStep[]){__VA_ARGS__}) / sizeof(GpuStep)), .steps = {__VA_ARGS__}
-static const Sample samples[] = {
-    {"large tiles of f32",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_LARGE,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_GELU_ERF, GPU_STEP_ADD)}},
-    {"large tiles of f32, both factors turned",
-     {.kind = GPU_PRODUCT_MATMUL, .tile = GPU_TILE_LARGE, .dtype = DT_F32, .a_outer = true}},
-    {"large tiles of bf16",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_LARGE,
-      .dtype = DT_BF16,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_RELU)}},
-    {"medium tiles of f32",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_MEDIUM,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_SWISH, GPU_STEP_HARD_SWISH)}},
-    {"medium tiles of f64",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_MEDIUM,
-      .dtype = DT_F64,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_GELU_TANH, GPU_STEP_SIGMOID)}},
-    {"medium tiles of f16",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_MEDIUM,
-      .dtype = DT_F16,
-      .a_outer = true,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_CLIP)}},
-    {"medium tiles of i8",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_MEDIUM,
-      .dtype = DT_I8,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_RELU)}},
-    {"medium tiles of i64",
-     {.kind = GPU_PRODUCT_MATMUL, .tile = GPU_TILE_MEDIUM, .dtype = DT_I64, SAMPLE_STEPS(GPU_STEP_ADD)}},
-    {"tall tiles of f32",
-     {.kind = GPU_PRODUCT_MATMUL,
-      .tile = GPU_TILE_TALL,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_TANH)}},
-    {"a row of f32",
-     {.kind = GPU_PRODUCT_NARROW,
-      .tile = GPU_TILE_ROW,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_LEAKY_RELU)}},
-    {"a row of f32 by a turned factor", {.kind = GPU_PRODUCT_NARROW, .tile = GPU_TILE_ROW, .dtype = DT_F32}},
-    {"eight rows of bf16",
-     {.kind = GPU_PRODUCT_NARROW,
-      .tile = GPU_TILE_ROWS,
-      .dtype = DT_BF16,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_ADD)}},
-    {"eight rows of f16 by a turned factor", {.kind = GPU_PRODUCT_NARROW, .tile = GPU_TILE_ROWS, .dtype = DT_F16}},
-    {"eight rows of u64 by a turned factor", {.kind = GPU_PRODUCT_NARROW, .tile = GPU_TILE_ROWS, .dtype = DT_U64}},
-    {"a convolution by large tiles",
-     {.kind = GPU_PRODUCT_CONV,
-      .tile = GPU_TILE_LARGE,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_ADD, GPU_STEP_RELU)}},
-    {"a convolution of f16 by large tiles",
-     {.kind = GPU_PRODUCT_CONV,
-      .tile = GPU_TILE_LARGE,
-      .dtype = DT_F16,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_RELU)}},
-    {"a convolution by medium tiles",
-     {.kind = GPU_PRODUCT_CONV,
-      .tile = GPU_TILE_MEDIUM,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_HARD_SIGMOID)}},
-    {"a convolution of f64", {.kind = GPU_PRODUCT_CONV, .tile = GPU_TILE_MEDIUM, .dtype = DT_F64, .b_outer = true}},
-    {"a convolution by tall tiles",
-     {.kind = GPU_PRODUCT_CONV,
-      .tile = GPU_TILE_TALL,
-      .dtype = DT_F32,
-      .b_outer = true,
-      SAMPLE_STEPS(GPU_STEP_LINEAR)}},
-    {"a transposed convolution by large tiles",
-     {.kind = GPU_PRODUCT_CONV,
-      .tile = GPU_TILE_LARGE,
-      .dtype = DT_F32,
-      .b_outer = true,
-      .transposed = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS)}},
-    {"a transposed convolution of i32",
-     {.kind = GPU_PRODUCT_CONV, .tile = GPU_TILE_MEDIUM, .dtype = DT_I32, .b_outer = true, .transposed = true}},
-    {"a depthwise convolution",
-     {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F32, .depthwise = true, SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_CLIP)}},
-    {"a depthwise transposed convolution of f16",
-     {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F16, .depthwise = true, .transposed = true}},
-    {"a convolution of small groups",
-     {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F32, SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_RELU)}},
-    {"the sum of partial sums",
-     {.kind = GPU_PRODUCT_FINISH,
-      .dtype = DT_F32,
-      .partial = true,
-      SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_ADD, GPU_STEP_RELU)}},
-    {"the sum of partial sums of u16", {.kind = GPU_PRODUCT_FINISH, .dtype = DT_U16, .partial = true}},
-    {"the epilogue of a result of bf16",
-     {.kind = GPU_PRODUCT_FINISH, .dtype = DT_BF16, SAMPLE_STEPS(GPU_STEP_BIAS, GPU_STEP_GELU_ERF)}},
-};
-
-bool gpu_product_sample(int i, GpuVariant *out_variant, const char **out_name) {
-    if (i < 0 || i >= (int)(sizeof samples / sizeof *samples)) return false;
-    *out_variant = samples[i].variant;
-    *out_name = samples[i].name;
-    return true;
 }

@@ -15,26 +15,27 @@
 #define ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_H
 
 #include "codegen/gpu/gpu.h"
+#include "codegen/codegen.h"
 
-/* What is done to the sums before they are stored; keep the order of EpilogueKind in lowering/anchors.h. */
-typedef enum GpuStep {
-    GPU_STEP_BIAS,
-    GPU_STEP_ADD,
-    GPU_STEP_RELU,
-    GPU_STEP_LEAKY_RELU,
-    GPU_STEP_CLIP,
-    GPU_STEP_GELU_ERF,
-    GPU_STEP_GELU_TANH,
-    GPU_STEP_SIGMOID,
-    GPU_STEP_TANH,
-    GPU_STEP_SWISH,
-    GPU_STEP_HARD_SWISH,
-    GPU_STEP_HARD_SIGMOID,
-    GPU_STEP_LINEAR,
-    GPU_STEP_COUNT,
-} GpuStep;
+/* How a tensor that an epilogue reads lies over the result. */
+typedef enum GpuOperandForm {
+    GPU_OPERAND_WHOLE,  /* as the result */
+    GPU_OPERAND_COLUMN, /* an element a column */
+    GPU_OPERAND_SCALAR,
+    GPU_OPERAND_SPREAD, /* as graph/broadcast.h says, by two numbers of the launch */
+} GpuOperandForm;
 
-static inline bool gpu_step_reads(GpuStep step) { return step == GPU_STEP_BIAS || step == GPU_STEP_ADD; }
+/* An anchor's epilogue: one result, and all tensors of the products' type. */
+typedef struct GpuEpilogue {
+    const Kernel *kernel; /* in tile form (codegen_tile); its text is printed where sums are finished */
+    const int *operand;   /* [buffers of the kernel]: the operand's number; -1: the raw result, or the result */
+    int operand_count;
+    GpuOperandForm forms[EPILOGUE_INPUTS];
+    int inputs[EPILOGUE_INPUTS]; /* of the node: what the operand is */
+} GpuEpilogue;
+
+/* Of an anchor with a body as its epilogue, whose sums are of type `raw`; memory from the arena. */
+Status gpu_epilogue_of(Arena *arena, const Node *anchor, DType raw, GpuDialect dialect, GpuEpilogue **out_epilogue);
 
 typedef enum GpuProductKind {
     GPU_PRODUCT_MATMUL,   /* tiles of any number of rows */
@@ -52,19 +53,18 @@ typedef enum GpuTile {
     GPU_TILE_ROWS,   /* narrow: 8 rows */
 } GpuTile;
 
-enum { GPU_MAX_STEPS = 12, GPU_BATCH_AXES = 3, GPU_PRODUCT_ARGUMENTS = 48, GPU_MAX_VARIANTS = 8 };
+enum { GPU_BATCH_AXES = 3, GPU_PRODUCT_ARGUMENTS = 48, GPU_MAX_VARIANTS = 8 };
 
 /* What a program's text depends on. Zeroed where unused, so that variants compare as bytes. */
 typedef struct GpuVariant {
     GpuProductKind kind;
     GpuTile tile;
     DType dtype;
-    bool a_outer, b_outer; /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
-    bool transposed;       /* convolution */
-    bool depthwise;        /* CHANNELS: one channel a group on both sides */
-    bool partial;          /* FINISH: of split sums; else of a result, in place */
-    int step_count;
-    GpuStep steps[GPU_MAX_STEPS];
+    bool a_outer, b_outer;       /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
+    bool transposed;             /* convolution */
+    bool depthwise;              /* CHANNELS: one channel a group on both sides */
+    bool partial;                /* FINISH: of split sums; else of a result, in place */
+    const GpuEpilogue *epilogue; /* NULL: none */
 } GpuVariant;
 
 /* The program's one function is `name`. Complete: nothing is included. */
@@ -99,8 +99,9 @@ typedef struct GpuConv {
     int64_t x_alignment, w_alignment, out_alignment;   /* as above */
 } GpuConv;
 
-/* Arguments in order: buffers a (x), b (w), the result, partial sums (NULL without splits), the epilogue's tensors in
- * order; then i64: `arguments`, then alpha and beta (the bits of an f32 each) of every step. FINISH has no a and b. */
+/* Arguments in order: buffers a (x), b (w), the result, partial sums (NULL without splits), the epilogue's operands
+ * in order; then i64: `arguments`, then, with an epilogue, the number in the whole result of the element that the result
+ * given begins with, and of each operand period and inner (graph/broadcast.h). FINISH has no a and b. */
 typedef struct GpuProductLaunch {
     GpuVariant variant;
     int64_t grid;
@@ -110,24 +111,24 @@ typedef struct GpuProductLaunch {
     int64_t arguments[GPU_PRODUCT_ARGUMENTS];
 } GpuProductLaunch;
 
-/* variant: the steps, all else is filled in. Sizes of 0 give a grid of 0: nothing to do; a depth of 0 is taken. A grid
+/* epilogue: NULL for none. Sizes of 0 give a grid of 0: nothing to do; a depth of 0 is taken. A grid
  * above GPU_MAX_GRID cannot be launched at once. */
 #define GPU_MAX_GRID 0x7fffffff
-void gpu_matmul_launch(const GpuMatmul *matmul, const GpuLimits *limits, const GpuVariant *steps,
+void gpu_matmul_launch(const GpuMatmul *matmul, const GpuLimits *limits, const GpuEpilogue *epilogue,
                        GpuProductLaunch *out_launch);
-void gpu_conv_launch(const GpuConv *conv, const GpuLimits *limits, const GpuVariant *steps,
+void gpu_conv_launch(const GpuConv *conv, const GpuLimits *limits, const GpuEpilogue *epilogue,
                      GpuProductLaunch *out_launch);
 /* splits 0: of a result in place. Bias element (i / column_stride) % columns belongs to element i. */
 void gpu_finish_launch(DType dtype, int64_t elements, int64_t splits, int64_t columns, int64_t column_stride,
-                       double alpha, int64_t alignment, const GpuLimits *limits, const GpuVariant *steps,
+                       double alpha, int64_t alignment, const GpuLimits *limits, const GpuEpilogue *epilogue,
                        GpuProductLaunch *out_launch);
 
 /* All variants that launches may ask for where sizes of -1 are not known yet; at most GPU_MAX_VARIANTS. */
-int gpu_matmul_variants(const GpuMatmul *matmul, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out);
-int gpu_conv_variants(const GpuConv *conv, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out);
+int gpu_matmul_variants(const GpuMatmul *matmul, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out);
+int gpu_conv_variants(const GpuConv *conv, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out);
 
-/* Variants that together hold every line of the texts, for tests: the i-th, its name in out_name. False behind the
- * last. */
-bool gpu_product_sample(int i, GpuVariant *out_variant, const char **out_name);
+/* Variants that together hold every line of the texts, for tests: the i-th, with an epilogue in the arena where it has
+ * one, its name in out_name. False behind the last. */
+bool gpu_product_sample(Arena *arena, int i, GpuVariant *out_variant, const char **out_name);
 
 #endif

@@ -415,9 +415,11 @@ static int64_t phase_rows(const GpuConv *c, int64_t *out_phases) {
     return rows;
 }
 
-static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const GpuVariant *steps, int64_t rows,
+static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const GpuEpilogue *epilogue, int64_t rows,
                              int64_t phases) {
-    GpuVariant v = *steps;
+    GpuVariant v;
+    memset(&v, 0, sizeof v); /* compared as bytes */
+    v.epilogue = epilogue;
     v.dtype = c->dtype;
     v.transposed = c->transposed;
     v.kind = GPU_PRODUCT_CONV;
@@ -456,11 +458,11 @@ static void add_axes(GpuProductLaunch *l, const int64_t *values) {
     for (int i = 0; i < GPU_CONV_AXES; i++) product_argument(l, values[i]);
 }
 
-void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuVariant *steps, GpuProductLaunch *l) {
+void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuProductLaunch *l) {
     memset(l, 0, sizeof *l);
     int64_t phases, rows = phase_rows(c, &phases), periods[GPU_CONV_AXES], row_tiles, column_tiles, depth = c->inputs;
     GpuVariant *v = &l->variant;
-    *v = variant_of(c, limits, steps, rows, phases);
+    *v = variant_of(c, limits, epilogue, rows, phases);
     for (int i = 0; i < GPU_CONV_AXES; i++) {
         periods[i] = c->strides[i] / common_divisor(c->strides[i], c->dilations[i]);
         depth *= c->transposed ? product_ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
@@ -501,7 +503,7 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuVariant
 static const int64_t some_images[] = {1, 1 << 20}, some_inputs[] = {1, 1 << 10},
                      some_outputs[] = {1, 16, 17, 65, 1 << 16};
 
-int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out) {
+int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out) {
     int count = 0;
     bool sizes = known->images >= 0, weight = known->inputs >= 0 && known->outputs >= 0;
     for (int i = 0; i < GPU_CONV_AXES; i++) {
@@ -518,10 +520,10 @@ int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuVa
         if (!sizes) c.images = some_images[i & 1];
         if (!weight) c.inputs = some_inputs[i >> 1 & 1];
         if (!weight) c.outputs = some_outputs[i >> 2];
-        gpu_conv_launch(&c, limits, steps, &launch);
+        gpu_conv_launch(&c, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
         if (launch.splits < 2) continue;
-        gpu_finish_launch(c.dtype, 1, launch.splits, 1, 1, 1, 1, limits, steps, &launch);
+        gpu_finish_launch(c.dtype, 1, launch.splits, 1, 1, 1, 1, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
     }
     return count;

@@ -285,10 +285,10 @@ static void add_arguments(GpuProductLaunch *l, const int64_t *values, int count)
     for (int i = 0; i < count; i++) product_argument(l, values[i]);
 }
 
-void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuVariant *steps, GpuProductLaunch *l) {
+void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuProductLaunch *l) {
     memset(l, 0, sizeof *l);
     GpuVariant *v = &l->variant;
-    *v = *steps;
+    v->epilogue = epilogue;
     int64_t batches = m->batch[0] * m->batch[1] * m->batch[2];
     v->dtype = m->dtype;
     v->tile = tile_of(m, limits, batches);
@@ -332,7 +332,7 @@ enum { SOME_SIZES = sizeof some_sizes / sizeof *some_sizes };
 
 static int64_t size_or(int64_t known, int i) { return known >= 0 ? known : some_sizes[i]; }
 
-int gpu_matmul_variants(const GpuMatmul *known, const GpuLimits *limits, const GpuVariant *steps, GpuVariant *out) {
+int gpu_matmul_variants(const GpuMatmul *known, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out) {
     int count = 0;
     for (int i = 0; i < SOME_SIZES * SOME_SIZES * 4; i++) {
         GpuMatmul m = *known;
@@ -344,10 +344,10 @@ int gpu_matmul_variants(const GpuMatmul *known, const GpuLimits *limits, const G
         m.batch[1] = m.batch[2] = 1;
         m.depth = size_or(known->depth, high & 2 ? SOME_SIZES - 1 : 0);
         if (m.rows < 1 || m.columns < 1) continue;
-        gpu_matmul_launch(&m, limits, steps, &launch);
+        gpu_matmul_launch(&m, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
         if (launch.splits < 2) continue;
-        gpu_finish_launch(m.dtype, 1, launch.splits, 1, 1, 1, 1, limits, steps, &launch);
+        gpu_finish_launch(m.dtype, 1, launch.splits, 1, 1, 1, 1, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
     }
     return count;

@@ -92,6 +92,8 @@ static inline int64_t product_ceil_div(int64_t a, int64_t b) { return a / b + (a
 /* In how many parts to cut the depth when there are `blocks` blocks without. */
 int64_t product_splits(const GpuLimits *limits, int64_t blocks, int64_t blocks_a_multiprocessor, int64_t depth);
 /* Adds the variant when it is new; returns the new count. */
+/* product_epilogue.c: the function finish_pack and what passes its arguments on. */
+void product_add_epilogue(Text *text, const GpuVariant *variant);
 int product_add_variant(GpuVariant *variants, int count, const GpuVariant *variant);
 void product_argument(GpuProductLaunch *launch, int64_t value);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs of products: element types, packs of neighbours and the epilogue, around the bodies of product_matmul.c,
+/* Programs of products: element types and packs of neighbours, around the epilogue and the bodies of product_matmul.c,
  * product_conv.c and product.c. What a variant decides stands in #defines before them. */
 #include "codegen/gpu/dialect.h"
 #include "codegen/gpu/product/product_parts.h"
@@ -110,90 +110,6 @@ static void add_types(Text *t, const GpuVariant *v) {
     text_add(t, "%s", pack_functions);
 }
 
-/* ---- the epilogue ---- */
-
-/* x: the sum so far; a, b: the step's numbers. NaN stays NaN. */
-static const char *const step_formulas[GPU_STEP_COUNT] = {
-    [GPU_STEP_RELU] = "x < 0 ? 0 : x",
-    [GPU_STEP_LEAKY_RELU] = "x < 0 ? x * a : x",
-    [GPU_STEP_CLIP] = "x < a ? a : x > b ? b : x",
-    [GPU_STEP_GELU_ERF] = "LITERAL(0.5) * x * (1 + ERF(x * LITERAL(0.70710678118654752)))",
-    [GPU_STEP_GELU_TANH] =
-        "LITERAL(0.5) * x * (1 + TANH(LITERAL(0.79788456080286536) * (x + LITERAL(0.044715) * x * x * x)))",
-    [GPU_STEP_SIGMOID] = "1 / (1 + EXP(-x))",
-    [GPU_STEP_TANH] = "TANH(x)",
-    [GPU_STEP_SWISH] = "x / (1 + EXP(-a * x))",
-    [GPU_STEP_HARD_SWISH] = "x * UNIT(a * x + b)",
-    [GPU_STEP_HARD_SIGMOID] = "UNIT(a * x + b)",
-    [GPU_STEP_LINEAR] = "a * x + b",
-};
-
-static const char float_functions[] = "#define LITERAL(x) x##f\n"
-                                      "#define EXP(x) exp_f32(x)\n"
-                                      "#define TANH(x) tanh_f32(x)\n"
-                                      "#define ERF(x) erf_f32(x)\n";
-/* Both dialects have the functions of doubles under these names. */
-static const char double_functions[] = "#define LITERAL(x) x\n"
-                                       "#define EXP(x) exp((f64)(x))\n"
-                                       "#define TANH(x) tanh((f64)(x))\n"
-                                       "#define ERF(x) erf((f64)(x))\n";
-static const char unit_function[] = "FUNCTION VALUE UNIT(VALUE x) { return x < 0 ? 0 : x > 1 ? 1 : x; }\n";
-
-/* Of integers only the lower bound of 0 changes anything, and that where they have signs. */
-static const char *formula_of(const GpuVariant *v, GpuStep step) {
-    if (dtype_is_float(v->dtype)) return step_formulas[step];
-    if (step != GPU_STEP_RELU || dtype_class(v->dtype) != DTYPE_SIGNED) return NULL;
-    return dtype_size(v->dtype) == 8 ? "(i64)x < 0 ? 0 : x" : "(i32)x < 0 ? 0 : x";
-}
-
-static void add_step(Text *t, const GpuVariant *v, int i) {
-    const char *formula = formula_of(v, v->steps[i]);
-    if (v->steps[i] == GPU_STEP_BIAS)
-        text_add(t,
-                 "    UNROLL\n    for (i32 j = 0; j < PACK; j++)\n"
-                 "        if (j < count) v[j] += FROM_BITS(READ(BITS, operand%d + columns[j]));\n",
-                 i);
-    else if (v->steps[i] == GPU_STEP_ADD)
-        text_add(t,
-                 "    read_pack(operand%d + at, step, count, whole, other);\n"
-                 "    UNROLL\n    for (i32 j = 0; j < PACK; j++) v[j] += other[j];\n",
-                 i);
-    else if (formula) {
-        text_add(t, "    UNROLL\n    for (i32 j = 0; j < PACK; j++) {\n        VALUE x = v[j]");
-        if (dtype_is_float(v->dtype)) text_add(t, ", a = NUMBER(alpha%d), b = NUMBER(beta%d)", i, i);
-        text_add(t, ";\n        v[j] = %s;\n    }\n", formula);
-    }
-}
-
-static void add_epilogue(Text *t, const GpuVariant *v) {
-    if (dtype_is_float(v->dtype))
-        text_add(t, "%s%s", v->dtype == DT_F64 ? double_functions : float_functions, unit_function);
-    text_add(t, "#define NUMBER(bits) ((VALUE)FLOAT_u32((u32)(bits)))\n#define STEP_BUFFERS ");
-    for (int i = 0; i < v->step_count; i++)
-        if (gpu_step_reads(v->steps[i])) text_add(t, ", BUFFER_ARG(step%d)", i);
-    text_add(t, "\n#define STEP_DECLARE ");
-    for (int i = 0; i < v->step_count; i++)
-        if (gpu_step_reads(v->steps[i])) text_add(t, " BUFFER(const BITS, operand%d, step%d);", i, i);
-    text_add(t, "\n#define STEP_NUMBERS ");
-    for (int i = 0; i < v->step_count; i++) text_add(t, ", i64 alpha%d, i64 beta%d", i, i);
-    text_add(t, "\n#define STEP_PASSED ");
-    for (int i = 0; i < v->step_count; i++)
-        text_add(t, gpu_step_reads(v->steps[i]) ? ", operand%d" : ", alpha%1$d, beta%1$d", i);
-    text_add(t, "\n/* The epilogue of PACK sums, the first count of them in the result, `step` apart from `at` on. */\n"
-                "FUNCTION void finish_pack(VALUE *v, const i64 *columns, i64 at, i64 step, i32 count, i32 whole");
-    for (int i = 0; i < v->step_count; i++)
-        text_add(t, gpu_step_reads(v->steps[i]) ? ", GLOBAL const BITS *operand%d" : ", i64 alpha%1$d, i64 beta%1$d",
-                 i);
-    text_add(t, ") {\n");
-    for (int i = 0; i < v->step_count; i++)
-        if (v->steps[i] == GPU_STEP_ADD) {
-            text_add(t, "    VALUE other[PACK];\n");
-            break;
-        }
-    for (int i = 0; i < v->step_count; i++) add_step(t, v, i);
-    text_add(t, "}\n");
-}
-
 /* ---- programs ---- */
 
 /* Blocks that a multiprocessor should hold at once, which bounds the registers of a thread: as many as go without
@@ -231,7 +147,7 @@ static void add_narrow(Text *t, const GpuVariant *v) {
 void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const char *name) {
     text_add(t, "%s#define NAME %s\n", gpu_prelude(dialect), name);
     add_types(t, v);
-    add_epilogue(t, v);
+    product_add_epilogue(t, v);
     text_add(t, "#define A_OUTER %d\n#define B_OUTER %d\n#define TRANSPOSED %d\n#define DEPTHWISE %d\n", v->a_outer,
              v->b_outer, v->transposed, v->depthwise);
     switch (v->kind) {

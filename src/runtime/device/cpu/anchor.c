@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/heap.h"
-#include "lowering/anchor_eval.h"
+#include "lowering/anchor/anchor_eval.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/parts.h"
 
@@ -32,20 +32,32 @@ Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data) {
     return NULL;
 }
 
-Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready) {
-    int number = anchor->packed_count;
+Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void **out_data, bool *out_ready) {
+    size_t number = (size_t)anchor->packed_count;
     *out_data = NULL;
     *out_ready = anchor->given != NULL;
-    if (number == MAX_EPILOGUE + 1) return status_error(STATUS_FAULT, "an anchor packs too much");
+    if (number == sizeof anchor->packed / sizeof *anchor->packed)
+        return status_error(STATUS_FAULT, "an anchor packs too much");
     if (!anchor->given) {
-        TRY(anchor_allocate(anchor, bytes, out_data));
+        TRY(pack_take(anchor->store, recipe, bytes, &anchor->packs[number], out_ready));
+        *out_data = pack_data(anchor->packs[number]);
     } else {
-        if (number >= anchor->given_count || anchor->given[number].bytes != bytes)
+        if (number >= (size_t)anchor->given_count || anchor->given[number].bytes != bytes)
             return anchor_wrong(anchor, "what is packed of its constants does not fit it");
         *out_data = (void *)(uintptr_t)anchor->given[number].data;
     }
     anchor->packed[anchor->packed_count++] = (Packed){*out_data, bytes};
     return NULL;
+}
+
+Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant) {
+    Recipe recipe = {0};
+    recipe_add_place(&recipe, anchor->kind);
+    recipe_add_place(&recipe, constant->data);
+    recipe_add(&recipe, anchor->dtype);
+    recipe_add(&recipe, anchor->form);
+    recipe_add_all(&recipe, constant->dims, constant->rank);
+    return recipe;
 }
 
 Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
@@ -59,14 +71,11 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
 }
-
-/* Only where a device that has it gives one back: the oracle computes it. */
-static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0; }
 
 /* ---- weights held narrower than what is computed in ---- */
 
@@ -129,30 +138,45 @@ void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
 
 /* ---- preparation ---- */
 
-static Status keep_bias(CpuAnchor *anchor, int step, const Tensor *bias, Pool *pool) {
+static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
     size_t size = dtype_size(anchor->type);
     int64_t count = tensor_count(bias);
     void *copy;
     bool ready;
-    TRY(anchor_pack(anchor, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
+    Recipe recipe = anchor_recipe(anchor, bias);
+    TRY(anchor_pack(anchor, &recipe, ((size_t)count + PANEL_SLACK) * size, &copy, &ready));
     if (!ready) {
         work_widen(bias->dtype, bias->data, copy, count, pool);
         memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
     }
-    anchor->biases[step] = copy;
-    anchor->released |= 1u << anchor->epilogue.steps[step].input;
+    anchor->bias = copy;
+    anchor->released |= 1u << anchor->epilogue.bias;
     return NULL;
+}
+
+/* What of the epilogue tiles have built in, and from which value of its body on a kernel does the rest; NULL: there is
+ * no rest. What is not computed in its own type is rounded at each step, which tiles do not do. */
+static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
+    *out = (PlainEpilogue){.bias = -1, .addend = -1};
+    if (!node->subgraph_count) return NULL;
+    if (!is_work(node->inputs[0]->dtype)) return node->subgraphs[0]->inputs.items[0];
+    if (plain_epilogue_of(node, out)) return NULL;
+    return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
+}
+
+DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
+    PlainEpilogue plain;
+    *out_begin = split_epilogue(node, &plain);
+    if (!*out_begin) return DT_NONE;
+    DType dtype = node->inputs[0]->dtype;
+    return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
 
 static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     const Node *node = anchor->node;
-    if (is_attention(node)) {
-        anchor->plain = true;
-        anchor->how = "plain";
-        return NULL;
-    }
+    if (anchor->kind && anchor->kind->alone) return anchor->kind->prepare(anchor, constants, pool);
     if (!anchor->kind) return status_error(STATUS_FAULT, "there is no anchor \"%s\"", node->op);
-    if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > MAX_EPILOGUE + 2)
+    if (node->input_count < 2 || !node->inputs[0] || !node->inputs[1] || node->input_count > EPILOGUE_INPUTS + 2)
         return status_error(STATUS_FAULT, "anchor %s: %d inputs", node->op, node->input_count);
     DTypeClass class = dtype_class(anchor->dtype);
     if (class != DTYPE_FLOAT && class != DTYPE_SIGNED && class != DTYPE_UNSIGNED)
@@ -162,21 +186,19 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (!constants[i]) continue;
         anchor->shapes[i] = *constants[i];
         anchor->shapes[i].data = NULL;
-        if (constants[i]->dtype != anchor->dtype) return anchor_wrong(anchor, "the inputs' element types differ");
+        if (i < 2 && constants[i]->dtype != anchor->dtype)
+            return anchor_wrong(anchor, "the inputs' element types differ");
     }
-    TRY(epilogue_of(node, anchor->type, &anchor->epilogue));
+    anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
-    for (int i = 0; i < anchor->epilogue.count && !anchor->plain; i++) {
-        const EpilogueStep *step = &anchor->epilogue.steps[i];
-        if (step->kind == EPILOGUE_BIAS && constants[step->input])
-            TRY(keep_bias(anchor, i, constants[step->input], pool));
-    }
+    int bias = anchor->epilogue.bias;
+    if (bias >= 0 && constants[bias] && !anchor->plain) TRY(keep_bias(anchor, constants[bias], pool));
     return NULL;
 }
 
 static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,
-                          Pool *pool, CpuAnchor **out_anchor, uint32_t *out_released) {
+                          Pool *pool, PackStore *store, CpuAnchor **out_anchor, uint32_t *out_released) {
     *out_anchor = NULL;
     *out_released = 0;
     CpuAnchor *anchor = calloc(1, sizeof *anchor);
@@ -186,6 +208,7 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
         .node = node, .kind = kind_of(node), .dtype = dtype, .type = anchor_work_type(dtype), .how = "packed at run"};
     anchor->given = given;
     anchor->given_count = given_count;
+    anchor->store = store;
     Status status = prepare(anchor, constants, pool);
     if (status) {
         cpu_anchor_destroy(anchor);
@@ -196,15 +219,15 @@ static Status make_anchor(const Node *node, const Tensor *const *constants, cons
     return NULL;
 }
 
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released) {
-    return make_anchor(node, constants, NULL, 0, pool, out_anchor, out_released);
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
+                          CpuAnchor **out_anchor, uint32_t *out_released) {
+    return make_anchor(node, constants, NULL, 0, pool, store, out_anchor, out_released);
 }
 
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
                           CpuAnchor **out_anchor, uint32_t *out_released) {
     static const Packed none;
-    return make_anchor(node, constants, packed ? packed : &none, count, pool, out_anchor, out_released);
+    return make_anchor(node, constants, packed ? packed : &none, count, pool, NULL, out_anchor, out_released);
 }
 
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released) {
@@ -219,6 +242,7 @@ void cpu_anchor_destroy(CpuAnchor *anchor) {
         next = memory->next;
         heap_free(memory, memory->bytes);
     }
+    for (int i = 0; i < anchor->packed_count; i++) pack_release(anchor->packs[i]);
     free(anchor);
 }
 
@@ -229,39 +253,42 @@ const char *cpu_anchor_how(const CpuAnchor *anchor) { return anchor->how; }
 
 /* Shapes that a constant had when it was packed hold; all others are taken as they come, but with the type that was
  * prepared for. */
-static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs, const Tensor *output) {
-    for (int i = 0; i < anchor->node->input_count; i++) {
+static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs, const Tensor *outputs) {
+    const Node *node = anchor->node;
+    for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != (is_attention(anchor->node) ? anchor->node->inputs[i]->dtype : anchor->dtype))
+        if (inputs[i]->dtype != (i > 1 || anchor->kind->alone ? node->inputs[i]->dtype : anchor->dtype))
             return anchor_wrong(anchor, "an input has another element type than the model says");
-        if (!is_attention(anchor->node) && anchor->shapes[i].rank >= 0 &&
-            !tensor_same_shape(&anchor->shapes[i], inputs[i]))
+        if (!anchor->kind->alone && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
             return anchor_wrong(anchor, "a constant has changed its shape");
         TRY(tensor_size_of(inputs[i]->dtype, inputs[i]->rank, inputs[i]->dims, NULL, NULL));
     }
-    if (output->dtype != anchor->dtype)
-        return anchor_wrong(anchor, "the result has another element type than the inputs");
-    return tensor_size_of(output->dtype, output->rank, output->dims, NULL, NULL);
+    for (int o = 0; o < node->output_count; o++) {
+        if (outputs[o].dtype != node->outputs[o]->dtype)
+            return anchor_wrong(anchor, "a result has another element type than the model says");
+        if (o && !tensor_same_shape(&outputs[o], &outputs[0]))
+            return anchor_wrong(anchor, "the results' shapes differ");
+        TRY(tensor_size_of(outputs[o].dtype, outputs[o].rank, outputs[o].dims, NULL, NULL));
+    }
+    return NULL;
+}
+
+/* An operand of the plain epilogue in the work type. */
+static Status bind_operand(AnchorRun *run, int input, int64_t count, int64_t slack, const void **out_data) {
+    if (input < 0) return NULL;
+    const Tensor *t = run->inputs[input];
+    if (tensor_count(t) != count) return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
+    return work_take(t->dtype, t->data, count, (size_t)slack, run->pool, &run->scratch, out_data);
 }
 
 static Status bind_epilogue(AnchorRun *run, int64_t columns) {
     const CpuAnchor *anchor = run->anchor;
-    int64_t count = tensor_count(run->output);
-    run->epilogue = (BoundEpilogue){
-        &anchor->epilogue, anchor->type, dtype_class(anchor->dtype) == DTYPE_SIGNED, {NULL}, run->result};
-    for (int i = 0; i < anchor->epilogue.count; i++) {
-        const EpilogueStep *step = &anchor->epilogue.steps[i];
-        if (step->input < 0) continue;
-        const Tensor *t = run->inputs[step->input];
-        bool bias = step->kind == EPILOGUE_BIAS;
-        if (tensor_count(t) != (bias ? columns : count))
-            return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
-        run->epilogue.operands[i] = anchor->biases[i];
-        if (!anchor->biases[i])
-            TRY(work_take(t->dtype, t->data, tensor_count(t), bias ? PANEL_SLACK : 0, run->pool, &run->scratch,
-                          &run->epilogue.operands[i]));
-    }
-    return NULL;
+    const PlainEpilogue *plain = &anchor->epilogue;
+    run->epilogue =
+        (BoundEpilogue){.clamp = plain->clamp, .low = plain->low, .high = plain->high, .result = run->result};
+    TRY(bind_operand(run, plain->addend, tensor_count(run->output), 0, &run->epilogue.addend));
+    run->epilogue.bias = anchor->bias;
+    return anchor->bias ? NULL : bind_operand(run, plain->bias, columns, PANEL_SLACK, &run->epilogue.bias);
 }
 
 /* Which axis of the output holds the columns of the product. */
@@ -287,17 +314,33 @@ static Status run_product(AnchorRun *run) {
     return NULL;
 }
 
+static Status run_finished(AnchorRun *run, KernelFunction function, const RegionKernel *region, const Tensor *outputs) {
+    const CpuAnchor *anchor = run->anchor;
+    if (!tensor_count(run->output)) return NULL;
+    if (!function || !region) return status_error(STATUS_FAULT, "the epilogue has no kernel");
+    if (column_axis(anchor, run->output->rank) != run->output->rank - 1 ||
+        !finish_bind(&run->finish, function, region, (int64_t)dtype_size(anchor->type), run->inputs, outputs))
+        return anchor_wrong(anchor, "an input of the epilogue does not fit the result");
+    run->result = (void *)(uintptr_t)run->finish.base;
+    TRY(bind_epilogue(run, run->finish.columns));
+    run->epilogue.finish = &run->finish;
+    return anchor->kind->run(run);
+}
+
 static Status eval_in(Arena *arena, AnchorRun *run) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count), *result;
+    Tensor **inputs = ARENA_ARRAY(arena, Tensor *, run->anchor->node->input_count),
+           **results = ARENA_ARRAY(arena, Tensor *, run->anchor->node->output_count);
     for (int i = 0; i < run->anchor->node->input_count; i++)
         inputs[i] = arena_copy(arena, run->inputs[i], sizeof(Tensor));
-    TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, &result));
-    if (!tensor_same_shape(result, run->output))
-        return anchor_wrong(run->anchor, "the result does not have the shape that was planned");
-    if (tensor_count(result)) memcpy(run->output->data, result->data, tensor_bytes(result));
+    TRY(eval_anchor(run->anchor->node, inputs, run->symbols, arena, results));
+    for (int o = 0; o < run->anchor->node->output_count; o++) {
+        if (!tensor_same_shape(results[o], &run->output[o]))
+            return anchor_wrong(run->anchor, "the result does not have the shape that was planned");
+        if (tensor_count(results[o])) memcpy(run->output[o].data, results[o]->data, tensor_bytes(results[o]));
+    }
     return NULL;
 }
 
@@ -309,13 +352,15 @@ static Status run_plain(AnchorRun *run) {
     return status;
 }
 
-Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
-                      Pool *pool) {
-    TRY(check_inputs(anchor, inputs, output));
-    AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = output, .pool = pool};
+Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *outputs, Pool *pool) {
+    TRY(check_inputs(anchor, inputs, outputs));
+    AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
     if (anchor->plain) return run_plain(&run);
-    TRY(anchor->kind->check(anchor, inputs, symbols, output));
-    Status status = run_product(&run);
+    TRY(anchor->kind->check(anchor, inputs, symbols, outputs));
+    Status status = anchor->kind->alone ? anchor->kind->run(&run)
+                    : anchor->finishes  ? run_finished(&run, finish, region, outputs)
+                                        : run_product(&run);
     scratch_release(&run.scratch);
     return status;
 }

@@ -7,35 +7,40 @@
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ANCHOR_H
 
 #include "base/pool.h"
+#include "codegen/codegen.h"
 #include "graph/graph.h"
 #include "lowering/anchors.h"
+#include "runtime/device/cpu/packing/packs.h"
 #include "runtime/device/packed.h"
 
 typedef struct CpuAnchor CpuAnchor;
 
-/* Bits 1 << EpilogueKind that are fused: all. */
-#define CPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
+/* The type in which results meet the kernel of the anchor's epilogue, and from which value of its body on: what stands
+ * before that tiles have built in. DT_NONE: it needs no kernel. */
+DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin);
 
 /* node: as lowering/anchors.h says; borrowed for the anchor's life. Its attr weight_precision (a Precision) holds the
  * constant weight in that form: STATUS_INVALID where it is not constant or not all of it finite, STATUS_UNSUPPORTED
  * where the product is not of f32 at most. constants: [input_count], the data of constant inputs,
  * else NULL; a constant weight is packed here and `*out_released` (bit i for input i) tells that constants[i] is not
- * read any more by runs of this anchor, so that its memory may be given back. */
-Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, CpuAnchor **out_anchor,
-                          uint32_t *out_released);
+ * read any more by runs of this anchor, so that its memory may be given back. What an anchor of the same store has packed
+ * of the same data in the same way is shared; store NULL: nothing is. */
+Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
+                          CpuAnchor **out_anchor, uint32_t *out_released);
 /* What was packed, for cpu_anchor_restore, which takes it instead of packing; it is borrowed for the anchor's life. */
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,
                           CpuAnchor **out_anchor, uint32_t *out_released);
 void cpu_anchor_destroy(CpuAnchor *anchor);       /* accepts NULL */
-size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights */
-/* inputs: [input_count] dense row-major tensors with their actual dims (data NULL for a released constant); output:
- * dims and memory given by the caller. The shapes fit each other as the verifier demands, but the actual sizes are
+size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights, shared ones too */
+/* inputs: [input_count] dense row-major tensors with their actual dims (data NULL for a released constant); outputs:
+ * [output_count], dims and memory given by the caller. finish, region: the kernel of the epilogue and how to call it,
+ * where cpu_anchor_finishes_with asks for one; else NULL. The shapes fit each other as the verifier demands, but the actual sizes are
  * checked again where a mismatch would read beyond a buffer: STATUS_INVALID. symbols: the values of the graph's
  * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
-Status cpu_anchor_run(CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, Tensor *output,
-                      Pool *pool);
-/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "plain"; "packed, weights
+Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
+                      const int64_t *symbols, Tensor *outputs, Pool *pool);
+/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "winograd", "plain"; "packed, weights
  * int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);
 

@@ -9,6 +9,11 @@
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/host_movement.h"
 
+typedef struct CpuDevice {
+    Device base;
+    PackStore *packs;
+} CpuDevice;
+
 struct DeviceKernel {
     KernelCode *code;
     KernelFunction function;
@@ -30,20 +35,24 @@ static Status cpu_describe(const Policy *policy, Text *text) {
     return NULL;
 }
 
-static Status cpu_open(const Policy *policy, Device **out_device) {
-    Device *device = calloc(1, sizeof *device);
-    if (!device) return status_out_of_memory();
-    *device = (Device){.table = &cpu_device, .policy = policy};
-    Status status = policy_pool(policy, &device->pool);
-    if (status) {
-        free(device);
-        return status;
-    }
-    *out_device = device;
-    return NULL;
+static void cpu_close(Device *device) {
+    pack_store_destroy(((CpuDevice *)device)->packs);
+    free(device);
 }
 
-static void cpu_close(Device *device) { free(device); }
+static Status cpu_open(const Policy *policy, Device **out_device) {
+    CpuDevice *device = calloc(1, sizeof *device);
+    if (!device) return status_out_of_memory();
+    device->base = (Device){.table = &cpu_device, .policy = policy};
+    Status status = policy_pool(policy, &device->base.pool);
+    if (!status) status = pack_store_create(&device->packs);
+    if (status) {
+        cpu_close(&device->base);
+        return status;
+    }
+    *out_device = &device->base;
+    return NULL;
+}
 
 static void cpu_release_kernel(Device *device, DeviceKernel *kernel) {
     (void)device;
@@ -88,7 +97,8 @@ static Status cpu_compile(Device *device, const RegionKernel *const *regions, in
 
 static Status cpu_prepare_anchor(Device *device, const Node *node, const Tensor *const *constants,
                                  DeviceAnchor **out_anchor, uint32_t *out_released) {
-    return cpu_anchor_prepare(node, constants, device->pool, (CpuAnchor **)out_anchor, out_released);
+    return cpu_anchor_prepare(node, constants, device->pool, ((CpuDevice *)device)->packs, (CpuAnchor **)out_anchor,
+                              out_released);
 }
 
 static Status cpu_restore_anchor(Device *device, const Node *node, const Tensor *const *constants, const Packed *packed,
@@ -155,10 +165,16 @@ static Status cpu_launch(Device *device, Stream *stream, const DeviceKernel *ker
     return NULL;
 }
 
-static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                             const int64_t *symbols, Tensor *output) {
+static DType cpu_finishes_with(const Device *device, const Node *node, const Value **out_begin) {
+    (void)device;
+    return cpu_anchor_finishes_with(node, out_begin);
+}
+
+static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                             const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     (void)stream;
-    return cpu_anchor_run((CpuAnchor *)anchor, inputs, symbols, output, device->pool);
+    return cpu_anchor_run((CpuAnchor *)anchor, finish ? finish->kernel->function : NULL, finish ? finish->region : NULL,
+                          inputs, symbols, outputs, device->pool);
 }
 
 static Status cpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
@@ -197,7 +213,9 @@ static Status cpu_synchronize(Device *device, Stream *stream) {
 const DeviceTable cpu_device = {
     .kind = DEVICE_CPU,
     .name = "cpu",
-    .epilogue_kinds = CPU_EPILOGUE_KINDS,
+    .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
+    .finishes_with = cpu_finishes_with,
+    .attention = true,
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,

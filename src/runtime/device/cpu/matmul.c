@@ -41,7 +41,7 @@ static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth)
 
 /* ---- a constant b ---- */
 
-/* What pack_constant made when the model was compiled. */
+/* What pack_constant made when the model was compiled, or for another anchor. */
 static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight *weights, int64_t count, void *data,
                         size_t bytes) {
     m->weights = weights;
@@ -96,6 +96,18 @@ static void find_scales(CpuAnchor *anchor, const Matmul *m, const Tensor *b, con
     if (!anchor->form) source->scales = NULL;
 }
 
+static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int64_t *dims, const int64_t *strides,
+                            const WeightSource *source) {
+    Recipe recipe = anchor_recipe(anchor, b);
+    recipe_add_all(&recipe, dims, b->rank);
+    recipe_add_all(&recipe, strides, b->rank);
+    recipe_add_factor(&recipe, source->scale);
+    recipe_add_place(&recipe, source->scales);
+    recipe_add(&recipe, source->scale_blocks);
+    recipe_add(&recipe, source->scale_block);
+    return recipe;
+}
+
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
@@ -112,7 +124,8 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     bytes = (bytes + 63) / 64 * 64;
     if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
     bool ready;
-    TRY(anchor_pack(anchor, all, &data, &ready));
+    Recipe recipe = matmul_recipe(anchor, b, dims, strides, &source);
+    TRY(anchor_pack(anchor, &recipe, all, &data, &ready));
     TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
     if (ready) {
         take_packed(anchor, m, &like, weights, count, data, bytes);
@@ -248,7 +261,7 @@ static void permute_result(AnchorRun *run, const MatmulShape *dense, const void 
 
 /* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would
  * cost more than the product. */
-enum { DOT_ROWS = 4 };
+enum { DOT_ROWS = 4, DOT_COLUMNS = 64 };
 
 typedef struct DotLoop {
     const MatmulShape *shape;
@@ -258,6 +271,18 @@ typedef struct DotLoop {
     const BoundEpilogue *epilogue;
     int64_t parts; /* of the columns */
 } DotLoop;
+
+/* Columns [first, first + count) of the row `out`, whose sums stand at `raw`. */
+static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64_t count, float *raw) {
+    const float *bias = e->bias;
+    const float *addend =
+        e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
+    for (int64_t j = 0; bias && j < count; j++) raw[j] += bias[first + j];
+    for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
+    for (int64_t j = 0; e->clamp && j < count; j++)
+        raw[j] = raw[j] < (float)e->low ? (float)e->low : raw[j] > (float)e->high ? (float)e->high : raw[j];
+    if (e->finish) finish_rows(e->finish, (void *[]){out}, 1, first, count, raw, count);
+}
 
 static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
@@ -270,9 +295,10 @@ static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
                     *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
         float *out = loop->out + batch_offset(s, s->out_batch, batch);
         for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
-            tile_isa()->dot(a, b, s->b_column, s->depth, out + first, count);
-            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) out[first + j] *= loop->alpha;
-            epilogue_apply(loop->epilogue, 0, (void *[]){out}, 1, first, (int)count);
+            float raw[DOT_COLUMNS], *to = loop->epilogue->finish ? raw : out + first;
+            tile_isa()->dot(a, b, s->b_column, s->depth, to, count);
+            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) to[j] *= loop->alpha;
+            finish_dots(loop->epilogue, out, first, count, to);
         }
     }
 }
@@ -280,10 +306,10 @@ static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
 static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result,
                             float alpha) {
     DotLoop loop = {s, a, b, result, alpha, &run->epilogue, 1};
-    enum { COLUMNS = 64 };
-    loop.parts = (s->columns + COLUMNS - 1) / COLUMNS;
+    loop.parts = (s->columns + DOT_COLUMNS - 1) / DOT_COLUMNS;
     double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
-    int64_t grain = 32768 / (s->rows * (s->depth + 16) * COLUMNS);
+    int64_t grain = 32768 / (s->rows * (s->depth + 16) * DOT_COLUMNS);
+    pool_tell(work);
     pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
 }
 
@@ -337,6 +363,7 @@ static Status matmul_run(AnchorRun *run) {
     if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     TRY(straighten_a(run, &s, &a));
     TRY(straighten_result(run, &s, &result));
+    if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
     bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
     if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)

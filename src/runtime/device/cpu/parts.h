@@ -3,6 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 
+#include "lowering/anchor/plain_epilogue.h"
 #include "runtime/device/cpu/anchor.h"
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/work.h"
@@ -16,25 +17,29 @@ typedef struct AnchorKind {
     /* STATUS_INVALID where the inputs' and the output's shapes do not fit each other. */
     Status (*check)(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output);
     Status (*run)(AnchorRun *run);
+    bool alone; /* no product with an epilogue: `run` makes the output itself, inputs have types of their own */
 } AnchorKind;
 
-extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind;
+extern const AnchorKind matmul_kind, conv_kind, conv_transpose_kind, attention_kind;
 
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
-    DType dtype, type; /* of the tensors; what is computed in */
-    WeightForm form;   /* of the packed weight */
-    Epilogue epilogue;
+    DType dtype, type;      /* of the tensors; what is computed in */
+    WeightForm form;        /* of the packed weight */
+    PlainEpilogue epilogue; /* what of it tiles have built in */
+    bool finishes;          /* a kernel does the rest */
     void *kind_data;
-    const void *biases[MAX_EPILOGUE]; /* constant ones, in the work type with slack behind; by step */
-    Tensor shapes[MAX_EPILOGUE + 2];  /* of constants, without data; rank -1: not constant */
+    const void *bias;                   /* a constant one, in the work type with slack behind; NULL: none */
+    Tensor shapes[EPILOGUE_INPUTS + 2]; /* of constants, without data; rank -1: not constant */
     uint32_t released;
     bool plain; /* the oracle computes it */
     size_t packed_bytes;
-    struct AnchorMemory *memory;     /* what anchor_allocate gave */
-    Packed packed[MAX_EPILOGUE + 1]; /* what is packed: the weight, biases */
+    struct AnchorMemory *memory; /* what anchor_allocate gave */
+    Packed packed[2];            /* what is packed: the weight, a bias */
+    Pack *packs[2];              /* whose data that is; NULL where it was given */
     int packed_count;
+    PackStore *store;    /* NULL: nothing is shared */
     const Packed *given; /* not NULL: was packed before */
     int given_count;
     const char *how;
@@ -45,17 +50,22 @@ struct AnchorRun {
     CpuAnchor *anchor;
     const Tensor *const *inputs;
     const int64_t *symbols; /* as dim_eval; NULL: none are bound */
-    Tensor *output;
-    void *result; /* where the result goes, in the work type: the output's memory, or scratch */
+    Tensor *output;         /* the result, or the first of the epilogue's, which has its shape */
+    void *result; /* where the result goes, in the work type: the output's memory, or scratch; with a kernel that
+                       finishes no memory */
     Pool *pool;
     Scratch scratch;
     BoundEpilogue epilogue;
+    Finish finish; /* behind epilogue.finish */
 };
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */
 Status anchor_allocate(CpuAnchor *anchor, size_t bytes, void **out_data);
-/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model, and read-only. */
-Status anchor_pack(CpuAnchor *anchor, size_t bytes, void **out_data, bool *out_ready);
+/* Likewise, for what is packed of constants. *out_ready: it is there already, from a compiled model or another anchor, and
+ * read-only. recipe: anchor_recipe of the constant, with all else that the bytes depend on. */
+Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void **out_data, bool *out_ready);
+/* Begins with the data, its type and shape, and the kind and form of the anchor. */
+Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
 /* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
  * type; scale: as WeightSource.scale. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products cut into slices for threads, and slices into tiles.
  *
- * A slice is a chunk of rows and a range of panels. Panel after panel, the panel's weight stays in the second-level
+ * A slice is a chunk of rows and a range of panels, and of long sums of few rows a part of the depth (joined.h). Panel after panel, the panel's weight stays in the second-level
  * cache while the chunk's rows stream past it, a tile at a time. */
 #include "runtime/device/cpu/product.h"
 
 #include <string.h>
+#include "runtime/device/cpu/joined.h"
 
 enum {
     /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
@@ -21,10 +22,15 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8, /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    NARROW_ROWS = 8,  /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    FINISH_ROWS = 48, /* a block of raw results: with 64 columns 12 kB, a third of the smallest first-level caches */
     SLICES_A_THREAD = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 int row_block_interior(RowBlock *block, int count) {
     block->interior += count;
@@ -48,12 +54,17 @@ int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_t
 
 typedef struct Slice {
     const Product *product;
+    const BoundEpilogue *epilogue;  /* of the sums */
+    int64_t first_depth, end_depth; /* of them; all where there are several taps */
+    int64_t joint;                  /* as TileCall.joint */
     RowBlock block;
     int64_t weight_stride;
     Panel panel;
     const void *weight; /* of the panel, in the work type */
     const char *narrow; /* not NULL: this instead, widened block by block */
     float *wide;        /* room for that */
+    void **raw_rows;    /* where a kernel or the last of several parts finishes: room for a block's rows */
+    void *raw;          /* and for the block */
 } Slice;
 
 _Static_assert(BLOCK_DEPTH % NARROW_BLOCK == 0, "tiles begin at blocks of narrow weights");
@@ -79,13 +90,11 @@ static const char *take_weight(const Slice *slice, TileCall *call, int64_t first
     return next;
 }
 
-/* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count). */
+/* taps and depths [taps of `call`][depth of `call`] of rows [first, first + count), to results [count]. */
 static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, const void *const *rows, int first,
-                      int count, bool done) {
+                      int count, void *const *results) {
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
-    const BoundEpilogue *bound = slice->product->epilogue;
-    bool finishes = done && bound->epilogue->folded < bound->epilogue->count;
     bool narrow = slice->narrow && call->taps == 1 && count <= NARROW_ROWS;
     int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
@@ -94,28 +103,30 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
-        call->results = slice->block.results + first + i;
+        call->results = results + i;
         if (narrow)
             tile_isa()->narrow[w->form][vectors][m](call);
         else
-            (w->depthwise ? set->depthwise : set->products)[vectors][m](call);
-        if (finishes) epilogue_apply(bound, bound->epilogue->folded, call->results, m, call->column, call->columns);
+            set->products[vectors][m](call);
     }
 }
 
-/* One run of rows against one panel. Long sums are cut into blocks, whose results add up in memory. */
-static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+/* Long sums are cut into blocks, whose results add up in memory. */
+static bool is_cut(int64_t depth, int64_t taps) { return depth > BLOCK_DEPTH || (depth && taps > BLOCK_DEPTH / depth); }
+
+/* Rows of one run against one panel. */
+static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *const *results) {
     const Product *p = slice->product;
     const Weight *w = p->weight;
-    const BoundEpilogue *bound = p->epilogue;
-    const Epilogue *e = bound->epilogue;
+    const BoundEpilogue *e = slice->epilogue;
     bool merge = interior && p->merged > 1;
-    int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale, k = 0;
-    int64_t depth = t < end ? w->depth * scale : 0;
+    int64_t scale = merge ? p->merged : 1, t = run->first_tap / scale, end = run->end_tap / scale;
+    int64_t depth = t < end ? slice->end_depth * scale : 0, k = t < end ? slice->first_depth : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
-    int64_t block_depth = w->depthwise || depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    int64_t block_taps = w->depthwise ? end : block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
+    int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
+    if (slice->joint && depth > BLOCK_DEPTH) block_depth -= BLOCK_DEPTH % slice->joint;
+    int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
@@ -126,22 +137,48 @@ static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
-        call.bias = begins && e->bias >= 0 ? bound->operands[e->bias] : NULL;
-        call.has_addend = !begins || e->addend >= 0;
-        call.addend_shift =
-            begins && e->addend >= 0 ? (intptr_t)bound->operands[e->addend] - (intptr_t)bound->result : 0;
+        call.joint = slice->joint;
+        call.bias = begins ? e->bias : NULL;
+        call.has_addend = !begins || e->addend;
+        call.addend_shift = begins && e->addend ? (intptr_t)e->addend - (intptr_t)e->result : 0;
         call.clamp = done && e->clamp;
         call.low = e->low;
         call.high = e->high;
-        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, done);
+        run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, results);
         k += call.depth;
         if (k >= depth) k = 0, t += call.taps;
         begins = false;
     } while (t < end);
 }
 
+/* One run of rows against one panel. A kernel that finishes gets so many raw results at once that they, and what it
+ * reads and writes beside them, stay in the first-level cache; all of the run where sums add up in memory, or where each
+ * call would widen the weight again. */
+static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+    const Product *p = slice->product;
+    const Finish *finish = p->epilogue->finish;
+    void **results = slice->block.results + run->first;
+    if (!finish) {
+        add_up(slice, run, interior, results);
+        return;
+    }
+    const Weight *w = p->weight;
+    int64_t size = (int64_t)w->set->size;
+    int64_t stride = finish_stride(finish, slice->panel.columns, (int64_t)slice->panel.vectors * w->set->lanes);
+    int64_t column = slice->panel.group * w->columns + slice->panel.first;
+    bool whole = slice->narrow || is_cut(w->depth, run->end_tap - run->first_tap);
+    int most_rows = whole ? run->count : FINISH_ROWS;
+    EdgeRun part = *run;
+    for (int left = run->count; left > 0; left -= part.count, part.first += part.count, results += part.count) {
+        part.count = left < most_rows ? left : most_rows;
+        finish_raw_rows(slice->raw, part.count, stride, column, size, slice->raw_rows);
+        add_up(slice, &part, interior, slice->raw_rows);
+        finish_rows(finish, results, part.count, column, slice->panel.columns, slice->raw, stride);
+    }
+}
+
 /* Runs of rows at edges meet some of the taps alone, so that one block by block would widen the others' again. */
-static bool widens_whole_panels(const Weight *w) { return w->depthwise || w->taps > 1; }
+static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 
 /* The panel's weight, or what stands for it until a block of it is wanted. */
 static void take_narrow_panel(Slice *slice, void *wide) {
@@ -167,15 +204,53 @@ static bool reads_directly(const Product *p, const Panel *panel) {
            p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
-static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t first_panel, int64_t end_panel,
-                      RowBlock *block, void *panel_memory) {
-    Slice slice = {.product = p};
-    block->count = (int)rows;
+/* One part of the panel's sums. The thread that brings the last one finishes them. */
+static void run_part(Slice *slice, const Joined *joined, int64_t part, int64_t first_row, _Atomic int *arrived) {
+    static const BoundEpilogue none;
+    RowBlock *block = &slice->block;
+    EdgeRun interior = {0, block->interior, 0, slice->product->weight->taps};
+    slice->epilogue = &none;
+    for (int i = 0; i < block->count; i++) slice->raw_rows[i] = joined_row(joined, part, first_row + i);
+    if (interior.count) add_up(slice, &interior, true, slice->raw_rows);
+    for (int r = 0; r < block->run_count; r++)
+        add_up(slice, &block->runs[r], false, slice->raw_rows + block->runs[r].first);
+    if (atomic_fetch_add(arrived, 1) + 1 == joined->parts)
+        joined_finish(joined, &slice->panel, first_row, block->count, block->results);
+}
+
+/* Memory of a worker. */
+typedef struct SliceMemory {
+    RowBlock block;
+    void **raw_rows;
+    void *raw, *panel;
+} SliceMemory;
+
+typedef struct Range {
+    int64_t first, end;
+} Range;
+
+/* part: of the depth, by itself; -1: all of them. */
+static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part,
+                      SliceMemory *memory) {
+    const Product *p = joined->product;
+    RowBlock *block = &memory->block;
+    void *panel_memory = memory->panel;
+    int64_t first_row = rows.first;
+    int64_t depth = p->weight->depth, joint = joined->joint;
+    Slice slice = {.product = p, .epilogue = p->epilogue, .end_depth = depth, .joint = joint};
+    if (part >= 0) {
+        slice.first_depth = part * joint;
+        slice.end_depth = least(depth, slice.first_depth + joint);
+        slice.joint = 0;
+    }
+    slice.raw_rows = memory->raw_rows;
+    slice.raw = memory->raw;
+    block->count = (int)(rows.end - rows.first);
     block->interior = block->edges = block->run_count = 0;
     p->fill(p->context, first_row, block);
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
-    for (int64_t i = first_panel; i < end_panel && !pool_is_stopped(); i++) {
+    for (int64_t i = panels.first; i < panels.end && !pool_is_stopped(); i++) {
         slice.panel = weight_panel(p->weight, i);
         slice.weight_stride = (int64_t)slice.panel.vectors * p->weight->set->lanes;
         slice.weight = panel_memory;
@@ -189,6 +264,10 @@ static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t
         } else {
             slice.weight = (const char *)p->weight->data + slice.panel.at;
         }
+        if (part >= 0) {
+            run_part(&slice, joined, part, first_row, joined->arrived + chunk * weight_panels(p->weight) + i);
+            continue;
+        }
         if (interior.count) run_rows(&slice, &interior, true);
         for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r], false);
     }
@@ -198,13 +277,17 @@ static void run_slice(const Product *p, int64_t first_row, int64_t rows, int64_t
 
 typedef struct Grid {
     int64_t chunks, ranges; /* of rows, of panels */
+    int64_t parts;          /* of the depth that are slices of their own; 1: none are */
 } Grid;
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+/* So many chunks of rows at most that all but the last are whole tiles. */
+static int64_t whole_tiles(int64_t rows, int64_t height, int64_t chunks) {
+    int64_t tiles = ceil_div(rows, height);
+    return ceil_div(tiles, ceil_div(tiles, least(tiles, chunks)));
+}
 
-static Grid cut(const Product *p, int64_t wanted) {
+static Grid cut(const Joined *joined, int64_t wanted) {
+    const Product *p = joined->product;
     const Weight *w = p->weight;
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
@@ -212,7 +295,8 @@ static Grid cut(const Product *p, int64_t wanted) {
                        ? LARGE_CHUNK_ROWS
                        : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
-    Grid grid = {ceil_div(p->rows, rows), 1};
+    int64_t height = w->set->rows[w->set->vectors];
+    Grid grid = {ceil_div(p->rows, rows), 1, 1};
     if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
         grid.chunks = ceil_div(p->rows, SOURCE_CHUNK_ROWS);
         grid.ranges = least(panels, wanted);
@@ -222,7 +306,8 @@ static Grid cut(const Product *p, int64_t wanted) {
     }
     if (grid.chunks < wanted) grid.ranges = least(panels, ceil_div(wanted, grid.chunks));
     if (grid.chunks * grid.ranges < wanted)
-        grid.chunks = most(grid.chunks, least(ceil_div(p->rows, TILE_MAX_ROWS), ceil_div(wanted, grid.ranges)));
+        grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, ceil_div(wanted, grid.ranges)));
+    if (2 * grid.chunks * grid.ranges < wanted) grid.parts = joined->parts; /* each by itself costs some percent more */
     return grid;
 }
 
@@ -233,12 +318,14 @@ static int64_t chunk_rows(const Product *p, const Grid *grid) {
 }
 
 typedef struct ProductLoop {
-    const Product *products;
+    const Joined *joined; /* [count] */
     const Grid *grids;
     const int64_t *before; /* [count + 1] slices of all earlier products */
     int64_t count;
     char *memory;
-    size_t worker_bytes, rows_bytes, results_bytes, runs_bytes; /* a worker's memory: these three and a panel */
+    /* A worker's memory: these in this order, and a panel. */
+    size_t rows_bytes, results_bytes, runs_bytes, raw_rows_bytes, raw_bytes;
+    size_t worker_bytes;
 } ProductLoop;
 
 static int64_t product_of(const ProductLoop *loop, int64_t slice) {
@@ -253,41 +340,88 @@ static int64_t product_of(const ProductLoop *loop, int64_t slice) {
     return low;
 }
 
+static SliceMemory memory_of(const ProductLoop *loop, int worker) {
+    char *at = loop->memory + loop->worker_bytes * (size_t)worker;
+    SliceMemory m = {0};
+    m.block.rows = (const void **)(void *)at;
+    m.block.results = (void **)(void *)(at += loop->rows_bytes);
+    m.block.runs = (EdgeRun *)(void *)(at += loop->results_bytes);
+    m.raw_rows = (void **)(void *)(at += loop->runs_bytes);
+    m.raw = at += loop->raw_rows_bytes;
+    m.panel = at + loop->raw_bytes;
+    return m;
+}
+
 static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const ProductLoop *loop = context;
-    char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
-    RowBlock block = {.rows = (const void **)(void *)memory, .results = (void **)(void *)(memory + loop->rows_bytes)};
-    block.runs = (EdgeRun *)(void *)(memory + loop->rows_bytes + loop->results_bytes);
-    void *panel = memory + loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+    SliceMemory memory = memory_of(loop, worker);
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t at = product_of(loop, slice), index = slice - loop->before[at];
-        const Product *p = &loop->products[at];
+        const Joined *joined = &loop->joined[at];
+        const Product *p = joined->product;
         const Grid *grid = &loop->grids[at];
         /* panel ranges outermost, so that a thread's consecutive slices read the same weights */
-        int64_t chunk = index % grid->chunks, range = index / grid->chunks, panels = weight_panels(p->weight);
+        int64_t part = index % grid->parts, chunk = index / grid->parts % grid->chunks,
+                range = index / grid->parts / grid->chunks, panels = weight_panels(p->weight);
         int64_t rows = chunk_rows(p, grid), first = chunk * rows;
         if (first >= p->rows) continue;
-        block.capacity = rows;
-        run_slice(p, first, least(rows, p->rows - first), range * panels / grid->ranges,
-                  (range + 1) * panels / grid->ranges, &block, panel);
+        memory.block.capacity = rows;
+        run_slice(joined, chunk, (Range){first, least(first + rows, p->rows)},
+                  (Range){range * panels / grid->ranges, (range + 1) * panels / grid->ranges},
+                  grid->parts > 1 ? part : -1, &memory);
     }
 }
 
 static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+static void at_least(size_t *bytes, size_t wanted) {
+    if (*bytes < lines(wanted)) *bytes = lines(wanted);
+}
+
 static void size_memory(ProductLoop *loop) {
+    size_t panel = 0;
     for (int64_t i = 0; i < loop->count; i++) {
-        const Product *p = &loop->products[i];
+        const Product *p = loop->joined[i].product;
         const Weight *w = p->weight;
-        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]);
-        size_t panel = lines((size_t)(panel_depths(p) * w->set->vectors * w->set->lanes) * w->set->size);
-        loop->rows_bytes =
-            (size_t)most((int64_t)loop->rows_bytes, (int64_t)lines(rows * (size_t)most(1, w->taps) * sizeof(void *)));
-        loop->results_bytes = (size_t)most((int64_t)loop->results_bytes, (int64_t)lines(rows * sizeof(void *)));
-        loop->runs_bytes = (size_t)most((int64_t)loop->runs_bytes, (int64_t)lines(rows * sizeof(EdgeRun)));
-        loop->worker_bytes = (size_t)most((int64_t)loop->worker_bytes, (int64_t)panel);
+        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
+               line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
+        size_t raw = w->form || is_cut(w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
+        at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
+        at_least(&loop->results_bytes, rows * sizeof(void *));
+        at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
+        at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
+        at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
+        at_least(&loop->raw_bytes, p->epilogue->finish ? raw * line : 0);
+        at_least(&panel, (size_t)panel_depths(p) * line);
     }
-    loop->worker_bytes += loop->rows_bytes + loop->results_bytes + loop->runs_bytes;
+    loop->worker_bytes =
+        loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes + loop->raw_bytes + panel;
+}
+
+/* Room for the parts' sums, and for who has brought how many. */
+static Status take_sums(Joined *joined, const Grid *grids, int64_t count, Scratch *scratch) {
+    size_t bytes = 0, arrivals = 0;
+    void *memory;
+    for (int pass = 0; pass < 2; pass++) {
+        char *sums = NULL;
+        _Atomic int *arrived = NULL;
+        if (pass) {
+            if (!bytes) return NULL;
+            TRY(scratch_take(scratch, bytes + arrivals * sizeof *arrived, &memory));
+            sums = memory;
+            arrived = (_Atomic int *)(void *)(sums + bytes);
+            memset(sums + bytes, 0, arrivals * sizeof *arrived);
+        }
+        bytes = arrivals = 0;
+        for (int64_t i = 0; i < count; i++) {
+            const Weight *w = joined[i].product->weight;
+            if (grids[i].parts == 1) continue;
+            if (pass) joined[i].sums = sums + bytes, joined[i].arrived = arrived + arrivals;
+            bytes += lines((size_t)(joined[i].parts * joined[i].product->rows * w->columns) * w->set->size);
+            arrivals += (size_t)(grids[i].chunks * weight_panels(w));
+        }
+    }
+    return NULL;
 }
 
 Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch) {
@@ -299,18 +433,23 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     if (work == 0) return NULL;
     if (work < ALONE_WORK) pool = NULL;
     void *memory;
-    TRY(scratch_take(scratch, (size_t)count * (sizeof(Grid) + sizeof(int64_t)) + sizeof(int64_t), &memory));
-    Grid *grids = memory;
+    size_t each = sizeof(Joined) + sizeof(Grid) + sizeof(int64_t);
+    TRY(scratch_take(scratch, (size_t)count * each + sizeof(int64_t), &memory));
+    Joined *joined = memory;
+    Grid *grids = (Grid *)(joined + count);
     int64_t *before = (int64_t *)(grids + count), wanted = pool ? pool_threads(pool) * SLICES_A_THREAD : 1;
     before[0] = 0;
     for (int64_t i = 0; i < count; i++) {
-        grids[i] = products[i].rows ? cut(&products[i], pool ? ceil_div(wanted, count) : 1) : (Grid){1, 1};
-        before[i + 1] = before[i] + grids[i].chunks * grids[i].ranges;
+        joined[i] = joined_of(&products[i], count);
+        grids[i] = products[i].rows ? cut(&joined[i], pool ? ceil_div(wanted, count) : 1) : (Grid){1, 1, 1};
+        before[i + 1] = before[i] + grids[i].chunks * grids[i].ranges * grids[i].parts;
     }
-    ProductLoop loop = {.products = products, .grids = grids, .before = before, .count = count};
+    ProductLoop loop = {.joined = joined, .grids = grids, .before = before, .count = count};
+    TRY(take_sums(joined, grids, count, scratch));
     size_memory(&loop);
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
     loop.memory = memory;
+    pool_tell(work);
     pool_for(pool, before[count], 1, run_slices, &loop);
     return NULL;
 }

@@ -6,47 +6,22 @@
 
 #include "base/pool.h"
 #include "graph/graph.h"
+#include "runtime/device/cpu/finish.h"
 #include "runtime/device/cpu/scratch.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 /* ---- epilogues ---- */
 
-enum { MAX_EPILOGUE = 12 };
-
-typedef struct EpilogueStep {
-    EpilogueKind kind;
-    int input; /* of the node; -1 where none is read */
-    float alpha, beta;
-} EpilogueStep;
-
-typedef struct Epilogue {
-    int count;
-    EpilogueStep steps[MAX_EPILOGUE];
-    /* Steps [0, folded) are part of the tiles' loops (a bias and an addend to start with, bounds at the end), the
-     * others are applied to each finished tile, while it is in the first-level cache. */
-    int folded;
-    int bias, addend; /* the folded steps that are these; -1 */
+/* What is done to sums, with this run's tensors in the work type. Bias, addend and bounds are part of the tiles' loops;
+ * all else is a kernel, which then does these too. */
+typedef struct BoundEpilogue {
+    const void *bias;   /* by column, readable PANEL_SLACK elements beyond its end; NULL: none */
+    const void *addend; /* laid out as the result; NULL: none */
     bool clamp;
     double low, high;
-} Epilogue;
-
-/* Of node's attributes; type: the work type. */
-Status epilogue_of(const Node *node, DType type, Epilogue *out);
-
-double epilogue_double(EpilogueKind kind, double x, double alpha, double beta); /* one activation */
-
-/* With this run's tensors, in the work type. */
-typedef struct BoundEpilogue {
-    const Epilogue *epilogue;
-    DType type;
-    bool is_signed;                     /* integers: what RELU means */
-    const void *operands[MAX_EPILOGUE]; /* a bias (readable PANEL_SLACK elements beyond its end), or a tensor laid out
-                                           as the result */
-    const void *result;                 /* where the result begins */
+    const void *result;   /* where the result begins */
+    const Finish *finish; /* not NULL: the kernel, called on each block of raw results; the result is not memory */
 } BoundEpilogue;
-
-/* Steps from `from` on, to columns [column, column + count) of m rows of the result. */
-void epilogue_apply(const BoundEpilogue *bound, int from, void *const *rows, int m, int64_t column, int count);
 
 /* ---- weights ---- */
 
@@ -60,7 +35,6 @@ typedef struct Weight {
     WeightForm form;         /* not WEIGHT_WORK: of f32 weights alone */
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
-    bool depthwise; /* a channel a column, multiplied with itself alone; groups and depth are 1 */
     void *data;
 } Weight;
 
@@ -124,10 +98,9 @@ typedef struct Product {
     void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
     const void *context;
     const Weight *weight;
-    const WeightSource
-        *source; /* not NULL: the weight is not packed yet (one group, not depthwise); each slice packs what it needs */
-    const int64_t *offsets; /* [taps] of interior rows */
-    const int64_t *zeros;   /* [taps] of 0 */
+    const WeightSource *source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs */
+    const int64_t *offsets;     /* [taps] of interior rows */
+    const int64_t *zeros;       /* [taps] of 0 */
     int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
     const int64_t *merged_offsets; /* [taps / merged] */
     const BoundEpilogue *epilogue;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of weights into panels. */
 #include <string.h>
+#include "runtime/device/cpu/work.h"
 #include "runtime/device/cpu/product.h"
 
 static int64_t panel_width(const TileSet *set) { return (int64_t)set->vectors * set->lanes; }
@@ -69,7 +70,7 @@ static void pack_turned(const Weight *w, const char *from, int64_t column_stride
 }
 
 static bool is_turned(const Weight *w, const WeightSource *s) {
-    if (!w->set->transpose || w->depthwise || s->depth != w->taps) return false;
+    if (!w->set->transpose || s->depth != w->taps) return false;
     for (int64_t t = 0; t < w->taps; t++)
         if (s->taps[t] != t) return false;
     return true;
@@ -152,6 +153,7 @@ Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool)
         TRY(scratch_take(&scratch, packing.wide_bytes * (size_t)pool_threads(pool), &memory));
         packing.wide = memory;
     }
+    pool_tell((double)elements * MOVING_WORK);
     pool_for(pool, panels, 1, pack_panels, &packing);
     scratch_release(&scratch);
     return NULL;

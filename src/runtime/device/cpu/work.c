@@ -4,7 +4,7 @@
 
 #include <string.h>
 #include "lowering/anchors.h"
-#include "runtime/device/cpu/tile.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 enum { PIECE = 1 << 14 }; /* elements: 10 us or so of the slower conversions */
 
@@ -37,6 +37,7 @@ static void widen_piece(void *context, int64_t begin, int64_t end, int worker) {
 
 void work_widen(DType from, const void *data, void *out, int64_t count, Pool *pool) {
     Conversion c = {from, data, out};
+    pool_tell((double)count * MOVING_WORK);
     pool_for(pool, count, PIECE, widen_piece, &c);
 }
 
@@ -63,6 +64,7 @@ static void narrow_piece(void *context, int64_t begin, int64_t end, int worker) 
 
 void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *pool) {
     Conversion c = {to, work, out};
+    pool_tell((double)count * MOVING_WORK);
     pool_for(pool, count, PIECE, narrow_piece, &c);
 }
 
@@ -153,5 +155,6 @@ void strided_copy(size_t size, int rank, const int64_t *dims, const int64_t *str
     c.column_stride = rank > 0 ? strides[rank - 1] : 1;
     int64_t bands = matrices * ((c.rows + BAND - 1) / BAND), band = BAND * c.columns;
     if (!bands || !c.columns) return;
+    pool_tell((double)matrices * (double)(c.rows * c.columns) * MOVING_WORK);
     pool_for(pool, bands, band < PIECE ? PIECE / band : 1, copy_bands, &c);
 }

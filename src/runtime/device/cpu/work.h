@@ -11,6 +11,8 @@
 /* DT_F64 for itself, DT_F32 for all other floats, DT_U64 for integers of 8 bytes, DT_U32 for smaller ones (arithmetic
  * wraps, so signs do not matter). */
 bool is_work(DType dtype); /* in memory, it is its work type */
+/* Multiply-adds that take as long as moving an element: at 116 G a second and 44 GB/s (a Zen 4 of 2 cores) 21. */
+enum { MOVING_WORK = 21 };
 void work_widen(DType from, const void *data, void *out, int64_t count, Pool *pool);
 void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *pool);
 /* data itself, or widened in scratch memory with `slack` more elements (of any value) behind it. */

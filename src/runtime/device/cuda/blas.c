@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 #include "lowering/anchors.h"
 #include "runtime/device/cuda/loader.h"
 
@@ -151,14 +151,13 @@ static bool aligned(const GpuGemm *g) {
 
 bool cuda_gemm_possible(const GpuGemm *g) {
     bool typed = g->dtype == DT_F32 || g->dtype == DT_F64 || g->dtype == DT_F16 || g->dtype == DT_BF16;
-    bool activated = g->activation == -1 || g->activation == EPILOGUE_RELU || g->activation == EPILOGUE_GELU_TANH;
-    return typed && activated && sizes_fit(g) && strides_fit(g) && aligned(g);
+    return typed && sizes_fit(g) && strides_fit(g) && aligned(g);
 }
 
 static uint32_t epilogue_of(const GpuGemm *g) {
     uint32_t bits = g->bias ? LT_EPILOGUE_BIAS : 0;
-    if (g->activation == EPILOGUE_RELU) bits |= LT_EPILOGUE_RELU;
-    if (g->activation == EPILOGUE_GELU_TANH) bits |= LT_EPILOGUE_GELU; /* the library's is the one by tanh */
+    if (g->activation == GPU_ACTIVATION_RELU) bits |= LT_EPILOGUE_RELU;
+    if (g->activation == GPU_ACTIVATION_GELU_TANH) bits |= LT_EPILOGUE_GELU; /* the library's is the one by tanh */
     return bits ? bits : LT_EPILOGUE_NONE;
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "codegen/disk.h"
+#include "codegen/cache/disk.h"
 #include "runtime/device/cuda/blas.h"
 #include "runtime/device/cuda/loader.h"
 #include "runtime/device/cuda/memory.h"

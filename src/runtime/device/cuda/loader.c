@@ -238,6 +238,7 @@ static Status open_library(const LibraryKind *kind, const char *folder, int driv
     char *name = folder ? strdup(folder) : NULL;
     if (!opened || (folder && !name)) {
         free(opened);
+        free(name);
         return status_out_of_memory();
     }
     Search search = {.kind = kind, .table = opened->table};

@@ -6,11 +6,6 @@
 
 #include "runtime/device/gpu/anchor_parts.h"
 
-_Static_assert((int)GPU_STEP_COUNT == (int)EPILOGUE_COUNT && (int)GPU_STEP_ADD == (int)EPILOGUE_ADD &&
-                   (int)GPU_STEP_CLIP == (int)EPILOGUE_CLIP && (int)GPU_STEP_TANH == (int)EPILOGUE_TANH &&
-                   (int)GPU_STEP_LINEAR == (int)EPILOGUE_LINEAR,
-               "GpuStep and EpilogueKind differ");
-
 Status gpu_anchor_wrong(const DeviceAnchor *anchor, const char *what) {
     return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(anchor->node), anchor->node->op, what);
 }
@@ -26,16 +21,11 @@ static bool is_attention(const Node *node) { return strcmp(node->op, "attention"
 
 /* ---- what runs ---- */
 
-/* The epilogue has steps that there are, with an input each where they read one. */
+/* One result, and all of the products' type. */
 static bool epilogue_runs(const Node *node) {
-    int count, reads = 0;
-    const int64_t *kinds = attr_ints(node, "epilogue", &count);
-    if (count > GPU_MAX_STEPS) return false;
-    for (int i = 0; i < count; i++) {
-        if (kinds[i] < 0 || kinds[i] >= EPILOGUE_COUNT) return false;
-        reads += epilogue_reads_input((EpilogueKind)kinds[i]);
-    }
-    return node->input_count >= 2 + reads && node->input_count <= ANCHOR_INPUTS;
+    if (!node->subgraph_count) return node->input_count == 2;
+    const Value *raw = node->subgraphs[0]->inputs.items[0];
+    return node->input_count <= ANCHOR_INPUTS && node->outputs[0]->dtype == raw->dtype;
 }
 
 bool gpu_anchor_runs(const Device *device, const Node *node) {
@@ -50,22 +40,19 @@ bool gpu_anchor_runs(const Device *device, const Node *node) {
 
 /* ---- preparation ---- */
 
-static float nth_float(const Node *node, const char *name, int index) {
-    const Attr *attr = node_attr(node, name);
-    return attr && attr->kind == ATTR_FLOATS && index < attr->count ? attr->floats[index] : 0;
-}
-
-static void read_epilogue(DeviceAnchor *anchor) {
-    const Node *node = anchor->node;
-    int count, input = 2;
-    const int64_t *kinds = attr_ints(node, "epilogue", &count);
-    anchor->steps.step_count = count;
-    for (int i = 0; i < count; i++) {
-        anchor->steps.steps[i] = (GpuStep)kinds[i];
-        anchor->alpha[i] = nth_float(node, "epilogue_alpha", i);
-        anchor->beta[i] = nth_float(node, "epilogue_beta", i);
-        anchor->step_input[i] = gpu_step_reads(anchor->steps.steps[i]) ? input++ : -1;
-    }
+static Status read_epilogue(DeviceAnchor *anchor) {
+    if (!anchor->node->subgraph_count) return NULL;
+    anchor->arena = arena_create(0);
+    if (!anchor->arena) return status_out_of_memory();
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(anchor->arena, &guard);
+    DType raw = dtype_is_float(anchor->dtype) ? anchor_work_type(anchor->dtype) : anchor->dtype;
+    Status status =
+        gpu_epilogue_of(anchor->arena, anchor->node, raw, anchor->device->driver->dialect, &anchor->epilogue);
+    if (!status) status = library_epilogue_of(anchor->arena, anchor->node, raw, &anchor->library);
+    arena_guard(anchor->arena, NULL);
+    return status;
 }
 
 Status gpu_anchor_upload(DeviceAnchor *anchor, Stream *stream, int index, const void *data, size_t bytes) {
@@ -91,7 +78,7 @@ static Status prepare_inputs(DeviceAnchor *anchor, Stream *stream, const Tensor 
 /* Constants have arrived when this returns. */
 static Status prepare(DeviceAnchor *anchor, const Tensor *const *constants) {
     Stream *stream;
-    read_epilogue(anchor);
+    TRY(read_epilogue(anchor));
     TRY(gpu_setup_begin(anchor->device, &stream));
     Status status = prepare_inputs(anchor, stream, constants);
     if (!status) status = anchor->kind->prepare(anchor, stream, constants);
@@ -152,6 +139,7 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor) {
     for (int i = 0; i < ANCHOR_INPUTS; i++) gpu_release(device, NULL, NULL, anchor->constants[i]);
     for (int i = 0; i < anchor->program_count; i++) gpu_program_release(anchor->programs[i].program);
     pthread_mutex_destroy(&anchor->lock);
+    arena_destroy(anchor->arena);
     free(anchor);
 }
 
@@ -237,13 +225,11 @@ void *gpu_anchor_data(const AnchorRun *run, int index) {
     return constant ? constant : run->inputs[index]->data;
 }
 
-Status gpu_anchor_check_steps(const AnchorRun *run, int64_t columns) {
+static Status bind_operands(AnchorRun *run) {
     const DeviceAnchor *anchor = run->anchor;
-    int64_t count = tensor_count(run->output);
-    for (int i = 0; i < anchor->steps.step_count; i++) {
-        if (anchor->step_input[i] < 0) continue;
-        int64_t wanted = anchor->steps.steps[i] == GPU_STEP_BIAS ? columns : count;
-        if (tensor_count(run->inputs[anchor->step_input[i]]) != wanted)
+    for (int i = 0; anchor->epilogue && i < anchor->epilogue->operand_count; i++) {
+        const Tensor *t = run->inputs[anchor->epilogue->inputs[i]];
+        if (!broadcast_of(t->rank, t->dims, run->output->rank, run->output->dims, &run->over[i]))
             return gpu_anchor_wrong(anchor, "an input of the epilogue does not fit the result");
     }
     return NULL;
@@ -254,26 +240,19 @@ int64_t gpu_alignment(const void *data) {
     return address & -address;
 }
 
-int64_t gpu_anchor_alignment(const AnchorRun *run, int first) {
-    const DeviceAnchor *anchor = run->anchor;
+int64_t gpu_anchor_alignment(const AnchorRun *run) {
+    const GpuEpilogue *e = run->anchor->epilogue;
     int64_t least = gpu_alignment(run->output->data);
-    for (int i = first; i < anchor->steps.step_count; i++) {
-        if (anchor->steps.steps[i] != GPU_STEP_ADD) continue;
-        int64_t own = gpu_alignment(gpu_anchor_data(run, anchor->step_input[i]));
+    for (int i = 0; e && i < e->operand_count; i++) {
+        if (e->forms[i] != GPU_OPERAND_WHOLE) continue;
+        int64_t own = gpu_alignment(gpu_anchor_data(run, e->inputs[i]));
         if (own < least) least = own;
     }
     return least;
 }
 
-GpuVariant gpu_anchor_steps(const DeviceAnchor *anchor, int first) {
-    GpuVariant steps;
-    memset(&steps, 0, sizeof steps);
-    for (int i = first; i < anchor->steps.step_count; i++) steps.steps[steps.step_count++] = anchor->steps.steps[i];
-    return steps;
-}
-
 typedef struct Arguments {
-    GpuArgument items[4 + GPU_MAX_STEPS + GPU_PRODUCT_ARGUMENTS + 2 * GPU_MAX_STEPS];
+    GpuArgument items[4 + EPILOGUE_INPUTS + GPU_PRODUCT_ARGUMENTS + 1 + 2 * EPILOGUE_INPUTS];
     int count;
 } Arguments;
 
@@ -285,37 +264,31 @@ static void add_number(Arguments *a, int64_t value) {
     a->items[a->count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = value};
 }
 
-static int64_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static Status launch_with(AnchorRun *run, const GpuProductLaunch *launch, int first, int64_t out_offset,
-                          Arguments *arguments) {
+static Status launch_with(AnchorRun *run, const GpuProductLaunch *launch, int64_t out_offset, Arguments *arguments) {
     const DeviceAnchor *anchor = run->anchor;
+    const GpuEpilogue *e = launch->variant.epilogue;
     const GpuFunction *function = NULL;
     if (launch->grid > GPU_MAX_GRID)
         return status_error(STATUS_FAULT, "%lld blocks are more than a GPU takes at once", (long long)launch->grid);
     TRY(program_of(run->anchor, &launch->variant, &function));
     int64_t offset = out_offset * (int64_t)dtype_size(anchor->dtype);
-    for (int i = first; i < anchor->steps.step_count; i++) {
-        if (anchor->step_input[i] < 0) continue;
-        char *data = gpu_anchor_data(run, anchor->step_input[i]);
-        add_buffer(arguments, anchor->steps.steps[i] == GPU_STEP_ADD ? data + offset : data);
+    for (int i = 0; e && i < e->operand_count; i++) {
+        char *data = gpu_anchor_data(run, e->inputs[i]);
+        add_buffer(arguments, e->forms[i] == GPU_OPERAND_WHOLE ? data + offset : data);
     }
     for (int i = 0; i < launch->count; i++) add_number(arguments, launch->arguments[i]);
-    for (int i = first; i < anchor->steps.step_count; i++) {
-        add_number(arguments, bits_of(anchor->alpha[i]));
-        add_number(arguments, bits_of(anchor->beta[i]));
+    if (e) add_number(arguments, out_offset);
+    for (int i = 0; e && i < e->operand_count; i++) {
+        add_number(arguments, run->over[i].period);
+        add_number(arguments, run->over[i].inner);
     }
     GpuDevice *d = run->device;
     return gpu_watch(d, d->driver->launch(d->context, gpu_stream(run->stream)->stream, function, launch->grid,
                                           launch->block, arguments->items, arguments->count));
 }
 
-Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, int first, void *a, void *b,
-                         int64_t out_offset, void *partial) {
+Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, void *a, void *b, int64_t out_offset,
+                         void *partial) {
     Arguments arguments = {.count = 0};
     size_t sum = gpu_product_sum_bytes(run->anchor->dtype);
     if (launch->grid < 1) return NULL;
@@ -323,19 +296,18 @@ Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, int fir
     add_buffer(&arguments, b);
     add_buffer(&arguments, (char *)run->output->data + out_offset * (int64_t)dtype_size(run->anchor->dtype));
     add_buffer(&arguments, partial ? (char *)partial + out_offset * (int64_t)sum : NULL);
-    return launch_with(run, launch, first, out_offset, &arguments);
+    return launch_with(run, launch, out_offset, &arguments);
 }
 
-Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int first, int64_t columns,
-                         int64_t column_stride, double alpha) {
+Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int64_t columns, int64_t column_stride,
+                         double alpha) {
     GpuProductLaunch launch;
     Arguments arguments = {.count = 0};
-    GpuVariant steps = gpu_anchor_steps(run->anchor, first);
     gpu_finish_launch(run->anchor->dtype, tensor_count(run->output), splits, columns, column_stride, alpha,
-                      gpu_anchor_alignment(run, first), run->device->limits, &steps, &launch);
+                      gpu_anchor_alignment(run), run->device->limits, run->anchor->epilogue, &launch);
     add_buffer(&arguments, run->output->data);
     add_buffer(&arguments, partial);
-    return launch_with(run, &launch, first, 0, &arguments);
+    return launch_with(run, &launch, 0, &arguments);
 }
 
 /* Shapes that a constant had when it was copied hold; all others are taken as they come, but with the type that was
@@ -356,11 +328,15 @@ static Status check_inputs(const AnchorRun *run) {
     return tensor_size_of(run->output->dtype, run->output->rank, run->output->dims, NULL, NULL);
 }
 
-Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                      const int64_t *symbols, Tensor *output) {
+Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
+    (void)finish;
     if (anchor->attention)
-        return gpu_attention_run(gpu_device(device), stream, anchor->attention, inputs, symbols, output);
-    AnchorRun run = {anchor, gpu_device(device), stream, inputs, symbols, output};
+        return gpu_attention_run(gpu_device(device), stream, anchor->attention, inputs, symbols, outputs);
+    AnchorRun run = {.anchor = anchor, .device = gpu_device(device), .stream = stream, .inputs = inputs};
+    run.symbols = symbols;
+    run.output = outputs;
     TRY(check_inputs(&run));
+    TRY(bind_operands(&run));
     return anchor->kind->run(&run);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "codegen/gpu/attention/attention.h"
+#include "runtime/device/attention_shape.h"
 
 _Static_assert(ATTENTION_RANK - 2 == (int)GPU_ATTENTION_LEAD,
                "the kernels take as many leading axes as the anchor has");
@@ -40,29 +41,17 @@ static bool last_size(const Node *node, const Value *v, const char *perm_name, i
     return size > 0 && size <= ATTENTION_HEAD;
 }
 
-static float nth_float(const Node *node, const char *name, int index) {
-    const Attr *attr = node_attr(node, name);
-    return attr && attr->kind == ATTR_FLOATS && index < attr->count ? attr->floats[index] : 0;
-}
-
 static bool describe_steps(const Node *node, GpuAttentionText *text, int *input) {
-    int count, next = STEPS;
-    const int64_t *steps = attr_ints(node, "steps", &count);
-    if (count > ATTENTION_STEPS) return false;
-    text->step_count = count;
-    for (int i = 0; i < count; i++) {
-        GpuScore *s = &text->steps[i];
-        if (steps[i] < 0 || steps[i] >= SCORE_COUNT) return false;
-        *s = (GpuScore){(GpuScoreKind)steps[i], nth_float(node, "steps_alpha", i), nth_float(node, "steps_beta", i),
-                        DT_NONE};
-        input[i] = -1;
-        if (!gpu_score_reads(s->kind)) continue;
-        if (next >= node->input_count || !node->inputs[next]) return false;
-        s->dtype = node->inputs[next]->dtype;
-        if (s->dtype != DT_BOOL && !device_float(s->dtype)) return false;
-        input[i] = next++;
+    AttentionStep steps[ATTENTION_STEPS];
+    if (!attention_steps(node, steps, &text->step_count)) return false;
+    for (int i = 0; i < text->step_count; i++) {
+        const AttentionStep *s = &steps[i];
+        DType dtype = s->input < 0 ? DT_NONE : node->inputs[s->input]->dtype;
+        if (s->input >= 0 && dtype != DT_BOOL && !device_float(dtype)) return false;
+        text->steps[i] = (GpuScore){(GpuScoreKind)s->kind, s->alpha, s->beta, dtype};
+        input[i] = s->input;
     }
-    return next == node->input_count;
+    return true;
 }
 
 /* What the program depends on; false where there is none. */
@@ -145,97 +134,40 @@ static Status wrong(const GpuAttention *attention, const char *what) {
     return status_error(STATUS_INVALID, "%s (attention): %s", node_origin_name(attention->node), what);
 }
 
-/* A tensor as permute(tensor, perm): its sizes and strides, the last axis last, missing leading axes of size 1. */
-typedef struct View {
-    int64_t dims[ATTENTION_RANK], strides[ATTENTION_RANK];
-} View;
+_Static_assert((int)ATTENTION_LEAD == (int)GPU_ATTENTION_LEAD, "strides are handed on as they are");
 
-static bool view_of(const Node *node, const Tensor *t, const char *perm_name, View *view) {
-    int count = 0, rank = t->rank, missing = ATTENTION_RANK - rank;
-    const int64_t *perm = perm_name ? attr_ints(node, perm_name, &count) : NULL;
-    int64_t steps[ATTENTION_RANK], step = 1;
-    if (rank > ATTENTION_RANK || (perm && count != rank)) return false;
-    for (int i = rank - 1; i >= 0; i--) {
-        steps[i] = step;
-        step *= t->dims[i];
-    }
-    for (int i = 0; i < missing; i++) view->dims[i] = 1, view->strides[i] = 0;
-    for (int i = 0; i < rank; i++) {
-        int64_t axis = perm ? perm[i] : i;
-        if (axis < 0 || axis >= rank) return false;
-        view->dims[missing + i] = t->dims[axis];
-        view->strides[missing + i] = steps[axis];
-    }
-    return true;
-}
-
-enum { HEADS = ATTENTION_RANK - 3, ROWS = ATTENTION_RANK - 2, COLUMNS = ATTENTION_RANK - 1 };
-
-static GpuAttentionStrides strides_of(const View *v) {
-    GpuAttentionStrides s = {.row = v->dims[ROWS] == 1 ? 0 : v->strides[ROWS],
-                             .column = v->dims[COLUMNS] == 1 ? 0 : v->strides[COLUMNS]};
-    for (int i = 0; i < GPU_ATTENTION_LEAD; i++) s.lead[i] = v->dims[i] == 1 ? 0 : v->strides[i];
+static GpuAttentionStrides strides_of(const AttentionStrides *from) {
+    GpuAttentionStrides s = {.row = from->row, .column = from->column};
+    memcpy(s.lead, from->lead, sizeof s.lead);
     return s;
-}
-
-static bool repeats_to(const View *v, const View *whole, int axes) {
-    for (int i = 0; i < axes; i++)
-        if (v->dims[i] != 1 && v->dims[i] != whole->dims[i]) return false;
-    return true;
 }
 
 static bool aligned(const void *data) { return (uintptr_t)data % 16 == 0; }
 
-/* Tensors that keys and queries agree with, whatever the sizes are. */
 static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
                        GpuAttentionRun *run) {
     const Node *node = a->node;
-    View q, k, v, out;
-    int count;
+    AttentionShape shape;
     for (int i = 0; i < node->input_count; i++)
         if (!inputs[i] || inputs[i]->dtype != node->inputs[i]->dtype) return wrong(a, "an input is missing");
-    if (!view_of(node, inputs[Q], "perm_q", &q) || !view_of(node, inputs[K], "perm_k", &k) ||
-        !view_of(node, inputs[V], "perm_v", &v))
-        return wrong(a, "queries, keys and values do not have the number of axes that was planned");
-    /* The result is permuted the other way: its strides by the axes of r. */
-    const int64_t *perm = attr_ints(node, "perm_out", &count);
-    View stored;
-    if (!view_of(node, output, NULL, &stored) || (perm && count != output->rank)) return wrong(a, "the result's axes");
-    out = stored;
-    for (int i = 0, missing = ATTENTION_RANK - output->rank; perm && i < count; i++) {
-        if (perm[i] < 0 || perm[i] >= count) return wrong(a, "the result's axes");
-        out.dims[missing + perm[i]] = stored.dims[missing + i];
-        out.strides[missing + perm[i]] = stored.strides[missing + i];
-    }
-    int64_t kv_heads = k.dims[HEADS] > v.dims[HEADS] ? k.dims[HEADS] : v.dims[HEADS], heads = out.dims[HEADS];
-    bool fits = repeats_to(&q, &out, COLUMNS) && repeats_to(&k, &out, HEADS) && repeats_to(&v, &out, HEADS);
-    fits &= !heads || (kv_heads > 0 && heads % kv_heads == 0);
-    fits &= (k.dims[HEADS] == 1 || k.dims[HEADS] == kv_heads) && (v.dims[HEADS] == 1 || v.dims[HEADS] == kv_heads);
-    fits &= q.dims[COLUMNS] == a->text.size && k.dims[COLUMNS] == a->text.size && v.dims[COLUMNS] == a->text.width &&
-            out.dims[COLUMNS] == a->text.width && v.dims[ROWS] == k.dims[ROWS];
+    TRY(attention_shape(node, inputs, symbols, output, &shape));
+    int64_t kv_heads = shape.k_heads > shape.v_heads ? shape.k_heads : shape.v_heads;
+    bool fits = (shape.k_heads == 1 || shape.k_heads == kv_heads) && (shape.v_heads == 1 || shape.v_heads == kv_heads);
+    fits &= shape.size == a->text.size && shape.width == a->text.width;
     if (!fits) return wrong(a, "the shapes of queries, keys and values do not fit together");
-    *run = (GpuAttentionRun){.lead = {out.dims[0], out.dims[1], heads},
+    *run = (GpuAttentionRun){.lead = {shape.lead[0], shape.lead[1], shape.lead[2]},
                              .kv_heads = kv_heads,
-                             .queries = out.dims[ROWS],
-                             .keys = k.dims[ROWS],
-                             .q = strides_of(&q),
-                             .k = strides_of(&k),
-                             .v = strides_of(&v),
-                             .out = strides_of(&out),
+                             .queries = shape.queries,
+                             .keys = shape.keys,
+                             .offset = shape.offset,
+                             .q = strides_of(&shape.q),
+                             .k = strides_of(&shape.k),
+                             .v = strides_of(&shape.v),
+                             .out = strides_of(&shape.out),
                              .k_aligned = aligned(inputs[K]->data),
                              .v_aligned = aligned(inputs[V]->data)};
-    View scores = out;
-    scores.dims[COLUMNS] = run->keys;
-    for (int i = 0; i < a->text.step_count; i++) {
-        View step;
-        if (a->input[i] < 0) continue;
-        if (!view_of(node, inputs[a->input[i]], NULL, &step) || !repeats_to(&step, &scores, ATTENTION_RANK))
-            return wrong(a, "a mask does not have as many queries or keys as there are");
-        run->steps[i] = strides_of(&step);
-    }
-    const Dim *const *offset = attr_dims(node, "offset", &count);
-    run->offset = count ? dim_eval(offset[0], symbols) : 0;
-    return run->offset == UNBOUND_DIM ? wrong(a, "the offset of a causal mask is not known") : NULL;
+    for (int i = 0; i < a->text.step_count; i++) run->steps[i] = strides_of(&shape.steps[i]);
+    return NULL;
 }
 
 static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GPU_ARG_BUFFER, .buffer = data}; }

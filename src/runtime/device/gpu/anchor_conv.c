@@ -167,8 +167,8 @@ static Status prepare_windows(DeviceAnchor *anchor, const Window *window) {
         known.strides[i] = window->strides[i];
         known.dilations[i] = window->dilations[i];
     }
-    GpuVariant variants[GPU_MAX_VARIANTS], steps = gpu_anchor_steps(anchor, 0);
-    int count = gpu_conv_variants(&known, anchor->device->limits, &steps, variants);
+    GpuVariant variants[GPU_MAX_VARIANTS];
+    int count = gpu_conv_variants(&known, anchor->device->limits, anchor->epilogue, variants);
     if (count && variants[0].kind == GPU_PRODUCT_CHANNELS)
         anchor->how = variants[0].depthwise ? "depthwise" : "grouped";
     return gpu_anchor_programs(anchor, variants, count);
@@ -318,19 +318,18 @@ static Status run_pointwise(AnchorRun *run, const GpuConv *c) {
 
 static Status run_windows(AnchorRun *run, GpuConv *c) {
     void *x = gpu_anchor_data(run, 0), *w = gpu_anchor_data(run, 1), *partial = NULL;
-    GpuVariant steps = gpu_anchor_steps(run->anchor, 0);
     GpuProductLaunch launch;
     c->x_alignment = gpu_alignment(x);
     c->w_alignment = gpu_alignment(w);
-    c->out_alignment = gpu_anchor_alignment(run, 0);
-    gpu_conv_launch(c, run->device->limits, &steps, &launch);
+    c->out_alignment = gpu_anchor_alignment(run);
+    gpu_conv_launch(c, run->device->limits, run->anchor->epilogue, &launch);
     size_t sum = gpu_product_sum_bytes(c->dtype);
     if (launch.splits > 1)
         TRY(gpu_stream_scratch(&run->device->base, run->stream,
                                (size_t)(launch.splits * tensor_count(run->output)) * sum, &partial));
-    TRY(gpu_anchor_launch(run, &launch, 0, x, w, 0, partial));
+    TRY(gpu_anchor_launch(run, &launch, x, w, 0, partial));
     if (!partial) return NULL;
-    return gpu_anchor_finish(run, launch.splits, partial, 0, c->outputs * c->group, 1, 1);
+    return gpu_anchor_finish(run, launch.splits, partial, c->outputs * c->group, 1, 1);
 }
 
 static Status conv_run(AnchorRun *run) {
@@ -340,7 +339,6 @@ static Status conv_run(AnchorRun *run) {
     GpuConv conv;
     if (!window_of(anchor->node, &window)) return gpu_anchor_wrong(anchor, "attributes and ranks do not fit together");
     TRY(conv_of(run, &window, &weight, &conv));
-    TRY(gpu_anchor_check_steps(run, conv.outputs * conv.group));
     if (!tensor_count(run->output)) return NULL;
     return anchor->conv.pointwise ? run_pointwise(run, &conv) : run_windows(run, &conv);
 }

@@ -45,33 +45,13 @@ static void merge_rows(MatmulShape *s) {
 
 static bool library_type(DType t) { return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F64; }
 
-/* The steps that a library applies: at most a bias and a sum in front, then one activation. */
-typedef struct Folded {
-    int taken, bias, add; /* how many; which of them, or -1 */
-    int activation;       /* as in GpuGemm */
-} Folded;
-
-static Folded fold_steps(const GpuVariant *steps, bool swapped) {
-    Folded f = {.bias = -1, .add = -1, .activation = -1};
-    for (; f.taken < steps->step_count; f.taken++) {
-        GpuStep step = steps->steps[f.taken];
-        if (step == GPU_STEP_BIAS && f.bias < 0 && !swapped)
-            f.bias = f.taken;
-        else if (step == GPU_STEP_ADD && f.add < 0)
-            f.add = f.taken;
-        else
-            break;
-    }
-    if (f.taken == steps->step_count) return f;
-    GpuStep next = steps->steps[f.taken];
-    if (next != GPU_STEP_RELU && next != GPU_STEP_GELU_TANH) return f;
-    f.activation = (int)next;
-    f.taken++;
-    return f;
+/* Whether a library applies the epilogue. Its bias is one of columns. */
+static bool folds(const DeviceAnchor *anchor, bool swapped) {
+    return anchor->epilogue && anchor->library.whole && (anchor->library.plain.bias < 0 || !swapped);
 }
 
-/* Whether the library would take products of these sizes (-1 where not known), and how many steps of the epilogue. */
-static bool library_expected(const DeviceAnchor *anchor, const GpuMatmul *known, int *out_taken) {
+/* Whether the library would take products of these sizes (-1 where not known), and the epilogue with them. */
+static bool library_expected(const DeviceAnchor *anchor, const GpuMatmul *known, bool *out_whole) {
     const GpuDriver *driver = anchor->device->driver;
     if (!driver->gemm || !driver->gemm_supports || !library_type(anchor->dtype)) return false;
     enum { SOME_SIZE = 256 };
@@ -84,18 +64,17 @@ static bool library_expected(const DeviceAnchor *anchor, const GpuMatmul *known,
                     .alpha = 1,
                     .a = somewhere,
                     .b = somewhere,
-                    .activation = -1,
                     .d = somewhere};
     gemm.lda = gemm.k;
     gemm.ldb = gemm.ldc = gemm.n;
-    *out_taken = 0;
+    *out_whole = !anchor->epilogue;
     if (!driver->gemm_supports(anchor->device->context, &gemm)) return false;
-    Folded f = fold_steps(&anchor->steps, false);
-    gemm.bias = f.bias < 0 ? NULL : somewhere;
-    gemm.c = f.add < 0 ? NULL : somewhere;
-    gemm.beta = f.add < 0 ? 0 : 1;
-    gemm.activation = f.activation;
-    if (driver->gemm_supports(anchor->device->context, &gemm)) *out_taken = f.taken;
+    if (!folds(anchor, false)) return true;
+    gemm.bias = anchor->library.plain.bias < 0 ? NULL : somewhere;
+    gemm.c = anchor->library.plain.addend < 0 ? NULL : somewhere;
+    gemm.beta = anchor->library.plain.addend < 0 ? 0 : 1;
+    gemm.activation = anchor->library.activation;
+    *out_whole = driver->gemm_supports(anchor->device->context, &gemm);
     return true;
 }
 
@@ -110,17 +89,15 @@ static bool library_matrix(int64_t rows, int64_t columns, int64_t row, int64_t c
     return *out_line >= width;
 }
 
-static int library_steps(const AnchorRun *run, bool swapped, int64_t out_offset, GpuGemm *gemm) {
+static void fold_epilogue(const AnchorRun *run, int64_t out_offset, GpuGemm *gemm) {
     const DeviceAnchor *anchor = run->anchor;
-    Folded f = fold_steps(&anchor->steps, swapped);
-    if (f.bias >= 0) gemm->bias = gpu_anchor_data(run, anchor->step_input[f.bias]);
-    if (f.add >= 0) {
-        gemm->c =
-            (char *)gpu_anchor_data(run, anchor->step_input[f.add]) + out_offset * (int64_t)dtype_size(anchor->dtype);
+    const PlainEpilogue *p = &anchor->library.plain;
+    if (p->bias >= 0) gemm->bias = gpu_anchor_data(run, p->bias);
+    if (p->addend >= 0) {
+        gemm->c = (char *)gpu_anchor_data(run, p->addend) + out_offset * (int64_t)dtype_size(anchor->dtype);
         gemm->beta = 1;
     }
-    gemm->activation = f.activation;
-    return f.taken;
+    gemm->activation = anchor->library.activation;
 }
 
 /* One call of the library for one of the matmul's batch axes; false where it cannot say it. */
@@ -134,7 +111,6 @@ static bool gemm_of(const AnchorRun *run, const GpuMatmul *m, char *a, char *b, 
         return false;
     *gemm = (GpuGemm){.dtype = m->dtype, .m = m->rows, .n = m->columns, .k = m->depth, .batch = 1};
     gemm->alpha = (float)m->alpha;
-    gemm->activation = -1;
     gemm->transpose_a = turned_a;
     gemm->transpose_b = turned_b;
     gemm->lda = line_a;
@@ -227,12 +203,12 @@ static Status ask_library(AnchorRun *run, GpuGemm *gemm, bool first, bool *out_r
     return NULL;
 }
 
-/* taken: the steps of the epilogue that the library has applied; -1: nothing was done. fused: ask it for some. */
-static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool fused, int *out_taken) {
+/* fused: with the epilogue. *out_done false: nothing was done. */
+static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool fused, bool *out_done) {
     const GpuDriver *driver = run->device->driver;
     GpuContext *context = run->device->context;
     int64_t size = (int64_t)dtype_size(run->anchor->dtype), count = loop_count(call), a, b, out;
-    *out_taken = -1;
+    *out_done = false;
     for (int64_t i = 0; i < count; i++) {
         GpuGemm gemm;
         bool swapped;
@@ -240,81 +216,77 @@ static Status run_gemms(AnchorRun *run, const MatmulCall *call, int axis, bool f
         if (!gemm_of(run, &call->matmul, (char *)call->a + a * size, (char *)call->b + b * size, out, axis, &swapped,
                      &gemm))
             return NULL;
-        int taken = fused ? library_steps(run, swapped, out, &gemm) : 0;
-        if (fused && !taken) return NULL;
+        if (fused && !folds(run->anchor, swapped)) return NULL;
+        if (fused) fold_epilogue(run, out, &gemm);
         if (!driver->gemm_supports(context, &gemm)) return NULL;
         bool refused;
         TRY(ask_library(run, &gemm, i == 0, &refused));
         if (refused) return NULL;
-        *out_taken = taken;
+        *out_done = true;
     }
     return NULL;
 }
 
 static Status run_library(AnchorRun *run, const MatmulCall *call, bool *out_done) {
     const DeviceAnchor *anchor = run->anchor;
-    int axis, taken = -1;
+    int axis;
     *out_done = false;
     if (!anchor->device->driver->gemm || !library_type(anchor->dtype) || call->matmul.depth < 1) return NULL;
     MatmulCall c = unrolled(call, &axis);
     if (loop_count(&c) > MOST_CALLS) return NULL;
-    if (anchor->steps.step_count) TRY(run_gemms(run, &c, axis, true, &taken));
-    if (taken < 0) TRY(run_gemms(run, &c, axis, false, &taken));
-    if (taken < 0) return NULL;
-    *out_done = true;
-    if (taken == anchor->steps.step_count) return NULL;
-    return gpu_anchor_finish(run, 0, NULL, taken, call->columns, call->column_stride, 1);
+    if (anchor->epilogue) TRY(run_gemms(run, &c, axis, true, out_done));
+    if (*out_done) return NULL;
+    TRY(run_gemms(run, &c, axis, false, out_done));
+    if (!*out_done || !anchor->epilogue) return NULL;
+    return gpu_anchor_finish(run, 0, NULL, call->columns, call->column_stride, 1);
 }
 
 /* ---- products ---- */
 
-/* What a library leaves of the epilogue. */
-static Status prepare_rest(DeviceAnchor *anchor, int taken) {
-    GpuVariant steps = gpu_anchor_steps(anchor, taken);
+/* The epilogue of a library's result. */
+static Status prepare_finish(DeviceAnchor *anchor) {
     GpuProductLaunch launch;
-    if (!steps.step_count) return NULL;
-    gpu_finish_launch(anchor->dtype, 1, 0, 1, 1, 1, 1, anchor->device->limits, &steps, &launch);
+    gpu_finish_launch(anchor->dtype, 1, 0, 1, 1, 1, 1, anchor->device->limits, anchor->epilogue, &launch);
     return gpu_anchor_programs(anchor, &launch.variant, 1);
 }
 
 Status gpu_anchor_prepare_product(DeviceAnchor *anchor, const GpuMatmul *known, bool interleaved) {
-    GpuVariant variants[GPU_MAX_VARIANTS], steps = gpu_anchor_steps(anchor, 0);
-    int taken;
-    if (library_expected(anchor, known, &taken)) {
+    GpuVariant variants[GPU_MAX_VARIANTS];
+    bool whole;
+    if (library_expected(anchor, known, &whole)) {
         anchor->library_expected = true;
-        TRY(prepare_rest(anchor, taken));
+        if (!whole) TRY(prepare_finish(anchor));
         if (!interleaved) return NULL;
     }
-    int count = gpu_matmul_variants(known, anchor->device->limits, &steps, variants);
+    int count = gpu_matmul_variants(known, anchor->device->limits, anchor->epilogue, variants);
     return gpu_anchor_programs(anchor, variants, count);
 }
 
 static Status run_own(AnchorRun *run, const MatmulCall *call) {
     DeviceAnchor *anchor = run->anchor;
     GpuMatmul m = call->matmul;
-    GpuVariant steps = gpu_anchor_steps(anchor, 0);
     GpuProductLaunch launch;
     void *partial = NULL;
     int64_t size = (int64_t)dtype_size(anchor->dtype), count = loop_count(call), a, b, out;
     m.a_alignment = gpu_alignment(call->a);
     m.b_alignment = gpu_alignment(call->b);
-    m.out_alignment = gpu_anchor_alignment(run, 0);
+    m.out_alignment = gpu_anchor_alignment(run);
     for (int i = 0; i < call->loops; i++) { /* offsets keep what all of them share */
         int64_t steps_of[] = {call->a_step[i] * size, call->b_step[i] * size, call->out_step[i] * size};
         int64_t *alignments[] = {&m.a_alignment, &m.b_alignment, &m.out_alignment};
         for (int k = 0; k < 3; k++)
             while (steps_of[k] % *alignments[k]) *alignments[k] /= 2;
     }
-    gpu_matmul_launch(&m, run->device->limits, &steps, &launch);
+    gpu_matmul_launch(&m, run->device->limits, anchor->epilogue, &launch);
     if (launch.splits > 1)
         TRY(gpu_stream_scratch(&run->device->base, run->stream,
                                (size_t)(launch.splits * m.elements) * gpu_product_sum_bytes(m.dtype), &partial));
     for (int64_t i = 0; i < count; i++) {
         index_of(call, i, &a, &b, &out);
-        TRY(gpu_anchor_launch(run, &launch, 0, (char *)call->a + a * size, (char *)call->b + b * size, out, partial));
+        TRY(gpu_anchor_launch(run, &launch, (char *)call->a + a * size, (char *)call->b + b * size, out, partial));
     }
     if (!partial) return NULL;
-    return gpu_anchor_finish(run, launch.splits, partial, 0, call->columns, call->column_stride, m.alpha);
+    return gpu_anchor_finish(run, launch.splits, partial, call->columns, call->column_stride, m.alpha);
 }
 
 Status gpu_anchor_run_product(AnchorRun *run, const MatmulCall *call) {
@@ -519,7 +491,6 @@ static Status matmul_run(AnchorRun *run) {
     bool fits = output->rank == s.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     if (!fits) return gpu_anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
-    TRY(gpu_anchor_check_steps(run, s.columns));
     if (!tensor_count(output)) return NULL;
     merge_batches(&s);
     merge_rows(&s);

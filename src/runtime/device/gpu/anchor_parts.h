@@ -5,11 +5,13 @@
 
 #include <pthread.h>
 #include "codegen/gpu/product/product.h"
+#include "graph/broadcast.h"
+#include "runtime/device/gpu/library_epilogue.h"
 #include "runtime/device/gpu/anchor_attention.h"
 #include "runtime/device/gpu/gpu.h"
 
-/* Programs: all variants of an epilogue, and what a library leaves of it. */
-enum { ANCHOR_INPUTS = GPU_MAX_STEPS + 2, ANCHOR_PROGRAMS = 2 * GPU_MAX_VARIANTS + GPU_MAX_STEPS };
+/* Programs: all variants of an epilogue, and the epilogue of a library's result. */
+enum { ANCHOR_INPUTS = EPILOGUE_INPUTS + 2, ANCHOR_PROGRAMS = 2 * GPU_MAX_VARIANTS + 1 };
 
 typedef struct AnchorRun AnchorRun;
 
@@ -50,9 +52,9 @@ struct DeviceAnchor {
     const AnchorKind *kind;
     GpuAttention *attention; /* the anchor "attention", which is all its own */
     DType dtype;
-    GpuVariant steps; /* the epilogue's steps, nothing else */
-    float alpha[GPU_MAX_STEPS], beta[GPU_MAX_STEPS];
-    int step_input[GPU_MAX_STEPS];  /* -1, or which input the step reads */
+    Arena *arena;                   /* of the epilogue */
+    GpuEpilogue *epilogue;          /* NULL: none */
+    LibraryEpilogue library;        /* what of it a library applies */
     Tensor shapes[ANCHOR_INPUTS];   /* of constants, without data; rank -1: not constant */
     void *constants[ANCHOR_INPUTS]; /* on the device; NULL: given at run */
     size_t constant_bytes;
@@ -78,6 +80,7 @@ struct AnchorRun {
     const Tensor *const *inputs;
     const int64_t *symbols;
     const Tensor *output;
+    Broadcast over[EPILOGUE_INPUTS]; /* how the epilogue's operands lie over the result */
 };
 
 Status gpu_anchor_wrong(const DeviceAnchor *anchor, const char *what); /* STATUS_INVALID */
@@ -88,21 +91,17 @@ Status gpu_anchor_programs(DeviceAnchor *anchor, const GpuVariant *variants, int
 
 /* Data of an input, constant or given. */
 void *gpu_anchor_data(const AnchorRun *run, int index);
-/* Whether the epilogue's tensors have the sizes that the steps read. */
-Status gpu_anchor_check_steps(const AnchorRun *run, int64_t columns);
-/* Bytes (up to 256) that divide the addresses of the result and of all tensors that steps from `first` on add. */
-int64_t gpu_anchor_alignment(const AnchorRun *run, int first);
+/* Bytes (up to 256) that divide the addresses of the result and of all tensors that the epilogue reads like it. */
+int64_t gpu_anchor_alignment(const AnchorRun *run);
 int64_t gpu_alignment(const void *data);
-/* The epilogue from step `first` on. */
-GpuVariant gpu_anchor_steps(const DeviceAnchor *anchor, int first);
 
-/* Runs a product whose epilogue begins at step `first`, at `a`, `b` and element `out_offset` of the result. partial:
- * memory of splits x elements sums, or NULL. */
-Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, int first, void *a, void *b,
-                         int64_t out_offset, void *partial);
-/* The sum of splits, or with splits 0 the steps from `first` on over the result in place. */
-Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int first, int64_t columns,
-                         int64_t column_stride, double alpha);
+/* Runs a product at `a`, `b` and element `out_offset` of the result. partial: memory of splits x elements sums, or
+ * NULL. */
+Status gpu_anchor_launch(AnchorRun *run, const GpuProductLaunch *launch, void *a, void *b, int64_t out_offset,
+                         void *partial);
+/* The sum of splits, and the epilogue; with splits 0 the epilogue over the result in place. */
+Status gpu_anchor_finish(AnchorRun *run, int64_t splits, void *partial, int64_t columns, int64_t column_stride,
+                         double alpha);
 
 /* A product that may be done by the driver's library: base pointers, the loops that one call does not take. */
 enum { MATMUL_LOOPS = MAX_RANK };

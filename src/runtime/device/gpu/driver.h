@@ -25,6 +25,8 @@ typedef struct GpuArgument {
     float f32;
 } GpuArgument;
 
+typedef enum GpuActivation { GPU_ACTIVATION_NONE, GPU_ACTIVATION_RELU, GPU_ACTIVATION_GELU_TANH } GpuActivation;
+
 /* A matrix product for a library (cuBLASLt, CLBlast), all row-major:
  * d[b] = epilogue(alpha * op(a[b]) op(b[b]) + beta * c[b] + bias), b < batch. c may be d's own memory or other. */
 typedef struct GpuGemm {
@@ -34,9 +36,9 @@ typedef struct GpuGemm {
     int64_t lda, ldb, ldc;                /* elements a row takes in memory; ldc of d, and of c */
     int64_t stride_a, stride_b, stride_c; /* elements from one batch to the next; 0: the same for all */
     float alpha, beta;
-    const void *a, *b, *c; /* device memory; c NULL with beta 0 */
-    const void *bias;      /* [n], or NULL */
-    int activation;        /* EpilogueKind (lowering/anchors.h) applied last: RELU, GELU_TANH; -1 for none */
+    const void *a, *b, *c;    /* device memory; c NULL with beta 0 */
+    const void *bias;         /* [n], or NULL */
+    GpuActivation activation; /* applied last */
     void *d;
     void
         *workspace; /* device memory that the product may use until the stream has done it, 256-byte aligned, or NULL */

@@ -72,14 +72,11 @@ void gpu_blocks_destroy(struct GpuBlocks *blocks); /* accepts NULL */
 size_t gpu_memory_used(const Device *device);
 size_t gpu_memory_used_by_all(void);
 
-/* Our own products apply every kind. */
-#define GPU_EPILOGUE_KINDS ((1 << EPILOGUE_COUNT) - 1)
-
 /* A table's entries that are the same for all drivers; it adds kind, name, describe, open:
  *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
-    .epilogue_kinds = GPU_EPILOGUE_KINDS, .attention = true, .separate_memory = true, .close = gpu_close,              \
-    .runs = gpu_runs, .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,      \
+    .epilogue = {.outputs = 1}, .attention = true, .separate_memory = true, .close = gpu_close, .runs = gpu_runs,      \
+    .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,                        \
     .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .prepare_anchor = gpu_anchor_prepare,                  \
     .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
     .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_step_prepare,                \
@@ -114,8 +111,8 @@ void gpu_anchor_release(Device *device, DeviceAnchor *anchor);
 size_t gpu_anchor_bytes(const DeviceAnchor *anchor);
 /* What its products have run on; before the first run, what they are expected to. */
 const char *gpu_anchor_how(const DeviceAnchor *anchor);
-Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const Tensor *const *inputs,
-                      const int64_t *symbols, Tensor *output);
+Status gpu_anchor_run(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
+                      const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs);
 
 /* movement.c: primitives outside regions. An index out of range is reported by the next gpu_synchronize. */
 Status gpu_movement_create(struct GpuMovement **out_movement);
@@ -131,7 +128,7 @@ void gpu_windows_destroy(struct GpuWindows *windows); /* accepts NULL */
 bool gpu_window_runs(const Device *device, const Node *node);
 Status gpu_window_prepare(Device *device, const Node *node, KernelCacheStats *stats);
 Status gpu_window_run(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
-                      const int64_t *symbols, Tensor *output);
+                      const int64_t *symbols, Tensor *outputs);
 
 /* Streams of the GPU device: the driver's stream and a small block of device memory in which kernels report faults. */
 typedef struct GpuStream {

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs by their source and target: in the process's table, else on disk, else compiled by the driver. An entry of
- * the table is entered before it is made, so that whoever asks for it meanwhile waits. The table keeps the contexts of
- * its programs open, so that the next session finds them. */
-#include <pthread.h>
-#include <stdio.h>
+/* Programs by their source and target: in the process's table, else on disk, else compiled by the driver. Contexts stay
+ * open as long as there are programs of them, so that the next session finds both. */
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "base/map.h"
-#include "codegen/disk.h"
+#include "codegen/cache/code_table.h"
+#include "codegen/cache/disk.h"
 #include "runtime/device/gpu/gpu.h"
-
-typedef enum ProgramState { PROGRAM_PENDING, PROGRAM_READY, PROGRAM_FAILED } ProgramState;
 
 typedef struct ProgramFunction {
     struct ProgramFunction *next;
@@ -20,7 +16,7 @@ typedef struct ProgramFunction {
     char name[]; /* terminated */
 } ProgramFunction;
 
-/* A context that the table holds open for its programs. */
+/* A context that is held open for the table's programs. */
 typedef struct OpenContext {
     struct OpenContext *next;
     const GpuDriver *driver;
@@ -29,26 +25,18 @@ typedef struct OpenContext {
 } OpenContext;
 
 struct GpuProgram {
-    GpuProgram *next; /* of the same bucket */
+    CodeEntry entry;
     OpenContext *open;
-    uint64_t hash;
     size_t key_size;
-    ProgramState state;
-    int references;
     GpuModule *module;
     _Atomic(ProgramFunction *) functions; /* only grows, under the lock: readers take none */
-    StatusCode failure;
-    char message[1024];
-    char key[]; /* target, newline, source; terminated */
+    char key[];                           /* target, newline, source; terminated */
 };
 
-enum { BUCKETS = 1024 };
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* some entry is pending no longer */
-    GpuProgram *buckets[BUCKETS];
-    OpenContext *contexts;
-} table = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {0}, NULL};
+static bool has_key(const CodeEntry *entry, const void *key);
+static void destroy_program(CodeEntry *entry);
+static CodeTable table = CODE_TABLE(has_key, destroy_program);
+static OpenContext *contexts; /* under the table's lock */
 
 static double clock_ms(void) {
     struct timespec t;
@@ -60,7 +48,7 @@ static double clock_ms(void) {
 
 /* The context's record, with one program more. */
 static Status hold_context(GpuDevice *device, OpenContext **out_open) {
-    OpenContext *open = table.contexts;
+    OpenContext *open = contexts;
     while (open && open->context != device->context) open = open->next;
     if (!open) {
         open = calloc(1, sizeof *open);
@@ -71,8 +59,8 @@ static Status hold_context(GpuDevice *device, OpenContext **out_open) {
             return status;
         }
         open->driver = device->driver;
-        open->next = table.contexts;
-        table.contexts = open;
+        open->next = contexts;
+        contexts = open;
     }
     open->programs++;
     *out_open = open;
@@ -81,22 +69,26 @@ static Status hold_context(GpuDevice *device, OpenContext **out_open) {
 
 static void let_context_go(OpenContext *open) {
     if (--open->programs) return;
-    OpenContext **at = &table.contexts;
+    OpenContext **at = &contexts;
     while (*at != open) at = &(*at)->next;
     *at = open->next;
     open->driver->close(open->context);
     free(open);
 }
 
-static GpuProgram **find_place(const GpuContext *context, uint64_t hash, const Text *key) {
-    GpuProgram **at = &table.buckets[hash % BUCKETS];
-    while (*at && ((*at)->hash != hash || (*at)->open->context != context || (*at)->key_size != key->size ||
-                   memcmp((*at)->key, key->data, key->size)))
-        at = &(*at)->next;
-    return at;
+typedef struct Key {
+    const GpuContext *context;
+    Text text;
+} Key;
+
+static bool has_key(const CodeEntry *entry, const void *key) {
+    const GpuProgram *program = (const GpuProgram *)(const void *)entry;
+    const Key *k = key;
+    return program->open->context == k->context && program->key_size == k->text.size &&
+           memcmp(program->key, k->text.data, k->text.size) == 0;
 }
 
-static Status program_new(GpuDevice *device, uint64_t hash, const Text *key, GpuProgram **out_program) {
+static Status program_new(GpuDevice *device, uint64_t hash, const Text *key, CodeEntry **out_entry) {
     GpuProgram *program = calloc(1, sizeof *program + key->size + 1);
     if (!program) return status_out_of_memory();
     Status status = hold_context(device, &program->open);
@@ -105,13 +97,14 @@ static Status program_new(GpuDevice *device, uint64_t hash, const Text *key, Gpu
         return status;
     }
     memcpy(program->key, key->data, key->size);
-    program->hash = hash;
+    program->entry.hash = hash;
     program->key_size = key->size;
-    *out_program = program;
+    *out_entry = &program->entry;
     return NULL;
 }
 
-static void program_free(GpuProgram *program) {
+static void destroy_program(CodeEntry *entry) {
+    GpuProgram *program = (GpuProgram *)(void *)entry;
     for (ProgramFunction *f = atomic_load(&program->functions), *next; f; f = next) {
         next = f->next;
         free(f);
@@ -119,17 +112,6 @@ static void program_free(GpuProgram *program) {
     if (program->module) program->open->driver->unload(program->open->context, program->module);
     let_context_go(program->open);
     free(program);
-}
-
-/* Ready programs stay for the next session; failed ones are out of the table already. */
-static void release_locked(GpuProgram *program) {
-    if (--program->references == 0 && program->state == PROGRAM_FAILED) program_free(program);
-}
-
-static void unlink_program(GpuProgram *program) {
-    GpuProgram **at = &table.buckets[program->hash % BUCKETS];
-    while (*at && *at != program) at = &(*at)->next;
-    if (*at) *at = program->next;
 }
 
 /* --- making programs --- */
@@ -179,19 +161,6 @@ static Status compile_program(const Request *q, GpuProgram *program) {
     return status;
 }
 
-static void publish(GpuProgram *program, Status failure) {
-    pthread_mutex_lock(&table.lock);
-    program->state = failure ? PROGRAM_FAILED : PROGRAM_READY;
-    if (failure) {
-        program->failure = status_code(failure);
-        snprintf(program->message, sizeof program->message, "%s", status_message(failure));
-        unlink_program(program); /* so that a later request tries again */
-    }
-    pthread_cond_broadcast(&table.changed);
-    pthread_mutex_unlock(&table.lock);
-    status_free(failure);
-}
-
 static void make_piece(void *context, int64_t begin, int64_t end, int worker) {
     Request *q = context;
     (void)worker;
@@ -206,25 +175,25 @@ static void make_piece(void *context, int64_t begin, int64_t end, int worker) {
             status = compile_program(q, program);
             making->ended = clock_ms();
         }
-        publish(program, status);
+        code_table_publish(&table, &program->entry, status);
     }
 }
 
 /* --- getting --- */
 
-static Status enter_keys(Request *q, const Text *keys) {
+static Status enter_keys(Request *q, const Key *keys) {
     Status status = NULL;
     pthread_mutex_lock(&table.lock);
     for (int i = 0; i < q->count && !status; i++) {
-        uint64_t hash = hash_bytes(keys[i].data, keys[i].size, 0);
-        GpuProgram **place = find_place(q->device->context, hash, &keys[i]);
+        uint64_t hash = hash_bytes(keys[i].text.data, keys[i].text.size, 0);
+        CodeEntry **place = code_table_place(&table, hash, &keys[i]);
         if (!*place) {
-            status = program_new(q->device, hash, &keys[i], place);
+            status = program_new(q->device, hash, &keys[i].text, place);
             if (status) break;
             q->mine[q->mine_count++] = i;
         }
-        q->programs[i] = *place;
-        q->programs[i]->references++;
+        q->programs[i] = (GpuProgram *)(void *)*place;
+        (*place)->references++;
     }
     pthread_mutex_unlock(&table.lock);
     return status;
@@ -248,30 +217,23 @@ static void count(const Request *q, int entered, KernelCacheStats *stats) {
 
 /* Waits for what others are making; on any failure gives everything back. */
 static Status collect(Request *q, Status status) {
-    pthread_mutex_lock(&table.lock);
-    for (int i = 0; i < q->count; i++) {
-        GpuProgram *program = q->programs[i];
-        if (!program) continue;
-        while (program->state == PROGRAM_PENDING) pthread_cond_wait(&table.changed, &table.lock);
-        if (!status && program->state == PROGRAM_FAILED)
-            status = status_error(program->failure, "%s", program->message);
-    }
+    for (int i = 0; i < q->count && !status; i++) status = code_table_wait(&table, &q->programs[i]->entry);
     for (int i = 0; status && i < q->count; i++) {
-        if (q->programs[i]) release_locked(q->programs[i]);
+        gpu_program_release(q->programs[i]);
         q->programs[i] = NULL;
     }
-    pthread_mutex_unlock(&table.lock);
     return status;
 }
 
 static Status get(Arena *arena, Request *q, const char *const *sources, KernelCacheStats *stats) {
-    Text *keys = ARENA_ARRAY(arena, Text, q->count + 1);
+    Key *keys = ARENA_ARRAY(arena, Key, q->count + 1);
     const char *target = q->device->driver->target(q->device->context);
     for (int i = 0; i < q->count; i++) {
-        keys[i] = text_make(arena);
-        for (const char *c = target; *c; c++) text_add_bytes(&keys[i], *c == '\n' ? " " : c, 1);
-        text_add_bytes(&keys[i], "\n", 1);
-        text_add_bytes(&keys[i], sources[i], strlen(sources[i]));
+        Text text = text_make(arena);
+        for (const char *c = target; *c; c++) text_add_bytes(&text, *c == '\n' ? " " : c, 1);
+        text_add_bytes(&text, "\n", 1);
+        text_add_bytes(&text, sources[i], strlen(sources[i]));
+        keys[i] = (Key){q->device->context, text};
     }
     q->mine = ARENA_ARRAY(arena, int, q->count + 1);
     q->makings = ARENA_ARRAY(arena, Making, q->count + 1);
@@ -329,33 +291,15 @@ Status gpu_program_get(GpuDevice *device, const char *source, KernelCacheStats *
 }
 
 GpuProgram *gpu_program_hold(GpuProgram *program) {
-    pthread_mutex_lock(&table.lock);
-    program->references++;
-    pthread_mutex_unlock(&table.lock);
+    code_table_hold(&table, &program->entry);
     return program;
 }
 
 void gpu_program_release(GpuProgram *program) {
-    if (!program) return;
-    pthread_mutex_lock(&table.lock);
-    release_locked(program);
-    pthread_mutex_unlock(&table.lock);
+    if (program) code_table_release(&table, &program->entry);
 }
 
-void gpu_program_trim(void) {
-    pthread_mutex_lock(&table.lock);
-    for (int b = 0; b < BUCKETS; b++)
-        for (GpuProgram **at = &table.buckets[b]; *at;) {
-            GpuProgram *program = *at;
-            if (program->references || program->state != PROGRAM_READY) {
-                at = &program->next;
-                continue;
-            }
-            *at = program->next;
-            program_free(program);
-        }
-    pthread_mutex_unlock(&table.lock);
-}
+void gpu_program_trim(void) { code_table_trim(&table); }
 
 /* --- functions --- */
 

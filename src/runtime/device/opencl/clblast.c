@@ -59,7 +59,8 @@ static bool is_plain(const GpuContext *context, const GpuGemm *g) {
     bool type = g->dtype == DT_F32 || (g->dtype == DT_F64 && context->limits.fp64);
     bool sizes = g->m > 0 && g->n > 0 && g->k > 0 && g->batch > 0;
     bool in_place = g->beta == 0 || g->c == g->d || is_dense(g);
-    return type && sizes && in_place && !g->bias && g->activation < 0 && (g->batch == 1 || g->stride_c > 0);
+    return type && sizes && in_place && !g->bias && g->activation == GPU_ACTIVATION_NONE &&
+           (g->batch == 1 || g->stride_c > 0);
 }
 
 bool clblast_supports(GpuContext *context, const GpuGemm *gemm) {

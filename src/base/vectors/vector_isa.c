@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the processor says that it runs. */
+#include "base/vectors/vector_isa.h"
+
+#include <stdbool.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Not all compilers know the name. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+VectorIsa vector_isa(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return VECTOR_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return VECTOR_AVX2;
+#endif
+    return VECTOR_BASE;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instruction sets for which loops on vectors are compiled, one unit each (vector_math.h), and the one to run. */
+#ifndef ONNXFUSE_BASE_VECTORS_VECTOR_ISA_H
+#define ONNXFUSE_BASE_VECTORS_VECTOR_ISA_H
+
+typedef enum VectorIsa {
+    VECTOR_BASE,   /* the architecture's least: SSE2, NEON */
+    VECTOR_AVX2,   /* with FMA and F16C */
+    VECTOR_AVX512, /* F, BW, DQ, VL */
+} VectorIsa;
+
+/* The widest that this machine runs. */
+VectorIsa vector_isa(void);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the body of an anchor's epilogue as additions and bounds. */
+#include "lowering/anchor/plain_epilogue.h"
+
+#include <math.h>
+#include "graph/broadcast.h"
+
+/* The operand of a binary node that is not x; NULL when both are, or neither. */
+static const Value *other_operand(const Node *node, const Value *x) {
+    if (node->input_count != 2 || (node->inputs[0] == x) == (node->inputs[1] == x)) return NULL;
+    return node->inputs[0] == x ? node->inputs[1] : node->inputs[0];
+}
+
+/* The anchor's input that is the body's value; -1: none is. */
+static int input_of(const Graph *body, const Value *v) {
+    for (int i = 1; i < body->inputs.count; i++)
+        if (body->inputs.items[i] == v) return i + 1;
+    return -1;
+}
+
+static bool take_sum(const Graph *body, const Value *raw, const Value *other, bool takes_addend, PlainEpilogue *p) {
+    int input = input_of(body, other);
+    if (input < 0 || p->clamp) return false;
+    bool row = broadcast_is_row(other) && broadcast_keeps_last(other);
+    bool whole = takes_addend && value_same_shape(other, raw);
+    int *which = row && p->bias < 0 ? &p->bias : whole && p->addend < 0 ? &p->addend : NULL;
+    if (which) *which = input;
+    return which != NULL;
+}
+
+static bool take_bound(const Value *other, bool lower, PlainEpilogue *p) {
+    if (!other->constant || tensor_count(other->constant) != 1) return false;
+    double bound = dtype_load_double(other->dtype, other->constant->data, 0);
+    if (isnan(bound) || (lower ? p->low != -(double)INFINITY : p->high != (double)INFINITY)) return false;
+    *(lower ? &p->low : &p->high) = bound;
+    p->clamp = true;
+    return p->low <= p->high;
+}
+
+const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
+    *out = (PlainEpilogue){.bias = -1, .addend = -1, .low = -(double)INFINITY, .high = (double)INFINITY};
+    if (!anchor->subgraph_count) return NULL;
+    const Graph *body = anchor->subgraphs[0];
+    const Value *raw = body->inputs.items[0], *v = raw;
+    for (const Node *node; (node = value_only_user(v)); v = node->outputs[0]) {
+        const Value *other = node->kind == NODE_PRIM ? other_operand(node, v) : NULL;
+        PlainEpilogue longer = *out;
+        if (!other || other->dtype != raw->dtype) break;
+        bool bound = node->prim == PRIM_MAX || node->prim == PRIM_MIN;
+        bool taken = node->prim == PRIM_ADD                ? take_sum(body, raw, other, takes_addend, &longer)
+                     : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer)
+                                                           : false;
+        if (!taken) break;
+        *out = longer;
+    }
+    return v;
+}
+
+bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {
+    const Value *end = plain_beginning_of(anchor, true, out);
+    if (!end) return true;
+    const Graph *body = anchor->subgraphs[0];
+    return body->outputs.count == 1 && body->outputs.items[0] == end;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recurrent nets (RNN, GRU, LSTM) as the parts of their host kernel see them.
+ *
+ * The projection of all time steps, X * W^T with every bias that does not depend on the state, is a matmul before the
+ * kernel; what is left is the recurrence. It reads recurrent weights packed as [direction, panel, hidden, gate, unit]: a
+ * panel is a few units with all their gates, so that one pass over it, front to back, adds gates[p] += h[k] * panel[k]
+ * for k = 0 .. hidden-1, and the state of these units follows at once. A GRU that resets before the product makes two
+ * passes: there a panel is [hidden, 2, unit] of the first two gates, and then [hidden, 1, unit] of the third.
+ *
+ * The kernel's inputs: projection [T, B, D * G * H], packed weights, sequence_lens [B], initial h [D, B, H], initial c,
+ * peepholes [D, 3 * H] (LSTM), recurrent bias of the hidden gate [D, H] (GRU with linear_before_reset); all but the
+ * first two may be NULL. Outputs: Y [T, D, B, H], Y_h [D, B, H], Y_c [D, B, H]. */
+#ifndef ONNXFUSE_OPS_RECURRENT_RECURRENT_H
+#define ONNXFUSE_OPS_RECURRENT_RECURRENT_H
+
+#include "lowering/ops.h"
+
+typedef enum Cell { CELL_RNN, CELL_GRU, CELL_LSTM } Cell;
+
+enum { MOST_FUNCTIONS = 6 };
+
+/* By Cell: gates of W and R, activation functions a direction, units of a panel (recurrent_parts.h). */
+extern const struct CellInfo { int gates, functions, units; } recurrent_cells[];
+
+typedef enum Activation {
+    ACT_RELU,
+    ACT_TANH,
+    ACT_SIGMOID,
+    ACT_AFFINE,
+    ACT_LEAKY_RELU,
+    ACT_THRESHOLDED_RELU,
+    ACT_SCALED_TANH,
+    ACT_HARD_SIGMOID,
+    ACT_ELU,
+    ACT_SOFTSIGN,
+    ACT_SOFTPLUS,
+    ACT_COUNT,
+} Activation;
+
+typedef struct Function {
+    Activation kind;
+    double alpha, beta;
+} Function;
+
+typedef struct Net {
+    Cell cell;
+    DType dtype;                         /* f32 or f64 */
+    int64_t time, batch, hidden, panels; /* panels: of a direction */
+    int gates, directions, units;        /* units: of a panel */
+    int first_gates;                     /* of the first pass */
+    bool reverse[2];
+    bool coupled, linear_before_reset;
+    double limit;                       /* of clip; infinite when there is none */
+    Function functions[MOST_FUNCTIONS]; /* [directions][functions of the cell] */
+    bool usual;                         /* the default activation functions */
+    const Tensor *projection, *weights, *lengths, *h0, *c0, *peepholes, *bias;
+    Tensor *y, *y_h, *y_c;
+    Pool *pool;
+    Arena *arena;
+} Net;
+
+/* linear_before_reset: of a GRU. */
+static inline int recurrent_first_gates(Cell cell, bool linear_before_reset) {
+    return cell == CELL_GRU && !linear_before_reset ? 2 : recurrent_cells[cell].gates;
+}
+
+static inline int64_t recurrent_length(const Net *net, int64_t b) {
+    return net->lengths ? dtype_load_int(net->lengths->dtype, net->lengths->data, b) : net->time;
+}
+
+static inline int64_t recurrent_time(const Net *net, int direction, int64_t length, int64_t step) {
+    return net->reverse[direction] ? length - 1 - step : step;
+}
+
+/* Y is zero after a sequence's end. */
+void recurrent_clear_tail(const Net *net, int direction, int64_t row);
+
+/* recurrent_fast.c: in f32 with the usual functions, on vectors and threads. */
+void recurrent_run_fast(const Net *net);
+/* recurrent_plain.c: in double precision, for f64 and for other activation functions: plain loops. */
+void recurrent_run_plain(const Net *net);
+
+#endif

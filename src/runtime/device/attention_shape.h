@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sizes and strides of the anchor "attention" (lowering/anchors.h), from its node's permutes and its tensors' actual
+ * shapes: the same on all devices. Comes in: the node, the tensors of a run; goes out: AttentionShape, or what does not
+ * fit. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_ATTENTION_SHAPE_H
+#define ONNXFUSE_RUNTIME_DEVICE_ATTENTION_SHAPE_H
+
+#include "graph/graph.h"
+#include "lowering/anchors.h"
+
+enum { ATTENTION_LEAD = ATTENTION_RANK - 2, ATTENTION_HEADS = ATTENTION_LEAD - 1 }; /* leading axes; the last one */
+
+/* Elements; 0 where the tensor is repeated. */
+typedef struct AttentionStrides {
+    int64_t lead[ATTENTION_LEAD]; /* the last: from one head (of its own) to the next */
+    int64_t row, column;          /* q: query, element; k, v: key, element; steps: query, key */
+} AttentionStrides;
+
+typedef struct AttentionShape {
+    int64_t lead[ATTENTION_LEAD];  /* of the result, missing ones of size 1 */
+    int64_t k_heads, v_heads;      /* of k' and v': each divides the result's */
+    int64_t queries, keys;         /* s_q, s_k */
+    int64_t size, width;           /* d, d_v */
+    int64_t offset;                /* of SCORE_CAUSAL */
+    AttentionStrides q, k, v, out; /* out: query, element of the result before perm_out */
+    AttentionStrides steps[ATTENTION_STEPS];
+} AttentionShape;
+
+/* A step of the node, with its numbers and the index of the input that it reads (-1: none). */
+typedef struct AttentionStep {
+    ScoreStep kind;
+    float alpha, beta;
+    int input;
+} AttentionStep;
+
+/* steps: [ATTENTION_STEPS]. False where the node's attributes and inputs do not fit each other. */
+bool attention_steps(const Node *node, AttentionStep *out_steps, int *out_count);
+
+/* STATUS_INVALID where the tensors do not fit each other or the result. symbols: as dim_eval takes them. */
+Status attention_shape(const Node *node, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
+                       AttentionShape *out_shape);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The anchor "attention" on the CPU: softmax(steps(scale * q k^T)) v, blockwise, so that neither scores nor
+ * probabilities are stored. Comes in: the anchor's node and a run's tensors; goes out: its result.
+ *
+ * A run is cut into tasks (attention.h) that share nothing. Where there are few rows the keys are split as well, by their
+ * number alone: each task leaves its greatest scores, sums and weighted values, which are then joined in order. So a
+ * result is the same on any number of threads. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/device/cpu/attention/attention.h"
+
+enum {
+    SPLIT_KEYS = 512,  /* least keys of a split: 256 kB of keys and values of 64 elements */
+    LEAST_TASKS = 16,  /* rows are cut finer until there are so many */
+    SPLIT_TASKS = 64,  /* keys are split until there are so many tasks */
+    JOIN_WORK = 16384, /* floats that a piece of the joining reads */
+};
+
+/* ---- places ---- */
+
+static int64_t lead_offset(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t *out_head) {
+    const int64_t *lead = run->shape.lead;
+    int64_t groups = lead[ATTENTION_HEADS] / run->group, rest = matrix / groups, offset = 0;
+    *out_head = matrix % groups * run->group;
+    for (int i = ATTENTION_HEADS - 1; i >= 0; i--) {
+        offset += rest % lead[i] * s->lead[i];
+        rest /= lead[i];
+    }
+    return offset;
+}
+
+void attention_rows(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first, int count,
+                    int64_t *offsets) {
+    int64_t queries = run->shape.queries, head, offset = lead_offset(run, s, matrix, &head), query = first % queries;
+    head += first / queries;
+    for (int i = 0; i < count; i++) {
+        offsets[i] = offset + head * s->lead[ATTENTION_HEADS] + query * s->row;
+        if (++query < queries) continue;
+        query = 0;
+        head++;
+    }
+}
+
+int64_t attention_matrix(const AttentionRun *run, const AttentionStrides *s, int64_t own_heads, int64_t matrix) {
+    int64_t head, offset = lead_offset(run, s, matrix, &head);
+    return offset + head / (run->shape.lead[ATTENTION_HEADS] / own_heads) * s->lead[ATTENTION_HEADS];
+}
+
+/* ---- results ---- */
+
+void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum) {
+    int64_t width = run->shape.width, step = run->shape.out.column;
+    bool nothing = run->empty != EMPTY_NAN && sum == 0;
+    bool zero = nothing || !run->shape.keys || (run->empty == EMPTY_NAN_ZERO && isnan(sum));
+    if (run->dtype == DT_F32) {
+        float *to = (float *)(void *)run->output + offset;
+        if (step == 1 && !zero)
+            memcpy(to, values, (size_t)width * sizeof *to);
+        else
+            for (int64_t i = 0; i < width; i++) to[i * step] = zero ? 0 : values[i];
+        return;
+    }
+    uint16_t *to = (uint16_t *)(void *)run->output + offset;
+    if (step == 1 && !zero)
+        (run->dtype == DT_F16 ? tile_isa()->narrow_f16 : tile_isa()->narrow_bf16)(values, to, width);
+    else
+        for (int64_t i = 0; i < width; i++) dtype_store_double(run->dtype, to, i * step, zero ? 0 : (double)values[i]);
+}
+
+/* ---- what a causal step hides ---- */
+
+/* Whether what the step makes -inf stays so. */
+static bool stays_hidden(const AttentionRun *run, int causal) {
+    for (int i = causal + 1; i < run->step_count; i++) {
+        const AttentionStep *s = &run->steps[i];
+        bool hides = (s->kind == SCORE_KEEP || s->kind == SCORE_HIDE) && s->alpha == -INFINITY;
+        bool adds = s->kind == SCORE_ADD || s->kind == SCORE_ADD_HIDING;
+        if (!hides && !adds && !(s->kind == SCORE_SCALE && s->alpha > 0)) return false;
+    }
+    return true;
+}
+
+/* A step that hides by a finite number does so for certain where every query sees the first key, no other step changes a
+ * score, and the number outweighs all scores (seen_keys). */
+static void find_causal(AttentionRun *run) {
+    run->causal = -1;
+    for (int i = 0; i < run->step_count; i++) {
+        const AttentionStep *s = &run->steps[i];
+        if (!score_step_is_causal(s->kind)) continue;
+        bool never = s->alpha == -INFINITY && stays_hidden(run, i);
+        if (never || (run->step_count == 1 && s->alpha < 0 && run->shape.offset >= 0)) run->causal = i;
+    }
+}
+
+static bool hides_by_number(const AttentionRun *run) {
+    return run->causal >= 0 && run->steps[run->causal].alpha != -INFINITY;
+}
+
+/* The length of the longest of these rows; infinity where one is no number. */
+static float longest(const Tensor *t, int64_t at, const AttentionStrides *s, int64_t rows, int64_t size, float *row) {
+    float most = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        float square;
+        attention_gather(t->dtype, t->data, at + i * s->row, s->column, size, row);
+        tile_isa()->dot(row, row, size, size, &square, 1);
+        if (isnan(square)) return INFINITY;
+        most = square > most ? square : most;
+    }
+    return sqrtf(most);
+}
+
+typedef struct BoundLoop {
+    const AttentionRun *run;
+    float *bounds, *rows; /* [matrices]; [threads][size] */
+    int64_t row_step;
+} BoundLoop;
+
+/* What the scores of a matrix are at most, whatever their sign: |q k| <= |q| |k|. */
+static void bound_scores(void *context, int64_t begin, int64_t end, int worker) {
+    const BoundLoop *loop = context;
+    const AttentionRun *run = loop->run;
+    const AttentionShape *s = &run->shape;
+    float *row = loop->rows + worker * loop->row_step;
+    for (int64_t m = begin; m < end; m++) {
+        float q = 0,
+              k = longest(run->inputs[1], attention_matrix(run, &s->k, s->k_heads, m), &s->k, s->keys, s->size, row);
+        for (int64_t g = 0; g < run->group; g++) {
+            int64_t at;
+            attention_rows(run, &s->q, m, g * s->queries, 1, &at);
+            float head = longest(run->inputs[0], at, &s->q, s->queries, s->size, row);
+            q = head > q ? head : q;
+        }
+        loop->bounds[m] = q * k * fabsf(run->scale);
+    }
+}
+
+static Status measure(AnchorRun *anchor_run, AttentionRun *run) {
+    BoundLoop loop = {.run = run, .row_step = (run->shape.size + 15) / 16 * 16};
+    void *memory;
+    int64_t floats = run->matrices + loop.row_step * pool_threads(anchor_run->pool);
+    TRY(scratch_take(&anchor_run->scratch, (size_t)floats * sizeof(float), &memory));
+    loop.bounds = memory;
+    loop.rows = loop.bounds + run->matrices;
+    pool_for(anchor_run->pool, run->matrices, 1, bound_scores, &loop);
+    run->bounds = loop.bounds;
+    return NULL;
+}
+
+/* Scores are at most `bound`, so that a hidden one is 2 bound + alpha below the seen at least: e^-100 is lost in a sum
+ * of which one is 1. */
+static bool outweighs(const AttentionRun *run, int64_t matrix) {
+    return !run->bounds || 2 * run->bounds[matrix] * 1.01f + run->steps[run->causal].alpha < -100;
+}
+
+/* Keys from this one on are hidden from all of rows [first, first + count). */
+static int64_t seen_keys(const AttentionRun *run, int64_t matrix, int64_t first, int64_t count) {
+    int64_t queries = run->shape.queries, last = (first + count - 1) % queries;
+    if (run->causal < 0 || !outweighs(run, matrix)) return run->shape.keys;
+    if (first / queries != (first + count - 1) / queries) last = queries - 1;
+    int64_t seen = last + run->shape.offset + 1;
+    return seen < 0 ? 0 : seen < run->shape.keys ? seen : run->shape.keys;
+}
+
+/* ---- what bools hide ---- */
+
+/* Bools from one key to the next that hide, and what they are then; NULL: this step leaves keys unseen by no bools. */
+static const uint8_t *hiding_bools(const AttentionRun *run, int step, uint8_t *out_hidden) {
+    const AttentionStep *s = &run->steps[step];
+    const Tensor *t = s->input < 0 ? NULL : run->inputs[s->input];
+    if (!t || t->dtype != DT_BOOL || s->alpha != -INFINITY || !stays_hidden(run, step)) return NULL;
+    if (run->shape.steps[step].column != 1 || (s->kind != SCORE_KEEP && s->kind != SCORE_HIDE)) return NULL;
+    *out_hidden = s->kind == SCORE_HIDE;
+    return t->data;
+}
+
+/* Elements at the front, or the back, of [begin, end) that are all `value` (0 or 1). */
+static int64_t alike_front(const uint8_t *begin, const uint8_t *end, uint8_t value) {
+    const uint8_t *at = begin;
+    uint64_t same = value * UINT64_C(0x0101010101010101), word;
+    for (; end - at >= 8 && (memcpy(&word, at, 8), word == same);) at += 8;
+    while (at < end && *at == value) at++;
+    return at - begin;
+}
+
+static int64_t alike_back(const uint8_t *begin, const uint8_t *end, uint8_t value) {
+    const uint8_t *at = end;
+    uint64_t same = value * UINT64_C(0x0101010101010101), word;
+    for (; at - begin >= 8 && (memcpy(&word, at - 8, 8), word == same);) at -= 8;
+    while (at > begin && at[-1] == value) at--;
+    return end - at;
+}
+
+/* Keys that a bool hides from all rows of a task, before the first and behind the last that one of them sees, are not
+ * read: what a cache holds there is no part of the model, and a window is as long as it is. */
+static void leave_hidden(const AttentionRun *run, AttentionTask *task) {
+    int64_t offsets[ATTENTION_ROWS];
+    for (int i = 0; i < run->step_count; i++) {
+        const AttentionStrides *s = &run->shape.steps[i];
+        uint8_t hidden;
+        const uint8_t *bools = hiding_bools(run, i, &hidden);
+        int64_t first = task->end_key, end = task->first_key;
+        if (!bools) continue;
+        attention_rows(run, s, task->matrix, task->first_row, task->rows, offsets);
+        for (int r = 0; r < task->rows; r++) {
+            const uint8_t *row = bools + offsets[r];
+            if (r && offsets[r] == offsets[r - 1]) continue;
+            first = task->first_key + alike_front(row + task->first_key, row + first, hidden);
+            end = task->end_key - alike_back(row + end, row + task->end_key, hidden);
+        }
+        task->first_key = first;
+        task->end_key = end > first ? end : first;
+    }
+}
+
+/* ---- tasks ---- */
+
+typedef struct TaskLoop {
+    AttentionRun run;
+    int block;              /* rows of a task */
+    int64_t blocks, splits; /* of a matrix; of a block's keys */
+    char *memory;
+    size_t worker_bytes;
+    float *partial; /* [matrices * rows][splits][2 + width] */
+} TaskLoop;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void run_tasks(void *context, int64_t begin, int64_t end, int worker) {
+    const TaskLoop *loop = context;
+    const AttentionRun *run = &loop->run;
+    for (int64_t i = begin; i < end && !pool_is_stopped(); i++) {
+        int64_t split = i % loop->splits, block = i / loop->splits % loop->blocks;
+        AttentionTask task = {.matrix = i / loop->splits / loop->blocks, .first_row = block * loop->block};
+        int64_t left = run->rows - task.first_row, unit = run->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS;
+        task.rows = (int)(left < loop->block ? left : loop->block);
+        task.end_key = seen_keys(run, task.matrix, task.first_row, task.rows);
+        leave_hidden(run, &task);
+        int64_t first = task.first_key, keys = task.end_key - first, units = ceil_div(keys, unit);
+        task.first_key = first + split * units / loop->splits * unit;
+        task.end_key = first + (split + 1 == loop->splits ? keys : (split + 1) * units / loop->splits * unit);
+        if (loop->splits > 1) {
+            int64_t floats = run->shape.width + 2, row = task.matrix * run->rows + task.first_row;
+            task.partial = loop->partial + (row * loop->splits + split) * floats;
+            task.partial_stride = loop->splits * floats;
+        }
+        attention_task(run, &task, loop->memory + loop->worker_bytes * (size_t)worker);
+    }
+}
+
+static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const TaskLoop *loop = context;
+    const AttentionRun *run = &loop->run;
+    int64_t width = run->shape.width, floats = width + 2;
+    for (int64_t i = begin; i < end; i++) {
+        float *parts = loop->partial + i * loop->splits * floats, *whole = parts + 2;
+        float top = -INFINITY, sum = 0;
+        for (int64_t s = 0; s < loop->splits; s++) top = parts[s * floats] > top ? parts[s * floats] : top;
+        for (int64_t s = 0; s < loop->splits; s++) {
+            const float *part = parts + s * floats;
+            float factor = top == -INFINITY ? 1 : expf(part[0] - top);
+            sum += part[1] * factor;
+            for (int64_t k = 0; k < width; k++) whole[k] = part[2 + k] * factor + (s ? whole[k] : 0);
+        }
+        int64_t at;
+        attention_rows(run, &run->shape.out, i / run->rows, i % run->rows, 1, &at);
+        for (int64_t k = 0; k < width; k++) whole[k] /= sum;
+        attention_store(run, at, whole, sum);
+    }
+}
+
+/* Rows of a task: fewer where there would be few tasks, by sizes alone. */
+static int rows_of_tasks(const AttentionRun *run) {
+    int64_t rows = ATTENTION_ROWS, lanes = tile_set(DT_F32)->lanes;
+    while (rows > lanes && run->matrices * ceil_div(run->rows, rows) < LEAST_TASKS) rows /= 2;
+    return (int)(rows < run->rows ? rows : run->rows);
+}
+
+/* By sizes alone. */
+static int64_t splits_of(const AttentionRun *run) {
+    int64_t tasks = run->matrices * ceil_div(run->rows, ATTENTION_ROWS), most = run->shape.keys / SPLIT_KEYS;
+    int64_t wanted = ceil_div(SPLIT_TASKS, tasks);
+    return most < 2 || wanted < 2 ? 1 : most < wanted ? most : wanted;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* A key is read in whole vectors where queries are rows. */
+static bool is_contiguous(const AttentionStrides *s) { return s->column <= 1; }
+
+static void describe(AttentionRun *run) {
+    const AttentionShape *s = &run->shape;
+    int64_t heads = s->lead[ATTENTION_HEADS];
+    run->group = common_divisor(heads / s->k_heads, heads / s->v_heads);
+    run->rows = run->group * s->queries;
+    run->matrices = dims_product(s->lead, 0, ATTENTION_LEAD) / run->group;
+    run->few = run->rows <= ATTENTION_FEW && is_contiguous(&s->k) && is_contiguous(&s->v);
+    find_causal(run);
+}
+
+static Status attention_run(AnchorRun *anchor_run) {
+    const CpuAnchor *anchor = anchor_run->anchor;
+    const Node *node = anchor->node;
+    TaskLoop loop = {.run = {.inputs = anchor_run->inputs,
+                             .dtype = anchor->dtype,
+                             .output = anchor_run->output->data,
+                             .scale = (float)attr_float(node, "scale", 1),
+                             .empty = (AttentionEmpty)attr_int(node, "empty", EMPTY_NAN)}};
+    AttentionRun *run = &loop.run;
+    TRY(attention_shape(node, anchor_run->inputs, anchor_run->symbols, anchor_run->output, &run->shape));
+    if (!attention_steps(node, run->steps, &run->step_count)) return anchor_wrong(anchor, "its steps");
+    if (!tensor_count(anchor_run->output)) return NULL;
+    describe(run);
+    if (hides_by_number(run)) TRY(measure(anchor_run, run));
+    void *memory;
+    loop.block = rows_of_tasks(run);
+    loop.blocks = ceil_div(run->rows, loop.block);
+    loop.splits = splits_of(run);
+    if (loop.splits > 1) {
+        int64_t floats = run->matrices * run->rows * loop.splits * (run->shape.width + 2);
+        TRY(scratch_take(&anchor_run->scratch, (size_t)floats * sizeof(float), &memory));
+        loop.partial = memory;
+    }
+    loop.worker_bytes = attention_task_bytes(run, loop.block);
+    TRY(scratch_take(&anchor_run->scratch, loop.worker_bytes * (size_t)pool_threads(anchor_run->pool), &memory));
+    loop.memory = memory;
+    pool_for(anchor_run->pool, run->matrices * loop.blocks * loop.splits, 1, run_tasks, &loop);
+    if (loop.splits == 1 || pool_is_stopped()) return NULL;
+    int64_t grain = JOIN_WORK / (loop.splits * (run->shape.width + 2));
+    pool_for(anchor_run->pool, run->matrices * run->rows, grain < 1 ? 1 : grain, join_rows, &loop);
+    return NULL;
+}
+
+/* ---- the anchor ---- */
+
+static bool is_taken(DType dtype) { return dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16; }
+
+static Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+    (void)constants, (void)pool;
+    AttentionStep steps[ATTENTION_STEPS];
+    int count;
+    bool taken = is_taken(anchor->dtype) && attention_steps(anchor->node, steps, &count);
+    for (int i = 0; taken && i < count; i++) {
+        DType dtype = steps[i].input < 0 ? DT_F32 : anchor->node->inputs[steps[i].input]->dtype;
+        taken = is_taken(dtype) || dtype == DT_BOOL;
+    }
+    if (!taken) return status_error(STATUS_FAULT, "an attention that the CPU does not run");
+    anchor->how = "blockwise";
+    return NULL;
+}
+
+static Status attention_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
+                              const Tensor *output) {
+    AttentionShape shape;
+    return attention_shape(anchor->node, inputs, symbols, output, &shape);
+}
+
+const AnchorKind attention_kind = {"attention", attention_prepare, attention_check, attention_run, .alone = true};

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What attention.c (one run cut into tasks) and block.c (one task) share.
+ *
+ * A matrix is one key matrix and one value matrix with all queries that read them: of the heads of a group, one head
+ * after the other. A task is some of these rows and some of the keys. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_ATTENTION_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_ATTENTION_H
+
+#include "runtime/device/attention_shape.h"
+#include "runtime/device/cpu/parts.h"
+
+enum {
+    ATTENTION_ROWS = 64, /* most rows of a task */
+    /* Up to so many rows of a matrix, a query is a row and keys are columns: keys and values are read once, as they
+     * are, for a vector of partial sums a key. Above, a query is a column: nothing is summed within a vector. */
+    ATTENTION_FEW = 8,
+    ATTENTION_KEYS = 384,     /* keys of a block: scores of 64 queries are 96 kB then, in the second-level cache */
+    ATTENTION_FEW_KEYS = 512, /* likewise, where queries are rows */
+};
+
+typedef struct AttentionRun {
+    AttentionShape shape;
+    int step_count;
+    AttentionStep steps[ATTENTION_STEPS];
+    const Tensor *const *inputs;
+    DType dtype; /* of q, k, v and the result */
+    char *output;
+    float scale;
+    AttentionEmpty empty;
+    int64_t group;          /* heads of a matrix */
+    int64_t matrices, rows; /* rows: of a matrix */
+    bool few;
+    int causal;          /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
+    const float *bounds; /* [matrices] not NULL: that step hides by a finite number; what scores are at most */
+} AttentionRun;
+
+typedef struct AttentionTask {
+    int64_t matrix, first_row;
+    int rows;
+    int64_t first_key, end_key;
+    /* Not NULL: results go here, not yet divided by their sums: a row is its greatest score, its sum, its elements */
+    float *partial;
+    int64_t partial_stride;
+} AttentionTask;
+
+/* Bytes of memory that attention_task wants, of a task of up to `rows` rows. */
+size_t attention_task_bytes(const AttentionRun *run, int rows);
+void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory);
+
+/* Where rows [first, first + count) of a matrix begin in a tensor of these strides. */
+void attention_rows(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first, int count,
+                    int64_t *out_offsets);
+/* Where the matrix of keys or values begins; own_heads: how many the tensor has. */
+int64_t attention_matrix(const AttentionRun *run, const AttentionStrides *s, int64_t own_heads, int64_t matrix);
+
+/* count elements, `stride` apart, as floats; a bool is 0 or 1. */
+void attention_gather(DType dtype, const void *data, int64_t first, int64_t stride, int64_t count, float *to);
+/* A finished row, to where it begins in the result; zeros where its sum tells that it sees nothing and is to be so. */
+void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum);
+
+#endif

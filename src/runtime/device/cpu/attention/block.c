@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One task of attention: block after block of keys, scores, their steps, the exponentials with a running maximum and sum
+ * (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), and the weighted values, which are scaled
+ * whenever the maximum grows (Dao et al., "FlashAttention", 2022). Both products are the tiles of tile.h.
+ *
+ * Many rows: a query is a column. Scores are [key][query], the product of keys, read where they are by their strides,
+ * with the queries turned once; results are [element][query], the product of values, read down their columns, with
+ * scores. So nothing is packed, whatever the layout and the head's size are, and the softmax goes along vectors.
+ * Few rows: a query is a row, scores are [query][key]. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/device/cpu/attention/attention.h"
+
+/* Keys or values of a block: element e of key t is data[t * row + e * column]. */
+typedef struct Side {
+    const float *data;
+    int64_t row, column;
+} Side;
+
+typedef struct Block {
+    const AttentionRun *run;
+    const AttentionTask *task;
+    const TileIsa *isa;
+    const TileSet *set;
+    int rows, columns;         /* columns: rows in whole vectors, where queries are columns */
+    int64_t keys, stride;      /* most keys of a block; from one row of scores to the next */
+    int64_t size, width;       /* of a head, in whole vectors */
+    float *queries;            /* [size][columns], or [rows][size] */
+    float *scores;             /* [keys][columns], or [rows][keys] */
+    float *results;            /* [width][columns], or [rows][width] */
+    float *values;             /* of a step: as scores */
+    float *dense;              /* [lanes][size, width or keys]: rows that are to be turned */
+    float *k, *v;              /* a block of keys and of values where they are not read in place */
+    float *top, *sum, *factor; /* [columns] */
+    int32_t *last;             /* [columns] */
+    int64_t *offsets;          /* [rows] of a tensor's rows */
+    void **score_rows, **result_rows;
+    const void **read_rows;
+} Block;
+
+static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- memory ---- */
+
+static void *take(char **memory, int64_t bytes) {
+    char *at = *memory;
+    *memory += round_up(bytes, 64);
+    return at;
+}
+
+static Block make_block(const AttentionRun *run, int rows, char **memory) {
+    const TileIsa *isa = tile_isa();
+    const TileSet *set = &isa->f32;
+    const int64_t lanes = set->lanes, size = (int64_t)sizeof(float);
+    Block b = {.run = run, .isa = isa, .set = set, .rows = rows, .columns = (int)round_up(rows, lanes)};
+    b.keys = run->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS;
+    b.size = round_up(run->shape.size, lanes);
+    b.width = round_up(run->shape.width, lanes);
+    b.stride = run->few ? b.keys : b.columns;
+    int64_t lines = run->few ? rows : b.columns, pointers = most(b.keys, most(b.width, rows));
+    b.queries = take(memory, b.size * lines * size);
+    b.scores = take(memory, b.keys * lines * size);
+    b.results = take(memory, b.width * lines * size);
+    b.values = take(memory, b.keys * lines * size);
+    b.dense = take(memory, lanes * most(b.keys, most(b.size, b.width)) * size);
+    b.k = take(memory, b.keys * b.size * size);
+    b.v = take(memory, b.keys * b.width * size);
+    b.top = take(memory, b.columns * size);
+    b.sum = take(memory, b.columns * size);
+    b.factor = take(memory, b.columns * size);
+    b.last = take(memory, b.columns * size);
+    b.offsets = take(memory, rows * (int64_t)sizeof(int64_t));
+    b.score_rows = take(memory, b.keys * (int64_t)sizeof(void *));
+    b.result_rows = take(memory, pointers * (int64_t)sizeof(void *));
+    b.read_rows = take(memory, pointers * (int64_t)sizeof(void *));
+    return b;
+}
+
+size_t attention_task_bytes(const AttentionRun *run, int rows) {
+    char *end = NULL;
+    make_block(run, rows, &end);
+    return (size_t)(uintptr_t)end;
+}
+
+/* ---- rows that are read ---- */
+
+void attention_gather(DType dtype, const void *data, int64_t first, int64_t stride, int64_t count, float *to) {
+    const uint16_t *narrow = (const uint16_t *)data + first;
+    if (dtype == DT_F32) {
+        const float *from = (const float *)data + first;
+        if (stride == 1)
+            memcpy(to, from, (size_t)count * sizeof *to);
+        else
+            for (int64_t i = 0; i < count; i++) to[i] = from[i * stride];
+    } else if (dtype == DT_BOOL) {
+        const uint8_t *from = (const uint8_t *)data + first;
+        for (int64_t i = 0; i < count; i++) to[i] = from[i * stride] ? 1 : 0;
+    } else if (stride == 1) {
+        (dtype == DT_F16 ? tile_isa()->widen_f16 : tile_isa()->widen_bf16)(narrow, to, count);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            to[i] = dtype == DT_F16 ? f16_to_f32(narrow[i * stride]) : bf16_to_f32(narrow[i * stride]);
+    }
+}
+
+/* Where the task's rows begin. */
+static const int64_t *find_rows(const Block *b, const AttentionStrides *s) {
+    attention_rows(b->run, s, b->task->matrix, b->task->first_row, b->rows, b->offsets);
+    return b->offsets;
+}
+
+static bool evenly_spaced(const int64_t *offsets, int64_t count) {
+    for (int64_t i = 2; i < count; i++)
+        if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
+    return true;
+}
+
+/* A vector of rows as columns: to[i * columns] and what follows, first <= i < length. Rows beyond the task's are zeros.
+ */
+static void turn_some(const Block *b, const Tensor *t, const AttentionStrides *s, const int64_t *offsets, int64_t count,
+                      int64_t first, int64_t length, float *to) {
+    const int64_t lanes = b->set->lanes, whole = round_up(length, lanes);
+    for (int64_t i = 0; i < lanes; i++) {
+        float *row = b->dense + i * whole;
+        if (i < count)
+            attention_gather(t->dtype, t->data, offsets[i] + first * s->column, s->column, length - first, row + first);
+        else
+            memset(row + first, 0, (size_t)(length - first) * sizeof *row);
+    }
+    for (int64_t i = first; i < length; i += lanes) {
+        void *columns[TILE_MAX_LANES];
+        float spare[TILE_MAX_LANES];
+        for (int64_t j = 0; j < lanes; j++) columns[j] = i + j < length ? to + (i + j) * b->columns : spare;
+        b->set->transpose(b->dense + i, whole, columns);
+    }
+}
+
+/* The task's rows of an input, of strides s, as columns: to[i * columns + row] is element `shift` + i, i < length. */
+static void turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t shift, int64_t length,
+                      float *to) {
+    const int64_t lanes = b->set->lanes;
+    int64_t *offsets = b->offsets;
+    find_rows(b, s);
+    for (int r = 0; r < b->rows; r++) offsets[r] += shift * s->column;
+    for (int64_t r = 0; r < b->columns; r += lanes) {
+        int64_t done = 0, count = least(lanes, b->rows - r);
+        if (t->dtype == DT_F32 && s->column == 1 && count == lanes && evenly_spaced(offsets + r, lanes))
+            for (; done + lanes <= length; done += lanes) {
+                void *columns[TILE_MAX_LANES];
+                for (int64_t j = 0; j < lanes; j++) columns[j] = to + (done + j) * b->columns + r;
+                b->set->transpose((const float *)t->data + offsets[r] + done, offsets[r + 1] - offsets[r], columns);
+            }
+        if (done < length) turn_some(b, t, s, offsets + r, count, done, length, to + r);
+    }
+}
+
+/* Asks for the task's rows of the queries, and of the result, which is written at the end: rows of one head are apart in
+ * memory, so that no machine guesses them. */
+static void ask_for_rows(const Block *b) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    const Tensor *q = run->inputs[0];
+    const int64_t size = (int64_t)dtype_size(run->dtype), *offsets = find_rows(b, &shape->q);
+    if (shape->q.column == 1)
+        for (int r = 0; r < b->rows; r++)
+            for (int64_t i = 0; i < shape->size * size; i += 64)
+                __builtin_prefetch((const char *)q->data + offsets[r] * size + i);
+    find_rows(b, &shape->out);
+    if (shape->out.column == 1)
+        for (int r = 0; r < b->rows; r++)
+            for (int64_t i = 0; i < shape->width * size; i += 64)
+                __builtin_prefetch(run->output + offsets[r] * size + i, 1, 2);
+}
+
+static void take_queries(const Block *b) {
+    const AttentionRun *run = b->run;
+    const AttentionStrides *s = &run->shape.q;
+    const Tensor *q = run->inputs[0];
+    ScoreCall call = {.x = b->queries, .kind = SCORE_SCALE, .alpha = run->scale};
+    call.rows = run->few ? b->rows : run->shape.size;
+    call.columns = call.stride = run->few ? b->size : b->columns;
+    if (run->few) {
+        const int64_t *offsets = find_rows(b, s);
+        for (int r = 0; r < b->rows; r++)
+            attention_gather(q->dtype, q->data, offsets[r], s->column, run->shape.size, b->queries + r * b->size);
+    } else {
+        turn_rows(b, q, s, 0, run->shape.size, b->queries);
+    }
+    b->isa->score_step(&call);
+}
+
+/* Keys [first, first + count) of length `length`. Floats are read where they are; others are widened along the axis that
+ * is contiguous. padded: a key's elements are to be readable in whole vectors. */
+static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t own_heads, int64_t first,
+                      int64_t count, int64_t length, bool padded, float *copy) {
+    int64_t at = attention_matrix(b->run, s, own_heads, b->task->matrix) + first * s->row, lanes = b->set->lanes;
+    if (t->dtype == DT_F32 && !(padded && length % lanes))
+        return (Side){(const float *)t->data + at, s->row, s->column};
+    if (s->row == 1 && s->column != 1) {
+        for (int64_t e = 0; e < length; e++)
+            attention_gather(t->dtype, t->data, at + e * s->column, 1, count, copy + e * b->keys);
+        return (Side){copy, 1, b->keys};
+    }
+    int64_t step = round_up(length, lanes);
+    for (int64_t i = 0; i < count; i++) {
+        attention_gather(t->dtype, t->data, at + i * s->row, s->column, length, copy + i * step);
+        memset(copy + i * step + length, 0, (size_t)(step - length) * sizeof *copy);
+    }
+    return (Side){copy, step, 1};
+}
+
+/* ---- products ---- */
+
+/* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
+ * bytes that are read after these, of `step` bytes a row. */
+static void multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
+                     const float *weight, int64_t columns, const void *next, int64_t next_step) {
+    static const int64_t no_offset[1] = {0};
+    const int64_t lanes = b->set->lanes, widest = b->set->vectors * lanes;
+    call->offsets = no_offset;
+    call->taps = 1;
+    for (int64_t j = 0; j < columns; j += widest) {
+        int64_t some = least(columns - j, widest), vectors = (some + lanes - 1) / lanes;
+        int64_t highest = b->set->rows[vectors], tiles = (count + highest - 1) / highest,
+                height = (count + tiles - 1) / tiles;
+        call->weight = weight + j;
+        call->column = j;
+        call->columns = (int)some;
+        for (int64_t i = 0; i < count; i += height) {
+            int64_t m = least(height, count - i);
+            call->rows = rows + i;
+            call->results = results + i;
+            call->ahead = (const char *)next + i * next_step;
+            call->ahead_step = m * next_step / most(1, call->depth);
+            b->set->products[vectors][m](call);
+        }
+    }
+}
+
+/* Scores of `count` keys. */
+static void score_keys(const Block *b, const Side *k, int64_t count) {
+    int64_t size = b->run->shape.size;
+    if (b->run->few) {
+        for (int r = 0; r < b->rows; r++)
+            b->isa->dot(b->queries + r * b->size, k->data, k->row, size, b->scores + r * b->stride, count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) b->read_rows[i] = k->data + i * k->row;
+    TileCall call = {.depth = size, .depth_gap = k->column - 1, .weight_stride = b->columns};
+    if (size == 1) call.depth_gap = 0;
+    int64_t height = b->set->rows[b->set->vectors];
+    multiply(b, &call, b->read_rows, b->score_rows, count, b->queries, b->columns, k->data + height * k->row,
+             k->column == 1 ? k->row * (int64_t)sizeof(float) : 0);
+}
+
+static void add_values(const Block *b, const Side *v, int64_t count, bool first) {
+    const int64_t width = b->run->shape.width;
+    TileCall call = {.depth = count, .has_addend = !first};
+    if (b->run->few) {
+        for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r * b->stride;
+        call.weight_stride = v->row;
+        multiply(b, &call, b->read_rows, b->result_rows, b->rows, v->data, width, v->data, 0);
+        return;
+    }
+    for (int64_t i = 0; i < width; i++) b->read_rows[i] = v->data + i * v->column;
+    call.weight_stride = b->columns;
+    call.depth_gap = v->row - 1;
+    if (count == 1) call.depth_gap = 0;
+    multiply(b, &call, b->read_rows, b->result_rows, width, b->scores, b->columns, v->data, 0);
+}
+
+/* ---- steps ---- */
+
+static int64_t query_of(const Block *b, int row) { return (b->task->first_row + row) % b->run->shape.queries; }
+
+static void hide_later(const Block *b, const AttentionStep *step, int64_t first, int64_t count) {
+    bool adds = step->kind == SCORE_CAUSAL_ADD, all_seen = true;
+    for (int r = 0; r < b->columns; r++) {
+        int64_t seen = r < b->rows ? query_of(b, r) + b->run->shape.offset - first : count;
+        seen = most(-1, least(seen, count));
+        b->last[r] = (int32_t)seen;
+        all_seen &= seen >= count - 1;
+    }
+    if (all_seen) return;
+    if (!b->run->few) {
+        ScoreCall call = {.x = b->scores, .rows = count, .columns = b->columns, .stride = b->stride};
+        call.alpha = step->alpha;
+        b->isa->score_limit(&call, b->last, adds);
+        return;
+    }
+    for (int r = 0; r < b->rows; r++) {
+        float *x = b->scores + r * b->stride;
+        for (int64_t i = b->last[r] + 1; i < count; i++) x[i] = adds ? x[i] + step->alpha : step->alpha;
+    }
+}
+
+/* What a step reads for this block, in the scores' form: along the axes that it has. */
+static void take_values(const Block *b, const AttentionStrides *s, const Tensor *t, int64_t first, int64_t count,
+                        ScoreCall *call) {
+    const AttentionRun *run = b->run;
+    bool same_rows = !s->row && (!s->lead[ATTENTION_HEADS] || run->group == 1);
+    call->values = b->values;
+    if (run->few) {
+        call->value_column = s->column != 0;
+        call->value_row = same_rows ? 0 : b->stride;
+        const int64_t *offsets = find_rows(b, s);
+        for (int r = 0; r < (same_rows ? 1 : b->rows); r++)
+            attention_gather(t->dtype, t->data, offsets[r] + first * s->column, s->column, s->column ? count : 1,
+                             b->values + r * b->stride);
+    } else if (same_rows) {
+        call->value_row = s->column != 0;
+        attention_gather(t->dtype, t->data, find_rows(b, s)[0] + first * s->column, s->column, s->column ? count : 1,
+                         b->values);
+    } else {
+        call->value_row = s->column ? b->columns : 0;
+        call->value_column = 1;
+        turn_rows(b, t, s, first, s->column ? count : 1, b->values);
+    }
+}
+
+static void apply_steps(const Block *b, int64_t first, int64_t count) {
+    const AttentionRun *run = b->run;
+    for (int i = 0; i < run->step_count; i++) {
+        const AttentionStep *step = &run->steps[i];
+        if (score_step_is_causal(step->kind)) {
+            hide_later(b, step, first, count);
+            continue;
+        }
+        ScoreCall call = {.x = b->scores, .stride = b->stride, .kind = step->kind};
+        call.alpha = step->alpha;
+        call.beta = step->beta;
+        call.rows = run->few ? b->rows : count;
+        call.columns = run->few ? count : b->columns;
+        if (step->input >= 0) take_values(b, &run->shape.steps[i], run->inputs[step->input], first, count, &call);
+        b->isa->score_step(&call);
+    }
+}
+
+/* ---- the task ---- */
+
+static void scale_results(const Block *b, const float *factor) {
+    if (!b->run->few) {
+        b->isa->score_scale(b->results, b->run->shape.width, b->columns, factor);
+        return;
+    }
+    for (int r = 0; r < b->rows; r++)
+        for (int64_t i = 0; i < b->width; i++) b->results[r * b->width + i] *= factor[r];
+}
+
+static void run_block(const Block *b, int64_t first, int64_t count, bool begins) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    Side k = take_side(b, run->inputs[1], &shape->k, shape->k_heads, first, count, shape->size, false, b->k);
+    score_keys(b, &k, count);
+    apply_steps(b, first, count);
+    ScoreBlock scores = {.x = b->scores, .keys = count, .stride = b->stride};
+    scores.columns = run->few ? b->rows : b->columns;
+    scores.top = b->top;
+    scores.sum = b->sum;
+    scores.factor = b->factor;
+    bool grows = run->few ? b->isa->score_softmax_rows(&scores) : b->isa->score_softmax_columns(&scores);
+    if (grows && !begins) scale_results(b, b->factor);
+    Side v = take_side(b, run->inputs[2], &shape->v, shape->v_heads, first, count, shape->width, run->few, b->v);
+    add_values(b, &v, count, begins);
+}
+
+static void finish_row(const Block *b, int row, const float *values) {
+    const AttentionTask *task = b->task;
+    int64_t width = b->run->shape.width;
+    if (!task->partial) {
+        attention_store(b->run, b->offsets[row], values, b->sum[row]);
+        return;
+    }
+    float *to = task->partial + row * task->partial_stride;
+    to[0] = b->top[row];
+    to[1] = b->sum[row];
+    memcpy(to + 2, values, (size_t)width * sizeof *to);
+}
+
+/* A vector of rows from columns, whole blocks straight to their place in the result. */
+static void finish_some(const Block *b, int first) {
+    const int64_t lanes = b->set->lanes, width = b->run->shape.width;
+    const AttentionRun *run = b->run;
+    bool straight = !b->task->partial && run->dtype == DT_F32 && run->shape.out.column == 1 && width % lanes == 0 &&
+                    first + lanes <= b->rows;
+    for (int64_t j = 0; straight && j < lanes; j++) straight = b->sum[first + j] > 0;
+    for (int64_t i = 0; i < b->width; i += lanes) {
+        void *to[TILE_MAX_LANES];
+        for (int64_t j = 0; j < lanes; j++)
+            to[j] = straight ? (float *)(void *)run->output + b->offsets[first + j] + i : b->dense + j * b->width + i;
+        b->set->transpose(b->results + i * b->columns + first, b->columns, to);
+    }
+    for (int j = 0; !straight && j < lanes && first + j < b->rows; j++)
+        finish_row(b, first + j, b->dense + j * b->width);
+}
+
+static void finish(const Block *b) {
+    find_rows(b, &b->run->shape.out);
+    for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
+    if (!b->task->partial) scale_results(b, b->factor);
+    if (b->run->few)
+        for (int r = 0; r < b->rows; r++) finish_row(b, r, b->results + r * b->width);
+    else
+        for (int r = 0; r < b->rows; r += b->set->lanes) finish_some(b, r);
+}
+
+void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {
+    char *end = memory;
+    Block b = make_block(run, task->rows, &end);
+    b.task = task;
+    int64_t lines = run->few ? b.rows : b.columns;
+    for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;
+    for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++)
+        b.score_rows[i] = b.scores + i * b.columns;
+    for (int64_t i = 0; i < (run->few ? b.rows : run->shape.width); i++)
+        b.result_rows[i] = b.results + i * (run->few ? b.width : b.columns);
+    if (task->first_key >= task->end_key) memset(b.results, 0, (size_t)(b.width * lines) * sizeof *b.results);
+    ask_for_rows(&b);
+    take_queries(&b);
+    for (int64_t at = task->first_key; at < task->end_key && !pool_is_stopped(); at += b.keys)
+        run_block(&b, at, least(b.keys, task->end_key - at), at == task->first_key);
+    finish(&b);
+}

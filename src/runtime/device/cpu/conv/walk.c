@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a convolution's positions meet the input, and its positions as rows of a product. */
+#include "runtime/device/cpu/conv/walk.h"
+
+static int64_t clip(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk *w) {
+    const PhaseAxis *axis = &p->axes[i];
+    w->taps[i] = axis->taps;
+    if (c->transposed) {
+        /* the result's positions o with (o + pad) % stride == remainder; the input's position is (o + pad - tap *
+         * dilation) / stride */
+        int64_t stride = c->strides[i], first = ((axis->remainder - s->pads[i]) % stride + stride) % stride;
+        w->first[i] = first;
+        w->step[i] = stride;
+        w->input_step[i] = 1;
+        w->count[i] = first < s->out[i] ? (s->out[i] - first - 1) / stride + 1 : 0;
+        for (int64_t t = 0; t < axis->taps; t++)
+            w->shift[i][t] = floor_div(first + s->pads[i] - axis->kernel_index[t] * c->dilations[i], stride);
+    } else {
+        w->first[i] = 0;
+        w->step[i] = 1;
+        w->input_step[i] = c->strides[i];
+        w->count[i] = s->out[i];
+        for (int64_t t = 0; t < axis->taps; t++) w->shift[i][t] = axis->kernel_index[t] * c->dilations[i] - s->pads[i];
+    }
+    int64_t least = axis->taps ? w->shift[i][0] : 0, most = axis->taps ? w->shift[i][axis->taps - 1] : 0,
+            step = w->input_step[i];
+    w->low[i] = clip(floor_div(-least + step - 1, step), 0, w->count[i]);
+    w->high[i] = clip(floor_div(s->in[i] - 1 - most, step) + 1, w->low[i], w->count[i]);
+}
+
+void walk_phase(const Conv *c, const Phase *p, const Sizes *s, Walk *w) {
+    for (int i = 0; i < AXES; i++) walk_axis(c, p, s, i, w);
+}
+
+int64_t walk_input_index(const Walk *w, int64_t n, int64_t i0, int64_t i1, int64_t i2) {
+    const Sizes *s = w->sizes;
+    return ((n * s->in[0] + i0) * s->in[1] + i1) * s->in[2] + i2;
+}
+
+/* Pointers of one position, a tap each. */
+static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **rows, int64_t capacity) {
+    const Sizes *s = w->sizes;
+    int64_t pixel = s->in_channels * w->size;
+    for (int64_t t0 = 0; t0 < w->taps[0]; t0++) {
+        int64_t i0 = q[0] * w->input_step[0] + w->shift[0][t0];
+        for (int64_t t1 = 0; t1 < w->taps[1]; t1++) {
+            int64_t i1 = q[1] * w->input_step[1] + w->shift[1][t1];
+            bool inside = i0 >= 0 && i0 < s->in[0] && i1 >= 0 && i1 < s->in[1];
+            int64_t line = inside ? walk_input_index(w, n, i0, i1, 0) : 0;
+            for (int64_t t2 = 0; t2 < w->taps[2]; t2++, rows += capacity) {
+                int64_t i2 = q[2] * w->input_step[2] + w->shift[2][t2];
+                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2) * pixel : (const char *)w->zeros;
+            }
+        }
+    }
+}
+
+/* The taps that meet the input at some position of the line q; they follow each other where only one of the outer axes
+ * has several. */
+static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
+    int axis = w->taps[0] > 1 ? 0 : 1;
+    int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
+    while (first < end && at + w->shift[axis][first] < 0) first++;
+    while (end > first && at + w->shift[axis][end - 1] >= extent) end--;
+    int64_t inner = axis == 0 ? w->taps[1] * w->taps[2] : w->taps[2];
+    *out_first = first * inner;
+    *out_end = end * inner;
+}
+
+void walk_results(const Walk *w, int64_t n, const int64_t *q, int64_t count, void **results) {
+    const Sizes *s = w->sizes;
+    int64_t pixel = s->out_channels * w->size, o[AXES];
+    for (int a = 0; a < AXES; a++) o[a] = w->first[a] + q[a] * w->step[a];
+    char *y = w->y + (((n * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2]) * pixel;
+    for (int64_t i = 0; i < count; i++, y += w->step[2] * pixel) results[i] = y;
+}
+
+/* Positions [q[2], end) of a line. */
+static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    int64_t first_tap, end_tap;
+    int count = (int)(end - q[2]);
+    if (count <= 0) return;
+    reached_taps(w, q, &first_tap, &end_tap);
+    int at = row_block_edges(block, count, first_tap, end_tap);
+    walk_results(w, n, q, count, block->results + at);
+    for (; q[2] < end; q[2]++) fill_edge(w, n, q, block->rows + at++, block->capacity);
+}
+
+static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    int64_t pixel = w->sizes->in_channels * w->size, i[AXES];
+    int count = (int)(end - q[2]);
+    if (count <= 0) return;
+    int at = row_block_interior(block, count);
+    walk_results(w, n, q, count, block->results + at);
+    for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
+    const char *x = w->x + walk_input_index(w, n, i[0], i[1], i[2]) * pixel;
+    for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[at++] = x;
+}
+
+static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
+    bool inside = true;
+    for (int a = 0; a < AXES - 1; a++) inside &= q[a] >= w->low[a] && q[a] < w->high[a];
+    if (inside) {
+        int64_t low = clip(w->low[2], q[2], end), high = clip(w->high[2], low, end);
+        fill_edges(w, n, q, low, block);
+        fill_interior(w, n, q, high, block);
+    }
+    fill_edges(w, n, q, end, block);
+}
+
+void walk_fill(const void *context, int64_t first, RowBlock *block) {
+    const Walk *w = context;
+    int64_t q[AXES], n = first;
+    for (int a = AXES - 1; a >= 0; a--) {
+        q[a] = n % w->count[a];
+        n /= w->count[a];
+    }
+    for (int64_t left = block->count; left > 0;) {
+        int64_t end = q[2] + left < w->count[2] ? q[2] + left : w->count[2];
+        left -= end - q[2];
+        fill_line(w, n, q, end, block);
+        q[2] = 0;
+        if (++q[1] < w->count[1]) continue;
+        q[1] = 0;
+        if (++q[0] < w->count[0]) continue;
+        q[0] = 0;
+        n++;
+    }
+}
+
+void walk_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets) {
+    const Sizes *s = w->sizes;
+    for (int64_t t0 = 0; t0 < w->taps[0]; t0++)
+        for (int64_t t1 = 0; t1 < w->taps[1]; t1++)
+            for (int64_t t2 = 0; t2 < w->taps[2]; t2++) {
+                int64_t lines = (w->shift[0][t0] - w->shift[0][0]) * s->in[1] + w->shift[1][t1] - w->shift[1][0];
+                *offsets = (lines * s->in[2] + w->shift[2][t2] - w->shift[2][0]) * s->in_channels;
+                if (t2 == 0) *merged_offsets++ = *offsets;
+                offsets++;
+            }
+}
+
+bool walk_is_merged(const Walk *w) {
+    for (int64_t t = 1; t < w->taps[2]; t++)
+        if (w->shift[2][t] != w->shift[2][t - 1] + 1) return false;
+    return w->taps[2] > 1;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions of 3x3 and stride 1 with a quarter of the multiplications: S. Winograd, Arithmetic Complexity of
+ * Computations (1980), in the form of A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks (2015).
+ * 4x4 pixels of the result (a tile) are
+ *
+ *     Y = A^T [(G g G^T) * (B^T d B)] A        (* element by element, summed over channels)
+ *
+ * of a 6x6 piece d of the input and the kernel g: 36 products of matrices [tiles][channels] and [channels][columns].
+ * The matrices follow from five points at which polynomials are evaluated, and infinity (Toom-Cook). Those here are 0,
+ * +-3/4 and +-3/2. With them, on normally distributed numbers and 64 channels, the error's root mean square is 1.9 times
+ * that of the direct sum, with the customary 0, +-1 and +-2 4.6 times; all constants are exact. The bound on the error
+ * that tests hold it to is the usual one, with the magnitudes of all matrices and factors:
+ *
+ *     |error| <= gamma(channels + 32) |A^T| [(|G| |g| |G^T|) * (|B^T| |d| |B|)] |A|
+ *
+ * (N. Higham, Accuracy and Stability of Numerical Algorithms, section 3: gamma(n) = n u / (1 - n u); 32 roundings are
+ * more than the transforms do to any number). Transformed kernels are rounded once from double.
+ *
+ * A slice is some tiles and a range of panels; its pieces' transforms and its products stay in the second-level cache. */
+#include <string.h>
+#include "runtime/device/cpu/conv/walk.h"
+
+enum {
+    SLICE_BYTES = 512 * 1024, /* of transforms and products: half of a second-level cache of 1 MB */
+    MOST_TILES = 48,
+    TILE_PIXELS = WINOGRAD_RESULTS * WINOGRAD_RESULTS,
+    PAD = 16, /* elements between products, so that they do not all begin in the same set of the first-level cache */
+};
+
+/* G: row i is [1, p, p^2] / N(p), N(p) the product of the differences to the other points; the last is the leading
+ * coefficient. */
+static const double kernel_points[5] = {0, 0.75, -0.75, 1.5, -1.5};
+
+static void kernel_rows(double g[WINOGRAD_PIXELS][3]) {
+    for (int i = 0; i < 5; i++) {
+        double n = 1, p = kernel_points[i];
+        for (int j = 0; j < 5; j++)
+            if (j != i) n *= p - kernel_points[j];
+        g[i][0] = 1 / n;
+        g[i][1] = p / n;
+        g[i][2] = p * p / n;
+    }
+    g[5][0] = g[5][1] = 0;
+    g[5][2] = 1;
+}
+
+/* ---- where it is used ---- */
+
+/* Measured against direct products on a machine with 512-bit vectors (bench/anchors.c, rows "winograd"): where channels
+ * or columns are few, transforms cost what products save; where kernels are many, four times their bytes have to come
+ * from memory, which only many tiles pay for. */
+enum {
+    LEAST_CHANNELS = 16,
+    LEAST_COLUMNS = 16,
+    SMALL_KERNELS = 128 * 128, /* up to so many, the size of the result does not matter */
+    TILES_A_KERNEL = 512,      /* beyond: at least a tile for so many kernels */
+};
+
+static int64_t known_tiles(const Node *node) {
+    const Value *y = node->outputs[0];
+    int64_t height, width;
+    if (!dim_is_const(y->dims[1], &height) || !dim_is_const(y->dims[2], &width)) return 0;
+    return ((height + 3) / 4) * ((width + 3) / 4);
+}
+
+bool winograd_fits(const CpuAnchor *anchor, const Conv *c) {
+    const Node *node = anchor->node;
+    if (c->transposed || c->spatial != 2 || c->group != 1 || anchor->type != DT_F32 || anchor->form) return false;
+    if (!attr_int(node, "winograd", 1)) return false;
+    for (int i = 1; i < AXES; i++)
+        if (c->kernel[i] != 3 || c->strides[i] != 1 || c->dilations[i] != 1) return false;
+    if (c->inputs < LEAST_CHANNELS || c->outputs < LEAST_COLUMNS) return false;
+    return c->inputs * c->outputs <= SMALL_KERNELS ||
+           known_tiles(node) >= (c->inputs * c->outputs + TILES_A_KERNEL - 1) / TILES_A_KERNEL;
+}
+
+/* ---- kernels ---- */
+
+typedef struct Transform {
+    const float *from; /* [count][3][3] */
+    float *to;         /* [count][WINOGRAD_PRODUCTS] */
+    double g[WINOGRAD_PIXELS][3];
+} Transform;
+
+static void transform_kernels(void *context, int64_t begin, int64_t end, int worker) {
+    const Transform *t = context;
+    (void)worker;
+    for (int64_t k = begin; k < end; k++) {
+        double half[WINOGRAD_PIXELS][3];
+        for (int i = 0; i < WINOGRAD_PIXELS; i++)
+            for (int x = 0; x < 3; x++) {
+                half[i][x] = 0;
+                for (int y = 0; y < 3; y++) half[i][x] += t->g[i][y] * (double)t->from[k * 9 + y * 3 + x];
+            }
+        for (int i = 0; i < WINOGRAD_PIXELS; i++)
+            for (int j = 0; j < WINOGRAD_PIXELS; j++)
+                t->to[k * WINOGRAD_PRODUCTS + i * WINOGRAD_PIXELS + j] =
+                    (float)(half[i][0] * t->g[j][0] + half[i][1] * t->g[j][1] + half[i][2] * t->g[j][2]);
+    }
+}
+
+Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void **w) {
+    Transform t = {.from = *w};
+    void *to;
+    TRY(scratch_take(scratch, (size_t)(c->inputs * c->outputs) * WINOGRAD_PRODUCTS * sizeof(float), &to));
+    t.to = to;
+    kernel_rows(t.g);
+    pool_for(pool, c->inputs * c->outputs, 256, transform_kernels, &t);
+    *w = to;
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+typedef struct Loop {
+    const Walk *walk;
+    const Weight *weight;
+    const BoundEpilogue *epilogue;
+    int64_t down, across, tiles;                        /* of an image; of all */
+    int64_t slice_tiles, chunks, ranges;                /* ranges: of panels */
+    int64_t channels, width, input_stride, sums_stride; /* the first two in whole vectors */
+    char *memory;
+    size_t worker_bytes;
+} Loop;
+
+/* What a worker holds. */
+typedef struct Slice {
+    float *input, *sums, *raw; /* raw: a tile's columns of a panel, where a kernel finishes them */
+    const void **rows;         /* [slice_tiles] of the input's first product */
+    void **results;            /* likewise of the sums' */
+} Slice;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Which of the six positions from `first` on are in [0, count). */
+static uint32_t inside(int64_t first, int64_t count) {
+    uint32_t bits = 0;
+    for (int i = 0; i < WINOGRAD_PIXELS; i++) bits |= (uint32_t)(first + i >= 0 && first + i < count) << i;
+    return bits;
+}
+
+static void transform_tile(const Loop *loop, int64_t tile, float *to) {
+    const Walk *w = loop->walk;
+    const Sizes *s = w->sizes;
+    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * WINOGRAD_RESULTS,
+            x = tile % loop->across * WINOGRAD_RESULTS;
+    y += w->shift[1][0];
+    x += w->shift[2][0];
+    WinogradInput in = {.line = s->in[2] * s->in_channels,
+                        .pixel = s->in_channels,
+                        .lines = inside(y, s->in[1]),
+                        .pixels = inside(x, s->in[2]),
+                        .channels = s->in_channels,
+                        .to = to,
+                        .stride = loop->input_stride};
+    in.x = (const float *)((uintptr_t)w->x +
+                           (uintptr_t)(((n * s->in[1] + y) * s->in[2] + x) * s->in_channels * (int64_t)sizeof(float)));
+    tile_isa()->winograd_input(&in);
+}
+
+/* The products of one panel. */
+static void multiply(const Loop *loop, const Slice *slice, int64_t count, const Panel *panel) {
+    const Weight *w = loop->weight;
+    const TileSet *set = w->set;
+    const int64_t none = 0, width = (int64_t)panel->vectors * set->lanes;
+    const size_t product_bytes = (size_t)(w->depth * width) * sizeof(float);
+    int64_t tiles = ceil_div(count, set->rows[panel->vectors]), height = ceil_div(count, tiles);
+    TileCall call = {.offsets = &none, .taps = 1, .depth = w->depth, .weight_stride = width, .columns = (int)width};
+    call.ahead_step = width * (int64_t)sizeof(float) / tiles;
+    for (int p = 0; p < WINOGRAD_PRODUCTS; p++) {
+        call.weight = (const char *)w->data + panel->at + (size_t)p * product_bytes;
+        call.offset = p * loop->input_stride;
+        call.column = p * loop->sums_stride;
+        for (int64_t i = 0; i < count; i += height) {
+            call.ahead = (const char *)call.weight + product_bytes + i / height * call.ahead_step * w->depth;
+            call.rows = slice->rows + i;
+            call.results = slice->results + i;
+            set->products[panel->vectors][least(height, count - i)](&call);
+        }
+    }
+}
+
+/* The tile's pixels in the result: how many there are; which of the 4x4 they are. */
+static int tile_pixels(const Loop *loop, int64_t tile, void **results, int *places) {
+    const Walk *w = loop->walk;
+    const Sizes *s = w->sizes;
+    int count = 0;
+    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * WINOGRAD_RESULTS,
+            x = tile % loop->across * WINOGRAD_RESULTS;
+    for (int i = 0; i < TILE_PIXELS; i++) {
+        int64_t line = y + i / WINOGRAD_RESULTS, pixel = x + i % WINOGRAD_RESULTS;
+        if (line >= s->out[1] || pixel >= s->out[2]) continue;
+        int64_t at = ((n * s->out[1] + line) * s->out[2] + pixel) * s->out_channels;
+        places[count] = i;
+        results[count++] = w->y + at * (int64_t)sizeof(float);
+    }
+    return count;
+}
+
+/* A panel's columns of one tile, from its products. */
+static void finish_tile(const Loop *loop, const Slice *slice, int64_t tile, int64_t index, const Panel *panel) {
+    const BoundEpilogue *e = loop->epilogue;
+    void *results[TILE_PIXELS], *raw_rows[TILE_PIXELS], *to[TILE_PIXELS] = {NULL};
+    int places[TILE_PIXELS], count = tile_pixels(loop, tile, results, places);
+    int64_t stride = loop->width;
+    if (e->finish) {
+        stride = finish_stride(e->finish, panel->columns, stride);
+        finish_raw_rows(slice->raw, count, stride, panel->first, (int64_t)sizeof(float), raw_rows);
+    }
+    for (int i = 0; i < count; i++) to[places[i]] = e->finish ? raw_rows[i] : results[i];
+    WinogradOutput out = {.from = slice->results[index], .stride = loop->sums_stride};
+    out.ends = (TileCall){.results = to,
+                          .column = panel->first,
+                          .columns = panel->columns,
+                          .bias = e->bias,
+                          .has_addend = e->addend != NULL,
+                          .clamp = e->clamp,
+                          .low = e->low,
+                          .high = e->high};
+    if (e->addend) out.ends.addend_shift = (intptr_t)e->addend - (intptr_t)e->result;
+    tile_isa()->winograd_output(&out);
+    if (e->finish) finish_rows(e->finish, results, count, panel->first, panel->columns, slice->raw, stride);
+}
+
+static void run_slice(const Loop *loop, int64_t index, const Slice *slice) {
+    int64_t chunk = index % loop->chunks, range = index / loop->chunks, panels = weight_panels(loop->weight),
+            first = chunk * loop->slice_tiles, count = least(loop->slice_tiles, loop->tiles - first);
+    if (count <= 0) return;
+    for (int64_t t = 0; t < count; t++) {
+        slice->rows[t] = slice->input + t * loop->channels;
+        transform_tile(loop, first + t, slice->input + t * loop->channels);
+    }
+    for (int64_t i = range * panels / loop->ranges; i < (range + 1) * panels / loop->ranges; i++) {
+        if (pool_is_stopped()) return;
+        Panel panel = weight_panel(loop->weight, i);
+        int64_t width = (int64_t)panel.vectors * loop->weight->set->lanes;
+        for (int64_t t = 0; t < count; t++) slice->results[t] = slice->sums + t * width;
+        multiply(loop, slice, count, &panel);
+        for (int64_t t = 0; t < count; t++) finish_tile(loop, slice, first + t, t, &panel);
+    }
+}
+
+static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
+    const Loop *loop = context;
+    char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
+    Slice slice = {.input = (float *)(void *)memory};
+    slice.sums = slice.input + WINOGRAD_PRODUCTS * loop->input_stride;
+    slice.raw = slice.sums + WINOGRAD_PRODUCTS * loop->sums_stride;
+    slice.rows = (const void **)(void *)(slice.raw + TILE_PIXELS * loop->width);
+    slice.results = (void **)(uintptr_t)(slice.rows + loop->slice_tiles);
+    for (int64_t i = begin; i < end; i++) run_slice(loop, i, &slice);
+}
+
+/* Slices as large as the cache holds, a whole number of them a thread. */
+static void cut(Loop *loop, int64_t threads) {
+    int64_t panels = weight_panels(loop->weight), bytes = WINOGRAD_PRODUCTS * (int64_t)sizeof(float),
+            tiles = most(1, least(MOST_TILES, SLICE_BYTES / (bytes * (loop->channels + loop->width))));
+    loop->chunks = ceil_div(loop->tiles, tiles);
+    loop->ranges = least(panels, ceil_div(threads, loop->chunks));
+    if (loop->ranges == 1) loop->chunks = least(loop->tiles, ceil_div(loop->chunks, threads) * threads);
+    loop->slice_tiles = ceil_div(loop->tiles, loop->chunks);
+    loop->input_stride = loop->slice_tiles * loop->channels + PAD;
+    loop->sums_stride = loop->slice_tiles * loop->width + PAD;
+    size_t worker = (size_t)(loop->input_stride + loop->sums_stride) * (size_t)bytes +
+                    (size_t)(TILE_PIXELS * loop->width) * sizeof(float) +
+                    (size_t)loop->slice_tiles * 2 * sizeof(void *);
+    loop->worker_bytes = (worker + 63) / 64 * 64;
+}
+
+Status winograd_run(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch) {
+    const Sizes *s = walk->sizes;
+    const Weight *w = &phase->weight;
+    Loop loop = {.walk = walk,
+                 .weight = w,
+                 .epilogue = epilogue,
+                 .down = ceil_div(s->out[1], WINOGRAD_RESULTS),
+                 .across = ceil_div(s->out[2], WINOGRAD_RESULTS)};
+    void *memory;
+    loop.tiles = s->batch * loop.down * loop.across;
+    if (!loop.tiles) return NULL;
+    loop.channels = ceil_div(s->in_channels, w->set->lanes) * w->set->lanes;
+    loop.width = least(w->set->vectors, ceil_div(w->columns, w->set->lanes)) * w->set->lanes;
+    cut(&loop, pool_threads(pool));
+    TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
+    loop.memory = memory;
+    pool_for(pool, loop.chunks * loop.ranges, 1, run_slices, &loop);
+    return NULL;
+}

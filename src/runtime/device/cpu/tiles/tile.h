@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tiles: the innermost loops of all anchors. A tile is a few rows by a few vectors of a result, held in registers while
+ *
+ *     result[i][column + j] = start + sum over taps t, depths k of row(i, t)[k] * weight[t][k][j]
+ *
+ * is added up. Rows are pointers, so a matrix product (one tap), a convolution (a tap an element of its kernel) and a
+ * transposed one are the same loop over different pointers: no row is ever copied, any stride, padding and batch works,
+ * and a new size compiles nothing.
+ *
+ * Measured on a Xeon with AMX at [504,K] x [K,N], one thread, of 215 GFLOP/s peak: 6 rows x 64 columns 200-210, 8 x 48
+ * 200-210, 12 x 32 187-204; oneDNN 2.6's brgemm 196-212 there. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_TILE_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_TILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "graph/dtype.h"
+#include "lowering/anchors.h"
+
+enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
+
+/* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
+ *   WORK        [length][width] in the work type
+ *   F16, BF16   [length][width]
+ *   INT8, INT4  blocks of NARROW_BLOCK depths, the last one shorter: float scales [width], then INT8: int8_t
+ *               [depths][width]; INT4: uint32_t [words][width], a word 8 depths of a column from its lowest bits on,
+ *               4 bits each, that hold the value plus 8. An element is value * scale, a float product. */
+typedef enum WeightForm { WEIGHT_WORK, WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_FORMS } WeightForm;
+
+enum { NARROW_BLOCK = 32, NARROW_WORD = 8, NARROW_TILE_ROWS = 4 };
+
+typedef struct TileCall {
+    const void *const
+        *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
+    int64_t row_stride;     /* 0: one pointer a row serves all taps */
+    const int64_t *offsets; /* [taps] */
+    int64_t offset;
+    int64_t taps, depth;
+    int64_t depth_gap;     /* elements of a row between one depth and the next */
+    const void *weight;    /* [taps][depth][weight_stride] */
+    int64_t weight_stride; /* elements; of a narrow form: the panel's width */
+    const char
+        *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
+    int64_t ahead_step;
+    void *const *results; /* row i of the result; written from `column` on */
+    int64_t column;
+    int columns;      /* of them; the last vector may be partial */
+    const void *bias; /* the start, indexed by column and readable to the end of the last vector; NULL: 0 */
+    int64_t joint;    /* so many depths of the one tap are a part: each is summed up by itself and then added to the start, in
+                         their order; the last may be shorter. 0: all go to the start one by one */
+    bool has_addend;  /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
+    intptr_t addend_shift;
+    bool clamp; /* at the end: to [low, high], NaN stays (floats only) */
+    double low, high;
+} TileCall;
+
+typedef void (*TileFunction)(const TileCall *call);
+
+/* A row of a depthwise kernel and the line of the input that it meets. */
+typedef struct LineRow {
+    const void *x; /* where the line begins, at channel 0 */
+    int64_t tap;   /* the row's first among all taps */
+} LineRow;
+
+/* Positions [0, count) of a line of a depthwise convolution's result:
+ *
+ *     result[i][column + j] = start + sum over rows r, taps t of
+ *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j]
+ *
+ * without the taps whose place first + ... is not in [0, limit): the padding. */
+typedef struct LinesCall {
+    TileCall
+        ends; /* its results ([count]), columns, bias, addend, bounds, weight, weight_stride (between taps), taps */
+    const LineRow *rows;
+    int row_count;
+    int64_t first, limit, position_step, tap_step; /* elements */
+    int64_t count;
+} LinesCall;
+
+/* How taps and positions lie: taps of a row by positions' distance in taps. */
+typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_KINDS } LineKind;
+
+enum { LINE_TILE = 8, LINE_TAPS = 5, LINE_VECTORS = 2 };
+
+typedef void (*LinesFunction)(const LinesCall *call);
+
+/* Depths [first, end) of a panel in a narrow form as floats [end - first][width]. */
+typedef struct WidenCall {
+    WeightForm form;
+    const void *panel;
+    int64_t width, first, end;
+    float *to;
+} WidenCall;
+
+/* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
+typedef struct ScoreCall {
+    float *x;
+    int64_t rows, columns, stride; /* columns are taken in whole vectors */
+    ScoreStep kind;
+    float alpha, beta;
+    const float *values; /* of a step that reads: values[i * value_row + j * value_column], as whole vectors */
+    int64_t value_row, value_column; /* the latter 0 or 1 */
+} ScoreCall;
+
+/* A block of scores of some queries becomes exponentials, e^(x - top), with `top` the greatest so far. By columns:
+ * x[key * stride + query]; by rows: x[query * stride + key], as whole vectors. */
+typedef struct ScoreBlock {
+    float *x;
+    int64_t keys, columns, stride; /* columns: queries; of whole vectors where they are columns */
+    float *top, *sum;              /* a query's: so far, of all blocks; from -inf and 0 on */
+    float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
+} ScoreBlock;
+
+/* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. */
+enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
+
+typedef struct WinogradInput {
+    const float *x;         /* the first pixel, which may lie outside the input */
+    int64_t line, pixel;    /* elements from one line and one pixel to the next */
+    uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0 */
+    int64_t channels;
+    float *to; /* [WINOGRAD_PRODUCTS][stride]: the channels, written in whole vectors */
+    int64_t stride;
+} WinogradInput;
+
+/* 4x4 pixels of the result from as many products. */
+typedef struct WinogradOutput {
+    const float *from; /* [WINOGRAD_PRODUCTS][stride]: the columns, read in whole vectors */
+    int64_t stride;
+    TileCall ends; /* its results (4x4; NULL: outside the result), column, columns, bias, addend and bounds */
+} WinogradOutput;
+
+/* The loops of one element type. */
+typedef struct TileSet {
+    size_t size;                    /* bytes an element */
+    int lanes;                      /* elements a vector */
+    int vectors;                    /* most in a tile */
+    int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
+    /* [vectors][rows] */
+    TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
+    /* [kind][vectors]; NULL: LINE_ANY's */
+    LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
+    int line_vectors; /* most */
+    /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes */
+    void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
+} TileSet;
+
+/* The loops for one instruction set. */
+typedef struct TileIsa {
+    const char *name;
+    TileSet f32, f64, u32, u64;
+    /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
+    TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
+    void (*widen)(const WidenCall *call);
+    void (*winograd_input)(const WinogradInput *in);
+    void (*winograd_output)(const WinogradOutput *out);
+    /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
+     * matrix with few rows */
+    void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    void (*score_step)(const ScoreCall *call);
+    /* Row i is a key that column j sees where i <= last[j]; hidden: alpha, or x + alpha. */
+    void (*score_limit)(const ScoreCall *call, const int32_t *last, bool adds);
+    /* Whether a factor is not 1. */
+    bool (*score_softmax_columns)(const ScoreBlock *block);
+    bool (*score_softmax_rows)(const ScoreBlock *block);
+    void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
+    void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
+    void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
+    void (*widen_bf16)(const uint16_t *from, float *to, int64_t count);
+    void (*narrow_bf16)(const float *from, uint16_t *to, int64_t count);
+} TileIsa;
+
+extern const TileIsa tile_base; /* the architecture's least: SSE2, NEON */
+#if defined(__x86_64__)
+extern const TileIsa tile_avx2, tile_avx512;
+#endif
+
+/* The widest that this machine runs. */
+const TileIsa *tile_isa(void);
+/* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
+const TileSet *tile_set(DType type);
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tiles for AVX-512. */
+#if defined(__x86_64__)
+#define ISA avx512
+#define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
+#define VECTOR_BYTES 64
+#define REGISTERS 32
+#include "runtime/device/cpu/tiles/tile_isa.h"
+#endif
+typedef int tile_avx512_is_for_x86_64;

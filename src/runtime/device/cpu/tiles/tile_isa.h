@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included once an instruction set: defines the TileIsa tile_<ISA>. Wants
+ *   ISA           the set's name
+ *   ISA_TARGET    the compiler's feature string; not defined for the architecture's least
+ *   VECTOR_BYTES  a register's size
+ *   REGISTERS     how many there are */
+#include <math.h>
+#include <string.h>
+#include "runtime/device/cpu/tiles/tile.h"
+
+#include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
+
+#define TILE_JOIN_(a, b) a##_##b
+#define TILE_JOIN(a, b) TILE_JOIN_(a, b)
+#define TILE_INLINE VECTOR_INLINE
+#define TILE_UNROLL VECTOR_UNROLL
+#ifdef __clang__
+#define TILE_UNROLL_COLUMNS TILE_UNROLL
+#define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
+#define TILE_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
+/* The value is in a register from here on. */
+#if defined(__x86_64__)
+#define TILE_HOLD(value) __asm__("" : "+v"(value))
+#else
+#define TILE_HOLD(value) __asm__("" : "+w"(value))
+#endif
+
+enum { LANES = VECTOR_BYTES / 4 };
+
+#define SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no)))
+typedef double VD __attribute__((vector_size(VECTOR_BYTES)));
+typedef int64_t VL __attribute__((vector_size(VECTOR_BYTES)));
+
+TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
+    x = (VD)SELECT((VL)(x < low), (VL)low, (VL)x);
+    return (VD)SELECT((VL)(x > high), (VL)high, (VL)x);
+}
+
+#define T float
+#define NAME(word) TILE_JOIN(f32, word)
+#define IS_FLOAT 1
+#define IS_F32 1
+#if REGISTERS == 32
+#define WIDE 1
+#else
+#define WIDE 0
+#endif
+#include "runtime/device/cpu/tiles/tile_type.h"
+#define T double
+#define NAME(word) TILE_JOIN(f64, word)
+#define IS_FLOAT 1
+#define IS_F32 0
+#define WIDE 0
+#include "runtime/device/cpu/tiles/tile_type.h"
+#define T uint32_t
+#define NAME(word) TILE_JOIN(u32, word)
+#define IS_FLOAT 0
+#define IS_F32 0
+#define WIDE 0
+#include "runtime/device/cpu/tiles/tile_type.h"
+#define T uint64_t
+#define NAME(word) TILE_JOIN(u64, word)
+#define IS_FLOAT 0
+#define IS_F32 0
+#define WIDE 0
+#include "runtime/device/cpu/tiles/tile_type.h"
+
+/* Square blocks turned in registers: in round `step`, rows i and i + step exchange their off-diagonal sub-blocks of
+ * `step` lanes. */
+
+#ifdef __clang__
+#define TILE_SHUFFLE(a, b, mask) shuffle_lanes(a, b, mask)
+TILE_INLINE VU shuffle_lanes(VU a, VU b, VI mask) {
+    VU out;
+    for (int i = 0; i < LANES; i++) out[i] = mask[i] < LANES ? a[mask[i]] : b[mask[i] - LANES];
+    return out;
+}
+#else
+#define TILE_SHUFFLE(a, b, mask) __builtin_shuffle(a, b, mask)
+#endif
+
+static void transpose_block(const void *rows, int64_t row_stride, void *const *columns) {
+    typedef uint32_t Loose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+    VU r[LANES];
+    TILE_UNROLL
+    for (int i = 0; i < LANES; i++) r[i] = *(const Loose *)((const uint32_t *)rows + i * row_stride);
+    TILE_UNROLL
+    for (int step = 1; step < LANES; step *= 2) {
+        VI low, high;
+        for (int j = 0; j < LANES; j++) {
+            low[j] = j & step ? LANES + j - step : j;
+            high[j] = j & step ? LANES + j : j + step;
+        }
+        TILE_UNROLL
+        for (int i = 0; i < LANES; i++) {
+            if (i & step) continue;
+            VU a = r[i], b = r[i + step];
+            r[i] = TILE_SHUFFLE(a, b, low);
+            r[i + step] = TILE_SHUFFLE(a, b, high);
+        }
+    }
+    TILE_UNROLL
+    for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
+}
+
+#include "runtime/device/cpu/tiles/tile_score.h"
+
+/* As many columns at a time as a vector has lanes, a vector of partial sums each; then lane c becomes the sum of vector
+ * c: in a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
+static void dot(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count) {
+    for (int64_t j = 0; j < count; j += LANES) {
+        VF sums[LANES];
+        int some = count - j < LANES ? (int)(count - j) : LANES, whole = (int)(depth / LANES * LANES);
+        TILE_UNROLL
+        for (int g = 0; g < LANES; g += 4) {
+            const float *at[4];
+            TILE_UNROLL
+            for (int c = 0; c < 4; c++) {
+                at[c] = columns + (j + (g + c < some ? g + c : some - 1)) * stride;
+                sums[g + c] = (VF){0};
+            }
+            for (int64_t k = 0; k < whole; k += LANES) {
+                VF x = *(const VFLoose *)(row + k);
+                TILE_UNROLL
+                for (int c = 0; c < 4; c++) sums[g + c] += x * *(const VFLoose *)(at[c] + k);
+            }
+            if (whole == depth) continue;
+            VF x = f32_load_part(row + whole, (int)(depth - whole));
+            TILE_UNROLL
+            for (int c = 0; c < 4; c++) sums[g + c] += x * f32_load_part(at[c] + whole, (int)(depth - whole));
+        }
+        TILE_UNROLL
+        for (int step = LANES / 2; step; step /= 2) {
+            VI low, high;
+            for (int l = 0; l < LANES; l++) {
+                low[l] = l & step ? LANES + l - step : l;
+                high[l] = l & step ? LANES + l : l + step;
+            }
+            TILE_UNROLL
+            for (int i = 0; i < step; i++) {
+                VU a = (VU)sums[i], b = (VU)sums[i + step];
+                sums[i] = (VF)TILE_SHUFFLE(a, b, low) + (VF)TILE_SHUFFLE(a, b, high);
+            }
+        }
+        if (some == LANES)
+            *(VFLoose *)(result + j) = sums[0];
+        else
+            f32_store_part(result + j, some, sums[0]);
+    }
+}
+
+#include "runtime/device/cpu/tiles/tile_narrow.h"
+#include "runtime/device/cpu/tiles/tile_winograd.h"
+
+/* Conversions. */
+
+/* Exponent and fraction moved to their places make the value times 2^-112, subnormals included; infinity and NaN get
+ * the largest exponent. */
+static void widen_f16(const uint16_t *from, float *to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff) << 13, bits;
+        float scaled;
+        memcpy(&scaled, &rest, sizeof scaled);
+        scaled *= 0x1p112f;
+        memcpy(&bits, &scaled, sizeof bits);
+        bits |= sign | (rest >= 0x0f800000 ? 0x7f800000 : 0);
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+/* To nearest even: normal numbers in integers; subnormals by adding 0.5, whose last place is 2^-24, the least f16. */
+static void narrow_f16(const float *from, uint16_t *to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits, small;
+        memcpy(&bits, from + i, sizeof bits);
+        uint32_t sign = bits >> 16 & 0x8000;
+        bits &= 0x7fffffff;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        value += 0.5f;
+        memcpy(&small, &value, sizeof small);
+        uint32_t normal = (bits + 0xfff + (bits >> 13 & 1) - 0x38000000) >> 13;
+        uint32_t half = bits < 0x38800000 ? small - 0x3f000000 : bits >= 0x477ff000 ? 0x7c00 : normal;
+        to[i] = (uint16_t)(sign | (bits > 0x7f800000 ? 0x7e00 : half));
+    }
+}
+
+static void widen_bf16(const uint16_t *from, float *to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+static void narrow_bf16(const float *from, uint16_t *to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, from + i, sizeof bits);
+        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        to[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16 | 0x40) : rounded);
+    }
+}
+
+const TileIsa TILE_JOIN(tile, ISA) = {
+    .name = VECTOR_BYTES == 64   ? "512-bit"
+            : VECTOR_BYTES == 32 ? "256-bit"
+                                 : "128-bit",
+    .f32 = SET_WIDE(f32, float, transpose_block),
+    .f64 = SET_NARROW(f64, double, NULL),
+    .u32 = SET_NARROW(u32, uint32_t, transpose_block),
+    .u64 = SET_NARROW(u64, uint64_t, NULL),
+    .narrow = NARROW_SETS,
+    .widen = widen,
+    .winograd_input = winograd_input,
+    .winograd_output = winograd_output,
+    .dot = dot,
+    .score_step = score_step,
+    .score_limit = score_limit,
+    .score_softmax_columns = score_softmax_columns,
+    .score_softmax_rows = score_softmax_rows,
+    .score_scale = score_scale,
+    .widen_f16 = widen_f16,
+    .narrow_f16 = narrow_f16,
+    .widen_bf16 = widen_bf16,
+    .narrow_bf16 = narrow_bf16,
+};
+
+VECTOR_END

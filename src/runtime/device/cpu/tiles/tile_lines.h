@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included by tile_type.h once an element type: depthwise convolutions along a line of positions (tile.h, LinesCall).
+ *
+ * Sums of up to LINE_TILE positions stay in registers. Where positions are one or two taps apart, a row of the kernel
+ * does, too, and each column of the input is read once and met by all taps that reach it: of a 3x3 kernel, 13 loads for
+ * 24 products. Columns in the padding are left out. An element's sum is taken in the order of the taps, wherever in a
+ * tile its position falls. */
+
+/* Vectors of a panel's columns at one place of the input; the last may be partial. */
+typedef struct NAME(Columns) {
+    int64_t column; /* of the result, the input and the bias */
+    int64_t weight; /* elements from ends.weight */
+    int last;       /* lanes of the last vector */
+#if VECTOR_BYTES == 64
+    uint32_t mask; /* of them */
+#endif
+} NAME(Columns);
+#define COLUMNS NAME(Columns)
+
+TILE_INLINE COLUMNS NAME(columns_of)(const LinesCall *call, int from, const int nv) {
+    int left = call->ends.columns - from * TYPE_LANES;
+    COLUMNS c = {.column = call->ends.column + from * TYPE_LANES, .weight = from * TYPE_LANES};
+    c.last = left < nv * TYPE_LANES ? left - (nv - 1) * TYPE_LANES : TYPE_LANES;
+#if VECTOR_BYTES == 64
+    c.mask = (uint32_t)((1u << c.last) - 1);
+#endif
+    return c;
+}
+
+/* edge: the last vector may be partial where vectors have no masks. */
+TILE_INLINE V NAME(load_line)(uintptr_t from, int j, const int nv, const bool edge, const COLUMNS *c) {
+    const T *at = (const T *)from + j * TYPE_LANES;
+#if VECTOR_BYTES == 64
+    (void)edge;
+    if (j < nv - 1) return *(const LOOSE *)at;
+    if (sizeof(T) == 4) return (V)_mm512_maskz_loadu_epi32((__mmask16)c->mask, at);
+    return (V)_mm512_maskz_loadu_epi64((__mmask8)c->mask, at);
+#else
+    if (edge) return NAME(load)(at, j, nv, c->last);
+    return *(const LOOSE *)at;
+#endif
+}
+
+/* Which of up to 32 places, `step` apart, are in [0, limit). */
+TILE_INLINE uint32_t NAME(inside)(int64_t first, int64_t step, int64_t limit, const int count) {
+    uint32_t bits = 0;
+    if (first >= 0 && first + (count - 1) * step < limit) return ~0u;
+    for (int i = 0; i < count; i++, first += step) bits |= (uint32_t)(first >= 0 && first < limit) << i;
+    return bits;
+}
+
+/* Taps are `taps` neighbours, positions `stride` of them apart. */
+TILE_INLINE void NAME(shared_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
+                                      V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv,
+                                      const bool edge, const int taps, const int stride) {
+    const int columns = (m - 1) * stride + taps;
+    const uint32_t inside = edge ? NAME(inside)(first, call->tap_step, call->limit, columns) : ~0u;
+    const int64_t step = call->tap_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride;
+    const LineRow *row = call->rows, *const end = row + call->row_count;
+    first = (first + c->column) * (int64_t)sizeof(T);
+    for (; row < end; row++) {
+        uintptr_t x = (uintptr_t)row->x + (uintptr_t)first;
+        const T *w = (const T *)call->ends.weight + row->tap * tap_weight + c->weight;
+        V tap[LINE_TAPS][LINE_VECTORS];
+        TILE_UNROLL
+        for (int t = 0; t < taps; t++) {
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) tap[t][j] = *(const LOOSE *)(w + t * tap_weight + j * TYPE_LANES);
+        }
+        TILE_UNROLL_COLUMNS
+        for (int q = 0; q < columns; q++, x += (uintptr_t)step) {
+            if (!(inside >> q & 1)) continue;
+            V column[LINE_VECTORS];
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) {
+                column[j] = NAME(load_line)(x, j, nv, edge, c);
+                TILE_HOLD(column[j]); /* else each product would load it again */
+            }
+            TILE_UNROLL
+            for (int t = 0; t < taps; t++) {
+                if (t > q || (q - t) % stride || (q - t) / stride >= m) continue;
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++) acc[(q - t) / stride][j] += column[j] * tap[t][j];
+            }
+        }
+    }
+}
+
+TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const COLUMNS *c,
+                                   V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, const bool edge) {
+    const int64_t step = call->position_step * (int64_t)sizeof(T), tap_weight = call->ends.weight_stride;
+    for (int r = 0; r < call->row_count; r++) {
+        const T *w = (const T *)call->ends.weight + call->rows[r].tap * tap_weight + c->weight;
+        for (int64_t t = 0; t < call->ends.taps; t++, w += tap_weight) {
+            int64_t at = first + t * call->tap_step;
+            const uint32_t inside = edge ? NAME(inside)(at, call->position_step, call->limit, m) : ~0u;
+            uintptr_t x = (uintptr_t)call->rows[r].x + (uintptr_t)((at + c->column) * (int64_t)sizeof(T));
+            V tap[LINE_VECTORS];
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) tap[j] = *(const LOOSE *)(w + j * TYPE_LANES);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++, x += (uintptr_t)step) {
+                if (!(inside >> i & 1)) continue;
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++) acc[i][j] += NAME(load_line)(x, j, nv, edge, c) * tap[j];
+            }
+        }
+    }
+}
+
+/* m positions from `position` on. edge: taps may meet the padding. */
+TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const COLUMNS *c, const int m, const int nv,
+                                 const bool edge, const int taps, const int stride) {
+    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    const int64_t first = call->first + position * call->position_step;
+    const int last = edge || VECTOR_BYTES == 64 ? c->last : TYPE_LANES;
+    void *const *results = call->ends.results + position;
+    NAME(start)(&call->ends, results, c->column, acc, m, nv, last);
+    if (taps)
+        NAME(shared_columns)(call, first, c, acc, m, nv, edge, taps, stride);
+    else
+        NAME(any_columns)(call, first, c, acc, m, nv, edge);
+    NAME(finish)(&call->ends, results, c->column, acc, m, nv, last);
+}
+
+/* Positions [from, to) in tiles of one height, but for the last. */
+TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to, const COLUMNS *c, const int nv,
+                                 const int taps, const int stride) {
+    int64_t count = to - from, tiles = (count + LINE_TILE - 1) / LINE_TILE;
+    if (count <= 0) return;
+    int64_t height = (count + tiles - 1) / tiles;
+    for (int64_t i = from; i < to; i += height) {
+        switch (to - i < height ? to - i : height) {
+        case 1: NAME(line_tile)(call, i, c, 1, nv, true, taps, stride); break;
+        case 2: NAME(line_tile)(call, i, c, 2, nv, true, taps, stride); break;
+        case 3: NAME(line_tile)(call, i, c, 3, nv, true, taps, stride); break;
+        case 4: NAME(line_tile)(call, i, c, 4, nv, true, taps, stride); break;
+        case 5: NAME(line_tile)(call, i, c, 5, nv, true, taps, stride); break;
+        case 6: NAME(line_tile)(call, i, c, 6, nv, true, taps, stride); break;
+        case 7: NAME(line_tile)(call, i, c, 7, nv, true, taps, stride); break;
+        default: NAME(line_tile)(call, i, c, 8, nv, true, taps, stride); break;
+        }
+    }
+}
+
+/* Whole tiles where all taps meet the input, what is left on both sides of them. */
+TILE_INLINE void NAME(line)(const LinesCall *call, const int nv, const int taps, const int stride) {
+    const int64_t step = call->position_step, reach = call->first + (call->ends.taps - 1) * call->tap_step;
+    int64_t low = call->first < 0 ? (-call->first + step - 1) / step : 0,
+            high = reach < call->limit ? (call->limit - reach + step - 1) / step : 0;
+    if (high > call->count) high = call->count;
+    int64_t tiles = high > low ? (high - low) / LINE_TILE : 0;
+    if (call->count <= 2 * LINE_TILE || (VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES)) tiles = 0;
+    int64_t around = call->count - tiles * LINE_TILE, before = around / 2;
+    if (before > around - (call->count - high)) before = around - (call->count - high);
+    if (before < low) before = low;
+    if (!tiles) before = call->count;
+    const COLUMNS c = NAME(columns_of)(call, 0, nv);
+    for (int64_t i = 0; i < tiles; i++)
+        NAME(line_tile)(call, before + i * LINE_TILE, &c, LINE_TILE, nv, false, taps, stride);
+    const int64_t edges[2][2] = {{0, before}, {before + tiles * LINE_TILE, call->count}};
+    TILE_NO_UNROLL
+    for (int side = 0; side < 2; side++) NAME(line_edge)(call, edges[side][0], edges[side][1], &c, nv, taps, stride);
+}
+
+#define LINE(name, nv, taps, stride)                                                                                   \
+    static void NAME(line_##name##_##nv)(const LinesCall *call) { NAME(line)(call, nv, taps, stride); }
+LINE(any, 1, 0, 0)
+#if IS_F32
+LINE(3x1, 1, 3, 1)
+LINE(3x2, 1, 3, 2)
+LINE(5x1, 1, 5, 1)
+LINE(5x2, 1, 5, 2)
+#if REGISTERS == 32
+LINE(any, 2, 0, 0)
+LINE(3x1, 2, 3, 1)
+LINE(3x2, 2, 3, 2)
+LINE(5x1, 2, 5, 1)
+LINE(5x2, 2, 5, 2)
+#endif
+#endif
+#undef LINE
+#undef COLUMNS

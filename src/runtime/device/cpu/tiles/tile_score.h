@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included by tile_isa.h: what attention does to a block of scores between its two products, a vector at a time
+ * (ScoreCall, ScoreBlock in tile.h). Memory is read and written in whole vectors: the caller's rows have room for that.
+ */
+
+/* The greater; NaN in x are left out. */
+TILE_INLINE VF score_greater(VF x, VF than) {
+#if VECTOR_BYTES == 64
+    return _mm512_max_ps(x, than);
+#elif VECTOR_BYTES == 32
+    return _mm256_max_ps(x, than);
+#elif defined(__x86_64__)
+    return _mm_max_ps(x, than);
+#else
+    return (VF)SELECT((VI)(x > than), (VI)x, (VI)than);
+#endif
+}
+
+/* ---- steps ---- */
+
+TILE_INLINE VF score_stepped(VF x, const ScoreStep kind, VF alpha, VF beta, VF value) {
+    VF none = splat(-INFINITY);
+    switch (kind) {
+    case SCORE_SCALE: return x * alpha;
+    case SCORE_TANH: return tanh_vector(x);
+    case SCORE_CLIP: return f32_clamp(x, alpha, beta);
+    case SCORE_ADD: return x + value;
+    case SCORE_ADD_HIDING: return choose(value == none, none, x + value);
+    case SCORE_KEEP: return choose(value != splat(0), x, alpha);
+    case SCORE_HIDE: return choose(value != splat(0), alpha, x);
+    default: return x;
+    }
+}
+
+TILE_INLINE void score_rows(const ScoreCall *call, const ScoreStep kind) {
+    VF alpha = splat(call->alpha), beta = splat(call->beta), value = {0};
+    bool reads = score_step_reads_input(kind), many = reads && call->value_column;
+    for (int64_t i = 0; i < call->rows; i++) {
+        float *x = call->x + i * call->stride;
+        const float *values = reads ? call->values + i * call->value_row : NULL;
+        if (reads && !many) value = splat(*values);
+        for (int64_t j = 0; j < call->columns; j += LANES) {
+            if (many) value = (VF) * (const VFLoose *)(values + j);
+            *(VFLoose *)(x + j) = score_stepped(*(VFLoose *)(x + j), kind, alpha, beta, value);
+        }
+    }
+}
+
+static void score_step(const ScoreCall *call) {
+    switch (call->kind) {
+#define CASE(which)                                                                                                    \
+    case which: score_rows(call, which); break;
+        CASE(SCORE_SCALE)
+        CASE(SCORE_TANH)
+        CASE(SCORE_CLIP)
+        CASE(SCORE_ADD)
+        CASE(SCORE_ADD_HIDING)
+        CASE(SCORE_KEEP)
+        CASE(SCORE_HIDE)
+#undef CASE
+    default: break;
+    }
+}
+
+/* Row i of the block is key i; column j sees it where i <= last[j]. */
+static void score_limit(const ScoreCall *call, const int32_t *last, bool adds) {
+    typedef int32_t Loose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+    VF alpha = splat(call->alpha);
+    for (int64_t i = 0; i < call->rows; i++) {
+        float *row = call->x + i * call->stride;
+        VI key = (int32_t)i - (VI){0};
+        for (int64_t j = 0; j < call->columns; j += LANES) {
+            VF x = *(VFLoose *)(row + j);
+            VI seen = key <= (VI) * (const Loose *)(last + j);
+            *(VFLoose *)(row + j) = choose(seen, x, adds ? x + alpha : alpha);
+        }
+    }
+}
+
+/* ---- the softmax of columns: each is a query, each row a key ---- */
+
+/* `count` vectors of columns: their greatest, then the exponentials and their sum. */
+TILE_INLINE bool score_columns(const ScoreBlock *b, int64_t first, const int count) {
+    VF top[TILE_MAX_VECTORS], safe[TILE_MAX_VECTORS], sum[TILE_MAX_VECTORS];
+    VI changed = {0};
+    bool grows = false;
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) top[v] = splat(-INFINITY);
+    for (int64_t i = 0; i < b->keys; i++) {
+        const float *x = b->x + i * b->stride + first;
+        TILE_UNROLL
+        for (int v = 0; v < count; v++) top[v] = score_greater(*(const VFLoose *)(x + v * LANES), top[v]);
+    }
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) {
+        VF before = *(VFLoose *)(b->top + first + v * LANES);
+        top[v] = score_greater(before, top[v]);
+        *(VFLoose *)(b->top + first + v * LANES) = top[v];
+        safe[v] = choose(top[v] == splat(-INFINITY), splat(0), top[v]);
+        VF factor = exp_below_vector(before - safe[v]);
+        *(VFLoose *)(b->factor + first + v * LANES) = factor;
+        changed |= factor != splat(1);
+        sum[v] = *(VFLoose *)(b->sum + first + v * LANES) * factor;
+    }
+    for (int64_t i = 0; i < b->keys; i++) {
+        float *x = b->x + i * b->stride + first;
+        TILE_UNROLL
+        for (int v = 0; v < count; v++) {
+            VF e = exp_below_vector(*(VFLoose *)(x + v * LANES) - safe[v]);
+            *(VFLoose *)(x + v * LANES) = e;
+            sum[v] += e;
+        }
+    }
+    TILE_UNROLL
+    for (int v = 0; v < count; v++) *(VFLoose *)(b->sum + first + v * LANES) = sum[v];
+    for (int i = 0; i < LANES; i++) grows |= changed[i] != 0;
+    return grows;
+}
+
+static bool score_softmax_columns(const ScoreBlock *b) {
+    bool grows = false;
+    int64_t first = 0;
+    for (; first + 4 * LANES <= b->columns; first += 4 * LANES) grows |= score_columns(b, first, 4);
+    for (; first < b->columns; first += LANES) grows |= score_columns(b, first, 1);
+    return grows;
+}
+
+/* ---- the softmax of rows: each is a query, its columns are keys ---- */
+
+TILE_INLINE VF score_masked(const float *x, int64_t left, float otherwise) {
+    if (left >= LANES) return *(const VFLoose *)x;
+    VF part = splat(otherwise);
+    for (int64_t i = 0; i < left; i++) part[i] = x[i];
+    return part;
+}
+
+static bool score_softmax_rows(const ScoreBlock *b) {
+    bool grows = false;
+    for (int64_t r = 0; r < b->columns; r++) {
+        float *x = b->x + r * b->stride, top = b->top[r], total = 0;
+        VF most = splat(-INFINITY), sum = {0};
+        for (int64_t i = 0; i < b->keys; i += LANES)
+            most = score_greater(score_masked(x + i, b->keys - i, -INFINITY), most);
+        for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
+        VF safe = splat(top == -INFINITY ? 0 : top);
+        float factor = exp_below_vector(splat(b->top[r]) - safe)[0];
+        for (int64_t i = 0; i < b->keys; i += LANES) {
+            VF e = exp_below_vector(score_masked(x + i, b->keys - i, -INFINITY) - safe);
+            *(VFLoose *)(x + i) = e;
+            sum += e;
+        }
+        for (int i = 0; i < LANES; i++) total += sum[i];
+        b->sum[r] = b->sum[r] * factor + total;
+        b->top[r] = top;
+        b->factor[r] = factor;
+        grows |= factor != 1;
+    }
+    return grows;
+}
+
+/* rows[i][j] *= factor[j] for j < columns (whole vectors) */
+static void score_scale(float *rows, int64_t count, int64_t columns, const float *factor) {
+    for (int64_t i = 0; i < count; i++, rows += columns)
+        for (int64_t j = 0; j < columns; j += LANES) *(VFLoose *)(rows + j) *= *(const VFLoose *)(factor + j);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included by tile_isa.h once an element type: the tiles' loops. Wants T, NAME(word), IS_FLOAT, IS_F32 and WIDE (32
+ * registers are there: tiles of up to four vectors; else of two). */
+
+typedef T NAME(V) __attribute__((vector_size(VECTOR_BYTES)));
+typedef T NAME(Loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+#define V NAME(V)
+#define LOOSE NAME(Loose)
+#define TYPE_LANES ((int)(VECTOR_BYTES / sizeof(T)))
+
+/* The first `count` lanes alone are touched; the others read as 0. */
+#if VECTOR_BYTES == 64
+TILE_INLINE V NAME(load_part)(const T *from, int count) {
+    if (sizeof(T) == 4) return (V)_mm512_maskz_loadu_epi32((__mmask16)((1u << count) - 1), from);
+    return (V)_mm512_maskz_loadu_epi64((__mmask8)((1u << count) - 1), from);
+}
+
+TILE_INLINE void NAME(store_part)(T *to, int count, V value) {
+    if (sizeof(T) == 4)
+        _mm512_mask_storeu_epi32(to, (__mmask16)((1u << count) - 1), (__m512i)value);
+    else
+        _mm512_mask_storeu_epi64(to, (__mmask8)((1u << count) - 1), (__m512i)value);
+}
+#else
+static __attribute__((noinline)) void NAME(copy_lanes)(T *to, const T *from, int count) {
+    for (int i = 0; i < count; i++) to[i] = from[i];
+}
+
+TILE_INLINE V NAME(load_part)(const T *from, int count) {
+    V part = {0};
+    NAME(copy_lanes)((T *)&part, from, count);
+    return part;
+}
+
+TILE_INLINE void NAME(store_part)(T *to, int count, V value) {
+    V part = value;
+    NAME(copy_lanes)(to, (const T *)&part, count);
+}
+#endif
+
+/* Vector j of nv: the last holds `last` lanes. */
+TILE_INLINE V NAME(load)(const T *from, int j, const int nv, int last) {
+    if (j < nv - 1 || last == TYPE_LANES) return *(const LOOSE *)(from + j * TYPE_LANES);
+    return NAME(load_part)(from + j * TYPE_LANES, last);
+}
+
+TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
+    if (j < nv - 1 || last == TYPE_LANES)
+        *(LOOSE *)(to + j * TYPE_LANES) = value;
+    else
+        NAME(store_part)(to + j * TYPE_LANES, last, value);
+}
+
+/* Where sums begin and end: results[i] is row i, from column `column` on. */
+TILE_INLINE void NAME(start)(const TileCall *call, void *const *results, int64_t column,
+                             V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+    V bias[TILE_MAX_VECTORS];
+    TILE_UNROLL
+    for (int j = 0; j < nv; j++)
+        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + column + j * TYPE_LANES) : (V){0};
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) acc[i][j] = bias[j];
+    }
+    if (!call->has_addend) return;
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        const T *from = (const T *)((intptr_t)results[i] + call->addend_shift) + column;
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
+    }
+}
+
+TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
+                              V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+#if IS_FLOAT
+    if (call->clamp) {
+        V low = (T)call->low - (V){0}, high = (T)call->high - (V){0};
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) acc[i][j] = NAME(clamp)(acc[i][j], low, high);
+        }
+    }
+#endif
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) NAME(store)((T *)results[i] + column, j, nv, last, acc[i][j]);
+    }
+    (void)call;
+}
+
+/* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
+ * up to eight rows ask for the next block (TileCall.ahead); higher ones have no registers left for it, and are for few
+ * columns, whose weights stay in the caches. */
+#define AHEAD (2048 / (int64_t)sizeof(T))
+
+/* total += acc, which begins anew. */
+TILE_INLINE void NAME(join)(V total[TILE_MAX_ROWS][TILE_MAX_VECTORS], V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
+                            const int m, const int nv) {
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            total[i][j] += acc[i][j];
+            acc[i][j] = (V){0};
+        }
+    }
+}
+
+TILE_INLINE void NAME(move)(V to[TILE_MAX_ROWS][TILE_MAX_VECTORS], V from[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
+                            const int nv) {
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            to[i][j] = from[i][j];
+            from[i][j] = (V){0};
+        }
+    }
+}
+
+TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
+    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], total[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    const int last = call->columns - (nv - 1) * TYPE_LANES;
+    NAME(start)(call, call->results, call->column, acc, m, nv, last);
+    const T *weight = call->weight;
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step,
+                  joint = call->joint * step;
+    const void *const *rows = call->rows;
+    const char *ahead = call->ahead;
+    const int64_t ahead_step = call->ahead_step;
+    if (joint) NAME(move)(total, acc, m, nv);
+    for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
+        const T *x[TILE_MAX_ROWS];
+        const int64_t shift = call->offset + call->offsets[t];
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
+        for (int64_t k = 0; k < end;) {
+            const int64_t until = joint && end - k > joint ? k + joint : end;
+            for (; k < until; k += step, weight += stride) {
+                if (m > 2 && m <= 8) {
+                    __builtin_prefetch(ahead, 0, 2);
+                    ahead += ahead_step;
+                }
+                V w[TILE_MAX_VECTORS];
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++) {
+                    w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
+                    if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
+                }
+                TILE_UNROLL
+                for (int i = 0; i < m; i++) {
+                    V value = x[i][k] - (V){0};
+                    TILE_UNROLL
+                    for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
+                }
+            }
+            if (joint) NAME(join)(total, acc, m, nv);
+        }
+    }
+    if (joint) {
+        if (!call->taps) NAME(join)(total, acc, m, nv); /* adds the zero that parts come to elsewhere */
+        NAME(move)(acc, total, m, nv);
+    }
+    NAME(finish)(call, call->results, call->column, acc, m, nv, last);
+}
+
+#include "runtime/device/cpu/tiles/tile_lines.h"
+
+#define ONE(m, nv)                                                                                                     \
+    static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
+#ifndef TILE_ROWS
+#define TILE_ROWS(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
+#define TILE_MORE_ROWS(X, nv) X(7, nv) X(8, nv)
+#define TILE_MOST_ROWS(X, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv)
+#define TILE_NAMES(set, what, nv)                                                                                      \
+    set##_##what##_1x##nv, set##_##what##_2x##nv, set##_##what##_3x##nv, set##_##what##_4x##nv, set##_##what##_5x##nv, \
+        set##_##what##_6x##nv
+#define TILE_MORE_NAMES(set, what, nv) set##_##what##_7x##nv, set##_##what##_8x##nv
+#define TILE_MOST_NAMES(set, what, nv)                                                                                 \
+    set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
+#define SET_COMMON(set, type, turn) .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn
+#define SET_0_TILES(set, what)                                                                                         \
+    {                                                                                                                  \
+        {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
+    }
+#define SET_1_TILES(set, what)                                                                                         \
+    {                                                                                                                  \
+        {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1), TILE_MOST_NAMES(set, what, 1)},        \
+            {NULL, TILE_NAMES(set, what, 2), TILE_MORE_NAMES(set, what, 2), TILE_MOST_NAMES(set, what, 2)},            \
+            {NULL, TILE_NAMES(set, what, 3), TILE_MORE_NAMES(set, what, 3)}, {                                         \
+            NULL, TILE_NAMES(set, what, 4)                                                                             \
+        }                                                                                                              \
+    }
+#define SET_0(set, type, turn, lines_of)                                                                               \
+    {                                                                                                                  \
+        SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),           \
+                                     .line_vectors = 1, .lines = lines_of(set)                                         \
+    }
+#define SET_1(set, type, turn, lines_of)                                                                               \
+    {                                                                                                                  \
+        SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),   \
+                                     .line_vectors = 2, .lines = lines_of(set)                                         \
+    }
+#define LINES_0(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = { NULL, set##_line_any_1 }                                                                        \
+    }
+#define LINES_1(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = {NULL, set##_line_any_1}, [LINE_3X1] = {NULL, set##_line_3x1_1},                                  \
+        [LINE_3X2] = {NULL, set##_line_3x2_1}, [LINE_5X1] = {NULL, set##_line_5x1_1}, [LINE_5X2] = {                   \
+            NULL,                                                                                                      \
+            set##_line_5x2_1                                                                                           \
+        }                                                                                                              \
+    }
+#define LINES_2(set)                                                                                                   \
+    {                                                                                                                  \
+        [LINE_ANY] = {NULL, set##_line_any_1, set##_line_any_2},                                                       \
+        [LINE_3X1] = {NULL, set##_line_3x1_1, set##_line_3x1_2},                                                       \
+        [LINE_3X2] = {NULL, set##_line_3x2_1, set##_line_3x2_2},                                                       \
+        [LINE_5X1] = {NULL, set##_line_5x1_1, set##_line_5x1_2}, [LINE_5X2] = {                                        \
+            NULL,                                                                                                      \
+            set##_line_5x2_1,                                                                                          \
+            set##_line_5x2_2                                                                                           \
+        }                                                                                                              \
+    }
+#define SET_NARROW(set, type, turn) SET_0(set, type, turn, LINES_0)
+#if REGISTERS == 32
+#define SET_WIDE(set, type, turn) SET_1(set, type, turn, LINES_2)
+#else
+#define SET_WIDE(set, type, turn) SET_0(set, type, turn, LINES_1)
+#endif
+#endif
+
+TILE_ROWS(ONE, 1)
+TILE_MORE_ROWS(ONE, 1)
+TILE_ROWS(ONE, 2)
+#if WIDE
+TILE_MOST_ROWS(ONE, 1)
+TILE_MORE_ROWS(ONE, 2)
+TILE_MOST_ROWS(ONE, 2)
+TILE_ROWS(ONE, 3)
+TILE_MORE_ROWS(ONE, 3)
+TILE_ROWS(ONE, 4)
+#endif
+
+#undef ONE
+#undef AHEAD
+#undef V
+#undef LOOSE
+#undef TYPE_LANES
+#undef T
+#undef NAME
+#undef IS_FLOAT
+#undef IS_F32
+#undef WIDE

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases of the anchor "attention", the same for all devices: sizes, types, layouts and masks make a node in a graph of its
+ * own with its inputs; what a device makes of them is compared with the plain evaluator's result. */
+#ifndef ONNXFUSE_TESTS_RUNTIME_ATTENTION_CASES_H
+#define ONNXFUSE_TESTS_RUNTIME_ATTENTION_CASES_H
+
+#include "graph/graph.h"
+#include "lowering/anchors.h"
+
+typedef enum AttentionMask {
+    MASK_NONE,
+    MASK_BIAS,       /* two additions: a row for all queries, one for each of them */
+    MASK_HIDING,     /* an addition that hides where it is -inf */
+    MASK_KEEP,       /* a bool, and an addition that is the same for all keys */
+    MASK_HIDE,       /* a bool for all queries, to -inf */
+    MASK_CAUSAL,     /* to -inf */
+    MASK_CAUSAL_ADD, /* by the addition of -1e9 */
+    MASK_CAPPED,     /* a soft cap and bounds */
+    MASK_COUNT,
+} AttentionMask;
+
+typedef struct AttentionCase {
+    const char *name;
+    DType dtype;
+    int64_t batch, heads, kv_heads, queries, keys, size, width;
+    AttentionMask mask;
+    int64_t offset; /* of the causal mask */
+    AttentionEmpty empty;
+    bool permuted; /* q, k, v and the result as [batch, sequence, heads, size], k with the keys last */
+    bool poisoned; /* some queries and keys hold NaN and infinity */
+    float spread;  /* of queries and keys; 0: 2 */
+} AttentionCase;
+
+typedef struct AttentionSetup {
+    Arena *arena;
+    Graph *graph; /* the caller destroys it */
+    Node *node;
+    Tensor *inputs[3 + ATTENTION_STEPS];
+    int count;
+} AttentionSetup;
+
+AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena);
+/* Fails the test where `got` is further from `want` than roundings explain. */
+void attention_case_compare(const AttentionCase *c, const Tensor *want, const Tensor *got);
+
+#endif

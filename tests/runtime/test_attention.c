@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The anchor "attention" on the CPU against the plain evaluator: sizes around those of blocks and vectors, all masks,
+ * types and layouts, rows that see nothing, numbers that are none; and the same bits on any number of threads. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention_cases.h"
+#include "lowering/anchor/anchor_eval.h"
+#include "runtime/device/cpu/anchor.h"
+
+static const int thread_counts[] = {1, 2, 16};
+enum { POOLS = sizeof thread_counts / sizeof *thread_counts, GUARD = 256 };
+static Pool *pools[POOLS];
+
+static void open_pools(void) {
+    for (int i = 0; i < POOLS; i++) cr_assert_null(pool_create(thread_counts[i], &pools[i]));
+}
+
+static void close_pools(void) {
+    for (int i = 0; i < POOLS; i++) pool_destroy(pools[i]);
+}
+
+/* The result between two guards, which nothing may write. */
+static Tensor run_on(const AttentionCase *c, const AttentionSetup *s, CpuAnchor *anchor, const Tensor *like,
+                     Pool *pool) {
+    size_t bytes = tensor_bytes(like);
+    unsigned char *memory = arena_alloc(s->arena, bytes + 2 * GUARD);
+    memset(memory, 0xa5, bytes + 2 * GUARD);
+    Tensor out = *like;
+    out.data = memory + GUARD;
+    Status status = cpu_anchor_run(anchor, NULL, NULL, (const Tensor *const *)s->inputs, NULL, &out, pool);
+    cr_assert(!status, "%s: %s", c->name, status ? status_message(status) : "");
+    for (size_t i = 0; i < GUARD; i++)
+        cr_assert(memory[i] == 0xa5 && memory[GUARD + bytes + i] == 0xa5, "%s: writes beyond its buffer", c->name);
+    return out;
+}
+
+/* Inputs in blocks of exactly their size, beyond which an address sanitizer lets nothing be read. */
+static void place_inputs(AttentionSetup *s) {
+    for (int i = 0; i < s->count; i++) {
+        size_t bytes = tensor_bytes(s->inputs[i]);
+        void *block = malloc(bytes ? bytes : 1);
+        cr_assert(block);
+        memcpy(block, s->inputs[i]->data, bytes);
+        s->inputs[i]->data = block;
+    }
+}
+
+static void check(const AttentionCase *c) {
+    Arena *arena = arena_create(0);
+    AttentionSetup s = attention_case_setup(c, arena);
+    Tensor *want;
+    CpuAnchor *anchor;
+    uint32_t released;
+    const Tensor *constants[3 + ATTENTION_STEPS] = {NULL};
+    cr_assert_null(graph_verify(s.graph, LEVEL_PRIM));
+    cr_assert_null(eval_anchor(s.node, s.inputs, NULL, arena, &want));
+    cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
+    cr_expect_str_eq(cpu_anchor_how(anchor), "blockwise");
+    Tensor first = {0};
+    place_inputs(&s);
+    for (int i = 0; i < POOLS; i++) {
+        Tensor got = run_on(c, &s, anchor, want, pools[i]);
+        if (!i) {
+            first = got;
+            attention_case_compare(c, want, &got);
+        }
+        cr_assert(!memcmp(first.data, got.data, tensor_bytes(&got)), "%s: %d threads give other bits than one", c->name,
+                  thread_counts[i]);
+    }
+    for (int i = 0; i < s.count; i++) free(s.inputs[i]->data);
+    cpu_anchor_destroy(anchor);
+    graph_destroy(s.graph);
+    arena_destroy(arena);
+}
+
+static const AttentionCase cases[] = {
+    {"one query, one key", DT_F32, 1, 1, 1, 1, 1, 64, 64, MASK_NONE},
+    {"a head of one element", DT_F32, 1, 2, 2, 3, 5, 1, 1, MASK_BIAS},
+    {"a head of one element, many queries", DT_F32, 1, 2, 2, 30, 5, 1, 1, MASK_BIAS, .permuted = true},
+    {"a head of 7", DT_F32, 2, 3, 3, 33, 47, 7, 7, MASK_BIAS},
+    {"a head of 7, few queries", DT_F32, 2, 3, 3, 5, 47, 7, 7, MASK_KEEP},
+    {"a head of 80", DT_F32, 1, 2, 2, 64, 100, 80, 80, MASK_HIDE},
+    {"a head of 128", DT_F32, 1, 2, 1, 65, 130, 128, 128, MASK_CAUSAL},
+    {"a head of 256", DT_F32, 1, 1, 1, 40, 50, 256, 256, MASK_NONE, .permuted = true},
+    {"a head of 300", DT_F32, 1, 2, 2, 20, 400, 300, 300, MASK_BIAS},
+    {"a head of 300, one query", DT_F32, 1, 2, 2, 1, 700, 300, 300, MASK_BIAS},
+    {"values wider than keys", DT_F32, 1, 2, 2, 20, 64, 96, 192, MASK_CAPPED},
+    {"values narrower than keys", DT_F32, 1, 2, 2, 4, 64, 96, 20, MASK_CAPPED},
+    {"a block of keys", DT_F32, 1, 1, 1, 64, 384, 16, 16, MASK_HIDING},
+    {"a key more than a block", DT_F32, 1, 1, 1, 64, 385, 16, 16, MASK_HIDING, .empty = EMPTY_ZERO},
+    {"a key less than a block", DT_F32, 1, 1, 1, 65, 383, 16, 16, MASK_HIDING},
+    {"many queries and keys", DT_F32, 2, 3, 3, 150, 800, 32, 32, MASK_BIAS},
+    {"heads between sequence and size", DT_F32, 2, 3, 3, 70, 75, 64, 64, MASK_BIAS, .permuted = true},
+    {"f16", DT_F16, 2, 2, 2, 65, 64, 64, 64, MASK_BIAS},
+    {"f16, few queries", DT_F16, 2, 4, 2, 2, 600, 64, 64, MASK_BIAS},
+    {"f16, keys last", DT_F16, 2, 4, 2, 2, 600, 64, 72, MASK_BIAS, .permuted = true},
+    {"bf16 with odd sizes", DT_BF16, 1, 2, 1, 33, 47, 20, 36, MASK_KEEP, .permuted = true},
+    {"causal", DT_F32, 1, 4, 2, 200, 200, 24, 24, MASK_CAUSAL},
+    {"causal behind a past", DT_F32, 1, 4, 4, 30, 90, 64, 64, MASK_CAUSAL, 60, .permuted = true},
+    {"causal by a finite number", DT_F32, 1, 4, 2, 200, 200, 24, 24, MASK_CAUSAL_ADD},
+    {"causal by a number that scores outweigh", DT_F32, 1, 4, 2, 200, 200, 24, 24, MASK_CAUSAL_ADD, .spread = 2e4f},
+    {"causal by a finite number, first queries see nothing", DT_F32, 1, 2, 2, 80, 90, 24, 24, MASK_CAUSAL_ADD, -20},
+    {"queries that see nothing are NaN", DT_F32, 1, 2, 2, 70, 70, 64, 64, MASK_CAUSAL, -3},
+    {"queries that see nothing are zero", DT_F16, 1, 2, 2, 70, 70, 24, 24, MASK_CAUSAL, -3, EMPTY_ZERO},
+    {"few queries that see nothing are zero", DT_F32, 1, 2, 2, 5, 70, 24, 24, MASK_CAUSAL, -3, EMPTY_ZERO},
+    {"no query sees a key", DT_F32, 1, 4, 2, 100, 70, 64, 64, MASK_CAUSAL, -200, EMPTY_ZERO},
+    {"a decoder's step", DT_F32, 2, 8, 2, 1, 700, 64, 64, MASK_NONE},
+    {"a decoder's step of 8 heads a key head", DT_F32, 1, 8, 1, 1, 700, 64, 64, MASK_BIAS},
+    {"a decoder's step of 9 heads a key head", DT_F32, 1, 9, 1, 1, 700, 64, 64, MASK_BIAS},
+    {"a decoder's step with a mask", DT_BF16, 1, 4, 4, 1, 2000, 80, 48, MASK_HIDING, 0, EMPTY_NAN_ZERO},
+    {"a decoder's step, split keys, causal", DT_F32, 1, 2, 2, 1, 3000, 64, 64, MASK_CAUSAL, 2000},
+    {"a few queries", DT_F16, 1, 2, 1, 7, 1100, 64, 64, MASK_BIAS, .permuted = true},
+    {"a causal mask over split keys", DT_F32, 1, 1, 1, 12, 3000, 64, 64, MASK_CAUSAL, 1500},
+    {"split keys that nothing sees", DT_F32, 1, 1, 1, 12, 3000, 64, 64, MASK_CAUSAL, -5, EMPTY_ZERO},
+    {"a bool over split keys", DT_F32, 1, 1, 1, 80, 1500, 20, 20, MASK_KEEP},
+    {"one key", DT_F32, 2, 2, 2, 5, 1, 128, 128, MASK_HIDE, 0, EMPTY_ZERO},
+    {"one key, many queries", DT_F32, 2, 2, 2, 50, 1, 128, 128, MASK_HIDE, 0, EMPTY_ZERO, .permuted = true},
+    {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, MASK_NONE},
+    {"no keys, many queries", DT_F16, 2, 2, 2, 50, 0, 64, 64, MASK_NONE, .permuted = true},
+    {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, MASK_NONE},
+    {"numbers that are none", DT_F32, 1, 2, 2, 70, 90, 24, 24, MASK_BIAS, .poisoned = true},
+    {"numbers that are none, few queries", DT_F32, 2, 4, 4, 4, 90, 24, 24, MASK_BIAS, .poisoned = true},
+    {"numbers that are none are zero", DT_F32, 1, 2, 2, 70, 90, 24, 24, MASK_BIAS, 0, EMPTY_NAN_ZERO, .poisoned = true},
+    {"numbers that are none, hidden", DT_F32, 1, 2, 2, 70, 90, 24, 24, MASK_CAUSAL, .poisoned = true},
+    {"numbers that are none outweigh any other", DT_F32, 1, 2, 2, 70, 90, 24, 24, MASK_CAUSAL_ADD, .poisoned = true},
+};
+
+Test(attention, cases, .init = open_pools, .fini = close_pools) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check(&cases[i]);
+}
+
+/* Each mask with each layout and way of cutting: queries as rows and as columns, whole and split keys. */
+Test(attention, masks, .init = open_pools, .fini = close_pools) {
+    static const int64_t sizes[][2] = {{1, 40}, {3, 1200}, {20, 40}, {40, 1200}, {70, 500}};
+    static const DType types[] = {DT_F32, DT_F16, DT_BF16};
+    for (int mask = 0; mask < MASK_COUNT; mask++)
+        for (int i = 0; i < 5; i++)
+            for (int form = 0; form < 6; form++) {
+                char name[80];
+                snprintf(name, sizeof name, "mask %d, %d queries, %d keys, form %d", mask, (int)sizes[i][0],
+                         (int)sizes[i][1], form);
+                AttentionCase c = {name,
+                                   types[form / 2],
+                                   2,
+                                   4,
+                                   1 + mask % 2,
+                                   sizes[i][0],
+                                   sizes[i][1],
+                                   20,
+                                   36,
+                                   (AttentionMask)mask,
+                                   (mask + i) % 3 * 7,
+                                   (AttentionEmpty)(i % 3),
+                                   form % 2};
+                if (c.kv_heads == 2 && form % 2) c.kv_heads = 4;
+                check(&c);
+            }
+}
+
+/* ---- what is refused ---- */
+
+Test(attention, tensors_that_do_not_fit_are_refused, .init = open_pools, .fini = close_pools) {
+    static const struct {
+        int input, axis;
+        int64_t size;
+    } misfits[] = {{0, 3, 63}, {1, 2, 29}, {1, 1, 3}, {2, 0, 3}, {2, 3, 65}, {3, 3, 31}, {4, 2, 39}};
+    AttentionCase c = {"a misfit", DT_F32, 2, 4, 4, 40, 30, 64, 64, MASK_BIAS};
+    for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
+        Arena *arena = arena_create(0);
+        AttentionSetup s = attention_case_setup(&c, arena);
+        CpuAnchor *anchor;
+        uint32_t released;
+        const Tensor *constants[3 + ATTENTION_STEPS] = {NULL};
+        Tensor *out = tensor_new(arena, DT_F32, 4, (const int64_t[]){2, 4, 40, 64});
+        cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
+        s.inputs[misfits[i].input]->dims[misfits[i].axis] = misfits[i].size;
+        Status status = cpu_anchor_run(anchor, NULL, NULL, (const Tensor *const *)s.inputs, NULL, out, pools[1]);
+        cr_expect(status && status_code(status) == STATUS_INVALID, "misfit %d is taken", (int)i);
+        status_free(status);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(s.graph);
+        arena_destroy(arena);
+    }
+}

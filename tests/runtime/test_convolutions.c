@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions whose kernels go their own ways, depthwise ones and those of Winograd's algorithm: tables of shapes against
+ * the evaluator, the same bits for any number of threads, and the tiles of each instruction set by themselves. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+#include "anchor_body.h"
+#include "anchor_kernel.h"
+#include "anchor_winograd.h"
+#include "lowering/anchor/anchor_eval.h"
+#include "rounding.h"
+#include "runtime/device/cpu/anchor.h"
+#include "runtime/device/cpu/tiles/tile.h"
+
+typedef struct Shape {
+    const char *how;
+    int64_t batch, in[2], group, inputs, outputs; /* channels of a group */
+    int64_t kernel[2], strides[2], dilations[2], pads[4];
+    AnchorStep steps[4];
+    int step_count;
+    bool direct; /* the policy forbids Winograd's algorithm */
+} Shape;
+
+static Pool *pool_of(int threads) {
+    Pool *pool;
+    cr_assert_null(pool_shared(threads, &pool));
+    return pool;
+}
+
+/* Sizes of the result; false where there is none. */
+static bool result_dims(const Shape *s, int64_t *out) {
+    out[0] = s->batch;
+    out[3] = s->outputs * s->group;
+    for (int i = 0; i < 2; i++) {
+        int64_t room = s->in[i] + s->pads[i] + s->pads[2 + i] - ((s->kernel[i] - 1) * s->dilations[i] + 1);
+        if (room < 0) return false;
+        out[1 + i] = room / s->strides[i] + 1;
+    }
+    return true;
+}
+
+static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const int64_t *y) {
+    AnchorCase c = anchor_case_new("conv", seed);
+    Value *x = anchor_case_input(&c, dtype, 4, (int64_t[]){s->batch, s->in[0], s->in[1], s->inputs * s->group});
+    Value *w =
+        anchor_case_input(&c, dtype, 4, (int64_t[]){s->outputs * s->group, s->inputs, s->kernel[0], s->kernel[1]});
+    const Dim *pads[4], *sizes[4];
+    c.constant[1] = true;
+    c.terms = s->inputs * s->kernel[0] * s->kernel[1];
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "conv", (Value *[]){x, w}, 2);
+    node_set_ints(c.node, "strides", s->strides, 2);
+    node_set_ints(c.node, "dilations", s->dilations, 2);
+    node_set_int(c.node, "group", s->group);
+    if (s->direct) node_set_int(c.node, "winograd", 0);
+    for (int i = 0; i < 4; i++)
+        pads[i] = dim_const(c.graph->dims, s->pads[i]), sizes[i] = dim_const(c.graph->dims, y[i]);
+    node_set_dims(c.node, "pads", pads, 4);
+    anchor_case_results(&c, dtype, 4, sizes, s->steps, s->step_count);
+    return c;
+}
+
+/* On 1, 2 and 16 threads: within the bound, and the same bits. */
+static void check_type(const Shape *s, DType dtype, uint64_t seed) {
+    static const int threads[] = {1, 2, 16};
+    int64_t y[4];
+    if (!result_dims(s, y)) return;
+    AnchorCase c = make_case(s, dtype, seed, y);
+    Arena *arena = c.graph->arena;
+    const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]}, *inputs[ANCHOR_CASE_INPUTS];
+    Tensor shape = {.dtype = dtype, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
+    for (int i = 0; i < c.count; i++) inputs[i] = c.tensors[i];
+    if (strcmp(s->how, "winograd") == 0) {
+        c.magnitudes = winograd_magnitudes(&c, s->pads, y, arena);
+        c.terms = s->inputs + 32; /* conv/winograd.c */
+    }
+    for (int t = 0; t < 3; t++) {
+        CpuAnchor *anchor;
+        uint32_t released;
+        Pool *pool = pool_of(threads[t]);
+        cr_assert_null(cpu_anchor_prepare(c.node, constants, pool, NULL, &anchor, &released));
+        cr_assert_str_eq(cpu_anchor_how(anchor), s->how);
+        Tensor *got = anchor_case_room(&c, arena, &shape);
+        cr_assert_null(anchor_run_once(anchor, c.node, inputs, got, pool));
+        if (!t) anchor_case_expect(&c, c.tensors, got);
+        if (!first) first = got;
+        cr_assert_arr_eq(got->data, first->data, tensor_bytes(got), "seed %llu: %d threads make another result",
+                         (unsigned long long)seed, threads[t]);
+        cpu_anchor_destroy(anchor);
+    }
+    graph_destroy(c.graph);
+}
+
+static void check(const Shape *s, uint64_t seed) { check_type(s, DT_F32, seed); }
+
+/* ---- depthwise ---- */
+
+Test(convolutions, depthwise_kernels_strides_dilations_paddings_and_channels) {
+    static const int64_t channels[] = {2, 3, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 70},
+                         extents[] = {1, 2, 3, 7, 9, 14, 17, 28, 41}, kernels[] = {1, 2, 3, 4, 5, 7};
+    uint64_t seed = 0;
+    for (size_t c = 0; c < sizeof channels / sizeof *channels; c++)
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
+            for (int64_t stride = 1; stride <= 3; stride++, seed++) {
+                int64_t kernel = kernels[k], dilation = 1 + seed % 4 / 3;
+                Shape s = {
+                    "depthwise", 1 + (int64_t)seed % 2, {extents[seed % 9], extents[seed / 2 % 9]}, channels[c], 1, 1};
+                s.kernel[0] = seed % 5 ? kernel : 1 + (int64_t)seed % 3;
+                s.kernel[1] = kernel;
+                s.strides[0] = seed % 7 ? stride : 1;
+                s.strides[1] = stride;
+                s.dilations[0] = 1 + seed % 6 / 5;
+                s.dilations[1] = dilation;
+                for (int i = 0; i < 4; i++) s.pads[i] = (int64_t)(seed >> i) % (kernel + 1);
+                check(&s, seed);
+            }
+}
+
+Test(convolutions, depthwise_with_epilogues) {
+    static const Shape shapes[] = {
+        {"depthwise", 1, {9, 30}, 40, 1, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS}, 1},
+        {"depthwise", 2, {9, 30}, 17, 1, 1, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}, {ANCHOR_BIAS, ANCHOR_RELU}, 2},
+        {"depthwise",
+         1,
+         {9, 30},
+         24,
+         1,
+         1,
+         {5, 5},
+         {1, 1},
+         {1, 1},
+         {2, 2, 2, 2},
+         {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+         3},
+        {"depthwise", 1, {3, 300}, 33, 1, 1, {5, 5}, {2, 1}, {1, 1}, {2, 2, 2, 2}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
+        {"depthwise", 1, {1, 700}, 6, 1, 1, {1, 31}, {1, 1}, {1, 1}, {0, 15, 0, 15}, {ANCHOR_BIAS}, 1},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
+}
+
+Test(convolutions, depthwise_of_all_types) {
+    static const DType types[] = {DT_F64, DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8};
+    for (int i = 0; i < 6; i++)
+        for (int64_t stride = 1; stride <= 2; stride++) {
+            Shape s = {"depthwise", 1, {6, 19}, 21, 1, 1, {3, 3}, {stride, stride}, {1, 1}, {1, 1, 1, 1}};
+            check_type(&s, types[i], (uint64_t)i);
+        }
+}
+
+/* ---- Winograd ---- */
+
+Test(convolutions, winograd_extents_paddings_and_channels) {
+    static const int64_t inputs[] = {16, 17, 24, 40, 65}, outputs[] = {16, 20, 33, 48, 70, 130},
+                         extents[] = {1, 2, 3, 4, 5, 6, 8, 13, 22, 31};
+    uint64_t seed = 0;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++, seed++) {
+            Shape s = {"winograd",
+                       1 + (int64_t)seed % 2,
+                       {extents[seed % 10], extents[seed / 3 % 10]},
+                       1,
+                       inputs[i],
+                       outputs[o],
+                       {3, 3},
+                       {1, 1},
+                       {1, 1}};
+            for (int p = 0; p < 4; p++) s.pads[p] = (int64_t)(seed >> p) % 4;
+            check(&s, seed);
+        }
+}
+
+Test(convolutions, winograd_with_epilogues) {
+    static const Shape shapes[] = {
+        {"winograd", 1, {30, 30}, 1, 16, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS}, 1},
+        {"winograd", 2, {9, 14}, 1, 32, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_RELU}, 2},
+        {"winograd",
+         1,
+         {7, 7},
+         1,
+         24,
+         70,
+         {3, 3},
+         {1, 1},
+         {1, 1},
+         {1, 1, 1, 1},
+         {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+         3},
+        {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
+        {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_CHANNELS, ANCHOR_TANH}, 2},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
+}
+
+Test(convolutions, winograd_stays_away) {
+    static const Shape shapes[] = {
+        {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .direct = true},
+        {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {1, 1}, {1, 2}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 1, 32, 32, {3, 1}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 2, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 1, 3, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {9, 9}, 1, 32, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+        {"packed", 1, {7, 7}, 1, 256, 256, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
+    Shape wide = {"packed", 1, {9, 9}, 1, 32, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}};
+    check_type(&wide, DT_F64, 0);
+}
+
+/* On average errors are about twice those of the direct sum (conv/winograd.c): more is a worse choice of points or of the
+ * order of sums. */
+Test(convolutions, winograd_errors_are_small_on_average) {
+    Shape s = {"winograd", 1, {40, 40}, 1, 64, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}};
+    double squares[2] = {0};
+    for (int direct = 0; direct < 2; direct++) {
+        int64_t y[4];
+        CpuAnchor *anchor;
+        uint32_t released;
+        s.direct = direct;
+        cr_assert(result_dims(&s, y));
+        AnchorCase c = make_case(&s, DT_F32, 5, y);
+        Arena *arena = c.graph->arena;
+        Tensor shape = {.dtype = DT_F32, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *wide[2],
+               *exact[EPILOGUE_OUTPUTS];
+        for (int i = 0; i < 2; i++) {
+            wide[i] = tensor_new(arena, DT_F64, 4, c.tensors[i]->dims);
+            for (int64_t n = 0; n < tensor_count(wide[i]); n++)
+                ((double *)wide[i]->data)[n] = (double)((const float *)c.tensors[i]->data)[n];
+        }
+        cr_assert_null(eval_anchor(c.node, wide, NULL, arena, exact));
+        cr_assert_null(
+            cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
+        Tensor *got = anchor_case_room(&c, arena, &shape);
+        cr_assert_null(anchor_run_once(anchor, c.node, (const Tensor *[]){c.tensors[0], c.tensors[1]}, got, NULL));
+        for (int64_t n = 0; n < tensor_count(got); n++) {
+            double error = (double)((const float *)got->data)[n] - ((const double *)exact[0]->data)[n];
+            squares[direct] += error * error;
+        }
+        cpu_anchor_destroy(anchor);
+        graph_destroy(c.graph);
+    }
+    cr_expect_leq(sqrt(squares[0]), 3.5 * sqrt(squares[1]), "%g against %g", sqrt(squares[0]), sqrt(squares[1]));
+}
+
+/* ---- the tiles of each instruction set ---- */
+
+static int all_sets(const TileIsa **out) {
+    int count = 0;
+    out[count++] = &tile_base;
+#if defined(__x86_64__)
+    if (tile_isa() != &tile_base) out[count++] = &tile_avx2;
+    if (tile_isa() == &tile_avx512) out[count++] = &tile_avx512;
+#endif
+    return count;
+}
+
+static void fill(float *to, int count, uint64_t *state) {
+    for (int i = 0; i < count; i++) to[i] = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
+}
+
+enum { LINE_CHANNELS = 37, LINE_PIXELS = 60, LINE_ROWS = 3, LINE_POSITIONS = 21, FILLER = 0x7fc0dead };
+
+typedef struct LineCase {
+    int taps, vectors;
+    int64_t first, pixels, position_step, tap_step; /* pixels */
+    int64_t count;
+    int columns;
+} LineCase;
+
+static void check_line(const TileIsa *isa, LineKind kind, const LineCase *l, uint64_t *state) {
+    static float x[LINE_ROWS][LINE_PIXELS * LINE_CHANNELS], w[LINE_ROWS * 8 * 32], bias[64],
+        y[LINE_POSITIONS][LINE_CHANNELS];
+    const int lanes = isa->f32.lanes, width = l->vectors * lanes, column = 3;
+    LineRow rows[LINE_ROWS];
+    void *results[LINE_POSITIONS];
+    uint32_t filler = FILLER;
+    for (int r = 0; r < LINE_ROWS; r++) {
+        fill(x[r], LINE_PIXELS * LINE_CHANNELS, state);
+        rows[r] = (LineRow){x[r], (LINE_ROWS - 1 - r) * l->taps};
+    }
+    fill(w, LINE_ROWS * l->taps * width, state);
+    fill(bias, 64, state);
+    for (int i = 0; i < LINE_POSITIONS; i++) {
+        results[i] = y[i];
+        for (int j = 0; j < LINE_CHANNELS; j++) memcpy(&y[i][j], &filler, sizeof filler);
+    }
+    LinesCall call = {.rows = rows,
+                      .row_count = LINE_ROWS,
+                      .first = l->first * LINE_CHANNELS,
+                      .limit = l->pixels * LINE_CHANNELS,
+                      .position_step = l->position_step * LINE_CHANNELS,
+                      .tap_step = l->tap_step * LINE_CHANNELS,
+                      .count = l->count};
+    call.ends = (TileCall){.results = results,
+                           .column = column,
+                           .columns = l->columns,
+                           .weight = w,
+                           .weight_stride = width,
+                           .taps = l->taps,
+                           .bias = bias};
+    LinesFunction run = isa->f32.lines[kind][l->vectors];
+    (run ? run : isa->f32.lines[LINE_ANY][l->vectors])(&call);
+    for (int64_t i = 0; i < LINE_POSITIONS; i++)
+        for (int j = 0; j < LINE_CHANNELS; j++) {
+            bool written = i < l->count && j >= column && j < column + l->columns;
+            uint32_t bits;
+            memcpy(&bits, &y[i][j], sizeof bits);
+            cr_assert_eq(bits == FILLER, !written, "%s, kind %d: position %d, column %d", isa->name, kind, (int)i, j);
+            if (!written) continue;
+            double exact = (double)bias[j], magnitude = fabs(exact);
+            for (int r = 0; r < LINE_ROWS; r++)
+                for (int t = 0; t < l->taps; t++) {
+                    int64_t pixel = l->first + i * l->position_step + t * l->tap_step;
+                    if (pixel < 0 || pixel >= l->pixels) continue;
+                    double term =
+                        (double)x[r][pixel * LINE_CHANNELS + j] * (double)w[(rows[r].tap + t) * width + j - column];
+                    exact += term, magnitude += fabs(term);
+                }
+            cr_assert(rounding_agrees(DT_F32, (double)y[i][j], exact,
+                                      rounding_gamma(DT_F32, LINE_ROWS * l->taps + 1) * magnitude),
+                      "%s, kind %d, %d taps, %d vectors: position %d of %d, column %d: %g, not %g", isa->name, kind,
+                      l->taps, l->vectors, (int)i, (int)l->count, j, (double)y[i][j], exact);
+        }
+}
+
+Test(convolutions, lines_of_all_instruction_sets) {
+    static const struct {
+        LineKind kind;
+        int taps, step;
+    } kinds[] = {{LINE_3X1, 3, 1}, {LINE_3X2, 3, 2}, {LINE_5X1, 5, 1}, {LINE_5X2, 5, 2},
+                 {LINE_ANY, 1, 1}, {LINE_ANY, 2, 3}, {LINE_ANY, 7, 1}};
+    const TileIsa *sets[3];
+    int count = all_sets(sets);
+    uint64_t state = 3;
+    for (int s = 0; s < count; s++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int vectors = 1; vectors <= sets[s]->f32.line_vectors; vectors++)
+                for (int64_t positions = 1; positions <= LINE_POSITIONS; positions++)
+                    for (int64_t before = 0; before < 3; before++) {
+                        int lanes = sets[s]->f32.lanes, missing = anchor_case_below(&state, lanes);
+                        int64_t spacing = kinds[k].kind == LINE_ANY ? 1 : 1 + anchor_case_below(&state, 2);
+                        LineCase l = {kinds[k].taps, vectors, -before, 0, kinds[k].step * spacing, spacing, positions};
+                        l.columns = vectors * lanes - missing;
+                        int64_t needed = (positions - 1) * l.position_step + (l.taps - 1) * l.tap_step + 1 - before;
+                        l.pixels = needed - anchor_case_below(&state, 4);
+                        if (l.pixels < 1) l.pixels = 1;
+                        if (l.pixels > LINE_PIXELS || l.columns > LINE_CHANNELS - 3) continue;
+                        check_line(sets[s], kinds[k].kind, &l, &state);
+                    }
+}
+
+/* matrix in matrix^T, rounded nowhere; its magnitudes. */
+static void transformed(const double *matrix, int rows, const double *in, double *out, double *magnitudes) {
+    for (int i = 0; i < rows * rows; i++) {
+        out[i] = magnitudes[i] = 0;
+        for (int k = 0; k < 36; k++) {
+            double term = matrix[i / rows * 6 + k / 6] * matrix[i % rows * 6 + k % 6] * in[k];
+            out[i] += term, magnitudes[i] += fabs(term);
+        }
+    }
+}
+
+Test(convolutions, winograd_transforms_of_all_instruction_sets) {
+    enum { CHANNELS = 40, STRIDE = 48, PIXELS = 6 };
+    static float x[PIXELS * PIXELS * CHANNELS], products[36 * STRIDE], y[16][CHANNELS];
+    const TileIsa *sets[3];
+    const WinogradMatrices m = winograd_matrices();
+    int count = all_sets(sets);
+    uint64_t state = 9;
+    double in[36], exact[36], magnitudes[36];
+    const double gamma = rounding_gamma(DT_F32, 16);
+    for (int s = 0; s < count; s++)
+        for (int channels = 1; channels <= CHANNELS; channels++) {
+            uint32_t lines = channels % 3 ? 63 : 63u << channels % 5 & 63,
+                     pixels = channels % 4 ? 63 : 63u >> channels % 5;
+            fill(x, PIXELS * PIXELS * CHANNELS, &state);
+            sets[s]->winograd_input(
+                &(WinogradInput){x, PIXELS * CHANNELS, CHANNELS, lines, pixels, channels, products, STRIDE});
+            for (int c = 0; c < channels; c++) {
+                for (int i = 0; i < 36; i++)
+                    in[i] = lines >> i / 6 & pixels >> i % 6 & 1 ? (double)x[i * CHANNELS + c] : 0;
+                transformed(m.input[0], 6, in, exact, magnitudes);
+                for (int i = 0; i < 36; i++)
+                    cr_assert(
+                        rounding_agrees(DT_F32, (double)products[i * STRIDE + c], exact[i], gamma * magnitudes[i]),
+                        "%s: product %d of channel %d: %g, not %g", sets[s]->name, i, c,
+                        (double)products[i * STRIDE + c], exact[i]);
+            }
+            void *results[16];
+            fill(products, 36 * STRIDE, &state);
+            memset(y, 0, sizeof y);
+            for (int i = 0; i < 16; i++) results[i] = (channels + i) % 5 ? y[i] : NULL;
+            WinogradOutput out = {.from = products, .stride = STRIDE};
+            out.ends = (TileCall){.results = results, .columns = channels, .clamp = true, .low = -3, .high = 2};
+            sets[s]->winograd_output(&out);
+            for (int c = 0; c < CHANNELS; c++) {
+                for (int i = 0; i < 36; i++) in[i] = (double)products[i * STRIDE + c];
+                transformed(m.output[0], 4, in, exact, magnitudes);
+                for (int i = 0; i < 16; i++) {
+                    double want = c < channels && results[i] ? fmin(2, fmax(-3, exact[i])) : 0;
+                    cr_assert(rounding_agrees(DT_F32, (double)y[i][c], want, want == 0 ? 0 : gamma * magnitudes[i]),
+                              "%s: pixel %d of column %d: %g, not %g", sets[s]->name, i, c, (double)y[i][c], want);
+                }
+            }
+        }
+}
