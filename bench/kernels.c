@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bandwidth of rendered kernels against a plain streaming loop of the same traffic, on two threads: the numbers by
- * which the renderer's choices are tuned.  kernels [LEVEL] [NAME] */
+/* Bandwidth of rendered kernels against a plain streaming loop of the same traffic, on two threads, and of those that
+ * compute much against a loop written by hand (marks.h): the numbers by which the renderer's choices are tuned.
+ * kernels [LEVEL] [NAME] */
 #include "../tests/codegen/handmade.h"
 #include "codegen/codegen.h"
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
+#include "codegen/math.h"
+#include "marks.h"
 
 #ifdef __SSE2__
 #include <xmmintrin.h>
@@ -22,6 +25,7 @@ typedef struct Case {
     size_t bytes[MOST_BUFFERS]; /* of each buffer */
     int64_t params[4];
     double flops;
+    Mark mark; /* computes the last buffer from the first; NULL: none */
 } Case;
 
 static Kernel *make_axpb(Arena *arena) { /* x * 2 + 1 */
@@ -117,12 +121,46 @@ static Kernel *make_transpose_add(Arena *arena) {
     return m.kernel;
 }
 
+typedef enum Activation { GELU_ERF, GELU_TANH, SWISH } Activation;
+
+static int activation(Emit *e, int x, Activation which) {
+    int half = emit_float(e, DT_F32, 0.5), one = emit_float(e, DT_F32, 1), y;
+    if (which == SWISH) return emit2(e, K_MUL, DT_F32, x, math_expand(e, PRIM_SIGMOID, x, 0));
+    if (which == GELU_ERF) {
+        y = emit2(e, K_DIV, DT_F32, x, emit_float(e, DT_F32, 1.41421356));
+        y = emit2(e, K_ADD, DT_F32, math_expand(e, PRIM_ERF, y, 0), one);
+    } else {
+        int cube = emit2(e, K_MUL, DT_F32, x, emit2(e, K_MUL, DT_F32, x, x));
+        y = emit2(e, K_ADD, DT_F32, x, emit2(e, K_MUL, DT_F32, cube, emit_float(e, DT_F32, 0.044715)));
+        y = math_one_plus_tanh(e, emit2(e, K_MUL, DT_F32, y, emit_float(e, DT_F32, 0.7978845608028654)));
+    }
+    return emit2(e, K_MUL, DT_F32, emit2(e, K_MUL, DT_F32, x, y), half);
+}
+
+static Kernel *make_activation(Arena *arena, Activation which) {
+    Maker m = maker(arena, 1024);
+    Emit e;
+    axis(&m, AXIS_LANE, -1, 64);
+    int x = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1));
+    emit_begin(&e, arena, m.kernel);
+    int y = activation(&e, x, which);
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, 1), y);
+    return m.kernel;
+}
+
+static Kernel *make_gelu_erf(Arena *arena) { return make_activation(arena, GELU_ERF); }
+static Kernel *make_gelu_tanh(Arena *arena) { return make_activation(arena, GELU_TANH); }
+static Kernel *make_swish(Arena *arena) { return make_activation(arena, SWISH); }
+
 #define MB ((size_t)1 << 20)
 static const Case cases[] = {
     {"x*2+1 of 32M", make_axpb, {128 * MB, 128 * MB}, {32 << 20}, 0},
     {"x*2+1 of 64K (L2)", make_axpb, {256 << 10, 256 << 10}, {64 << 10}, 0},
     {"20 fma of 8K (L1)", make_polynomial, {32 << 10, 32 << 10}, {8 << 10}, 40.0 * (8 << 10)},
     {"100 dependent of 64K (L2)", make_chain, {256 << 10, 256 << 10}, {64 << 10}, 188.0 * (64 << 10)},
+    {"GELU by erf of 64K (L2)", make_gelu_erf, {256 << 10, 256 << 10}, {64 << 10}, 0, mark_gelu_erf},
+    {"GELU by tanh of 64K (L2)", make_gelu_tanh, {256 << 10, 256 << 10}, {64 << 10}, 0, mark_gelu_tanh},
+    {"swish of 64K (L2)", make_swish, {256 << 10, 256 << 10}, {64 << 10}, 0, mark_swish},
     {"bias+residual+LayerNorm [8192,1024]", make_norm, {32 * MB, 4096, 32 * MB, 4096, 4096, 32 * MB}, {8192, 1024}, 0},
     {"bias+residual+LayerNorm [512,768] (L2)",
      make_norm,
@@ -147,6 +185,7 @@ static double own_time(void) {
 
 typedef struct Job {
     KernelFunction function;
+    bool by_hand; /* the mark runs in its place */
     void *buffers[MOST_BUFFERS], *scratch[THREADS];
     const int64_t *params;
     int64_t tasks, bands;
@@ -209,13 +248,20 @@ static void run_part(const Job *job, const Part *p) {
     if (job->bands) pthread_barrier_wait(p->among);
 }
 
+static void run_mark(const Job *job, int part) {
+    int64_t share = job->params[0] / 64 / THREADS * 64;
+    job->what->mark((const float *)job->buffers[0] + part * share, (float *)job->buffers[1] + part * share, share);
+}
+
 static void *work(void *argument) {
     Part *p = argument;
     const Job *job = p->job;
     pthread_barrier_wait(p->barrier);
     double start = own_time();
     for (int n = 0; n < job->repeats; n++)
-        if (job->function)
+        if (job->by_hand)
+            run_mark(job, p->part);
+        else if (job->function)
             run_part(job, p);
         else
             stream(job, p->part);
@@ -247,12 +293,14 @@ static double time_job(Job *job) {
 }
 
 /* The shortest of many runs, the ways in turn: other load on the machine then meets all of them. */
-static void best_times(Job *job, KernelFunction function, double *out_stream, double *out_kernel) {
-    *out_stream = *out_kernel = 1e9;
-    for (int n = 0; n < 120; n++) {
-        job->function = n % 3 ? NULL : function;
-        job->past = n % 3 == 1;
-        double t = time_job(job), *best = n % 3 ? out_stream : out_kernel;
+static void best_times(Job *job, KernelFunction function, double *out_stream, double *out_kernel, double *out_mark) {
+    *out_stream = *out_kernel = *out_mark = 1e9;
+    for (int n = 0; n < 160; n++) {
+        job->function = n % 4 ? NULL : function;
+        job->past = n % 4 == 1;
+        job->by_hand = n % 4 == 3;
+        if (job->by_hand && (!job->what->mark || !marks_run())) continue;
+        double t = time_job(job), *best = job->by_hand ? out_mark : n % 4 ? out_stream : out_kernel;
         if (t < *best) *best = t;
     }
 }
@@ -291,13 +339,14 @@ static void run_case(const LlvmPlugin *plugin, const Target *target, const Case 
     }
     for (int t = 0; t < THREADS; t++) job.scratch[t] = aligned_alloc(64, kernel_scratch_bytes(kernel, c->params) + 64);
     job.repeats = (int)(((size_t)32 << 20) / total) + 1;
-    double limit, taken;
+    double limit, taken, mark;
     KernelFunction function;
     memcpy(&function, &code.function, sizeof function);
-    best_times(&job, function, &limit, &taken);
+    best_times(&job, function, &limit, &taken, &mark);
     printf("%-40s %8.4f ms %6.1f GB/s  stream %8.4f ms  ratio %.2f", c->name, taken, (double)total / taken * 1e-6,
            limit, limit / taken);
     if (c->flops > 0) printf("  %.0f GFLOP/s", c->flops / taken * 1e-6);
+    if (mark < 1e9) printf("  by hand %.4f ms, ratio %.2f", mark, mark / taken);
     printf("  compiled in %.1f ms to %zu bytes\n", compiled, size);
     for (int b = 0; b < MOST_BUFFERS; b++) free(job.buffers[b]);
     for (int t = 0; t < THREADS; t++) free(job.scratch[t]);

@@ -20,7 +20,8 @@
  * Epilogue: where the node has a subgraph, its body of primitives is applied to the result. The body's first input is
  * the raw result as above (permuted by perm_out, in the inputs' type), the others are the node's inputs from the third
  * on, which lie over it as graph/broadcast.h says; all the body computes has the result's shape (elementwise primitives,
- * philox). The body's outputs are the node's, in any types. Where perm_out moves the last axis of r there is none.
+ * philox). The body's outputs are the node's, in any types. Where perm_out moves the last axis of r there is none. attr int epilogue_saves:
+ * the bytes that it saves an element of the result, for who reads the graph.
  *
  * "attention"       inputs q, k, v and the steps'. attrs: ints perm_q, perm_k, perm_v, perm_out (missing: identity),
  *                   float scale (missing: 1), int empty (AttentionEmpty), steps as below.
@@ -43,6 +44,7 @@
 #define WEIGHT_PRECISION "weight_precision"
 #define WEIGHT_SCALES "weight_scales"
 #define WEIGHT_BLOCK "weight_block"
+#define EPILOGUE_SAVES "epilogue_saves"
 
 enum { ATTENTION_RANK = 5, ATTENTION_STEPS = 8, ATTENTION_HEAD = 256 }; /* most axes, steps, and elements a head */
 

@@ -251,6 +251,7 @@ static bool takes_epilogue(const Node *node) {
            (dtype_is_float(t) ? dtype_size(t) > 1 : dtype_size(t) >= 4);
 }
 
+/* The anchor with what was chosen, which says what that saves: bytes an element of the result. */
 static Node *fuse(Graph *graph, const Policy *policy, Arena *scratch, Node *anchor) {
     Growth g = {.policy = policy,
                 .scratch = scratch,
@@ -260,7 +261,11 @@ static Node *fuse(Graph *graph, const Policy *policy, Arena *scratch, Node *anch
                 .seen = map_make(scratch)};
     gather_all(&g);
     int end = choose_end(&g);
-    return end ? epilogue_make(graph, scratch, anchor, g.nodes.items, end) : anchor;
+    if (!end) return anchor;
+    int saved = epilogue_bytes(&g, 0) - epilogue_bytes(&g, end);
+    Node *fused = epilogue_make(graph, scratch, anchor, g.nodes.items, end);
+    node_set_int(fused, EPILOGUE_SAVES, saved);
+    return fused;
 }
 
 Status fuse_epilogues(Graph *graph, const Policy *policy) {

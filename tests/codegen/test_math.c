@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include "codegen/divide.h"
 #include "codegen/math.h"
 #include "kernel_eval.h"
 
@@ -19,6 +20,9 @@ typedef struct Function {
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static long double sigmoidl(long double x) { return 1 / (1 + expl(-x)); }
 
+static double one_plus_tanh(double x) { return 2 / (1 + exp(-2 * x)); }
+static long double one_plus_tanhl(long double x) { return 2 / (1 + expl(-2 * x)); }
+
 static const Function functions[] = {
     {"exp", PRIM_EXP, exp, expl},         {"log", PRIM_LOG, log, logl},
     {"log1p", PRIM_LOG1P, log1p, log1pl}, {"expm1", PRIM_EXPM1, expm1, expm1l},
@@ -29,30 +33,32 @@ static const Function functions[] = {
     {"tanh", PRIM_TANH, tanh, tanhl},     {"asinh", PRIM_ASINH, asinh, asinhl},
     {"acosh", PRIM_ACOSH, acosh, acoshl}, {"atanh", PRIM_ATANH, atanh, atanhl},
     {"erf", PRIM_ERF, erf, erfl},         {"sigmoid", PRIM_SIGMOID, sigmoid, sigmoidl},
+    {"erf_gpu", PRIM_ERF, erf, erfl},     {"1+tanh", PRIM_COUNT, one_plus_tanh, one_plus_tanhl},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`. */
-static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype) {
+/* y[i] = prim(x[i]) or prim(x[i], z[i]), of `dtype`; PRIM_COUNT: 1 + tanh(x[i]). */
+static Kernel *kernel_of(Arena *arena, Prim prim, DType dtype, bool for_gpu) {
     Kernel *k = ARENA_NEW(arena, Kernel);
     *k = (Kernel){.axis_count = 1, .lane_block = 1024, .tile_axis = -1, .param_count = 1, .stage_count = 1};
     k->axes[0] = (KernelAxis){.role = AXIS_LANE, .param = 0, .multiple = 1};
-    bool binary = prim_info(prim)->inputs == 2;
+    bool binary = prim != PRIM_COUNT && prim_info(prim)->inputs == 2;
     for (int i = 0; i < 1 + binary; i++) VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype});
     VEC_PUSH(arena, k->buffers, (KernelBuffer){.dtype = dtype, .output = true});
     Emit e;
     emit_begin(&e, arena, k);
+    e.for_gpu = for_gpu;
     KernelInst access = {.op = K_LOAD, .dtype = dtype, .access = ARENA_NEW(arena, KernelAccess)};
     access.access->kind[0] = STRIDE_ONE;
     int x = emit_inst(&e, access), z = x;
     access.buffer = 1;
     if (binary) z = emit_inst(&e, access);
     KernelInst store = {.op = K_STORE, .dtype = dtype, .buffer = 1 + binary, .access = access.access};
-    store.args[0] = math_expand(&e, prim, x, z);
+    store.args[0] = prim == PRIM_COUNT ? math_one_plus_tanh(&e, x) : math_expand(&e, prim, x, z);
     emit_inst(&e, store);
     emit_sweep(&e);
     Status status = kernel_verify(k);
-    cr_assert_null(status, "%s: %s", prim_info(prim)->name, status_message(status));
+    cr_assert_null(status, "%d: %s", (int)prim, status_message(status));
     return k;
 }
 
@@ -95,7 +101,7 @@ static const float special_floats[] = {HUGE_VALF, -HUGE_VALF, NAN,       0x1.fff
 
 static Worst sweep_floats(const Function *f, uint64_t step) {
     Arena *arena = arena_create(0);
-    const Kernel *k = kernel_of(arena, f->prim, DT_F32);
+    const Kernel *k = kernel_of(arena, f->prim, DT_F32, strcmp(f->name, "erf_gpu") == 0);
     static float x[BLOCK], y[BLOCK];
     Worst worst = {0};
     for (uint64_t begin = 0; begin < UINT64_C(1) << 32; begin += BLOCK * step) {
@@ -167,7 +173,7 @@ enum { SPECIALS = sizeof special / sizeof *special };
 
 static void check_doubles(const Function *f) {
     Arena *arena = arena_create(0);
-    const Kernel *k = kernel_of(arena, f->prim, DT_F64);
+    const Kernel *k = kernel_of(arena, f->prim, DT_F64, false);
     static double x[DOUBLES], y[DOUBLES];
     int64_t count = DOUBLES;
     uint64_t state = 1;
@@ -194,7 +200,7 @@ Test(math, functions_of_doubles_are_within_four_units) {
 
 static void check_powers(DType dtype, double limit) {
     Arena *arena = arena_create(0);
-    const Kernel *k = kernel_of(arena, PRIM_POW, dtype);
+    const Kernel *k = kernel_of(arena, PRIM_POW, dtype, false);
     bool single = dtype == DT_F32;
     static double x[DOUBLES], y[DOUBLES], r[DOUBLES];
     static float fx[DOUBLES], fy[DOUBLES], fr[DOUBLES];
@@ -230,16 +236,62 @@ Test(math, powers_are_within_two_units_of_floats_and_four_of_doubles) {
     if (sizeof(long double) > sizeof(double)) check_powers(DT_F64, 4);
 }
 
+/* ---- many divided by one (divide.h) ---- */
+
+/* Every mantissa of the dividend, for divisors at the edges and in between: within half a unit and what the two parts of
+ * the inverse leave out; exact where the quotient is a float. */
+Test(math, rows_divided_by_one_number_are_within_half_a_unit) {
+    static const float fixed[] = {1,     1.5f,       3,        10,    1.41421356f,     0x1.fffffep0f, 0x1.000002p0f,
+                                  0.05f, 0x1p-60f,   0x1p60f,  -7,    0x1.555556p-30f, 127,           255,
+                                  1e-5f, 0x1.8p-59f, 1.0f / 3, 96.0f, 0x1.fffffep59f,  768,           1e9f};
+    enum { FIXED = sizeof fixed / sizeof *fixed, DIVISORS = FIXED + 12 };
+    uint64_t state = 3;
+    const char *text = getenv("ONNXFUSE_EXHAUSTIVE");
+    uint32_t step = text && atoll(text) > 0 ? 1 : 61;
+    int64_t differ = 0, all = 0;
+    for (int d = 0; d < DIVISORS; d++) {
+        float by =
+            d < FIXED ? fixed[d] : (float)ldexp(1 + (double)(random_bits(&state) >> 11) * 0x1p-53, d - FIXED - 6);
+        for (uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += step) {
+            float x = (float)ldexp(1 + mantissa * 0x1p-23, (int)(mantissa % 41) - 20), got = divide_by_row(x, by);
+            double exact = (double)x / (double)by;
+            double error = float_ulps((double)got, exact);
+            all++;
+            differ += got != x / by;
+            cr_assert(error <= 0.500001, "%a / %a = %a: %g units", (double)x, (double)by, (double)got, error);
+            cr_assert((double)(float)exact != exact || (double)got == exact, "%a / %a", (double)x, (double)by);
+        }
+    }
+    if (getenv("ONNXFUSE_REPORT"))
+        cr_log_warn("divide_by_row: %lld of %lld quotients are not the nearest float", (long long)differ,
+                    (long long)all);
+    cr_expect(differ <= all / 100000 + 1, "%lld of %lld", (long long)differ, (long long)all);
+}
+
+Test(math, rows_divided_by_one_number_keep_special_values) {
+    static const float values[] = {0.0f,      -0.0f,     HUGE_VALF, -HUGE_VALF, NAN,    1,     -3,
+                                   0x1p-149f, 0x1p-126f, 3e38f,     -3e38f,     1e-30f, 1e30f, 0x1.fffffep127f};
+    enum { COUNT = sizeof values / sizeof *values };
+    for (int i = 0; i < COUNT; i++)
+        for (int k = 0; k < COUNT; k++) {
+            float want = values[i] / values[k], got = divide_by_row(values[i], values[k]);
+            bool tiny = fabsf(want) < 0x1p-100f && want != 0; /* within one unit of what is subnormal */
+            bool same = (want != want && got != got) || (want == got && !signbit(want) == !signbit(got));
+            cr_expect(same || (tiny && fabsf(got - want) <= 0x1p-149f + fabsf(want) * 0x1p-23f), "%a / %a = %a, not %a",
+                      (double)values[i], (double)values[k], (double)got, (double)want);
+        }
+}
+
 /* ---- size ---- */
 
 Test(math, frequent_functions_stay_short) {
     static const struct {
         Prim prim;
         int most;
-    } rows[] = {{PRIM_EXP, 18}, {PRIM_TANH, 28}, {PRIM_SIGMOID, 17}, {PRIM_ERF, 30}, {PRIM_LOG, 36}};
+    } rows[] = {{PRIM_EXP, 13}, {PRIM_TANH, 28}, {PRIM_SIGMOID, 17}, {PRIM_ERF, 21}, {PRIM_LOG, 34}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arena *arena = arena_create(0);
-        const Kernel *k = kernel_of(arena, rows[i].prim, DT_F32);
+        const Kernel *k = kernel_of(arena, rows[i].prim, DT_F32, false);
         int count = 0;
         for (int n = 0; n < k->insts.count; n++)
             count += k->insts.items[n].op != K_CONST && k->insts.items[n].op != K_BITCAST;

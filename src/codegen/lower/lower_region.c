@@ -216,7 +216,7 @@ static uint32_t access_axes(const Kernel *k, const KernelAccess *access) {
 static void set_work(Lowered *l, RegionKernel *out) {
     const Kernel *k = l->kernel;
     int64_t steps = 0, stages = k->stage_count;
-    for (int i = 0; i < k->insts.count; i++) steps += k->insts.items[i].op != K_CONST;
+    for (int i = 0; i < k->insts.count; i++) steps += instruction_cost(&k->insts.items[i]);
     /* each stage walks the reduced axes; on average it needs a part of the instructions, one at least */
     out->work = dim_mul(l->dims, all_elements(l, (1u << k->axis_count) - 1), dim_const(l->dims, steps + stages - 1));
 }

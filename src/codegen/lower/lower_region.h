@@ -70,5 +70,6 @@ int lower_elementwise(Emit *e, const Node *node, const int *args);
 
 /* stages.c: sets `keep`. */
 void choose_kept(Lowered *l);
+int instruction_cost(const KernelInst *inst); /* in vector instructions a vector */
 
 #endif

@@ -13,6 +13,7 @@ enum {
     COST_LOAD = 1,
     COST_KEPT = 2,
     COST_DIVIDE = 8,
+    COST_DIVIDE_ROW = 2,
     COST_REMAINDER = 30,
     COST_RANDOM = 40
 };
@@ -41,17 +42,21 @@ static void find_needed(const Stages *s, int stage) {
     }
 }
 
-static int own_cost(const Stages *s, const KernelInst *inst) {
+int instruction_cost(const KernelInst *inst) {
     switch (inst->op) {
     case K_CONST:
     case K_BITCAST: return 0;
-    case K_LOAD: return inst->axes == s->all ? COST_FULL_LOAD : COST_LOAD;
-    case K_DIV:
+    case K_DIV: return inst->bits ? COST_DIVIDE_ROW : COST_DIVIDE;
     case K_SQRT: return COST_DIVIDE;
     case K_REM: return COST_REMAINDER;
     case K_RANDOM: return COST_RANDOM;
     default: return 1;
     }
+}
+
+static int own_cost(const Stages *s, const KernelInst *inst) {
+    if (inst->op == K_LOAD) return inst->axes == s->all ? COST_FULL_LOAD : COST_LOAD;
+    return instruction_cost(inst);
 }
 
 /* Of computing instruction `top` again in a later stage. */
