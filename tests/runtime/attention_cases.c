@@ -64,6 +64,16 @@ static void add_mask(AttentionSetup *s, const AttentionCase *c) {
         add_input(s, DT_BOOL, 4, row, 1);
         add_step(s, (const int64_t[]){SCORE_HIDE}, hidden, none, 1);
         break;
+    case MASK_WINDOW: {
+        add_input(s, DT_BOOL, 2, plain, 1);
+        uint8_t *seen = s->inputs[s->count - 1]->data;
+        for (int64_t i = 0; i < c->queries * c->keys; i++) {
+            int64_t key = i % c->keys - i / c->keys - c->offset;
+            seen[i] = key >= 0 && key < 9;
+        }
+        add_step(s, (const int64_t[]){SCORE_KEEP}, hidden, none, 1);
+        break;
+    }
     case MASK_CAUSAL:
     case MASK_CAUSAL_ADD: {
         const Dim *offset = dim_const(s->graph->dims, c->offset);

@@ -16,6 +16,7 @@ typedef enum AttentionMask {
     MASK_CAUSAL,     /* to -inf */
     MASK_CAUSAL_ADD, /* by the addition of -1e9 */
     MASK_CAPPED,     /* a soft cap and bounds */
+    MASK_WINDOW,     /* a bool: keys [first, first + 9) of a query, where first is its number more than `offset` */
     MASK_COUNT,
 } AttentionMask;
 

@@ -2,6 +2,7 @@
 /* The anchor "attention" on the CPU against the plain evaluator: sizes around those of blocks and vectors, all masks,
  * types and layouts, rows that see nothing, numbers that are none; and the same bits on any number of threads. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,36 @@ static const AttentionCase cases[] = {
 
 Test(attention, cases, .init = open_pools, .fini = close_pools) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check(&cases[i]);
+}
+
+/* What a cache holds where no query of a task sees it is no part of the result: keys and values that are no numbers. */
+Test(attention, keys_that_bools_hide_are_not_read, .init = open_pools, .fini = close_pools) {
+    static const int64_t sizes[][3] = {{1, 900, 700}, {5, 2000, 1300}, {40, 900, 100}, {100, 700, 500}};
+    for (int i = 0; i < 4; i++) {
+        AttentionCase c = {"a window",  DT_F32, 1,  2,           2,           sizes[i][0],
+                           sizes[i][1], 20,     20, MASK_WINDOW, sizes[i][2], EMPTY_ZERO};
+        check(&c);
+        Arena *arena = arena_create(0);
+        AttentionSetup s = attention_case_setup(&c, arena);
+        CpuAnchor *anchor;
+        uint32_t released;
+        const Tensor *constants[3 + ATTENTION_STEPS] = {NULL};
+        Tensor *like = tensor_new(arena, DT_F32, 4, (const int64_t[]){1, 2, c.queries, 20});
+        cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
+        Tensor whole = run_on(&c, &s, anchor, like, pools[0]);
+        for (int64_t at = 0; at < 2 * c.keys; at++) {
+            int64_t key = at % c.keys;
+            if (key >= c.offset && key < c.offset + c.queries + 8) continue;
+            for (int64_t e = 0; e < 20; e++)
+                for (int t = 1; t < 3; t++) ((float *)s.inputs[t]->data)[at * 20 + e] = NAN;
+        }
+        Tensor part = run_on(&c, &s, anchor, like, pools[1]);
+        cr_expect(!memcmp(whole.data, part.data, tensor_bytes(&whole)), "%d queries read what they do not see",
+                  (int)c.queries);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(s.graph);
+        arena_destroy(arena);
+    }
 }
 
 /* Each mask with each layout and way of cutting: queries as rows and as columns, whole and split keys. */

@@ -107,6 +107,20 @@ static const struct {
     {"a gather of rows", "x: i32[50, 400] = iota {shape = (50, 400), axis = 0, dtype = i32}\n"
                          "i: i64[9, 30] = iota {shape = (9, 30), axis = 1, dtype = i64}\n"
                          "y: i32[9, 30, 400] = gather x, i {axis = 0}"},
+    {"a scatter of rows, as a cache takes new keys",
+     "x: f32[2, 3, 700, 64] = iota {shape = (2, 3, 700, 64), axis = 2, dtype = f32}\n"
+     "u: f32[2, 3, 5, 64] = iota {shape = (2, 3, 5, 64), axis = 3, dtype = f32}\n"
+     "r: i32[2, 3, 5, 64] = iota {shape = (2, 3, 5, 64), axis = 2, dtype = i32}\n"
+     "c = constant i32[] 300\ni: i32[2, 3, 5, 64] = add r, c\n"
+     "y: f32[2, 3, 700, 64] = scatter_elements x, i, u {axis = 2}"},
+    {"a scatter whose indices differ from element to element",
+     "x: i32[90, 400] = iota {shape = (90, 400), axis = 1, dtype = i32}\n"
+     "u: i32[90, 7] = iota {shape = (90, 7), axis = 0, dtype = i32}\n"
+     "i: i64[90, 7] = iota {shape = (90, 7), axis = 1, dtype = i64}\n"
+     "y: i32[90, 400] = scatter_elements x, i, u {axis = 1, reduction = \"add\"}"},
+    {"a pad by nothing", "f = constant i32[] -1\n"
+                         "x: i32[100, 997] = iota {shape = (100, 997), axis = 1, dtype = i32}\n"
+                         "y: i32[100, 997] = pad x, f {before = (0, 0), after = (0, 0)}"},
     {"a gather of no rows",
      "x: i32[50, 4] = iota {shape = (50, 4), axis = 0, dtype = i32}\n"
      "i: i64[0] = iota {shape = (0), axis = 0, dtype = i64}\ny: i32[0, 4] = gather x, i {axis = 0}"},
