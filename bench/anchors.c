@@ -16,6 +16,8 @@
 #include <oneapi/dnnl/dnnl.h>
 #endif
 
+typedef enum Epilogue { NONE, BIAS, RELU, CLIP, GELU, SIGMOID, HARD_SWISH, RESIDUAL } Epilogue; /* all behind a bias */
+
 typedef struct Case {
     const char *name;
     const char *op;
@@ -25,14 +27,14 @@ typedef struct Case {
     bool turned; /* matmul: b is transposed */
     bool constant;
     int64_t size, inputs, outputs, kernel, stride, group;
-    EpilogueKind activation; /* after a bias; EPILOGUE_COUNT: no epilogue */
+    Epilogue epilogue;
     Precision weights;
 } Case;
 
 #define GEMM(name, m, n, k, act)                                                                                       \
     { name, "matmul", 1, m, n, k, false, true, 0, 0, 0, 0, 0, 0, act, PRECISION_AS_IS }
 #define BATCH(name, b, m, n, k, turned)                                                                                \
-    { name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, EPILOGUE_COUNT, PRECISION_AS_IS }
+    { name, "matmul", b, m, n, k, turned, false, 0, 0, 0, 0, 0, 0, NONE, PRECISION_AS_IS }
 #define CONV(name, size, c, o, kernel, stride, group, act)                                                             \
     { name, "conv", 1, 0, 0, 0, false, true, size, c, o, kernel, stride, group, act, PRECISION_AS_IS }
 
@@ -41,18 +43,20 @@ typedef struct Case {
     { name, "conv_transpose", 1, 0, 0, 0, false, true, size, c, o, kernel, kernel, 1, act, PRECISION_AS_IS }
 
 static const Case cases[] = {
-    GEMM("gemm 1x768x768", 1, 768, 768, EPILOGUE_COUNT),
-    GEMM("gemm 1x3072x768", 1, 3072, 768, EPILOGUE_COUNT),
-    GEMM("gemm 1x50257x768", 1, 50257, 768, EPILOGUE_COUNT),
-    GEMM("gemm 4x768x768", 4, 768, 768, EPILOGUE_COUNT),
-    GEMM("gemm 16x768x768", 16, 768, 768, EPILOGUE_COUNT),
-    GEMM("gemm 16x768x3072", 16, 768, 3072, EPILOGUE_COUNT),
-    GEMM("gemm 128x768x768 bias", 128, 768, 768, EPILOGUE_BIAS),
-    GEMM("gemm 128x3072x768 gelu", 128, 3072, 768, EPILOGUE_GELU_ERF),
-    GEMM("gemm 128x768x3072", 128, 768, 3072, EPILOGUE_COUNT),
-    GEMM("gemm 1024x768x768", 1024, 768, 768, EPILOGUE_COUNT),
-    GEMM("gemm 1024x3072x768 gelu", 1024, 3072, 768, EPILOGUE_GELU_ERF),
-    GEMM("gemm 200x97x120", 200, 97, 120, EPILOGUE_COUNT),
+    GEMM("gemm 1x768x768", 1, 768, 768, NONE),
+    GEMM("gemm 1x3072x768", 1, 3072, 768, NONE),
+    GEMM("gemm 1x50257x768", 1, 50257, 768, NONE),
+    GEMM("gemm 4x768x768", 4, 768, 768, NONE),
+    GEMM("gemm 16x768x768", 16, 768, 768, NONE),
+    GEMM("gemm 16x768x3072", 16, 768, 3072, NONE),
+    GEMM("gemm 128x768x768 bias", 128, 768, 768, BIAS),
+    GEMM("gemm 128x3072x768 gelu", 128, 3072, 768, GELU),
+    GEMM("gemm 128x768x3072", 128, 768, 3072, NONE),
+    GEMM("gemm 128x768x3072 residual", 128, 768, 3072, RESIDUAL),
+    GEMM("gemm 128x3072x768 relu", 128, 3072, 768, RELU),
+    GEMM("gemm 1024x768x768", 1024, 768, 768, NONE),
+    GEMM("gemm 1024x3072x768 gelu", 1024, 3072, 768, GELU),
+    GEMM("gemm 200x97x120", 200, 97, 120, NONE),
     BATCH("scores 12x128x128x64", 12, 128, 128, 64, true),
     BATCH("values 12x128x64x128", 12, 128, 64, 128, false),
     BATCH("scores 12x512x512x64", 12, 512, 512, 64, true),
@@ -60,42 +64,43 @@ static const Case cases[] = {
     BATCH("scores 12x1x512x64", 12, 1, 512, 64, true),
     BATCH("values 12x1x64x512", 12, 1, 64, 512, false),
     BATCH("activations 512x768x768", 1, 512, 768, 768, false),
-    CONV("conv 224 3>64 7x7/2 relu", 224, 3, 64, 7, 2, 1, EPILOGUE_RELU),
-    CONV("conv 56 64>64 1x1 relu", 56, 64, 64, 1, 1, 1, EPILOGUE_RELU),
-    CONV("conv 56 64>64 3x3 relu", 56, 64, 64, 3, 1, 1, EPILOGUE_RELU),
-    CONV("conv 56 64>256 1x1 relu", 56, 64, 256, 1, 1, 1, EPILOGUE_RELU),
-    CONV("conv 56 256>64 1x1 relu", 56, 256, 64, 1, 1, 1, EPILOGUE_RELU),
-    CONV("conv 56 128>128 3x3/2 relu", 56, 128, 128, 3, 2, 1, EPILOGUE_RELU),
-    CONV("conv 28 128>128 3x3 relu", 28, 128, 128, 3, 1, 1, EPILOGUE_RELU),
-    CONV("conv 14 256>256 3x3 relu", 14, 256, 256, 3, 1, 1, EPILOGUE_RELU),
-    CONV("conv 14 1024>256 1x1 relu", 14, 1024, 256, 1, 1, 1, EPILOGUE_RELU),
-    CONV("conv 7 512>512 3x3 relu", 7, 512, 512, 3, 1, 1, EPILOGUE_RELU),
-    CONV("conv 7 512>2048 1x1 relu", 7, 512, 2048, 1, 1, 1, EPILOGUE_RELU),
-    UNFOLD("unfold 160 24>24 2x2 relu", 160, 24, 24, 2, EPILOGUE_RELU),
-    UNFOLD("unfold 320 24>1 2x2 sigmoid", 320, 24, 1, 2, EPILOGUE_SIGMOID),
-    CONV("conv 224 3>16 3x3/2 hardswish", 224, 3, 16, 3, 2, 1, EPILOGUE_HARD_SWISH),
-    CONV("conv 160 16>16 3x3 hardswish", 160, 16, 16, 3, 1, 1, EPILOGUE_HARD_SWISH),
-    CONV("conv 80 24>96 1x1 hardswish", 80, 24, 96, 1, 1, 1, EPILOGUE_HARD_SWISH),
-    CONV("conv 20 96>24 1x1", 20, 96, 24, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 112 32 depthwise 3x3", 112, 32, 32, 3, 1, 32, EPILOGUE_CLIP),
-    CONV("conv 56 72 depthwise 5x5/2", 56, 72, 72, 5, 2, 72, EPILOGUE_RELU),
-    CONV("conv 14 512 depthwise 3x3", 14, 512, 512, 3, 1, 512, EPILOGUE_CLIP),
-    CONV("conv 28 240 depthwise 3x3", 28, 240, 240, 3, 1, 240, EPILOGUE_HARD_SWISH),
-    CONV("conv 14 32 depthwise 3x3", 14, 32, 32, 3, 1, 32, EPILOGUE_CLIP),
-    CONV("conv 112 64 depthwise 3x3/2", 112, 64, 64, 3, 2, 64, EPILOGUE_CLIP),
-    CONV("conv 56 24 depthwise 3x3", 56, 24, 24, 3, 1, 24, EPILOGUE_CLIP),
-    CONV("conv 28 240 depthwise 5x5", 28, 240, 240, 5, 1, 240, EPILOGUE_CLIP),
-    CONV("conv 14 672 depthwise 5x5", 14, 672, 672, 5, 1, 672, EPILOGUE_CLIP),
-    CONV("conv 7 960 depthwise 5x5", 7, 960, 960, 5, 1, 960, EPILOGUE_CLIP),
-    CONV("conv 56 96 depthwise 7x7", 56, 96, 96, 7, 1, 96, EPILOGUE_BIAS),
-    CONV("conv 112 16>64 1x1", 112, 16, 64, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 56 64>16 1x1", 56, 64, 16, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 56 24>72 1x1", 56, 24, 72, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 56 72>24 1x1", 56, 72, 24, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 28 40>240 1x1", 28, 40, 240, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 28 240>40 1x1", 28, 240, 40, 1, 1, 1, EPILOGUE_BIAS),
-    CONV("conv 56 256>512 1x1/2", 56, 256, 512, 1, 2, 1, EPILOGUE_BIAS),
-    CONV("conv 160 96>24 3x3 relu", 160, 96, 24, 3, 1, 1, EPILOGUE_RELU),
+    CONV("conv 224 3>64 7x7/2 relu", 224, 3, 64, 7, 2, 1, RELU),
+    CONV("conv 56 64>64 1x1 relu", 56, 64, 64, 1, 1, 1, RELU),
+    CONV("conv 56 64>64 3x3 relu", 56, 64, 64, 3, 1, 1, RELU),
+    CONV("conv 56 64>256 1x1 relu", 56, 64, 256, 1, 1, 1, RELU),
+    CONV("conv 56 64>256 1x1 residual", 56, 64, 256, 1, 1, 1, RESIDUAL),
+    CONV("conv 56 256>64 1x1 relu", 56, 256, 64, 1, 1, 1, RELU),
+    CONV("conv 56 128>128 3x3/2 relu", 56, 128, 128, 3, 2, 1, RELU),
+    CONV("conv 28 128>128 3x3 relu", 28, 128, 128, 3, 1, 1, RELU),
+    CONV("conv 14 256>256 3x3 relu", 14, 256, 256, 3, 1, 1, RELU),
+    CONV("conv 14 1024>256 1x1 relu", 14, 1024, 256, 1, 1, 1, RELU),
+    CONV("conv 7 512>512 3x3 relu", 7, 512, 512, 3, 1, 1, RELU),
+    CONV("conv 7 512>2048 1x1 relu", 7, 512, 2048, 1, 1, 1, RELU),
+    UNFOLD("unfold 160 24>24 2x2 relu", 160, 24, 24, 2, RELU),
+    UNFOLD("unfold 320 24>1 2x2 sigmoid", 320, 24, 1, 2, SIGMOID),
+    CONV("conv 224 3>16 3x3/2 hardswish", 224, 3, 16, 3, 2, 1, HARD_SWISH),
+    CONV("conv 160 16>16 3x3 hardswish", 160, 16, 16, 3, 1, 1, HARD_SWISH),
+    CONV("conv 80 24>96 1x1 hardswish", 80, 24, 96, 1, 1, 1, HARD_SWISH),
+    CONV("conv 20 96>24 1x1", 20, 96, 24, 1, 1, 1, BIAS),
+    CONV("conv 112 32 depthwise 3x3", 112, 32, 32, 3, 1, 32, CLIP),
+    CONV("conv 56 72 depthwise 5x5/2", 56, 72, 72, 5, 2, 72, RELU),
+    CONV("conv 14 512 depthwise 3x3", 14, 512, 512, 3, 1, 512, CLIP),
+    CONV("conv 28 240 depthwise 3x3", 28, 240, 240, 3, 1, 240, HARD_SWISH),
+    CONV("conv 14 32 depthwise 3x3", 14, 32, 32, 3, 1, 32, CLIP),
+    CONV("conv 112 64 depthwise 3x3/2", 112, 64, 64, 3, 2, 64, CLIP),
+    CONV("conv 56 24 depthwise 3x3", 56, 24, 24, 3, 1, 24, CLIP),
+    CONV("conv 28 240 depthwise 5x5", 28, 240, 240, 5, 1, 240, CLIP),
+    CONV("conv 14 672 depthwise 5x5", 14, 672, 672, 5, 1, 672, CLIP),
+    CONV("conv 7 960 depthwise 5x5", 7, 960, 960, 5, 1, 960, CLIP),
+    CONV("conv 56 96 depthwise 7x7", 56, 96, 96, 7, 1, 96, BIAS),
+    CONV("conv 112 16>64 1x1", 112, 16, 64, 1, 1, 1, BIAS),
+    CONV("conv 56 64>16 1x1", 56, 64, 16, 1, 1, 1, BIAS),
+    CONV("conv 56 24>72 1x1", 56, 24, 72, 1, 1, 1, BIAS),
+    CONV("conv 56 72>24 1x1", 56, 72, 24, 1, 1, 1, BIAS),
+    CONV("conv 28 40>240 1x1", 28, 40, 240, 1, 1, 1, BIAS),
+    CONV("conv 28 240>40 1x1", 28, 240, 40, 1, 1, 1, BIAS),
+    CONV("conv 56 256>512 1x1/2", 56, 256, 512, 1, 2, 1, BIAS),
+    CONV("conv 160 96>24 3x3 relu", 160, 96, 24, 3, 1, 1, RELU),
 };
 
 static double now(void) {
@@ -115,7 +120,9 @@ static Tensor *filled(Arena *arena, int rank, const int64_t *dims) {
 
 typedef struct Ours {
     CpuAnchor *anchor;
-    const Tensor *inputs[3];
+    RegionKernel region; /* of the epilogue */
+    KernelCode *code;    /* NULL: it needs none */
+    const Tensor *inputs[4];
     Tensor *output;
     Pool *pool;
 } Ours;
@@ -131,6 +138,73 @@ static void must(Status status) {
     fprintf(stderr, "%s\n", status_message(status));
     exit(1);
 }
+
+/* ---- epilogues ---- */
+
+typedef struct Body {
+    Graph *graph;
+    const Value *raw;
+} Body;
+
+static Value *step(const Body *b, Prim prim, Value *x, Value *y) {
+    Node *node = graph_add_prim(b->graph, NULL, prim, (Value *[]){x, y}, y ? 2 : 1);
+    return node_add_output(node, NULL, DT_F32, b->raw->rank, b->raw->dims);
+}
+
+static Value *number(const Body *b, double value) {
+    return graph_add_constant(b->graph, NULL, tensor_scalar_double(b->graph->arena, DT_F32, value));
+}
+
+static Value *bounded(const Body *b, Value *x, double low, double high) {
+    return step(b, PRIM_MIN, step(b, PRIM_MAX, x, number(b, low)), number(b, high));
+}
+
+static Value *activated(const Body *b, Epilogue epilogue, Value *x) {
+    switch (epilogue) {
+    case RELU: return step(b, PRIM_MAX, x, number(b, 0));
+    case CLIP: return bounded(b, x, 0, 6);
+    case SIGMOID: return step(b, PRIM_SIGMOID, x, NULL);
+    case GELU: {
+        Value *erf = step(b, PRIM_ERF, step(b, PRIM_MUL, x, number(b, 0.7071067811865476)), NULL);
+        return step(b, PRIM_MUL, step(b, PRIM_MUL, x, step(b, PRIM_ADD, erf, number(b, 1))), number(b, 0.5));
+    }
+    case HARD_SWISH: {
+        Value *line = step(b, PRIM_ADD, step(b, PRIM_MUL, x, number(b, 1.0 / 6)), number(b, 0.5));
+        return step(b, PRIM_MUL, x, bounded(b, line, 0, 1));
+    }
+    default: return x;
+    }
+}
+
+/* The node's inputs and its body (lowering/anchors.h). */
+static void add_epilogue(Epilogue epilogue, Node *node, const Tensor *bias, const Tensor *addend, const Tensor *y) {
+    Body b = {.graph = graph_sub(node->graph, "epilogue")};
+    Value *raw = add_value(b.graph, y), *x;
+    b.raw = raw;
+    node_append_input(node, add_value(node->graph, bias));
+    x = step(&b, PRIM_ADD, raw, add_value(b.graph, bias));
+    if (addend) {
+        node_append_input(node, add_value(node->graph, addend));
+        x = step(&b, PRIM_ADD, x, add_value(b.graph, addend));
+    }
+    graph_add_output(b.graph, activated(&b, epilogue, x));
+    node_add_subgraph(node, b.graph);
+}
+
+static void compile_epilogue(const Node *node, Ours *out) {
+    const Value *begin = NULL;
+    DType raw = cpu_anchor_finishes_with(node, &begin);
+    if (raw == DT_NONE) return;
+    Policy policy = policy_default();
+    KernelCacheStats stats = {0};
+    policy.cache.enable = false;
+    policy.device = DEVICE_CPU;
+    must(target_resolve(node->graph->arena, &policy.target));
+    must(codegen_tile(node->graph->arena, node, begin, raw, &policy.target, &out->region));
+    must(kernel_cache_get(&out->region.kernel, 1, &policy, &stats, &out->code));
+}
+
+/* ---- one case ---- */
 
 static bool is_matmul(const Case *c) { return strcmp(c->op, "matmul") == 0; }
 static bool is_transposed(const Case *c) { return strcmp(c->op, "conv_transpose") == 0; }
@@ -157,10 +231,10 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
                    (int64_t[]){c->batch, c->turned ? c->columns : c->depth, c->turned ? c->depth : c->columns} + skip);
         y = tensor_new(arena, DT_F32, rank, (int64_t[]){c->batch, c->rows, c->columns} + skip);
     }
-    Tensor *bias = filled(arena, 1, &y->dims[y->rank - 1]);
-    Value *values[] = {add_value(graph, x), add_value(graph, w), add_value(graph, bias)};
-    bool epilogue = c->activation != EPILOGUE_COUNT;
-    Node *node = graph_add_node(graph, NULL, NODE_ANCHOR, c->op, values, epilogue ? 3 : 2);
+    bool residual = c->epilogue == RESIDUAL;
+    Tensor *bias = filled(arena, 1, &y->dims[y->rank - 1]), *addend = residual ? filled(arena, y->rank, y->dims) : NULL;
+    Value *values[] = {add_value(graph, x), add_value(graph, w)};
+    Node *node = graph_add_node(graph, NULL, NODE_ANCHOR, c->op, values, 2);
     if (conv) {
         const Dim *pad = dim_const(graph->dims, transposed ? 0 : c->kernel / 2);
         node_set_ints(node, "strides", (int64_t[]){c->stride, c->stride}, 2);
@@ -170,29 +244,27 @@ static void make_ours(const Case *c, Graph *graph, int threads, Ours *out) {
     } else if (c->turned) {
         node_set_ints(node, "perm_b", c->batch > 1 ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0, 2}, c->batch > 1 ? 3 : 2);
     }
-    if (epilogue) {
-        static const float alphas[] = {0, 1.0f / 6}, betas[] = {0, 0.5f}, highs[] = {0, 6}, lows[] = {0, 0};
-        bool clip = c->activation == EPILOGUE_CLIP;
-        node_set_ints(node, "epilogue", (int64_t[]){EPILOGUE_BIAS, c->activation},
-                      c->activation == EPILOGUE_BIAS ? 1 : 2);
-        node_set_attr(
-            node, (Attr){.name = "epilogue_alpha", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? lows : alphas});
-        node_set_attr(node,
-                      (Attr){.name = "epilogue_beta", .kind = ATTR_FLOATS, .count = 2, .floats = clip ? highs : betas});
-    }
+    if (c->epilogue != NONE) add_epilogue(c->epilogue, node, bias, addend, y);
     if (c->weights) node_set_int(node, WEIGHT_PRECISION, c->weights);
-    add_value(graph, y);
-    node_add_output(node, NULL, DT_F32, y->rank, graph->inputs.items[graph->inputs.count - 1]->dims);
+    node_add_output(node, NULL, DT_F32, y->rank, add_value(graph, y)->dims);
     uint32_t released;
+    *out = (Ours){.inputs = {x, w, bias, addend}, .output = y};
     must(pool_shared(threads, &out->pool));
-    *out = (Ours){.inputs = {x, w, bias}, .output = y, .pool = out->pool};
-    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias}, out->pool, NULL, &out->anchor,
-                            &released));
+    compile_epilogue(node, out);
+    must(cpu_anchor_prepare(node, (const Tensor *[]){NULL, c->constant ? w : NULL, bias, NULL}, out->pool, NULL,
+                            &out->anchor, &released));
+}
+
+static void destroy_ours(Ours *ours) {
+    cpu_anchor_destroy(ours->anchor);
+    kernel_code_release(ours->code);
 }
 
 static void run_ours(void *context) {
     Ours *ours = context;
-    must(cpu_anchor_run(ours->anchor, ours->inputs, NULL, ours->output, ours->pool));
+    KernelFunction finish = ours->code ? kernel_code_function(ours->code) : NULL;
+    must(cpu_anchor_run(ours->anchor, finish, finish ? &ours->region : NULL, ours->inputs, NULL, ours->output,
+                        ours->pool));
 }
 
 /* ---- oneDNN's ---- */
@@ -242,12 +314,12 @@ static void make_theirs(const Case *c, int threads, Theirs *t) {
     dnnl_post_ops_t ops;
     dnn(dnnl_primitive_attr_create(&attr));
     dnn(dnnl_post_ops_create(&ops));
-    if (c->activation == EPILOGUE_RELU) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
-    if (c->activation == EPILOGUE_CLIP) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, 0, 6));
-    if (c->activation == EPILOGUE_GELU_ERF) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
-    if (c->activation == EPILOGUE_HARD_SWISH) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_hardswish, 0, 0));
+    if (c->epilogue == RELU) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0));
+    if (c->epilogue == CLIP) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, 0, 6));
+    if (c->epilogue == GELU) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_erf, 0, 0));
+    if (c->epilogue == HARD_SWISH) dnn(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_hardswish, 0, 0));
     dnn(dnnl_primitive_attr_set_post_ops(attr, ops));
-    bool bias = c->activation != EPILOGUE_COUNT;
+    bool bias = c->epilogue != NONE;
     dnnl_primitive_desc_t pd;
     dnnl_memory_desc_t x, w, b, y;
     if (strcmp(c->op, "conv") == 0) {
@@ -335,7 +407,7 @@ static void compare_forms(int64_t rows, int64_t columns, int64_t depth, int thre
     Ours ours[FORMS];
     Timed timed[FORMS];
     for (int i = 0; i < FORMS; i++) {
-        Case c = GEMM("", rows, columns, depth, EPILOGUE_COUNT);
+        Case c = GEMM("", rows, columns, depth, NONE);
         c.weights = forms[i];
         make_ours(&c, graph, threads, &ours[i]);
         timed[i] = (Timed){run_ours, &ours[i], 0};
@@ -346,7 +418,7 @@ static void compare_forms(int64_t rows, int64_t columns, int64_t depth, int thre
     for (int i = 1; i < FORMS; i++) printf("   %s %.2f", form_names[i], timed[i].best / timed[0].best);
     printf("\n");
     fflush(stdout);
-    for (int i = 0; i < FORMS; i++) cpu_anchor_destroy(ours[i].anchor);
+    for (int i = 0; i < FORMS; i++) destroy_ours(&ours[i]);
     graph_destroy(graph);
 }
 
@@ -386,7 +458,7 @@ static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
     reading.data = data;
     Graph *graph = graph_create(0);
     for (int i = 0; i < FORMS; i++) {
-        Case c = GEMM("", 1, columns, depth, EPILOGUE_COUNT);
+        Case c = GEMM("", 1, columns, depth, NONE);
         uint32_t released;
         c.weights = forms[i];
         make_ours(&c, graph, threads, &ours[i][0]);
@@ -414,7 +486,7 @@ static void rows_from_memory(int64_t columns, int64_t depth, int threads) {
     for (int i = 0; i < FORMS; i++) {
         printf("   %s %.4f ms (%.2f) %.1f GB/s", form_names[i], best[i] / counts[i] * 1e3,
                best[i] / counts[i] / (best[0] / counts[0]), (double)bytes[i] / best[i] * 1e-9);
-        for (int n = 0; n < counts[i]; n++) cpu_anchor_destroy(ours[i][n].anchor);
+        for (int n = 0; n < counts[i]; n++) destroy_ours(&ours[i][n]);
     }
     printf("\n");
     fflush(stdout);
@@ -452,14 +524,15 @@ int main(int argc, char **argv) {
             int count = 1;
 #ifdef BENCH_ONEDNN
             Theirs theirs;
-            if (!is_transposed(c)) make_theirs(c, t + 1, &theirs);
-            if (!is_transposed(c)) timed[count++] = (Timed){run_theirs, &theirs, 0};
+            bool is_compared = !is_transposed(c) && c->epilogue != RESIDUAL;
+            if (is_compared) make_theirs(c, t + 1, &theirs);
+            if (is_compared) timed[count++] = (Timed){run_theirs, &theirs, 0};
 #endif
             time_all(timed, count, 0.3);
             rates[t] = flops(c) / timed[0].best * 1e-9;
             if (count > 1) rates[2 + t] = flops(c) / timed[1].best * 1e-9;
             best = timed[0].best;
-            cpu_anchor_destroy(ours.anchor);
+            destroy_ours(&ours);
             graph_destroy(graphs[t]);
         }
         printf("%-32s %10.4f %8.1f %8.1f %8.1f %8.1f\n", c->name, best * 1e3, rates[0], rates[1], rates[2], rates[3]);

@@ -484,7 +484,7 @@ static Status check_epilogue(const Verifier *v) {
     }
     FOR_EACH_NODE(inner, body)
     RULE(inner->kind == NODE_PRIM && (prim_is_elementwise(inner->prim) || inner->prim == PRIM_PHILOX) &&
-             value_same_shape(inner->outputs[0], raw),
+             inner->output_count == 1 && inner->outputs[0] && value_same_shape(inner->outputs[0], raw),
          "%s in an epilogue is not of the result's elements", inner->op);
     return NULL;
 }

@@ -139,19 +139,156 @@ static const struct {
      "graph \"then\": t = iota (from iota): attribute axis is not in [0, 2)", LEVEL_PRIM},
 };
 
+/* Messages of one graph; what is wrong is in its body. */
+static void expect_fault(const char *name, Graph *graph, GraphLevel level, const char *message) {
+    Status status = graph_verify(graph, level);
+    cr_expect(status_code(status) == STATUS_FAULT, "%s", name);
+    cr_expect(status && strstr(status_message(status), message), "%s: %s", name, status ? status_message(status) : "");
+    status_free(status);
+    graph_destroy(graph);
+}
+
 Test(verify, violations_are_named) {
     for (size_t i = 0; i < sizeof violations / sizeof *violations; i++) {
         Arena *arena = arena_create(0);
-        Graph *graph = parsed(arena_format(
-            arena, "graph (x: f32[b, 4], k: f32[3], i: i64[2], c: bool[]) -> (y) {\n%s\n}", violations[i].body));
-        Status status = graph_verify(graph, violations[i].level);
-        cr_expect(status_code(status) == STATUS_FAULT, "%s", violations[i].name);
-        cr_expect(strstr(status_message(status), violations[i].message), "%s: %s", violations[i].name,
-                  status_message(status));
-        status_free(status);
-        graph_destroy(graph);
+        expect_fault(violations[i].name,
+                     parsed(arena_format(arena, "graph (x: f32[b, 4], k: f32[3], i: i64[2], c: bool[]) -> (y) {\n%s\n}",
+                                         violations[i].body)),
+                     violations[i].level, violations[i].message);
         arena_destroy(arena);
     }
+}
+
+/* An anchor of x f32[b, n, 8] and w, with an epilogue that reads further inputs: of the result's sizes f32[b, n, 4]. */
+static const struct {
+    const char *name, *node, *message; /* message NULL: it is right */
+} epilogues[] = {
+    {"one that is right",
+     "y: f32[b, n, 4] = anchor matmul x, w, k graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n t: f32[b, n, 4] = add r, "
+     "k\n}",
+     NULL},
+    {"two results, one of another type, and constants",
+     "y: f32[b, n, 4], z: f16[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t, u) {\n h = constant f32[] "
+     "0.5\n t: f32[b, n, 4] = mul r, h\n u: f16[b, n, 4] = cast t {to = f16}\n}",
+     NULL},
+    {"a reduction",
+     "y: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n s: f32[b, n, 1] = reduce_sum r {axes = "
+     "[2]}\n t: f32[b, n, 4] = sub r, s\n}",
+     "reduce_sum in an epilogue is not of the result's elements"},
+    {"a permute",
+     "y: f32[b, 4, n] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n t: f32[b, 4, n] = permute r "
+     "{perm = [0, 2, 1]}\n}",
+     "permute in an epilogue is not of the result's elements"},
+    {"a value of operands alone, of another shape",
+     "y: f32[b, n, 4] = anchor matmul x, w, k graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n e: f32[4] = exp k\n t: "
+     "f32[b, n, 4] = add r, e\n}",
+     "exp in an epilogue is not of the result's elements"},
+    {"an anchor in it",
+     "y: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = anchor matmul r, r\n}",
+     "matmul in an epilogue is not of the result's elements"},
+    {"a primitive without a result",
+     "y: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n _ = exp r\n t: f32[b, n, 4] = exp r\n}",
+     "exp in an epilogue"},
+    {"a result of another shape",
+     "y: f32[b, n, 8] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = exp r\n}",
+     "output 0 is not the epilogue's"},
+    {"a result of another type",
+     "y: f16[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = exp r\n}",
+     "output 0 is not the epilogue's"},
+    {"the second result of another type",
+     "y: f32[b, n, 4], z: f16[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t, u) {\n t: f32[b, n, 4] = "
+     "exp "
+     "r\n u: f32[b, n, 4] = neg r\n}",
+     "output 1 is not the epilogue's"},
+    {"a raw result of a type that no product has",
+     "y: f16[b, n, 4] = anchor matmul x, w graph (r: f16[b, n, 4]) -> (t) {\n t: f16[b, n, 4] = neg r\n}",
+     "the epilogue's result is none"},
+    {"a raw result of no axes", "y: f32[] = anchor matmul x, w graph (r: f32[]) -> (t) {\n t: f32[] = exp r\n}",
+     "the epilogue's result is none"},
+    {"an operand of the middle axis",
+     "y: f32[b, n, 4] = anchor matmul x, w, m graph (r: f32[b, n, 4], m: f32[n, 1]) -> (t) {\n t: f32[b, n, 4] = add "
+     "r, "
+     "m\n}",
+     "input 2 does not lie over the result"},
+    {"an operand of a size that is the result's at run time alone",
+     "y: f32[b, n, 4] = anchor matmul x, w, l graph (r: f32[b, n, 4], l: f32[o]) -> (t) {\n t: f32[b, n, 4] = exp r\n}",
+     "input 2 does not lie over the result"},
+    {"an operand of a higher rank than the result",
+     "y: f32[b, n, 4] = anchor matmul x, w, q graph (r: f32[b, n, 4], q: f32[1, b, n, 4]) -> (t) {\n t: f32[b, n, 4] = "
+     "exp r\n}",
+     "input 2 does not lie over the result"},
+    {"an operand that the node has in another shape",
+     "y: f32[b, n, 4] = anchor matmul x, w, m graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n t: f32[b, n, 4] = add r, "
+     "k\n}",
+     "input 2 is not the epilogue's"},
+    {"an operand that the node has in another type",
+     "y: f32[b, n, 4] = anchor matmul x, w, k graph (r: f32[b, n, 4], k: f16[4]) -> (t) {\n c: f16[b, n, 4] = cast r "
+     "{to "
+     "= f16}\n d: f16[b, n, 4] = add c, k\n t: f32[b, n, 4] = cast d {to = f32}\n}",
+     "input 2 is not the epilogue's"},
+    {"an operand too few",
+     "y: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n t: f32[b, n, 4] = add r, k\n}",
+     "inputs or outputs are not the epilogue's"},
+    {"an operand too many",
+     "y: f32[b, n, 4] = anchor matmul x, w, k, k graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n t: f32[b, n, 4] = add "
+     "r, "
+     "k\n}",
+     "inputs or outputs are not the epilogue's"},
+    {"an absent operand",
+     "y: f32[b, n, 4] = anchor matmul x, w, _ graph (r: f32[b, n, 4], k: f32[4]) -> (t) {\n t: f32[b, n, 4] = add r, "
+     "k\n}",
+     "input 2 is not the epilogue's"},
+    {"no weight", "y: f32[b, n, 4] = anchor matmul x graph () -> (t) {\n t = constant f32[] 1\n}",
+     "inputs or outputs are not the epilogue's"},
+    {"a result too few",
+     "y: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t, u) {\n t: f32[b, n, 4] = exp r\n u: f32[b, "
+     "n, "
+     "4] = neg r\n}",
+     "inputs or outputs are not the epilogue's"},
+    {"a result too many",
+     "y: f32[b, n, 4], z: f32[b, n, 4] = anchor matmul x, w graph (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = exp "
+     "r\n}",
+     "inputs or outputs are not the epilogue's"},
+    {"two bodies",
+     "y: f32[b, n, 4] = anchor matmul x, w graph \"one\" (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = exp r\n} graph "
+     "\"two\" (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = exp r\n}",
+     "2 epilogues"},
+    {"a mistake in the body",
+     "y: f32[b, n, 4] = anchor matmul x, w graph \"late\" (r: f32[b, n, 4]) -> (t) {\n t: f32[b, n, 4] = add r\n}",
+     "graph \"late\": t = add"},
+};
+
+static Graph *with_anchor(Arena *arena, const char *node) {
+    return parsed(arena_format(arena,
+                               "graph (x: f32[b, n, 8], w: f32[8, 4], k: f32[4], m: f32[n, 1], l: f32[o], q: f32[1, b, "
+                               "n, 4]) -> (y) {\n%s\n}",
+                               node));
+}
+
+Test(verify, epilogues_are_of_the_result_s_elements) {
+    static const GraphLevel levels[] = {LEVEL_PRIM, LEVEL_PARTITIONED};
+    for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
+        for (int l = 0; l < 2; l++) {
+            Arena *arena = arena_create(0);
+            Graph *graph = with_anchor(arena, epilogues[i].node);
+            if (epilogues[i].message) {
+                expect_fault(epilogues[i].name, graph, levels[l], epilogues[i].message);
+            } else {
+                Status status = graph_verify(graph, levels[l]);
+                cr_expect(!status, "%s: %s", epilogues[i].name, status_message(status));
+                graph_destroy(graph);
+            }
+            arena_destroy(arena);
+        }
+}
+
+Test(verify, attention_has_no_epilogue) {
+    expect_fault(
+        "attention",
+        parsed("graph (q: f32[b, h, s, 8], k: f32[b, h, t, 8], v: f32[b, h, t, 8]) -> (y) {\n"
+               "y: f32[b, h, s, 8] = anchor attention q, k, v graph (r: f32[b, h, s, 8], v: f32[b, h, t, 8]) -> "
+               "(e) {\n e: f32[b, h, s, 8] = exp r\n}\n}"),
+        LEVEL_PRIM, "1 epilogues");
 }
 
 typedef void (*Damage)(Graph *graph);

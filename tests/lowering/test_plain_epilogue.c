@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is read of an epilogue's body as bias, residual and bounds, and where the reading ends. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "lowering/anchor/plain_epilogue.h"
+
+/* The body of an anchor of x f32[n, 8] by w f32[8, 4]: its inputs are the raw result r, b f32[4], c f32[4], a and d
+ * f32[n, 4], s f32[1], m f32[n, 1]: in this order, the node's inputs 2 to 7. Lines of a few words: `v = add r, b`. */
+#define INPUTS "b, c, a, d, s, m"
+enum { BIAS = 2, OTHER_BIAS, ADDEND, OTHER_ADDEND };
+enum { NONE = -1 };
+#define FREE (double)INFINITY
+
+typedef struct Row {
+    const char *name, *body, *result; /* result: outputs of the body */
+    const char *end;                  /* the value up to which it is plain */
+    bool whole;
+    int bias, addend;
+    double low, high; /* without bounds: -FREE, FREE */
+} Row;
+
+static const Row rows[] = {
+    {"nothing", "", "r", "r", true, NONE, NONE, -FREE, FREE},
+    {"a bias", "v = add r, b\n", "v", "v", true, BIAS, NONE, -FREE, FREE},
+    {"a bias on the left", "v = add b, r\n", "v", "v", true, BIAS, NONE, -FREE, FREE},
+    {"a residual", "v = add r, a\n", "v", "v", true, NONE, ADDEND, -FREE, FREE},
+    {"a residual on the left", "v = add a, r\n", "v", "v", true, NONE, ADDEND, -FREE, FREE},
+    {"both", "u = add r, b\nv = add u, a\n", "v", "v", true, BIAS, ADDEND, -FREE, FREE},
+    {"both in the other order", "u = add d, r\nv = add c, u\n", "v", "v", true, OTHER_BIAS, OTHER_ADDEND, -FREE, FREE},
+    {"ReLU", "v = max r, zero\n", "v", "v", true, NONE, NONE, 0, FREE},
+    {"ReLU with the zero first", "v = max zero, r\n", "v", "v", true, NONE, NONE, 0, FREE},
+    {"an upper bound", "v = min r, six\n", "v", "v", true, NONE, NONE, -FREE, 6},
+    {"both bounds", "u = max r, zero\nv = min u, six\n", "v", "v", true, NONE, NONE, 0, 6},
+    {"both bounds, the upper one first", "u = min r, six\nv = max u, zero\n", "v", "v", true, NONE, NONE, 0, 6},
+    {"bounds of one number", "u = max r, six\nv = min u, six\n", "v", "v", true, NONE, NONE, 6, 6},
+    {"bias, residual and bounds", "t = add r, b\nu = add t, a\nz = max u, zero\nv = min z, six\n", "v", "v", true, BIAS,
+     ADDEND, 0, 6},
+
+    {"bounds that leave nothing", "u = max r, six\nv = min u, zero\n", "v", "u", false, NONE, NONE, 6, FREE},
+    {"a second lower bound", "u = max r, zero\nv = max u, six\n", "v", "u", false, NONE, NONE, 0, FREE},
+    {"a second upper bound", "u = min r, six\nv = min u, zero\n", "v", "u", false, NONE, NONE, -FREE, 6},
+    {"a bound that is NaN", "v = max r, nan\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a bound of several numbers", "v = max r, four\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a bound that is an input", "v = max r, s\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a second bias", "u = add r, b\nv = add u, c\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+    {"a second residual", "u = add r, a\nv = add u, d\n", "v", "u", false, NONE, ADDEND, -FREE, FREE},
+    {"a bias behind ReLU", "u = max r, zero\nv = add u, b\n", "v", "u", false, NONE, NONE, 0, FREE},
+    {"a residual behind ReLU", "t = add r, b\nu = max t, zero\nv = add u, a\n", "v", "u", false, BIAS, NONE, 0, FREE},
+    {"one element for all columns", "v = add r, s\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"an element a row", "v = add r, m\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a constant row", "v = add r, four\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a difference", "v = sub r, b\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a product behind the bias", "u = add r, b\nv = mul u, a\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+    {"the raw result and itself", "v = add r, r\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    {"a function", "u = add r, b\nv = tanh u\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+    {"the sum is read twice", "u = add r, b\ng = sigmoid u\nv = mul u, g\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+    {"the raw result is read twice", "g = sigmoid r\nu = add r, b\nv = mul u, g\n", "v", "r", false, NONE, NONE, -FREE,
+     FREE},
+    {"the sum is a result, too", "u = add r, b\nv = max u, zero\n", "u, v", "u", false, BIAS, NONE, -FREE, FREE},
+    {"the raw result is a result, too", "v = max r, zero\n", "r, v", "r", false, NONE, NONE, -FREE, FREE},
+    {"the same result twice", "v = max r, zero\n", "v, v as again", "v", false, NONE, NONE, 0, FREE},
+};
+
+/* Each line's result gets its type. */
+static void put_body(Text *text, const char *dtype, const char *lines) {
+    while (*lines) {
+        int name = (int)strcspn(lines, " "), line = (int)strcspn(lines, "\n");
+        text_add(text, "  %.*s: %s[n, 4]%.*s\n", name, lines, dtype, line - name, lines + name);
+        lines += line + 1;
+    }
+}
+
+static Graph *parsed(const char *dtype, const char *body, const char *result) {
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    Graph *graph = NULL;
+    bool real = strcmp(dtype, "f32") == 0;
+    text_add(&text, "graph (x: %s[n, 8], w: %s[8, 4]", dtype, dtype);
+    static const char *const names[] = {"b", "c", "a", "d", "s", "m"}, *const sizes[] = {"4",    "4", "n, 4",
+                                                                                         "n, 4", "1", "n, 1"};
+    for (int i = 0; i < 6; i++) text_add(&text, ", %s: %s[%s]", names[i], dtype, sizes[i]);
+    int outputs = strchr(result, ',') ? 2 : 1;
+    text_add(&text, ") -> (y0) {\n");
+    for (int i = 0; i < outputs; i++) text_add(&text, "%sy%d: %s[n, 4]", i ? ", " : "", i, dtype);
+    text_add(&text, " = anchor matmul x, w, " INPUTS " graph (r: %s[n, 4]", dtype);
+    for (int i = 0; i < 6; i++) text_add(&text, ", %s: %s[%s]", names[i], dtype, sizes[i]);
+    text_add(&text, ") -> (%s) {\n  zero = constant %s[] 0\n  six = constant %s[1] {6}\n", result, dtype, dtype);
+    text_add(&text, "  four = constant %s[4] {1, 2, 3, 4}\n", dtype);
+    if (real) text_add(&text, "  nan = constant f32[] nan\n");
+    put_body(&text, dtype, body);
+    text_add(&text, "}\n}\n");
+    Status status = graph_parse(text.data, &graph);
+    cr_assert(!status, "%s\n%s", status_message(status), text.data);
+    status = graph_verify(graph, LEVEL_PRIM);
+    cr_assert(!status, "%s\n%s", status_message(status), text.data);
+    arena_destroy(arena);
+    return graph;
+}
+
+static void expect_numbers(const Row *row, const PlainEpilogue *got, int addend) {
+    bool clamp = row->low != -FREE || row->high != FREE;
+    cr_expect(got->bias == row->bias && got->addend == addend, "%s: bias %d, addend %d", row->name, got->bias,
+              got->addend);
+    cr_expect_eq(got->clamp, clamp, "%s", row->name);
+    cr_expect(got->low == row->low && got->high == row->high, "%s: %g to %g", row->name, got->low, got->high);
+}
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+Test(plain_epilogue, is_read_from_the_beginning_on) {
+    for (int i = 0; i < ROWS; i++) {
+        PlainEpilogue got;
+        Graph *graph = parsed("f32", rows[i].body, rows[i].result);
+        const Value *end = plain_beginning_of(graph->last, true, &got);
+        cr_assert_not_null(end);
+        cr_expect_str_eq(end->name, rows[i].end, "%s: up to %s", rows[i].name, end->name);
+        expect_numbers(&rows[i], &got, rows[i].addend);
+        cr_expect_eq(plain_epilogue_of(graph->last, &got), rows[i].whole, "%s", rows[i].name);
+        graph_destroy(graph);
+    }
+}
+
+/* Where no addend is taken, the reading ends before it, and is the same where there is none. */
+Test(plain_epilogue, ends_before_an_addend_that_is_not_taken) {
+    static const Row others[] = {
+        {"a residual", "v = add r, a\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+        {"a residual behind a bias", "u = add r, b\nv = add u, a\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+        {"a residual before a bias", "u = add r, a\nv = add u, b\n", "v", "r", false, NONE, NONE, -FREE, FREE},
+    };
+    PlainEpilogue got;
+    for (int i = 0; i < 3; i++) {
+        Graph *graph = parsed("f32", others[i].body, others[i].result);
+        cr_expect_str_eq(plain_beginning_of(graph->last, false, &got)->name, others[i].end, "%s", others[i].name);
+        expect_numbers(&others[i], &got, NONE);
+        graph_destroy(graph);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        if (rows[i].addend != NONE) continue;
+        Graph *graph = parsed("f32", rows[i].body, rows[i].result);
+        cr_expect_str_eq(plain_beginning_of(graph->last, false, &got)->name, rows[i].end, "%s", rows[i].name);
+        expect_numbers(&rows[i], &got, NONE);
+        graph_destroy(graph);
+    }
+}
+
+/* Sums of integers are plain, bounds are not. */
+Test(plain_epilogue, of_integers) {
+    static const Row integers[] = {
+        {"a bias and a residual", "u = add r, b\nv = add u, a\n", "v", "v", true, BIAS, ADDEND, -FREE, FREE},
+        {"ReLU", "u = add r, b\nv = max u, zero\n", "v", "u", false, BIAS, NONE, -FREE, FREE},
+    };
+    for (int i = 0; i < 2; i++) {
+        PlainEpilogue got;
+        Graph *graph = parsed("i32", integers[i].body, integers[i].result);
+        cr_expect_str_eq(plain_beginning_of(graph->last, true, &got)->name, integers[i].end, "%s", integers[i].name);
+        expect_numbers(&integers[i], &got, integers[i].addend);
+        cr_expect_eq(plain_epilogue_of(graph->last, &got), integers[i].whole, "%s", integers[i].name);
+        graph_destroy(graph);
+    }
+}
+
+static Graph *whole_text(const char *text) {
+    Graph *graph = NULL;
+    Status status = graph_parse(text, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    return graph;
+}
+
+/* A cast ends it, and with it what is in the other type. */
+Test(plain_epilogue, ends_at_another_type) {
+    PlainEpilogue got;
+    Graph *graph =
+        whole_text("graph (x: f16[n, 8], w: f16[8, 4], b: f16[4], c: f32[4]) -> (y) {\n"
+                   "y: f32[n, 4] = anchor matmul x, w, b, c graph (r: f16[n, 4], b: f16[4], c: f32[4]) -> (v) {\n"
+                   "t: f16[n, 4] = add r, b\nu: f32[n, 4] = cast t {to = f32}\nv: f32[n, 4] = add u, c\n}\n}\n");
+    cr_expect_str_eq(plain_beginning_of(graph->last, true, &got)->name, "t");
+    cr_expect(got.bias == 2 && got.addend == NONE && !got.clamp && !plain_epilogue_of(graph->last, &got));
+    graph_destroy(graph);
+}
+
+Test(plain_epilogue, an_anchor_without_one_is_plain) {
+    PlainEpilogue got;
+    Graph *graph = whole_text("graph (x: f32[n, 8], w: f32[8, 4]) -> (y) {\ny: f32[n, 4] = anchor matmul x, w\n}\n");
+    cr_expect_null(plain_beginning_of(graph->last, true, &got));
+    cr_expect(plain_epilogue_of(graph->last, &got) && got.bias == NONE && got.addend == NONE && !got.clamp);
+    graph_destroy(graph);
+}
