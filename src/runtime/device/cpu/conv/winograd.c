@@ -46,14 +46,28 @@ static void kernel_rows(double g[WINOGRAD_PIXELS][3]) {
 
 /* ---- where it is used ---- */
 
-/* Measured against direct products on a machine with 512-bit vectors (bench/anchors.c, rows "winograd"): where channels
- * or columns are few, transforms cost what products save; where kernels are many, four times their bytes have to come
- * from memory, which only many tiles pay for. */
+/* Times of the direct product over this, on two threads of an AMD EPYC of family 26 with 512-bit vectors, weights in the
+ * caches (cpu_anchor_run of one layer with and without attr winograd = 0, the shortest of each in turn):
+ *
+ *     channels>columns   7     14    28    56    112 pixels wide and high
+ *       3>32           0.84  0.92  0.81  0.66  0.56
+ *       8>32           1.13  1.17  1.17  1.04  1.00
+ *      16>16           1.15  1.26  1.55  1.47  1.47
+ *      32>8            1.29  1.62  2.08  2.05  2.01
+ *      32>32           1.45  1.90  1.97  2.33  2.32
+ *      64>64           1.46  2.24  3.17  3.07  2.64
+ *      96>24           1.65  2.45  2.00  2.13  2.43
+ *     128>128          1.65  2.01  3.17  3.34
+ *     256>256          1.90  1.98  2.67
+ *     512>512          1.20  0.89
+ *
+ * With few channels, transforms cost what products save. Many kernels are four times their bytes, which a model reads
+ * from memory, and keeps: they are taken only where there are many tiles to pay for that. */
 enum {
     LEAST_CHANNELS = 16,
-    LEAST_COLUMNS = 16,
+    LEAST_COLUMNS = 8,
     SMALL_KERNELS = 128 * 128, /* up to so many, the size of the result does not matter */
-    TILES_A_KERNEL = 512,      /* beyond: at least a tile for so many kernels */
+    KERNELS_A_TILE = 512,      /* beyond: at least a tile for so many kernels */
 };
 
 static int64_t known_tiles(const Node *node) {
@@ -71,7 +85,7 @@ bool winograd_fits(const CpuAnchor *anchor, const Conv *c) {
         if (c->kernel[i] != 3 || c->strides[i] != 1 || c->dilations[i] != 1) return false;
     if (c->inputs < LEAST_CHANNELS || c->outputs < LEAST_COLUMNS) return false;
     return c->inputs * c->outputs <= SMALL_KERNELS ||
-           known_tiles(node) >= (c->inputs * c->outputs + TILES_A_KERNEL - 1) / TILES_A_KERNEL;
+           known_tiles(node) >= (c->inputs * c->outputs + KERNELS_A_TILE - 1) / KERNELS_A_TILE;
 }
 
 /* ---- kernels ---- */
