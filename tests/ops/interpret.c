@@ -224,7 +224,8 @@ static Status run_flow(Frame *f, const Node *node, Item **inputs) {
 
 static Status run_node(Frame *f, const Node *node) {
     Item **inputs = ARENA_ARRAY(f->arena, Item *, node->input_count + 1);
-    Tensor **tensors = ARENA_ARRAY(f->arena, Tensor *, node->input_count + 1), *result;
+    Tensor **tensors = ARENA_ARRAY(f->arena, Tensor *, node->input_count + 1);
+    Tensor **results = ARENA_ARRAY(f->arena, Tensor *, node->output_count + 1);
     for (int i = 0; i < node->input_count; i++) {
         inputs[i] = item_of(f, node->inputs[i]);
         if (node->inputs[i] && !inputs[i])
@@ -233,9 +234,11 @@ static Status run_node(Frame *f, const Node *node) {
     }
     if (node->kind == NODE_HOST)
         return node->host || !node->subgraph_count ? call_host(f, node, inputs) : run_flow(f, node, inputs);
-    TRY(node->kind == NODE_PRIM ? eval_prim(node, tensors, f->symbols, f->arena, &result)
-                                : eval_anchor(node, tensors, f->symbols, f->arena, &result));
-    return store(f, node->outputs[0], tensor_item(f->arena, result));
+    TRY(node->kind == NODE_PRIM ? eval_prim(node, tensors, f->symbols, f->arena, results)
+                                : eval_anchor(node, tensors, f->symbols, f->arena, results));
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i]) TRY(store(f, node->outputs[i], tensor_item(f->arena, results[i])));
+    return NULL;
 }
 
 static Status run_graph(const Graph *graph, const Item *inputs, const Frame *outer, Arena *arena, Item *outputs) {
