@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Epilogues as kernels in tile form: which share one. */
+/* Epilogues as kernels in tile form: the text of a few, and which share one. */
 #include <criterion/criterion.h>
 
 #include "codegen/codegen.h"
@@ -9,6 +9,54 @@ static Graph *parsed(const char *text) {
     Status status = graph_parse(text, &graph);
     cr_assert(!status, "%s\n%s", status_message(status), text);
     return graph;
+}
+
+/* As GELU reads its sum twice, without the polynomial of erf. */
+#define GATE "c: f32[n, 24] = add r, b\nz = constant f32[] 0\nd: f32[n, 24] = max c, z\nv: f32[n, 24] = mul c, d\n"
+
+/* begin: the value of the body that is read instead of the raw result. */
+static const struct {
+    const char *name, *operand, *body, *begin, *kernel;
+} texts[] = {
+    {"bias and a gate", "f32[24]", GATE, NULL,
+     "kernel params 4 stages 1 lane_block 1048576\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 in\nbuffer "
+     "f32 out\n%0 = load f32 b0[p2 1]\n%1 = load f32 b1[0 1]\n%2 = add f32 %0 %1\n%3 = const f32 0\n%4 = max f32 %3 "
+     "%2\n%5 = mul f32 %2 %4\nstore b2[p3 1] %5\n"},
+    {"a gate behind a bias that is done", "f32[24]", GATE, "c",
+     "kernel params 4 stages 1 lane_block 1048576\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 out\n%0 = "
+     "load f32 b0[p2 1]\n%1 = const f32 0\n%2 = max f32 %1 %0\n%3 = mul f32 %0 %2\nstore b1[p3 1] %3\n"},
+    {"a column of rows", "f32[n, 1]", "v: f32[n, 24] = mul r, b\n", NULL,
+     "kernel params 5 stages 1 lane_block 1048576\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 in\nbuffer "
+     "f32 out\n%0 = load f32 b0[p2 1]\n%1 = load f32 b1[p3 0]\n%2 = mul f32 %0 %1\nstore b2[p4 1] %2\n"},
+    {"random bits by the place in the whole result", "f32[24]",
+     "s = constant u64[] 42\np: u32[n, 24] = philox s {shape = (n, 24)}\nh = constant u32[] 2147483648\nk: bool[n, 24] "
+     "= lt p, h\nv: f32[n, 24] = where k, r, b\n",
+     NULL,
+     "kernel params 6 stages 1 lane_block 1048576\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 in\nbuffer "
+     "f32 out\n%0 = const u64 42\n%1 = param i64 p2\n%2 = index i64 axis 0\n%3 = param i64 p3\n%4 = mul i64 %2 %3\n%5 "
+     "= add i64 %1 %4\n%6 = index i64 axis 1\n%7 = add i64 %5 %6\n%8 = cast u64 %7\n%9 = random u32 %0 %8\n%10 = const "
+     "u32 2147483648\n%11 = lt bool %9 %10\n%12 = load f32 b0[p4 1]\n%13 = load f32 b1[0 1]\n%14 = select f32 %11 %12 "
+     "%13\nstore b2[p5 1] %14\n"},
+};
+
+Test(tile, texts) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Arena *arena = arena_create(0);
+        RegionKernel made;
+        Target target = {0};
+        Graph *graph = parsed(arena_format(arena,
+                                           "graph (x: f32[n, 8], w: f32[8, 24], b: %s) -> (y) {\ny: f32[n, 24] = "
+                                           "anchor matmul x, w, b graph (r: f32[n, 24], b: %s) -> (v) {\n%s}\n}\n",
+                                           texts[i].operand, texts[i].operand, texts[i].body));
+        const Value *begin = texts[i].begin ? map_get(&graph->last->subgraphs[0]->names, texts[i].begin) : NULL;
+        cr_assert(!texts[i].begin || begin);
+        Status status = codegen_tile(arena, graph->last, begin, DT_F32, &target, &made);
+        cr_assert(!status, "%s: %s", texts[i].name, status_message(status));
+        cr_expect_str_eq(kernel_text(arena, made.kernel), texts[i].kernel, "%s:\n%s", texts[i].name,
+                         kernel_text(arena, made.kernel));
+        graph_destroy(graph);
+        arena_destroy(arena);
+    }
 }
 
 /* Other sizes, other ranks, another kind of anchor: one kernel. Another body or another kind of operand: another. */
