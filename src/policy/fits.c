@@ -11,8 +11,9 @@ static const char *const free_keys[] = {"threads",     "cache",      "memory_lim
                                         "cuda.graphs", "cuda.strict"};
 
 /* What a policy says that does not say it. */
-static const char defaults[] = "{\"fusion\": {\"enable\": true, \"memory_efficient\": false, \"max_region_nodes\": 96},"
-                               " \"deterministic\": false, \"winograd\": true, \"cuda\": {\"tf32\": false}, \"target\": \"host\"}";
+static const char defaults[] =
+    "{\"fusion\": {\"enable\": true, \"memory_efficient\": false, \"max_region_nodes\": 96},"
+    " \"deterministic\": false, \"winograd\": true, \"cuda\": {\"tf32\": false}, \"target\": \"host\"}";
 
 static bool is_free(const char *path) {
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)

@@ -354,8 +354,7 @@ Status policy_read(const char *path, Arena *arena, Policy *out_policy) {
     char *bytes = arena_alloc(scratch, LARGEST_FILE + 1);
     size_t size = 0;
     ssize_t got = -1;
-    while (size <= LARGEST_FILE && (got = read(file, bytes + size, LARGEST_FILE + 1 - size)) > 0)
-        size += (size_t)got;
+    while (size <= LARGEST_FILE && (got = read(file, bytes + size, LARGEST_FILE + 1 - size)) > 0) size += (size_t)got;
     close(file);
     Status status = got < 0 ? status_error(STATUS_INVALID, "policy \"%s\" cannot be read", path)
                     : size > LARGEST_FILE

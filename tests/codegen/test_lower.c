@@ -55,7 +55,8 @@ static const struct {
      "buffer f32 out\n"
      "%0 = load f32 b0[p3 1 p1]\n%1 = reduce_prod f32 %0\nstore b1[p1 1 0] %1 @1\n"},
     {"a transpose is cut into tiles", "graph (x: f32[m, n]) -> (v) {\n v: f32[n, m] = permute x {perm = [1, 0]}\n}",
-     "kernel params 2 stages 1 lane_block 128 tile 0:256\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 out\n%0 "
+     "kernel params 2 stages 1 lane_block 128 tile 0:256\naxis task p0\naxis lane p1\nbuffer f32 in\nbuffer f32 "
+     "out\n%0 "
      "= load f32 b0[1 p0]\n"
      "store b1[p1 1] %0\n"},
     {"offsets and strides of a slice are parameters",

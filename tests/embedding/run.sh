@@ -126,7 +126,7 @@ ok "classify_static: $got"
 # --- eight threads under valgrind, and their memory ---
 export XDG_CACHE_HOME=$work/cache/valgrind
 got=$(valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
-  --errors-for-leak-kinds=definite,indirect "$work/bin/requests" "$model" 16 600000 2>"$work/valgrind.log") ||
+  --errors-for-leak-kinds=definite,indirect --suppressions=tests/embedding/valgrind.supp "$work/bin/requests" "$model" 16 600000 2>"$work/valgrind.log") ||
   { tail -n 60 "$work/valgrind.log"; fail "valgrind: $got"; }
 [ ! -s "$work/valgrind.log" ] || { head -n 40 "$work/valgrind.log"; fail "valgrind reports"; }
 ok "eight threads under valgrind: $got"

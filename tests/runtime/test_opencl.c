@@ -652,8 +652,9 @@ Test(opencl, library_computes_products) {
 Test(opencl, library_takes_no_product_with_an_epilogue) {
     OPEN(bench);
     float *data = memory_of(&bench, 1024);
-    GpuGemm plain = {DT_F32, 4, 4, 4, 1,    false,     false, 4,    4,  4,        0,
-                     0,      0, 1, 0, data, data + 16, NULL,  NULL, GPU_ACTIVATION_NONE, data + 32};
+    GpuGemm plain = {DT_F32,   4, 4, 4, 1, false, false,     4,    4,    4,
+                     0,        0, 0, 1, 0, data,  data + 16, NULL, NULL, GPU_ACTIVATION_NONE,
+                     data + 32};
     GpuGemm with_bias = plain, activated = plain, half = plain, empty = plain;
     with_bias.bias = data;
     activated.activation = GPU_ACTIVATION_RELU;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/plain.h"
 #include "models.h"
 
 typedef struct Constant {
@@ -204,7 +205,9 @@ static void add_constant(FILE *out, const Constant *c) {
     }
     for (int i = 0; i < c->count; i++) {
         double x = ((double)next_word(&state) / 4294967296.0 - 0.5) * (i % 7 == 3 ? 8 : 0.125);
-        fprintf(out, "%s%.5f", i ? ", " : "{", x);
+        char number[32];
+        plain_print(number, sizeof number, "%.5f", x);
+        fprintf(out, "%s%s", i ? ", " : "{", number);
     }
     fprintf(out, "}\n");
 }

@@ -35,6 +35,11 @@ static int sign(const Operation *o) {
     return choose(o, positive, one, choose(o, negative, number(o, -1), rest));
 }
 
+static bool is_zero(const Operation *o, int inst) {
+    int64_t x;
+    return emit_is_int(o->e, inst, &x) && x == 0;
+}
+
 static bool is_plain_number(const Operation *o, int inst) {
     double x;
     return emit_is_float(o->e, inst, &x) && x == x;
@@ -44,6 +49,10 @@ static bool is_plain_number(const Operation *o, int inst) {
 static int extreme(const Operation *o, bool least) {
     KernelOp op = least ? K_MIN : K_MAX;
     if (o->dtype == DT_BOOL) return op2(o, least ? K_AND : K_OR, o->a, o->b);
+    if (dtype_class(o->dtype) == DTYPE_UNSIGNED) { /* nothing is below zero */
+        if (is_zero(o, o->a)) return least ? o->a : o->b;
+        if (is_zero(o, o->b)) return least ? o->b : o->a;
+    }
     if (is_plain_number(o, o->b)) return op2(o, op, o->b, o->a);
     int y = op2(o, op, o->a, o->b);
     if (!is_float(o) || is_plain_number(o, o->a)) return y;

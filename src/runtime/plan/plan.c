@@ -521,7 +521,7 @@ static Status make_plan(Graph *graph, Device *device, Device *host, const PlanGi
     *plan = (Plan){
         .graph = graph, .device = device, .host = host, .given = given, .arena = arena, .sizes = sizes_cache_create()};
     Status volatile status = plan->sizes ? NULL : status_out_of_memory();
-    jmp_buf guard, *volatile outer = NULL; /* of the arena around, which kernels go to */
+    jmp_buf guard, *volatile outer = NULL;               /* of the arena around, which kernels go to */
     jmp_buf *around = arena_guard(graph->arena, &guard); /* sizes are made there */
     if (setjmp(guard)) {
         status = status_out_of_memory();

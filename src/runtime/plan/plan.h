@@ -76,8 +76,8 @@ typedef struct Step {
     /* STEP_KERNEL; STEP_ANCHOR: its epilogue, in tile form, where the device wants a kernel for it */
     RegionKernel region; /* region.kernel NULL: none */
     DeviceKernel *kernel;
-    int params_expr;           /* STEP_KERNEL: number in plan->exprs of the first parameter */
-    int work_expr;             /* STEP_KERNEL: instructions of a run, for the grain */
+    int params_expr; /* STEP_KERNEL: number in plan->exprs of the first parameter */
+    int work_expr;   /* STEP_KERNEL: instructions of a run, for the grain */
     /* STEP_ANCHOR */
     DeviceAnchor *anchor;
     /* STEP_HOST */

@@ -116,7 +116,7 @@ static void add_types(Text *t, const GpuVariant *v) {
  * spilling more than a few (ptxas -v over the samples for sm_80, sm_90 and sm_100: none to 16, of 128).
  * Where a convolution finds its rows takes too many beside 64 sums. */
 static int beside(const GpuVariant *v, const TileShape *s) {
-    if (v->kind == GPU_PRODUCT_NARROW) return dtype_size(v->dtype) == 8 ? 2 : 3;
+    if (v->kind == GPU_PRODUCT_NARROW) return dtype_size(v->dtype) == 8 || v->epilogue ? 2 : 3;
     if (v->kind == GPU_PRODUCT_CHANNELS) return v->depthwise && !v->transposed ? 2 : 1;
     if (v->kind == GPU_PRODUCT_CONV && s->beside == 2) return 1;
     return v->kind == GPU_PRODUCT_CONV && s->beside == 3 ? 2 : s->beside;

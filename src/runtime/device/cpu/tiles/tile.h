@@ -47,9 +47,10 @@ typedef struct TileCall {
     int64_t column;
     int columns;      /* of them; the last vector may be partial */
     const void *bias; /* the start, indexed by column and readable to the end of the last vector; NULL: 0 */
-    int64_t joint;    /* so many depths of the one tap are a part: each is summed up by itself and then added to the start, in
-                         their order; the last may be shorter. 0: all go to the start one by one */
-    bool has_addend;  /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
+    /* So many depths of the one tap are a part: each is summed up by itself and then added to the start, in their order;
+     * the last may be shorter. 0: all go to the start one by one. */
+    int64_t joint;
+    bool has_addend; /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
     intptr_t addend_shift;
     bool clamp; /* at the end: to [low, high], NaN stays (floats only) */
     double low, high;
