@@ -131,8 +131,9 @@ struct Node {
                   ModelInfo.groups; 0: none */
     const struct Wanted *wanted; /* of a NODE_ONNX: how it is to compute, by the policy's rules; NULL: as it says */
     int fence; /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
-    bool on_host; /* runs on the CPU, whatever the device; handed on likewise */
-    Graph *graph; /* where it stands */
+    bool on_host;  /* runs on the CPU, whatever the device; handed on likewise */
+    bool backward; /* computes gradients (src/autodiff); handed on likewise */
+    Graph *graph;  /* where it stands */
     Node *prev, *next;
     uint64_t tag; /* scratch for the running pass */
 };
@@ -278,6 +279,7 @@ void node_add_origin(Node *node, Origin origin);
 static inline void node_follow_rules(Node *node, const Node *from) {
     node->fence = from->fence;
     node->on_host = from->on_host;
+    node->backward = from->backward;
 }
 const char *node_origin_name(const Node *node); /* the first origin's name, or the op's name */
 

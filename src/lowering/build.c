@@ -287,7 +287,7 @@ const Dim *const *bind_sizes(Lowering *l, Value *value, const char *hint, int co
     const Dim **symbols = ARENA_ARRAY(l->arena, const Dim *, count ? count : 1);
     for (int i = 0; i < count; i++) symbols[i] = dim_fresh(l->dims, hint);
     if (count == 0) return symbols;
-    Node *bind = graph_add_node(l->graph, (Node *)l->node, NODE_HOST, "bind_sizes", &value, 1);
+    Node *bind = graph_add_node(l->graph, builder_place(l), NODE_HOST, "bind_sizes", &value, 1);
     node_set_dims(bind, "symbols", symbols, count);
     if (l->node) {
         bind->origin = l->node->origin;
@@ -344,7 +344,7 @@ int *axes_of(Lowering *l, const int64_t *axes, int count, int rank, bool none_is
 
 Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, int count) {
     if (l->error) return NULL;
-    Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_HOST, n->op, inputs, count);
+    Node *node = graph_add_node(l->graph, builder_place(l), NODE_HOST, n->op, inputs, count);
     node->host = host;
     node->custom = n->custom;
     node->domain = n->domain ? n->domain : "";

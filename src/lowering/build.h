@@ -21,7 +21,9 @@ struct Lowering {
     Arena *scratch; /* freed when the graph is lowered; NULL: arena */
     DimTable *dims;
     const Policy *policy;
-    const Node *node;        /* being lowered; new nodes go before it and take its origin */
+    const Node *node; /* being lowered; new nodes go before it, unless it is elsewhere, and take its origin */
+    bool elsewhere;   /* new nodes go before `place` (NULL: to the end) and are backward ones */
+    Node *place;
     Status error;            /* the first; owned */
     const LowerTrace *trace; /* who watches; NULL: nobody */
     int tails;      /* Ifs around the graph that hold a copy of what follows them (ops/control/branch_tail.h) */
@@ -29,6 +31,8 @@ struct Lowering {
     DType restores; /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
     struct Precisions *precisions; /* private to precision.c */
 };
+
+static inline Node *builder_place(const Lowering *l) { return l->elsewhere ? l->place : (Node *)l->node; }
 
 /* --- inputs, outputs, errors ------------------------------------------------------------------------------- */
 Value *in(Lowering *l, const Node *n, int index);          /* NULL and an error when left out */
@@ -130,6 +134,8 @@ Value *pad(Lowering *l, Value *x, const Dim *const *before, const Dim *const *af
 Value *concat(Lowering *l, Value *const *parts, int count, int axis);
 Value *gather(Lowering *l, Value *data, Value *indices, int axis);
 Value *gather_elements(Lowering *l, Value *data, Value *indices, int axis);
+/* ONNX GatherND-13; `indices` hold tuples along their last axis, whose length is known. */
+Value *gather_nd(Lowering *l, Value *data, Value *indices, int batch_dims);
 Value *scatter_elements(Lowering *l, Value *data, Value *indices, Value *updates, int axis, const char *reduction);
 Value *scatter_nd(Lowering *l, Value *data, Value *indices, Value *updates, const char *reduction);
 

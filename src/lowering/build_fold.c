@@ -244,10 +244,11 @@ static Value *note_constant(Lowering *l, const NodeSpec *spec, Value *value) {
 }
 
 static Value *emit_node(Lowering *l, const NodeSpec *spec) {
-    Node *node = graph_add_prim(l->graph, (Node *)l->node, spec->prim, spec->inputs, spec->input_count);
+    Node *node = graph_add_prim(l->graph, builder_place(l), spec->prim, spec->inputs, spec->input_count);
     for (int i = 0; i < spec->attr_count; i++) node_set_attr(node, copy_attr(l->arena, &spec->attrs[i]));
     if (l->node) node->origin = l->node->origin;
     if (l->node) node_follow_rules(node, l->node);
+    node->backward |= l->elsewhere;
     for (int i = 0; i < spec->rank; i++) note_size(l, spec->dims[i]);
     return note_constant(l, spec, node_add_output(node, NULL, spec->dtype, spec->rank, spec->dims));
 }

@@ -49,20 +49,19 @@ static Value *index_column(Lowering *l, Value *indices, int k, const Dim *extent
     return at;
 }
 
-/* ONNX GatherND-13: the tuples become indices into data with its indexed axes made one, [batch and tuple axes,
- * rest...]. */
-static Status lower_gather_nd(Lowering *l, const Node *n) {
-    Value *data = in(l, n, 0), *indices = in(l, n, 1);
-    int64_t tuple, batch = attr_int(n, "batch_dims", 0);
-    if (!data || !indices) return l->error;
+/* The tuples become indices into data with its indexed axes made one, [batch and tuple axes, rest...]. */
+Value *gather_nd(Lowering *l, Value *data, Value *indices, int b) {
+    int64_t tuple;
+    if (!present(l, (Value *[]){data, indices}, 2)) return NULL;
     if (indices->rank < 1 || !dim_is_const(indices->dims[indices->rank - 1], &tuple))
-        return unsupported(l, "the length of the index tuples is not known");
-    if (batch < 0 || batch >= indices->rank || tuple < 1 || batch + tuple > data->rank)
-        return invalid(l, "index tuples of %lld do not fit data of rank %d with %lld batch dimensions",
-                       (long long)tuple, data->rank, (long long)batch);
-    int b = (int)batch, k = (int)tuple, places = indices->rank - 1;
+        return unsupported(l, "the length of the index tuples is not known"), NULL;
+    if (b < 0 || b >= indices->rank || tuple < 1 || b + tuple > data->rank)
+        return invalid(l, "index tuples of %lld do not fit data of rank %d with %d batch dimensions", (long long)tuple,
+                       data->rank, b),
+               NULL;
+    int k = (int)tuple, places = indices->rank - 1;
     indices = cast(l, indices, DT_I64);
-    if (!indices) return l->error;
+    if (!indices) return NULL;
     Value *flat = NULL, *outside = NULL;
     for (int i = 0; i < k; i++) {
         Value *at = index_column(l, indices, i, data->dims[b + i], &outside);
@@ -82,7 +81,13 @@ static Status lower_gather_nd(Lowering *l, const Node *n) {
     const Dim **rows = size_array(l, data->rank - b - k + 1);
     rows[0] = dim_product(l->dims, data->dims, b + k);
     for (int i = b + k; i < data->rank; i++) rows[i - b - k + 1] = data->dims[i];
-    return out(l, n, 0, gather(l, reshape(l, data, rows, data->rank - b - k + 1), flat, 0));
+    return gather(l, reshape(l, data, rows, data->rank - b - k + 1), flat, 0);
+}
+
+static Status lower_gather_nd(Lowering *l, const Node *n) {
+    int64_t batch = attr_int(n, "batch_dims", 0);
+    if (batch < 0 || batch > MAX_RANK) return invalid(l, "batch_dims is %lld", (long long)batch);
+    return out(l, n, 0, gather_nd(l, in(l, n, 0), in(l, n, 1), (int)batch));
 }
 
 /* present[.., (write[b] + s) mod L, ..] = update[.., s, ..], the modulus in circular mode alone (ONNX

@@ -20,15 +20,16 @@ static bool is_one_product(const Node *node) {
 /* The form in which the node's constant matrices are to be held (runtime/device/cpu/anchor.h). Of an operator of several
  * products, those of two activations have none; of the others the device says where it cannot be done. */
 static void ask_for_weights(Lowering *l, Node *anchor) {
-    int64_t wanted = l->node ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
+    int64_t wanted = l->node && !l->elsewhere ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
     if (wanted && (is_one_product(l->node) || is_of_constants(l, anchor->inputs[1])))
         node_set_int(anchor, WEIGHT_PRECISION, wanted);
 }
 
 static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count) {
-    Node *node = graph_add_node(l->graph, (Node *)l->node, NODE_ANCHOR, op, inputs, count);
+    Node *node = graph_add_node(l->graph, builder_place(l), NODE_ANCHOR, op, inputs, count);
     if (l->node) node_add_origin(node, l->node->origin);
     if (l->node) node_follow_rules(node, l->node);
+    node->backward |= l->elsewhere;
     ask_for_weights(l, node);
     if (l->policy && !l->policy->winograd && strcmp(op, "conv") == 0) node_set_int(node, "winograd", 0);
     return node;

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reverse-mode differentiation of a lowered graph: behind the forward nodes come those that compute gradients, so that both are
+ * one graph, and every pass works on both. */
+#ifndef ONNXFUSE_AUTODIFF_AUTODIFF_H
+#define ONNXFUSE_AUTODIFF_AUTODIFF_H
+
+#include "lowering/gradient.h"
+
+/* The gradients of the sum of y's elements, or, with `seed` (of y's type and shape), of the sum of seed * y, with respect to
+ * `of` [count], to out_gradients [count]: each of its value's type and shape, zeros where y does not depend on it. The
+ * builder's nodes go where it says (Lowering.place); y and `of` stand before that place. LEVEL_PRIM, without anchors' epilogues
+ * and "attention". STATUS_UNSUPPORTED names the node that has no gradient. */
+Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients);
+
+/* The rules. NULL: the primitive or anchor has no gradient. */
+typedef void (*BackwardFn)(Backward *w, const Node *n);
+BackwardFn rule_of_prim(Prim prim);
+BackwardFn rule_of_anchor(const char *op);
+/* Whether its result does not change, or jumps, as its inputs do: the gradient is zero. */
+bool is_constant_almost_everywhere(Prim prim);
+
+/* shift.c. Whether y stays the same when a maximum (a REDUCE_MAX or REDUCE_MIN node) that it is computed of is shifted: softmax and its
+ * kin subtract it for the range's sake alone. Then no gradient flows through it. */
+bool shift_cancels(const Node *maximum, const Value *y);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients of matrix products and convolutions: more of the same (Goodfellow, Bengio and Courville, "Deep Learning", 2016, 6.5.6
+ * and 9.5). */
+#include "autodiff/rules.h"
+
+#include "lowering/sizes.h"
+
+/* --- products ------------------------------------------------------------------------------------------------------------ */
+
+static Value *by_perm(Lowering *l, Value *x, const Node *n, const char *name, bool inverse) {
+    int count, order[MAX_RANK];
+    const int64_t *perm = attr_ints(n, name, &count);
+    if (!perm || !x) return x;
+    for (int i = 0; i < count; i++) order[inverse ? perm[i] : i] = (int)(inverse ? i : perm[i]);
+    return permute(l, x, order);
+}
+
+/* All axes but the last become one. */
+static Value *rows_of(Lowering *l, Value *x) { return x ? flatten_to(l, x, 0, x->rank - 1) : NULL; }
+
+static bool is_one_matrix(const Value *b) {
+    for (int i = 0; i < b->rank - 2; i++)
+        if (!dim_equals(b->dims[i], 1)) return false;
+    return true;
+}
+
+/* g summed over the leading axes along which x (of no higher rank) was repeated. */
+static Value *sum_leading(Lowering *l, Value *g, const Value *x) {
+    if (!present(l, &g, 1)) return NULL;
+    int axes[MAX_RANK], count = 0, lead = g->rank - x->rank;
+    for (int i = 0; i < g->rank - 2; i++)
+        if (i < lead || (dim_equals(x->dims[i - lead], 1) && !dim_equals(g->dims[i], 1))) axes[count++] = i;
+    Value *sum = count ? reduce(l, PRIM_REDUCE_SUM, g, axes, count, true) : g;
+    return sum ? reshape(l, sum, x->dims, x->rank) : NULL;
+}
+
+/* r = alpha a b: da = alpha dr b^T, db = alpha a^T dr. Where b is one matrix for all of a's, their rows are one long column of rows. */
+static void back_matmul(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *a = by_perm(l, n->inputs[0], n, "perm_a", false), *b = by_perm(l, n->inputs[1], n, "perm_b", false);
+    Value *dr = by_perm(l, dy(w, n, 0), n, "perm_out", true);
+    double alpha = attr_float(n, "alpha", 1);
+    if (!a || !b || !dr) return;
+    if (alpha != 1) dr = mul(l, dr, like(l, dr, alpha));
+    if (wants(w, n, 0)) {
+        Value *da = sum_leading(l, matmul(l, dr, swap_last(l, b)), a);
+        give(w, n, 0, by_perm(l, da, n, "perm_a", true));
+    }
+    if (wants(w, n, 1)) {
+        Value *db =
+            is_one_matrix(b) ? matmul(l, swap_last(l, rows_of(l, a)), rows_of(l, dr)) : matmul(l, swap_last(l, a), dr);
+        db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_leading(l, db, b);
+        give(w, n, 1, by_perm(l, db, n, "perm_b", true));
+    }
+}
+
+/* --- convolutions ---------------------------------------------------------------------------------------------------------- */
+
+static ConvAttrs conv_attrs_of(const Node *n) {
+    int count;
+    ConvAttrs attrs = {.spatial = n->inputs[0]->rank - 2, .group = attr_int(n, "group", 1)};
+    attrs.strides = attr_ints(n, "strides", &count);
+    attrs.dilations = attr_ints(n, "dilations", &count);
+    attrs.pads = attr_dims(n, "pads", &count);
+    return attrs;
+}
+
+/* What tap `tap` (row-major over the kernel) of the convolution reads: [M, C], M positions of the result, the batch's in a row. */
+static Value *tap_rows(Lowering *l, Value *padded, const Value *g, const ConvAttrs *a, const int64_t *kernel,
+                       int64_t tap) {
+    if (!present(l, &padded, 1)) return NULL;
+    const Dim *start[MAX_RANK], *size[MAX_RANK];
+    int64_t step[MAX_RANK];
+    for (int i = a->spatial - 1; i >= 0; tap /= kernel[i--]) {
+        start[1 + i] = size_const(l, tap % kernel[i] * a->dilations[i]);
+        size[1 + i] = g->dims[1 + i];
+        step[1 + i] = a->strides[i];
+    }
+    int last = a->spatial + 1;
+    start[0] = start[last] = size_const(l, 0);
+    size[0] = padded->dims[0];
+    size[last] = padded->dims[last];
+    step[0] = step[last] = 1;
+    return rows_of(l, slice(l, padded, start, size, step));
+}
+
+/* One matrix a group, [group, M, C / group], of [M, C]. */
+static Value *by_group(Lowering *l, Value *rows, int64_t group) {
+    if (!present(l, &rows, 1)) return NULL;
+    const Dim *count = size_const(l, group);
+    Value *split = reshape(l, rows, (const Dim *[]){rows->dims[0], count, dim_div(l->dims, rows->dims[1], count)}, 3);
+    return permute(l, split, (int[]){1, 0, 2});
+}
+
+/* dw[o, c, tap] = sum over batch and positions p of g[p, o] x[p * stride + tap * dilation - pad, c]: a product a tap. Where a group is
+ * one channel in and one out, the product is a sum of elementwise products. */
+static Value *conv_weight(Lowering *l, Value *x, Value *g, const Value *w, const ConvAttrs *a) {
+    int64_t kernel[MAX_RANK], taps = 1;
+    const Dim *before[MAX_RANK], *after[MAX_RANK];
+    int rank = a->spatial + 2;
+    for (int i = 0; i < a->spatial; i++) {
+        if (!dim_is_const(w->dims[2 + i], &kernel[i]))
+            return unsupported(l, "the gradient of a kernel whose size is not known"), NULL;
+        taps *= kernel[i];
+    }
+    for (int i = 0; i < rank; i++) {
+        bool inside = i > 0 && i < rank - 1;
+        before[i] = inside ? a->pads[i - 1] : size_const(l, 0);
+        after[i] = inside ? a->pads[a->spatial + i - 1] : size_const(l, 0);
+    }
+    Value *padded = pad(l, x, before, after, like(l, x, 0)), *rows = rows_of(l, g);
+    bool depthwise = dim_equals(w->dims[1], 1) && dim_equals(w->dims[0], a->group);
+    Value *columns = depthwise ? rows : swap_last(l, a->group == 1 ? rows : by_group(l, rows, a->group));
+    Value **parts = ARENA_ARRAY(l->arena, Value *, taps);
+    const Dim *part_dims[] = {w->dims[0], w->dims[1], size_const(l, 1)};
+    for (int64_t t = 0; t < taps && !l->error; t++) {
+        Value *read = tap_rows(l, padded, g, a, kernel, t), *product;
+        if (depthwise)
+            product = reduce(l, PRIM_REDUCE_SUM, mul(l, columns, read), (int[]){0}, 1, true);
+        else
+            product = matmul(l, columns, a->group == 1 ? read : by_group(l, read, a->group));
+        parts[t] = product ? reshape(l, product, part_dims, 3) : NULL;
+    }
+    Value *all = l->error ? NULL : concat(l, parts, (int)taps, 2);
+    return all ? reshape(l, all, w->dims, w->rank) : NULL;
+}
+
+/* dx is the transposed convolution of dy. */
+static void back_conv(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    ConvAttrs attrs = conv_attrs_of(n);
+    Value *x = n->inputs[0], *weight = n->inputs[1], *g = dy(w, n, 0);
+    if (wants(w, n, 0)) give(w, n, 0, conv_transpose(l, g, weight, NULL, &attrs, x->dims + 1));
+    if (wants(w, n, 1)) give(w, n, 1, conv_weight(l, x, g, weight, &attrs));
+}
+
+/* It is the gradient of a convolution, whose own gradient is that convolution. */
+static void back_conv_transpose(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    ConvAttrs attrs = conv_attrs_of(n);
+    Value *x = n->inputs[0], *weight = n->inputs[1], *g = dy(w, n, 0);
+    if (wants(w, n, 0)) {
+        Value *dx = conv(l, g, weight, NULL, &attrs);
+        give(w, n, 0, dx ? reshape(l, dx, x->dims, x->rank) : NULL);
+    }
+    if (wants(w, n, 1)) give(w, n, 1, conv_weight(l, g, x, weight, &attrs));
+}
+
+BackwardFn rule_of_anchor(const char *op) {
+    static const struct {
+        const char *op;
+        BackwardFn rule;
+    } rules[] = {{"matmul", back_matmul}, {"conv", back_conv}, {"conv_transpose", back_conv_transpose}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(rules[i].op, op) == 0) return rules[i].rule;
+    return NULL;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How gradients meet at a value: un-broadcasting and adding up. */
+#include "lowering/gradient.h"
+
+#include "lowering/sizes.h"
+
+Value *full_like(Lowering *l, const Value *x, double number) {
+    if (!present(l, (Value *const *)&x, 1)) return NULL;
+    return expand(l, like(l, x, number), x->dims, x->rank);
+}
+
+bool has_dy(const Backward *w, const Node *n, int output) {
+    const Value *y = output < n->output_count ? n->outputs[output] : NULL;
+    return y && map_get_id(&w->gradients, MAP_POINTER_KEY(y));
+}
+
+Value *dy(Backward *w, const Node *n, int output) {
+    const Value *y = n->outputs[output];
+    Value *gradient = map_get_id(&w->gradients, MAP_POINTER_KEY(y));
+    return gradient ? gradient : full_like(w->l, y, 0);
+}
+
+static bool depends(const Backward *w, const Value *x) { return x && map_get_id(&w->depends, MAP_POINTER_KEY(x)); }
+
+bool wants(const Backward *w, const Node *n, int input) {
+    return input < n->input_count && depends(w, n->inputs[input]);
+}
+
+/* g summed over the axes along which x of rank `rank` was repeated: those it lacks, and those of size 1. */
+static Value *sum_to(Lowering *l, Value *g, const Value *x) {
+    if (!present(l, &g, 1)) return NULL;
+    int axes[MAX_RANK], count = 0, lead = g->rank - x->rank;
+    for (int i = 0; i < g->rank; i++) {
+        bool repeated = i < lead || (dim_equals(x->dims[i - lead], 1) && !dim_equals(g->dims[i], 1));
+        if (repeated) axes[count++] = i;
+    }
+    if (count) g = reduce(l, PRIM_REDUCE_SUM, g, axes, count, true);
+    return g ? reshape(l, g, x->dims, x->rank) : NULL;
+}
+
+void give_value(Backward *w, Value *value, Value *gradient) {
+    Lowering *l = w->l;
+    if (!depends(w, value) || !present(l, &gradient, 1)) return;
+    if (gradient->rank < value->rank) gradient = expand(l, gradient, value->dims, value->rank);
+    gradient = cast_like(l, sum_to(l, gradient, value), value);
+    if (gradient && !value_same_shape(gradient, value)) gradient = expand(l, gradient, value->dims, value->rank);
+    Value *before = map_get_id(&w->gradients, MAP_POINTER_KEY(value));
+    if (before) gradient = add(l, before, gradient);
+    if (gradient) map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
+}
+
+void give(Backward *w, const Node *n, int input, Value *gradient) {
+    if (wants(w, n, input)) give_value(w, n->inputs[input], gradient);
+}

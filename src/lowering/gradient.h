@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How gradients are told: with the builder, one rule a primitive, anchor or host kernel (reverse mode: Linnainmaa 1976;
+ * Griewank and Walther, "Evaluating Derivatives", 2008). A rule reads the gradients of its node's results and gives those of its inputs:
+ *
+ *     y = a * b: da = b dy, db = a dy
+ *     static void back_mul(Backward *w, const Node *n) {
+ *         give(w, n, 0, mul(w->l, n->inputs[1], dy(w, n, 0)));
+ *         give(w, n, 1, mul(w->l, n->inputs[0], dy(w, n, 0)));
+ *     }
+ *
+ * The builder keeps the first error, so a formula needs no check a line. What nothing asks for is built and dies unread, but
+ * a rule may ask `wants` before it builds what is large. Rules are made of primitives and anchors alone, so gradients have
+ * gradients. */
+#ifndef ONNXFUSE_LOWERING_GRADIENT_H
+#define ONNXFUSE_LOWERING_GRADIENT_H
+
+#include "lowering/build.h"
+
+typedef struct Backward {
+    Lowering *l;   /* it puts its nodes elsewhere: behind the forward ones */
+    Map gradients; /* Value -> its gradient so far, a Value of the same type and shape */
+    Map depends;   /* Value -> itself, where it depends on what gradients are asked for */
+} Backward;
+
+/* The gradient of the node's result: zeros where what is differentiated does not depend on it. */
+Value *dy(Backward *w, const Node *n, int output);
+/* Whether what is differentiated depends on the result. */
+bool has_dy(const Backward *w, const Node *n, int output);
+/* Whether the gradient of that input is asked for, itself or on the way to others. */
+bool wants(const Backward *w, const Node *n, int input);
+/* Adds a part of the input's gradient: summed over the axes along which numpy's rule had repeated the input, then of its
+ * shape and type. Ignored where it is not asked for. */
+void give(Backward *w, const Node *n, int input, Value *gradient);
+/* The same for any value that `depends`. */
+void give_value(Backward *w, Value *value, Value *gradient);
+/* A tensor of x's shape and type that holds one number. */
+Value *full_like(Lowering *l, const Value *x, double number);
+
+#endif
