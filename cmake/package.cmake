@@ -16,7 +16,7 @@ set_target_properties(onnxfuse PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/pac
 # --- the static library -----------------------------------------------------------------------------------------------
 # All objects in one, with the hidden symbols made local: the library's own names cannot meet the program's.
 set(static_object ${CMAKE_BINARY_DIR}/onnxfuse_static.o)
-set(parts base graph policy lowering ops importer passes optimize codegen fusions runtime)
+set(parts base graph policy lowering ops importer autodiff passes optimize codegen fusions runtime)
 list(TRANSFORM parts PREPEND onnxfuse_)
 list(APPEND parts onnx_proto)
 list(TRANSFORM parts REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE part_objects)

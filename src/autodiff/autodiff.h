@@ -12,6 +12,11 @@
  * and "attention". STATUS_UNSUPPORTED names the node that has no gradient. */
 Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients);
 
+/* gradient_operator.c: passes for the operator Gradient of TRAINING_DOMAIN, before and behind `lower`; bodies of control flow too, the second
+ * leaves them to the pipeline. */
+Status prepare_gradients(Graph *graph, const Policy *policy);
+Status expand_gradients(Graph *graph, const Policy *policy);
+
 /* The rules. NULL: the primitive or anchor has no gradient. */
 typedef void (*BackwardFn)(Backward *w, const Node *n);
 BackwardFn rule_of_prim(Prim prim);

@@ -48,6 +48,9 @@ Status host_error(const HostCall *call, const char *format, ...) STATUS_FORMAT(2
  * For every other host step the runtime binds the unbound lone symbols in its outputs' dims from their actual shapes. The
  * reserved symbol "$run" is bound before each run to the number of runs of the session so far. */
 
+#define TRAINING_DOMAIN "ai.onnx.preview.training"
+#define INTERNAL_DOMAIN "onnxfuse.internal" /* of operators that passes put into a graph; in no list of operators */
+
 /* --- rows ------------------------------------------------------------------------------------------------ */
 typedef struct Lowering Lowering;
 typedef Status (*LowerFn)(Lowering *l, const Node *n);
@@ -74,7 +77,7 @@ const OpRow *ops_find(const char *domain, const char *name, int opset); /* NULL 
 /* The row whose range is nearest, for the message "Foo-22 is not supported (versions 7 to 21 are)"; NULL when the
  * operator is unknown. */
 const OpRow *ops_find_any(const char *domain, const char *name);
-/* All rows, for documentation and tests: calls visit for each. */
+/* All rows but internal ones, for documentation and tests: calls visit for each. */
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context);
 
 /* Names of host kernels, for graphs that are written down: "DOMAIN:OPERATOR:SINCE:0", a row that has it. NULL when no

@@ -29,7 +29,8 @@ const OpRow *ops_find_any(const char *domain, const char *name) {
 
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context) {
     for (int f = 0; op_families[f]; f++)
-        for (const OpRow *row = op_families[f]; row->name; row++) visit(row, context);
+        for (const OpRow *row = op_families[f]; row->name; row++)
+            if (strcmp(row->domain, INTERNAL_DOMAIN) != 0) visit(row, context);
 }
 
 /* --- names of host kernels --- */

@@ -63,8 +63,8 @@ static void copy_node(Copy *copy, const Node *node) {
     for (int i = 0; i < node->output_count; i++) node_attach_output(made, copied(copy, node->outputs[i]));
 }
 
-void copy_node_to(Graph *target, const Node *node, Map *values) {
-    Copy copy = {target, NULL, *values, map_make(target->arena)};
+void copy_node_to(Graph *target, Node *before, const Node *node, Map *values) {
+    Copy copy = {target, before, *values, map_make(target->arena)};
     copy_node(&copy, node);
     *values = copy.values;
 }

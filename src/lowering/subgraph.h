@@ -9,9 +9,9 @@
 void pass_type(Value *to, const Value *from);
 /* A copy as a subgraph of `parent`; inputs and outputs in the same order. */
 Graph *clone_graph(Graph *parent, const Graph *source);
-/* Appends a copy of the node to a graph. What it reads is found in `values` (source Value * -> target Value *), which gets
+/* Puts a copy of the node into a graph (before == NULL: at its end). What it reads is found in `values` (source Value * -> target Value *), which gets
  * its results; constants are copied. */
-void copy_node_to(Graph *target, const Node *node, Map *values);
+void copy_node_to(Graph *target, Node *before, const Node *node, Map *values);
 /* Copies a lowered body's nodes before the node that is being lowered; its inputs become `inputs`. outputs: [body
  * outputs]. */
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);

@@ -2,13 +2,16 @@
 /* The passes in order. A pass runs on a graph and then on the subgraphs of its control flow. */
 #include "passes/passes.h"
 
+#include "autodiff/autodiff.h"
 #include "base/log.h"
 #include "lowering/ops.h"
 
 static const Pass passes[] = {
     {"fuse_custom", fuse_custom},
     {"apply_rules", apply_rules},
+    {"prepare_gradients", prepare_gradients},
     {"lower", lower_graph},
+    {"differentiate", expand_gradients},
     {"make_groups", make_groups},
     {"layout", layout},
     {"simplify", simplify},
@@ -25,7 +28,9 @@ const Pass *pipeline(void) { return passes; }
  * their inputs' types come from the nodes that hold them. */
 static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
     TRY(pass->run(graph, policy));
-    if (pass->run == fuse_custom || pass->run == apply_rules || pass->run == lower_graph) return NULL;
+    if (pass->run == fuse_custom || pass->run == apply_rules || pass->run == prepare_gradients ||
+        pass->run == lower_graph)
+        return NULL;
     FOR_EACH_NODE(node, graph)
     if (node->kind == NODE_HOST)
         for (int i = 0; i < node->subgraph_count; i++) TRY(run_nested(pass, node->subgraphs[i], policy));

@@ -104,7 +104,7 @@ static void extend_branch(const Tail *t, Graph *branch) {
         map_set_id(&values, MAP_POINTER_KEY(outer), graph_add_input(branch, outer->name, DT_NONE, -1, NULL));
     }
     for (int f = 0; f < t->followers.count; f++)
-        if (t->followers.items[f].inside) copy_node_to(branch, t->followers.items[f].node, &values);
+        if (t->followers.items[f].inside) copy_node_to(branch, NULL, t->followers.items[f].node, &values);
     graph_truncate_outputs(branch, 0);
     for (int i = 0; i < t->kept.count; i++)
         graph_add_output(branch, map_get_id(&values, MAP_POINTER_KEY(t->kept.items[i])));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step of an optimizer (domain ai.onnx.preview.training): inputs R (rate), T (count of updates), then the tensors
+/* One step of an optimizer, and derivatives (domain ai.onnx.preview.training): inputs R (rate), T (count of updates), then the tensors
  * X..., their gradients G... and the states; outputs the new X... and states. */
 #include "ops/families.h"
 
@@ -87,9 +87,26 @@ static Status lower_adagrad(Lowering *l, const Node *n) { return step_all(l, n, 
 static Status lower_adam(Lowering *l, const Node *n) { return step_all(l, n, step_adam, 2); }
 static Status lower_momentum(Lowering *l, const Node *n) { return step_all(l, n, step_momentum, 1); }
 
+/* --- derivatives -------------------------------------------------------------------------------------------------- */
+
+/* Its results have the types of its first inputs; what it computes is built when all is lowered (autodiff/gradient_operator.c). */
+static Status lower_for_differentiation(Lowering *l, const Node *n) {
+    Node *node = host_node(l, n, NULL, n->inputs, n->input_count);
+    for (int i = 0; i < n->output_count && !l->error; i++) {
+        const Value *x = n->inputs[i];
+        if (!x || x->kind != VALUE_TENSOR || x->rank < 0)
+            return unsupported(l, "input %d is no tensor of known rank", i);
+        Value *result = host_result_like(l, node, x);
+        if (n->outputs[i]) out(l, n, i, result);
+    }
+    return l->error;
+}
+
 const OpRow ops_training[] = {
-    {"ai.onnx.preview.training", "Adagrad", 1, 0, lower_adagrad},
-    {"ai.onnx.preview.training", "Adam", 1, 0, lower_adam},
-    {"ai.onnx.preview.training", "Momentum", 1, 0, lower_momentum},
+    {TRAINING_DOMAIN, "Adagrad", 1, 0, lower_adagrad},
+    {TRAINING_DOMAIN, "Adam", 1, 0, lower_adam},
+    {TRAINING_DOMAIN, "Momentum", 1, 0, lower_momentum},
+    {TRAINING_DOMAIN, "Gradient", 1, 0, lower_for_differentiation},
+    {INTERNAL_DOMAIN, "Variable", 1, 0, lower_for_differentiation},
     {0},
 };
