@@ -9,8 +9,12 @@
 
 #include <stdint.h>
 
+#include "base/math/coefficients.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #ifdef ISA_TARGET
@@ -59,64 +63,77 @@ VECTOR_INLINE VF f32_clamp(VF x, VF low, VF high) {
 #endif
 }
 
-/* exp to 1 ulp or so on [-87.3, 88.7], clamped beyond: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^7
- * / 7!. */
-VECTOR_INLINE VF exp_vector(VF x) {
-    x = f32_clamp(x, splat(-87.33f), splat(88.72f));
-    VF shift = splat(0x1.8p23f), n = (x * splat(1.44269504f) + shift) - shift; /* rounds to nearest */
-    VF r = x - n * splat(0.693359375f);                                        /* ln 2 in two parts, the first exact */
-    r = r - n * splat(-2.12194440e-4f);
-    VF p = splat(1.0f / 5040);
-    p = p * r + splat(1.0f / 720);
-    p = p * r + splat(1.0f / 120);
-    p = p * r + splat(1.0f / 24);
-    p = p * r + splat(1.0f / 6);
-    p = p * r + splat(0.5f);
-    p = p * r + splat(1);
-    p = p * r + splat(1);
-    /* n reaches 128, whose power is no float: half of it at a time */
-    VI whole = __builtin_convertvector(n, VI), half = whole >> 1;
-    return p * (VF)((half + 127) << 23) * (VF)((whole - half + 127) << 23);
+/* a * b + c rounded once; without FMA hardware through f64, as kernels do it. */
+VECTOR_INLINE VF fused(VF a, VF b, VF c) {
+#if VECTOR_BYTES == 64
+    return _mm512_fmadd_ps(a, b, c);
+#elif VECTOR_BYTES == 32
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+    return (VF)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    VF sum;
+    for (int i = 0; i < VECTOR_BYTES / 4; i++) sum[i] = (float)((double)a[i] * (double)b[i] + (double)c[i]);
+    return sum;
+#endif
+}
+VECTOR_INLINE VF fused_by(VF a, double b, VF c) { return fused(a, splat((float)b), c); }
+
+/* ---- functions ----------------------------------------------------------------------------------------------------
+ * Those of kernels, to the bit (codegen/math.c has the reasons; tests/codegen/test_vectors.c compares all), so that an
+ * operator gives the same whether it is fused or not. Kernels are compiled while a model is opened, for what they
+ * compute; these are parts of loops that the C compiler has to see whole. */
+
+/* x = n log(2) + r with 2^n in the exponent field of `power`, by as much as `order` more. */
+typedef struct Reduced {
+    VF n, r, power;
+} Reduced;
+
+VECTOR_INLINE Reduced reduced(VF x, const int order) {
+    VF shifter = splat(0x1.8p23f + 127 + (float)order), shifted = fused_by(x, LOG2_E, shifter), n = shifted - shifter;
+    return (Reduced){n, fused_by(n, -LN2_F32_2, fused_by(n, -LN2_F32_1, x)), (VF)((VI)shifted << 23)};
 }
 
-/* e^d for d <= 0, to 1 ulp: 2^n * 2^f with |f| <= 1/2, 2^f by a polynomial that is 1 at 0 (fitted to the least relative
- * error, 2e-9). Below 2^-126 it is 0, so that what attention hides counts as nothing and no denormal slows what follows. NaN
- * stays. */
+/* (e^r - 1 - r) / r^2, given r^2. */
+VECTOR_INLINE VF exp_tail(VF r, VF square) {
+    const double *c = exp_tail_f32;
+    VF low = fused_by(r, c[1], splat((float)c[0])), high = fused_by(r, c[3], splat((float)c[2]));
+    return fused(fused_by(square, c[4], high), square, low);
+}
+
+/* e^d for d <= 0. Below 2^-126 it is 0, so that what attention hides counts as nothing and no denormal slows what
+ * follows: this is all that differs from kernels' exp, and saves their bounds of d. NaN stays. */
 VECTOR_INLINE VF exp_below_vector(VF d) {
-    VF log2e = splat(1.44269504f), t = d * log2e;
+    const double *c = exp_tail_f32;
+    Reduced e = reduced(d, 0);
+    VF p = fused_by(e.r, c[4], splat((float)c[3])), least = splat(-87.336544f); /* log(2^-126) */
+    for (int i = 2; i >= 0; i--) p = fused(p, e.r, splat((float)c[i]));
+    p = fused(fused(p, e.r, splat(1)), e.r, splat(1));
 #if VECTOR_BYTES == 64
-    VF n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(d, least, _CMP_NLT_UQ), p, e.n);
 #else
-    VF shift = splat(0x1.8p23f), n = (t + shift) - shift;
-#endif
-    VF f = d * log2e - n;
-    VF p = splat(1.5353362e-4f);
-    p = p * f + splat(1.3398875e-3f);
-    p = p * f + splat(9.618437e-3f);
-    p = p * f + splat(5.5503324e-2f);
-    p = p * f + splat(0.24022648f);
-    p = p * f + splat(0.6931472f);
-    p = p * f + splat(1);
-#if VECTOR_BYTES == 64
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126), _CMP_NLT_UQ), p, n);
-#else
-    VI seen = (VI) ~(t < splat(-126)), power = (__builtin_convertvector(n, VI) + 127) << 23;
-    return (VF)((VI)(p * (VF)power) & seen);
+    return (VF)((VI)(p * e.power) & ~(VI)(d < least));
 #endif
 }
 
-/* S. Moshier, Cephes tanhf: an odd polynomial below 0.625, else 1 - 2 / (e^2x + 1). */
+/* t / (t + 2) with t = e^(2|x|) - 1; a series near 0. */
 VECTOR_INLINE VF tanh_vector(VF x) {
-    VF sign = (VF)((VI)x & (VI)splat(-0.0f)), a = (VF)((VI)x ^ (VI)sign), z = x * x;
-    VF p = splat(-5.70498872745e-3f);
-    p = p * z + splat(2.06390887954e-2f);
-    p = p * z + splat(-5.37397155531e-2f);
-    p = p * z + splat(1.33314422036e-1f);
-    p = p * z + splat(-3.33332819422e-1f);
-    VF large = splat(1) - splat(2) / (exp_vector(a + a) + splat(1));
-    return choose(a < splat(0.625f), x + x * z * p, (VF)((VI)large | (VI)sign));
+    const double *c = tanh_tail_f32;
+    VF sign = (VF)((VI)x & (VI)splat(-0.0f)), magnitude = (VF)((VI)x ^ (VI)sign);
+    VF a = f32_clamp(magnitude, splat(0), splat(10)), z = a * a, near = splat((float)c[3]);
+    Reduced e = reduced(a + a, 0);
+    VF square = e.r * e.r, t = fused(e.power, fused(square, exp_tail(e.r, square), e.r), e.power - splat(1));
+    for (int i = 2; i >= 0; i--) near = fused(near, z, splat((float)c[i]));
+    VF result = choose(a < splat((float)TANH_NEAR), fused(a * z, near, a), t / (t + splat(2)));
+    return (VF)((VI)result | (VI)sign);
 }
 
-VECTOR_INLINE VF sigmoid_vector(VF x) { return splat(1) / (splat(1) + exp_vector(-x)); }
+/* 1 / (1 + e^-x), all by 2^-32 against overflow. */
+VECTOR_INLINE VF sigmoid_vector(VF x) {
+    VF one = splat(0x1p-32f);
+    Reduced e = reduced(-f32_clamp(x, splat(-105), splat(40)), -32);
+    VF square = e.r * e.r, t = fused(square, exp_tail(e.r, square), e.r);
+    return one / (e.power + fused(e.power, t, one));
+}
 
 #endif
