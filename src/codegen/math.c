@@ -24,7 +24,7 @@ typedef struct Kind {
     int64_t root_half;        /* bits of sqrt(1/2) */
     double shifter;           /* 1.5 * 2^mantissa: x + shifter has rint(x) in its low bits */
     int guard;                /* binary orders by which sigmoid keeps clear of subnormals and infinity */
-    double exp_low, exp_high; /* beyond, exp is 0 or infinity, also when halved */
+    double exp_low, exp_high; /* beyond, exp is 0, also when doubled, or infinity, also when halved */
     double ln2[2];            /* the first times any exponent is exact */
     Polynomial exp_tail, log_tail, sin_tail, cos_tail, asin_tail, atan_tail, tanh_tail,
         sinh_tail; /* log: in f for f32, else in s^2 */
@@ -37,7 +37,7 @@ static const Kind f32 = {.dtype = DT_F32,
                          .root_half = 0x3F3504F3,
                          .shifter = 0x1.8p23,
                          .guard = 32,
-                         .exp_low = -104,
+                         .exp_low = -105,
                          .exp_high = 90,
                          .ln2 = {LN2_F32_1, LN2_F32_2},
                          .exp_tail = POLYNOMIAL(exp_tail_f32),
@@ -54,7 +54,7 @@ static const Kind f64 = {.dtype = DT_F64,
                          .root_half = 0x3FE6A09E667F3BCD,
                          .shifter = 0x1.8p52,
                          .guard = 64,
-                         .exp_low = -746,
+                         .exp_low = -747,
                          .exp_high = 711,
                          .ln2 = {LN2_F64_1, LN2_F64_2},
                          .exp_tail = POLYNOMIAL(exp_tail_f64),
@@ -72,7 +72,7 @@ static const Kind mid = {.dtype = DT_F64,
                          .root_half = 0x3FE6A09E667F3BCD,
                          .shifter = 0x1.8p52,
                          .guard = 64,
-                         .exp_low = -746,
+                         .exp_low = -747,
                          .exp_high = 711,
                          .ln2 = {LN2_F64_1, LN2_F64_2},
                          .exp_tail = POLYNOMIAL(exp_tail_mid),
@@ -118,7 +118,7 @@ static int at_least(const Math *m, double bound, int a) { return op2(m, K_MAX, n
 
 static int64_t sign_mask(const Math *m) { return m->k->bits == DT_I32 ? INT32_MIN : INT64_MIN; }
 
-/* `a`, which is not negative, with the sign of x. */
+/* `a`, which is not negative where x is not, with the sign of x. */
 static int with_sign(const Math *m, int a, int x) {
     int sign = bits2(m, K_AND, to_bits(m, x), integer(m, sign_mask(m)));
     return from_bits(m, bits2(m, K_OR, to_bits(m, a), sign));
@@ -212,7 +212,7 @@ static int expand_exp(const Math *m, int x) { return exponential(m, x, -1, 1); }
 /* By halves, so that 2^n does not overflow before the result does. */
 static int expand_expm1(const Math *m, int x) {
     int y = exp_minus_one(m, at_most(m, m->k->exp_high - 1, at_least(m, -40, x)), -1);
-    return add(m, y, y);
+    return with_sign(m, add(m, y, y), x);
 }
 
 /* by / (1 + e^-x), by a power of two, with e^-x = 2^n (1 + t), all by 2^-guard against overflow: the sum is rounded
@@ -276,7 +276,7 @@ static int expand_erf(const Math *m, int x) {
     Polynomial narrow = POLYNOMIAL(erf_exponent_f32), wide = POLYNOMIAL(erf_exponent_f64),
                near = POLYNOMIAL(erf_near_f64);
     int q = single ? horner(m, narrow, a) : horner(m, wide, sub(m, a, number(m, ERF_CENTRE)));
-    int y = negate(m, exp_minus_one(m, negate(m, fma3(m, a, q, a)), 0));
+    int y = sub(m, number(m, 0), exp_minus_one(m, negate(m, fma3(m, a, q, a)), 0)); /* 0 where x is, not -0 */
     if (!single) y = choose(m, less(m, a, 1), fma3(m, a, horner(m, near, mul(m, a, a)), a), y);
     return with_sign(m, y, x);
 }
@@ -333,8 +333,8 @@ static int expand_log(const Math *m, int x) {
     return log_specials(m, x, log_sum(m, s.e, s.f));
 }
 
-/* 1 + x = u + lo exactly; lo is put back into f. */
-static int expand_log1p(const Math *m, int x) {
+/* log(1 + x), 0 for -0. 1 + x = u + lo exactly; lo is put back into f. */
+static int log_of_sum(const Math *m, int x) {
     Pair u = two_sum(m, number(m, 1), x);
     Split s = split(m, u.hi);
     int field = bits2(m, K_MAX, bits2(m, K_SUB, integer(m, m->k->bias), s.exponent), integer(m, 0));
@@ -343,12 +343,14 @@ static int expand_log1p(const Math *m, int x) {
     return log_specials(m, u.hi, log_sum(m, s.e, f));
 }
 
+static int expand_log1p(const Math *m, int x) { return with_sign(m, log_of_sum(m, x), x); }
+
 /* ---- inverse hyperbolic functions, by log1p; large arguments by log(2x) ---- */
 
 /* log1p(t), or log(a) + log(2) where a is large: the squares in t would overflow. */
 static int log1p_or_twice(const Math *m, int a, int t) {
     int large = test(m, K_GT, a, number(m, 0x1p28));
-    int log = expand_log1p(m, choose(m, large, sub(m, a, number(m, 1)), t));
+    int log = log_of_sum(m, choose(m, large, sub(m, a, number(m, 1)), t));
     return add(m, log, choose(m, large, number(m, 0.69314718055994530942), number(m, 0)));
 }
 
@@ -365,7 +367,7 @@ static int expand_acosh(const Math *m, int x) {
 }
 
 static int expand_atanh(const Math *m, int x) {
-    int a = magnitude(m, x), log = expand_log1p(m, divide(m, add(m, a, a), sub(m, number(m, 1), a)));
+    int a = magnitude(m, x), log = log_of_sum(m, divide(m, add(m, a, a), sub(m, number(m, 1), a)));
     return with_sign(m, scaled(m, log, 0.5), x);
 }
 
@@ -459,13 +461,12 @@ static int nearest(const Math *m, int x, int *out_bits) {
 }
 
 /* x: an f32 held in f64. The products' integer parts are below 2^50, and the fraction is good to 2^-56: floats come no
- * closer than 2^-30 to a multiple of pi/2. */
+ * closer than 2^-30 to a multiple of pi/2. The parts are positive, so that a zero keeps its sign. */
 static Angle reduce_single(const Math *m, int x) {
     int parts[PARTS_F32], quadrant;
     choose_parts(m, magnitude(m, x), SEGMENTS_F32, two_over_pi_f32_begin, &two_over_pi_f32[0][0], PARTS_F32, parts);
-    Pair p = two_product(m, x, parts[0]);
-    int low = fma3(m, x, parts[1], p.lo), n = nearest(m, add(m, p.hi, low), &quadrant);
-    int fraction = add(m, sub(m, p.hi, n), low);
+    int n = nearest(m, fma3(m, x, parts[0], mul(m, x, parts[1])), &quadrant);
+    int fraction = fma3(m, x, parts[1], fma3(m, x, parts[0], negate(m, n)));
     return (Angle){scaled(m, fraction, HALF_PI_1), -1, quadrant};
 }
 
@@ -488,10 +489,12 @@ static Angle reduce_double(const Math *m, int x) {
     return (Angle){choose(m, tiny, x, r.hi), choose(m, tiny, number(m, 0), r.lo), quadrant};
 }
 
+/* with_sign: the sum of -0 and what comes after it would be 0. */
 static int sine(const Math *m, Angle a, int z) {
-    if (a.r_lo < 0) return odd_series(m, m->k->sin_tail, a.r, z);
+    if (a.r_lo < 0) return with_sign(m, odd_series(m, m->k->sin_tail, a.r, z), a.r);
     int correction = mul(m, a.r_lo, fma_by(m, z, -0.5, number(m, 1)));
-    return add(m, a.r, fma3(m, mul(m, a.r, z), horner(m, m->k->sin_tail, z), correction));
+    int rest = fma3(m, mul(m, a.r, z), horner(m, m->k->sin_tail, z), correction);
+    return with_sign(m, add(m, a.r, rest), a.r);
 }
 
 static int cosine(const Math *m, Angle a, int z) {

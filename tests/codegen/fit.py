@@ -8,6 +8,7 @@ Polynomials of double coefficients interpolate the function at the Chebyshev poi
 the minimax; those of float coefficients are weighted least squares on such points, rounded one coefficient at a time. Errors go to stderr,
 relative to the result that the polynomial is a part of.
 Types: f32, f64, and mid: f64 arithmetic whose result is rounded to f32."""
+import math
 import struct
 import sys
 from mpmath import mp, mpf, exp, log, sin, cos, asin, atan, atanh, sinh, tanh, erf, erfc, sqrt, pi, floor, matrix, lu_solve
@@ -202,6 +203,8 @@ def pieces(kind, precision, parts, borders, top):
         row = []
         for _ in range(parts):
             part = mpf(float(rest))
+            if kind == 'f32' and part > rest:  # so that the next part is positive
+                part = mpf(math.nextafter(float(rest), 0))
             row.append(float(part))
             rest -= part
         print('    {' + ', '.join(p.hex() for p in row) + '},')

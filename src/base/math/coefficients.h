@@ -129,8 +129,8 @@ enum { SEGMENTS_F32 = 5, PARTS_F32 = 2 };
 static const double two_over_pi_f32_begin[] = {0x0.0p+0, 0x1.0000000000000p+48, 0x1.0000000000000p+72,
                                                0x1.0000000000000p+96, 0x1.0000000000000p+120};
 static const double two_over_pi_f32[][2] = {
-    {0x1.45f306dc9c883p-1, -0x1.6b01ec5417056p-55},  {0x1.6e4e441529fc2p-24, 0x1.d5f47d4d37703p-78},
-    {0x1.529fc2757d1f5p-52, 0x1.a6ee06db14acdp-107}, {0x1.3abe8fa9a6ee0p-75, 0x1.b6c52b3278872p-129},
+    {0x1.45f306dc9c882p-1, 0x1.4a7f09d5f47d4p-54},   {0x1.6e4e441529fc2p-24, 0x1.d5f47d4d37703p-78},
+    {0x1.529fc2757d1f5p-52, 0x1.a6ee06db14accp-107}, {0x1.3abe8fa9a6ee0p-75, 0x1.b6c52b3278872p-129},
     {0x1.f534ddc0db629p-96, 0x1.664f10e4107f9p-150},
 };
 enum { SEGMENTS_F64 = 25, PARTS_F64 = 4 };

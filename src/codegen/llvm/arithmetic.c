@@ -108,16 +108,56 @@ static LLVMValueRef arithmetic(Render *r, const KernelInst *inst, LLVMValueRef a
     }
 }
 
-/* Without FMA hardware: f32 through f64, whose product is exact and whose sum is rounded twice (to 53, then to 24 bits;
- * wrong in the last place for about one in 2^29 sums); f64 by two roundings. Neither calls a library. */
+typedef struct Pair {
+    LLVMValueRef hi, lo; /* unevaluated sum */
+} Pair;
+
+/* x in two halves of 26 bits; beyond 2^996 the second is NaN. Dekker, "A floating-point technique for extending the
+ * available precision", 1971. */
+static Pair halves(Render *r, LLVMValueRef x) {
+    LLVMBuilderRef at = r->builder;
+    LLVMValueRef big = LLVMBuildFMul(at, x, constant_real(LLVMTypeOf(x), 0x1p27 + 1), "");
+    LLVMValueRef hi = LLVMBuildFSub(at, big, LLVMBuildFSub(at, big, x, ""), "");
+    return (Pair){hi, LLVMBuildFSub(at, x, hi, "")};
+}
+
+/* a b = hi + lo exactly. */
+static Pair product_of(Render *r, LLVMValueRef a, LLVMValueRef b) {
+    LLVMBuilderRef at = r->builder;
+    Pair x = halves(r, a), y = halves(r, b);
+    LLVMValueRef hi = LLVMBuildFMul(at, a, b, "");
+    LLVMValueRef lo = LLVMBuildFSub(at, LLVMBuildFMul(at, x.hi, y.hi, ""), hi, "");
+    lo = LLVMBuildFAdd(at, lo, LLVMBuildFMul(at, x.hi, y.lo, ""), "");
+    lo = LLVMBuildFAdd(at, lo, LLVMBuildFMul(at, x.lo, y.hi, ""), "");
+    return (Pair){hi, LLVMBuildFAdd(at, lo, LLVMBuildFMul(at, x.lo, y.lo, ""), "")};
+}
+
+/* a + b = hi + lo exactly (Knuth). */
+static Pair sum_of(Render *r, LLVMValueRef a, LLVMValueRef b) {
+    LLVMBuilderRef at = r->builder;
+    LLVMValueRef hi = LLVMBuildFAdd(at, a, b, ""), second = LLVMBuildFSub(at, hi, a, "");
+    LLVMValueRef first = LLVMBuildFSub(at, hi, second, "");
+    return (Pair){hi, LLVMBuildFAdd(at, LLVMBuildFSub(at, a, first, ""), LLVMBuildFSub(at, b, second, ""), "")};
+}
+
+/* Without FMA hardware, and without a call: f32 through f64, whose product is exact and whose sum is rounded twice (to
+ * 53, then to 24 bits; wrong in the last place for about one in 2^29 sums); f64 by the exact product and what the sum
+ * loses, rounded twice too, and where the product is too large for its halves, or subnormal, without what it loses. */
 LLVMValueRef fused(Render *r, LLVMValueRef *v) {
     LLVMTypeRef type = LLVMTypeOf(v[0]);
+    LLVMBuilderRef at = r->builder;
     if (r->isa.fma) return intrinsic(r, "llvm.fma", &type, 1, v, 3);
     LLVMTypeRef wide = type_lanes(LLVMDoubleTypeInContext(r->context), type_lane_count(type));
+    if (type == wide) {
+        Pair product = product_of(r, v[0], v[1]), sum = sum_of(r, product.hi, v[2]);
+        LLVMValueRef lost = LLVMBuildFAdd(at, sum.lo, product.lo, "");
+        LLVMValueRef some = LLVMBuildFCmp(at, LLVMRealONE, lost, constant_real(type, 0), "");
+        return LLVMBuildSelect(at, some, LLVMBuildFAdd(at, sum.hi, lost, ""), sum.hi, "");
+    }
     LLVMValueRef w[3];
-    for (int i = 0; i < 3; i++) w[i] = type == wide ? v[i] : LLVMBuildFPExt(r->builder, v[i], wide, "");
-    LLVMValueRef sum = LLVMBuildFAdd(r->builder, LLVMBuildFMul(r->builder, w[0], w[1], ""), w[2], "");
-    return type == wide ? sum : LLVMBuildFPTrunc(r->builder, sum, type, "");
+    for (int i = 0; i < 3; i++) w[i] = LLVMBuildFPExt(at, v[i], wide, "");
+    LLVMValueRef sum = LLVMBuildFAdd(at, LLVMBuildFMul(at, w[0], w[1], ""), w[2], "");
+    return LLVMBuildFPTrunc(at, sum, type, "");
 }
 
 static LLVMValueRef shift(Render *r, const KernelInst *inst, LLVMValueRef a, LLVMValueRef b) {
