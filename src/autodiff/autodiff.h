@@ -18,7 +18,6 @@ Status prepare_gradients(Graph *graph, const Policy *policy);
 Status expand_gradients(Graph *graph, const Policy *policy);
 
 /* The rules. NULL: the primitive or anchor has no gradient. */
-typedef void (*BackwardFn)(Backward *w, const Node *n);
 BackwardFn rule_of_prim(Prim prim);
 BackwardFn rule_of_anchor(const char *op);
 /* Whether its result does not change, or jumps, as its inputs do: the gradient is zero. */

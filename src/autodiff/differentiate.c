@@ -15,7 +15,7 @@ BackwardFn rule_of_prim(Prim prim) {
 static BackwardFn rule_of(const Node *node) {
     if (node->kind == NODE_PRIM) return rule_of_prim(node->prim);
     if (node->kind == NODE_ANCHOR) return node->subgraph_count ? NULL : rule_of_anchor(node->op);
-    return NULL;
+    return node->kind == NODE_HOST ? host_gradient(node) : NULL;
 }
 
 static bool passes_gradients(const Node *node, const Value *y) {

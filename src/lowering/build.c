@@ -351,6 +351,7 @@ Node *host_node(Lowering *l, const Node *n, HostFn host, Value *const *inputs, i
     node->opset = n->opset;
     node->origin = n->origin;
     node_follow_rules(node, n);
+    node->backward |= l->elsewhere;
     for (int i = 0; i < n->attrs.count; i++) node_set_attr(node, n->attrs.items[i]);
     return node;
 }

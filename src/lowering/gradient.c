@@ -9,6 +9,25 @@ Value *full_like(Lowering *l, const Value *x, double number) {
     return expand(l, like(l, x, number), x->dims, x->rank);
 }
 
+Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Value *const *inputs, int count) {
+    Node *node = host_node(w->l, n, host, inputs, count);
+    if (node) node->op = op;
+    return node;
+}
+
+Value *places_of(Lowering *l, const Value *x) {
+    const Dim *count = value_elements(l->graph, x);
+    return reshape(l, iota(l, &count, 1, 0, DT_I64), x->dims, x->rank);
+}
+
+Value *added_at(Lowering *l, const Value *x, Value *places, Value *updates) {
+    if (!present(l, &places, 1) || !present(l, &updates, 1)) return NULL;
+    const Dim *count = value_elements(l->graph, x), *tuples[] = {value_elements(l->graph, places), size_const(l, 1)};
+    Value *sums = scatter_nd(l, expand(l, like(l, x, 0), &count, 1), reshape(l, places, tuples, 2),
+                             reshape(l, updates, tuples, 1), "add");
+    return sums ? reshape(l, sums, x->dims, x->rank) : NULL;
+}
+
 bool has_dy(const Backward *w, const Node *n, int output) {
     const Value *y = output < n->output_count ? n->outputs[output] : NULL;
     return y && map_get_id(&w->gradients, MAP_POINTER_KEY(y));

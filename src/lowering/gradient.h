@@ -9,18 +9,18 @@
  *     }
  *
  * The builder keeps the first error, so a formula needs no check a line. What nothing asks for is built and dies unread, but
- * a rule may ask `wants` before it builds what is large. Rules are made of primitives and anchors alone, so gradients have
- * gradients. */
+ * a rule may ask `wants` before it builds what is large. Rules of primitives and anchors are made of these alone, so gradients have
+ * gradients; that of a host kernel stands in its operator's family and may emit a host kernel of its own (a HostRow). */
 #ifndef ONNXFUSE_LOWERING_GRADIENT_H
 #define ONNXFUSE_LOWERING_GRADIENT_H
 
 #include "lowering/build.h"
 
-typedef struct Backward {
+struct Backward {
     Lowering *l;   /* it puts its nodes elsewhere: behind the forward ones */
     Map gradients; /* Value -> its gradient so far, a Value of the same type and shape */
     Map depends;   /* Value -> itself, where it depends on what gradients are asked for */
-} Backward;
+};
 
 /* The gradient of the node's result: zeros where what is differentiated does not depend on it. */
 Value *dy(Backward *w, const Node *n, int output);
@@ -33,6 +33,13 @@ bool wants(const Backward *w, const Node *n, int input);
 void give(Backward *w, const Node *n, int input, Value *gradient);
 /* The same for any value that `depends`. */
 void give_value(Backward *w, Value *value, Value *gradient);
+/* A host step of the rule of n: with its attributes. */
+Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Value *const *inputs, int count);
+/* A tensor of zeros of x's shape and type, to which `updates` are added at the places (i64, of the elements in their order; as many as
+ * updates, in any shape): the gradient of what was read there. */
+Value *added_at(Lowering *l, const Value *x, Value *places, Value *updates);
+/* The number of each element of x, i64 of its shape: moved as x is, they say where added_at adds. */
+Value *places_of(Lowering *l, const Value *x);
 /* A tensor of x's shape and type that holds one number. */
 Value *full_like(Lowering *l, const Value *x, double number);
 

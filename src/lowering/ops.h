@@ -73,6 +73,19 @@ typedef struct OpRow {
 
 /* The families, each an array of rows ended by a row without a name; ended by NULL. Defined above, in src/ops/families.c. */
 extern const OpRow *const op_families[];
+
+/* What a host kernel is beside a step: how its gradient is told (lowering/gradient.h), and its name in graphs that are written down
+ * where no operator's row has the kernel: one that rules of gradients emit. */
+typedef struct Backward Backward;
+typedef void (*BackwardFn)(Backward *w, const Node *n);
+typedef struct HostRow {
+    const char *name; /* what its nodes are called; of control flow, whose `host` is NULL: the operator */
+    HostFn host;
+    BackwardFn gradient; /* NULL: it has none */
+} HostRow;
+extern const HostRow *const host_families[]; /* as op_families */
+/* NULL: the host node has no gradient. */
+BackwardFn host_gradient(const Node *node);
 const OpRow *ops_find(const char *domain, const char *name, int opset); /* NULL when there is none */
 /* The row whose range is nearest, for the message "Foo-22 is not supported (versions 7 to 21 are)"; NULL when the
  * operator is unknown. */
@@ -80,8 +93,8 @@ const OpRow *ops_find_any(const char *domain, const char *name);
 /* All rows but internal ones, for documentation and tests: calls visit for each. */
 void ops_each(void (*visit)(const OpRow *row, void *context), void *context);
 
-/* Names of host kernels, for graphs that are written down: "DOMAIN:OPERATOR:SINCE:0", a row that has it. NULL when no
- * row has it, or there is no such row. */
+/* Names of host kernels, for graphs that are written down: "DOMAIN:OPERATOR:SINCE:0", an operator's row that has it, else the name of
+ * its HostRow. NULL when no row has it, or there is no such row. */
 const char *ops_host_name(Arena *arena, HostFn host);
 HostFn ops_host_named(const char *name);
 

@@ -40,11 +40,22 @@ const char *ops_host_name(Arena *arena, HostFn host) {
         for (const OpRow *row = op_families[f]; row->name; row++)
             if (host == row->host || host == row->second_host)
                 return arena_format(arena, "%s:%s:%d:%d", row->domain, row->name, row->since, host != row->host);
+    for (int f = 0; host_families[f]; f++)
+        for (const HostRow *row = host_families[f]; row->name; row++)
+            if (host == row->host) return row->name;
+    return NULL;
+}
+
+static HostFn row_named(const char *name) {
+    for (int f = 0; host_families[f]; f++)
+        for (const HostRow *row = host_families[f]; row->name; row++)
+            if (strcmp(name, row->name) == 0) return row->host;
     return NULL;
 }
 
 HostFn ops_host_named(const char *name) {
     const char *op = strchr(name, ':'), *since = op ? strchr(op + 1, ':') : NULL;
+    if (!op) return row_named(name);
     if (!since) return NULL;
     char *end;
     long version = strtol(since + 1, &end, 10);
@@ -55,6 +66,15 @@ HostFn ops_host_named(const char *name) {
                 strlen(row->name) == (size_t)(since - op - 1) && strncmp(row->domain, name, (size_t)(op - name)) == 0 &&
                 strncmp(row->name, op + 1, (size_t)(since - op - 1)) == 0)
                 return second ? row->second_host : row->host;
+    return NULL;
+}
+
+/* --- gradients of host kernels --- */
+
+BackwardFn host_gradient(const Node *node) {
+    for (int f = 0; host_families[f]; f++)
+        for (const HostRow *row = host_families[f]; row->name; row++)
+            if (node->host == row->host && (row->host || strcmp(node->op, row->name) == 0)) return row->gradient;
     return NULL;
 }
 

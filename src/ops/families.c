@@ -29,3 +29,7 @@ const OpRow *const op_families[] = {
     ops_ml,
     NULL,
 };
+
+const HostRow *const host_families[] = {
+    hosts_window, hosts_reduction, hosts_select, hosts_signal, hosts_shape, hosts_linear, NULL,
+};

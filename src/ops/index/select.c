@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selection by order: TopK and Unique. Elements become 64-bit keys whose unsigned order is the elements' order (NaN
  * above all, -0 equal to 0), so that one comparison serves all number types. */
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 #include "ops/families.h"
 
@@ -126,6 +127,13 @@ static Status host_top_k(HostCall *call) {
     t.heaps = arena_array(call->arena, (size_t)pool_threads(call->pool), (size_t)t.k * sizeof *t.heaps);
     pool_for(call->pool, outer * t.inner, 1 + 4096 / (t.length + 1), select_lines, &t);
     return NULL;
+}
+
+/* Each value came from one place. */
+static void back_top_k(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *zeros = full_like(l, n->inputs[0], 0);
+    give(w, n, 0, scatter_elements(l, zeros, n->outputs[1], dy(w, n, 0), (int)attr_int(n, "axis", 0), "add"));
 }
 
 static Status lower_top_k(Lowering *l, const Node *n) {
@@ -301,6 +309,16 @@ static Status host_unique(HostCall *call) {
     return NULL;
 }
 
+/* A value is its first occurrence. */
+static void back_unique(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *x = n->inputs[0], *places = places_of(l, x);
+    bool flat = !node_attr(n, "axis");
+    if (flat && places) places = flatten_to(l, places, 0, x->rank);
+    places = gather(l, places, n->outputs[1], flat ? 0 : (int)attr_int(n, "axis", 0));
+    give(w, n, 0, added_at(l, x, places, dy(w, n, 0)));
+}
+
 static Status lower_unique(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!x) return l->error;
@@ -322,5 +340,11 @@ static Status lower_unique(Lowering *l, const Node *n) {
 const OpRow ops_select[] = {
     {"", "TopK", 1, 0, lower_top_k, host_top_k, 0},
     {"", "Unique", 11, 0, lower_unique, host_unique, 0},
+    {0},
+};
+
+const HostRow hosts_select[] = {
+    {"TopK", host_top_k, back_top_k},
+    {"Unique", host_unique, back_unique},
     {0},
 };

@@ -332,57 +332,7 @@ static Status lower_conv_transpose(Lowering *l, const Node *n) {
     return out(l, n, 0, y ? from_channels_last(l, y) : NULL);
 }
 
-/* ---- Det ---- */
-
-/* By elimination with the largest pivot of each column; a is overwritten. */
-static double determinant(double *a, int64_t n) {
-    double product = 1;
-    for (int64_t c = 0; c < n; c++) {
-        int64_t best = c;
-        for (int64_t r = c + 1; r < n; r++)
-            if (fabs(a[r * n + c]) > fabs(a[best * n + c])) best = r;
-        double pivot = a[best * n + c];
-        product *= best == c ? pivot : -pivot;
-        if (pivot == 0) return product;
-        for (int64_t k = c; k < n && best != c; k++) {
-            double swap = a[c * n + k];
-            a[c * n + k] = a[best * n + k];
-            a[best * n + k] = swap;
-        }
-        for (int64_t r = c + 1; r < n; r++) {
-            double factor = a[r * n + c] / pivot;
-            for (int64_t k = c + 1; k < n; k++) a[r * n + k] -= factor * a[c * n + k];
-        }
-    }
-    return product;
-}
-
-static Status host_det(HostCall *call) {
-    const Tensor *x;
-    Tensor *y;
-    TRY(host_tensor(call, 0, DT_NONE, &x));
-    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
-        return host_error(call, "the input is not made of square matrices");
-    TRY(host_output(call, 0, x->dtype, x->rank - 2, x->dims, &y));
-    if (!y) return NULL;
-    int64_t n = x->dims[x->rank - 1], count = tensor_count(y);
-    double *matrix = arena_array(call->arena, (size_t)n, (size_t)n * sizeof *matrix + 1);
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t k = 0; k < n * n; k++) matrix[k] = dtype_load_double(x->dtype, x->data, i * n * n + k);
-        dtype_store_double(y->dtype, y->data, i, determinant(matrix, n));
-    }
-    return NULL;
-}
-
-static Status lower_det(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0);
-    if (!x) return l->error;
-    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))
-        return invalid(l, "the input is not made of square matrices");
-    if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
-    Node *host = host_node(l, n, host_det, &x, 1);
-    return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
-}
+/* ---- com.microsoft ---- */
 
 /* [d0, batch..., last] -> [batch..., d0, last]. */
 static Value *batch_first(Lowering *l, Value *x) {
@@ -419,5 +369,11 @@ const OpRow ops_linear[] = {
     {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, WEIGHTED},
     {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_conv, 0},
     {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul, NULL, WEIGHTED},
+    {0},
+};
+
+const HostRow hosts_linear[] = {
+    {"Det", host_det, back_det},
+    {"Cofactors", host_cofactors, NULL},
     {0},
 };

@@ -8,6 +8,10 @@
 Status lower_einsum(Lowering *l, const Node *n);
 Status lower_deform_conv(Lowering *l, const Node *n);
 Status host_deform_conv(HostCall *call);
+Status lower_det(Lowering *l, const Node *n);
+Status host_det(HostCall *call);
+Status host_cofactors(HostCall *call); /* of matrices: what the gradient of Det is made of */
+void back_det(Backward *w, const Node *n);
 
 /* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float)
  * as node n's attributes say; bias may be NULL. */

@@ -4,7 +4,7 @@
 #include "ops/families.h"
 
 #include "graph/eval/eval.h"
-#include "lowering/build.h"
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 
 #include <math.h>
@@ -82,6 +82,56 @@ static Status reduce_kernel(HostCall *call) {
     TRY(host_output(call, 0, x->dtype, rank, sizes, &y));
     if (y) memcpy(y->data, reduced->data, tensor_bytes(reduced));
     return NULL;
+}
+
+/* The sizes of what reduce_kernel has reduced, with 1 for each axis that it has. */
+static const Dim *const *kept_sizes(Lowering *l, const Node *n) {
+    const Value *x = n->inputs[0], *y = n->outputs[0];
+    if (attr_int(n, "reduce_keepdims", 1)) return (const Dim *const *)y->dims;
+    const Dim *rank = dim_const(l->dims, x->rank), *column[] = {rank, dim_const(l->dims, 1)};
+    Value *axes = n->inputs[1], *zero = scalar_int(l, DT_I64, 0), *own = iota(l, column, 2, 0, DT_I64);
+    Value *all = binary(l, PRIM_EQ, dim_scalar(l, axes->dims[0]), zero);
+    if (attr_int(n, "noop_with_empty_axes", 0)) all = scalar_int(l, DT_BOOL, 0);
+    axes = where(l, binary(l, PRIM_LT, axes, zero), add(l, axes, dim_scalar(l, rank)), axes);
+    Value *hits = reduce(l, PRIM_REDUCE_SUM, cast(l, binary(l, PRIM_EQ, own, axes), DT_I64), (int[]){1}, 1, false);
+    Value *reduced = where(l, all, scalar_int(l, DT_BOOL, 1), binary(l, PRIM_GT, hits, zero));
+    Value *sizes = where(l, reduced, scalar_int(l, DT_I64, 1), dims_value(l, (const Dim *const *)x->dims, x->rank));
+    return bind_sizes(l, sizes, "kept", x->rank);
+}
+
+/* Another reduction over the same axes, repeated along them. */
+static Value *reduced_again(Backward *w, const Node *n, Prim prim, Value *x, const Dim *const *kept) {
+    Lowering *l = w->l;
+    Node *node = backward_host(w, n, n->op, reduce_kernel, (Value *[]){x, n->inputs[1]}, 2);
+    if (!node) return NULL;
+    node_set_string(node, "reduce_prim", prim_info(prim)->name);
+    node_set_int(node, "reduce_keepdims", 1);
+    Value *y = host_result(l, node, x->dtype, x->rank, kept);
+    return y ? expand(l, y, x->dims, x->rank) : NULL;
+}
+
+/* As the rules of the primitives (autodiff/rules_reduction.c), the axes being known at run time. */
+static void back_reduce_kernel(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *x = n->inputs[0], *zero = like(l, x, 0), *one = like(l, x, 1);
+    const Dim *const *kept = kept_sizes(l, n);
+    Prim prim = prim_from_name(attr_string(n, "reduce_prim", "reduce_sum"));
+    if (!kept) return;
+    Value *g = reshape(l, dy(w, n, 0), kept, x->rank), *y = reshape(l, n->outputs[0], kept, x->rank);
+    if (!g || !y) return;
+    g = expand(l, g, x->dims, x->rank);
+    if (prim == PRIM_REDUCE_PROD) {
+        Value *is_zero = binary(l, PRIM_EQ, x, zero), *others = where(l, is_zero, one, x);
+        Value *zeros = reduced_again(w, n, PRIM_REDUCE_SUM, cast_like(l, is_zero, x), kept);
+        Value *product = reduced_again(w, n, PRIM_REDUCE_PROD, others, kept);
+        Value *of_zero = where(l, binary(l, PRIM_EQ, zeros, one), product, zero);
+        Value *of_others = where(l, binary(l, PRIM_EQ, zeros, zero), divide(l, product, others), zero);
+        g = mul(l, g, where(l, is_zero, of_zero, of_others));
+    } else if (prim != PRIM_REDUCE_SUM) {
+        Value *hits = cast_like(l, binary(l, PRIM_EQ, x, expand(l, y, x->dims, x->rank)), x);
+        g = mul(l, hits, divide(l, g, reduced_again(w, n, PRIM_REDUCE_SUM, hits, kept)));
+    }
+    give(w, n, 0, g);
 }
 
 static Value *reduce_at_run_time(Lowering *l, Prim prim, Value *x, Value *vector, bool keepdims) {
@@ -280,6 +330,34 @@ static Status running_kernel(HostCall *call) {
     return NULL;
 }
 
+static Value *run_again(Backward *w, const Node *n, const char *op, Value *x, bool exclusive, bool reverse) {
+    Node *node = backward_host(w, n, op, running_kernel, (Value *[]){x, n->inputs[1]}, 2);
+    if (!node) return NULL;
+    node_set_int(node, "exclusive", exclusive);
+    node_set_int(node, "reverse", reverse);
+    return host_result_like(w->l, node, x);
+}
+
+/* y_i sums x_1 to x_i: dx_i sums dy_i to dy_n. Of products, dx_j is the sum of y_i dy_i, divided by x_j; that of the first zero is the sum
+ * over products without it, and the others behind it have none. */
+static void back_running(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    bool exclusive = attr_int(n, "exclusive", 0), reverse = attr_int(n, "reverse", 0);
+    Value *x = n->inputs[0], *g = dy(w, n, 0);
+    if (strcmp(n->op, "CumProd") != 0) {
+        give(w, n, 0, run_again(w, n, "CumSum", g, exclusive, !reverse));
+        return;
+    }
+    Value *zero = like(l, x, 0), *one = like(l, x, 1), *is_zero = binary(l, PRIM_EQ, x, zero);
+    Value *zeros = run_again(w, n, "CumSum", cast_like(l, is_zero, x), false, reverse);
+    Value *first = binary(l, PRIM_AND, is_zero, binary(l, PRIM_EQ, zeros, one));
+    Value *without = run_again(w, n, "CumProd", where(l, first, one, x), exclusive, reverse);
+    Value *sum = run_again(w, n, "CumSum", mul(l, g, n->outputs[0]), exclusive, !reverse);
+    Value *of_first = run_again(w, n, "CumSum", mul(l, g, without), exclusive, !reverse);
+    Value *quotient = divide(l, sum, where(l, is_zero, one, x));
+    give(w, n, 0, where(l, first, of_first, where(l, is_zero, zero, quotient)));
+}
+
 static Status lower_running(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *axis = in(l, n, 1);
     if (!x || !axis) return l->error;
@@ -359,5 +437,11 @@ const OpRow ops_reduction[] = {
     {"", "ReduceSum", 1, 0, lower_reduce, reduce_kernel},
     {"", "ReduceSumSquare", 1, 0, lower_reduce, reduce_kernel},
     {"", "SoftmaxCrossEntropyLoss", 12, 0, lower_cross_entropy_loss},
+    {0},
+};
+
+const HostRow hosts_reduction[] = {
+    {"ReduceAtRunTime", reduce_kernel, back_reduce_kernel},
+    {"Running", running_kernel, back_running},
     {0},
 };

@@ -282,3 +282,8 @@ const OpRow ops_shape[] = {
     {"", "Unsqueeze", 1, 0, lower_unsqueeze, unsqueeze_sizes_kernel},
     {0},
 };
+
+const HostRow hosts_shape[] = {
+    {"Slice", slice_kernel, back_slice_kernel},
+    {0},
+};

@@ -7,6 +7,7 @@
 
 Status lower_slice(Lowering *l, const Node *n);
 Status slice_kernel(HostCall *call);
+void back_slice_kernel(Backward *w, const Node *n);
 Status slice_sizes_kernel(HostCall *call);
 Status lower_split(Lowering *l, const Node *n);
 Status lower_pad(Lowering *l, const Node *n);

@@ -4,6 +4,7 @@
 #include "ops/shape/shape.h"
 
 #include "lowering/build_internal.h"
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 
 static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -93,6 +94,18 @@ Status slice_kernel(HostCall *call) {
     TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
     if (y) copy_slice(x, y, &s);
     return NULL;
+}
+
+/* The numbers of the elements, sliced the same way, say where each came from. */
+void back_slice_kernel(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    const Value *x = n->inputs[0], *y = n->outputs[0];
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, n->input_count);
+    for (int i = 1; i < n->input_count; i++) inputs[i] = n->inputs[i];
+    inputs[0] = places_of(l, x);
+    Node *node = backward_host(w, n, n->op, slice_kernel, inputs, n->input_count);
+    Value *places = host_result(l, node, DT_I64, y->rank, (const Dim *const *)y->dims);
+    give(w, n, 0, added_at(l, x, places, dy(w, n, 0)));
 }
 
 static Status slice_on_host(Lowering *l, const Node *n, Value *x, int count) {

@@ -5,6 +5,7 @@
 #include "ops/families.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 #include "ops/signal/transform.h"
 
@@ -145,6 +146,67 @@ static Status host_dft(HostCall *call) {
     return NULL;
 }
 
+/* The transform of g the other way around, of n = `length` numbers, with real and imaginary parts. */
+static Value *turned_back(Backward *w, const Node *n, Value *g, int axis, const Dim *length, bool inverse) {
+    Lowering *l = w->l;
+    if (!present(l, &g, 1)) return NULL;
+    const Dim **dims = dims_copy(l, g, g->rank);
+    dims[axis] = length;
+    dims[g->rank - 1] = size_const(l, 2);
+    Node *node = backward_host(w, n, "DFT", host_dft, &g, 1);
+    if (!node) return NULL;
+    node_set_int(node, "axis", axis);
+    node_set_int(node, "inverse", !inverse);
+    node_set_int(node, "onesided", 0);
+    node_set_dims(node, "length", &length, 1);
+    return host_result(l, node, g->dtype, g->rank, dims);
+}
+
+/* Zeros behind axis `axis`, or a cut, so that it is `size` long. */
+static Value *resized(Lowering *l, Value *x, int axis, const Dim *size) {
+    if (!present(l, &x, 1) || x->dims[axis] == size) return x;
+    const Dim *before[MAX_RANK], *after[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) before[i] = after[i] = size_const(l, 0);
+    after[axis] = size_sub(l, size, x->dims[axis]);
+    return pad(l, x, before, after, like(l, x, 0));
+}
+
+static Value *times_size(Lowering *l, Value *x, const Dim *size, bool divided) {
+    Value *factor = x ? cast_like(l, dim_scalar(l, size), x) : NULL;
+    return divided ? divide(l, x, factor) : mul(l, x, factor);
+}
+
+/* The transform is linear. Its matrix is symmetric, so its conjugate transpose is that of the transform the other way around (Oppenheim and
+ * Schafer, "Discrete-Time Signal Processing", 8.5), but for the factor 1 / n of the inverse. What was cut off gets zeros, and half of a
+ * spectrum that stood for both halves takes what both would get. */
+static void back_dft(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    bool inverse = attr_int(n, "inverse", 0), onesided = attr_int(n, "onesided", 0);
+    int axis = (int)attr_int(n, "axis", 0), count;
+    const Value *x = n->inputs[0];
+    Value *g = dy(w, n, 0);
+    const Dim *one = size_const(l, 1), *two = size_const(l, 2), *length = x->dims[axis];
+    if (n->input_count > 1 && n->inputs[1]) {
+        unsupported(l, "the gradient along an axis known only at run time");
+        return;
+    }
+    if (inverse && onesided) length = size_mul(l, size_sub(l, length, one), two);
+    if (node_attr(n, "length")) length = attr_dims(n, "length", &count)[0];
+    const Dim *half = size_add(l, dim_div(l->dims, length, two), one);
+    if (onesided && !inverse) g = resized(l, g, axis, length);
+    Value *full = turned_back(w, n, g, axis, length, inverse);
+    full = times_size(l, full, length, inverse);
+    if (inverse && onesided && full) {
+        Value *k = iota(l, (const Dim *const *)full->dims, full->rank, axis, DT_I64), *zero = scalar_int(l, DT_I64, 0);
+        Value *mirrored = binary(l, PRIM_LT, k, dim_scalar(l, size_sub(l, length, dim_div(l->dims, length, two))));
+        mirrored = binary(l, PRIM_AND, mirrored, binary(l, PRIM_GT, k, zero));
+        full = mul(l, full, where(l, mirrored, like(l, full, 2), like(l, full, 1)));
+        full = resized(l, full, axis, half);
+    }
+    full = resized(l, full, axis, x->dims[axis]);
+    give(w, n, 0, resized(l, full, x->rank - 1, x->dims[x->rank - 1]));
+}
+
 /* The size of the transformed axis of `in` elements. */
 static const Dim *transformed_size(const Lowering *l, const Dim *in, const Dim *given, bool inverse, bool onesided) {
     const Dim *one = size_const(l, 1), *two = size_const(l, 2);
@@ -211,6 +273,25 @@ static Status host_stft(HostCall *call) {
     TRY(host_output(call, 0, p.x->dtype, 4, (int64_t[]){p.x->dims[0], p.frames, p.out, 2}, &p.y));
     if (p.y && p.frames) pool_for(call->pool, p.x->dims[0] * p.frames, 1 + 4096 / (length + 1), transform_frames, &p);
     return NULL;
+}
+
+/* Frames f of x, times the window, are transformed: y = DFT(x[f step + i] window[i]). */
+static void back_stft(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    int count;
+    Value *x = n->inputs[0], *window = n->input_count > 1 ? n->inputs[1] : NULL;
+    const Dim *step = attr_dims(n, "step", &count)[0], *length = attr_dims(n, "length", &count)[0];
+    const Dim *dims[] = {n->outputs[0]->dims[1], length};
+    Value *frames = turned_back(w, n, resized(l, dy(w, n, 0), 2, length), 2, length, false);
+    frames = resized(l, times_size(l, frames, length, false), 3, x->dims[2]);
+    Value *at = mul(l, iota(l, dims, 2, 0, DT_I64), dim_scalar(l, step));
+    at = add(l, at, iota(l, dims, 2, 1, DT_I64));
+    if (window && wants(w, n, 1)) {
+        Value *products = mul(l, frames, gather(l, x, at, 1));
+        give(w, n, 1, products ? reduce(l, PRIM_REDUCE_SUM, products, (int[]){0, 1, 3}, 3, false) : NULL);
+    }
+    if (window) frames = mul(l, frames, unsqueeze(l, cast_like(l, window, x), (int[]){1}, 1));
+    if (wants(w, n, 0)) give(w, n, 0, added_at(l, x, gather(l, places_of(l, x), at, 1), frames));
 }
 
 static Status lower_stft(Lowering *l, const Node *n) {
@@ -323,5 +404,11 @@ const OpRow ops_signal[] = {
     {"", "DFT", 17, 0, lower_dft, host_dft},
     {"", "STFT", 17, 0, lower_stft, host_stft},
     {"", "MelWeightMatrix", 17, 0, lower_mel_weight_matrix, host_mel_weight_matrix},
+    {0},
+};
+
+const HostRow hosts_signal[] = {
+    {"DFT", host_dft, back_dft},
+    {"STFT", host_stft, back_stft},
     {0},
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host kernels of MaxPool, AveragePool and LpPool over channels-last tensors: a result's row of channels is combined
- * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads. */
+ * from the rows under its window, each step one loop over contiguous channels. Rows are dealt to the pool's threads.
+ *
+ * Their gradients give a window's row back to the rows under it. Windows overlap, so that threads share out the channels. */
 #include "ops/window/window.h"
 
 #include <math.h>
@@ -118,21 +120,33 @@ static void start_row(const Pooling *p, void *y, int64_t *places) {
 
 /* ---- windows ---- */
 
-static void window_row(const Pooling *p, int64_t row) {
-    int64_t at[AXES], rest = row;
+/* The window of a result's row: in which image, which taps lie in it, and how many are counted. */
+typedef struct Window {
+    int64_t image, divisor;
     Taps taps[AXES];
+} Window;
+
+static Window window_of(const Pooling *p, int64_t row) {
+    Window w = {.image = row, .divisor = 1};
+    int64_t at[AXES];
     for (int i = AXES - 1; i >= 0; i--) {
-        at[i] = rest % p->out[i];
-        rest /= p->out[i];
+        at[i] = w.image % p->out[i];
+        w.image /= p->out[i];
     }
-    int64_t image = rest, divisor = 1;
     for (int i = 0; i < AXES; i++) {
         int64_t start = at[i] * p->stride[i] - p->before[i];
-        Taps counted = p->count_pads ? taps_within(p, i, start, -p->before[i], p->in[i] + p->after[i]) : (Taps){0};
-        taps[i] = taps_within(p, i, start, 0, p->in[i]);
-        if (!p->count_pads) counted = taps[i];
-        divisor *= counted.end > counted.first ? counted.end - counted.first : 0;
+        w.taps[i] = taps_within(p, i, start, 0, p->in[i]);
+        Taps counted = p->count_pads ? taps_within(p, i, start, -p->before[i], p->in[i] + p->after[i]) : w.taps[i];
+        w.divisor *= counted.end > counted.first ? counted.end - counted.first : 0;
     }
+    if (w.divisor == 0) w.divisor = 1;
+    return w;
+}
+
+static void window_row(const Pooling *p, int64_t row) {
+    Window w = window_of(p, row);
+    const Taps *taps = w.taps;
+    int64_t image = w.image;
     size_t size = dtype_size(p->dtype);
     char *y = p->y + (size_t)(row * p->channels) * size;
     int64_t *places = p->places ? p->places + row * p->channels : NULL;
@@ -158,7 +172,7 @@ static void window_row(const Pooling *p, int64_t row) {
         }
     }
     if (fresh) start_row(p, y, places);
-    if (p->mode != POOL_MAX) finish_row(p, y, divisor ? divisor : 1);
+    if (p->mode != POOL_MAX) finish_row(p, y, w.divisor);
     for (int64_t k = 0; places && k < p->channels; k++) places[k] += (image * p->channels + k) * p->plane;
 }
 
@@ -235,3 +249,120 @@ static Status run_pool(HostCall *call, PoolMode mode) {
 Status host_max_pool(HostCall *call) { return run_pool(call, POOL_MAX); }
 Status host_average_pool(HostCall *call) { return run_pool(call, POOL_AVERAGE); }
 Status host_lp_pool(HostCall *call) { return run_pool(call, POOL_LP); }
+
+/* ---- gradients ---- */
+
+enum { BLOCK = 16 }; /* channels that one task has: a cache line of f32 */
+
+/* The rows under a window, by their number in the input. */
+static int64_t rows_under(const Pooling *p, const Window *w, int64_t *rows) {
+    int64_t count = 0;
+    for (int64_t a = w->taps[0].first; a < w->taps[0].end; a++)
+        for (int64_t b = w->taps[1].first; b < w->taps[1].end; b++)
+            for (int64_t c = w->taps[2].first; c < w->taps[2].end; c++) {
+                int64_t i0 = w->taps[0].start + a * p->dilation[0], i1 = w->taps[1].start + b * p->dilation[1];
+                rows[count++] =
+                    ((w->image * p->in[0] + i0) * p->in[1] + i1) * p->in[2] + w->taps[2].start + c * p->dilation[2];
+            }
+    return count;
+}
+
+typedef struct Giving {
+    Pooling p; /* x: the input of MaxPool */
+    const char *dy;
+    char *dx;
+    int64_t *rows; /* [workers][taps of the kernel] */
+    int64_t taps;
+} Giving;
+
+/* To the first of the largest under the window, as the forward kernel takes it, or to all in equal parts. dx and x stand at the task's
+ * channels of row 0. */
+#define DEFINE_GIVE(T, NAME)                                                                                           \
+    VECTORISED static void give_max_##NAME(const T *x, const T *dy, T *dx, const int64_t *rows, int64_t count,         \
+                                           int64_t channels, int64_t block) {                                          \
+        T most[BLOCK];                                                                                                 \
+        int32_t best[BLOCK] = {0};                                                                                     \
+        memcpy(most, x + rows[0] * channels, (size_t)block * sizeof(T));                                               \
+        for (int32_t t = 1; t < (int32_t)count; t++) {                                                                 \
+            const T *row = x + rows[t] * channels;                                                                     \
+            for (int64_t i = 0; i < block; i++) {                                                                      \
+                bool more = row[i] > most[i];                                                                          \
+                most[i] = more ? row[i] : most[i];                                                                     \
+                best[i] = more ? t : best[i];                                                                          \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (int64_t i = 0; i < block; i++) dx[rows[best[i]] * channels + i] += dy[i];                                 \
+    }                                                                                                                  \
+    VECTORISED static void give_parts_##NAME(T part, const T *dy, T *dx, const int64_t *rows, int64_t count,           \
+                                             int64_t channels, int64_t block) {                                        \
+        T share[BLOCK];                                                                                                \
+        for (int64_t i = 0; i < block; i++) share[i] = part * dy[i];                                                   \
+        for (int64_t t = 0; t < count; t++)                                                                            \
+            for (int64_t i = 0; i < block; i++) dx[rows[t] * channels + i] += share[i];                                \
+    }                                                                                                                  \
+    static void give_rows_##NAME(const Giving *g, int64_t image, int64_t from, int64_t block, int64_t *rows) {         \
+        const Pooling *p = &g->p;                                                                                      \
+        int64_t channels = p->channels, windows = p->out[0] * p->out[1] * p->out[2];                                   \
+        T *dx = (T *)g->dx + from;                                                                                     \
+        for (int64_t i = 0; i < p->plane; i++)                                                                         \
+            memset(dx + (image * p->plane + i) * channels, 0, (size_t)block * sizeof(T));                              \
+        for (int64_t row = image * windows; row < (image + 1) * windows; row++) {                                      \
+            Window w = window_of(p, row);                                                                              \
+            int64_t count = rows_under(p, &w, rows);                                                                   \
+            const T *dy = (const T *)g->dy + row * channels + from;                                                    \
+            if (p->mode != POOL_MAX)                                                                                   \
+                give_parts_##NAME(1 / (T)w.divisor, dy, dx, rows, count, channels, block);                             \
+            else if (count)                                                                                            \
+                give_max_##NAME((const T *)p->x + from, dy, dx, rows, count, channels, block);                         \
+        }                                                                                                              \
+    }
+DEFINE_GIVE(float, f32)
+DEFINE_GIVE(double, f64)
+
+static void give_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const Giving *g = context;
+    int64_t channels = g->p.channels, blocks = (channels + BLOCK - 1) / BLOCK;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t from = task % blocks * BLOCK, block = channels - from < BLOCK ? channels - from : BLOCK;
+        if (g->p.dtype == DT_F64)
+            give_rows_f64(g, task / blocks, from, block, g->rows + worker * g->taps);
+        else
+            give_rows_f32(g, task / blocks, from, block, g->rows + worker * g->taps);
+    }
+}
+
+/* Inputs x of MaxPool, and dy; or dy alone, the attribute `image` saying the sizes of x. */
+static Status run_giving(HostCall *call, PoolMode mode) {
+    const Tensor *given, *dy;
+    Tensor *dx, shape = {0};
+    Giving g = {.taps = 1};
+    TRY(host_tensor(call, 0, DT_NONE, &given));
+    TRY(host_tensor(call, mode == POOL_MAX, given->dtype, &dy));
+    const Tensor *x = host_widened(call, given), *wide = host_widened(call, dy);
+    if (x->dtype != DT_F32 && x->dtype != DT_F64)
+        return host_error(call, "does not pool elements of type %s", dtype_onnx_name(x->dtype));
+    if (mode != POOL_MAX) {
+        shape = *x;
+        TRY(host_sizes(call, "image", x->rank, shape.dims));
+        x = &shape;
+    }
+    TRY(pooling_of(call, x, mode, &g.p));
+    Pooling *p = &g.p;
+    int64_t windows = x->dims[0] * p->out[0] * p->out[1] * p->out[2], blocks = (p->channels + BLOCK - 1) / BLOCK;
+    if (tensor_count(dy) != windows * p->channels) return host_error(call, "the gradient does not fit the windows");
+    TRY(host_output(call, 0, given->dtype, x->rank, x->dims, &dx));
+    if (!dx || !tensor_count(dx)) return NULL;
+    for (int i = 0; i < AXES; i++)
+        if (__builtin_mul_overflow(g.taps, p->kernel[i] < p->in[i] ? p->kernel[i] : p->in[i], &g.taps))
+            return host_error(call, "a size is out of range");
+    g.rows = arena_array(call->arena, (size_t)pool_threads(call->pool), (size_t)g.taps * sizeof *g.rows);
+    bool direct = dx->dtype == p->dtype;
+    g.dy = wide->data;
+    g.dx = direct ? dx->data : arena_array(call->arena, (size_t)tensor_count(dx), dtype_size(p->dtype));
+    pool_for(call->pool, x->dims[0] * blocks, 1, give_blocks, &g);
+    if (!direct) host_narrow(&(Tensor){.data = g.dx}, dx);
+    return NULL;
+}
+
+Status host_max_pool_gradient(HostCall *call) { return run_giving(call, POOL_MAX); }
+Status host_average_pool_gradient(HostCall *call) { return run_giving(call, POOL_AVERAGE); }

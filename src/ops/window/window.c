@@ -4,6 +4,8 @@
 #include "ops/window/window.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
+#include "lowering/sizes.h"
 #include "ops/linear/geometry.h"
 #include "ops/families.h"
 
@@ -137,6 +139,7 @@ typedef struct RoiPool {
     const Tensor *x, *rois;
     int64_t pooled[2];
     float scale, *y;
+    int64_t *places; /* of the maxima in x, -1 where a bin is empty; NULL: not asked for */
 } RoiPool;
 
 /* The cells [from, to) of bin `index` of `bins` over the region [start, start + length), within [0, limit). */
@@ -158,22 +161,24 @@ static void roi_pool_rows(void *context, int64_t begin, int64_t end, int worker)
         for (int i = 0; i < 4; i++) edges[i] = (int64_t)fmaxf(-1e9f, fminf(1e9f, roundf(roi[1 + i] * p->scale)));
         int64_t w = edges[2] - edges[0] + 1, h = edges[3] - edges[1] + 1;
         const float *plane = (const float *)p->x->data + ((int64_t)roi[0] * channels + row % channels) * height * width;
-        float *y = p->y + row * p->pooled[0] * p->pooled[1];
+        int64_t bins = row * p->pooled[0] * p->pooled[1], start = plane - (const float *)p->x->data;
         for (int64_t i = 0; i < p->pooled[0] * p->pooled[1]; i++) {
             bin_range(edges[1], h > 1 ? h : 1, i / p->pooled[1], p->pooled[0], height, &y0, &y1);
             bin_range(edges[0], w > 1 ? w : 1, i % p->pooled[1], p->pooled[1], width, &x0, &x1);
             float most = y0 < y1 && x0 < x1 ? -INFINITY : 0;
+            int64_t place = -1;
             for (int64_t r = y0; r < y1; r++)
                 for (int64_t c = x0; c < x1; c++)
-                    if (plane[r * width + c] > most) most = plane[r * width + c];
-            y[i] = most;
+                    if (plane[r * width + c] > most) most = plane[r * width + c], place = start + r * width + c;
+            if (p->y) p->y[bins + i] = most;
+            if (p->places) p->places[bins + i] = place;
         }
     }
 }
 
 static Status host_max_roi_pool(HostCall *call) {
     RoiPool p = {.scale = (float)attr_float(call->node, "spatial_scale", 1)};
-    Tensor *y;
+    Tensor *y, *places = NULL;
     int count;
     TRY(host_tensor(call, 0, DT_F32, &p.x));
     TRY(host_tensor(call, 1, DT_F32, &p.rois));
@@ -187,11 +192,25 @@ static Status host_max_roi_pool(HostCall *call) {
         if (!(image >= 0 && image < (float)p.x->dims[0]))
             return host_error(call, "region %lld names an image out of range", (long long)i);
     }
-    TRY(host_output(call, 0, DT_F32, 4, (int64_t[]){rois, channels, pooled[0], pooled[1]}, &y));
-    if (!y) return NULL;
-    p.y = y->data;
+    int64_t dims[] = {rois, channels, pooled[0], pooled[1]};
+    TRY(host_output(call, 0, DT_F32, 4, dims, &y));
+    if (call->node->output_count > 1) TRY(host_output(call, 1, DT_I64, 4, dims, &places));
+    p.y = y ? y->data : NULL;
+    p.places = places ? places->data : NULL;
     pool_for(call->pool, rois * channels, 4, roi_pool_rows, &p);
     return NULL;
+}
+
+/* To the maxima, which a second run of the kernel finds. The regions, which it rounds, have none. */
+static void back_max_roi_pool(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    const Value *y = n->outputs[0];
+    Node *pool = backward_host(w, n, n->op, host_max_roi_pool, n->inputs, 2);
+    host_result_like(l, pool, y);
+    Value *places = host_result(l, pool, DT_I64, y->rank, (const Dim *const *)y->dims),
+          *zero = scalar_int(l, DT_I64, 0);
+    Value *found = binary(l, PRIM_GE, places, zero), *part = where(l, found, dy(w, n, 0), like(l, y, 0));
+    give(w, n, 0, added_at(l, n->inputs[0], maximum(l, places, zero), part));
 }
 
 static Status lower_max_roi_pool(Lowering *l, const Node *n) {
@@ -253,6 +272,21 @@ static void fold_columns(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
+/* The other way: each column element is read at its place, 0 in the padding. */
+static void unfold_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const Columns *c = context;
+    (void)worker;
+    for (int64_t p = begin; p < end; p++) {
+        for (int64_t i = 0; i < c->taps * c->blocks; i++) {
+            int64_t place = column_place(c, i / c->blocks, i % c->blocks), to = p * c->taps * c->blocks + i;
+            if (c->dtype == DT_F32)
+                ((float *)c->y)[to] = place < 0 ? 0 : ((const float *)c->x)[p * c->plane + place];
+            else
+                ((double *)c->y)[to] = place < 0 ? 0 : ((const double *)c->x)[p * c->plane + place];
+        }
+    }
+}
+
 static void copy_ints(const Node *node, const char *name, int count, int64_t *to) {
     int given;
     const int64_t *from = attr_ints(node, name, &given);
@@ -263,8 +297,9 @@ static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
     int count;
     attr_dims(call->node, "image", &count);
     *c = (Columns){.spatial = count, .taps = 1, .blocks = 1, .plane = 1, .dtype = x->dtype, .x = x->data};
-    if (x->rank != 3 || count < 1 || count > MAX_SPATIAL)
-        return host_error(call, "the input has rank %d instead of 3", x->rank);
+    if (x->dtype != DT_F32 && x->dtype != DT_F64)
+        return host_error(call, "does not take elements of type %s", dtype_onnx_name(x->dtype));
+    if (count < 1 || count > MAX_SPATIAL) return host_error(call, "an image has %d axes", count);
     TRY(host_sizes(call, "image", count, c->image));
     TRY(host_sizes(call, "block", count, c->block));
     copy_ints(call->node, "strides", count, c->strides);
@@ -280,9 +315,6 @@ static Status columns_of(HostCall *call, const Tensor *x, Columns *c) {
             __builtin_mul_overflow(c->plane, c->image[i], &c->plane))
             return host_error(call, "the image is too large");
     }
-    if (x->dims[1] % c->taps || x->dims[2] != c->blocks)
-        return host_error(call, "%lld columns of %lld elements do not make up the image", (long long)x->dims[2],
-                          (long long)x->dims[1]);
     return NULL;
 }
 
@@ -291,9 +323,11 @@ static Status host_col2im(HostCall *call) {
     Tensor *y;
     Columns c;
     TRY(host_tensor(call, 0, DT_NONE, &x));
-    if (x->dtype != DT_F32 && x->dtype != DT_F64)
-        return host_error(call, "does not take elements of type %s", dtype_onnx_name(x->dtype));
     TRY(columns_of(call, x, &c));
+    if (x->rank != 3) return host_error(call, "the input has rank %d instead of 3", x->rank);
+    if (x->dims[1] % c.taps || x->dims[2] != c.blocks)
+        return host_error(call, "%lld columns of %lld elements do not make up the image", (long long)x->dims[2],
+                          (long long)x->dims[1]);
     int64_t dims[MAX_RANK] = {x->dims[0], x->dims[1] / c.taps};
     memcpy(dims + 2, c.image, (size_t)c.spatial * sizeof *dims);
     TRY(host_output(call, 0, x->dtype, c.spatial + 2, dims, &y));
@@ -301,6 +335,33 @@ static Status host_col2im(HostCall *call) {
     c.y = y->data;
     pool_for(call->pool, dims[0] * dims[1], 1, fold_columns, &c);
     return NULL;
+}
+
+/* The images' columns: what Col2Im adds up. */
+static Status host_im2col(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    Columns c;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    TRY(columns_of(call, x, &c));
+    if (x->rank != c.spatial + 2 || memcmp(x->dims + 2, c.image, (size_t)c.spatial * sizeof *c.image) != 0)
+        return host_error(call, "the image has another size");
+    TRY(host_output(call, 0, x->dtype, 3, (int64_t[]){x->dims[0], x->dims[1] * c.taps, c.blocks}, &y));
+    if (!y) return NULL;
+    c.y = y->data;
+    pool_for(call->pool, x->dims[0] * x->dims[1], 1, unfold_columns, &c);
+    return NULL;
+}
+
+/* Each is linear, and the other's transpose. */
+static void back_col2im(Backward *w, const Node *n) {
+    Value *g = dy(w, n, 0);
+    give(w, n, 0, host_result_like(w->l, backward_host(w, n, "Im2Col", host_im2col, &g, 1), n->inputs[0]));
+}
+
+static void back_im2col(Backward *w, const Node *n) {
+    Value *g = dy(w, n, 0);
+    give(w, n, 0, host_result_like(w->l, backward_host(w, n, "Col2Im", host_col2im, &g, 1), n->inputs[0]));
 }
 
 static Status lower_col2im(Lowering *l, const Node *n) {
@@ -342,5 +403,17 @@ const OpRow ops_window[] = {
     {"", "MaxUnpool", 9, 0, lower_max_unpool, NULL, 0},
     {"", "MaxRoiPool", 1, 0, lower_max_roi_pool, host_max_roi_pool, 0},
     {"", "Col2Im", 18, 0, lower_col2im, host_col2im, 0},
+    {0},
+};
+
+const HostRow hosts_window[] = {
+    {"MaxPool", host_max_pool, back_max_pool},
+    {"AveragePool", host_average_pool, back_average_pool},
+    {"LpPool", host_lp_pool, back_lp_pool},
+    {"MaxPoolGradient", host_max_pool_gradient, back_max_pool_gradient},
+    {"AveragePoolGradient", host_average_pool_gradient, back_average_pool_gradient},
+    {"MaxRoiPool", host_max_roi_pool, back_max_roi_pool},
+    {"Col2Im", host_col2im, back_col2im},
+    {"Im2Col", host_im2col, back_im2col},
     {0},
 };

@@ -10,5 +10,15 @@
 Status host_max_pool(HostCall *call);     /* output 1: the maxima's places; int storage_order */
 Status host_average_pool(HostCall *call); /* int count_include_pad */
 Status host_lp_pool(HostCall *call);      /* p */
+/* Of x and dy, the gradient of x; of dy alone, where the attribute `image` has the dims of x. */
+Status host_max_pool_gradient(HostCall *call);
+Status host_average_pool_gradient(HostCall *call);
+
+/* Gradients (window_gradient.c). */
+void back_max_pool(Backward *w, const Node *n);
+void back_max_pool_gradient(Backward *w, const Node *n);
+void back_average_pool(Backward *w, const Node *n);
+void back_average_pool_gradient(Backward *w, const Node *n);
+void back_lp_pool(Backward *w, const Node *n);
 
 #endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Det, and its gradient: the matrix of cofactors. */
+#include "ops/linear/linear.h"
+
+#include <math.h>
+#include "lowering/gradient.h"
+#include "lowering/sizes.h"
+
+/* By elimination with the largest pivot of each column; a is overwritten. */
+static double determinant(double *a, int64_t n) {
+    double product = 1;
+    for (int64_t c = 0; c < n; c++) {
+        int64_t best = c;
+        for (int64_t r = c + 1; r < n; r++)
+            if (fabs(a[r * n + c]) > fabs(a[best * n + c])) best = r;
+        double pivot = a[best * n + c];
+        product *= best == c ? pivot : -pivot;
+        if (pivot == 0) return product;
+        for (int64_t k = c; k < n && best != c; k++) {
+            double swap = a[c * n + k];
+            a[c * n + k] = a[best * n + k];
+            a[best * n + k] = swap;
+        }
+        for (int64_t r = c + 1; r < n; r++) {
+            double factor = a[r * n + c] / pivot;
+            for (int64_t k = c + 1; k < n; k++) a[r * n + k] -= factor * a[c * n + k];
+        }
+    }
+    return product;
+}
+
+/* Of a [n, n], by elimination in a copy at `work` [n, 2n]: c = det(a) a^-T. False where a is singular, or so nearly that the inverse has
+ * lost more than half of its digits. */
+static bool cofactors_by_inverse(const double *a, int64_t n, double *work, double *c) {
+    double product = 1, least = INFINITY, most = 0;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = 0; k < 2 * n; k++) work[2 * n * r + k] = k < n ? a[r * n + k] : k - n == r;
+    for (int64_t p = 0; p < n; p++) {
+        int64_t best = p;
+        for (int64_t r = p + 1; r < n; r++)
+            if (fabs(work[2 * n * r + p]) > fabs(work[2 * n * best + p])) best = r;
+        double *row = work + 2 * n * p, *other = work + 2 * n * best, pivot = other[p];
+        product *= best == p ? pivot : -pivot;
+        least = fmin(least, fabs(pivot));
+        most = fmax(most, fabs(pivot));
+        if (!(least > 1e-8 * most)) return false;
+        for (int64_t k = 0; k < 2 * n; k++) {
+            double swap = row[k];
+            row[k] = other[k] / pivot;
+            if (other != row) other[k] = swap;
+        }
+        for (int64_t r = 0; r < n; r++) {
+            double factor = work[2 * n * r + p];
+            for (int64_t k = 0; r != p && k < 2 * n; k++) work[2 * n * r + k] -= factor * row[k];
+        }
+    }
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = 0; k < n; k++) c[r * n + k] = product * work[2 * n * k + n + r];
+    return true;
+}
+
+/* Each from the determinant of what is left without its row and column. */
+static void cofactors_by_minors(const double *a, int64_t n, double *work, double *c) {
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = 0; k < n; k++) {
+            int64_t count = 0;
+            for (int64_t i = 0; i < n * n; i++)
+                if (i / n != r && i % n != k) work[count++] = a[i];
+            c[r * n + k] = ((r + k) % 2 ? -1 : 1) * determinant(work, n - 1);
+        }
+}
+
+Status host_cofactors(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return host_error(call, "the input is not made of square matrices");
+    TRY(host_output(call, 0, x->dtype, x->rank, x->dims, &y));
+    if (!y || !tensor_count(y)) return NULL;
+    int64_t n = x->dims[x->rank - 1], size = n * n;
+    double *a = arena_array(call->arena, (size_t)n, 4 * (size_t)n * sizeof *a), *c = a + size, *work = c + size;
+    for (int64_t i = 0; i < tensor_count(x) / size; i++) {
+        for (int64_t k = 0; k < size; k++) a[k] = dtype_load_double(x->dtype, x->data, i * size + k);
+        if (!cofactors_by_inverse(a, n, work, c)) cofactors_by_minors(a, n, work, c);
+        for (int64_t k = 0; k < size; k++) dtype_store_double(y->dtype, y->data, i * size + k, c[k]);
+    }
+    return NULL;
+}
+
+/* d det(X) = sum of cofactor * dX (Jacobi's formula; Magnus and Neudecker, "Matrix Differential Calculus", 8.3), singular matrices
+ * included. */
+void back_det(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *x = n->inputs[0], *g = dy(w, n, 0);
+    Value *cofactors = host_result_like(l, backward_host(w, n, "Cofactors", host_cofactors, &x, 1), x);
+    g = g ? unsqueeze(l, g, (int[]){x->rank - 2, x->rank - 1}, 2) : NULL;
+    give(w, n, 0, mul(l, g, cofactors));
+}
+
+Status host_det(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return host_error(call, "the input is not made of square matrices");
+    TRY(host_output(call, 0, x->dtype, x->rank - 2, x->dims, &y));
+    if (!y) return NULL;
+    int64_t n = x->dims[x->rank - 1], count = tensor_count(y);
+    double *matrix = arena_array(call->arena, (size_t)n, (size_t)n * sizeof *matrix + 1);
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < n * n; k++) matrix[k] = dtype_load_double(x->dtype, x->data, i * n * n + k);
+        dtype_store_double(y->dtype, y->data, i, determinant(matrix, n));
+    }
+    return NULL;
+}
+
+Status lower_det(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    if (!x) return l->error;
+    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))
+        return invalid(l, "the input is not made of square matrices");
+    if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
+    Node *host = host_node(l, n, host_det, &x, 1);
+    return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
+}
