@@ -19,9 +19,26 @@ static void back_gather(Backward *w, const Node *n) {
     give(w, n, 0, permute(l, sums, back));
 }
 
+/* Whether each line along the axis is read once. */
+static bool takes_one(const Value *data, const Value *indices, int axis) {
+    for (int i = 0; i < data->rank; i++)
+        if (i != axis && indices->dims[i] != data->dims[i]) return false;
+    return dim_equals(indices->dims[axis], 1);
+}
+
+/* Where one element of a line is read, a comparison makes the gradient in one pass, which fuses with its neighbours'. */
 static void back_gather_elements(Backward *w, const Node *n) {
-    Value *zeros = full_like(w->l, n->inputs[0], 0);
-    give(w, n, 0, scatter_elements(w->l, zeros, n->inputs[1], dy(w, n, 0), (int)attr_int(n, "axis", 0), "add"));
+    Lowering *l = w->l;
+    Value *data = n->inputs[0], *at = n->inputs[1];
+    int axis = (int)attr_int(n, "axis", 0);
+    if (!takes_one(data, at, axis)) {
+        give(w, n, 0, scatter_elements(l, full_like(l, data, 0), at, dy(w, n, 0), axis, "add"));
+        return;
+    }
+    Value *size = cast_like(l, dim_scalar(l, data->dims[axis]), at);
+    at = where(l, binary(l, PRIM_LT, at, scalar_int(l, at->dtype, 0)), add(l, at, size), at);
+    Value *own = iota(l, (const Dim *const *)data->dims, data->rank, axis, at->dtype);
+    give(w, n, 0, where(l, binary(l, PRIM_EQ, own, at), dy(w, n, 0), like(l, data, 0)));
 }
 
 /* --- scatters: both kinds are one, with their own way to read and write at the indices ----------------------------------- */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MOST_INPUTS = 4, MOST_ELEMENTS = 256 };
+enum { MOST_INPUTS = 8, MOST_ELEMENTS = 256 };
 
 static double drawn(uint64_t seed, int64_t i) { return (double)philox_u32(seed, (uint64_t)i) * 0x1p-32; }
 

@@ -174,6 +174,52 @@ static const Row rows[] = {
      1.1, 1.9, false, false},
     {"Squeeze of an axis of the run", "x: f64[3, 1], s: f64[1]",
      "t = onnx Cast@13 s {to = 7}\na = onnx Squeeze@13 x, t\ny = onnx Mul@14 a, a", 1.1, 1.9, false, false},
+    {"SoftmaxCrossEntropyLoss: the mean", "x: f64[3, 4]",
+     "t = constant i64[3] {1, 3, 0}\ny = onnx SoftmaxCrossEntropyLoss@13 x, t", -2, 2, false, false},
+    {"SoftmaxCrossEntropyLoss: the sum of weighted losses", "x: f64[3, 4]",
+     "t = constant i64[3] {1, 3, 0}\nw = constant f64[4] {0.5, 2, 1, 3}\ny = onnx SoftmaxCrossEntropyLoss@13 x, t, w "
+     "{reduction = \"sum\"}",
+     -2, 2, false, false},
+    {"SoftmaxCrossEntropyLoss: each loss of extra axes, some ignored", "x: f64[2, 4, 3]",
+     "t = constant i64[2, 3] {1, -1, 0, 3, 3, -1}\ny = onnx SoftmaxCrossEntropyLoss@13 x, t {reduction = \"none\", "
+     "ignore_index = -1}",
+     -2, 2, false, false},
+    {"SoftmaxCrossEntropyLoss: the weighted mean of what is not ignored", "x: f64[2, 4, 3]",
+     "t = constant i64[2, 3] {1, -1, 0, 3, 3, -1}\nw = constant f64[4] {0.5, 2, 1, 3}\ny = onnx "
+     "SoftmaxCrossEntropyLoss@13 x, t, w {ignore_index = -1}",
+     -2, 2, false, false},
+    {"SoftmaxCrossEntropyLoss: weights that are to be learnt", "x: f64[3, 4], w: f64[4]",
+     "t = constant i64[3] {1, 3, 0}\ny = onnx SoftmaxCrossEntropyLoss@13 x, t, w", 0.5, 2, false, false},
+    {"SoftmaxCrossEntropyLoss and its logarithms", "x: f64[n, 4]",
+     "t = constant i64[3] {1, 3, 0}\na, b = onnx SoftmaxCrossEntropyLoss@13 x, t\ny = onnx Mul@14 a, b", -2, 2, false,
+     false},
+    {"SoftmaxCrossEntropyLoss of one class, of none to classify", "x: f64[3, 1], z: f64[0, 2]",
+     "t = constant i64[3] {0, 0, 0}\nu = constant i64[0] {}\na = onnx SoftmaxCrossEntropyLoss@13 x, t\nb = onnx "
+     "SoftmaxCrossEntropyLoss@13 z, u {reduction = \"sum\"}\ny = onnx Add@14 a, b",
+     -2, 2, false, false},
+    {"NegativeLogLikelihoodLoss", "x: f64[3, 4]",
+     "t = constant i64[3] {1, 3, 0}\nw = constant f64[4] {0.5, 2, 1, 3}\na = onnx LogSoftmax@13 x {axis = 1}\ny = onnx "
+     "NegativeLogLikelihoodLoss@13 a, t, w",
+     -2, 2, false, false},
+    {"NegativeLogLikelihoodLoss: some ignored", "x: f64[2, 4, 3]",
+     "t = constant i64[2, 3] {1, -1, 0, 3, 3, -1}\ny = onnx NegativeLogLikelihoodLoss@13 x, t {ignore_index = -1}", -2,
+     2, false, false},
+    {"BatchNormalization in training", "x: f64[3, 2, 4], s: f64[2], b: f64[2], m: f64[2], v: f64[2]",
+     "y = onnx BatchNormalization@15 x, s, b, m, v {training_mode = 1}", 0.5, 2, false, false},
+    {"BatchNormalization in training: the running mean and variance", "x: f64[3, 2, 4], m: f64[2], v: f64[2]",
+     "s = constant f64[2] {1, 2}\nc, d, e = onnx BatchNormalization@15 x, s, s, m, v {training_mode = 1, momentum = "
+     "0.7}\nf = onnx Mul@14 d, e\ny = onnx Mul@14 f, f",
+     0.5, 2, false, false},
+    {"BatchNormalization in training, as in version 9", "x: f64[5, 2], s: f64[2]",
+     "c = constant f64[2] {1, 2}\ny, d, e, f, g = onnx BatchNormalization@9 x, s, c, c, c", 0.5, 2, false, false},
+    {"BatchNormalization with given statistics", "x: f64[2, 2, 3], s: f64[2], b: f64[2], m: f64[2], v: f64[2]",
+     "y = onnx BatchNormalization@15 x, s, b, m, v", 0.5, 2, false, false},
+    {"Dropout in training", "x: f64[4, 5]",
+     "r = constant f32[] 0.4\nt = constant bool[] true\na = onnx Dropout@13 x, r, t {seed = 3}\ny = onnx Mul@14 a, a",
+     -2, 2, false, false},
+    {"LayerNormalization", "x: f64[3, 5], s: f64[5], b: f64[5]", "y = onnx LayerNormalization@17 x, s, b", 0.5, 2,
+     false, false},
+    {"LRN", "x: f64[2, 5, 3]", "y = onnx LRN@13 x {size = 3, alpha = 0.5}", 0.5, 2, false, false},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }

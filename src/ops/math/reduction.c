@@ -375,49 +375,60 @@ static Value *all_of(Lowering *l, Value *x) {
     return x ? reduce(l, PRIM_REDUCE_SUM, x, axes, x->rank, false) : NULL;
 }
 
+/* The logarithms of probabilities as sums: x less these, each of which may be NULL. */
+typedef struct Scores {
+    Value *x, *less[2];
+} Scores;
+
 /* -log_probability[target] * weight[target] at each target; 0 where the target is ignore_index; then the sum, or the
- * mean over the weights. x: [N, C, d...] logarithms of probabilities, target: [N, d...], weight: [C] or NULL. */
-static Value *likelihood_loss(Lowering *l, const Node *n, Value *x, Value *target, Value *weight) {
+ * mean over the weights. Of x [N, C, d...] only the targets' elements are read: its gradient is a comparison of the targets with the
+ * class, which fuses with that of what is taken off. target: [N, d...], weight: [C] or NULL. */
+static Value *likelihood_loss(Lowering *l, const Node *n, const Scores *s, Value *target, Value *weight) {
     const Attr *ignore = node_attr(n, "ignore_index");
     const char *reduction = attr_string(n, "reduction", "mean");
-    if (x->rank < 2 || target->rank != x->rank - 1) {
-        invalid(l, "scores of %d axes and targets of %d do not fit", x->rank, target->rank);
+    if (s->x->rank < 2 || target->rank != s->x->rank - 1) {
+        invalid(l, "scores of %d axes and targets of %d do not fit", s->x->rank, target->rank);
         return NULL;
     }
-    Value *ignored = NULL, *weights = NULL, *zero = like(l, x, 0);
+    Value *ignored = NULL, *weights = NULL;
     if (ignore) {
-        ignored = binary(l, PRIM_EQ, target, like(l, target, (double)ignore->i));
-        target = where(l, ignored, like(l, target, 0), target);
+        ignored = binary(l, PRIM_EQ, target, scalar_int(l, target->dtype, ignore->i));
+        target = where(l, ignored, scalar_int(l, target->dtype, 0), target);
     }
-    Value *picked = gather_elements(l, x, unsqueeze(l, target, (const int[]){1}, 1), 1);
+    Value *picked = widen(l, gather_elements(l, s->x, unsqueeze(l, target, (const int[]){1}, 1), 1));
+    for (int i = 0; i < 2; i++)
+        if (s->less[i]) picked = sub(l, picked, s->less[i]);
     Value *loss = unary(l, PRIM_NEG, squeeze(l, picked, (const int[]){1}, 1));
+    if (!loss) return NULL;
     if (weight)
-        weights = cast_like(l, gather(l, weight, target, 0), x);
+        weights = cast_like(l, gather(l, weight, target, 0), loss);
     else if (ignored)
-        weights = like(l, x, 1);
-    if (ignored) weights = where(l, ignored, zero, weights);
+        weights = like(l, loss, 1);
+    if (ignored) weights = where(l, ignored, like(l, loss, 0), weights);
     if (weights) loss = mul(l, loss, weights);
     if (strcmp(reduction, "none") == 0) return loss;
     Value *sum = all_of(l, loss);
     if (strcmp(reduction, "sum") == 0 || !loss) return sum;
-    Value *count = weights ? all_of(l, weights) : cast_like(l, dim_scalar(l, value_elements(l->graph, loss)), x);
+    Value *count = weights ? all_of(l, weights) : cast_like(l, dim_scalar(l, value_elements(l->graph, loss)), loss);
     return divide(l, sum, count);
 }
 
 static Status lower_likelihood_loss(Lowering *l, const Node *n) {
-    Value *x = widen(l, in(l, n, 0)), *target = in(l, n, 1), *weight = optional_in(l, n, 2);
+    Value *x = in(l, n, 0), *target = in(l, n, 1), *weight = optional_in(l, n, 2);
     if (!x || !target) return l->error;
-    return out(l, n, 0, cast_like(l, likelihood_loss(l, n, x, target, weight), in(l, n, 0)));
+    return out(l, n, 0, cast_like(l, likelihood_loss(l, n, &(Scores){.x = x}, target, weight), x));
 }
 
 static Status lower_cross_entropy_loss(Lowering *l, const Node *n) {
-    Value *x = widen(l, in(l, n, 0)), *target = in(l, n, 1), *weight = optional_in(l, n, 2);
+    Value *x = in(l, n, 0), *wide = widen(l, x), *target = in(l, n, 1), *weight = optional_in(l, n, 2);
     if (!x || !target) return l->error;
     if (x->rank < 2) return invalid(l, "the scores need a batch and a class axis");
-    Value *log = log_softmax(l, x, 1);
-    if (!log) return l->error;
-    if (wants_output(n, 1)) out(l, n, 1, cast_like(l, log, in(l, n, 0)));
-    return out(l, n, 0, cast_like(l, likelihood_loss(l, n, log, target, weight), in(l, n, 0)));
+    const int axis = 1;
+    Value *most = reduce(l, PRIM_REDUCE_MAX, wide, &axis, 1, true), *rest = sub(l, wide, most);
+    Value *log_sum = unary(l, PRIM_LOG, reduce(l, PRIM_REDUCE_SUM, unary(l, PRIM_EXP, rest), &axis, 1, true));
+    if (wants_output(n, 1)) out(l, n, 1, cast_like(l, sub(l, rest, log_sum), x));
+    Scores scores = {x, {most, log_sum}};
+    return out(l, n, 0, cast_like(l, likelihood_loss(l, n, &scores, target, weight), x));
 }
 
 const OpRow ops_reduction[] = {
