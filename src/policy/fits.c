@@ -4,11 +4,11 @@
 #include "policy/json.h"
 
 /* What may differ from run to run of the same plan; a key stands for all below it. */
-static const char *const free_keys[] = {"threads",     "cache",      "memory_limit_megabytes",
-                                        "seed",        "device",     "check",
-                                        "shapes",      "tolerance",  "fallback",
-                                        "cuda.device", "opencl",     "cuda.libraries",
-                                        "cuda.graphs", "cuda.strict"};
+static const char *const free_keys[] = {"threads",     "cache",       "memory_limit_megabytes",
+                                        "seed",        "device",      "check",
+                                        "shapes",      "tolerance",   "fallback",
+                                        "cuda.device", "opencl",      "cuda.libraries",
+                                        "cuda.graphs", "cuda.strict", "training"};
 
 /* What a policy says that does not say it. */
 static const char defaults[] =

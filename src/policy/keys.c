@@ -13,7 +13,7 @@
 enum { LARGEST_FILE = 1 << 20, MOST_CUSTOM_KERNELS = 256 };
 
 /* --- the table of keys ------------------------------------------------------------------------------------------- */
-typedef enum KeyType { KEY_BOOL, KEY_INT, KEY_INT64, KEY_STRING, KEY_DEVICE, KEY_CHOICE, KEY_LIST } KeyType;
+typedef enum KeyType { KEY_BOOL, KEY_INT, KEY_INT64, KEY_NUMBER, KEY_STRING, KEY_DEVICE, KEY_CHOICE, KEY_LIST } KeyType;
 
 typedef struct Key {
     const char *path; /* with a dot where the key stands in an object */
@@ -30,6 +30,8 @@ typedef struct Key {
 
 static const char *const device_fallbacks[] = {"error", "cpu", NULL};
 static const char *const step_fallbacks[] = {"allow", "forbid", NULL};
+static const char *const optimizers[] = {"adam", "adamw", "sgd", "momentum", "adagrad", NULL};
+static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 
 static Status read_custom_kernels(Reader *r, const char *path, const cJSON *item);
 static Status read_check_inputs(Reader *r, const char *path, const cJSON *item);
@@ -37,10 +39,14 @@ static Status read_whole_precision(Reader *r, const char *path, const cJSON *ite
 static Status read_whole_weights(Reader *r, const char *path, const cJSON *item);
 static Status read_whole_tolerance(Reader *r, const char *path, const cJSON *item);
 static Status read_fusions(Reader *r, const char *path, const cJSON *item);
+static Status read_trained(Reader *r, const char *path, const cJSON *item);
 static void print_custom_kernels(Text *text, const Policy *policy);
 static void print_check_inputs(Text *text, const Policy *policy);
 static void print_fusions(Text *text, const Policy *policy);
+static void print_trained(Text *text, const Policy *policy);
 static void print_rule_count(Text *text, const Policy *policy);
+
+#define BELOW_ONE 0.9999999999 /* averages whose coefficient is 1 never move */
 
 /* At most 64 rows: Policy.in_file and by_flag. */
 static const Key keys[] = {
@@ -74,6 +80,19 @@ static const Key keys[] = {
     {"cuda.graphs", KEY_BOOL, offsetof(Policy, cuda.graphs), 0, 0},
     {"opencl.device", KEY_STRING, offsetof(Policy, opencl.device), 0, 0},
     {"opencl.library", KEY_STRING, offsetof(Policy, opencl.library), 0, 0},
+    {"training.loss", KEY_STRING, offsetof(Policy, training.loss), 0, 0},
+    {"training.of", KEY_LIST, 0, .read = read_trained, .print = print_trained},
+    {"training.optimizer", KEY_CHOICE, offsetof(Policy, training.optimizer), .names = optimizers},
+    {"training.rate", KEY_NUMBER, offsetof(Policy, training.rate), 0, 1e6},
+    {"training.schedule", KEY_CHOICE, offsetof(Policy, training.schedule), .names = schedules},
+    {"training.warmup_steps", KEY_INT64, offsetof(Policy, training.warmup_steps), 0, 1e12},
+    {"training.steps", KEY_INT64, offsetof(Policy, training.steps), 0, 1e12},
+    {"training.momentum", KEY_NUMBER, offsetof(Policy, training.momentum), 0, 1},
+    {"training.beta1", KEY_NUMBER, offsetof(Policy, training.beta1), 0, BELOW_ONE},
+    {"training.beta2", KEY_NUMBER, offsetof(Policy, training.beta2), 0, BELOW_ONE},
+    {"training.epsilon", KEY_NUMBER, offsetof(Policy, training.epsilon), 0, 1},
+    {"training.weight_decay", KEY_NUMBER, offsetof(Policy, training.weight_decay), 0, 1},
+    {"training.clip_norm", KEY_NUMBER, offsetof(Policy, training.clip_norm), 0, 1e12},
     {"target", KEY_STRING, offsetof(Policy, target.level), 0, 0},
     /* OSLO's form of "fusion" */
     {"kernel_fusion.enable", KEY_BOOL, offsetof(Policy, fusion.enable), .stands_for = "fusion.enable"},
@@ -99,6 +118,26 @@ static bool names_overlap(const char *a, const char *b) {
     if (strncmp(a, b, shorter) != 0) return false;
     const char *rest = lengths[0] < lengths[1] ? b + shorter : a + shorter;
     return !*rest || strcmp(rest, ".forward") == 0 || strcmp(rest, ".backward") == 0;
+}
+
+static Status read_trained(Reader *r, const char *path, const cJSON *array) {
+    const cJSON *item;
+    TRY(reader_array(r, path, array));
+    int count = cJSON_GetArraySize(array), number = 0;
+    if (!count) return reader_error(r, path, "names no weight");
+    const char **globs = ARENA_ARRAY(r->arena, const char *, count + 1);
+    cJSON_ArrayForEach(item, array) {
+        TRY(reader_filled_string(r, arena_format(r->arena, "%s[%d]", path, number), item, &globs[number]));
+        number++;
+    }
+    r->policy->training.of = globs;
+    return NULL;
+}
+
+static void print_trained(Text *text, const Policy *policy) {
+    const char *const *glob = policy->training.of;
+    if (!glob) text_add(text, "all weights");
+    for (int i = 0; glob && glob[i]; i++) text_add(text, "%s%s", i ? ", " : "", glob[i]);
 }
 
 static Status read_custom_kernels(Reader *r, const char *path, const cJSON *array) {
@@ -193,6 +232,10 @@ static Status read_value(Reader *r, const Key *key, const char *path, const cJSO
         *(int *)field = (int)number;
         return NULL;
     case KEY_INT64: return reader_whole(r, path, item, key->low, key->high, field);
+    case KEY_NUMBER:
+        TRY(reader_number(r, path, item, field));
+        if (*(double *)field >= key->low && *(double *)field <= key->high) return NULL;
+        return reader_error(r, path, "%g is not in %g to %g", *(double *)field, key->low, key->high);
     case KEY_STRING: return reader_string(r, path, item, field);
     case KEY_DEVICE: return read_device(r, path, item, field);
     case KEY_CHOICE: return read_named(r, key, path, item, field);
@@ -300,6 +343,7 @@ static void print_value(Text *text, const Policy *policy, const Key *key) {
     case KEY_BOOL: text_add(text, "%s", *(const bool *)field ? "true" : "false"); break;
     case KEY_INT: text_add(text, "%d", *(const int *)field); break;
     case KEY_INT64: text_add(text, "%lld", (long long)*(const int64_t *)field); break;
+    case KEY_NUMBER: text_add(text, "%g", *(const double *)field); break;
     case KEY_STRING:
         string = *(const char *const *)field;
         text_add(text, "%s", string ? string : "the usual");

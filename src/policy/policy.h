@@ -88,6 +88,15 @@ typedef struct PolicyFusion {
     const char *path;            /* of the object in the policy, for messages: "fusions[0]" */
 } PolicyFusion;
 
+typedef enum Optimizer {
+    OPTIMIZER_ADAM,
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_SGD,
+    OPTIMIZER_MOMENTUM,
+    OPTIMIZER_ADAGRAD
+} Optimizer;
+typedef enum Schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE } Schedule;
+
 typedef struct Policy {
     struct {
         bool enable;                       /* fuse across operators; off: one region a primitive */
@@ -147,6 +156,16 @@ typedef struct Policy {
             *device; /* part of the name of the device or its platform; NULL: the first GPU, else the first device */
         const char *library; /* the ICD loader; NULL: libOpenCL.so.1 */
     } opencl;
+    struct Training {
+        const char *loss;      /* what falls: as optimize/training.h reads it; NULL: the model's only output */
+        const char *const *of; /* globs over the names of weights, NULL-terminated; NULL: all that look like weights */
+        Optimizer optimizer;
+        double rate; /* at its highest */
+        Schedule schedule;
+        int64_t warmup_steps, steps; /* of the schedule; steps 0: not known, so the rate stays */
+        double momentum, beta1, beta2, epsilon, weight_decay;
+        double clip_norm; /* most that the norm of all gradients together may be; 0: not clipped */
+    } training;
     Target target;             /* resolved */
     const char *name;          /* of the file or text it was read from; NULL: the defaults */
     uint64_t in_file, by_flag; /* bits of 1 << the key's number in keys.c: where its value comes from */

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* First what is trained and the loss, then Gradient, then a formula an optimizer. */
+#include "optimize/training.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+#include "lowering/ops.h"
+
+enum { LOSS_OPSET = 12, MODE_OPSET = 14 }; /* of SoftmaxCrossEntropyLoss; of training modes as inputs and attributes */
+
+typedef VEC(TrainedTensor) TrainedTensors;
+
+typedef struct Build {
+    Graph *graph, *twin;
+    Arena *arena;
+    const struct Training *wanted;
+    bool only_gradients;
+    int opset; /* of the standard's operators */
+    int made;  /* nodes */
+    Value *loss;
+    VEC(Value *) weights;    /* gradients are asked for these */
+    VEC(Value *) statistics; /* constants that the forward pass changes */
+    VEC(Value *) moved;      /* their new values */
+    TrainedTensors tensors;
+    int numbers[TRAINING_NUMBERS];
+} Build;
+
+/* --- nodes ----------------------------------------------------------------------------------------------------------------- */
+
+static Node *add_node(Build *b, const char *domain, const char *op, int opset, Value *const *inputs, int count) {
+    Node *node = graph_add_node(b->graph, NULL, NODE_ONNX, op, inputs, count);
+    const char *name = arena_format(b->arena, "training/%s_%d", op, b->made++);
+    node->domain = domain;
+    node->opset = opset;
+    node->origin = (Origin){arena_copy(b->arena, &name, sizeof name), 1};
+    return node;
+}
+
+static Value *result(Node *node) { return node_add_output(node, node->origin.names[0], DT_NONE, -1, NULL); }
+
+static Value *onnx1(Build *b, const char *op, Value *x) { return result(add_node(b, "", op, b->opset, &x, 1)); }
+
+static Value *onnx2(Build *b, const char *op, Value *x, Value *y) {
+    return result(add_node(b, "", op, b->opset, (Value *[]){x, y}, 2));
+}
+
+static Value *number(Build *b, const Value *like, double value) {
+    Tensor *tensor = tensor_new(b->arena, like->dtype, 0, NULL);
+    dtype_store_double(like->dtype, tensor->data, 0, value);
+    return graph_add_constant(b->graph, NULL, tensor);
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------------------ */
+
+static Status value_named(Build *b, const char *name, const char *what, Value **out_value) {
+    *out_value = map_get(&b->graph->names, name);
+    if (*out_value) return NULL;
+    return status_error(STATUS_USAGE, "%s: the model has no value \"%s\"", what, name);
+}
+
+/* --- the loss --------------------------------------------------------------------------------------------------------------- */
+
+/* The type that lowering finds for a value, told with the graph's own symbols. */
+static Status type_of(Build *b, const char *name, DType *out_dtype, int *out_rank, const Dim **dims) {
+    Value *value = map_get(&b->twin->names, name);
+    if (!value) return status_error(STATUS_FAULT, "the model changed while it was read");
+    graph_add_named_output(b->twin, value, name);
+    Policy policy = policy_default();
+    TRY(lower_graph(b->twin, &policy));
+    value = b->twin->outputs.items[b->twin->outputs.count - 1];
+    if (value->kind != VALUE_TENSOR) return status_error(STATUS_USAGE, "training.loss: \"%s\" is no tensor", name);
+    *out_dtype = value->dtype;
+    *out_rank = value->rank;
+    for (int i = 0; i < value->rank; i++) {
+        int64_t size;
+        int symbol = dim_symbol_index(value->dims[i]);
+        dims[i] = dim_is_const(value->dims[i], &size) ? dim_const(b->graph->dims, size)
+                  : symbol >= 0 ? dim_symbol(b->graph->dims, dim_symbol_name(b->twin->dims, symbol))
+                                : dim_fresh(b->graph->dims, "target");
+    }
+    return NULL;
+}
+
+/* The two names behind "KIND:", in `text`. */
+static bool two_names(Build *b, const char *text, const char *kind, const char **first, const char **second) {
+    size_t length = strlen(kind);
+    const char *comma = strncmp(text, kind, length) == 0 ? strchr(text + length, ',') : NULL;
+    if (!comma) return false;
+    *first = arena_string_n(b->arena, text + length, (size_t)(comma - text) - length);
+    *second = comma + 1;
+    return **first && **second;
+}
+
+/* What the loss compares with: a value of the model, or a new input of this type. */
+static Value *target(Build *b, const char *name, DType dtype, int rank, const Dim *const *dims) {
+    Value *value = map_get(&b->graph->names, name);
+    return value ? value : graph_add_input(b->graph, name, dtype, rank, dims);
+}
+
+/* -log softmax(logits)[label], the mean over all labels but those that are -100; classes along the last axis (ONNX
+ * SoftmaxCrossEntropyLoss-13). */
+static Status cross_entropy(Build *b, const char *name, const char *labels) {
+    DType dtype;
+    int rank;
+    const Dim *dims[MAX_RANK];
+    Value *logits;
+    if (b->opset < LOSS_OPSET)
+        return status_error(STATUS_UNSUPPORTED,
+                            "a loss of cross entropy needs version %d of the operator set, the model has %d (onnxfuse "
+                            "optimize --convert-opset %d)",
+                            LOSS_OPSET, b->opset, MODE_OPSET);
+    TRY(value_named(b, name, "training.loss", &logits));
+    TRY(type_of(b, name, &dtype, &rank, dims));
+    if (rank < 2)
+        return status_error(STATUS_USAGE, "training.loss: \"%s\" has no axis of classes behind another", name);
+    Node *flatten = add_node(b, "", "Flatten", b->opset, &logits, 1);
+    node_set_int(flatten, "axis", rank - 1);
+    Tensor *all = tensor_new(b->arena, DT_I64, 1, (const int64_t[]){1});
+    *(int64_t *)all->data = -1;
+    Value *line =
+        onnx2(b, "Reshape", target(b, labels, DT_I64, rank - 1, dims), graph_add_constant(b->graph, NULL, all));
+    Node *loss = add_node(b, "", "SoftmaxCrossEntropyLoss", b->opset, (Value *[]){result(flatten), line}, 2);
+    node_set_int(loss, "ignore_index", -100);
+    b->loss = result(loss);
+    return NULL;
+}
+
+/* The mean of (prediction - target)^2 over all elements. */
+static Status mean_squares(Build *b, const char *name, const char *wanted) {
+    DType dtype;
+    int rank;
+    const Dim *dims[MAX_RANK];
+    Value *prediction;
+    TRY(value_named(b, name, "training.loss", &prediction));
+    TRY(type_of(b, name, &dtype, &rank, dims));
+    Value *difference = onnx2(b, "Sub", prediction, target(b, wanted, dtype, rank, dims));
+    Value *square = onnx2(b, "Mul", difference, difference);
+    Node *mean = add_node(b, "", "ReduceMean", b->opset, &square, 1);
+    node_set_int(mean, "keepdims", 0);
+    b->loss = result(mean);
+    return NULL;
+}
+
+static Status find_loss(Build *b) {
+    const char *text = b->wanted->loss, *first, *second;
+    if (!text) {
+        if (b->graph->outputs.count != 1)
+            return status_error(STATUS_USAGE, "training.loss is missing, and the model has %d outputs",
+                                b->graph->outputs.count);
+        b->loss = b->graph->outputs.items[0];
+        return NULL;
+    }
+    if (two_names(b, text, "cross_entropy:", &first, &second)) return cross_entropy(b, first, second);
+    if (two_names(b, text, "mse:", &first, &second)) return mean_squares(b, first, second);
+    return value_named(b, text, "training.loss", &b->loss);
+}
+
+/* --- what is trained ---------------------------------------------------------------------------------------------------------- */
+
+/* Inputs of operators that are weights where they are constants: bit i for input i. */
+static const struct {
+    const char *op;
+    unsigned inputs;
+} weight_roles[] = {
+    {"Conv", 6},
+    {"ConvTranspose", 6},
+    {"Gemm", 6},
+    {"MatMul", 3},
+    {"FusedMatMul", 3},
+    {"Einsum", ~0u},
+    {"Gather", 1},
+    {"LayerNormalization", 6},
+    {"InstanceNormalization", 6},
+    {"PRelu", 2},
+    {"GroupNormalization", 6},
+    {"BatchNormalization", 6},
+    {"LSTM", 2 + 4 + 8 + 128},
+    {"GRU", 2 + 4 + 8},
+    {"RNN", 2 + 4 + 8},
+    {"RMSNormalization", 2},
+    {"SimplifiedLayerNormalization", 2},
+    {"DeformConv", 2 + 8},
+    {"SkipLayerNormalization", 4 + 8 + 16},
+    {"SkipSimplifiedLayerNormalization", 4 + 8},
+    {"EmbedLayerNormalization", 4 + 8 + 16 + 32 + 64},
+    {"Attention", 2 + 4},
+    {"MultiHeadAttention", 8},
+    {"BiasGelu", 2},
+    {"FastGelu", 2},
+};
+
+/* Masks are added, too: they hold what is meant as minus infinity. */
+static bool looks_like_mask(const Tensor *tensor) {
+    for (int64_t i = 0; i < tensor_count(tensor); i++)
+        if (!(fabs(dtype_load_double(tensor->dtype, tensor->data, i)) < 1e4)) return true;
+    return false;
+}
+
+static bool hands_on(const Node *node) {
+    static const char *const ops[] = {"Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (strcmp(node->op, ops[i]) == 0) return true;
+    return false;
+}
+
+/* Sums with biases and products with scales are written out by some exporters: a vector is one; of tables only what is added, as
+ * tables that are multiplied hold positions' cosines. */
+static bool is_bias_or_scale(const Node *node, const Tensor *tensor) {
+    bool sum = strcmp(node->op, "Add") == 0, product = strcmp(node->op, "Mul") == 0;
+    if (tensor_count(tensor) < 2 || (!sum && !product)) return false;
+    int64_t largest = 0;
+    for (int i = 0; i < tensor->rank; i++) largest = tensor->dims[i] > largest ? tensor->dims[i] : largest;
+    return tensor_count(tensor) == largest || (sum && !looks_like_mask(tensor));
+}
+
+enum { MOST_STEPS = 8 }; /* transposes and casts between a weight and its operator */
+
+static bool is_weight_of(const Use *use, const Tensor *tensor, int steps) {
+    const Node *node = use->node;
+    for (size_t i = 0; i < sizeof weight_roles / sizeof *weight_roles; i++)
+        if (strcmp(node->op, weight_roles[i].op) == 0 && use->index < 32 && weight_roles[i].inputs >> use->index & 1)
+            return true;
+    if (is_bias_or_scale(node, tensor)) return true;
+    if (!steps || use->index || !hands_on(node)) return false;
+    const Value *handed = node->outputs[0];
+    for (int i = 0; i < handed->uses.count; i++)
+        if (is_weight_of(&handed->uses.items[i], tensor, steps - 1)) return true;
+    return false;
+}
+
+static bool looks_like_weight(const Value *value) {
+    for (int i = 0; i < value->uses.count; i++)
+        if (is_weight_of(&value->uses.items[i], value->constant, MOST_STEPS)) return true;
+    return false;
+}
+
+static bool is_named(const char *const *globs, const char *name) {
+    for (; *globs; globs++)
+        if (fnmatch(*globs, name, 0) == 0) return true;
+    return false;
+}
+
+/* The values that the loss is computed of. */
+static Map ancestors(Build *b) {
+    Map needed = map_make(b->arena);
+    map_set_id(&needed, MAP_POINTER_KEY(b->loss), b->loss);
+    for (const Node *node = b->graph->last; node; node = node->prev) {
+        bool makes = false;
+        for (int i = 0; i < node->output_count; i++)
+            makes |= node->outputs[i] && map_get_id(&needed, MAP_POINTER_KEY(node->outputs[i]));
+        for (int i = 0; makes && i < node->input_count; i++)
+            if (node->inputs[i]) map_set_id(&needed, MAP_POINTER_KEY(node->inputs[i]), node->inputs[i]);
+    }
+    return needed;
+}
+
+static bool is_statistic(const Build *b, const Value *value) {
+    for (int i = 0; i < b->statistics.count; i++)
+        if (b->statistics.items[i] == value) return true;
+    return false;
+}
+
+static Status find_weights(Build *b) {
+    Map needed = ancestors(b);
+    const char *const *globs = b->wanted->of;
+    int count = b->graph->values.count;
+    for (int i = 0; i < count; i++) {
+        Value *value = b->graph->values.items[i];
+        if (!value->constant || !dtype_is_float(value->dtype) || is_statistic(b, value) ||
+            !map_get_id(&needed, MAP_POINTER_KEY(value)))
+            continue;
+        if (globs ? !is_named(globs, value->name) : !looks_like_weight(value)) continue;
+        if (!b->only_gradients && value->dtype != DT_F32 && value->dtype != DT_F64)
+            return status_error(STATUS_UNSUPPORTED, "weight \"%s\" is %s: float32 and float64 weights are trained",
+                                value->name, dtype_onnx_name(value->dtype));
+        VEC_PUSH(b->arena, b->weights, value);
+    }
+    if (b->only_gradients && globs) /* of inputs, too */
+        for (int i = 0; i < b->graph->inputs.count; i++)
+            if (is_named(globs, b->graph->inputs.items[i]->name))
+                VEC_PUSH(b->arena, b->weights, b->graph->inputs.items[i]);
+    if (b->weights.count) return NULL;
+    return globs ? status_error(STATUS_USAGE, "training.of: no weight that the loss depends on is called \"%s\"",
+                                globs[0])
+                 : status_error(STATUS_USAGE,
+                                "the model has no weights that the loss depends on (training.of names some)");
+}
+
+/* --- training mode --------------------------------------------------------------------------------------------------------------- */
+
+static Status too_old(const Node *node) {
+    return status_error(
+        STATUS_UNSUPPORTED,
+        "node \"%s\": %s of version %d of the operator set has no training mode (onnxfuse optimize --convert-opset %d)",
+        node_origin_name(node), node->op, node->opset, MODE_OPSET + 3);
+}
+
+/* Statistics of the batch, whose running averages are new values of constants (ONNX BatchNormalization-14). */
+static Status train_batch_norm(Build *b, Node *node) {
+    if (node->opset < MODE_OPSET) return too_old(node);
+    node_set_int(node, "training_mode", 1);
+    for (int i = 3; i < 5; i++) {
+        Value *statistic = node->inputs[i];
+        if (!statistic->constant || is_statistic(b, statistic)) continue;
+        while (node->output_count < i - 2 + 1) node_attach_output(node, NULL);
+        if (!node->outputs[i - 2]) {
+            node->output_count = i - 2;
+            node_add_output(node, NULL, DT_NONE, -1, NULL);
+        }
+        VEC_PUSH(b->arena, b->statistics, statistic);
+        VEC_PUSH(b->arena, b->moved, node->outputs[i - 2]);
+    }
+    return NULL;
+}
+
+static Status train_dropout(Build *b, Node *node) {
+    if (node->opset < LOSS_OPSET) return too_old(node);
+    Tensor *yes = tensor_new(b->arena, DT_BOOL, 0, NULL);
+    *(bool *)yes->data = true;
+    while (node->input_count < 3) node_append_input(node, NULL);
+    node_set_input(node, 2, graph_add_constant(b->graph, NULL, yes));
+    return NULL;
+}
+
+static Status set_training_mode(Build *b) {
+    FOR_EACH_NODE(node, b->graph) {
+        if (node->domain && *node->domain) continue;
+        if (strcmp(node->op, "BatchNormalization") == 0) TRY(train_batch_norm(b, node));
+        if (strcmp(node->op, "Dropout") == 0) TRY(train_dropout(b, node));
+    }
+    return NULL;
+}
+
+/* --- gradients -------------------------------------------------------------------------------------------------------------------- */
+
+static Value **add_gradients(Build *b) {
+    int count = b->weights.count;
+    Node *node = add_node(b, TRAINING_DOMAIN, "Gradient", 1, b->weights.items, count);
+    StringView *names = ARENA_ARRAY(b->arena, StringView, count);
+    Value **gradients = ARENA_ARRAY(b->arena, Value *, count);
+    for (int i = 0; i < count; i++) {
+        const char *name = b->weights.items[i]->name;
+        names[i] = (StringView){name, strlen(name)};
+        gradients[i] = node_add_output(node, arena_format(b->arena, "%s_grad", name), DT_NONE, -1, NULL);
+    }
+    node_set_attr(node, (Attr){.name = "xs", .kind = ATTR_STRINGS, .count = count, .strings = names});
+    node_set_string(node, "y", b->loss->name);
+    bool imported = false;
+    for (int i = 0; i < b->graph->info->opsets.count; i++)
+        imported |= strcmp(b->graph->info->opsets.items[i].domain, TRAINING_DOMAIN) == 0;
+    if (!imported) VEC_PUSH(b->graph->arena, b->graph->info->opsets, (OpsetImport){TRAINING_DOMAIN, 1});
+    return gradients;
+}
+
+/* All scaled by min(1, most / (norm + 1e-6)), the norm that of all elements together (Pascanu, Mikolov and Bengio, "On the difficulty of
+ * training recurrent neural networks", 2013). */
+static void clip(Build *b, Value **gradients) {
+    Value *sum = NULL;
+    for (int i = 0; i < b->weights.count; i++) {
+        Node *node = add_node(b, "", "ReduceSumSquare", b->opset, &gradients[i], 1);
+        node_set_int(node, "keepdims", 0);
+        Value *part = result(node);
+        if (b->weights.items[i]->dtype != DT_F32) {
+            Node *cast = add_node(b, "", "Cast", b->opset, &part, 1);
+            node_set_dtype(cast, "to", DT_F32);
+            part = result(cast);
+        }
+        sum = sum ? onnx2(b, "Add", sum, part) : part;
+    }
+    const Value f32 = {.dtype = DT_F32};
+    Value *norm = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, &f32, 1e-6));
+    Value *factor = onnx2(b, "Min", number(b, &f32, 1), onnx2(b, "Div", number(b, &f32, b->wanted->clip_norm), norm));
+    for (int i = 0; i < b->weights.count; i++) {
+        Value *own = factor;
+        if (b->weights.items[i]->dtype != DT_F32) {
+            Node *cast = add_node(b, "", "Cast", b->opset, &factor, 1);
+            node_set_dtype(cast, "to", b->weights.items[i]->dtype);
+            own = result(cast);
+        }
+        gradients[i] = onnx2(b, "Mul", gradients[i], own);
+    }
+}
+
+/* --- optimizers, as torch.optim of PyTorch 2 has them ------------------------------------------------------------------------------ */
+
+static Value *step_number(Build *b, TrainingNumber which, const Value *like) {
+    static const char *const names[] = {"training.rate", "training.correction1", "training.correction2"};
+    if (b->numbers[which] < 0) {
+        b->numbers[which] = b->graph->inputs.count;
+        graph_add_input(b->graph, names[which], DT_F32, 0, NULL);
+    }
+    Value *value = b->graph->inputs.items[b->numbers[which]];
+    if (like->dtype == DT_F32) return value;
+    Node *cast = add_node(b, "", "Cast", b->opset, &value, 1);
+    node_set_dtype(cast, "to", like->dtype);
+    return result(cast);
+}
+
+/* A state of the weight's shape, which begins at zero and becomes what set_state says. */
+static Value *state(Build *b, const Value *weight, const char *name) {
+    TrainedTensor state = {.name = arena_format(b->arena, "%s.%s", weight->name, name),
+                           .like = weight,
+                           .input = b->graph->inputs.count,
+                           .output = -1,
+                           .is_state = true};
+    VEC_PUSH(b->arena, b->tensors, state);
+    return graph_add_input(b->graph, state.name, weight->dtype, weight->rank, weight->dims);
+}
+
+static Value *set_state(Build *b, Value *value) {
+    TrainedTensor *state = &b->tensors.items[b->tensors.count - 1];
+    state->output = b->graph->outputs.count;
+    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", state->name));
+    return value;
+}
+
+/* share * old + (1 - share) * new */
+static Value *average(Build *b, const Value *weight, double share, Value *old, Value *new) {
+    return onnx2(b, "Add", onnx2(b, "Mul", number(b, weight, share), old),
+                 onnx2(b, "Mul", number(b, weight, 1 - share), new));
+}
+
+/* Kingma and Ba, "Adam", 2015; with decay beside the step: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. */
+static Value *adam(Build *b, Value *w, Value *g) {
+    const struct Training *t = b->wanted;
+    Value *rate = step_number(b, NUMBER_RATE, w);
+    Value *m = set_state(b, average(b, w, t->beta1, state(b, w, "momentum"), g));
+    Value *v = set_state(b, average(b, w, t->beta2, state(b, w, "variance"), onnx2(b, "Mul", g, g)));
+    Value *root = onnx1(b, "Sqrt", onnx2(b, "Mul", v, step_number(b, NUMBER_CORRECTION2, w)));
+    Value *step = onnx2(b, "Mul", rate, step_number(b, NUMBER_CORRECTION1, w));
+    Value *kept = w;
+    if (t->optimizer == OPTIMIZER_ADAMW && t->weight_decay > 0)
+        kept = onnx2(b, "Sub", w, onnx2(b, "Mul", onnx2(b, "Mul", rate, number(b, w, t->weight_decay)), w));
+    return onnx2(b, "Sub", kept,
+                 onnx2(b, "Div", onnx2(b, "Mul", step, m), onnx2(b, "Add", root, number(b, w, t->epsilon))));
+}
+
+static Value *momentum(Build *b, Value *w, Value *g) {
+    Value *v = onnx2(b, "Mul", number(b, w, b->wanted->momentum), state(b, w, "momentum"));
+    v = set_state(b, onnx2(b, "Add", v, g));
+    return onnx2(b, "Sub", w, onnx2(b, "Mul", step_number(b, NUMBER_RATE, w), v));
+}
+
+/* Duchi, Hazan and Singer, "Adaptive Subgradient Methods", JMLR 2011. */
+static Value *adagrad(Build *b, Value *w, Value *g) {
+    Value *sum = set_state(b, onnx2(b, "Add", state(b, w, "sum"), onnx2(b, "Mul", g, g)));
+    Value *root = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, w, b->wanted->epsilon));
+    return onnx2(b, "Sub", w, onnx2(b, "Div", onnx2(b, "Mul", step_number(b, NUMBER_RATE, w), g), root));
+}
+
+static Value *sgd(Build *b, Value *w, Value *g) {
+    return onnx2(b, "Sub", w, onnx2(b, "Mul", step_number(b, NUMBER_RATE, w), g));
+}
+
+static Value *updated(Build *b, Value *w, Value *g) {
+    const struct Training *t = b->wanted;
+    if (t->weight_decay > 0 && t->optimizer != OPTIMIZER_ADAMW)
+        g = onnx2(b, "Add", g, onnx2(b, "Mul", number(b, w, t->weight_decay), w));
+    switch (t->optimizer) {
+    case OPTIMIZER_SGD: return sgd(b, w, g);
+    case OPTIMIZER_MOMENTUM: return momentum(b, w, g);
+    case OPTIMIZER_ADAGRAD: return adagrad(b, w, g);
+    default: return adam(b, w, g);
+    }
+}
+
+/* --- the step ------------------------------------------------------------------------------------------------------------------------- */
+
+/* A constant becomes an input of the same name. */
+static void make_input(Build *b, Value *value) {
+    TrainedTensor tensor = {
+        .name = value->name, .initial = value->constant, .like = value, .input = b->graph->inputs.count, .output = -1};
+    value->constant = NULL;
+    value->content = NULL;
+    VEC_PUSH(b->graph->arena, b->graph->inputs, value);
+    VEC_PUSH(b->arena, b->tensors, tensor);
+}
+
+static void give_new(Build *b, int tensor, Value *value) {
+    b->tensors.items[tensor].output = b->graph->outputs.count;
+    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", b->tensors.items[tensor].name));
+}
+
+static void train(Build *b, TrainingStep *step) {
+    graph_truncate_outputs(b->graph, 0);
+    graph_add_named_output(b->graph, b->loss, b->loss->name);
+    step->data_inputs = b->graph->inputs.count;
+    for (int i = 0; i < b->weights.count; i++) make_input(b, b->weights.items[i]);
+    for (int i = 0; i < b->statistics.count; i++) make_input(b, b->statistics.items[i]);
+    Value **gradients = add_gradients(b);
+    if (b->wanted->clip_norm > 0) clip(b, gradients);
+    for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, b->weights.items[i], gradients[i]));
+    for (int i = 0; i < b->statistics.count; i++) give_new(b, b->weights.count + i, b->moved.items[i]);
+}
+
+static void give_gradients(Build *b, TrainingStep *step) {
+    bool is_output = value_is_output(b->loss);
+    step->data_inputs = b->graph->inputs.count;
+    if (!is_output) graph_add_named_output(b->graph, b->loss, b->loss->name);
+    for (int i = 0; i < b->graph->outputs.count; i++)
+        if (b->graph->outputs.items[i] == b->loss) step->loss = i;
+    step->gradients = b->graph->outputs.count;
+    Value **gradients = add_gradients(b);
+    for (int i = 0; i < b->weights.count; i++) {
+        const Value *weight = b->weights.items[i];
+        VEC_PUSH(b->arena, b->tensors,
+                 (TrainedTensor){
+                     .name = weight->name, .initial = weight->constant, .like = weight, .input = -1, .output = -1});
+        graph_add_named_output(b->graph, gradients[i], gradients[i]->name);
+    }
+}
+
+static int standard_opset(const Graph *graph) {
+    for (int i = 0; i < graph->info->opsets.count; i++)
+        if (!*graph->info->opsets.items[i].domain) return (int)graph->info->opsets.items[i].version;
+    return 0;
+}
+
+Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep *out_step) {
+    Build b = {.graph = graph,
+               .twin = options->twin,
+               .arena = graph->arena,
+               .wanted = options->wanted,
+               .only_gradients = options->only_gradients,
+               .opset = standard_opset(graph),
+               .numbers = {-1, -1, -1}};
+    *out_step = (TrainingStep){.gradients = -1};
+    TRY(find_loss(&b));
+    if (!b.only_gradients) TRY(set_training_mode(&b));
+    TRY(find_weights(&b));
+    if (b.only_gradients)
+        give_gradients(&b, out_step);
+    else
+        train(&b, out_step);
+    out_step->tensors = b.tensors.items;
+    out_step->tensor_count = b.tensors.count;
+    memcpy(out_step->numbers, b.numbers, sizeof b.numbers);
+    return NULL;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model -> the graph of one step of its training: the model, its loss, the operator Gradient, the optimizer's formulas, all as ONNX
+ * nodes (LEVEL_ONNX). Weights and the optimizer's states are inputs, and their new values outputs, so that whoever runs the step keeps
+ * them. */
+#ifndef ONNXFUSE_OPTIMIZE_TRAINING_H
+#define ONNXFUSE_OPTIMIZE_TRAINING_H
+
+#include "graph/graph.h"
+#include "policy/policy.h"
+
+/* A tensor that a step reads as one of its inputs and gives anew as one of its outputs. */
+typedef struct TrainedTensor {
+    const char *name;      /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum") */
+    const Tensor *initial; /* what training begins with; NULL: zeros */
+    const Value *like;     /* has its type and shape */
+    int input, output;     /* where they stand among the graph's; output -1: not trained */
+    bool is_state;
+} TrainedTensor;
+
+/* Numbers that change from step to step, inputs of the step: f32 scalars. */
+typedef enum TrainingNumber {
+    NUMBER_RATE,        /* the learning rate */
+    NUMBER_CORRECTION1, /* 1 / (1 - beta1^t), of adam and adamw in step t = 1, 2, ... */
+    NUMBER_CORRECTION2, /* 1 / (1 - beta2^t) */
+    TRAINING_NUMBERS,
+} TrainingNumber;
+
+typedef struct TrainingStep {
+    TrainedTensor *tensors; /* [tensor_count]: weights, then states */
+    int tensor_count;
+    int numbers[TRAINING_NUMBERS]; /* inputs of the graph; -1: the optimizer has no such number */
+    int data_inputs;               /* the first inputs of the graph: the model's, then what the loss asks for */
+    int loss;                      /* output */
+    int gradients;                 /* the first of tensor_count outputs, where these alone were asked for; else -1 */
+} TrainingStep;
+
+typedef struct TrainingOptions {
+    const struct Training *wanted; /* of a policy */
+    bool
+        only_gradients; /* no optimizer: the graph keeps its outputs and weights, and gets the loss and "NAME_grad" for each weight as outputs */
+    Graph *twin;        /* the same model imported once more: lowered here, to learn types; of no use afterwards */
+} TrainingOptions;
+
+/* graph: as imported; changed in place, and of no use after a failure. What the step holds is in the graph's arena. Errors: a loss or weight that is not there
+ * (with those that are), STATUS_UNSUPPORTED for an operator set too old for the loss. */
+Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep *out_step);
+
+#endif
