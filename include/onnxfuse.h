@@ -495,6 +495,52 @@ typedef struct OnnxfuseOptimizeOptions {
 ONNXFUSE_API OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path,
                                               const OnnxfuseOptimizeOptions *options, char **out_report);
 
+/* --- training -------------------------------------------------------------------------------------------------
+ * The policy's section "training" says what is trained and how (docs/training.md). A training is used by one thread at a
+ * time. */
+typedef struct OnnxfuseTraining OnnxfuseTraining;
+
+/* options may be NULL. The model's file must stay as it is until the training is closed. Weights begin as the model has
+ * them. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *options,
+                                                   OnnxfuseTraining **out_training);
+ONNXFUSE_API void onnxfuse_training_close(OnnxfuseTraining *training); /* accepts NULL */
+
+/* What a step reads: the model's inputs, then what the loss compares with, where that is no value of the model. */
+ONNXFUSE_API int onnxfuse_training_input_count(const OnnxfuseTraining *training);
+ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *training,
+                                                              int index); /* lives as long as the training */
+
+/* One step: loss, gradients, new weights. inputs [input_count], as onnxfuse_session_run takes them; options and out_loss
+ * may be NULL. *out_loss: of these inputs, with the weights as they were. After a failure weights and states are as they were. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *training, const OnnxfuseValue *const *inputs,
+                                                   const OnnxfuseRunOptions *options, double *out_loss);
+ONNXFUSE_API int64_t
+onnxfuse_training_steps(const OnnxfuseTraining *training); /* done so far, by those before a checkpoint too */
+ONNXFUSE_API double onnxfuse_training_rate(const OnnxfuseTraining *training); /* learning rate of the next step */
+
+/* What is kept from step to step: weights by their names in the model, statistics of normalisations likewise, and the
+ * optimizer's states ("WEIGHT.momentum", "WEIGHT.variance", "WEIGHT.sum"). NULL or false for an index that is out of
+ * range. */
+ONNXFUSE_API int onnxfuse_training_tensor_count(const OnnxfuseTraining *training);
+ONNXFUSE_API const char *onnxfuse_training_tensor_name(const OnnxfuseTraining *training, int index);
+ONNXFUSE_API bool onnxfuse_training_tensor_is_state(const OnnxfuseTraining *training, int index);
+/* Borrowed; valid until the next step or change. */
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_training_tensor(const OnnxfuseTraining *training, int index);
+/* Copies a tensor of the same type and shape into it. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_set_tensor(OnnxfuseTraining *training, int index,
+                                                         const OnnxfuseValue *value);
+
+/* The model with its new weights, as a file that appears whole or not at all; path may be the model's. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_save_model(OnnxfuseTraining *training, const char *path);
+/* All that is kept and the number of steps, likewise; and back: a training that goes on from a checkpoint of the same
+ * model and policy makes the same bits as one that was never interrupted. A checkpoint that does not fit changes nothing. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_save_checkpoint(OnnxfuseTraining *training, const char *path);
+ONNXFUSE_API OnnxfuseStatus onnxfuse_training_load_checkpoint(OnnxfuseTraining *training, const char *path);
+
+/* The session that runs the steps, for its statistics and profile; closed with the training. */
+ONNXFUSE_API OnnxfuseSession *onnxfuse_training_session(OnnxfuseTraining *training);
+
 /* --- memory -------------------------------------------------------------------------------------------------- */
 /* An embedder's allocator: for graphs, constants, packed weights, the memory of runs and values. Small objects
  * (handles, messages, names) and texts come from the C library, device memory from its driver; the compiler has its

@@ -50,16 +50,16 @@ static void expect(const char *section, const char *key, const char *value, bool
                  key, value, taken ? "allowed by the schema" : "forbidden by the schema");
 }
 
-static void check_number(const char *section, const char *key, const cJSON *about) {
+static void check_number(const char *section, const char *key, const cJSON *about, bool whole) {
     const cJSON *low = cJSON_GetObjectItem(about, "minimum"), *high = cJSON_GetObjectItem(about, "maximum");
     cr_assert(low && high, "%s: the schema gives the range", key);
     char text[64];
     const double values[] = {low->valuedouble, high->valuedouble, low->valuedouble - 1, 2 * high->valuedouble};
     for (int i = 0; i < 4; i++) {
-        snprintf(text, sizeof text, "%.0f", values[i]);
+        snprintf(text, sizeof text, "%.17g", values[i]);
         expect(section, key, text, i < 2);
     }
-    expect(section, key, "1.5", false);
+    if (whole) expect(section, key, "1.5", false);
     expect(section, key, "true", false);
 }
 
@@ -74,14 +74,14 @@ static void check_key(const char *section, const cJSON *about) {
     const char *name = type ? type->valuestring : "choice";
     expect(section, key, "null", false);
     if (strcmp(name, "array") == 0) {
-        expect(section, key, "[]", true);
+        expect(section, key, "[]", !cJSON_GetObjectItem(about, "minItems"));
         expect(section, key, "{}", false);
         return;
     }
     expect(section, key, "[]", false);
     if (strcmp(name, "object") == 0 || needs_others(section, key)) return;
-    if (strcmp(name, "integer") == 0) {
-        check_number(section, key, about);
+    if (strcmp(name, "integer") == 0 || strcmp(name, "number") == 0) {
+        check_number(section, key, about, strcmp(name, "integer") == 0);
     } else if (strcmp(name, "boolean") == 0) {
         expect(section, key, "true", true);
         expect(section, key, "false", true);

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training through the public interface: steps against the optimizers' formulas, checkpoints to the bit, what is refused. */
+#include <criterion/criterion.h>
+
+#include "graph/graph.h"
+#include "importer/importer.h"
+#include "onnxfuse.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DONE(call)                                                                                                     \
+    do {                                                                                                               \
+        OnnxfuseStatus done_ = (call);                                                                                 \
+        cr_assert_null(done_, "%s", onnxfuse_status_message(done_));                                                   \
+    } while (0)
+
+static char folder[] = "/tmp/onnxfuse-training-XXXXXX";
+
+static const char *file_in(const char *name) {
+    static char paths[8][256];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void make_folder(void) { cr_assert(mkdtemp(folder)); }
+
+static void remove_folder(void) {
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_expect_eq(system(command), 0);
+}
+
+/* The model of a text, as a file. */
+static const char *model_of(const char *name, const char *text) {
+    Graph *graph = NULL;
+    DONE(graph_parse(text, &graph));
+    graph->info->ir_version = 8;
+    void *bytes;
+    size_t size;
+    DONE(export_model(graph, graph->arena, &bytes, &size));
+    const char *path = file_in(name);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+    graph_destroy(graph);
+    return path;
+}
+
+static OnnxfuseTraining *open_with(const char *path, const char *policy) {
+    OnnxfuseOptions options = {.size = sizeof options, .policy_json = policy};
+    OnnxfuseTraining *training = NULL;
+    DONE(onnxfuse_training_open(path, &options, &training));
+    return training;
+}
+
+static void expect_refused(const char *path, const char *policy, OnnxfuseCode code, const char *message) {
+    OnnxfuseOptions options = {.size = sizeof options, .policy_json = policy};
+    OnnxfuseTraining *training = NULL;
+    OnnxfuseStatus status = onnxfuse_training_open(path, &options, &training);
+    cr_assert(status, "%s was taken", policy);
+    cr_expect_eq(onnxfuse_status_code(status), code, "%s: %s", policy, onnxfuse_status_message(status));
+    cr_expect(strstr(onnxfuse_status_message(status), message), "%s: %s", policy, onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+}
+
+/* --- optimizers: loss = sum of (w x), so that the gradient is x ---------------------------------------------------------- */
+
+static const char linear[] =
+    "opset 17\ngraph (x: f32[3]) -> (y) {\n  w = constant f32[3] {0.5, -1, 2}\n  p = onnx Mul@17 w, x # from product\n"
+    "  y = onnx ReduceSum@17 p {keepdims = 0} # from sum\n}\n";
+
+typedef struct Reference {
+    double w, m, v;
+} Reference;
+
+typedef void (*ReferenceFn)(Reference *r, double g, int step);
+
+enum { STEPS = 5 };
+static const double RATE = 0.1, DECAY = 0.01;
+
+static void by_sgd(Reference *r, double g, int step) {
+    (void)step;
+    r->w -= RATE * (g + DECAY * r->w);
+}
+
+static void by_momentum(Reference *r, double g, int step) {
+    (void)step;
+    r->m = 0.9 * r->m + g + DECAY * r->w;
+    r->w -= RATE * r->m;
+}
+
+static void adam_step(Reference *r, double g, int step) {
+    r->m = 0.9 * r->m + 0.1 * g;
+    r->v = 0.999 * r->v + 0.001 * g * g;
+    r->w -= RATE * (r->m / (1 - pow(0.9, step))) / (sqrt(r->v / (1 - pow(0.999, step))) + 1e-8);
+}
+
+static void by_adam(Reference *r, double g, int step) { adam_step(r, g + DECAY * r->w, step); }
+
+static void by_adamw(Reference *r, double g, int step) {
+    r->w *= 1 - RATE * DECAY;
+    adam_step(r, g, step);
+}
+
+static void by_adagrad(Reference *r, double g, int step) {
+    (void)step;
+    g += DECAY * r->w;
+    r->v += g * g;
+    r->w -= RATE * g / (sqrt(r->v) + 1e-8);
+}
+
+static const struct {
+    const char *name;
+    ReferenceFn step;
+} optimizers[] = {
+    {"sgd", by_sgd}, {"momentum", by_momentum}, {"adam", by_adam}, {"adamw", by_adamw}, {"adagrad", by_adagrad}};
+
+Test(training, optimizers_follow_their_formulas, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("linear.onnx", linear);
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+        char policy[256];
+        snprintf(policy, sizeof policy,
+                 "{\"training\": {\"optimizer\": \"%s\", \"rate\": 0.1, \"weight_decay\": 0.01}}", optimizers[o].name);
+        OnnxfuseTraining *training = open_with(path, policy);
+        Reference want[3] = {{.w = 0.5}, {.w = -1}, {.w = 2}};
+        for (int step = 1; step <= STEPS; step++) {
+            float x[] = {1.f / (float)step, -2, 0.5f * (float)step};
+            OnnxfuseValue *input;
+            double loss, sum = 0;
+            for (int i = 0; i < 3; i++) sum += want[i].w * x[i];
+            DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, (int64_t[]){3}, x, &input));
+            DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){input}, NULL, &loss));
+            onnxfuse_value_free(input);
+            cr_expect(fabs(loss - sum) < 1e-5, "%s: the loss of step %d is %g, not %g", optimizers[o].name, step, loss,
+                      sum);
+            for (int i = 0; i < 3; i++) optimizers[o].step(&want[i], x[i], step);
+            const float *w = onnxfuse_value_data(onnxfuse_training_tensor(training, 0));
+            for (int i = 0; i < 3; i++) /* a few roundings of numbers up to 2 a step */
+                cr_expect(fabs(w[i] - want[i].w) < 4e-6 * step, "%s: w[%d] is %.9g after step %d, not %.9g",
+                          optimizers[o].name, i, w[i], step, want[i].w);
+        }
+        cr_expect_eq(onnxfuse_training_steps(training), STEPS);
+        onnxfuse_training_close(training);
+    }
+}
+
+Test(training, large_gradients_are_scaled_down, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("linear.onnx", linear);
+    OnnxfuseTraining *training =
+        open_with(path, "{\"training\": {\"optimizer\": \"sgd\", \"rate\": 1, \"clip_norm\": 2.5}}");
+    float x[] = {3, 0, 4};
+    OnnxfuseValue *input;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, (int64_t[]){3}, x, &input));
+    DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){input}, NULL, NULL));
+    const float *w = onnxfuse_value_data(onnxfuse_training_tensor(training, 0));
+    cr_expect(fabsf(w[0] - (0.5f - 1.5f)) < 1e-5f && w[1] == -1 && fabsf(w[2] - (2 - 2)) < 1e-5f, "%g %g %g", w[0],
+              w[1], w[2]);
+    onnxfuse_value_free(input);
+    onnxfuse_training_close(training);
+}
+
+Test(training, the_rate_follows_its_schedule, .init = make_folder, .fini = remove_folder) {
+    static const struct {
+        const char *schedule;
+        double rates[7];
+    } rows[] = {{"constant", {1, 2, 2, 2, 2, 2, 2}},
+                {"linear", {1, 2, 2, 1.5, 1, 0.5, 0}},
+                {"cosine", {1, 2, 2, 1.70710678, 1, 0.29289322, 0}}};
+    const char *path = model_of("linear.onnx", linear);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        char policy[256];
+        snprintf(policy, sizeof policy,
+                 "{\"training\": {\"rate\": 2, \"schedule\": \"%s\", \"warmup_steps\": 2, \"steps\": 6}}",
+                 rows[r].schedule);
+        OnnxfuseTraining *training = open_with(path, policy);
+        float x[] = {1, 1, 1};
+        OnnxfuseValue *input;
+        DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, (int64_t[]){3}, x, &input));
+        for (int step = 0; step < 7; step++) {
+            cr_expect(fabs(onnxfuse_training_rate(training) - rows[r].rates[step]) < 1e-8, "%s, step %d: %g",
+                      rows[r].schedule, step + 1, onnxfuse_training_rate(training));
+            DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){input}, NULL, NULL));
+        }
+        onnxfuse_value_free(input);
+        onnxfuse_training_close(training);
+    }
+}
+
+/* --- a model with dropout and batch statistics ------------------------------------------------------------------------------ */
+
+static const char net[] =
+    "opset 17\ngraph (x: f32[n, 4]) -> (scores) {\n"
+    "  w1 = constant f32[4, 8] {0.1, 0.2, -0.3, 0.4, 0.5, -0.6, 0.7, 0.8, -0.1, 0.2, 0.3, 0.4, -0.5, 0.6, 0.7, -0.8, "
+    "0.1, -0.2, 0.3, 0.4, 0.5, "
+    "0.6, -0.7, 0.8, 0.1, 0.2, 0.3, -0.4, 0.5, 0.6, 0.7, -0.8}\n"
+    "  b1 = constant f32[8] {0, 0.1, 0, 0.1, 0, 0.1, 0, 0.1}\n  scale = constant f32[8] {1, 1, 1, 1, 1, 1, 1, 1}\n"
+    "  shift = constant f32[8] {0, 0, 0, 0, 0, 0, 0, 0}\n  mean = constant f32[8] {0, 0, 0, 0, 0, 0, 0, 0}\n"
+    "  var = constant f32[8] {1, 1, 1, 1, 1, 1, 1, 1}\n"
+    "  w2 = constant f32[8, 3] {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, 0.8, -0.9, 0.1, 0.2, -0.3, 0.4, 0.5, 0.6, -0.7, "
+    "0.8, 0.9, 0.1, -0.2, 0.3, 0.4, "
+    "0.5, -0.6}\n"
+    "  ratio = constant f32[] 0.25\n"
+    "  a = onnx Gemm@17 x, w1, b1 # from first\n  b = onnx BatchNormalization@17 a, scale, shift, mean, var # from "
+    "norm\n"
+    "  c = onnx Relu@17 b # from relu\n  d = onnx Dropout@17 c, ratio # from drop\n"
+    "  logits = onnx MatMul@17 d, w2 # from second\n  scores = onnx Softmax@17 logits {axis = -1} # from softmax\n}\n";
+static const char net_policy[] = "{\"training\": {\"loss\": \"cross_entropy:logits,labels\", \"rate\": 0.02}}";
+
+enum { ROWS = 64 };
+
+/* Three classes that a plane cannot tell apart. */
+static void draw(float *x, int64_t *labels, int seed) {
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < 4; k++)
+            x[4 * i + k] = (float)philox_u32((uint64_t)seed + 1, (uint64_t)(4 * i + k)) * 0x1p-31f - 1;
+        float *p = x + 4 * i;
+        labels[i] = p[0] * p[1] > 0.1f ? 0 : p[2] > 0 ? 1 : 2;
+    }
+}
+
+static double step_net(OnnxfuseTraining *training, int seed) {
+    float x[4 * ROWS];
+    int64_t labels[ROWS];
+    draw(x, labels, seed);
+    OnnxfuseValue *inputs[2];
+    double loss;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){ROWS, 4}, x, &inputs[0]));
+    DONE(onnxfuse_value_tensor(ONNXFUSE_INT64, 1, (int64_t[]){ROWS}, labels, &inputs[1]));
+    DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const *)inputs, NULL, &loss));
+    onnxfuse_value_free(inputs[0]);
+    onnxfuse_value_free(inputs[1]);
+    return loss;
+}
+
+static void expect_same_tensors(const OnnxfuseTraining *a, const OnnxfuseTraining *b) {
+    cr_assert_eq(onnxfuse_training_tensor_count(a), onnxfuse_training_tensor_count(b));
+    for (int i = 0; i < onnxfuse_training_tensor_count(a); i++) {
+        const OnnxfuseValue *x = onnxfuse_training_tensor(a, i), *y = onnxfuse_training_tensor(b, i);
+        cr_expect(memcmp(onnxfuse_value_data(x), onnxfuse_value_data(y), onnxfuse_value_bytes(x)) == 0, "%s differs",
+                  onnxfuse_training_tensor_name(a, i));
+    }
+}
+
+Test(training, a_net_learns, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("net.onnx", net);
+    OnnxfuseTraining *training = open_with(path, net_policy);
+    cr_assert_eq(onnxfuse_training_input_count(training), 2);
+    cr_expect_str_eq(onnxfuse_training_input(training, 1)->name, "labels");
+    static const char *const names[] = {"w1", "b1", "scale", "shift", "w2", "mean", "var", "w1.momentum"};
+    for (int i = 0; i < 8; i++) cr_expect_str_eq(onnxfuse_training_tensor_name(training, i), names[i]);
+    double first = step_net(training, 0), last = 0;
+    for (int i = 1; i < 400; i++) last += i < 380 ? 0 * step_net(training, i % 8) : step_net(training, i % 8) / 20;
+    cr_expect(last < 0.6 * first, "the loss fell from %g to %g", first, last);
+    /* The model with its new weights runs, with the running statistics of training, and tells the classes apart. */
+    const char *trained = file_in("trained.onnx");
+    DONE(onnxfuse_training_save_model(training, trained));
+    OnnxfuseSession *session = NULL;
+    DONE(onnxfuse_session_open(trained, NULL, &session));
+    float x[4 * ROWS];
+    int64_t labels[ROWS];
+    draw(x, labels, 100);
+    OnnxfuseValue *input, *scores = NULL;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){ROWS, 4}, x, &input));
+    DONE(onnxfuse_session_run(session, (const OnnxfuseValue *const[]){input}, &scores));
+    int right = 0;
+    const float *data = onnxfuse_value_data(scores);
+    for (int i = 0; i < ROWS; i++) {
+        int best = 0;
+        for (int k = 1; k < 3; k++)
+            if (data[3 * i + k] > data[3 * i + best]) best = k;
+        right += best == labels[i];
+    }
+    cr_expect(right > ROWS * 6 / 10, "%d of %d", right, ROWS);
+    onnxfuse_value_free(scores);
+    onnxfuse_value_free(input);
+    onnxfuse_session_close(session);
+    onnxfuse_training_close(training);
+}
+
+Test(training, goes_on_from_a_checkpoint_with_the_same_bits, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("net.onnx", net), *checkpoint = file_in("at_7.onnx");
+    OnnxfuseTraining *whole = open_with(path, net_policy);
+    for (int i = 0; i < 7; i++) step_net(whole, i);
+    DONE(onnxfuse_training_save_checkpoint(whole, checkpoint));
+    for (int i = 7; i < 12; i++) step_net(whole, i);
+    OnnxfuseTraining *resumed = open_with(path, net_policy);
+    DONE(onnxfuse_training_load_checkpoint(resumed, checkpoint));
+    cr_expect_eq(onnxfuse_training_steps(resumed), 7);
+    for (int i = 7; i < 12; i++) step_net(resumed, i);
+    expect_same_tensors(whole, resumed);
+    /* One that does not fit changes nothing. */
+    OnnxfuseStatus status = onnxfuse_training_load_checkpoint(resumed, path);
+    cr_assert(status && strstr(onnxfuse_status_message(status), "is no checkpoint of a training"), "%s",
+              onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    OnnxfuseTraining *other = open_with(model_of("linear.onnx", linear), "{}");
+    status = onnxfuse_training_load_checkpoint(other, checkpoint);
+    cr_assert(status && strstr(onnxfuse_status_message(status), "has no \"w\""), "%s", onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    onnxfuse_training_close(other);
+    expect_same_tensors(whole, resumed);
+    onnxfuse_training_close(resumed);
+    onnxfuse_training_close(whole);
+}
+
+Test(training, a_failed_step_changes_nothing, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("net.onnx", net);
+    OnnxfuseTraining *training = open_with(path, net_policy), *other = open_with(path, net_policy);
+    step_net(training, 0);
+    step_net(other, 0);
+    float x[8] = {0};
+    int64_t labels[] = {0, 7}; /* there are 3 classes */
+    OnnxfuseValue *inputs[2];
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){2, 4}, x, &inputs[0]));
+    DONE(onnxfuse_value_tensor(ONNXFUSE_INT64, 1, (int64_t[]){2}, labels, &inputs[1]));
+    OnnxfuseCancel *cancel;
+    DONE(onnxfuse_cancel_create(&cancel));
+    onnxfuse_cancel(cancel);
+    OnnxfuseRunOptions options = {.size = sizeof options, .cancel = cancel};
+    OnnxfuseStatus status = onnxfuse_training_step(training, (const OnnxfuseValue *const *)inputs, &options, NULL);
+    cr_assert_eq(onnxfuse_status_code(status), ONNXFUSE_CANCELLED);
+    onnxfuse_status_free(status);
+    cr_expect_eq(onnxfuse_training_steps(training), 1);
+    expect_same_tensors(training, other);
+    onnxfuse_cancel_free(cancel);
+    onnxfuse_value_free(inputs[0]);
+    onnxfuse_value_free(inputs[1]);
+    onnxfuse_training_close(other);
+    onnxfuse_training_close(training);
+}
+
+Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("net.onnx", net), *plain = model_of("linear.onnx", linear);
+    expect_refused(path, "{\"training\": {\"loss\": \"score\"}}", ONNXFUSE_USAGE, "the model has no value \"score\"");
+    expect_refused(path, "{}", ONNXFUSE_USAGE, "\"scores\" is no single number");
+    expect_refused(path, "{\"training\": {\"loss\": \"mse:q,t\"}}", ONNXFUSE_USAGE, "the model has no value \"q\"");
+    expect_refused(path, "{\"training\": {\"loss\": \"mse:scores,t\", \"of\": [\"weight*\"]}}", ONNXFUSE_USAGE,
+                   "is called \"weight*\"");
+    expect_refused(plain, "{\"training\": {\"of\": [\"x\"]}}", ONNXFUSE_USAGE, "is called \"x\"");
+    expect_refused(
+        model_of("two.onnx", "opset 17\ngraph (x: f32[3]) -> (y, z) {\n y = onnx Neg@17 x\n z = onnx Abs@17 x\n}\n"),
+        "{}", ONNXFUSE_USAGE, "training.loss is missing, and the model has 2 outputs");
+    expect_refused(model_of("old.onnx", "opset 9\ngraph (x: f32[3, 2]) -> (y) {\n y = onnx Neg@9 x\n}\n"),
+                   "{\"training\": {\"loss\": \"cross_entropy:y,l\"}}", ONNXFUSE_UNSUPPORTED,
+                   "needs version 12 of the operator set");
+    expect_refused(model_of("argmax.onnx", "opset 17\ngraph (x: f32[3, 2]) -> (y) {\n w = constant f32[2, 2] {1, 2, 3, "
+                                           "4}\n p = onnx MatMul@17 x, w # from p\n i = onnx NonZero@17 p # from nz\n"
+                                           " f = onnx Cast@17 p {to = f16}\n g = onnx Cast@17 f {to = f32}\n y = onnx "
+                                           "ReduceSum@17 g {keepdims = 0}\n}\n"),
+                   "{\"training\": {\"of\": [\"nothing\"]}}", ONNXFUSE_USAGE, "is called \"nothing\"");
+}
