@@ -34,8 +34,8 @@ enum {
     LINE = 64,             /* what threads write is kept this many bytes apart */
     STACK_BYTES = 2 << 20, /* generated kernels and library code run on it */
     /* More pieces than threads, so that a thread that is descheduled or on a slower core leaves work that others can
-       take. */
-    PIECES_A_THREAD = 4,
+       take, and what is left at the end is a small part of a loop; a piece costs 0.1 us. */
+    PIECES_A_THREAD = 16,
     /* Of a loop that may be ended between pieces: a step of a second is left within 30 ms a thread, and a piece costs
        0.1 us. */
     PIECES_WITH_A_STOP = 32,
