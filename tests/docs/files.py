@@ -4,6 +4,7 @@
 
     model.onnx    an image classifier: x float32 [batch, 3, height, width] -> scores [batch, 4]; any size, from 1 x 1 on
     other.onnx    the same with one weight changed
+    examples.npz  64 examples to train model.onnx on: x, target
     small.onnx    a product, a bias, a ReLU and a normalisation: x float32 [n, 8] -> y [n, 16]
     picture.npy   [1, 3, 224, 224]
     picture.png   a picture of another size
@@ -51,6 +52,8 @@ def main():
     (folder / "other.onnx").write_bytes(classifier(1.0))
     np.save(folder / "picture.npy", np.random.default_rng(2).random((1, 3, 224, 224), np.float32))
     shutil.copy(ROOT / "models/line.png", folder / "picture.png")
+    random = np.random.default_rng(3)
+    np.savez(folder / "examples.npz", x=random.random((64, 3, 32, 32), np.float32), target=np.eye(4, dtype=np.float32)[random.integers(0, 4, 64)])
     (folder / "names.txt").write_text("cat\ndog\nbird\nfish\n")
     shutil.copytree(ROOT / "tests/models/classifier", folder / "folder")
 

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* onnxfuse train: steps of training on examples from files; the model with its new weights. */
+#include "cli/command/commands.h"
+#include "cli/base/session.h"
+#include "cli/value/dataset.h"
+#include "cli/value/show.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct TrainOptions {
+    Options common;
+    const char *data, *output, *loss, *optimizer, *schedule, *checkpoint;
+    TextList of;
+    double rate, weight_decay, clip_norm;
+    int steps, batch, warmup_steps, checkpoint_every, log_every, seed;
+    bool resume;
+} TrainOptions;
+
+static const TrainOptions train_defaults = {.rate = -1,
+                                            .weight_decay = -1,
+                                            .clip_norm = -1,
+                                            .warmup_steps = -1,
+                                            .steps = 1000,
+                                            .checkpoint_every = 1000,
+                                            .log_every = 100};
+
+static const Flag train_flags[] = {
+    {"data", "FOLDER|NPZ", FLAG_TEXT, offsetof(TrainOptions, data),
+     "examples: an array for each input, NAME.npy in a folder or NAME in an archive; an example a row"},
+    {"output", "FILE", FLAG_TEXT, offsetof(TrainOptions, output), "the model with its new weights; may be the old one"},
+    {"loss", "WHAT", FLAG_TEXT, offsetof(TrainOptions, loss),
+     "an output's name, cross_entropy:LOGITS,LABELS, mse:PREDICTION,TARGET; default: the only output"},
+    {"of", "GLOB", FLAG_LIST, offsetof(TrainOptions, of),
+     "names of weights to train; default: all that look like weights"},
+    {"optimizer", "NAME", FLAG_TEXT, offsetof(TrainOptions, optimizer),
+     "adam, adamw, sgd, momentum, adagrad; default: adam"},
+    {"rate", "R", FLAG_REAL, offsetof(TrainOptions, rate), "learning rate; default: 0.001", 0, 1e6},
+    {"schedule", "NAME", FLAG_TEXT, offsetof(TrainOptions, schedule),
+     "constant, linear, cosine: how the rate falls over all steps"},
+    {"warmup-steps", "N", FLAG_INTEGER, offsetof(TrainOptions, warmup_steps), "steps in which the rate rises from 0", 0,
+     1e9},
+    {"weight-decay", "D", FLAG_REAL, offsetof(TrainOptions, weight_decay), "default: 0", 0, 1},
+    {"clip-norm", "N", FLAG_REAL, offsetof(TrainOptions, clip_norm), "most that the norm of all gradients may be", 0,
+     1e12},
+    {"steps", "N", FLAG_INTEGER, offsetof(TrainOptions, steps), "in all, those before a checkpoint too; default: 1000",
+     1, 1e9},
+    {"batch", "N", FLAG_INTEGER, offsetof(TrainOptions, batch),
+     "examples a step; default: the model's own number, else 32", 1, 1e9},
+    {"seed", "N", FLAG_INTEGER, offsetof(TrainOptions, seed), "of the order of the examples", 0, 1e9},
+    {"checkpoint", "FILE", FLAG_TEXT, offsetof(TrainOptions, checkpoint),
+     "weights, the optimizer's states and the number of steps, written now and then"},
+    {"checkpoint-every", "N", FLAG_INTEGER, offsetof(TrainOptions, checkpoint_every), "steps; default: 1000", 1, 1e9},
+    {"resume", NULL, FLAG_SWITCH, offsetof(TrainOptions, resume), "go on from the checkpoint, where there is one"},
+    {"log-every", "N", FLAG_INTEGER, offsetof(TrainOptions, log_every), "steps a line of progress; default: 100", 1,
+     1e9},
+    {0},
+};
+
+/* --- flags over the policy --- */
+
+static void set_text(cJSON *object, const char *key, const char *text) {
+    if (!text) return;
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    cJSON_AddStringToObject(object, key, text);
+}
+
+static void set_number(cJSON *object, const char *key, double number) {
+    if (number < 0) return;
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    cJSON_AddNumberToObject(object, key, number);
+}
+
+static void set_flags(const TrainOptions *o, cJSON *training) {
+    set_text(training, "loss", o->loss);
+    set_text(training, "optimizer", o->optimizer);
+    set_text(training, "schedule", o->schedule);
+    set_number(training, "rate", o->rate);
+    set_number(training, "weight_decay", o->weight_decay);
+    set_number(training, "clip_norm", o->clip_norm);
+    set_number(training, "warmup_steps", o->warmup_steps);
+    if (!cJSON_HasObjectItem(training, "steps")) set_number(training, "steps", o->steps);
+    if (!o->of.count) return;
+    cJSON_DeleteItemFromObjectCaseSensitive(training, "of");
+    cJSON *globs = cJSON_AddArrayToObject(training, "of");
+    for (int i = 0; i < o->of.count; i++) cJSON_AddItemToArray(globs, cJSON_CreateString(o->of.items[i]));
+}
+
+/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says. */
+static Problem *policy_with_flags(const TrainOptions *o, const char *model, char **out_json) {
+    char *beside = NULL;
+    Bytes text = {0};
+    if (!o->common.policy && asprintf(&beside, "%s.policy.json", model) < 0) return problem_out_of_memory();
+    const char *path = o->common.policy ? o->common.policy : file_exists(beside) ? beside : NULL;
+    Problem *found = path ? file_read(path, &text) : NULL;
+    cJSON *root = found  ? NULL
+                  : path ? cJSON_ParseWithLength((const char *)text.data, text.size)
+                         : cJSON_CreateObject();
+    if (!found && !cJSON_IsObject(root))
+        found = problem(ONNXFUSE_INVALID, "%s: no JSON object", path ? path : "policy");
+    cJSON *training = cJSON_GetObjectItemCaseSensitive(root, "training");
+    if (!found && !training) training = cJSON_AddObjectToObject(root, "training");
+    if (!found && cJSON_IsObject(training)) set_flags(o, training);
+    if (!found && !(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
+    cJSON_Delete(root);
+    free(text.data);
+    free(beside);
+    return found;
+}
+
+static Problem *open_training(const TrainOptions *o, const char *model, OnnxfuseTraining **out_training) {
+    char *json = NULL;
+    TRY(policy_with_flags(o, model, &json));
+    OnnxfuseOptions options = session_options(&o->common);
+    options.policy_file = NULL;
+    options.policy_json = json;
+    Problem *found = problem_from(onnxfuse_training_open(model, &options, out_training));
+    free(json);
+    return found;
+}
+
+/* --- steps --- */
+
+typedef struct Progress {
+    double begin;  /* ms */
+    int64_t first; /* step that this run began with */
+    double sum;    /* of losses since the last line */
+    int64_t count; /* of these */
+    double loss;   /* of the last step */
+    double shown;  /* mean of the last line of progress */
+    double rate;   /* steps a second, all of them */
+} Progress;
+
+static double steps_per_second(const Progress *p, int64_t steps) {
+    double ms = now_ms() - p->begin;
+    return ms > 0 ? 1e3 * (double)(steps - p->first) / ms : 0;
+}
+
+static void show(Progress *p, int64_t steps, int64_t all, bool line) {
+    bool terminal = isatty(STDERR_FILENO);
+    if (!line && (!terminal || !p->count)) return;
+    fprintf(stderr, "%sstep %lld of %lld  loss %.6g  %.3g steps/s%s", terminal ? "\r\033[K" : "", (long long)steps,
+            (long long)all, p->count ? p->sum / (double)p->count : p->loss, steps_per_second(p, steps),
+            line ? "\n" : "");
+    fflush(stderr);
+    if (!line) return;
+    p->shown = p->sum / (double)p->count;
+    p->rate = steps_per_second(p, steps);
+    p->sum = 0;
+    p->count = 0;
+}
+
+static Problem *save_checkpoint(OnnxfuseTraining *training, const TrainOptions *o) {
+    return o->checkpoint ? problem_from(onnxfuse_training_save_checkpoint(training, o->checkpoint)) : NULL;
+}
+
+static Problem *run_steps(OnnxfuseTraining *training, const TrainOptions *o, Dataset *data, Progress *p) {
+    *p = (Progress){.begin = now_ms(), .first = onnxfuse_training_steps(training), .loss = NAN, .shown = NAN};
+    double shown = p->begin;
+    for (int64_t step = p->first; step < o->steps; step++) {
+        dataset_batch(data, step);
+        TRY(problem_from(onnxfuse_training_step(training, data->inputs, NULL, &p->loss)));
+        if (!isfinite(p->loss))
+            return problem(ONNXFUSE_FAULT, "the loss of step %lld is %g: a lower rate, or clip-norm, may help",
+                           (long long)step + 1, p->loss);
+        p->sum += p->loss;
+        p->count++;
+        bool line = (step + 1) % o->log_every == 0 || step + 1 == o->steps;
+        if (line || now_ms() - shown > 200) {
+            show(p, step + 1, o->steps, line);
+            shown = now_ms();
+        }
+        if ((step + 1) % o->checkpoint_every == 0 && step + 1 < o->steps) TRY(save_checkpoint(training, o));
+    }
+    return save_checkpoint(training, o);
+}
+
+static void report(const OnnxfuseTraining *training, const TrainOptions *o, const Dataset *data, const Progress *p) {
+    int64_t steps = onnxfuse_training_steps(training);
+    if (!o->common.json) {
+        printf("%lld steps of %lld examples, loss %.6g, %.3g steps/s: ", (long long)steps, (long long)data->batch_size,
+               p->loss, p->rate);
+        print_safe(stdout, o->output);
+        putchar('\n');
+        return;
+    }
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "steps", (double)steps);
+    cJSON_AddNumberToObject(object, "examples", (double)data->examples);
+    cJSON_AddNumberToObject(object, "batch", (double)data->batch_size);
+    if (isfinite(p->shown)) cJSON_AddNumberToObject(object, "loss", p->shown);
+    json_add_measure(object, "steps_per_second", p->rate);
+    cJSON_AddStringToObject(object, "output", o->output);
+    print_json(object);
+}
+
+static Problem *train_on(OnnxfuseTraining *training, const TrainOptions *o) {
+    Dataset data;
+    Progress progress;
+    if (o->resume && file_exists(o->checkpoint))
+        TRY(problem_from(onnxfuse_training_load_checkpoint(training, o->checkpoint)));
+    TRY(dataset_read(training, o->data, o->batch, (uint64_t)o->seed, &data));
+    Problem *found = run_steps(training, o, &data, &progress);
+    if (!found) found = problem_from(onnxfuse_training_save_model(training, o->output));
+    if (!found) report(training, o, &data, &progress);
+    dataset_free(&data);
+    return found;
+}
+
+static Problem *train(void *given) {
+    const TrainOptions *o = given;
+    if (!o->data) return problem(ONNXFUSE_USAGE, "train needs --data FOLDER or --data FILE.npz");
+    if (!o->output) return problem(ONNXFUSE_USAGE, "train needs --output FILE");
+    if (o->resume && !o->checkpoint) return problem(ONNXFUSE_USAGE, "--resume needs --checkpoint FILE");
+    OnnxfuseTraining *training;
+    TRY(open_training(o, o->common.arguments.items[0], &training));
+    Problem *found = train_on(training, o);
+    onnxfuse_training_close(training);
+    return found;
+}
+
+const Command train_command = {
+    .name = "train",
+    .arguments = "MODEL --data D -o FILE",
+    .summary = "train a model's weights on examples",
+    .details = "Flags override the section \"training\" of the policy. A checkpoint is an ONNX model that holds "
+               "tensors alone; a training that goes\n"
+               "on from it ends with the same bits as one that was never interrupted. See docs/training.md.\n",
+    .flag_tables = (const Flag *const[]){train_flags, model_flags, common_flags, NULL},
+    .options_size = sizeof(TrainOptions),
+    .defaults = &train_defaults,
+    .least = 1,
+    .most = 1,
+    .run = train,
+};

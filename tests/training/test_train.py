@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""onnxfuse train from outside: a classifier learns and its model runs elsewhere, killed trainings go on with the same bits, what is wrong is said.
+
+    test_train.py ONNXFUSE"""
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODEL = ROOT / "tests/models/classifier/model.onnx"
+LOSS = ["--loss", "cross_entropy:logits,labels"]
+KILLS = 20
+onnxfuse = sys.argv[1]
+
+
+def examples(count, seed):
+    r = np.random.default_rng(seed)
+    x = r.standard_normal((count, 16), np.float32)
+    truth = np.random.default_rng(99).standard_normal((16, 10))
+    return x, np.argmax(np.tanh(2 * x) @ truth, 1)
+
+
+def train(*arguments, code=0):
+    done = subprocess.run([onnxfuse, "train", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stderr}"
+    return done
+
+
+def learns(folder):
+    x, labels = examples(4000, 0)
+    np.savez(folder / "data.npz", x=x, labels=labels)
+    (folder / "arrays").mkdir()
+    np.save(folder / "arrays/x.npy", x)
+    np.save(folder / "arrays/labels.npy", labels)
+    common = [MODEL, *LOSS, "--rate", 0.01, "--schedule", "cosine", "--steps", 1500, "--json"]
+    report = json.loads(train(*common, "--data", folder / "data.npz", "-o", folder / "a.onnx").stdout.splitlines()[-1])
+    assert report["steps"] == 1500 and report["batch"] == 32 and report["loss"] < 0.8, report
+    train(*common, "--data", folder / "arrays", "-o", folder / "b.onnx")
+    assert (folder / "a.onnx").read_bytes() == (folder / "b.onnx").read_bytes(), "a folder and an archive train differently"
+    onnx.checker.check_model(str(folder / "a.onnx"), full_check=True)
+    x, labels = examples(1000, 1)
+    scores = {name: onnxruntime.InferenceSession(path).run(None, {"x": x})[0] for name, path in (("before", MODEL), ("after", folder / "a.onnx"))}
+    right = {name: float(np.mean(np.argmax(value, 1) == labels)) for name, value in scores.items()}
+    assert right["before"] < 0.3 and right["after"] > 0.6, right
+    names = [i.name for i in onnx.load(MODEL).graph.initializer]
+    assert [i.name for i in onnx.load(folder / "a.onnx").graph.initializer] == names
+    train(*common, "--data", folder / "data.npz", "--of", "w2", "--of", "b?", "-o", folder / "some.onnx")
+    changed = {a.name for a, b in zip(onnx.load(MODEL).graph.initializer, onnx.load(folder / "some.onnx").graph.initializer) if a.raw_data != b.raw_data}
+    assert changed == {"w2", "b1", "b2"}, changed
+
+
+def goes_on(folder):
+    common = [MODEL, *LOSS, "--data", folder / "data.npz", "--rate", 0.01, "--batch", 48, "--steps", 3000, "--checkpoint-every", 40]
+    begin = time.monotonic()
+    train(*common, "-o", folder / "whole.onnx", "--checkpoint", folder / "whole.check")
+    length = time.monotonic() - begin
+    r = random.Random(5)
+    for kill in range(KILLS):
+        checkpoint, out = folder / f"{kill}.check", folder / f"{kill}.onnx"
+        flags = [*map(str, common), "-o", str(out), "--checkpoint", str(checkpoint), "--resume"]
+        program = subprocess.Popen([onnxfuse, "train", *flags], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        time.sleep(r.random() * length)
+        program.kill()
+        program.wait()
+        if checkpoint.exists():
+            onnx.checker.check_model(str(checkpoint))
+        train(*flags)
+        assert out.read_bytes() == (folder / "whole.onnx").read_bytes(), f"kill {kill}: other bits"
+
+
+def says(folder):
+    data = ["--data", folder / "data.npz", "-o", folder / "never.onnx"]
+    rows = [
+        ([MODEL, *data], 2, "\"scores\" is no single number"),
+        ([MODEL, "-o", "x.onnx"], 2, "train needs --data"),
+        ([MODEL, "--data", folder / "data.npz"], 2, "train needs --output"),
+        ([MODEL, *LOSS, *data, "--resume"], 2, "--resume needs --checkpoint"),
+        ([MODEL, *LOSS, *data, "--optimizer", "lion"], 4, "training.optimizer"),
+        ([MODEL, *LOSS, *data, "--batch", 5000], 2, "a batch of 5000 is more than the 4000 examples"),
+        ([MODEL, "--loss", "mse:scores,truth", *data], 4, "training data for \"truth\""),
+        ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "\"nothing*\""),
+        ([MODEL, *LOSS, *data, "--checkpoint", MODEL, "--resume"], 4, "is no checkpoint of a training"),
+        ([folder / "missing.onnx", *LOSS, *data], 4, "missing.onnx"),
+        ([MODEL, *LOSS, *data, "--rate", 1e6, "--optimizer", "sgd", "--steps", 2000], 5, "a lower rate"),
+    ]
+    for arguments, code, message in rows:
+        done = train(*arguments, code=code)
+        assert message in done.stderr, f"{arguments}: {done.stderr}"
+        assert not (folder / "never.onnx").exists(), arguments
+    np.savez(folder / "odd.npz", x=examples(10, 0)[0], labels=np.zeros(9, np.int64))
+    done = train(MODEL, *LOSS, "--data", folder / "odd.npz", "-o", folder / "never.onnx", code=4)
+    assert "9 examples of \"labels\", 10 of others" in done.stderr, done.stderr
+
+
+with tempfile.TemporaryDirectory() as name:
+    for test in (learns, goes_on, says):
+        test(pathlib.Path(name))
+        print("ok   ", test.__name__)
