@@ -45,8 +45,15 @@ static bool over_same_axes(const Shift *s, const Node *node) {
     return count == s->axis_count && memcmp(axes, s->axes, (size_t)count * sizeof *axes) == 0;
 }
 
+static bool is_free(const Shift *s, const Node *node) {
+    for (int i = 0; i < node->input_count; i++)
+        if (node->inputs[i] && degree_of(s, node->inputs[i]).form != FREE) return false;
+    return true;
+}
+
 static Degree degree_made(const Shift *s, const Node *node) {
     const Degree unknown = {UNKNOWN, 0};
+    if (is_free(s, node)) return (Degree){FREE, 0}; /* m has cancelled before */
     if (node->kind != NODE_PRIM) return unknown;
     Degree a = degree_of(s, node->inputs[0]), b = node->input_count > 1 ? degree_of(s, node->inputs[1]) : (Degree){0};
     if (a.form == UNKNOWN || b.form == UNKNOWN) return unknown;
@@ -79,7 +86,7 @@ static bool set_degree(Shift *s, const Value *value, Degree degree) {
     return true;
 }
 
-/* Values are followed again when an argument's degree changes, so that the order does not matter. */
+/* Values are followed again when an argument's degree changes, so that the order does not matter; those of unknown degree are not. */
 bool shift_cancels(const Node *maximum, const Value *y) {
     const Value *m = maximum->outputs[0], *open[4 * MOST_STEPS];
     Shift s = {.count = 0};
@@ -92,7 +99,8 @@ bool shift_cancels(const Node *maximum, const Value *y) {
         for (int i = 0; i < value->uses.count; i++) {
             const Node *user = value->uses.items[i].node;
             if (user->output_count != 1 || ++looked > MOST_STEPS || s.count == MOST_STEPS) return false;
-            if (set_degree(&s, user->outputs[0], degree_made(&s, user))) open[open_count++] = user->outputs[0];
+            Degree made = degree_made(&s, user);
+            if (set_degree(&s, user->outputs[0], made) && made.form != UNKNOWN) open[open_count++] = user->outputs[0];
         }
     }
     for (int i = 0; i < s.count; i++)
