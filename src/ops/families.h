@@ -32,6 +32,7 @@ extern const OpRow ops_training[];     /* training/training.c: Adagrad, Adam, Mo
 extern const OpRow ops_ml[];           /* ml/ml.c: ai.onnx.ml */
 
 /* The host kernels that have a gradient or are part of one; the families as above. */
-extern const HostRow hosts_window[], hosts_reduction[], hosts_select[], hosts_signal[], hosts_shape[], hosts_linear[];
+extern const HostRow hosts_window[], hosts_reduction[], hosts_select[], hosts_signal[], hosts_shape[], hosts_linear[],
+    hosts_recurrent[];
 
 #endif

@@ -220,6 +220,58 @@ static const Row rows[] = {
     {"LayerNormalization", "x: f64[3, 5], s: f64[5], b: f64[5]", "y = onnx LayerNormalization@17 x, s, b", 0.5, 2,
      false, false},
     {"LRN", "x: f64[2, 5, 3]", "y = onnx LRN@13 x {size = 3, alpha = 0.5}", 0.5, 2, false, false},
+    {"LSTM: all results",
+     "x: f64[4, 2, 2], w: f64[1, 12, 2], r: f64[1, 12, 3], b0: f64[1, 24], h0: f64[1, 2, 3], c0: f64[1, 2, 3]",
+     "a, b, g = onnx LSTM@22 x, w, r, b0, _, h0, c0 {hidden_size = 3}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = "
+     "onnx ReduceSum@13 d\nf = onnx Mul@14 g, e\nh = onnx ReduceSum@13 f\ny = onnx Add@14 c, h",
+     -1, 1, true, false},
+    {"LSTM: both directions, short rows, peepholes",
+     "x: f64[4, 2, 2], w: f64[2, 12, 2], r: f64[2, 12, 3], b0: f64[2, 24], h0: f64[2, 2, 3], c0: f64[2, 2, 3], p: "
+     "f64[2, 9]",
+     "l = constant i32[2] {4, 2}\na, b, g = onnx LSTM@22 x, w, r, b0, l, h0, c0, p {hidden_size = 3, direction = "
+     "\"bidirectional\"}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx ReduceSum@13 d\nf = onnx Mul@14 g, e\nh "
+     "= onnx ReduceSum@13 f\ny = onnx Add@14 c, h",
+     -1, 1, true, false},
+    {"LSTM: backwards, coupled gates, clipped, batch first, without initial states",
+     "x: f64[2, 4, 2], w: f64[1, 12, 2], r: f64[1, 12, 3], b0: f64[1, 24], p: f64[1, 9]",
+     "l = constant i32[2] {0, 3}\na, b = onnx LSTM@22 x, w, r, b0, l, _, _, p {hidden_size = 3, direction = "
+     "\"reverse\", input_forget = 1, clip = 0.9, layout = 1}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx "
+     "ReduceSum@13 d\ny = onnx Add@14 c, e",
+     -1, 1, true, false},
+    {"LSTM: other functions, the last cell alone",
+     "x: f64[4, 2, 2], w: f64[1, 12, 2], r: f64[1, 12, 3], h0: f64[1, 2, 3], c0: f64[1, 2, 3]",
+     "_, _, a = onnx LSTM@22 x, w, r, _, _, h0, c0 {hidden_size = 3, activations = [\"HardSigmoid\", \"Softsign\", "
+     "\"ScaledTanh\"], activation_alpha = [0.3, 0.7], activation_beta = [0.4, 1.2]}\ny = onnx Mul@14 a, a",
+     -1, 1, true, false},
+    {"GRU: resets first", "x: f64[4, 2, 2], w: f64[1, 9, 2], r: f64[1, 9, 3], b0: f64[1, 18], h0: f64[1, 2, 3]",
+     "a, b = onnx GRU@22 x, w, r, b0, _, h0 {hidden_size = 3}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx "
+     "ReduceSum@13 d\ny = onnx Add@14 c, e",
+     -1, 1, true, false},
+    {"GRU: resets after the product, both directions, short rows",
+     "x: f64[4, 2, 2], w: f64[2, 9, 2], r: f64[2, 9, 3], b0: f64[2, 18], h0: f64[2, 2, 3]",
+     "l = constant i32[2] {2, 4}\na, b = onnx GRU@22 x, w, r, b0, l, h0 {hidden_size = 3, linear_before_reset = 1, "
+     "direction = \"bidirectional\"}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx ReduceSum@13 d\ny = onnx "
+     "Add@14 c, e",
+     -1, 1, true, false},
+    {"GRU: another function, backwards, without biases", "x: f64[4, 2, 2], w: f64[1, 9, 2], r: f64[1, 9, 3]",
+     "l = constant i32[2] {3, 1}\na, b = onnx GRU@22 x, w, r, _, l {hidden_size = 3, activations = [\"Sigmoid\", "
+     "\"LeakyRelu\"], activation_alpha = [0.2], direction = \"reverse\"}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, "
+     "b\ne = onnx ReduceSum@13 d\ny = onnx Add@14 c, e",
+     -1, 1, true, false},
+    {"RNN: tanh", "x: f64[4, 2, 2], w: f64[1, 3, 2], r: f64[1, 3, 3], b0: f64[1, 6], h0: f64[1, 2, 3]",
+     "a, b = onnx RNN@22 x, w, r, b0, _, h0 {hidden_size = 3}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx "
+     "ReduceSum@13 d\ny = onnx Add@14 c, e",
+     -1, 1, true, false},
+    {"RNN: other functions, both directions",
+     "x: f64[4, 2, 2], w: f64[2, 3, 2], r: f64[2, 3, 3], b0: f64[2, 6], h0: f64[2, 2, 3]",
+     "l = constant i32[2] {3, 4}\na, b = onnx RNN@22 x, w, r, b0, l, h0 {hidden_size = 3, activations = [\"Softplus\", "
+     "\"Elu\"], direction = \"bidirectional\"}\nc = onnx Mul@14 a, a\nd = onnx Mul@14 b, b\ne = onnx ReduceSum@13 d\ny "
+     "= onnx Add@14 c, e",
+     -1, 1, true, false},
+    {"RNN: the last state alone", "x: f64[4, 2, 2], w: f64[1, 3, 2], r: f64[1, 3, 3], b0: f64[1, 6], h0: f64[1, 2, 3]",
+     "_, a = onnx RNN@22 x, w, r, b0, _, h0 {hidden_size = 3, activations = [\"Affine\"], activation_alpha = [0.5], "
+     "activation_beta = [0.1]}\ny = onnx Mul@14 a, a",
+     -1, 1, true, false},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }

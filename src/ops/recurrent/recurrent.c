@@ -5,7 +5,8 @@
 #include <math.h>
 
 #include "base/plain.h"
-#include "lowering/build.h"
+#include "lowering/gradient.h"
+#include "lowering/sizes.h"
 #include "ops/families.h"
 
 const struct CellInfo recurrent_cells[] = {
@@ -61,7 +62,7 @@ static void read_functions(const Node *node, Net *net) {
     }
 }
 
-static Status read_net(HostCall *call, Net *net) {
+Status recurrent_read(HostCall *call, Net *net) {
     const Node *node = call->node;
     net->cell = (Cell)attr_int(node, "cell", 0);
     net->gates = recurrent_cells[net->cell].gates;
@@ -107,7 +108,7 @@ static Status read_net(HostCall *call, Net *net) {
 
 static Status host_recurrent(HostCall *call) {
     Net net = {.pool = call->pool, .arena = call->arena};
-    TRY(read_net(call, &net));
+    TRY(recurrent_read(call, &net));
     int64_t all[] = {net.time, net.directions, net.batch, net.hidden};
     TRY(host_output(call, 0, net.dtype, 4, all, &net.y));
     TRY(host_output(call, 1, net.dtype, 3, all + 1, &net.y_h));
@@ -269,9 +270,74 @@ static Status lower_rnn(Lowering *l, const Node *n) { return lower_recurrent(l, 
 static Status lower_gru(Lowering *l, const Node *n) { return lower_recurrent(l, n, CELL_GRU); }
 static Status lower_lstm(Lowering *l, const Node *n) { return lower_recurrent(l, n, CELL_LSTM); }
 
+/* ---- the gradient ---- */
+
+/* [T, B, D * size] as a matrix a direction, [D, T * B, size]. */
+static Value *by_direction(Lowering *l, Value *x, const Dim *directions, const Dim *size) {
+    if (!present(l, &x, 1)) return NULL;
+    const Dim *rows = size_mul(l, x->dims[0], x->dims[1]);
+    return permute(l, reshape(l, x, (const Dim *const[]){rows, directions, size}, 3), (int[]){1, 0, 2});
+}
+
+static Value *cut(Lowering *l, Value *x, int64_t start, const Dim *size) {
+    return slice_axis(l, x, 2, dim_const(l->dims, start), size);
+}
+
+/* The kernel goes back through the steps (Werbos, "Backpropagation through time", Proceedings of the IEEE, 1990); what the weights get is a
+ * product over all steps at once. */
+static void back_recurrent(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Cell cell = (Cell)attr_int(n, "cell", 0);
+    int64_t hidden = attr_int(n, "hidden_size", 0), gates = recurrent_cells[cell].gates;
+    bool after = attr_int(n, "linear_before_reset", 0) != 0, resets = cell == CELL_GRU && !after;
+    const Dim *directions = dim_const(l->dims, attr_int(n, "directions", 1)), *h = dim_const(l->dims, hidden);
+    Value *projection = n->inputs[0], *inputs[10] = {NULL};
+    for (int i = 0; i < n->input_count; i++) inputs[i] = n->inputs[i];
+    for (int i = 0; i < n->output_count; i++) inputs[7 + i] = has_dy(w, n, i) ? dy(w, n, i) : NULL;
+    Node *node = backward_host(w, n, "RecurrentGradient", host_recurrent_gradient, inputs, 10);
+    if (!node) return;
+    const Dim *states[] = {projection->dims[0], projection->dims[1], size_mul(l, directions, h)};
+    const Dim *initial[] = {directions, projection->dims[1], h};
+    const Dim *holes[] = {directions, projection->dims[1], dim_const(l->dims, 3 * hidden)};
+    give(w, n, 0, host_result_like(l, node, projection));
+    Value *products = host_result_like(l, node, projection), *reset = NULL;
+    Value *multiplied = host_result(l, node, projection->dtype, 3, states);
+    if (resets)
+        reset = host_result(l, node, projection->dtype, 3, states);
+    else
+        node_attach_output(node, NULL);
+    for (int i = 3; i < 6; i++) { /* initial h and c, peepholes */
+        if (!wants(w, n, i)) {
+            node_attach_output(node, NULL);
+            continue;
+        }
+        Value *g = host_result(l, node, projection->dtype, 3, i == 5 ? holes : initial);
+        give(w, n, i, i == 5 ? reduce(l, PRIM_REDUCE_SUM, g, (int[]){1}, 1, false) : g);
+    }
+    products = by_direction(l, products, directions, dim_const(l->dims, gates * hidden));
+    if (wants(w, n, 6)) {
+        Value *sum = reduce(l, PRIM_REDUCE_SUM, cut(l, products, 2 * hidden, h), (int[]){1}, 1, false);
+        give(w, n, 6, sum);
+    }
+    if (!wants(w, n, 1)) return;
+    const Dim *first = dim_const(l->dims, (resets ? 2 : gates) * hidden);
+    Value *weights = matmul(l, swap_last(l, cut(l, products, 0, first)), by_direction(l, multiplied, directions, h));
+    if (resets) {
+        Value *third = swap_last(l, cut(l, products, 2 * hidden, h));
+        weights = concat(l, (Value *[]){weights, matmul(l, third, by_direction(l, reset, directions, h))}, 2, 1);
+    }
+    give(w, n, 1, pack_weights(l, weights, attr_int(n, "directions", 1), hidden, cell, after));
+}
+
 const OpRow ops_recurrent[] = {
     {"", "RNN", 1, 0, lower_rnn, host_recurrent, 0},
     {"", "GRU", 1, 0, lower_gru, host_recurrent, 0},
     {"", "LSTM", 1, 0, lower_lstm, host_recurrent, 0},
+    {0},
+};
+
+const HostRow hosts_recurrent[] = {
+    {"Recurrent", host_recurrent, back_recurrent},
+    {"RecurrentGradient", host_recurrent_gradient, NULL},
     {0},
 };

@@ -75,6 +75,18 @@ static inline int64_t recurrent_time(const Net *net, int direction, int64_t leng
 /* Y is zero after a sequence's end. */
 void recurrent_clear_tail(const Net *net, int direction, int64_t row);
 
+/* The kernel's inputs and attributes, checked. */
+Status recurrent_read(HostCall *call, Net *net);
+/* A tensor's numbers, in the arena; NULL of NULL. */
+double *recurrent_doubles(Arena *arena, const Tensor *tensor);
+double recurrent_apply(const Function *f, double x);
+
+/* recurrent_gradient.c: the inputs of the kernel, then the gradients of Y, Y_h and Y_c, any of which may be NULL. Outputs: the gradient of
+ * the projection; that of the products of the state by the recurrent weights, likewise [T, B, D * G * H]; the states that were multiplied,
+ * [T, B, D * H], and what a GRU that resets first has multiplied by its third gate's weights; the gradients of initial h and c; and of
+ * each row's peepholes, [D, B, 3 * H]. */
+Status host_recurrent_gradient(HostCall *call);
+
 /* recurrent_fast.c: in f32 with the usual functions, on vectors and threads. */
 void recurrent_run_fast(const Net *net);
 /* recurrent_plain.c: in double precision, for f64 and for other activation functions: plain loops. */

@@ -4,7 +4,7 @@
 
 #include "ops/recurrent/recurrent.h"
 
-static double apply(const Function *f, double x) {
+double recurrent_apply(const Function *f, double x) {
     switch (f->kind) {
     case ACT_RELU: return x > 0 ? x : x != x ? x : 0;
     case ACT_TANH: return tanh(x);
@@ -22,10 +22,10 @@ static double apply(const Function *f, double x) {
     return x;
 }
 
-static double *doubles_of(const Net *net, const Tensor *tensor) {
+double *recurrent_doubles(Arena *arena, const Tensor *tensor) {
     if (!tensor) return NULL;
     int64_t count = tensor_count(tensor);
-    double *values = ARENA_ARRAY(net->arena, double, count);
+    double *values = ARENA_ARRAY(arena, double, count);
     for (int64_t i = 0; i < count; i++) values[i] = dtype_load_double(tensor->dtype, tensor->data, i);
     return values;
 }
@@ -59,13 +59,13 @@ static void plain_lstm(const Plain *p, int direction, const Function *f) {
     const double *hole = p->peepholes ? p->peepholes + direction * 3 * n : NULL;
     for (int64_t j = 0; j < n; j++) {
         double cell = p->c[j];
-        double i = apply(&f[0], clipped(net, p->gates[j] + (hole ? hole[j] * cell : 0)));
-        double forget = apply(&f[0], clipped(net, p->gates[2 * n + j] + (hole ? hole[2 * n + j] * cell : 0)));
+        double i = recurrent_apply(&f[0], clipped(net, p->gates[j] + (hole ? hole[j] * cell : 0)));
+        double forget = recurrent_apply(&f[0], clipped(net, p->gates[2 * n + j] + (hole ? hole[2 * n + j] * cell : 0)));
         if (net->coupled) forget = 1 - i;
-        cell = forget * cell + i * apply(&f[1], clipped(net, p->gates[3 * n + j]));
+        cell = forget * cell + i * recurrent_apply(&f[1], clipped(net, p->gates[3 * n + j]));
         p->c[j] = cell;
-        double o = apply(&f[0], clipped(net, p->gates[n + j] + (hole ? hole[n + j] * cell : 0)));
-        p->inner[j] = o * apply(&f[2], cell);
+        double o = recurrent_apply(&f[0], clipped(net, p->gates[n + j] + (hole ? hole[n + j] * cell : 0)));
+        p->inner[j] = o * recurrent_apply(&f[2], cell);
     }
     memcpy(p->h, p->inner, (size_t)n * sizeof *p->h);
 }
@@ -75,14 +75,14 @@ static void plain_gru(const Plain *p, int direction, const Function *f) {
     int64_t n = net->hidden;
     double *z = p->gates, *r = p->gates + n, *x = p->gates + 2 * n;
     for (int64_t j = 0; j < n; j++) {
-        z[j] = apply(&f[0], clipped(net, z[j]));
-        r[j] = apply(&f[0], clipped(net, r[j]));
+        z[j] = recurrent_apply(&f[0], clipped(net, z[j]));
+        r[j] = recurrent_apply(&f[0], clipped(net, r[j]));
         p->inner[j] = r[j] * p->h[j];
     }
     for (int64_t j = 0; j < n; j++) {
         double recurrent = recurrent_dot(p, direction, 2, j, net->linear_before_reset ? p->h : p->inner);
         if (net->linear_before_reset) recurrent = r[j] * (recurrent + (p->bias ? p->bias[direction * n + j] : 0));
-        x[j] = apply(&f[1], clipped(net, x[j] + recurrent));
+        x[j] = recurrent_apply(&f[1], clipped(net, x[j] + recurrent));
     }
     for (int64_t j = 0; j < n; j++) p->h[j] = (1 - z[j]) * x[j] + z[j] * p->h[j];
 }
@@ -101,7 +101,7 @@ static void plain_step(const Plain *p, int direction, int64_t row, int64_t t) {
     else if (net->cell == CELL_GRU)
         plain_gru(p, direction, f);
     else
-        for (int64_t j = 0; j < n; j++) p->h[j] = apply(&f[0], clipped(net, p->gates[j]));
+        for (int64_t j = 0; j < n; j++) p->h[j] = recurrent_apply(&f[0], clipped(net, p->gates[j]));
     for (int64_t j = 0; net->y && j < n; j++)
         dtype_store_double(net->dtype, net->y->data, ((t * net->directions + direction) * net->batch + row) * n + j,
                            p->h[j]);
@@ -110,12 +110,12 @@ static void plain_step(const Plain *p, int direction, int64_t row, int64_t t) {
 void recurrent_run_plain(const Net *net) {
     int64_t n = net->hidden;
     Plain p = {net,
-               doubles_of(net, net->projection),
-               doubles_of(net, net->weights),
-               doubles_of(net, net->h0),
-               doubles_of(net, net->c0),
-               doubles_of(net, net->peepholes),
-               doubles_of(net, net->bias),
+               recurrent_doubles(net->arena, net->projection),
+               recurrent_doubles(net->arena, net->weights),
+               recurrent_doubles(net->arena, net->h0),
+               recurrent_doubles(net->arena, net->c0),
+               recurrent_doubles(net->arena, net->peepholes),
+               recurrent_doubles(net->arena, net->bias),
                ARENA_ARRAY(net->arena, double, net->gates *n),
                ARENA_ARRAY(net->arena, double, n),
                ARENA_ARRAY(net->arena, double, n),
