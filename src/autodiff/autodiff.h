@@ -11,15 +11,24 @@
  * builder's nodes go where it says (Lowering.place); y and `of` stand before that place. LEVEL_PRIM, without anchors' epilogues
  * and "attention". STATUS_UNSUPPORTED names the node that has no gradient. */
 Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients);
+/* The same of the sum over several ys. */
+typedef struct Differentiation {
+    Value *const *ys, *const *seeds; /* [y_count]; a seed may be NULL: ones */
+    int y_count;
+    Value *const *of;
+    int of_count;
+} Differentiation;
+Status differentiate_all(Lowering *l, const Differentiation *d, Value **out_gradients);
 
 /* gradient_operator.c: passes for the operator Gradient of TRAINING_DOMAIN, before and behind `lower`; bodies of control flow too, the second
  * leaves them to the pipeline. */
 Status prepare_gradients(Graph *graph, const Policy *policy);
 Status expand_gradients(Graph *graph, const Policy *policy);
 
-/* The rules. NULL: the primitive or anchor has no gradient. */
+/* The rules. NULL: the primitive, anchor or control flow has no gradient. */
 BackwardFn rule_of_prim(Prim prim);
 BackwardFn rule_of_anchor(const char *op);
+BackwardFn rule_of_control(const char *op);
 /* Whether its result does not change, or jumps, as its inputs do: the gradient is zero. */
 bool is_constant_almost_everywhere(Prim prim);
 

@@ -15,12 +15,19 @@ BackwardFn rule_of_prim(Prim prim) {
 static BackwardFn rule_of(const Node *node) {
     if (node->kind == NODE_PRIM) return rule_of_prim(node->prim);
     if (node->kind == NODE_ANCHOR) return node->subgraph_count ? NULL : rule_of_anchor(node->op);
-    return node->kind == NODE_HOST ? host_gradient(node) : NULL;
+    if (node->kind != NODE_HOST) return NULL;
+    return node->subgraph_count ? rule_of_control(node->op) : host_gradient(node);
 }
 
-static bool passes_gradients(const Node *node, const Value *y) {
+static bool cancels(const Node *maximum, Value *const *ys, int count) {
+    for (int i = 0; i < count; i++)
+        if (!shift_cancels(maximum, ys[i])) return false;
+    return true;
+}
+
+static bool passes_gradients(const Node *node, Value *const *ys, int count) {
     if (node->kind != NODE_PRIM) return true;
-    if (node->prim == PRIM_REDUCE_MAX || node->prim == PRIM_REDUCE_MIN) return !shift_cancels(node, y);
+    if (node->prim == PRIM_REDUCE_MAX || node->prim == PRIM_REDUCE_MIN) return !cancels(node, ys, count);
     return !is_constant_almost_everywhere(node->prim);
 }
 
@@ -30,15 +37,15 @@ static bool depends_on_inputs(const Backward *w, const Node *node) {
     return false;
 }
 
+/* Sequences too: that what goes through one has no gradient shows where it comes out. */
 static void set_depends(Backward *w, Value *value) {
-    if (value->kind == VALUE_TENSOR && dtype_is_float(value->dtype))
-        map_set_id(&w->depends, MAP_POINTER_KEY(value), value);
+    if (dtype_is_float(value->dtype)) map_set_id(&w->depends, MAP_POINTER_KEY(value), value);
 }
 
-static void mark_dependent(Backward *w, const Value *y, Value *const *of, int count, const Node *end) {
-    for (int i = 0; i < count; i++) set_depends(w, of[i]);
+static void mark_dependent(Backward *w, const Differentiation *d, const Node *end) {
+    for (int i = 0; i < d->of_count; i++) set_depends(w, d->of[i]);
     for (const Node *node = w->l->graph->first; node != end; node = node->next)
-        if (depends_on_inputs(w, node) && passes_gradients(node, y))
+        if (depends_on_inputs(w, node) && passes_gradients(node, d->ys, d->y_count))
             for (int i = 0; i < node->output_count; i++)
                 if (node->outputs[i]) set_depends(w, node->outputs[i]);
 }
@@ -74,24 +81,31 @@ static Status check_arguments(const Value *y, const Value *seed, Value *const *o
     return NULL;
 }
 
-Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients) {
-    TRY(check_arguments(y, seed, of, count));
+static Status taken_error(Lowering *l) {
+    Status status = l->error;
+    l->error = NULL;
+    return status;
+}
+
+Status differentiate_all(Lowering *l, const Differentiation *d, Value **out_gradients) {
     Arena *arena = l->scratch ? l->scratch : l->arena;
     Backward w = {.l = l, .gradients = map_make(arena), .depends = map_make(arena)};
     Node *end = l->place;
-    mark_dependent(&w, y, of, count, end);
+    for (int i = 0; i < d->y_count; i++) TRY(check_arguments(d->ys[i], d->seeds[i], d->of, d->of_count));
+    mark_dependent(&w, d, end);
     Node *last = end ? end->prev : l->graph->last; /* behind it stands what the sweep makes */
-    give_value(&w, y, seed ? seed : full_like(l, y, 1));
-    Status status = l->error;
-    l->error = NULL;
-    TRY(status);
+    for (int i = 0; i < d->y_count; i++)
+        give_value(&w, d->ys[i], d->seeds[i] ? d->seeds[i] : full_like(l, d->ys[i], 1));
+    TRY(taken_error(l));
     for (Node *node = last; node; node = node->prev)
         if (has_any_dy(&w, node) && depends_on_inputs(&w, node)) TRY(differentiate_node(&w, node));
-    for (int i = 0; i < count; i++) {
-        out_gradients[i] = map_get_id(&w.gradients, MAP_POINTER_KEY(of[i]));
-        if (!out_gradients[i]) out_gradients[i] = full_like(l, of[i], 0);
+    for (int i = 0; i < d->of_count; i++) {
+        out_gradients[i] = map_get_id(&w.gradients, MAP_POINTER_KEY(d->of[i]));
+        if (!out_gradients[i]) out_gradients[i] = full_like(l, d->of[i], 0);
     }
-    status = l->error;
-    l->error = NULL;
-    return status;
+    return taken_error(l);
+}
+
+Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients) {
+    return differentiate_all(l, &(Differentiation){&y, &seed, 1, of, count}, out_gradients);
 }

@@ -272,6 +272,51 @@ static const Row rows[] = {
      "_, a = onnx RNN@22 x, w, r, b0, _, h0 {hidden_size = 3, activations = [\"Affine\"], activation_alpha = [0.5], "
      "activation_beta = [0.1]}\ny = onnx Mul@14 a, a",
      -1, 1, true, false},
+    {"If: the then branch", "x: f64[2, 3], w: f64[3], k: f64[2]",
+     "z = constant f64[] 0\ns = onnx ReduceSum@13 k {keepdims = 0}\nc = onnx Greater@13 s, z\ny = onnx If@21 c, x, w "
+     "captures 2 graph \"then\" (x: f64[2, 3], w: f64[3]) -> (a) {\na = onnx Mul@14 x, w\n} graph \"else\" (x: f64[2, "
+     "3], w: f64[3]) -> (b) {\nb = onnx Mul@14 x, x\n}",
+     0.5, 2, false, false},
+    {"If: the else branch", "x: f64[2, 3], w: f64[3], k: f64[2]",
+     "z = constant f64[] 0\ns = onnx ReduceSum@13 k {keepdims = 0}\nc = onnx Less@13 s, z\ny = onnx If@21 c, x, w "
+     "captures 2 graph \"then\" (x: f64[2, 3], w: f64[3]) -> (a) {\na = onnx Mul@14 x, w\n} graph \"else\" (x: f64[2, "
+     "3], w: f64[3]) -> (b) {\nb = onnx Mul@14 x, x\n}",
+     0.5, 2, false, false},
+    {"Loop: a carried value, a capture, a stack", "x: f64[2], w: f64[2]",
+     "n = constant i64[] 3\na, b = onnx Loop@21 n, _, x, w captures 1 graph \"body\" (i: i64[], c: bool[], v: f64[2], "
+     "w: f64[2]) -> (c, u, e) {\nt = onnx Mul@14 v, w\nd = onnx Cast@13 i {to = 11}\nu = onnx Add@14 t, d\ne = onnx "
+     "Mul@14 u, v\n}\nf = onnx ReduceSum@13 b {keepdims = 0}\ny = onnx Mul@14 a, f",
+     0.5, 1.2, false, false},
+    {"Loop whose condition ends it", "x: f64[2], w: f64[2]",
+     "n = constant i64[] 9\na = onnx Loop@21 n, _, x, w captures 1 graph \"body\" (i: i64[], c: bool[], v: f64[2], w: "
+     "f64[2]) -> (g, u) {\nu = onnx Mul@14 v, w\nm = constant i64[] 2\ng = onnx Less@13 i, m\n}\ny = onnx Mul@14 a, a",
+     0.5, 2, false, false},
+    {"Loop of no iterations", "x: f64[2], w: f64[2]",
+     "n = constant i64[] 0\na = onnx Loop@21 n, _, x, w captures 1 graph \"body\" (i: i64[], c: bool[], v: f64[2], w: "
+     "f64[2]) -> (c, u) {\nu = onnx Mul@14 v, w\n}\ny = onnx Mul@14 a, a",
+     0.5, 2, false, false},
+    {"Loop without gradients of its own: an integer is carried along", "x: f64[2], w: f64[2]",
+     "n = constant i64[] 3\nj = constant i64[] 1\nk, a = onnx Loop@21 n, _, j, x, w captures 1 graph \"body\" (i: "
+     "i64[], c: bool[], q: i64[], v: f64[2], w: f64[2]) -> (c, p, u) {\np = onnx Add@14 q, q\nf = onnx Cast@13 p {to = "
+     "11}\ng = onnx Mul@14 v, f\nu = onnx Mul@14 g, w\n}\ny = onnx Mul@14 a, a",
+     0.5, 1.2, false, false},
+    {"Scan: direction 0, along the second axis", "s: f64[2], x: f64[2, 3], w: f64[2]",
+     "a, b = onnx Scan@21 s, x, w {num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [0], "
+     "scan_output_axes = [1], scan_output_directions = [1]} captures 1 graph \"body\" (s: f64[2], x: f64[2], w: "
+     "f64[2]) -> (u, e) {\nt = onnx Mul@14 s, x\nu = onnx Add@14 t, w\ne = onnx Mul@14 u, w\n}\nf = onnx Mul@14 b, "
+     "x\ng = onnx ReduceSum@13 f {keepdims = 0}\ny = onnx Mul@14 a, g",
+     0.5, 1.2, false, false},
+    {"Scan: direction 1, along the second axis", "s: f64[2], x: f64[2, 3], w: f64[2]",
+     "a, b = onnx Scan@21 s, x, w {num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1], "
+     "scan_output_axes = [1], scan_output_directions = [0]} captures 1 graph \"body\" (s: f64[2], x: f64[2], w: "
+     "f64[2]) -> (u, e) {\nt = onnx Mul@14 s, x\nu = onnx Add@14 t, w\ne = onnx Mul@14 u, w\n}\nf = onnx Mul@14 b, "
+     "x\ng = onnx ReduceSum@13 f {keepdims = 0}\ny = onnx Mul@14 a, g",
+     0.5, 1.2, false, false},
+    {"Scan in a Loop", "x: f64[2, 3], s: f64[2]",
+     "n = constant i64[] 2\ny = onnx Loop@21 n, _, s, x captures 1 graph \"outer\" (i: i64[], c: bool[], v: f64[2], x: "
+     "f64[2, 3]) -> (c, u) {\nu = onnx Scan@21 v, x {num_scan_inputs = 1, scan_input_axes = [1]} captures 0 graph "
+     "\"inner\" (s: f64[2], x: f64[2]) -> (r) {\nr = onnx Mul@14 s, x\n}\n}",
+     0.5, 1.2, false, false},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }
