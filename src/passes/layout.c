@@ -73,6 +73,26 @@ static Value *permute_units(Lowering *l, Value *x, const int *perm) {
     return reshape(l, x, dims, x->rank);
 }
 
+static bool is_read_by_anchor(const Value *v) {
+    for (int i = 0; i < v->uses.count; i++)
+        if (v->uses.items[i].node->kind == NODE_ANCHOR) return true;
+    return false;
+}
+
+/* permute(x, perm) where it is made before the node anyway, since an anchor reads it. The nodes' tags number them in their
+ * order; what the sweep has made has none and stands before the node that it looks at. */
+static Value *permuted_before(const Lowering *l, const Value *x, const int *perm) {
+    for (int i = 0; i < x->uses.count; i++) {
+        const Node *user = x->uses.items[i].node;
+        Permuted own;
+        if (user->kind != NODE_PRIM || user->prim != PRIM_PERMUTE || user->tag >= l->node->tag) continue;
+        bool same = permuted(user->outputs[0], &own);
+        for (int a = 0; same && a < x->rank; a++) same = own.perm[a] == perm[a];
+        if (same && is_read_by_anchor(user->outputs[0])) return user->outputs[0];
+    }
+    return NULL;
+}
+
 /* x as it stands before the permute p; NULL when that would move data. */
 static Value *before_permute(Lowering *l, Value *x, const Permuted *p) {
     Permuted own;
@@ -88,7 +108,7 @@ static Value *before_permute(Lowering *l, Value *x, const Permuted *p) {
     }
     invert(p, inverse);
     if (moves_only_units(x, inverse)) return permute_units(l, x, inverse);
-    return x->constant ? permute(l, x, inverse) : NULL;
+    return x->constant ? permute(l, x, inverse) : permuted_before(l, x, inverse);
 }
 
 /* --- the kinds of nodes that a permute passes
@@ -300,6 +320,8 @@ static Status free_permutes(Graph *graph, const Policy *policy) {
 
 Status layout(Graph *graph, const Policy *policy) {
     if (!policy->fusion.enable) return NULL; /* every value as the model has it */
+    uint64_t number = 0;
+    FOR_EACH_NODE(node, graph) node->tag = ++number;
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
             absorb_input(node, 0, "perm_a");
