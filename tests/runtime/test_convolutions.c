@@ -147,6 +147,35 @@ Test(convolutions, depthwise_of_all_types) {
         }
 }
 
+/* ---- products ---- */
+
+/* Few and many columns behind a kernel that finishes, in rows of one panel and of several. */
+Test(convolutions, products_with_epilogues) {
+    static const int64_t columns[] = {1, 7, 16, 24, 63, 64, 65, 72, 100, 130, 200, 400}, depths[] = {1, 3, 16, 24, 70};
+    static const AnchorStep steps[][4] = {
+        {ANCHOR_BIAS, ANCHOR_SWISH}, {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS}, {ANCHOR_SWISH, ANCHOR_ADD}};
+    static const int counts[] = {2, 3, 2};
+    uint64_t seed = 0;
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        for (size_t k = 0; k < sizeof depths / sizeof *depths; k++, seed++) {
+            int64_t kernel = seed % 4 ? 1 : 3, pad = kernel / 2;
+            Shape s = {"packed",
+                       1 + (int64_t)seed % 2,
+                       {1 + (int64_t)seed % 13, 1 + (int64_t)(seed * 7) % 31},
+                       1,
+                       depths[k],
+                       columns[c],
+                       {kernel, kernel},
+                       {1, 1 + (int64_t)seed % 2},
+                       {1, 1},
+                       {pad, pad, pad, pad}};
+            memcpy(s.steps, steps[seed % 3], sizeof s.steps);
+            s.step_count = counts[seed % 3];
+            s.direct = true;
+            check(&s, seed);
+        }
+}
+
 /* ---- Winograd ---- */
 
 Test(convolutions, winograd_extents_paddings_and_channels) {

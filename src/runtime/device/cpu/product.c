@@ -22,8 +22,10 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8,  /* up to so many rows, narrow weights are widened in registers, by each tile again */
-    FINISH_ROWS = 48, /* a block of raw results: with 64 columns 12 kB, a third of the smallest first-level caches */
+    NARROW_ROWS = 8,               /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    FINISH_ROWS = 48,              /* of a block of raw results */
+    FINISH_ELEMENTS = 48 * 96,     /* likewise: 18 kB, half of the smallest first-level caches */
+    RESIDENT_WEIGHT_BYTES = 16384, /* of a weight that stays there beside such a block */
     SLICES_A_THREAD = 4,
     /* Panels make so many times more slices, where rows are cut, too: 9 chunks of rows are 5 for one of two threads and 4
      * for the other. A feed-forward network of 2048 rows took 40.5 ms on two cores, with whole chunks 44.8. */
@@ -154,29 +156,65 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     } while (t < end);
 }
 
-/* One run of rows against one panel. A kernel that finishes gets so many raw results at once that they, and what it
- * reads and writes beside them, stay in the first-level cache; all of the run where sums add up in memory, or where each
- * call would widen the weight again. */
-static void run_rows(const Slice *slice, const EdgeRun *run, bool interior) {
+/* Whether the weight stays in the first-level cache beside a block of results. */
+static bool is_resident(const Weight *w) {
+    return !w->form && w->taps * w->depth * w->columns * w->groups * (int64_t)w->set->size <= RESIDENT_WEIGHT_BYTES;
+}
+
+/* A kernel that finishes gets so many raw results at once that they, and what it reads and writes beside them, stay in the
+ * first-level cache; all of the run where sums add up in memory, or where each call would widen the weight again. Where the
+ * weight stays there, too, it gets whole rows, which mostly are one run of memory, and not a panel's part of each. */
+static bool finishes_whole_rows(const Product *p) {
+    const Weight *w = p->weight;
+    return w->groups == 1 && is_resident(w) && !p->source && w->columns <= FINISH_ELEMENTS / TILE_MAX_ROWS &&
+           !is_cut(w->depth, w->taps);
+}
+
+/* Raw results in a row of a block, whole vectors. */
+static int64_t block_width(const Product *p) {
+    const Weight *w = p->weight;
+    int64_t lanes = w->set->lanes, panel = w->set->vectors * lanes, all = ceil_div(w->columns, lanes) * lanes;
+    return finishes_whole_rows(p) ? all : least(all, panel);
+}
+
+static int64_t block_rows(const Product *p, int64_t rows) {
+    const Weight *w = p->weight;
+    if (w->form || is_cut(w->depth, w->taps)) return rows;
+    int64_t most_rows = most(1, FINISH_ELEMENTS / most(1, block_width(p)) / TILE_MAX_ROWS) * TILE_MAX_ROWS;
+    return least(rows, least(FINISH_ROWS, most_rows));
+}
+
+static void take_panel(Slice *slice, int64_t index) {
+    const Weight *w = slice->product->weight;
+    slice->panel = weight_panel(w, index);
+    slice->weight_stride = (int64_t)slice->panel.vectors * w->set->lanes;
+    slice->weight = (const char *)w->data + slice->panel.at;
+}
+
+/* One run of rows against one panel, or against all. */
+static void run_rows(Slice *slice, const EdgeRun *run, bool interior, bool all) {
     const Product *p = slice->product;
+    const Weight *w = p->weight;
     const Finish *finish = p->epilogue->finish;
     void **results = slice->block.results + run->first;
     if (!finish) {
         add_up(slice, run, interior, results);
         return;
     }
-    const Weight *w = p->weight;
-    int64_t size = (int64_t)w->set->size;
-    int64_t stride = finish_stride(finish, slice->panel.columns, (int64_t)slice->panel.vectors * w->set->lanes);
-    int64_t column = slice->panel.group * w->columns + slice->panel.first;
-    bool whole = slice->narrow || is_cut(w->depth, run->end_tap - run->first_tap);
-    int most_rows = whole ? run->count : FINISH_ROWS;
+    int64_t size = (int64_t)w->set->size, columns = all ? w->columns : slice->panel.columns;
+    int64_t stride = finish_stride(finish, columns, ceil_div(columns, w->set->lanes) * w->set->lanes);
+    int64_t column = all ? 0 : slice->panel.group * w->columns + slice->panel.first, panels = weight_panels(w);
+    int most_rows = (int)block_rows(p, run->count);
     EdgeRun part = *run;
     for (int left = run->count; left > 0; left -= part.count, part.first += part.count, results += part.count) {
         part.count = left < most_rows ? left : most_rows;
         finish_raw_rows(slice->raw, part.count, stride, column, size, slice->raw_rows);
-        add_up(slice, &part, interior, slice->raw_rows);
-        finish_rows(finish, results, part.count, column, slice->panel.columns, slice->raw, stride);
+        for (int64_t i = 0; all && i < panels; i++) {
+            take_panel(slice, i);
+            add_up(slice, &part, interior, slice->raw_rows);
+        }
+        if (!all) add_up(slice, &part, interior, slice->raw_rows);
+        finish_rows(finish, results, part.count, column, columns, slice->raw, stride);
     }
 }
 
@@ -253,26 +291,26 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
     p->fill(p->context, first_row, block);
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
-    for (int64_t i = panels.first; i < panels.end && !pool_is_stopped(); i++) {
-        slice.panel = weight_panel(p->weight, i);
-        slice.weight_stride = (int64_t)slice.panel.vectors * p->weight->set->lanes;
-        slice.weight = panel_memory;
+    bool all = part < 0 && p->epilogue->finish && panels.end - panels.first == weight_panels(p->weight) &&
+               finishes_whole_rows(p);
+    for (int64_t i = panels.first; i < (all ? panels.first + 1 : panels.end) && !pool_is_stopped(); i++) {
+        take_panel(&slice, i);
         if (reads_directly(p, &slice.panel)) {
             slice.weight = (const char *)p->source->data + (size_t)slice.panel.first * p->weight->set->size;
             slice.weight_stride = p->source->depth;
         } else if (p->source) {
+            slice.weight = panel_memory;
             panel_pack(p->weight, p->source, &slice.panel, panel_memory);
         } else if (p->weight->form) {
+            slice.weight = panel_memory;
             take_narrow_panel(&slice, panel_memory);
-        } else {
-            slice.weight = (const char *)p->weight->data + slice.panel.at;
         }
         if (part >= 0) {
             run_part(&slice, joined, part, first_row, joined->arrived + chunk * weight_panels(p->weight) + i);
             continue;
         }
-        if (interior.count) run_rows(&slice, &interior, true);
-        for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r], false);
+        if (interior.count) run_rows(&slice, &interior, true, all);
+        for (int r = 0; r < block->run_count; r++) run_rows(&slice, &block->runs[r], false, all);
     }
 }
 
@@ -307,7 +345,8 @@ static Grid cut(const Joined *joined, int64_t wanted) {
             grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
         return grid;
     }
-    int64_t fine = wanted > 1 ? wanted * FINER_RANGES : 1;
+    if (is_resident(w)) grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, wanted));
+    int64_t fine = wanted > 1 && !is_resident(w) ? wanted * FINER_RANGES : wanted;
     if (grid.chunks < fine) grid.ranges = least(panels, ceil_div(fine, grid.chunks));
     if (grid.chunks * grid.ranges < wanted)
         grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, ceil_div(wanted, grid.ranges)));
@@ -389,13 +428,13 @@ static void size_memory(ProductLoop *loop) {
         const Weight *w = p->weight;
         size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
                line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
-        size_t raw = w->form || is_cut(w->depth, w->taps) || rows < FINISH_ROWS ? rows : FINISH_ROWS;
+        size_t raw = (size_t)block_rows(p, (int64_t)rows);
         at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
         at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
-        at_least(&loop->raw_bytes, p->epilogue->finish ? raw * line : 0);
+        at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
         at_least(&panel, (size_t)panel_depths(p) * line);
     }
     loop->worker_bytes =
