@@ -388,6 +388,14 @@ static const Row rows[] = {
      1, true, false},
     {"AffineGrid", "t: f64[2, 2, 3]",
      "s = constant i64[4] {2, 1, 2, 3}\na = onnx AffineGrid@20 t, s\ny = onnx Mul@14 a, a", -2, 2, false, false},
+    {"RoiAlign: averages", "x: f64[2, 2, 5, 6]",
+     "r = constant f32[2, 4] {0.3, 0.4, 3.2, 4.1, 1, 1, 7, 2}\ni = constant i64[2] {1, 0}\na = onnx RoiAlign@16 x, r, "
+     "i {output_height = 2, output_width = 3, sampling_ratio = 2}\ny = onnx Mul@14 a, a",
+     -2, 2, false, true},
+    {"RoiAlign: maxima, of 17 channels", "x: f64[2, 17, 2, 3]",
+     "r = constant f32[2, 4] {0.3, 0.4, 3.2, 4.1, 1, 1, 7, 2}\ni = constant i64[2] {1, 0}\ny = onnx RoiAlign@10 x, r, "
+     "i {output_height = 2, output_width = 1, mode = \"max\"}",
+     -2, 2, true, true},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }

@@ -101,5 +101,7 @@ const HostRow hosts_image[] = {
     {"ResizeGradient", host_resize_gradient, back_resize_gradient},
     {"GridSample", host_grid_sample, back_grid_sample},
     {"GridSampleGradient", host_grid_sample_gradient, NULL},
+    {"RoiAlign", host_roi_align, back_roi_align},
+    {"RoiAlignGradient", host_roi_align_gradient, back_roi_align_gradient},
     {0},
 };

@@ -16,6 +16,9 @@ Status host_grid_sample_gradient(HostCall *call);
 void back_resize(Backward *w, const Node *n);
 void back_resize_gradient(Backward *w, const Node *n);
 void back_grid_sample(Backward *w, const Node *n);
+Status host_roi_align_gradient(HostCall *call);
+void back_roi_align(Backward *w, const Node *n);
+void back_roi_align_gradient(Backward *w, const Node *n);
 
 Status lower_grid_sample(Lowering *l, const Node *n);
 Status host_grid_sample(HostCall *call);

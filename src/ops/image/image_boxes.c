@@ -3,6 +3,7 @@
 #include "ops/image/image.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 
 /* ---- RoiAlign ---- */
@@ -66,23 +67,33 @@ static void max_bilinear(const float *const *corner, const float *weight, bool f
         }
 }
 
-static void align_bin(const RoiAlign *r, const Region *region, int64_t image, int64_t row, int64_t column, float *y) {
+/* The cells of x around sample s of a bin, as numbers of rows of channels in their image, and their weights, which are 0 where it lies
+ * outside; false: it does. */
+static bool sample_of(const RoiAlign *r, const Region *region, int64_t bin, int64_t s, int64_t *corner, float *weight) {
+    int64_t cell[] = {s / region->grid[1], s % region->grid[1]}, y0 = 0, y1 = 0, x0 = 0, x1 = 0;
+    float at[2], fy = 0, fx = 0;
+    for (int k = 0; k < 2; k++)
+        at[k] = region->start[k] + (float)(k ? bin % r->out[1] : bin / r->out[1]) * region->bin[k] +
+                ((float)cell[k] + 0.5f) * region->bin[k] / (float)region->grid[k];
+    bool inside = split(at[0], r->height, &y0, &y1, &fy) && split(at[1], r->width, &x0, &x1, &fx);
+    const int64_t corners[] = {y0 * r->width + x0, y0 * r->width + x1, y1 * r->width + x0, y1 * r->width + x1};
+    const float weights[] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
+    for (int k = 0; k < 4; k++) {
+        corner[k] = corners[k];
+        weight[k] = inside ? weights[k] : 0;
+    }
+    return inside;
+}
+
+static void align_bin(const RoiAlign *r, const Region *region, int64_t image, int64_t bin, float *y) {
     const float *x = r->x + image * r->height * r->width * r->channels;
-    int64_t samples = region->grid[0] * region->grid[1];
+    int64_t samples = region->grid[0] * region->grid[1], place[4];
+    float weight[4];
     for (int64_t i = 0; i < r->channels; i++) y[i] = 0;
     for (int64_t s = 0; s < samples; s++) {
-        int64_t cell[2], y0 = 0, y1 = 0, x0 = 0, x1 = 0;
-        float at[2], fy = 0, fx = 0;
-        cell[0] = s / region->grid[1], cell[1] = s % region->grid[1];
-        for (int k = 0; k < 2; k++)
-            at[k] = region->start[k] + (float)(k ? column : row) * region->bin[k] +
-                    ((float)cell[k] + 0.5f) * region->bin[k] / (float)region->grid[k];
-        bool inside = split(at[0], r->height, &y0, &y1, &fy) && split(at[1], r->width, &x0, &x1, &fx);
-        if (!inside && !r->maximum) continue;
-        const float *corner[] = {x + (y0 * r->width + x0) * r->channels, x + (y0 * r->width + x1) * r->channels,
-                                 x + (y1 * r->width + x0) * r->channels, x + (y1 * r->width + x1) * r->channels};
-        float weight[] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
-        if (!inside) memset(weight, 0, sizeof weight);
+        if (!sample_of(r, region, bin, s, place, weight) && !r->maximum) continue;
+        const float *corner[] = {x + place[0] * r->channels, x + place[1] * r->channels, x + place[2] * r->channels,
+                                 x + place[3] * r->channels};
         if (r->maximum)
             max_bilinear(corner, weight, s == 0, y, r->channels);
         else
@@ -98,14 +109,13 @@ static void align_regions(void *context, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         Region region = region_of(r, i);
-        for (int64_t b = 0; b < bins; b++)
-            align_bin(r, &region, r->images[i], b / r->out[1], b % r->out[1], r->y + (i * bins + b) * r->channels);
+        for (int64_t b = 0; b < bins; b++) align_bin(r, &region, r->images[i], b, r->y + (i * bins + b) * r->channels);
     }
 }
 
-Status host_roi_align(HostCall *call) {
+/* The inputs x, rois and images, checked. */
+static Status roi_align_of(HostCall *call, RoiAlign *out_roi) {
     const Tensor *x, *rois, *images;
-    Tensor *y;
     TRY(host_tensor(call, 0, DT_F32, &x));
     TRY(host_tensor(call, 1, DT_F32, &rois));
     TRY(host_tensor(call, 2, DT_I64, &images));
@@ -128,11 +138,102 @@ Status host_roi_align(HostCall *call) {
         if (region.grid[0] < 0 || region.grid[1] < 0 || !r.height || !r.width)
             return host_error(call, "region %lld is out of range", (long long)i);
     }
-    TRY(host_output(call, 0, DT_F32, 4, (int64_t[]){rois->dims[0], r.out[0], r.out[1], r.channels}, &y));
+    *out_roi = r;
+    return NULL;
+}
+
+Status host_roi_align(HostCall *call) {
+    RoiAlign r;
+    Tensor *y;
+    TRY(roi_align_of(call, &r));
+    int64_t count = host_input(call, 1)->dims[0];
+    TRY(host_output(call, 0, DT_F32, 4, (int64_t[]){count, r.out[0], r.out[1], r.channels}, &y));
     if (!y) return NULL;
     r.y = y->data;
-    pool_for(call->pool, rois->dims[0], 1, align_regions, &r);
+    pool_for(call->pool, count, 1, align_regions, &r);
     return NULL;
+}
+
+enum { BLOCK = 16 }; /* channels that one task adds to: regions share cells */
+
+typedef struct RoiGradient {
+    RoiAlign r;
+    const float *dy;
+    float *dx;
+    int64_t regions, cells; /* cells: of all images */
+} RoiGradient;
+
+/* Back to the corners of all samples, or for each channel to the one that is the maximum: the first of these. */
+static void give_bin(const RoiGradient *b, const Region *region, int64_t image, int64_t bin, const float *dy,
+                     int64_t from, int64_t count) {
+    const RoiAlign *r = &b->r;
+    int64_t samples = region->grid[0] * region->grid[1], corner[4], best[BLOCK] = {0};
+    int64_t first = image * r->height * r->width;
+    float weight[4], most[BLOCK] = {0}, share[BLOCK] = {0};
+    for (int64_t s = 0; s < samples; s++) {
+        if (!sample_of(r, region, bin, s, corner, weight) && !r->maximum) continue;
+        for (int k = 0; k < 4; k++) {
+            int64_t at = (first + corner[k]) * r->channels + from;
+            for (int64_t i = 0; i < count; i++) {
+                float value = weight[k] * r->x[at + i];
+                if (!r->maximum)
+                    b->dx[at + i] += weight[k] / (float)samples * dy[i];
+                else if ((s == 0 && k == 0) || value > most[i])
+                    most[i] = value, best[i] = at + i, share[i] = weight[k];
+            }
+        }
+    }
+    for (int64_t i = 0; r->maximum && samples && i < count; i++) b->dx[best[i]] += share[i] * dy[i];
+}
+
+static void give_regions(void *context, int64_t begin, int64_t end, int worker) {
+    const RoiGradient *b = context;
+    int64_t channels = b->r.channels, bins = b->r.out[0] * b->r.out[1];
+    (void)worker;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t from = task * BLOCK, count = channels - from < BLOCK ? channels - from : BLOCK;
+        for (int64_t i = 0; i < b->cells; i++) memset(b->dx + i * channels + from, 0, (size_t)count * sizeof *b->dx);
+        for (int64_t i = 0; i < b->regions; i++) {
+            Region region = region_of(&b->r, i);
+            for (int64_t bin = 0; bin < bins; bin++)
+                give_bin(b, &region, b->r.images[i], bin, b->dy + (i * bins + bin) * channels + from, from, count);
+        }
+    }
+}
+
+/* Inputs x, rois, images and dy; the gradient of x. */
+Status host_roi_align_gradient(HostCall *call) {
+    RoiGradient b;
+    const Tensor *x = host_input(call, 0), *dy;
+    Tensor *dx;
+    TRY(roi_align_of(call, &b.r));
+    TRY(host_tensor(call, 3, DT_F32, &dy));
+    b.regions = host_input(call, 1)->dims[0];
+    b.cells = x->dims[0] * b.r.height * b.r.width;
+    if (tensor_count(dy) != b.regions * b.r.out[0] * b.r.out[1] * b.r.channels)
+        return host_error(call, "the gradient does not fit the regions");
+    TRY(host_output(call, 0, DT_F32, 4, x->dims, &dx));
+    if (!dx) return NULL;
+    b.dy = dy->data, b.dx = dx->data;
+    pool_for(call->pool, (b.r.channels + BLOCK - 1) / BLOCK, 1, give_regions, &b);
+    return NULL;
+}
+
+/* To the image alone. The regions are taken as given, as where the operator comes from: they are proposals, trained by a loss of their own (He et
+ * al., "Mask R-CNN", 2017, sections 3 and 3.1). */
+void back_roi_align(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *inputs[] = {n->inputs[0], n->inputs[1], n->inputs[2], dy(w, n, 0)};
+    Node *node = backward_host(w, n, "RoiAlignGradient", host_roi_align_gradient, inputs, 4);
+    give(w, n, 0, host_result_like(l, node, n->inputs[0]));
+}
+
+/* With respect to dy: averages are linear, so that it is RoiAlign. */
+void back_roi_align_gradient(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *inputs[] = {dy(w, n, 0), n->inputs[1], n->inputs[2]};
+    if (strcmp(attr_string(n, "mode", "avg"), "max") == 0) unsupported(l, "the gradient of the gradient of maxima");
+    give(w, n, 3, host_result_like(l, backward_host(w, n, "RoiAlign", host_roi_align, inputs, 3), n->inputs[3]));
 }
 
 /* Before version 16 positions were not shifted by half a pixel (ONNX RoiAlign-16, coordinate_transformation_mode). */
