@@ -545,6 +545,23 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_training_load_checkpoint(OnnxfuseTraining *
 /* The session that runs the steps, for its statistics and profile; closed with the training. */
 ONNXFUSE_API OnnxfuseSession *onnxfuse_training_session(OnnxfuseTraining *training);
 
+/* --- gradients --- */
+typedef struct OnnxfuseDifferentiateOptions {
+    size_t size;      /* sizeof(OnnxfuseDifferentiateOptions); 0: with the members of version 0.1 */
+    const char *loss; /* what is differentiated: the name of a value of the model, "cross_entropy:LOGITS,LABELS" or
+                         "mse:PREDICTION,TARGET", where LABELS or TARGET becomes an input if the model has no value of that
+                         name; NULL: the only output that is a single number */
+    const char *of; /* names with commas between, * and ? standing for any letters: of the floating-point constants and
+                         inputs to differentiate with respect to; NULL: all constants that operators use as weights */
+    bool external_data; /* as in OnnxfuseOptimizeOptions */
+} OnnxfuseDifferentiateOptions;
+
+/* Writes the model with the loss and, for each NAME that gradients are asked for, "NAME_grad" as further outputs, in the
+ * standard's operators: docs/training.md. The files appear whole or not at all; out_path may be path. options may be NULL.
+ * *out_report (may be NULL) is JSON: the loss's output, gradients, nodes, bytes; free with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_differentiate(const char *path, const char *out_path,
+                                                   const OnnxfuseDifferentiateOptions *options, char **out_report);
+
 /* --- memory -------------------------------------------------------------------------------------------------- */
 /* An embedder's allocator: for graphs, constants, packed weights, the memory of runs and values. Small objects
  * (handles, messages, names) and texts come from the C library, device memory from its driver; the compiler has its

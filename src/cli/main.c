@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const Command *const commands[] = {&run_command,     &bench_command,   &test_command,
-                                          &inspect_command, &compare_command, &optimize_command,
-                                          &compile_command, &train_command,   &devices_command};
+static const Command *const commands[] = {&run_command,     &bench_command,    &test_command,    &inspect_command,
+                                          &compare_command, &optimize_command, &compile_command, &differentiate_command,
+                                          &train_command,   &devices_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands, SUMMARY_COLUMN = 36 };
 
 static void print_usage(FILE *out) {

@@ -24,6 +24,9 @@ typedef struct Rewrite {
  * written in (convert.h); 0: that which the model imports, though its functions may have others. rounds.c. */
 Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy, int opset);
 
+/* Writes all nodes in the version that the model imports, or in `oldest` where that is older; r->facts are the graph's. */
+Status rewrite_version(Rewrite *r, Graph *graph, int oldest);
+
 /* extract.c: cuts the graph down to what makes some values from others, "INPUTS:OUTPUTS" with commas between names. The
  * twin is lowered for their types, which they declare then. */
 Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char *from_to);

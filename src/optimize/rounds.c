@@ -197,6 +197,7 @@ static int imported_opset(const Graph *graph) {
     return 0;
 }
 
+/* The version that the graph will be in; 0: the one that it imports. */
 static Status write_in_opset(Rewrite *r, Graph *graph, int opset) {
     if (!opset) opset = imported_opset(graph);
     if (!opset || !has_other_version(graph, opset)) return NULL;
@@ -205,6 +206,12 @@ static Status write_in_opset(Rewrite *r, Graph *graph, int opset) {
     share_constants(r, graph, &tensors);
     prune_all(graph);
     return NULL;
+}
+
+Status rewrite_version(Rewrite *r, Graph *graph, int oldest) {
+    int opset = imported_opset(graph);
+    r->opset = opset > oldest ? opset : oldest;
+    return write_in_opset(r, graph, r->opset);
 }
 
 Status rewrite_onnx(Graph *graph, Graph *twin, const Policy *policy, int opset) {

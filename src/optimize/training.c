@@ -123,7 +123,7 @@ static Status cross_entropy(Build *b, const char *name, const char *labels) {
         onnx2(b, "Reshape", target(b, labels, DT_I64, rank - 1, dims), graph_add_constant(b->graph, NULL, all));
     Node *loss = add_node(b, "", "SoftmaxCrossEntropyLoss", b->opset, (Value *[]){result(flatten), line}, 2);
     node_set_int(loss, "ignore_index", -100);
-    b->loss = result(loss);
+    b->loss = node_add_output(loss, "loss", DT_NONE, -1, NULL);
     return NULL;
 }
 
@@ -139,7 +139,7 @@ static Status mean_squares(Build *b, const char *name, const char *wanted) {
     Value *square = onnx2(b, "Mul", difference, difference);
     Node *mean = add_node(b, "", "ReduceMean", b->opset, &square, 1);
     node_set_int(mean, "keepdims", 0);
-    b->loss = result(mean);
+    b->loss = node_add_output(mean, "loss", DT_NONE, -1, NULL);
     return NULL;
 }
 

@@ -7,17 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/file.h"
 #include "importer/files.h"
 #include "importer/importer.h"
 #include "optimize/region_functions.h"
 #include "optimize/rewrite.h"
 #include "optimize/schema.h"
+#include "runtime/api/model_file.h"
 #include "runtime/device/device.h"
 #include "base/fork.h"
-
-enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
-enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
 
 /* --- the inputs' shapes --- */
 typedef struct Work {
@@ -30,7 +27,7 @@ typedef struct Work {
     Map fixed;                 /* name of a size -> int64_t * */
     Regions regions;
     VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
-    NewFile model, data;
+    ModelFile file;
 } Work;
 
 static Status wrong_shapes(const char *text) {
@@ -161,8 +158,8 @@ static void add_json_name(Text *text, const char *name) {
 static Status report(const Work *w, const Counts *c, int64_t bytes_before, char **out_report) {
     Text text = text_make(w->arena);
     text_add(&text, "{\"nodes_before\":%d,\"nodes_after\":%d,\"bytes_before\":%lld,\"bytes_after\":%lld,", c->before,
-             c->after, (long long)bytes_before, (long long)w->model.size);
-    text_add(&text, "\"external_bytes\":%lld,\"operators\":{", (long long)w->data.size);
+             c->after, (long long)bytes_before, (long long)w->file.model.size);
+    text_add(&text, "\"external_bytes\":%lld,\"operators\":{", (long long)w->file.data.size);
     for (int i = 0; i < c->order.count; i++) {
         text_add(&text, "%s", i ? "," : "");
         add_json_name(&text, c->order.items[i]->op);
@@ -183,42 +180,15 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
 
 /* --- all of it --- */
 
-/* An initializer's data for the data file. */
-static Status add_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
-    static const char zeros[DATA_ALIGNMENT];
-    Work *w = user;
-    const char *slash = strrchr(w->data.path, '/');
-    *out_location = slash ? slash + 1 : w->data.path;
-    if (w->data.file < 0) TRY(new_file_begin(&w->data));
-    int64_t gap = (DATA_ALIGNMENT - w->data.size % DATA_ALIGNMENT) % DATA_ALIGNMENT;
-    TRY(new_file_append(&w->data, zeros, (size_t)gap));
-    *out_offset = w->data.size;
-    return new_file_append(&w->data, data, size);
-}
-
 static Status write_model(Work *w, const MappedFile *original) {
     const char **regions = ARENA_ARRAY(w->arena, const char *, w->regions.kinds.count);
     for (int i = 0; i < w->regions.kinds.count; i++) regions[i] = w->regions.kinds.items[i].text;
     ExportOptions options = {.original = original->bytes,
                              .original_size = original->size,
                              .fixed = w->options->fix_shapes ? &w->fixed : NULL,
-                             .write = add_data,
-                             .user = w,
-                             .most_inside = w->options->external_data ? 0 : MOST_INSIDE,
                              .regions = regions,
                              .region_count = w->regions.kinds.count};
-    void *bytes;
-    size_t size;
-    TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
-    TRY(new_file_begin(&w->model));
-    TRY(new_file_append(&w->model, bytes, size));
-    TRY(new_file_close(&w->model));
-    return w->data.temporary ? new_file_close(&w->data) : NULL;
-}
-
-static Status publish(Work *w) {
-    if (w->data.temporary) return new_files_publish((NewFile *[]){&w->data, &w->model}, 2);
-    return new_file_publish(&w->model);
+    return model_file_write(&w->file, w->graph, w->options->external_data, options);
 }
 
 /* --- models in memory --- */
@@ -331,7 +301,7 @@ static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
     arena_guard(w->arena, guard);
     char *text = NULL;
     if (out_report) TRY(report(w, &counts, bytes_before, &text));
-    Status status = publish(w);
+    Status status = model_file_publish(&w->file);
     if (status)
         free(text);
     else if (out_report)
@@ -344,8 +314,7 @@ static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
     w->fixed = map_make(arena);
-    w->model = new_file(arena_string(arena, out_path));
-    w->data = new_file(arena_format(arena, "%s.data", out_path));
+    model_file_at(&w->file, arena, out_path);
     return optimize(w, &guard, out_report);
 }
 
@@ -363,11 +332,9 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
         fork_leave();
         return status_out_of_memory();
     }
-    Work w = {.arena = arena, .path = path, .options = options ? options : &defaults};
-    w.model.file = w.data.file = -1;
+    Work w = {.arena = arena, .path = path, .options = options ? options : &defaults, .file = model_file_none()};
     Status status = optimize_into(arena, &w, out_path, out_report);
-    new_file_abandon(&w.model); /* what is in its place is not touched */
-    new_file_abandon(&w.data);
+    model_file_abandon(&w.file);
     graph_destroy(w.partitioned);
     graph_destroy(w.twin);
     graph_destroy(w.graph);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The builder with which primitives are told in ONNX nodes. As the lowering's, it keeps the first error, and every call behind one
+ * returns NULL. */
+#ifndef ONNXFUSE_OPTIMIZE_STANDARD_WRITER_H
+#define ONNXFUSE_OPTIMIZE_STANDARD_WRITER_H
+
+#include "graph/graph.h"
+
+typedef struct Writer {
+    Arena *arena;
+    DimTable *table;
+    Graph *target;
+    Node *place; /* in target; new nodes go before it. NULL: to the end */
+    int opset;
+    const Node *node; /* the lowered node that is being written */
+    Map forms;        /* Value * of the lowered graph -> Value * of the target */
+    Map constants;    /* Tensor * -> Value * of the target */
+    Map numbers;      /* hash of a constant that was made here -> Value *, the first of that hash */
+    Map found;        /* 1 + symbol's number -> Source * */
+    Map sizes;        /* Dim * -> Value *: an i64 vector of one */
+    Map shapes;       /* hash of a list of Dim * -> Shape * */
+    Map symbols; /* 1 + symbol's number -> Source *: where a run finds it, of which `found` says the one that is used */
+    bool keeps_names; /* values are called as in the lowered graph */
+    bool sizing;      /* what is made now computes a size, which others read too */
+    Value *made;      /* the last one */
+    Status error;     /* the first; owned */
+} Writer;
+
+/* A symbol is the size of `value` (of the lowered graph) along `axis`, or, where `is_element`, its element of that number. */
+typedef struct Source {
+    const Value *value;
+    int axis;
+    bool is_element, binds; /* binds: in the lowered graph, it is from there that a run has it */
+    struct Source *next;
+} Source;
+
+/* The target's value that holds what this value of the lowered graph does. */
+Value *form_of(Writer *w, const Value *lowered);
+/* `value` is it from now on; its type is said, and where it was made for this it is called alike. */
+void set_form(Writer *w, const Value *lowered, Value *value);
+/* STATUS_UNSUPPORTED that names the node being written. */
+void refuse(Writer *w, const char *format, ...) STATUS_FORMAT(2, 3);
+
+/* --- nodes --- */
+static inline Attr int_attr(const char *name, int64_t value) {
+    return (Attr){.name = name, .kind = ATTR_INT, .i = value};
+}
+static inline Attr ints_attr(const char *name, const int64_t *values, int count) { /* borrowed */
+    return (Attr){.name = name, .kind = ATTR_INTS, .ints = values, .count = count};
+}
+static inline Attr text_attr(const char *name, const char *text) { /* borrowed */
+    return (Attr){.name = name, .kind = ATTR_STRING, .s = {text, strlen(text)}};
+}
+/* A node of the standard's operator `op` whose result is of type `result`. Inputs (NULL: left out) of a type that the operator
+ * does not take, or that ONNX Runtime has no kernel for, are cast to one that holds all its values, and the result back, which
+ * is the same to the bit for integers. */
+Value *apply(Writer *w, const char *op, DType result, Value *const *inputs, int count, const Attr *attrs,
+             int attr_count);
+Value *apply1(Writer *w, const char *op, Value *a);            /* of a's type */
+Value *apply2(Writer *w, const char *op, Value *a, Value *b);  /* likewise */
+Value *compare(Writer *w, const char *op, Value *a, Value *b); /* bool */
+Value *choose(Writer *w, Value *condition, Value *then, Value *otherwise);
+Value *convert(Writer *w, Value *a, DType to); /* a itself when it is of that type */
+/* Of a transposition made here, one of what that reads. */
+Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank);
+Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank);
+
+/* --- constants and sizes --- */
+Value *number(Writer *w, DType dtype, double value); /* of no axes */
+Value *whole(Writer *w, DType dtype, int64_t value);
+Value *ints_value(Writer *w, const int64_t *values, int count);
+Value *shape_value(Writer *w, const Dim *const *dims, int count); /* an i64 vector */
+Value *size_number(Writer *w, const Dim *dim);                    /* i64, of no axes */
+
+/* --- rows.c, anchors.c --- */
+/* These write a node: its results get forms. */
+void write_prim(Writer *w, const Node *n);
+void write_anchor(Writer *w, const Node *n);
+
+#endif

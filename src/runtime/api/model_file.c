@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/api/model_file.h"
+
+enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
+enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
+
+ModelFile model_file_none(void) { return (ModelFile){.model = {.file = -1}, .data = {.file = -1}}; }
+
+void model_file_at(ModelFile *file, Arena *arena, const char *path) {
+    file->arena = arena;
+    file->model = new_file(arena_string(arena, path));
+    file->data = new_file(arena_format(arena, "%s.data", path));
+}
+
+/* An initializer's data for the data file. */
+static Status add_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
+    static const char zeros[DATA_ALIGNMENT];
+    NewFile *file = &((ModelFile *)user)->data;
+    const char *slash = strrchr(file->path, '/');
+    *out_location = slash ? slash + 1 : file->path;
+    if (file->file < 0) TRY(new_file_begin(file));
+    int64_t gap = (DATA_ALIGNMENT - file->size % DATA_ALIGNMENT) % DATA_ALIGNMENT;
+    TRY(new_file_append(file, zeros, (size_t)gap));
+    *out_offset = file->size;
+    return new_file_append(file, data, size);
+}
+
+Status model_file_write(ModelFile *file, const Graph *graph, bool external_data, ExportOptions options) {
+    void *bytes;
+    size_t size;
+    options.write = add_data;
+    options.user = file;
+    options.most_inside = external_data ? 0 : MOST_INSIDE;
+    TRY(export_model_with(graph, file->arena, &options, &bytes, &size));
+    TRY(new_file_begin(&file->model));
+    TRY(new_file_append(&file->model, bytes, size));
+    TRY(new_file_close(&file->model));
+    return file->data.temporary ? new_file_close(&file->data) : NULL;
+}
+
+Status model_file_publish(ModelFile *file) {
+    if (file->data.temporary) return new_files_publish((NewFile *[]){&file->data, &file->model}, 2);
+    return new_file_publish(&file->model);
+}
+
+void model_file_abandon(ModelFile *file) {
+    new_file_abandon(&file->model);
+    new_file_abandon(&file->data);
+}

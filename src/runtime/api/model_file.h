@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A graph of ONNX nodes as a model's file, with its weights inside or in a file beside it: both appear whole or not at all. */
+#ifndef ONNXFUSE_RUNTIME_API_MODEL_FILE_H
+#define ONNXFUSE_RUNTIME_API_MODEL_FILE_H
+
+#include "base/file.h"
+#include "importer/importer.h"
+
+typedef struct ModelFile {
+    Arena *arena;
+    NewFile model, data;
+} ModelFile;
+
+/* model_file_abandon is due from here on. */
+ModelFile model_file_none(void);
+void model_file_at(ModelFile *file, Arena *arena, const char *path);
+/* options->write and user are set here. external_data: weights go to a file of their own, PATH.data; so do they where the model
+ * would take more than protobuf can. */
+Status model_file_write(ModelFile *file, const Graph *graph, bool external_data, ExportOptions options);
+Status model_file_publish(ModelFile *file);
+void model_file_abandon(ModelFile *file); /* what is in its place is not touched */
+
+#endif

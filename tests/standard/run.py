@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lowered models written in the standard's operators again, and the gradients that `onnxfuse differentiate` writes.
+
+    run.py BUILD CASES
+
+BUILD holds onnxfuse and standard_models, CASES the standard's cases (scripts/write_cases.py). Each case is lowered, written, taken by
+onnx.checker, and gives its recorded outputs again; those whose name falls into a sample do so in ONNX Runtime, too. Gradients are
+compared between ONNX Runtime, onnxfuse and central differences."""
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from run_cases import run_all  # noqa: E402
+
+FLOAT, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
+build, cases = Path(sys.argv[1]), Path(sys.argv[2])
+rng = np.random.default_rng(7)
+failed = []
+
+# What cannot be written, and of how many cases: steps that are no single operator of the standard on what lowering leaves of their inputs
+# (sizes that only a run knows, strings, sequences, control flow, other layouts), and random numbers.
+REFUSED = {
+    "AveragePool": 27, "Col2Im": 5, "Compress": 5, "CumProd": 9, "CumSum": 9, "DFT": 10, "DeformConv": 4, "Det": 2, "GRU": 6,
+    "GridSample": 18, "If": 3, "ImageDecoder": 9, "LSTM": 6, "LabelEncoder": 4, "LinearAttention": 14, "Loop": 7, "LpPool": 8,
+    "MaxPool": 37, "MelWeightMatrix": 1, "NonMaxSuppression": 10, "NonZero": 1, "OptionalGetElement": 2, "OptionalHasElement": 3,
+    "Pad": 12, "RNN": 6, "Range": 14, "ReduceL1": 7, "ReduceL2": 7, "ReduceLogSum": 4, "ReduceLogSumExp": 7, "ReduceMax": 9,
+    "ReduceMean": 6, "ReduceMin": 8, "ReduceProd": 7, "ReduceSum": 40, "ReduceSumSquare": 7, "RegexFullMatch": 3, "Reshape": 10,
+    "Resize": 39, "RoiAlign": 3, "STFT": 2, "Scan": 18, "SequenceConstruct": 1, "SequenceInsert": 2, "SequenceLength": 6, "SequenceMap": 6,
+    "Slice": 8, "SplitToSequence": 3, "Squeeze": 2, "StringConcat": 5, "StringNormalizer": 12, "StringSplit": 6, "TfIdfVectorizer": 7,
+    "TopK": 7, "TreeEnsemble": 2, "Unique": 7, "Unsqueeze": 7, "Upsample": 1, "draws": 12,
+}
+NEWEST_OF_RUNTIME, SAMPLE = 26, 4  # one case in so many runs in ONNX Runtime
+
+
+def fail(name, why):
+    failed.append(name)
+    print(f"FAIL  {name}: {why}", flush=True)
+
+
+def session(path):
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+
+def recorded(path):
+    tensor = TensorProto()
+    tensor.ParseFromString(path.read_bytes())
+    return numpy_helper.to_array(tensor)
+
+
+def numbered(folder, kind):
+    return sorted(folder.glob(f"{kind}_*.pb"), key=lambda path: int(path.stem.split("_")[1]))
+
+
+# --- whole models -------------------------------------------------------------------------------------------------------------------
+def runs_in_runtime(case, written):
+    """Whether ONNX Runtime runs the written model where it runs the case, with the same results; None: it does not run the case."""
+    if onnx.load(written / "model.onnx").opset_import[0].version > NEWEST_OF_RUNTIME:
+        return None
+    try:
+        old = session(case / "model.onnx")
+        data = case / "test_data_set_0"
+        feeds = dict(zip([i.name for i in old.get_inputs()], map(recorded, numbered(data, "input"))))
+        wanted = old.run(None, feeds)
+    except Exception:  # whatever the runtime raises for what it has not
+        return None
+    try:
+        found = session(written / "model.onnx").run(None, feeds)
+    except Exception as error:
+        return str(error)[:200]
+    for x, y in zip(wanted, found):
+        if not isinstance(x, np.ndarray):
+            continue
+        if x.dtype != y.dtype or x.shape != y.shape:
+            return f"{x.dtype}{x.shape} became {y.dtype}{y.shape}"
+        exact = x.dtype.kind != "f"
+        epsilon = 0 if exact else max(float(np.finfo(x.dtype).eps), 1e-7)
+        if not (np.array_equal(x, y) if exact else np.allclose(x, y, rtol=1000 * epsilon, atol=100 * epsilon, equal_nan=True)):
+            return "results differ"
+    return True
+
+
+def write_all(folder):
+    found = sorted(path.parent for path in cases.rglob("model.onnx"))
+    lines = []
+    for case in found:
+        target = folder / case.relative_to(cases)
+        target.mkdir(parents=True)
+        for file in case.iterdir():
+            if file.name != "model.onnx":
+                (target / file.name).symlink_to(file.resolve())
+        lines.append(f"{case}/model.onnx\t{target}/model.onnx\n")
+    done = subprocess.run([build / "standard_models"], input="".join(lines), capture_output=True, text=True)
+    answers = done.stdout.splitlines()
+    if done.returncode or len(answers) != len(found):
+        fail(str(found[len(answers)]) if len(answers) < len(found) else "standard_models", f"ends with {done.returncode}: {done.stderr[-300:]}")
+    return list(zip(found, [folder / case.relative_to(cases) for case in found], answers))
+
+
+def test_cases(folder):
+    refused, written, compared = collections.Counter(), [], 0
+    for case, target, answer in write_all(folder):
+        if answer == "written":
+            written.append((case, target))
+        elif answer.startswith("refused: "):
+            named = re.search(r"what it does \((\w+)\)", answer)
+            refused[named[1] if named else "draws" if "draws its random numbers" in answer else answer] += 1
+    for case, target in written:
+        try:
+            onnx.checker.check_model(str(target / "model.onnx"), full_check=True)
+        except Exception as error:
+            fail(case.name, f"onnx.checker: {str(error)[:200]}")
+        if zlib.crc32(case.name.encode()) % SAMPLE == 0 and (ran := runs_in_runtime(case, target)):
+            compared += 1
+            if ran is not True:
+                fail(case.name, f"in ONNX Runtime: {ran}")
+    results, problems = run_all([build / "onnxfuse", "test"], [str(target) for _, target in written], os.cpu_count())
+    for problem in problems:
+        fail("onnxfuse test", problem)
+    for key, (outcome, message) in results.items():
+        if outcome != "passes":
+            fail(Path(key).name, f"{outcome}: {message}")
+    if dict(refused) != REFUSED:
+        fail("what is refused has changed", str(dict(sorted(refused.items()))))
+    print(f"{len(written)} cases written, {compared} of them compared in ONNX Runtime, {sum(refused.values())} refused")
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------------------------
+def node(op, inputs, outputs, **attributes):
+    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
+
+
+def model(nodes, inputs, outputs, weights, opset=17, dtype=np.float64):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    arrays = [numpy_helper.from_array(w if w.dtype.kind != "f" else w.astype(dtype), n) for n, w in weights.items()]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+                              [helper.make_tensor_value_info(n, kind, s) for n, s in outputs.items()], arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def normal(*shape):
+    return rng.standard_normal(shape) * 0.5
+
+
+def dense():
+    nodes = [node("MatMul", "x w1", "a"), node("Add", "a b1", "b"), node("Tanh", "b", "c"),
+             node("LayerNormalization", "c scale shift", "d"), node("Gemm", "d w2 b2", "logits", transB=1)]
+    weights = dict(w1=normal(6, 8), b1=normal(8), scale=normal(8) + 1, shift=normal(8), w2=normal(5, 8), b2=normal(5))
+    return model(nodes, dict(x=["n", 6]), dict(logits=["n", 5]), weights), dict(x=normal(4, 6), labels=np.array([0, 4, 2, 1])), "cross_entropy:logits,labels"
+
+
+def convolutions():
+    nodes = [node("Conv", "x w1 b1", "a", pads=[1, 1, 1, 1], strides=[2, 2]), node("Sigmoid", "a", "b"),
+             node("Conv", "b w2", "c", group=4), node("GlobalAveragePool", "c", "d"), node("Flatten", "d", "y")]
+    weights = dict(w1=normal(4, 3, 3, 3), b1=normal(4), w2=normal(4, 1, 2, 2))
+    return model(nodes, dict(x=["n", 3, 7, "w"]), dict(y=["n", 4]), weights, opset=13, dtype=np.float32), dict(x=normal(2, 3, 7, 6), t=normal(2, 4)), "mse:y,t"
+
+
+def attention():
+    """One block of a transformer: heads of 4, softmax, residuals, GELU."""
+    nodes = [node("LayerNormalization", "x s1 z1", "n1"), node("MatMul", "n1 wq", "q0"), node("MatMul", "n1 wk", "k0"), node("MatMul", "n1 wv", "v0")]
+    for name in "qkv":
+        nodes += [node("Reshape", f"{name}0 heads", f"{name}1"), node("Transpose", f"{name}1", name, perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])]
+    nodes += [node("MatMul", "q k", "s"), node("Mul", "s factor", "ss"), node("Softmax", "ss", "p"), node("MatMul", "p v", "o"),
+              node("Transpose", "o", "o1", perm=[0, 2, 1, 3]), node("Reshape", "o1 joined", "o2"), node("MatMul", "o2 wo", "o3"),
+              node("Add", "x o3", "r"), node("LayerNormalization", "r s2 z2", "n2"), node("MatMul", "n2 w1", "h"), node("Gelu", "h", "g"),
+              node("MatMul", "g w2", "f"), node("Add", "r f", "y")]
+    weights = dict(s1=normal(8) + 1, z1=normal(8), wq=normal(8, 8), wk=normal(8, 8), wv=normal(8, 8), wo=normal(8, 8), s2=normal(8) + 1, z2=normal(8),
+                   w1=normal(8, 16), w2=normal(16, 8), heads=np.array([0, 0, 2, 4]), joined=np.array([0, 0, 8]), factor=np.array(0.5))
+    return model(nodes, dict(x=["b", "t", 8]), dict(y=["b", "t", 8]), weights, opset=20, dtype=np.float32), dict(x=normal(2, 3, 8), t=normal(2, 3, 8)), "mse:y,t"
+
+
+def differentiate(path, out, *flags, code=0):
+    done = subprocess.run([build / "onnxfuse", "differentiate", path, "-o", out, *flags], capture_output=True, text=True)
+    if done.returncode != code:
+        fail(path.name, f"differentiate {' '.join(flags)} ends with {done.returncode}, not {code}: {done.stderr}")
+    return done.stdout + done.stderr
+
+
+def run_own(path, feeds, folder):
+    command = [build / "onnxfuse", "run", path, "--output-dir", folder / "out"]
+    for name, array in feeds.items():
+        np.save(folder / f"in_{name}.npy", array)
+        command += ["--input", f"{name}={folder / f'in_{name}.npy'}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        fail(path.name, f"run: {done.stderr}")
+        return None
+    return lambda name: np.load(folder / "out" / f"{name}.npy")
+
+
+def with_weight(path, name, array):
+    changed = onnx.load(path)
+    for tensor in changed.graph.initializer:
+        if tensor.name == name:
+            tensor.CopyFrom(numpy_helper.from_array(array, name))
+    return changed.SerializeToString()
+
+
+def slope(path, feeds, name, at, weight):
+    """Of the loss, in ONNX Runtime: two central differences, from which the error's next term is taken out (Richardson)."""
+    losses = []
+    for step in (1, -1, 2, -2):
+        moved = weight.copy()
+        moved[at] += step * (1e-3 if weight.dtype == np.float64 else 2e-2)
+        changed = onnxruntime.InferenceSession(with_weight(path, name, moved), providers=["CPUExecutionProvider"])
+        losses.append((float(changed.run(["loss"], feeds)[0]), float(moved[at])))
+    near, far = ((losses[i][0] - losses[i + 1][0]) / (losses[i][1] - losses[i + 1][1]) for i in (0, 2))
+    return (4 * near - far) / 3
+
+
+def test_gradients(folder, name, made):
+    case, feeds, loss = made
+    kind = helper.tensor_dtype_to_np_dtype(case.graph.input[0].type.tensor_type.elem_type)
+    feeds = {n: a.astype(kind) if a.dtype.kind == "f" else a for n, a in feeds.items()}
+    path, out = folder / f"{name}.onnx", folder / f"{name}_step.onnx"
+    onnx.save(case, path)
+    differentiate(path, out, "--loss", loss)
+    onnx.checker.check_model(str(out), full_check=True)
+    runner, own = session(out), run_own(out, feeds, folder)
+    found = dict(zip([o.name for o in runner.get_outputs()], runner.run(None, feeds)))
+    old = session(path)
+    tight, rough = (1e-9, 1e-6) if kind == np.float64 else (2e-5, 2e-3)
+    for n, y in zip([o.name for o in old.get_outputs()], old.run(None, {i.name: feeds[i.name] for i in old.get_inputs()})):
+        if y.tobytes() != found[n].tobytes():
+            fail(name, f"the model's own output {n} has changed")
+    weights = {t.name: numpy_helper.to_array(t) for t in case.graph.initializer if t.data_type in (FLOAT, DOUBLE) and t.dims}
+    if {n for n in found if n.endswith("_grad")} != {f"{w}_grad" for w in weights}:
+        fail(name, f"gradients of {sorted(found)}")
+    for n, weight in weights.items():
+        gradient, largest = found[f"{n}_grad"], np.abs(found[f"{n}_grad"]).max()
+        if own and np.abs(own(f"{n}_grad") - gradient).max() > tight * largest:
+            fail(name, f"{n}: ONNX Runtime and onnxfuse differ by {np.abs(own(f'{n}_grad') - gradient).max()} of {largest}")
+        at = np.unravel_index(np.argmax(np.abs(gradient)), gradient.shape)
+        wanted = slope(out, feeds, n, at, weight)
+        if abs(gradient[at] - wanted) > rough * abs(wanted):
+            fail(name, f"{n}{list(map(int, at))}: {gradient[at]}, by differences {wanted}")
+
+
+def test_dropout(folder):
+    """One draw, forward and backward: the gradient with respect to a factor is what was let through."""
+    nodes = [node("Mul", "x f", "a"), node("Dropout", "a half yes", "d"), node("ReduceSum", "d", "y", keepdims=0)]
+    case = model(nodes, dict(x=[64]), dict(d=[64], y=[]), dict(f=np.ones(64), half=np.array(0.5), yes=np.array(True)), dtype=np.float32)
+    onnx.save(case, folder / "dropout.onnx")
+    differentiate(folder / "dropout.onnx", folder / "dropout_step.onnx", "--of", "f")
+    x = np.arange(1, 65, dtype=np.float32)
+    kept, _, gradient = session(folder / "dropout_step.onnx").run(None, {"x": x})
+    if not np.array_equal(kept, gradient) or not 0 < np.count_nonzero(kept) < 64:
+        fail("dropout", f"{kept} but {gradient}")
+
+
+def test_refusals(folder):
+    path, out = ROOT / "tests/models/classifier/model.onnx", folder / "out.onnx"
+    for flags, code, words in (([], 2, '"scores" f32[batch, 10]'), (["--loss", "nothing"], 2, "nothing"),
+                               (["--loss", "cross_entropy:scores,labels", "--of", "nothing"], 2, "nothing")):
+        said = differentiate(path, out, *flags, code=code)
+        if words not in said or out.exists():
+            fail(f"differentiate {' '.join(flags)}", said)
+    onnx.save(model([node("RandomNormalLike", "x", "n"), node("Mul", "x w", "a"), node("Add", "a n", "b"), node("ReduceSum", "b", "y", keepdims=0)],
+                    dict(x=[4]), dict(y=[]), dict(w=np.ones(4)), dtype=np.float32), folder / "draws.onnx")
+    differentiate(folder / "draws.onnx", out, "--of", "w")  # the draw is the model's own
+    if out.exists() and [n.op_type for n in onnx.load(out).graph.node].count("RandomNormalLike") != 1:
+        fail("draws", "the draw is not drawn once")
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    scratch = Path(scratch)
+    test_cases(scratch / "cases")
+    for name, made in (("dense", dense), ("convolutions", convolutions), ("attention", attention)):
+        test_gradients(scratch, name, made())
+    test_dropout(scratch)
+    test_refusals(scratch)
+sys.exit(1 if failed else 0)
