@@ -265,6 +265,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(buckets_make(s->arena, &s->policy, s->graph, &s->buckets));
     TRY(hints_prepare(s->plan, &s->policy, s->buffers));
     arena_guard(s->graph->arena, NULL);
+    arena_drop_spare(s->graph->arena);
     report(&opening, "ready", 1);
     return NULL;
 }
