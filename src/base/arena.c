@@ -26,6 +26,7 @@ struct Arena {
     Deferred *deferred;
     jmp_buf *guard;
     size_t bytes, limit;
+    Block *spare; /* of arenas that were inside this one: fresh pages cost more than what most of them were used for */
     Arena *parent, *inside, *next; /* inside: the first of those made inside this one; next: of the parent's */
 };
 
@@ -45,16 +46,67 @@ static void leave_parent(Arena *arena) {
     *at = arena->next;
 }
 
-void arena_destroy(Arena *arena) {
-    if (!arena) return;
-    while (arena->inside) arena_destroy(arena->inside);
-    leave_parent(arena);
-    for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
-    for (Block *b = arena->blocks, *next; b; b = next) {
+static Arena *outermost(Arena *arena) {
+    while (arena->parent) arena = arena->parent;
+    return arena;
+}
+
+static void free_blocks(Block *blocks) {
+    for (Block *b = blocks, *next; b; b = next) {
         next = b->next;
         heap_free(b, HEADER + b->size);
     }
+}
+
+/* For the next arena inside the outermost one. */
+static void keep_blocks(Arena *outer, Block *blocks) {
+    for (Block *b = blocks, *next; b; b = next) {
+        next = b->next;
+        bool grown = b->size >= FIRST_BLOCK && b->size <= LARGEST_BLOCK && (b->size & (b->size - 1)) == 0;
+        if (!grown) { /* nobody asks for its size again */
+            heap_free(b, HEADER + b->size);
+            continue;
+        }
+        b->next = outer->spare;
+        outer->spare = b;
+    }
+}
+
+static Block *take_spare(Arena *arena, size_t size) {
+    if (!arena->parent) return NULL;
+    for (Block **at = &outermost(arena)->spare; *at; at = &(*at)->next)
+        if ((*at)->size == size) {
+            Block *found = *at;
+            *at = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+void arena_destroy(Arena *arena) {
+    if (!arena) return;
+    while (arena->inside) arena_destroy(arena->inside);
+    for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
+    if (arena->parent)
+        keep_blocks(outermost(arena), arena->blocks);
+    else
+        free_blocks(arena->blocks);
+    leave_parent(arena);
+    arena_drop_spare(arena);
     free(arena);
+}
+
+void arena_drop_spare(Arena *arena) {
+    free_blocks(arena->spare);
+    arena->spare = NULL;
+}
+
+void arena_reset(Arena *arena) {
+    Block *kept = arena->blocks;
+    if (!kept) return;
+    keep_blocks(outermost(arena), kept->next);
+    *kept = (Block){.size = kept->size};
+    arena->bytes = kept->size;
 }
 
 jmp_buf *arena_guard(Arena *arena, jmp_buf *guard) {
@@ -80,7 +132,8 @@ Arena *arena_create_inside(Arena *parent) {
 
 static Block *add_block(Arena *arena, size_t size) {
     if (size > SIZE_MAX / 2 || (arena->limit && size > arena->limit - arena->bytes)) exhausted(arena);
-    Block *block = heap_alloc(HEADER + size);
+    Block *block = take_spare(arena, size);
+    if (!block) block = heap_alloc(HEADER + size);
     if (!block) exhausted(arena);
     *block = (Block){.size = size};
     arena->bytes += size;

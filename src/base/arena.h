@@ -23,7 +23,10 @@ Arena *arena_create(size_t limit);
 /* For a part of the parent's work: running out of memory, here too, unwinds to the parent's guard unless the arena has
  * one of its own, and what was not destroyed by then is destroyed with the parent. */
 Arena *arena_create_inside(Arena *parent);
-void arena_destroy(Arena *arena);                   /* runs the deferred calls, last first; accepts NULL */
+/* Runs the deferred calls, last first; accepts NULL. The outermost arena keeps the memory of one inside it for the next. */
+void arena_destroy(Arena *arena);
+void arena_drop_spare(Arena *arena);                /* gives back what an outermost arena keeps so */
+void arena_reset(Arena *arena);                     /* frees all that was allocated; deferred calls must be none */
 jmp_buf *arena_guard(Arena *arena, jmp_buf *guard); /* returns the one before */
 /* Zeroed, 64-byte aligned for sizes of 64 and more, else 16. */
 void *arena_alloc(Arena *arena, size_t size);

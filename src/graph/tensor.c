@@ -49,6 +49,16 @@ Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims) {
     return tensor;
 }
 
+bool tensor_is_aligned(const Tensor *tensor) {
+    DType t = tensor->dtype;
+    size_t size = t == DT_C64 ? 4 : t == DT_C128 ? 8 : t == DT_STRING ? _Alignof(StringView) : dtype_size(t);
+    return size < 2 || (uintptr_t)tensor->data % size == 0;
+}
+
+void tensor_align(Arena *arena, Tensor *tensor) {
+    if (!tensor_is_aligned(tensor)) tensor->data = arena_copy(arena, tensor->data, tensor_bytes(tensor));
+}
+
 Tensor *tensor_scalar_int(Arena *arena, DType dtype, int64_t value) {
     Tensor *tensor = tensor_new(arena, dtype, 0, NULL);
     dtype_store_int(dtype, tensor->data, 0, value);

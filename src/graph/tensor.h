@@ -13,7 +13,8 @@ typedef struct Tensor {
     DType dtype;
     int rank;
     int64_t dims[MAX_RANK];
-    void *data; /* elements in row-major order; strings are StringView; borrowed: the holder of the Tensor says whose */
+    void *data; /* elements in row-major order; strings are StringView; borrowed: the holder of the Tensor says whose.
+                   Aligned as tensor_is_aligned says, but for weights as they lie in a model's file (ImportOptions) */
 } Tensor;
 
 int64_t tensor_count(const Tensor *tensor); /* elements; 1 for rank 0 */
@@ -22,6 +23,9 @@ size_t tensor_bytes(const Tensor *tensor);  /* in memory, without the characters
 Status tensor_size_of(DType dtype, int rank, const int64_t *dims, int64_t *out_count, size_t *out_bytes);
 bool tensor_same_shape(const Tensor *a, const Tensor *b);
 Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims); /* zeroed data in the arena */
+/* Whether elements are where their C type may stand. */
+bool tensor_is_aligned(const Tensor *tensor);
+void tensor_align(Arena *arena, Tensor *tensor); /* by a copy, where it is not */
 Tensor *tensor_scalar_int(Arena *arena, DType dtype, int64_t value);
 Tensor *tensor_scalar_double(Arena *arena, DType dtype, double value);
 void tensor_print(Text *text, const Tensor *tensor,

@@ -474,7 +474,9 @@ static Status add_initializer(Importer *im, Scope *scope, const char *name, cons
         return NULL; /* the default of a subgraph's input, which is always given */
     TRY(charge(im, scope->frame, NODE_BYTES + strlen(name)));
     Tensor *tensor;
+    im->tensors.unaligned = im->unaligned_weights;
     Status status = dense ? read_tensor(im, dense, &tensor) : read_sparse(im, sparse, &tensor);
+    im->tensors.unaligned = false;
     if (status) return status_at(status, "initializer \"%s\"", shown(im, name));
     return define(im, scope, name, graph_add_constant(scope->graph, name, tensor));
 }
@@ -531,6 +533,31 @@ static Status build_body(Importer *im, Scope *scope, const Onnx__GraphProto *pro
     return NULL;
 }
 
+/* Whether all that reads a value takes it as it lies in the file; what becomes of these operators aligns it where not. */
+static bool is_weight(const Value *value) {
+    static const struct {
+        const char *op;
+        int input;
+    } readers[] = {{"MatMul", 1}, {"Gemm", 1}, {"Conv", 1}, {"ConvTranspose", 1}, {"Gather", 0}};
+    bool all = !value_is_output(value);
+    for (int u = 0; u < value->uses.count && all; u++) {
+        const Use *use = &value->uses.items[u];
+        all = false;
+        for (size_t i = 0; i < sizeof readers / sizeof *readers && !all; i++)
+            all = use->index == readers[i].input && !*use->node->domain && strcmp(use->node->op, readers[i].op) == 0;
+    }
+    return all;
+}
+
+static void settle_constants(Importer *im, const Graph *graph) {
+    for (int i = 0; i < graph->values.count; i++) {
+        const Value *value = graph->values.items[i];
+        if (value->constant && !is_weight(value)) tensor_settle(&im->tensors, value->constant);
+    }
+    FOR_EACH_NODE(node, graph)
+    for (int s = 0; s < node->subgraph_count; s++) settle_constants(im, node->subgraphs[s]);
+}
+
 static Status register_functions(Importer *im) {
     for (size_t i = 0; i < im->model->n_functions; i++) {
         const Onnx__FunctionProto *f = im->model->functions[i];
@@ -554,5 +581,7 @@ Status build_graph(Importer *im) {
     TRY(register_functions(im));
     Scope *scope = ARENA_NEW(im->scratch, Scope);
     *scope = (Scope){.graph = im->graph, .names = map_make(im->scratch)};
-    return build_body(im, scope, model->graph, true);
+    TRY(build_body(im, scope, model->graph, true));
+    if (im->unaligned_weights) settle_constants(im, im->graph);
+    return NULL;
 }

@@ -34,8 +34,9 @@ typedef struct Importer {
     Graph *graph;
     const Onnx__ModelProto *model;
     TensorReader tensors;
-    Map functions; /* domain, name and overload -> FunctionProto * */
-    Map opsets;    /* FunctionProto * or ModelProto * -> its Map of domain -> version */
+    bool unaligned_weights; /* as ImportOptions */
+    Map functions;          /* domain, name and overload -> FunctionProto * */
+    Map opsets;             /* FunctionProto * or ModelProto * -> its Map of domain -> version */
     Map read; /* TensorProto * or SparseTensorProto * -> Tensor *, so that a function called twice shares its tensors */
     Map orders;     /* NodeProto ** of a list -> the order of its nodes */
     int64_t budget; /* bytes, about, that calls of functions may still add */

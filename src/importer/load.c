@@ -57,6 +57,7 @@ static Status import_into(Graph *graph, Arena *scratch, const Request *request) 
     Arena *arena = graph->arena;
     Importer *im = ARENA_NEW(scratch, Importer);
     *im = (Importer){.arena = arena, .scratch = scratch, .graph = graph, .budget = INLINING_BUDGET};
+    im->unaligned_weights = request->options && request->options->unaligned_weights;
     im->functions = im->opsets = im->read = im->orders = map_make(scratch);
     MappedFile source = {request->bytes, request->size};
     const char *folder_path = request->folder;

@@ -41,8 +41,11 @@ static size_t file_bytes(DType dtype, int64_t count) {
     return bits >= 8 ? n * (bits / 8) : n / (8 / bits) + (n % (8 / bits) != 0);
 }
 
-static size_t alignment_of(DType dtype) {
-    return dtype == DT_C64 ? 4 : dtype == DT_C128 ? 8 : dtype_size(dtype) < 16 ? dtype_size(dtype) : 16;
+/* Below, the copy costs less than to think of it again. */
+enum { SMALLEST_UNALIGNED = 4096 };
+
+static bool stays_unaligned(const TensorReader *reader, const Tensor *tensor, size_t size) {
+    return reader->unaligned && size >= SMALLEST_UNALIGNED && (tensor->dtype == DT_F32 || tensor->dtype == DT_F64);
 }
 
 static Status wrong_size(const Tensor *tensor, size_t found, size_t wanted, const char *unit) {
@@ -93,23 +96,30 @@ static bool file_holds(const MappedFile *file, const uint8_t *bytes, size_t size
     return from >= start && from + size <= start + file->size;
 }
 
+static void align(TensorReader *reader, Tensor *tensor, const MappedFile *file) {
+    const void *bytes = tensor->data;
+    size_t size = tensor_bytes(tensor);
+    if (tensor_is_aligned(tensor)) return;
+    tensor->data = bytes_copy_aligned(reader->arena, bytes, size);
+    if (file_holds(file, bytes, size)) bytes_forget(bytes, size);
+}
+
 static Status set_raw(TensorReader *reader, Tensor *tensor, int64_t count, const MappedFile *file, const uint8_t *bytes,
                       size_t size) {
     size_t wanted = file_bytes(tensor->dtype, count);
     if (tensor->dtype == DT_STRING) return status_error(STATUS_INVALID, "strings cannot be given as raw bytes");
     if (size != wanted) return wrong_size(tensor, size, wanted, "bytes");
-    const void *data = bytes;
+    tensor->data = (void *)(uintptr_t)bytes; /* tensors are written by their makers alone: never through this pointer */
     if (dtype_file_bits(tensor->dtype) < 8)
-        data = unpack_small(reader->arena, tensor->dtype, bytes, 1, count);
+        tensor->data = unpack_small(reader->arena, tensor->dtype, bytes, 1, count);
     else if (tensor->dtype == DT_BOOL)
-        data = clean_bools(reader->arena, bytes, size);
-    else if ((uintptr_t)bytes % alignment_of(tensor->dtype)) {
-        data = bytes_copy_aligned(reader->arena, bytes, size);
-        if (file_holds(file, bytes, size)) bytes_forget(bytes, size);
-    }
-    tensor->data = (void *)(uintptr_t)data; /* tensors are written by their makers alone: never through this pointer */
+        tensor->data = (void *)(uintptr_t)clean_bools(reader->arena, bytes, size);
+    else if (!stays_unaligned(reader, tensor, size))
+        align(reader, tensor, file);
     return NULL;
 }
+
+void tensor_settle(TensorReader *reader, Tensor *tensor) { align(reader, tensor, &reader->source); }
 
 static Status read_size(const char *key, const char *text, uint64_t *out_number) {
     char *end;

@@ -12,6 +12,7 @@ typedef struct TensorReader {
     MappedFile source;                   /* what the messages were unpacked from; size 0 unless it is a mapped file */
     Folder *folder;                      /* of external data */
     const struct ImportOptions *options; /* external data in memory; may be NULL */
+    bool unaligned;                      /* large float tensors are not copied for their alignment */
 } TensorReader;
 
 /* An element type that this library has: STATUS_UNSUPPORTED for the standard's others, STATUS_INVALID for a number that
@@ -20,6 +21,8 @@ Status dtype_from_proto(int64_t number, DType *out_dtype);
 /* The tensor's data lies in the message's own bytes or a mapped file where type and alignment allow, else in the arena.
  * Errors do not name the tensor. */
 Status tensor_from_proto(TensorReader *reader, const Onnx__TensorProto *proto, Tensor **out_tensor);
+/* Aligns one that was left unaligned. */
+void tensor_settle(TensorReader *reader, Tensor *tensor);
 /* The dense tensor; refuses one of more than 256 MiB. */
 Status tensor_from_sparse_proto(TensorReader *reader, const Onnx__SparseTensorProto *proto, Tensor **out_tensor);
 /* The message borrows the tensor's data, except where elements are packed or strings. */

@@ -69,6 +69,10 @@ Value *dims_value(Lowering *l, const Dim *const *dims, int count); /* an i64 vec
 Value *dim_scalar(Lowering *l, const Dim *dim);                    /* rank 0, i64 */
 
 /* --- data that must or may be known while lowering -------------------------------------------------------- */
+/* A constant's tensor, or for one that is not aligned (ImportOptions) a copy that is, until it is released or the lowering
+ * ends. */
+Tensor *aligned_constant(Lowering *l, const Value *value);
+void release_aligned(Lowering *l, const Value *value, const Tensor *aligned);
 const Tensor *constant_of(const Value *value); /* NULL when not constant (or value NULL) */
 /* A 1-D (or scalar) integer input as sizes: its content where known; else fresh symbols that a `bind` host step reads
  * from the tensor at run time. count comes from its shape, which must be known. hint names fresh symbols. NULL on

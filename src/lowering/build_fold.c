@@ -194,12 +194,22 @@ static Value *fold_reshape(Lowering *l, const NodeSpec *spec, const int64_t *dim
     return constant(l, tensor);
 }
 
+Tensor *aligned_constant(Lowering *l, const Value *value) {
+    Tensor *tensor = value->constant;
+    if (tensor_is_aligned(tensor)) return tensor;
+    tensor = arena_copy(scratch(l), tensor, sizeof *tensor);
+    tensor_align(scratch(l), tensor);
+    return tensor;
+}
+
+void release_aligned(Lowering *l, const Value *value, const Tensor *aligned) {
+    if (aligned != value->constant) arena_free_large(scratch(l), aligned->data, tensor_bytes(aligned));
+}
+
 Value *fold(Lowering *l, const NodeSpec *spec) {
     if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
     for (int i = 0; i < spec->input_count; i++)
         if (!spec->inputs[i]->constant) return NULL;
-    Tensor **inputs = ARENA_ARRAY(scratch(l), Tensor *, spec->input_count);
-    for (int i = 0; i < spec->input_count; i++) inputs[i] = spec->inputs[i]->constant;
     int64_t dims[MAX_RANK], count;
     size_t bytes;
     if (!dims_are_const(spec->dims, spec->rank, dims) || !attrs_are_const(spec)) return NULL;
@@ -224,9 +234,11 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
     node.attrs.items = (Attr *)spec->attrs;
     node.attrs.count = node.attrs.capacity = spec->attr_count;
     if (l->node) node.origin = l->node->origin;
-    Tensor *tensor = NULL;
-    if ((l->error = eval_prim(&node, inputs, NULL, l->arena, &tensor))) return NULL;
-    return constant(l, tensor);
+    Tensor *tensor = NULL, **inputs = ARENA_ARRAY(scratch(l), Tensor *, spec->input_count);
+    for (int i = 0; i < spec->input_count; i++) inputs[i] = aligned_constant(l, spec->inputs[i]);
+    l->error = eval_prim(&node, inputs, NULL, l->arena, &tensor);
+    for (int i = 0; i < spec->input_count; i++) release_aligned(l, spec->inputs[i], inputs[i]);
+    return l->error ? NULL : constant(l, tensor);
 }
 
 /* --- sizes known without running anything -------------------------------------------------------------------- */

@@ -219,10 +219,7 @@ static int by_number(const void *a, const void *b) {
 }
 
 static Space *analyse(Partition *p, Node *const *nodes, int count, const char **why) {
-    if (arena_bytes(p->trial) > 4u << 20) {
-        arena_destroy(p->trial);
-        p->trial = arena_create_inside(p->graph->arena);
-    }
+    arena_reset(p->trial);
     return space_analyse(p->trial, p->graph->dims, nodes, count, why);
 }
 

@@ -447,7 +447,7 @@ static void fail_each(const char *name, OnnxfuseStatus (*walk)(void), int least)
 
 WALK(session, 50)
 WALK(runs, 5)
-WALK(check, 20)
+WALK(check, 15)
 WALK(errors, 10)
 WALK(values, 5)
 WALK(memory, 10)

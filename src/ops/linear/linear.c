@@ -44,8 +44,10 @@ static Value *fold_matmul(Lowering *l, Node *node, Value *y) {
     if (!a->constant || !b->constant || !dim_is_const(value_elements(l->graph, y), &elements)) return y;
     double work = (double)elements * (double)a->constant->dims[a->rank - 1];
     if (work > FOLD_WORK || (double)elements * (double)dtype_size(y->dtype) > FOLD_LIMIT) return y;
-    Tensor *inputs[] = {a->constant, b->constant}, *result;
+    Tensor *inputs[] = {aligned_constant(l, a), aligned_constant(l, b)}, *result;
     Status status = eval_anchor(node, inputs, NULL, l->arena, &result);
+    release_aligned(l, a, inputs[0]);
+    release_aligned(l, b, inputs[1]);
     if (status) {
         if (l->error)
             status_free(status);

@@ -182,7 +182,8 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
 }
 
 static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *given, Graph **out_graph) {
-    ImportOptions options = {.external_data = given ? given->external_data : NULL,
+    ImportOptions options = {.unaligned_weights = true,
+                             .external_data = given ? given->external_data : NULL,
                              .external_data_user = given ? given->external_data_user : NULL};
     if (s->policy.memory_limit_megabytes > 0) options.arena_limit = s->memory.limit;
     if (source->path) return import_file(source->path, &options, out_graph);
@@ -264,6 +265,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(buckets_make(s->arena, &s->policy, s->graph, &s->buckets));
     TRY(hints_prepare(s->plan, &s->policy, s->buffers));
     arena_guard(s->graph->arena, NULL);
+    arena_drop_spare(s->graph->arena);
     report(&opening, "ready", 1);
     return NULL;
 }

@@ -38,7 +38,7 @@ static Status infer_own(void *user, CustomCall *call) {
     OnnxfuseValue *values = input_values(call->lowering->arena, n->input_count);
     for (int i = 0; i < n->input_count; i++)
         if (n->inputs[i] && n->inputs[i]->constant)
-            values[i].item = (Item){.kind = ITEM_TENSOR, .tensor = *n->inputs[i]->constant};
+            values[i].item = (Item){.kind = ITEM_TENSOR, .tensor = *aligned_constant(call->lowering, n->inputs[i])};
     call->values = values;
     return own->infer(own->user, call);
 }

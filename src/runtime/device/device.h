@@ -53,6 +53,9 @@ typedef struct DeviceTable {
      * prepare_prim and run_prim, as a primitive's is. Its dims are known before it runs, and of its inputs the device
      * reads the first; others are constants. NULL: none. */
     bool (*runs_host)(const Device *device, const Node *node);
+    /* Whether constant input `index` of this anchor or primitive may be unaligned (tensor_is_aligned): it is packed, or
+     * moved by bytes. NULL: none may. */
+    bool (*takes_unaligned)(const Node *node, int index);
     /* Compiles all kernels of a plan at once; out_kernels[i] is released with release_kernel. */
     Status (*compile)(Device *device, const RegionKernel *const *kernels, int count, KernelCacheStats *stats,
                       DeviceKernel **out_kernels);

@@ -557,6 +557,7 @@ static Status place_constants(Plan *plan, const Map *holders, Arena *scratch) {
 static Status prepare_in(Arena *scratch, Plan *plan, KernelCacheStats *stats) {
     TRY(prepare_kernels(plan, scratch, stats));
     TRY(prepare_prims(plan, stats));
+    align_constants(plan);
     Map holders = map_make(scratch);
     count_holders(plan->graph, &holders);
     return place_constants(plan, &holders, scratch);

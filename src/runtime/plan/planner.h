@@ -41,6 +41,8 @@ typedef struct Shared {
 /* Anchors pack their weights, and what device steps still read of the constants goes to the device. holders: data of
  * constants -> how many of the plans' graphs read it. */
 Status prepare_constants(Plan *plan, const Map *holders, Arena *scratch);
+/* Before holders are counted: aligns what some step reads by its C type. */
+void align_constants(const Plan *plan);
 /* Counts the holders of a graph's constants and of those of its subgraphs. */
 void count_holders(const Graph *graph, Map *holders);
 /* What the device compiles for primitives outside regions. */

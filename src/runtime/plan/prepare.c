@@ -14,6 +14,25 @@ static void release_constant(const Tensor *constant) {
     if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
+/* Weights stay as they lie in the model's file where all steps of all plans that read them take them so. */
+void align_constants(const Plan *plan) {
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        for (int i = 0; i < step->input_count; i++) {
+            const Slot *slot = step->inputs[i] < 0 ? NULL : &plan->slots[plan->slots[step->inputs[i]].root];
+            if (!slot || slot->storage != STORE_CONSTANT || tensor_is_aligned(slot->value->constant)) continue;
+            bool own = (step->kind == STEP_ANCHOR || step->kind == STEP_PRIM) && step->node->inputs[i] == slot->value;
+            if (!own || !step->on->table->takes_unaligned || !step->on->table->takes_unaligned(step->node, i))
+                tensor_align(plan->graph->arena, slot->value->constant);
+        }
+        for (int n = 0; n < step->nested_count; n++) align_constants(step->nested[n]);
+    }
+    for (int i = 0; i < plan->graph->outputs.count; i++) {
+        const Slot *slot = &plan->slots[plan->slots[plan->outputs[i]].root];
+        if (slot->storage == STORE_CONSTANT) tensor_align(plan->graph->arena, slot->value->constant);
+    }
+}
+
 /* A constant's data: how many reads of it are still to come in each place, and its copy on the device. */
 typedef struct Data {
     int reads[PLACES];

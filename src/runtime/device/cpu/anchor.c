@@ -109,23 +109,22 @@ static Status read_form(CpuAnchor *anchor, const Tensor *weight) {
 }
 
 Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale) {
-    const float *values = data;
     int64_t count = tensor_count(weight), at = 0;
     char place[MAX_RANK * 22 + 1];
     size_t length = 0;
     if (!anchor->form) return NULL;
-    while (at < count && isfinite(values[at] * (float)scale)) at++;
+    while (at < count && isfinite(float_at(data, at) * (float)scale)) at++;
     if (at == count) return NULL;
     for (int i = 0; i < weight->rank; i++)
         length += (size_t)snprintf(place + length, sizeof place - length, "%s%lld", i ? ", " : "",
                                    (long long)(at / dims_product(weight->dims, i + 1, weight->rank) % weight->dims[i]));
     const Node *node = anchor->node;
     const char *name = node->inputs[1]->name;
-    return status_error(STATUS_INVALID,
-                        "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
-                        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
-                        (double)values[at], isfinite(values[at]) ? ", infinite with the factors folded into it" : "",
-                        weight_forms[weight_precision(anchor)].name);
+    return status_error(
+        STATUS_INVALID, "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
+        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
+        (double)float_at(data, at), isfinite(float_at(data, at)) ? ", infinite with the factors folded into it" : "",
+        weight_forms[weight_precision(anchor)].name);
 }
 
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
@@ -195,6 +194,11 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     int bias = anchor->epilogue.bias;
     if (bias >= 0 && constants[bias] && !anchor->plain) TRY(keep_bias(anchor, constants[bias], pool));
     return NULL;
+}
+
+bool cpu_anchor_packs_weight(const Node *node) {
+    const AnchorKind *kind = kind_of(node);
+    return kind && kind->packs && kind->packs(node);
 }
 
 static Status make_anchor(const Node *node, const Tensor *const *constants, const Packed *given, int given_count,

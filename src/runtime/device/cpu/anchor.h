@@ -27,6 +27,8 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin);
  * of the same data in the same way is shared; store NULL: nothing is. */
 Status cpu_anchor_prepare(const Node *node, const Tensor *const *constants, Pool *pool, PackStore *store,
                           CpuAnchor **out_anchor, uint32_t *out_released);
+/* Whether a constant weight is packed from wherever its data lies, aligned or not. */
+bool cpu_anchor_packs_weight(const Node *node);
 /* What was packed, for cpu_anchor_restore, which takes it instead of packing; it is borrowed for the anchor's life. */
 int cpu_anchor_packed(const CpuAnchor *anchor, const Packed **out_packed, uint32_t *out_released);
 Status cpu_anchor_restore(const Node *node, const Tensor *const *constants, const Packed *packed, int count, Pool *pool,

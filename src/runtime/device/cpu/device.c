@@ -177,6 +177,11 @@ static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *ancho
                           inputs, symbols, outputs, device->pool);
 }
 
+static bool cpu_takes_unaligned(const Node *node, int index) {
+    if (node->kind == NODE_ANCHOR) return index == 1 && cpu_anchor_packs_weight(node);
+    return node->kind == NODE_PRIM && node->prim == PRIM_GATHER && index == 0;
+}
+
 static Status cpu_allocate(Device *device, Stream *stream, Memory *memory, size_t bytes, void **out_data) {
     (void)device, (void)stream;
     return memory_alloc(memory, bytes, out_data);
@@ -218,6 +223,7 @@ const DeviceTable cpu_device = {
     .attention = true,
     .describe = cpu_describe,
     .open = cpu_open,
+    .takes_unaligned = cpu_takes_unaligned,
     .close = cpu_close,
     .compile = cpu_compile,
     .release_kernel = cpu_release_kernel,

@@ -60,7 +60,7 @@ static WeightForm form_of_multiples(const Weight *like, const WeightSource *s) {
     for (int64_t c = 0; c < like->columns; c++)
         for (int64_t k = 0; k < like->depth; k++) {
             float scale = s->scales[c * s->scale_blocks + k / s->scale_block];
-            float x = ((const float *)s->data)[c * s->column + k * s->depth];
+            float x = float_at(s->data, c * s->column + k * s->depth);
             float whole = scale != 0 ? rintf(x / scale) : 0;
             if (!(whole * scale == x && whole >= -128 && whole <= 127)) return WEIGHT_WORK;
             low = whole < low ? whole : low;
@@ -153,6 +153,8 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     anchor_is_packed(anchor, all, false);
     return NULL;
 }
+
+static bool matmul_packs(const Node *node) { return node->inputs[1]->rank >= 2; }
 
 static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     void *data;
@@ -374,4 +376,4 @@ static Status matmul_run(AnchorRun *run) {
     return NULL;
 }
 
-const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run};
+const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run, matmul_packs};

@@ -17,6 +17,8 @@ typedef struct AnchorKind {
     /* STATUS_INVALID where the inputs' and the output's shapes do not fit each other. */
     Status (*check)(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output);
     Status (*run)(AnchorRun *run);
+    /* Whether it packs a constant weight, of whatever alignment; NULL: it packs none. */
+    bool (*packs)(const Node *node);
     bool alone; /* no product with an epilogue: `run` makes the output itself, inputs have types of their own */
 } AnchorKind;
 

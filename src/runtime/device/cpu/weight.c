@@ -34,12 +34,12 @@ typedef struct Packing {
     size_t wide_bytes;
 } Packing;
 
-/* One element, wherever it comes from. */
+/* One element, wherever it comes from: weights may stand unaligned in a mapped file. */
 static void copy_element(size_t size, void *to, int64_t to_index, const void *from, int64_t from_index) {
     if (size == 4)
-        ((uint32_t *)to)[to_index] = ((const uint32_t *)from)[from_index];
+        memcpy((char *)to + to_index * 4, (const char *)from + from_index * 4, 4);
     else
-        ((uint64_t *)to)[to_index] = ((const uint64_t *)from)[from_index];
+        memcpy((char *)to + to_index * 8, (const char *)from + from_index * 8, 8);
 }
 
 /* A column's depths and taps follow each other in memory (weights of convolutions, transposed matrices): square blocks

@@ -115,9 +115,9 @@ static void copy_rows(const StridedCopy *c, const char *in, char *out, int64_t r
             for (int64_t k = j; k < j + some; k++) {
                 int64_t from = i * c->row_stride + k * c->column_stride, to = i * c->columns + k;
                 if (c->size == 4)
-                    ((uint32_t *)(void *)out)[to] = ((const uint32_t *)(const void *)in)[from];
+                    memcpy(out + to * 4, in + from * 4, 4);
                 else
-                    ((uint64_t *)(void *)out)[to] = ((const uint64_t *)(const void *)in)[from];
+                    memcpy(out + to * 8, in + from * 8, 8);
             }
         j += some;
     }

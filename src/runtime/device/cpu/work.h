@@ -15,6 +15,12 @@ bool is_work(DType dtype); /* in memory, it is its work type */
 enum { MOVING_WORK = 21 };
 void work_widen(DType from, const void *data, void *out, int64_t count, Pool *pool);
 void work_narrow(DType to, const void *work, void *out, int64_t count, Pool *pool);
+/* Of data that may stand unaligned in a mapped file. */
+static inline float float_at(const void *data, int64_t index) {
+    float value;
+    memcpy(&value, (const char *)data + index * (int64_t)sizeof value, sizeof value);
+    return value;
+}
 /* data itself, or widened in scratch memory with `slack` more elements (of any value) behind it. */
 Status work_take(DType dtype, const void *data, int64_t count, int64_t slack, Pool *pool, Scratch *scratch,
                  const void **out_data);

@@ -229,6 +229,8 @@ static void is_packed(CpuAnchor *anchor, const Conv *c) {
     if (c->winograd) anchor->how = "winograd";
 }
 
+static bool conv_packs(const Node *node) { return node->inputs[1]->rank - 2 <= AXES; }
+
 static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     int spatial = anchor->node->inputs[1]->rank - 2;
     if (spatial > AXES && anchor->form)
@@ -434,5 +436,5 @@ static Status conv_run(AnchorRun *run) {
     return run_phases(run, &c, &sizes, x);
 }
 
-const AnchorKind conv_kind = {"conv", conv_prepare, conv_check, conv_run};
-const AnchorKind conv_transpose_kind = {"conv_transpose", conv_prepare, conv_check, conv_run};
+const AnchorKind conv_kind = {"conv", conv_prepare, conv_check, conv_run, conv_packs};
+const AnchorKind conv_transpose_kind = {"conv_transpose", conv_prepare, conv_check, conv_run, conv_packs};

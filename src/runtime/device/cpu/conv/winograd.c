@@ -91,8 +91,8 @@ bool winograd_fits(const CpuAnchor *anchor, const Conv *c) {
 /* ---- kernels ---- */
 
 typedef struct Transform {
-    const float *from; /* [count][3][3] */
-    float *to;         /* [count][WINOGRAD_PRODUCTS] */
+    const char *from; /* float [count][3][3], of any alignment */
+    float *to;        /* [count][WINOGRAD_PRODUCTS] */
     double g[WINOGRAD_PIXELS][3];
 } Transform;
 
@@ -100,11 +100,13 @@ static void transform_kernels(void *context, int64_t begin, int64_t end, int wor
     const Transform *t = context;
     (void)worker;
     for (int64_t k = begin; k < end; k++) {
+        float from[9];
         double half[WINOGRAD_PIXELS][3];
+        memcpy(from, t->from + k * (int64_t)sizeof from, sizeof from);
         for (int i = 0; i < WINOGRAD_PIXELS; i++)
             for (int x = 0; x < 3; x++) {
                 half[i][x] = 0;
-                for (int y = 0; y < 3; y++) half[i][x] += t->g[i][y] * (double)t->from[k * 9 + y * 3 + x];
+                for (int y = 0; y < 3; y++) half[i][x] += t->g[i][y] * (double)from[y * 3 + x];
             }
         for (int i = 0; i < WINOGRAD_PIXELS; i++)
             for (int j = 0; j < WINOGRAD_PIXELS; j++)

@@ -143,7 +143,7 @@ typedef struct TileSet {
     /* [kind][vectors]; NULL: LINE_ANY's */
     LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
     int line_vectors; /* most */
-    /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes */
+    /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes. Rows may stand unaligned */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;
 

@@ -84,10 +84,10 @@ TILE_INLINE VU shuffle_lanes(VU a, VU b, VI mask) {
 #endif
 
 static void transpose_block(const void *rows, int64_t row_stride, void *const *columns) {
-    typedef uint32_t Loose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+    typedef uint32_t Loose __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
     VU r[LANES];
     TILE_UNROLL
-    for (int i = 0; i < LANES; i++) r[i] = *(const Loose *)((const uint32_t *)rows + i * row_stride);
+    for (int i = 0; i < LANES; i++) r[i] = *(const Loose *)((const char *)rows + i * row_stride * 4);
     TILE_UNROLL
     for (int step = 1; step < LANES; step *= 2) {
         VI low, high;
