@@ -138,6 +138,12 @@ static LLVMValueRef copy_pointer(Render *r, Slot *s, int copy) {
     return offset_pointer(r, pointer, LLVMBuildMul(r->builder, stride, constant_i64(r, (int64_t)copy * r->lanes), ""));
 }
 
+void prefetch(Render *r, LLVMValueRef address, LLVMValueRef bytes) {
+    LLVMValueRef args[] = {offset_pointer(r, address, bytes), LLVMConstInt(r->i32, 0, 0), LLVMConstInt(r->i32, 3, 0),
+                           LLVMConstInt(r->i32, 1, 0)};
+    intrinsic(r, "llvm.prefetch", &r->pointer, 1, args, 4);
+}
+
 void render_load(Render *r, int i) {
     Slot *s = &r->slots[i];
     DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
@@ -148,10 +154,12 @@ void render_load(Render *r, int i) {
         return;
     }
     LLVMTypeRef type = type_memory(r, dtype, r->lanes);
+    LLVMValueRef ahead = bands_ahead(r, s->inst);
     for (int c = 0; c < r->unroll; c++) {
         LLVMValueRef value = s->tile_row;
         if (!value) {
             LLVMValueRef pointer = copy_pointer(r, s, c);
+            if (ahead && c * r->lanes * align % CACHE_LINE == 0) prefetch(r, pointer, ahead);
             bool line = r->lanes == 1 || s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
             value = line ? load_line(r, type, pointer, align)
                          : load_strided(r, type, pointer, access_stride(r, s->inst, r->vector_axis), align);

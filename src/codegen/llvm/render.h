@@ -21,7 +21,7 @@
 #include <llvm-c/Core.h>
 #include "codegen/llvm_plugin.h"
 
-enum { MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
+enum { CACHE_LINE = 64, MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
 
 /* What the instruction set offers, as far as the choice of IR depends on it. */
 typedef struct Isa {
@@ -56,15 +56,15 @@ typedef struct Slot {
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
 
 /* Where in a kernel with bands emission stands. */
-typedef enum BandPhase { BANDS_NONE, BANDS_SUM, BANDS_FINISH } BandPhase;
+typedef enum BandPhase { BANDS_NONE, BANDS_EMPTY, BANDS_SUM, BANDS_FINISH } BandPhase;
 
 typedef struct Bands {
     BandPhase phase;
     LLVMValueRef count;    /* of bands */
     LLVMValueRef index;    /* of the present one */
     LLVMValueRef outer;    /* row-major over the TASK axes */
+    LLVMValueRef rows;     /* of a pass */
     LLVMValueRef from, to; /* the rows of the present pass */
-    LLVMValueRef first;    /* i1: the first pass of the band */
 } Bands;
 
 typedef struct Render {
@@ -90,9 +90,10 @@ typedef struct Render {
     int outlive;                /* values of levels up to this one outlive a stage */
     int vector_lanes;           /* lanes of a vector */
     int main_unroll;
-    int accumulators; /* a reduction */
-    bool masked;      /* tails by masks, else by scalars */
-    bool one_loop;    /* one masked loop does it all: for large programs */
+    int accumulators;   /* a reduction */
+    bool masked;        /* tails by masks, else by scalars */
+    int64_t lane_block; /* elements of LANE in a task of the present phase */
+    bool one_loop;      /* one masked loop does it all: for large programs */
 
     /* run-time facts */
     LLVMValueRef *params, *buffers, scratch;
@@ -171,6 +172,7 @@ void function_attributes(const Render *r, LLVMValueRef function); /* emit.c: of 
 LLVMTypeRef type_memory(Render *r, DType dtype, int lanes);
 LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align); /* in the present form */
 void store_line(Render *r, LLVMValueRef value, LLVMValueRef pointer, int64_t align);
+void prefetch(Render *r, LLVMValueRef address, LLVMValueRef bytes); /* what is that far behind the address */
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
@@ -209,8 +211,8 @@ void reduce_take(Render *r, int inst, int copy, LLVMValueRef value); /* into tha
 
 /* bands.c */
 void render_bands(Render *r, LLVMValueRef begin, LLVMValueRef end); /* all tasks of the launch */
-void bands_body(Render *r, int level);   /* the present columns over the rows of the present pass */
-void bands_finish(Render *r, int level); /* the present columns over all bands */
+void bands_body(Render *r, int level);                              /* the present columns, in the present phase */
+LLVMValueRef bands_ahead(Render *r, const KernelInst *load); /* bytes to what the next pass loads; NULL: not known */
 
 /* transpose.c */
 void render_tiles(Render *r);

@@ -8,7 +8,6 @@
 
 enum {
     TILE_LANES = 16,
-    LINE = 64,           /* bytes of a cache line */
     STRAIGHT_STRIP = 128 /* instructions of a strip that is written out whole; larger ones loop over its rows */
 };
 
@@ -58,14 +57,8 @@ static LLVMValueRef put_piece(Render *r, LLVMValueRef vector, LLVMValueRef piece
     return intrinsic(r, "llvm.vector.insert", overload, 2, args, 3);
 }
 
-/* What a strip further on reads: along the tile axis, so that it comes while the other lanes of this strip are done. */
-static void prefetch(Render *r, LLVMValueRef address, int64_t distance) {
-    LLVMValueRef bytes = constant_i64(r, distance), at = LLVMBuildGEP2(r->builder, r->i8, address, &bytes, 1, "");
-    LLVMValueRef args[] = {at, LLVMConstInt(r->i32, 0, 0), LLVMConstInt(r->i32, 3, 0), LLVMConstInt(r->i32, 1, 0)};
-    intrinsic(r, "llvm.prefetch", &r->pointer, 1, args, 4);
-}
-
-/* Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
+/* What the next strip reads is prefetched, so that it comes while the other lanes of this strip are done.
+ * Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
  * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
 static void load_strip(Render *r, const Slot *s, LLVMValueRef row, LLVMValueRef lane, int group, int count,
                        LLVMValueRef *rows) {
@@ -80,7 +73,7 @@ static void load_strip(Render *r, const Slot *s, LLVMValueRef row, LLVMValueRef 
     for (int n = 0; n < lanes; n++) {
         LLVMValueRef step = LLVMBuildMul(r->builder, stride, constant_i64(r, n), "");
         LLVMValueRef at = LLVMBuildGEP2(r->builder, r->i8, base, &step, 1, "");
-        if (count * bytes >= LINE) prefetch(r, at, count * bytes);
+        if (count * bytes >= CACHE_LINE) prefetch(r, at, constant_i64(r, count * bytes));
         for (int k = 0; k < count; k += group) {
             LLVMValueRef skip = constant_i64(r, k * bytes), from = LLVMBuildGEP2(r->builder, r->i8, at, &skip, 1, "");
             LLVMValueRef piece = LLVMBuildLoad2(r->builder, row_type(r, s, group), from, "");
@@ -123,7 +116,7 @@ static int strip_groups(const Render *r, int group) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
         if (!s->tiled || !r->needed[0][i]) continue;
-        while (groups > 1 && groups * group * (int)access_bytes(r, s->inst) > LINE) groups /= 2;
+        while (groups > 1 && groups * group * (int)access_bytes(r, s->inst) > CACHE_LINE) groups /= 2;
     }
     return groups > 1 ? groups : 1;
 }
