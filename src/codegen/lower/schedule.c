@@ -14,7 +14,7 @@ enum { POINTWISE_BLOCK = 1024, OUTER_BYTES = 1024, OUTER_LEAST = 32, TILE = 128,
  * of floats begin anew; a page a row keeps the hardware's prefetching busy. Fewer rows than four bands are not worth the
  * second pass. */
 enum { BAND_ROWS = 64, BAND_LEAST = 256, BAND_BYTES = 4096 };
-enum { MOST_MULTIPLE = 64, SMALL_LANE = 64 };
+enum { MOST_MULTIPLE = 128, SMALL_LANE = 64 };
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
 
