@@ -6,13 +6,15 @@
  * own cost; long ones because their chains of dependent instructions outgrow the processor's window, so that only
  * copies side by side keep it busy (measured with AVX-512: 100 dependent multiply-adds run at 148, 183, 257 GFLOP/s
  * with 1, 2, 4 copies; from the second cache a softmax takes 3.4 ns a vector with two copies, 3.2 with four or eight).
- * 16 registers hold two copies. Pointwise ones gain from eight, whatever the registers: with AVX-512 a GELU by tanh runs
- * 1.16 times as fast as with four, one by erf 1.07, a chain of 110 instructions 1.48; with AVX2 1.28, 1.22 and 1.84
- * times as fast as with two (bench/kernels.c, an AMD EPYC of family 26). */
+ * 16 registers hold two copies. Long pointwise bodies gain from eight, whatever the registers: with AVX-512 a chain of
+ * 110 instructions is 1.48 times as fast as with four; with AVX2 it is 1.84 times as fast as with two, a GELU by tanh
+ * 1.28, one by erf 1.22. With AVX-512 these are bound by memory where they do not come from a cache, and eight lines
+ * stored at once make the one by tanh 9 % slower there (bench/kernels.c, `onnxfuse bench`, an AMD EPYC of family 26). */
 static const struct { int weight, with_32_registers, with_16; } unrolling[] = {{12, 4, 4}, {400, 4, 2}};
 enum {
-    MANY_COPIES = 8,       /* of a pointwise body */
-    MANY_LEAST = 13,       /* instructions of such a body */
+    MANY_COPIES = 8, /* of a pointwise body of at least so many instructions, with 16 and with 32 registers */
+    MANY_LEAST = 13,
+    MANY_LEAST_32 = 60,
     MANY_WEIGHT = 200,     /* beyond, it would take long to compile */
     STRAIGHT_WEIGHT = 256, /* instructions of a loop of known length that is written out whole */
     ONE_LOOP_WEIGHT =
@@ -254,7 +256,7 @@ static void choose_unroll(Render *r) {
     for (size_t n = sizeof unrolling / sizeof *unrolling; n-- > 0;)
         if (weight <= unrolling[n].weight)
             r->main_unroll = many ? unrolling[n].with_32_registers : unrolling[n].with_16;
-    if (r->class == CLASS_POINTWISE && weight >= MANY_LEAST && weight <= MANY_WEIGHT &&
+    if (r->class == CLASS_POINTWISE && weight >= (many ? MANY_LEAST_32 : MANY_LEAST) && weight <= MANY_WEIGHT &&
         takes_steps(r, (int64_t)MANY_COPIES * r->vector_lanes))
         r->main_unroll = MANY_COPIES;
     if (r->constant_count >= 0) {
