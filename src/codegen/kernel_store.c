@@ -154,6 +154,36 @@ static void check_buffer(StoreReader *r, const Node *node, const RegionKernel *r
         store_wrong(r, "a buffer of a kernel is none of its region's values");
 }
 
+static bool is_set_to(const RegionKernel *region, int64_t param, TileParamKind kind, int buffer) {
+    if (param < 0 || param >= region->kernel->param_count) return false;
+    const TileParam *to = &region->tile[param];
+    return to->kind == kind && (kind != TILE_PARAM_ROW_STRIDE || to->buffer == buffer);
+}
+
+/* In tile form (codegen_tile), the kernel takes each parameter for what its caller sets it to: else it would reach beyond the
+ * block. */
+static bool fits_tile(const RegionKernel *region) {
+    const Kernel *k = region->kernel;
+    if (k->axis_count != 2 || k->axes[0].role != AXIS_TASK || k->axes[1].role != AXIS_LANE || k->tile_axis >= 0 ||
+        k->param_count >= region->buffer_count + TILE_PARAM_KINDS ||
+        !is_set_to(region, k->axes[0].param, TILE_PARAM_ROWS, 0) ||
+        !is_set_to(region, k->axes[1].param, TILE_PARAM_COLUMNS, 0))
+        return false;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        const KernelAccess *a = inst->access;
+        if (inst->op == K_PARAM && !is_set_to(region, inst->bits, TILE_PARAM_INDEX_STEP, 0) &&
+            !is_set_to(region, inst->bits, TILE_PARAM_INDEX_START, 0))
+            return false;
+        if (!touches_memory(inst->op)) continue;
+        bool row = a->kind[0] == STRIDE_ZERO ||
+                   (a->kind[0] == STRIDE_PARAM && is_set_to(region, a->stride[0], TILE_PARAM_ROW_STRIDE, inst->buffer));
+        if (!row || a->offset_kind != STRIDE_ZERO || (a->kind[1] != STRIDE_ZERO && a->kind[1] != STRIDE_ONE))
+            return false;
+    }
+    return true;
+}
+
 static const TileParam *restore_tile(StoreReader *r, const RegionKernel *region) {
     TileParam *params = ARENA_ARRAY(r->graph->arena, TileParam, region->kernel->param_count + 1);
     for (int i = 0; i < region->kernel->param_count && !store_failed(r); i++) {
@@ -193,6 +223,8 @@ void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
     if (node->kind == NODE_ANCHOR) {
         region->inplace = NULL;
         region->tile = restore_tile(r, region);
+        if (!store_failed(r) && !fits_tile(region))
+            store_wrong(r, "an epilogue's kernel is called in another way than it works");
         return;
     }
     region->params = restore_dims(r, region->kernel->param_count);

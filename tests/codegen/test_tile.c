@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epilogues as kernels in tile form: the text of a few, and which share one. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "codegen/codegen.h"
+#include "codegen/kernel_store.h"
 
 static Graph *parsed(const char *text) {
     Graph *graph = NULL;
@@ -114,4 +116,77 @@ Test(tile, equal_bodies_of_different_anchors_share_a_kernel) {
         graph_destroy(graph);
     }
     arena_destroy(arena);
+}
+
+/* ---- from a compiled model ---- */
+
+#define ROWS                                                                                                           \
+    { TILE_PARAM_ROWS, 0 }
+#define COLUMNS                                                                                                        \
+    { TILE_PARAM_COLUMNS, 0 }
+#define STRIDE(buffer)                                                                                                 \
+    { TILE_PARAM_ROW_STRIDE, buffer }
+#define STEP                                                                                                           \
+    { TILE_PARAM_INDEX_STEP, 0 }
+#define START                                                                                                          \
+    { TILE_PARAM_INDEX_START, 0 }
+
+/* What parameters are set to, of a kernel that adds a bias (buffer 1) to the raw result (0) and drops some of it. */
+static const struct {
+    const char *must;
+    TileParam params[6];
+    const char *error; /* NULL: it is as it was written */
+} stored[] = {
+    {"as it was made", {ROWS, COLUMNS, START, STEP, STRIDE(0), STRIDE(2)}, NULL},
+    {"rows and columns change places",
+     {COLUMNS, ROWS, START, STEP, STRIDE(0), STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a stride is another buffer's",
+     {ROWS, COLUMNS, START, STEP, STRIDE(1), STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a stride is a number of rows",
+     {ROWS, COLUMNS, START, STEP, ROWS, STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a number of elements is a stride",
+     {ROWS, COLUMNS, STRIDE(0), STEP, STRIDE(0), STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a stride of no buffer", {ROWS, COLUMNS, START, STEP, STRIDE(0), STRIDE(3)}, "a stride of no buffer"},
+    {"a stride of a buffer far away",
+     {ROWS, COLUMNS, START, STEP, STRIDE(0), STRIDE(1 << 20)},
+     "a number is out of range"},
+    {"a kind that there is not",
+     {ROWS, COLUMNS, START, STEP, STRIDE(0), {TILE_PARAM_KINDS, 2}},
+     "a number is out of range"},
+};
+
+Test(tile, damaged_parameters_of_a_compiled_model_are_refused) {
+    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
+        Arena *arena = arena_create(0);
+        RegionKernel made, read = {0};
+        Target target = {0};
+        Graph *graph =
+                  parsed("graph (x: f32[n, 8], w: f32[8, 24], b: f32[24]) -> (y) {\ny: f32[n, 24] = anchor matmul x, "
+                         "w, b graph (r: f32[n, 24], b: f32[24]) -> (v) {\ns = constant u64[] 42\np: u32[n, 24] = "
+                         "philox s {shape = (n, 24)}\nh = constant u32[] 2147483648\nk: bool[n, 24] = lt p, h\nv: "
+                         "f32[n, 24] = where k, r, b\n}\n}\n"),
+              *copy = graph_create(0);
+        Status status = codegen_tile(arena, graph->last, NULL, DT_F32, &target, &made);
+        cr_assert(!status, "%s", status_message(status));
+        made.tile = stored[i].params;
+        Text bytes = text_make(arena);
+        StoreWriter w = store_writer(arena, graph->dims, &bytes);
+        store_kernel(&w, made.kernel);
+        store_region(&w, graph->last, &made);
+        StoreReader r = store_reader(copy, bytes.data, bytes.size);
+        read.kernel = restore_kernel(&r);
+        cr_assert(read.kernel, "%s", status_message(r.error));
+        restore_region(&r, graph->last, &read);
+        const char *got = r.error ? status_message(r.error) : NULL;
+        cr_expect(!got == !stored[i].error && (!got || strstr(got, stored[i].error)), "%s: %s", stored[i].must,
+                  got ? got : "no error");
+        status_free(r.error);
+        graph_destroy(copy);
+        graph_destroy(graph);
+        arena_destroy(arena);
+    }
 }

@@ -5,10 +5,17 @@
 /* Vectors done at once, by the vector instructions of the innermost body. Short bodies are unrolled against the loop's
  * own cost; long ones because their chains of dependent instructions outgrow the processor's window, so that only
  * copies side by side keep it busy (measured with AVX-512: 100 dependent multiply-adds run at 148, 183, 257 GFLOP/s
- * with 1, 2, 4 copies; from the second cache a GELU of 27 instructions takes 3.1 ns a vector with two copies, 2.7 with
- * four, a softmax 3.4 and 3.2). 16 registers hold two copies. */
+ * with 1, 2, 4 copies; from the second cache a softmax takes 3.4 ns a vector with two copies, 3.2 with four or eight).
+ * 16 registers hold two copies. Long pointwise bodies gain from eight, whatever the registers: with AVX-512 a chain of
+ * 110 instructions is 1.48 times as fast as with four; with AVX2 it is 1.84 times as fast as with two, a GELU by tanh
+ * 1.28, one by erf 1.22. With AVX-512 these are bound by memory where they do not come from a cache, and eight lines
+ * stored at once make the one by tanh 9 % slower there (bench/kernels.c, `onnxfuse bench`, an AMD EPYC of family 26). */
 static const struct { int weight, with_32_registers, with_16; } unrolling[] = {{12, 4, 4}, {400, 4, 2}};
 enum {
+    MANY_COPIES = 8, /* of a pointwise body of at least so many instructions, with 16 and with 32 registers */
+    MANY_LEAST = 13,
+    MANY_LEAST_32 = 60,
+    MANY_WEIGHT = 200,     /* beyond, it would take long to compile */
     STRAIGHT_WEIGHT = 256, /* instructions of a loop of known length that is written out whole */
     ONE_LOOP_WEIGHT =
         400,            /* beyond, one masked loop serves body and tail: code size halves, the masks cost under 3 % */
@@ -213,6 +220,13 @@ static void choose_outer(Render *r, int weight) {
     r->accumulators = block * rows;
 }
 
+/* Whether steps of so many elements leave little to loops of single vectors: all of the lanes' axis is cut into blocks, or each
+ * row consists of such steps. */
+static bool takes_steps(const Render *r, int64_t elements) {
+    const Kernel *k = r->kernel;
+    return r->count_multiple % elements == 0 || (k->axis_count == 1 && k->lane_block % elements == 0);
+}
+
 static void choose_unroll(Render *r) {
     int weight = 0;
     for (int s = 0; s < r->kernel->stage_count; s++) {
@@ -229,6 +243,9 @@ static void choose_unroll(Render *r) {
     for (size_t n = sizeof unrolling / sizeof *unrolling; n-- > 0;)
         if (weight <= unrolling[n].weight)
             r->main_unroll = many ? unrolling[n].with_32_registers : unrolling[n].with_16;
+    if (r->class == CLASS_POINTWISE && weight >= (many ? MANY_LEAST_32 : MANY_LEAST) && weight <= MANY_WEIGHT &&
+        takes_steps(r, (int64_t)MANY_COPIES * r->vector_lanes))
+        r->main_unroll = MANY_COPIES;
     if (r->constant_count >= 0) {
         int64_t vectors = r->constant_count / r->vector_lanes;
         if (vectors <= MAX_UNROLL && vectors * weight <= STRAIGHT_WEIGHT)
@@ -240,7 +257,9 @@ static void choose_unroll(Render *r) {
     if (r->class == CLASS_TILE) r->main_unroll = 1; /* edges only */
     if (render_shares_random(r)) {
         r->one_loop = false;
-        r->main_unroll = RANDOM_GROUP / r->vector_lanes;
+        int groups = takes_steps(r, MOST_GROUPS * RANDOM_GROUP) ? MOST_GROUPS : 1;
+        while (groups * RANDOM_GROUP / r->vector_lanes > MAX_UNROLL) groups /= 2;
+        r->main_unroll = groups * RANDOM_GROUP / r->vector_lanes;
     }
     if (r->one_loop) r->main_unroll = 1;
     r->accumulators = r->main_unroll;

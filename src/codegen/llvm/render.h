@@ -146,7 +146,8 @@ bool reduce_in_chunks(const Render *r, int stage, int level);
 void reduce_flush(Render *r, int stage); /* adds the accumulators to the totals and empties them */
 
 /* random.c: K_RANDOM */
-enum { RANDOM_GROUP = 64, RANDOM_COUNTERS = 16 }; /* elements in a row that share counters, and how many these are */
+/* Elements in a row that share counters, how many these are, and the most groups at once. */
+enum { RANDOM_GROUP = 64, RANDOM_COUNTERS = 16, MOST_GROUPS = 2 };
 bool render_shares_random(const Render *r);       /* whether four vectors' worth of words should be computed at once */
 void render_random(Render *r, int inst);
 

@@ -13,7 +13,7 @@ enum { POINTWISE_BLOCK = 1024, OUTER_BYTES = 1024, OUTER_LEAST = 32, TILE = 128,
 /* Bands of outer reductions: 64 rows are 1/64 of the input in partial results, and the number of terms after which sums
  * of floats begin anew. Fewer rows than four bands are not worth the second pass. */
 enum { BAND_ROWS = 64, BAND_LEAST = 256 };
-enum { MOST_MULTIPLE = 64, SMALL_LANE = 64 };
+enum { MOST_MULTIPLE = 128, SMALL_LANE = 64 };
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
 
