@@ -148,7 +148,7 @@ void reduce_flush(Render *r, int stage); /* adds the accumulators to the totals 
 /* random.c: K_RANDOM */
 /* Elements in a row that share counters, how many these are, and the most groups at once. */
 enum { RANDOM_GROUP = 64, RANDOM_COUNTERS = 16, MOST_GROUPS = 2 };
-bool render_shares_random(const Render *r);       /* whether four vectors' worth of words should be computed at once */
+bool render_shares_random(const Render *r); /* whether four vectors' worth of words should be computed at once */
 void render_random(Render *r, int inst);
 
 /* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
