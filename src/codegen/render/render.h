@@ -15,11 +15,11 @@
  * numbered by tasks. An instruction is computed at the deepest level along which it varies. Those that vary along the
  * vector axis (LANE or REDUCE_LANE) are vectors, `unroll` of them at once; all others are scalars, splatted where they
  * are made. */
-#ifndef ONNXFUSE_CODEGEN_LLVM_RENDER_H
-#define ONNXFUSE_CODEGEN_LLVM_RENDER_H
+#ifndef ONNXFUSE_CODEGEN_RENDER_RENDER_H
+#define ONNXFUSE_CODEGEN_RENDER_RENDER_H
 
-#include <llvm-c/Core.h>
-#include "codegen/llvm_plugin.h"
+#include "codegen/codegen.h"
+#include "codegen/render/builder.h"
 
 enum { MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
 
@@ -37,20 +37,20 @@ typedef struct Slot {
     bool vectorial;
     bool done;  /* emitted at a level whose values outlive the stage */
     bool tiled; /* a load that goes through a transposed tile */
-    LLVMValueRef scalar, splat, vector[MAX_UNROLL];
-    LLVMValueRef memory[MAX_UNROLL]; /* of stores: the values in the buffer's type */
-    LLVMValueRef
+    IrValue scalar, splat, vector[MAX_UNROLL];
+    IrValue memory[MAX_UNROLL]; /* of stores: the values in the buffer's type */
+    IrValue
         pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
-    LLVMValueRef range_pointer; /* at the start of the vector axis's range */
-    LLVMValueRef accumulator[MAX_UNROLL],
+    IrValue range_pointer; /* at the start of the vector axis's range */
+    IrValue accumulator[MAX_UNROLL],
         position[MAX_UNROLL];           /* of reductions: memory that is promoted to registers */
-    LLVMValueRef total[MAX_UNROLL];     /* of sums of an outer reduction: what finished chunks come to */
-    LLVMValueRef unordered[MAX_UNROLL]; /* of maxima and minima of floats in lanes: whether NaN was among them */
-    LLVMValueRef tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
-    LLVMValueRef large,
+    IrValue total[MAX_UNROLL];     /* of sums of an outer reduction: what finished chunks come to */
+    IrValue unordered[MAX_UNROLL]; /* of maxima and minima of floats in lanes: whether NaN was among them */
+    IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
+    IrValue large,
         stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
-    LLVMValueRef keep; /* where in scratch it is kept */
-    LLVMValueRef tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
+    IrValue keep; /* where in scratch it is kept */
+    IrValue tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
 } Slot;
 
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
@@ -60,11 +60,11 @@ typedef enum BandPhase { BANDS_NONE, BANDS_SUM, BANDS_FINISH } BandPhase;
 
 typedef struct Bands {
     BandPhase phase;
-    LLVMValueRef count;    /* of bands */
-    LLVMValueRef index;    /* of the present one */
-    LLVMValueRef outer;    /* row-major over the TASK axes */
-    LLVMValueRef from, to; /* the rows of the present pass */
-    LLVMValueRef first;    /* i1: the first pass of the band */
+    IrValue count;    /* of bands */
+    IrValue index;    /* of the present one */
+    IrValue outer;    /* row-major over the TASK axes */
+    IrValue from, to; /* the rows of the present pass */
+    IrValue first;    /* i1: the first pass of the band */
 } Bands;
 
 typedef struct Render {
@@ -72,12 +72,7 @@ typedef struct Render {
     Arena *arena;
     Isa isa;
     int64_t cache_bytes; /* of the target */
-    LLVMContextRef context;
-    LLVMModuleRef module;
-    LLVMBuilderRef builder;
-    LLVMValueRef function;
-    LLVMBasicBlockRef entry;
-    LLVMTypeRef i1, i8, i32, i64, pointer;
+    IrBuilder *builder;
 
     /* analysis */
     KernelClass class;
@@ -95,23 +90,24 @@ typedef struct Render {
     bool one_loop;    /* one masked loop does it all: for large programs */
 
     /* run-time facts */
-    LLVMValueRef *params, *buffers, scratch;
-    LLVMValueRef size[KERNEL_MAX_AXES];    /* i64 */
-    LLVMValueRef index[KERNEL_MAX_AXES];   /* i64, at the present point; of the vector axis: of lane 0 of vector 0 */
-    LLVMValueRef range_start, range_count; /* the vector axis in this task */
+    IrValue *params, *buffers, scratch;
+    IrValue size[KERNEL_MAX_AXES];    /* i64 */
+    IrValue index[KERNEL_MAX_AXES];   /* i64, at the present point; of the vector axis: of lane 0 of vector 0 */
+    IrValue range_start, range_count; /* the vector axis in this task */
     int64_t constant_count;                /* range_count where it is known, else -1 */
     int64_t count_multiple;                /* divides range_count */
-    LLVMValueRef flat[MAX_LEVELS];         /* row-major index over the reduced axes down to that level */
+    IrValue flat[MAX_LEVELS];         /* row-major index over the reduced axes down to that level */
 
     /* the present form of vectorial instructions */
     int lanes, unroll;
-    LLVMValueRef mask; /* of live lanes, NULL: all */
-    LLVMValueRef live; /* their number, with a mask */
+    IrValue mask; /* of live lanes, NULL: all */
+    IrValue live; /* their number, with a mask */
     Bands bands;
     int accumulator_base; /* of the present copy of an unrolled reduction loop */
 } Render;
 
 /* analysis.c */
+Isa render_isa(const Target *target);
 void render_analyse(Render *r);
 int render_op_args(KernelOp op);               /* kernel_op_args of the library, which the plug-in does not link */
 int render_weight(const Render *r, int stage); /* vector instructions of a stage's innermost body */
@@ -120,23 +116,23 @@ static inline const KernelInst *render_inst(const Render *r, int i) { return r->
 /* render.c */
 void render_kernel(Render *r);
 typedef struct Loop {
-    LLVMBasicBlockRef body, exit; /* NULL: it certainly runs exactly once */
-    LLVMValueRef index, limit;
+    IrBlock body, exit; /* NULL: it certainly runs exactly once */
+    IrValue index, limit;
     int64_t step;
 } Loop;
 /* step 0: the body runs once if start < limit. */
-Loop loop_begin(Render *r, LLVMValueRef start, LLVMValueRef limit, int64_t step);
+Loop loop_begin(Render *r, IrValue start, IrValue limit, int64_t step);
 void loop_end(Render *r, Loop *loop);
 void render_level(Render *r, int stage, int level);                                 /* the instructions of one level */
-void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef index); /* pointers: the axis applied */
-void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit);
+void render_advance(Render *r, int stage, int level, int axis, IrValue index); /* pointers: the axis applied */
+void reduce_range(Render *r, int stage, int level, IrValue start, IrValue limit);
 void render_task_begin(Render *r); /* once the indices stand: the range and the pointers */
-void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, LLVMValueRef count);
+void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue limit, IrValue count);
 
 /* Values of an instruction's argument in the present form. */
-LLVMValueRef slot_value(Render *r, int inst, int copy);
-void slot_set(Render *r, int inst, int copy, LLVMValueRef value);
-LLVMValueRef slot_alloca(Render *r, LLVMTypeRef type, const char *name);
+IrValue slot_value(Render *r, int inst, int copy);
+void slot_set(Render *r, int inst, int copy, IrValue value);
+IrValue slot_alloca(Render *r, IrType type);
 
 /* Outer sums of floats are taken in chunks of this many rows, so that rounding errors grow with the number of chunks
  * and not of rows, as they do for inner ones, whose lanes are sums of their own. */
@@ -150,27 +146,26 @@ bool render_shares_random(const Render *r);       /* whether four vectors' worth
 void render_random(Render *r, int inst);
 
 /* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
-LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes);
-LLVMTypeRef type_compute(Render *r, DType dtype, int lanes);
-LLVMTypeRef type_integer(Render *r, int bits, LLVMTypeRef like);
-LLVMTypeRef type_element(LLVMTypeRef type);
-int type_lane_count(LLVMTypeRef type);
-LLVMValueRef constant_int(LLVMTypeRef type, int64_t value);
-LLVMValueRef constant_real(LLVMTypeRef type, double value);
-LLVMValueRef constant_i64(Render *r, int64_t value);
-LLVMValueRef splat(Render *r, LLVMValueRef scalar, int lanes);
-LLVMValueRef iota(Render *r, LLVMTypeRef element, int lanes);
-bool constant_value(LLVMValueRef value, int64_t *out_value);
-LLVMValueRef intrinsic(Render *r, const char *name, LLVMTypeRef *overload, int overloads, LLVMValueRef *args,
-                       int count);
-LLVMValueRef intrinsic_1(Render *r, const char *name, LLVMValueRef a); /* overloaded on its one type */
-LLVMValueRef any_lane(Render *r, LLVMValueRef condition);
-void function_attributes(const Render *r, LLVMValueRef function); /* emit.c: of everything that runs on the target */
+IrType type_lanes(IrType element, int lanes);
+IrType type_compute(Render *r, DType dtype, int lanes);
+IrType type_integer(Render *r, int bits, IrType like);
+IrType type_element(IrType type);
+int type_lane_count(IrType type);
+IrValue constant_int(Render *r, IrType type, int64_t value);
+IrValue constant_real(Render *r, IrType type, double value);
+IrValue constant_i64(Render *r, int64_t value);
+IrValue splat(Render *r, IrValue scalar, int lanes);
+IrValue lane_iota(Render *r, IrType element, int lanes);
+static inline IrValue zero_of(Render *r, IrType type) { return constant_int(r, type, 0); }
+static inline IrValue ones_of(Render *r, IrType type) { return constant_int(r, type, -1); }
+bool is_zero(IrValue value); /* the constant integer */
+bool constant_value(IrValue value, int64_t *out_value);
+IrValue any_lane(Render *r, IrValue condition);
 
 /* memory.c */
-LLVMTypeRef type_memory(Render *r, DType dtype, int lanes);
-LLVMValueRef load_line(Render *r, LLVMTypeRef type, LLVMValueRef pointer, int64_t align); /* in the present form */
-void store_line(Render *r, LLVMValueRef value, LLVMValueRef pointer, int64_t align);
+IrType type_memory(Render *r, DType dtype, int lanes);
+IrValue load_line(Render *r, IrType type, IrValue pointer, int64_t align); /* in the present form */
+void store_line(Render *r, IrValue value, IrValue pointer, int64_t align);
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
@@ -178,37 +173,37 @@ void render_scratch(Render *r); /* lays out the kept values */
 void stream_setup(Render *r);   /* at the entry: which outputs are large */
 void stream_task(Render *r);    /* in a task: whether its part is aligned */
 void stream_end(Render *r);     /* before the return */
-LLVMValueRef lane_mask(Render *r, LLVMValueRef live, int lanes);
+IrValue lane_mask(Render *r, IrValue live, int lanes);
 int64_t access_bytes(const Render *r, const KernelInst *inst);
-LLVMValueRef access_stride(Render *r, const KernelInst *inst, int axis); /* in bytes */
+IrValue access_stride(Render *r, const KernelInst *inst, int axis); /* in bytes */
 
 /* arithmetic.c; `values` are the arguments, constants among them are found by their instructions */
-LLVMValueRef render_arithmetic(Render *r, const KernelInst *inst, LLVMValueRef *values);
-LLVMValueRef vector_index(Render *r, int axis, int copy); /* i64, in the present form */
+IrValue render_arithmetic(Render *r, const KernelInst *inst, IrValue *values);
+IrValue vector_index(Render *r, int axis, int copy); /* i64, in the present form */
 
-LLVMValueRef fused(Render *r, LLVMValueRef *v); /* v[0] * v[1] + v[2] rounded once */
+IrValue fused(Render *r, IrValue *v); /* v[0] * v[1] + v[2] rounded once */
 
 /* special.c */
-LLVMValueRef special_scale(Render *r, const KernelInst *inst, LLVMValueRef a, LLVMValueRef b);
-LLVMValueRef special_table(Render *r, const KernelInst *inst, LLVMValueRef index);
+IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b);
+IrValue special_table(Render *r, const KernelInst *inst, IrValue index);
 void render_divide_row(Render *r, int inst); /* K_DIV with bits = 1, all copies */
 
 /* convert.c */
-LLVMValueRef convert_cast(Render *r, LLVMValueRef value, DType from, DType to);
-LLVMValueRef convert_from_memory(Render *r, LLVMValueRef value, DType dtype);
-LLVMValueRef convert_to_memory(Render *r, LLVMValueRef value, DType dtype);
-LLVMValueRef convert_round(Render *r, LLVMValueRef value, KernelOp op); /* floor, ceil, trunc, rint */
-LLVMValueRef convert_fmod(Render *r, LLVMValueRef x, LLVMValueRef y);
+IrValue render_cast(Render *r, IrValue value, DType from, DType to);
+IrValue convert_from_memory(Render *r, IrValue value, DType dtype);
+IrValue convert_to_memory(Render *r, IrValue value, DType dtype);
+IrValue render_round(Render *r, IrValue value, KernelOp op); /* floor, ceil, trunc, rint */
+IrValue convert_fmod(Render *r, IrValue x, IrValue y);
 
 /* reduce.c */
 void reduce_begin(Render *r, int inst);
 void reduce_step(Render *r, int inst, int level);
 void reduce_finish(Render *r, int inst);
 
-void reduce_take(Render *r, int inst, int copy, LLVMValueRef value); /* into that copy's accumulator; no positions */
+void reduce_take(Render *r, int inst, int copy, IrValue value); /* into that copy's accumulator; no positions */
 
 /* bands.c */
-void render_bands(Render *r, LLVMValueRef begin, LLVMValueRef end); /* all tasks of the launch */
+void render_bands(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
 void bands_body(Render *r, int level);   /* the present columns over the rows of the present pass */
 void bands_finish(Render *r, int level); /* the present columns over all bands */
 
@@ -216,8 +211,5 @@ void bands_finish(Render *r, int level); /* the present columns over all bands *
 void render_tiles(Render *r);
 
 /* emit.c */
-void emit_trim(void);
-Status emit_object(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size);
-Status emit_listing(const Kernel *kernel, const Target *target, KernelListing what, char **out_text);
 
 #endif
