@@ -3,7 +3,6 @@
  * each CPU level that this machine runs. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/plugin.h"
@@ -31,12 +30,14 @@ static const LlvmPlugin *plugin(void) {
 static bool same_bits(DType t, const char *a, const char *b, int64_t element) {
     size_t size = dtype_size(t);
     if (memcmp(a + (size_t)element * size, b + (size_t)element * size, size) == 0) return true;
-    double x = dtype_is_float(t) ? dtype_load_double(t, a, element) : 0, y = dtype_is_float(t) ? dtype_load_double(t, b, element) : 0;
+    double x = dtype_is_float(t) ? dtype_load_double(t, a, element) : 0,
+           y = dtype_is_float(t) ? dtype_load_double(t, b, element) : 0;
     return x != x && y != y; /* which NaN of several goes on is nobody's promise */
 }
 
 /* twin: NULL, or the same kernel by another generator, whose results have the same bits. */
-static void launch(const Kernel *k, KernelFunction function, KernelFunction twin, const int64_t *params, const char *level) {
+static void launch(const Kernel *k, KernelFunction function, KernelFunction twin, const int64_t *params,
+                   const char *level) {
     Arena *arena = arena_create(0);
     char *got[MOST_BUFFERS], *want[MOST_BUFFERS], *also[MOST_BUFFERS];
     int64_t count[MOST_BUFFERS] = {0};
@@ -78,8 +79,9 @@ static void launch(const Kernel *k, KernelFunction function, KernelFunction twin
     for (int b = 0; b < k->buffers.count; b++) {
         DType t = k->buffers.items[b].dtype;
         for (int64_t i = 0; twin && k->buffers.items[b].output && i < count[b]; i++)
-            cr_assert(same_bits(t, got[b], also[b], i), "buffer %d, element %lld of %lld: %.17g, by the other generator %.17g\n%s", b,
-                      (long long)i, (long long)count[b], dtype_load_double(t, got[b], i), dtype_load_double(t, also[b], i),
+            cr_assert(same_bits(t, got[b], also[b], i),
+                      "buffer %d, element %lld of %lld: %.17g, by the other generator %.17g\n%s", b, (long long)i,
+                      (long long)count[b], dtype_load_double(t, got[b], i), dtype_load_double(t, also[b], i),
                       kernel_text(arena, k));
         if (k->buffers.items[b].output) compare_outputs(k, t, b, got[b], want[b], count[b], level);
         for (int i = 0; i < CANARY; i++)
@@ -99,13 +101,7 @@ static KernelFunction load_native(const Kernel *k, const Target *target, ObjectC
     KernelFunction function = NULL;
     Status status = native_compile(k, target, NULL, &object, &size, &reason);
     cr_assert(!status, "%s", status_message(status));
-    if (!object && getenv("WHY")) fprintf(stderr, "native: %s\n", reason);
     if (!object) return NULL;
-    if (getenv("DUMP")) {
-        FILE *f = fopen(getenv("DUMP"), "w");
-        fwrite(object, 1, size, f);
-        fclose(f);
-    }
     status = object_load(object, size, KERNEL_SYMBOL, out_code);
     cr_assert(!status, "native: %s", status_message(status));
     memcpy(&function, &out_code->function, sizeof function);

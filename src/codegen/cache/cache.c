@@ -188,7 +188,8 @@ static Status generate(const Kernel *kernel, const Target *target, void **out_ob
     TRY(native_compile(kernel, target, NULL, out_object, out_size, &reason));
     if (*out_object) return NULL;
     LOG(1, "kernel cache: a kernel is left to LLVM: %s", reason);
-    if (log_generator() == GENERATOR_NATIVE) return status_error(STATUS_FAULT, "no LLVM, and for its own generator: %s", reason);
+    if (log_generator() == GENERATOR_NATIVE)
+        return status_error(STATUS_FAULT, "no LLVM, and for its own generator: %s", reason);
     return NULL;
 }
 

@@ -11,8 +11,8 @@ typedef struct Allocate {
     int count;      /* instructions */
     int *from, *to; /* of each block: its instructions */
     uint64_t **live_in, **live_out;
-    int words;      /* of a set of registers */
-    int *open;      /* [reg]: where its present range ends; 0: not live */
+    int words; /* of a set of registers */
+    int *open; /* [reg]: where its present range ends; 0: not live */
     uint64_t *taken[REG_CLASSES][32];
     size_t taken_words;
 } Allocate;
@@ -192,7 +192,8 @@ static void unite_moves(Allocate *a) {
             for (int k = 0; k < m->blocks[n].code.count; k++) {
                 const Code *c = &m->blocks[n].code.items[k];
                 if (c->op == X_P_COPY) unite(a, c->dst, c->src[0]);
-                for (int v = 0; c->op == X_P_MOVES && v < c->move_count; v++) unite(a, c->moves[v].to, c->moves[v].from);
+                for (int v = 0; c->op == X_P_MOVES && v < c->move_count; v++)
+                    unite(a, c->moves[v].to, c->moves[v].from);
             }
         }
 }
@@ -333,7 +334,7 @@ void allocate(Machine *m) {
     }
     sorted = m;
     qsort(order, (size_t)count, sizeof *order, by_weight);
-    for (RegClass class = 0; class < REG_CLASSES; class++) {
+    for (RegClass class = 0; class < REG_CLASSES; class ++) {
         if (place_class(&a, order, count, class) || class == CLASS_INTEGER) continue;
         m->spills[class] = true;
         forget_places(&a, class);

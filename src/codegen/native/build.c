@@ -170,8 +170,7 @@ IrValue build_phi(IrBuilder *b, IrType type) {
 
 void phi_add(IrValue phi, IrValue value, IrBlock from) {
     Arena *arena = ((PhiValue *)(void *)phi)->builder->arena;
-    for (int p = 0; p < phi->count; p++)
-        VEC_PUSH(arena, phi->parts[p]->incoming, (PhiArg){value->parts[p], from});
+    for (int p = 0; p < phi->count; p++) VEC_PUSH(arena, phi->parts[p]->incoming, (PhiArg){value->parts[p], from});
 }
 
 IrValue build_parameter(IrBuilder *b, int number) { return b->parameters.items[number]; }
@@ -227,8 +226,8 @@ static Inst *folded(IrBuilder *b, IrOp op, IrType type, Inst *x, Inst *y) {
 
 static Inst *simplified(IrOp op, Inst *x, Inst *y) {
     bool zero_y = all_lanes(y, 0), zero_x = all_lanes(x, 0);
-    if (zero_y && (op == IR_ADD || op == IR_SUB || op == IR_OR || op == IR_XOR || op == IR_SHL || op == IR_LSHR ||
-                   op == IR_ASHR))
+    if (zero_y &&
+        (op == IR_ADD || op == IR_SUB || op == IR_OR || op == IR_XOR || op == IR_SHL || op == IR_LSHR || op == IR_ASHR))
         return x;
     if (zero_x && (op == IR_ADD || op == IR_OR || op == IR_XOR)) return y;
     if ((op == IR_MUL || op == IR_AND) && (zero_x || zero_y)) return zero_x ? x : y;
@@ -273,7 +272,8 @@ static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
         return binop(b, IR_SHL, x, inst_constant(b, type, (int64_t[]){__builtin_ctzll((uint64_t)y->imm)}));
     if (op == IR_MUL && x->lanes > 1 && x->element == IR_I64 && is_low_half(x) && is_low_half(y))
         return inst_add(b, I_MULU32, type, without_low_mask(x), without_low_mask(y), NULL);
-    if ((op == IR_UDIV || op == IR_UREM) && y->op == I_CONST && x->lanes == 1 && y->imm > 0 && !(y->imm & (y->imm - 1))) {
+    if ((op == IR_UDIV || op == IR_UREM) && y->op == I_CONST && x->lanes == 1 && y->imm > 0 &&
+        !(y->imm & (y->imm - 1))) {
         int64_t by = op == IR_UDIV ? __builtin_ctzll((uint64_t)y->imm) : y->imm - 1;
         return binop(b, op == IR_UDIV ? IR_LSHR : IR_AND, x, inst_constant(b, type, &by));
     }
@@ -384,7 +384,8 @@ static Inst *min_or_max(IrBuilder *b, Inst *condition, Inst *yes, Inst *no) {
     if (condition->op != I_COMPARE) return NULL;
     IrCompare how = (IrCompare)condition->kind;
     Inst *x = condition->args[0], *y = condition->args[1];
-    bool less = how == IR_FOLT || how == IR_SLT || how == IR_ULT, more = how == IR_FOGT || how == IR_SGT || how == IR_UGT;
+    bool less = how == IR_FOLT || how == IR_SLT || how == IR_ULT,
+         more = how == IR_FOGT || how == IR_SGT || how == IR_UGT;
     bool same = x == yes && y == no, crossed = x == no && y == yes;
     bool is_float = is_float_element(x->element);
     if ((!less && !more) || (!same && !crossed) || (x->lanes == 1 && !is_float)) return NULL;
@@ -485,7 +486,9 @@ static Inst *address(IrBuilder *b, Inst *pointer, Inst *index, int scale, int64_
     return i;
 }
 
-static bool is_small(int64_t displacement) { return displacement >= -((int64_t)1 << 30) && displacement < (int64_t)1 << 30; }
+static bool is_small(int64_t displacement) {
+    return displacement >= -((int64_t)1 << 30) && displacement < (int64_t)1 << 30;
+}
 
 static Inst *moved(IrBuilder *b, Inst *pointer, int64_t by) {
     if (by == 0) return pointer;
@@ -498,7 +501,8 @@ static Inst *moved(IrBuilder *b, Inst *pointer, int64_t by) {
 IrValue build_offset(IrBuilder *b, IrValue pointer, IrValue index, int scale) {
     int64_t known;
     Inst *base = pointer->parts[0], *by = index->parts[0];
-    if (ir_constant(index, &known)) return native_value(b, IR_POINTER, moved(b, base, (int64_t)((uint64_t)known * (uint64_t)scale)));
+    if (ir_constant(index, &known))
+        return native_value(b, IR_POINTER, moved(b, base, (int64_t)((uint64_t)known * (uint64_t)scale)));
     if (by->op == I_BINOP && by->kind == IR_SHL && by->args[1]->op == I_CONST && by->args[1]->imm <= 3 &&
         scale << by->args[1]->imm <= 8) {
         scale <<= by->args[1]->imm;

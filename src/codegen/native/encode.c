@@ -147,7 +147,11 @@ static void list(Machine *m, int op, const Encoded *e, bool wide, int64_t imm) {
         if (order[n] == 2 && e->rm.memory)
             list_memory(m, &e->rm, e->broadcast);
         else
-            list_register(m, e->classes[order[n]], order[n] == 0 ? e->reg : order[n] == 1 ? e->second : e->rm.base, e->length, wide);
+            list_register(m, e->classes[order[n]],
+                          order[n] == 0   ? e->reg
+                          : order[n] == 1 ? e->second
+                                          : e->rm.base,
+                          e->length, wide);
         if (first && e->mask) text_add(m->listing, " {k%d}%s", e->mask, e->zeroing ? "{z}" : "");
         first = false;
     }
@@ -184,7 +188,9 @@ static Place place_of(const Machine *m, int reg) {
 
 static Place real_place(RegClass class, int number) { return (Place){class, number, -1, 0}; }
 static Operand in_register(int number) { return (Operand){.base = number, .index = -1}; }
-static Operand in_frame(int displacement) { return (Operand){.memory = true, .base = RSP, .index = -1, .displacement = displacement}; }
+static Operand in_frame(int displacement) {
+    return (Operand){.memory = true, .base = RSP, .index = -1, .displacement = displacement};
+}
 static Operand in_pool(int constant) { return (Operand){.memory = true, .pool = constant, .index = -1}; }
 
 static Encoded encoded(RegClass class, int reg, Operand rm) {
@@ -267,7 +273,8 @@ static void moves_at_once(Machine *m, Place *to, Place *from, int count) {
         int kept = 0;
         for (int n = 0; n < left; n++) {
             bool read = false;
-            for (int k = 0; k < left && !read; k++) read = k != n && same_place(from[k], to[n]) && !same_place(from[k], to[k]);
+            for (int k = 0; k < left && !read; k++)
+                read = k != n && same_place(from[k], to[n]) && !same_place(from[k], to[k]);
             if (same_place(to[n], from[n]) || !read) {
                 if (!same_place(to[n], from[n])) move_place(m, to[n], from[n]);
                 from[n] = to[n];
@@ -290,13 +297,15 @@ static void moves_at_once(Machine *m, Place *to, Place *from, int count) {
 
 static void parallel_moves(Machine *m, const Code *c, bool parameters) {
     static const signed char arguments[] = {RDI, RSI, RDX, RCX, 8};
-    Place *to = ARENA_ARRAY(m->arena, Place, c->move_count + 1), *from = ARENA_ARRAY(m->arena, Place, c->move_count + 1);
+    Place *to = ARENA_ARRAY(m->arena, Place, c->move_count + 1),
+          *from = ARENA_ARRAY(m->arena, Place, c->move_count + 1);
     int count = 0;
     for (int n = 0; n < c->move_count; n++) {
         Place goal = place_of(m, c->moves[n].to);
         if (goal.number < 0 && goal.slot == -1) continue; /* nobody reads it */
         to[count] = goal;
-        from[count++] = parameters ? real_place(CLASS_INTEGER, arguments[c->moves[n].from]) : place_of(m, c->moves[n].from);
+        from[count++] =
+            parameters ? real_place(CLASS_INTEGER, arguments[c->moves[n].from]) : place_of(m, c->moves[n].from);
     }
     moves_at_once(m, to, from, count);
 }
@@ -345,7 +354,8 @@ static Operand spilled_operand(Machine *m, const MachineRow *row, Place from, bo
 }
 
 static bool reads_memory(const MachineRow *row, const Code *c) {
-    return row->coding == EVEX && (row->form == RVM || row->form == RM) && !c->memory && !(c->op >= X_VMOVD_TO && c->op <= X_VMOVQ_TO);
+    return row->coding == EVEX && (row->form == RVM || row->form == RM) && !c->memory &&
+           !(c->op >= X_VMOVD_TO && c->op <= X_VMOVQ_TO);
 }
 
 static bool commutes(int op) { return op == X_ADD || op == X_IMUL || op == X_AND || op == X_OR || op == X_XOR; }
@@ -380,7 +390,8 @@ static void encode_general(Machine *m, const Code *c) {
     for (int n = c->tied; n < c->count; n++) {
         regs[n] = places[n].number;
         if (regs[n] >= 0) continue;
-        if (n == c->count - 1 && reads_memory(row, c) && places[n].class == CLASS_VECTOR && (n > 0 || row->form == RM)) {
+        if (n == c->count - 1 && reads_memory(row, c) && places[n].class == CLASS_VECTOR &&
+            (n > 0 || row->form == RM)) {
             e.rm = spilled_operand(m, row, places[n], &e.broadcast);
             continue;
         }
@@ -572,7 +583,8 @@ static bool emits_nothing(const Machine *m, const Block *block) {
 }
 
 static const Block *goal(const Machine *m, const Block *block) {
-    for (int n = 0; n < 64 && emits_nothing(m, block); n++) block = m->blocks[block->order].code.items[m->blocks[block->order].code.count - 1].to;
+    for (int n = 0; n < 64 && emits_nothing(m, block); n++)
+        block = m->blocks[block->order].code.items[m->blocks[block->order].code.count - 1].to;
     return block;
 }
 
@@ -583,7 +595,8 @@ static bool follows(const Machine *m, const Block *block, const Block *next) {
 }
 
 static void jump(Machine *m, const Block *to, int condition) {
-    static const char *const names[] = {"", "", "jb", "jae", "je", "jne", "jbe", "ja", "", "", "", "", "jl", "jge", "jle", "jg"};
+    static const char *const names[] = {"", "", "jb", "jae", "je", "jne", "jbe", "ja",
+                                        "", "", "",   "",    "jl", "jge", "jle", "jg"};
     if (m->listing) text_add(m->listing, "    %-14sblock_%d\n", condition < 0 ? "jmp" : names[condition], to->order);
     if (condition < 0) {
         byte(m, 0xE9);
@@ -675,9 +688,15 @@ static void encode_code(Machine *m, const Block *block, const Code *c) {
 
 /* Loops begin on a multiple of 32 bytes, for the processor fetches as many at once. */
 static void align_loop(Machine *m) {
-    static const unsigned char nops[][9] = {{0x90}, {0x66, 0x90}, {0x0F, 0x1F, 0}, {0x0F, 0x1F, 0x40, 0}, {0x0F, 0x1F, 0x44, 0, 0},
-                                            {0x66, 0x0F, 0x1F, 0x44, 0, 0}, {0x0F, 0x1F, 0x80, 0, 0, 0, 0},
-                                            {0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0}, {0x66, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0}};
+    static const unsigned char nops[][9] = {{0x90},
+                                            {0x66, 0x90},
+                                            {0x0F, 0x1F, 0},
+                                            {0x0F, 0x1F, 0x40, 0},
+                                            {0x0F, 0x1F, 0x44, 0, 0},
+                                            {0x66, 0x0F, 0x1F, 0x44, 0, 0},
+                                            {0x0F, 0x1F, 0x80, 0, 0, 0, 0},
+                                            {0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0},
+                                            {0x66, 0x0F, 0x1F, 0x84, 0, 0, 0, 0, 0}};
     for (int left = -m->bytes.count & 31; left;) {
         int take = left < 9 ? left : 9;
         for (int n = 0; n < take; n++) byte(m, nops[take - 1][n]);

@@ -16,6 +16,7 @@ typedef enum Form { RVM, RM, MR, VM, M, NONE } Form;
  * an 8-bit immediate follows. unit: bytes of a broadcast element and of a short displacement's step; 64: the whole vector's
  * (and no broadcast); 0: no short displacements.
  * X(enumerator, coding, map, pp, w, opcode, form, extra, unit) */
+/* clang-format off */
 #define FLOATS(X, n, opcode)                                                                                           \
     X(n##PS, EVEX, 1, 0, 0, opcode, RVM, 0, 4) X(n##PD, EVEX, 1, 1, 1, opcode, RVM, 0, 8)                              \
     X(n##SS, EVEX, 1, 2, 0, opcode, RVM, 0, 1) X(n##SD, EVEX, 1, 3, 1, opcode, RVM, 0, 1)
@@ -167,6 +168,7 @@ typedef enum Form { RVM, RM, MR, VM, M, NONE } Form;
     X(P_DIVIDE, PLAIN, 0, 0, 0, 0, NONE, 0, 0)   /* imm: IrOp */                                                       \
     X(P_JUMP, PLAIN, 0, 0, 0, 0, NONE, 0, 0) X(P_IF, PLAIN, 0, 0, 0, 0, NONE, 0, 0)                                    \
     X(P_RETURN, PLAIN, 0, 0, 0, 0, NONE, 0, 0) X(P_FENCE, PLAIN, 0, 0, 0, 0, NONE, 0, 0)
+/* clang-format on */
 
 typedef enum MachineOp {
 #define X(name, ...) X_##name,
@@ -183,7 +185,19 @@ extern const MachineRow machine_rows[MACHINE_OP_COUNT];
 
 typedef enum RegClass { CLASS_INTEGER, CLASS_VECTOR, CLASS_MASK, REG_CLASSES } RegClass;
 
-enum { NO_CONDITION = -1, COND_B = 2, COND_AE, COND_E, COND_NE, COND_BE, COND_A, COND_L = 12, COND_GE, COND_LE, COND_G };
+enum {
+    NO_CONDITION = -1,
+    COND_B = 2,
+    COND_AE,
+    COND_E,
+    COND_NE,
+    COND_BE,
+    COND_A,
+    COND_L = 12,
+    COND_GE,
+    COND_LE,
+    COND_G
+};
 
 typedef struct Move {
     int to, from; /* virtual registers */
@@ -191,17 +205,17 @@ typedef struct Move {
 
 typedef struct Code {
     short op;
-    unsigned char length;    /* of vectors: 0, 1, 2 for 128, 256, 512 bits */
-    bool wide;               /* integers of 64 bits */
-    bool memory;             /* the last source (of MR: the result) is memory */
-    bool early;              /* the result must not share a register with a source but the first */
-    bool tied;               /* the result begins as the first source */
-    bool zeroing, broadcast; /* of masks; of memory */
+    unsigned char length;                      /* of vectors: 0, 1, 2 for 128, 256, 512 bits */
+    bool wide;                                 /* integers of 64 bits */
+    bool memory;                               /* the last source (of MR: the result) is memory */
+    bool early;                                /* the result must not share a register with a source but the first */
+    bool tied;                                 /* the result begins as the first source */
+    bool zeroing, broadcast;                   /* of masks; of memory */
     unsigned char scale, condition, memory_at; /* memory_at: of P_FMA, which operand it is */
-    int dst, src[3], count;  /* virtual registers, 0: none; count: of src */
+    int dst, src[3], count;                    /* virtual registers, 0: none; count: of src */
     int mask, base, index;
-    int pool;                /* memory is 1 + the place of a constant in the pool */
-    bool frame;              /* base is the frame */
+    int pool;   /* memory is 1 + the place of a constant in the pool */
+    bool frame; /* base is the frame */
     int displacement;
     int64_t imm;
     Block *to, *other;
@@ -249,7 +263,7 @@ typedef struct Machine {
     CodeBlock *blocks; /* by order */
     VEC(Reg) regs;     /* 0 is none */
     VEC(Constant) pool;
-    VEC(Code) entry;   /* constants to be loaded at the begin */
+    VEC(Code) entry; /* constants to be loaded at the begin */
     int64_t frame;
     unsigned used[REG_CLASSES]; /* real registers */
     bool spills[REG_CLASSES];   /* some registers are kept for values on the stack */

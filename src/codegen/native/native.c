@@ -13,21 +13,44 @@ static Status write_object(const Machine *m, void **out_object, size_t *out_size
     enum { NO_SECTION, TEXT, SYMBOLS, NAMES, SECTIONS };
     static const char names[] = "\0" KERNEL_SYMBOL "\0.text\0.symtab\0.strtab";
     size_t symbol_name = 1, text_name = sizeof KERNEL_SYMBOL + 1, code = (size_t)m->bytes.count;
-    Elf64_Sym symbols[2] = {{0}, {.st_name = (Elf64_Word)symbol_name,
-                                  .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
-                                  .st_shndx = TEXT,
-                                  .st_size = m->code_bytes}};
+    Elf64_Sym symbols[2] = {{0},
+                            {.st_name = (Elf64_Word)symbol_name,
+                             .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+                             .st_shndx = TEXT,
+                             .st_size = m->code_bytes}};
     size_t at_code = 64, at_symbols = at_code + (code + 63) / 64 * 64, at_names = at_symbols + sizeof symbols;
     size_t at_sections = (at_names + sizeof names + 7) / 8 * 8;
     Elf64_Shdr sections[SECTIONS] = {
-        [TEXT] = {.sh_name = (Elf64_Word)text_name, .sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC | SHF_EXECINSTR, .sh_offset = at_code, .sh_size = code, .sh_addralign = 64},
-        [SYMBOLS] = {.sh_name = (Elf64_Word)text_name + 6, .sh_type = SHT_SYMTAB, .sh_offset = at_symbols, .sh_size = sizeof symbols, .sh_link = NAMES, .sh_info = 1, .sh_addralign = 8, .sh_entsize = sizeof *symbols},
-        [NAMES] = {.sh_name = (Elf64_Word)text_name + 14, .sh_type = SHT_STRTAB, .sh_offset = at_names, .sh_size = sizeof names, .sh_addralign = 1},
+        [TEXT] = {.sh_name = (Elf64_Word)text_name,
+                  .sh_type = SHT_PROGBITS,
+                  .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+                  .sh_offset = at_code,
+                  .sh_size = code,
+                  .sh_addralign = 64},
+        [SYMBOLS] = {.sh_name = (Elf64_Word)text_name + 6,
+                     .sh_type = SHT_SYMTAB,
+                     .sh_offset = at_symbols,
+                     .sh_size = sizeof symbols,
+                     .sh_link = NAMES,
+                     .sh_info = 1,
+                     .sh_addralign = 8,
+                     .sh_entsize = sizeof *symbols},
+        [NAMES] = {.sh_name = (Elf64_Word)text_name + 14,
+                   .sh_type = SHT_STRTAB,
+                   .sh_offset = at_names,
+                   .sh_size = sizeof names,
+                   .sh_addralign = 1},
     };
     Elf64_Ehdr header = {
         .e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
-        .e_type = ET_REL, .e_machine = EM_X86_64, .e_version = EV_CURRENT, .e_shoff = at_sections,
-        .e_ehsize = sizeof header, .e_shentsize = sizeof *sections, .e_shnum = SECTIONS, .e_shstrndx = NAMES,
+        .e_type = ET_REL,
+        .e_machine = EM_X86_64,
+        .e_version = EV_CURRENT,
+        .e_shoff = at_sections,
+        .e_ehsize = sizeof header,
+        .e_shentsize = sizeof *sections,
+        .e_shnum = SECTIONS,
+        .e_shstrndx = NAMES,
     };
     char *object = calloc(1, at_sections + sizeof sections);
     if (!object) return status_out_of_memory();
@@ -49,7 +72,11 @@ static Status compile(Arena *arena, const Kernel *kernel, const Target *target, 
     IrBuilder *b = ARENA_NEW(arena, IrBuilder);
     Machine *m = ARENA_NEW(arena, Machine);
     Render *r = ARENA_NEW(arena, Render);
-    *r = (Render){.kernel = kernel, .arena = arena, .isa = render_isa(target), .cache_bytes = (int64_t)target->cache_bytes, .builder = b};
+    *r = (Render){.kernel = kernel,
+                  .arena = arena,
+                  .isa = render_isa(target),
+                  .cache_bytes = (int64_t)target->cache_bytes,
+                  .builder = b};
     *m = (Machine){.ir = b, .arena = arena, .listing = listing};
     ir_begin(b, arena);
     render_analyse(r);

@@ -14,7 +14,8 @@ static void resolve_all(IrBuilder *b) {
         for (int k = 0; k < b->blocks.items[n]->insts.count; k++) {
             Inst *i = b->blocks.items[n]->insts.items[k];
             for (int a = 0; a < 4; a++) i->args[a] = resolved(i->args[a]);
-            for (int a = 0; a < i->incoming.count; a++) i->incoming.items[a].value = resolved(i->incoming.items[a].value);
+            for (int a = 0; a < i->incoming.count; a++)
+                i->incoming.items[a].value = resolved(i->incoming.items[a].value);
         }
 }
 
@@ -197,7 +198,8 @@ static void promote(IrBuilder *b) {
         Block *block = phis[n]->block;
         if (phis[n]->forward) continue;
         VEC_PUSH(b->arena, block->insts, phis[n]);
-        memmove(block->insts.items + 1, block->insts.items, (size_t)(block->insts.count - 1) * sizeof *block->insts.items);
+        memmove(block->insts.items + 1, block->insts.items,
+                (size_t)(block->insts.count - 1) * sizeof *block->insts.items);
         block->insts.items[0] = phis[n];
     }
 }
@@ -223,7 +225,8 @@ static bool is_pure(const Inst *i) {
 }
 
 static uint64_t hash_inst(const Inst *i) {
-    int64_t key[6] = {i->op | i->element << 8 | i->lanes << 16 | (int64_t)i->kind << 24 | (int64_t)i->scale << 32, i->imm};
+    int64_t key[6] = {i->op | i->element << 8 | i->lanes << 16 | (int64_t)i->kind << 24 | (int64_t)i->scale << 32,
+                      i->imm};
     for (int a = 0; a < 4; a++) key[2 + a] = i->args[a] ? i->args[a]->number : -1;
     uint64_t hash = hash_bytes(key, sizeof key, 0);
     size_t bits = i->op == I_POOL ? (size_t)i->imm : i->lanes;
@@ -231,7 +234,8 @@ static uint64_t hash_inst(const Inst *i) {
 }
 
 static bool same_inst(const Inst *i, const Inst *j) {
-    if (i->op != j->op || inst_type(i) != inst_type(j) || i->kind != j->kind || i->scale != j->scale || i->imm != j->imm)
+    if (i->op != j->op || inst_type(i) != inst_type(j) || i->kind != j->kind || i->scale != j->scale ||
+        i->imm != j->imm)
         return false;
     for (int a = 0; a < 4; a++)
         if (i->args[a] != j->args[a]) return false;

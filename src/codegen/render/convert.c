@@ -54,8 +54,7 @@ static IrValue float_to_half(Render *r, IrValue value) {
     IrValue odd = and_bits(r, shift_right(r, size, 13), 1);
     IrValue bias = build_add(r->builder, odd, constant_int(r, i32, (int32_t)0xc8000fff));
     IrValue normal = shift_right(r, build_add(r->builder, size, bias), 13);
-    IrValue aligned =
-        build_fadd(r->builder, build_cast(r->builder, IR_BITS, size, real), constant_real(r, real, 0.5));
+    IrValue aligned = build_fadd(r->builder, build_cast(r->builder, IR_BITS, size, real), constant_real(r, real, 0.5));
     IrValue subnormal = build_sub(r->builder, bits_of(r, aligned, 32), constant_int(r, i32, 0x3f000000));
     IrValue payload = and_bits(r, shift_right(r, size, 13), 0x3ff);
     IrValue nan = build_or(r->builder, payload, constant_int(r, i32, 0x7e00));
@@ -105,7 +104,7 @@ static IrValue float_to_integer(Render *r, IrValue value, DType to) {
     double low = is_signed ? -__builtin_ldexp(1, bits - 1) : 0,
            beyond = __builtin_ldexp(1, is_signed ? bits - 1 : bits);
     IrValue raised = pick(r, build_compare(r->builder, IR_FOGT, value, constant_real(r, real, low)), value,
-                               constant_real(r, real, low));
+                          constant_real(r, real, low));
     IrValue nan = build_compare(r->builder, IR_FUNO, value, value);
     if (bits <= 16) {
         IrValue high = constant_real(r, real, beyond - 1);
@@ -162,14 +161,13 @@ IrValue render_round(Render *r, IrValue x, KernelOp op) {
     IrValue size = build_unary(r->builder, IR_FABS, x), near = nearest_by_addition(r, size, magic);
     IrValue one = constant_real(r, type, 1), zero = constant_real(r, type, 0);
     IrValue negative = build_compare(r->builder, IR_FOLT, x, zero);
-    IrValue down = build_compare(r->builder, IR_FOGT, near, size),
-                 up = build_compare(r->builder, IR_FOLT, near, size);
+    IrValue down = build_compare(r->builder, IR_FOGT, near, size), up = build_compare(r->builder, IR_FOLT, near, size);
     IrValue cut = build_fsub(r->builder, near, pick(r, down, one, zero)); /* |x| toward zero */
     IrValue grown = build_fadd(r->builder, near, pick(r, up, one, zero)); /* |x| away from zero */
     IrValue result = op == K_RINT    ? near
-                          : op == K_TRUNC ? cut
-                          : op == K_FLOOR ? pick(r, negative, grown, cut)
-                                          : pick(r, negative, cut, grown);
+                     : op == K_TRUNC ? cut
+                     : op == K_FLOOR ? pick(r, negative, grown, cut)
+                                     : pick(r, negative, cut, grown);
     result = build_binop(r->builder, IR_COPYSIGN, result, x);
     return pick(r, build_compare(r->builder, IR_FOLT, size, constant_real(r, type, magic)), result, x);
 }
@@ -189,22 +187,19 @@ typedef struct Format {
 
 static Parts take_apart(Render *r, Format f, IrValue size) {
     IrValue exponent = shift_right(r, size, f.digits), zero = constant_int(r, f.integer, 0),
-                 one = constant_int(r, f.integer, 1);
+            one = constant_int(r, f.integer, 1);
     IrValue fraction = and_bits(r, size, ((int64_t)1 << f.digits) - 1);
     IrValue normal = build_compare(r->builder, IR_NE, exponent, zero);
     IrValue leading = build_or(r->builder, fraction, constant_int(r, f.integer, (int64_t)1 << f.digits));
     return (Parts){pick(r, normal, leading, fraction), pick(r, normal, exponent, one)};
 }
 
-static IrValue leading_zeros(Render *r, IrValue value) {
-    return build_unary(r->builder, IR_CTLZ, value);
-}
+static IrValue leading_zeros(Render *r, IrValue value) { return build_unary(r->builder, IR_CTLZ, value); }
 
 /* Shifts the fraction up to its leading bit's place. */
 static Parts normalised(Render *r, Format f, Parts p) {
     IrValue most = constant_int(r, f.integer, f.bits - 1);
-    IrValue by =
-        build_sub(r->builder, leading_zeros(r, p.fraction), constant_int(r, f.integer, f.bits - 1 - f.digits));
+    IrValue by = build_sub(r->builder, leading_zeros(r, p.fraction), constant_int(r, f.integer, f.bits - 1 - f.digits));
     by = pick(r, build_compare(r->builder, IR_ULT, by, most), by, most);
     return (Parts){build_shl(r->builder, p.fraction, by), build_sub(r->builder, p.exponent, by)};
 }
@@ -214,11 +209,11 @@ static IrValue put_together(Render *r, Format f, Parts p) {
     p = normalised(r, f, p);
     IrValue low = build_compare(r->builder, IR_SLT, p.exponent, one);
     IrValue by = pick(r, low, build_sub(r->builder, one, p.exponent), zero),
-                 most = constant_int(r, f.integer, f.bits - 1);
+            most = constant_int(r, f.integer, f.bits - 1);
     by = pick(r, build_compare(r->builder, IR_ULT, by, most), by, most);
     IrValue subnormal = build_lshr(r->builder, p.fraction, by);
     IrValue normal = build_or(r->builder, and_bits(r, p.fraction, ((int64_t)1 << f.digits) - 1),
-                                      shift_left(r, p.exponent, f.digits));
+                              shift_left(r, p.exponent, f.digits));
     IrValue value = pick(r, low, subnormal, normal);
     return pick(r, build_compare(r->builder, IR_EQ, p.fraction, zero), zero, value);
 }
@@ -229,8 +224,7 @@ static IrValue reduced(Render *r, IrValue fraction, IrValue divisor) {
 }
 
 /* While any lane has exponents left: one bit of the quotient. */
-static IrValue long_division(Render *r, Format f, IrValue fraction, IrValue divisor,
-                                  IrValue count) {
+static IrValue long_division(Render *r, Format f, IrValue fraction, IrValue divisor, IrValue count) {
     IrBlock before = build_block(r->builder);
     IrBlock test = build_block_new(r->builder, "divide");
     IrBlock body = build_block_new(r->builder, "bit");
@@ -243,8 +237,7 @@ static IrValue long_division(Render *r, Format f, IrValue fraction, IrValue divi
     build_condbr(r->builder, any_lane(r, more), body, done);
     build_at(r->builder, body);
     IrValue shifted = shift_left(r, reduced(r, rest, divisor), 1);
-    IrValue next = pick(r, more, shifted, rest),
-                 fewer = build_sub(r->builder, left, constant_int(r, f.integer, 1));
+    IrValue next = pick(r, more, shifted, rest), fewer = build_sub(r->builder, left, constant_int(r, f.integer, 1));
     build_br(r->builder, test);
     IrValue rests[] = {fraction, next}, lefts[] = {count, fewer};
     IrBlock from[] = {before, body};

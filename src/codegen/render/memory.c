@@ -54,8 +54,7 @@ void store_line(Render *r, IrValue value, IrValue pointer, int64_t align) {
 /* --- strided --- */
 
 /* Element by element; lanes beyond the live ones read the last live element. */
-static IrValue load_elements(Render *r, IrType type, IrValue pointer, IrValue stride,
-                                  int64_t align) {
+static IrValue load_elements(Render *r, IrType type, IrValue pointer, IrValue stride, int64_t align) {
     IrValue vector = ir_undefined(r->builder, type);
     IrValue last = r->live ? build_sub(r->builder, r->live, constant_i64(r, 1)) : NULL;
     for (int lane = 0; lane < type_lane_count(type); lane++) {
@@ -68,8 +67,7 @@ static IrValue load_elements(Render *r, IrType type, IrValue pointer, IrValue st
     return vector;
 }
 
-static IrValue load_strided(Render *r, IrType type, IrValue pointer, IrValue stride,
-                                 int64_t align) {
+static IrValue load_strided(Render *r, IrType type, IrValue pointer, IrValue stride, int64_t align) {
     if (!r->isa.avx512 || align < 4) return load_elements(r, type, pointer, stride, align);
     return build_gather(r->builder, type, pointer, stride, align, r->mask);
 }
@@ -82,8 +80,7 @@ static void store_strided(Render *r, IrValue value, IrValue pointer, IrValue str
         return;
     }
     for (int lane = 0; lane < lanes; lane++) {
-        IrValue n = constant_i64(r, lane),
-                     at = offset_pointer(r, pointer, build_mul(r->builder, n, stride));
+        IrValue n = constant_i64(r, lane), at = offset_pointer(r, pointer, build_mul(r->builder, n, stride));
         build_store(r->builder, build_extract(r->builder, value, lane), at, align);
     }
 }
@@ -193,8 +190,7 @@ void stream_task(Render *r) {
         Slot *s = &r->slots[i];
         if (!s->large) continue;
         IrValue start = build_mul(r->builder, r->range_start, constant_i64(r, access_bytes(r, s->inst)));
-        IrValue bits =
-            build_add(r->builder, build_cast(r->builder, IR_BITS, s->pointer[1], IR_I64), start);
+        IrValue bits = build_add(r->builder, build_cast(r->builder, IR_BITS, s->pointer[1], IR_I64), start);
         for (int a = 0; a < r->kernel->axis_count; a++)
             if (r->axis_level[a] > 1 && a != r->vector_axis)
                 bits = build_or(r->builder, bits, access_stride(r, s->inst, a));
@@ -232,8 +228,7 @@ void render_scratch(Render *r) {
         if (!s->inst->keep) continue;
         int64_t element = keep_bytes(s->inst) * (keeps_lanes(r, s) ? r->kernel->lane_block : 1);
         s->keep = offset_pointer(r, r->scratch, at);
-        IrValue end =
-            build_add(r->builder, at, build_mul(r->builder, rows, constant_i64(r, element)));
+        IrValue end = build_add(r->builder, at, build_mul(r->builder, rows, constant_i64(r, element)));
         at = build_and(r->builder, build_add(r->builder, end, constant_i64(r, 63)), constant_i64(r, -64));
     }
 }
@@ -244,8 +239,7 @@ void render_keep(Render *r, int i, bool store) {
     IrValue index = r->flat[r->levels];
     if (keeps_lanes(r, s)) {
         IrValue lane = build_sub(r->builder, r->index[r->vector_axis], r->range_start);
-        index = build_add(r->builder, build_mul(r->builder, index, constant_i64(r, r->kernel->lane_block)),
-                             lane);
+        index = build_add(r->builder, build_mul(r->builder, index, constant_i64(r, r->kernel->lane_block)), lane);
     }
     IrValue base = offset_pointer(r, s->keep, build_mul(r->builder, index, constant_i64(r, bytes)));
     IrType type = type_memory(r, s->inst->dtype, s->vectorial ? r->lanes : 1);

@@ -105,8 +105,7 @@ static IrValue interleaved(Render *r, IrValue even, IrValue odd) {
     IrType wide = ir_type(even), words = type_lanes(IR_I32, RANDOM_COUNTERS);
     IrValue high = build_shl(r->builder, odd, constant_int(r, wide, 32));
     int at[RANDOM_COUNTERS];
-    for (int i = 0; i < RANDOM_COUNTERS; i++)
-        at[i] = i + (i & 1 ? RANDOM_COUNTERS : 0);
+    for (int i = 0; i < RANDOM_COUNTERS; i++) at[i] = i + (i & 1 ? RANDOM_COUNTERS : 0);
     return build_shuffle(r->builder, build_cast(r->builder, IR_BITS, even, words),
                          build_cast(r->builder, IR_BITS, high, words), at, RANDOM_COUNTERS);
 }

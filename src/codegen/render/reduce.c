@@ -78,16 +78,14 @@ static IrValue combine(Render *r, const KernelInst *inst, IrValue a, IrValue b) 
 }
 
 /* Whether (b, at_b) takes the place of (a, at_a) when positions may stand in any order. */
-static IrValue takes_place(Render *r, const KernelInst *inst, IrValue a, IrValue at_a, IrValue b,
-                                IrValue at_b) {
+static IrValue takes_place(Render *r, const KernelInst *inst, IrValue a, IrValue at_a, IrValue b, IrValue at_b) {
     IrCompare side = inst->bits ? IR_SGT : IR_SLT;
     IrValue sooner = build_compare(r->builder, side, at_b, at_a), wins = better(r, inst, b, a), tie;
     if (!dtype_is_float(argument_dtype(r, inst))) {
         tie = build_compare(r->builder, IR_EQ, a, b);
     } else {
         IrValue nan_a = unordered(r, a), nan_b = unordered(r, b);
-        tie = build_or(r->builder, build_compare(r->builder, IR_FOEQ, a, b),
-                          build_and(r->builder, nan_a, nan_b));
+        tie = build_or(r->builder, build_compare(r->builder, IR_FOEQ, a, b), build_and(r->builder, nan_a, nan_b));
         IrValue fresh = build_and(r->builder, nan_b, build_not(r->builder, nan_a));
         wins = build_or(r->builder, wins, fresh);
     }
@@ -167,7 +165,7 @@ static void watch_nan(Render *r, Slot *s) {
     for (int c = 0; c < r->unroll; c += 2) {
         IrValue memory = s->unordered[r->accumulator_base + c];
         IrValue a = slot_value(r, s->inst->args[0], c),
-                     b = c + 1 < r->unroll ? slot_value(r, s->inst->args[0], c + 1) : a;
+                b = c + 1 < r->unroll ? slot_value(r, s->inst->args[0], c + 1) : a;
         IrValue some = build_compare(r->builder, IR_FUNO, a, b);
         if (r->mask) some = build_and(r->builder, some, r->mask);
         some = watched(r, some, dtype);
@@ -236,8 +234,7 @@ static Pair merge(Render *r, const KernelInst *inst, Pair a, Pair b) {
 
 static Pair load_pair(Render *r, IrValue value, IrValue at, IrType type) {
     IrType position = type_lanes(IR_I64, type_lane_count(type));
-    return (Pair){build_load(r->builder, type, value, 0),
-                  at ? build_load(r->builder, position, at, 0) : NULL};
+    return (Pair){build_load(r->builder, type, value, 0), at ? build_load(r->builder, position, at, 0) : NULL};
 }
 
 static IrValue half_of(Render *r, IrValue vector, int lanes, int from) {

@@ -163,8 +163,7 @@ static void render_one(Render *r, int stage, int i) {
         for (int c = 0; c < copies; c++) {
             IrValue values[3];
             for (int n = 0; n < render_op_args(inst->op); n++) values[n] = slot_value(r, inst->args[n], c);
-            IrValue result =
-                inst->op == K_INDEX ? vector_index(r, inst->axis, c) : render_arithmetic(r, inst, values);
+            IrValue result = inst->op == K_INDEX ? vector_index(r, inst->axis, c) : render_arithmetic(r, inst, values);
             slot_set(r, i, c, result);
         }
         r->lanes = lanes;
@@ -233,10 +232,9 @@ static void vector_form(Render *r, int lanes, int unroll, IrValue live) {
 
 static IrValue rounded_down(Render *r, IrValue start, IrValue limit, int64_t step) {
     IrValue span = build_sub(r->builder, limit, start);
-    IrValue whole = step & (step - 1)
-                             ? build_mul(r->builder, build_udiv(r->builder, span, constant_i64(r, step)),
-                                            constant_i64(r, step))
-                             : build_and(r->builder, span, constant_i64(r, -step));
+    IrValue whole = step & (step - 1) ? build_mul(r->builder, build_udiv(r->builder, span, constant_i64(r, step)),
+                                                  constant_i64(r, step))
+                                      : build_and(r->builder, span, constant_i64(r, -step));
     return build_add(r->builder, start, whole);
 }
 
@@ -255,8 +253,7 @@ static IrValue vector_loop(Render *r, int stage, int level, IrValue start, IrVal
 static void masked_rest(Render *r, int stage, int level, IrValue start, IrValue limit, bool several) {
     Loop loop = loop_begin(r, start, limit, several ? r->vector_lanes : 0);
     IrValue left = build_sub(r->builder, limit, loop.index), all = constant_i64(r, r->vector_lanes);
-    IrValue live =
-        build_select(r->builder, build_compare(r->builder, IR_SLT, left, all), left, all);
+    IrValue live = build_select(r->builder, build_compare(r->builder, IR_SLT, left, all), left, all);
     vector_form(r, r->vector_lanes, 1, live);
     vector_body(r, stage, level, loop.index);
     loop_end(r, &loop);

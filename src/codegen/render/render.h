@@ -9,7 +9,7 @@
  *   special.c   what some instruction sets have: scaling, tables, division of many by one
  *   transpose.c tiles
  *   bands.c     outer reductions in bands
- *   emit.c      module -> object or text; plugin.c the plug-in's face
+ * What they build with is builder.h.
  *
  * Loops are numbered by level, outermost first: 0 the function's entry, 1 the task, then one level an axis that is not
  * numbered by tasks. An instruction is computed at the deepest level along which it varies. Those that vary along the
@@ -41,15 +41,14 @@ typedef struct Slot {
     IrValue memory[MAX_UNROLL]; /* of stores: the values in the buffer's type */
     IrValue
         pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
-    IrValue range_pointer; /* at the start of the vector axis's range */
-    IrValue accumulator[MAX_UNROLL],
-        position[MAX_UNROLL];           /* of reductions: memory that is promoted to registers */
-    IrValue total[MAX_UNROLL];     /* of sums of an outer reduction: what finished chunks come to */
-    IrValue unordered[MAX_UNROLL]; /* of maxima and minima of floats in lanes: whether NaN was among them */
+    IrValue range_pointer;   /* at the start of the vector axis's range */
+    IrValue accumulator[MAX_UNROLL], position[MAX_UNROLL]; /* of reductions: memory that is promoted to registers */
+    IrValue total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
+    IrValue unordered[MAX_UNROLL];           /* of maxima and minima of floats in lanes: whether NaN was among them */
     IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     IrValue large,
-        stream;        /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
-    IrValue keep; /* where in scratch it is kept */
+        stream;       /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
+    IrValue keep;     /* where in scratch it is kept */
     IrValue tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
 } Slot;
 
@@ -94,8 +93,8 @@ typedef struct Render {
     IrValue size[KERNEL_MAX_AXES];    /* i64 */
     IrValue index[KERNEL_MAX_AXES];   /* i64, at the present point; of the vector axis: of lane 0 of vector 0 */
     IrValue range_start, range_count; /* the vector axis in this task */
-    int64_t constant_count;                /* range_count where it is known, else -1 */
-    int64_t count_multiple;                /* divides range_count */
+    int64_t constant_count;           /* range_count where it is known, else -1 */
+    int64_t count_multiple;           /* divides range_count */
     IrValue flat[MAX_LEVELS];         /* row-major index over the reduced axes down to that level */
 
     /* the present form of vectorial instructions */
@@ -123,7 +122,7 @@ typedef struct Loop {
 /* step 0: the body runs once if start < limit. */
 Loop loop_begin(Render *r, IrValue start, IrValue limit, int64_t step);
 void loop_end(Render *r, Loop *loop);
-void render_level(Render *r, int stage, int level);                                 /* the instructions of one level */
+void render_level(Render *r, int stage, int level);                            /* the instructions of one level */
 void render_advance(Render *r, int stage, int level, int axis, IrValue index); /* pointers: the axis applied */
 void reduce_range(Render *r, int stage, int level, IrValue start, IrValue limit);
 void render_task_begin(Render *r); /* once the indices stand: the range and the pointers */
@@ -204,8 +203,8 @@ void reduce_take(Render *r, int inst, int copy, IrValue value); /* into that cop
 
 /* bands.c */
 void render_bands(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
-void bands_body(Render *r, int level);   /* the present columns over the rows of the present pass */
-void bands_finish(Render *r, int level); /* the present columns over all bands */
+void bands_body(Render *r, int level);                    /* the present columns over the rows of the present pass */
+void bands_finish(Render *r, int level);                  /* the present columns over all bands */
 
 /* transpose.c */
 void render_tiles(Render *r);

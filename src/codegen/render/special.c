@@ -46,7 +46,8 @@ static IrValue table_by_loads(Render *r, int64_t number, IrValue index) {
 
 IrValue special_table(Render *r, const KernelInst *inst, IrValue index) {
     bool permutes = r->isa.avx2 && type_lane_count(ir_type(index)) > 1;
-    return permutes ? build_permute(r->builder, kernel_table(inst->bits), index, r->isa.avx512) : table_by_loads(r, inst->bits, index);
+    return permutes ? build_permute(r->builder, kernel_table(inst->bits), index, r->isa.avx512)
+                    : table_by_loads(r, inst->bits, index);
 }
 
 /* --- many divided by one (divide.h) --- */
@@ -67,7 +68,7 @@ static Inverse inverse_of(Render *r, IrValue b) {
     IrValue one = constant_real(r, type, 1), size = build_unary(r->builder, IR_FABS, b);
     Inverse v;
     v.safe = build_and(at, build_compare(at, IR_FOGE, size, constant_real(r, type, DIVISOR_LEAST)),
-                          build_compare(at, IR_FOLE, size, constant_real(r, type, DIVISOR_MOST)));
+                       build_compare(at, IR_FOLE, size, constant_real(r, type, DIVISOR_MOST)));
     v.r = build_fmul(at, build_fdiv(at, one, b), constant_real(r, type, DIVISOR_BEFORE));
     v.l = build_fmul(at, fma_of(r, build_unary(at, IR_FNEG, v.r), b, one), v.r);
     return v;

@@ -45,8 +45,7 @@ static IrType row_type(Render *r, const Slot *s, int lanes) {
 
 static IrValue put_piece(Render *r, IrValue vector, IrValue piece, int at) {
     if (ir_type(vector) == ir_type(piece)) return piece;
-    if (type_lane_count(ir_type(piece)) == 1)
-        return build_insert(r->builder, vector, piece, at);
+    if (type_lane_count(ir_type(piece)) == 1) return build_insert(r->builder, vector, piece, at);
     return build_insert_lanes(r->builder, vector, piece, at);
 }
 
@@ -58,8 +57,7 @@ static void prefetch(Render *r, IrValue address, int64_t distance) {
 
 /* Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
  * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
-static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int group, int count,
-                       IrValue *rows) {
+static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int group, int count, IrValue *rows) {
     int lanes = r->vector_lanes;
     int64_t bytes = access_bytes(r, s->inst);
     IrValue stride = access_stride(r, s->inst, r->vector_axis);
@@ -165,8 +163,7 @@ static IrValue whole_steps(Render *r, IrValue count, int64_t step) {
 }
 
 /* Rows that the strips leave out whole, and the ends of the others. */
-static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_rows,
-                         IrValue whole) {
+static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_rows, IrValue whole) {
     int axis = r->kernel->tile_axis;
     IrValue none = build_compare(r->builder, IR_EQ, whole, r->range_count);
     IrValue start = build_select(r->builder, none, whole_rows, constant_i64(r, 0));
@@ -181,8 +178,7 @@ static void render_edges(Render *r, IrValue first, IrValue rows, IrValue whole_r
 }
 
 /* Strips of `height` rows from row `from` to row `to` of the tile. */
-static void render_strips(Render *r, IrValue first, IrValue from, IrValue to, IrValue whole,
-                          int group, int height) {
+static void render_strips(Render *r, IrValue first, IrValue from, IrValue to, IrValue whole, int group, int height) {
     Loop outer = loop_begin(r, from, to, height);
     Loop inner = loop_begin(r, constant_i64(r, 0), whole, r->vector_lanes);
     render_strip(r, build_add(r->builder, first, outer.index), inner.index, group, height);
