@@ -715,15 +715,16 @@ static void place(Select *s, const Inst *i) {
         two(s, i, X_VINSERTI64X4, length, x, y)->imm = at / 256;
         return;
     }
-    if (y->lanes != 1 || bits == 16) {
-        none_such(s, "a piece put into a vector");
+    if (size > 64 || at % size) {
+        no_rule(s->m->ir, "a piece put into a vector");
         return;
     }
-    /* an element: broadcast under a mask, over a copy */
-    int mask = mask_reg(s, (int64_t)((uint64_t)1 << i->imm)), u = use(s, x), v = use(s, y);
-    bool is_float = is_float_element(i->element);
-    MachineOp op = is_float ? (bits == 32 ? X_VBROADCASTSS : X_VPBROADCASTQ)
-                            : by_element(i, X_VPBROADCASTB_R, X_VPBROADCASTW_R, X_VPBROADCASTD_R, X_VPBROADCASTQ_R);
+    /* broadcast under a mask, over a copy */
+    static const short from_vector[] = {X_VPBROADCASTB, X_VPBROADCASTW, X_VPBROADCASTD, X_VPBROADCASTQ};
+    static const short from_integer[] = {X_VPBROADCASTB_R, X_VPBROADCASTW_R, X_VPBROADCASTD_R, X_VPBROADCASTQ_R};
+    int mask = mask_reg(s, (int64_t)((uint64_t)1 << at / size)), u = use(s, x), v = use(s, y),
+        row = __builtin_ctz((unsigned)size) - 3;
+    MachineOp op = (MachineOp)(class_of(y) == CLASS_VECTOR ? from_vector[row] : from_integer[row]);
     Code *c = vector_code(s, op, length, i->reg, u, v);
     c->mask = mask;
     c->tied = c->early = true;
