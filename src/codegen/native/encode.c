@@ -3,7 +3,6 @@
  * operand where its form has one, else they go through the registers that are kept for that. */
 #include "codegen/native/encode.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 const MachineRow machine_rows[MACHINE_OP_COUNT] = {
@@ -134,7 +133,7 @@ static void list(Machine *m, int op, const Encoded *e, bool wide, int64_t imm) {
     size_t length = 0;
     if (!m->listing) return;
     for (; row->name[length] && row->name[length] != '_' && length < sizeof name - 1; length++)
-        name[length] = (char)tolower(row->name[length]);
+        name[length] = (char)(row->name[length] >= 'A' ? row->name[length] | 0x20 : row->name[length]);
     name[length] = 0;
     text_add(m->listing, "    %-14s", name);
     bool first = true;
