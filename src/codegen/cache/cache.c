@@ -382,25 +382,28 @@ Status kernel_cache_put(const char *key, const void *object, size_t size, Kernel
 /* --- listings
  * --------------------------------------------------------------------------------------------------------- */
 
+static void free_listing(void *place) { free(*(char **)place); }
+
 Status kernel_listing(const Kernel *kernel, const Policy *policy, KernelListing what, Text *text) {
     const LlvmPlugin *plugin;
     Target target;
     char *listing;
     TRY(resolved_target(text->arena, policy, &target));
     if (what == LISTING_ASSEMBLY && may_generate()) {
+        char **own = ARENA_NEW(text->arena, char *);
         void *object;
         size_t size;
         const char *reason;
-        Text own = text_make(text->arena);
-        TRY(native_compile(kernel, &target, &own, &object, &size, &reason));
-        if (object) {
-            text_add(text, "generator: native\n");
-            text_add_bytes(text, own.data, own.size);
-        } else {
-            text_add(text, "generator: LLVM, for the other has no rule for %s\n", reason);
-        }
+        arena_defer(text->arena, free_listing, own);
+        TRY(native_compile(kernel, &target, own, &object, &size, &reason));
+        bool made = object != NULL;
         free(object);
-        if (object) return NULL;
+        if (made) {
+            text_add(text, "generator: native\n");
+            text_add_bytes(text, *own, strlen(*own));
+            return NULL;
+        }
+        text_add(text, "generator: LLVM, for the other has no rule for %s\n", reason);
     }
     TRY(llvm_plugin_get(&plugin));
     TRY(plugin->listing(kernel, &target, what, &listing));

@@ -2,6 +2,7 @@
 /* Machine instructions -> bytes (Intel's manual, volume 2). Values on the stack or in the pool are an instruction's memory
  * operand where its form has one, else they go through the registers that are kept for that. */
 #include "codegen/native/encode.h"
+#include "codegen/llvm_plugin.h"
 
 #include <stdlib.h>
 
@@ -402,7 +403,7 @@ static void encode_general(Machine *m, const Code *c) {
     }
     int last = c->count ? regs[c->count - 1] : -1;
     bool memory = e.rm.memory;
-    for (int n = 0; n < 3; n++) e.classes[n] = CLASS_VECTOR;
+    for (int n = 0; n < 3; n++) e.classes[n] = c->dst || !c->count ? CLASS_VECTOR : places[0].class;
     if (c->dst) e.classes[row->form == MR ? 2 : row->form == VM ? 1 : 0] = result.class;
     if (c->count) e.classes[row->form == MR ? 0 : 2] = places[c->count - 1].class;
     if (row->form == RVM && c->count > 1 && !memory) e.classes[1] = places[c->count - 2].class;
@@ -719,6 +720,7 @@ static void patch(Machine *m, int at, int value) { memcpy(m->bytes.items + at, &
 void encode(Machine *m) {
     const IrBuilder *b = m->ir;
     m->block_at = ARENA_ARRAY(m->arena, int, b->blocks.count + 1);
+    if (m->listing) text_add(m->listing, "%s:\n", KERNEL_SYMBOL);
     prologue(m);
     for (int n = 0; n < b->blocks.count; n++) {
         const Block *block = b->blocks.items[n];

@@ -64,11 +64,13 @@ static Status write_object(const Machine *m, void **out_object, size_t *out_size
     return NULL;
 }
 
-static Status compile(Arena *arena, const Kernel *kernel, const Target *target, Text *listing, void **out_object,
+static Status compile(Arena *arena, const Kernel *kernel, const Target *target, char **out_listing, void **out_object,
                       size_t *out_size, const char **out_reason) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
+    Text *listing = out_listing ? ARENA_NEW(arena, Text) : NULL;
+    if (listing) *listing = text_make(arena);
     IrBuilder *b = ARENA_NEW(arena, IrBuilder);
     Machine *m = ARENA_NEW(arena, Machine);
     Render *r = ARENA_NEW(arena, Render);
@@ -86,11 +88,14 @@ static Status compile(Arena *arena, const Kernel *kernel, const Target *target, 
     if (!b->unsupported) allocate(m);
     if (!b->unsupported) encode(m);
     *out_reason = b->unsupported;
-    return b->unsupported ? NULL : write_object(m, out_object, out_size);
+    if (b->unsupported) return NULL;
+    if (out_listing && !(*out_listing = strdup(listing->data))) return status_out_of_memory();
+    return write_object(m, out_object, out_size);
 }
 
-Status native_compile(const Kernel *kernel, const Target *target, Text *listing, void **out_object, size_t *out_size,
-                      const char **out_reason) {
+Status native_compile(const Kernel *kernel, const Target *target, char **out_listing, void **out_object,
+                      size_t *out_size, const char **out_reason) {
+    if (out_listing) *out_listing = NULL;
     *out_object = NULL;
     *out_size = 0;
     *out_reason = NULL;
@@ -101,7 +106,7 @@ Status native_compile(const Kernel *kernel, const Target *target, Text *listing,
     }
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Status status = compile(arena, kernel, target, listing, out_object, out_size, out_reason);
+    Status status = compile(arena, kernel, target, out_listing, out_object, out_size, out_reason);
     arena_destroy(arena);
     return status;
 }

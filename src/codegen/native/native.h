@@ -8,9 +8,9 @@
 
 #define NATIVE_VERSION 1 /* of what it makes: part of every cache key */
 
-/* A malloc'ed object file as object.c reads it; NULL with the reason (static text) when LLVM has to do it. listing: NULL,
- * or the assembly is added to it. */
-Status native_compile(const Kernel *kernel, const Target *target, Text *listing, void **out_object, size_t *out_size,
-                      const char **out_reason);
+/* A malloc'ed object file as object.c reads it; NULL with the reason (static text) when LLVM has to do it. out_listing: NULL,
+ * or where the assembly goes, malloc'ed, too. */
+Status native_compile(const Kernel *kernel, const Target *target, char **out_listing, void **out_object,
+                      size_t *out_size, const char **out_reason);
 
 #endif
