@@ -404,6 +404,10 @@ typedef struct OnnxfuseOperator {
     /* Computes the outputs, in host memory; from any thread that runs a session, also at the same time. */
     OnnxfuseStatus (*compute)(void *user, OnnxfuseCall *call);
     void *user;
+    /* The operator of the same domain in the registry that computes the gradients of the inputs, its outputs, from: the gradients of this
+     * one's outputs (left out where that is no tensor of floats), its inputs, its outputs; and its attributes. NULL: a model in which gradients
+     * go through it is refused. */
+    const char *gradient;
 } OnnxfuseOperator;
 
 typedef enum OnnxfusePhase {

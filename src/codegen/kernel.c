@@ -371,16 +371,20 @@ static int64_t axis_size(const KernelAxis *axis, const int64_t *params) {
 
 static int64_t blocks_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
 
-int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
+static int64_t task_count(const Kernel *kernel, const int64_t *params, int64_t lane_block) {
     int64_t tasks = 1;
     for (int i = 0; i < kernel->axis_count; i++) {
         const KernelAxis *a = &kernel->axes[i];
         int64_t size = axis_size(a, params);
-        if (a->role == AXIS_LANE) size = blocks_of(size, kernel->lane_block);
+        if (a->role == AXIS_LANE) size = blocks_of(size, lane_block);
         if (i == kernel->tile_axis) size = blocks_of(size, kernel->tile_block);
         if (a->role == AXIS_TASK || a->role == AXIS_LANE) tasks *= size;
     }
     return tasks;
+}
+
+int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
+    return task_count(kernel, params, kernel->lane_block);
 }
 
 static int64_t band_count(const Kernel *kernel, const int64_t *params) {
@@ -390,7 +394,8 @@ static int64_t band_count(const Kernel *kernel, const int64_t *params) {
 }
 
 int64_t kernel_band_tasks(const Kernel *kernel, const int64_t *params) {
-    return kernel->band ? kernel_tasks(kernel, params) * band_count(kernel, params) : 0;
+    if (!kernel->band) return 0;
+    return task_count(kernel, params, (int64_t)kernel->lane_block * KERNEL_BAND_BLOCKS) * band_count(kernel, params);
 }
 
 static size_t band_bytes(const Kernel *kernel, const int64_t *params) {

@@ -17,9 +17,10 @@
  *                    along LANE; it is cut into blocks of `tile_block`, and a task is one tile of tile_block x lane_block
  * There is always exactly one of LANE and REDUCE_LANE (of constant size 1 where the region is a scalar).
  *
- * An outer reduction may run in bands: `band` rows of its REDUCE axis at a time. Then every block of columns has a task a
- * band, whose sums go to scratch memory that all workers share, and one that adds these up in the order of the bands. So
- * memory is read row by row, all threads have work, and the result does not depend on their number.
+ * An outer reduction may run in bands: `band` rows of its REDUCE axis at a time. Then every KERNEL_BAND_BLOCKS blocks of
+ * columns have a task a band, whose sums go to scratch memory that all workers share, and every block one that adds these
+ * up in the order of the bands. So memory is read row by row, all threads have work, and the result does not depend on
+ * their number.
  *
  * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the
  * reductions and stores of that stage; the results of its reductions are ready for stage s + 1. Instructions varying
@@ -34,7 +35,7 @@
 #include "graph/dtype.h"
 #include "policy/policy.h"
 
-enum { KERNEL_MAX_AXES = 8 };
+enum { KERNEL_MAX_AXES = 8, KERNEL_BAND_BLOCKS = 16 };
 
 typedef enum AxisRole { AXIS_TASK, AXIS_LANE, AXIS_REDUCE, AXIS_REDUCE_LANE } AxisRole;
 

@@ -3,7 +3,7 @@
  * model is lowered, and whose results it computes while the plan runs. */
 #include "lowering/custom.h"
 
-#include "lowering/build.h"
+#include "lowering/gradient.h"
 
 /* --- messages: "node "scale" (my.domain.Scale; inputs float32[n, 3], int64[2]): ..." ---------------------------- */
 
@@ -118,3 +118,45 @@ Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op) {
     for (int o = 0; o < n->output_count; o++) TRY(add_result(l, n, host, o, &types[o]));
     return NULL;
 }
+
+/* --- gradients -------------------------------------------------------------------------------------------------- */
+
+static const CustomOperator *gradient_of(Lowering *l, const Node *n) {
+    const CustomOperator *op = n->custom, *gradient = NULL;
+    if (!op->gradient)
+        unsupported(l, "its registration names no operator for its gradient");
+    else if (!(gradient = registry_find(policy_registry(l->policy), op->domain, op->gradient, n->opset)))
+        unsupported(l, "the operator %s, which its registration names for its gradient, is not in the registry",
+                    op->gradient);
+    return gradient;
+}
+
+static bool is_float_tensor(const Value *value) {
+    return value && value->kind == VALUE_TENSOR && value->rank >= 0 && dtype_is_float(value->dtype);
+}
+
+/* A step of the operator that the registration names: of the gradients of the results, the inputs and the results. What it makes has the
+ * inputs' types, so that it is not asked for them. */
+static void back_custom(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    const CustomOperator *op = gradient_of(l, n);
+    int results = n->output_count, count = 0;
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, 2 * results + n->input_count);
+    for (int i = 0; i < results; i++) inputs[count++] = is_float_tensor(n->outputs[i]) ? dy(w, n, i) : NULL;
+    for (int i = 0; i < n->input_count; i++) inputs[count++] = n->inputs[i];
+    for (int i = 0; i < results; i++) inputs[count++] = n->outputs[i];
+    Node *node = op ? backward_host(w, n, op->name, host_custom, inputs, count) : NULL;
+    if (!node) return;
+    node->custom = op;
+    for (int i = 0; i < n->input_count; i++) {
+        if (wants(w, n, i) && is_float_tensor(n->inputs[i]))
+            give(w, n, i, host_result_like(l, node, n->inputs[i]));
+        else
+            node_attach_output(node, NULL);
+    }
+}
+
+const HostRow hosts_custom[] = {
+    {"custom", host_custom, back_custom},
+    {0},
+};

@@ -12,7 +12,8 @@ typedef struct CustomOperator {
     const char *domain, *name;
     int since, until; /* opset versions, inclusive; until 0: to the newest */
     bool random;
-    int in_place;                                  /* 1 + the input whose memory output 0 may take over; 0: none */
+    int in_place;         /* 1 + the input whose memory output 0 may take over; 0: none */
+    const char *gradient; /* the operator of the domain that computes its inputs' gradients; NULL: none does */
     Status (*infer)(void *user, CustomCall *call); /* NULL: the types are the first input's */
     Status (*compute)(void *user, CustomCall *call);
     void *user;
@@ -64,6 +65,7 @@ const CustomOperator *registry_find(const Registry *registry, const char *domain
  * it for nodes of a registry's operators, and for every NODE_ONNX whose `custom` is set: so a pass puts a custom operator
  * into a graph by adding a node with `custom`, `op`, `domain` ("" will do) and the attributes that `compute` reads. */
 Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
+extern const HostRow hosts_custom[]; /* of host_custom */
 /* Whether a lowered node's results are drawn by a custom operator. */
 static inline bool custom_is_random(const Node *node) {
     return node->kind == NODE_HOST && node->custom && node->custom->random;

@@ -2,6 +2,8 @@
 /* The table of operators: all families. The search in it is lowering's (lowering/rows.c). */
 #include "ops/families.h"
 
+#include "lowering/custom.h"
+
 const OpRow *const op_families[] = {
     ops_elementwise,
     ops_activation,
@@ -31,5 +33,6 @@ const OpRow *const op_families[] = {
 };
 
 const HostRow *const host_families[] = {
-    hosts_window, hosts_reduction, hosts_select, hosts_signal, hosts_shape, hosts_linear, hosts_recurrent, NULL,
+    hosts_window, hosts_reduction, hosts_select, hosts_signal, hosts_shape,
+    hosts_linear, hosts_recurrent, hosts_image,  hosts_custom, NULL,
 };

@@ -317,6 +317,77 @@ static const Row rows[] = {
      "f64[2, 3]) -> (c, u) {\nu = onnx Scan@21 v, x {num_scan_inputs = 1, scan_input_axes = [1]} captures 0 graph "
      "\"inner\" (s: f64[2], x: f64[2]) -> (r) {\nr = onnx Mul@14 s, x\n}\n}",
      0.5, 1.2, false, false},
+    {"Resize: nearest", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"nearest\"}\ny = onnx Mul@14 a, a", -2,
+     2, false, false},
+    {"Resize: linear", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"linear\"}\ny = onnx Mul@14 a, a", -2, 2,
+     false, false},
+    {"Resize: cubic", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"cubic\"}\ny = onnx Mul@14 a, a", -2, 2,
+     false, false},
+    {"Resize: linear, antialias = 1", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"linear\", antialias = 1}\ny = onnx "
+     "Mul@14 a, a",
+     -2, 2, false, false},
+    {"Resize: cubic, coordinate_transformation_mode = align_corners", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"cubic\", "
+     "coordinate_transformation_mode = \"align_corners\"}\ny = onnx Mul@14 a, a",
+     -2, 2, false, false},
+    {"Resize: cubic, exclude_outside = 1, coordinate_transformation_mode = asymmetric", "x: f64[1, 2, 4, 5]",
+     "s = constant i64[4] {1, 2, 7, 3}\na = onnx Resize@19 x, _, _, s {mode = \"cubic\", exclude_outside = 1, "
+     "coordinate_transformation_mode = \"asymmetric\"}\ny = onnx Mul@14 a, a",
+     -2, 2, false, false},
+    {"Resize of many channels", "x: f64[1, 9, 3, 2]",
+     "s = constant f32[4] {1, 1, 2, 1.5}\na = onnx Resize@19 x, _, s {mode = \"linear\"}\ny = onnx Mul@14 a, a", -2, 2,
+     false, false},
+    {"Resize of a region, partly outside", "x: f64[1, 1, 4, 4]",
+     "s = constant i64[4] {1, 1, 3, 5}\nr = constant f32[8] {0, 0, 0.2, -0.5, 1, 1, 0.8, 1.2}\na = onnx Resize@19 x, "
+     "r, _, s {mode = \"linear\", coordinate_transformation_mode = \"tf_crop_and_resize\", extrapolation_value = "
+     "3.0}\ny = onnx Mul@14 a, a",
+     -2, 2, false, false},
+    {"Upsample", "x: f64[1, 1, 2, 3]",
+     "s = constant f32[4] {1, 1, 2, 3}\na = onnx Upsample@9 x, s\ny = onnx Mul@14 a, a", -2, 2, false, false},
+    {"GridSample: linear, zeros", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"linear\", padding_mode = "
+     "\"zeros\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: linear, border", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"linear\", padding_mode = "
+     "\"border\", align_corners = 1}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: linear, reflection", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"linear\", padding_mode = "
+     "\"reflection\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: cubic, zeros", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"cubic\", padding_mode = "
+     "\"zeros\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: cubic, border", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"cubic\", padding_mode = "
+     "\"border\", align_corners = 1}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: cubic, reflection", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"cubic\", padding_mode = "
+     "\"reflection\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: nearest, zeros", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"nearest\", padding_mode = "
+     "\"zeros\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: nearest, border", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"nearest\", padding_mode = "
+     "\"border\", align_corners = 1}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: nearest, reflection", "x: f64[2, 3, 4, 5], g: f64[2, 2, 3, 2]",
+     "k = constant f64[] 1.1\nh = onnx Mul@14 g, k\na = onnx GridSample@20 x, h {mode = \"nearest\", padding_mode = "
+     "\"reflection\", align_corners = 0}\ny = onnx Mul@14 a, a",
+     -1.05, 1.05, true, false},
+    {"GridSample: along one axis, 17 channels", "x: f64[1, 17, 4], g: f64[1, 3, 1]", "y = onnx GridSample@20 x, g", -1,
+     1, true, false},
+    {"AffineGrid", "t: f64[2, 2, 3]",
+     "s = constant i64[4] {2, 1, 2, 3}\na = onnx AffineGrid@20 t, s\ny = onnx Mul@14 a, a", -2, 2, false, false},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }

@@ -47,11 +47,11 @@ static const struct {
      "1]\n"
      "%1 = reduce_max f32 %0\n%2 = sub f32 %0 %1 @1\nstore b1[p1 1] %2 @1\n"},
     {"columns are reduced in lanes", "graph (x: f32[m, n]) -> (v) {\n v: f32[1, n] = reduce_sum x {axes = [0]}\n}",
-     "kernel params 2 stages 2 lane_block 1024 band 64\naxis lane p0\naxis reduce p1\nbuffer f32 in\nbuffer f32 out\n"
+     "kernel params 2 stages 2 lane_block 256 band 64\naxis lane p0\naxis reduce p1\nbuffer f32 in\nbuffer f32 out\n"
      "%0 = load f32 b0[1 p0]\n"
      "%1 = reduce_sum f32 %0\nstore b1[1 0] %1 @1\n"},
     {"the middle of a tensor", "graph (x: f32[b, s, n]) -> (v) {\n v: f32[b, 1, n] = reduce_prod x {axes = [1]}\n}",
-     "kernel params 4 stages 2 lane_block 1024 band 64\naxis task p0\naxis lane p1\naxis reduce p2\nbuffer f32 in\n"
+     "kernel params 4 stages 2 lane_block 256 band 64\naxis task p0\naxis lane p1\naxis reduce p2\nbuffer f32 in\n"
      "buffer f32 out\n"
      "%0 = load f32 b0[p3 1 p1]\n%1 = reduce_prod f32 %0\nstore b1[p1 1 0] %1 @1\n"},
     {"a transpose is cut into tiles", "graph (x: f32[m, n]) -> (v) {\n v: f32[n, m] = permute x {perm = [1, 0]}\n}",

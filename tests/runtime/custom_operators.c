@@ -49,6 +49,28 @@ static OnnxfuseStatus compute_scale(void *user, OnnxfuseCall *call) {
     return NULL;
 }
 
+/* Of the gradients of both results (that of the count left out), x, the summand, and both results. */
+static OnnxfuseStatus compute_scale_gradient(void *user, OnnxfuseCall *call) {
+    const OnnxfuseValue *g = onnxfuse_call_input(call, 0), *x = onnxfuse_call_input(call, 2);
+    double factor = 1;
+    void *dx, *dsummand;
+    (void)user;
+    if (onnxfuse_call_input_count(call) < 5 || onnxfuse_call_input(call, 1) || !x)
+        return onnxfuse_error(ONNXFUSE_FAULT, "a gradient's inputs");
+    onnxfuse_call_float(call, "factor", &factor);
+    OnnxfuseStatus status = onnxfuse_call_output(call, 0, onnxfuse_value_rank(x), onnxfuse_value_dims(x), &dx);
+    bool summed = onnxfuse_call_output_count(call) > 1;
+    if (!status && summed) status = onnxfuse_call_output(call, 1, 0, NULL, &dsummand);
+    if (status) return status;
+    if (summed && dsummand) *(float *)dsummand = 0;
+    for (int i = 0; i < count_of(g); i++) {
+        float element = ((const float *)onnxfuse_value_data(g))[i];
+        if (dx) ((float *)dx)[i] = (float)factor * element;
+        if (summed && dsummand) *(float *)dsummand += element;
+    }
+    return NULL;
+}
+
 /* ---- Join ---- */
 static OnnxfuseStatus infer_join(void *user, OnnxfuseCall *call) {
     int64_t width;
@@ -238,7 +260,8 @@ static OnnxfuseStatus compute_bad(void *user, OnnxfuseCall *call) {
 OnnxfuseRegistry *custom_operators(void) {
     static int drawn;
     const OnnxfuseOperator operators[] = {
-        {.name = "Scale", .infer = infer_scale, .compute = compute_scale, .in_place = 1},
+        {.name = "Scale", .infer = infer_scale, .compute = compute_scale, .in_place = 1, .gradient = "ScaleGradient"},
+        {.name = "ScaleGradient", .compute = compute_scale_gradient, .gradient = "Nowhere"},
         {.name = "Join", .infer = infer_join, .compute = compute_join},
         {.name = "Positive", .infer = infer_positive, .compute = compute_positive},
         {.name = "Any", .infer = infer_any, .compute = compute_any},

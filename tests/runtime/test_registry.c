@@ -24,6 +24,9 @@ static void expect_code(OnnxfuseStatus status, OnnxfuseCode code, const char *pa
 
 #define TEST "opset 21\nopset \"test\" 1\n"
 
+#define GRADIENT TEST "opset \"ai.onnx.preview.training\" 1\n"
+#define DERIVATIVE "onnx \"ai.onnx.preview.training\" Gradient@1"
+
 typedef struct Row {
     const char *name, *model;
     const char *inputs[MOST_VALUES], *outputs[MOST_VALUES];
@@ -50,6 +53,17 @@ static const Row rows[] = {
      TEST "graph (x: f32[n]) -> (k) {\n_, k = onnx \"test\" Scale@1 x\n}\n",
      {"f32[3] {1, 2, 3}"},
      {"i64[] 3"}},
+    {"the gradient that its registration names",
+     GRADIENT
+     "graph (x: f32[n], b: f32[]) -> (g, h) {\nt = onnx Mul@21 x, x\ns, k = onnx \"test\" Scale@1 t, b {factor = 2.5}\n"
+     "y = onnx Mul@21 s, x\ng, h = " DERIVATIVE " x, b {xs = [\"x\", \"b\"], y = \"y\"}\n}\n",
+     {"f32[2] {1, 2}", "f32[] 4"},
+     {"f32[2] {11.5, 34}", "f32[] 3"}},
+    {"the gradient with respect to one input",
+     GRADIENT "graph (x: f32[n]) -> (g) {\ny, k = onnx \"test\" Scale@1 x {factor = 2.5}\n"
+              "g = " DERIVATIVE " x {xs = [\"x\"], y = \"y\"}\n}\n",
+     {"f32[2] {1, 2}"},
+     {"f32[2] {2.5, 2.5}"}},
     {"between kernels, in place",
      TEST "graph (x: f32[n]) -> (y) {\na = onnx Exp@21 x\nb = onnx \"test\" Scale@1 a {factor = 3.0}\n"
           "y = onnx Add@21 b, b\n}\n",
@@ -217,6 +231,27 @@ Test(registry, an_open_rank_is_for_custom_operators) {
     expect_code(open_text(TEST "graph (x: f32[n]) -> (y) {\na = onnx \"test\" Any@1 x\ny = onnx Neg@21 a\n}\n",
                           &options, &session),
                 ONNXFUSE_UNSUPPORTED, "the number of axes", "an operator of the standard");
+    onnxfuse_registry_free(registry);
+}
+
+Test(registry, gradients_that_are_missing) {
+    static const struct {
+        const char *body, *message;
+    } cases[] = {
+        {"p = onnx \"test\" Positive@1 x\ny = onnx Mul@21 p, p\ng = " DERIVATIVE " x {xs = [\"x\"], y = \"y\"}",
+         "its registration names no operator for its gradient"},
+        {"y, k = onnx \"test\" ScaleGradient@1 x\ng = " DERIVATIVE " x {xs = [\"x\"], y = \"y\"}",
+         "the operator Nowhere, which its registration names for its gradient, is not in the registry"},
+    };
+    OnnxfuseRegistry *registry = custom_operators();
+    OnnxfuseOptions options = options_with(registry);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char model[400];
+        snprintf(model, sizeof model, GRADIENT "graph (x: f32[n]) -> (g) {\n%s\n}\n", cases[i].body);
+        OnnxfuseSession *session = NULL;
+        expect_code(open_text(model, &options, &session), ONNXFUSE_UNSUPPORTED, cases[i].message, cases[i].body);
+        onnxfuse_session_close(session);
+    }
     onnxfuse_registry_free(registry);
 }
 

@@ -11,9 +11,8 @@
  * bytes takes 6.0 ms: 4.4 with 256 x 128, 4.9 with 256 x 64, 5.2 with 128 x 64, 5.8 with 64 x 256). */
 enum { POINTWISE_BLOCK = 1024, OUTER_BYTES = 1024, OUTER_LEAST = 32, TILE = 128, TILE_ROWS = 256, TILE_OF_WIDE = 32 };
 /* Bands of outer reductions: 64 rows are 1/64 of the input in partial results, and the number of terms after which sums
- * of floats begin anew; a page a row keeps the hardware's prefetching busy. Fewer rows than four bands are not worth the
- * second pass. */
-enum { BAND_ROWS = 64, BAND_LEAST = 256, BAND_BYTES = 4096 };
+ * of floats begin anew. Fewer rows than four bands are not worth the second pass. */
+enum { BAND_ROWS = 64, BAND_LEAST = 256 };
 enum { MOST_MULTIPLE = 64, SMALL_LANE = 64 };
 
 static bool is_const(const Dim *dim, int64_t value) { return dim_equals(dim, value); }
@@ -249,11 +248,7 @@ void schedule_blocks(Lowered *l) {
     if (k->axes[k->axis_count - 1].role == AXIS_REDUCE) {
         int64_t rows;
         bool few = dim_is_const(l->axes[k->axis_count - 1].size, &rows) && rows < BAND_LEAST;
-        if (!l->for_gpu && !few && kernel_can_band(k)) {
-            k->band = BAND_ROWS;
-            k->lane_block = BAND_BYTES / bytes;
-            return;
-        }
+        if (!l->for_gpu && !few && kernel_can_band(k)) k->band = BAND_ROWS;
         int block = OUTER_BYTES / bytes / (reductions > 2 ? 2 : 1);
         k->lane_block = block > OUTER_LEAST ? block : OUTER_LEAST;
         return;

@@ -12,7 +12,6 @@ enum {
     STRAIGHT_WEIGHT = 256, /* instructions of a loop of known length that is written out whole */
     ONE_LOOP_WEIGHT =
         400,            /* beyond, one masked loop serves body and tail: code size halves, the masks cost under 3 % */
-    BAND_VECTORS = 8,   /* of the columns of a band, at once */
     OUTER_WEIGHT = 192, /* instructions of an outer reduction's unrolled body */
 };
 
@@ -193,15 +192,6 @@ static void choose_lanes(Render *r) {
     r->vector_lanes = lanes;
 }
 
-/* Sums of bands stand in memory between passes: registers hold a few vectors of them. */
-static void choose_bands(Render *r, int weight) {
-    int64_t vectors = r->constant_count >= 0 ? r->constant_count / r->vector_lanes : BAND_VECTORS;
-    int most = weight * BAND_VECTORS <= OUTER_WEIGHT ? BAND_VECTORS : BAND_VECTORS / 2;
-    if (!r->isa.avx512 && r->isa.x86) most /= 2;
-    r->main_unroll = vectors < 1 ? 1 : vectors < most ? (int)vectors : most;
-    r->accumulators = r->main_unroll;
-}
-
 static void choose_outer(Render *r, int weight) {
     const Kernel *k = r->kernel;
     int most = 1; /* registers of accumulators for each vector of the block */
@@ -243,11 +233,8 @@ static void choose_unroll(Render *r) {
         if (w > weight) weight = w;
     }
     if (weight < 1) weight = 1;
-    if (r->class == CLASS_OUTER) {
-        if (r->kernel->band)
-            choose_bands(r, weight);
-        else
-            choose_outer(r, weight);
+    if (r->class == CLASS_OUTER && !r->kernel->band) {
+        choose_outer(r, weight);
         return;
     }
     bool many = r->isa.avx512 || !r->isa.x86;
@@ -275,6 +262,7 @@ static void choose_unroll(Render *r) {
 void render_analyse(Render *r) {
     const Kernel *k = r->kernel;
     find_class(r);
+    r->lane_block = k->lane_block;
     r->slots = ARENA_ARRAY(r->arena, Slot, k->insts.count + 1);
     for (int i = 0; i < k->insts.count; i++) analyse_slot(r, i);
     r->needed = ARENA_ARRAY(r->arena, bool *, k->stage_count + 1);

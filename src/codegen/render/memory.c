@@ -94,6 +94,10 @@ static IrValue copy_pointer(Render *r, Slot *s, int copy) {
     return offset_pointer(r, pointer, build_mul(r->builder, stride, constant_i64(r, (int64_t)copy * r->lanes)));
 }
 
+void prefetch(Render *r, IrValue address, IrValue bytes) {
+    build_prefetch(r->builder, offset_pointer(r, address, bytes));
+}
+
 void render_load(Render *r, int i) {
     Slot *s = &r->slots[i];
     DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
@@ -104,10 +108,12 @@ void render_load(Render *r, int i) {
         return;
     }
     IrType type = type_memory(r, dtype, r->lanes);
+    IrValue ahead = bands_ahead(r, s->inst);
     for (int c = 0; c < r->unroll; c++) {
         IrValue value = s->tile_row;
         if (!value) {
             IrValue pointer = copy_pointer(r, s, c);
+            if (ahead && c * r->lanes * align % CACHE_LINE == 0) prefetch(r, pointer, ahead);
             bool line = r->lanes == 1 || s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
             value = line ? load_line(r, type, pointer, align)
                          : load_strided(r, type, pointer, access_stride(r, s->inst, r->vector_axis), align);

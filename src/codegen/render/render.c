@@ -211,10 +211,7 @@ static void vector_body(Render *r, int stage, int level, IrValue index) {
     r->flat[level] = constant_i64(r, 0);
     if (r->bands.phase != BANDS_NONE) {
         for (int s = 0; s < r->kernel->stage_count; s++) advance_in_range(r, s, level, index);
-        if (r->bands.phase == BANDS_SUM)
-            bands_body(r, level);
-        else
-            bands_finish(r, level);
+        bands_body(r, level);
         return;
     }
     for (int s = 0; s < r->kernel->stage_count; s++) {
@@ -419,7 +416,7 @@ static void set_range(Render *r) {
     r->range_start = constant_i64(r, 0);
     r->range_count = r->size[a];
     if (axis->role != AXIS_LANE) return;
-    IrValue block = constant_i64(r, r->kernel->lane_block);
+    IrValue block = constant_i64(r, r->lane_block);
     r->range_start = build_mul(r->builder, r->index[a], block);
     r->range_count = r->constant_count >= 0 ? constant_i64(r, r->constant_count)
                                             : least(r, build_sub(r->builder, r->size[a], r->range_start), block);

@@ -21,7 +21,7 @@
 #include "codegen/codegen.h"
 #include "codegen/render/builder.h"
 
-enum { MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
+enum { CACHE_LINE = 64, MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
 
 /* What the instruction set offers, as far as the choice of IR depends on it. */
 typedef struct Isa {
@@ -55,15 +55,15 @@ typedef struct Slot {
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
 
 /* Where in a kernel with bands emission stands. */
-typedef enum BandPhase { BANDS_NONE, BANDS_SUM, BANDS_FINISH } BandPhase;
+typedef enum BandPhase { BANDS_NONE, BANDS_EMPTY, BANDS_SUM, BANDS_FINISH } BandPhase;
 
 typedef struct Bands {
     BandPhase phase;
     IrValue count;    /* of bands */
     IrValue index;    /* of the present one */
     IrValue outer;    /* row-major over the TASK axes */
+    IrValue rows;     /* of a pass */
     IrValue from, to; /* the rows of the present pass */
-    IrValue first;    /* i1: the first pass of the band */
 } Bands;
 
 typedef struct Render {
@@ -84,9 +84,10 @@ typedef struct Render {
     int outlive;                /* values of levels up to this one outlive a stage */
     int vector_lanes;           /* lanes of a vector */
     int main_unroll;
-    int accumulators; /* a reduction */
-    bool masked;      /* tails by masks, else by scalars */
-    bool one_loop;    /* one masked loop does it all: for large programs */
+    int accumulators;   /* a reduction */
+    bool masked;        /* tails by masks, else by scalars */
+    int64_t lane_block; /* elements of LANE in a task of the present phase */
+    bool one_loop;      /* one masked loop does it all: for large programs */
 
     /* run-time facts */
     IrValue *params, *buffers, scratch;
@@ -165,6 +166,7 @@ IrValue any_lane(Render *r, IrValue condition);
 IrType type_memory(Render *r, DType dtype, int lanes);
 IrValue load_line(Render *r, IrType type, IrValue pointer, int64_t align); /* in the present form */
 void store_line(Render *r, IrValue value, IrValue pointer, int64_t align);
+void prefetch(Render *r, IrValue address, IrValue bytes); /* what is that far behind the address */
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
@@ -203,8 +205,8 @@ void reduce_take(Render *r, int inst, int copy, IrValue value); /* into that cop
 
 /* bands.c */
 void render_bands(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
-void bands_body(Render *r, int level);                    /* the present columns over the rows of the present pass */
-void bands_finish(Render *r, int level);                  /* the present columns over all bands */
+void bands_body(Render *r, int level);                    /* the present columns, in the present phase */
+IrValue bands_ahead(Render *r, const KernelInst *load);   /* bytes to what the next pass loads; NULL: not known */
 
 /* transpose.c */
 void render_tiles(Render *r);

@@ -8,7 +8,6 @@
 
 enum {
     TILE_LANES = 16,
-    LINE = 64,           /* bytes of a cache line */
     STRAIGHT_STRIP = 128 /* instructions of a strip that is written out whole; larger ones loop over its rows */
 };
 
@@ -49,13 +48,8 @@ static IrValue put_piece(Render *r, IrValue vector, IrValue piece, int at) {
     return build_insert_lanes(r->builder, vector, piece, at);
 }
 
-/* What a strip further on reads: along the tile axis, so that it comes while the other lanes of this strip are done. */
-static void prefetch(Render *r, IrValue address, int64_t distance) {
-    IrValue bytes = constant_i64(r, distance), at = build_offset(r->builder, address, bytes, 1);
-    build_prefetch(r->builder, at);
-}
-
-/* Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
+/* What the next strip reads is prefetched, so that it comes while the other lanes of this strip are done.
+ * Vector n of `group` holds in its group g of lanes the piece of lane g * group + n; then the groups are transposed.
  * `count` rows, a multiple of `group`: all pieces of a lane are read one after the other. */
 static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int group, int count, IrValue *rows) {
     int lanes = r->vector_lanes;
@@ -69,7 +63,7 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     for (int n = 0; n < lanes; n++) {
         IrValue step = build_mul(r->builder, stride, constant_i64(r, n));
         IrValue at = build_offset(r->builder, base, step, 1);
-        if (count * bytes >= LINE) prefetch(r, at, count * bytes);
+        if (count * bytes >= CACHE_LINE) prefetch(r, at, constant_i64(r, count * bytes));
         for (int k = 0; k < count; k += group) {
             IrValue skip = constant_i64(r, k * bytes), from = build_offset(r->builder, at, skip, 1);
             IrValue piece = build_load(r->builder, row_type(r, s, group), from, bytes);
@@ -111,7 +105,7 @@ static int strip_groups(const Render *r, int group) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
         if (!s->tiled || !r->needed[0][i]) continue;
-        while (groups > 1 && groups * group * (int)access_bytes(r, s->inst) > LINE) groups /= 2;
+        while (groups > 1 && groups * group * (int)access_bytes(r, s->inst) > CACHE_LINE) groups /= 2;
     }
     return groups > 1 ? groups : 1;
 }

@@ -95,3 +95,11 @@ const OpRow ops_image[] = {
     {"", "CenterCropPad", 18, 0, lower_center_crop_pad, NULL, 0},
     {0},
 };
+
+const HostRow hosts_image[] = {
+    {"Resize", host_resize, back_resize},
+    {"ResizeGradient", host_resize_gradient, back_resize_gradient},
+    {"GridSample", host_grid_sample, back_grid_sample},
+    {"GridSampleGradient", host_grid_sample_gradient, NULL},
+    {0},
+};

@@ -10,6 +10,13 @@ Status lower_upsample(Lowering *l, const Node *n);
 Status host_resize(HostCall *call);
 Status host_resize_sizes(HostCall *call); /* of the result, where they are known at run time alone */
 
+/* What gradients are made of. */
+Status host_resize_gradient(HostCall *call);
+Status host_grid_sample_gradient(HostCall *call);
+void back_resize(Backward *w, const Node *n);
+void back_resize_gradient(Backward *w, const Node *n);
+void back_grid_sample(Backward *w, const Node *n);
+
 Status lower_grid_sample(Lowering *l, const Node *n);
 Status host_grid_sample(HostCall *call);
 Status lower_affine_grid(Lowering *l, const Node *n);

@@ -6,6 +6,7 @@
 #include "ops/image/image.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 
 /* ---- sizes ---- */
@@ -353,6 +354,29 @@ static Status make_taps(HostCall *call, const Sampling *s, int64_t in, int64_t o
     return NULL;
 }
 
+/* The table the other way: which indices of the result have taken an index of the source. */
+static void transpose_taps(HostCall *call, Taps *t) {
+    Taps back = {.in = t->out, .out = t->in, .width = 1};
+    int64_t *count = ARENA_ARRAY(call->arena, int64_t, t->in);
+    for (int64_t k = 0; k < t->out * t->width; k++) {
+        bool left_out = t->outside && t->outside[k / t->width];
+        if (!left_out && ++count[t->index[k]] > back.width) back.width = (int)count[t->index[k]];
+    }
+    back.index = arena_array(call->arena, (size_t)back.out, (size_t)back.width * sizeof *back.index);
+    back.weight = arena_array(call->arena, (size_t)back.out, (size_t)back.width * sizeof *back.weight);
+    back.weight_f32 = arena_array(call->arena, (size_t)back.out, (size_t)back.width * sizeof *back.weight_f32);
+    memset(back.index, 0, (size_t)(back.out * back.width) * sizeof *back.index);
+    memset(back.weight, 0, (size_t)(back.out * back.width) * sizeof *back.weight);
+    for (int64_t k = t->out * t->width - 1; k >= 0; k--) {
+        if (t->outside && t->outside[k / t->width]) continue;
+        int64_t to = t->index[k] * back.width + --count[t->index[k]];
+        back.index[to] = k / t->width;
+        back.weight[to] = t->weight[k];
+    }
+    for (int64_t k = 0; k < back.out * back.width; k++) back.weight_f32[k] = (float)back.weight[k];
+    *t = back;
+}
+
 /* The table of an axis that stays. */
 static void identity_taps(HostCall *call, int64_t size, Taps *t) {
     *t = (Taps){size, size, 1, NULL, NULL, NULL, NULL};
@@ -518,8 +542,12 @@ static Status resize_axes(HostCall *call, const Tensor *x, ResizeAxis *axes, int
     return NULL;
 }
 
-static Status axis_taps(HostCall *call, const Sampling *s, const int64_t *dims, const ResizeAxis *a, Taps *t) {
-    return make_taps(call, s, dims[a->axis], a->size, a->scale, a->roi, t);
+/* image: the sizes before the resizing that is to be undone; NULL: it is to be done. */
+static Status axis_taps(HostCall *call, const Sampling *s, const int64_t *dims, const int64_t *image,
+                        const ResizeAxis *a, Taps *t) {
+    TRY(make_taps(call, s, (image ? image : dims)[a->axis], a->size, a->scale, a->roi, t));
+    if (image) transpose_taps(call, t);
+    return NULL;
 }
 
 static int64_t product(const int64_t *dims, int from, int to) {
@@ -530,7 +558,7 @@ static int64_t product(const int64_t *dims, int from, int to) {
 
 /* Resizes from the last axis to the first, neighbours in pairs; the last pass writes the output. */
 static Status run_passes(HostCall *call, const Sampling *s, const Tensor *x, const ResizeAxis *axes, int count,
-                         Tensor *y) {
+                         const int64_t *image, Tensor *y) {
     int64_t dims[MAX_RANK];
     memcpy(dims, x->dims, sizeof dims);
     const void *source = x->data;
@@ -541,20 +569,21 @@ static Status run_passes(HostCall *call, const Sampling *s, const Tensor *x, con
                   .inner = product(dims, last + 1, x->rank),
                   .dtype = x->dtype,
                   .x = source};
-        p.moves = s->mode[0] == 'n';
+        p.moves = s->mode[0] == 'n' && !image;
         p.fill = attr_float(call->node, "extrapolation_value", 0);
         if (pair) {
-            TRY(axis_taps(call, s, dims, &axes[i - 1], &p.rows));
-            TRY(axis_taps(call, s, dims, &axes[i], &p.columns));
+            TRY(axis_taps(call, s, dims, image, &axes[i - 1], &p.rows));
+            TRY(axis_taps(call, s, dims, image, &axes[i], &p.columns));
         } else if (p.inner > 1) { /* one axis: a row is all that lies within */
-            TRY(axis_taps(call, s, dims, &axes[i], &p.rows));
+            TRY(axis_taps(call, s, dims, image, &axes[i], &p.rows));
             identity_taps(call, 1, &p.columns);
         } else {
             identity_taps(call, 1, &p.rows);
-            TRY(axis_taps(call, s, dims, &axes[i], &p.columns));
+            TRY(axis_taps(call, s, dims, image, &axes[i], &p.columns));
         }
-        dims[last] = axes[i].size;
-        if (pair) dims[first] = axes[--i].size;
+        dims[last] = image ? image[last] : axes[i].size;
+        if (pair) i--;
+        if (pair) dims[first] = image ? image[first] : axes[i].size;
         size_t bytes;
         TRY(tensor_size_of(x->dtype, x->rank, dims, NULL, &bytes));
         p.y = i == 0 ? y->data : arena_alloc(call->arena, bytes);
@@ -564,33 +593,100 @@ static Status run_passes(HostCall *call, const Sampling *s, const Tensor *x, con
     return NULL;
 }
 
-Status host_resize(HostCall *call) {
-    const Tensor *x;
-    Tensor *y;
-    ResizeAxis axes[MAX_RANK];
-    int64_t dims[MAX_RANK];
-    int count = 0, active = 0;
-    TRY(host_tensor(call, 0, DT_NONE, &x));
-    TRY(resize_axes(call, x, axes, &count));
+static Sampling sampling_of(const HostCall *call) {
     Sampling s = {
         attr_string(call->node, "mode", ""),         attr_string(call->node, "coordinate_transformation_mode", ""),
         attr_string(call->node, "nearest_mode", ""), attr_int(call->node, "antialias", 0),
         attr_int(call->node, "exclude_outside", 0),  attr_float(call->node, "cubic_coeff_a", -0.75)};
     if (s.mode[0] == 'b') s.mode = "linear";
-    memcpy(dims, x->dims, sizeof dims);
+    return s;
+}
+
+/* Leaves out the axes that stay. */
+static int active_axes(const int64_t *dims, ResizeAxis *axes, int count) {
+    int active = 0;
     for (int i = 0; i < count; i++) {
-        dims[axes[i].axis] = axes[i].size;
         bool same =
-            axes[i].scale == 1 && axes[i].size == x->dims[axes[i].axis] && axes[i].roi[0] == 0 && axes[i].roi[1] == 1;
+            axes[i].scale == 1 && axes[i].size == dims[axes[i].axis] && axes[i].roi[0] == 0 && axes[i].roi[1] == 1;
         if (!same) axes[active++] = axes[i];
     }
+    return active;
+}
+
+Status host_resize(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    ResizeAxis axes[MAX_RANK];
+    int64_t dims[MAX_RANK];
+    int count = 0;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    TRY(resize_axes(call, x, axes, &count));
+    Sampling s = sampling_of(call);
+    memcpy(dims, x->dims, sizeof dims);
+    for (int i = 0; i < count; i++) dims[axes[i].axis] = axes[i].size;
+    int active = active_axes(x->dims, axes, count);
     TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
     if (y && !active) memcpy(y->data, x->data, tensor_bytes(x));
     if (!y || !active) return NULL;
     const Tensor *source = s.mode[0] == 'n' ? x : host_widened(call, x);
-    if (source == x) return run_passes(call, &s, x, axes, active, y);
+    if (source == x) return run_passes(call, &s, x, axes, active, NULL, y);
     Tensor *wide = tensor_new(call->arena, source->dtype, y->rank, y->dims);
-    TRY(run_passes(call, &s, source, axes, active, wide));
+    TRY(run_passes(call, &s, source, axes, active, NULL, wide));
     host_narrow(wide, y);
     return NULL;
+}
+
+/* ---- the gradient ---- */
+
+/* Of dy and the further inputs of Resize; the attribute `image` has the sizes of x. */
+Status host_resize_gradient(HostCall *call) {
+    const Tensor *dy;
+    Tensor *dx;
+    ResizeAxis axes[MAX_RANK];
+    int count = 0;
+    TRY(host_tensor(call, 0, DT_NONE, &dy));
+    Tensor image = *dy;
+    TRY(host_sizes(call, "image", dy->rank, image.dims));
+    TRY(resize_axes(call, &image, axes, &count));
+    for (int i = 0; i < count; i++)
+        if (axes[i].size != dy->dims[axes[i].axis]) return host_error(call, "the gradient has another size");
+    Sampling s = sampling_of(call);
+    TRY(host_output(call, 0, dy->dtype, dy->rank, image.dims, &dx));
+    if (!dx || !tensor_count(dx)) return NULL;
+    int active = active_axes(image.dims, axes, count);
+    const Tensor *source = host_widened(call, dy);
+    Tensor *wide = source == dy ? dx : tensor_new(call->arena, source->dtype, dx->rank, dx->dims);
+    if (!tensor_count(dy))
+        memset(wide->data, 0, tensor_bytes(wide));
+    else if (active)
+        TRY(run_passes(call, &s, source, axes, active, image.dims, wide));
+    else
+        memcpy(wide->data, source->data, tensor_bytes(source));
+    if (wide != dx) host_narrow(wide, dx);
+    return NULL;
+}
+
+static Node *resize_like(Backward *w, const Node *n, const char *op, HostFn host) {
+    Value **inputs = ARENA_ARRAY(w->l->arena, Value *, n->input_count);
+    for (int i = 1; i < n->input_count; i++) inputs[i] = n->inputs[i];
+    inputs[0] = dy(w, n, 0);
+    return backward_host(w, n, op, host, inputs, n->input_count);
+}
+
+/* Resizing is linear, each axis a matrix of which the table has the rows: the gradient has the columns. */
+void back_resize(Backward *w, const Node *n) {
+    const Value *x = n->inputs[0];
+    for (int i = 1; i < n->input_count; i++)
+        if (wants(w, n, i)) unsupported(w->l, "the gradient with respect to scales or a region");
+    Node *node = resize_like(w, n, "ResizeGradient", host_resize_gradient);
+    if (!node) return;
+    node_set_dims(node, "image", (const Dim *const *)x->dims, x->rank);
+    give(w, n, 0, host_result_like(w->l, node, x));
+}
+
+void back_resize_gradient(Backward *w, const Node *n) {
+    Node *node = resize_like(w, n, "Resize", host_resize);
+    if (!node) return;
+    node_set_float(node, "extrapolation_value", 0);
+    give(w, n, 0, host_result_like(w->l, node, n->inputs[0]));
 }

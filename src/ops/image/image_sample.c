@@ -5,6 +5,7 @@
 #include "ops/image/image.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 
 enum { MOST_AXES = 3, MOST_TAPS = 4 };
@@ -24,17 +25,18 @@ typedef struct GridSample {
 
 typedef struct AxisTaps {
     int count;
-    int64_t index[MOST_TAPS]; /* -1: zero */
-    double weight[MOST_TAPS];
+    int64_t index[MOST_TAPS];                   /* -1: zero */
+    double weight[MOST_TAPS], slope[MOST_TAPS]; /* slope: derivatives of the weights by the normalised position */
 } AxisTaps;
 
-/* Mirrors x at the borders until it lies between them. */
-static double reflected(double x, double low, double high) {
+/* Mirrors x at the borders until it lies between them. *rate changes its sign with the direction. */
+static double reflected(double x, double low, double high, double *rate) {
     double span = high - low, beyond = x < low ? low - x : x - high;
     if (beyond <= 0) return x;
-    if (!(span > 0)) return low;
+    if (!(span > 0)) return *rate = 0, low;
     double turns = floor(beyond / span), rest = beyond - turns * span;
     bool even = fmod(turns, 2) == 0;
+    if (even) *rate = -*rate;
     return (x < low) == even ? low + rest : high - rest;
 }
 
@@ -49,30 +51,35 @@ static int64_t index_of(const GridSample *g, int64_t i, int64_t size) {
     if (i >= 0 && i < size) return i;
     if (g->outside == OUTSIDE_ZEROS) return -1;
     if (g->outside == OUTSIDE_BORDER) return i < 0 ? 0 : size - 1;
-    double edge = g->align_corners ? 0 : 0.5;
-    int64_t mirrored = (int64_t)reflected((double)i, -edge, (double)(size - 1) + edge);
+    double edge = g->align_corners ? 0 : 0.5, rate = 1;
+    int64_t mirrored = (int64_t)reflected((double)i, -edge, (double)(size - 1) + edge, &rate);
     return mirrored < 0 ? 0 : mirrored >= size ? size - 1 : mirrored;
 }
 
-/* Keys' cubic convolution with a = -0.75. */
-static void cubic_weights(double t, double *weight) {
+/* Keys' cubic convolution with a = -0.75, and its derivative. */
+static void cubic_weights(double t, double *weight, double *slope) {
     const double a = -0.75;
     double far0 = t + 1, near1 = 1 - t, far1 = 2 - t;
     weight[0] = ((a * far0 - 5 * a) * far0 + 8 * a) * far0 - 4 * a;
     weight[1] = ((a + 2) * t - (a + 3)) * t * t + 1;
     weight[2] = ((a + 2) * near1 - (a + 3)) * near1 * near1 + 1;
     weight[3] = ((a * far1 - 5 * a) * far1 + 8 * a) * far1 - 4 * a;
+    slope[0] = (3 * a * far0 - 10 * a) * far0 + 8 * a;
+    slope[1] = (3 * (a + 2) * t - 2 * (a + 3)) * t;
+    slope[2] = -(3 * (a + 2) * near1 - 2 * (a + 3)) * near1;
+    slope[3] = -(3 * a * far1 - 10 * a) * far1 - 8 * a;
 }
 
 static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
     AxisTaps taps = {.count = 1, .weight = {1}};
     double x = position_of(g, normal, size), edge = g->align_corners ? 0 : 0.5;
+    double rate = (double)(g->align_corners ? size - 1 : size) / 2;
     if (g->mode == SAMPLE_NEAREST) x = nearbyint(x);
     /* With a border, cubic clamps each of the four elements and not the position, as PyTorch and ONNX Runtime do;
      * ONNX's reference implementation clamps the position and so differs within two elements outside. */
     if (x < -edge || x > (double)(size - 1) + edge) {
-        if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) x = x < 0 ? 0 : (double)(size - 1);
-        if (g->outside == OUTSIDE_REFLECTION) x = reflected(x, -edge, (double)(size - 1) + edge);
+        if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) x = x < 0 ? 0 : (double)(size - 1), rate = 0;
+        if (g->outside == OUTSIDE_REFLECTION) x = reflected(x, -edge, (double)(size - 1) + edge, &rate);
     }
     double whole = g->mode == SAMPLE_NEAREST ? x : floor(x);
     int64_t first = (int64_t)whole;
@@ -80,9 +87,12 @@ static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
         taps.count = 2;
         taps.weight[0] = 1 - (x - whole);
         taps.weight[1] = x - whole;
+        taps.slope[0] = -rate;
+        taps.slope[1] = rate;
     } else if (g->mode == SAMPLE_CUBIC) {
         taps.count = 4;
-        cubic_weights(x - whole, taps.weight);
+        cubic_weights(x - whole, taps.weight, taps.slope);
+        for (int k = 0; k < taps.count; k++) taps.slope[k] *= rate;
         first--;
     }
     for (int k = 0; k < taps.count; k++) taps.index[k] = index_of(g, first + k, size);
@@ -96,14 +106,20 @@ static AxisTaps taps_at(const GridSample *g, double normal, int64_t size) {
 DEFINE_ADD(float, f32)
 DEFINE_ADD(double, f64)
 
-static void sample_position(const GridSample *g, int64_t at) {
-    AxisTaps taps[MOST_AXES];
-    int64_t image = at / g->positions, combinations = 1, size = g->wide ? 8 : 4;
+/* The taps of a position along each axis; returns how many combinations there are. */
+static int64_t position_taps(const GridSample *g, int64_t at, AxisTaps *taps) {
+    int64_t combinations = 1;
     for (int i = 0; i < g->axes; i++) { /* the grid names the innermost axis first */
         int64_t k = at * g->axes + g->axes - 1 - i;
         taps[i] = taps_at(g, g->wide ? ((const double *)g->grid)[k] : (double)((const float *)g->grid)[k], g->in[i]);
         combinations *= taps[i].count;
     }
+    return combinations;
+}
+
+static void sample_position(const GridSample *g, int64_t at) {
+    AxisTaps taps[MOST_AXES];
+    int64_t image = at / g->positions, combinations = position_taps(g, at, taps), size = g->wide ? 8 : 4;
     char *y = (char *)g->y + at * g->channels * size;
     memset(y, 0, (size_t)(g->channels * size));
     for (int64_t c = 0; c < combinations; c++) {
@@ -144,33 +160,149 @@ static bool parse_modes(const Node *n, GridSample *g) {
     return m < 6 && p < 3;
 }
 
-/* x [N, spatial..., C], grid [N, positions..., axes], both f32 or both f64. */
-Status host_grid_sample(HostCall *call) {
+/* The inputs x [N, spatial..., C] and grid [N, positions..., axes], both f32 or both f64; dims: of the result. */
+static Status grid_sample_of(HostCall *call, GridSample *g, int64_t *dims) {
     const Tensor *x, *grid;
-    Tensor *y;
-    GridSample g = {0};
-    int64_t dims[MAX_RANK];
     TRY(host_tensor(call, 0, DT_NONE, &x));
     TRY(host_tensor(call, 1, x->dtype, &grid));
-    g.axes = x->rank - 2;
-    if (g.axes < 1 || g.axes > MOST_AXES || grid->rank != x->rank || grid->dims[grid->rank - 1] != g.axes ||
-        grid->dims[0] != x->dims[0] || (x->dtype != DT_F32 && x->dtype != DT_F64) || !parse_modes(call->node, &g))
+    *g = (GridSample){.axes = x->rank - 2, .wide = x->dtype == DT_F64, .x = x->data, .grid = grid->data};
+    if (g->axes < 1 || g->axes > MOST_AXES || grid->rank != x->rank || grid->dims[grid->rank - 1] != g->axes ||
+        grid->dims[0] != x->dims[0] || (x->dtype != DT_F32 && x->dtype != DT_F64) || !parse_modes(call->node, g))
         return host_error(call, "the grid does not fit the input");
-    g.channels = x->dims[x->rank - 1];
-    g.positions = 1;
-    memcpy(dims, grid->dims, sizeof dims);
-    dims[x->rank - 1] = g.channels;
-    for (int i = 0; i < g.axes; i++) {
-        g.in[i] = x->dims[1 + i];
-        g.positions *= dims[1 + i];
+    g->channels = x->dims[x->rank - 1];
+    g->positions = 1;
+    memcpy(dims, grid->dims, sizeof grid->dims);
+    dims[x->rank - 1] = g->channels;
+    for (int i = 0; i < g->axes; i++) {
+        g->in[i] = x->dims[1 + i];
+        g->positions *= dims[1 + i];
     }
+    return NULL;
+}
+
+Status host_grid_sample(HostCall *call) {
+    const Tensor *x = host_input(call, 0);
+    Tensor *y;
+    GridSample g;
+    int64_t dims[MAX_RANK];
+    TRY(grid_sample_of(call, &g, dims));
     TRY(host_output(call, 0, x->dtype, x->rank, dims, &y));
     if (!y || !tensor_count(y)) return NULL;
     if (!tensor_count(x)) return host_error(call, "the input is empty");
-    g.wide = x->dtype == DT_F64;
-    g.x = x->data, g.grid = grid->data, g.y = y->data;
+    g.y = y->data;
     pool_for(call->pool, x->dims[0] * g.positions, 1 + 4096 / (g.channels + 1), sample_positions, &g);
     return NULL;
+}
+
+/* ---- the gradient ---- */
+
+typedef struct GridGradient {
+    GridSample g;
+    const Tensor *x, *dy;
+    Tensor *dx, *dgrid;
+    int64_t blocks; /* of channels an image */
+} GridGradient;
+
+enum { BLOCK = 16 }; /* channels that one task adds to: positions share elements of the image */
+
+/* What a combination of taps reads: its row of channels in x, -1 for zeros; and its weight, or, for `axis` >= 0, the derivative by the
+ * position along that axis. */
+static int64_t combined(const GridSample *g, const AxisTaps *taps, int64_t image, int64_t c, int axis,
+                        double *out_weight) {
+    int64_t place = image;
+    *out_weight = 1;
+    for (int i = 0; i < g->axes; i++) {
+        int64_t k = c % taps[i].count;
+        c /= taps[i].count;
+        if (taps[i].index[k] < 0) return -1;
+        place = place * g->in[i] + taps[i].index[k];
+        *out_weight *= i == axis ? taps[i].slope[k] : taps[i].weight[k];
+    }
+    return place;
+}
+
+static void give_image(void *context, int64_t begin, int64_t end, int worker) {
+    const GridGradient *b = context;
+    const GridSample *g = &b->g;
+    int64_t plane = tensor_count(b->x) / b->x->dims[0] / g->channels;
+    (void)worker;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t image = task / b->blocks, from = task % b->blocks * BLOCK;
+        int64_t count = g->channels - from < BLOCK ? g->channels - from : BLOCK;
+        for (int64_t i = image * plane; i < (image + 1) * plane; i++)
+            for (int64_t k = 0; k < count; k++)
+                dtype_store_double(b->dx->dtype, b->dx->data, i * g->channels + from + k, 0);
+        for (int64_t at = image * g->positions; at < (image + 1) * g->positions; at++) {
+            AxisTaps taps[MOST_AXES];
+            int64_t combinations = position_taps(g, at, taps);
+            for (int64_t c = 0; c < combinations; c++) {
+                double weight;
+                int64_t place = combined(g, taps, image, c, -1, &weight);
+                if (place < 0) continue;
+                if (g->wide)
+                    add_scaled_f64((const double *)b->dy->data + at * g->channels + from, weight,
+                                   (double *)b->dx->data + place * g->channels + from, count);
+                else
+                    add_scaled_f32((const float *)b->dy->data + at * g->channels + from, (float)weight,
+                                   (float *)b->dx->data + place * g->channels + from, count);
+            }
+        }
+    }
+}
+
+static void give_grid(void *context, int64_t begin, int64_t end, int worker) {
+    const GridGradient *b = context;
+    const GridSample *g = &b->g;
+    (void)worker;
+    for (int64_t at = begin; at < end; at++) {
+        AxisTaps taps[MOST_AXES];
+        int64_t combinations = position_taps(g, at, taps);
+        for (int axis = 0; axis < g->axes; axis++) {
+            double sum = 0;
+            for (int64_t c = 0; c < combinations; c++) {
+                double weight, product = 0;
+                int64_t place = combined(g, taps, at / g->positions, c, axis, &weight);
+                if (place < 0 || weight == 0) continue;
+                for (int64_t k = 0; k < g->channels; k++)
+                    product += dtype_load_double(b->x->dtype, b->x->data, place * g->channels + k) *
+                               dtype_load_double(b->dy->dtype, b->dy->data, at * g->channels + k);
+                sum += weight * product;
+            }
+            dtype_store_double(b->dgrid->dtype, b->dgrid->data, at * g->axes + g->axes - 1 - axis, sum);
+        }
+    }
+}
+
+/* Inputs x, grid and dy; outputs the gradients of the first two. */
+Status host_grid_sample_gradient(HostCall *call) {
+    GridGradient b = {.x = host_input(call, 0)};
+    int64_t dims[MAX_RANK];
+    TRY(grid_sample_of(call, &b.g, dims));
+    TRY(host_tensor(call, 2, b.x->dtype, &b.dy));
+    if (tensor_count(b.dy) != b.x->dims[0] * b.g.positions * b.g.channels)
+        return host_error(call, "the gradient does not fit the grid");
+    const Tensor *grid = host_input(call, 1);
+    TRY(host_output(call, 0, b.x->dtype, b.x->rank, b.x->dims, &b.dx));
+    TRY(host_output(call, 1, b.x->dtype, grid->rank, grid->dims, &b.dgrid));
+    if (!tensor_count(b.x)) return NULL;
+    b.blocks = (b.g.channels + BLOCK - 1) / BLOCK;
+    if (b.dx) pool_for(call->pool, b.x->dims[0] * b.blocks, 1, give_image, &b);
+    if (b.dgrid) pool_for(call->pool, b.x->dims[0] * b.g.positions, 1 + 4096 / (b.g.channels + 1), give_grid, &b);
+    return NULL;
+}
+
+/* y = sum of weight(grid) x: dx adds weight dy, dgrid sums weight' x dy (Jaderberg et al., "Spatial Transformer Networks", 2015, equations 6
+ * and 7). */
+void back_grid_sample(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *inputs[] = {n->inputs[0], n->inputs[1], dy(w, n, 0)};
+    Node *node = backward_host(w, n, "GridSampleGradient", host_grid_sample_gradient, inputs, 3);
+    for (int i = 0; node && i < 2; i++) {
+        if (wants(w, n, i))
+            give(w, n, i, host_result_like(l, node, n->inputs[i]));
+        else
+            node_attach_output(node, NULL);
+    }
 }
 
 Status lower_grid_sample(Lowering *l, const Node *n) {

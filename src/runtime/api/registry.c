@@ -70,6 +70,7 @@ static const CustomOperator *copy_operator(Arena *arena, const OnnxfuseOperator 
                                .until = op->until,
                                .random = op->random,
                                .in_place = op->in_place,
+                               .gradient = op->gradient ? arena_string(arena, op->gradient) : NULL,
                                .infer = op->infer ? infer_own : NULL,
                                .compute = compute_own,
                                .user = own};
