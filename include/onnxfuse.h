@@ -12,8 +12,9 @@
  *
  * Nothing needs to be initialised. Every call that can fail returns a status: NULL on success, else a code and a
  * message that the caller frees. A session is immutable once open and may be run from several threads at once; all
- * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG and
- * ONNXFUSE_VERIFY, those of the XDG cache directory, and PATH, in which it looks for a Python that has CUDA's libraries.
+ * other objects belong to one thread at a time. The library reads no environment variable but ONNXFUSE_DEBUG,
+ * ONNXFUSE_VERIFY and ONNXFUSE_GENERATOR, those of the XDG cache directory, and PATH, in which it looks for a Python
+ * that has CUDA's libraries.
  * docs/c-api.md goes through all of it, and says what may change from version to version.
  */
 #ifndef ONNXFUSE_H

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static atomic_int current_level = -1;
 static _Atomic(LogSink) current_sink;
@@ -35,6 +36,19 @@ bool log_verify(void) {
         atomic_store_explicit(&wanted, known, memory_order_relaxed);
     }
     return known;
+}
+
+Generator log_generator(void) {
+    static atomic_int wanted = -1;
+    int known = atomic_load_explicit(&wanted, memory_order_relaxed);
+    if (known < 0) {
+        const char *text = getenv("ONNXFUSE_GENERATOR");
+        known = GENERATOR_ANY;
+        if (text && strcmp(text, "llvm") == 0) known = GENERATOR_LLVM;
+        if (text && strcmp(text, "native") == 0) known = GENERATOR_NATIVE;
+        atomic_store_explicit(&wanted, known, memory_order_relaxed);
+    }
+    return (Generator)known;
 }
 
 void log_set_level(int level) { atomic_store(&current_level, level < 0 ? 0 : level); }

@@ -4,7 +4,9 @@
  * ONNXFUSE_DEBUG: 0 silent, 1 what each pass did, 2 a line an executed step, 3 kernels and graphs as text.
  * Messages go to stderr, or to the embedder's logger.
  * ONNXFUSE_VERIFY: 1: the verifiers look at the graph after each pass, at kernels and at LLVM's code. What they find is
- * always our own error: the call ends with STATUS_FAULT, "internal error". */
+ * always our own error: the call ends with STATUS_FAULT, "internal error".
+ * ONNXFUSE_GENERATOR: what compiles kernels of CPUs. llvm: LLVM alone. native: the generator of our own alone; a kernel
+ * that it has no rule for is an error. Without it: the one of our own where that has rules, LLVM for the rest. */
 #ifndef ONNXFUSE_BASE_LOG_H
 #define ONNXFUSE_BASE_LOG_H
 
@@ -19,6 +21,9 @@ void log_set_sink(LogSink sink, void *user); /* NULL: stderr */
 void log_write(int level, const char *format, ...) STATUS_FORMAT(2, 3);
 
 bool log_verify(void); /* read once from the environment; without the variable true in debug builds */
+
+typedef enum Generator { GENERATOR_ANY, GENERATOR_LLVM, GENERATOR_NATIVE } Generator;
+Generator log_generator(void); /* read once from the environment */
 
 #define LOG(level, ...)                                                                                                \
     do {                                                                                                               \

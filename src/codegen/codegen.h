@@ -68,12 +68,14 @@ Status codegen_tile_pooled(KernelPool *pool, const Node *anchor, const Value *be
 
 /* --- kernel cache ---------------------------------------------------------------------------------------------------
  * Key: kernel text + target + compiler version. In memory one cache serves the process (thread-safe; code lives until
- * exit or kernel_cache_trim when unused); on disk the policy's directory. LLVM's plug-in is opened on a miss alone. */
+ * exit or kernel_cache_trim when unused); on disk the policy's directory. LLVM's plug-in is opened on a miss of a
+ * kernel alone that the generator of our own (native/) has no rule for. */
 typedef struct KernelCacheStats {
-    int compiled; /* by LLVM */
+    int compiled;
+    int by_llvm; /* of these */
     int from_disk;
     int from_memory;
-    double compile_ms; /* wall time spent in LLVM, its loading included */
+    double compile_ms; /* wall time of that, the loading of LLVM included */
 } KernelCacheStats;
 
 /* Compiles (or finds) many kernels at once, on several threads where that pays; out_code[i] is for kernels[i] (equal

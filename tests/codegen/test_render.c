@@ -8,6 +8,7 @@
 #include "base/plugin.h"
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
+#include "codegen/native/native.h"
 #include "render_cases.h"
 
 static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"};
@@ -26,9 +27,19 @@ static const LlvmPlugin *plugin(void) {
     return found;
 }
 
-static void launch(const Kernel *k, KernelFunction function, const int64_t *params, const char *level) {
+static bool same_bits(DType t, const char *a, const char *b, int64_t element) {
+    size_t size = dtype_size(t);
+    if (memcmp(a + (size_t)element * size, b + (size_t)element * size, size) == 0) return true;
+    double x = dtype_is_float(t) ? dtype_load_double(t, a, element) : 0,
+           y = dtype_is_float(t) ? dtype_load_double(t, b, element) : 0;
+    return x != x && y != y; /* which NaN of several goes on is nobody's promise */
+}
+
+/* twin: NULL, or the same kernel by another generator, whose results have the same bits. */
+static void launch(const Kernel *k, KernelFunction function, KernelFunction twin, const int64_t *params,
+                   const char *level) {
     Arena *arena = arena_create(0);
-    char *got[MOST_BUFFERS], *want[MOST_BUFFERS];
+    char *got[MOST_BUFFERS], *want[MOST_BUFFERS], *also[MOST_BUFFERS];
     int64_t count[MOST_BUFFERS] = {0};
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
@@ -41,11 +52,14 @@ static void launch(const Kernel *k, KernelFunction function, const int64_t *para
         size_t shift = element * (size_t)random_below(4); /* no alignment beyond the element's */
         got[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
         want[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
+        also[b] = (char *)arena_alloc(arena, bytes + CANARY + shift + 64) + shift;
         memset(got[b], 0x5a, bytes + CANARY);
+        memset(also[b], 0x5a, bytes + CANARY);
         memset(want[b], 0x5a, bytes + CANARY);
         if (k->buffers.items[b].output) continue;
         fill(k->buffers.items[b].dtype, got[b], count[b]);
         memcpy(want[b], got[b], bytes);
+        memcpy(also[b], got[b], bytes);
     }
     kernel_oracle(arena, k, (void **)want, params);
     size_t scratch_bytes = kernel_scratch_bytes(k, params);
@@ -58,8 +72,17 @@ static void launch(const Kernel *k, KernelFunction function, const int64_t *para
     function((void **)got, params, 0, within, scratch);
     function((void **)got, params, middle, bands + tasks, scratch);
     function((void **)got, params, bands, middle, scratch);
+    if (twin) {
+        twin((void **)also, params, 0, bands, scratch);
+        twin((void **)also, params, bands, bands + tasks, scratch);
+    }
     for (int b = 0; b < k->buffers.count; b++) {
         DType t = k->buffers.items[b].dtype;
+        for (int64_t i = 0; twin && k->buffers.items[b].output && i < count[b]; i++)
+            cr_assert(same_bits(t, got[b], also[b], i),
+                      "buffer %d, element %lld of %lld: %.17g, by the other generator %.17g\n%s", b, (long long)i,
+                      (long long)count[b], dtype_load_double(t, got[b], i), dtype_load_double(t, also[b], i),
+                      kernel_text(arena, k));
         if (k->buffers.items[b].output) compare_outputs(k, t, b, got[b], want[b], count[b], level);
         for (int i = 0; i < CANARY; i++)
             cr_assert(got[b][(size_t)count[b] * dtype_size(t) + (size_t)i] == 0x5a, "%s: written beyond buffer %d",
@@ -68,6 +91,22 @@ static void launch(const Kernel *k, KernelFunction function, const int64_t *para
     for (int i = 0; i < CANARY; i++)
         cr_assert(scratch[scratch_bytes + (size_t)i] == 0xa5, "%s: written beyond the scratch", level);
     arena_destroy(arena);
+}
+
+/* The generator of our own at this machine's level; NULL where it leaves the kernel to LLVM. */
+static KernelFunction load_native(const Kernel *k, const Target *target, ObjectCode *out_code) {
+    void *object;
+    size_t size;
+    const char *reason;
+    KernelFunction function = NULL;
+    Status status = native_compile(k, target, NULL, &object, &size, &reason);
+    cr_assert(!status, "%s", status_message(status));
+    if (!object) return NULL;
+    status = object_load(object, size, KERNEL_SYMBOL, out_code);
+    cr_assert(!status, "native: %s", status_message(status));
+    memcpy(&function, &out_code->function, sizeof function);
+    free(object);
+    return function;
 }
 
 /* Compiles at every level and runs with each set of parameters, `width` of them each. */
@@ -79,17 +118,24 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
         Target target = {.level = levels[l]};
         void *object;
         size_t size;
-        ObjectCode code;
+        ObjectCode code, own = {0};
         Status no = target_resolve(arena, &target);
         status_free(no);
         if (no) continue;
         Status status = plugin()->compile(k, &target, &object, &size);
         if (!status) status = object_load(object, size, KERNEL_SYMBOL, &code);
         cr_assert(!status, "%s: %s", levels[l], status_message(status));
-        KernelFunction function;
+        KernelFunction function, native = load_native(k, &target, &own);
         memcpy(&function, &code.function, sizeof function);
-        for (int s = 0; s < sets; s++) launch(k, function, params + (ptrdiff_t)s * width, levels[l]);
+        for (int s = 0; s < sets; s++) {
+            const int64_t *own_params = params + (ptrdiff_t)s * width;
+            launch(k, function, NULL, own_params, levels[l]);
+            uint64_t state = random_state; /* the inputs of what follows do not depend on what is taken here */
+            if (native) launch(k, native, function, own_params, "native");
+            random_state = state;
+        }
         object_unload(&code);
+        object_unload(&own);
         free(object);
     }
     arena_destroy(arena);

@@ -44,7 +44,8 @@ char *__wrap_secure_getenv(const char *name) {
 }
 
 Test(promises, no_other_variable_of_the_environment_is_read) {
-    static const char *const known[] = {"ONNXFUSE_DEBUG", "ONNXFUSE_VERIFY", "XDG_CACHE_HOME", "HOME", "PATH"};
+    static const char *const known[] = {"ONNXFUSE_DEBUG", "ONNXFUSE_VERIFY",   "XDG_CACHE_HOME", "HOME",
+                                        "PATH",           "ONNXFUSE_GENERATOR"};
     OnnxfuseSession *session;
     char *text, folder[] = "/tmp/onnxfuse-promises-XXXXXX", command[64];
     cr_assert(mkdtemp(folder));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels by their key: in the process's table, else on disk, else compiled by the LLVM plug-in, which is opened then
- * and not before. */
+/* Kernels by their key: in the process's table, else on disk, else compiled by the generator of our own (native/), or by
+ * the LLVM plug-in, which is opened when that one has no rule for a kernel, and not before. */
 #include "codegen/codegen.h"
 
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "codegen/cache/disk.h"
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
+#include "codegen/native/native.h"
 
 typedef struct Key {
     char *text; /* malloc'ed: a key may be as large as the code */
@@ -39,11 +40,14 @@ static double clock_ms(void) {
 /* --- keys
  * ------------------------------------------------------------------------------------------------------------- */
 
+static bool may_generate(void) { return log_generator() != GENERATOR_LLVM; }
+
 static Text print_key(Arena *arena, const Kernel *kernel, const Target *target) {
     Text key = text_make(arena);
     kernel_print(&key, kernel);
-    text_add(&key, "target %s %s %d %zu\ncompiler %d %s\n", target->cpu, target->features ? target->features : "",
-             target->vector_bytes, target->cache_bytes, LLVM_PLUGIN_ABI, llvm_plugin_identity());
+    text_add(&key, "target %s %s %d %zu\ncompiler %d %s %d\n", target->cpu, target->features ? target->features : "",
+             target->vector_bytes, target->cache_bytes, LLVM_PLUGIN_ABI, llvm_plugin_identity(),
+             may_generate() ? NATIVE_VERSION : 0);
     return key;
 }
 
@@ -176,11 +180,29 @@ static void read_from_disk(Request *q, KernelCacheStats *stats) {
     }
 }
 
+/* By the generator of our own; *out_object NULL when that leaves the kernel to LLVM. */
+static Status generate(const Kernel *kernel, const Target *target, void **out_object, size_t *out_size) {
+    const char *reason;
+    *out_object = NULL;
+    if (!may_generate()) return NULL;
+    TRY(native_compile(kernel, target, NULL, out_object, out_size, &reason));
+    if (*out_object) return NULL;
+    LOG(1, "kernel cache: a kernel is left to LLVM: %s", reason);
+    if (log_generator() == GENERATOR_NATIVE)
+        return status_error(STATUS_FAULT, "no LLVM, and for its own generator: %s", reason);
+    return NULL;
+}
+
 static Status compile_one(const Request *q, int i) {
     KernelCode *code = q->codes[i];
     void *object;
     size_t size;
-    TRY(q->plugin->compile(q->kernels[i], &q->target, &object, &size));
+    if (!q->plugin) {
+        TRY(generate(q->kernels[i], &q->target, &object, &size));
+        if (!object) return NULL;
+    } else {
+        TRY(q->plugin->compile(q->kernels[i], &q->target, &object, &size));
+    }
     Status status = object_load(object, size, KERNEL_SYMBOL, &code->code);
     if (!status && q->directory) disk_write(q->directory, code->key.text, code->key.size, object, size);
     free(object);
@@ -195,9 +217,21 @@ static void compile_piece(void *context, int64_t begin, int64_t end, int worker)
     for (int64_t n = begin; n < end; n++) q->failures[q->compile[n]] = compile_one(q, q->compile[n]);
 }
 
-static void compile_rest(Request *q, KernelCacheStats *stats) {
-    if (!q->compile_count) return;
-    double start = clock_ms();
+static void compile_all(Request *q) {
+    Pool *pool = NULL;
+    if (q->compile_count > 1) status_free(policy_pool(q->policy, &pool)); /* without one: in this thread */
+    pool_for(pool, q->compile_count, 1, compile_piece, q);
+}
+
+/* What has no code yet: without LLVM where that can be, the rest by LLVM, which is opened only then. */
+static void compile_by_llvm(Request *q) {
+    int left = 0;
+    for (int n = 0; n < q->compile_count; n++) {
+        int i = q->compile[n];
+        if (!q->failures[i] && !q->codes[i]->code.function) q->compile[left++] = i;
+    }
+    q->compile_count = left;
+    if (!left) return;
     Status missing = llvm_plugin_get(&q->plugin);
     if (missing) {
         for (int n = 0; n < q->compile_count; n++)
@@ -205,11 +239,17 @@ static void compile_rest(Request *q, KernelCacheStats *stats) {
         status_free(missing);
         return;
     }
-    Pool *pool = NULL;
-    if (q->compile_count > 1) status_free(policy_pool(q->policy, &pool)); /* without one: in this thread */
-    pool_for(pool, q->compile_count, 1, compile_piece, q);
+    compile_all(q);
     q->plugin->trim();
+}
+
+static void compile_rest(Request *q, KernelCacheStats *stats) {
+    if (!q->compile_count) return;
+    double start = clock_ms();
     stats->compiled += q->compile_count;
+    compile_all(q);
+    compile_by_llvm(q);
+    stats->by_llvm += q->compile_count;
     stats->compile_ms += clock_ms() - start;
     if (q->directory) disk_trim(q->directory, q->policy->cache.max_megabytes);
 }
@@ -301,6 +341,8 @@ static Status find_object(Arena *arena, const Kernel *kernel, const Policy *poli
     const char *directory = disk_directory(arena, policy);
     if (!(*out_key = strdup(key.data))) return status_out_of_memory();
     if (directory && disk_read(directory, key.data, key.size, out_object, out_size)) return NULL;
+    TRY(generate(kernel, &target, out_object, out_size));
+    if (*out_object) return NULL;
     const LlvmPlugin *plugin;
     TRY(llvm_plugin_get(&plugin));
     return plugin->compile(kernel, &target, out_object, out_size);
@@ -340,11 +382,29 @@ Status kernel_cache_put(const char *key, const void *object, size_t size, Kernel
 /* --- listings
  * --------------------------------------------------------------------------------------------------------- */
 
+static void free_listing(void *place) { free(*(char **)place); }
+
 Status kernel_listing(const Kernel *kernel, const Policy *policy, KernelListing what, Text *text) {
     const LlvmPlugin *plugin;
     Target target;
     char *listing;
     TRY(resolved_target(text->arena, policy, &target));
+    if (what == LISTING_ASSEMBLY && may_generate()) {
+        char **own = ARENA_NEW(text->arena, char *);
+        void *object;
+        size_t size;
+        const char *reason;
+        arena_defer(text->arena, free_listing, own);
+        TRY(native_compile(kernel, &target, own, &object, &size, &reason));
+        bool made = object != NULL;
+        free(object);
+        if (made) {
+            text_add(text, "generator: native\n");
+            text_add_bytes(text, *own, strlen(*own));
+            return NULL;
+        }
+        text_add(text, "generator: LLVM, for the other has no rule for %s\n", reason);
+    }
     TRY(llvm_plugin_get(&plugin));
     TRY(plugin->listing(kernel, &target, what, &listing));
     text_add_bytes(text, listing, strlen(listing));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel -> LLVM module -> relocatable object, or text. */
 #include "base/log.h"
-#include "codegen/llvm/render.h"
+#include "codegen/llvm/builder.h"
+#include "codegen/render/render.h"
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Support.h>
@@ -34,19 +35,6 @@ static void initialise(void) {
     emit_trim(); /* the constructors of the whole library have run: much of it is never needed again */
 }
 
-static Isa isa_of(const Target *target) {
-    bool x86 = strncmp(target->cpu, "x86-64", 6) == 0;
-    if (!x86) return (Isa){.half = true, .fma = true, .vector_bytes = target->vector_bytes};
-    bool avx2 = target->vector_bytes >= 32;
-    return (Isa){.x86 = true,
-                 .avx512 = target->vector_bytes >= 64,
-                 .avx2 = avx2,
-                 .sse41 = avx2 || strcmp(target->cpu, "x86-64-v2") == 0,
-                 .half = avx2,
-                 .fma = avx2,
-                 .vector_bytes = target->vector_bytes};
-}
-
 static Status take_message(const char *what, char *message) {
     Status status = status_error(STATUS_FAULT, "%s: %s", what, message ? message : "unknown error");
     LLVMDisposeMessage(message);
@@ -56,7 +44,7 @@ static Status take_message(const char *what, char *message) {
 static Status make_machine(const Target *target, LLVMTargetMachineRef *out_machine) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, initialise);
-    const char *triple = isa_of(target).x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
+    const char *triple = render_isa(target).x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
     LLVMTargetRef found;
     char *message = NULL;
     if (LLVMGetTargetFromTriple(triple, &found, &message)) return take_message("LLVM has no such target", message);
@@ -65,20 +53,20 @@ static Status make_machine(const Target *target, LLVMTargetMachineRef *out_machi
     return *out_machine ? NULL : status_error(STATUS_FAULT, "LLVM cannot compile for %s", target->cpu);
 }
 
-void function_attributes(const Render *r, LLVMValueRef function) {
+static void function_attributes(IrBuilder *b, LLVMValueRef function) {
     char width[16];
-    snprintf(width, sizeof width, "%d", r->isa.vector_bytes * 8);
+    snprintf(width, sizeof width, "%d", b->vector_bytes * 8);
     const char *texts[][2] = {{"prefer-vector-width", width}, {"min-legal-vector-width", width}, {"no-builtins", ""}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        LLVMAttributeRef attribute = LLVMCreateStringAttribute(r->context, texts[i][0], (unsigned)strlen(texts[i][0]),
+        LLVMAttributeRef attribute = LLVMCreateStringAttribute(b->context, texts[i][0], (unsigned)strlen(texts[i][0]),
                                                                texts[i][1], (unsigned)strlen(texts[i][1]));
         LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, attribute);
     }
     unsigned kind = LLVMGetEnumAttributeKindForName("nounwind", 8);
-    LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(r->context, kind, 0));
+    LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(b->context, kind, 0));
     /* Else registers are put aside across cache lines: reading them back costs twice. */
     kind = LLVMGetEnumAttributeKindForName("alignstack", 10);
-    LLVMAttributeRef align = LLVMCreateEnumAttribute(r->context, kind, (uint64_t)r->isa.vector_bytes);
+    LLVMAttributeRef align = LLVMCreateEnumAttribute(b->context, kind, (uint64_t)b->vector_bytes);
     LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, align);
 }
 
@@ -106,20 +94,21 @@ static Status verify(LLVMModuleRef module) {
 }
 
 static void build(Render *r, LLVMTargetMachineRef machine) {
-    r->i1 = LLVMInt1TypeInContext(r->context);
-    r->i8 = LLVMInt8TypeInContext(r->context);
-    r->i32 = LLVMInt32TypeInContext(r->context);
-    r->i64 = LLVMInt64TypeInContext(r->context);
-    r->pointer = LLVMPointerTypeInContext(r->context, 0);
+    IrBuilder *b = r->builder;
+    LLVMTypeRef word = LLVMInt64TypeInContext(b->context), pointer = LLVMPointerTypeInContext(b->context, 0);
+    LLVMTypeRef types[5] = {pointer, pointer, word, word, pointer};
     char *triple = LLVMGetTargetMachineTriple(machine);
     LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
-    LLVMSetTarget(r->module, triple);
-    LLVMSetModuleDataLayout(r->module, layout);
+    LLVMSetTarget(b->module, triple);
+    LLVMSetModuleDataLayout(b->module, layout);
     LLVMDisposeMessage(triple);
     LLVMDisposeTargetData(layout);
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(b->context), types, 5, 0);
+    b->function = LLVMAddFunction(b->module, KERNEL_SYMBOL, type);
+    function_attributes(b, b->function);
+    build_at(b, build_block_new(b, "entry"));
     render_analyse(r);
     render_kernel(r);
-    function_attributes(r, r->function);
 }
 
 typedef enum Form { FORM_OBJECT, FORM_ASSEMBLY, FORM_IR } Form;
@@ -154,7 +143,7 @@ static Status emit(const Kernel *kernel, const Target *target, Form form, char *
     if (!arena) return status_out_of_memory();
     jmp_buf guard;
     LLVMTargetMachineRef volatile machine = NULL;
-    Render *volatile r = NULL;
+    IrBuilder *volatile b = NULL;
     Status status;
     if (setjmp(guard)) {
         status = status_out_of_memory();
@@ -164,23 +153,26 @@ static Status emit(const Kernel *kernel, const Target *target, Form form, char *
         status = make_machine(target, &made);
         machine = made;
         if (!status) {
-            r = ARENA_NEW(arena, Render);
-            *r = (Render){.kernel = kernel,
-                          .arena = arena,
-                          .isa = isa_of(target),
-                          .cache_bytes = (int64_t)target->cache_bytes,
-                          .context = LLVMContextCreate()};
-            r->module = LLVMModuleCreateWithNameInContext("kernel", r->context);
-            r->builder = LLVMCreateBuilderInContext(r->context);
-            build(r, made);
-            status = verify(r->module);
-            if (!status) status = optimise(r->module, made);
-            if (!status) status = write_module(r->module, made, form, out_data, out_size);
+            b = ARENA_NEW(arena, IrBuilder);
+            *b = (IrBuilder){.context = LLVMContextCreate(),
+                             .vector_bytes = target->vector_bytes,
+                             .attributes = function_attributes};
+            b->module = LLVMModuleCreateWithNameInContext("kernel", b->context);
+            b->builder = LLVMCreateBuilderInContext(b->context);
+            Render r = {.kernel = kernel,
+                        .arena = arena,
+                        .isa = render_isa(target),
+                        .cache_bytes = (int64_t)target->cache_bytes,
+                        .builder = b};
+            build(&r, made);
+            status = verify(b->module);
+            if (!status) status = optimise(b->module, made);
+            if (!status) status = write_module(b->module, made, form, out_data, out_size);
         }
     }
-    if (r && r->builder) LLVMDisposeBuilder(r->builder);
-    if (r && r->module) LLVMDisposeModule(r->module);
-    if (r) LLVMContextDispose(r->context);
+    if (b && b->builder) LLVMDisposeBuilder(b->builder);
+    if (b && b->module) LLVMDisposeModule(b->module);
+    if (b) LLVMContextDispose(b->context);
     if (machine) LLVMDisposeTargetMachine(machine);
     arena_destroy(arena);
     return status;

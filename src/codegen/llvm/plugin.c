@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plug-in's face: the one symbol that the library looks up. */
-#include "codegen/llvm/render.h"
+#include "codegen/llvm/builder.h"
 
 const void *onnxfuse_llvm_plugin(void);
 

@@ -1,114 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The function around the instructions: tasks, stages, loops. */
-#include "codegen/llvm/render.h"
+#include "codegen/render/render.h"
 
 /* --- types, constants, small helpers --- */
 
-LLVMTypeRef type_lanes(LLVMTypeRef element, int lanes) {
-    return lanes > 1 ? LLVMVectorType(element, (unsigned)lanes) : element;
-}
+IrType type_lanes(IrType element, int lanes) { return ir_lanes(element, lanes); }
 
-LLVMTypeRef type_compute(Render *r, DType dtype, int lanes) {
-    LLVMTypeRef element = dtype == DT_BOOL        ? r->i1
-                          : dtype == DT_F64       ? LLVMDoubleTypeInContext(r->context)
-                          : dtype_is_float(dtype) ? LLVMFloatTypeInContext(r->context)
-                                                  : LLVMIntTypeInContext(r->context, 8 * (unsigned)dtype_size(dtype));
-    return type_lanes(element, lanes);
-}
-
-int type_lane_count(LLVMTypeRef type) {
-    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 1;
-}
-
-LLVMTypeRef type_element(LLVMTypeRef type) {
-    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetElementType(type) : type;
-}
-
-LLVMTypeRef type_integer(Render *r, int bits, LLVMTypeRef like) {
-    return type_lanes(LLVMIntTypeInContext(r->context, (unsigned)bits), type_lane_count(like));
-}
-
-static LLVMValueRef repeated(LLVMValueRef element, int lanes) {
-    LLVMValueRef all[MAX_LANES];
-    if (lanes == 1) return element;
-    for (int i = 0; i < lanes; i++) all[i] = element;
-    return LLVMConstVector(all, (unsigned)lanes);
-}
-
-LLVMValueRef constant_int(LLVMTypeRef type, int64_t value) {
-    return repeated(LLVMConstInt(type_element(type), (unsigned long long)value, 1), type_lane_count(type));
-}
-
-LLVMValueRef constant_real(LLVMTypeRef type, double value) {
-    return repeated(LLVMConstReal(type_element(type), value), type_lane_count(type));
-}
-
-LLVMValueRef constant_i64(Render *r, int64_t value) { return LLVMConstInt(r->i64, (unsigned long long)value, 1); }
-
-bool constant_value(LLVMValueRef value, int64_t *out_value) {
-    if (!LLVMIsAConstantInt(value)) return false;
-    *out_value = LLVMConstIntGetSExtValue(value);
-    return true;
-}
-
-LLVMValueRef splat(Render *r, LLVMValueRef scalar, int lanes) {
-    if (lanes == 1) return scalar;
-    if (LLVMIsConstant(scalar)) return repeated(scalar, lanes);
-    LLVMTypeRef type = type_lanes(LLVMTypeOf(scalar), lanes);
-    LLVMValueRef one = LLVMBuildInsertElement(r->builder, LLVMGetPoison(type), scalar, constant_i64(r, 0), "");
-    return LLVMBuildShuffleVector(r->builder, one, LLVMGetPoison(type), constant_int(type_lanes(r->i32, lanes), 0), "");
-}
-
-LLVMValueRef iota(Render *r, LLVMTypeRef element, int lanes) {
-    LLVMValueRef all[MAX_LANES];
+IrType type_compute(Render *r, DType dtype, int lanes) {
     (void)r;
-    for (int i = 0; i < lanes; i++) all[i] = LLVMConstInt(element, (unsigned)i, 0);
-    return lanes == 1 ? all[0] : LLVMConstVector(all, (unsigned)lanes);
+    if (dtype == DT_BOOL) return ir_lanes(IR_I1, lanes);
+    if (dtype_is_float(dtype)) return ir_lanes(dtype == DT_F64 ? IR_F64 : IR_F32, lanes);
+    return type_integer(r, 8 * (int)dtype_size(dtype), ir_lanes(IR_I8, lanes));
 }
 
-LLVMValueRef intrinsic(Render *r, const char *name, LLVMTypeRef *overload, int overloads, LLVMValueRef *args,
-                       int count) {
-    unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-    LLVMValueRef callee = LLVMGetIntrinsicDeclaration(r->module, id, overload, (size_t)overloads);
-    LLVMTypeRef type = LLVMIntrinsicGetType(r->context, id, overload, (size_t)overloads);
-    return LLVMBuildCall2(r->builder, type, callee, args, (unsigned)count, "");
+int type_lane_count(IrType type) { return ir_lane_count(type); }
+IrType type_element(IrType type) { return ir_element(type); }
+
+IrType type_integer(Render *r, int bits, IrType like) {
+    (void)r;
+    IrType element = bits == 8 ? IR_I8 : bits == 16 ? IR_I16 : bits == 32 ? IR_I32 : IR_I64;
+    return ir_lanes(element, ir_lane_count(like));
 }
 
-LLVMValueRef intrinsic_1(Render *r, const char *name, LLVMValueRef a) {
-    LLVMTypeRef type = LLVMTypeOf(a);
-    return intrinsic(r, name, &type, 1, &a, 1);
+IrValue constant_int(Render *r, IrType type, int64_t value) { return ir_int(r->builder, type, value); }
+IrValue constant_real(Render *r, IrType type, double value) { return ir_real(r->builder, type, value); }
+IrValue constant_i64(Render *r, int64_t value) { return ir_int(r->builder, IR_I64, value); }
+bool constant_value(IrValue value, int64_t *out_value) { return ir_constant(value, out_value); }
+
+bool is_zero(IrValue value) {
+    int64_t known;
+    return ir_constant(value, &known) && known == 0;
 }
 
-LLVMValueRef any_lane(Render *r, LLVMValueRef condition) {
-    int lanes = type_lane_count(LLVMTypeOf(condition));
-    if (lanes == 1) return condition;
-    LLVMTypeRef bits = LLVMIntTypeInContext(r->context, (unsigned)lanes);
-    return LLVMBuildICmp(r->builder, LLVMIntNE, LLVMBuildBitCast(r->builder, condition, bits, ""),
-                         constant_int(bits, 0), "");
+IrValue splat(Render *r, IrValue scalar, int lanes) {
+    return lanes == 1 ? scalar : build_splat(r->builder, scalar, lanes);
 }
 
-LLVMValueRef slot_alloca(Render *r, LLVMTypeRef type, const char *name) {
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(r->builder);
-    LLVMValueRef first = LLVMGetFirstInstruction(r->entry);
-    if (first)
-        LLVMPositionBuilderBefore(r->builder, first);
-    else
-        LLVMPositionBuilderAtEnd(r->builder, r->entry);
-    LLVMValueRef memory = LLVMBuildAlloca(r->builder, type, name);
-    LLVMPositionBuilderAtEnd(r->builder, here);
-    return memory;
+IrValue lane_iota(Render *r, IrType element, int lanes) {
+    int64_t all[MAX_LANES];
+    for (int i = 0; i < lanes; i++) all[i] = i;
+    return ir_vector(r->builder, ir_lanes(element, lanes), all);
 }
+
+IrValue any_lane(Render *r, IrValue condition) {
+    return ir_lane_count(ir_type(condition)) == 1 ? condition : build_any(r->builder, condition);
+}
+
+IrValue slot_alloca(Render *r, IrType type) { return build_variable(r->builder, type, 1); }
 
 /* --- values --- */
 
-LLVMValueRef slot_value(Render *r, int inst, int copy) {
+IrValue slot_value(Render *r, int inst, int copy) {
     Slot *s = &r->slots[inst];
     if (s->vectorial) return s->vector[copy];
     if (r->lanes == 1) return s->scalar;
     return s->splat;
 }
 
-void slot_set(Render *r, int inst, int copy, LLVMValueRef value) {
+void slot_set(Render *r, int inst, int copy, IrValue value) {
     Slot *s = &r->slots[inst];
     if (s->vectorial) {
         s->vector[copy] = value;
@@ -118,54 +67,50 @@ void slot_set(Render *r, int inst, int copy, LLVMValueRef value) {
     s->splat = splat(r, value, r->vector_lanes);
 }
 
-static LLVMBasicBlockRef block_new(Render *r, const char *name) {
-    return LLVMAppendBasicBlockInContext(r->context, r->function, name);
-}
-
 /* Tested at the end; the first test stands before it. Iterations need not divide the range: the caller's limit does. */
-Loop loop_begin(Render *r, LLVMValueRef start, LLVMValueRef limit, int64_t step) {
+Loop loop_begin(Render *r, IrValue start, IrValue limit, int64_t step) {
     Loop loop = {.index = start, .limit = limit, .step = step};
     int64_t from, to;
     bool known = constant_value(start, &from) && constant_value(limit, &to);
     if (known && from < to && (!step || from + step >= to)) return loop;
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(r->builder);
-    loop.body = block_new(r, "loop");
-    loop.exit = block_new(r, "done");
-    LLVMBuildCondBr(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, start, limit, ""), loop.body, loop.exit);
-    LLVMPositionBuilderAtEnd(r->builder, loop.body);
+    IrBlock before = build_block(r->builder);
+    loop.body = build_block_new(r->builder, "loop");
+    loop.exit = build_block_new(r->builder, "done");
+    build_condbr(r->builder, build_compare(r->builder, IR_SLT, start, limit), loop.body, loop.exit);
+    build_at(r->builder, loop.body);
     if (!step) return loop;
-    loop.index = LLVMBuildPhi(r->builder, r->i64, "i");
-    LLVMAddIncoming(loop.index, &start, &before, 1);
+    loop.index = build_phi(r->builder, IR_I64);
+    phi_add(loop.index, start, before);
     return loop;
 }
 
 void loop_end(Render *r, Loop *loop) {
     if (!loop->body) return;
     if (!loop->step) {
-        LLVMBuildBr(r->builder, loop->exit);
-        LLVMPositionBuilderAtEnd(r->builder, loop->exit);
+        build_br(r->builder, loop->exit);
+        build_at(r->builder, loop->exit);
         return;
     }
-    LLVMValueRef next = LLVMBuildNSWAdd(r->builder, loop->index, constant_i64(r, loop->step), "");
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(r->builder);
-    LLVMBuildCondBr(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, next, loop->limit, ""), loop->body, loop->exit);
-    LLVMAddIncoming(loop->index, &next, &here, 1);
-    LLVMPositionBuilderAtEnd(r->builder, loop->exit);
+    IrValue next = build_add(r->builder, loop->index, constant_i64(r, loop->step));
+    IrBlock here = build_block(r->builder);
+    build_condbr(r->builder, build_compare(r->builder, IR_SLT, next, loop->limit), loop->body, loop->exit);
+    phi_add(loop->index, next, here);
+    build_at(r->builder, loop->exit);
 }
 
 /* --- one level's instructions --- */
 
 static bool is_memory(const KernelInst *inst) { return inst->op == K_LOAD || inst->op == K_STORE; }
 
-void render_advance(Render *r, int stage, int level, int axis, LLVMValueRef index) {
+void render_advance(Render *r, int stage, int level, int axis, IrValue index) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_memory(s->inst) || !r->needed[stage][i] || s->level < level) continue;
-        LLVMValueRef from = s->pointer[level - 1];
+        IrValue from = s->pointer[level - 1];
         s->pointer[level] = from;
         if (axis < 0 || s->inst->access->kind[axis] == STRIDE_ZERO) continue;
-        LLVMValueRef bytes = LLVMBuildMul(r->builder, index, access_stride(r, s->inst, axis), "");
-        s->pointer[level] = LLVMBuildGEP2(r->builder, r->i8, from, &bytes, 1, "");
+        IrValue bytes = build_mul(r->builder, index, access_stride(r, s->inst, axis));
+        s->pointer[level] = build_offset(r->builder, from, bytes, 1);
     }
 }
 
@@ -176,30 +121,29 @@ static void range_pointers(Render *r, int stage, int level) {
         if (!is_memory(s->inst) || s->level < level) continue;
         if (r->class != CLASS_OUTER && !r->needed[stage][i]) continue;
         s->range_pointer = s->pointer[level - 1];
-        if (s->inst->access->kind[r->vector_axis] == STRIDE_ZERO || LLVMIsNull(r->range_start)) continue;
-        LLVMValueRef bytes = LLVMBuildMul(r->builder, r->range_start, access_stride(r, s->inst, r->vector_axis), "");
-        s->range_pointer = LLVMBuildGEP2(r->builder, r->i8, s->range_pointer, &bytes, 1, "");
+        if (s->inst->access->kind[r->vector_axis] == STRIDE_ZERO || is_zero(r->range_start)) continue;
+        IrValue bytes = build_mul(r->builder, r->range_start, access_stride(r, s->inst, r->vector_axis));
+        s->range_pointer = build_offset(r->builder, s->range_pointer, bytes, 1);
     }
 }
 
-static void advance_in_range(Render *r, int stage, int level, LLVMValueRef index) {
+static void advance_in_range(Render *r, int stage, int level, IrValue index) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_memory(s->inst) || !r->needed[stage][i] || s->level < level) continue;
         StrideKind kind = s->inst->access->kind[r->vector_axis];
         s->pointer[level] = s->range_pointer;
         if (kind == STRIDE_ZERO) continue;
-        DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
-        LLVMValueRef steps = index;
-        if (kind != STRIDE_ONE) steps = LLVMBuildMul(r->builder, index, access_stride(r, s->inst, r->vector_axis), "");
-        LLVMTypeRef unit = kind == STRIDE_ONE ? type_memory(r, dtype, 1) : r->i8;
-        s->pointer[level] = LLVMBuildGEP2(r->builder, unit, s->range_pointer, &steps, 1, "");
+        IrValue steps = index;
+        if (kind != STRIDE_ONE) steps = build_mul(r->builder, index, access_stride(r, s->inst, r->vector_axis));
+        int unit = kind == STRIDE_ONE ? (int)access_bytes(r, s->inst) : 1;
+        s->pointer[level] = build_offset(r->builder, s->range_pointer, steps, unit);
     }
 }
 
 static void render_copy(Render *r, int i, int copy) {
     const KernelInst *inst = r->slots[i].inst;
-    LLVMValueRef values[3];
+    IrValue values[3];
     for (int n = 0; n < render_op_args(inst->op); n++) values[n] = slot_value(r, inst->args[n], copy);
     bool index = inst->op == K_INDEX;
     slot_set(r, i, copy, index ? vector_index(r, inst->axis, copy) : render_arithmetic(r, inst, values));
@@ -277,16 +221,16 @@ void render_level(Render *r, int stage, int level) {
 static void render_nest(Render *r, int stage, int level);
 static void render_stage(Render *r, int stage, int level);
 
-static void set_flat(Render *r, int level, LLVMValueRef index) {
-    LLVMValueRef size = r->size[r->level_axis[level]];
-    LLVMValueRef outer = level > 2 && r->flat[level - 1] ? r->flat[level - 1] : constant_i64(r, 0);
-    r->flat[level] = LLVMBuildAdd(r->builder, LLVMBuildMul(r->builder, outer, size, ""), index, "");
+static void set_flat(Render *r, int level, IrValue index) {
+    IrValue size = r->size[r->level_axis[level]];
+    IrValue outer = level > 2 && r->flat[level - 1] ? r->flat[level - 1] : constant_i64(r, 0);
+    r->flat[level] = build_add(r->builder, build_mul(r->builder, outer, size), index);
 }
 
 /* The body at the vector axis, in the present form, from `index` elements into the task's range. */
-static void vector_body(Render *r, int stage, int level, LLVMValueRef index) {
+static void vector_body(Render *r, int stage, int level, IrValue index) {
     int axis = r->vector_axis;
-    r->index[axis] = LLVMBuildNSWAdd(r->builder, r->range_start, index, "");
+    r->index[axis] = build_add(r->builder, r->range_start, index);
     if (r->class != CLASS_OUTER) {
         advance_in_range(r, stage, level, index);
         set_flat(r, level, r->index[axis]);
@@ -307,25 +251,24 @@ static void vector_body(Render *r, int stage, int level, LLVMValueRef index) {
     }
 }
 
-static void vector_form(Render *r, int lanes, int unroll, LLVMValueRef live) {
+static void vector_form(Render *r, int lanes, int unroll, IrValue live) {
     r->lanes = lanes;
     r->unroll = unroll;
     r->live = live;
     r->mask = live ? lane_mask(r, live, lanes) : NULL;
 }
 
-static LLVMValueRef rounded_down(Render *r, LLVMValueRef start, LLVMValueRef limit, int64_t step) {
-    LLVMValueRef span = LLVMBuildSub(r->builder, limit, start, "");
-    LLVMValueRef whole = step & (step - 1)
-                             ? LLVMBuildMul(r->builder, LLVMBuildUDiv(r->builder, span, constant_i64(r, step), ""),
-                                            constant_i64(r, step), "")
-                             : LLVMBuildAnd(r->builder, span, constant_i64(r, -step), "");
-    return LLVMBuildAdd(r->builder, start, whole, "");
+static IrValue rounded_down(Render *r, IrValue start, IrValue limit, int64_t step) {
+    IrValue span = build_sub(r->builder, limit, start);
+    IrValue whole = step & (step - 1) ? build_mul(r->builder, build_udiv(r->builder, span, constant_i64(r, step)),
+                                                  constant_i64(r, step))
+                                      : build_and(r->builder, span, constant_i64(r, -step));
+    return build_add(r->builder, start, whole);
 }
 
-static LLVMValueRef vector_loop(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, int unroll) {
+static IrValue vector_loop(Render *r, int stage, int level, IrValue start, IrValue limit, int unroll) {
     int64_t step = (int64_t)unroll * r->vector_lanes, from, to;
-    LLVMValueRef whole = rounded_down(r, start, limit, step);
+    IrValue whole = rounded_down(r, start, limit, step);
     if (constant_value(start, &from) && constant_value(whole, &to) && from >= to) return start;
     vector_form(r, r->vector_lanes, unroll, NULL);
     Loop loop = loop_begin(r, start, whole, step);
@@ -335,24 +278,23 @@ static LLVMValueRef vector_loop(Render *r, int stage, int level, LLVMValueRef st
 }
 
 /* several: more than one vector may be left. */
-static void masked_rest(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, bool several) {
+static void masked_rest(Render *r, int stage, int level, IrValue start, IrValue limit, bool several) {
     Loop loop = loop_begin(r, start, limit, several ? r->vector_lanes : 0);
-    LLVMValueRef left = LLVMBuildSub(r->builder, limit, loop.index, ""), all = constant_i64(r, r->vector_lanes);
-    LLVMValueRef live =
-        LLVMBuildSelect(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, left, all, ""), left, all, "");
+    IrValue left = build_sub(r->builder, limit, loop.index), all = constant_i64(r, r->vector_lanes);
+    IrValue live = build_select(r->builder, build_compare(r->builder, IR_SLT, left, all), left, all);
     vector_form(r, r->vector_lanes, 1, live);
     vector_body(r, stage, level, loop.index);
     loop_end(r, &loop);
 }
 
-static void scalar_rest(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
+static void scalar_rest(Render *r, int stage, int level, IrValue start, IrValue limit) {
     Loop loop = loop_begin(r, start, limit, 1);
     vector_form(r, 1, 1, NULL);
     vector_body(r, stage, level, loop.index);
     loop_end(r, &loop);
 }
 
-void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, LLVMValueRef count) {
+void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue limit, IrValue count) {
     int64_t from, to, known = constant_value(start, &from) && constant_value(limit, &to) ? to - from : -1;
     int64_t multiple = known >= 0 ? known : count ? r->count_multiple : 1;
     range_pointers(r, stage, level);
@@ -373,11 +315,11 @@ void render_vector_range(Render *r, int stage, int level, LLVMValueRef start, LL
     vector_form(r, r->vector_lanes, 1, NULL);
 }
 
-static void reduce_loop(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit, int rows) {
+static void reduce_loop(Render *r, int stage, int level, IrValue start, IrValue limit, int rows) {
     int axis = r->level_axis[level];
     Loop loop = loop_begin(r, start, limit, rows);
     for (int row = 0; row < rows; row++) {
-        r->index[axis] = LLVMBuildNSWAdd(r->builder, loop.index, constant_i64(r, row), "");
+        r->index[axis] = build_add(r->builder, loop.index, constant_i64(r, row));
         r->accumulator_base = row * r->unroll;
         render_advance(r, stage, level, axis, r->index[axis]);
         set_flat(r, level, r->index[axis]);
@@ -388,11 +330,11 @@ static void reduce_loop(Render *r, int stage, int level, LLVMValueRef start, LLV
     loop_end(r, &loop);
 }
 
-void reduce_range(Render *r, int stage, int level, LLVMValueRef start, LLVMValueRef limit) {
+void reduce_range(Render *r, int stage, int level, IrValue start, IrValue limit) {
     int rows = level == r->levels && r->class == CLASS_OUTER ? r->accumulators / r->main_unroll : 1;
     if (rows > 1 && r->lanes == r->vector_lanes && r->unroll == r->main_unroll) {
         int64_t size;
-        LLVMValueRef whole = rounded_down(r, start, limit, rows);
+        IrValue whole = rounded_down(r, start, limit, rows);
         if (!constant_value(whole, &size) || size > 0) reduce_loop(r, stage, level, start, whole, rows);
         start = whole;
         if (constant_value(limit, &size) && size % rows == 0) return;
@@ -411,9 +353,9 @@ static void render_nest(Render *r, int stage, int level) {
         return;
     }
     Loop chunks = loop_begin(r, constant_i64(r, 0), r->size[axis], REDUCE_CHUNK);
-    LLVMValueRef end = LLVMBuildNSWAdd(r->builder, chunks.index, constant_i64(r, REDUCE_CHUNK), "");
-    LLVMValueRef over = LLVMBuildICmp(r->builder, LLVMIntSGT, end, r->size[axis], "");
-    reduce_range(r, stage, level, chunks.index, LLVMBuildSelect(r->builder, over, r->size[axis], end, ""));
+    IrValue end = build_add(r->builder, chunks.index, constant_i64(r, REDUCE_CHUNK));
+    IrValue over = build_compare(r->builder, IR_SGT, end, r->size[axis]);
+    reduce_range(r, stage, level, chunks.index, build_select(r->builder, over, r->size[axis], end));
     reduce_flush(r, stage);
     loop_end(r, &chunks);
 }
@@ -440,30 +382,30 @@ static void render_stage(Render *r, int stage, int level) {
 
 /* --- tasks --- */
 
-static LLVMValueRef ceil_divide(Render *r, LLVMValueRef value, int64_t by) {
+static IrValue ceil_divide(Render *r, IrValue value, int64_t by) {
     if (by <= 1) return value;
-    LLVMValueRef up = LLVMBuildAdd(r->builder, value, constant_i64(r, by - 1), "");
-    return LLVMBuildUDiv(r->builder, up, constant_i64(r, by), "");
+    IrValue up = build_add(r->builder, value, constant_i64(r, by - 1));
+    return build_udiv(r->builder, up, constant_i64(r, by));
 }
 
 /* Digits of the task number, outermost first: the TASK axes (the tile axis in blocks), then the blocks of LANE. */
 typedef struct Digits {
     int count, axis[KERNEL_MAX_AXES + 1];
-    LLVMValueRef radix[KERNEL_MAX_AXES + 1], memory[KERNEL_MAX_AXES + 1];
+    IrValue radix[KERNEL_MAX_AXES + 1], memory[KERNEL_MAX_AXES + 1];
 } Digits;
 
-static bool is_one(LLVMValueRef value) {
+static bool is_one(IrValue value) {
     int64_t known;
     return constant_value(value, &known) && known == 1;
 }
 
-static Digits task_digits(Render *r, LLVMValueRef begin) {
+static Digits task_digits(Render *r, IrValue begin) {
     const Kernel *k = r->kernel;
     Digits d = {0};
     for (int a = 0; a < k->axis_count; a++) {
         if (k->axes[a].role != AXIS_TASK && k->axes[a].role != AXIS_LANE) continue;
         int64_t block = k->axes[a].role == AXIS_LANE ? k->lane_block : a == k->tile_axis ? k->tile_block : 1;
-        LLVMValueRef radix = ceil_divide(r, r->size[a], block);
+        IrValue radix = ceil_divide(r, r->size[a], block);
         if (is_one(radix)) { /* no digit */
             r->index[a] = constant_i64(r, 0);
             continue;
@@ -471,31 +413,31 @@ static Digits task_digits(Render *r, LLVMValueRef begin) {
         d.axis[d.count] = a;
         d.radix[d.count++] = radix;
     }
-    LLVMValueRef rest = begin;
+    IrValue rest = begin;
     for (int n = d.count - 1; n >= 0; n--) {
-        d.memory[n] = slot_alloca(r, r->i64, "digit");
-        LLVMValueRef digit = n ? LLVMBuildURem(r->builder, rest, d.radix[n], "") : rest;
-        if (n) rest = LLVMBuildUDiv(r->builder, rest, d.radix[n], "");
-        LLVMBuildStore(r->builder, digit, d.memory[n]);
+        d.memory[n] = slot_alloca(r, IR_I64);
+        IrValue digit = n ? build_urem(r->builder, rest, d.radix[n]) : rest;
+        if (n) rest = build_udiv(r->builder, rest, d.radix[n]);
+        build_store(r->builder, digit, d.memory[n], 0);
     }
     return d;
 }
 
 static void count_on(Render *r, const Digits *d) {
-    LLVMValueRef carry = LLVMConstInt(r->i1, 1, 0);
+    IrValue carry = constant_int(r, IR_I1, 1);
     for (int n = d->count - 1; n >= 0; n--) {
-        LLVMValueRef old = LLVMBuildLoad2(r->builder, r->i64, d->memory[n], "");
-        LLVMValueRef next = LLVMBuildAdd(r->builder, old, LLVMBuildZExt(r->builder, carry, r->i64, ""), "");
+        IrValue old = build_load(r->builder, IR_I64, d->memory[n], 0);
+        IrValue next = build_add(r->builder, old, build_cast(r->builder, IR_ZEXT, carry, IR_I64));
         if (n > 0) {
-            carry = LLVMBuildICmp(r->builder, LLVMIntEQ, next, d->radix[n], "");
-            next = LLVMBuildSelect(r->builder, carry, constant_i64(r, 0), next, "");
+            carry = build_compare(r->builder, IR_EQ, next, d->radix[n]);
+            next = build_select(r->builder, carry, constant_i64(r, 0), next);
         }
-        LLVMBuildStore(r->builder, next, d->memory[n]);
+        build_store(r->builder, next, d->memory[n], 0);
     }
 }
 
-static LLVMValueRef least(Render *r, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, a, b, ""), a, b, "");
+static IrValue least(Render *r, IrValue a, IrValue b) {
+    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
 }
 
 /* The vector axis in the present task. */
@@ -505,21 +447,21 @@ static void set_range(Render *r) {
     r->range_start = constant_i64(r, 0);
     r->range_count = r->size[a];
     if (axis->role != AXIS_LANE) return;
-    LLVMValueRef block = constant_i64(r, r->lane_block);
-    r->range_start = LLVMBuildNSWMul(r->builder, r->index[a], block, "");
+    IrValue block = constant_i64(r, r->lane_block);
+    r->range_start = build_mul(r->builder, r->index[a], block);
     r->range_count = r->constant_count >= 0 ? constant_i64(r, r->constant_count)
-                                            : least(r, LLVMBuildSub(r->builder, r->size[a], r->range_start, ""), block);
+                                            : least(r, build_sub(r->builder, r->size[a], r->range_start), block);
 }
 
 static void task_pointers(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!is_memory(s->inst)) continue;
-        LLVMValueRef at = s->pointer[0];
+        IrValue at = s->pointer[0];
         for (int a = 0; a < r->kernel->axis_count; a++) {
             if (r->axis_level[a] != 1 || s->inst->access->kind[a] == STRIDE_ZERO) continue;
-            LLVMValueRef bytes = LLVMBuildMul(r->builder, r->index[a], access_stride(r, s->inst, a), "");
-            at = LLVMBuildGEP2(r->builder, r->i8, at, &bytes, 1, "");
+            IrValue bytes = build_mul(r->builder, r->index[a], access_stride(r, s->inst, a));
+            at = build_offset(r->builder, at, bytes, 1);
         }
         s->pointer[1] = at;
     }
@@ -533,7 +475,7 @@ void render_task_begin(Render *r) {
 
 static void render_task(Render *r, const Digits *digits) {
     for (int n = 0; n < digits->count; n++)
-        r->index[digits->axis[n]] = LLVMBuildLoad2(r->builder, r->i64, digits->memory[n], "");
+        r->index[digits->axis[n]] = build_load(r->builder, IR_I64, digits->memory[n], 0);
     render_task_begin(r);
     if (r->class == CLASS_TILE) {
         render_level(r, 0, 1);
@@ -550,17 +492,17 @@ static void render_task(Render *r, const Digits *digits) {
 
 static void load_arguments(Render *r) {
     const Kernel *k = r->kernel;
-    LLVMValueRef buffers = LLVMGetParam(r->function, 0), params = LLVMGetParam(r->function, 1);
-    r->scratch = LLVMGetParam(r->function, 4);
-    r->buffers = ARENA_ARRAY(r->arena, LLVMValueRef, k->buffers.count + 1);
-    r->params = ARENA_ARRAY(r->arena, LLVMValueRef, k->param_count + 1);
+    IrValue buffers = build_parameter(r->builder, 0), params = build_parameter(r->builder, 1);
+    r->scratch = build_parameter(r->builder, 4);
+    r->buffers = ARENA_ARRAY(r->arena, IrValue, k->buffers.count + 1);
+    r->params = ARENA_ARRAY(r->arena, IrValue, k->param_count + 1);
     for (int i = 0; i < k->buffers.count; i++) {
-        LLVMValueRef n = constant_i64(r, i), at = LLVMBuildGEP2(r->builder, r->pointer, buffers, &n, 1, "");
-        r->buffers[i] = LLVMBuildLoad2(r->builder, r->pointer, at, "buffer");
+        IrValue n = constant_i64(r, i), at = build_offset(r->builder, buffers, n, 8);
+        r->buffers[i] = build_load(r->builder, IR_POINTER, at, 8);
     }
     for (int i = 0; i < k->param_count; i++) {
-        LLVMValueRef n = constant_i64(r, i), at = LLVMBuildGEP2(r->builder, r->i64, params, &n, 1, "");
-        r->params[i] = LLVMBuildLoad2(r->builder, r->i64, at, "param");
+        IrValue n = constant_i64(r, i), at = build_offset(r->builder, params, n, 8);
+        r->params[i] = build_load(r->builder, IR_I64, at, 8);
     }
     for (int a = 0; a < k->axis_count; a++) {
         const KernelAxis *axis = &k->axes[a];
@@ -575,14 +517,14 @@ static void entry_pointers(Render *r) {
         const KernelAccess *access = s->inst->access;
         s->pointer[0] = r->buffers[s->inst->buffer];
         if (access->offset_kind == STRIDE_ZERO) continue;
-        LLVMValueRef offset =
+        IrValue offset =
             access->offset_kind == STRIDE_PARAM ? r->params[access->offset] : constant_i64(r, access->offset);
-        LLVMValueRef bytes = LLVMBuildMul(r->builder, offset, constant_i64(r, access_bytes(r, s->inst)), "");
-        s->pointer[0] = LLVMBuildGEP2(r->builder, r->i8, s->pointer[0], &bytes, 1, "");
+        IrValue bytes = build_mul(r->builder, offset, constant_i64(r, access_bytes(r, s->inst)));
+        s->pointer[0] = build_offset(r->builder, s->pointer[0], bytes, 1);
     }
 }
 
-static void render_tasks(Render *r, LLVMValueRef from, LLVMValueRef to) {
+static void render_tasks(Render *r, IrValue from, IrValue to) {
     Digits digits = task_digits(r, from);
     Loop tasks = loop_begin(r, from, to, 1);
     render_task(r, &digits);
@@ -591,17 +533,14 @@ static void render_tasks(Render *r, LLVMValueRef from, LLVMValueRef to) {
 }
 
 void render_kernel(Render *r) {
-    LLVMTypeRef types[5] = {r->pointer, r->pointer, r->i64, r->i64, r->pointer};
-    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(r->context), types, 5, 0);
-    r->function = LLVMAddFunction(r->module, KERNEL_SYMBOL, type);
-    r->entry = block_new(r, "entry");
-    LLVMBasicBlockRef setup = block_new(r, "setup"), end = block_new(r, "end");
-    LLVMPositionBuilderAtEnd(r->builder, end);
-    LLVMBuildRetVoid(r->builder);
-    LLVMValueRef from = LLVMGetParam(r->function, 2), to = LLVMGetParam(r->function, 3);
-    LLVMPositionBuilderAtEnd(r->builder, r->entry);
-    LLVMBuildCondBr(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, from, to, ""), setup, end);
-    LLVMPositionBuilderAtEnd(r->builder, setup);
+    IrBlock entry = build_block(r->builder);
+    IrBlock setup = build_block_new(r->builder, "setup"), end = build_block_new(r->builder, "end");
+    build_at(r->builder, end);
+    build_retvoid(r->builder);
+    IrValue from = build_parameter(r->builder, 2), to = build_parameter(r->builder, 3);
+    build_at(r->builder, entry);
+    build_condbr(r->builder, build_compare(r->builder, IR_SLT, from, to), setup, end);
+    build_at(r->builder, setup);
     load_arguments(r);
     entry_pointers(r);
     vector_form(r, r->vector_lanes, 1, NULL);
@@ -613,5 +552,5 @@ void render_kernel(Render *r) {
     else
         render_tasks(r, from, to);
     stream_end(r);
-    LLVMBuildBr(r->builder, end);
+    build_br(r->builder, end);
 }

@@ -2,7 +2,7 @@
 /* Outer reductions in bands of rows (kernel.h). A task over a band walks its rows by the full width of its columns, so
  * that memory is read in long runs, and holds its sums in scratch memory, where they stay in the first cache. The tasks
  * that follow take the sums of all bands together and finish the columns. */
-#include "codegen/llvm/render.h"
+#include "codegen/render/render.h"
 
 /* A pass takes as many rows as fill PASS_ELEMENTS, their sums staying in registers: one long row, or several short ones.
  * Long rows go one by one since the hardware's prefetching follows one run better than several (a sum of 4096 columns
@@ -24,35 +24,35 @@ static int64_t element_bytes(const KernelInst *inst) { return (int64_t)dtype_siz
 
 /* Where each reduction's sums begin. */
 static void lay_out(Render *r) {
-    LLVMBuilderRef b = r->builder;
-    LLVMValueRef elements = r->bands.count, at = constant_i64(r, 0);
+    IrBuilder *b = r->builder;
+    IrValue elements = r->bands.count, at = constant_i64(r, 0);
     for (int a = 0; a < r->kernel->axis_count; a++)
-        if (r->kernel->axes[a].role != AXIS_REDUCE) elements = LLVMBuildMul(b, elements, r->size[a], "");
+        if (r->kernel->axes[a].role != AXIS_REDUCE) elements = build_mul(b, elements, r->size[a]);
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         if (!kernel_op_is_reduce(s->inst->op)) continue;
-        s->keep = LLVMBuildGEP2(b, r->i8, r->scratch, &at, 1, "");
-        LLVMValueRef end = LLVMBuildMul(b, elements, constant_i64(r, element_bytes(s->inst)), "");
-        end = LLVMBuildAdd(b, LLVMBuildAdd(b, at, end, ""), constant_i64(r, 63), "");
-        at = LLVMBuildAnd(b, end, constant_i64(r, -64), "");
+        s->keep = build_offset(b, r->scratch, at, 1);
+        IrValue end = build_mul(b, elements, constant_i64(r, element_bytes(s->inst)));
+        end = build_add(b, build_add(b, at, end), constant_i64(r, 63));
+        at = build_and(b, end, constant_i64(r, -64));
     }
 }
 
 /* The sums of band `band` of the present task, from the present columns on. */
-static LLVMValueRef sums_at(Render *r, const Slot *s, LLVMValueRef band, int copy) {
-    LLVMBuilderRef b = r->builder;
-    LLVMValueRef row = LLVMBuildAdd(b, LLVMBuildMul(b, r->bands.outer, r->bands.count, ""), band, "");
-    LLVMValueRef column = LLVMBuildAdd(b, r->index[r->vector_axis], constant_i64(r, (int64_t)copy * r->lanes), "");
-    LLVMValueRef element = LLVMBuildAdd(b, LLVMBuildMul(b, row, r->size[r->vector_axis], ""), column, "");
-    LLVMValueRef bytes = LLVMBuildMul(b, element, constant_i64(r, element_bytes(s->inst)), "");
-    return LLVMBuildGEP2(b, r->i8, s->keep, &bytes, 1, "");
+static IrValue sums_at(Render *r, const Slot *s, IrValue band, int copy) {
+    IrBuilder *b = r->builder;
+    IrValue row = build_add(b, build_mul(b, r->bands.outer, r->bands.count), band);
+    IrValue column = build_add(b, r->index[r->vector_axis], constant_i64(r, (int64_t)copy * r->lanes));
+    IrValue element = build_add(b, build_mul(b, row, r->size[r->vector_axis]), column);
+    IrValue bytes = build_mul(b, element, constant_i64(r, element_bytes(s->inst)));
+    return build_offset(b, s->keep, bytes, 1);
 }
 
-LLVMValueRef bands_ahead(Render *r, const KernelInst *inst) {
+IrValue bands_ahead(Render *r, const KernelInst *inst) {
     int rows = rows_axis(r);
     bool line = inst->access->kind[r->vector_axis] == STRIDE_ONE && r->lanes == r->vector_lanes;
     if (r->bands.phase != BANDS_SUM || !line || inst->access->kind[rows] == STRIDE_ZERO || is_light(r)) return NULL;
-    return LLVMBuildMul(r->builder, r->bands.rows, access_stride(r, inst, rows), "");
+    return build_mul(r->builder, r->bands.rows, access_stride(r, inst, rows));
 }
 
 static bool is_own(const Render *r, int i) { return kernel_op_is_reduce(r->slots[i].inst->op); }
@@ -63,9 +63,9 @@ static void load_sums(Render *r) {
         if (!is_own(r, i)) continue;
         reduce_begin(r, i);
         for (int c = 0; c < r->unroll && r->bands.phase == BANDS_SUM; c++) {
-            LLVMTypeRef type = type_compute(r, s->inst->dtype, r->lanes);
-            LLVMValueRef sum = load_line(r, type, sums_at(r, s, r->bands.index, c), element_bytes(s->inst));
-            LLVMBuildStore(r->builder, sum, s->accumulator[c]);
+            IrType type = type_compute(r, s->inst->dtype, r->lanes);
+            IrValue sum = load_line(r, type, sums_at(r, s, r->bands.index, c), element_bytes(s->inst));
+            build_store(r->builder, sum, s->accumulator[c], 0);
         }
     }
 }
@@ -74,8 +74,8 @@ static void store_sums(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         for (int c = 0; c < r->unroll && is_own(r, i); c++) {
-            LLVMTypeRef type = type_compute(r, s->inst->dtype, r->lanes);
-            LLVMValueRef sum = LLVMBuildLoad2(r->builder, type, s->accumulator[c], "");
+            IrType type = type_compute(r, s->inst->dtype, r->lanes);
+            IrValue sum = build_load(r->builder, type, s->accumulator[c], 0);
             store_line(r, sum, sums_at(r, s, r->bands.index, c), element_bytes(s->inst));
         }
     }
@@ -88,8 +88,8 @@ static void finish_columns(Render *r, int level) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
         for (int c = 0; c < r->unroll && is_own(r, i); c++) {
-            LLVMTypeRef type = type_compute(r, s->inst->dtype, r->lanes);
-            LLVMValueRef sum = load_line(r, type, sums_at(r, s, loop.index, c), element_bytes(s->inst));
+            IrType type = type_compute(r, s->inst->dtype, r->lanes);
+            IrValue sum = load_line(r, type, sums_at(r, s, loop.index, c), element_bytes(s->inst));
             reduce_take(r, i, c, sum);
         }
     }
@@ -113,36 +113,36 @@ void bands_body(Render *r, int level) {
 }
 
 /* Of columns, as wide as those of the present phase. */
-static LLVMValueRef block_count(Render *r) {
-    LLVMValueRef up = constant_i64(r, r->lane_block - 1), block = constant_i64(r, r->lane_block);
-    return LLVMBuildUDiv(r->builder, LLVMBuildAdd(r->builder, r->size[r->vector_axis], up, ""), block, "");
+static IrValue block_count(Render *r) {
+    IrValue up = constant_i64(r, r->lane_block - 1), block = constant_i64(r, r->lane_block);
+    return build_udiv(r->builder, build_add(r->builder, r->size[r->vector_axis], up), block);
 }
 
 /* Indices of the TASK axes, of the band and of the block of columns from a task's number. */
-static void set_indices(Render *r, LLVMValueRef number) {
+static void set_indices(Render *r, IrValue number) {
     const Kernel *k = r->kernel;
-    LLVMBuilderRef b = r->builder;
-    LLVMValueRef blocks = block_count(r);
-    r->index[r->vector_axis] = LLVMBuildURem(b, number, blocks, "");
-    number = LLVMBuildUDiv(b, number, blocks, "");
+    IrBuilder *b = r->builder;
+    IrValue blocks = block_count(r);
+    r->index[r->vector_axis] = build_urem(b, number, blocks);
+    number = build_udiv(b, number, blocks);
     if (r->bands.phase == BANDS_SUM) {
-        r->bands.index = LLVMBuildURem(b, number, r->bands.count, "");
-        number = LLVMBuildUDiv(b, number, r->bands.count, "");
+        r->bands.index = build_urem(b, number, r->bands.count);
+        number = build_udiv(b, number, r->bands.count);
     }
     r->bands.outer = number;
     for (int a = k->axis_count - 1; a >= 0; a--) {
         if (k->axes[a].role != AXIS_TASK) continue;
-        r->index[a] = LLVMBuildURem(b, number, r->size[a], "");
-        number = LLVMBuildUDiv(b, number, r->size[a], "");
+        r->index[a] = build_urem(b, number, r->size[a]);
+        number = build_udiv(b, number, r->size[a]);
     }
 }
 
-static LLVMValueRef lesser(Render *r, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(r->builder, LLVMBuildICmp(r->builder, LLVMIntSLT, a, b, ""), a, b, "");
+static IrValue lesser(Render *r, IrValue a, IrValue b) {
+    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
 }
 
-static LLVMValueRef greater(Render *r, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(r->builder, LLVMBuildICmp(r->builder, LLVMIntSGT, a, b, ""), a, b, "");
+static IrValue greater(Render *r, IrValue a, IrValue b) {
+    return build_select(r->builder, build_compare(r->builder, IR_SGT, a, b), a, b);
 }
 
 static void forget_values(Render *r) {
@@ -151,38 +151,38 @@ static void forget_values(Render *r) {
 }
 
 static void render_band(Render *r) {
-    LLVMBuilderRef b = r->builder;
-    LLVMValueRef height = constant_i64(r, r->kernel->band), rows = r->size[rows_axis(r)];
-    LLVMValueRef start = LLVMBuildNSWMul(b, r->bands.index, height, "");
-    LLVMValueRef end = lesser(r, LLVMBuildNSWAdd(b, start, height, ""), rows);
+    IrBuilder *b = r->builder;
+    IrValue height = constant_i64(r, r->kernel->band), rows = r->size[rows_axis(r)];
+    IrValue start = build_mul(b, r->bands.index, height);
+    IrValue end = lesser(r, build_add(b, start, height), rows);
     render_task_begin(r);
     render_level(r, 0, 1);
     r->bands.phase = BANDS_EMPTY;
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);
     r->bands.phase = BANDS_SUM;
-    LLVMValueRef one = constant_i64(r, 1), more = constant_i64(r, PASS_ELEMENTS - 1);
-    r->bands.rows = LLVMBuildAdd(b, LLVMBuildUDiv(b, more, r->range_count, ""), one, "");
+    IrValue one = constant_i64(r, 1), more = constant_i64(r, PASS_ELEMENTS - 1);
+    r->bands.rows = build_add(b, build_udiv(b, more, r->range_count), one);
     if (is_light(r)) r->bands.rows = greater(r, r->bands.rows, constant_i64(r, LIGHT_ROWS));
-    LLVMValueRef last = LLVMBuildSub(b, LLVMBuildSub(b, end, start, ""), one, "");
-    LLVMValueRef passes = LLVMBuildAdd(b, LLVMBuildUDiv(b, last, r->bands.rows, ""), one, "");
+    IrValue last = build_sub(b, build_sub(b, end, start), one);
+    IrValue passes = build_add(b, build_udiv(b, last, r->bands.rows), one);
     Loop pass = loop_begin(r, constant_i64(r, 0), passes, 1);
-    r->bands.from = LLVMBuildNSWAdd(b, start, LLVMBuildNSWMul(b, pass.index, r->bands.rows, ""), "");
-    r->bands.to = lesser(r, LLVMBuildNSWAdd(b, r->bands.from, r->bands.rows, ""), end);
+    r->bands.from = build_add(b, start, build_mul(b, pass.index, r->bands.rows));
+    r->bands.to = lesser(r, build_add(b, r->bands.from, r->bands.rows), end);
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);
     loop_end(r, &pass);
 }
 
-void render_bands(Render *r, LLVMValueRef begin, LLVMValueRef end) {
-    LLVMBuilderRef b = r->builder;
-    LLVMValueRef height = constant_i64(r, r->kernel->band), tasks = constant_i64(r, 1);
-    LLVMValueRef rows = LLVMBuildAdd(b, r->size[rows_axis(r)], constant_i64(r, r->kernel->band - 1), "");
-    r->bands.count = LLVMBuildUDiv(b, rows, height, "");
+void render_bands(Render *r, IrValue begin, IrValue end) {
+    IrBuilder *b = r->builder;
+    IrValue height = constant_i64(r, r->kernel->band), tasks = constant_i64(r, 1);
+    IrValue rows = build_add(b, r->size[rows_axis(r)], constant_i64(r, r->kernel->band - 1));
+    r->bands.count = build_udiv(b, rows, height);
     lay_out(r);
     for (int a = 0; a < r->kernel->axis_count; a++)
-        if (r->kernel->axes[a].role == AXIS_TASK) tasks = LLVMBuildMul(b, tasks, r->size[a], "");
+        if (r->kernel->axes[a].role == AXIS_TASK) tasks = build_mul(b, tasks, r->size[a]);
     r->bands.phase = BANDS_SUM;
     r->lane_block = (int64_t)r->kernel->lane_block * KERNEL_BAND_BLOCKS;
-    LLVMValueRef all = LLVMBuildMul(b, LLVMBuildMul(b, tasks, block_count(r), ""), r->bands.count, "");
+    IrValue all = build_mul(b, build_mul(b, tasks, block_count(r)), r->bands.count);
 
     Loop sums = loop_begin(r, begin, lesser(r, end, all), 1);
     set_indices(r, sums.index);
@@ -191,10 +191,10 @@ void render_bands(Render *r, LLVMValueRef begin, LLVMValueRef end) {
 
     r->bands.phase = BANDS_FINISH;
     r->lane_block = r->kernel->lane_block;
-    LLVMValueRef later = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, begin, all, ""), begin, all, "");
+    IrValue later = build_select(b, build_compare(b, IR_SGT, begin, all), begin, all);
     forget_values(r);
     Loop columns = loop_begin(r, later, end, 1);
-    set_indices(r, LLVMBuildSub(b, columns.index, all, ""));
+    set_indices(r, build_sub(b, columns.index, all));
     render_task_begin(r);
     for (int s = 1; s < r->kernel->stage_count; s++) render_level(r, s, 1);
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);

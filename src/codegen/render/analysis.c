@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel -> the facts that emission needs: where each value varies, the stages that need it, lanes and unrolling. */
-#include "codegen/llvm/render.h"
+#include "codegen/render/render.h"
 
 /* Vectors done at once, by the vector instructions of the innermost body. Short bodies are unrolled against the loop's
  * own cost; long ones because their chains of dependent instructions outgrow the processor's window, so that only
@@ -21,6 +21,19 @@ enum {
         400,            /* beyond, one masked loop serves body and tail: code size halves, the masks cost under 3 % */
     OUTER_WEIGHT = 192, /* instructions of an outer reduction's unrolled body */
 };
+
+Isa render_isa(const Target *target) {
+    bool x86 = strncmp(target->cpu, "x86-64", 6) == 0;
+    if (!x86) return (Isa){.half = true, .fma = true, .vector_bytes = target->vector_bytes};
+    bool avx2 = target->vector_bytes >= 32;
+    return (Isa){.x86 = true,
+                 .avx512 = target->vector_bytes >= 64,
+                 .avx2 = avx2,
+                 .sse41 = avx2 || strcmp(target->cpu, "x86-64-v2") == 0,
+                 .half = avx2,
+                 .fma = avx2,
+                 .vector_bytes = target->vector_bytes};
+}
 
 int render_op_args(KernelOp op) {
     static const signed char counts[] = {

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The renderer's calls that move lanes. */
+#include "codegen/native/ir.h"
+
+Inst *part_of(IrBuilder *b, Inst *x, int from, int lanes) {
+    IrType type = ir_lanes(x->element, lanes);
+    if (lanes == x->lanes) return x;
+    if (x->op == I_VCONST) return inst_constant(b, type, x->bits + from);
+    if (x->op == I_SPLAT && lanes > 1) return inst_add(b, I_SPLAT, type, x->args[0], NULL, NULL);
+    if (x->op == I_JOIN && lanes == x->args[0]->lanes && from % lanes == 0) return x->args[from / lanes];
+    Inst *i = inst_add(b, I_PART, type, x, NULL, NULL);
+    i->imm = from;
+    return i;
+}
+
+Inst *join(IrBuilder *b, Inst **pieces, int count) {
+    Inst *all[MOST_PARTS];
+    memcpy(all, pieces, (size_t)count * sizeof *all);
+    for (; count > 1; count /= 2)
+        for (int n = 0; n < count / 2; n++) {
+            IrType type = ir_lanes(all[2 * n]->element, 2 * all[2 * n]->lanes);
+            all[n] = inst_add(b, I_JOIN, type, all[2 * n], all[2 * n + 1], NULL);
+        }
+    return all[0];
+}
+
+Inst *mask_part(IrBuilder *b, IrValue mask, IrType like, int part) {
+    int lanes = part_lanes(like);
+    return part_of(b, mask->parts[0], part * lanes, lanes);
+}
+
+IrValue build_splat(IrBuilder *b, IrValue scalar, int lanes) {
+    IrType type = ir_lanes(ir_element(scalar->type), lanes);
+    Inst *x = scalar->parts[0];
+    IrValue v = native_value_new(b, type);
+    if (x->op == I_CONST || x->op == I_VCONST) return ir_int(b, type, x->op == I_CONST ? x->imm : x->bits[0]);
+    if (x->op == I_UNDEFINED && !x->variable) return ir_undefined(b, type);
+    for (int p = 0; p < v->count; p++) v->parts[p] = inst_add(b, I_SPLAT, part_type(type), x, NULL, NULL);
+    return v;
+}
+
+IrValue build_extract(IrBuilder *b, IrValue vector, int lane) {
+    int own = part_lanes(vector->type);
+    Inst *x = vector->parts[lane / own];
+    lane %= own;
+    if (x->op == I_SPLAT) return native_value(b, x->element, x->args[0]);
+    if (x->op == I_VCONST) return ir_int(b, x->element, x->bits[lane]);
+    Inst *one = lane || x->element == IR_I1 ? part_of(b, x, lane, 1) : x;
+    return native_value(b, x->element, inst_add(b, I_FIRST, x->element, one, NULL, NULL));
+}
+
+static IrValue placed(IrBuilder *b, IrValue vector, Inst *piece, int lane) {
+    IrValue v = native_value_new(b, vector->type);
+    int own = part_lanes(vector->type);
+    memcpy(v->parts, vector->parts, sizeof v->parts);
+    Inst *i = inst_add(b, I_PLACE, part_type(v->type), vector->parts[lane / own], piece, NULL);
+    i->imm = lane % own;
+    v->parts[lane / own] = i;
+    return v;
+}
+
+IrValue build_insert(IrBuilder *b, IrValue vector, IrValue scalar, int lane) {
+    if (ir_element(vector->type) == IR_I1) no_rule(b, "a condition put into a mask");
+    return placed(b, vector, scalar->parts[0], lane);
+}
+
+IrValue build_insert_lanes(IrBuilder *b, IrValue vector, IrValue piece, int lane) {
+    return placed(b, vector, piece->parts[0], lane);
+}
+
+/* --- shuffles --- */
+
+static bool runs_from(const int *from, int lanes, int start) {
+    for (int n = 0; n < lanes; n++)
+        if (from[n] >= 0 && from[n] != start + n) return false;
+    return true;
+}
+
+/* Interleaving of the low or high halves of each 16 bytes of x and y. */
+static bool unpacks(const int *from, int lanes, int group, int all, bool high) {
+    for (int n = 0; n < lanes; n++) {
+        int at = n / group * group + n % group / 2 + (high ? group / 2 : 0) + (n & 1) * all;
+        if (from[n] >= 0 && from[n] != at) return false;
+    }
+    return true;
+}
+
+static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
+    int lanes = ir_lane_count(type), group = 128 / ir_bits(type);
+    if (x->lanes == lanes && lanes >= group && x->element != IR_I1)
+        for (int high = 0; high < 2; high++)
+            if (unpacks(from, lanes, group, x->lanes, high)) {
+                Inst *i = inst_add(b, I_UNPACK, type, x, y, NULL);
+                i->kind = (unsigned char)high;
+                return i;
+            }
+    if (x->lanes != lanes || ir_bits(type) < 16 || lanes < 2) {
+        no_rule(b, "a shuffle");
+        return x;
+    }
+    int64_t indices[MOST_LANES];
+    for (int n = 0; n < lanes; n++) indices[n] = from[n] < 0 ? 0 : from[n];
+    IrType integers = ir_lanes(ir_bits(type) == 16 ? IR_I16 : ir_bits(type) == 32 ? IR_I32 : IR_I64, lanes);
+    /* one below 16 bytes: the second source begins where the register's lanes end */
+    int held = lanes * ir_bits(type) < 128 ? group : lanes;
+    for (int n = 0; n < lanes; n++)
+        if (indices[n] >= lanes) indices[n] += held - lanes;
+    return inst_add(b, I_PERMUTE, type, x, y, inst_constant(b, integers, indices));
+}
+
+IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int lanes) {
+    IrType type = ir_lanes(ir_element(x->type), lanes);
+    int own = part_lanes(x->type), all = ir_lane_count(x->type), start = from[0] < 0 ? 0 : from[0];
+    if (part_count(type) == 1 && runs_from(from, lanes, start) && start % own + lanes <= own)
+        return native_value(b, type, part_of(b, (start < all ? x : y)->parts[start % all / own], start % own, lanes));
+    if (runs_from(from, lanes, start) && start % own == 0 && lanes % own == 0) {
+        IrValue v = native_value_new(b, type);
+        if (v->count == lanes / own) {
+            for (int p = 0; p < v->count; p++) {
+                int at = start + p * own;
+                v->parts[p] = (at < all ? x : y)->parts[at % all / own];
+            }
+            return v;
+        }
+        Inst *pieces[MOST_PARTS] = {0};
+        for (int p = 0; p < lanes / own && p < MOST_PARTS; p++) {
+            int at = start + p * own;
+            pieces[p] = (at < all ? x : y)->parts[at % all / own];
+        }
+        if (part_count(type) == 1) return native_value(b, type, join(b, pieces, lanes / own));
+    }
+    if (x->count > 1 || part_count(type) > 1) {
+        no_rule(b, "a shuffle of several registers");
+        return ir_undefined(b, type);
+    }
+    return native_value(b, type, shuffled(b, x->parts[0], y->parts[0], from, type));
+}
+
+IrValue build_any(IrBuilder *b, IrValue condition) {
+    return native_value(b, IR_I1, inst_add(b, I_ANY, IR_I1, condition->parts[0], NULL, NULL));
+}
+
+/* Entries that repeat until they fill a register; the hardware looks at the low bits of an index alone. */
+IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool avx512) {
+    enum { ENTRIES = 8 };
+    IrType type = ir_lanes(IR_F32, ir_lane_count(index->type));
+    IrValue v = native_value_new(b, type);
+    int lanes = part_lanes(type) < ENTRIES ? ENTRIES : part_lanes(type);
+    int64_t bits[MOST_LANES];
+    (void)avx512;
+    for (int n = 0; n < lanes; n++) {
+        float entry = (float)entries[n % ENTRIES];
+        int32_t word;
+        memcpy(&word, &entry, sizeof word);
+        bits[n] = word;
+    }
+    Inst *table = inst_constant(b, ir_lanes(IR_F32, lanes), bits);
+    for (int p = 0; p < v->count; p++)
+        v->parts[p] = inst_add(b, I_LOOKUP, part_type(type), table, index->parts[p], NULL);
+    return v;
+}

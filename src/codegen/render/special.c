@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Instructions that some sets have and others are spared: scaling by a power of two, tables of eight, division of many
+ * by one. Every set gets the same values. */
+#include "codegen/divide.h"
+#include "codegen/render/render.h"
+
+/* --- a * 2^b --- */
+
+/* By two factors, the first of which keeps clear of what is subnormal or infinite, so that the second product alone
+ * rounds. b + 1.5 * 2^mantissa + bias has the exponent field in its low bits. */
+static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide) {
+    IrBuilder *at = r->builder;
+    IrType real = ir_type(a), bits = type_integer(r, wide ? 64 : 32, real);
+    double middle = wide ? 0x1.8p52 + 1023 : 0x1.8p23 + 127, guard = wide ? 64 : 32;
+    double up = wide ? 0x1p64 : 0x1p32;
+    IrValue small = build_compare(at, IR_FOLT, b, constant_real(r, real, 0));
+    IrValue shifter =
+        build_select(at, small, constant_real(r, real, middle + guard), constant_real(r, real, middle - guard));
+    IrValue factor = build_select(at, small, constant_real(r, real, 1 / up), constant_real(r, real, up));
+    IrValue field = build_cast(at, IR_BITS, build_fadd(at, b, shifter), bits);
+    field = build_shl(at, field, constant_int(r, bits, wide ? 52 : 23));
+    IrValue near = build_fmul(at, a, build_cast(at, IR_BITS, field, real));
+    return build_fmul(at, near, factor);
+}
+
+IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b) {
+    bool wide = inst->dtype == DT_F64;
+    return r->isa.avx512 ? build_scale(r->builder, a, b) : scale_by_factors(r, a, b, wide);
+}
+
+/* --- tables --- */
+
+static IrValue table_by_loads(Render *r, int64_t number, IrValue index) {
+    IrValue memory = build_table(r->builder, (int)number, kernel_table(number), TABLE_ENTRIES);
+    int lanes = type_lane_count(ir_type(index));
+    IrValue low = build_and(r->builder, index, constant_int(r, ir_type(index), TABLE_ENTRIES - 1));
+    IrValue result = ir_undefined(r->builder, type_lanes(IR_F32, lanes));
+    for (int i = 0; i < lanes; i++) {
+        IrValue n = lanes > 1 ? build_extract(r->builder, low, i) : low;
+        IrValue at = build_offset(r->builder, memory, build_cast(r->builder, IR_ZEXT, n, IR_I64), 4);
+        IrValue entry = build_load(r->builder, IR_F32, at, 4);
+        result = lanes > 1 ? build_insert(r->builder, result, entry, i) : entry;
+    }
+    return result;
+}
+
+IrValue special_table(Render *r, const KernelInst *inst, IrValue index) {
+    bool permutes = r->isa.avx2 && type_lane_count(ir_type(index)) > 1;
+    return permutes ? build_permute(r->builder, kernel_table(inst->bits), index, r->isa.avx512)
+                    : table_by_loads(r, inst->bits, index);
+}
+
+/* --- many divided by one (divide.h) --- */
+
+typedef struct Inverse {
+    IrValue r, l; /* 1/b in two parts */
+    IrValue safe; /* i1 or a vector of them: b is neither large nor small */
+} Inverse;
+
+static IrValue fma_of(Render *r, IrValue a, IrValue b, IrValue c) {
+    IrValue args[] = {a, b, c};
+    return fused(r, args);
+}
+
+static Inverse inverse_of(Render *r, IrValue b) {
+    IrBuilder *at = r->builder;
+    IrType type = ir_type(b);
+    IrValue one = constant_real(r, type, 1), size = build_unary(r->builder, IR_FABS, b);
+    Inverse v;
+    v.safe = build_and(at, build_compare(at, IR_FOGE, size, constant_real(r, type, DIVISOR_LEAST)),
+                       build_compare(at, IR_FOLE, size, constant_real(r, type, DIVISOR_MOST)));
+    v.r = build_fmul(at, build_fdiv(at, one, b), constant_real(r, type, DIVISOR_BEFORE));
+    v.l = build_fmul(at, fma_of(r, build_unary(at, IR_FNEG, v.r), b, one), v.r);
+    return v;
+}
+
+static bool is_safe_constant(const KernelInst *b) {
+    double value;
+    memcpy(&value, &b->bits, sizeof value);
+    return b->op == K_CONST && fabs(value) >= DIVISOR_LEAST && fabs(value) <= DIVISOR_MOST;
+}
+
+static IrValue every_lane(Render *r, IrValue condition) {
+    return build_not(r->builder, any_lane(r, build_not(r->builder, condition)));
+}
+
+/* The inverse stands where the quotients are; being the same for all of them it leaves their loop. */
+void render_divide_row(Render *r, int i) {
+    const KernelInst *inst = r->slots[i].inst;
+    const Slot *divisor = &r->slots[inst->args[1]];
+    int copies = r->unroll, inverses = divisor->vectorial ? copies : 1;
+    IrValue quick[MAX_UNROLL], slow[MAX_UNROLL], safe = NULL;
+    Inverse inverse[MAX_UNROLL];
+    for (int c = 0; c < inverses; c++) {
+        inverse[c] = inverse_of(r, divisor->vectorial ? divisor->vector[c] : divisor->scalar);
+        IrValue all = every_lane(r, inverse[c].safe);
+        safe = safe ? build_and(r->builder, safe, all) : all;
+    }
+    for (int c = inverses; c < copies; c++) inverse[c] = inverse[0];
+    for (int c = 0; c < copies && !divisor->vectorial; c++) {
+        inverse[c].r = splat(r, inverse[c].r, r->lanes);
+        inverse[c].l = splat(r, inverse[c].l, r->lanes);
+    }
+    bool known = is_safe_constant(divisor->inst);
+    IrBlock by_inverse = NULL, by_division = NULL, after = NULL;
+    if (!known) {
+        by_inverse = build_block_new(r->builder, "by_inverse");
+        by_division = build_block_new(r->builder, "by_division");
+        after = build_block_new(r->builder, "divided");
+        build_condbr(r->builder, safe, by_inverse, by_division);
+        build_at(r->builder, by_inverse);
+    }
+    for (int c = 0; c < copies; c++) {
+        IrValue a = slot_value(r, inst->args[0], c);
+        quick[c] = fma_of(r, a, inverse[c].r, build_fmul(r->builder, a, inverse[c].l));
+        if (known) slot_set(r, i, c, quick[c]);
+    }
+    if (known) return;
+    build_br(r->builder, after);
+    build_at(r->builder, by_division);
+    for (int c = 0; c < copies; c++)
+        slow[c] = build_fdiv(r->builder, slot_value(r, inst->args[0], c), slot_value(r, inst->args[1], c));
+    build_br(r->builder, after);
+    build_at(r->builder, after);
+    for (int c = 0; c < copies; c++) {
+        IrValue phi = build_phi(r->builder, ir_type(quick[c]));
+        phi_add(phi, quick[c], by_inverse);
+        phi_add(phi, slow[c], by_division);
+        slot_set(r, i, c, phi);
+    }
+}
