@@ -158,7 +158,10 @@ Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank) {
         joined[i] = inner ? inner[perm[i]] : perm[i];
         identity &= joined[i] == i;
     }
-    if (inner) a = before->inputs[0];
+    if (inner) {
+        before->inputs[0]->dtype = a->dtype;
+        a = before->inputs[0];
+    }
     if (identity) return a;
     Attr attr = ints_attr("perm", joined, rank);
     return apply(w, "Transpose", a->dtype, &a, 1, &attr, 1);
