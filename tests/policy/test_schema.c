@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
 #include "policy/policy.h"
 
 static char *read_text(const char *path) {
@@ -56,7 +57,7 @@ static void check_number(const char *section, const char *key, const cJSON *abou
     char text[64];
     const double values[] = {low->valuedouble, high->valuedouble, low->valuedouble - 1, 2 * high->valuedouble};
     for (int i = 0; i < 4; i++) {
-        snprintf(text, sizeof text, "%.17g", values[i]);
+        plain_print(text, sizeof text, "%.17g", values[i]);
         expect(section, key, text, i < 2);
     }
     if (whole) expect(section, key, "1.5", false);
