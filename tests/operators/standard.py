@@ -217,6 +217,9 @@ OTHERS = [
     *table("Adam",
            row("a norm after the step", [data(0.1, f32), data(3, i64), f(5), f(5), f(5), f(5, low=0)], norm_coefficient=0.01, norm_coefficient_post=0.2, outputs=(0, 1, 2),
                expect=lambda case, inputs: [y.astype(f32) for y in by_reference(case, inputs)]), domain="ai.onnx.preview.training", **SUMS),
+    *table("Gradient",
+           row("of what x itself is", [f(3, 4), f(3, 4)], xs=["x0"], zs=["x1"], y="x0", expect=lambda case, inputs: [np.ones((3, 4), f32)]),
+           domain="ai.onnx.preview.training"),
 ]
 
 # --- Scan -------------------------------------------------------------------------------------------------------------
