@@ -49,9 +49,10 @@ static IrValue sums_at(Render *r, const Slot *s, IrValue band, int copy) {
 }
 
 IrValue bands_ahead(Render *r, const KernelInst *inst) {
+    if (r->bands.phase != BANDS_SUM) return NULL;
     int rows = rows_axis(r);
     bool line = inst->access->kind[r->vector_axis] == STRIDE_ONE && r->lanes == r->vector_lanes;
-    if (r->bands.phase != BANDS_SUM || !line || inst->access->kind[rows] == STRIDE_ZERO || is_light(r)) return NULL;
+    if (!line || inst->access->kind[rows] == STRIDE_ZERO || is_light(r)) return NULL;
     return build_mul(r->builder, r->bands.rows, access_stride(r, inst, rows));
 }
 
