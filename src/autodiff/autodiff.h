@@ -17,6 +17,9 @@ Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int c
 Status prepare_gradients(Graph *graph, const Policy *policy);
 Status expand_gradients(Graph *graph, const Policy *policy);
 
+/* recompute.c: a pass behind merge_common; which values the backward nodes read of the forward pass, and which are computed again. */
+Status choose_saved(Graph *graph, const Policy *policy);
+
 /* The rules. NULL: the primitive or anchor has no gradient. */
 BackwardFn rule_of_prim(Prim prim);
 BackwardFn rule_of_anchor(const char *op);

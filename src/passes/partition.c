@@ -23,12 +23,13 @@
 #include "passes/region.h"
 
 typedef struct Group {
-    VEC(Node *) nodes;    /* in topological order */
-    int first, last;      /* topological numbers of its first and last node */
-    int axes;             /* of its iteration space */
-    uint64_t visited;     /* mark of the latest search */
-    struct Group *merged; /* where its nodes went, or NULL */
-    bool fusible;         /* false: a lone node that stays as it is */
+    VEC(Node *) nodes;     /* in topological order */
+    int first, last;       /* topological numbers of its first and last node */
+    int axes;              /* of its iteration space */
+    uint64_t visited;      /* mark of the latest search */
+    struct Group *merged;  /* where its nodes went, or NULL */
+    bool fusible;          /* false: a lone node that stays as it is */
+    bool forward, repeats; /* has nodes of the forward pass, of those that are repeated for the backward pass */
 } Group;
 
 typedef VEC(Node *) Nodes;
@@ -228,10 +229,14 @@ static Space *analyse(Partition *p, Node *const *nodes, int count, const char **
 
 static bool merge(Partition *p, Group *const *parts, int count) {
     int total = 0;
+    bool forward = false, repeats = false;
     for (int i = 0; i < count; i++) {
+        forward |= parts[i]->forward;
+        repeats |= parts[i]->repeats;
         if (parts[i]->nodes.items[0]->fence != parts[0]->nodes.items[0]->fence) return false;
         total += parts[i]->nodes.count;
     }
+    if (forward && repeats) return false; /* it would be stored after all */
     if (total > p->policy->fusion.max_region_nodes || !is_convex(p, parts, count)) return false;
     p->joined.count = 0;
     for (int i = 0; i < count; i++)
@@ -272,6 +277,8 @@ static bool merge(Partition *p, Group *const *parts, int count) {
     into->nodes.count = 0;
     for (int i = 0; i < total; i++) VEC_PUSH(p->arena, into->nodes, nodes[i]);
     into->axes = space->axis_count;
+    into->forward = forward;
+    into->repeats = repeats;
     return true;
 }
 
@@ -421,6 +428,8 @@ Status partition(Graph *graph, const Policy *policy) {
         VEC_PUSH(p.arena, g->nodes, node);
         g->first = g->last = p.count;
         g->fusible = space_accepts(node) && is_worth_a_kernel(&p, node);
+        g->forward = !node->backward;
+        g->repeats = node->repeats;
         if (g->fusible) {
             const Space *space = analyse(&p, &node, 1, NULL);
             g->fusible = space != NULL;

@@ -16,6 +16,7 @@ static const Pass passes[] = {
     {"layout", layout},
     {"simplify", simplify},
     {"merge_common", merge_common},
+    {"choose_saved", choose_saved},
     {"fuse_attention", fuse_attention},
     {"fuse_epilogues", fuse_epilogues},
     {"partition", partition},
