@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/fork.h"
 #include "importer/files.h"
 #include "importer/importer.h"
 #include "optimize/training.h"
+#include "runtime/api/model_file.h"
 
 static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps"; /* key of a checkpoint's metadata */
 
@@ -254,38 +254,39 @@ OnnxfuseStatus onnxfuse_training_set_tensor(OnnxfuseTraining *t, int index, cons
 
 /* --- files --------------------------------------------------------------------------------------------------------------------- */
 
-static Status write_file(const char *path, const void *bytes, size_t size) {
-    NewFile file = new_file(path);
-    Status status = new_file_begin(&file);
-    if (!status) status = new_file_append(&file, bytes, size);
-    if (!status) status = new_file_close(&file);
-    if (!status) status = new_file_publish(&file);
-    new_file_abandon(&file);
-    return status;
+static Status write_graph(const Graph *graph, const MappedFile *original, ModelFile *file) {
+    ExportOptions options = {0};
+    if (original) {
+        options.original = original->bytes;
+        options.original_size = original->size;
+    }
+    TRY(model_file_write(file, graph, false, options));
+    return model_file_publish(file);
 }
 
-static Status write_graph(const Graph *graph, const MappedFile *original, const char *path) {
-    ExportOptions options = {.original = original ? original->bytes : NULL,
-                             .original_size = original ? original->size : 0};
-    void *bytes;
-    size_t size;
-    TRY(export_model_with(graph, graph->arena, &options, &bytes, &size));
-    return write_file(path, bytes, size);
-}
+/* Work on a graph, with all its memory guarded: it was read from file->model.path, or is written there. */
+typedef Status (*GraphFn)(OnnxfuseTraining *t, Graph *graph, ModelFile *file);
 
-/* Calls `fill` on the graph, with all its memory guarded. */
-typedef Status (*GraphFn)(OnnxfuseTraining *t, Graph *graph, const char *path);
-
-static Status with_graph(OnnxfuseTraining *t, Graph *graph, GraphFn work, const char *path) {
+static Status guarded(OnnxfuseTraining *t, Graph *graph, GraphFn work, const char *path, ModelFile *file) {
     jmp_buf guard;
     if (!graph || setjmp(guard)) return status_out_of_memory();
     arena_guard(graph->arena, &guard);
-    Status status = work(t, graph, path);
+    model_file_at(file, graph->arena, path);
+    Status status = work(t, graph, file);
     arena_guard(graph->arena, NULL);
     return status;
 }
 
-static Status save_weights(OnnxfuseTraining *t, Graph *graph, const char *path) {
+/* Destroys the graph. */
+static Status with_graph(OnnxfuseTraining *t, Graph *graph, GraphFn work, const char *path) {
+    ModelFile file = model_file_none();
+    Status status = guarded(t, graph, work, path, &file);
+    model_file_abandon(&file);
+    graph_destroy(graph);
+    return status;
+}
+
+static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     MappedFile original;
     TRY(file_map(graph->arena, t->path, &original));
     for (int i = 0; i < t->kept_count; i++) {
@@ -299,19 +300,17 @@ static Status save_weights(OnnxfuseTraining *t, Graph *graph, const char *path) 
         copy->data = kept->now->item.tensor.data;
         value->constant = copy;
     }
-    return write_graph(graph, &original, path);
+    return write_graph(graph, &original, file);
 }
 
 OnnxfuseStatus onnxfuse_training_save_model(OnnxfuseTraining *t, const char *path) {
     Graph *graph;
     TRY(import_file(t->path, NULL, &graph));
-    Status status = with_graph(t, graph, save_weights, path);
-    graph_destroy(graph);
-    return status;
+    return with_graph(t, graph, save_weights, path);
 }
 
 /* A checkpoint is a model without nodes whose outputs are the tensors: any tool that reads ONNX shows it. */
-static Status save_kept(OnnxfuseTraining *t, Graph *graph, const char *path) {
+static Status save_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     graph->name = "checkpoint";
     graph->info->ir_version = 8;
     VEC_PUSH(graph->arena, graph->info->opsets, (OpsetImport){"", 17});
@@ -319,17 +318,15 @@ static Status save_kept(OnnxfuseTraining *t, Graph *graph, const char *path) {
              (Metadata){CHECKPOINT_STEPS, arena_format(graph->arena, "%lld", (long long)t->steps)});
     for (int i = 0; i < t->kept_count; i++)
         graph_add_output(graph, graph_add_constant(graph, t->kept[i].name, &t->kept[i].now->item.tensor));
-    return write_graph(graph, NULL, path);
+    return write_graph(graph, NULL, file);
 }
 
 OnnxfuseStatus onnxfuse_training_save_checkpoint(OnnxfuseTraining *t, const char *path) {
-    Graph *graph = graph_create(0);
-    Status status = with_graph(t, graph, save_kept, path);
-    graph_destroy(graph);
-    return status;
+    return with_graph(t, graph_create(0), save_kept, path);
 }
 
-static Status load_kept(OnnxfuseTraining *t, Graph *graph, const char *path) {
+static Status load_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
+    const char *path = file->model.path;
     long long steps = -1;
     for (int i = 0; i < graph->info->metadata.count; i++) {
         const Metadata *entry = &graph->info->metadata.items[i];
@@ -356,7 +353,5 @@ static Status load_kept(OnnxfuseTraining *t, Graph *graph, const char *path) {
 OnnxfuseStatus onnxfuse_training_load_checkpoint(OnnxfuseTraining *t, const char *path) {
     Graph *graph;
     TRY(import_file(path, NULL, &graph));
-    Status status = with_graph(t, graph, load_kept, path);
-    graph_destroy(graph);
-    return status;
+    return with_graph(t, graph, load_kept, path);
 }
