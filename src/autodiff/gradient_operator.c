@@ -115,6 +115,15 @@ static Value *vary(Operator *o, Value *x) {
     return variable;
 }
 
+/* Whether y needs one of its results, for which nothing stands yet. */
+static bool makes_needed(const Node *node, const Map *needed, const Map *values) {
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] && map_get_id(needed, MAP_POINTER_KEY(node->outputs[i])) &&
+            !map_get_id(values, MAP_POINTER_KEY(node->outputs[i])))
+            return true;
+    return false;
+}
+
 /* y computed once more, where inputs stand for what xs and zs name. */
 static void compute_elsewhere(Operator *o) {
     Map values = map_make(o->scratch), needed = map_make(o->scratch), changed = map_make(o->scratch);
@@ -126,18 +135,12 @@ static void compute_elsewhere(Operator *o) {
     }
     map_set_id(&needed, MAP_POINTER_KEY(o->y), o->y);
     for (Node *n = o->node->prev; n; n = n->prev) { /* what y is made of */
-        bool makes = false;
-        for (int i = 0; i < n->output_count; i++)
-            makes |= n->outputs[i] && map_get_id(&needed, MAP_POINTER_KEY(n->outputs[i])) &&
-                     !map_get_id(&values, MAP_POINTER_KEY(n->outputs[i]));
+        bool makes = makes_needed(n, &needed, &values);
         for (int i = 0; makes && i < n->input_count; i++)
             if (n->inputs[i]) map_set_id(&needed, MAP_POINTER_KEY(n->inputs[i]), n->inputs[i]);
     }
     for (Node *n = o->graph->first; n != o->node; n = n->next) {
-        bool makes = false;
-        for (int i = 0; i < n->output_count; i++)
-            makes |= n->outputs[i] && map_get_id(&needed, MAP_POINTER_KEY(n->outputs[i])) &&
-                     !map_get_id(&values, MAP_POINTER_KEY(n->outputs[i]));
+        bool makes = makes_needed(n, &needed, &values);
         if (!makes || is_variable(n) || !reads_marked(&changed, n)) continue;
         for (int i = 0; i < n->input_count; i++) /* what does not change is read where it is */
             if (n->inputs[i] && !map_get_id(&values, MAP_POINTER_KEY(n->inputs[i])))

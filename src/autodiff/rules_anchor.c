@@ -24,16 +24,6 @@ static bool is_one_matrix(const Value *b) {
     return true;
 }
 
-/* g summed over the leading axes along which x (of no higher rank) was repeated. */
-static Value *sum_leading(Lowering *l, Value *g, const Value *x) {
-    if (!present(l, &g, 1)) return NULL;
-    int axes[MAX_RANK], count = 0, lead = g->rank - x->rank;
-    for (int i = 0; i < g->rank - 2; i++)
-        if (i < lead || (dim_equals(x->dims[i - lead], 1) && !dim_equals(g->dims[i], 1))) axes[count++] = i;
-    Value *sum = count ? reduce(l, PRIM_REDUCE_SUM, g, axes, count, true) : g;
-    return sum ? reshape(l, sum, x->dims, x->rank) : NULL;
-}
-
 /* r = alpha a b: da = alpha dr b^T, db = alpha a^T dr. Where b is one matrix for all of a's, their rows are one long column of rows. */
 static void back_matmul(Backward *w, const Node *n) {
     Lowering *l = w->l;
@@ -43,13 +33,13 @@ static void back_matmul(Backward *w, const Node *n) {
     if (!a || !b || !dr) return;
     if (alpha != 1) dr = mul(l, dr, like(l, dr, alpha));
     if (wants(w, n, 0)) {
-        Value *da = sum_leading(l, matmul(l, dr, swap_last(l, b)), a);
+        Value *da = sum_to(l, matmul(l, dr, swap_last(l, b)), a);
         give(w, n, 0, by_perm(l, da, n, "perm_a", true));
     }
     if (wants(w, n, 1)) {
         Value *db =
             is_one_matrix(b) ? matmul(l, swap_last(l, rows_of(l, a)), rows_of(l, dr)) : matmul(l, swap_last(l, a), dr);
-        db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_leading(l, db, b);
+        db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_to(l, db, b);
         give(w, n, 1, by_perm(l, db, n, "perm_b", true));
     }
 }

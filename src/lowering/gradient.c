@@ -45,8 +45,7 @@ bool wants(const Backward *w, const Node *n, int input) {
     return input < n->input_count && depends(w, n->inputs[input]);
 }
 
-/* g summed over the axes along which x of rank `rank` was repeated: those it lacks, and those of size 1. */
-static Value *sum_to(Lowering *l, Value *g, const Value *x) {
+Value *sum_to(Lowering *l, Value *g, const Value *x) {
     if (!present(l, &g, 1)) return NULL;
     int axes[MAX_RANK], count = 0, lead = g->rank - x->rank;
     for (int i = 0; i < g->rank; i++) {

@@ -40,6 +40,8 @@ Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Val
 Value *added_at(Lowering *l, const Value *x, Value *places, Value *updates);
 /* The number of each element of x, i64 of its shape: moved as x is, they say where added_at adds. */
 Value *places_of(Lowering *l, const Value *x);
+/* g summed over the axes along which x was repeated to g's shape: those that it lacks, and those of size 1. Of x's shape. */
+Value *sum_to(Lowering *l, Value *g, const Value *x);
 /* A tensor of x's shape and type that holds one number. */
 Value *full_like(Lowering *l, const Value *x, double number);
 
