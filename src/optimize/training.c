@@ -46,6 +46,13 @@ static Value *onnx2(Build *b, const char *op, Value *x, Value *y) {
     return result(add_node(b, "", op, b->opset, (Value *[]){x, y}, 2));
 }
 
+static Value *converted(Build *b, Value *x, DType from, DType to) {
+    if (from == to) return x;
+    Node *cast = add_node(b, "", "Cast", b->opset, &x, 1);
+    node_set_dtype(cast, "to", to);
+    return result(cast);
+}
+
 static Value *number(Build *b, const Value *like, double value) {
     Tensor *tensor = tensor_new(b->arena, like->dtype, 0, NULL);
     dtype_store_double(like->dtype, tensor->data, 0, value);
@@ -361,24 +368,14 @@ static void clip(Build *b, Value **gradients) {
     for (int i = 0; i < b->weights.count; i++) {
         Node *node = add_node(b, "", "ReduceSumSquare", b->opset, &gradients[i], 1);
         node_set_int(node, "keepdims", 0);
-        Value *part = result(node);
-        if (b->weights.items[i]->dtype != DT_F32) {
-            Node *cast = add_node(b, "", "Cast", b->opset, &part, 1);
-            node_set_dtype(cast, "to", DT_F32);
-            part = result(cast);
-        }
+        Value *part = converted(b, result(node), b->weights.items[i]->dtype, DT_F32);
         sum = sum ? onnx2(b, "Add", sum, part) : part;
     }
     const Value f32 = {.dtype = DT_F32};
     Value *norm = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, &f32, 1e-6));
     Value *factor = onnx2(b, "Min", number(b, &f32, 1), onnx2(b, "Div", number(b, &f32, b->wanted->clip_norm), norm));
     for (int i = 0; i < b->weights.count; i++) {
-        Value *own = factor;
-        if (b->weights.items[i]->dtype != DT_F32) {
-            Node *cast = add_node(b, "", "Cast", b->opset, &factor, 1);
-            node_set_dtype(cast, "to", b->weights.items[i]->dtype);
-            own = result(cast);
-        }
+        Value *own = converted(b, factor, DT_F32, b->weights.items[i]->dtype);
         gradients[i] = onnx2(b, "Mul", gradients[i], own);
     }
 }
@@ -391,11 +388,7 @@ static Value *step_number(Build *b, TrainingNumber which, const Value *like) {
         b->numbers[which] = b->graph->inputs.count;
         graph_add_input(b->graph, names[which], DT_F32, 0, NULL);
     }
-    Value *value = b->graph->inputs.items[b->numbers[which]];
-    if (like->dtype == DT_F32) return value;
-    Node *cast = add_node(b, "", "Cast", b->opset, &value, 1);
-    node_set_dtype(cast, "to", like->dtype);
-    return result(cast);
+    return converted(b, b->graph->inputs.items[b->numbers[which]], DT_F32, like->dtype);
 }
 
 /* A state of the weight's shape, which begins at zero and becomes what set_state says. */
