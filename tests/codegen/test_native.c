@@ -2,11 +2,11 @@
 /* The generator of our own: each instruction's bytes against LLVM's disassembler. What it makes of kernels is tested where
  * that is for all generators (test_render.c). */
 #include <criterion/criterion.h>
-#include <ctype.h>
 #include <llvm-c/Disassembler.h>
 #include <llvm-c/Target.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/plain.h"
 #include "codegen/native/encode.h"
 #include "codegen/native/native.h"
 #include "handmade.h"
@@ -27,18 +27,18 @@ static LLVMDisasmContextRef disassembler(void) {
 /* The registers that a line names, in order, and its last number. */
 static void operands_of(const char *line, char *out, size_t size) {
     size_t used = 0;
-    while (*line && isspace((unsigned char)*line)) line++;
-    while (*line && !isspace((unsigned char)*line)) line++; /* the mnemonic */
+    while (*line && plain_is_space(*line)) line++;
+    while (*line && !plain_is_space(*line)) line++; /* the mnemonic */
     while (*line) {
         size_t length = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789");
         if (!length) {
             line++;
             continue;
         }
-        bool number = isdigit((unsigned char)*line), reg = !number && length <= 5 && strncmp(line, "ptr", 3) &&
-                                                           strncmp(line, "word", 4) && strncmp(line, "dword", 5) &&
-                                                           strncmp(line, "qword", 5) && strncmp(line, "byte", 4) &&
-                                                           !(length == 1 && *line == 'z');
+        bool number = plain_is_digit(*line), reg = !number && length <= 5 && strncmp(line, "ptr", 3) &&
+                                                   strncmp(line, "word", 4) && strncmp(line, "dword", 5) &&
+                                                   strncmp(line, "qword", 5) && strncmp(line, "byte", 4) &&
+                                                   !(length == 1 && *line == 'z');
         if (reg && used + length + 2 < size) {
             memcpy(out + used, line, length);
             used += length;
@@ -117,11 +117,11 @@ static void check_bytes(LLVMDisasmContextRef context, Machine *m, int op, const 
     cr_assert_eq(taken, (size_t)m->bytes.count, "%s: %d bytes, of which the disassembler takes %zu: %s", row->name,
                  m->bytes.count, taken, text);
     const char *name = text;
-    while (isspace((unsigned char)*name)) name++;
+    while (plain_is_space(*name)) name++;
     size_t same = 0;
-    while (row->name[same] && row->name[same] != '_' && tolower(row->name[same]) == name[same]) same++;
+    while (row->name[same] && row->name[same] != '_' && plain_lower(row->name[same]) == name[same]) same++;
     bool whole =
-        !row->name[same] || row->name[same] == '_' || (row->coding == PLAIN && isdigit((unsigned char)row->name[same]));
+        !row->name[same] || row->name[same] == '_' || (row->coding == PLAIN && plain_is_digit(row->name[same]));
     bool alias = strncmp(name, "vcmp", 4) == 0 || strncmp(name, "vpcmp", 5) == 0;
     cr_assert(whole || (alias && same >= 4), "%s is read as %s", row->name, text);
     operands_of(m->listing->data, ours, sizeof ours);
