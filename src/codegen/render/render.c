@@ -233,6 +233,7 @@ static void vector_body(Render *r, int stage, int level, IrValue index) {
     r->index[axis] = build_add(r->builder, r->range_start, index);
     if (r->class != CLASS_OUTER) {
         advance_in_range(r, stage, level, index);
+        ahead_body(r, stage, index);
         set_flat(r, level, r->index[axis]);
         render_level(r, stage, level);
         return;
@@ -298,6 +299,7 @@ void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue
     int64_t from, to, known = constant_value(start, &from) && constant_value(limit, &to) ? to - from : -1;
     int64_t multiple = known >= 0 ? known : count ? r->count_multiple : 1;
     range_pointers(r, stage, level);
+    ahead_range(r, stage);
     int64_t step = (int64_t)r->main_unroll * r->vector_lanes, at;
     bool masked_loop = r->masked && r->isa.avx512 && multiple % r->vector_lanes != 0 && r->class != CLASS_OUTER;
     if (!r->one_loop) {
@@ -360,7 +362,7 @@ static void render_nest(Render *r, int stage, int level) {
     loop_end(r, &chunks);
 }
 
-static bool has_inside(const Render *r, int stage, int level) {
+bool render_has_inside(const Render *r, int stage, int level) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
         if (!r->needed[stage][i]) continue;
@@ -375,7 +377,7 @@ static void render_stage(Render *r, int stage, int level) {
     for (int i = 0; i < r->kernel->insts.count; i++)
         if (kernel_op_is_reduce(r->slots[i].inst->op) && r->slots[i].inst->stage == stage) reduce_begin(r, i);
     render_level(r, stage, level);
-    if (level < r->levels && has_inside(r, stage, level)) render_nest(r, stage, level + 1);
+    if (level < r->levels && render_has_inside(r, stage, level)) render_nest(r, stage, level + 1);
     for (int i = 0; i < r->kernel->insts.count; i++)
         if (kernel_op_is_reduce(r->slots[i].inst->op) && r->slots[i].inst->stage == stage) reduce_finish(r, i);
 }
@@ -546,6 +548,7 @@ void render_kernel(Render *r) {
     vector_form(r, r->vector_lanes, 1, NULL);
     render_scratch(r);
     stream_setup(r);
+    ahead_setup(r);
     for (int s = 0; s < r->kernel->stage_count; s++) render_level(r, s, 0);
     if (r->kernel->band)
         render_bands(r, from, to);

@@ -8,6 +8,7 @@
  *   random.c    Philox
  *   special.c   what some instruction sets have: scaling, tables, division of many by one
  *   transpose.c tiles
+ *   ahead.c     what will be read next
  *   bands.c     outer reductions in bands
  * What they build with is builder.h.
  *
@@ -21,7 +22,7 @@
 #include "codegen/codegen.h"
 #include "codegen/render/builder.h"
 
-enum { CACHE_LINE = 64, MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64 };
+enum { CACHE_LINE = 64, MAX_UNROLL = 16, MAX_LEVELS = KERNEL_MAX_AXES + 2, MAX_LANES = 64, MAX_AHEAD_STAGES = 8 };
 
 /* What the instruction set offers, as far as the choice of IR depends on it. */
 typedef struct Isa {
@@ -47,9 +48,12 @@ typedef struct Slot {
     IrValue unordered[MAX_UNROLL];           /* of maxima and minima of floats in lanes: whether NaN was among them */
     IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     IrValue large,
-        stream;       /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
-    IrValue keep;     /* where in scratch it is kept */
-    IrValue tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
+        stream;   /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
+    IrValue keep; /* where in scratch it is kept */
+    IrValue ahead,
+        ahead_pointer; /* of loads: the distance in bytes to what is prefetched, NULL: nothing; from the range's start */
+    int ahead_stage;   /* in whose loop that is done */
+    IrValue tile_row;  /* of a tiled load: what was transposed for the present row, NULL: read it directly */
 } Slot;
 
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;
@@ -125,6 +129,7 @@ Loop loop_begin(Render *r, IrValue start, IrValue limit, int64_t step);
 void loop_end(Render *r, Loop *loop);
 void render_level(Render *r, int stage, int level);                            /* the instructions of one level */
 void render_advance(Render *r, int stage, int level, int axis, IrValue index); /* pointers: the axis applied */
+bool render_has_inside(const Render *r, int stage, int level); /* whether the stage has anything below the level */
 void reduce_range(Render *r, int stage, int level, IrValue start, IrValue limit);
 void render_task_begin(Render *r); /* once the indices stand: the range and the pointers */
 void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue limit, IrValue count);
@@ -209,9 +214,12 @@ void render_bands(Render *r, IrValue begin, IrValue end); /* all tasks of the la
 void bands_body(Render *r, int level);                    /* the present columns, in the present phase */
 IrValue bands_ahead(Render *r, const KernelInst *load);   /* bytes to what the next pass loads; NULL: not known */
 
+/* ahead.c */
+void ahead_setup(Render *r);                          /* at the entry */
+void ahead_range(Render *r, int stage);               /* before the loop over a task's range */
+void ahead_body(Render *r, int stage, IrValue index); /* in it */
+
 /* transpose.c */
 void render_tiles(Render *r);
-
-/* emit.c */
 
 #endif
