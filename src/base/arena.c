@@ -145,6 +145,7 @@ static void link_blocks(Block *before, Block *next) {
     if (next) next->before = before;
 }
 
+/* Its bytes are not set. */
 static void *take(Arena *arena, size_t size, size_t align) {
     Block *block = arena->blocks;
     size_t at = block ? (block->used + align - 1) / align * align : 0;
@@ -160,7 +161,7 @@ static void *take(Arena *arena, size_t size, size_t align) {
                 arena->blocks = own;
             }
             own->used = own->size;
-            return memset((char *)own + HEADER, 0, size);
+            return (char *)own + HEADER;
         }
         Block *fresh = add_block(arena, grown);
         link_blocks(fresh, block);
@@ -168,12 +169,14 @@ static void *take(Arena *arena, size_t size, size_t align) {
         at = 0;
     }
     block->used = at + size;
-    return memset((char *)block + HEADER + at, 0, size);
+    return (char *)block + HEADER + at;
 }
 
-void *arena_alloc(Arena *arena, size_t size) { return take(arena, size, size >= 64 ? 64 : 16); }
+void *arena_alloc_unset(Arena *arena, size_t size) { return take(arena, size, size >= 64 ? 64 : 16); }
 
-void *arena_alloc_struct(Arena *arena, size_t size) { return take(arena, size, 16); }
+void *arena_alloc(Arena *arena, size_t size) { return memset(arena_alloc_unset(arena, size), 0, size); }
+
+void *arena_alloc_struct(Arena *arena, size_t size) { return memset(take(arena, size, 16), 0, size); }
 
 /* It has a block of its own. */
 void arena_free_large(Arena *arena, void *memory, size_t size) {
@@ -192,14 +195,15 @@ void *arena_array(Arena *arena, size_t count, size_t size) {
 }
 
 void *arena_copy(Arena *arena, const void *data, size_t size) {
-    void *copy = arena_alloc(arena, size);
+    void *copy = arena_alloc_unset(arena, size);
     if (size) memcpy(copy, data, size);
     return copy;
 }
 
 char *arena_string_n(Arena *arena, const char *text, size_t size) {
-    char *copy = arena_alloc(arena, size + 1);
+    char *copy = arena_alloc_unset(arena, size + 1);
     if (size) memcpy(copy, text, size);
+    copy[size] = '\0';
     return copy;
 }
 
@@ -228,8 +232,11 @@ size_t arena_bytes(const Arena *arena) { return arena->bytes; }
 void *vec_grow(Arena *arena, void *items, int *capacity, size_t size) {
     enum { FIRST = 16 }; /* bytes: most lists of a graph have one element or two */
     int grown = *capacity ? *capacity * 2 : size < FIRST ? (int)(FIRST / size) : 1;
-    void *copy = arena_array(arena, (size_t)grown, size);
-    if (*capacity) memcpy(copy, items, (size_t)*capacity * size);
+    size_t bytes, held = (size_t)*capacity * size;
+    if (__builtin_mul_overflow((size_t)grown, size, &bytes)) exhausted(arena);
+    char *copy = arena_alloc_unset(arena, bytes);
+    if (held) memcpy(copy, items, held);
+    memset(copy + held, 0, bytes - held);
     *capacity = grown;
     return copy;
 }

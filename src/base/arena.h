@@ -31,6 +31,7 @@ jmp_buf *arena_guard(Arena *arena, jmp_buf *guard); /* returns the one before */
 /* Zeroed, 64-byte aligned for sizes of 64 and more, else 16. */
 void *arena_alloc(Arena *arena, size_t size);
 void *arena_alloc_struct(Arena *arena, size_t size); /* zeroed, 16-byte aligned */
+void *arena_alloc_unset(Arena *arena, size_t size);  /* as arena_alloc, but not zeroed: the caller writes all of it */
 /* count * size with overflow treated as exhaustion. */
 void *arena_array(Arena *arena, size_t count, size_t size);
 void *arena_copy(Arena *arena, const void *data, size_t size);

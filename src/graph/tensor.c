@@ -36,7 +36,8 @@ bool tensor_same_shape(const Tensor *a, const Tensor *b) {
     return a->rank == b->rank && (a->rank == 0 || memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0);
 }
 
-Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims) {
+static Tensor *tensor_make(Arena *arena, DType dtype, int rank, const int64_t *dims,
+                           void *(*allocate)(Arena *, size_t)) {
     Tensor *tensor = ARENA_NEW(arena, Tensor);
     tensor->dtype = dtype;
     tensor->rank = rank;
@@ -45,8 +46,16 @@ Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims) {
     if (status) bytes = SIZE_MAX; /* more than any arena has: unwinds to its guard */
     status_free(status);
     if (rank > 0 && bytes != SIZE_MAX) memcpy(tensor->dims, dims, (size_t)rank * sizeof *dims);
-    tensor->data = arena_alloc(arena, bytes);
+    tensor->data = allocate(arena, bytes);
     return tensor;
+}
+
+Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims) {
+    return tensor_make(arena, dtype, rank, dims, arena_alloc);
+}
+
+Tensor *tensor_new_unset(Arena *arena, DType dtype, int rank, const int64_t *dims) {
+    return tensor_make(arena, dtype, rank, dims, arena_alloc_unset);
 }
 
 bool tensor_is_aligned(const Tensor *tensor) {

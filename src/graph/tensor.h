@@ -22,7 +22,8 @@ size_t tensor_bytes(const Tensor *tensor);  /* in memory, without the characters
 /* Number of elements or bytes with overflow and negative sizes refused (STATUS_INVALID). Either result may be NULL. */
 Status tensor_size_of(DType dtype, int rank, const int64_t *dims, int64_t *out_count, size_t *out_bytes);
 bool tensor_same_shape(const Tensor *a, const Tensor *b);
-Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims); /* zeroed data in the arena */
+Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims);       /* zeroed data in the arena */
+Tensor *tensor_new_unset(Arena *arena, DType dtype, int rank, const int64_t *dims); /* the caller writes all elements */
 /* Whether elements are where their C type may stand. */
 bool tensor_is_aligned(const Tensor *tensor);
 void tensor_align(Arena *arena, Tensor *tensor); /* by a copy, where it is not */

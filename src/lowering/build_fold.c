@@ -206,6 +206,20 @@ void release_aligned(Lowering *l, const Value *value, const Tensor *aligned) {
     if (aligned != value->constant) arena_free_large(scratch(l), aligned->data, tensor_bytes(aligned));
 }
 
+/* Whether the evaluator reads its operands at any address. */
+static bool takes_unaligned(const NodeSpec *spec) {
+    PrimClass klass = prim_info(spec->prim)->klass;
+    return klass == PRIM_CLASS_UNARY || klass == PRIM_CLASS_BINARY;
+}
+
+/* For work that is worth other threads; NULL: none. */
+static Pool *pool_for_work(const Lowering *l, size_t bytes) {
+    enum { LARGE = 1 << 18 };
+    Pool *pool = NULL;
+    if (bytes >= LARGE && l->policy) status_free(policy_pool(l->policy, &pool)); /* without one: in this thread */
+    return pool;
+}
+
 Value *fold(Lowering *l, const NodeSpec *spec) {
     if (spec->prim == PRIM_PHILOX || spec->prim == PRIM_DIMS) return NULL;
     for (int i = 0; i < spec->input_count; i++)
@@ -235,8 +249,9 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
     node.attrs.count = node.attrs.capacity = spec->attr_count;
     if (l->node) node.origin = l->node->origin;
     Tensor *tensor = NULL, **inputs = ARENA_ARRAY(scratch(l), Tensor *, spec->input_count);
-    for (int i = 0; i < spec->input_count; i++) inputs[i] = aligned_constant(l, spec->inputs[i]);
-    l->error = eval_prim(&node, inputs, NULL, l->arena, &tensor);
+    for (int i = 0; i < spec->input_count; i++)
+        inputs[i] = takes_unaligned(spec) ? spec->inputs[i]->constant : aligned_constant(l, spec->inputs[i]);
+    l->error = eval_prim_on(pool_for_work(l, bytes), &node, inputs, NULL, l->arena, &tensor);
     for (int i = 0; i < spec->input_count; i++) release_aligned(l, spec->inputs[i], inputs[i]);
     return l->error ? NULL : constant(l, tensor);
 }

@@ -90,7 +90,12 @@ static Status dispatch(Eval *e) {
 }
 
 Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out_result) {
-    Eval e = {node, inputs, symbols, arena, NULL};
+    return eval_prim_on(NULL, node, inputs, symbols, arena, out_result);
+}
+
+Status eval_prim_on(Pool *pool, const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
+                    Tensor **out_result) {
+    Eval e = {node, inputs, symbols, arena, NULL, pool};
     Status status = dispatch(&e);
     if (status && node->origin.count) return status_at(status, "%s (%s)", node_origin_name(node), node->op);
     if (status) return status_at(status, "%s", node->op);

@@ -3,12 +3,16 @@
 #ifndef ONNXFUSE_GRAPH_EVAL_EVAL_H
 #define ONNXFUSE_GRAPH_EVAL_EVAL_H
 
+#include "base/pool.h"
 #include "graph/graph.h"
 
 /* Computes one primitive node on dense tensors. symbols: bindings for the node's dims attributes (may be NULL when all
  * are constant). Outputs are new tensors in `arena`. Errors: STATUS_INVALID for an index out of range or shapes that do
  * not fit, naming the node's origin. */
 Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out_result);
+/* As eval_prim; large elementwise work is shared by the pool's threads (NULL: none), with the same results. */
+Status eval_prim_on(Pool *pool, const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
+                    Tensor **out_result);
 /* A scatter whose result's memory holds its data already: what the indices tell is placed. */
 Status eval_scatter_into(const Node *node, Tensor *const *inputs, Tensor *out);
 /* Runs a whole graph of primitives (also a region's body). inputs/outputs in the graph's order; symbols are bound from

@@ -218,14 +218,26 @@ static Walk broadcast_walk(const Eval *e) {
     return w;
 }
 
-static void run_lanes(Eval *e) {
+typedef struct LaneLoop {
+    const Eval *e;
+    Walk walk; /* begun */
+} LaneLoop;
+
+/* Indices [begin, end) of the outermost axis. */
+static void run_piece(void *context, int64_t begin, int64_t end, int worker) {
+    const LaneLoop *loop = context;
+    const Eval *e = loop->e;
     const Tensor *a = e->inputs[0], *b = e->node->input_count > 1 ? e->inputs[1] : NULL;
     Prim prim = e->node->prim;
     bool copies = prim == PRIM_CAST, saturate = attr_int(e->node, "saturate", 1) != 0;
     LaneClass from = e->out->dtype == DT_BOOL && !copies ? LANE_UNSIGNED : lane_class(a->dtype);
     Lane x[LANES], y[LANES], r[LANES];
-    Walk w = broadcast_walk(e);
-    for (bool more = walk_begin(&w); more; more = walk_next(&w)) {
+    Walk w = loop->walk;
+    (void)worker;
+    w.dims[0] = end - begin;
+    if (w.rank < 2) w.length = end - begin;
+    for (int k = 0; k < w.operands; k++) w.offsets[k] += begin * w.strides[k][0];
+    for (bool more = true; more; more = walk_next(&w)) {
         for (int64_t at = 0; at < w.length; at += LANES) {
             int64_t count = w.length - at < LANES ? w.length - at : LANES;
             lanes_load(x, a->dtype, a->data, w.offsets[1] + at * w.step[1], w.step[1], count);
@@ -234,6 +246,18 @@ static void run_lanes(Eval *e) {
             lanes_store(copies ? x : r, from, e->out->dtype, saturate, e->out->data, w.offsets[0] + at, count);
         }
     }
+}
+
+static void run_lanes(Eval *e) {
+    enum { GRAIN = 1 << 15 }; /* elements a piece: some ten microseconds */
+    LaneLoop loop = {e, broadcast_walk(e)};
+    if (!walk_begin(&loop.walk)) return;
+    int64_t outermost = loop.walk.rank ? loop.walk.dims[0] : 1;
+    int64_t row = tensor_count(e->out) / outermost, grain = (GRAIN + row - 1) / row;
+    if (e->pool)
+        pool_for(e->pool, outermost, grain, run_piece, &loop);
+    else /* whole, even where the caller's loops are being stopped: what is evaluated may be sizes */
+        run_piece(&loop, 0, outermost, 0);
 }
 
 static bool same_string(StringView a, StringView b) {
@@ -296,7 +320,8 @@ Status eval_elementwise(Eval *e) {
     int64_t dims[MAX_RANK];
     TRY(result_dtype(e, &dtype));
     TRY(result_dims(e, &rank, dims));
-    TRY(eval_output(e, dtype, rank, dims));
+    TRY(tensor_size_of(dtype, rank, dims, NULL, NULL));
+    e->out = tensor_new_unset(e->arena, dtype, rank, dims);
     if (e->node->prim == PRIM_WHERE)
         select_elements(e);
     else if (e->node->prim == PRIM_BITCAST)

@@ -13,6 +13,7 @@ typedef struct Eval {
     const int64_t *symbols; /* may be NULL */
     Arena *arena;
     Tensor *out;
+    Pool *pool; /* for large work; may be NULL */
 } Eval;
 
 Status eval_elementwise(Eval *e); /* eval_elementwise.c: UNARY, TEST, BINARY, COMPARE, SELECT, CAST */
