@@ -262,6 +262,46 @@ Test(eval, long_rows) {
     graph_destroy(graph);
 }
 
+static const struct {
+    const char *name;
+    int64_t a[3], b[3];
+} shared[] = {
+    {"one axis", {1, 1, 300001}, {1, 1, 300001}},
+    {"a factor a row", {70, 3, 1700}, {70, 1, 1}},
+    {"a factor a column, and a row repeated", {1, 90, 1701}, {5, 90, 1}},
+    {"one row", {1, 1, 40000}, {1, 1, 1}},
+    {"one element", {1, 1, 1}, {1, 1, 1}},
+    {"nothing", {0, 3, 5}, {1, 3, 5}},
+};
+
+/* Pieces of several threads give the bits of one thread, from addresses that are not aligned, too. */
+Test(eval, shared_by_threads) {
+    Pool *pool;
+    cr_assert(!pool_create(3, &pool));
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        Graph *graph = graph_create(0);
+        Tensor *in[2], *alone, *together;
+        Value *values[2];
+        for (int k = 0; k < 2; k++) {
+            const int64_t *dims = k ? shared[i].b : shared[i].a;
+            in[k] = tensor_new(graph->arena, DT_F32, 3, dims);
+            char *data = arena_alloc(graph->arena, tensor_bytes(in[k]) + 1);
+            in[k]->data = data + 1;
+            for (int64_t n = 0; n < tensor_count(in[k]); n++) {
+                float x = (float)(n * (k + 7) % 1013) / 1013.0f;
+                memcpy(data + 1 + n * (int64_t)sizeof x, &x, sizeof x);
+            }
+            values[k] = graph_add_constant(graph, NULL, in[k]);
+        }
+        Node *node = graph_add_prim(graph, NULL, PRIM_MUL, values, 2);
+        cr_assert(!eval_prim(node, in, NULL, graph->arena, &alone));
+        cr_assert(!eval_prim_on(pool, node, in, NULL, graph->arena, &together));
+        cr_expect(same_tensor(alone, together), "%s", shared[i].name);
+        graph_destroy(graph);
+    }
+    pool_destroy(pool);
+}
+
 /* Whatever a damaged text still says, evaluating it gives a result, an error or the arena's limit; the sanitizers
  * watch. */
 static void evaluate_damaged(const char *text) {
