@@ -35,9 +35,10 @@ typedef struct RegionKernel {
     const Dim *const *params; /* [kernel->param_count]; NULL in tile form */
     const TileParam *tile;    /* [kernel->param_count] in tile form, with work and inplace NULL; else NULL */
     const Dim *work;          /* instructions executed, elements times instructions; for the grain */
-    /* For each region output: the region input whose buffer it may share (same element order, same dtype size, read at
-     * the same index before it is written), or -1. [outputs] */
-    const int *inplace;
+    /* For each region output: the region inputs, of the first 64, whose buffer it may share (same element order, same
+     * dtype size, read at the same index before it is written): bit i for input i. Two outputs may not share one.
+     * [outputs] */
+    const uint64_t *inplace;
 } RegionKernel;
 
 /* Lowers a NODE_REGION. Memory from `arena`. Fails (STATUS_FAULT) only when the body does not fit a space, which the

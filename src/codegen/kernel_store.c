@@ -138,7 +138,7 @@ void store_region(StoreWriter *w, const Node *node, const RegionKernel *region) 
     if (region->tile) return;
     store_dims(w, region->params, region->kernel->param_count);
     store_dim(w, region->work);
-    for (int i = 0; i < node->output_count; i++) store_number(w, (uint64_t)(region->inplace[i] + 1));
+    for (int i = 0; i < node->output_count; i++) store_number(w, region->inplace[i]);
 }
 
 /* A buffer is an input of the body that is there, or an output; an anchor's raw result may be wider there than in the
@@ -195,18 +195,20 @@ static const TileParam *restore_tile(StoreReader *r, const RegionKernel *region)
 }
 
 static void check_inplace(StoreReader *r, const Node *node, const RegionKernel *region, int output) {
-    int input = region->inplace[output];
-    if (input >= 0 &&
-        (!node->inputs[input] || dtype_size(node->inputs[input]->dtype) != dtype_size(node->outputs[output]->dtype)))
-        store_wrong(r, "a result takes the place of an input of another type");
+    for (int input = 0; input < 64; input++) {
+        if (!(region->inplace[output] >> input & 1)) continue;
+        if (input >= node->input_count || !node->inputs[input] ||
+            dtype_size(node->inputs[input]->dtype) != dtype_size(node->outputs[output]->dtype))
+            store_wrong(r, "a result takes the place of an input of another type");
+    }
 }
 
 void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
     Arena *arena = r->graph->arena;
     int count = restore_int(r, region->kernel->buffers.count);
     if (count != region->kernel->buffers.count) store_wrong(r, "a kernel has not as many buffers as its region");
-    int *inputs = ARENA_ARRAY(arena, int, count + 1), *outputs = ARENA_ARRAY(arena, int, count + 1),
-        *inplace = ARENA_ARRAY(arena, int, node->output_count + 1);
+    int *inputs = ARENA_ARRAY(arena, int, count + 1), *outputs = ARENA_ARRAY(arena, int, count + 1);
+    uint64_t *inplace = ARENA_ARRAY(arena, uint64_t, node->output_count + 1);
     *region = (RegionKernel){.kernel = region->kernel,
                              .code = region->code,
                              .buffer_count = count,
@@ -231,7 +233,7 @@ void restore_region(StoreReader *r, const Node *node, RegionKernel *region) {
     region->work = restore_dim(r);
     if (!region->work) store_wrong(r, "a size is missing");
     for (int i = 0; i < node->output_count && !store_failed(r); i++) {
-        inplace[i] = restore_int(r, node->input_count) - 1;
+        inplace[i] = restore_number(r);
         if (!store_failed(r)) check_inplace(r, node, region, i);
     }
 }

@@ -147,6 +147,12 @@ typedef struct Metadata {
     const char *key, *value;
 } Metadata;
 
+/* A state: an output that is the new value of an input, of the same type and known shape. A run may be given the same
+ * memory for both (runtime/plan/states.c). No other state's new value is the input itself. */
+typedef struct GraphState {
+    int input, output;
+} GraphState;
+
 struct Graph {
     Arena *arena;
     DimTable *dims;
@@ -156,7 +162,8 @@ struct Graph {
     VEC(Value *) outputs;
     VEC(const char *) output_names; /* parallel to outputs: the name stays when another value becomes the output */
     VEC(int) next_output;           /* parallel to outputs: 1 + the next output that is the same value; 0: no more */
-    VEC(Value *) values;            /* all values ever made, for naming and printing; dead ones included */
+    VEC(GraphState) states;
+    VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
     int not_greedy;         /* nodes that were too many for the greedy order (passes/memory_order.h); 0: it was tried */

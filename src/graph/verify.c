@@ -543,6 +543,9 @@ static Status check_all(Verifier *v) {
     TRY(check_nodes(v, &edges));
     RULE(uses == edges, "%lld uses are listed for %lld inputs of nodes", (long long)uses, (long long)edges);
     RULE(g->outputs.count == g->output_names.count, "outputs and their names differ in number");
+    for (int i = 0; i < g->states.count; i++)
+        RULE(g->states.items[i].input < g->inputs.count && g->states.items[i].output < g->outputs.count,
+             "state %d has no input or output", i);
     for (int i = 0; i < g->outputs.count; i++) TRY(check_defined(v, g->outputs.items[i], "graph output", i));
     return NULL;
 }

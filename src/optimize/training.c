@@ -8,6 +8,7 @@
 
 #include "lowering/ops.h"
 
+enum { UPDATE_FENCE = -1 };                /* what writes weights and states is steps of its own, which come last */
 enum { LOSS_OPSET = 12, MODE_OPSET = 14 }; /* of SoftmaxCrossEntropyLoss; of training modes as inputs and attributes */
 
 typedef VEC(TrainedTensor) TrainedTensors;
@@ -19,6 +20,7 @@ typedef struct Build {
     bool only_gradients;
     int opset; /* of the standard's operators */
     int made;  /* nodes */
+    int fence; /* of those that are made */
     Value *loss;
     VEC(Value *) weights;    /* gradients are asked for these */
     VEC(Value *) statistics; /* constants that the forward pass changes */
@@ -34,6 +36,7 @@ static Node *add_node(Build *b, const char *domain, const char *op, int opset, V
     const char *name = arena_format(b->arena, "training/%s_%d", op, b->made++);
     node->domain = domain;
     node->opset = opset;
+    node->fence = b->fence;
     node->origin = (Origin){arena_copy(b->arena, &name, sizeof name), 1};
     return node;
 }
@@ -374,6 +377,7 @@ static void clip(Build *b, Value **gradients) {
     const Value f32 = {.dtype = DT_F32};
     Value *norm = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, &f32, 1e-6));
     Value *factor = onnx2(b, "Min", number(b, &f32, 1), onnx2(b, "Div", number(b, &f32, b->wanted->clip_norm), norm));
+    b->fence = UPDATE_FENCE;
     for (int i = 0; i < b->weights.count; i++) {
         Value *own = converted(b, factor, DT_F32, b->weights.items[i]->dtype);
         gradients[i] = onnx2(b, "Mul", gradients[i], own);
@@ -402,10 +406,15 @@ static Value *state(Build *b, const Value *weight, const char *name) {
     return graph_add_input(b->graph, state.name, weight->dtype, weight->rank, weight->dims);
 }
 
+static void give_new(Build *b, int number, Value *value) {
+    TrainedTensor *tensor = &b->tensors.items[number];
+    tensor->output = b->graph->outputs.count;
+    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", tensor->name));
+    VEC_PUSH(b->graph->arena, b->graph->states, (GraphState){tensor->input, tensor->output});
+}
+
 static Value *set_state(Build *b, Value *value) {
-    TrainedTensor *state = &b->tensors.items[b->tensors.count - 1];
-    state->output = b->graph->outputs.count;
-    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", state->name));
+    give_new(b, b->tensors.count - 1, value);
     return value;
 }
 
@@ -471,11 +480,6 @@ static void make_input(Build *b, Value *value) {
     VEC_PUSH(b->arena, b->tensors, tensor);
 }
 
-static void give_new(Build *b, int tensor, Value *value) {
-    b->tensors.items[tensor].output = b->graph->outputs.count;
-    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", b->tensors.items[tensor].name));
-}
-
 static void train(Build *b, TrainingStep *step) {
     graph_truncate_outputs(b->graph, 0);
     graph_add_named_output(b->graph, b->loss, b->loss->name);
@@ -484,6 +488,7 @@ static void train(Build *b, TrainingStep *step) {
     for (int i = 0; i < b->statistics.count; i++) make_input(b, b->statistics.items[i]);
     Value **gradients = add_gradients(b);
     if (b->wanted->clip_norm > 0) clip(b, gradients);
+    b->fence = UPDATE_FENCE;
     for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, b->weights.items[i], gradients[i]));
     for (int i = 0; i < b->statistics.count; i++) give_new(b, b->weights.count + i, b->moved.items[i]);
 }

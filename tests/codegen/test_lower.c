@@ -171,8 +171,13 @@ static void check(const char *name, Graph *body, int64_t *symbols) {
     void **buffers = ARENA_ARRAY(arena, void *, k.buffer_count + 1);
     int64_t *params = ARENA_ARRAY(arena, int64_t, k.kernel->param_count + 1);
     for (int i = 0; i < k.kernel->param_count; i++) params[i] = dim_eval(k.params[i], symbols);
-    for (int o = 0; o < body->outputs.count; o++)
-        if (k.inplace[o] >= 0) got[o]->data = inputs[k.inplace[o]]->data;
+    uint64_t taken = 0;
+    for (int o = 0; o < body->outputs.count; o++) {
+        uint64_t free = k.inplace[o] & ~taken, own = free & -free;
+        taken |= own;
+        for (int i = 0; i < body->inputs.count && i < 64; i++)
+            if (own >> i & 1) got[o]->data = inputs[i]->data;
+    }
     for (int i = 0; i < k.buffer_count; i++)
         buffers[i] = k.buffer_input[i] >= 0 ? inputs[k.buffer_input[i]]->data : got[k.buffer_output[i]]->data;
     kernel_eval(k.kernel, buffers, params);

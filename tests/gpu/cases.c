@@ -213,9 +213,13 @@ static int *inplace_buffers(Arena *arena, const RegionKernel *region) {
     int *inplace = ARENA_ARRAY(arena, int, region->buffer_count + 1);
     for (int b = 0; b < region->buffer_count; b++) {
         inplace[b] = -1;
-        int output = region->buffer_output[b], input = output < 0 ? -1 : region->inplace[output];
-        for (int i = 0; i < region->buffer_count && input >= 0; i++)
-            if (region->buffer_input[i] == input) inplace[b] = i;
+        int output = region->buffer_output[b];
+        for (int i = 0; i < region->buffer_count && output >= 0 && inplace[b] < 0; i++) {
+            int input = region->buffer_input[i];
+            bool taken = input < 0 || input >= 64 || !(region->inplace[output] >> input & 1);
+            for (int before = 0; before < b; before++) taken |= inplace[before] == i;
+            if (!taken) inplace[b] = i;
+        }
     }
     return inplace;
 }

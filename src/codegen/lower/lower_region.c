@@ -258,24 +258,22 @@ static bool may_overwrite(const Lowered *l, const KernelInst *store, int buffer,
     return true;
 }
 
+enum { MOST_INPLACE = 64 };
+
 static void set_inplace(Lowered *l, RegionKernel *out) {
     const Kernel *k = l->kernel;
-    int *inplace = ARENA_ARRAY(l->arena, int, l->body->outputs.count + 1);
+    uint64_t *inplace = ARENA_ARRAY(l->arena, uint64_t, l->body->outputs.count + 1);
     const int *last = last_stages(l);
-    bool *taken = ARENA_ARRAY(l->arena, bool, k->buffers.count + 1);
-    for (int i = 0; i < l->body->outputs.count; i++) inplace[i] = -1;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *store = &k->insts.items[i];
         if (store->op != K_STORE) continue;
         int output = l->outputs.items[store->buffer];
-        for (int b = 0; inplace[output] < 0 && b < k->buffers.count; b++) {
-            const Value *source = l->sources.items[b];
-            if (!source || taken[b] || !may_overwrite(l, store, b, last)) continue;
-            const Value *to = l->body->outputs.items[output];
-            const Dim *own = dim_product(l->dims, source->dims, source->rank);
-            if (own != dim_product(l->dims, to->dims, to->rank)) continue;
-            taken[b] = true;
-            inplace[output] = input_index(l, source);
+        for (int b = 0; b < k->buffers.count; b++) {
+            const Value *source = l->sources.items[b], *to = l->body->outputs.items[output];
+            int input = source ? input_index(l, source) : MOST_INPLACE;
+            if (input >= 0 && input < MOST_INPLACE && may_overwrite(l, store, b, last) &&
+                dim_product(l->dims, source->dims, source->rank) == dim_product(l->dims, to->dims, to->rank))
+                inplace[output] |= UINT64_C(1) << input;
         }
     }
     out->inplace = inplace;

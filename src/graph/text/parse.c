@@ -677,6 +677,7 @@ static Status params(Parser *p) {
 
 typedef struct ResultText {
     const char *name, *called, *place;
+    const char *over; /* or NULL */
 } ResultText;
 
 typedef VEC(ResultText) ResultList;
@@ -685,16 +686,31 @@ static Status results(Parser *p, ResultList *out_list) {
     *out_list = (ResultList){0};
     TRY(expect(p, "("));
     for (space(p); !take(p, ")"); space(p)) {
-        ResultText result;
+        ResultText result = {0};
         if (out_list->count) TRY(expect(p, ","));
         space(p);
         result.place = p->at;
         TRY(name(p, &result.name));
         result.called = result.name;
         if (take_word(p, "as")) TRY(name(p, &result.called));
+        if (take_word(p, "over")) TRY(name(p, &result.over));
         VEC_PUSH(p->graph->arena, *out_list, result);
     }
     return NULL;
+}
+
+static Status add_result(Parser *p, const ResultText *result) {
+    Graph *graph = p->graph;
+    Value *value = map_get(&graph->names, result->name);
+    if (!value) return error_at(p, result->place, "output %s is not defined", result->name);
+    graph_add_named_output(graph, value, result->called);
+    if (!result->over) return NULL;
+    for (int i = 0; i < graph->inputs.count; i++) {
+        if (strcmp(graph->inputs.items[i]->name, result->over) != 0) continue;
+        VEC_PUSH(graph->arena, graph->states, (GraphState){i, graph->outputs.count - 1});
+        return NULL;
+    }
+    return error_at(p, result->place, "%s is no input", result->over);
 }
 
 /* Behind the word "graph". */
@@ -712,11 +728,7 @@ static Status graph_text(Parser *p, Graph *graph, Origin *out_origin) {
         if (!*p->at) return error_at(p, p->at, "the text ends inside a graph");
         TRY(statement(p));
     }
-    for (int i = 0; i < list.count; i++) {
-        Value *value = map_get(&graph->names, list.items[i].name);
-        if (!value) return error_at(p, list.items[i].place, "output %s is not defined", list.items[i].name);
-        graph_add_named_output(graph, value, list.items[i].called);
-    }
+    for (int i = 0; i < list.count; i++) TRY(add_result(p, &list.items[i]));
     return NULL;
 }
 

@@ -5,7 +5,8 @@
  *   graph     = "graph" [string] "(" [param {"," param}] ")" "->" "(" [result {"," result}] ")" "{" NEWLINE
  *               { constant NEWLINE | node NEWLINE } "}"
  *   param     = name ":" type
- *   result    = name ["as" name]                       what the graph calls its output, where the value's name differs
+ *   result    = name ["as" name] ["over" name]         what the graph calls its output, where the value's name differs; the
+ *                                                      input whose new value it is
  *   constant  = name "=" "constant" literal
  *   node      = [output {"," output}] "=" what [operand {"," operand}] ["{" attr {"," attr} "}"] ["captures" INT]
  * {graph} output    = "_" | name [":" type]                  "_": not asked for; no type: nothing is known yet operand
@@ -29,7 +30,7 @@
 /* ---- names ---- */
 
 bool text_form_plain(const char *name) {
-    static const char *const keywords[] = {"_", "graph", "captures", "as"};
+    static const char *const keywords[] = {"_", "graph", "captures", "as", "over"};
     if (!*name) return false;
     for (const char *c = name; *c; c++)
         if (!text_form_name_char(*c)) return false;
@@ -298,9 +299,15 @@ static void print_header(Text *t, const Graph *graph) {
         const char *name = graph->outputs.items[i]->name, *called = graph->output_names.items[i];
         if (i) text_add_bytes(t, ", ", 2);
         print_name(t, name);
-        if (strcmp(name, called) == 0) continue;
-        text_add(t, " as ");
-        print_name(t, called);
+        if (strcmp(name, called) != 0) {
+            text_add(t, " as ");
+            print_name(t, called);
+        }
+        for (int s = 0; s < graph->states.count; s++) {
+            if (graph->states.items[s].output != i) continue;
+            text_add(t, " over ");
+            print_name(t, graph->inputs.items[graph->states.items[s].input]->name);
+        }
     }
     text_add(t, ") {");
 }

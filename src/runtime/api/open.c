@@ -150,6 +150,7 @@ typedef struct Source {
     const void *bytes;
     size_t size;
     const char *folder;
+    Graph *graph;    /* or: imported already; the session's from now on */
     bool to_compile; /* constants keep their data */
 } Source;
 
@@ -181,13 +182,15 @@ static void after_pass(void *user, const char *pass, const Graph *graph) {
     report(opening, pass, opening->done);
 }
 
-static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *given, Graph **out_graph) {
+/* To s->graph. */
+static Status import(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *given) {
     ImportOptions options = {.unaligned_weights = true,
                              .external_data = given ? given->external_data : NULL,
                              .external_data_user = given ? given->external_data_user : NULL};
+    if (source->graph) return NULL;
     if (s->policy.memory_limit_megabytes > 0) options.arena_limit = s->memory.limit;
-    if (source->path) return import_file(source->path, &options, out_graph);
-    return import_memory(source->bytes, source->size, source->folder, &options, out_graph);
+    if (source->path) return import_file(source->path, &options, &s->graph);
+    return import_memory(source->bytes, source->size, source->folder, &options, &s->graph);
 }
 
 /* The parts of a compiled model; the policy begins as the one that it was made with. */
@@ -219,7 +222,7 @@ static Status make_graph(OnnxfuseSession *s, const Source *source, const Compile
         arena_guard(s->graph->arena, guard);
         return NULL;
     }
-    TRY(import(s, source, opening->options, &s->graph));
+    TRY(import(s, source, opening->options));
     arena_guard(s->graph->arena, guard);
     s->nodes = count_nodes(s->graph);
     out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
@@ -230,7 +233,9 @@ static Status make_graph(OnnxfuseSession *s, const Source *source, const Compile
 
 static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
     Opening opening = {s, options, 0.1, NULL};
-    bool is_compiled = source->path ? compiled_is_file(source->path) : compiled_is(source->bytes, source->size);
+    bool is_compiled = source->path    ? compiled_is_file(source->path)
+                       : source->bytes ? compiled_is(source->bytes, source->size)
+                                       : false;
     Compiled compiled;
     CompiledGraph made = {.given = {.keep_constants = source->to_compile}};
     s->policy = policy_default();
@@ -285,7 +290,11 @@ static Status check_tolerance(OnnxfuseSession *s, const Source *source, const On
 static Status open_source(const Source *source, const OnnxfuseOptions *options, bool plain,
                           OnnxfuseSession **out_session) {
     OnnxfuseSession *s = calloc(1, sizeof *s);
-    if (!s) return status_out_of_memory();
+    if (!s) {
+        graph_destroy(source->graph);
+        return status_out_of_memory();
+    }
+    s->graph = source->graph;
     s->plain = plain;
     s->born = fork_count();
     s->arena = arena_create(0);
@@ -327,6 +336,10 @@ Status session_open_to_compile(const char *path, const void *bytes, size_t size,
                                const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
     Source source = {.path = path, .bytes = bytes, .size = size, .folder = folder, .to_compile = true};
     return open_in_call(&source, options, out_session);
+}
+
+Status session_open_graph(Graph *graph, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
+    return open_source(&(Source){.graph = graph}, options, true, out_session);
 }
 
 /* A forked child leaves to the parent what it cannot take apart: what is on a device, and what another thread held. */

@@ -87,6 +87,10 @@ Status inspect_policy(Text *text, const Policy *policy, const Plan *plan);
 Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
                                const OnnxfuseOptions *options, OnnxfuseSession **out_session);
 
+/* open.c: as onnxfuse_session_open, of a graph as imported, in a call that has begun (fork_enter); the graph is the session's from
+ * now on, also when this fails. Tolerances are not checked. */
+Status session_open_graph(Graph *graph, const OnnxfuseOptions *options, OnnxfuseSession **out_session);
+
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training: a session over the graph of one step (optimize/training.h), and the tensors that it keeps from step to step. A step writes new tensors
- * beside the old ones, which take their place when all is done, so that a step that fails or is cancelled changes nothing. */
+/* Training: a session over the graph of one step (optimize/training.h), and the tensors that it keeps from step to step. A step is given the
+ * same memory for a tensor's old and new value, and writes it when all else is done (runtime/plan/states.c), so that a step that fails or is
+ * cancelled changes nothing. */
 #include "runtime/api/session.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ typedef struct Kept {
     const char *name;
     bool is_state;
     int input, output; /* of the session */
-    OnnxfuseValue *now, *next;
+    OnnxfuseValue *now;
 } Kept;
 
 struct OnnxfuseTraining {
@@ -48,33 +49,52 @@ static Status keep_tensor(const TrainedTensor *tensor, Arena *arena, Kept *kept)
                    .output = tensor->output};
     for (int i = 0; i < like->rank; i++) dim_is_const(like->dims[i], &dims[i]); /* as weights are */
     TRY(onnxfuse_value_tensor((OnnxfuseDType)like->dtype, like->rank, dims, NULL, &kept->now));
-    TRY(onnxfuse_value_tensor((OnnxfuseDType)like->dtype, like->rank, dims, NULL, &kept->next));
     size_t bytes = tensor_bytes(&kept->now->item.tensor);
     if (tensor->initial && bytes) memcpy(kept->now->item.tensor.data, tensor->initial->data, bytes);
     if (!tensor->initial && bytes) memset(kept->now->item.tensor.data, 0, bytes);
     return NULL;
 }
 
-static Status open_step(OnnxfuseTraining *t, const TrainingStep *step, const void *bytes, size_t size,
-                        const OnnxfuseOptions *options) {
-    OnnxfuseOptions given = options ? *options : (OnnxfuseOptions){.size = sizeof given};
-    const char *json = NULL;
-    TRY(session_policy_json(options, t->path, t->arena, &json));
-    given.policy_file = NULL;
-    given.policy_json = json ? json : "{}";
-    TRY(onnxfuse_session_open_memory(bytes, size, NULL, &given, &t->session));
+static Status keep_tensors(OnnxfuseTraining *t, const Graph *graph, const TrainingStep *step) {
     t->kept = ARENA_ARRAY(t->arena, Kept, step->tensor_count);
     for (int i = 0; i < step->tensor_count; i++) {
         TRY(keep_tensor(&step->tensors[i], t->arena, &t->kept[i]));
         t->kept_count = i + 1;
+        if (step->tensors[i].initial) import_discard(graph, step->tensors[i].initial);
     }
     for (int i = 0; i < TRAINING_NUMBERS; i++) {
         t->numbers[i] = step->numbers[i];
         if (t->numbers[i] >= 0) TRY(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 0, NULL, NULL, &t->number_values[i]));
     }
     t->data_inputs = step->data_inputs;
-    t->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, onnxfuse_session_input_count(t->session));
-    t->outputs = ARENA_ARRAY(t->arena, OnnxfuseValue *, onnxfuse_session_output_count(t->session));
+    t->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, graph->inputs.count);
+    t->outputs = ARENA_ARRAY(t->arena, OnnxfuseValue *, graph->outputs.count);
+    return NULL;
+}
+
+static Status make_step(OnnxfuseTraining *t, Graph *graph, Graph *twin, jmp_buf *guard) {
+    TrainingOptions wanted = {.wanted = &t->policy.training, .twin = twin};
+    TrainingStep step;
+    arena_guard(graph->arena, guard);
+    arena_guard(twin->arena, guard);
+    TRY(training_step(graph, &wanted, &step));
+    TRY(keep_tensors(t, graph, &step));
+    arena_guard(graph->arena, NULL);
+    return NULL;
+}
+
+/* The graph is the session's then. */
+static Status open_step(OnnxfuseTraining *t, Graph *graph, const OnnxfuseOptions *options) {
+    OnnxfuseOptions given = options ? *options : (OnnxfuseOptions){.size = sizeof given};
+    const char *json = NULL;
+    Status status = session_policy_json(options, t->path, t->arena, &json);
+    if (status) {
+        graph_destroy(graph);
+        return status;
+    }
+    given.policy_file = NULL;
+    given.policy_json = json ? json : "{}";
+    TRY(session_open_graph(graph, &given, &t->session));
     const OnnxfuseValueInfo *loss = onnxfuse_session_output(t->session, 0);
     for (int i = 0; i < loss->rank; i++)
         if (loss->dims[i] != 1)
@@ -83,20 +103,8 @@ static Status open_step(OnnxfuseTraining *t, const TrainingStep *step, const voi
     return NULL;
 }
 
-static Status make_step(OnnxfuseTraining *t, Graph *graph, Graph *twin, const OnnxfuseOptions *options,
-                        jmp_buf *guard) {
-    TrainingOptions wanted = {.wanted = &t->policy.training, .twin = twin};
-    TrainingStep step;
-    void *bytes;
-    size_t size;
-    arena_guard(graph->arena, guard);
-    arena_guard(twin->arena, guard);
-    TRY(training_step(graph, &wanted, &step));
-    TRY(export_model(graph, graph->arena, &bytes, &size));
-    return open_step(t, &step, bytes, size, options);
-}
-
 static Status open_guarded(OnnxfuseTraining *t, const OnnxfuseOptions *options) {
+    static const ImportOptions as_sessions = {.unaligned_weights = true};
     Graph *volatile graph = NULL, *volatile twin = NULL;
     jmp_buf guard;
     Status status;
@@ -105,9 +113,16 @@ static Status open_guarded(OnnxfuseTraining *t, const OnnxfuseOptions *options) 
     } else {
         arena_guard(t->arena, &guard);
         status = session_policy(options, t->path, t->arena, &t->policy);
-        if (!status) status = import_file(t->path, NULL, (Graph **)&graph);
-        if (!status) status = import_file(t->path, NULL, (Graph **)&twin);
-        if (!status) status = make_step(t, graph, twin, options, &guard);
+        if (!status) status = import_file(t->path, &as_sessions, (Graph **)&graph);
+        if (!status) status = import_file(t->path, &as_sessions, (Graph **)&twin);
+        if (!status) status = make_step(t, graph, twin, &guard);
+        graph_destroy(twin);
+        Graph *made = graph;
+        graph = twin = NULL;
+        if (status)
+            graph_destroy(made);
+        else
+            status = open_step(t, made, options);
         arena_guard(t->arena, NULL);
     }
     graph_destroy(twin);
@@ -137,10 +152,7 @@ OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *o
 void onnxfuse_training_close(OnnxfuseTraining *t) {
     if (!t) return;
     onnxfuse_session_close(t->session);
-    for (int i = 0; i < t->kept_count; i++) {
-        onnxfuse_value_free(t->kept[i].now);
-        onnxfuse_value_free(t->kept[i].next);
-    }
+    for (int i = 0; i < t->kept_count; i++) onnxfuse_value_free(t->kept[i].now);
     for (int i = 0; i < TRAINING_NUMBERS; i++) onnxfuse_value_free(t->number_values[i]);
     free((char *)(uintptr_t)t->path);
     arena_destroy(t->arena);
@@ -190,7 +202,7 @@ OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *t, const OnnxfuseValue *
     t->outputs[0] = NULL;
     for (int i = 0; i < t->kept_count; i++) {
         t->inputs[t->kept[i].input] = t->kept[i].now;
-        t->outputs[t->kept[i].output] = t->kept[i].next;
+        t->outputs[t->kept[i].output] = t->kept[i].now;
     }
     atomic_store(
         &t->session->runs,
@@ -198,11 +210,6 @@ OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *t, const OnnxfuseValue *
     TRY(onnxfuse_session_run_with(t->session, t->inputs, t->outputs, options));
     double loss = onnxfuse_value_count(t->outputs[0]) ? onnxfuse_value_element(t->outputs[0], 0) : NAN;
     onnxfuse_value_free(t->outputs[0]);
-    for (int i = 0; i < t->kept_count; i++) {
-        OnnxfuseValue *now = t->kept[i].now;
-        t->kept[i].now = t->kept[i].next;
-        t->kept[i].next = now;
-    }
     t->steps++;
     if (out_loss) *out_loss = loss;
     return NULL;

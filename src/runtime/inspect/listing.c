@@ -78,7 +78,8 @@ static void print_slot(Text *text, const Plan *plan, int number) {
     text_add(text, " %s", slot->value->name);
     if (slot->root != number) text_add(text, "=%s", plan->slots[slot->root].value->name);
     text_add(text, ":%s", slot->output >= 0 ? "output" : storages[slot->storage]);
-    if (slot->inplace >= 0) text_add(text, "@%s", plan->slots[slot->inplace].value->name);
+    int shared = slot->over >= 0 ? slot->over : slot->inplace;
+    if (shared >= 0) text_add(text, "@%s", plan->slots[shared].value->name);
 }
 
 static void print_copy(Text *text, const Plan *plan, const Step *step) {

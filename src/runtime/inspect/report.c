@@ -198,6 +198,7 @@ static void add_buffer(Report *r, const Plan *plan, int number, const Latest *la
     }
     if (slot->root != number) text_add(r->text, ",\"root\":%d", slot->root);
     if (slot->inplace >= 0) text_add(r->text, ",\"inplace\":%d", slot->inplace);
+    if (slot->over >= 0) text_add(r->text, ",\"over\":%d", slot->over);
     if (latest->known && slot->storage == STORE_PLANNED && slot->output < 0 && slot->root == number)
         text_add(r->text, ",\"offset\":%zu", latest->offsets[number]);
     if (root->last >= 0 && root->first <= root->last)

@@ -123,7 +123,7 @@ static void reorder(const Arrangement *a, Arena *scratch) {
     plan->recorded_end = begins[PART_AFTER];
 }
 
-static void find_lifetimes(Plan *plan) {
+void find_lifetimes(Plan *plan) {
     for (int i = 0; i < plan->slot_count; i++) {
         plan->slots[i].first = INT_MAX;
         plan->slots[i].last = -1;

@@ -80,6 +80,7 @@ static int add_slot(Planner *planner, Value *value, Storage storage, Place place
                    .twin = -1,
                    .root = number,
                    .inplace = -1,
+                   .over = -1,
                    .first = INT_MAX,
                    .last = -1,
                    .output = -1,
@@ -199,27 +200,31 @@ static int *slots_of(Planner *planner, Value *const *values, int count) {
     return slots;
 }
 
-/* The input whose memory output `output` may take over, or -1. */
-static int inplace_input(const Step *step, int output) {
-    if (step->kind == STEP_KERNEL) return step->region.inplace[output];
+bool step_may_share(const Plan *plan, const Step *step, int output, int input) {
+    if (input >= 64 || step->inputs[input] < 0) return false;
     const CustomOperator *own = step->kind == STEP_HOST ? step->node->custom : NULL;
-    return own && output == 0 && own->in_place <= step->input_count ? own->in_place - 1 : -1;
+    bool may = step->kind == STEP_KERNEL ? step->region.inplace[output] >> input & 1
+                                         : own && output == 0 && own->in_place == input + 1;
+    int root = plan->slots[step->inputs[input]].root;
+    for (int i = 0; i < step->input_count; i++) /* nor is it read in another order through an alias */
+        may &= i == input || step->inputs[i] < 0 || plan->slots[step->inputs[i]].root != root;
+    return may;
 }
 
 static void choose_inplace(Plan *plan, const Step *step, int number) {
-    for (int o = 0; o < step->node->output_count; o++) {
-        int input = inplace_input(step, o), out = step->outputs[o];
-        if (input < 0 || out < 0 || step->inputs[input] < 0) continue;
-        int root = plan->slots[step->inputs[input]].root;
-        Slot *from = &plan->slots[root], *to = &plan->slots[out];
-        bool fits = from->storage == STORE_PLANNED && to->storage == STORE_PLANNED && from->last == number &&
-                    from->output < 0 && to->output < 0 && from->first < number && !from->shared &&
-                    plan->exprs.items[from->bytes_expr] == plan->exprs.items[to->bytes_expr];
-        for (int k = 0; k < o; k++) /* not taken by another output of this step */
-            fits &= step->outputs[k] < 0 || plan->slots[step->outputs[k]].inplace != root;
-        for (int i = 0; i < step->node->input_count; i++) /* nor read in another order through an alias */
-            fits &= i == input || step->inputs[i] < 0 || plan->slots[step->inputs[i]].root != root;
-        if (fits) to->inplace = root;
+    for (int o = 0; o < step->output_count; o++) {
+        Slot *to = step->outputs[o] >= 0 ? &plan->slots[step->outputs[o]] : NULL;
+        for (int i = 0; to && i < step->input_count && to->inplace < 0; i++) {
+            if (!step_may_share(plan, step, o, i)) continue;
+            int root = plan->slots[step->inputs[i]].root;
+            Slot *from = &plan->slots[root];
+            bool fits = from->storage == STORE_PLANNED && to->storage == STORE_PLANNED && from->last == number &&
+                        from->output < 0 && to->output < 0 && from->first < number && !from->shared &&
+                        plan->exprs.items[from->bytes_expr] == plan->exprs.items[to->bytes_expr];
+            for (int k = 0; k < o; k++) /* not taken by another output of this step */
+                fits &= step->outputs[k] < 0 || plan->slots[step->outputs[k]].inplace != root;
+            if (fits) to->inplace = root;
+        }
     }
 }
 
@@ -486,7 +491,9 @@ static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
         }
     }
     assign_outputs(&planner);
+    states_order(plan, scratch);
     arrange_for_recording(plan, planner.late_symbols, planner.used, scratch);
+    states_settle(plan);
     extend_resolved(plan);
     find_waits(plan, scratch);
     for (int s = 0; s < plan->step_count; s++) {

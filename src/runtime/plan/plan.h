@@ -35,6 +35,7 @@ typedef struct Slot {
     int twin;        /* the slot of the same value in the other place, or -1 */
     int root;        /* the slot whose memory it is: itself unless an alias (of an alias: the last in the chain) */
     int inplace;     /* a planned slot that takes over this slot's memory, which dies in the same step; else -1 */
+    int over;        /* of a state's new value: the slot of the old one, whose memory a run may give for it; else -1 */
     int first, last; /* the first step that writes and the last that reads the memory, aliases included; outputs: last =
                         step count */
     int output;      /* the graph output whose memory the caller (or the run) gives for this root, or -1 */
@@ -126,6 +127,8 @@ struct Plan {
     int recorded_first, recorded_end;
     const char *not_recorded;
     struct Recordings *recordings; /* of device steps, by sizes; NULL: none */
+    int last_writes; /* the first of the steps that write states over their old values: the run goes to its end from
+                        there on; step_count: none does */
 };
 
 /* What is known beforehand of a node of the graph, from a compiled model. */

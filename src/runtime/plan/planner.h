@@ -2,6 +2,7 @@
 /* The parts of planning. Internal to the plan.
  *   placement.c  which node runs where
  *   plan.c       slots, steps, copies, lifetimes
+ *   states.c     what is written over its old value comes last
  *   arrange.c    the order in which device steps can be recorded
  *   prepare.c    anchors, constants on the device, kernels
  *   listing.c    counts and text */
@@ -24,10 +25,22 @@ bool placement_is_forced(const Device *device, const Step *step);
 /* A step that writes or reads the memory of a slot. */
 void slot_touch(Plan *plan, int slot, int step);
 
+/* Whether a result of the step may be in the memory of one of its inputs, that nothing reads afterwards. */
+bool step_may_share(const Plan *plan, const Step *step, int output, int input);
+
 /* What is known of the step's node beforehand; NULL: nothing. */
 const NodeGiven *given_of(const Plan *plan, const Step *step);
 
+/* --- states.c --- */
+/* Once all steps stand: puts those that write states last (`states_order`); once they stand in the order in which they
+ * run and their lifetimes are known, sets plan->last_writes (`states_settle`). */
+void states_order(Plan *plan, Arena *scratch);
+void states_settle(Plan *plan);
+
 /* --- arrange.c --- */
+/* The first and last steps of all slots, anew. */
+void find_lifetimes(Plan *plan);
+
 /* Once all steps stand. late_symbols: bound by a step, or "$run"; used: what sizes are remembered by, completed. Sets
  * the plan's recorded_first, recorded_end and not_recorded. */
 void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Arena *scratch);

@@ -194,8 +194,9 @@ Status take_steps(State *s, int first, int end) {
     bool timed = s->run->profile || log_level() >= 2;
     for (int number = first; number < end; number++) {
         const Step *step = &s->plan->steps[number];
-        TRY(s->run->stop ? take_stoppable(s, step, timed) : timed ? take_timed(s, step) : take_step(s, step));
-        if (s->watch) TRY(watch_step(s, step));
+        bool last = number >= s->plan->last_writes;
+        TRY(s->run->stop && !last ? take_stoppable(s, step, timed) : timed ? take_timed(s, step) : take_step(s, step));
+        if (s->watch && !last) TRY(watch_step(s, step));
         for (int i = 0; i < step->die_count; i++) free_slot(s, step->dies[i]);
     }
     return NULL;
@@ -321,7 +322,7 @@ static Status finish_output(State *s, int o) {
             from->tensor.dtype == DT_STRING)
             return status_error(STATUS_INVALID, "output \"%s\": the given buffer does not fit",
                                 plan->graph->output_names.items[o]);
-        if (tensor_bytes(&from->tensor))
+        if (tensor_bytes(&from->tensor) && output->item.tensor.data != from->tensor.data)
             memcpy(output->item.tensor.data, from->tensor.data, tensor_bytes(&from->tensor));
     }
     if (!is_tensor_slot(slot)) return NULL;
