@@ -516,16 +516,20 @@ ONNXFUSE_API int onnxfuse_training_input_count(const OnnxfuseTraining *training)
 ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *training,
                                                               int index); /* lives as long as the training */
 
-/* One step: loss, gradients, new weights. inputs [input_count], as onnxfuse_session_run takes them; options and out_loss
- * may be NULL. *out_loss: of these inputs, with the weights as they were. After a failure weights and states are as they were. */
+/* One batch: loss, gradients, and new weights once there are as many batches as an update takes (the policy's training.accumulation).
+ * inputs [input_count], as onnxfuse_session_run takes them; options and out_loss may be NULL. *out_loss: of these inputs, with the weights as
+ * they were. After a failure what is kept is as it was; where an update of several batches finds no memory, the next call begins with
+ * it. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *training, const OnnxfuseValue *const *inputs,
                                                    const OnnxfuseRunOptions *options, double *out_loss);
 ONNXFUSE_API int64_t
 onnxfuse_training_steps(const OnnxfuseTraining *training); /* done so far, by those before a checkpoint too */
+/* Likewise the batches: the policy's training.accumulation a step. */
+ONNXFUSE_API int64_t onnxfuse_training_batches(const OnnxfuseTraining *training);
 ONNXFUSE_API double onnxfuse_training_rate(const OnnxfuseTraining *training); /* learning rate of the next step */
 
 /* What is kept from step to step: weights by their names in the model, statistics of normalisations likewise, and the
- * optimizer's states ("WEIGHT.momentum", "WEIGHT.variance", "WEIGHT.sum"). NULL or false for an index that is out of
+ * optimizer's states ("WEIGHT.momentum", "WEIGHT.variance", "WEIGHT.sum"), sums of gradients ("WEIGHT.gradient"). NULL or false for an index that is out of
  * range. */
 ONNXFUSE_API int onnxfuse_training_tensor_count(const OnnxfuseTraining *training);
 ONNXFUSE_API const char *onnxfuse_training_tensor_name(const OnnxfuseTraining *training, int index);

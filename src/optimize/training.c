@@ -14,7 +14,8 @@ enum { LOSS_OPSET = 12, MODE_OPSET = 14 }; /* of SoftmaxCrossEntropyLoss; of tra
 typedef VEC(TrainedTensor) TrainedTensors;
 
 typedef struct Build {
-    Graph *graph, *twin;
+    Graph *graph, *twin; /* graph: where nodes are added */
+    TrainingGraph which; /* it is */
     Arena *arena;
     const struct Training *wanted;
     bool only_gradients;
@@ -26,18 +27,18 @@ typedef struct Build {
     VEC(Value *) statistics; /* constants that the forward pass changes */
     VEC(Value *) moved;      /* their new values */
     TrainedTensors tensors;
-    int numbers[TRAINING_NUMBERS];
+    TrainingStep *step;
 } Build;
 
 /* --- nodes ----------------------------------------------------------------------------------------------------------------- */
 
 static Node *add_node(Build *b, const char *domain, const char *op, int opset, Value *const *inputs, int count) {
     Node *node = graph_add_node(b->graph, NULL, NODE_ONNX, op, inputs, count);
-    const char *name = arena_format(b->arena, "training/%s_%d", op, b->made++);
+    const char *name = arena_format(b->graph->arena, "training/%s_%d", op, b->made++);
     node->domain = domain;
     node->opset = opset;
     node->fence = b->fence;
-    node->origin = (Origin){arena_copy(b->arena, &name, sizeof name), 1};
+    node->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
     return node;
 }
 
@@ -57,7 +58,7 @@ static Value *converted(Build *b, Value *x, DType from, DType to) {
 }
 
 static Value *number(Build *b, const Value *like, double value) {
-    Tensor *tensor = tensor_new(b->arena, like->dtype, 0, NULL);
+    Tensor *tensor = tensor_new(b->graph->arena, like->dtype, 0, NULL);
     dtype_store_double(like->dtype, tensor->data, 0, value);
     return graph_add_constant(b->graph, NULL, tensor);
 }
@@ -246,10 +247,15 @@ static bool looks_like_weight(const Value *value) {
     return false;
 }
 
-static bool is_named(const char *const *globs, const char *name) {
-    for (; *globs; globs++)
-        if (fnmatch(*globs, name, 0) == 0) return true;
-    return false;
+/* used [globs]: those that have named something. */
+static bool is_named(const char *const *globs, bool *used, const char *name) {
+    bool named = false;
+    for (int i = 0; globs[i]; i++) {
+        bool fits = fnmatch(globs[i], name, 0) == 0;
+        used[i] |= fits;
+        named |= fits;
+    }
+    return named;
 }
 
 /* The values that the loss is computed of. */
@@ -275,13 +281,15 @@ static bool is_statistic(const Build *b, const Value *value) {
 static Status find_weights(Build *b) {
     Map needed = ancestors(b);
     const char *const *globs = b->wanted->of;
-    int count = b->graph->values.count;
+    int count = b->graph->values.count, named = 0;
+    while (globs && globs[named]) named++;
+    bool *used = ARENA_ARRAY(b->arena, bool, named + 1);
     for (int i = 0; i < count; i++) {
         Value *value = b->graph->values.items[i];
         if (!value->constant || !dtype_is_float(value->dtype) || is_statistic(b, value) ||
             !map_get_id(&needed, MAP_POINTER_KEY(value)))
             continue;
-        if (globs ? !is_named(globs, value->name) : !looks_like_weight(value)) continue;
+        if (globs ? !is_named(globs, used, value->name) : !looks_like_weight(value)) continue;
         if (!b->only_gradients && value->dtype != DT_F32 && value->dtype != DT_F64)
             return status_error(STATUS_UNSUPPORTED, "weight \"%s\" is %s: float32 and float64 weights are trained",
                                 value->name, dtype_onnx_name(value->dtype));
@@ -289,13 +297,14 @@ static Status find_weights(Build *b) {
     }
     if (b->only_gradients && globs) /* of inputs, too */
         for (int i = 0; i < b->graph->inputs.count; i++)
-            if (is_named(globs, b->graph->inputs.items[i]->name))
+            if (is_named(globs, used, b->graph->inputs.items[i]->name))
                 VEC_PUSH(b->arena, b->weights, b->graph->inputs.items[i]);
+    for (int i = 0; i < named; i++)
+        if (!used[i])
+            return status_error(STATUS_USAGE, "training.of: no weight that the loss depends on is called \"%s\"",
+                                globs[i]);
     if (b->weights.count) return NULL;
-    return globs ? status_error(STATUS_USAGE, "training.of: no weight that the loss depends on is called \"%s\"",
-                                globs[0])
-                 : status_error(STATUS_USAGE,
-                                "the model has no weights that the loss depends on (training.of names some)");
+    return status_error(STATUS_USAGE, "the model has no weights that the loss depends on (training.of names some)");
 }
 
 /* --- training mode --------------------------------------------------------------------------------------------------------------- */
@@ -387,30 +396,46 @@ static void clip(Build *b, Value **gradients) {
 /* --- optimizers, as torch.optim of PyTorch 2 has them ------------------------------------------------------------------------------ */
 
 static Value *step_number(Build *b, TrainingNumber which, const Value *like) {
-    static const char *const names[] = {"training.rate", "training.correction1", "training.correction2"};
-    if (b->numbers[which] < 0) {
-        b->numbers[which] = b->graph->inputs.count;
+    static const char *const names[] = {"training.rate", "training.correction1", "training.correction2",
+                                        "training.old"};
+    int *input = &b->step->numbers[b->which][which];
+    if (*input < 0) {
+        *input = b->graph->inputs.count;
         graph_add_input(b->graph, names[which], DT_F32, 0, NULL);
     }
-    return converted(b, b->graph->inputs.items[b->numbers[which]], DT_F32, like->dtype);
+    return converted(b, b->graph->inputs.items[*input], DT_F32, like->dtype);
+}
+
+static const TrainedTensor nowhere = {.in = {{-1, -1}, {-1, -1}}};
+
+/* The graph's own input for a tensor. */
+static Value *add_tensor_input(Build *b, TrainedTensor *tensor) {
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < tensor->like->rank; i++) {
+        int64_t size = 0;
+        dim_is_const(tensor->like->dims[i], &size); /* as weights are */
+        dims[i] = dim_const(b->graph->dims, size);
+    }
+    tensor->in[b->which].input = b->graph->inputs.count;
+    return graph_add_input(b->graph, tensor->name, tensor->like->dtype, tensor->like->rank, dims);
 }
 
 /* A state of the weight's shape, which begins at zero and becomes what set_state says. */
 static Value *state(Build *b, const Value *weight, const char *name) {
-    TrainedTensor state = {.name = arena_format(b->arena, "%s.%s", weight->name, name),
-                           .like = weight,
-                           .input = b->graph->inputs.count,
-                           .output = -1,
-                           .is_state = true};
+    TrainedTensor state = nowhere;
+    state.name = arena_format(b->arena, "%s.%s", weight->name, name);
+    state.like = weight;
+    state.is_state = true;
     VEC_PUSH(b->arena, b->tensors, state);
-    return graph_add_input(b->graph, state.name, weight->dtype, weight->rank, weight->dims);
+    return add_tensor_input(b, &b->tensors.items[b->tensors.count - 1]);
 }
 
 static void give_new(Build *b, int number, Value *value) {
     TrainedTensor *tensor = &b->tensors.items[number];
-    tensor->output = b->graph->outputs.count;
-    graph_add_named_output(b->graph, value, arena_format(b->arena, "%s.new", tensor->name));
-    VEC_PUSH(b->graph->arena, b->graph->states, (GraphState){tensor->input, tensor->output});
+    int input = tensor->in[b->which].input, output = b->graph->outputs.count;
+    tensor->in[b->which].output = output;
+    graph_add_named_output(b->graph, value, arena_format(b->graph->arena, "%s.new", tensor->name));
+    VEC_PUSH(b->graph->arena, b->graph->states, (GraphState){input, output});
 }
 
 static Value *set_state(Build *b, Value *value) {
@@ -472,28 +497,79 @@ static Value *updated(Build *b, Value *w, Value *g) {
 
 /* A constant becomes an input of the same name. */
 static void make_input(Build *b, Value *value) {
-    TrainedTensor tensor = {
-        .name = value->name, .initial = value->constant, .like = value, .input = b->graph->inputs.count, .output = -1};
+    TrainedTensor tensor = nowhere;
+    tensor.name = value->name;
+    tensor.initial = value->constant;
+    tensor.like = value;
+    tensor.in[GRAPH_STEP].input = b->graph->inputs.count;
     value->constant = NULL;
     value->content = NULL;
     VEC_PUSH(b->graph->arena, b->graph->inputs, value);
     VEC_PUSH(b->arena, b->tensors, tensor);
 }
 
-static void train(Build *b, TrainingStep *step) {
+/* Clipping and the optimizer's formula: from the weights' gradients to their new values. */
+static void update(Build *b, Value *const *weights, Value **gradients) {
+    if (b->wanted->clip_norm > 0) clip(b, gradients);
+    b->fence = UPDATE_FENCE;
+    for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, weights[i], gradients[i]));
+}
+
+/* Each gradient is added to what is there of the batches before, and the sum is a state. */
+static int sum_gradients(Build *b, Value **gradients) {
+    int first = b->tensors.count;
+    b->fence = UPDATE_FENCE;
+    for (int i = 0; i < b->weights.count; i++) {
+        const Value *weight = b->weights.items[i];
+        Value *before = state(b, weight, "gradient"), *old = step_number(b, NUMBER_OLD, weight);
+        b->tensors.items[first + i].is_sum = true;
+        Node *is_old = add_node(b, "", "Cast", b->opset, &old, 1);
+        node_set_dtype(is_old, "to", DT_BOOL);
+        Value *sum = onnx2(b, "Add", before, gradients[i]);
+        set_state(b, result(add_node(b, "", "Where", b->opset, (Value *[]){result(is_old), sum, gradients[i]}, 3)));
+    }
+    return first;
+}
+
+/* The mean over the batches is one step's gradient. */
+static Status update_by_sums(Build *b, int first_sum) {
+    Graph *graph = graph_create(0);
+    if (!graph) return status_out_of_memory();
+    b->step->update = b->graph = graph;
+    b->which = GRAPH_UPDATE;
+    jmp_buf *outer = arena_guard(b->arena, NULL);
+    arena_guard(b->arena, outer);
+    arena_guard(graph->arena, outer);
+    graph->name = "update";
+    graph->info->ir_version = 8;
+    VEC_PUSH(graph->arena, graph->info->opsets, (OpsetImport){"", b->opset});
+    Value **weights = ARENA_ARRAY(b->arena, Value *, b->weights.count);
+    Value **gradients = ARENA_ARRAY(b->arena, Value *, b->weights.count);
+    for (int i = 0; i < b->weights.count; i++) {
+        weights[i] = add_tensor_input(b, &b->tensors.items[i]);
+        Value *sum = add_tensor_input(b, &b->tensors.items[first_sum + i]);
+        gradients[i] = onnx2(b, "Mul", sum, number(b, sum, 1 / (double)b->wanted->accumulation));
+    }
+    update(b, weights, gradients);
+    arena_guard(graph->arena, NULL);
+    return NULL;
+}
+
+static Status train(Build *b) {
     graph_truncate_outputs(b->graph, 0);
     graph_add_named_output(b->graph, b->loss, b->loss->name);
-    step->data_inputs = b->graph->inputs.count;
+    b->step->data_inputs = b->graph->inputs.count;
     for (int i = 0; i < b->weights.count; i++) make_input(b, b->weights.items[i]);
     for (int i = 0; i < b->statistics.count; i++) make_input(b, b->statistics.items[i]);
     Value **gradients = add_gradients(b);
-    if (b->wanted->clip_norm > 0) clip(b, gradients);
-    b->fence = UPDATE_FENCE;
-    for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, b->weights.items[i], gradients[i]));
     for (int i = 0; i < b->statistics.count; i++) give_new(b, b->weights.count + i, b->moved.items[i]);
+    if (b->wanted->accumulation > 1) return update_by_sums(b, sum_gradients(b, gradients));
+    update(b, b->weights.items, gradients);
+    return NULL;
 }
 
-static void give_gradients(Build *b, TrainingStep *step) {
+static void give_gradients(Build *b) {
+    TrainingStep *step = b->step;
     bool is_output = value_is_output(b->loss);
     step->data_inputs = b->graph->inputs.count;
     if (!is_output) graph_add_named_output(b->graph, b->loss, b->loss->name);
@@ -503,9 +579,10 @@ static void give_gradients(Build *b, TrainingStep *step) {
     Value **gradients = add_gradients(b);
     for (int i = 0; i < b->weights.count; i++) {
         const Value *weight = b->weights.items[i];
-        VEC_PUSH(b->arena, b->tensors,
-                 (TrainedTensor){
-                     .name = weight->name, .initial = weight->constant, .like = weight, .input = -1, .output = -1});
+        TrainedTensor tensor = nowhere;
+        tensor.name = weight->name;
+        tensor.like = weight;
+        VEC_PUSH(b->arena, b->tensors, tensor);
         graph_add_named_output(b->graph, gradients[i], gradients[i]->name);
     }
 }
@@ -523,17 +600,17 @@ Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep 
                .wanted = options->wanted,
                .only_gradients = options->only_gradients,
                .opset = standard_opset(graph),
-               .numbers = {-1, -1, -1}};
+               .step = out_step};
     *out_step = (TrainingStep){.gradients = -1};
+    memset(out_step->numbers, -1, sizeof out_step->numbers);
     TRY(find_loss(&b));
     if (!b.only_gradients) TRY(set_training_mode(&b));
     TRY(find_weights(&b));
     if (b.only_gradients)
-        give_gradients(&b, out_step);
+        give_gradients(&b);
     else
-        train(&b, out_step);
+        TRY(train(&b));
     out_step->tensors = b.tensors.items;
     out_step->tensor_count = b.tensors.count;
-    memcpy(out_step->numbers, b.numbers, sizeof b.numbers);
     return NULL;
 }

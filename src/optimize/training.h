@@ -1,37 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model -> the graph of one step of its training: the model, its loss, the operator Gradient, the optimizer's formulas, all as ONNX
- * nodes (LEVEL_ONNX). Weights and the optimizer's states are inputs, and their new values outputs, so that whoever runs the step keeps
- * them. */
+ * nodes (LEVEL_ONNX). Weights and the optimizer's states are inputs, and their new values outputs (Graph.states), so that whoever runs the step
+ * keeps them. Where gradients of several batches are summed before an update, that is a graph of its own. */
 #ifndef ONNXFUSE_OPTIMIZE_TRAINING_H
 #define ONNXFUSE_OPTIMIZE_TRAINING_H
 
 #include "graph/graph.h"
 #include "policy/policy.h"
 
-/* A tensor that a step reads as one of its inputs and gives anew as one of its outputs. */
+typedef enum TrainingGraph { GRAPH_STEP, GRAPH_UPDATE, TRAINING_GRAPHS } TrainingGraph;
+
+/* A tensor that is kept from step to step. */
 typedef struct TrainedTensor {
-    const char *name;      /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum") */
+    const char
+        *name; /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum", ".gradient") */
     const Tensor *initial; /* what training begins with; NULL: zeros */
     const Value *like;     /* has its type and shape */
-    int input, output;     /* where they stand among the graph's; output -1: not trained */
+    struct {
+        int input, output; /* where it stands among the graph's; -1: not there, not changed there */
+    } in[TRAINING_GRAPHS];
     bool is_state;
+    bool is_sum; /* of gradients: nothing after an update */
 } TrainedTensor;
 
-/* Numbers that change from step to step, inputs of the step: f32 scalars. */
+/* Numbers that change from step to step, inputs: f32 scalars. */
 typedef enum TrainingNumber {
     NUMBER_RATE,        /* the learning rate */
     NUMBER_CORRECTION1, /* 1 / (1 - beta1^t), of adam and adamw in step t = 1, 2, ... */
     NUMBER_CORRECTION2, /* 1 / (1 - beta2^t) */
+    NUMBER_OLD, /* 0: the batch is the first behind an update, so gradients are not added to what is there; else 1 */
     TRAINING_NUMBERS,
 } TrainingNumber;
 
 typedef struct TrainingStep {
+    Graph *update;          /* the caller's to destroy; NULL: the step's own graph updates the weights */
     TrainedTensor *tensors; /* [tensor_count]: weights, then states */
     int tensor_count;
-    int numbers[TRAINING_NUMBERS]; /* inputs of the graph; -1: the optimizer has no such number */
-    int data_inputs;               /* the first inputs of the graph: the model's, then what the loss asks for */
-    int loss;                      /* output */
-    int gradients;                 /* the first of tensor_count outputs, where these alone were asked for; else -1 */
+    int numbers[TRAINING_GRAPHS][TRAINING_NUMBERS]; /* inputs of the graphs; -1: it has no such number */
+    int data_inputs; /* the first inputs of the graph: the model's, then what the loss asks for */
+    int loss;        /* output */
+    int gradients;   /* the first of tensor_count outputs, where these alone were asked for; else -1 */
 } TrainingStep;
 
 typedef struct TrainingOptions {

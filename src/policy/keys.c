@@ -92,6 +92,7 @@ static const Key keys[] = {
     {"training.beta2", KEY_NUMBER, offsetof(Policy, training.beta2), 0, BELOW_ONE},
     {"training.epsilon", KEY_NUMBER, offsetof(Policy, training.epsilon), 0, 1},
     {"training.weight_decay", KEY_NUMBER, offsetof(Policy, training.weight_decay), 0, 1},
+    {"training.accumulation", KEY_INT64, offsetof(Policy, training.accumulation), 1, 1e6},
     {"training.clip_norm", KEY_NUMBER, offsetof(Policy, training.clip_norm), 0, 1e12},
     {"target", KEY_STRING, offsetof(Policy, target.level), 0, 0},
     /* OSLO's form of "fusion" */

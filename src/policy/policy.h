@@ -164,7 +164,8 @@ typedef struct Policy {
         Schedule schedule;
         int64_t warmup_steps, steps; /* of the schedule; steps 0: not known, so the rate stays */
         double momentum, beta1, beta2, epsilon, weight_decay;
-        double clip_norm; /* most that the norm of all gradients together may be; 0: not clipped */
+        int64_t accumulation; /* batches whose gradients one update takes */
+        double clip_norm;     /* most that the norm of all gradients together may be; 0: not clipped */
     } training;
     Target target;             /* resolved */
     const char *name;          /* of the file or text it was read from; NULL: the defaults */

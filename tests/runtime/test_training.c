@@ -307,6 +307,88 @@ Test(training, goes_on_from_a_checkpoint_with_the_same_bits, .init = make_folder
     onnxfuse_training_close(whole);
 }
 
+/* --- several batches a step ------------------------------------------------------------------------------------------------ */
+
+static const char regression[] =
+    "opset 17\ngraph (x: f32[n, 4]) -> (y) {\n"
+    "  w = constant f32[4, 2] {0.1, 0.2, -0.3, 0.4, 0.5, -0.6, 0.7, 0.8}\n  b = constant f32[2] {0, 0.1}\n"
+    "  a = onnx Gemm@17 x, w, b # from first\n  y = onnx Tanh@17 a # from tanh\n}\n";
+
+/* A step on rows first .. first + count - 1. */
+static void step_rows(OnnxfuseTraining *training, const float *x, const float *t, int first, int count) {
+    OnnxfuseValue *inputs[2];
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){count, 4}, (void *)(x + 4 * first), &inputs[0]));
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){count, 2}, (void *)(t + 2 * first), &inputs[1]));
+    DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const *)inputs, NULL, NULL));
+    onnxfuse_value_free(inputs[0]);
+    onnxfuse_value_free(inputs[1]);
+}
+
+Test(training, summed_gradients_are_those_of_a_larger_batch, .init = make_folder, .fini = remove_folder) {
+    const char *path = model_of("regression.onnx", regression);
+    enum { BATCHES = 4, EACH = 3, ALL = BATCHES * EACH };
+    float x[4 * ALL], t[2 * ALL];
+    for (int i = 0; i < 4 * ALL; i++) x[i] = (float)(i * 37 % 23 - 11) / 8;
+    for (int i = 0; i < 2 * ALL; i++) t[i] = (float)(i * 29 % 13 - 6) / 8;
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+        static const char form[] = "{\"training\": {\"loss\": \"mse:y,t\", \"optimizer\": \"%s\", \"rate\": 0.05, "
+                                   "\"clip_norm\": 0.2, \"weight_decay\": 0.01, \"accumulation\": %d}}";
+        char policies[2][256];
+        for (int i = 0; i < 2; i++)
+            snprintf(policies[i], sizeof policies[i], form, optimizers[o].name, i ? BATCHES : 1);
+        OnnxfuseTraining *whole = open_with(path, policies[0]), *parts = open_with(path, policies[1]);
+        for (int step = 0; step < 5; step++) {
+            step_rows(whole, x, t, 0, ALL);
+            for (int batch = 0; batch < BATCHES; batch++) {
+                cr_expect_eq(onnxfuse_training_batches(parts), step * BATCHES + batch);
+                step_rows(parts, x, t, batch * EACH, EACH);
+            }
+            cr_expect_eq(onnxfuse_training_steps(parts), step + 1);
+        }
+        for (int i = 0; i < onnxfuse_training_tensor_count(whole); i++) {
+            const char *name = onnxfuse_training_tensor_name(whole, i);
+            int own = 0;
+            while (own < onnxfuse_training_tensor_count(parts) &&
+                   strcmp(name, onnxfuse_training_tensor_name(parts, own)))
+                own++;
+            const float *a = onnxfuse_value_data(onnxfuse_training_tensor(whole, i)),
+                        *b = onnxfuse_value_data(onnxfuse_training_tensor(parts, own));
+            for (int64_t k = 0; k < onnxfuse_value_count(onnxfuse_training_tensor(whole, i)); k++)
+                cr_expect(fabsf(a[k] - b[k]) < 2e-6f, "%s: %s[%lld] is %g, not %g", optimizers[o].name, name,
+                          (long long)k, b[k], a[k]);
+        }
+        onnxfuse_training_close(whole);
+        onnxfuse_training_close(parts);
+    }
+}
+
+Test(training, goes_on_between_batches_with_the_same_bits, .init = make_folder, .fini = remove_folder) {
+    static const char policy[] =
+        "{\"training\": {\"loss\": \"cross_entropy:logits,labels\", \"rate\": 0.01, \"accumulation\": 3}}";
+    const char *path = model_of("net.onnx", net);
+    for (int at = 6; at < 9; at++) {
+        const char *checkpoint = file_in("between.onnx");
+        OnnxfuseTraining *whole = open_with(path, policy), *resumed = open_with(path, policy),
+                         *fewer = open_with(path, net_policy);
+        for (int i = 0; i < at; i++) step_net(whole, i);
+        DONE(onnxfuse_training_save_checkpoint(whole, checkpoint));
+        DONE(onnxfuse_training_load_checkpoint(resumed, checkpoint));
+        cr_expect_eq(onnxfuse_training_batches(resumed), at);
+        for (int i = at; i < 14; i++) step_net(whole, i);
+        for (int i = at; i < 14; i++) step_net(resumed, i);
+        expect_same_tensors(whole, resumed);
+        OnnxfuseStatus status = onnxfuse_training_load_checkpoint(fewer, checkpoint);
+        cr_expect_eq(status == NULL, at == 6, "%d: %s", at, status ? onnxfuse_status_message(status) : "taken");
+        if (status)
+            cr_expect(strstr(onnxfuse_status_message(status), "an update takes 1"), "%s",
+                      onnxfuse_status_message(status));
+        onnxfuse_status_free(status);
+        onnxfuse_training_close(whole);
+        onnxfuse_training_close(resumed);
+        onnxfuse_training_close(fewer);
+    }
+}
+
 Test(training, a_failed_step_changes_nothing, .init = make_folder, .fini = remove_folder) {
     const char *path = model_of("net.onnx", net);
     OnnxfuseTraining *training = open_with(path, net_policy), *other = open_with(path, net_policy);
@@ -340,6 +422,10 @@ Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
     expect_refused(path, "{\"training\": {\"loss\": \"mse:q,t\"}}", ONNXFUSE_USAGE, "the model has no value \"q\"");
     expect_refused(path, "{\"training\": {\"loss\": \"mse:scores,t\", \"of\": [\"weight*\"]}}", ONNXFUSE_USAGE,
                    "is called \"weight*\"");
+    expect_refused(plain, "{\"training\": {\"of\": [\"w\", \"v*\"]}}", ONNXFUSE_USAGE, "is called \"v*\"");
+    expect_refused(plain, "{\"training\": {\"schedule\": \"cosine\", \"warmup_steps\": 5, \"steps\": 5}}",
+                   ONNXFUSE_USAGE, "must be more than training.warmup_steps (5)");
+    expect_refused(plain, "{\"training\": {\"accumulation\": 0}}", ONNXFUSE_INVALID, "training.accumulation");
     expect_refused(plain, "{\"training\": {\"of\": [\"x\"]}}", ONNXFUSE_USAGE, "is called \"x\"");
     expect_refused(
         model_of("two.onnx", "opset 17\ngraph (x: f32[3]) -> (y, z) {\n y = onnx Neg@17 x\n z = onnx Abs@17 x\n}\n"),

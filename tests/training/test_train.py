@@ -77,6 +77,15 @@ def goes_on(folder):
         assert out.read_bytes() == (folder / "whole.onnx").read_bytes(), f"kill {kill}: other bits"
 
 
+def sums(folder):
+    """A step of 4 batches of 12 is one of a batch of 48, but for rounding."""
+    common = [MODEL, *LOSS, "--data", folder / "data.npz", "--optimizer", "sgd", "--rate", 0.1, "--steps", 20]
+    train(*common, "--batch", 48, "-o", folder / "large.onnx")
+    train(*common, "--batch", 12, "--accumulation", 4, "-o", folder / "parts.onnx")
+    a, b = ([onnx.numpy_helper.to_array(i) for i in onnx.load(folder / name).graph.initializer] for name in ("large.onnx", "parts.onnx"))
+    assert all(np.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in zip(a, b)), "batches in parts train differently"
+
+
 def says(folder):
     data = ["--data", folder / "data.npz", "-o", folder / "never.onnx"]
     rows = [
@@ -102,6 +111,6 @@ def says(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for test in (learns, goes_on, says):
+    for test in (learns, sums, goes_on, says):
         test(pathlib.Path(name))
         print("ok   ", test.__name__)

@@ -15,7 +15,7 @@ typedef struct TrainOptions {
     const char *data, *output, *loss, *optimizer, *schedule, *checkpoint;
     TextList of;
     double rate, weight_decay, clip_norm;
-    int steps, batch, warmup_steps, checkpoint_every, log_every, seed;
+    int steps, batch, accumulation, warmup_steps, checkpoint_every, log_every, seed;
     bool resume;
 } TrainOptions;
 
@@ -49,6 +49,8 @@ static const Flag train_flags[] = {
      1, 1e9},
     {"batch", "N", FLAG_INTEGER, offsetof(TrainOptions, batch),
      "examples a step; default: the model's own number, else 32", 1, 1e9},
+    {"accumulation", "N", FLAG_INTEGER, offsetof(TrainOptions, accumulation),
+     "batches a step, which takes the mean of their gradients; default: 1", 1, 1e6},
     {"seed", "N", FLAG_INTEGER, offsetof(TrainOptions, seed), "of the order of the examples", 0, 1e9},
     {"checkpoint", "FILE", FLAG_TEXT, offsetof(TrainOptions, checkpoint),
      "weights, the optimizer's states and the number of steps, written now and then"},
@@ -81,6 +83,7 @@ static void set_flags(const TrainOptions *o, cJSON *training) {
     set_number(training, "weight_decay", o->weight_decay);
     set_number(training, "clip_norm", o->clip_norm);
     set_number(training, "warmup_steps", o->warmup_steps);
+    if (o->accumulation) set_number(training, "accumulation", o->accumulation);
     if (!cJSON_HasObjectItem(training, "steps")) set_number(training, "steps", o->steps);
     if (!o->of.count) return;
     cJSON_DeleteItemFromObjectCaseSensitive(training, "of");
@@ -156,12 +159,24 @@ static Problem *save_checkpoint(OnnxfuseTraining *training, const TrainOptions *
     return o->checkpoint ? problem_from(onnxfuse_training_save_checkpoint(training, o->checkpoint)) : NULL;
 }
 
+/* Those of one step. *out_loss: their mean. */
+static Problem *run_batches(OnnxfuseTraining *training, Dataset *data, double *out_loss) {
+    int64_t step = onnxfuse_training_steps(training), count = 0;
+    for (*out_loss = 0; onnxfuse_training_steps(training) == step; count++) {
+        double loss;
+        dataset_batch(data, onnxfuse_training_batches(training));
+        TRY(problem_from(onnxfuse_training_step(training, data->inputs, NULL, &loss)));
+        *out_loss += loss;
+    }
+    *out_loss /= (double)count;
+    return NULL;
+}
+
 static Problem *run_steps(OnnxfuseTraining *training, const TrainOptions *o, Dataset *data, Progress *p) {
     *p = (Progress){.begin = now_ms(), .first = onnxfuse_training_steps(training), .loss = NAN, .shown = NAN};
     double shown = p->begin;
     for (int64_t step = p->first; step < o->steps; step++) {
-        dataset_batch(data, step);
-        TRY(problem_from(onnxfuse_training_step(training, data->inputs, NULL, &p->loss)));
+        TRY(run_batches(training, data, &p->loss));
         if (!isfinite(p->loss))
             return problem(ONNXFUSE_FAULT, "the loss of step %lld is %g: a lower rate, or clip-norm, may help",
                            (long long)step + 1, p->loss);

@@ -147,9 +147,9 @@ static void shuffle(Dataset *d, int64_t epoch) {
     d->epoch = epoch;
 }
 
-void dataset_batch(Dataset *d, int64_t step) {
-    int64_t batches = d->examples / d->batch_size, first = step % batches * d->batch_size;
-    if (d->epoch != step / batches) shuffle(d, step / batches);
+void dataset_batch(Dataset *d, int64_t batch) {
+    int64_t batches = d->examples / d->batch_size, first = batch % batches * d->batch_size;
+    if (d->epoch != batch / batches) shuffle(d, batch / batches);
     for (int i = 0; i < d->count; i++) {
         const OnnxfuseValue *array = d->arrays[i].value;
         size_t row = onnxfuse_value_bytes(array) / (size_t)d->examples;

@@ -22,8 +22,8 @@ typedef struct Dataset {
 Problem *dataset_read(const OnnxfuseTraining *training, const char *path, int64_t batch_size, uint64_t seed,
                       Dataset *out_dataset);
 void dataset_free(Dataset *dataset);
-/* The batch of step `step` (from 0): of each epoch's shuffled examples the next ones; what is left over at its end is not seen in that
+/* Batch `batch` (from 0): of each epoch's shuffled examples the next ones; what is left over at its end is not seen in that
  * epoch. */
-void dataset_batch(Dataset *dataset, int64_t step);
+void dataset_batch(Dataset *dataset, int64_t batch);
 
 #endif

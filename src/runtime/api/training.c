@@ -14,28 +14,37 @@
 #include "optimize/training.h"
 #include "runtime/api/model_file.h"
 
-static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps"; /* key of a checkpoint's metadata */
+/* Keys of a checkpoint's metadata. */
+static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps", CHECKPOINT_BATCHES[] = "onnxfuse.training.batches";
 
 typedef struct Kept {
     const char *name;
-    bool is_state;
-    int input, output; /* of the session */
+    bool is_state, is_sum;
+    struct {
+        int input, output;
+    } in[TRAINING_GRAPHS]; /* of the sessions */
     OnnxfuseValue *now;
 } Kept;
+
+/* A graph of the step, and what it is called with. */
+typedef struct Part {
+    OnnxfuseSession *session;
+    int numbers[TRAINING_NUMBERS];
+    const OnnxfuseValue **inputs;
+    OnnxfuseValue **outputs;
+} Part;
 
 struct OnnxfuseTraining {
     Arena *arena;
     const char *path; /* of the model */
     Policy policy;
-    OnnxfuseSession *session;
+    Part parts[TRAINING_GRAPHS]; /* without accumulation there is no GRAPH_UPDATE: its session is NULL */
     int data_inputs;
     Kept *kept; /* [kept_count] */
     int kept_count;
-    int numbers[TRAINING_NUMBERS];
     OnnxfuseValue *number_values[TRAINING_NUMBERS];
-    int64_t steps; /* done */
-    const OnnxfuseValue **inputs;
-    OnnxfuseValue **outputs; /* of the session */
+    int64_t steps;   /* done */
+    int64_t batches; /* whose gradients are summed since */
 };
 
 /* --- opening -------------------------------------------------------------------------------------------------------------- */
@@ -43,10 +52,11 @@ struct OnnxfuseTraining {
 static Status keep_tensor(const TrainedTensor *tensor, Arena *arena, Kept *kept) {
     int64_t dims[MAX_RANK];
     const Value *like = tensor->like;
-    *kept = (Kept){.name = arena_string(arena, tensor->name),
-                   .is_state = tensor->is_state,
-                   .input = tensor->input,
-                   .output = tensor->output};
+    *kept = (Kept){.name = arena_string(arena, tensor->name), .is_state = tensor->is_state, .is_sum = tensor->is_sum};
+    for (int i = 0; i < TRAINING_GRAPHS; i++) {
+        kept->in[i].input = tensor->in[i].input;
+        kept->in[i].output = tensor->in[i].output;
+    }
     for (int i = 0; i < like->rank; i++) dim_is_const(like->dims[i], &dims[i]); /* as weights are */
     TRY(onnxfuse_value_tensor((OnnxfuseDType)like->dtype, like->rank, dims, NULL, &kept->now));
     size_t bytes = tensor_bytes(&kept->now->item.tensor);
@@ -62,40 +72,52 @@ static Status keep_tensors(OnnxfuseTraining *t, const Graph *graph, const Traini
         t->kept_count = i + 1;
         if (step->tensors[i].initial) import_discard(graph, step->tensors[i].initial);
     }
-    for (int i = 0; i < TRAINING_NUMBERS; i++) {
-        t->numbers[i] = step->numbers[i];
-        if (t->numbers[i] >= 0) TRY(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 0, NULL, NULL, &t->number_values[i]));
-    }
+    for (int i = 0; i < TRAINING_NUMBERS; i++)
+        TRY(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 0, NULL, NULL, &t->number_values[i]));
     t->data_inputs = step->data_inputs;
-    t->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, graph->inputs.count);
-    t->outputs = ARENA_ARRAY(t->arena, OnnxfuseValue *, graph->outputs.count);
     return NULL;
 }
 
-static Status make_step(OnnxfuseTraining *t, Graph *graph, Graph *twin, jmp_buf *guard) {
-    TrainingOptions wanted = {.wanted = &t->policy.training, .twin = twin};
+typedef struct Opening {
+    OnnxfuseTraining *training;
+    const OnnxfuseOptions *options;
+    Graph *graph, *twin;
     TrainingStep step;
-    arena_guard(graph->arena, guard);
-    arena_guard(twin->arena, guard);
-    TRY(training_step(graph, &wanted, &step));
-    TRY(keep_tensors(t, graph, &step));
-    arena_guard(graph->arena, NULL);
-    return NULL;
+} Opening;
+
+static Status make_step(Opening *o, jmp_buf *guard) {
+    static const ImportOptions as_sessions = {.unaligned_weights = true};
+    OnnxfuseTraining *t = o->training;
+    TrainingOptions wanted = {.wanted = &t->policy.training};
+    TRY(import_file(t->path, &as_sessions, &o->graph));
+    TRY(import_file(t->path, &as_sessions, &o->twin));
+    wanted.twin = o->twin;
+    arena_guard(o->graph->arena, guard);
+    arena_guard(o->twin->arena, guard);
+    TRY(training_step(o->graph, &wanted, &o->step));
+    return keep_tensors(t, o->graph, &o->step);
 }
 
-/* The graph is the session's then. */
-static Status open_step(OnnxfuseTraining *t, Graph *graph, const OnnxfuseOptions *options) {
-    OnnxfuseOptions given = options ? *options : (OnnxfuseOptions){.size = sizeof given};
+/* *graph is the session's then. */
+static Status open_part(Opening *o, TrainingGraph which, Graph **graph) {
+    OnnxfuseTraining *t = o->training;
+    Part *part = &t->parts[which];
+    OnnxfuseOptions given = o->options ? *o->options : (OnnxfuseOptions){.size = sizeof given};
     const char *json = NULL;
-    Status status = session_policy_json(options, t->path, t->arena, &json);
-    if (status) {
-        graph_destroy(graph);
-        return status;
-    }
+    TRY(session_policy_json(o->options, t->path, t->arena, &json));
     given.policy_file = NULL;
     given.policy_json = json ? json : "{}";
-    TRY(session_open_graph(graph, &given, &t->session));
-    const OnnxfuseValueInfo *loss = onnxfuse_session_output(t->session, 0);
+    memcpy(part->numbers, o->step.numbers[which], sizeof part->numbers);
+    part->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, (*graph)->inputs.count);
+    part->outputs = ARENA_ARRAY(t->arena, OnnxfuseValue *, (*graph)->outputs.count);
+    Graph *taken = *graph;
+    *graph = NULL;
+    arena_guard(taken->arena, NULL);
+    return session_open_graph(taken, &given, &part->session);
+}
+
+static Status check_loss(const OnnxfuseTraining *t) {
+    const OnnxfuseValueInfo *loss = onnxfuse_session_output(t->parts[GRAPH_STEP].session, 0);
     for (int i = 0; i < loss->rank; i++)
         if (loss->dims[i] != 1)
             return status_error(STATUS_USAGE, "training.loss: \"%s\" is no single number (reduce it, or name another)",
@@ -103,30 +125,40 @@ static Status open_step(OnnxfuseTraining *t, Graph *graph, const OnnxfuseOptions
     return NULL;
 }
 
-static Status open_guarded(OnnxfuseTraining *t, const OnnxfuseOptions *options) {
-    static const ImportOptions as_sessions = {.unaligned_weights = true};
-    Graph *volatile graph = NULL, *volatile twin = NULL;
+static Status check_schedule(const struct Training *wanted) {
+    if (wanted->schedule == SCHEDULE_CONSTANT || wanted->steps > wanted->warmup_steps) return NULL;
+    return status_error(STATUS_USAGE,
+                        "training.schedule: the rate falls over training.steps (%lld), which must be more than "
+                        "training.warmup_steps (%lld)",
+                        (long long)wanted->steps, (long long)wanted->warmup_steps);
+}
+
+static Status open_all(Opening *o, jmp_buf *guard) {
+    OnnxfuseTraining *t = o->training;
+    TRY(session_policy(o->options, t->path, t->arena, &t->policy));
+    TRY(check_schedule(&t->policy.training));
+    TRY(make_step(o, guard));
+    graph_destroy(o->twin); /* what it holds is not needed while kernels are compiled */
+    o->twin = NULL;
+    TRY(open_part(o, GRAPH_STEP, &o->graph));
+    TRY(check_loss(t));
+    return o->step.update ? open_part(o, GRAPH_UPDATE, &o->step.update) : NULL;
+}
+
+static Status open_guarded(Opening *o) {
     jmp_buf guard;
-    Status status;
-    if (setjmp(guard)) {
-        status = status_out_of_memory();
-    } else {
-        arena_guard(t->arena, &guard);
-        status = session_policy(options, t->path, t->arena, &t->policy);
-        if (!status) status = import_file(t->path, &as_sessions, (Graph **)&graph);
-        if (!status) status = import_file(t->path, &as_sessions, (Graph **)&twin);
-        if (!status) status = make_step(t, graph, twin, &guard);
-        graph_destroy(twin);
-        Graph *made = graph;
-        graph = twin = NULL;
-        if (status)
-            graph_destroy(made);
-        else
-            status = open_step(t, made, options);
-        arena_guard(t->arena, NULL);
-    }
-    graph_destroy(twin);
-    graph_destroy(graph);
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(o->training->arena, &guard);
+    return open_all(o, &guard);
+}
+
+static Status open_training(OnnxfuseTraining *t, const OnnxfuseOptions *options) {
+    Opening o = {.training = t, .options = options};
+    Status status = open_guarded(&o);
+    arena_guard(t->arena, NULL);
+    graph_destroy(o.twin);
+    graph_destroy(o.graph);
+    graph_destroy(o.step.update);
     return status;
 }
 
@@ -139,7 +171,7 @@ OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *o
         status = status_out_of_memory();
     } else {
         t->path = strdup(path);
-        status = t->path ? open_guarded(t, options) : status_out_of_memory();
+        status = t->path ? open_training(t, options) : status_out_of_memory();
     }
     if (status)
         onnxfuse_training_close(t);
@@ -151,7 +183,7 @@ OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *o
 
 void onnxfuse_training_close(OnnxfuseTraining *t) {
     if (!t) return;
-    onnxfuse_session_close(t->session);
+    for (int i = 0; i < TRAINING_GRAPHS; i++) onnxfuse_session_close(t->parts[i].session);
     for (int i = 0; i < t->kept_count; i++) onnxfuse_value_free(t->kept[i].now);
     for (int i = 0; i < TRAINING_NUMBERS; i++) onnxfuse_value_free(t->number_values[i]);
     free((char *)(uintptr_t)t->path);
@@ -162,11 +194,14 @@ void onnxfuse_training_close(OnnxfuseTraining *t) {
 int onnxfuse_training_input_count(const OnnxfuseTraining *t) { return t->data_inputs; }
 
 const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *t, int index) {
-    return index >= 0 && index < t->data_inputs ? onnxfuse_session_input(t->session, index) : NULL;
+    return index >= 0 && index < t->data_inputs ? onnxfuse_session_input(t->parts[GRAPH_STEP].session, index) : NULL;
 }
 
-OnnxfuseSession *onnxfuse_training_session(OnnxfuseTraining *t) { return t->session; }
+OnnxfuseSession *onnxfuse_training_session(OnnxfuseTraining *t) { return t->parts[GRAPH_STEP].session; }
 int64_t onnxfuse_training_steps(const OnnxfuseTraining *t) { return t->steps; }
+int64_t onnxfuse_training_batches(const OnnxfuseTraining *t) {
+    return t->steps * t->policy.training.accumulation + t->batches;
+}
 
 /* --- steps ----------------------------------------------------------------------------------------------------------------- */
 
@@ -176,7 +211,7 @@ double onnxfuse_training_rate(const OnnxfuseTraining *t) {
     double step = (double)t->steps + 1, warmup = (double)wanted->warmup_steps;
     if (step <= warmup) return wanted->rate * step / warmup;
     double length = (double)wanted->steps - warmup;
-    if (wanted->schedule == SCHEDULE_CONSTANT || length <= 0) return wanted->rate;
+    if (wanted->schedule == SCHEDULE_CONSTANT) return wanted->rate;
     double done = fmin(1, (step - 1 - warmup) / length);
     return wanted->rate * (wanted->schedule == SCHEDULE_LINEAR ? 1 - done : 0.5 * (1 + cos(M_PI * done)));
 }
@@ -187,32 +222,59 @@ static double number_of(const OnnxfuseTraining *t, TrainingNumber number) {
     switch (number) {
     case NUMBER_RATE: return onnxfuse_training_rate(t);
     case NUMBER_CORRECTION1: return 1 / (1 - pow(wanted->beta1, step));
-    default: return 1 / (1 - pow(wanted->beta2, step));
+    case NUMBER_CORRECTION2: return 1 / (1 - pow(wanted->beta2, step));
+    default: return t->batches > 0;
     }
+}
+
+/* One memory for what a tensor was and what it becomes. */
+static void give_kept(OnnxfuseTraining *t, TrainingGraph which) {
+    Part *part = &t->parts[which];
+    for (int i = 0; i < TRAINING_NUMBERS; i++) {
+        *(float *)t->number_values[i]->item.tensor.data = (float)number_of(t, (TrainingNumber)i);
+        if (part->numbers[i] >= 0) part->inputs[part->numbers[i]] = t->number_values[i];
+    }
+    for (int i = 0; i < t->kept_count; i++) {
+        const Kept *kept = &t->kept[i];
+        if (kept->in[which].input >= 0) part->inputs[kept->in[which].input] = kept->now;
+        if (kept->in[which].output >= 0) part->outputs[kept->in[which].output] = kept->now;
+    }
+}
+
+static Status run_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs, const OnnxfuseRunOptions *options,
+                       double *out_loss) {
+    Part *part = &t->parts[GRAPH_STEP];
+    for (int i = 0; i < t->data_inputs; i++) part->inputs[i] = inputs[i];
+    give_kept(t, GRAPH_STEP);
+    part->outputs[0] = NULL;
+    /* Random draws follow the batches, so a resumed training draws the same. */
+    atomic_store(&part->session->runs, (unsigned long long)onnxfuse_training_batches(t));
+    TRY(onnxfuse_session_run_with(part->session, part->inputs, part->outputs, options));
+    double loss = onnxfuse_value_count(part->outputs[0]) ? onnxfuse_value_element(part->outputs[0], 0) : NAN;
+    onnxfuse_value_free(part->outputs[0]);
+    t->batches++;
+    if (out_loss) *out_loss = loss;
+    return NULL;
+}
+
+/* Once all batches of a step are there. */
+static Status update(OnnxfuseTraining *t) {
+    Part *part = &t->parts[GRAPH_UPDATE];
+    if (t->batches < t->policy.training.accumulation) return NULL;
+    if (part->session) {
+        give_kept(t, GRAPH_UPDATE);
+        TRY(onnxfuse_session_run(part->session, part->inputs, part->outputs));
+    }
+    t->steps++;
+    t->batches = 0;
+    return NULL;
 }
 
 OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs,
                                       const OnnxfuseRunOptions *options, double *out_loss) {
-    for (int i = 0; i < t->data_inputs; i++) t->inputs[i] = inputs[i];
-    for (int i = 0; i < TRAINING_NUMBERS; i++) {
-        if (t->numbers[i] < 0) continue;
-        *(float *)t->number_values[i]->item.tensor.data = (float)number_of(t, (TrainingNumber)i);
-        t->inputs[t->numbers[i]] = t->number_values[i];
-    }
-    t->outputs[0] = NULL;
-    for (int i = 0; i < t->kept_count; i++) {
-        t->inputs[t->kept[i].input] = t->kept[i].now;
-        t->outputs[t->kept[i].output] = t->kept[i].now;
-    }
-    atomic_store(
-        &t->session->runs,
-        (unsigned long long)t->steps); /* random draws follow the steps, so a resumed training draws the same */
-    TRY(onnxfuse_session_run_with(t->session, t->inputs, t->outputs, options));
-    double loss = onnxfuse_value_count(t->outputs[0]) ? onnxfuse_value_element(t->outputs[0], 0) : NAN;
-    onnxfuse_value_free(t->outputs[0]);
-    t->steps++;
-    if (out_loss) *out_loss = loss;
-    return NULL;
+    TRY(update(t)); /* where that failed the last time */
+    TRY(run_step(t, inputs, options, out_loss));
+    return update(t);
 }
 
 /* --- what is kept ------------------------------------------------------------------------------------------------------------ */
@@ -316,6 +378,9 @@ OnnxfuseStatus onnxfuse_training_save_model(OnnxfuseTraining *t, const char *pat
     return with_graph(t, graph, save_weights, path);
 }
 
+/* Sums of gradients hold nothing between an update and the next batch. */
+static bool is_worth_keeping(const Kept *kept, int64_t batches) { return !kept->is_sum || batches; }
+
 /* A checkpoint is a model without nodes whose outputs are the tensors: any tool that reads ONNX shows it. */
 static Status save_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     graph->name = "checkpoint";
@@ -323,8 +388,11 @@ static Status save_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     VEC_PUSH(graph->arena, graph->info->opsets, (OpsetImport){"", 17});
     VEC_PUSH(graph->arena, graph->info->metadata,
              (Metadata){CHECKPOINT_STEPS, arena_format(graph->arena, "%lld", (long long)t->steps)});
+    VEC_PUSH(graph->arena, graph->info->metadata,
+             (Metadata){CHECKPOINT_BATCHES, arena_format(graph->arena, "%lld", (long long)t->batches)});
     for (int i = 0; i < t->kept_count; i++)
-        graph_add_output(graph, graph_add_constant(graph, t->kept[i].name, &t->kept[i].now->item.tensor));
+        if (is_worth_keeping(&t->kept[i], t->batches))
+            graph_add_output(graph, graph_add_constant(graph, t->kept[i].name, &t->kept[i].now->item.tensor));
     return write_graph(graph, NULL, file);
 }
 
@@ -332,28 +400,39 @@ OnnxfuseStatus onnxfuse_training_save_checkpoint(OnnxfuseTraining *t, const char
     return with_graph(t, graph_create(0), save_kept, path);
 }
 
-static Status load_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
-    const char *path = file->model.path;
-    long long steps = -1;
+/* A whole number of a checkpoint's metadata; -1: it has none of that name. */
+static int64_t number_in(const Graph *graph, const char *key) {
     for (int i = 0; i < graph->info->metadata.count; i++) {
         const Metadata *entry = &graph->info->metadata.items[i];
         char *end;
-        if (strcmp(entry->key, CHECKPOINT_STEPS) != 0) continue;
-        steps = strtoll(entry->value, &end, 10);
-        if (*end || !*entry->value) steps = -1;
+        if (strcmp(entry->key, key) != 0) continue;
+        long long number = strtoll(entry->value, &end, 10);
+        return *end || !*entry->value || number < 0 ? -1 : number;
     }
+    return -1;
+}
+
+static Status load_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
+    const char *path = file->model.path;
+    int64_t steps = number_in(graph, CHECKPOINT_STEPS), batches = number_in(graph, CHECKPOINT_BATCHES);
     if (steps < 0) return status_error(STATUS_INVALID, "\"%s\" is no checkpoint of a training", path);
+    if (batches < 0) batches = 0;
+    if (batches && batches >= t->policy.training.accumulation)
+        return status_error(STATUS_INVALID, "checkpoint \"%s\" holds the sum of %lld batches, an update takes %lld",
+                            path, (long long)batches, (long long)t->policy.training.accumulation);
     for (int i = 0; i < t->kept_count; i++) { /* all fit, or none is taken */
         const Value *value = map_get(&graph->names, t->kept[i].name);
+        if (!is_worth_keeping(&t->kept[i], batches)) continue;
         if (!value || !value->constant || !same_type(value->constant, &t->kept[i].now->item.tensor))
             return status_error(STATUS_INVALID, "checkpoint \"%s\" has no \"%s\" of this model's type and shape", path,
                                 t->kept[i].name);
     }
     for (int i = 0; i < t->kept_count; i++) {
         const Value *value = map_get(&graph->names, t->kept[i].name);
-        TRY(set_kept(&t->kept[i], value->constant));
+        if (is_worth_keeping(&t->kept[i], batches)) TRY(set_kept(&t->kept[i], value->constant));
     }
     t->steps = steps;
+    t->batches = batches;
     return NULL;
 }
 
