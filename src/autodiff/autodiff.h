@@ -8,8 +8,8 @@
 
 /* The gradients of the sum of y's elements, or, with `seed` (of y's type and shape), of the sum of seed * y, with respect to
  * `of` [count], to out_gradients [count]: each of its value's type and shape, zeros where y does not depend on it. The
- * builder's nodes go where it says (Lowering.place); y and `of` stand before that place. LEVEL_PRIM, without anchors' epilogues
- * and "attention". STATUS_UNSUPPORTED names the node that has no gradient. */
+ * builder's nodes go where it says (Lowering.place); y and `of` stand before that place. LEVEL_PRIM, without anchors' epilogues.
+ * STATUS_UNSUPPORTED names the node that has no gradient. */
 Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients);
 /* The same of the sum over several ys. */
 typedef struct Differentiation {
@@ -24,6 +24,10 @@ Status differentiate_all(Lowering *l, const Differentiation *d, Value **out_grad
  * leaves them to the pipeline. */
 Status prepare_gradients(Graph *graph, const Policy *policy);
 Status expand_gradients(Graph *graph, const Policy *policy);
+
+/* Values whose gradients are asked for by the graph's operators Gradient, or that depend on some, to `out` (Value -> itself). False: there is
+ * none, or one of them differentiates what another has made. */
+bool differentiated_once(const Graph *graph, Map *out);
 
 /* The rules. NULL: the primitive, anchor or control flow has no gradient. */
 BackwardFn rule_of_prim(Prim prim);

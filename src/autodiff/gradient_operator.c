@@ -193,6 +193,25 @@ Status prepare_gradients(Graph *graph, const Policy *policy) {
     return status;
 }
 
+/* --- questions ------------------------------------------------------------------------------------------------------------ */
+
+bool differentiated_once(const Graph *graph, Map *out) {
+    Map made = map_make(out->arena);
+    bool any = false;
+    FOR_EACH_NODE(node, graph) {
+        if (!is_gradient(node)) continue;
+        any = true;
+        for (int i = 0; i < node->output_count; i++) map_set_id(out, MAP_POINTER_KEY(node->inputs[i]), node->inputs[i]);
+    }
+    FOR_EACH_NODE(node, graph) {
+        bool later = reads_marked(&made, node);
+        if (is_gradient(node) && later) return false;
+        if (is_gradient(node) || later) mark_outputs(&made, node);
+        if (any && reads_marked(out, node)) mark_outputs(out, node);
+    }
+    return any;
+}
+
 /* --- behind lowering ------------------------------------------------------------------------------------------------------- */
 
 static Status expand_node(Graph *graph, Arena *scratch, const Policy *policy, Node *node) {

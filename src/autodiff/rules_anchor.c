@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of matrix products and convolutions: more of the same (Goodfellow, Bengio and Courville, "Deep Learning", 2016, 6.5.6
- * and 9.5). */
+ * and 9.5); and of attention, an anchor of its own. */
 #include "autodiff/rules.h"
 
+#include "lowering/anchors.h"
 #include "lowering/sizes.h"
+
+/* An anchor of the rule of n: with its attributes. */
+static Node *anchor_node(Lowering *l, const Node *n, const char *op, Value *const *inputs, int count) {
+    Node *node = graph_add_node(l->graph, builder_place(l), NODE_ANCHOR, op, inputs, count);
+    for (int i = 0; i < n->attrs.count; i++) node_set_attr(node, n->attrs.items[i]);
+    node_add_origin(node, n->origin);
+    node_follow_rules(node, n);
+    node->backward = true;
+    return node;
+}
 
 /* --- products ------------------------------------------------------------------------------------------------------------ */
 
@@ -136,11 +147,72 @@ static void back_conv_transpose(Backward *w, const Node *n) {
     if (wants(w, n, 1)) give(w, n, 1, conv_weight(l, g, x, weight, &attrs));
 }
 
+/* --- attention ------------------------------------------------------------------------------------------------------------- */
+
+/* Where axis `axis` of r stands in the result. */
+static int place_in_result(const Node *n, int axis) {
+    int count;
+    const int64_t *perm = attr_ints(n, "perm_out", &count);
+    for (int i = 0; perm && i < count; i++)
+        if (perm[i] == axis) return i;
+    return axis;
+}
+
+/* A number for each row of r, [lead..., s_q], of a tensor of the result's axes in which the elements' axis has size 1. */
+static Value *a_row(Lowering *l, const Node *n, Value *x) {
+    const Value *r = n->outputs[0];
+    int order[MAX_RANK], elements = place_in_result(n, r->rank - 1);
+    Value *rows = squeeze(l, x, &elements, 1);
+    for (int i = 0; i < r->rank - 1; i++) {
+        int at = place_in_result(n, i);
+        order[i] = at - (at > elements);
+    }
+    return permute(l, rows, order);
+}
+
+/* The logarithms of the forward sums, which the node gives from now on. */
+static Value *logarithms_of(const Node *n) {
+    const Dim *dims[MAX_RANK];
+    Value *r = n->outputs[0];
+    for (int i = 0; i < r->rank - 1; i++) dims[i] = r->dims[place_in_result(n, i)];
+    if (n->output_count > 1) return n->outputs[1];
+    return node_add_output(r->producer, NULL, anchor_work_type(r->dtype), r->rank - 1, dims);
+}
+
+/* p = softmax(x), r = p v: with g = dr, dp = g v^T and dx = p (dp - sum over keys of p dp), a sum that is that over elements of g r
+ * (Dao et al., "FlashAttention", 2022, appendix B.2). What the steps read has no gradient here: the pass that makes the
+ * anchor before differentiation sees to that. */
+static void back_attention(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *g = dy(w, n, 0), *r = n->outputs[0], *inputs[ATTENTION_BACKWARD_INPUTS + ATTENTION_STEPS];
+    int elements = place_in_result(n, r->rank - 1), count = ATTENTION_BACKWARD_INPUTS;
+    DType type = anchor_work_type(r->dtype);
+    for (int i = ATTENTION_INPUTS; i < n->input_count; i++)
+        if (wants(w, n, i)) {
+            unsupported(l, "a mask of attention has no gradient here");
+            return;
+        }
+    Value *products = mul(l, cast(l, g, type), cast(l, r, type));
+    inputs[3] = g;
+    inputs[4] = logarithms_of(n);
+    inputs[5] = a_row(l, n, reduce(l, PRIM_REDUCE_SUM, products, &elements, 1, true));
+    if (!present(l, &g, 1) || !present(l, &inputs[5], 1)) return;
+    for (int i = 0; i < n->input_count; i++) inputs[i < ATTENTION_INPUTS ? i : count++] = n->inputs[i];
+    Node *node = anchor_node(l, n, ATTENTION_BACKWARD, inputs, count);
+    for (int i = 0; i < ATTENTION_INPUTS; i++) {
+        const Value *x = n->inputs[i];
+        give(w, n, i, node_add_output(node, NULL, x->dtype, x->rank, (const Dim *const *)x->dims));
+    }
+}
+
 BackwardFn rule_of_anchor(const char *op) {
     static const struct {
         const char *op;
         BackwardFn rule;
-    } rules[] = {{"matmul", back_matmul}, {"conv", back_conv}, {"conv_transpose", back_conv_transpose}};
+    } rules[] = {{"matmul", back_matmul},
+                 {"conv", back_conv},
+                 {"conv_transpose", back_conv_transpose},
+                 {ATTENTION, back_attention}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (strcmp(rules[i].op, op) == 0) return rules[i].rule;
     return NULL;

@@ -317,17 +317,32 @@ static Status check_perm(const Verifier *v, const char *name, int rank) {
     return NULL;
 }
 
-/* What lowering/anchors.h says of the anchor "attention", as far as it does not need the steps' meaning. */
+static bool is_attention_backward(const Node *node) { return strcmp(node->op, "attention_backward") == 0; }
+static bool is_attention(const Node *node) { return strcmp(node->op, "attention") == 0 || is_attention_backward(node); }
+
+/* What lowering/anchors.h says of the anchor "attention" and its gradient, as far as it does not need the steps' meaning. */
 static Status check_attention(const Verifier *v) {
     const Node *node = v->node;
-    RULE(node->input_count >= 3 && node->output_count == 1 && node->outputs[0], "not three inputs and one output");
+    bool backward = is_attention_backward(node);
+    int own = backward ? 6 : 3, whole = backward ? 4 : 3; /* inputs before the steps'; those of the result's rank */
+    RULE(node->input_count >= own && node->outputs[0], "not %d inputs and an output", own);
+    RULE(backward ? node->output_count == 3 : node->output_count <= 2, "%d outputs", node->output_count);
     int rank = node->outputs[0]->rank, steps, alpha;
+    DType dtype = node->outputs[0]->dtype;
     for (int i = 0; i < node->input_count; i++) {
         const Value *in = node->inputs[i];
         RULE(in && in->kind == VALUE_TENSOR && in->rank >= 0, "input %d is missing or unknown", i);
-        RULE(i > 2 ? in->rank <= rank : in->rank == rank && in->dtype == node->outputs[0]->dtype,
+        RULE(i < whole ? in->rank == rank && in->dtype == dtype
+             : i < own ? in->rank == rank - 1
+                       : in->rank <= rank,
              "input %d differs from the result in type or rank", i);
     }
+    for (int i = 0; backward && i < 3; i++)
+        RULE(node->outputs[i] && node->outputs[i]->dtype == dtype &&
+                 value_same_shape(node->outputs[i], node->inputs[i]),
+             "gradient %d is not of its input's type and shape", i);
+    RULE(backward || node->output_count < 2 || !node->outputs[1] || node->outputs[1]->rank == rank - 1,
+         "the second output is no number a row");
     TRY(check_perm(v, "perm_q", rank));
     TRY(check_perm(v, "perm_k", rank));
     TRY(check_perm(v, "perm_v", rank));
@@ -335,8 +350,8 @@ static Status check_attention(const Verifier *v) {
     attr_ints(node, "steps", &steps);
     const Attr *alphas = node_attr(node, "steps_alpha");
     alpha = alphas && alphas->kind == ATTR_FLOATS ? alphas->count : 0;
-    RULE(alpha == steps && node->input_count - 3 <= steps, "%d steps with %d numbers and %d inputs", steps, alpha,
-         node->input_count - 3);
+    RULE(alpha == steps && node->input_count - own <= steps, "%d steps with %d numbers and %d inputs", steps, alpha,
+         node->input_count - own);
     return NULL;
 }
 
@@ -375,7 +390,7 @@ static Status check_level(const Verifier *v) {
         RULE(out->dtype != DT_NONE && (out->rank >= 0 || takes_any_rank(node)), "type or rank of output %d is unknown",
              i);
     }
-    if (node->kind == NODE_ANCHOR && strcmp(node->op, "attention") == 0) return check_attention(v);
+    if (node->kind == NODE_ANCHOR && is_attention(node)) return check_attention(v);
     if (node->kind != NODE_PRIM) return NULL;
     TRY(check_prim(v));
     RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node) || is_tiny(node),
@@ -464,7 +479,7 @@ static Status check_region(const Verifier *v) {
 /* The body of an anchor's epilogue: its first input is the raw result, the others are the node's from the third on. */
 static Status check_epilogue(const Verifier *v) {
     const Node *node = v->node;
-    RULE(node->subgraph_count == 1 && strcmp(node->op, "attention") != 0, "%d epilogues", node->subgraph_count);
+    RULE(node->subgraph_count == 1 && !is_attention(node), "%d epilogues", node->subgraph_count);
     const Graph *body = node->subgraphs[0];
     RULE(node->input_count >= 2 && body->inputs.count == node->input_count - 1 &&
              body->outputs.count == node->output_count && node->output_count > 0,

@@ -31,10 +31,19 @@
  *                   may also have s_q = 1 where the steps' inputs have more. x = scale * q' k'^T is changed by the steps
  *                   in order, p = softmax(x) along its last axis, r = p v', and the result is permute(r, perm_out). The
  *                   permutes are strides, no data moves. f32, f64, f16, bf16; all between the inputs and the result is
- *                   f32 (f64), whatever it is made of. No epilogue.
+ *                   f32 (f64), whatever it is made of. No epilogue. A second output, where there is one, is for the gradient:
+ *                   [lead..., s_q], of the type that is computed in, the logarithm of the sum of e^x over each row;
+ *                   infinity where `empty` makes the row zero.
+ *
+ * "attention_backward"  inputs q, k, v, g, l, d and the steps', of which none is differentiated; attrs as the "attention"
+ *                   whose gradients it makes. g: the gradient of the result, which lies as that does; l: its second
+ *                   output; d [lead..., s_q]: the sum over a row of g times the result. Leading sizes are the result's, but
+ *                   for the heads of k' and v', which have as many, and s_q is that of q'. With x and its steps as
+ *                   there: p = e^(x - l), dv' = p^T g', ds = p (g' v'^T - d), dx = ds through the steps' derivatives,
+ *                   dq' = scale dx k', dk' = scale dx^T q'. Outputs: dq, dk, dv, which lie as q, k and v do.
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
- * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs from the fourth on, in order; these
+ * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs behind those named, in order; these
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
@@ -71,6 +80,10 @@ typedef enum AttentionEmpty {
 static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
 
 static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CAUSAL || step == SCORE_CAUSAL_ADD; }
+
+#define ATTENTION "attention"
+#define ATTENTION_BACKWARD "attention_backward"
+enum { ATTENTION_INPUTS = 3, ATTENTION_BACKWARD_INPUTS = 6 }; /* before the steps' */
 
 /* The type in which an anchor computes on elements of `dtype`. */
 static inline DType anchor_work_type(DType dtype) {

@@ -8,10 +8,14 @@
  * or the batch for the products alone (reshapes around the steps), casts from and to 16-bit floats and permutes become
  * part of the anchor. Nothing is made when something else reads a value on the way.
  *
+ * Where gradients are asked for, this is done before them, so that they are the anchor's own; but for what that cannot have
+ * (has_gradient), which stays products and regions in both directions.
+ *
  * In and out: LEVEL_PRIM. */
 #include <float.h>
 #include <math.h>
 
+#include "autodiff/autodiff.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
@@ -35,6 +39,7 @@ enum { MAX_FORMS = 2, MAX_CHAIN = 64, SPLAT_LIMIT = 1 << 16, TRIANGLE_LIMIT = 1 
 
 typedef struct Match {
     Lowering *l;
+    const Map *trained;     /* what depends on values whose gradients are asked for later; NULL: none are */
     Node *scores, *product; /* the GEMMs */
     Value *top;             /* the scores as the softmax reads them */
     Value *result;          /* what the anchor takes the place of */
@@ -835,6 +840,21 @@ static bool shapes_fit(const Match *m) {
     return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
 }
 
+/* "attention_backward" repeats no queries, keys or values, and gives masks no gradient. */
+static bool has_gradient(const Match *m) {
+    const int heads = m->rank - 3, queries = m->rank - 2;
+    for (int i = 0; i < m->step_count; i++)
+        if (m->steps[i].input && map_get_id(m->trained, MAP_POINTER_KEY(m->steps[i].input))) return false;
+    for (int i = 0; i <= queries; i++) {
+        bool shared = i == heads && operand_dim(&m->k, i) == operand_dim(&m->v, i);
+        if (operand_dim(&m->q, i) != m->dims[i]) return false;
+        if (i == queries ? operand_dim(&m->k, i) != operand_dim(&m->v, i)
+                         : !shared && (operand_dim(&m->k, i) != m->dims[i] || operand_dim(&m->v, i) != m->dims[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool within_fence(const Match *m) {
     bool same = m->scores->fence == m->product->fence;
     for (int i = 0; i < m->inside_count; i++) same &= m->inside[i]->fence == m->product->fence;
@@ -936,21 +956,34 @@ static bool match(Match *m, Node *product, uint64_t mark) {
     simplify_operand(m, &m->q, false);
     simplify_operand(m, &m->k, false);
     simplify_operand(m, &m->v, true);
-    return drop_casts(m, r) && shapes_fit(m);
+    return drop_casts(m, r) && shapes_fit(m) && (!m->trained || has_gradient(m));
 }
 
-Status fuse_attention(Graph *graph, const Policy *policy) {
-    if (!policy->target.attention || !policy->fusion.enable) return NULL;
+static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
     uint64_t mark = 0;
     FOR_EACH_NODE(node, graph) node->tag = 0;
     for (Node *node = graph->first; node; node = node->next) {
         if (!is_gemm(node)) continue;
         Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
-        Match m = {.l = &l};
+        Match m = {.l = &l, .trained = trained};
         bool found = match(&m, node, ++mark);
         if (l.error) return l.error;
         if (found) build(graph, &m);
     }
     graph_prune(graph);
     return NULL;
+}
+
+Status fuse_attention(Graph *graph, const Policy *policy) {
+    if (!policy->target.attention || !policy->fusion.enable) return NULL;
+    return fuse_all(graph, policy, NULL);
+}
+
+Status fuse_trained_attention(Graph *graph, const Policy *policy) {
+    if (!policy->target.attention_backward || !policy->fusion.enable) return NULL;
+    Arena *scratch = arena_create_inside(graph->arena);
+    Map trained = map_make(scratch);
+    Status status = differentiated_once(graph, &trained) ? fuse_all(graph, policy, &trained) : NULL;
+    arena_destroy(scratch);
+    return status;
 }

@@ -42,6 +42,9 @@ Status simplify(Graph *graph, const Policy *policy);
 Status merge_common(Graph *graph, const Policy *policy);
 /* attention.c: softmax(q k^T) v becomes one anchor where the device has it (policy.target.attention). */
 Status fuse_attention(Graph *graph, const Policy *policy);
+/* The same in a graph that asks for gradients, before "differentiate": as far as the anchor has one that the device runs
+ * (policy.target.attention_backward). */
+Status fuse_trained_attention(Graph *graph, const Policy *policy);
 /* epilogue.c: small consumers of an anchor move into it where the device's library takes them. */
 Status fuse_epilogues(Graph *graph, const Policy *policy);
 /* partition.c: primitives become regions. */

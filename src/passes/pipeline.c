@@ -11,6 +11,7 @@ static const Pass passes[] = {
     {"apply_rules", apply_rules},
     {"prepare_gradients", prepare_gradients},
     {"lower", lower_graph},
+    {"fuse_trained_attention", fuse_trained_attention},
     {"differentiate", expand_gradients},
     {"make_groups", make_groups},
     {"layout", layout},

@@ -26,8 +26,9 @@ typedef struct Target {
         int outputs;    /* most results; 0: no epilogues */
         bool any_types; /* else all is of the anchor's type, but for truth values in between */
     } epilogue;
-    bool attention;     /* the device runs the anchor "attention" */
-    size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
+    bool attention;          /* the device runs the anchor "attention" */
+    bool attention_backward; /* and "attention_backward" */
+    size_t cache_bytes;      /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
 /* How exactly something is computed or kept. */

@@ -176,6 +176,33 @@ static const Row rows[] = {
      "y: f64[1, 7, 5, 4] = anchor conv_transpose x, w {strides = [2, 3], dilations = [1, 1], pads = (0, 0, 0, 0), "
      "group = 2}",
      -2, 2, false},
+    {"attention", "q: f64[2, 3, 2], k: f64[2, 4, 2], v: f64[2, 4, 3]",
+     "y: f64[2, 3, 3] = anchor attention q, k, v {scale = 0.5}", -2, 2, true},
+    {"attention through permutes, heads that share keys", "q: f64[2, 3, 4, 2], k: f64[2, 2, 2, 5], v: f64[5, 2, 2, 3]",
+     "y: f64[2, 3, 4, 3] = anchor attention q, k, v {perm_q = [0, 2, 1, 3], perm_k = [0, 1, 3, 2], perm_v = [1, 2, 0, "
+     "3], perm_out = [0, 2, 1, 3]}",
+     -2, 2, true},
+    {"attention, a result whose elements are not last", "q: f64[n, 4, 2], k: f64[n, 3, 2], v: f64[n, 3, 2]",
+     "y: f64[2, 4, n] = anchor attention q, k, v {perm_out = [2, 1, 0]}", -2, 2, true},
+    {"attention with a soft cap, bounds and masks", "q: f64[2, 3, 2], k: f64[2, 4, 2], v: f64[2, 4, 2]",
+     "b = constant f64[4] {0.5, -1, 0, 2}\nc = constant bool[3, 4] {true, false, true, true, true, true, false, true, "
+     "false, true, true, true}\ny: f64[2, 3, "
+     "2] = anchor attention q, k, v, b, c, c {steps = [3, 0, 1, 0, 2, 5, 6], steps_alpha = [0.0, 0.5, 0.0, 2.0, -1.4, "
+     "-3.0, -2.0], steps_beta = [0.0, 0.0, 0.0, 0.0, 1.3, 0.0, 0.0]}",
+     -2, 2, true},
+    {"attention, causal by -inf, a row that sees nothing is zero", "q: f64[3, 2], k: f64[3, 2], v: f64[3, 2]",
+     "y: f64[3, 2] = anchor attention q, k, v {empty = 1, steps = [7], steps_alpha = [-inf], steps_beta = [0.0], "
+     "offset "
+     "= (-1)}",
+     -2, 2, true},
+    {"attention, causal by finite numbers", "q: f64[3, 2], k: f64[3, 2], v: f64[3, 2]",
+     "c = constant f64[1, 3] {0, -inf, 0}\na: f64[3, 2] = anchor attention q, k, v, c {steps = [7, 4], steps_alpha = "
+     "[-1.0, 0.0], steps_beta = [0.0, 0.0], offset = (0)}\nb: f64[3, 2] = anchor attention q, k, v {steps = [8], "
+     "steps_alpha = [-1.0], steps_beta = [0.0], offset = (1)}\ny: f64[3, 2] = mul a, b",
+     -2, 2, true},
+    {"attention of a key by itself", "x: f64[1, 1, 2]", "y: f64[1, 1, 2] = anchor attention x, x, x", -2, 2, true},
+    {"attention without queries", "q: f64[2, 0, 2], k: f64[2, 4, 2], v: f64[2, 4, 3]",
+     "y: f64[2, 0, 3] = anchor attention q, k, v", -2, 2, true},
     {"an integer path gives nothing", "x: f64[3], k: f64[3]",
      "i: i64[3] = cast k {to = i64}\nj: f64[3] = cast i {to = f64}\ny: f64[3] = mul x, j", 0.1, 0.9, false},
 };

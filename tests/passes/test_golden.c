@@ -100,7 +100,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.enable = variant->fusion;
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue = variant->epilogue;
-    policy.target.attention = !strstr(name, "[no attention]");
+    policy.target.attention = policy.target.attention_backward = !strstr(name, "[no attention]");
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     Status status = graph_verify(graph, LEVEL_PRIM);
@@ -149,5 +149,6 @@ Test(golden, layout) { run_cases(&(Pass){"layout", layout}); }
 Test(golden, simplify) { run_cases(&(Pass){"simplify", simplify}); }
 Test(golden, merge_common) { run_cases(&(Pass){"merge_common", merge_common}); }
 Test(golden, fuse_attention) { run_cases(&(Pass){"fuse_attention", fuse_attention}); }
+Test(golden, fuse_trained_attention) { run_cases(&(Pass){"fuse_trained_attention", fuse_trained_attention}); }
 Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }

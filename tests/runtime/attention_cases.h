@@ -36,7 +36,7 @@ typedef struct AttentionSetup {
     Arena *arena;
     Graph *graph; /* the caller destroys it */
     Node *node;
-    Tensor *inputs[3 + ATTENTION_STEPS];
+    Tensor *inputs[6 + ATTENTION_STEPS]; /* room for those of the gradient */
     int count;
 } AttentionSetup;
 

@@ -191,6 +191,146 @@ Test(attention, masks, .init = open_pools, .fini = close_pools) {
             }
 }
 
+/* ---- gradients ---- */
+
+static Tensor *drawn(Arena *arena, const Tensor *like) {
+    static uint64_t state = 5;
+    Tensor *t = tensor_new(arena, like->dtype, like->rank, like->dims);
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        dtype_store_double(t->dtype, t->data, i, (double)(state >> 33) * 0x1p-30 - 1);
+    }
+    return t;
+}
+
+/* The sum over each row of g times the result, in the rows' order. */
+static Tensor *sums_of(Arena *arena, const AttentionCase *c, const Tensor *g, const Tensor *r, const Tensor *like) {
+    Tensor *sums = tensor_new(arena, DT_F32, like->rank, like->dims);
+    for (int64_t i = 0; i < tensor_count(like); i++) {
+        int64_t query = i % c->queries, head = i / c->queries % c->heads, batch = i / c->queries / c->heads;
+        int64_t row = c->permuted ? (batch * c->queries + query) * c->heads + head : i;
+        double sum = 0;
+        for (int64_t e = row * c->width; e < (row + 1) * c->width; e++)
+            sum += dtype_load_double(g->dtype, g->data, e) * dtype_load_double(r->dtype, r->data, e);
+        ((float *)sums->data)[i] = (float)sum;
+    }
+    return sums;
+}
+
+/* Sums of rounded numbers: by the largest gradient. */
+static void compare_gradients(const AttentionCase *c, int which, const Tensor *want, const Tensor *got) {
+    double most = 1, unit = c->dtype == DT_F32 ? 2e-6 : c->dtype == DT_F16 ? 2e-3 : 2e-2;
+    for (int64_t i = 0; i < tensor_count(want); i++)
+        most = fmax(most, fabs(dtype_load_double(want->dtype, want->data, i)));
+    for (int64_t i = 0; i < tensor_count(want); i++) {
+        double x = dtype_load_double(want->dtype, want->data, i), y = dtype_load_double(got->dtype, got->data, i);
+        cr_assert(fabs(x - y) <= unit * most, "%s, gradient %d: element %lld is %.9g, not %.9g", c->name, which,
+                  (long long)i, y, x);
+    }
+}
+
+/* Both anchors: the first with its logarithms. */
+static void check_gradients(const AttentionCase *c) {
+    Arena *arena = arena_create(0);
+    AttentionSetup s = attention_case_setup(c, arena);
+    Node *node = graph_add_node(s.graph, NULL, NODE_ANCHOR, ATTENTION_BACKWARD, s.node->inputs, 3);
+    const Dim *rows[3];
+    const int64_t sizes[] = {c->batch, c->heads, c->queries};
+    for (int i = 0; i < 3; i++) rows[i] = dim_const(s.graph->dims, sizes[i]);
+    Value *r = s.node->outputs[0];
+    node_append_input(node, graph_add_input(s.graph, NULL, c->dtype, r->rank, (const Dim *const *)r->dims));
+    node_append_input(node, node_add_output(s.node, NULL, DT_F32, 3, rows));
+    node_append_input(node, graph_add_input(s.graph, NULL, DT_F32, 3, rows));
+    for (int i = 3; i < s.node->input_count; i++) node_append_input(node, s.node->inputs[i]);
+    for (int i = 0; i < s.node->attrs.count; i++) node_set_attr(node, s.node->attrs.items[i]);
+    for (int i = 0; i < 3; i++) {
+        const Value *x = s.node->inputs[i];
+        node_add_output(node, NULL, x->dtype, x->rank, (const Dim *const *)x->dims);
+    }
+    cr_assert_null(graph_verify(s.graph, LEVEL_PRIM));
+    Tensor *forward[2], *want[3], *inputs[ATTENTION_BACKWARD_INPUTS + ATTENTION_STEPS];
+    CpuAnchor *anchor, *backward;
+    uint32_t released;
+    const Tensor *constants[ATTENTION_BACKWARD_INPUTS + ATTENTION_STEPS] = {NULL};
+    cr_assert_null(eval_anchor(s.node, s.inputs, NULL, arena, forward));
+    Tensor given[2] = {*tensor_new(arena, forward[0]->dtype, 4, forward[0]->dims),
+                       *tensor_new(arena, DT_F32, 3, forward[1]->dims)};
+    cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
+    cr_assert_null(cpu_anchor_run(anchor, NULL, NULL, (const Tensor *const *)s.inputs, NULL, given, pools[1]));
+    for (int64_t i = 0; i < tensor_count(forward[1]); i++) {
+        float x = ((float *)forward[1]->data)[i], y = ((float *)given[1].data)[i];
+        cr_assert(x == y || fabsf(x - y) <= 1e-5f * fmaxf(1, fabsf(x)), "%s: logarithm %lld is %.9g, not %.9g", c->name,
+                  (long long)i, (double)y, (double)x);
+    }
+    memcpy(inputs, s.inputs, 3 * sizeof *inputs);
+    inputs[3] = drawn(arena, forward[0]);
+    inputs[4] = forward[1];
+    inputs[5] = sums_of(arena, c, inputs[3], forward[0], forward[1]);
+    for (int i = 3; i < s.count; i++) inputs[i + 3] = s.inputs[i];
+    cr_assert_null(eval_anchor(node, inputs, NULL, arena, want));
+    cr_assert_null(cpu_anchor_prepare(node, constants, pools[0], NULL, &backward, &released));
+    s.count += 3;
+    memcpy(s.inputs, inputs, (size_t)s.count * sizeof *inputs);
+    place_inputs(&s);
+    Tensor first[3];
+    for (int p = 0; p < POOLS; p++) {
+        Tensor got[3];
+        for (int i = 0; i < 3; i++) {
+            got[i] = *want[i];
+            got[i].data = malloc(tensor_bytes(want[i]) + 1);
+            memset(got[i].data, 0x7f, tensor_bytes(want[i]));
+        }
+        Status status = cpu_anchor_run(backward, NULL, NULL, (const Tensor *const *)s.inputs, NULL, got, pools[p]);
+        cr_assert(!status, "%s: %s", c->name, status ? status_message(status) : "");
+        for (int i = 0; i < 3; i++) {
+            if (!p) first[i] = got[i];
+            if (!p) compare_gradients(c, i, want[i], &got[i]);
+            cr_assert(!memcmp(first[i].data, got[i].data, tensor_bytes(&got[i])),
+                      "%s: %d threads give other bits than one", c->name, thread_counts[p]);
+            if (p) free(got[i].data);
+        }
+    }
+    for (int i = 0; i < 3; i++) free(first[i].data);
+    for (int i = 0; i < s.count; i++) free(s.inputs[i]->data);
+    cpu_anchor_destroy(anchor);
+    cpu_anchor_destroy(backward);
+    graph_destroy(s.graph);
+    arena_destroy(arena);
+}
+
+static const AttentionCase gradient_cases[] = {
+    {"one query, one key", DT_F32, 1, 1, 1, 1, 1, 64, 64, MASK_NONE},
+    {"a head of one element", DT_F32, 1, 2, 2, 30, 5, 1, 1, MASK_BIAS},
+    {"a head of one element, turned", DT_F32, 1, 2, 2, 30, 5, 1, 1, MASK_BIAS, .permuted = true},
+    {"a head of 7", DT_F32, 2, 3, 3, 33, 47, 7, 7, MASK_BIAS},
+    {"a head of 256", DT_F32, 1, 1, 1, 40, 50, 256, 256, MASK_NONE, .permuted = true},
+    {"values wider than keys", DT_F32, 1, 2, 2, 20, 64, 96, 192, MASK_CAPPED},
+    {"values narrower than keys", DT_F32, 1, 2, 2, 66, 64, 96, 20, MASK_CAPPED},
+    {"a block of keys", DT_F32, 1, 1, 1, 64, 384, 16, 16, MASK_HIDING, .empty = EMPTY_ZERO},
+    {"a key more than a block", DT_F32, 1, 1, 1, 65, 385, 16, 16, MASK_HIDING, .empty = EMPTY_ZERO},
+    {"many queries and keys", DT_F32, 2, 4, 2, 150, 900, 32, 32, MASK_BIAS},
+    {"heads between sequence and size", DT_F32, 2, 3, 3, 70, 75, 64, 64, MASK_BIAS, .permuted = true},
+    {"8 heads a key head", DT_F32, 1, 8, 1, 40, 90, 16, 16, MASK_KEEP},
+    {"many matrices", DT_F32, 10, 4, 4, 70, 400, 8, 8, MASK_CAUSAL},
+    {"f16", DT_F16, 2, 2, 2, 65, 64, 64, 64, MASK_BIAS},
+    {"f16, keys last", DT_F16, 2, 4, 4, 70, 600, 64, 72, MASK_BIAS, .permuted = true},
+    {"bf16 with odd sizes", DT_BF16, 1, 2, 1, 33, 47, 20, 36, MASK_KEEP},
+    {"causal", DT_F32, 1, 4, 2, 200, 200, 24, 24, MASK_CAUSAL},
+    {"causal behind a past", DT_F32, 1, 4, 4, 30, 90, 64, 64, MASK_CAUSAL, 60, .permuted = true},
+    {"causal by a finite number", DT_F32, 1, 4, 2, 200, 200, 24, 24, MASK_CAUSAL_ADD},
+    {"causal by a finite number, first queries see nothing", DT_F32, 1, 2, 2, 80, 90, 24, 24, MASK_CAUSAL_ADD, -20},
+    {"queries that see nothing are zero", DT_F32, 1, 2, 2, 70, 70, 24, 24, MASK_CAUSAL, -3, EMPTY_ZERO},
+    {"no query sees a key", DT_F32, 1, 4, 2, 100, 70, 64, 64, MASK_CAUSAL, -200, EMPTY_ZERO},
+    {"a window", DT_F32, 1, 2, 2, 300, 900, 20, 20, MASK_WINDOW, 500, EMPTY_ZERO},
+    {"one key", DT_F32, 2, 2, 2, 50, 1, 128, 128, MASK_HIDE, 0, EMPTY_ZERO, .permuted = true},
+    {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, MASK_NONE, 0, EMPTY_ZERO},
+    {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, MASK_NONE},
+};
+
+Test(attention, gradients, .init = open_pools, .fini = close_pools) {
+    for (size_t i = 0; i < sizeof gradient_cases / sizeof *gradient_cases; i++) check_gradients(&gradient_cases[i]);
+}
+
 /* ---- what is refused ---- */
 
 Test(attention, tensors_that_do_not_fit_are_refused, .init = open_pools, .fini = close_pools) {

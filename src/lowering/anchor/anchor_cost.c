@@ -42,13 +42,16 @@ static bool products_of(const Node *node, const int64_t *symbols, double *out_wo
         *out_work = 2 * product(&y, 0) * size_at(&a, 0);
         return true;
     }
-    if (strcmp(node->op, "attention") == 0) {
+    bool backward = strcmp(node->op, ATTENTION_BACKWARD) == 0;
+    if (backward || strcmp(node->op, ATTENTION) == 0) {
         if (node->input_count < 3 || !operand(node->inputs[0], node, "perm_q", symbols, &a) ||
             !operand(node->inputs[1], node, "perm_k", symbols, &b) ||
             !operand(node->inputs[2], node, "perm_v", symbols, &v))
             return false;
-        double head = size_at(&v, 0), rows = head > 0 ? product(&y, 0) / head : 0;
-        *out_work = 2 * rows * size_at(&b, 1) * (size_at(&a, 0) + head);
+        double head = size_at(backward ? &a : &v, 0), rows = head > 0 ? product(&y, 0) / head : 0;
+        /* scores and the result; scores again, their gradient, and three more */
+        *out_work =
+            2 * rows * size_at(&b, 1) * ((backward ? 3 : 1) * size_at(&a, 0) + (backward ? 2 : 1) * size_at(&v, 0));
         return true;
     }
     bool transposed = strcmp(node->op, "conv_transpose") == 0;

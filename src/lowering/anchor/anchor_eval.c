@@ -366,6 +366,7 @@ static double nth_float(const Node *node, const char *name, int index) {
 /* Leading axes of the result: where each operand stands in its own memory. */
 typedef struct Attention {
     Work q, k, v, y; /* q' [lead..., s_q or 1, d], k', v', r */
+    Work lse;        /* no data: not asked for */
     int rank;
     int64_t queries, keys, size, width; /* s_q, s_k, d, d_v */
     const int64_t *steps;
@@ -454,10 +455,11 @@ static double score_step(const Eval *e, const Attention *a, int step, const int6
     }
 }
 
-/* p = softmax(x) in place; false when the row is to be zero. */
-static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x) {
+/* p = softmax(x) in place; false when the row is to be zero. *out_lse: the logarithm of the sum of e^x. */
+static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x, double *out_lse) {
     double top = -(double)INFINITY, sum = 0;
     bool nan = false;
+    *out_lse = (double)INFINITY;
     for (int64_t i = 0; i < a->keys; i++) {
         nan |= isnan(x[i]);
         if (x[i] > top) top = x[i];
@@ -470,39 +472,48 @@ static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x) {
         sum += x[i];
     }
     for (int64_t i = 0; i < a->keys; i++) x[i] = rounded(a, x[i] / rounded(a, sum));
+    *out_lse = top + log(sum);
     return true;
+}
+
+static void set_work(const Work *w, int64_t index, double x) {
+    if (w->dtype == DT_F64)
+        ((double *)w->data)[index] = x;
+    else
+        ((float *)w->data)[index] = (float)x;
+}
+
+static double dot(const Work *a, int64_t a_first, const Work *b, int64_t b_first, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += work_at(a, a_first + i) * work_at(b, b_first + i);
+    return sum;
 }
 
 static void attention_rows(const Eval *e, const Attention *a, const int64_t *at, int64_t matrix, double *x,
                            double *row) {
-    double scale = attr_float(e->node, "scale", 1);
+    double scale = attr_float(e->node, "scale", 1), lse;
     AttentionEmpty empty = (AttentionEmpty)attr_int(e->node, "empty", EMPTY_NAN);
     int64_t rows = a->q.dims[a->rank - 2], q = matrix_of(a, &a->q, at) * rows * a->size;
     int64_t k = matrix_of(a, &a->k, at) * a->keys * a->size, v = matrix_of(a, &a->v, at) * a->keys * a->width;
     for (int64_t s = 0; s < a->queries; s++) {
         for (int64_t t = 0; t < a->keys; t++) {
-            double sum = 0;
-            for (int64_t i = 0; i < a->size; i++)
-                sum += work_at(&a->q, q + (rows == 1 ? 0 : s) * a->size + i) * work_at(&a->k, k + t * a->size + i);
+            double sum = dot(&a->q, q + (rows == 1 ? 0 : s) * a->size, &a->k, k + t * a->size, a->size);
             x[t] = rounded(a, scale * sum);
             for (int step = 0; step < a->step_count; step++) x[t] = rounded(a, score_step(e, a, step, at, s, t, x[t]));
         }
         for (int64_t i = 0; i < a->width; i++) row[i] = 0;
-        if (softmax_row(a, empty, x))
+        if (softmax_row(a, empty, x, &lse))
             for (int64_t t = 0; t < a->keys; t++)
                 for (int64_t i = 0; i < a->width; i++) row[i] += x[t] * work_at(&a->v, v + t * a->width + i);
-        int64_t to = (matrix * a->queries + s) * a->width;
-        for (int64_t i = 0; i < a->width; i++) {
-            if (a->wide)
-                ((double *)a->y.data)[to + i] = row[i];
-            else
-                ((float *)a->y.data)[to + i] = (float)row[i];
-        }
+        int64_t to = matrix * a->queries + s;
+        for (int64_t i = 0; i < a->width; i++) set_work(&a->y, to * a->width + i, row[i]);
+        if (a->lse.data) set_work(&a->lse, to, lse);
     }
 }
 
-static Status attention_steps(const Eval *e, Attention *a) {
-    int input = 3, sizes;
+/* `first`: of the node's inputs that steps read. */
+static Status attention_steps(const Eval *e, Attention *a, int first) {
+    int input = first, sizes;
     a->steps = attr_ints(e->node, "steps", &a->step_count);
     if (a->step_count > ATTENTION_STEPS) return wrong(e, "too many steps");
     const Dim *const *offset = attr_dims(e->node, "offset", &sizes);
@@ -519,24 +530,132 @@ static Status attention_steps(const Eval *e, Attention *a) {
     return NULL;
 }
 
-static Status eval_attention(const Eval *e, Work *out) {
-    Attention a = {0};
-    if (e->node->input_count < 3 || !e->inputs[2] || e->inputs[2]->dtype != e->inputs[0]->dtype)
-        return wrong(e, "three inputs of one element type are needed");
+static Status attention_operands(const Eval *e, Attention *a, int inputs) {
+    if (e->node->input_count < inputs) return wrong(e, "inputs are missing");
+    for (int i = 0; i < inputs; i++)
+        if (!e->inputs[i] || (i < 3 && e->inputs[i]->dtype != e->inputs[0]->dtype))
+            return wrong(e, "three inputs of one element type are needed");
     Work q = widened(e, e->inputs[0]), k = widened(e, e->inputs[1]), v = widened(e, e->inputs[2]);
     if (!dtype_is_float(e->inputs[0]->dtype)) return wrong(e, "this element type has no softmax");
-    TRY(permuted(e, &q, "perm_q", &a.q));
-    TRY(permuted(e, &k, "perm_k", &a.k));
-    TRY(permuted(e, &v, "perm_v", &a.v));
-    TRY(attention_steps(e, &a));
-    TRY(attention_dims(e, &a));
-    a.wide = a.q.dtype == DT_F64;
+    TRY(permuted(e, &q, "perm_q", &a->q));
+    TRY(permuted(e, &k, "perm_k", &a->k));
+    TRY(permuted(e, &v, "perm_v", &a->v));
+    TRY(attention_steps(e, a, inputs));
+    TRY(attention_dims(e, a));
+    a->wide = a->q.dtype == DT_F64;
+    return NULL;
+}
+
+/* out: r, and the logarithms where the node has them as its second output. */
+static Status eval_attention(const Eval *e, Work *out) {
+    Attention a = {0};
+    TRY(attention_operands(e, &a, ATTENTION_INPUTS));
     TRY(work_new(e, a.q.dtype, a.rank, a.y.dims, out));
     a.y = *out;
+    if (e->node->output_count > 1) {
+        TRY(work_new(e, a.q.dtype, a.rank - 1, a.y.dims, out + 1));
+        a.lse = out[1];
+    }
     double *x = ARENA_ARRAY(e->arena, double, a.keys + 1), *row = ARENA_ARRAY(e->arena, double, a.width + 1);
     int64_t at[MAX_RANK] = {0}, matrices = product(a.y.dims, 0, a.rank - 2);
     for (int64_t i = 0; i < matrices; i++, step_index(at, a.y.dims, a.rank - 2)) attention_rows(e, &a, at, i, x, row);
     return NULL;
+}
+
+/* ---- its gradients ---- */
+
+typedef struct AttentionGradient {
+    Attention a;
+    Work g, lse, d;  /* inputs, g as r */
+    Work dq, dk, dv; /* as q', k', v' */
+} AttentionGradient;
+
+/* The score of a query and a key, and by how much each of its steps changes as what it changes does. */
+static double score_with_slopes(const Eval *e, const Attention *a, const int64_t *at, int64_t query, int64_t key,
+                                double x, double *out_slope) {
+    *out_slope = 1;
+    for (int step = 0; step < a->step_count; step++) {
+        double alpha = nth_float(e->node, "steps_alpha", step), beta = nth_float(e->node, "steps_beta", step);
+        double before = x, shown;
+        const Work *in = &a->inputs[step];
+        x = rounded(a, score_step(e, a, step, at, query, key, x));
+        switch ((ScoreStep)a->steps[step]) {
+        case SCORE_SCALE: *out_slope *= alpha; break;
+        case SCORE_TANH: *out_slope *= 1 - x * x; break;
+        case SCORE_CLIP: *out_slope *= before > alpha && before < beta; break;
+        case SCORE_KEEP:
+        case SCORE_HIDE:
+            shown = work_at(in, input_index(a, in, at, query, key)) != 0;
+            *out_slope *= a->steps[step] == SCORE_KEEP ? shown : 1 - shown;
+            break;
+        case SCORE_CAUSAL: *out_slope *= key <= query + a->offset; break;
+        default: break;
+        }
+    }
+    return x;
+}
+
+static void add_multiple(const Work *to, int64_t to_first, double factor, const Work *x, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        set_work(to, to_first + i, work_at(to, to_first + i) + factor * work_at(x, first + i));
+}
+
+static void attention_gradient_rows(const Eval *e, const AttentionGradient *b, const int64_t *at, int64_t matrix) {
+    const Attention *a = &b->a;
+    double scale = attr_float(e->node, "scale", 1);
+    int64_t keys = matrix_of(a, &a->k, at) * a->keys;
+    for (int64_t row = matrix * a->queries; row < (matrix + 1) * a->queries; row++)
+        for (int64_t key = keys; key < keys + a->keys; key++) {
+            int64_t query = row - matrix * a->queries, q = row * a->size, k = key * a->size, g = row * a->width,
+                    v = key * a->width;
+            double slope, x = rounded(a, scale * dot(&a->q, q, &a->k, k, a->size)), lse = work_at(&b->lse, row);
+            x = score_with_slopes(e, a, at, query, key - keys, x, &slope);
+            double p = lse == (double)INFINITY ? 0 : rounded(a, exp(x - lse));
+            double dx = p * (dot(&b->g, g, &a->v, v, a->width) - work_at(&b->d, row)) * slope * scale;
+            add_multiple(&b->dq, q, dx, &a->k, k, a->size);
+            add_multiple(&b->dk, k, dx, &a->q, q, a->size);
+            add_multiple(&b->dv, v, p, &b->g, g, a->width);
+        }
+}
+
+/* To the memory's order of the input of that permute. */
+static Status unpermuted(const Eval *e, const Work *from, const char *attr, Work *out) {
+    int count;
+    int64_t inverse[MAX_RANK];
+    const int64_t *perm = attr_ints(e->node, attr, &count);
+    *out = *from;
+    if (!perm) return NULL;
+    for (int i = 0; i < count; i++) inverse[perm[i]] = i;
+    for (int i = 0; i < count; i++) out->dims[i] = from->dims[inverse[i]];
+    out->data = arena_array(e->arena, (size_t)product(from->dims, 0, count), dtype_size(from->dtype));
+    permute_into(from, inverse, out);
+    return NULL;
+}
+
+static Status eval_attention_backward(const Eval *e, Work *out) {
+    AttentionGradient b = {0};
+    Attention *a = &b.a;
+    TRY(attention_operands(e, a, ATTENTION_BACKWARD_INPUTS));
+    Work stored = widened(e, e->inputs[3]);
+    TRY(unpermuted(e, &stored, "perm_out", &b.g));
+    b.lse = widened(e, e->inputs[4]);
+    b.d = widened(e, e->inputs[5]);
+    int64_t rows = product(a->y.dims, 0, a->rank - 1);
+    if (b.g.rank != a->rank || memcmp(b.g.dims, a->y.dims, (size_t)a->rank * sizeof *a->y.dims) ||
+        product(b.lse.dims, 0, b.lse.rank) != rows || product(b.d.dims, 0, b.d.rank) != rows)
+        return wrong(e, "the result's gradient does not have its shape");
+    if (product(a->q.dims, 0, a->rank - 1) != rows ||
+        product(a->k.dims, 0, a->rank - 1) != product(a->v.dims, 0, a->rank - 1))
+        return wrong(e, "queries, keys or values are repeated");
+    TRY(work_new(e, a->q.dtype, a->rank, a->q.dims, &b.dq));
+    TRY(work_new(e, a->q.dtype, a->rank, a->k.dims, &b.dk));
+    TRY(work_new(e, a->q.dtype, a->rank, a->v.dims, &b.dv));
+    int64_t at[MAX_RANK] = {0}, matrices = product(a->y.dims, 0, a->rank - 2);
+    for (int64_t i = 0; i < matrices; i++, step_index(at, a->y.dims, a->rank - 2))
+        attention_gradient_rows(e, &b, at, i);
+    TRY(unpermuted(e, &b.dq, "perm_q", &out[0]));
+    TRY(unpermuted(e, &b.dk, "perm_k", &out[1]));
+    return unpermuted(e, &b.dv, "perm_v", &out[2]);
 }
 
 /* ---- epilogues ---- */
@@ -558,20 +677,27 @@ static Status eval_epilogue(const Eval *e, Tensor *raw, Tensor **out) {
 
 Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out) {
     Eval e = {node, inputs, symbols, arena};
-    Work result, turned;
+    Work results[3], turned; /* "attention" may have two, "attention_backward" has three */
     if (node->input_count < 2 || !inputs[0] || !inputs[1] || inputs[0]->dtype != inputs[1]->dtype)
         return wrong(&e, "two inputs of one element type are needed");
     if (strcmp(node->op, "matmul") == 0)
-        TRY(eval_matmul(&e, &result));
+        TRY(eval_matmul(&e, results));
     else if (strcmp(node->op, "conv") == 0)
-        TRY(eval_conv(&e, false, &result));
+        TRY(eval_conv(&e, false, results));
     else if (strcmp(node->op, "conv_transpose") == 0)
-        TRY(eval_conv(&e, true, &result));
-    else if (strcmp(node->op, "attention") == 0)
-        TRY(eval_attention(&e, &result));
+        TRY(eval_conv(&e, true, results));
+    else if (strcmp(node->op, ATTENTION) == 0)
+        TRY(eval_attention(&e, results));
+    else if (strcmp(node->op, ATTENTION_BACKWARD) == 0)
+        TRY(eval_attention_backward(&e, results));
     else
         return status_error(STATUS_FAULT, "no evaluator for anchor %s", node->op);
-    TRY(permuted(&e, &result, "perm_out", &turned));
-    out[0] = narrowed(&e, &turned, inputs[0]->dtype);
+    bool lies_as_inputs = strcmp(node->op, ATTENTION_BACKWARD) == 0;
+    if (!lies_as_inputs) {
+        TRY(permuted(&e, results, "perm_out", &turned));
+        results[0] = turned;
+    }
+    for (int i = 0; i < (node->subgraph_count ? 1 : node->output_count); i++)
+        out[i] = narrowed(&e, &results[i], i && !lies_as_inputs ? results[i].dtype : inputs[0]->dtype);
     return node->subgraph_count ? eval_epilogue(&e, out[0], out) : NULL;
 }

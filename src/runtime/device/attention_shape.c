@@ -2,7 +2,7 @@
 /* Permutes become strides; sizes of 1 become strides of 0. */
 #include "runtime/device/attention_shape.h"
 
-enum { Q, K, V, STEPS }; /* inputs */
+enum { Q, K, V }; /* inputs */
 enum { ROWS = ATTENTION_LEAD, COLUMNS };
 
 static Status wrong(const Node *node, const char *what) {
@@ -15,7 +15,7 @@ static float nth_float(const Node *node, const char *name, int index) {
 }
 
 bool attention_steps(const Node *node, AttentionStep *steps, int *out_count) {
-    int count, next = STEPS;
+    int count, next = strcmp(node->op, ATTENTION) == 0 ? ATTENTION_INPUTS : ATTENTION_BACKWARD_INPUTS;
     const int64_t *kinds = attr_ints(node, "steps", &count);
     if (count > ATTENTION_STEPS) return false;
     for (int i = 0; i < count; i++) {

@@ -36,7 +36,7 @@ typedef struct AttentionStep {
 /* steps: [ATTENTION_STEPS]. False where the node's attributes and inputs do not fit each other. */
 bool attention_steps(const Node *node, AttentionStep *out_steps, int *out_count);
 
-/* STATUS_INVALID where the tensors do not fit each other or the result. symbols: as dim_eval takes them. */
+/* STATUS_INVALID where the tensors do not fit each other or the result (of "attention_backward": its gradient). symbols: as dim_eval takes them. */
 Status attention_shape(const Node *node, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
                        AttentionShape *out_shape);
 

@@ -39,6 +39,7 @@ typedef struct DeviceTable {
     struct EpilogueLimits epilogue; /* of its anchors */
     bool separate_memory;           /* its memory is not the host's: the plan copies between them */
     bool attention;                 /* it runs the anchor "attention" */
+    bool attention_backward;        /* and "attention_backward" */
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);

@@ -71,7 +71,8 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind,
+                                              &attention_backward_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
@@ -270,7 +271,7 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
     for (int o = 0; o < node->output_count; o++) {
         if (outputs[o].dtype != node->outputs[o]->dtype)
             return anchor_wrong(anchor, "a result has another element type than the model says");
-        if (o && !tensor_same_shape(&outputs[o], &outputs[0]))
+        if (o && !anchor->kind->alone && !tensor_same_shape(&outputs[o], &outputs[0]))
             return anchor_wrong(anchor, "the results' shapes differ");
         TRY(tensor_size_of(outputs[o].dtype, outputs[o].rank, outputs[o].dims, NULL, NULL));
     }

@@ -221,6 +221,7 @@ const DeviceTable cpu_device = {
     .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
     .finishes_with = cpu_finishes_with,
     .attention = true,
+    .attention_backward = true,
     .describe = cpu_describe,
     .open = cpu_open,
     .takes_unaligned = cpu_takes_unaligned,

@@ -15,6 +15,7 @@ enum {
     LEAST_TASKS = 16,  /* rows are cut finer until there are so many */
     SPLIT_TASKS = 64,  /* keys are split until there are so many tasks */
     JOIN_WORK = 16384, /* floats that a piece of the joining reads */
+    ATTENTION_ZEROS = 64,
 };
 
 /* ---- places ---- */
@@ -49,23 +50,33 @@ int64_t attention_matrix(const AttentionRun *run, const AttentionStrides *s, int
 
 /* ---- results ---- */
 
-void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum) {
+void attention_scatter(DType dtype, void *data, int64_t first, int64_t step, int64_t count, const float *values) {
+    if (dtype == DT_F32) {
+        float *to = (float *)data + first;
+        if (step == 1)
+            memcpy(to, values, (size_t)count * sizeof *to);
+        else
+            for (int64_t i = 0; i < count; i++) to[i * step] = values[i];
+        return;
+    }
+    uint16_t *to = (uint16_t *)data + first;
+    if (step == 1)
+        (dtype == DT_F16 ? tile_isa()->narrow_f16 : tile_isa()->narrow_bf16)(values, to, count);
+    else
+        for (int64_t i = 0; i < count; i++) dtype_store_double(dtype, to, i * step, (double)values[i]);
+}
+
+void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum, float top, int64_t row) {
+    static const float zeros[ATTENTION_ZEROS];
     int64_t width = run->shape.width, step = run->shape.out.column;
     bool nothing = run->empty != EMPTY_NAN && sum == 0;
     bool zero = nothing || !run->shape.keys || (run->empty == EMPTY_NAN_ZERO && isnan(sum));
-    if (run->dtype == DT_F32) {
-        float *to = (float *)(void *)run->output + offset;
-        if (step == 1 && !zero)
-            memcpy(to, values, (size_t)width * sizeof *to);
-        else
-            for (int64_t i = 0; i < width; i++) to[i * step] = zero ? 0 : values[i];
-        return;
+    for (int64_t i = 0; i < (zero ? width : 0); i += ATTENTION_ZEROS) {
+        int64_t some = width - i < ATTENTION_ZEROS ? width - i : ATTENTION_ZEROS;
+        attention_scatter(run->dtype, run->output, offset + i * step, step, some, zeros);
     }
-    uint16_t *to = (uint16_t *)(void *)run->output + offset;
-    if (step == 1 && !zero)
-        (run->dtype == DT_F16 ? tile_isa()->narrow_f16 : tile_isa()->narrow_bf16)(values, to, width);
-    else
-        for (int64_t i = 0; i < width; i++) dtype_store_double(run->dtype, to, i * step, zero ? 0 : (double)values[i]);
+    if (!zero) attention_scatter(run->dtype, run->output, offset, step, width, values);
+    if (run->logarithms) run->logarithms[row] = zero ? INFINITY : top + logf(sum);
 }
 
 /* ---- what a causal step hides ---- */
@@ -149,14 +160,14 @@ static Status measure(AnchorRun *anchor_run, AttentionRun *run) {
 
 /* Scores are at most `bound`, so that a hidden one is 2 bound + alpha below the seen at least: e^-100 is lost in a sum
  * of which one is 1. */
-static bool outweighs(const AttentionRun *run, int64_t matrix) {
+bool attention_outweighs(const AttentionRun *run, int64_t matrix) {
     return !run->bounds || 2 * run->bounds[matrix] * 1.01f + run->steps[run->causal].alpha < -100;
 }
 
 /* Keys from this one on are hidden from all of rows [first, first + count). */
 static int64_t seen_keys(const AttentionRun *run, int64_t matrix, int64_t first, int64_t count) {
     int64_t queries = run->shape.queries, last = (first + count - 1) % queries;
-    if (run->causal < 0 || !outweighs(run, matrix)) return run->shape.keys;
+    if (run->causal < 0 || !attention_outweighs(run, matrix)) return run->shape.keys;
     if (first / queries != (first + count - 1) / queries) last = queries - 1;
     int64_t seen = last + run->shape.offset + 1;
     return seen < 0 ? 0 : seen < run->shape.keys ? seen : run->shape.keys;
@@ -193,8 +204,9 @@ static int64_t alike_back(const uint8_t *begin, const uint8_t *end, uint8_t valu
 
 /* Keys that a bool hides from all rows of a task, before the first and behind the last that one of them sees, are not
  * read: what a cache holds there is no part of the model, and a window is as long as it is. */
-static void leave_hidden(const AttentionRun *run, AttentionTask *task) {
-    int64_t offsets[ATTENTION_ROWS];
+void attention_leave_hidden(const AttentionRun *run, AttentionTask *task) {
+    int64_t offsets[ATTENTION_ROWS], seen = seen_keys(run, task->matrix, task->first_row, task->rows);
+    if (seen < task->end_key) task->end_key = seen > task->first_key ? seen : task->first_key;
     for (int i = 0; i < run->step_count; i++) {
         const AttentionStrides *s = &run->shape.steps[i];
         uint8_t hidden;
@@ -234,8 +246,8 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int worker) {
         AttentionTask task = {.matrix = i / loop->splits / loop->blocks, .first_row = block * loop->block};
         int64_t left = run->rows - task.first_row, unit = run->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS;
         task.rows = (int)(left < loop->block ? left : loop->block);
-        task.end_key = seen_keys(run, task.matrix, task.first_row, task.rows);
-        leave_hidden(run, &task);
+        task.end_key = run->shape.keys;
+        attention_leave_hidden(run, &task);
         int64_t first = task.first_key, keys = task.end_key - first, units = ceil_div(keys, unit);
         task.first_key = first + split * units / loop->splits * unit;
         task.end_key = first + (split + 1 == loop->splits ? keys : (split + 1) * units / loop->splits * unit);
@@ -266,7 +278,7 @@ static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
         int64_t at;
         attention_rows(run, &run->shape.out, i / run->rows, i % run->rows, 1, &at);
         for (int64_t k = 0; k < width; k++) whole[k] /= sum;
-        attention_store(run, at, whole, sum);
+        attention_store(run, at, whole, sum, top, i);
     }
 }
 
@@ -299,20 +311,27 @@ static void describe(AttentionRun *run) {
     find_causal(run);
 }
 
-static Status attention_run(AnchorRun *anchor_run) {
+Status attention_describe(AnchorRun *anchor_run, const Tensor *result, AttentionRun *run) {
     const CpuAnchor *anchor = anchor_run->anchor;
     const Node *node = anchor->node;
-    TaskLoop loop = {.run = {.inputs = anchor_run->inputs,
-                             .dtype = anchor->dtype,
-                             .output = anchor_run->output->data,
-                             .scale = (float)attr_float(node, "scale", 1),
-                             .empty = (AttentionEmpty)attr_int(node, "empty", EMPTY_NAN)}};
-    AttentionRun *run = &loop.run;
-    TRY(attention_shape(node, anchor_run->inputs, anchor_run->symbols, anchor_run->output, &run->shape));
+    *run = (AttentionRun){.inputs = anchor_run->inputs,
+                          .dtype = anchor->dtype,
+                          .output = anchor_run->output->data,
+                          .scale = (float)attr_float(node, "scale", 1),
+                          .empty = (AttentionEmpty)attr_int(node, "empty", EMPTY_NAN)};
+    TRY(attention_shape(node, anchor_run->inputs, anchor_run->symbols, result, &run->shape));
     if (!attention_steps(node, run->steps, &run->step_count)) return anchor_wrong(anchor, "its steps");
-    if (!tensor_count(anchor_run->output)) return NULL;
+    if (!tensor_count(result)) return NULL;
     describe(run);
-    if (hides_by_number(run)) TRY(measure(anchor_run, run));
+    return hides_by_number(run) ? measure(anchor_run, run) : NULL;
+}
+
+static Status attention_run(AnchorRun *anchor_run) {
+    TaskLoop loop = {0};
+    AttentionRun *run = &loop.run;
+    TRY(attention_describe(anchor_run, anchor_run->output, run));
+    if (!tensor_count(anchor_run->output)) return NULL;
+    if (anchor_run->anchor->node->output_count > 1) run->logarithms = anchor_run->output[1].data;
     void *memory;
     loop.block = rows_of_tasks(run);
     loop.blocks = ceil_div(run->rows, loop.block);
@@ -336,7 +355,7 @@ static Status attention_run(AnchorRun *anchor_run) {
 
 static bool is_taken(DType dtype) { return dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16; }
 
-static Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     (void)constants, (void)pool;
     AttentionStep steps[ATTENTION_STEPS];
     int count;
@@ -353,7 +372,10 @@ static Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constant
 static Status attention_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
                               const Tensor *output) {
     AttentionShape shape;
-    return attention_shape(anchor->node, inputs, symbols, output, &shape);
+    TRY(attention_shape(anchor->node, inputs, symbols, output, &shape));
+    bool fits = anchor->node->output_count < 2 ||
+                tensor_count(&output[1]) == dims_product(shape.lead, 0, ATTENTION_LEAD) * shape.queries;
+    return fits ? NULL : anchor_wrong(anchor, "the logarithms are not one a row");
 }
 
 const AnchorKind attention_kind = {"attention", attention_prepare, attention_check, attention_run, .alone = true};

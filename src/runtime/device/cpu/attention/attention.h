@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention.c (one run cut into tasks) and block.c (one task) share.
+/* What attention.c (one run cut into tasks), block.c (one task) and backward.c (gradients) share.
  *
  * A matrix is one key matrix and one value matrix with all queries that read them: of the heads of a group, one head
  * after the other. A task is some of these rows and some of the keys. */
@@ -25,6 +25,7 @@ typedef struct AttentionRun {
     const Tensor *const *inputs;
     DType dtype; /* of q, k, v and the result */
     char *output;
+    float *logarithms; /* [matrices][rows] of the sums; NULL: nobody asks for them */
     float scale;
     AttentionEmpty empty;
     int64_t group;          /* heads of a matrix */
@@ -43,6 +44,15 @@ typedef struct AttentionTask {
     int64_t partial_stride;
 } AttentionTask;
 
+/* What a run is: its shape, steps and how they hide. result: of the anchor's, or its gradient, by which the shape goes. */
+Status attention_describe(AnchorRun *anchor_run, const Tensor *result, AttentionRun *out_run);
+/* Of both anchors: whether the CPU runs the node. */
+Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool);
+/* Leaves of the task's keys those that one of its rows sees, at the front and the back. */
+void attention_leave_hidden(const AttentionRun *run, AttentionTask *task);
+/* Whether what the causal step hides is lost in the sums, or -inf. */
+bool attention_outweighs(const AttentionRun *run, int64_t matrix);
+
 /* Bytes of memory that attention_task wants, of a task of up to `rows` rows. */
 size_t attention_task_bytes(const AttentionRun *run, int rows);
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory);
@@ -55,7 +65,10 @@ int64_t attention_matrix(const AttentionRun *run, const AttentionStrides *s, int
 
 /* count elements, `stride` apart, as floats; a bool is 0 or 1. */
 void attention_gather(DType dtype, const void *data, int64_t first, int64_t stride, int64_t count, float *to);
-/* A finished row, to where it begins in the result; zeros where its sum tells that it sees nothing and is to be so. */
-void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum);
+/* The other way round: to data[first + i * stride]. */
+void attention_scatter(DType dtype, void *data, int64_t first, int64_t stride, int64_t count, const float *values);
+/* A finished row, to where it begins in the result; zeros where its sum tells that it sees nothing and is to be so. top: its greatest
+ * score; row: its number among all. */
+void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum, float top, int64_t row);
 
 #endif

@@ -10,48 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/device/cpu/attention/attention.h"
-
-/* Keys or values of a block: element e of key t is data[t * row + e * column]. */
-typedef struct Side {
-    const float *data;
-    int64_t row, column;
-} Side;
-
-typedef struct Block {
-    const AttentionRun *run;
-    const AttentionTask *task;
-    const TileIsa *isa;
-    const TileSet *set;
-    int rows, columns;         /* columns: rows in whole vectors, where queries are columns */
-    int64_t keys, stride;      /* most keys of a block; from one row of scores to the next */
-    int64_t size, width;       /* of a head, in whole vectors */
-    float *queries;            /* [size][columns], or [rows][size] */
-    float *scores;             /* [keys][columns], or [rows][keys] */
-    float *results;            /* [width][columns], or [rows][width] */
-    float *values;             /* of a step: as scores */
-    float *dense;              /* [lanes][size, width or keys]: rows that are to be turned */
-    float *k, *v;              /* a block of keys and of values where they are not read in place */
-    float *top, *sum, *factor; /* [columns] */
-    int32_t *last;             /* [columns] */
-    int64_t *offsets;          /* [rows] of a tensor's rows */
-    void **score_rows, **result_rows;
-    const void **read_rows;
-} Block;
-
-static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+#include "runtime/device/cpu/attention/block.h"
 
 /* ---- memory ---- */
 
-static void *take(char **memory, int64_t bytes) {
-    char *at = *memory;
-    *memory += round_up(bytes, 64);
-    return at;
-}
-
-static Block make_block(const AttentionRun *run, int rows, char **memory) {
+Block block_make(const AttentionRun *run, int rows, char **memory) {
     const TileIsa *isa = tile_isa();
     const TileSet *set = &isa->f32;
     const int64_t lanes = set->lanes, size = (int64_t)sizeof(float);
@@ -61,27 +24,27 @@ static Block make_block(const AttentionRun *run, int rows, char **memory) {
     b.width = round_up(run->shape.width, lanes);
     b.stride = run->few ? b.keys : b.columns;
     int64_t lines = run->few ? rows : b.columns, pointers = most(b.keys, most(b.width, rows));
-    b.queries = take(memory, b.size * lines * size);
-    b.scores = take(memory, b.keys * lines * size);
-    b.results = take(memory, b.width * lines * size);
-    b.values = take(memory, b.keys * lines * size);
-    b.dense = take(memory, lanes * most(b.keys, most(b.size, b.width)) * size);
-    b.k = take(memory, b.keys * b.size * size);
-    b.v = take(memory, b.keys * b.width * size);
-    b.top = take(memory, b.columns * size);
-    b.sum = take(memory, b.columns * size);
-    b.factor = take(memory, b.columns * size);
-    b.last = take(memory, b.columns * size);
-    b.offsets = take(memory, rows * (int64_t)sizeof(int64_t));
-    b.score_rows = take(memory, b.keys * (int64_t)sizeof(void *));
-    b.result_rows = take(memory, pointers * (int64_t)sizeof(void *));
-    b.read_rows = take(memory, pointers * (int64_t)sizeof(void *));
+    b.queries = block_take(memory, b.size * lines * size);
+    b.scores = block_take(memory, b.keys * lines * size);
+    b.results = block_take(memory, b.width * lines * size);
+    b.values = block_take(memory, b.keys * lines * size);
+    b.dense = block_take(memory, lanes * most(b.keys, most(b.size, b.width)) * size);
+    b.k = block_take(memory, b.keys * b.size * size);
+    b.v = block_take(memory, b.keys * b.width * size);
+    b.top = block_take(memory, b.columns * size);
+    b.sum = block_take(memory, b.columns * size);
+    b.factor = block_take(memory, b.columns * size);
+    b.last = block_take(memory, b.columns * size);
+    b.offsets = block_take(memory, rows * (int64_t)sizeof(int64_t));
+    b.score_rows = block_take(memory, b.keys * (int64_t)sizeof(void *));
+    b.result_rows = block_take(memory, pointers * (int64_t)sizeof(void *));
+    b.read_rows = block_take(memory, pointers * (int64_t)sizeof(void *));
     return b;
 }
 
 size_t attention_task_bytes(const AttentionRun *run, int rows) {
     char *end = NULL;
-    make_block(run, rows, &end);
+    block_make(run, rows, &end);
     return (size_t)(uintptr_t)end;
 }
 
@@ -107,7 +70,7 @@ void attention_gather(DType dtype, const void *data, int64_t first, int64_t stri
 }
 
 /* Where the task's rows begin. */
-static const int64_t *find_rows(const Block *b, const AttentionStrides *s) {
+const int64_t *block_find_rows(const Block *b, const AttentionStrides *s) {
     attention_rows(b->run, s, b->task->matrix, b->task->first_row, b->rows, b->offsets);
     return b->offsets;
 }
@@ -139,11 +102,11 @@ static void turn_some(const Block *b, const Tensor *t, const AttentionStrides *s
 }
 
 /* The task's rows of an input, of strides s, as columns: to[i * columns + row] is element `shift` + i, i < length. */
-static void turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t shift, int64_t length,
-                      float *to) {
+void block_turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t shift, int64_t length,
+                     float *to) {
     const int64_t lanes = b->set->lanes;
     int64_t *offsets = b->offsets;
-    find_rows(b, s);
+    block_find_rows(b, s);
     for (int r = 0; r < b->rows; r++) offsets[r] += shift * s->column;
     for (int64_t r = 0; r < b->columns; r += lanes) {
         int64_t done = 0, count = least(lanes, b->rows - r);
@@ -163,12 +126,12 @@ static void ask_for_rows(const Block *b) {
     const AttentionRun *run = b->run;
     const AttentionShape *shape = &run->shape;
     const Tensor *q = run->inputs[0];
-    const int64_t size = (int64_t)dtype_size(run->dtype), *offsets = find_rows(b, &shape->q);
+    const int64_t size = (int64_t)dtype_size(run->dtype), *offsets = block_find_rows(b, &shape->q);
     if (shape->q.column == 1)
         for (int r = 0; r < b->rows; r++)
             for (int64_t i = 0; i < shape->size * size; i += 64)
                 __builtin_prefetch((const char *)q->data + offsets[r] * size + i);
-    find_rows(b, &shape->out);
+    block_find_rows(b, &shape->out);
     if (shape->out.column == 1)
         for (int r = 0; r < b->rows; r++)
             for (int64_t i = 0; i < shape->width * size; i += 64)
@@ -183,11 +146,11 @@ static void take_queries(const Block *b) {
     call.rows = run->few ? b->rows : run->shape.size;
     call.columns = call.stride = run->few ? b->size : b->columns;
     if (run->few) {
-        const int64_t *offsets = find_rows(b, s);
+        const int64_t *offsets = block_find_rows(b, s);
         for (int r = 0; r < b->rows; r++)
             attention_gather(q->dtype, q->data, offsets[r], s->column, run->shape.size, b->queries + r * b->size);
     } else {
-        turn_rows(b, q, s, 0, run->shape.size, b->queries);
+        block_turn_rows(b, q, s, 0, run->shape.size, b->queries);
     }
     b->isa->score_step(&call);
 }
@@ -216,8 +179,8 @@ static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s
 
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
  * bytes that are read after these, of `step` bytes a row. */
-static void multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
-                     const float *weight, int64_t columns, const void *next, int64_t next_step) {
+void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
+                    const float *weight, int64_t columns, const void *next, int64_t next_step) {
     static const int64_t no_offset[1] = {0};
     const int64_t lanes = b->set->lanes, widest = b->set->vectors * lanes;
     call->offsets = no_offset;
@@ -241,7 +204,7 @@ static void multiply(const Block *b, TileCall *call, const void *const *rows, vo
 }
 
 /* Scores of `count` keys. */
-static void score_keys(const Block *b, const Side *k, int64_t count) {
+void block_score_keys(const Block *b, const Side *k, int64_t count) {
     int64_t size = b->run->shape.size;
     if (b->run->few) {
         for (int r = 0; r < b->rows; r++)
@@ -252,8 +215,8 @@ static void score_keys(const Block *b, const Side *k, int64_t count) {
     TileCall call = {.depth = size, .depth_gap = k->column - 1, .weight_stride = b->columns};
     if (size == 1) call.depth_gap = 0;
     int64_t height = b->set->rows[b->set->vectors];
-    multiply(b, &call, b->read_rows, b->score_rows, count, b->queries, b->columns, k->data + height * k->row,
-             k->column == 1 ? k->row * (int64_t)sizeof(float) : 0);
+    block_multiply(b, &call, b->read_rows, b->score_rows, count, b->queries, b->columns, k->data + height * k->row,
+                   k->column == 1 ? k->row * (int64_t)sizeof(float) : 0);
 }
 
 static void add_values(const Block *b, const Side *v, int64_t count, bool first) {
@@ -262,21 +225,21 @@ static void add_values(const Block *b, const Side *v, int64_t count, bool first)
     if (b->run->few) {
         for (int r = 0; r < b->rows; r++) b->read_rows[r] = b->scores + r * b->stride;
         call.weight_stride = v->row;
-        multiply(b, &call, b->read_rows, b->result_rows, b->rows, v->data, width, v->data, 0);
+        block_multiply(b, &call, b->read_rows, b->result_rows, b->rows, v->data, width, v->data, 0);
         return;
     }
     for (int64_t i = 0; i < width; i++) b->read_rows[i] = v->data + i * v->column;
     call.weight_stride = b->columns;
     call.depth_gap = v->row - 1;
     if (count == 1) call.depth_gap = 0;
-    multiply(b, &call, b->read_rows, b->result_rows, width, b->scores, b->columns, v->data, 0);
+    block_multiply(b, &call, b->read_rows, b->result_rows, width, b->scores, b->columns, v->data, 0);
 }
 
 /* ---- steps ---- */
 
 static int64_t query_of(const Block *b, int row) { return (b->task->first_row + row) % b->run->shape.queries; }
 
-static void hide_later(const Block *b, const AttentionStep *step, int64_t first, int64_t count) {
+static void hide_later(const Block *b, const AttentionStep *step, float *scores, int64_t first, int64_t count) {
     bool adds = step->kind == SCORE_CAUSAL_ADD, all_seen = true;
     for (int r = 0; r < b->columns; r++) {
         int64_t seen = r < b->rows ? query_of(b, r) + b->run->shape.offset - first : count;
@@ -286,13 +249,13 @@ static void hide_later(const Block *b, const AttentionStep *step, int64_t first,
     }
     if (all_seen) return;
     if (!b->run->few) {
-        ScoreCall call = {.x = b->scores, .rows = count, .columns = b->columns, .stride = b->stride};
+        ScoreCall call = {.x = scores, .rows = count, .columns = b->columns, .stride = b->stride};
         call.alpha = step->alpha;
         b->isa->score_limit(&call, b->last, adds);
         return;
     }
     for (int r = 0; r < b->rows; r++) {
-        float *x = b->scores + r * b->stride;
+        float *x = scores + r * b->stride;
         for (int64_t i = b->last[r] + 1; i < count; i++) x[i] = adds ? x[i] + step->alpha : step->alpha;
     }
 }
@@ -306,37 +269,34 @@ static void take_values(const Block *b, const AttentionStrides *s, const Tensor 
     if (run->few) {
         call->value_column = s->column != 0;
         call->value_row = same_rows ? 0 : b->stride;
-        const int64_t *offsets = find_rows(b, s);
+        const int64_t *offsets = block_find_rows(b, s);
         for (int r = 0; r < (same_rows ? 1 : b->rows); r++)
             attention_gather(t->dtype, t->data, offsets[r] + first * s->column, s->column, s->column ? count : 1,
                              b->values + r * b->stride);
     } else if (same_rows) {
         call->value_row = s->column != 0;
-        attention_gather(t->dtype, t->data, find_rows(b, s)[0] + first * s->column, s->column, s->column ? count : 1,
-                         b->values);
+        attention_gather(t->dtype, t->data, block_find_rows(b, s)[0] + first * s->column, s->column,
+                         s->column ? count : 1, b->values);
     } else {
         call->value_row = s->column ? b->columns : 0;
         call->value_column = 1;
-        turn_rows(b, t, s, first, s->column ? count : 1, b->values);
+        block_turn_rows(b, t, s, first, s->column ? count : 1, b->values);
     }
 }
 
-static void apply_steps(const Block *b, int64_t first, int64_t count) {
+void block_step(const Block *b, const AttentionStep *step, int index, float *x, int64_t first, int64_t count) {
     const AttentionRun *run = b->run;
-    for (int i = 0; i < run->step_count; i++) {
-        const AttentionStep *step = &run->steps[i];
-        if (score_step_is_causal(step->kind)) {
-            hide_later(b, step, first, count);
-            continue;
-        }
-        ScoreCall call = {.x = b->scores, .stride = b->stride, .kind = step->kind};
-        call.alpha = step->alpha;
-        call.beta = step->beta;
-        call.rows = run->few ? b->rows : count;
-        call.columns = run->few ? count : b->columns;
-        if (step->input >= 0) take_values(b, &run->shape.steps[i], run->inputs[step->input], first, count, &call);
-        b->isa->score_step(&call);
+    if (score_step_is_causal(step->kind)) {
+        hide_later(b, step, x, first, count);
+        return;
     }
+    ScoreCall call = {.x = x, .stride = b->stride, .kind = step->kind};
+    call.alpha = step->alpha;
+    call.beta = step->beta;
+    call.rows = run->few ? b->rows : count;
+    call.columns = run->few ? count : b->columns;
+    if (step->input >= 0) take_values(b, &run->shape.steps[index], run->inputs[step->input], first, count, &call);
+    b->isa->score_step(&call);
 }
 
 /* ---- the task ---- */
@@ -354,8 +314,8 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
     const AttentionRun *run = b->run;
     const AttentionShape *shape = &run->shape;
     Side k = take_side(b, run->inputs[1], &shape->k, shape->k_heads, first, count, shape->size, false, b->k);
-    score_keys(b, &k, count);
-    apply_steps(b, first, count);
+    block_score_keys(b, &k, count);
+    for (int i = 0; i < run->step_count; i++) block_step(b, &run->steps[i], i, b->scores, first, count);
     ScoreBlock scores = {.x = b->scores, .keys = count, .stride = b->stride};
     scores.columns = run->few ? b->rows : b->columns;
     scores.top = b->top;
@@ -367,11 +327,14 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
     add_values(b, &v, count, begins);
 }
 
+/* The number of the task's first row among all. */
+static int64_t first_of(const Block *b) { return b->task->matrix * b->run->rows + b->task->first_row; }
+
 static void finish_row(const Block *b, int row, const float *values) {
     const AttentionTask *task = b->task;
     int64_t width = b->run->shape.width;
     if (!task->partial) {
-        attention_store(b->run, b->offsets[row], values, b->sum[row]);
+        attention_store(b->run, b->offsets[row], values, b->sum[row], b->top[row], first_of(b) + row);
         return;
     }
     float *to = task->partial + row * task->partial_stride;
@@ -393,12 +356,14 @@ static void finish_some(const Block *b, int first) {
             to[j] = straight ? (float *)(void *)run->output + b->offsets[first + j] + i : b->dense + j * b->width + i;
         b->set->transpose(b->results + i * b->columns + first, b->columns, to);
     }
+    for (int j = 0; straight && run->logarithms && j < lanes; j++)
+        run->logarithms[first_of(b) + first + j] = b->top[first + j] + logf(b->sum[first + j]);
     for (int j = 0; !straight && j < lanes && first + j < b->rows; j++)
         finish_row(b, first + j, b->dense + j * b->width);
 }
 
 static void finish(const Block *b) {
-    find_rows(b, &b->run->shape.out);
+    block_find_rows(b, &b->run->shape.out);
     for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
     if (!b->task->partial) scale_results(b, b->factor);
     if (b->run->few)
@@ -409,7 +374,7 @@ static void finish(const Block *b) {
 
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory) {
     char *end = memory;
-    Block b = make_block(run, task->rows, &end);
+    Block b = block_make(run, task->rows, &end);
     b.task = task;
     int64_t lines = run->few ? b.rows : b.columns;
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;

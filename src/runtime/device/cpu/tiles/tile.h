@@ -113,6 +113,15 @@ typedef struct ScoreBlock {
     float *factor; /* by which sums and results of earlier blocks were too large: e^(top before - top) */
 } ScoreBlock;
 
+/* A block of scores and of the probabilities' gradients, both [key][query], becomes the probabilities p = e^(x - l) and the scores'
+ * gradients p (g - d), by the scores' own slopes. */
+typedef struct ScoreGradient {
+    float *x, *g;        /* [keys][columns] */
+    const float *slopes; /* likewise; NULL: ones */
+    int64_t keys, columns;
+    const float *l, *d; /* [columns]; l infinite: all of the column is 0 */
+} ScoreGradient;
+
 /* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. */
 enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
 
@@ -165,6 +174,7 @@ typedef struct TileIsa {
     /* Whether a factor is not 1. */
     bool (*score_softmax_columns)(const ScoreBlock *block);
     bool (*score_softmax_rows)(const ScoreBlock *block);
+    void (*score_gradient)(const ScoreGradient *block);
     void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
     void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);

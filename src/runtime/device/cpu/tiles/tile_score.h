@@ -158,6 +158,20 @@ static bool score_softmax_rows(const ScoreBlock *b) {
     return grows;
 }
 
+static void score_gradient(const ScoreGradient *b) {
+    for (int64_t i = 0; i < b->keys; i++) {
+        float *x = b->x + i * b->columns, *g = b->g + i * b->columns;
+        for (int64_t j = 0; j < b->columns; j += LANES) {
+            VF l = *(const VFLoose *)(b->l + j), d = *(const VFLoose *)(b->d + j);
+            VF p = choose(l == splat(INFINITY), splat(0), exp_below_vector(*(VFLoose *)(x + j) - l));
+            VF ds = p * (*(VFLoose *)(g + j) - d);
+            if (b->slopes) ds *= *(const VFLoose *)(b->slopes + i * b->columns + j);
+            *(VFLoose *)(x + j) = p;
+            *(VFLoose *)(g + j) = ds;
+        }
+    }
+}
+
 /* rows[i][j] *= factor[j] for j < columns (whole vectors) */
 static void score_scale(float *rows, int64_t count, int64_t columns, const float *factor) {
     for (int64_t i = 0; i < count; i++, rows += columns)

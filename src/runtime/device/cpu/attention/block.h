@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A block of scores on its way: what block.c (the result) and backward.c (its gradients) share. */
+#ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_BLOCK_H
+#define ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_BLOCK_H
+
+#include "runtime/device/cpu/attention/attention.h"
+
+/* Keys or values of a block: element e of key t is data[t * row + e * column]. */
+typedef struct Side {
+    const float *data;
+    int64_t row, column;
+} Side;
+
+typedef struct Block {
+    const AttentionRun *run;
+    const AttentionTask *task;
+    const TileIsa *isa;
+    const TileSet *set;
+    int rows, columns;         /* columns: rows in whole vectors, where queries are columns */
+    int64_t keys, stride;      /* most keys of a block; from one row of scores to the next */
+    int64_t size, width;       /* of a head, in whole vectors */
+    float *queries;            /* [size][columns], or [rows][size] */
+    float *scores;             /* [keys][columns], or [rows][keys] */
+    float *results;            /* [width][columns], or [rows][width] */
+    float *values;             /* of a step: as scores */
+    float *dense;              /* [lanes][size, width or keys]: rows that are to be turned */
+    float *k, *v;              /* a block of keys and of values where they are not read in place */
+    float *top, *sum, *factor; /* [columns] */
+    int32_t *last;             /* [columns] */
+    int64_t *offsets;          /* [rows] of a tensor's rows */
+    void **score_rows, **result_rows;
+    const void **read_rows;
+} Block;
+
+static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static inline void *block_take(char **memory, int64_t bytes) {
+    char *at = *memory;
+    *memory += round_up(bytes, 64);
+    return at;
+}
+
+/* `memory` is moved behind what the block takes; NULL: counts it. */
+Block block_make(const AttentionRun *run, int rows, char **memory);
+/* Where the task's rows begin. */
+const int64_t *block_find_rows(const Block *b, const AttentionStrides *s);
+/* The task's rows of an input, of strides s, as columns: to[i * columns + row] is element `shift` + i, i < length. */
+void block_turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t shift, int64_t length,
+                     float *to);
+/* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
+ * bytes that are read after these, of `step` bytes a row. */
+void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
+                    const float *weight, int64_t columns, const void *next, int64_t next_step);
+/* Scores of `count` keys, before their steps. */
+void block_score_keys(const Block *b, const Side *k, int64_t count);
+/* A step on the scores, or on x of their form, of keys [first, first + count). index: among the anchor's. */
+void block_step(const Block *b, const AttentionStep *step, int index, float *x, int64_t first, int64_t count);
+
+#endif
