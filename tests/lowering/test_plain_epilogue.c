@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is read of an epilogue's body as bias, residual and bounds, and where the reading ends. */
+/* What is read of an epilogue's body as bias, residual, bounds and gates, and where the reading ends. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "lowering/anchor/plain_epilogue.h"
 
@@ -87,7 +88,8 @@ static Graph *parsed(const char *dtype, const char *body, const char *result) {
     for (int i = 0; i < 6; i++) text_add(&text, ", %s: %s[%s]", names[i], dtype, sizes[i]);
     text_add(&text, ") -> (%s) {\n  zero = constant %s[] 0\n  six = constant %s[1] {6}\n", result, dtype, dtype);
     text_add(&text, "  four = constant %s[4] {1, 2, 3, 4}\n", dtype);
-    if (real) text_add(&text, "  nan = constant f32[] nan\n");
+    if (real) text_add(&text, "  nan = constant f32[] nan\n  one = constant f32[] 1\n  half = constant f32[] 0.5\n");
+    if (real) text_add(&text, "  eighth = constant f32[] 0.125\n");
     put_body(&text, dtype, body);
     text_add(&text, "}\n}\n");
     Status status = graph_parse(text.data, &graph);
@@ -102,8 +104,9 @@ static void expect_numbers(const Row *row, const PlainEpilogue *got, int addend)
     bool clamp = row->low != -FREE || row->high != FREE;
     cr_expect(got->bias == row->bias && got->addend == addend, "%s: bias %d, addend %d", row->name, got->bias,
               got->addend);
-    cr_expect_eq(got->clamp, clamp, "%s", row->name);
-    cr_expect(got->low == row->low && got->high == row->high, "%s: %g to %g", row->name, got->low, got->high);
+    cr_expect_eq(got->bounds.clamp, clamp, "%s", row->name);
+    cr_expect(got->bounds.low == row->low && got->bounds.high == row->high, "%s: %g to %g", row->name, got->bounds.low,
+              got->bounds.high);
 }
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -117,6 +120,57 @@ Test(plain_epilogue, is_read_from_the_beginning_on) {
         cr_expect_str_eq(end->name, rows[i].end, "%s: up to %s", rows[i].name, end->name);
         expect_numbers(&rows[i], &got, rows[i].addend);
         cr_expect_eq(plain_epilogue_of(graph->last, &got), rows[i].whole, "%s", rows[i].name);
+        graph_destroy(graph);
+    }
+}
+
+typedef struct Gate {
+    const char *name, *body, *result;
+    bool whole;
+    double scale, shift, low, high;
+} Gate;
+
+/* Behind a bias t. */
+static const Gate gates[] = {
+    {"HardSwish", "u = mul t, eighth\ng = add u, half\nl = max g, zero\nh = min l, one\nv = mul t, h\n", "v", true,
+     0.125, 0.5, 0, 1},
+    {"all on the left", "u = mul eighth, t\ng = add half, u\nh = min one, g\nl = max zero, h\nv = mul l, t\n", "v",
+     true, 0.125, 0.5, 0, 1},
+    {"without a factor", "g = add t, half\nh = min g, one\nv = mul t, h\n", "v", true, 1, 0.5, -FREE, 1},
+    {"bounds alone", "h = max t, zero\nv = mul h, t\n", "v", true, 1, 0, 0, FREE},
+    {"without bounds", "g = add t, half\nv = mul t, g\n", "v", false, 0, 0, 0, 0},
+    {"the sum before the product", "g = add t, half\nu = mul g, eighth\nh = max u, zero\nv = mul t, h\n", "v", false, 0,
+     0, 0, 0},
+    {"a product behind the bounds", "h = max t, zero\nu = mul h, eighth\nv = mul t, u\n", "v", false, 0, 0, 0, 0},
+    {"two products", "g = mul t, eighth\nu = mul g, eighth\nh = max u, zero\nv = mul t, h\n", "v", false, 0, 0, 0, 0},
+    {"two bounds from below", "h = max t, zero\nu = max h, half\nv = mul t, u\n", "v", false, 0, 0, 0, 0},
+    {"a factor that is a row", "u = mul t, four\nh = max u, zero\nv = mul t, h\n", "v", false, 0, 0, 0, 0},
+    {"a factor that is NaN", "u = mul t, nan\nh = max u, zero\nv = mul t, h\n", "v", false, 0, 0, 0, 0},
+    {"the gate is a result, too", "h = max t, zero\nv = mul t, h\n", "v, h", false, 0, 0, 0, 0},
+    {"the sum is a result, too", "h = max t, zero\nv = mul t, h\n", "v, t", false, 0, 0, 0, 0},
+    {"the sum is read a third time", "h = max t, zero\nu = mul t, h\nv = mul u, t\n", "v", false, 0, 0, 0, 0},
+    {"the gate is read twice", "h = max t, zero\nu = mul t, h\nv = mul u, h\n", "v", false, 0, 0, 0, 0},
+    {"something behind it", "h = max t, zero\nu = mul t, h\nv = tanh u\n", "v", false, 0, 0, 0, 0},
+    {"a function between", "g = sigmoid t\nh = max g, zero\nv = mul t, h\n", "v", false, 0, 0, 0, 0},
+    {"the other factor is the raw result", "h = max t, zero\nv = mul r, h\n", "v", false, 0, 0, 0, 0},
+};
+
+Test(plain_epilogue, gates) {
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
+        const Gate *row = &gates[i];
+        PlainEpilogue got;
+        char body[200];
+        snprintf(body, sizeof body, "t = add r, b\n%s", row->body);
+        Graph *graph = parsed("f32", body, row->result);
+        cr_expect_eq(plain_epilogue_of(graph->last, &got), row->whole, "%s", row->name);
+        const Bounds *b = &got.bounds;
+        if (row->whole)
+            cr_expect(b->clamp && b->gate && b->scale == row->scale && b->shift == row->shift && b->low == row->low &&
+                          b->high == row->high && got.bias == BIAS,
+                      "%s: %g %g, %g to %g", row->name, b->scale, b->shift, b->low, b->high);
+        cr_expect_str_neq(plain_beginning_of(graph->last, true, &got)->name, "v", "%s: libraries have no gates",
+                          row->name);
+        cr_expect_not(got.bounds.gate, "%s", row->name);
         graph_destroy(graph);
     }
 }
@@ -175,7 +229,7 @@ Test(plain_epilogue, ends_at_another_type) {
                    "y: f32[n, 4] = anchor matmul x, w, b, c graph (r: f16[n, 4], b: f16[4], c: f32[4]) -> (v) {\n"
                    "t: f16[n, 4] = add r, b\nu: f32[n, 4] = cast t {to = f32}\nv: f32[n, 4] = add u, c\n}\n}\n");
     cr_expect_str_eq(plain_beginning_of(graph->last, true, &got)->name, "t");
-    cr_expect(got.bias == 2 && got.addend == NONE && !got.clamp && !plain_epilogue_of(graph->last, &got));
+    cr_expect(got.bias == 2 && got.addend == NONE && !got.bounds.clamp && !plain_epilogue_of(graph->last, &got));
     graph_destroy(graph);
 }
 
@@ -183,6 +237,6 @@ Test(plain_epilogue, an_anchor_without_one_is_plain) {
     PlainEpilogue got;
     Graph *graph = whole_text("graph (x: f32[n, 8], w: f32[8, 4]) -> (y) {\ny: f32[n, 4] = anchor matmul x, w\n}\n");
     cr_expect_null(plain_beginning_of(graph->last, true, &got));
-    cr_expect(plain_epilogue_of(graph->last, &got) && got.bias == NONE && got.addend == NONE && !got.clamp);
+    cr_expect(plain_epilogue_of(graph->last, &got) && got.bias == NONE && got.addend == NONE && !got.bounds.clamp);
     graph_destroy(graph);
 }

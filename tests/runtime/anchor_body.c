@@ -66,6 +66,11 @@ static Value *gelu(Body *b) {
     return two(b, PRIM_MUL, two(b, PRIM_MUL, x, two(b, PRIM_ADD, erf, number(b, 1))), number(b, 0.5));
 }
 
+static Value *hard_swish(Body *b) {
+    Value *x = b->now, *gate = two(b, PRIM_ADD, two(b, PRIM_MUL, number(b, 0.16666667), x), number(b, 0.5));
+    return two(b, PRIM_MUL, x, two(b, PRIM_MAX, number(b, 0), two(b, PRIM_MIN, number(b, 1), gate)));
+}
+
 static void add_result(Body *b, Value *v) {
     if (!value_is_output(v) && b->graph->outputs.count < EPILOGUE_OUTPUTS) graph_add_output(b->graph, v);
 }
@@ -88,6 +93,7 @@ static void add_step(Body *b, AnchorStep step) {
     case ANCHOR_SCALAR: b->now = two(b, PRIM_MUL, operand(b, 0, true), b->now); break;
     case ANCHOR_BOUNDS: b->now = two(b, PRIM_MIN, two(b, PRIM_MAX, b->now, number(b, -0.5)), number(b, 0.75)); break;
     case ANCHOR_GELU: b->now = gelu(b); break;
+    case ANCHOR_HARD_SWISH: b->now = hard_swish(b); break;
     case ANCHOR_SWISH: b->now = two(b, PRIM_MUL, b->now, one(b, PRIM_SIGMOID, b->now)); break;
     case ANCHOR_TANH: b->now = one(b, PRIM_TANH, b->now); break;
     case ANCHOR_LEAKY:

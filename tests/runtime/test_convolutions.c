@@ -133,6 +133,18 @@ Test(convolutions, depthwise_with_epilogues) {
          {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
          3},
         {"depthwise", 1, {3, 300}, 33, 1, 1, {5, 5}, {2, 1}, {1, 1}, {2, 2, 2, 2}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
+        {"depthwise",
+         2,
+         {9, 30},
+         17,
+         1,
+         1,
+         {3, 3},
+         {2, 2},
+         {1, 1},
+         {0, 0, 1, 1},
+         {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_HARD_SWISH},
+         3},
         {"depthwise", 1, {1, 700}, 6, 1, 1, {1, 31}, {1, 1}, {1, 1}, {0, 15, 0, 15}, {ANCHOR_BIAS}, 1},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
@@ -152,9 +164,12 @@ Test(convolutions, depthwise_of_all_types) {
 /* Few and many columns behind a kernel that finishes, in rows of one panel and of several. */
 Test(convolutions, products_with_epilogues) {
     static const int64_t columns[] = {1, 7, 16, 24, 63, 64, 65, 72, 100, 130, 200, 400}, depths[] = {1, 3, 16, 24, 70};
-    static const AnchorStep steps[][4] = {
-        {ANCHOR_BIAS, ANCHOR_SWISH}, {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS}, {ANCHOR_SWISH, ANCHOR_ADD}};
-    static const int counts[] = {2, 3, 2};
+    static const AnchorStep steps[][4] = {{ANCHOR_BIAS, ANCHOR_SWISH},
+                                          {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+                                          {ANCHOR_SWISH, ANCHOR_ADD},
+                                          {ANCHOR_BIAS, ANCHOR_HARD_SWISH},
+                                          {ANCHOR_HARD_SWISH, ANCHOR_ADD}};
+    static const int counts[] = {2, 3, 2, 2, 2};
     uint64_t seed = 0;
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         for (size_t k = 0; k < sizeof depths / sizeof *depths; k++, seed++) {
@@ -169,8 +184,8 @@ Test(convolutions, products_with_epilogues) {
                        {1, 1 + (int64_t)seed % 2},
                        {1, 1},
                        {pad, pad, pad, pad}};
-            memcpy(s.steps, steps[seed % 3], sizeof s.steps);
-            s.step_count = counts[seed % 3];
+            memcpy(s.steps, steps[seed % 5], sizeof s.steps);
+            s.step_count = counts[seed % 5];
             s.direct = true;
             check(&s, seed);
         }
@@ -216,6 +231,7 @@ Test(convolutions, winograd_with_epilogues) {
          3},
         {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_SWISH}, 2},
         {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_CHANNELS, ANCHOR_TANH}, 2},
+        {"winograd", 1, {13, 6}, 1, 40, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_HARD_SWISH}, 2},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check(&shapes[i], i);
 }
@@ -420,7 +436,8 @@ Test(convolutions, winograd_transforms_of_all_instruction_sets) {
             memset(y, 0, sizeof y);
             for (int i = 0; i < 16; i++) results[i] = (channels + i) % 5 ? y[i] : NULL;
             WinogradOutput out = {.from = products, .stride = STRIDE};
-            out.ends = (TileCall){.results = results, .columns = channels, .clamp = true, .low = -3, .high = 2};
+            out.ends =
+                (TileCall){.results = results, .columns = channels, .bounds = {.clamp = true, .low = -3, .high = 2}};
             sets[s]->winograd_output(&out);
             for (int c = 0; c < CHANNELS; c++) {
                 for (int i = 0; i < 36; i++) in[i] = (double)products[i * STRIDE + c];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the body of an anchor's epilogue as additions and bounds. */
+/* Reads the body of an anchor's epilogue as additions, bounds and gates. */
 #include "lowering/anchor/plain_epilogue.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static int input_of(const Graph *body, const Value *v) {
 
 static bool take_sum(const Graph *body, const Value *raw, const Value *other, bool takes_addend, PlainEpilogue *p) {
     int input = input_of(body, other);
-    if (input < 0 || p->clamp) return false;
+    if (input < 0 || p->bounds.clamp) return false;
     bool row = broadcast_is_row(other) && broadcast_keeps_last(other);
     bool whole = takes_addend && value_same_shape(other, raw);
     int *which = row && p->bias < 0 ? &p->bias : whole && p->addend < 0 ? &p->addend : NULL;
@@ -28,17 +28,56 @@ static bool take_sum(const Graph *body, const Value *raw, const Value *other, bo
     return which != NULL;
 }
 
-static bool take_bound(const Value *other, bool lower, PlainEpilogue *p) {
+static const Bounds no_bounds = {.low = -(double)INFINITY, .high = (double)INFINITY, .scale = 1};
+
+static bool take_scalar(const Value *other, double *out) {
     if (!other->constant || tensor_count(other->constant) != 1) return false;
-    double bound = dtype_load_double(other->dtype, other->constant->data, 0);
-    if (isnan(bound) || (lower ? p->low != -(double)INFINITY : p->high != (double)INFINITY)) return false;
-    *(lower ? &p->low : &p->high) = bound;
-    p->clamp = true;
-    return p->low <= p->high;
+    *out = dtype_load_double(other->dtype, other->constant->data, 0);
+    return !isnan(*out);
+}
+
+static bool take_bound(const Value *other, bool lower, Bounds *b) {
+    double bound;
+    if (!take_scalar(other, &bound) || (lower ? b->low != -(double)INFINITY : b->high != (double)INFINITY))
+        return false;
+    *(lower ? &b->low : &b->high) = bound;
+    b->clamp = true;
+    return b->low <= b->high;
+}
+
+/* The value that `v` and what is made of it alone, by one product, one sum and bounds in this order, are multiplied to; NULL:
+ * that is not what its two uses are. */
+static const Value *take_gate(const Value *v, Bounds *b) {
+    *b = no_bounds;
+    if (v->first_output || v->uses.count != 2 || !dtype_is_float(v->dtype)) return NULL;
+    for (int i = 0; i < 2; i++) {
+        const Value *gate = v;
+        bool scaled = false, shifted = false;
+        Bounds found = no_bounds;
+        for (const Node *node = v->uses.items[i].node; node; node = value_only_user(gate)) {
+            const Value *other = node->kind == NODE_PRIM ? other_operand(node, gate) : NULL;
+            if (!other || other->dtype != v->dtype) break;
+            if (other == v && gate != v && node->prim == PRIM_MUL && found.clamp) {
+                found.gate = true;
+                *b = found;
+                return node->outputs[0];
+            }
+            bool taken = false;
+            if (node->prim == PRIM_MUL && !scaled && !shifted && !found.clamp)
+                taken = scaled = take_scalar(other, &found.scale);
+            else if (node->prim == PRIM_ADD && !shifted && !found.clamp)
+                taken = shifted = take_scalar(other, &found.shift);
+            else if (node->prim == PRIM_MAX || node->prim == PRIM_MIN)
+                taken = take_bound(other, node->prim == PRIM_MAX, &found);
+            if (!taken) break;
+            gate = node->outputs[0];
+        }
+    }
+    return NULL;
 }
 
 const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
-    *out = (PlainEpilogue){.bias = -1, .addend = -1, .low = -(double)INFINITY, .high = (double)INFINITY};
+    *out = (PlainEpilogue){.bias = -1, .addend = -1, .bounds = no_bounds};
     if (!anchor->subgraph_count) return NULL;
     const Graph *body = anchor->subgraphs[0];
     const Value *raw = body->inputs.items[0], *v = raw;
@@ -48,7 +87,7 @@ const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpil
         if (!other || other->dtype != raw->dtype) break;
         bool bound = node->prim == PRIM_MAX || node->prim == PRIM_MIN;
         bool taken = node->prim == PRIM_ADD                ? take_sum(body, raw, other, takes_addend, &longer)
-                     : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer)
+                     : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer.bounds)
                                                            : false;
         if (!taken) break;
         *out = longer;
@@ -60,5 +99,8 @@ bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {
     const Value *end = plain_beginning_of(anchor, true, out);
     if (!end) return true;
     const Graph *body = anchor->subgraphs[0];
+    Bounds gate;
+    const Value *gated = out->bounds.clamp ? NULL : take_gate(end, &gate);
+    if (gated) out->bounds = gate, end = gated;
     return body->outputs.count == 1 && body->outputs.items[0] == end;
 }

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The epilogues that libraries and tiles have built in: bias, residual, bounds. */
+/* The epilogues that libraries and tiles have built in: bias, residual, bounds, gates of bounds. */
 #ifndef ONNXFUSE_LOWERING_PLAIN_EPILOGUE_H
 #define ONNXFUSE_LOWERING_PLAIN_EPILOGUE_H
 
 #include "graph/graph.h"
 
-/* y = min(max(r + bias + addend, low), high); NaN stays NaN. */
+/* What becomes of t: min(max(t, low), high), or with a gate t * min(max(t * scale + shift, low), high), as HardSwish is. The
+ * product and the sum are rounded each; NaN stays NaN. */
+typedef struct Bounds {
+    bool clamp, gate; /* gate: clamp is set, too */
+    double low, high; /* where clamp: low <= high; infinite where only one bounds */
+    double scale, shift;
+} Bounds;
+
+/* y = what the bounds make of r + bias + addend. */
 typedef struct PlainEpilogue {
     int bias;   /* the node's input that is added along the last axis, of one element a column; -1: none */
     int addend; /* the node's input of the result's shape that is added; -1: none */
-    bool clamp;
-    double low, high; /* where clamp: low <= high; infinite where only one bounds */
+    Bounds bounds;
 } PlainEpilogue;
 
 /* How much of the anchor's epilogue from its beginning on is of this form: bias and addend at most once, in either
- * order, and before the bounds. takes_addend: else an addend is not. The value of its body that is reached; NULL: the
+ * order, and before the bounds, which have no gate. takes_addend: else an addend is not. The value of its body that is reached; NULL: the
  * anchor has no epilogue. */
 const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out);
-/* Whether all of it is, or there is none. */
+/* Whether all of it is of this form, gates included, or there is none. */
 bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out);
 
 #endif

@@ -289,8 +289,7 @@ static Status bind_operand(AnchorRun *run, int input, int64_t count, int64_t sla
 static Status bind_epilogue(AnchorRun *run, int64_t columns) {
     const CpuAnchor *anchor = run->anchor;
     const PlainEpilogue *plain = &anchor->epilogue;
-    run->epilogue =
-        (BoundEpilogue){.clamp = plain->clamp, .low = plain->low, .high = plain->high, .result = run->result};
+    run->epilogue = (BoundEpilogue){.bounds = plain->bounds, .result = run->result};
     TRY(bind_operand(run, plain->addend, tensor_count(run->output), 0, &run->epilogue.addend));
     run->epilogue.bias = anchor->bias;
     return anchor->bias ? NULL : bind_operand(run, plain->bias, columns, PANEL_SLACK, &run->epilogue.bias);

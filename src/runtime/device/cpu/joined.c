@@ -9,7 +9,7 @@ enum {
     MANY_TILES = 64,       /* rows and columns make so many: as many threads have work without parts */
     /* Of a part: with a panel of 64 columns 64 kB of weights, which one core reads in some 3 us. */
     LEAST_DEPTH = 256,
-    LARGEST_JOINT = 1024, /* a tile's call holds whole parts */
+    LARGEST_JOINT = 1024, /* product.c's BLOCK_DEPTH: a part is one block */
 };
 
 /* How many are wanted. */
@@ -35,24 +35,21 @@ void *joined_row(const Joined *joined, int64_t part, int64_t row) {
     return joined->sums + (size_t)((part * joined->product->rows + row) * w->columns) * w->set->size;
 }
 
-/* In the order in which a tile adds: bias and addend, then part after part. */
+/* In the order in which tiles add: the first part, bias and addend, then part after part. */
 #define DEFINE_SUMS(T)                                                                                                 \
     static inline void add_##T(T *restrict to, const T *restrict from, int count) {                                    \
         for (int j = 0; j < count; j++) to[j] += from[j];                                                              \
     }                                                                                                                  \
-    static inline void clamp_##T(const BoundEpilogue *e, T *sums, int count) {                                         \
-        T low = (T)e->low, high = (T)e->high;                                                                          \
-        for (int j = 0; j < count; j++) sums[j] = sums[j] < low ? low : sums[j] > high ? high : sums[j];               \
-    }                                                                                                                  \
     /* A row's sums, to where they belong, or, for a kernel that finishes, in the place of the first part. */          \
     static inline void join_row_##T(const Joined *joined, int64_t row, int64_t column, int count, void *result) {      \
         const BoundEpilogue *e = joined->product->epilogue;                                                            \
-        T sums[TILE_MAX_COLUMNS] = {0}, *to = (T *)(e->finish ? joined_row(joined, 0, row) : result) + column;         \
-        if (e->bias) memcpy(sums, (const T *)e->bias + column, (size_t)count * sizeof(T));                             \
+        T sums[TILE_MAX_COLUMNS], *to = (T *)(e->finish ? joined_row(joined, 0, row) : result) + column;               \
+        memcpy(sums, (const T *)joined_row(joined, 0, row) + column, (size_t)count * sizeof(T));                       \
+        if (e->bias) add_##T(sums, (const T *)e->bias + column, count);                                                \
         if (e->addend) add_##T(sums, (const T *)e->addend + (to - (const T *)e->result), count);                       \
-        for (int64_t part = 0; part < joined->parts; part++)                                                           \
+        for (int64_t part = 1; part < joined->parts; part++)                                                           \
             add_##T(sums, (const T *)joined_row(joined, part, row) + column, count);                                   \
-        if (e->clamp) clamp_##T(e, sums, count);                                                                       \
+        if (e->bounds.clamp) joined->product->weight->set->bound(sums, count, &e->bounds);                             \
         memcpy(to, sums, (size_t)count * sizeof(T));                                                                   \
     }                                                                                                                  \
     VECTORISED static void join_##T(const Joined *joined, const Panel *panel, int64_t row, int count,                  \

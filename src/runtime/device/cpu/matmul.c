@@ -281,8 +281,7 @@ static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64
         e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
     for (int64_t j = 0; bias && j < count; j++) raw[j] += bias[first + j];
     for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
-    for (int64_t j = 0; e->clamp && j < count; j++)
-        raw[j] = raw[j] < (float)e->low ? (float)e->low : raw[j] > (float)e->high ? (float)e->high : raw[j];
+    if (e->bounds.clamp) tile_set(DT_F32)->bound(raw, count, &e->bounds);
     if (e->finish) finish_rows(e->finish, (void *[]){out}, 1, first, count, raw, count);
 }
 

@@ -61,7 +61,7 @@ typedef struct Slice {
     const Product *product;
     const BoundEpilogue *epilogue;  /* of the sums */
     int64_t first_depth, end_depth; /* of them; all where there are several taps */
-    int64_t joint;                  /* as TileCall.joint */
+    int64_t joint;                  /* not 0: so many depths are a sum by itself (joined.h) */
     RowBlock block;
     int64_t weight_stride;
     Panel panel;
@@ -129,8 +129,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     int64_t depth = t < end ? slice->end_depth * scale : 0, k = t < end ? slice->first_depth : 0;
     const int64_t *offsets = merge ? p->merged_offsets : interior ? p->offsets : p->zeros;
     int64_t row_stride = interior ? 0 : slice->block.capacity;
-    int64_t block_depth = depth <= BLOCK_DEPTH ? depth : BLOCK_DEPTH;
-    if (slice->joint && depth > BLOCK_DEPTH) block_depth -= BLOCK_DEPTH % slice->joint;
+    int64_t block_depth = slice->joint ? slice->joint : least(depth, BLOCK_DEPTH);
     int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.column = slice->panel.group * w->columns + slice->panel.first;
@@ -142,13 +141,10 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
         call.offset = group_offset + k;
-        call.joint = slice->joint;
         call.bias = begins ? e->bias : NULL;
         call.has_addend = !begins || e->addend;
         call.addend_shift = begins && e->addend ? (intptr_t)e->addend - (intptr_t)e->result : 0;
-        call.clamp = done && e->clamp;
-        call.low = e->low;
-        call.high = e->high;
+        if (done) call.bounds = e->bounds;
         run_tiles(slice, &call, t * depth + k, slice->block.rows + t * row_stride, run->first, run->count, results);
         k += call.depth;
         if (k >= depth) k = 0, t += call.taps;

@@ -17,8 +17,7 @@
 typedef struct BoundEpilogue {
     const void *bias;   /* by column, readable PANEL_SLACK elements beyond its end; NULL: none */
     const void *addend; /* laid out as the result; NULL: none */
-    bool clamp;
-    double low, high;
+    Bounds bounds;
     const void *result;   /* where the result begins */
     const Finish *finish; /* not NULL: the kernel, called on each block of raw results; the result is not memory */
 } BoundEpilogue;

@@ -59,8 +59,9 @@ Status library_epilogue_of(Arena *arena, const Node *anchor, DType raw, LibraryE
     const Value *begin = plain_beginning_of(anchor, true, &out->plain);
     out->activation = GPU_ACTIVATION_NONE;
     out->whole = body->outputs.count == 1 && body->outputs.items[0] == begin;
-    if (out->plain.clamp) { /* bounds are an activation, and nothing may follow */
-        if (out->plain.low == 0 && out->plain.high == (double)INFINITY) out->activation = GPU_ACTIVATION_RELU;
+    if (out->plain.bounds.clamp) { /* bounds are an activation, and nothing may follow */
+        if (out->plain.bounds.low == 0 && out->plain.bounds.high == (double)INFINITY)
+            out->activation = GPU_ACTIVATION_RELU;
         out->whole &= out->activation == GPU_ACTIVATION_RELU;
         return NULL;
     }

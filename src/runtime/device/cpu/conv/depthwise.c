@@ -138,9 +138,7 @@ static void run_panel(const Cut *cut, const Unit *units, int64_t count, const Bo
                            .taps = cut->walk->taps[2],
                            .bias = e->bias,
                            .has_addend = e->addend != NULL,
-                           .clamp = e->clamp,
-                           .low = e->low,
-                           .high = e->high};
+                           .bounds = e->bounds};
     if (e->addend) call.ends.addend_shift = (intptr_t)e->addend - (intptr_t)e->result;
     if (e->finish) {
         run_finished(cut, units, count, e, panel, weight, &call, memory);

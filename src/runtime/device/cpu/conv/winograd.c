@@ -232,9 +232,7 @@ static void finish_tile(const Loop *loop, const Slice *slice, int64_t tile, int6
                           .columns = panel->columns,
                           .bias = e->bias,
                           .has_addend = e->addend != NULL,
-                          .clamp = e->clamp,
-                          .low = e->low,
-                          .high = e->high};
+                          .bounds = e->bounds};
     if (e->addend) out.ends.addend_shift = (intptr_t)e->addend - (intptr_t)e->result;
     tile_isa()->winograd_output(&out);
     if (e->finish) finish_rows(e->finish, results, count, panel->first, panel->columns, slice->raw, stride);

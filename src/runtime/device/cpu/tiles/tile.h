@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: the innermost loops of all anchors. A tile is a few rows by a few vectors of a result, held in registers while
  *
- *     result[i][column + j] = start + sum over taps t, depths k of row(i, t)[k] * weight[t][k][j]
+ *     result[i][column + j] = sum over taps t, depths k of row(i, t)[k] * weight[t][k][j] + bias[column + j] + addend
  *
  * is added up. Rows are pointers, so a matrix product (one tap), a convolution (a tap an element of its kernel) and a
  * transposed one are the same loop over different pointers: no row is ever copied, any stride, padding and batch works,
@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "graph/dtype.h"
+#include "lowering/anchor/plain_epilogue.h"
 #include "lowering/anchors.h"
 
 enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
@@ -46,14 +47,10 @@ typedef struct TileCall {
     void *const *results; /* row i of the result; written from `column` on */
     int64_t column;
     int columns;      /* of them; the last vector may be partial */
-    const void *bias; /* the start, indexed by column and readable to the end of the last vector; NULL: 0 */
-    /* So many depths of the one tap are a part: each is summed up by itself and then added to the start, in their order;
-     * the last may be shorter. 0: all go to the start one by one. */
-    int64_t joint;
-    bool has_addend; /* the start also has what lies addend_shift bytes beyond the result (0: the result so far) */
+    const void *bias; /* added to the sums, indexed by column and readable to the end of the last vector; NULL: none */
+    bool has_addend;  /* then what lies addend_shift bytes beyond the result is (0: the result so far) */
     intptr_t addend_shift;
-    bool clamp; /* at the end: to [low, high], NaN stays (floats only) */
-    double low, high;
+    Bounds bounds; /* at the end (floats only) */
 } TileCall;
 
 typedef void (*TileFunction)(const TileCall *call);
@@ -66,8 +63,8 @@ typedef struct LineRow {
 
 /* Positions [0, count) of a line of a depthwise convolution's result:
  *
- *     result[i][column + j] = start + sum over rows r, taps t of
- *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j]
+ *     result[i][column + j] = sum over rows r, taps t of
+ *         x(r)[first + i * position_step + t * tap_step + column + j] * weight[tap(r) + t][j] + bias[column + j] + addend
  *
  * without the taps whose place first + ... is not in [0, limit): the padding. */
 typedef struct LinesCall {
@@ -151,7 +148,8 @@ typedef struct TileSet {
     TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
     /* [kind][vectors]; NULL: LINE_ANY's */
     LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
-    int line_vectors; /* most */
+    int line_vectors;                                              /* most */
+    void (*bound)(void *row, int64_t count, const Bounds *bounds); /* as products end; floats only */
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes. Rows may stand unaligned */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;

@@ -209,10 +209,10 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .name = VECTOR_BYTES == 64   ? "512-bit"
             : VECTOR_BYTES == 32 ? "256-bit"
                                  : "128-bit",
-    .f32 = SET_WIDE(f32, float, transpose_block),
-    .f64 = SET_NARROW(f64, double, NULL),
-    .u32 = SET_NARROW(u32, uint32_t, transpose_block),
-    .u64 = SET_NARROW(u64, uint64_t, NULL),
+    .f32 = SET_WIDE(f32, float, transpose_block, f32_bound_row),
+    .f64 = SET_NARROW(f64, double, NULL, f64_bound_row),
+    .u32 = SET_NARROW(u32, uint32_t, transpose_block, NULL),
+    .u64 = SET_NARROW(u64, uint64_t, NULL, NULL),
     .narrow = NARROW_SETS,
     .widen = widen,
     .winograd_input = winograd_input,

@@ -115,7 +115,7 @@ TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const 
     const int64_t first = call->first + position * call->position_step;
     const int last = edge || VECTOR_BYTES == 64 ? c->last : TYPE_LANES;
     void *const *results = call->ends.results + position;
-    NAME(start)(&call->ends, results, c->column, acc, m, nv, last);
+    NAME(clear)(acc, m, nv);
     if (taps)
         NAME(shared_columns)(call, first, c, acc, m, nv, edge, taps, stride);
     else

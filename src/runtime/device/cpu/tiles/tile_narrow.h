@@ -152,41 +152,14 @@ TILE_INLINE void add_narrow(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX
         add_halves(call, acc, x, m, nv, form);
 }
 
-/* Bytes of so many depths, whole blocks. */
-static inline int64_t narrow_bytes(const WeightForm form, int64_t depth, int64_t width) {
-    if (form == WEIGHT_F16 || form == WEIGHT_BF16) return depth * width * 2;
-    int64_t block = NARROW_BLOCK / (form == WEIGHT_INT4 ? 2 : 1) + (int64_t)sizeof(float);
-    return depth / NARROW_BLOCK * block * width;
-}
-
-/* As TileCall.joint says. */
-TILE_INLINE void add_in_parts(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float **x,
-                              const int m, const int nv, const WeightForm form) {
-    VF total[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-    TileCall part = *call;
-    f32_move(total, acc, m, nv);
-    for (int64_t k = 0; k < call->depth; k += call->joint) {
-        part.depth = call->depth - k < call->joint ? call->depth - k : call->joint;
-        add_narrow(&part, acc, x, m, nv, form);
-        f32_join(total, acc, m, nv);
-        part.weight = (const char *)part.weight + narrow_bytes(form, part.depth, call->weight_stride);
-        TILE_UNROLL
-        for (int i = 0; i < m; i++) x[i] += part.depth;
-    }
-    f32_move(acc, total, m, nv);
-}
-
 TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv, const WeightForm form) {
     VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const float *x[NARROW_TILE_ROWS];
     const int last = call->columns - (nv - 1) * LANES;
-    f32_start(call, call->results, call->column, acc, m, nv, last);
+    f32_clear(acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const float *)call->rows[i] + call->offset + call->offsets[0];
-    if (call->joint)
-        add_in_parts(call, acc, x, m, nv, form);
-    else
-        add_narrow(call, acc, x, m, nv, form);
+    add_narrow(call, acc, x, m, nv, form);
     f32_finish(call, call->results, call->column, acc, m, nv, last);
 }
 

@@ -51,36 +51,51 @@ TILE_INLINE void NAME(store)(T *to, int j, const int nv, int last, V value) {
         NAME(store_part)(to + j * TYPE_LANES, last, value);
 }
 
-/* Where sums begin and end: results[i] is row i, from column `column` on. */
-TILE_INLINE void NAME(start)(const TileCall *call, void *const *results, int64_t column,
-                             V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
-    V bias[TILE_MAX_VECTORS];
-    TILE_UNROLL
-    for (int j = 0; j < nv; j++)
-        bias[j] = call->bias ? (V) * (const LOOSE *)((const T *)call->bias + column + j * TYPE_LANES) : (V){0};
-    TILE_UNROLL
-    for (int i = 0; i < m; i++) {
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) acc[i][j] = bias[j];
-    }
-    if (!call->has_addend) return;
-    TILE_UNROLL
-    for (int i = 0; i < m; i++) {
-        const T *from = (const T *)((intptr_t)results[i] + call->addend_shift) + column;
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
-    }
+#if IS_FLOAT
+TILE_INLINE V NAME(bounded)(V x, const Bounds *b) {
+    V low = (T)b->low - (V){0}, high = (T)b->high - (V){0};
+    if (!b->gate) return NAME(clamp)(x, low, high);
+    V gate = x * ((T)b->scale - (V){0});
+    TILE_HOLD(gate); /* else it would not be rounded before the sum */
+    return x * NAME(clamp)(gate + ((T)b->shift - (V){0}), low, high);
 }
 
+static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
+    T *x = row;
+    for (int64_t j = 0; j < count; j += TYPE_LANES) {
+        int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
+        NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), bounds));
+    }
+}
+#endif
+
+/* What happens to sums at the end: results[i] is row i, from column `column` on. The sums begin at 0 and all else is added
+ * here, where a register at a time is enough: what begins in registers has gone through memory before the first product. */
 TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
                               V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+    if (call->bias) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            V bias = *(const LOOSE *)((const T *)call->bias + column + j * TYPE_LANES);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) acc[i][j] += bias;
+        }
+    }
+    if (call->has_addend) {
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            const T *from = (const T *)((intptr_t)results[i] + call->addend_shift) + column;
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) acc[i][j] += NAME(load)(from, j, nv, last);
+        }
+    }
 #if IS_FLOAT
-    if (call->clamp) {
-        V low = (T)call->low - (V){0}, high = (T)call->high - (V){0};
+    if (call->bounds.clamp) {
+        const Bounds bounds = call->bounds;
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) acc[i][j] = NAME(clamp)(acc[i][j], low, high);
+            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &bounds);
         }
     }
 #endif
@@ -89,7 +104,14 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
         TILE_UNROLL
         for (int j = 0; j < nv; j++) NAME(store)((T *)results[i] + column, j, nv, last, acc[i][j]);
     }
-    (void)call;
+}
+
+TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv) {
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) acc[i][j] = (V){0};
+    }
 }
 
 /* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
@@ -97,73 +119,38 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
  * columns, whose weights stay in the caches. */
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
-/* total += acc, which begins anew. */
-TILE_INLINE void NAME(join)(V total[TILE_MAX_ROWS][TILE_MAX_VECTORS], V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
-                            const int m, const int nv) {
-    TILE_UNROLL
-    for (int i = 0; i < m; i++) {
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) {
-            total[i][j] += acc[i][j];
-            acc[i][j] = (V){0};
-        }
-    }
-}
-
-TILE_INLINE void NAME(move)(V to[TILE_MAX_ROWS][TILE_MAX_VECTORS], V from[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m,
-                            const int nv) {
-    TILE_UNROLL
-    for (int i = 0; i < m; i++) {
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) {
-            to[i][j] = from[i][j];
-            from[i][j] = (V){0};
-        }
-    }
-}
-
 TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
-    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], total[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int last = call->columns - (nv - 1) * TYPE_LANES;
-    NAME(start)(call, call->results, call->column, acc, m, nv, last);
+    NAME(clear)(acc, m, nv);
     const T *weight = call->weight;
-    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step,
-                  joint = call->joint * step;
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
     const void *const *rows = call->rows;
     const char *ahead = call->ahead;
     const int64_t ahead_step = call->ahead_step;
-    if (joint) NAME(move)(total, acc, m, nv);
     for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
         const T *x[TILE_MAX_ROWS];
         const int64_t shift = call->offset + call->offsets[t];
         TILE_UNROLL
         for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
-        for (int64_t k = 0; k < end;) {
-            const int64_t until = joint && end - k > joint ? k + joint : end;
-            for (; k < until; k += step, weight += stride) {
-                if (m > 2 && m <= 8) {
-                    __builtin_prefetch(ahead, 0, 2);
-                    ahead += ahead_step;
-                }
-                V w[TILE_MAX_VECTORS];
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) {
-                    w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
-                    if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
-                }
-                TILE_UNROLL
-                for (int i = 0; i < m; i++) {
-                    V value = x[i][k] - (V){0};
-                    TILE_UNROLL
-                    for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
-                }
+        for (int64_t k = 0; k < end; k += step, weight += stride) {
+            V w[TILE_MAX_VECTORS];
+            if (m > 2 && m <= 8) {
+                __builtin_prefetch(ahead, 0, 2);
+                ahead += ahead_step;
             }
-            if (joint) NAME(join)(total, acc, m, nv);
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) {
+                w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
+                if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
+            }
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) {
+                V value = x[i][k] - (V){0};
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
+            }
         }
-    }
-    if (joint) {
-        if (!call->taps) NAME(join)(total, acc, m, nv); /* adds the zero that parts come to elsewhere */
-        NAME(move)(acc, total, m, nv);
     }
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
@@ -182,7 +169,8 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #define TILE_MORE_NAMES(set, what, nv) set##_##what##_7x##nv, set##_##what##_8x##nv
 #define TILE_MOST_NAMES(set, what, nv)                                                                                 \
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
-#define SET_COMMON(set, type, turn) .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn
+#define SET_COMMON(set, type, turn, bounds)                                                                            \
+    .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn, .bound = bounds
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
@@ -195,15 +183,16 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             NULL, TILE_NAMES(set, what, 4)                                                                             \
         }                                                                                                              \
     }
-#define SET_0(set, type, turn, lines_of)                                                                               \
+#define SET_0(set, type, turn, bounds, lines_of)                                                                       \
     {                                                                                                                  \
-        SET_COMMON(set, type, turn), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),           \
-                                     .line_vectors = 1, .lines = lines_of(set)                                         \
+        SET_COMMON(set, type, turn, bounds), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),   \
+                                             .line_vectors = 1, .lines = lines_of(set)                                 \
     }
-#define SET_1(set, type, turn, lines_of)                                                                               \
+#define SET_1(set, type, turn, bounds, lines_of)                                                                       \
     {                                                                                                                  \
-        SET_COMMON(set, type, turn), .vectors = 4, .rows = {0, 12, 12, 8, 6}, .products = SET_1_TILES(set, product),   \
-                                     .line_vectors = 2, .lines = lines_of(set)                                         \
+        SET_COMMON(set, type, turn, bounds), .vectors = 4, .rows = {0, 12, 12, 8, 6},                                  \
+                                             .products = SET_1_TILES(set, product), .line_vectors = 2,                 \
+                                             .lines = lines_of(set)                                                    \
     }
 #define LINES_0(set)                                                                                                   \
     {                                                                                                                  \
@@ -228,11 +217,11 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             set##_line_5x2_2                                                                                           \
         }                                                                                                              \
     }
-#define SET_NARROW(set, type, turn) SET_0(set, type, turn, LINES_0)
+#define SET_NARROW(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_0)
 #if REGISTERS == 32
-#define SET_WIDE(set, type, turn) SET_1(set, type, turn, LINES_2)
+#define SET_WIDE(set, type, turn, bounds) SET_1(set, type, turn, bounds, LINES_2)
 #else
-#define SET_WIDE(set, type, turn) SET_0(set, type, turn, LINES_1)
+#define SET_WIDE(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_1)
 #endif
 #endif
 

@@ -71,7 +71,6 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
         winograd_backward(m, columns[x]);
     }
     VF bias = ends->bias ? (VF) * (const VFLoose *)((const float *)ends->bias + column) : splat(0);
-    VF low = splat((float)ends->low), high = splat((float)ends->high);
     TILE_UNROLL
     for (int y = 0; y < 4; y++) {
         VF line[4];
@@ -85,7 +84,7 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
             VF value = line[x] + bias;
             if (ends->has_addend)
                 value += f32_load((const float *)((intptr_t)to + ends->addend_shift) + column, 0, 1, count);
-            if (ends->clamp) value = f32_clamp(value, low, high);
+            if (ends->bounds.clamp) value = f32_bounded(value, &ends->bounds);
             f32_store(to + column, 0, 1, count, value);
         }
     }
