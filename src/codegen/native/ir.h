@@ -43,7 +43,8 @@ typedef enum InstOp {
     I_PART,    /* lanes [imm, imm + lanes) of x */
     I_JOIN,    /* x and y, of the same size, one behind the other; masks too */
     I_PLACE,   /* x with y from lane imm on */
-    I_UNPACK,  /* kind: 0 low, 1 high: within 16 bytes */
+    I_UNPACK,  /* x and y; kind: 0 low, 1 high halves interleaved within 16 bytes */
+    I_GROUPS,  /* the even (kind 0) or odd (1) groups of 16 bytes of x, then of y */
     I_PERMUTE, /* lanes of x and y by the constant indices z */
     I_LOOKUP,  /* lanes of the table x by the indices y */
     I_FIRST,   /* lane 0 as a scalar */

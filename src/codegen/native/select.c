@@ -735,6 +735,11 @@ static void unpack(Select *s, const Inst *i) {
     two(s, i, (MachineOp)(op + (i->kind ? X_VPUNPCKHBW - X_VPUNPCKLBW : 0)), length_of(i), i->args[0], i->args[1]);
 }
 
+static void groups(Select *s, const Inst *i) {
+    int length = length_of(i);
+    two(s, i, X_VSHUFI32X4, length, i->args[0], i->args[1])->imm = length == 2 ? (i->kind ? 0xDD : 0x88) : i->kind * 3;
+}
+
 static void permute(Select *s, const Inst *i) {
     int x = use(s, i->args[0]), y = use(s, i->args[1]), indices = use(s, i->args[2]);
     Code *c =
@@ -914,6 +919,7 @@ static void select_inst(Select *s, const Block *block, const Inst *i) {
     case I_JOIN: join_two(s, i); return;
     case I_PLACE: place(s, i); return;
     case I_UNPACK: unpack(s, i); return;
+    case I_GROUPS: groups(s, i); return;
     case I_PERMUTE: permute(s, i); return;
     case I_LOOKUP: lookup(s, i); return;
     case I_FIRST: first(s, i); return;

@@ -85,15 +85,23 @@ static bool unpacks(const int *from, int lanes, int group, int all, bool high) {
     return true;
 }
 
+/* The even or odd groups of 16 bytes of x, then of y. */
+static bool takes_groups(const int *from, int lanes, int group, bool odd) {
+    for (int n = 0; n < lanes; n++)
+        if (from[n] >= 0 && from[n] != (n / group * 2 + odd) * group + n % group) return false;
+    return true;
+}
+
 static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
     int lanes = ir_lane_count(type), group = 128 / ir_bits(type);
     if (x->lanes == lanes && lanes >= group && x->element != IR_I1)
-        for (int high = 0; high < 2; high++)
-            if (unpacks(from, lanes, group, x->lanes, high)) {
-                Inst *i = inst_add(b, I_UNPACK, type, x, y, NULL);
-                i->kind = (unsigned char)high;
-                return i;
-            }
+        for (int kind = 0; kind < 2; kind++) {
+            bool whole = lanes > group && takes_groups(from, lanes, group, kind);
+            if (!whole && !unpacks(from, lanes, group, x->lanes, kind)) continue;
+            Inst *i = inst_add(b, whole ? I_GROUPS : I_UNPACK, type, x, y, NULL);
+            i->kind = (unsigned char)kind;
+            return i;
+        }
     if (x->lanes != lanes || ir_bits(type) < 16 || lanes < 2) {
         no_rule(b, "a shuffle");
         return x;

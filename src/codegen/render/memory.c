@@ -153,6 +153,11 @@ void render_store(Render *r, int i) {
         store_copies(r, i, false);
         return;
     }
+    int64_t always;
+    if (constant_value(s->stream, &always)) {
+        store_copies(r, i, always != 0);
+        return;
+    }
     IrBlock past = build_block_new(r->builder, "past");
     IrBlock plain = build_block_new(r->builder, "plain");
     IrBlock stored = build_block_new(r->builder, "stored");

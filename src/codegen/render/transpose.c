@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles: loads that are contiguous along the tile axis come in strips: a few groups of 16 bytes along the tile axis from
- * each lane of a vector, put together and transposed in registers; the rest of the program then sees them as rows along
+/* Tiles: loads that are contiguous along the tile axis come in strips: a vector along the tile axis from each lane of a vector,
+ * or a few groups of 16 bytes put together, transposed in registers; the rest of the program then sees them as rows along
  * LANE. Where registers are many a strip takes whole cache lines: lanes are often a power of two of bytes apart, so that
  * their lines share a set of the first cache, and would be gone when the next strip came for its part. What is left at
  * the edges is read element by element. */
@@ -29,6 +29,27 @@ static void transpose_groups(Render *r, IrValue *rows, int lanes, int group) {
         }
         memcpy(rows, next, (size_t)group * sizeof *next);
     }
+}
+
+static IrValue take_groups(Render *r, IrValue a, IrValue b, int lanes, int group, bool odd) {
+    int from[TILE_LANES];
+    for (int i = 0; i < lanes; i++) from[i] = (i / group * 2 + odd) * group + i % group;
+    return build_shuffle(r->builder, a, b, from, lanes);
+}
+
+/* As many rows as lanes become their columns: within groups of lanes, then whole groups change places. */
+static void transpose_square(Render *r, IrValue *rows, int lanes, int group) {
+    int groups = lanes / group;
+    for (int n = 0; n < groups; n++) transpose_groups(r, rows + n * group, lanes, group);
+    for (int m = 0; m < group; m++)
+        for (int round = 1; round < groups; round *= 2) {
+            IrValue next[TILE_LANES];
+            for (int n = 0; n < groups; n++) {
+                const IrValue *pair = rows + n % (groups / 2) * 2 * group + m;
+                next[n] = take_groups(r, pair[0], pair[group], lanes, group, n >= groups / 2);
+            }
+            for (int n = 0; n < groups; n++) rows[n * group + m] = next[n];
+        }
 }
 
 /* --- one strip --- */
@@ -60,15 +81,25 @@ static void load_strip(Render *r, const Slot *s, IrValue row, IrValue lane, int 
     IrValue offset = build_add(r->builder, along, across);
     IrValue base = build_offset(r->builder, s->pointer[1], offset, 1);
     for (int n = 0; n < count; n++) rows[n] = ir_undefined(r->builder, row_type(r, s, lanes));
+    int64_t own = 16 / bytes;
+    bool square = count == lanes && lanes > own && lanes * bytes <= r->isa.vector_bytes;
     for (int n = 0; n < lanes; n++) {
         IrValue step = build_mul(r->builder, stride, constant_i64(r, n));
         IrValue at = build_offset(r->builder, base, step, 1);
         if (count * bytes >= CACHE_LINE) prefetch(r, at, constant_i64(r, count * bytes));
+        if (square) {
+            rows[n] = build_load(r->builder, row_type(r, s, lanes), at, bytes);
+            continue;
+        }
         for (int k = 0; k < count; k += group) {
             IrValue skip = constant_i64(r, k * bytes), from = build_offset(r->builder, at, skip, 1);
             IrValue piece = build_load(r->builder, row_type(r, s, group), from, bytes);
             rows[k + n % group] = put_piece(r, rows[k + n % group], piece, n - n % group);
         }
+    }
+    if (square) {
+        transpose_square(r, rows, lanes, (int)own);
+        return;
     }
     for (int k = 0; k < count; k += group) transpose_groups(r, rows + k, lanes, group);
 }
@@ -180,6 +211,32 @@ static void render_strips(Render *r, IrValue first, IrValue from, IrValue to, Ir
     loop_end(r, &outer);
 }
 
+/* The same, with one question for all that they store, not one a row: whether all of it goes past the caches, or none. */
+static void render_high_strips(Render *r, IrValue first, IrValue to, IrValue whole, int group, int height) {
+    int count = r->kernel->insts.count;
+    IrValue *streams = ARENA_ARRAY(r->arena, IrValue, count), all = NULL, zero = constant_i64(r, 0);
+    for (int i = 0; i < count; i++) {
+        streams[i] = r->slots[i].stream;
+        if (streams[i]) all = all ? build_and(r->builder, all, streams[i]) : streams[i];
+    }
+    if (!all) {
+        render_strips(r, first, zero, to, whole, group, height);
+        return;
+    }
+    IrBlock ways[] = {build_block_new(r->builder, "plain"), build_block_new(r->builder, "past")};
+    IrBlock over = build_block_new(r->builder, "over");
+    build_condbr(r->builder, all, ways[1], ways[0]);
+    for (int past = 0; past < 2; past++) {
+        build_at(r->builder, ways[past]);
+        for (int i = 0; i < count; i++)
+            if (streams[i]) r->slots[i].stream = past ? constant_int(r, IR_I1, 1) : NULL;
+        render_strips(r, first, zero, to, whole, group, height);
+        build_br(r->builder, over);
+    }
+    for (int i = 0; i < count; i++) r->slots[i].stream = streams[i];
+    build_at(r->builder, over);
+}
+
 void render_tiles(Render *r) {
     const Kernel *k = r->kernel;
     int axis = k->tile_axis, group = strip_rows(r), height = group * strip_groups(r, group);
@@ -191,7 +248,7 @@ void render_tiles(Render *r) {
     if (lanes > 1) {
         IrValue high_rows = whole_steps(r, rows, height);
         whole = whole_steps(r, r->range_count, lanes);
-        render_strips(r, first, zero, high_rows, whole, group, height);
+        render_high_strips(r, first, high_rows, whole, group, height);
         whole_rows = high_rows;
         if (height > group && !divides(&k->axes[axis], k->tile_block, height)) {
             whole_rows = whole_steps(r, rows, group);
