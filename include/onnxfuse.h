@@ -550,6 +550,45 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_training_load_checkpoint(OnnxfuseTraining *
 /* The session that runs the steps, for its statistics and profile; closed with the training. */
 ONNXFUSE_API OnnxfuseSession *onnxfuse_training_session(OnnxfuseTraining *training);
 
+/* --- forward and backward apart -------------------------------------------------------------------------------
+ * For hosts that own the loop. A model is opened in training mode (Dropout drops, BatchNormalization takes the batch's statistics) as two plans: one from inputs to
+ * outputs, one from the outputs' gradients to those of inputs and weights, with what the second reads of the first between them. The policy's
+ * training.of names what gradients are of, weights and inputs; without it all inputs of floats and all that look like weights. Any number of threads may use one
+ * OnnxfusePasses at a time, and any number of forward passes may wait for their backward one. */
+typedef struct OnnxfusePasses OnnxfusePasses;
+typedef struct OnnxfuseSaved OnnxfuseSaved; /* what a forward pass has left for its backward pass */
+
+/* options may be NULL. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_passes_open(const char *path, const OnnxfuseOptions *options,
+                                                 OnnxfusePasses **out_passes);
+ONNXFUSE_API void onnxfuse_passes_close(OnnxfusePasses *passes); /* accepts NULL; no OnnxfuseSaved of it may be left */
+
+/* What a forward pass reads: the model's inputs, then its weights that gradients are of; and what it gives: the model's outputs.
+ * NULL for an index that is out of range; all of it lives as long as the passes. */
+ONNXFUSE_API int onnxfuse_passes_input_count(const OnnxfusePasses *passes);
+ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_passes_input(const OnnxfusePasses *passes, int index);
+ONNXFUSE_API int onnxfuse_passes_output_count(const OnnxfusePasses *passes);
+ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_passes_output(const OnnxfusePasses *passes, int index);
+/* The weight as the model has it, of an input that is one; NULL: it is an input of the model. Borrowed. */
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_passes_weight(const OnnxfusePasses *passes, int index);
+/* What a backward pass gives: gradients, each of the input of this number. */
+ONNXFUSE_API int onnxfuse_passes_gradient_count(const OnnxfusePasses *passes);
+ONNXFUSE_API int onnxfuse_passes_gradient_of(const OnnxfusePasses *passes, int index); /* -1: out of range */
+
+/* inputs [input_count], outputs [output_count] as onnxfuse_session_run takes and gives them; options may be NULL. Inputs are borrowed until
+ * *out_saved is freed, and must not change before. out_saved may be NULL: there will be no backward pass. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_passes_forward(OnnxfusePasses *passes, const OnnxfuseValue *const *inputs,
+                                                    OnnxfuseValue **outputs, const OnnxfuseRunOptions *options,
+                                                    OnnxfuseSaved **out_saved);
+/* output_gradients [output_count]: of each output's type and shape; NULL: zeros, or an output that is not of floats. gradients
+ * [gradient_count]: each NULL, or a tensor to be written to. What is saved stays as it is: a backward pass may be repeated, and
+ * at several threads at a time. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_passes_backward(const OnnxfuseSaved *saved,
+                                                     const OnnxfuseValue *const *output_gradients,
+                                                     OnnxfuseValue **gradients, const OnnxfuseRunOptions *options);
+ONNXFUSE_API int64_t onnxfuse_saved_bytes(const OnnxfuseSaved *saved);
+ONNXFUSE_API void onnxfuse_saved_free(OnnxfuseSaved *saved); /* accepts NULL; with or without a backward pass */
+
 /* --- gradients --- */
 typedef struct OnnxfuseDifferentiateOptions {
     size_t size;      /* sizeof(OnnxfuseDifferentiateOptions); 0: with the members of version 0.1 */

@@ -18,7 +18,7 @@ typedef struct Build {
     TrainingGraph which; /* it is */
     Arena *arena;
     const struct Training *wanted;
-    bool only_gradients;
+    TrainingKind kind;
     int opset; /* of the standard's operators */
     int made;  /* nodes */
     int fence; /* of those that are made */
@@ -73,6 +73,17 @@ static Status value_named(Build *b, const char *name, const char *what, Value **
 
 /* --- the loss --------------------------------------------------------------------------------------------------------------- */
 
+/* Sizes of the twin's value, told with the graph's own symbols. */
+static void own_dims(Build *b, const Value *value, const Dim **dims) {
+    for (int i = 0; i < value->rank; i++) {
+        int64_t size;
+        int symbol = dim_symbol_index(value->dims[i]);
+        dims[i] = dim_is_const(value->dims[i], &size) ? dim_const(b->graph->dims, size)
+                  : symbol >= 0 ? dim_symbol(b->graph->dims, dim_symbol_name(b->twin->dims, symbol))
+                                : dim_fresh(b->graph->dims, "target");
+    }
+}
+
 /* The type that lowering finds for a value, told with the graph's own symbols. */
 static Status type_of(Build *b, const char *name, DType *out_dtype, int *out_rank, const Dim **dims) {
     Value *value = map_get(&b->twin->names, name);
@@ -84,13 +95,7 @@ static Status type_of(Build *b, const char *name, DType *out_dtype, int *out_ran
     if (value->kind != VALUE_TENSOR) return status_error(STATUS_USAGE, "training.loss: \"%s\" is no tensor", name);
     *out_dtype = value->dtype;
     *out_rank = value->rank;
-    for (int i = 0; i < value->rank; i++) {
-        int64_t size;
-        int symbol = dim_symbol_index(value->dims[i]);
-        dims[i] = dim_is_const(value->dims[i], &size) ? dim_const(b->graph->dims, size)
-                  : symbol >= 0 ? dim_symbol(b->graph->dims, dim_symbol_name(b->twin->dims, symbol))
-                                : dim_fresh(b->graph->dims, "target");
-    }
+    own_dims(b, value, dims);
     return NULL;
 }
 
@@ -278,6 +283,10 @@ static bool is_statistic(const Build *b, const Value *value) {
     return false;
 }
 
+static bool is_differentiable(const Value *input, const Map *needed) {
+    return input->kind == VALUE_TENSOR && dtype_is_float(input->dtype) && map_get_id(needed, MAP_POINTER_KEY(input));
+}
+
 static Status find_weights(Build *b) {
     Map needed = ancestors(b);
     const char *const *globs = b->wanted->of;
@@ -290,15 +299,17 @@ static Status find_weights(Build *b) {
             !map_get_id(&needed, MAP_POINTER_KEY(value)))
             continue;
         if (globs ? !is_named(globs, used, value->name) : !looks_like_weight(value)) continue;
-        if (!b->only_gradients && value->dtype != DT_F32 && value->dtype != DT_F64)
+        if (b->kind == TRAIN_STEP && value->dtype != DT_F32 && value->dtype != DT_F64)
             return status_error(STATUS_UNSUPPORTED, "weight \"%s\" is %s: float32 and float64 weights are trained",
                                 value->name, dtype_onnx_name(value->dtype));
         VEC_PUSH(b->arena, b->weights, value);
     }
-    if (b->only_gradients && globs) /* of inputs, too */
-        for (int i = 0; i < b->graph->inputs.count; i++)
-            if (is_named(globs, used, b->graph->inputs.items[i]->name))
-                VEC_PUSH(b->arena, b->weights, b->graph->inputs.items[i]);
+    int inputs = b->kind == TRAIN_APART ? b->step->seeds : b->graph->inputs.count;
+    for (int i = 0; i < inputs && b->kind != TRAIN_STEP; i++) { /* of inputs, too */
+        Value *input = b->graph->inputs.items[i];
+        if (globs ? is_named(globs, used, input->name) : b->kind == TRAIN_APART && is_differentiable(input, &needed))
+            VEC_PUSH(b->arena, b->weights, input);
+    }
     for (int i = 0; i < named; i++)
         if (!used[i])
             return status_error(STATUS_USAGE, "training.of: no weight that the loss depends on is called \"%s\"",
@@ -587,6 +598,66 @@ static void give_gradients(Build *b) {
     }
 }
 
+/* --- forward and backward apart ------------------------------------------------------------------------------------------------------ */
+
+/* What is differentiated: the sum over all outputs of floats, each times its gradient, an input of its type. */
+static Status add_seeds(Build *b) {
+    Policy policy = policy_default();
+    TRY(lower_graph(b->twin, &policy));
+    int outputs = b->graph->outputs.count, *seeds = ARENA_ARRAY(b->arena, int, outputs + 1);
+    b->step->seeds = b->graph->inputs.count;
+    b->step->seed_of = seeds;
+    for (int i = 0; i < outputs; i++) {
+        const Value *fact = b->twin->outputs.items[i];
+        Value *output = b->graph->outputs.items[i];
+        const Dim *dims[MAX_RANK];
+        seeds[i] = -1;
+        if (fact->kind != VALUE_TENSOR || !dtype_is_float(fact->dtype)) continue;
+        seeds[i] = b->graph->inputs.count;
+        own_dims(b, fact, dims);
+        const char *name = arena_format(b->arena, "%s_grad", b->graph->output_names.items[i]);
+        Value *seed = graph_add_input(b->graph, name, fact->dtype, fact->rank, dims);
+        Value *product = onnx2(b, "Mul", output, seed);
+        Node *sum = add_node(b, "", "ReduceSum", b->opset, &product, 1);
+        node_set_int(sum, "keepdims", 0);
+        Value *part = converted(b, result(sum), fact->dtype, DT_F32);
+        b->loss = b->loss ? onnx2(b, "Add", b->loss, part) : part;
+    }
+    if (b->loss) return NULL;
+    return status_error(STATUS_USAGE, "the model has no output of floats");
+}
+
+static void give_apart(Build *b) {
+    TrainingStep *step = b->step;
+    int seeds = b->graph->inputs.count - step->seeds, weights = 0;
+    Value **gradients = add_gradients(b);
+    step->gradients = b->graph->outputs.count;
+    for (int i = 0; i < b->weights.count; i++) {
+        Value *weight = b->weights.items[i];
+        graph_add_named_output(b->graph, gradients[i], arena_format(b->arena, "%s_grad", weight->name));
+        if (weight->constant) {
+            make_input(b, weight);
+            weights++;
+        } else {
+            TrainedTensor tensor = nowhere;
+            tensor.name = weight->name;
+            tensor.like = weight;
+            VEC_PUSH(b->arena, b->tensors, tensor);
+        }
+    }
+    /* The outputs' gradients come last. */
+    Value **inputs = b->graph->inputs.items, **moved = ARENA_ARRAY(b->arena, Value *, seeds + 1);
+    memcpy(moved, inputs + step->seeds, (size_t)seeds * sizeof *moved);
+    memmove(inputs + step->seeds, inputs + step->seeds + seeds, (size_t)weights * sizeof *inputs);
+    memcpy(inputs + step->seeds + weights, moved, (size_t)seeds * sizeof *inputs);
+    for (int i = 0; i < b->tensors.count; i++)
+        if (b->tensors.items[i].in[GRAPH_STEP].input >= 0) b->tensors.items[i].in[GRAPH_STEP].input -= seeds;
+    for (int i = 0; i < step->gradients; i++)
+        if (step->seed_of[i] >= 0) ((int *)(uintptr_t)step->seed_of)[i] += weights;
+    step->data_inputs = step->seeds;
+    step->seeds += weights;
+}
+
 static int standard_opset(const Graph *graph) {
     for (int i = 0; i < graph->info->opsets.count; i++)
         if (!*graph->info->opsets.items[i].domain) return (int)graph->info->opsets.items[i].version;
@@ -598,15 +669,17 @@ Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep 
                .twin = options->twin,
                .arena = graph->arena,
                .wanted = options->wanted,
-               .only_gradients = options->only_gradients,
+               .kind = options->kind,
                .opset = standard_opset(graph),
                .step = out_step};
     *out_step = (TrainingStep){.gradients = -1};
     memset(out_step->numbers, -1, sizeof out_step->numbers);
-    TRY(find_loss(&b));
-    if (!b.only_gradients) TRY(set_training_mode(&b));
+    TRY(b.kind == TRAIN_APART ? add_seeds(&b) : find_loss(&b));
+    if (b.kind != TRAIN_GRADIENTS) TRY(set_training_mode(&b));
     TRY(find_weights(&b));
-    if (b.only_gradients)
+    if (b.kind == TRAIN_APART)
+        give_apart(&b);
+    else if (b.kind == TRAIN_GRADIENTS)
         give_gradients(&b);
     else
         TRY(train(&b));

@@ -37,16 +37,24 @@ typedef struct TrainingStep {
     TrainedTensor *tensors; /* [tensor_count]: weights, then states */
     int tensor_count;
     int numbers[TRAINING_GRAPHS][TRAINING_NUMBERS]; /* inputs of the graphs; -1: it has no such number */
-    int data_inputs; /* the first inputs of the graph: the model's, then what the loss asks for */
-    int loss;        /* output */
-    int gradients;   /* the first of tensor_count outputs, where these alone were asked for; else -1 */
+    int data_inputs;    /* the first inputs of the graph: the model's, then what the loss asks for */
+    int loss;           /* output */
+    int gradients;      /* the first of tensor_count outputs, where these are asked for; else -1 */
+    int seeds;          /* TRAIN_APART: the first of the inputs that are outputs' gradients */
+    const int *seed_of; /* TRAIN_APART: [gradients] for each output its input, or -1 */
 } TrainingStep;
+
+typedef enum TrainingKind {
+    TRAIN_STEP,
+    TRAIN_GRADIENTS, /* no optimizer: the graph keeps its outputs and weights, and gets the loss and "NAME_grad" for each weight as outputs */
+    TRAIN_APART, /* no loss: inputs are the model's, weights, and "NAME_grad" for each output of floats; outputs the model's, and "NAME_grad" for
+                        each weight, and for inputs of floats unless it is said what gradients are of */
+} TrainingKind;
 
 typedef struct TrainingOptions {
     const struct Training *wanted; /* of a policy */
-    bool
-        only_gradients; /* no optimizer: the graph keeps its outputs and weights, and gets the loss and "NAME_grad" for each weight as outputs */
-    Graph *twin;        /* the same model imported once more: lowered here, to learn types; of no use afterwards */
+    TrainingKind kind;
+    Graph *twin; /* the same model imported once more: lowered here, to learn types; of no use afterwards */
 } TrainingOptions;
 
 /* graph: as imported; changed in place, and of no use after a failure. What the step holds is in the graph's arena. Errors: a loss or weight that is not there

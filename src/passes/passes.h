@@ -20,6 +20,10 @@ const Pass *pipeline(void);
  * with each pass's name after it. */
 Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user, const char *pass, const Graph *graph),
                     void *user);
+/* As pipeline_run, with a change to the graph when it is simplified and nothing is fused yet (before "fuse_attention"). */
+Status pipeline_run_changing(Graph *graph, const Policy *policy,
+                             void (*after)(void *user, const char *pass, const Graph *graph),
+                             void (*change)(void *user, Graph *graph), void *user);
 
 /* custom.c: before "lower", on LEVEL_ONNX, bodies included: the places of the fusions that the policy uses become nodes
  * of a custom operator, or get a group number (Node.group). Whatever name of fusion.custom_kernels is not there is

@@ -42,14 +42,18 @@ static Status verify(const Graph *graph, GraphLevel level, const char *stage) {
     return log_verify() ? status_at(graph_verify(graph, level), "internal error after %s", stage) : NULL;
 }
 
-Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
-                    void *user) {
+Status pipeline_run_changing(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
+                             void (*change)(void *, Graph *), void *user) {
     if (after) after(user, "import", graph);
     graph_name_results(graph);
     GraphLevel level = LEVEL_ONNX;
     TRY(verify(graph, level, "importing"));
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
+        if (change && pass->run == fuse_attention) {
+            change(user, graph);
+            TRY(verify(graph, level, "changing"));
+        }
         TRY(run_nested(pass, graph, policy));
         LOG(1, "pass %s: %d nodes -> %d, %zu MB", pass->name, before, graph->node_count,
             arena_bytes(graph->arena) >> 20);
@@ -58,4 +62,9 @@ Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, co
         if (after) after(user, pass->name, graph);
     }
     return NULL;
+}
+
+Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *, const char *, const Graph *),
+                    void *user) {
+    return pipeline_run_changing(graph, policy, after, NULL, user);
 }

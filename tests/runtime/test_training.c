@@ -415,6 +415,129 @@ Test(training, a_failed_step_changes_nothing, .init = make_folder, .fini = remov
     onnxfuse_training_close(training);
 }
 
+/* --- forward and backward apart --------------------------------------------------------------------------------------------- */
+
+static OnnxfuseValue *tensor_of(int rows, int columns, float *data) {
+    OnnxfuseValue *value;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){rows, columns}, data, &value));
+    return value;
+}
+
+static OnnxfusePasses *open_passes(const char *path, const char *policy) {
+    OnnxfuseOptions options = {.size = sizeof options, .policy_json = policy};
+    OnnxfusePasses *passes = NULL;
+    DONE(onnxfuse_passes_open(path, &options, &passes));
+    return passes;
+}
+
+Test(training, apart_gives_the_gradients_of_a_step, .init = make_folder, .fini = remove_folder) {
+    enum { ROWS_APART = 5 };
+    const char *path = model_of("regression.onnx", regression);
+    float x[4 * ROWS_APART], t[2 * ROWS_APART], dy[2 * ROWS_APART],
+        weights[8] = {0.1f, 0.2f, -0.3f, 0.4f, 0.5f, -0.6f, 0.7f, 0.8f};
+    for (int i = 0; i < 4 * ROWS_APART; i++) x[i] = (float)(i * 37 % 23 - 11) / 8;
+    for (int i = 0; i < 2 * ROWS_APART; i++) t[i] = (float)(i * 29 % 13 - 6) / 8;
+    OnnxfuseTraining *training =
+        open_with(path, "{\"training\": {\"loss\": \"mse:y,t\", \"optimizer\": \"sgd\", \"rate\": 1}}");
+    step_rows(training, x, t, 0, ROWS_APART);
+    OnnxfusePasses *passes = open_passes(path, "{}");
+    cr_assert_eq(onnxfuse_passes_input_count(passes), 3);
+    cr_assert_eq(onnxfuse_passes_output_count(passes), 1);
+    cr_assert_eq(onnxfuse_passes_gradient_count(passes), 3);
+    cr_expect_str_eq(onnxfuse_passes_input(passes, 0)->name, "x");
+    cr_expect_str_eq(onnxfuse_passes_output(passes, 0)->name, "y");
+    cr_expect_null(onnxfuse_passes_input(passes, 3));
+    cr_expect_null(onnxfuse_passes_output(passes, 1));
+    cr_expect_null(onnxfuse_passes_weight(passes, 0));
+    OnnxfuseValue *input = tensor_of(ROWS_APART, 4, x), *y = NULL, *gradients[3] = {0};
+    const OnnxfuseValue *inputs[3] = {input, onnxfuse_passes_weight(passes, 1), onnxfuse_passes_weight(passes, 2)};
+    cr_expect_str_eq(onnxfuse_passes_input(passes, 1)->name, "w");
+    cr_expect(memcmp(onnxfuse_value_data(inputs[1]), weights, sizeof weights) == 0);
+    OnnxfuseSaved *saved = NULL;
+    DONE(onnxfuse_passes_forward(passes, inputs, &y, NULL, &saved));
+    for (int i = 0; i < 2 * ROWS_APART; i++)
+        dy[i] = 2 * (((float *)onnxfuse_value_data(y))[i] - t[i]) / (2 * ROWS_APART);
+    OnnxfuseValue *seed = tensor_of(ROWS_APART, 2, dy), *wrong = tensor_of(2, ROWS_APART, dy);
+    DONE(onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){seed}, gradients, NULL));
+    cr_expect_geq(onnxfuse_saved_bytes(saved), 2 * ROWS_APART * 4); /* tanh's results, say */
+    for (int g = 0; g < 3; g++) {
+        int of = onnxfuse_passes_gradient_of(passes, g);
+        const float *own = onnxfuse_value_data(gradients[g]);
+        if (of == 0) { /* dx = (dy (1 - y^2)) w^T */
+            for (int r = 0; r < ROWS_APART; r++)
+                for (int c = 0; c < 4; c++) {
+                    double sum = 0;
+                    for (int k = 0; k < 2; k++) {
+                        double value = ((float *)onnxfuse_value_data(y))[2 * r + k];
+                        sum += dy[2 * r + k] * (1 - value * value) * weights[2 * c + k];
+                    }
+                    cr_expect(fabs(own[4 * r + c] - sum) < 1e-6, "dx[%d, %d] is %g, not %g", r, c, own[4 * r + c], sum);
+                }
+            continue;
+        }
+        const float *before = onnxfuse_value_data(inputs[of]),
+                    *after = onnxfuse_value_data(onnxfuse_training_tensor(training, of - 1));
+        for (int64_t i = 0; i < onnxfuse_value_count(inputs[of]); i++)
+            cr_expect(fabsf(own[i] - (before[i] - after[i])) < 1e-6f, "gradient %d [%lld] is %g, not %g", g,
+                      (long long)i, own[i], before[i] - after[i]);
+    }
+    /* Once more, into the memory that is there; without a gradient; with one that does not fit. */
+    float kept[8];
+    int w = onnxfuse_passes_gradient_of(passes, 0) == 1 ? 0 : onnxfuse_passes_gradient_of(passes, 1) == 1 ? 1 : 2;
+    memcpy(kept, onnxfuse_value_data(gradients[w]), sizeof kept);
+    memset(onnxfuse_value_data(gradients[w]), 0, sizeof kept);
+    DONE(onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){seed}, gradients, NULL));
+    cr_expect(memcmp(kept, onnxfuse_value_data(gradients[w]), sizeof kept) == 0);
+    DONE(onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){NULL}, gradients, NULL));
+    for (int i = 0; i < 8; i++) cr_expect_eq(((float *)onnxfuse_value_data(gradients[w]))[i], 0);
+    OnnxfuseStatus status = onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){wrong}, gradients, NULL);
+    cr_assert(status && strstr(onnxfuse_status_message(status), "output \"y\" has another shape"), "%s",
+              onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    onnxfuse_saved_free(saved);
+    for (int i = 0; i < 3; i++) onnxfuse_value_free(gradients[i]);
+    onnxfuse_value_free(seed);
+    onnxfuse_value_free(wrong);
+    onnxfuse_value_free(y);
+    onnxfuse_value_free(input);
+    onnxfuse_passes_close(passes);
+    onnxfuse_training_close(training);
+}
+
+Test(training, several_forward_passes_wait_with_their_own_masks, .init = make_folder, .fini = remove_folder) {
+    static const char dropout[] = "opset 17\ngraph (x: f32[n, 64]) -> (y, z) {\n  ratio = constant f32[] 0.5\n"
+                                  "  d = onnx Dropout@17 x, ratio # from drop\n  e = onnx Exp@17 d # from e\n"
+                                  "  y = onnx Mul@17 e, d # from y\n  z = onnx Shape@17 x\n}\n";
+    enum { WAITING = 4, ELEMENTS = 3 * 64 };
+    OnnxfusePasses *passes = open_passes(model_of("dropout.onnx", dropout), "{}");
+    float x[ELEMENTS], dy[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; i++) x[i] = (float)(i % 7 + 1) / 8, dy[i] = (float)(i % 5 - 2);
+    OnnxfuseValue *input = tensor_of(3, 64, x), *seed = tensor_of(3, 64, dy), *outputs[WAITING][2] = {0};
+    OnnxfuseSaved *saved[WAITING];
+    for (int i = 0; i < WAITING; i++)
+        DONE(onnxfuse_passes_forward(passes, (const OnnxfuseValue *const[]){input}, outputs[i], NULL, &saved[i]));
+    cr_expect(memcmp(onnxfuse_value_data(outputs[0][0]), onnxfuse_value_data(outputs[1][0]), sizeof x) != 0,
+              "two masks are one");
+    onnxfuse_saved_free(saved[2]); /* no backward pass */
+    for (int i = WAITING - 1; i >= 0; i--) {
+        if (i == 2) continue;
+        OnnxfuseValue *dx = NULL;
+        DONE(onnxfuse_passes_backward(saved[i], (const OnnxfuseValue *const[]){seed, NULL}, &dx, NULL));
+        for (int k = 0; k < ELEMENTS; k++) {
+            float value = ((float *)onnxfuse_value_data(outputs[i][0]))[k], d = value != 0 ? 2 * x[k] : 0;
+            float want = value != 0 ? dy[k] * 2 * expf(d) * (1 + d) : 0, got = ((float *)onnxfuse_value_data(dx))[k];
+            cr_assert(fabsf(got - want) <= 1e-4f * fabsf(want), "pass %d: dx[%d] is %g, not %g", i, k, got, want);
+        }
+        onnxfuse_value_free(dx);
+        onnxfuse_saved_free(saved[i]);
+    }
+    for (int i = 0; i < WAITING; i++)
+        for (int o = 0; o < 2; o++) onnxfuse_value_free(outputs[i][o]);
+    onnxfuse_value_free(input);
+    onnxfuse_value_free(seed);
+    onnxfuse_passes_close(passes);
+}
+
 Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
     const char *path = model_of("net.onnx", net), *plain = model_of("linear.onnx", linear);
     expect_refused(path, "{\"training\": {\"loss\": \"score\"}}", ONNXFUSE_USAGE, "the model has no value \"score\"");

@@ -150,13 +150,15 @@ typedef struct Source {
     const void *bytes;
     size_t size;
     const char *folder;
-    Graph *graph;    /* or: imported already; the session's from now on */
-    bool to_compile; /* constants keep their data */
+    Graph *graph;       /* or: imported already; the session's from now on */
+    GraphChange change; /* what is done to it on the way (pipeline_run_changing); its fn may be NULL */
+    bool to_compile;    /* constants keep their data */
 } Source;
 
 typedef struct Opening {
     OnnxfuseSession *session;
     const OnnxfuseOptions *options;
+    GraphChange change;
     double done;
     bool *random; /* [outputs] */
 } Opening;
@@ -213,6 +215,13 @@ static Status read_compiled(OnnxfuseSession *s, const Source *source, const Onnx
     return NULL;
 }
 
+static void change(void *user, Graph *graph) {
+    Opening *opening = user;
+    opening->change.fn(opening->change.user, graph);
+    opening->random = ARENA_ARRAY(opening->session->arena, bool, graph->outputs.count + 1);
+    find_random(graph, opening->random);
+}
+
 /* Import and passes, or what a compiled model has of them. The graph's arena gets the guard. */
 static Status make_graph(OnnxfuseSession *s, const Source *source, const Compiled *compiled, Opening *opening,
                          jmp_buf *guard, CompiledGraph *out) {
@@ -225,14 +234,15 @@ static Status make_graph(OnnxfuseSession *s, const Source *source, const Compile
     TRY(import(s, source, opening->options));
     arena_guard(s->graph->arena, guard);
     s->nodes = count_nodes(s->graph);
-    out->random = opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
-    TRY(pipeline_run(s->graph, &s->policy, after_pass, opening));
+    opening->random = ARENA_ARRAY(s->arena, bool, s->graph->outputs.count + 1);
+    TRY(pipeline_run_changing(s->graph, &s->policy, after_pass, opening->change.fn ? change : NULL, opening));
+    out->random = opening->random;
     discard_unread(s->graph);
     return NULL;
 }
 
 static Status open_guarded(OnnxfuseSession *s, const Source *source, const OnnxfuseOptions *options) {
-    Opening opening = {s, options, 0.1, NULL};
+    Opening opening = {s, options, source->change, 0.1, NULL};
     bool is_compiled = source->path    ? compiled_is_file(source->path)
                        : source->bytes ? compiled_is(source->bytes, source->size)
                                        : false;
@@ -338,8 +348,9 @@ Status session_open_to_compile(const char *path, const void *bytes, size_t size,
     return open_in_call(&source, options, out_session);
 }
 
-Status session_open_graph(Graph *graph, const OnnxfuseOptions *options, OnnxfuseSession **out_session) {
-    return open_source(&(Source){.graph = graph}, options, true, out_session);
+Status session_open_graph(Graph *graph, GraphChange change, const OnnxfuseOptions *options,
+                          OnnxfuseSession **out_session) {
+    return open_source(&(Source){.graph = graph, .change = change}, options, true, out_session);
 }
 
 /* A forked child leaves to the parent what it cannot take apart: what is on a device, and what another thread held. */

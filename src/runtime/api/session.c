@@ -37,8 +37,9 @@ typedef struct Call {
     RunOutput *made;                    /* [outputs] */
     bool *in_on_device, *out_on_device; /* [inputs], [outputs] */
     bool any_on_device;
-    Stop *stop;               /* or NULL */
-    const Observer *observer; /* or NULL */
+    Stop *stop;                 /* or NULL */
+    const Observer *observer;   /* or NULL */
+    const uint64_t *run_number; /* NULL: the number of runs before */
 } Call;
 
 /* Whether the value's data is in device memory, and this session can use it. */
@@ -110,11 +111,12 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
     Stop *outer;
     TRY(take_inputs(s, c));
     TRY(take_outputs(s, c));
+    uint64_t before = atomic_fetch_add(&s->runs, 1);
     Run run = {.memory = &s->memory,
                .profile = atomic_load(&s->profile),
                .stop = c->stop,
                .observer = c->observer,
-               .run_number = atomic_fetch_add(&s->runs, 1),
+               .run_number = c->run_number ? *c->run_number : before,
                .buffers = s->buffers,
                .peak_arena = &s->peak_arena,
                .input_on_device = c->any_on_device ? c->in_on_device : NULL,
@@ -171,13 +173,13 @@ Status session_check_fork(const OnnxfuseSession *s) {
 }
 
 static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
-                          const Observer *observer) {
+                          const Observer *observer, const uint64_t *run_number) {
     size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
     if (in <= MOST_VALUES && out <= MOST_VALUES) {
         const Item *items[MOST_VALUES];
         RunOutput made[MOST_VALUES];
         bool flags[2 * MOST_VALUES];
-        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop, observer};
+        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop, observer, run_number};
         return run_and_wrap(s, &call);
     }
     Call call = {inputs,
@@ -188,7 +190,8 @@ static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs
                  calloc(out + 1, sizeof(bool)),
                  false,
                  stop,
-                 observer};
+                 observer,
+                 run_number};
     bool room = call.items && call.made && call.in_on_device && call.out_on_device;
     Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
     free(call.items);
@@ -199,26 +202,36 @@ static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs
 }
 
 static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
-                        const Observer *observer) {
+                        const Observer *observer, const uint64_t *run_number) {
     TRY(session_check_fork(s));
     TRY(fork_enter());
-    Status status = run_in_call(s, inputs, outputs, stop, observer);
+    Status status = run_in_call(s, inputs, outputs, stop, observer, run_number);
     fork_leave();
     return status;
 }
 
-OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
-    return run_until(s, inputs, outputs, NULL, NULL);
-}
-
-OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
-                                         OnnxfuseValue **outputs, const OnnxfuseRunOptions *options) {
-    if (!options) return run_until(s, inputs, outputs, NULL, NULL);
+static Status run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
+                       const OnnxfuseRunOptions *options, const uint64_t *run_number) {
+    if (!options) return run_until(s, inputs, outputs, NULL, NULL, run_number);
     Stop stop;
     TRY(embedded_stop(options, &stop));
     Observer observer = embedded_observer(options);
     return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL,
-                     options->observe ? &observer : NULL);
+                     options->observe ? &observer : NULL, run_number);
+}
+
+Status session_run_as(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
+                      const OnnxfuseRunOptions *options, uint64_t run_number) {
+    return run_with(s, inputs, outputs, options, &run_number);
+}
+
+OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs) {
+    return run_with(s, inputs, outputs, NULL, NULL);
+}
+
+OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
+                                         OnnxfuseValue **outputs, const OnnxfuseRunOptions *options) {
+    return run_with(s, inputs, outputs, options, NULL);
 }
 
 void onnxfuse_trim(OnnxfuseSession *s) {

@@ -87,9 +87,17 @@ Status inspect_policy(Text *text, const Policy *policy, const Plan *plan);
 Status session_open_to_compile(const char *path, const void *bytes, size_t size, const char *folder,
                                const OnnxfuseOptions *options, OnnxfuseSession **out_session);
 
+typedef struct GraphChange {
+    void (*fn)(void *user, Graph *graph);
+    void *user;
+} GraphChange;
 /* open.c: as onnxfuse_session_open, of a graph as imported, in a call that has begun (fork_enter); the graph is the session's from
- * now on, also when this fails. Tolerances are not checked. */
-Status session_open_graph(Graph *graph, const OnnxfuseOptions *options, OnnxfuseSession **out_session);
+ * now on, also when this fails. change: done before anything is fused; its fn may be NULL. Tolerances are not checked. */
+Status session_open_graph(Graph *graph, GraphChange change, const OnnxfuseOptions *options,
+                          OnnxfuseSession **out_session);
+/* session.c: as onnxfuse_session_run_with; random numbers are those of this run. */
+Status session_run_as(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
+                      const OnnxfuseRunOptions *options, uint64_t run_number);
 
 /* Of a graph and its subgraphs; regions count as one. */
 int count_nodes(const Graph *graph);

@@ -110,7 +110,7 @@ static Status add_gradients(Work *w) {
     TRY(rewrite_version(&r, w->graph, STANDARD_OPSET));
     w->policy.training.loss = loss;
     w->policy.training.of = names_in(w->arena, w->options->of);
-    TrainingOptions options = {.wanted = &w->policy.training, .only_gradients = true, .twin = w->other};
+    TrainingOptions options = {.wanted = &w->policy.training, .kind = TRAIN_GRADIENTS, .twin = w->other};
     TRY(training_step(w->graph, &options, &w->step));
     return standard_gradients(w->graph, &w->policy);
 }

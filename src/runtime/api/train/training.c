@@ -113,7 +113,7 @@ static Status open_part(Opening *o, TrainingGraph which, Graph **graph) {
     Graph *taken = *graph;
     *graph = NULL;
     arena_guard(taken->arena, NULL);
-    return session_open_graph(taken, &given, &part->session);
+    return session_open_graph(taken, (GraphChange){0}, &given, &part->session);
 }
 
 static Status check_loss(const OnnxfuseTraining *t) {
@@ -248,8 +248,7 @@ static Status run_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs, 
     give_kept(t, GRAPH_STEP);
     part->outputs[0] = NULL;
     /* Random draws follow the batches, so a resumed training draws the same. */
-    atomic_store(&part->session->runs, (unsigned long long)onnxfuse_training_batches(t));
-    TRY(onnxfuse_session_run_with(part->session, part->inputs, part->outputs, options));
+    TRY(session_run_as(part->session, part->inputs, part->outputs, options, (uint64_t)onnxfuse_training_batches(t)));
     double loss = onnxfuse_value_count(part->outputs[0]) ? onnxfuse_value_element(part->outputs[0], 0) : NAN;
     onnxfuse_value_free(part->outputs[0]);
     t->batches++;
