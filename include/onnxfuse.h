@@ -534,7 +534,7 @@ ONNXFUSE_API double onnxfuse_training_rate(const OnnxfuseTraining *training); /*
 ONNXFUSE_API int onnxfuse_training_tensor_count(const OnnxfuseTraining *training);
 ONNXFUSE_API const char *onnxfuse_training_tensor_name(const OnnxfuseTraining *training, int index);
 ONNXFUSE_API bool onnxfuse_training_tensor_is_state(const OnnxfuseTraining *training, int index);
-/* Borrowed; valid until the next step or change. */
+/* Borrowed; valid until the next step or change. In the host's memory: what a device has is copied out (NULL where that fails). */
 ONNXFUSE_API const OnnxfuseValue *onnxfuse_training_tensor(const OnnxfuseTraining *training, int index);
 /* Copies a tensor of the same type and shape into it. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_training_set_tensor(OnnxfuseTraining *training, int index,

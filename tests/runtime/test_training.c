@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include "importer/importer.h"
 #include "onnxfuse.h"
+#include "skip.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -413,6 +414,47 @@ Test(training, a_failed_step_changes_nothing, .init = make_folder, .fini = remov
     onnxfuse_value_free(inputs[1]);
     onnxfuse_training_close(other);
     onnxfuse_training_close(training);
+}
+
+/* --- on a device of its own memory --------------------------------------------------------------------------------------- */
+
+/* As on the CPU, but for the order of sums; weights stay there, and are brought when they are asked for. */
+Test(training, a_device_keeps_the_weights, .init = make_folder, .fini = remove_folder, .timeout = 300) {
+    const char *path = model_of("regression.onnx", regression), *checkpoint = file_in("device.onnx");
+    static const char form[] =
+        "{\"device\": \"%s\", \"training\": {\"loss\": \"mse:y,t\", \"rate\": 0.05, \"accumulation\": %d}}";
+    float x[4 * 6], t[2 * 6];
+    for (int i = 0; i < 4 * 6; i++) x[i] = (float)(i * 37 % 23 - 11) / 8;
+    for (int i = 0; i < 2 * 6; i++) t[i] = (float)(i * 29 % 13 - 6) / 8;
+    for (int accumulation = 1; accumulation < 3; accumulation++) {
+        char here[256], there[256];
+        snprintf(here, sizeof here, form, "cpu", accumulation);
+        snprintf(there, sizeof there, form, "opencl", accumulation);
+        OnnxfuseOptions options = {.size = sizeof options, .policy_json = there};
+        OnnxfuseTraining *cpu = open_with(path, here), *device = NULL, *resumed = NULL;
+        skip_without_device(onnxfuse_training_open(path, &options, &device));
+        for (int step = 0; step < 6; step++) {
+            step_rows(cpu, x, t, step % 2 * 3, 3);
+            step_rows(device, x, t, step % 2 * 3, 3);
+            if (step != 2) continue;
+            DONE(onnxfuse_training_save_checkpoint(device, checkpoint));
+            DONE(onnxfuse_training_open(path, &options, &resumed));
+            DONE(onnxfuse_training_load_checkpoint(resumed, checkpoint));
+        }
+        for (int step = 3; step < 6; step++) step_rows(resumed, x, t, step % 2 * 3, 3);
+        for (int i = 0; i < onnxfuse_training_tensor_count(cpu); i++) {
+            const OnnxfuseValue *want = onnxfuse_training_tensor(cpu, i), *got = onnxfuse_training_tensor(device, i);
+            cr_assert(got && !onnxfuse_value_is_on_device(got));
+            for (int64_t k = 0; k < onnxfuse_value_count(want); k++)
+                cr_expect(fabs(onnxfuse_value_element(want, k) - onnxfuse_value_element(got, k)) < 1e-5,
+                          "%s[%lld] is %g, not %g", onnxfuse_training_tensor_name(cpu, i), (long long)k,
+                          onnxfuse_value_element(got, k), onnxfuse_value_element(want, k));
+        }
+        expect_same_tensors(device, resumed);
+        onnxfuse_training_close(resumed);
+        onnxfuse_training_close(device);
+        onnxfuse_training_close(cpu);
+    }
 }
 
 /* --- forward and backward apart --------------------------------------------------------------------------------------------- */

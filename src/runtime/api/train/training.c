@@ -2,7 +2,7 @@
 /* Training: a session over the graph of one step (optimize/training.h), and the tensors that it keeps from step to step. A step is given the
  * same memory for a tensor's old and new value, and writes it when all else is done (runtime/plan/states.c), so that a step that fails or is
  * cancelled changes nothing. */
-#include "runtime/api/session.h"
+#include "runtime/api/train/on_device.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,9 @@ typedef struct Kept {
     struct {
         int input, output;
     } in[TRAINING_GRAPHS]; /* of the sessions */
-    OnnxfuseValue *now;
+    OnnxfuseValue *now;    /* in the host's memory */
+    OnnxfuseValue *there;  /* on the device; NULL: that has no memory of its own */
+    bool newer_here, newer_there;
 } Kept;
 
 /* A graph of the step, and what it is called with. */
@@ -133,6 +135,16 @@ static Status check_schedule(const struct Training *wanted) {
                         (long long)wanted->steps, (long long)wanted->warmup_steps);
 }
 
+/* What is kept stays on the device from step to step. */
+static Status keep_on_device(OnnxfuseTraining *t) {
+    OnnxfuseSession *session = t->parts[GRAPH_STEP].session;
+    for (int i = 0; i < t->kept_count && session_has_memory(session); i++) {
+        TRY(device_tensor_new(session, t->kept[i].now, &t->kept[i].there));
+        t->kept[i].newer_here = true;
+    }
+    return NULL;
+}
+
 static Status open_all(Opening *o, jmp_buf *guard) {
     OnnxfuseTraining *t = o->training;
     TRY(session_policy(o->options, t->path, t->arena, &t->policy));
@@ -142,6 +154,7 @@ static Status open_all(Opening *o, jmp_buf *guard) {
     o->twin = NULL;
     TRY(open_part(o, GRAPH_STEP, &o->graph));
     TRY(check_loss(t));
+    TRY(keep_on_device(t));
     return o->step.update ? open_part(o, GRAPH_UPDATE, &o->step.update) : NULL;
 }
 
@@ -183,6 +196,7 @@ OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *o
 
 void onnxfuse_training_close(OnnxfuseTraining *t) {
     if (!t) return;
+    for (int i = 0; i < t->kept_count; i++) device_tensor_free(t->parts[GRAPH_STEP].session, t->kept[i].there);
     for (int i = 0; i < TRAINING_GRAPHS; i++) onnxfuse_session_close(t->parts[i].session);
     for (int i = 0; i < t->kept_count; i++) onnxfuse_value_free(t->kept[i].now);
     for (int i = 0; i < TRAINING_NUMBERS; i++) onnxfuse_value_free(t->number_values[i]);
@@ -228,29 +242,41 @@ static double number_of(const OnnxfuseTraining *t, TrainingNumber number) {
 }
 
 /* One memory for what a tensor was and what it becomes. */
-static void give_kept(OnnxfuseTraining *t, TrainingGraph which) {
+static Status give_kept(OnnxfuseTraining *t, TrainingGraph which) {
     Part *part = &t->parts[which];
     for (int i = 0; i < TRAINING_NUMBERS; i++) {
         *(float *)t->number_values[i]->item.tensor.data = (float)number_of(t, (TrainingNumber)i);
         if (part->numbers[i] >= 0) part->inputs[part->numbers[i]] = t->number_values[i];
     }
     for (int i = 0; i < t->kept_count; i++) {
-        const Kept *kept = &t->kept[i];
-        if (kept->in[which].input >= 0) part->inputs[kept->in[which].input] = kept->now;
-        if (kept->in[which].output >= 0) part->outputs[kept->in[which].output] = kept->now;
+        Kept *kept = &t->kept[i];
+        OnnxfuseValue *value = kept->there ? kept->there : kept->now;
+        if (kept->in[which].input < 0) continue;
+        if (kept->newer_here) TRY(device_tensor_copy(t->parts[GRAPH_STEP].session, COPY_IN, kept->there, kept->now));
+        kept->newer_here = false;
+        part->inputs[kept->in[which].input] = value;
+        if (kept->in[which].output >= 0) part->outputs[kept->in[which].output] = value;
     }
+    return NULL;
+}
+
+/* Behind a step that has come to its end. */
+static void note_new(OnnxfuseTraining *t, TrainingGraph which) {
+    for (int i = 0; i < t->kept_count; i++)
+        t->kept[i].newer_there |= t->kept[i].there && t->kept[i].in[which].output >= 0;
 }
 
 static Status run_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs, const OnnxfuseRunOptions *options,
                        double *out_loss) {
     Part *part = &t->parts[GRAPH_STEP];
     for (int i = 0; i < t->data_inputs; i++) part->inputs[i] = inputs[i];
-    give_kept(t, GRAPH_STEP);
+    TRY(give_kept(t, GRAPH_STEP));
     part->outputs[0] = NULL;
     /* Random draws follow the batches, so a resumed training draws the same. */
     TRY(session_run_as(part->session, part->inputs, part->outputs, options, (uint64_t)onnxfuse_training_batches(t)));
     double loss = onnxfuse_value_count(part->outputs[0]) ? onnxfuse_value_element(part->outputs[0], 0) : NAN;
     onnxfuse_value_free(part->outputs[0]);
+    note_new(t, GRAPH_STEP);
     t->batches++;
     if (out_loss) *out_loss = loss;
     return NULL;
@@ -261,8 +287,9 @@ static Status update(OnnxfuseTraining *t) {
     Part *part = &t->parts[GRAPH_UPDATE];
     if (t->batches < t->policy.training.accumulation) return NULL;
     if (part->session) {
-        give_kept(t, GRAPH_UPDATE);
+        TRY(give_kept(t, GRAPH_UPDATE));
         TRY(onnxfuse_session_run(part->session, part->inputs, part->outputs));
+        note_new(t, GRAPH_UPDATE);
     }
     t->steps++;
     t->batches = 0;
@@ -294,9 +321,24 @@ bool onnxfuse_training_tensor_is_state(const OnnxfuseTraining *t, int index) {
     return kept && kept->is_state;
 }
 
+/* Brings what the device has. */
+static Status fetch(const OnnxfuseTraining *t, Kept *kept) {
+    if (!kept->newer_there) return NULL;
+    TRY(device_tensor_copy(t->parts[GRAPH_STEP].session, COPY_OUT, kept->there, kept->now));
+    kept->newer_there = false;
+    return NULL;
+}
+
+static Status fetch_all(const OnnxfuseTraining *t) {
+    for (int i = 0; i < t->kept_count; i++) TRY(fetch(t, &t->kept[i]));
+    return NULL;
+}
+
 const OnnxfuseValue *onnxfuse_training_tensor(const OnnxfuseTraining *t, int index) {
-    const Kept *kept = kept_at(t, index);
-    return kept ? kept->now : NULL;
+    if (!kept_at(t, index)) return NULL;
+    Status failed = fetch(t, &t->kept[index]);
+    status_free(failed);
+    return failed ? NULL : t->kept[index].now;
 }
 
 static bool same_type(const Tensor *a, const Tensor *b) {
@@ -310,6 +352,8 @@ static Status set_kept(Kept *kept, const Tensor *tensor) {
         return status_error(STATUS_INVALID, "\"%s\" has another type or shape than what is given for it", kept->name);
     size_t bytes = tensor_bytes(own);
     if (bytes) memcpy(own->data, tensor->data, bytes);
+    kept->newer_here = kept->there != NULL;
+    kept->newer_there = false;
     return NULL;
 }
 
@@ -356,6 +400,7 @@ static Status with_graph(OnnxfuseTraining *t, Graph *graph, GraphFn work, const 
 
 static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     MappedFile original;
+    TRY(fetch_all(t));
     TRY(file_map(graph->arena, t->path, &original));
     for (int i = 0; i < t->kept_count; i++) {
         const Kept *kept = &t->kept[i];
@@ -382,6 +427,7 @@ static bool is_worth_keeping(const Kept *kept, int64_t batches) { return !kept->
 
 /* A checkpoint is a model without nodes whose outputs are the tensors: any tool that reads ONNX shows it. */
 static Status save_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
+    TRY(fetch_all(t));
     graph->name = "checkpoint";
     graph->info->ir_version = 8;
     VEC_PUSH(graph->arena, graph->info->opsets, (OpsetImport){"", 17});
