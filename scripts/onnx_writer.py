@@ -44,6 +44,8 @@ def attribute(name, value):
         return head + block(4, value) + number(20, 3)
     if isinstance(value, Writer):
         return head + block(6, value.graph()) + number(20, 5)
+    if value and isinstance(value[0], str):
+        return head + b"".join(block(9, v) for v in value) + number(20, 8)
     return head + b"".join(number(8, v) for v in value) + number(20, 7)
 
 

@@ -39,9 +39,10 @@ def load(folder):
 
 
 class Session:
-    def __init__(self, lib, path, device, policy=None):
+    def __init__(self, lib, path, device, policy=None, threads=0):
         self.lib, self.handle = lib, ctypes.c_void_p()
-        options = Options(size=ctypes.sizeof(Options), device=device.encode(), policy_json=json.dumps(policy).encode() if policy else None)
+        options = Options(size=ctypes.sizeof(Options), device=device.encode(), threads=threads,
+                          policy_json=json.dumps(policy).encode() if policy else None)
         self.check(lib.onnxfuse_session_open(str(path).encode(), ctypes.byref(options), ctypes.byref(self.handle)))
         self.device = lib.onnxfuse_session_device_name(self.handle).decode()
 

@@ -41,6 +41,7 @@ static Value *copy_node(Making *m, const Node *node) {
     Node *copy = graph_add_prim(m->body, NULL, node->prim, inputs, node->input_count);
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     copy->origin = node->origin;
+    copy->backward = node->backward;
     const Value *old = node->outputs[0];
     Value *fresh = node_add_output(copy, old->name, old->dtype, old->rank, old->dims);
     map_set_id(&m->values, MAP_POINTER_KEY(old), fresh);

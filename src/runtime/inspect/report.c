@@ -108,6 +108,14 @@ static void add_time(Report *r, const StepTime *t) {
 
 static void add_plan(Report *r, const Plan *plan);
 
+/* Whether it computes gradients, perhaps besides values of the model. */
+static bool is_backward(const Step *step) {
+    if (step->node->backward || !node_has_body(step->node)) return step->node->backward;
+    for (const Node *node = step->node->subgraphs[0]->first; node; node = node->next)
+        if (node->backward) return true;
+    return false;
+}
+
 static void add_step(Report *r, const Plan *plan, const Step *step, const int64_t *symbols) {
     bool anchor = step->kind == STEP_ANCHOR;
     text_add(r->text, "%s\n{\"step\":%d", step == plan->steps ? "" : ",", (int)(step - plan->steps));
@@ -118,6 +126,7 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
         add_key(r, "how", step->on->table->anchor_how(step->anchor));
         text_add(r->text, ",\"weight_bytes\":%zu", step->on->table->anchor_bytes(step->anchor));
     }
+    if (is_backward(step)) text_add(r->text, ",\"backward\":true");
     add_nodes(r, &step->node->origin);
     add_slots(r, "inputs", step->inputs, step->input_count);
     add_slots(r, "outputs", step->outputs, step->output_count);
