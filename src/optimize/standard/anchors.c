@@ -21,13 +21,13 @@ static Value *product(Writer *w, const Node *n) {
 
 /* --- convolutions: channels are the standard's second axis, and the anchors' last -------------------------------------------- */
 
-static Value *channels_second(Writer *w, Value *x, int rank) {
+Value *channels_second(Writer *w, Value *x, int rank) {
     int64_t perm[MAX_RANK];
     for (int i = 0; i < rank; i++) perm[i] = i == 0 ? 0 : i == 1 ? rank - 1 : i - 1;
     return transpose(w, x, perm, rank);
 }
 
-static Value *channels_last(Writer *w, Value *x, int rank) {
+Value *channels_last(Writer *w, Value *x, int rank) {
     int64_t perm[MAX_RANK];
     for (int i = 0; i < rank; i++) perm[i] = i == 0 ? 0 : i == rank - 1 ? 1 : i + 1;
     return transpose(w, x, perm, rank);
@@ -79,24 +79,30 @@ static const Dim *surplus(Writer *w, const Node *n, int axis, const Dim *before)
     return dim_sub(t, whole, dim_add(t, before, n->outputs[0]->dims[1 + axis]));
 }
 
-/* The whole result, of which what lies before and behind is cut off; where it is too short, zeros follow. */
+Value *spread_windows(Writer *w, Value *x, Value *weight, const Dim *const *cut, int spatial, const int64_t *strides,
+                      const int64_t *dilations, int64_t group) {
+    const Dim *less[2 * MAX_RANK];
+    int64_t known[2 * MAX_RANK];
+    if (!x || !weight) return NULL;
+    for (int i = 0; i < 2 * spatial; i++) less[i] = dim_sub(w->table, dim_const(w->table, 0), cut[i]);
+    bool inside = all_known(cut, 2 * spatial, true, known);
+    Attr attrs[] = {ints_attr("strides", strides, spatial), ints_attr("dilations", dilations, spatial),
+                    int_attr("group", group), ints_attr("pads", known, 2 * spatial)};
+    Value *y = apply(w, "ConvTranspose", x->dtype, (Value *[]){x, weight}, 2, attrs, inside ? 4 : 3);
+    return inside ? y : pad_spatial(w, y, less, less + spatial, spatial);
+}
+
 static Value *transposed_convolution(Writer *w, const Node *n) {
     int count, rank = n->inputs[0]->rank, spatial = rank - 2;
-    const Dim *const *pads = attr_dims(n, "pads", &count), *cut[2 * MAX_RANK], *less[2 * MAX_RANK];
-    int64_t known[2 * MAX_RANK];
+    const Dim *const *pads = attr_dims(n, "pads", &count), *cut[2 * MAX_RANK];
     for (int i = 0; i < spatial; i++) {
         cut[i] = pads[i];
         cut[spatial + i] = surplus(w, n, i, pads[i]);
     }
-    for (int i = 0; i < 2 * spatial; i++) less[i] = dim_sub(w->table, dim_const(w->table, 0), cut[i]);
     Value *x = channels_second(w, form_of(w, n->inputs[0]), rank), *weight = form_of(w, n->inputs[1]);
-    if (!x || !weight) return NULL;
-    bool inside = all_known(cut, 2 * spatial, true, known);
-    Attr attrs[] = {ints_attr("strides", attr_ints(n, "strides", &count), spatial),
-                    ints_attr("dilations", attr_ints(n, "dilations", &count), spatial),
-                    int_attr("group", attr_int(n, "group", 1)), ints_attr("pads", known, 2 * spatial)};
-    Value *y = apply(w, "ConvTranspose", x->dtype, (Value *[]){x, weight}, 2, attrs, inside ? 4 : 3);
-    return channels_last(w, inside ? y : pad_spatial(w, y, less, less + spatial, spatial), rank);
+    Value *y = spread_windows(w, x, weight, cut, spatial, attr_ints(n, "strides", &count),
+                              attr_ints(n, "dilations", &count), attr_int(n, "group", 1));
+    return channels_last(w, y, rank);
 }
 
 void write_anchor(Writer *w, const Node *n) {

@@ -93,15 +93,19 @@ static void need_sizes(Sweep *s, const Dim *const *dims, int count) {
     for (int i = 0; i < count; i++) dim_each_symbol(dims[i], need_symbol, s);
 }
 
+static void need_shape(Sweep *s, const Value *value) {
+    if (value && value->kind == VALUE_TENSOR && value->rank > 0) need_sizes(s, value->dims, value->rank);
+}
+
 static void need_inputs(Sweep *s, const Node *node) {
     for (int i = 0; i < node->input_count; i++) need(s, node->inputs[i]);
     for (int i = 0; i < node->attrs.count; i++) {
         const Attr *attr = &node->attrs.items[i];
         if (attr->kind == ATTR_DIMS) need_sizes(s, attr->dims, attr->count);
     }
-    if (node->kind == NODE_ANCHOR) { /* what a transposed convolution cuts off follows from its sizes */
-        need_sizes(s, node->inputs[0]->dims, node->inputs[0]->rank);
-        need_sizes(s, node->outputs[0]->dims, node->outputs[0]->rank);
+    if (node->kind != NODE_PRIM) { /* what a transposed convolution cuts off follows from its sizes */
+        for (int i = 0; i < node->input_count; i++) need_shape(s, node->inputs[i]);
+        for (int i = 0; i < node->output_count; i++) need_shape(s, node->outputs[i]);
     }
 }
 
@@ -116,7 +120,7 @@ static Status write_node(Writer *w, const Node *node) {
     else if (node->kind == NODE_ANCHOR)
         write_anchor(w, node);
     else
-        refuse(w, "what it does (%s) is no operator of the standard", node->op);
+        write_host(w, node);
     w->node = NULL;
     return w->error;
 }

@@ -194,8 +194,7 @@ static bool same_tensor(const Tensor *a, const Tensor *b) {
     return a->dtype == b->dtype && tensor_same_shape(a, b) && memcmp(a->data, b->data, tensor_bytes(a)) == 0;
 }
 
-/* A small constant; equal ones are made once. */
-static Value *constant(Writer *w, Tensor *tensor) {
+Value *small_constant(Writer *w, Tensor *tensor) {
     if (w->error) return NULL;
     uint64_t hash = hash_tensor(tensor);
     Value *known = map_get_id(&w->numbers, hash);
@@ -206,15 +205,17 @@ static Value *constant(Writer *w, Tensor *tensor) {
 }
 
 Value *number(Writer *w, DType dtype, double value) {
-    return constant(w, tensor_scalar_double(w->arena, dtype, value));
+    return small_constant(w, tensor_scalar_double(w->arena, dtype, value));
 }
 
-Value *whole(Writer *w, DType dtype, int64_t value) { return constant(w, tensor_scalar_int(w->arena, dtype, value)); }
+Value *whole(Writer *w, DType dtype, int64_t value) {
+    return small_constant(w, tensor_scalar_int(w->arena, dtype, value));
+}
 
 Value *ints_value(Writer *w, const int64_t *values, int count) {
     Tensor *tensor = tensor_new(w->arena, DT_I64, 1, (const int64_t[]){count});
     if (count) memcpy(tensor->data, values, (size_t)count * sizeof *values);
-    return constant(w, tensor);
+    return small_constant(w, tensor);
 }
 
 static Value *constant_form(Writer *w, const Value *lowered) {

@@ -68,13 +68,24 @@ Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank);
 /* --- constants and sizes --- */
 Value *number(Writer *w, DType dtype, double value); /* of no axes */
 Value *whole(Writer *w, DType dtype, int64_t value);
+Value *small_constant(Writer *w, Tensor *tensor); /* a small one; equal ones are made once */
 Value *ints_value(Writer *w, const int64_t *values, int count);
 Value *shape_value(Writer *w, const Dim *const *dims, int count); /* an i64 vector */
 Value *size_number(Writer *w, const Dim *dim);                    /* i64, of no axes */
 
-/* --- rows.c, anchors.c --- */
+/* --- anchors.c --- */
+/* From channels at the end to channels behind the batch, and back. */
+Value *channels_second(Writer *w, Value *x, int rank);
+Value *channels_last(Writer *w, Value *x, int rank);
+/* The transposed convolution of x [N, C, spatial...], of whose whole result `cut` [2 * spatial] is cut off before and behind each axis; where
+ * that is negative, zeros are added. */
+Value *spread_windows(Writer *w, Value *x, Value *weight, const Dim *const *cut, int spatial, const int64_t *strides,
+                      const int64_t *dilations, int64_t group);
+
+/* --- rows.c, anchors.c, windows.c --- */
 /* These write a node: its results get forms. */
 void write_prim(Writer *w, const Node *n);
 void write_anchor(Writer *w, const Node *n);
+void write_host(Writer *w, const Node *n);
 
 #endif
