@@ -267,11 +267,24 @@ static bool try_place(Allocate *a, Reg *r, int place) {
     return true;
 }
 
+/* A place where `other`, which an instruction makes of r, can follow. */
+static bool place_both(Allocate *a, Reg *r, const Reg *other) {
+    for (int n = 0, place; (place = real_register(a->m, r->class, n)) >= 0; n++) {
+        const uint64_t *taken = a->taken[r->class][place];
+        if ((!taken || is_free(taken, other)) && try_place(a, r, place)) return true;
+    }
+    return false;
+}
+
 static bool choose(Allocate *a, Reg *r) {
     Machine *m = a->m;
     for (int n = 0; n < r->hint_count; n++) {
         int place = m->regs.items[reg_find(m, r->hints[n])].place;
         if (place >= 0 && try_place(a, r, place)) return true;
+    }
+    for (int n = 0; n < r->hint_count; n++) {
+        const Reg *other = &m->regs.items[reg_find(m, r->hints[n])];
+        if (other->place < 0 && !other->constant && !meet(r, other) && place_both(a, r, other)) return true;
     }
     for (int n = 0; real_register(m, r->class, n) >= 0; n++)
         if (try_place(a, r, real_register(m, r->class, n))) return true;
@@ -316,8 +329,76 @@ static void give_slots(Allocate *a) {
     m->frame = (m->frame + 63) & -64;
 }
 
+/* --- constants where an instruction wants them in a register --- */
+
+static int constant_of(const Machine *m, const Code *c, int n) {
+    return c->src[n] ? m->regs.items[c->src[n]].constant : 0;
+}
+
+/* Whether source n, a constant, takes an instruction more when it is in no register: one source may be memory, and a multiply-add
+ * whose result takes the place of no source brings one there anyway. */
+static bool is_loaded(const Machine *m, const Code *c, int n, bool over) {
+    if (c->op == X_P_FMA) {
+        bool memory = c->memory;
+        for (int k = n + 1; k < 3; k++) memory |= constant_of(m, c, k) > 0;
+        return memory && over;
+    }
+    return c->op < X_P_COPY && !(n == 0 && c->tied) && !(n == c->count - 1 && reads_memory(c));
+}
+
+/* The copies of an unrolled body ask for a constant one after the other: from the first to the last of such a row it has a register
+ * of its own, whose life is short, so that there is one to be found. */
+static void gather_constants(Machine *m, CodeBlock *block) {
+    enum { NEAR = 48, LEAST = 3 }; /* instructions between two of a row; how many are worth one more */
+    int count = block->code.count, *row = ARENA_ARRAY(m->arena, int, m->pool.count + 1);
+    typedef struct Row {
+        int first, last, uses, constant;
+    } Row;
+    VEC(Row) rows = {0};
+    int *last = ARENA_ARRAY(m->arena, int, m->regs.count);
+    for (int k = 0; k < count; k++)
+        for (int n = 0; n < block->code.items[k].count; n++) last[block->code.items[k].src[n]] = k;
+    for (int k = 0; k < count; k++) {
+        const Code *c = &block->code.items[k];
+        bool over = false;
+        for (int n = 0; n < c->count; n++) over |= c->src[n] && !constant_of(m, c, n) && last[c->src[n]] == k;
+        for (int n = 0; n < c->count; n++) {
+            int constant = constant_of(m, c, n);
+            if (!constant || !is_loaded(m, c, n, over)) continue;
+            Row *open = row[constant] ? &rows.items[row[constant] - 1] : NULL;
+            if (open && k - open->last <= NEAR) {
+                open->last = k;
+                open->uses++;
+            } else {
+                VEC_PUSH(m->arena, rows, (Row){k, k, 1, constant});
+                row[constant] = rows.count;
+            }
+        }
+    }
+    VEC(Code) code = {0};
+    int next = 0;
+    for (int k = 0; k < count; k++) {
+        for (; next < rows.count && rows.items[next].first == k; next++) {
+            const Row *r = &rows.items[next];
+            if (r->uses < LEAST) continue;
+            int reg = reg_new(m, CLASS_VECTOR);
+            m->regs.items[reg].constant = r->constant;
+            VEC_PUSH(m->arena, code, (Code){.op = X_P_VECTOR, .dst = reg, .length = 2, .scale = 1});
+            for (int at = k; at <= r->last; at++)
+                for (int n = 0; n < block->code.items[at].count; n++)
+                    if (constant_of(m, &block->code.items[at], n) == r->constant) block->code.items[at].src[n] = reg;
+        }
+        VEC_PUSH(m->arena, code, block->code.items[k]);
+    }
+    block->code.items = code.items;
+    block->code.count = code.count;
+    block->code.capacity = code.capacity;
+}
+
 void allocate(Machine *m) {
     Allocate a = {.m = m};
+    for (int n = 0; n < m->ir->blocks.count; n++)
+        if (m->ir->blocks.items[n]->depth) gather_constants(m, &m->blocks[n]);
     find_live(&a);
     find_ranges(&a);
     unite_moves(&a);

@@ -353,7 +353,8 @@ static Operand spilled_operand(Machine *m, const MachineRow *row, Place from, bo
     return in_pool(from.constant);
 }
 
-static bool reads_memory(const MachineRow *row, const Code *c) {
+bool reads_memory(const Code *c) {
+    const MachineRow *row = &machine_rows[c->op];
     return row->coding == EVEX && (row->form == RVM || row->form == RM) && !c->memory &&
            !(c->op >= X_VMOVD_TO && c->op <= X_VMOVQ_TO);
 }
@@ -390,8 +391,7 @@ static void encode_general(Machine *m, const Code *c) {
     for (int n = c->tied; n < c->count; n++) {
         regs[n] = places[n].number;
         if (regs[n] >= 0) continue;
-        if (n == c->count - 1 && reads_memory(row, c) && places[n].class == CLASS_VECTOR &&
-            (n > 0 || row->form == RM)) {
+        if (n == c->count - 1 && reads_memory(c) && places[n].class == CLASS_VECTOR && (n > 0 || row->form == RM)) {
             e.rm = spilled_operand(m, row, places[n], &e.broadcast);
             continue;
         }

@@ -284,6 +284,7 @@ static inline int reg_find(const Machine *m, int reg) {
 }
 void select_code(Machine *m);
 void allocate(Machine *m);
+bool reads_memory(const Code *c); /* whether its last source may be a vector on the stack or a constant */
 void encode(Machine *m);
 
 /* Real registers that are never given out: rsp, and rax and rdx for moves, divisions and values on the stack; those of
