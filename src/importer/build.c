@@ -323,9 +323,11 @@ static Status build_constant(Importer *im, Scope *scope, const Onnx__NodeProto *
     if (proto->n_input || proto->n_output != 1)
         return status_error(STATUS_INVALID, "a constant has no inputs and one output");
     Tensor *tensor;
-    TRY(read_constant(im, scope->frame, proto, &tensor));
+    im->tensors.unaligned = im->unaligned_weights; /* as an initializer's; settle_constants */
+    Status status = read_constant(im, scope->frame, proto, &tensor);
+    im->tensors.unaligned = false;
     const char *name = proto->output[0];
-    if (!given(name)) return NULL;
+    if (status || !given(name)) return status;
     return define(im, scope, name, graph_add_constant(scope->graph, output_name(im, scope, name), tensor));
 }
 

@@ -107,7 +107,7 @@ void *bytes_copy_aligned(Arena *arena, const void *bytes, size_t size) {
             return memcpy(copy, bytes, size);
         }
     }
-    void *copy = arena_alloc(arena, size < 64 ? 64 : size);
+    void *copy = arena_alloc_unset(arena, size < 64 ? 64 : size);
     return size ? memcpy(copy, bytes, size) : copy;
 }
 

@@ -20,6 +20,7 @@ typedef struct Row {
     const char *nodes;
     int kept; /* weights that stay where they are, where they are unaligned */
     const char *policy;
+    bool by_nodes; /* weights are the results of Constant nodes, not initializers */
 } Row;
 
 static const Row rows[] = {
@@ -32,6 +33,26 @@ static const Row rows[] = {
      {"40, 40"},
      "a = onnx MatMul@21 x, w\ny = onnx MatMul@21 a, w\nz = onnx Relu@21 y\nt = onnx Gather@21 w, i\n",
      1},
+    {"a product with a node's constant",
+     "x: f32[3, 36]",
+     "y",
+     {3, 36},
+     2,
+     {"36, 40"},
+     "y = onnx MatMul@21 x, w\n",
+     1,
+     NULL,
+     true},
+    {"a node's constant that is added",
+     "x: f32[36, 40]",
+     "y",
+     {36, 40},
+     2,
+     {"36, 40"},
+     "y = onnx Add@21 x, w\n",
+     0,
+     NULL,
+     true},
     {"a turned factor",
      "x: f32[3, 36]",
      "y",
@@ -145,10 +166,11 @@ static void *bytes_of(const Row *row, int pad, size_t *out_size) {
     Text text = text_make(arena);
     text_add(&text, "graph \"%.*s\" (%s) -> (%s) {\n", pad, "____", row->inputs, row->outputs);
     for (int w = 0; w < 2 && row->weights[w]; w++) {
-        text_add(&text, "%c = constant f32[%s] {", 'w' - w, row->weights[w]);
+        text_add(&text, row->by_nodes ? "%c = onnx Constant@21 {value = tensor f32[%s] {" : "%c = constant f32[%s] {",
+                 'w' - w, row->weights[w]);
         for (int64_t i = 0, count = elements_of(row->weights[w]); i < count; i++)
             text_add(&text, "%s%d.%d", i ? ", " : "", (int)(i * 7 % 5 - 2), (int)(i * 13 % 97));
-        text_add(&text, "}\n");
+        text_add(&text, row->by_nodes ? "}}\n" : "}\n");
     }
     text_add(&text, "%s}\n", row->nodes);
     void *bytes = model_bytes(text.data, out_size);
