@@ -118,6 +118,22 @@ static const struct {
      "u: i32[90, 7] = iota {shape = (90, 7), axis = 0, dtype = i32}\n"
      "i: i64[90, 7] = iota {shape = (90, 7), axis = 1, dtype = i64}\n"
      "y: i32[90, 400] = scatter_elements x, i, u {axis = 1, reduction = \"add\"}"},
+    {"a scatter that adds long rows, many of them to the same one",
+     "x: f32[300, 600] = iota {shape = (300, 600), axis = 1, dtype = f32}\n"
+     "r: f32[500, 600] = iota {shape = (500, 600), axis = 0, dtype = f32}\nu: f32[500, 600] = sin r\n"
+     "k: i64[500, 1] = iota {shape = (500, 1), axis = 0, dtype = i64}\nc = constant i64[] 7\nm: i64[500, 1] = mod k, "
+     "c\n"
+     "y: f32[300, 600] = scatter_nd x, m, u {reduction = \"add\"}"},
+    {"a scatter that adds single elements, many of them to the same one",
+     "x: f32[2000] = iota {shape = (2000), axis = 0, dtype = f32}\n"
+     "r: f32[200000] = iota {shape = (200000), axis = 0, dtype = f32}\nu: f32[200000] = sin r\n"
+     "k: i64[200000, 1] = iota {shape = (200000, 1), axis = 0, dtype = i64}\nc = constant i64[] 1999\n"
+     "m: i64[200000, 1] = mod k, c\ny: f32[2000] = scatter_nd x, m, u {reduction = \"add\"}"},
+    {"a scatter that replaces rows several times, the last one stays",
+     "x: i16[5, 70, 40] = iota {shape = (5, 70, 40), axis = 2, dtype = i16}\n"
+     "u: i16[3000, 40] = iota {shape = (3000, 40), axis = 0, dtype = i16}\n"
+     "k: i64[3000, 2] = iota {shape = (3000, 2), axis = 0, dtype = i64}\nc = constant i64[2] {5, 70}\n"
+     "m: i64[3000, 2] = mod k, c\ny: i16[5, 70, 40] = scatter_nd x, m, u"},
     {"a pad by nothing", "f = constant i32[] -1\n"
                          "x: i32[100, 997] = iota {shape = (100, 997), axis = 1, dtype = i32}\n"
                          "y: i32[100, 997] = pad x, f {before = (0, 0), after = (0, 0)}"},

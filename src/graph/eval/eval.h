@@ -13,8 +13,9 @@ Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols
 /* As eval_prim; large elementwise work is shared by the pool's threads (NULL: none), with the same results. */
 Status eval_prim_on(Pool *pool, const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
                     Tensor **out_result);
-/* A scatter whose result's memory holds its data already: what the indices tell is placed. */
-Status eval_scatter_into(const Node *node, Tensor *const *inputs, Tensor *out);
+/* A scatter whose result's memory holds its data already: what the indices tell is placed. It may be done in parts,
+ * [0, parts), at once and in any order: each element is one part's, which takes its updates in their order. */
+Status eval_scatter_into(const Node *node, Tensor *const *inputs, int part, int parts, Tensor *out);
 /* Runs a whole graph of primitives (also a region's body). inputs/outputs in the graph's order; symbols are bound from
  * the inputs' shapes where symbols[i] is UNBOUND_DIM. symbols: [dim_symbol_count], updated. */
 Status eval_graph(const Graph *graph, Tensor *const *inputs, int64_t *symbols, Arena *arena, Tensor **out_outputs);

@@ -87,6 +87,7 @@ typedef struct Scatter {
     size_t size;
     char *out;
     const char *updates;
+    int64_t first, end; /* elements of the result that are this part's: the others stay as they are */
 } Scatter;
 
 static Status scatter_begin(Eval *e, Scatter *s) {
@@ -107,12 +108,25 @@ static Status scatter_begin(Eval *e, Scatter *s) {
         size_t bytes = tensor_bytes(data);
         if (bytes) memcpy(e->out->data, data->data, bytes);
     }
-    *s = (Scatter){reductions[i].prim, data->dtype, dtype_size(data->dtype), e->out->data, updates->data};
+    int64_t all = tensor_count(data), part = e->parts ? (all + e->parts - 1) / e->parts : all, first = e->part * part;
+    *s = (Scatter){reductions[i].prim, data->dtype, dtype_size(data->dtype), e->out->data, updates->data, first,
+                   first + part};
     return NULL;
 }
 
-/* Elements [to, to + count) take updates [from, from + count). */
+/* Elements [to, to + count) take updates [from, from + count), as far as they are the part's. */
 static void scatter_run(const Scatter *s, int64_t to, int64_t from, int64_t count) {
+    int64_t begin = to > s->first ? to : s->first, end = to + count < s->end ? to + count : s->end;
+    if (begin >= end) return;
+    from += begin - to;
+    to = begin;
+    count = end - begin;
+    if (s->combine == PRIM_ADD && s->dtype == DT_F32) {
+        float *sums = (float *)(void *)s->out + to;
+        const float *updates = (const float *)(const void *)s->updates + from;
+        for (int64_t i = 0; i < count; i++) sums[i] += updates[i];
+        return;
+    }
     if (!s->combine) {
         memcpy(s->out + (size_t)to * s->size, s->updates + (size_t)from * s->size, (size_t)count * s->size);
         return;
@@ -168,6 +182,9 @@ static Status check_nd_shapes(const Tensor *data, const Tensor *indices, const T
     return fits ? NULL : status_error(STATUS_INVALID, "data, indices and updates do not fit each other");
 }
 
+/* Long runs are cut instead of the result: then parts have equal work wherever the indices point. */
+static const int64_t SCATTER_CUT = 16; /* elements of a part's run */
+
 static Status scatter_nd(Eval *e) {
     const Tensor *data = e->inputs[0], *indices = e->inputs[1];
     int64_t strides[MAX_RANK];
@@ -176,7 +193,15 @@ static Status scatter_nd(Eval *e) {
     TRY(scatter_begin(e, &s));
     dense_strides(data->rank, data->dims, strides);
     int depth = (int)indices->dims[indices->rank - 1];
-    int64_t count = product(indices, 0, indices->rank - 1), run = product(data, depth, data->rank);
+    int64_t count = product(indices, 0, indices->rank - 1), run = product(data, depth, data->rank), first = 0,
+            length = run;
+    if (e->parts && run / e->parts >= SCATTER_CUT) {
+        int64_t part = (run / e->parts + SCATTER_CUT - 1) / SCATTER_CUT * SCATTER_CUT;
+        first = e->part * part;
+        length = run - first < part ? run - first : part;
+        s.first = 0;
+        s.end = tensor_count(data);
+    }
     for (int64_t k = 0; k < count && run; k++) {
         int64_t to = 0;
         for (int i = 0; i < depth; i++) {
@@ -184,13 +209,13 @@ static Status scatter_nd(Eval *e) {
             TRY(read_index(indices, k * depth + i, data->dims[i], &index));
             to += index * strides[i];
         }
-        scatter_run(&s, to, k * run, run);
+        if (length > 0) scatter_run(&s, to + first, k * run + first, length);
     }
     return NULL;
 }
 
-Status eval_scatter_into(const Node *node, Tensor *const *inputs, Tensor *out) {
-    Eval e = {.node = node, .inputs = inputs, .out = out};
+Status eval_scatter_into(const Node *node, Tensor *const *inputs, int part, int parts, Tensor *out) {
+    Eval e = {.node = node, .inputs = inputs, .out = out, .part = part, .parts = parts};
     return status_at(eval_indexed(&e), "node \"%s\"", node_origin_name(node));
 }
 

@@ -13,7 +13,8 @@ typedef struct Eval {
     const int64_t *symbols; /* may be NULL */
     Arena *arena;
     Tensor *out;
-    Pool *pool; /* for large work; may be NULL */
+    Pool *pool;      /* for large work; may be NULL */
+    int part, parts; /* of a scatter (eval_scatter_into); parts 0: it is done as a whole */
 } Eval;
 
 Status eval_elementwise(Eval *e); /* eval_elementwise.c: UNARY, TEST, BINARY, COMPARE, SELECT, CAST */

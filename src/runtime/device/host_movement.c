@@ -2,10 +2,11 @@
 /* Rows are copied whole; what has no rows goes to the evaluator. */
 #include "runtime/device/host_movement.h"
 
+#include <stdatomic.h>
 #include "graph/eval/eval.h"
 
-/* Bytes that one thread should move at least: below, waking another costs more. */
-enum { PIECE_BYTES = 64 << 10 };
+/* Bytes that one thread should move, and elements that it should scatter, at least: below, waking another costs more. */
+enum { PIECE_BYTES = 64 << 10, SCATTER_WORK = 16384 };
 
 static int64_t rows_a_piece(size_t row) { return row >= PIECE_BYTES ? 1 : PIECE_BYTES / (int64_t)(row ? row : 1); }
 
@@ -272,12 +273,34 @@ static Status move_pad(const Node *node, const Tensor *const *inputs, const int6
     return NULL;
 }
 
-/* The data may be in the result's memory already: a caller that gives both the same scatters in place. */
+typedef struct ScatterCall {
+    const Node *node;
+    const Tensor *const *inputs;
+    Tensor *to;
+    int parts;
+    _Atomic(Status) error;
+} ScatterCall;
+
+static void scatter_parts(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    ScatterCall *call = context;
+    for (int64_t part = begin; part < end; part++) {
+        Status error = eval_scatter_into(call->node, (Tensor *const *)call->inputs, (int)part, call->parts, call->to),
+               none = NULL;
+        if (error && !atomic_compare_exchange_strong(&call->error, &none, error)) status_free(error);
+    }
+}
+
+/* As many parts as there are threads: each reads all indices. What an element comes to does not depend on it. The data
+ * may be in the result's memory already: a caller that gives both the same scatters in place. */
 static Status move_scatter(const Node *node, const Tensor *const *inputs, Tensor *to, Pool *pool) {
     if (!tensor_same_shape(inputs[0], to))
         return status_error(STATUS_FAULT, "node \"%s\": a result of another shape", node_origin_name(node));
     if (to->data != inputs[0]->data) TRY(move_broadcast(inputs[0], to, pool));
-    return eval_scatter_into(node, (Tensor *const *)inputs, to);
+    int threads = pool_threads(pool);
+    ScatterCall call = {node, inputs, to, tensor_count(inputs[2]) < SCATTER_WORK * threads ? 1 : threads, NULL};
+    pool_for(pool, call.parts, 1, scatter_parts, &call);
+    return call.error;
 }
 
 Status move_prim(const Node *node, const Tensor *const *inputs, const int64_t *symbols, Tensor *output, Pool *pool,
