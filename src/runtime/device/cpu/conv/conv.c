@@ -303,6 +303,15 @@ static int64_t conv_extent(const CpuAnchor *anchor, const Conv *c, const int64_t
     return room < 0 ? 0 : room / c->strides[axis] + 1;
 }
 
+/* Each position meets its own pixel alone: then all of them are one line, which is walked at once. */
+static void join_lines(const Conv *c, Sizes *s) {
+    for (int i = 0; i < AXES; i++)
+        if (c->kernel[i] != 1 || c->strides[i] != 1 || s->pads[i] || s->in[i] != s->out[i]) return;
+    s->joined = s->out[AXES - 1];
+    s->in[AXES - 1] = s->out[AXES - 1] = s->batch * product3(s->in);
+    s->in[0] = s->in[1] = s->out[0] = s->out[1] = s->batch = 1;
+}
+
 static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, const Tensor *y, const int64_t *symbols,
                        Sizes *s) {
     int rank = c->spatial + 2;
@@ -324,6 +333,7 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         if (expected != UNBOUND_DIM && expected != s->out[i])
             return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     }
+    join_lines(c, s);
     return NULL;
 }
 
@@ -347,7 +357,7 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
     walk_offsets(w, offsets, merged);
     memset(no_offsets, 0, (size_t)p->weight.taps * sizeof *no_offsets);
     *product = (Product){.rows = s->batch * w->count[0] * w->count[1] * w->count[2],
-                         .line = w->count[2],
+                         .line = s->joined ? s->joined : w->count[2],
                          .fill = walk_fill,
                          .context = w,
                          .weight = &p->weight,

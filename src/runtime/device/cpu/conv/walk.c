@@ -2,7 +2,9 @@
 /* Where a convolution's positions meet the input, and its positions as rows of a product. */
 #include "runtime/device/cpu/conv/walk.h"
 
-static int64_t clip(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+#include "lowering/sizes.h"
+
+static int64_t within(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk *w) {
@@ -27,8 +29,8 @@ static void walk_axis(const Conv *c, const Phase *p, const Sizes *s, int i, Walk
     }
     int64_t least = axis->taps ? w->shift[i][0] : 0, most = axis->taps ? w->shift[i][axis->taps - 1] : 0,
             step = w->input_step[i];
-    w->low[i] = clip(floor_div(-least + step - 1, step), 0, w->count[i]);
-    w->high[i] = clip(floor_div(s->in[i] - 1 - most, step) + 1, w->low[i], w->count[i]);
+    w->low[i] = within(floor_div(-least + step - 1, step), 0, w->count[i]);
+    w->high[i] = within(floor_div(s->in[i] - 1 - most, step) + 1, w->low[i], w->count[i]);
 }
 
 void walk_phase(const Conv *c, const Phase *p, const Sizes *s, Walk *w) {
@@ -70,12 +72,17 @@ static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, in
     *out_end = end * inner;
 }
 
+/* count pointers, `step` bytes apart. */
+VECTORISED static void point(uintptr_t at, uintptr_t step, int64_t count, uintptr_t *to) {
+    for (int64_t i = 0; i < count; i++, at += step) to[i] = at;
+}
+
 void walk_results(const Walk *w, int64_t n, const int64_t *q, int64_t count, void **results) {
     const Sizes *s = w->sizes;
     int64_t pixel = s->out_channels * w->size, o[AXES];
     for (int a = 0; a < AXES; a++) o[a] = w->first[a] + q[a] * w->step[a];
     char *y = w->y + (((n * s->out[0] + o[0]) * s->out[1] + o[1]) * s->out[2] + o[2]) * pixel;
-    for (int64_t i = 0; i < count; i++, y += w->step[2] * pixel) results[i] = y;
+    point((uintptr_t)y, (uintptr_t)(w->step[2] * pixel), count, (uintptr_t *)results);
 }
 
 /* Positions [q[2], end) of a line. */
@@ -97,14 +104,15 @@ static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, Row
     walk_results(w, n, q, count, block->results + at);
     for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
     const char *x = w->x + walk_input_index(w, n, i[0], i[1], i[2]) * pixel;
-    for (; q[2] < end; q[2]++, x += w->input_step[2] * pixel) block->rows[at++] = x;
+    point((uintptr_t)x, (uintptr_t)(w->input_step[2] * pixel), count, (uintptr_t *)(block->rows + at));
+    q[2] = end;
 }
 
 static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
     bool inside = true;
     for (int a = 0; a < AXES - 1; a++) inside &= q[a] >= w->low[a] && q[a] < w->high[a];
     if (inside) {
-        int64_t low = clip(w->low[2], q[2], end), high = clip(w->high[2], low, end);
+        int64_t low = within(w->low[2], q[2], end), high = within(w->high[2], low, end);
         fill_edges(w, n, q, low, block);
         fill_interior(w, n, q, high, block);
     }

@@ -48,6 +48,7 @@ typedef struct Conv {
 typedef struct Sizes {
     int64_t batch, in[AXES], out[AXES], pads[AXES]; /* pads: before */
     int64_t in_channels, out_channels;
+    int64_t joined; /* the extent of lines that are one here; 0: they are not */
 } Sizes;
 
 /* A phase over this run's tensors. Along an axis, the phase's position q is the result's first + q * step, and its tap
