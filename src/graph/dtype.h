@@ -61,6 +61,8 @@ static inline bool dtype_is_float(DType t) { return dtype_class(t) == DTYPE_FLOA
 static inline bool dtype_is_integer(DType t) {
     return dtype_class(t) == DTYPE_SIGNED || dtype_class(t) == DTYPE_UNSIGNED;
 }
+/* What sums of products of such elements are: i32 of 8-bit integers, else the elements' own type. */
+static inline DType dtype_of_sums(DType t) { return dtype_is_integer(t) && dtype_size(t) == 1 ? DT_I32 : t; }
 int dtype_file_bits(DType dtype); /* bits an element takes in a file: 4 for i4, 2 for u2, else 8 * dtype_size */
 
 /* Conversions of the narrow floats; to-nearest-even. `saturate` as in ONNX Cast: out of range gives the largest finite

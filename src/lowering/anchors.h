@@ -4,10 +4,11 @@
  * "matmul"          inputs a, b and the epilogue's. attrs: ints perm_a, perm_b (missing: identity), ints perm_out, float
  *                   alpha (missing: 1). a' = permute(a, perm_a), b' = permute(b, perm_b), both of rank >= 2;
  *                   r = alpha * numpy.matmul(a', b') with batch axes broadcast; the result is permute(r, perm_out). The absorbed permutes are strides, no data moves. f32, f64, f16, bf16
- *                   (accumulated in f32), and all integers (wrapping, the result has the inputs' dtype). a and b have
- *                   one dtype.
+ *                   (accumulated in f32), and integers of 16 bits and more (wrapping, the result has the inputs' dtype). a and b have
+ *                   one dtype. Or a is u8 and b is i8: exact sums modulo 2^32, r is i32 (dtype_of_sums).
  * "conv"            inputs x [N, spatial..., C], w [O, C/group, kernel...], the epilogue's. attrs: ints strides, ints
  *                   dilations, dims pads (all befores, then all afters), int group. Result [N, spatial..., O].
+ *                   Types as of "matmul"; of a u8 x attr int pad_value (missing: 0) is what its padding holds.
  * "conv_transpose"  inputs x [N, spatial..., C], w [C, O/group, kernel...], epilogue. attrs as conv, result's spatial
  *                   dims from its output value.
  *
@@ -53,6 +54,7 @@
 #define WEIGHT_PRECISION "weight_precision"
 #define WEIGHT_SCALES "weight_scales"
 #define WEIGHT_BLOCK "weight_block"
+#define PAD_VALUE "pad_value"
 #define EPILOGUE_SAVES "epilogue_saves"
 
 enum { ATTENTION_RANK = 5, ATTENTION_STEPS = 8, ATTENTION_HEAD = 256 }; /* most axes, steps, and elements a head */
@@ -84,6 +86,8 @@ static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CA
 #define ATTENTION "attention"
 #define ATTENTION_BACKWARD "attention_backward"
 enum { ATTENTION_INPUTS = 3, ATTENTION_BACKWARD_INPUTS = 6 }; /* before the steps' */
+/* Whether a product's or a convolution's factors may have these types. */
+static inline bool anchor_takes(DType a, DType b) { return a == DT_U8 ? b == DT_I8 : a == b && dtype_of_sums(a) == a; }
 
 /* The type in which an anchor computes on elements of `dtype`. */
 static inline DType anchor_work_type(DType dtype) {

@@ -159,6 +159,7 @@ typedef struct ConvAttrs {
     const int64_t *strides, *dilations; /* [spatial] */
     const Dim *const *pads;             /* [2 * spatial]: all befores, then all afters */
     int64_t group;
+    int64_t pad_value; /* of a u8 input: what its padding holds */
 } ConvAttrs;
 Value *conv(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs);
 /* w: [C, O/group, kernel...]; size: the result's spatial dims. pads as in conv (befores used). */

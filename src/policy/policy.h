@@ -28,6 +28,7 @@ typedef struct Target {
     } epilogue;
     bool attention;          /* the device runs the anchor "attention" */
     bool attention_backward; /* and "attention_backward" */
+    bool bytes;              /* the device runs products and convolutions of u8 by i8 */
     size_t cache_bytes;      /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 

@@ -2,8 +2,6 @@
 /* What the processor says that it runs. */
 #include "base/vectors/vector_isa.h"
 
-#include <stdbool.h>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -22,4 +20,22 @@ VectorIsa vector_isa(void) {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return VECTOR_AVX2;
 #endif
     return VECTOR_BASE;
+}
+
+bool vector_has_vnni(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
+/* Not all compilers know the name: bit 4 of leaf 7.1's EAX (Intel's manual, volume 2, CPUID). */
+bool vector_has_avx_vnni(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+#else
+    return false;
+#endif
 }

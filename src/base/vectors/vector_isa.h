@@ -3,6 +3,8 @@
 #ifndef ONNXFUSE_BASE_VECTORS_VECTOR_ISA_H
 #define ONNXFUSE_BASE_VECTORS_VECTOR_ISA_H
 
+#include <stdbool.h>
+
 typedef enum VectorIsa {
     VECTOR_BASE,   /* the architecture's least: SSE2, NEON */
     VECTOR_AVX2,   /* with FMA and F16C */
@@ -11,5 +13,9 @@ typedef enum VectorIsa {
 
 /* The widest that this machine runs. */
 VectorIsa vector_isa(void);
+
+/* Sums of four products of bytes: AVX512-VNNI, and AVX-VNNI of processors without AVX-512. */
+bool vector_has_vnni(void);
+bool vector_has_avx_vnni(void);
 
 #endif

@@ -247,8 +247,9 @@ typedef struct Window {
     int64_t group;
     const int64_t *strides, *dilations;
     int64_t pads[2 * MAX_RANK];
-    int64_t taps;          /* elements of the kernel */
-    const int64_t *kernel; /* [spatial] */
+    int64_t taps;            /* elements of the kernel */
+    const uint32_t *outside; /* [channels]: what padding holds; NULL: zeros */
+    const int64_t *kernel;   /* [spatial] */
 } Window;
 
 static Status window_of(const Eval *e, const Work *x, const Work *w, bool transposed, Window *window) {
@@ -316,11 +317,13 @@ static void slide(const Window *window, const Work *x, const Work *taps, Work *y
             int64_t tap[MAX_RANK] = {0};
             for (int64_t t = 0; t < window->taps; t++, step_index(tap, window->kernel, window->spatial)) {
                 int64_t other = tap_position(window, at, tap, large->dims + 1);
-                if (other < 0) continue;
+                if (other < 0 && !window->outside) continue;
                 int64_t from = n * (transposed ? positions : others) + (transposed ? p : other);
                 int64_t to = n * (transposed ? others : positions) + (transposed ? other : p);
+                const char *row = other < 0 ? (const char *)window->outside
+                                            : (const char *)x->data + (size_t)(from * g * inputs) * size;
                 for (int64_t k = 0; k < g; k++)
-                    accumulate(x->dtype, (char *)x->data + (size_t)((from * g + k) * inputs) * size,
+                    accumulate(x->dtype, row + (size_t)(k * inputs) * size,
                                (char *)taps->data + (size_t)((t * g + k) * inputs * outputs) * size,
                                (char *)y->data + (size_t)((to * g + k) * outputs) * size, inputs, outputs);
             }
@@ -344,6 +347,16 @@ static Status result_dims(const Eval *e, const Work *x, const Work *w, const Win
     return NULL;
 }
 
+/* NULL: zeros, of which sums do not take notice. */
+static const uint32_t *padding_of(const Eval *e, const Work *x) {
+    uint32_t value = (uint32_t)attr_int(e->node, PAD_VALUE, 0);
+    if (!value || e->inputs[0]->dtype != DT_U8) return NULL;
+    int64_t channels = x->dims[x->rank - 1];
+    uint32_t *padding = arena_array(e->arena, (size_t)channels, sizeof *padding);
+    for (int64_t i = 0; i < channels; i++) padding[i] = value;
+    return padding;
+}
+
 static Status eval_conv(const Eval *e, bool transposed, Work *out) {
     Work x = widened(e, e->inputs[0]), w = widened(e, e->inputs[1]), taps;
     Window window = {0};
@@ -352,6 +365,7 @@ static Status eval_conv(const Eval *e, bool transposed, Work *out) {
     TRY(weight_by_tap(e, &w, &window, transposed, &taps));
     TRY(result_dims(e, &x, &w, &window, transposed, dims));
     TRY(work_new(e, x.dtype, x.rank, dims, out));
+    window.outside = padding_of(e, &x);
     slide(&window, &x, &taps, out, transposed);
     return NULL;
 }
@@ -678,7 +692,7 @@ static Status eval_epilogue(const Eval *e, Tensor *raw, Tensor **out) {
 Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out) {
     Eval e = {node, inputs, symbols, arena};
     Work results[3], turned; /* "attention" may have two, "attention_backward" has three */
-    if (node->input_count < 2 || !inputs[0] || !inputs[1] || inputs[0]->dtype != inputs[1]->dtype)
+    if (node->input_count < 2 || !inputs[0] || !inputs[1] || !anchor_takes(inputs[0]->dtype, inputs[1]->dtype))
         return wrong(&e, "two inputs of one element type are needed");
     if (strcmp(node->op, "matmul") == 0)
         TRY(eval_matmul(&e, results));
@@ -698,6 +712,6 @@ Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbo
         results[0] = turned;
     }
     for (int i = 0; i < (node->subgraph_count ? 1 : node->output_count); i++)
-        out[i] = narrowed(&e, &results[i], i && !lies_as_inputs ? results[i].dtype : inputs[0]->dtype);
+        out[i] = narrowed(&e, &results[i], i && !lies_as_inputs ? results[i].dtype : dtype_of_sums(inputs[0]->dtype));
     return node->subgraph_count ? eval_epilogue(&e, out[0], out) : NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of 8-bit tensors, exact. Libraries multiply f32 far faster than i32, and f32 sums of whole numbers are exact
+/* Products of 8-bit tensors, exact: products of bytes where the device has them (byte_product.c). Other libraries multiply f32 far faster than i32, and f32 sums of whole numbers are exact
  * in any order as long as no partial sum can reach 2^24. That bound is worked out from the zero points and, where it is
  * constant, from the weight itself; a product that may exceed it is split along the summed axis, and the parts are
  * added in i32. */
@@ -107,6 +107,8 @@ static bool keeps_weights(Lowering *l) {
 
 Value *integer_matmul(Lowering *l, Value *a, Value *a_zero, Value *b, Value *b_zero) {
     if (!a || !b || !keeps_weights(l)) return NULL;
+    Value *bytes = byte_matmul(l, a, a_zero, b, b_zero);
+    if (bytes || l->error) return bytes;
     int row = a->rank > 1 ? a->rank - 2 : 0, column = b->rank - 1;
     if (is_byte(a) && is_byte(b) && a->rank >= 2 && b->rank >= 2) {
         Value *left = centred_f32(l, a, a_zero, row), *right = centred_f32(l, b, b_zero, column), *sum = NULL;
@@ -138,6 +140,8 @@ static double most_bias(const Value *bias) {
 
 Value *integer_conv(Lowering *l, const Node *n, Value *x, Value *x_zero, Value *w, Value *w_zero, Value *bias) {
     if (!x || !w || !keeps_weights(l)) return NULL;
+    Value *bytes = byte_conv(l, n, x, x_zero, w, w_zero, bias);
+    if (bytes || l->error) return bytes;
     if (is_byte(x) && is_byte(w) && w->rank >= 3) {
         Value *data = centred_f32(l, x, x_zero, 1), *kernel = centred_f32(l, w, w_zero, 0), *sum = NULL;
         if (!data || !kernel) return NULL;

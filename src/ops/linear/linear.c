@@ -82,10 +82,14 @@ static Value *matmul_node(Lowering *l, Value *a, Value *b) {
     dims[rank - 2] = a->dims[a->rank - 2];
     dims[rank - 1] = b->dims[b->rank - 1];
     Node *node = anchor(l, "matmul", (Value *[]){a, b}, 2);
-    return fold_matmul(l, node, node_add_output(node, NULL, a->dtype, rank, dims));
+    return fold_matmul(l, node, node_add_output(node, NULL, dtype_of_sums(a->dtype), rank, dims));
 }
 
 static bool arithmetic(DType dtype) { return dtype_is_float(dtype) || dtype_is_integer(dtype); }
+
+/* 8-bit integers whose sums are to wrap as they do are multiplied as wider ones: products of bytes (bytes_matmul) are
+ * another anchor. */
+static bool wraps_as_byte(const Value *x) { return x && x->dtype != dtype_of_sums(x->dtype); }
 
 static bool same_arithmetic(Lowering *l, const Value *a, const Value *b) {
     if (l->error) return false;
@@ -97,8 +101,7 @@ static bool same_arithmetic(Lowering *l, const Value *a, const Value *b) {
     return !l->error;
 }
 
-Value *matmul(Lowering *l, Value *a, Value *b) {
-    if (!same_arithmetic(l, a, b)) return NULL;
+static Value *product_of(Lowering *l, Value *a, Value *b) {
     if (a->rank < 1 || b->rank < 1) {
         invalid(l, "a scalar cannot be a factor of a matrix product");
         return NULL;
@@ -112,6 +115,14 @@ Value *matmul(Lowering *l, Value *a, Value *b) {
     if (y && row) y = squeeze(l, y, (int[]){column ? y->rank - 1 : y->rank - 2}, 1);
     return y;
 }
+
+Value *matmul(Lowering *l, Value *a, Value *b) {
+    if (!same_arithmetic(l, a, b)) return NULL;
+    if (!wraps_as_byte(a)) return product_of(l, a, b);
+    return cast(l, product_of(l, cast(l, a, DT_I32), cast(l, b, DT_I32)), a->dtype);
+}
+
+Value *bytes_matmul(Lowering *l, Value *a, Value *b) { return l->error ? NULL : product_of(l, a, b); }
 
 static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs,
                          bool transposed) {
@@ -141,16 +152,22 @@ static Value *conv_node(Lowering *l, const char *op, Value *x, Value *w, Value *
     node_set_ints(node, "dilations", attrs->dilations, spatial);
     node_set_dims(node, "pads", attrs->pads, 2 * spatial);
     node_set_int(node, "group", attrs->group);
+    if (attrs->pad_value) node_set_int(node, PAD_VALUE, attrs->pad_value);
     const Dim **dims = size_array(l, spatial + 2);
     dims[0] = x->dims[0];
     for (int i = 0; i < spatial; i++) dims[1 + i] = size[i];
     dims[1 + spatial] = channels;
-    Value *y = node_add_output(node, NULL, x->dtype, spatial + 2, dims);
+    Value *y = node_add_output(node, NULL, dtype_of_sums(x->dtype), spatial + 2, dims);
     return bias ? add(l, y, bias) : y;
 }
 
 Value *conv(Lowering *l, Value *x, Value *w, Value *bias, const ConvAttrs *attrs) {
-    if (!same_arithmetic(l, x, w) || check_conv(l, x, w, bias, attrs, false)) return NULL;
+    bool bytes = x && w && x->dtype == DT_U8 && w->dtype == DT_I8;
+    if (!bytes && wraps_as_byte(x) && w) {
+        Value *y = conv(l, cast(l, x, DT_I32), cast(l, w, DT_I32), bias ? cast(l, bias, DT_I32) : NULL, attrs);
+        return cast(l, y, x->dtype);
+    }
+    if ((!bytes && !same_arithmetic(l, x, w)) || check_conv(l, x, w, bias, attrs, false)) return NULL;
     const Dim **size = size_array(l, attrs->spatial);
     for (int i = 0; i < attrs->spatial; i++) {
         const Dim *padded = size_add(l, x->dims[1 + i], size_add(l, attrs->pads[i], attrs->pads[attrs->spatial + i]));
@@ -268,11 +285,13 @@ static Status group_of(Lowering *l, const Node *n, int64_t *out_group) {
     return NULL;
 }
 
-Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias) {
+Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias) { return conv_padded(l, n, x, w, bias, 0); }
+
+Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, int64_t pad_value) {
     Geometry g;
     int64_t group;
     if (l->error || !x || !w || group_of(l, n, &group) || conv_geometry(l, n, x, w, WINDOW_CONV, &g)) return NULL;
-    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group};
+    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group, pad_value};
     Value *y = conv(l, to_channels_last(l, x), w, bias, &attrs);
     return y ? from_channels_last(l, y) : NULL;
 }
@@ -329,7 +348,7 @@ static Status lower_conv_transpose(Lowering *l, const Node *n) {
     if (!x || !w) return l->error;
     TRY(group_of(l, n, &group));
     TRY(transposed_geometry(l, n, x, w, &g));
-    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group};
+    ConvAttrs attrs = {g.spatial, g.strides, g.dilations, g.pads, group, 0};
     Value *y = conv_transpose(l, to_channels_last(l, x), w, bias, &attrs, g.size);
     return out(l, n, 0, y ? from_channels_last(l, y) : NULL);
 }

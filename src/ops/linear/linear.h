@@ -16,12 +16,19 @@ void back_det(Backward *w, const Node *n);
 /* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float)
  * as node n's attributes say; bias may be NULL. */
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);
+/* The same with bytes for padding: x is u8 and w i8, the result i32; bias likewise. */
+Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, int64_t pad_value);
+/* a: u8, b: i8, of at least two axes; the result is i32. Where the device has the anchor (Target.bytes). */
+Value *bytes_matmul(Lowering *l, Value *a, Value *b);
 /* x as i32 less its zero point, which may be NULL, a scalar, or a vector along `axis` of x (or already of x's rank). */
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis);
 /* Products of 8-bit tensors less their zero points (which may be NULL), exact; the result is i32, or f32 holding whole
  * numbers below 2^24. Convolution as node n's attributes say; bias is i32 or NULL. */
 Value *integer_matmul(Lowering *l, Value *a, Value *a_zero, Value *b, Value *b_zero);
 Value *integer_conv(Lowering *l, const Node *n, Value *x, Value *x_zero, Value *w, Value *w_zero, Value *bias);
+/* The same where the device multiplies bytes and the types allow it; else NULL without an error. */
+Value *byte_matmul(Lowering *l, Value *a, Value *a_zero, Value *b, Value *b_zero);
+Value *byte_conv(Lowering *l, const Node *n, Value *x, Value *x_zero, Value *w, Value *w_zero, Value *bias);
 /* A scalar or a vector along `axis` of a tensor of `rank` axes, made to broadcast with it; other shapes stay. */
 Value *along_axis(Lowering *l, Value *v, int axis, int rank);
 

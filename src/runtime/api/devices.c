@@ -81,6 +81,7 @@ static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
     host->target.epilogue = cpu_device.epilogue;
     host->target.attention = cpu_device.attention;
     host->target.attention_backward = cpu_device.attention_backward;
+    host->target.bytes = cpu_device.bytes;
     TRY(target_resolve(arena, &host->target));
     return cpu_device.open(host, &devices->host);
 }
@@ -94,6 +95,7 @@ Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
     policy->target.epilogue = table->epilogue;
     policy->target.attention = table->attention;
     policy->target.attention_backward = table->attention_backward;
+    policy->target.bytes = table->bytes;
     Status status = target_resolve(arena, &policy->target);
     if (!table->separate_memory)
         out_devices->host = out_devices->device;

@@ -64,6 +64,10 @@ Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
     return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(anchor->node), anchor->node->op, what);
 }
 
+const TileSet *anchor_tiles(const CpuAnchor *anchor) {
+    return anchor->quads ? tile_set_quads() : tile_set(anchor->type);
+}
+
 int64_t dims_product(const int64_t *dims, int from, int to) {
     int64_t count = 1;
     for (int i = from; i < to; i++) count *= dims[i];
@@ -159,7 +163,7 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
 static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
     *out = (PlainEpilogue){.bias = -1, .addend = -1};
     if (!node->subgraph_count) return NULL;
-    if (!is_work(node->inputs[0]->dtype)) return node->subgraphs[0]->inputs.items[0];
+    if (!is_work(dtype_of_sums(node->inputs[0]->dtype))) return node->subgraphs[0]->inputs.items[0];
     if (plain_epilogue_of(node, out)) return NULL;
     return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
 }
@@ -168,7 +172,7 @@ DType cpu_anchor_finishes_with(const Node *node, const Value **out_begin) {
     PlainEpilogue plain;
     *out_begin = split_epilogue(node, &plain);
     if (!*out_begin) return DT_NONE;
-    DType dtype = node->inputs[0]->dtype;
+    DType dtype = dtype_of_sums(node->inputs[0]->dtype);
     return dtype_is_float(dtype) ? anchor_work_type(dtype) : dtype;
 }
 
@@ -186,9 +190,11 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (!constants[i]) continue;
         anchor->shapes[i] = *constants[i];
         anchor->shapes[i].data = NULL;
-        if (i < 2 && constants[i]->dtype != anchor->dtype)
+        if (i < 2 && constants[i]->dtype != node->inputs[i]->dtype)
             return anchor_wrong(anchor, "the inputs' element types differ");
     }
+    if (!anchor_takes(anchor->dtype, node->inputs[1]->dtype))
+        return anchor_wrong(anchor, "the factors' element types do not go together");
     anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
@@ -262,7 +268,7 @@ static Status check_inputs(const CpuAnchor *anchor, const Tensor *const *inputs,
     const Node *node = anchor->node;
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) return anchor_wrong(anchor, "an input is missing");
-        if (inputs[i]->dtype != (i > 1 || anchor->kind->alone ? node->inputs[i]->dtype : anchor->dtype))
+        if (inputs[i]->dtype != node->inputs[i]->dtype)
             return anchor_wrong(anchor, "an input has another element type than the model says");
         if (!anchor->kind->alone && anchor->shapes[i].rank >= 0 && !tensor_same_shape(&anchor->shapes[i], inputs[i]))
             return anchor_wrong(anchor, "a constant has changed its shape");
@@ -310,11 +316,11 @@ static Status run_product(AnchorRun *run) {
     int64_t count = tensor_count(output);
     if (!count) return NULL;
     run->result = output->data;
-    if (!is_work(anchor->dtype))
-        TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
+    DType raw = dtype_of_sums(anchor->dtype);
+    if (!is_work(raw)) TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
     TRY(bind_epilogue(run, output->dims[column_axis(anchor, output->rank)]));
     TRY(anchor->kind->run(run));
-    if (!is_work(anchor->dtype)) work_narrow(anchor->dtype, run->result, output->data, count, run->pool);
+    if (!is_work(raw)) work_narrow(raw, run->result, output->data, count, run->pool);
     return NULL;
 }
 

@@ -222,6 +222,7 @@ const DeviceTable cpu_device = {
     .finishes_with = cpu_finishes_with,
     .attention = true,
     .attention_backward = true,
+    .bytes = true,
     .describe = cpu_describe,
     .open = cpu_open,
     .takes_unaligned = cpu_takes_unaligned,

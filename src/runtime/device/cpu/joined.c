@@ -69,10 +69,10 @@ void joined_finish(const Joined *joined, const Panel *panel, int64_t first_row, 
         join_float(joined, panel, first_row, count, results);
     else if (w->set == tile_set(DT_F64))
         join_double(joined, panel, first_row, count, results);
-    else if (w->set == tile_set(DT_U32))
-        join_uint32_t(joined, panel, first_row, count, results);
-    else
+    else if (w->set == tile_set(DT_U64))
         join_uint64_t(joined, panel, first_row, count, results);
+    else
+        join_uint32_t(joined, panel, first_row, count, results);
     if (!finish) return;
     const char *raw = (const char *)joined_row(joined, 0, first_row) + (size_t)panel->first * w->set->size;
     finish_rows(finish, results, count, panel->first, panel->columns, raw, w->columns);

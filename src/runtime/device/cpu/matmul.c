@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/device/cpu/parts.h"
+#include "runtime/device/cpu/quads.h"
 #include "runtime/device/matmul_shape.h"
 
 typedef struct Matmul {
@@ -36,7 +37,7 @@ static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_
 static const int64_t one_tap[1] = {0};
 
 static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
-    return (Weight){.set = tile_set(anchor->type), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
+    return (Weight){.set = anchor_tiles(anchor), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
 }
 
 /* ---- a constant b ---- */
@@ -108,12 +109,33 @@ static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int6
     return recipe;
 }
 
+/* Matrices of bytes [dims of `outer` axes][depth][columns] by strides as dense ones of quads. */
+static Status take_quads(const void *from, const int64_t *dims, const int64_t *strides, int outer, Pool *pool,
+                         Scratch *scratch, const void **out_data) {
+    QuadSource source = {.from = from,
+                         .rank = outer,
+                         .depth = dims[outer],
+                         .depth_stride = strides[outer],
+                         .inner = dims[outer + 1],
+                         .inner_stride = strides[outer + 1]};
+    int64_t count = quads_in(source.depth) * source.inner;
+    for (int i = 0; i < outer; i++) {
+        source.dims[i] = dims[i], source.strides[i] = strides[i];
+        count *= dims[i];
+    }
+    void *quads;
+    TRY(scratch_take(scratch, (size_t)count * QUAD, &quads));
+    quads_gather(&source, quads, pool);
+    *out_data = quads;
+    return NULL;
+}
+
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */
 static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
     TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
-    Weight like = weight_of(anchor, dims[b->rank - 1], dims[b->rank - 2]);
+    Weight like = weight_of(anchor, dims[b->rank - 1], anchor->quads ? quads_in(dims[b->rank - 2]) : dims[b->rank - 2]);
     WeightSource source = {
         .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
     find_scales(anchor, m, b, &like, &source);
@@ -133,7 +155,13 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     }
     Scratch scratch = {0};
     const void *from;
-    Status status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    Status status = anchor->quads ? take_quads(b->data, dims, strides, b->rank - 2, pool, &scratch, &from)
+                                  : work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    if (anchor->quads) { /* dense, with their own strides */
+        dims[b->rank - 2] = like.depth;
+        matmul_strides(b->rank, dims, strides);
+        source.column = 1, source.depth = like.columns;
+    }
     if (!status) status = anchor_check_weight(anchor, b, from, source.scale);
     for (int64_t i = 0; !status && i < count; i++) {
         int64_t offset = 0, rest = i;
@@ -160,6 +188,7 @@ static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, 
     void *data;
     TRY(anchor_allocate(anchor, sizeof(Matmul), &data));
     Matmul *m = anchor->kind_data = data;
+    anchor->quads = anchor->dtype == DT_U8;
     *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
     const Tensor *b = constants[1];
     if (b && b->rank >= 2 && tensor_count(b)) TRY(pack_constant(anchor, m, b, pool));
@@ -351,6 +380,50 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
     return product_run(products, count, run->pool, &run->scratch);
 }
 
+/* The strides of dense tensors over a product's batches, of which those with a stride of 0 are not there. */
+static int64_t dense_batch(const MatmulShape *s, int64_t each, int64_t *strides) {
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        if (!strides[i]) continue;
+        strides[i] = each;
+        each *= s->batch[i];
+    }
+    return each;
+}
+
+static bool are_quads(const MatmulShape *s, const void *a) {
+    bool whole = s->a_depth == 1 && s->depth % QUAD == 0 && s->a_row % QUAD == 0 && (uintptr_t)a % QUAD == 0;
+    for (int i = 0; i < s->batch_rank; i++) whole &= s->a_batch[i] % QUAD == 0;
+    return whole;
+}
+
+/* Bytes as quads: a's rows where they lie, if they are whole quads; b, if it is not packed, always anew. */
+static Status take_factors_of_quads(AnchorRun *run, MatmulShape *s, const void **a, const void **b) {
+    int64_t dims[MAX_RANK + 2], strides[MAX_RANK + 2], depth = quads_in(s->depth);
+    int batch = s->batch_rank;
+    if (are_quads(s, *a)) {
+        s->a_row /= QUAD;
+        for (int i = 0; i < batch; i++) s->a_batch[i] /= QUAD;
+    } else { /* rows are outer axes, of one column each */
+        for (int i = 0; i < batch; i++) dims[i] = s->a_batch[i] ? s->batch[i] : 1, strides[i] = s->a_batch[i];
+        dims[batch] = s->rows, strides[batch] = s->a_row;
+        dims[batch + 1] = s->depth, strides[batch + 1] = s->a_depth;
+        dims[batch + 2] = 1, strides[batch + 2] = 0;
+        TRY(take_quads(*a, dims, strides, batch + 1, run->pool, &run->scratch, a));
+        dense_batch(s, s->rows * depth, s->a_batch);
+        s->a_row = depth, s->a_depth = 1;
+    }
+    if (*b) {
+        for (int i = 0; i < batch; i++) dims[i] = s->b_batch[i] ? s->batch[i] : 1, strides[i] = s->b_batch[i];
+        dims[batch] = s->depth, strides[batch] = s->b_depth;
+        dims[batch + 1] = s->columns, strides[batch + 1] = s->b_column;
+        TRY(take_quads(*b, dims, strides, batch, run->pool, &run->scratch, b));
+        dense_batch(s, depth * s->columns, s->b_batch);
+        s->b_depth = s->columns, s->b_column = 1;
+    }
+    s->depth = depth;
+    return NULL;
+}
+
 static Status matmul_run(AnchorRun *run) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
@@ -360,8 +433,13 @@ static Status matmul_run(AnchorRun *run) {
     const void *a, *b = NULL;
     void *result = run->result;
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
-    TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
-    if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
+    if (anchor->quads) {
+        a = ta->data, b = m->weights ? NULL : tb->data;
+        TRY(take_factors_of_quads(run, &s, &a, &b));
+    } else {
+        TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
+        if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
+    }
     TRY(straighten_a(run, &s, &a));
     TRY(straighten_result(run, &s, &result));
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");

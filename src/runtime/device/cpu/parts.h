@@ -28,6 +28,7 @@ struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
     DType dtype, type;      /* of the tensors; what is computed in */
+    bool quads;             /* bytes are multiplied four at a time: depths are of quads (quads.h) */
     WeightForm form;        /* of the packed weight */
     PlainEpilogue epilogue; /* what of it tiles have built in */
     bool finishes;          /* a kernel does the rest */
@@ -73,6 +74,8 @@ Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALI
  * type; scale: as WeightSource.scale. */
 Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise);
+/* The loops that it runs. */
+const TileSet *anchor_tiles(const CpuAnchor *anchor);
 int64_t dims_product(const int64_t *dims, int from, int to);
 
 #endif

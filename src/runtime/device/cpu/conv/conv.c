@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 #include "runtime/device/cpu/conv/walk.h"
+#include "runtime/device/cpu/quads.h"
 
 static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
@@ -46,6 +47,9 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
     c->inputs = c->transposed ? w->dims[0] / c->group : w->dims[1];
     c->outputs = c->transposed ? w->dims[1] : w->dims[0] / c->group;
     c->depthwise = c->group > 1 && c->inputs == 1 && c->outputs == 1;
+    c->channels = c->inputs * c->group;
+    c->quads = anchor->dtype == DT_U8 && !c->transposed && (c->group == 1 || c->inputs % QUAD == 0);
+    if (c->quads) c->inputs = quads_in(c->inputs);
     return NULL;
 }
 
@@ -104,6 +108,29 @@ static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, Ax
     return NULL;
 }
 
+static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) {
+    return c->quads ? tile_set_quads() : tile_set(anchor->type);
+}
+
+/* The weight in the work type, or as quads of its inputs: [outputs, inputs a group, kernel...]. */
+static Status take_weight(const Conv *c, const Tensor *w, Pool *pool, Scratch *scratch, const void **out_data) {
+    if (!c->quads) return work_take(w->dtype, w->data, tensor_count(w), 0, pool, scratch, out_data);
+    int64_t kernel = product3(c->kernel), depth = w->dims[1];
+    QuadSource source = {.from = w->data,
+                         .rank = 1,
+                         .dims = {w->dims[0]},
+                         .strides = {depth * kernel},
+                         .depth = depth,
+                         .depth_stride = kernel,
+                         .inner = kernel,
+                         .inner_stride = 1};
+    void *quads;
+    TRY(scratch_take(scratch, (size_t)(w->dims[0] * quads_in(depth) * kernel) * QUAD, &quads));
+    quads_gather(&source, quads, pool);
+    *out_data = quads;
+    return NULL;
+}
+
 static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Conv *c) {
     AxisPhases axes[AXES];
     void *phases;
@@ -121,7 +148,7 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
         p->axes[0] = axes[0].items[i / (axes[1].count * axes[2].count)];
         p->axes[1] = axes[1].items[i / axes[2].count % axes[1].count];
         p->axes[2] = axes[2].items[i % axes[2].count];
-        p->weight = (Weight){.set = tile_set(anchor->type),
+        p->weight = (Weight){.set = conv_tiles(anchor, c),
                              .form = anchor->form,
                              .groups = c->group,
                              .columns = c->outputs * c->tiled,
@@ -246,11 +273,17 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     Conv *c = anchor->kind_data = data;
     TRY(read_attributes(anchor, spatial, c));
     const Tensor *w = constants[1];
+    if (!w && anchor->dtype == DT_U8) anchor->plain = true;
     if (!w) return NULL;
     PhaseMemory memory = {anchor, NULL};
     Scratch scratch = {0};
     const void *work;
     TRY(read_weight_shape(anchor, w, c));
+    if (anchor->dtype == DT_U8 && !c->quads) { /* the builder makes no such convolution of bytes */
+        anchor->plain = true;
+        anchor->how = "plain";
+        return NULL;
+    }
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
     c->winograd = winograd_fits(anchor, c);
     TRY(make_phases(&memory, anchor, c));
@@ -258,7 +291,7 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
         is_packed(anchor, c);
         return pack_phases(&memory, c, NULL, w, pool);
     }
-    Status status = work_take(w->dtype, w->data, tensor_count(w), 0, pool, &scratch, &work);
+    Status status = take_weight(c, w, pool, &scratch, &work);
     if (!status) status = anchor_check_weight(anchor, w, work, 1);
     if (!status) status = pack_phases(&memory, c, work, w, pool);
     scratch_release(&scratch);
@@ -317,8 +350,9 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
     int rank = c->spatial + 2;
     if (x->rank != rank || y->rank != rank) return anchor_wrong(anchor, "attributes and ranks do not fit together");
     *s = (Sizes){.batch = x->dims[0], .in_channels = x->dims[rank - 1], .out_channels = c->outputs * c->group};
-    if (s->in_channels != c->inputs * c->group)
+    if (s->in_channels != c->channels)
         return anchor_wrong(anchor, "the input's channels do not fit the weight and its groups");
+    s->in_channels = c->inputs * c->group;
     if (y->dims[0] != s->batch || y->dims[rank - 1] != s->out_channels)
         return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     for (int i = 0; i < AXES; i++) {
@@ -344,10 +378,19 @@ static int64_t phase_words(const Phase *p) {
     return 3 * p->weight.taps + p->axes[0].taps + p->axes[1].taps + p->axes[2].taps;
 }
 
+static int64_t pad_value(const CpuAnchor *anchor) {
+    return anchor->dtype == DT_U8 ? attr_int(anchor->node, PAD_VALUE, 0) & 255 : 0;
+}
+
 static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const Sizes *s, const void *x,
                           const void *zeros, int64_t *words, Walk *w, Product *product) {
     int64_t *offsets = words, *merged = offsets + p->weight.taps, *no_offsets = merged + p->weight.taps;
-    *w = (Walk){.sizes = s, .size = (int64_t)p->weight.set->size, .x = x, .y = run->result, .zeros = zeros};
+    *w = (Walk){.sizes = s,
+                .size = (int64_t)p->weight.set->size,
+                .x = x,
+                .y = run->result,
+                .zeros = zeros,
+                .counts_padding = pad_value(run->anchor) != 0};
     words = no_offsets + p->weight.taps;
     for (int i = 0; i < AXES; i++) {
         w->shift[i] = words;
@@ -371,12 +414,17 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
 /* Where no tap reaches some positions, all begin as the epilogue of 0. */
 static Status fill_uncovered(AnchorRun *run, const Conv *c, const Sizes *s, const void *zeros) {
     const Conv none = {.group = 1, .strides = {1, 1, 1}, .dilations = {1, 1, 1}};
-    Phase phase = {.weight = {.set = tile_set(run->anchor->type), .groups = 1, .columns = c->outputs * c->group}};
+    Phase phase = {.weight = {.set = conv_tiles(run->anchor, c), .groups = 1, .columns = c->outputs * c->group}};
     Walk walk;
     Product product;
     int64_t words[1];
     phase_product(run, &none, &phase, s, zeros, zeros, words, &walk, &product);
     return product_run(&product, 1, run->pool, &run->scratch);
+}
+
+static void fill_padding(const CpuAnchor *anchor, int64_t count, uint32_t *padding) {
+    uint32_t value = (uint32_t)pad_value(anchor) * 0x01010101u;
+    for (int64_t i = 0; value && i < count; i++) padding[i] = value;
 }
 
 static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const void *x) {
@@ -386,6 +434,7 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
     for (int64_t i = 0; i < count; i++) words += phase_words(&c->phases[i]);
     TRY(scratch_take(&run->scratch, zero_bytes, &zeros));
     memset(zeros, 0, zero_bytes);
+    fill_padding(run->anchor, s->in_channels, zeros);
     if (!c->covers) TRY(fill_uncovered(run, c, s, zeros));
     TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(Walk)) + (size_t)words * sizeof(int64_t),
                      &memory));
@@ -427,6 +476,24 @@ static Status repeat_bias(AnchorRun *run, const Conv *c) {
     return NULL;
 }
 
+/* The input where it lies, if its pixels are whole quads. */
+static Status take_pixels_of_quads(AnchorRun *run, const Conv *c, const Tensor *x, const void **out_data) {
+    *out_data = x->data;
+    if (c->channels % QUAD == 0 && (uintptr_t)x->data % QUAD == 0) return NULL;
+    QuadSource source = {.from = x->data,
+                         .rank = 1,
+                         .dims = {dims_product(x->dims, 0, x->rank - 1)},
+                         .strides = {c->channels},
+                         .depth = c->channels,
+                         .depth_stride = 1,
+                         .inner = 1};
+    void *quads;
+    TRY(scratch_take(&run->scratch, (size_t)(source.dims[0] * c->inputs * c->group) * QUAD, &quads));
+    quads_gather(&source, quads, run->pool);
+    *out_data = quads;
+    return NULL;
+}
+
 static Status conv_run(AnchorRun *run) {
     CpuAnchor *anchor = run->anchor;
     const Tensor *tx = run->inputs[0], *tw = run->inputs[1];
@@ -438,10 +505,13 @@ static Status conv_run(AnchorRun *run) {
     if (!c.phases) {
         PhaseMemory memory = {anchor, &run->scratch};
         TRY(make_phases(&memory, anchor, &c));
-        TRY(work_take(tw->dtype, tw->data, tensor_count(tw), 0, run->pool, &run->scratch, &w));
+        TRY(take_weight(&c, tw, run->pool, &run->scratch, &w));
         TRY(pack_phases(&memory, &c, w, NULL, run->pool));
     }
-    TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
+    if (c.quads)
+        TRY(take_pixels_of_quads(run, &c, tx, &x));
+    else
+        TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
     if (c.tiled > 1) TRY(repeat_bias(run, &c));
     return run_phases(run, &c, &sizes, x);
 }

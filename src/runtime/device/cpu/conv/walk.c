@@ -65,8 +65,8 @@ static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **r
 static void reached_taps(const Walk *w, const int64_t *q, int64_t *out_first, int64_t *out_end) {
     int axis = w->taps[0] > 1 ? 0 : 1;
     int64_t first = 0, end = w->taps[axis], at = q[axis] * w->input_step[axis], extent = w->sizes->in[axis];
-    while (first < end && at + w->shift[axis][first] < 0) first++;
-    while (end > first && at + w->shift[axis][end - 1] >= extent) end--;
+    while (!w->counts_padding && first < end && at + w->shift[axis][first] < 0) first++;
+    while (!w->counts_padding && end > first && at + w->shift[axis][end - 1] >= extent) end--;
     int64_t inner = axis == 0 ? w->taps[1] * w->taps[2] : w->taps[2];
     *out_first = first * inner;
     *out_end = end * inner;

@@ -33,7 +33,9 @@ typedef struct Conv {
     bool transposed;
     int spatial;
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
-    int64_t inputs, outputs;  /* channels of a group */
+    int64_t channels;        /* of the input */
+    int64_t inputs, outputs; /* channels of a group; inputs in quads where bytes are multiplied so */
+    bool quads;
     bool depthwise, winograd; /* computed by depthwise.c, by winograd.c */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
      * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
@@ -61,7 +63,8 @@ typedef struct Walk {
     int64_t size;                  /* bytes an element */
     const char *x;
     char *y;
-    const void *zeros; /* in_channels of them */
+    const void *zeros;   /* in_channels of them, or of what else padding holds */
+    bool counts_padding; /* it is not 0: no tap may be left out */
 } Walk;
 
 /* Fills w for the phase p of c; w->shift is set, each with room for the axis's taps. */

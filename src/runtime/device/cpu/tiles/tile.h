@@ -187,6 +187,10 @@ extern const TileIsa tile_avx2, tile_avx512;
 
 /* The widest that this machine runs. */
 const TileIsa *tile_isa(void);
+/* Products of quads of u8 by quads of i8 (quads.h): rows and weights are quads, results 32-bit sums. Those for the
+ * instructions that this machine has; and all that it runs, for tests: [out_count]. */
+const TileSet *tile_set_quads(void);
+int tile_sets_of_quads(const TileSet *out_sets[4]);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);
 

@@ -4,6 +4,10 @@
 
 typedef T NAME(V) __attribute__((vector_size(VECTOR_BYTES)));
 typedef T NAME(Loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+#ifndef TILE_ADD_PRODUCT
+#define TILE_ADD_PRODUCT(sum, x, w) ((sum) + (x) * (w))
+#define TILE_OWN_PRODUCT
+#endif
 #define V NAME(V)
 #define LOOSE NAME(Loose)
 #define TYPE_LANES ((int)(VECTOR_BYTES / sizeof(T)))
@@ -148,14 +152,16 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             for (int i = 0; i < m; i++) {
                 V value = x[i][k] - (V){0};
                 TILE_UNROLL
-                for (int j = 0; j < nv; j++) acc[i][j] += value * w[j];
+                for (int j = 0; j < nv; j++) acc[i][j] = TILE_ADD_PRODUCT(acc[i][j], value, w[j]);
             }
         }
     }
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
 
+#ifndef TILE_WITHOUT_LINES
 #include "runtime/device/cpu/tiles/tile_lines.h"
+#endif
 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
@@ -247,3 +253,7 @@ TILE_ROWS(ONE, 4)
 #undef IS_FLOAT
 #undef IS_F32
 #undef WIDE
+#ifdef TILE_OWN_PRODUCT
+#undef TILE_OWN_PRODUCT
+#undef TILE_ADD_PRODUCT
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Strided bytes to dense quads. */
+#include "runtime/device/cpu/quads.h"
+
+#include <string.h>
+#include "runtime/device/cpu/work.h"
+
+enum { PIECE = 1 << 12 }; /* quads a task takes at least: some microseconds */
+
+typedef struct Gather {
+    const QuadSource *source;
+    uint32_t *to;
+} Gather;
+
+static const uint8_t *outer_at(const QuadSource *s, int64_t flat) {
+    const uint8_t *from = s->from;
+    for (int i = s->rank - 1; i >= 0; i--) {
+        from += flat % s->dims[i] * s->strides[i];
+        flat /= s->dims[i];
+    }
+    return from;
+}
+
+/* Four rows of bytes side by side. */
+static void interleave(const uint8_t *from, int64_t stride, int64_t count, uint32_t *to) {
+    const uint8_t *a = from, *b = a + stride, *c = b + stride, *d = c + stride;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+}
+
+/* A quad of each inner index, of `depths` bytes. */
+static void gather_quads(const QuadSource *s, const uint8_t *from, int64_t depths, uint32_t *to) {
+    if (depths == QUAD && s->inner_stride == 1) {
+        interleave(from, s->depth_stride, s->inner, to);
+        return;
+    }
+    for (int64_t i = 0; i < s->inner; i++, from += s->inner_stride) {
+        uint32_t quad = 0;
+        for (int64_t k = 0; k < depths; k++) quad |= (uint32_t)from[k * s->depth_stride] << 8 * k;
+        to[i] = quad;
+    }
+}
+
+static void gather(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Gather *g = context;
+    const QuadSource *s = g->source;
+    int64_t quads = quads_in(s->depth);
+    for (int64_t at = begin; at < end;) {
+        int64_t quad = at % quads, until = end - at < quads - quad ? end : at + quads - quad;
+        const uint8_t *from = outer_at(s, at / quads) + quad * QUAD * s->depth_stride;
+        if (s->depth_stride == 1 && s->inner == 1) { /* a row as it lies */
+            int64_t left = s->depth - quad * QUAD, bytes = (until - at) * QUAD;
+            g->to[until - 1] = 0;
+            memcpy(g->to + at, from, (size_t)(left < bytes ? left : bytes));
+            at = until;
+            continue;
+        }
+        for (; at < until; at++, quad++, from += QUAD * s->depth_stride) {
+            int64_t left = s->depth - quad * QUAD;
+            gather_quads(s, from, left < QUAD ? left : QUAD, g->to + at * s->inner);
+        }
+    }
+}
+
+void quads_gather(const QuadSource *source, uint32_t *to, Pool *pool) {
+    int64_t count = quads_in(source->depth);
+    for (int i = 0; i < source->rank; i++) count *= source->dims[i];
+    if (!count || !source->inner) return;
+    Gather g = {source, to};
+    pool_tell((double)count * (double)source->inner * MOVING_WORK);
+    pool_for(pool, count, source->inner < PIECE ? PIECE / source->inner : 1, gather, &g);
+}

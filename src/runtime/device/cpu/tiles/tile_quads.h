@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included once an instruction set that multiplies bytes: defines the TileSet tile_quads_<ISA>, products of quads
+ * (runtime/device/cpu/quads.h) of u8 by quads of i8, summed in 32 bits. Wants
+ *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
+ *   QUAD_DOT      how four products are added: DOT_PLAIN, any vectors; DOT_PAIRS, AVX2's products of 16-bit pairs, which are
+ *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it */
+#include "runtime/device/cpu/tiles/tile_unit.h"
+
+#define T uint32_t
+#define NAME(word) TILE_JOIN(quads, word)
+#define IS_FLOAT 0
+#define IS_F32 0
+#if REGISTERS == 32
+#define WIDE 1
+#else
+#define WIDE 0
+#endif
+#define TILE_WITHOUT_LINES
+
+/* sum + x[0] w[0] + ... + x[3] w[3] in each lane. */
+TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
+#if QUAD_DOT == DOT_VNNI && VECTOR_BYTES == 64
+    return (VU)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)w);
+#elif QUAD_DOT == DOT_VNNI
+    return (VU)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)w);
+#elif QUAD_DOT == DOT_PAIRS
+    typedef int16_t Halves __attribute__((vector_size(VECTOR_BYTES)));
+    Halves even = (Halves)w << 8 >> 8, odd = (Halves)w >> 8;
+    VU low = x & 0x00ff00ff, high = x >> 8 & 0x00ff00ff;
+    return sum + (VU)_mm256_madd_epi16((__m256i)low, (__m256i)even) +
+           (VU)_mm256_madd_epi16((__m256i)high, (__m256i)odd);
+#else
+    VI wide = (VI)w;
+    sum += (x & 255) * (VU)(wide << 24 >> 24);
+    sum += (x >> 8 & 255) * (VU)(wide << 16 >> 24);
+    sum += (x >> 16 & 255) * (VU)(wide << 8 >> 24);
+    return sum + (x >> 24) * (VU)(wide >> 24);
+#endif
+}
+
+#define TILE_ADD_PRODUCT quads_add_product
+#include "runtime/device/cpu/tiles/tile_type.h"
+#undef TILE_ADD_PRODUCT
+#undef TILE_WITHOUT_LINES
+#define LINES_NONE(set)                                                                                                \
+    {                                                                                                                  \
+        { NULL }                                                                                                       \
+    }
+
+#if REGISTERS == 32
+const TileSet TILE_JOIN(tile_quads, ISA) = SET_1(quads, uint32_t, NULL, LINES_NONE);
+#else
+const TileSet TILE_JOIN(tile_quads, ISA) = SET_0(quads, uint32_t, NULL, LINES_NONE);
+#endif
+
+VECTOR_END

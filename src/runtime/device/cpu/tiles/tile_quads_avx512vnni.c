@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of quads for AVX512-VNNI. */
+#if defined(__x86_64__)
+#define ISA avx512vnni
+#define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"
+#define VECTOR_BYTES 64
+#define REGISTERS 32
+#define DOT_PLAIN 0
+#define DOT_PAIRS 1
+#define DOT_VNNI 2
+#define QUAD_DOT DOT_VNNI
+#include "runtime/device/cpu/tiles/tile_quads.h"
+#endif
+typedef int tile_quads_avx512vnni_is_for_x86_64;

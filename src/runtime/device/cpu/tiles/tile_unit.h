@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each unit of tiles begins with; wants what tile_isa.h says. What follows is compiled for the set. */
+#include "runtime/device/cpu/tiles/tile.h"
+
+#include "base/vectors/vector_math.h" /* last: what follows is compiled for the set */
+
+#define TILE_JOIN_(a, b) a##_##b
+#define TILE_JOIN(a, b) TILE_JOIN_(a, b)
+#define TILE_INLINE VECTOR_INLINE
+#define TILE_UNROLL VECTOR_UNROLL
+#ifdef __clang__
+#define TILE_UNROLL_COLUMNS TILE_UNROLL
+#define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
+#define TILE_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
