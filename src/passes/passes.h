@@ -32,6 +32,9 @@ Status fuse_custom(Graph *graph, const Policy *policy);
 /* rules.c: before "lower", on LEVEL_ONNX, bodies included: which nodes the policy's rules match, and what is wanted of
  * them (Node.wanted, fence, on_host; attribute weight_precision). A rule that matches none is STATUS_INVALID. */
 Status apply_rules(Graph *graph, const Policy *policy);
+/* take_quantized.c: before "lower", on LEVEL_ONNX, bodies included: products of dequantized tensors take the bytes and their
+ * scales, where the device multiplies bytes (policy.target.bytes). */
+Status take_quantized(Graph *graph, const Policy *policy);
 /* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
  * later pass enters. */
 Status make_groups(Graph *graph, const Policy *policy);

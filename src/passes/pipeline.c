@@ -9,6 +9,7 @@
 static const Pass passes[] = {
     {"fuse_custom", fuse_custom},
     {"apply_rules", apply_rules},
+    {"take_quantized", take_quantized},
     {"prepare_gradients", prepare_gradients},
     {"lower", lower_graph},
     {"fuse_trained_attention", fuse_trained_attention},
@@ -29,8 +30,8 @@ const Pass *pipeline(void) { return passes; }
  * their inputs' types come from the nodes that hold them. */
 static Status run_nested(const Pass *pass, Graph *graph, const Policy *policy) {
     TRY(pass->run(graph, policy));
-    if (pass->run == fuse_custom || pass->run == apply_rules || pass->run == prepare_gradients ||
-        pass->run == lower_graph)
+    if (pass->run == fuse_custom || pass->run == apply_rules || pass->run == take_quantized ||
+        pass->run == prepare_gradients || pass->run == lower_graph)
         return NULL;
     FOR_EACH_NODE(node, graph)
     if (node->kind == NODE_HOST)

@@ -302,6 +302,100 @@ static Status lower_matmul_integer_to_float(Lowering *l, const Node *n) {
     return out_scaled_product(l, n, a, b, optional_in(l, n, 6));
 }
 
+/* ---- products of dequantized tensors (passes/take_quantized.c) ---- */
+
+/* Inputs 0 to 5 of such a node. */
+typedef struct Factors {
+    Quantized x, w;
+    int axis; /* of w: along which its scales and zero points lie */
+} Factors;
+
+static Status factors_of(Lowering *l, const Node *n, Factors *f) {
+    *f = (Factors){
+        {in(l, n, 0), in(l, n, 1), optional_in(l, n, 2)}, {in(l, n, 3), in(l, n, 4), optional_in(l, n, 5)}, 0};
+    if (l->error) return l->error;
+    const Quantized *both[] = {&f->x, &f->w};
+    for (int i = 0; i < 2; i++)
+        if (both[i]->zero_point && both[i]->zero_point->dtype != both[i]->x->dtype)
+            return invalid(l, "a zero point is not of its tensor's type");
+    if (f->w.scale->rank == 1 && !dim_equals(f->w.scale->dims[0], 1))
+        f->axis = axis_of(l, attr_int(n, QUANTIZED_AXIS, 1), f->w.x->rank);
+    return l->error;
+}
+
+static bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
+static bool is_single(const Value *x) { return !x || x->rank == 0 || (x->rank == 1 && dim_equals(x->dims[0], 1)); }
+
+/* Whether the product is one of integers, scaled: bytes, one scale for x, one for each of w's outputs at most. */
+static bool scales_outside(const Factors *f, int outputs) {
+    const Quantized *x = &f->x, *w = &f->w;
+    return is_byte(x->x) && is_byte(w->x) && x->scale->dtype == DT_F32 && w->scale->dtype == DT_F32 &&
+           is_single(x->scale) && is_single(x->zero_point) &&
+           ((is_single(w->scale) && is_single(w->zero_point)) || (w->scale->rank == 1 && f->axis == outputs));
+}
+
+/* As DequantizeLinear, whose formula this is. */
+static Value *dequantized_along(Lowering *l, Quantized q, int axis) {
+    Value *zero = q.zero_point, *level = q.x;
+    if (zero && q.x->dtype == DT_I32) {
+        level = sub(l, level, along_axis(l, zero, axis, q.x->rank));
+        zero = NULL;
+    }
+    level = cast(l, level, DT_F32);
+    zero = zero_point_f32(l, zero);
+    if (zero) level = sub(l, level, along_axis(l, zero, axis, q.x->rank));
+    return cast(l, mul(l, level, along_axis(l, cast(l, q.scale, DT_F32), axis, q.x->rank)), q.scale->dtype);
+}
+
+/* The sums, scaled. */
+static Value *scaled_sums(Lowering *l, const Factors *f, Value *sum, int axis) {
+    Value *scales = mul(l, along_axis(l, f->x.scale, 0, 1), along_axis(l, f->w.scale, 0, 1));
+    return sum ? mul(l, cast(l, sum, DT_F32), along_axis(l, scales, axis, sum->rank)) : NULL;
+}
+
+static Value *quantized_product(Lowering *l, const Factors *f) {
+    int columns = f->w.x->rank - 1;
+    if (f->x.x->rank < 2 || columns < 1 || !scales_outside(f, columns))
+        return matmul(l, dequantized_along(l, f->x, 0), dequantized_along(l, f->w, f->axis));
+    Value *sum = integer_matmul(l, f->x.x, f->x.zero_point, f->w.x, f->w.zero_point);
+    return sum ? scaled_sums(l, f, sum, sum->rank - 1) : NULL;
+}
+
+static Status lower_quantized_matmul(Lowering *l, const Node *n) {
+    Factors f;
+    TRY(factors_of(l, n, &f));
+    return out(l, n, 0, quantized_product(l, &f));
+}
+
+/* Y = alpha * A' * B' + beta * C (ONNX Gemm-13). */
+static Status lower_quantized_gemm(Lowering *l, const Node *n) {
+    Factors f;
+    TRY(factors_of(l, n, &f));
+    Value *c = optional_in(l, n, 6);
+    if (f.x.x->rank != 2 || f.w.x->rank != 2)
+        return invalid(l, "both factors must be matrices, but have ranks %d and %d", f.x.x->rank, f.w.x->rank);
+    if (attr_int(n, "transA", 0)) f.x.x = swap_last(l, f.x.x);
+    if (attr_int(n, "transB", 0)) f.w.x = swap_last(l, f.w.x), f.axis = 1 - f.axis;
+    double alpha = attr_float(n, "alpha", 1), beta = attr_float(n, "beta", 1);
+    Value *y = quantized_product(l, &f);
+    if (y && alpha != 1) y = mul(l, y, like(l, y, alpha));
+    if (!y || !c || beta == 0) return out(l, n, 0, y);
+    if (c->rank > 2) return invalid(l, "C has rank %d instead of at most 2", c->rank);
+    if (beta != 1) c = mul(l, c, like(l, c, beta));
+    return out(l, n, 0, add(l, y, c));
+}
+
+static Status lower_quantized_conv(Lowering *l, const Node *n) {
+    Factors f;
+    TRY(factors_of(l, n, &f));
+    Value *bias = optional_in(l, n, 6);
+    if (!scales_outside(&f, 0))
+        return out(l, n, 0, conv_as(l, n, dequantized_along(l, f.x, 0), dequantized_along(l, f.w, f.axis), bias));
+    Value *sum = integer_conv(l, n, f.x.x, f.x.zero_point, f.w.x, f.w.zero_point, NULL);
+    Value *y = scaled_sums(l, &f, sum, 1);
+    return out(l, n, 0, bias && y ? add(l, y, along_axis(l, bias, 1, y->rank)) : y);
+}
+
 const OpRow ops_quantize[] = {
     {"", "QuantizeLinear", 10, 0, lower_quantize, NULL, 0},
     {"", "DequantizeLinear", 10, 0, lower_dequantize, NULL, 0},
@@ -316,6 +410,9 @@ const OpRow ops_quantize[] = {
     {"com.microsoft", "QLinearLeakyRelu", 1, 0, lower_qlinear_leaky_relu, NULL, 0},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, 0, lower_qlinear_global_average, NULL, 0},
     {"com.microsoft", "QLinearConcat", 1, 0, lower_qlinear_concat, NULL, 0},
+    {INTERNAL_DOMAIN, "QuantizedMatMul", 1, 0, lower_quantized_matmul, NULL, 0},
+    {INTERNAL_DOMAIN, "QuantizedGemm", 1, 0, lower_quantized_gemm, NULL, 0},
+    {INTERNAL_DOMAIN, "QuantizedConv", 1, 0, lower_quantized_conv, NULL, 0},
     {"com.microsoft", "MatMulIntegerToFloat", 1, 0, lower_matmul_integer_to_float, NULL, 0},
     {0},
 };
