@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products of dequantized tensors, DequantizeLinear before MatMul, Gemm or Conv, become one node that is given the bytes and
  * their scales: lowered as a product of integers where that says the same (ops/quantize/quantized_product.c), so that no weight
- * is expanded. MaxPool goes before DequantizeLinear, which keeps the order of its elements. */
+ * is expanded. What picks elements goes before DequantizeLinear. */
 #include "passes/passes.h"
 
 #include "lowering/anchors.h"
@@ -61,23 +61,29 @@ static void take_product(Node *node) {
     }
 }
 
-/* MaxPool of a dequantized tensor: of the bytes. The pool is made before the DequantizeLinear that now reads it. */
-static void move_pool(Graph *graph, Node *node) {
-    if (!is_operator(node, "MaxPool") || node->output_count != 1 || node->opset < 12 || node->wanted) return;
-    const Node *x = dequantized(node->inputs[0], node);
-    const Value *scale = x ? x->inputs[1] : NULL;
-    if (!x || !scale->constant || tensor_count(scale->constant) != 1 ||
-        !(dtype_load_double(scale->constant->dtype, scale->constant->data, 0) > 0))
-        return;
-    Node *pool = graph_add_node(graph, node, NODE_ONNX, node->op, x->inputs, 1);
-    pool->domain = node->domain;
-    pool->opset = node->opset;
-    for (int i = 0; i < node->attrs.count; i++) node_set_attr(pool, node->attrs.items[i]);
-    node_add_origin(pool, node->origin);
-    node_follow_rules(pool, node);
-    pool->group = node->group;
-    node_set_input(node, 0, node_add_output(pool, NULL, DT_NONE, -1, NULL));
-    for (int i = 1; i < x->input_count; i++) set_input(node, i, x->inputs[i]);
+/* What picks elements commutes with one scale for all: MaxPool keeps their order where that is positive, Gather reads a few of
+ * many. Done on the bytes, before DequantizeLinear, which is made anew behind it. */
+static bool picks_elements(const Node *node, const Value *scale) {
+    bool all = scale->constant && tensor_count(scale->constant) == 1;
+    if (!all || node->output_count != 1 || node->wanted) return false;
+    if (is_operator(node, "Gather")) return true;
+    return is_operator(node, "MaxPool") && node->opset >= 12 &&
+           dtype_load_double(scale->constant->dtype, scale->constant->data, 0) > 0;
+}
+
+static void move_before(Graph *graph, Node *node) {
+    const Node *x = node->input_count ? dequantized(node->inputs[0], node) : NULL;
+    if (!x || !picks_elements(node, x->inputs[1])) return;
+    Node *picks = graph_add_node(graph, node, NODE_ONNX, node->op, node->inputs, node->input_count);
+    picks->domain = node->domain;
+    picks->opset = node->opset;
+    for (int i = 0; i < node->attrs.count; i++) node_set_attr(picks, node->attrs.items[i]);
+    node_add_origin(picks, node->origin);
+    node_follow_rules(picks, node);
+    picks->group = node->group;
+    node_set_input(picks, 0, x->inputs[0]);
+    node_set_input(node, 0, node_add_output(picks, NULL, DT_NONE, -1, NULL));
+    for (int i = 1; i < 3; i++) set_input(node, i, optional_input(x, i));
     node->op = x->op;
     node->domain = x->domain;
     node->opset = x->opset;
@@ -96,7 +102,7 @@ static bool is_differentiated(const Graph *graph) {
 
 static void take_all(Graph *graph) {
     FOR_EACH_NODE(node, graph) {
-        move_pool(graph, node);
+        move_before(graph, node);
         take_product(node);
         for (int i = 0; i < node->subgraph_count; i++) take_all(node->subgraphs[i]);
     }

@@ -101,12 +101,15 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue = variant->epilogue;
     policy.target.attention = policy.target.attention_backward = !strstr(name, "[no attention]");
+    policy.target.bytes = !strstr(name, "[no bytes]");
+    policy.target.attention = !strstr(name, "[no attention]");
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
-    Status status = graph_verify(graph, LEVEL_PRIM);
+    GraphLevel level = pass->run == take_quantized ? LEVEL_ONNX : LEVEL_PRIM;
+    Status status = graph_verify(graph, level);
     cr_assert(!status, "%s: %s: %s", pass->name, name, status_message(status));
     status = pass->run(graph, &policy);
-    if (!status) status = graph_verify(graph, pass->run == partition ? LEVEL_PARTITIONED : LEVEL_PRIM);
+    if (!status) status = graph_verify(graph, pass->run == partition ? LEVEL_PARTITIONED : level);
     cr_expect(!status, "%s: %s: %s", pass->name, name, status_message(status));
     status_free(status);
     const char *got = nameless_text(graph), *want = nameless_text(wanted);
@@ -152,3 +155,4 @@ Test(golden, fuse_attention) { run_cases(&(Pass){"fuse_attention", fuse_attentio
 Test(golden, fuse_trained_attention) { run_cases(&(Pass){"fuse_trained_attention", fuse_trained_attention}); }
 Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
+Test(golden, take_quantized) { run_cases(&(Pass){"take_quantized", take_quantized}); }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "anchor_body.h"
+#include "lowering/anchors.h"
 
 /* ---- numbers ---- */
 
@@ -87,9 +88,11 @@ static void draw_results(AnchorCase *s, DType dtype, int rank, const int64_t *di
 
 static DType any_type(uint64_t *state) {
     static const DType types[] = {DT_F32, DT_F32,  DT_F32, DT_F32, DT_F32, DT_F64,
-                                  DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8,  DT_I8};
+                                  DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8,  DT_I16};
     return types[anchor_case_below(state, sizeof types / sizeof *types)];
 }
+
+static DType weight_type(DType dtype) { return dtype == DT_U8 ? DT_I8 : dtype; }
 
 static void random_perm(uint64_t *state, int rank, int64_t *perm) {
     for (int i = 0; i < rank; i++) perm[i] = i;
@@ -137,7 +140,7 @@ AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
     before_perm(rank_a, perm_a, a, dims);
     Value *va = anchor_case_input(&s, dtype, rank_a, turned_a ? dims : a);
     before_perm(rank_b, perm_b, b, dims);
-    Value *vb = anchor_case_input(&s, dtype, rank_b, turned_b ? dims : b);
+    Value *vb = anchor_case_input(&s, weight_type(dtype), rank_b, turned_b ? dims : b);
     s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){va, vb}, 2);
     if (turned_a) node_set_ints(s.node, "perm_a", perm_a, rank_a);
     if (turned_b) node_set_ints(s.node, "perm_b", perm_b, rank_b);
@@ -148,7 +151,7 @@ AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
         for (int i = 0; i < rank; i++) out[i] = r[perm[i]];
     }
     if (dtype_is_float(dtype) && !anchor_case_below(&s.state, 3)) node_set_float(s.node, "alpha", 0.125);
-    draw_results(&s, dtype, rank, out, draw);
+    draw_results(&s, dtype_of_sums(dtype), rank, out, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 2);
     return s;
 }
@@ -192,7 +195,7 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
         }
         s.terms *= kernel;
     }
-    Value *vx = anchor_case_input(&s, dtype, rank, x), *vw = anchor_case_input(&s, dtype, rank, w);
+    Value *vx = anchor_case_input(&s, dtype, rank, x), *vw = anchor_case_input(&s, weight_type(dtype), rank, w);
     s.node = graph_add_node(s.graph, NULL, NODE_ANCHOR, s.what, (Value *[]){vx, vw}, 2);
     node_set_ints(s.node, "strides", strides, spatial);
     node_set_ints(s.node, "dilations", dilations, spatial);
@@ -200,7 +203,8 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     const Dim *pad_dims[6];
     for (int i = 0; i < 2 * spatial; i++) pad_dims[i] = dim_const(s.graph->dims, pads[i]);
     node_set_dims(s.node, "pads", pad_dims, 2 * spatial);
-    draw_results(&s, dtype, rank, y, draw);
+    if (dtype == DT_U8 && !transposed) node_set_int(s.node, PAD_VALUE, seed % 3 ? anchor_case_below(&s.state, 256) : 0);
+    draw_results(&s, dtype_of_sums(dtype), rank, y, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 3) > 0;
     return s;
 }

@@ -167,16 +167,22 @@ static Status lower_dequantize(Lowering *l, const Node *n) {
     return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
 }
 
+/* Of all elements: of rows first, which threads share, then of those. */
+static Value *extreme(Lowering *l, Prim prim, Value *x) {
+    int axes[MAX_RANK], last = x->rank - 1;
+    for (int i = 0; i < x->rank; i++) axes[i] = i;
+    if (x->rank > 1) x = reduce(l, prim, x, &last, 1, true);
+    return reduce(l, prim, x, axes, last + 1, false);
+}
+
 /* The range of x with 0 in it is spread over [0, 255] (ONNX DynamicQuantizeLinear-11); where x is all 0 the scale is 1.
  */
 static Status lower_dynamic_quantize(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
-    int axes[MAX_RANK];
     if (!x) return l->error;
-    for (int i = 0; i < x->rank; i++) axes[i] = i;
     Value *zero = scalar(l, DT_F32, 0), *one = scalar(l, DT_F32, 1), *most = scalar(l, DT_F32, 255);
-    Value *high = maximum(l, reduce(l, PRIM_REDUCE_MAX, x, axes, x->rank, false), zero);
-    Value *low = minimum(l, reduce(l, PRIM_REDUCE_MIN, x, axes, x->rank, false), zero);
+    Value *high = maximum(l, extreme(l, PRIM_REDUCE_MAX, x), zero);
+    Value *low = minimum(l, extreme(l, PRIM_REDUCE_MIN, x), zero);
     Value *width = divide(l, sub(l, high, low), most);
     Value *scale = where(l, binary(l, PRIM_EQ, width, zero), one, width);
     Value *zero_point = unary(l, PRIM_ROUND, clip(l, divide(l, sub(l, zero, low), scale), zero, most));

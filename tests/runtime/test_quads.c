@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of quads: the loops of every instruction set that this machine runs, against sums one by one; bytes gathered to
+ * quads from wherever they lie. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include "anchor_cases.h"
+#include "runtime/device/cpu/quads.h"
+#include "runtime/device/cpu/tiles/tile.h"
+
+enum { DEPTH = 19, MOST_COLUMNS = TILE_MAX_VECTORS * TILE_MAX_LANES };
+
+static void fill(void *data, size_t size, uint64_t *state, int extremes) {
+    static const uint8_t ends[] = {0, 255, 127, 128};
+    uint8_t *to = data;
+    for (size_t i = 0; i < size; i++)
+        to[i] = extremes ? ends[anchor_case_below(state, 4)] : (uint8_t)anchor_case_bits(state);
+}
+
+static void check_tile(const TileSet *set, int index, int vectors, int rows, int columns, uint64_t *state) {
+    static uint8_t x[TILE_MAX_ROWS][DEPTH * QUAD];
+    static int8_t weight[DEPTH][MOST_COLUMNS][QUAD];
+    static int32_t results[TILE_MAX_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
+    const void *row_of[TILE_MAX_ROWS];
+    void *result_of[TILE_MAX_ROWS];
+    int64_t offset = 0, stride = vectors * set->lanes;
+    static int32_t packed[DEPTH * MOST_COLUMNS];
+    fill(x, sizeof x, state, rows % 2);
+    fill(weight, sizeof weight, state, rows % 3 == 0);
+    fill(bias, sizeof bias, state, 0);
+    memset(results, 0x55, sizeof results);
+    for (int k = 0; k < DEPTH; k++)
+        for (int64_t j = 0; j < stride; j++) memcpy(&packed[k * stride + j], weight[k][j], QUAD);
+    for (int i = 0; i < rows; i++) row_of[i] = x[i], result_of[i] = results[i];
+    TileCall call = {.rows = row_of,
+                     .offsets = &offset,
+                     .taps = 1,
+                     .depth = DEPTH,
+                     .weight = packed,
+                     .weight_stride = stride,
+                     .ahead = (const char *)packed,
+                     .results = result_of,
+                     .columns = columns,
+                     .bias = bias};
+    set->products[vectors][rows](&call);
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            uint32_t sum = (uint32_t)bias[j];
+            for (int k = 0; k < DEPTH * QUAD; k++) sum += (uint32_t)(x[i][k] * weight[k / QUAD][j][k % QUAD]);
+            cr_assert_eq((uint32_t)results[i][j], sum, "set %d, %d rows, %d columns, at [%d, %d]", index, rows, columns,
+                         i, j);
+        }
+        cr_assert_eq(results[i][columns], 0x55555555, "set %d writes beyond its columns", index);
+    }
+}
+
+Test(quads, every_tile_of_every_instruction_set_sums_exactly) {
+    const TileSet *sets[4];
+    uint64_t state = 1;
+    int count = tile_sets_of_quads(sets);
+    cr_assert_eq(sets[0], tile_set_quads());
+    for (int s = 0; s < count; s++)
+        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
+            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
+                for (int last = 1; last <= sets[s]->lanes; last++)
+                    check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+}
+
+typedef struct Place {
+    const char *what;
+    int64_t outer, depth, inner, outer_stride, depth_stride, inner_stride;
+} Place;
+
+static const Place places[] = {
+    {"rows as they lie", 3, 8, 1, 8, 1, 0},
+    {"rows with a rest", 5, 7, 1, 7, 1, 0},
+    {"rows apart", 4, 6, 1, 50, 1, 0},
+    {"a matrix", 1, 12, 33, 0, 33, 1},
+    {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
+    {"a matrix turned", 1, 10, 17, 0, 1, 10},
+    {"kernels of taps", 6, 5, 9, 45, 9, 1},
+    {"one byte", 1, 1, 1, 0, 1, 1},
+    {"no depth", 2, 0, 3, 0, 3, 1},
+};
+
+Test(quads, bytes_are_gathered_from_wherever_they_lie) {
+    static uint8_t from[4096];
+    static uint32_t to[4096];
+    uint64_t state = 2;
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        const Place *at = &places[p];
+        fill(from, sizeof from, &state, 0);
+        QuadSource source = {.from = from + 1,
+                             .rank = 1,
+                             .dims = {at->outer},
+                             .strides = {at->outer_stride},
+                             .depth = at->depth,
+                             .depth_stride = at->depth_stride,
+                             .inner = at->inner,
+                             .inner_stride = at->inner_stride};
+        int64_t quads = quads_in(at->depth), count = at->outer * quads * at->inner;
+        memset(to, 0xee, sizeof to);
+        quads_gather(&source, to, NULL);
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t b = 0; b < QUAD; b++) {
+                int64_t k = i / at->inner % quads * QUAD + b;
+                const uint8_t *byte = source.from;
+                byte +=
+                    i / at->inner / quads * at->outer_stride + k * at->depth_stride + i % at->inner * at->inner_stride;
+                cr_assert_eq(to[i] >> 8 * b & 255, k < at->depth ? *byte : 0, "%s, quad %d, byte %d", at->what, (int)i,
+                             (int)b);
+            }
+        cr_assert_eq(to[count], 0xeeeeeeee, "%s: written beyond", at->what);
+    }
+}
