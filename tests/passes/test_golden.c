@@ -102,7 +102,6 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.target.epilogue = variant->epilogue;
     policy.target.attention = policy.target.attention_backward = !strstr(name, "[no attention]");
     policy.target.bytes = !strstr(name, "[no bytes]");
-    policy.target.attention = !strstr(name, "[no attention]");
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     GraphLevel level = pass->run == take_quantized ? LEVEL_ONNX : LEVEL_PRIM;
