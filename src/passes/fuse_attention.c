@@ -975,12 +975,12 @@ static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
 }
 
 Status fuse_attention(Graph *graph, const Policy *policy) {
-    if (!policy->target.attention || !policy->fusion.enable) return NULL;
+    if (!policy->target.anchors.attention || !policy->fusion.enable) return NULL;
     return fuse_all(graph, policy, NULL);
 }
 
 Status fuse_trained_attention(Graph *graph, const Policy *policy) {
-    if (!policy->target.attention_backward || !policy->fusion.enable) return NULL;
+    if (!policy->target.anchors.attention_backward || !policy->fusion.enable) return NULL;
     Arena *scratch = arena_create_inside(graph->arena);
     Map trained = map_make(scratch);
     Status status = differentiated_once(graph, &trained) ? fuse_all(graph, policy, &trained) : NULL;

@@ -33,7 +33,7 @@ Status fuse_custom(Graph *graph, const Policy *policy);
  * them (Node.wanted, fence, on_host; attribute weight_precision). A rule that matches none is STATUS_INVALID. */
 Status apply_rules(Graph *graph, const Policy *policy);
 /* take_quantized.c: before "lower", on LEVEL_ONNX, bodies included: products of dequantized tensors take the bytes and their
- * scales, where the device multiplies bytes (policy.target.bytes). */
+ * scales, where the device multiplies bytes (policy.target.anchors.bytes). */
 Status take_quantized(Graph *graph, const Policy *policy);
 /* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
  * later pass enters. */
@@ -47,10 +47,10 @@ Status layout(Graph *graph, const Policy *policy);
 Status simplify(Graph *graph, const Policy *policy);
 /* cse.c: equal nodes become one; nodes without uses go. */
 Status merge_common(Graph *graph, const Policy *policy);
-/* attention.c: softmax(q k^T) v becomes one anchor where the device has it (policy.target.attention). */
+/* attention.c: softmax(q k^T) v becomes one anchor where the device has it (policy.target.anchors.attention). */
 Status fuse_attention(Graph *graph, const Policy *policy);
 /* The same in a graph that asks for gradients, before "differentiate": as far as the anchor has one that the device runs
- * (policy.target.attention_backward). */
+ * (policy.target.anchors.attention_backward). */
 Status fuse_trained_attention(Graph *graph, const Policy *policy);
 /* epilogue.c: small consumers of an anchor move into it where the device's library takes them. */
 Status fuse_epilogues(Graph *graph, const Policy *policy);

@@ -110,6 +110,6 @@ static void take_all(Graph *graph) {
 
 /* Integers have no gradients: what is differentiated stays as it is. */
 Status take_quantized(Graph *graph, const Policy *policy) {
-    if (policy->target.bytes && policy->fusion.enable && !is_differentiated(graph)) take_all(graph);
+    if (policy->target.anchors.bytes && policy->fusion.enable && !is_differentiated(graph)) take_all(graph);
     return NULL;
 }

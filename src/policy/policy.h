@@ -26,10 +26,11 @@ typedef struct Target {
         int outputs;    /* most results; 0: no epilogues */
         bool any_types; /* else all is of the anchor's type, but for truth values in between */
     } epilogue;
-    bool attention;          /* the device runs the anchor "attention" */
-    bool attention_backward; /* and "attention_backward" */
-    bool bytes;              /* the device runs products and convolutions of u8 by i8 */
-    size_t cache_bytes;      /* last-level cache, for the choice of streaming stores; 0 when unknown */
+    struct AnchorLimits { /* which anchors the device runs beside those that all do */
+        bool attention, attention_backward;
+        bool bytes; /* products and convolutions of u8 by i8 */
+    } anchors;
+    size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
 /* How exactly something is computed or kept. */

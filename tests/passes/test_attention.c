@@ -173,7 +173,7 @@ static void try_seed(uint64_t seed) {
     Graph *graph = s.l.graph;
     Arena *arena = arena_create(0);
     Policy policy = policy_default();
-    policy.target.attention = true;
+    policy.target.anchors.attention = true;
     int64_t *symbols = ARENA_ARRAY(arena, int64_t, dim_symbol_count(graph->dims) + 1);
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) symbols[i] = s.symbols[i % 3];
     Tensor **inputs = ARENA_ARRAY(arena, Tensor *, graph->inputs.count), *before, *after;

@@ -100,8 +100,8 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.enable = variant->fusion;
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue = variant->epilogue;
-    policy.target.attention = policy.target.attention_backward = !strstr(name, "[no attention]");
-    policy.target.bytes = !strstr(name, "[no bytes]");
+    policy.target.anchors.attention = policy.target.anchors.attention_backward = !strstr(name, "[no attention]");
+    policy.target.anchors.bytes = !strstr(name, "[no bytes]");
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     GraphLevel level = pass->run == take_quantized ? LEVEL_ONNX : LEVEL_PRIM;

@@ -172,7 +172,7 @@ static void lower_attention(const char *link, int links, const char *begin, cons
     cr_assert(!status, "%s", status_message(status));
     arena_destroy(arena);
     Policy policy = policy_of(graph);
-    policy.target.attention = true;
+    policy.target.anchors.attention = true;
     lower(graph, &policy);
     graph_destroy(graph);
 }

@@ -67,7 +67,8 @@ static Value *column_sums(Lowering *l, Value *b) {
 }
 
 Value *byte_matmul(Lowering *l, Value *a, Value *a_zero, Value *b, Value *b_zero) {
-    if (!l->policy || !l->policy->target.bytes || !is_byte(a) || !is_byte(b) || a->rank < 2 || b->rank < 2) return NULL;
+    if (!l->policy || !l->policy->target.anchors.bytes || !is_byte(a) || !is_byte(b) || a->rank < 2 || b->rank < 2)
+        return NULL;
     Value *row_zero = along_axis(l, a_zero, a->rank - 2, a->rank),
           *column_zero = along_axis(l, b_zero, b->rank - 1, b->rank);
     if (l->error) return NULL;
@@ -97,7 +98,7 @@ static bool pads_nothing(const Node *n) {
 
 /* The padding stands for the zero point, which therefore has to be known where there is some. */
 Value *byte_conv(Lowering *l, const Node *n, Value *x, Value *x_zero, Value *w, Value *w_zero, Value *bias) {
-    if (!l->policy || !l->policy->target.bytes || !is_byte(x) || !is_byte(w) || w->rank < 3) return NULL;
+    if (!l->policy || !l->policy->target.anchors.bytes || !is_byte(x) || !is_byte(w) || w->rank < 3) return NULL;
     const Tensor *known = constant_of(w), *zero = constant_of(x_zero), *weight_zero = constant_of(w_zero);
     if (!known || (x_zero && (x_zero->rank > 1 || !dim_equals(value_elements(l->graph, x_zero), 1)))) return NULL;
     if (x_zero && !zero && !pads_nothing(n)) return NULL;

@@ -18,7 +18,7 @@ void back_det(Backward *w, const Node *n);
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);
 /* The same with bytes for padding: x is u8 and w i8, the result i32; bias likewise. */
 Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, int64_t pad_value);
-/* a: u8, b: i8, of at least two axes; the result is i32. Where the device has the anchor (Target.bytes). */
+/* a: u8, b: i8, of at least two axes; the result is i32. Where the device has the anchor (AnchorLimits.bytes). */
 Value *bytes_matmul(Lowering *l, Value *a, Value *b);
 /* x as i32 less its zero point, which may be NULL, a scalar, or a vector along `axis` of x (or already of x's rank). */
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis);

@@ -79,9 +79,7 @@ static Status open_host(const Policy *policy, Arena *arena, Devices *devices) {
     host->device = DEVICE_CPU;
     host->target.device = DEVICE_CPU;
     host->target.epilogue = cpu_device.epilogue;
-    host->target.attention = cpu_device.attention;
-    host->target.attention_backward = cpu_device.attention_backward;
-    host->target.bytes = cpu_device.bytes;
+    host->target.anchors = cpu_device.anchors;
     TRY(target_resolve(arena, &host->target));
     return cpu_device.open(host, &devices->host);
 }
@@ -93,9 +91,7 @@ Status devices_open(Policy *policy, Arena *arena, Devices *out_devices) {
     if (!policy->target.level) policy->target.level = "host";
     policy->target.device = table->kind;
     policy->target.epilogue = table->epilogue;
-    policy->target.attention = table->attention;
-    policy->target.attention_backward = table->attention_backward;
-    policy->target.bytes = table->bytes;
+    policy->target.anchors = table->anchors;
     Status status = target_resolve(arena, &policy->target);
     if (!table->separate_memory)
         out_devices->host = out_devices->device;

@@ -38,9 +38,7 @@ typedef struct DeviceTable {
     const char *name;
     struct EpilogueLimits epilogue; /* of its anchors */
     bool separate_memory;           /* its memory is not the host's: the plan copies between them */
-    bool attention;                 /* it runs the anchor "attention" */
-    bool attention_backward;        /* and "attention_backward" */
-    bool bytes;                     /* and products and convolutions of u8 by i8 */
+    struct AnchorLimits anchors;
     /* A line for `onnxfuse devices`; STATUS_USAGE with the reason and what to install when the device cannot be used.
      */
     Status (*describe)(const Policy *policy, Text *text);
