@@ -75,8 +75,8 @@ size_t gpu_memory_used_by_all(void);
 /* A table's entries that are the same for all drivers; it adds kind, name, describe, open:
  *     const DeviceTable cuda_device = {.kind = DEVICE_CUDA, ..., GPU_DEVICE_FUNCTIONS}; */
 #define GPU_DEVICE_FUNCTIONS                                                                                           \
-    .epilogue = {.outputs = 1}, .attention = true, .separate_memory = true, .close = gpu_close, .runs = gpu_runs,      \
-    .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,                        \
+    .epilogue = {.outputs = 1}, .anchors = {.attention = true}, .separate_memory = true, .close = gpu_close,           \
+    .runs = gpu_runs, .runs_host = gpu_window_runs, .compile = gpu_compile, .release_kernel = gpu_release_kernel,      \
     .kernel_scratch = gpu_kernel_scratch, .launch = gpu_launch, .prepare_anchor = gpu_anchor_prepare,                  \
     .release_anchor = gpu_anchor_release, .anchor_bytes = gpu_anchor_bytes, .anchor_how = gpu_anchor_how,              \
     .run_anchor = gpu_anchor_run, .count_anchors = gpu_count_anchors, .prepare_prim = gpu_step_prepare,                \
