@@ -48,9 +48,9 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
     }
 
 #if REGISTERS == 32
-const TileSet TILE_JOIN(tile_quads, ISA) = SET_1(quads, uint32_t, NULL, LINES_NONE);
+const TileSet TILE_JOIN(tile_quads, ISA) = SET_1(quads, uint32_t, NULL, NULL, LINES_NONE);
 #else
-const TileSet TILE_JOIN(tile_quads, ISA) = SET_0(quads, uint32_t, NULL, LINES_NONE);
+const TileSet TILE_JOIN(tile_quads, ISA) = SET_0(quads, uint32_t, NULL, NULL, LINES_NONE);
 #endif
 
 VECTOR_END
