@@ -485,7 +485,8 @@ static Status check_epilogue(const Verifier *v) {
              body->outputs.count == node->output_count && node->output_count > 0,
          "inputs or outputs are not the epilogue's");
     const Value *raw = body->inputs.items[0];
-    RULE(node->inputs[0] && raw->dtype == dtype_of_sums(node->inputs[0]->dtype) && raw->rank >= 1, "the epilogue's result is none");
+    RULE(node->inputs[0] && raw->dtype == dtype_of_sums(node->inputs[0]->dtype) && raw->rank >= 1,
+         "the epilogue's result is none");
     for (int i = 2; i < node->input_count; i++) {
         const Value *outer = node->inputs[i], *inner = body->inputs.items[i - 1];
         RULE(outer && outer->dtype == inner->dtype && value_same_shape(outer, inner), "input %d is not the epilogue's",
