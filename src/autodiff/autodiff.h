@@ -29,6 +29,17 @@ Status expand_gradients(Graph *graph, const Policy *policy);
  * none, or one of them differentiates what another has made. */
 bool differentiated_once(const Graph *graph, Map *out);
 
+/* recompute.c: a pass before fuse_epilogues: which forward values are kept for the backward nodes, and which are computed again. */
+Status choose_saved(Graph *graph, const Policy *policy);
+
+/* saved.c. Behind partition: what is in memory from the forward to the backward steps, without inputs, constants and outputs of the graph. */
+typedef struct Saved {
+    double bytes; /* at the policy's hinted sizes */
+    int values, repeated; /* repeated: nodes that compute again what a forward one has computed */
+    bool any;     /* whether there is a backward step */
+} Saved;
+Saved saved_by(const Graph *graph, const Policy *policy, Arena *arena);
+
 /* The rules. NULL: the primitive, anchor or control flow has no gradient. */
 BackwardFn rule_of_prim(Prim prim);
 BackwardFn rule_of_anchor(const char *op);

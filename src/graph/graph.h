@@ -133,6 +133,7 @@ struct Node {
     int fence; /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
     bool on_host;  /* runs on the CPU, whatever the device; handed on likewise */
     bool backward; /* computes gradients (src/autodiff); handed on likewise */
+    bool repeats;  /* a backward node that computes again what a forward one has computed, for the kernel of its readers */
     Graph *graph;  /* where it stands */
     Node *prev, *next;
     uint64_t tag; /* scratch for the running pass */
@@ -287,6 +288,7 @@ static inline void node_follow_rules(Node *node, const Node *from) {
     node->fence = from->fence;
     node->on_host = from->on_host;
     node->backward = from->backward;
+    node->repeats = from->repeats;
 }
 const char *node_origin_name(const Node *node); /* the first origin's name, or the op's name */
 

@@ -18,6 +18,19 @@ const Dim *size_from(Lowering *l, Value *number, const char *hint) {
     return NULL;
 }
 
+int64_t *hinted_sizes(const Graph *graph, const Policy *policy, Arena *arena) {
+    enum { USUAL = 64 };
+    int count = dim_symbol_count(graph->dims);
+    int64_t *sizes = ARENA_ARRAY(arena, int64_t, count + 1);
+    const ShapeHint *hint = policy->shapes.hint_count ? &policy->shapes.hints[0] : NULL;
+    for (int i = 0; i < count; i++) {
+        sizes[i] = USUAL;
+        for (int h = 0; hint && h < hint->count; h++)
+            if (strcmp(hint->symbols[h], dim_symbol_name(graph->dims, i)) == 0) sizes[i] = hint->sizes[h];
+    }
+    return sizes;
+}
+
 Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out) {
     int given;
     const Dim *const *dims = attr_dims(call->node, name, &given);

@@ -39,6 +39,9 @@ Value *with_length(Lowering *l, Value *vector, int count);
 /* An input that holds one integer, as a size: known, or a symbol named `hint` bound at run time. NULL on error. */
 const Dim *size_from(Lowering *l, Value *number, const char *hint);
 
+/* What passes weigh values by: for each symbol of the graph the policy's first hint, 64 where it has none. In the arena. */
+int64_t *hinted_sizes(const Graph *graph, const Policy *policy, Arena *arena);
+
 /* --- host kernels ----------------------------------------------------------------------------------------------- */
 /* The dims attribute `name` of the kernel's node at this run's sizes; out [count]. */
 Status host_sizes(const HostCall *call, const char *name, int count, int64_t *out);

@@ -57,7 +57,7 @@ static bool is_operand(const Growth *g, const Value *v) {
 
 /* Whether the value is made, for nothing else, of operands that no region makes: the nodes between are gathered, to
  * `chain`, too. */
-enum { LONGEST_CHAIN = 8 };
+enum { LONGEST_CHAIN = 8, LONGEST_REPEATED = 64 };
 typedef VEC(Node *) Chain;
 
 static bool is_made_by_region(const Value *v) {
@@ -65,12 +65,25 @@ static bool is_made_by_region(const Value *v) {
     return p && p->kind == NODE_PRIM && space_accepts(p) && !is_tiny(p);
 }
 
+static bool repeats(const Value *v) { return v->producer && v->producer->repeats; }
+
+static bool is_in_chain(const Chain *chain, const Node *node) {
+    for (int i = 0; i < chain->count; i++)
+        if (chain->items[i] == node) return true;
+    return false;
+}
+
+/* Of what is computed again for its readers (Node.repeats), whoever they are, all is gathered. */
 static bool gather_chain(const Growth *g, const Value *v, Chain *chain) {
     Node *node = v->producer;
-    if (!node || chain->count == LONGEST_CHAIN || !value_only_user(v) || !computes_element(g, node)) return false;
+    if (!node || !computes_element(g, node)) return false;
+    if (node->repeats ? chain->count >= LONGEST_REPEATED : chain->count == LONGEST_CHAIN || !value_only_user(v))
+        return false;
+    if (is_in_chain(chain, node)) return true;
     for (int i = 0; i < node->input_count; i++) {
         const Value *in = node->inputs[i];
-        if (is_inside(g, in) || (is_operand(g, in) && !is_made_by_region(in))) continue;
+        if (is_inside(g, in) || (is_operand(g, in) && !repeats(in) && (node->repeats || !is_made_by_region(in))))
+            continue;
         if (!gather_chain(g, in, chain)) return false;
     }
     VEC_PUSH(g->scratch, *chain, node);
@@ -92,7 +105,7 @@ static void add_node(Growth *g, Node *node) {
 static bool gather(Growth *g, Node *node) {
     Chain chain = {0};
     if (map_get_id(&g->inside, MAP_POINTER_KEY(node))) return false;
-    if (!computes_element(g, node)) return false;
+    if (node->repeats || !computes_element(g, node)) return false; /* it belongs with its readers */
     for (int i = 0; i < node->input_count; i++) {
         const Value *in = node->inputs[i];
         if (is_inside(g, in)) continue;
@@ -158,6 +171,10 @@ static Readers readers_of(const Growth *g, const Value *v, int end) {
         intptr_t place = (intptr_t)map_get_id(&g->inside, MAP_POINTER_KEY(reader));
         if (place) {
             r.region |= place > end;
+            continue;
+        }
+        if (reader->repeats) { /* in a later kernel */
+            r.memory = true;
             continue;
         }
         bool fusible = reader->kind == NODE_PRIM && space_accepts(reader) &&

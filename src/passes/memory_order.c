@@ -12,8 +12,9 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "lowering/sizes.h"
 
-enum { STAND_IN = 64, MOST_FOR_GREEDY = 20000 /* it looks at all that can run next */ };
+enum { MOST_FOR_GREEDY = 20000 /* it looks at all that can run next */ };
 static const int64_t LARGEST = (int64_t)1 << 40; /* bytes of one value */
 
 /* Memory that a value, and the reshapes of it, live in. */
@@ -34,18 +35,6 @@ typedef struct Order {
 } Order;
 
 /* --- sizes --- */
-static int64_t *stand_ins(const Graph *graph, const Policy *policy, Arena *arena) {
-    int count = dim_symbol_count(graph->dims);
-    int64_t *sizes = ARENA_ARRAY(arena, int64_t, count + 1);
-    for (int i = 0; i < count; i++) {
-        sizes[i] = STAND_IN;
-        for (int h = 0; policy->shapes.hint_count && h < policy->shapes.hints[0].count; h++)
-            if (strcmp(policy->shapes.hints[0].symbols[h], dim_symbol_name(graph->dims, i)) == 0)
-                sizes[i] = policy->shapes.hints[0].sizes[h];
-    }
-    return sizes;
-}
-
 static int64_t bytes_of(const Value *v, const int64_t *sizes) {
     int64_t bytes = (int64_t)dtype_size(v->dtype);
     for (int d = 0; v->kind == VALUE_TENSOR && d < v->rank; d++) {
@@ -224,7 +213,7 @@ void order_for_memory(Graph *graph, const Policy *policy, const Waits *nodes, in
     o.reads = arena_array(arena, (size_t)count + 1, sizeof *o.reads);
     o.makes = arena_array(arena, (size_t)count + 1, sizeof *o.makes);
     for (int n = 0; n < count; n++) nodes[n].node->tag = (uint64_t)n;
-    find_rooms(&o, stand_ins(graph, policy, arena));
+    find_rooms(&o, hinted_sizes(graph, policy, arena));
     o.left = ARENA_ARRAY(arena, int, o.rooms.count + 1);
     int *best = NULL;
     int64_t least = INT64_MAX;

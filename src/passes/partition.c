@@ -29,6 +29,7 @@ typedef struct Group {
     uint64_t visited;     /* mark of the latest search */
     struct Group *merged; /* where its nodes went, or NULL */
     bool fusible;         /* false: a lone node that stays as it is */
+    bool repeats;         /* all its nodes compute again what a forward node has computed (Node.repeats) */
 } Group;
 
 typedef VEC(Node *) Nodes;
@@ -266,6 +267,7 @@ static bool merge(Partition *p, Group *const *parts, int count) {
         if (parts[i]->first < into->first) into->first = parts[i]->first;
         if (parts[i]->last > into->last) into->last = parts[i]->last;
     }
+    for (int i = 0; i < count; i++) into->repeats &= parts[i]->repeats;
     into->nodes.count = 0;
     for (int i = 0; i < total; i++) VEC_PUSH(p->arena, into->nodes, nodes[i]);
     into->axes = space->axis_count;
@@ -278,7 +280,7 @@ static void join(Partition *p, Node *node) {
     for (int i = 0; i < node->input_count && count < 15; i++) {
         if (!node->inputs[i] || !node->inputs[i]->producer) continue;
         Group *g = group_of(p, node->inputs[i]->producer);
-        bool known = !g->fusible || g == self;
+        bool known = !g->fusible || g == self || (node->repeats && !g->repeats);
         for (int k = 0; k < count; k++) known |= producers[k] == g;
         if (!known) producers[count++] = g;
     }
@@ -417,6 +419,7 @@ Status partition(Graph *graph, const Policy *policy) {
         Group *g = ARENA_NEW(p.arena, Group);
         VEC_PUSH(p.arena, g->nodes, node);
         g->first = g->last = p.count;
+        g->repeats = node->repeats;
         g->fusible = space_accepts(node) && is_worth_a_kernel(&p, node);
         if (g->fusible) {
             const Space *space = analyse(&p, &node, 1, NULL);

@@ -19,6 +19,7 @@ static const Pass passes[] = {
     {"simplify", simplify},
     {"merge_common", merge_common},
     {"fuse_attention", fuse_attention},
+    {"choose_saved", choose_saved},
     {"fuse_epilogues", fuse_epilogues},
     {"partition", partition},
     {NULL, NULL},

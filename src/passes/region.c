@@ -42,6 +42,7 @@ static Value *copy_node(Making *m, const Node *node) {
     for (int i = 0; i < node->attrs.count; i++) node_set_attr(copy, node->attrs.items[i]);
     copy->origin = node->origin;
     copy->backward = node->backward;
+    copy->repeats = node->repeats;
     const Value *old = node->outputs[0];
     Value *fresh = node_add_output(copy, old->name, old->dtype, old->rank, old->dims);
     map_set_id(&m->values, MAP_POINTER_KEY(old), fresh);
@@ -86,6 +87,8 @@ Node *region_make(Graph *graph, Arena *scratch, Node *const *nodes, int count) {
                 .inside = map_make(scratch),
                 .values = map_make(scratch)};
     merge_origins(&m, scratch, nodes, count, NULL);
+    m.region->backward = true;
+    for (int k = 0; k < count; k++) m.region->backward &= nodes[k]->backward;
     node_add_subgraph(m.region, m.body);
     fill_body(&m, scratch, nodes, count, NULL);
     return m.region;

@@ -94,6 +94,7 @@ static const Key keys[] = {
     {"training.weight_decay", KEY_NUMBER, offsetof(Policy, training.weight_decay), 0, 1},
     {"training.accumulation", KEY_INT64, offsetof(Policy, training.accumulation), 1, 1e6},
     {"training.clip_norm", KEY_NUMBER, offsetof(Policy, training.clip_norm), 0, 1e12},
+    {"training.saved_megabytes", KEY_INT64, offsetof(Policy, training.saved_megabytes), 0, 1 << 30},
     {"target", KEY_STRING, offsetof(Policy, target.level), 0, 0},
     /* OSLO's form of "fusion" */
     {"kernel_fusion.enable", KEY_BOOL, offsetof(Policy, fusion.enable), .stands_for = "fusion.enable"},

@@ -560,12 +560,15 @@ typedef struct What {
     NodeKind kind;
     const char *op, *domain;
     int opset;
+    bool backward, repeats;
 } What;
 
 static Status what(Parser *p, What *out) {
-    *out = (What){.kind = NODE_PRIM};
+    bool repeats = take_word(p, "again");
+    *out = (What){.kind = NODE_PRIM, .repeats = repeats, .backward = repeats || take_word(p, "backward")};
     if (take_word(p, "region")) {
-        *out = (What){.kind = NODE_REGION, .op = "region"};
+        out->kind = NODE_REGION;
+        out->op = "region";
         return NULL;
     }
     if (take_word(p, "anchor")) {
@@ -574,7 +577,8 @@ static Status what(Parser *p, What *out) {
     }
     bool onnx = take_word(p, "onnx");
     if (onnx || take_word(p, "host")) {
-        *out = (What){.kind = onnx ? NODE_ONNX : NODE_HOST, .domain = ""};
+        out->kind = onnx ? NODE_ONNX : NODE_HOST;
+        out->domain = "";
         blank(p);
         if (*p->at == '"') TRY(quoted_name(p, &out->domain));
         TRY(name(p, &out->op));
@@ -627,6 +631,8 @@ static Status node_text(Parser *p, const OutputList *outputs) {
     Node *node = graph_add_node(p->graph, NULL, w.kind, w.op, inputs.items, inputs.count);
     node->domain = w.domain;
     node->opset = w.opset;
+    node->backward = w.backward;
+    node->repeats = w.repeats;
     if (take(p, "{")) TRY(attrs(p, node));
     if (take_word(p, "captures")) TRY(small_integer(p, &node->captures));
     if (node->captures > node->input_count) return error_at(p, p->at, "more captures than inputs");

@@ -10,8 +10,8 @@
  *   constant  = name "=" "constant" literal
  *   node      = [output {"," output}] "=" what [operand {"," operand}] ["{" attr {"," attr} "}"] ["captures" INT]
  * {graph} output    = "_" | name [":" type]                  "_": not asked for; no type: nothing is known yet operand
- * = "_" | name                             "_": an optional input left out what      = PRIMITIVE | "anchor" name |
- * "region" | ("onnx" | "host") [domain-string] name "@" OPSET type      = DTYPE "[" ("*" | [dim {"," dim}]) "]" ["<"
+ * = "_" | name                             "_": an optional input left out what      = ["backward" | "again"] (PRIMITIVE | "anchor" name |
+ * "region" | ("onnx" | "host") [domain-string] name "@" OPSET) type      = DTYPE "[" ("*" | [dim {"," dim}]) "]" ["<"
  * dims ">"]      "*": rank not known; <...>: the elements, as sizes | ("seq" | "opt" | "optseq") "(" type ")" attr =
  * name "=" (INT | FLOAT | string | DTYPE | "tensor" literal | "(" dims ")" | "[" INTs, FLOATs, strings or tensors "]"
  *             | ("floats" | "strings" | "tensors") "[]")
@@ -237,6 +237,7 @@ static void print_origin(Text *t, const Node *node) {
 }
 
 static void print_what(Text *t, const Node *node) {
+    if (node->backward) text_add(t, node->repeats ? "again " : "backward ");
     switch (node->kind) {
     case NODE_PRIM: text_add(t, "%s", prim_info(node->prim)->name); return;
     case NODE_REGION: text_add(t, "region"); return;

@@ -108,6 +108,7 @@ static void print_summary(Text *text, const Inspection *in, const Plan *plan, co
         text_add(text, "%d steps on %s, %d on the CPU, %d copies between them\n", counts.on_device,
                  plan->device->table->name, counts.steps - counts.copies - counts.on_device, counts.copies);
     plan_print_recorded(text, plan);
+    plan_print_saved(text, plan);
     plan_print_orders(text, plan);
 }
 

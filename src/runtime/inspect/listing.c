@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as counts and as text. */
 #include "runtime/inspect/report.h"
+#include "autodiff/autodiff.h"
 #include "runtime/plan/planner.h"
 
 typedef struct Counting {
@@ -46,6 +47,17 @@ static void count_into(const Plan *plan, Counting *c) {
         }
         for (int n = 0; n < step->nested_count; n++) count_into(step->nested[n], c);
     }
+}
+
+void plan_print_saved(Text *text, const Plan *plan) {
+    const Policy *policy = plan->device->policy;
+    Saved saved = saved_by(plan->graph, policy, text->arena);
+    double most = (double)policy->training.saved_megabytes;
+    if (!saved.any) return;
+    text_add(text, "%.1f MB in %d values kept from forward to backward, %d computations repeated\n", saved.bytes / 1e6,
+             saved.values, saved.repeated);
+    if (most > 0 && saved.bytes > most * 1e6)
+        text_add(text, "training.saved_megabytes: %.0f is less than what cannot be computed again cheaply\n", most);
 }
 
 void plan_print_orders(Text *text, const Plan *plan) {

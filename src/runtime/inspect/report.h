@@ -16,6 +16,8 @@ void plan_count(const Plan *plan, PlanCounts *counts);
 void plan_print(Text *text, const Plan *plan, int indent);
 /* A line on whether runs are replayed, or why not; nothing on devices that never do. */
 void plan_print_recorded(Text *text, const Plan *plan);
+/* A line on what is kept from the forward to the backward steps of a graph that has such. */
+void plan_print_saved(Text *text, const Plan *plan);
 /* A line for each graph so large that an order of its steps was not tried. */
 void plan_print_orders(Text *text, const Plan *plan);
 
