@@ -34,9 +34,9 @@ Status choose_saved(Graph *graph, const Policy *policy);
 
 /* saved.c. Behind partition: what is in memory from the forward to the backward steps, without inputs, constants and outputs of the graph. */
 typedef struct Saved {
-    double bytes; /* at the policy's hinted sizes */
+    double bytes;         /* at the policy's hinted sizes */
     int values, repeated; /* repeated: nodes that compute again what a forward one has computed */
-    bool any;     /* whether there is a backward step */
+    bool any;             /* whether there is a backward step */
 } Saved;
 Saved saved_by(const Graph *graph, const Policy *policy, Arena *arena);
 

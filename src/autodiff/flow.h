@@ -21,7 +21,7 @@ typedef struct Flow {
 
 enum { FLOW_SOURCE, FLOW_SINK };
 
-Flow flow_make(Arena *arena);  /* with these two vertices */
+Flow flow_make(Arena *arena); /* with these two vertices */
 int flow_add_vertex(Flow *flow);
 /* room: a whole number, so that sums are exact, or FLOW_UNBOUNDED. Unbounded edges alone must not lead from source to sink. */
 void flow_add_edge(Flow *flow, int from, int to, double room);

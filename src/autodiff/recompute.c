@@ -33,17 +33,17 @@ enum {
     KEPT_DEAR = 32,  /* likewise with fusion.memory_efficient */
     KEPT_DEAREST = 4096,
     LONGEST_CHAIN = 64,
-    BROAD = 32,       /* what is broadcast to so many times its size, means of rows say, is kept */
+    BROAD = 32, /* what is broadcast to so many times its size, means of rows say, is kept */
 };
 
 enum { NOT_PART = -1, NO_COMPONENT = -1 };
 
 typedef struct Place {
     Node *node;
-    int level;     /* how many ends of kernels stand before it */
-    bool pure;     /* made of forward values and inputs alone, by what may be repeated: as good as forward */
+    int level; /* how many ends of kernels stand before it */
+    bool pure; /* made of forward values and inputs alone, by what may be repeated: as good as forward */
     int component; /* a node of the set of backward nodes that it is likely to share a kernel with, itself at first (union-find) */
-    int begin;     /* of a component: the first of its nodes and of the backward anchors whose results these read */
+    int begin; /* of a component: the first of its nodes and of the backward anchors whose results these read */
 } Place;
 
 /* A forward value, reshapes of it included. */
@@ -51,6 +51,7 @@ typedef struct Part {
     Value *value;
     double bytes, elements;
     bool fixed;  /* never made again */
+    bool stream; /* a later forward kernel reads it, too */
     bool whole;  /* a backward anchor or host step reads it as it is */
     bool read;   /* a backward kernel reads it */
     bool stored; /* in memory whatever is kept */
@@ -134,10 +135,10 @@ static void find_places(Cut *c) {
 static void find_components(Cut *c) {
     for (int n = 0; n < c->count; n++) {
         Place *place = &c->places[n];
-        if (!is_backward(c, place->node) || !is_in_kernel(place->node)) continue;
+        if (!place->node->backward || !is_in_kernel(place->node)) continue;
         for (int i = 0; i < place->node->input_count; i++) {
             const Node *before = place->node->inputs[i]->producer;
-            if (!before || !is_backward(c, before)) continue;
+            if (!before || !before->backward) continue;
             bool together = is_in_kernel(before) && place_of(c, before)->level == place->level;
             int own = component_of(c, n), other = together ? component_of(c, (int)before->tag) : (int)before->tag;
             if (together) c->places[own < other ? other : own].component = own < other ? own : other;
@@ -152,7 +153,8 @@ static void find_components(Cut *c) {
 /* --- which values take part ---------------------------------------------------------------------------------------------------- */
 
 static Value *root_of(Value *v) {
-    while (v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_RESHAPE) v = v->producer->inputs[0];
+    while (v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_RESHAPE)
+        v = v->producer->inputs[0];
     return v;
 }
 
@@ -190,15 +192,13 @@ static bool is_broadcast_by(const Cut *c, const Part *part, const Node *reader) 
 }
 
 /* How a node reads a part, the input of a lower level. */
-static void note_reader(const Cut *c, Part *part, const Node *reader) {
-    if (is_backward(c, reader)) {
-        if (is_in_kernel(reader))
-            part->read = true;
-        else
-            part->whole = true;
-    } else if (!place_of(c, reader)->pure) {
+static void note_reader(Part *part, const Node *reader) {
+    if (reader->backward) {
+        part->read |= is_in_kernel(reader);
+        part->whole |= !is_in_kernel(reader);
+    } else {
         part->stored = true;
-        if (is_in_kernel(reader)) part->fixed = true; /* a residual stream */
+        part->stream |= is_in_kernel(reader);
     }
 }
 
@@ -215,8 +215,8 @@ static void find_parts(Cut *c) {
         Part *part = node->inputs[i] ? enter(c, node->inputs[i]) : NULL;
         if (!part) continue;
         if (is_broadcast_by(c, part, node)) part->fixed = true;
-        bool moves = node->kind == NODE_PRIM && node->prim == PRIM_RESHAPE; /* its readers count */
-        if (!moves && is_of_lower_level(c, node->inputs[i], node)) note_reader(c, part, node);
+        bool alias = node->prim == PRIM_RESHAPE; /* its readers count */
+        if (!alias && is_of_lower_level(c, node->inputs[i], node)) note_reader(part, node);
     }
     for (int p = 0; p < c->parts.count; p++) { /* in the order of the nodes */
         Part *part = &c->parts.items[p];
@@ -231,7 +231,7 @@ static void find_parts(Cut *c) {
             if (!in->fixed && in->chain > part->chain) part->chain = in->chain;
         }
         part->drawn = drawn && !other && !part->whole;
-        part->fixed = ++part->chain > LONGEST_CHAIN;
+        part->fixed = !part->drawn && (part->stream || ++part->chain > LONGEST_CHAIN);
     }
 }
 
@@ -339,17 +339,25 @@ static Value *made_again(Cut *c, Value *value, int component, Node *reader) {
 }
 
 static void repeat_all(Cut *c) {
+    typedef struct Change {
+        Node *reader;
+        int input;
+        Value *value;
+    } Change;
+    VEC(Change) changes = {0};
     for (int n = 0; n < c->count; n++) {
         Node *node = c->places[n].node;
-        if (!is_backward(c, node)) continue;
+        if (!node->backward || node->prim == PRIM_RESHAPE) continue;
         int component = is_in_kernel(node) ? component_of(c, n) : NO_COMPONENT;
         for (int i = 0; i < node->input_count; i++) {
             Value *value = node->inputs[i];
             if (!value || !is_forward_value(c, value) || !is_of_lower_level(c, value, node)) continue;
             Value *again = made_again(c, value, component, node);
-            if (again != value) node_set_input(node, i, again);
+            if (again != value) VEC_PUSH(c->arena, changes, (Change){node, i, again});
         }
     }
+    for (int i = 0; i < changes.count; i++) /* at last: what is repeated is what it was */
+        node_set_input(changes.items[i].reader, changes.items[i].input, changes.items[i].value);
 }
 
 /* --- the pass ------------------------------------------------------------------------------------------------------------------------ */

@@ -6,7 +6,8 @@
 #include "lowering/sizes.h"
 
 static Value *stored_as(Value *v) { /* a reshape shares its input's memory */
-    while (v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_RESHAPE) v = v->producer->inputs[0];
+    while (v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_RESHAPE)
+        v = v->producer->inputs[0];
     return v;
 }
 

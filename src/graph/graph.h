@@ -133,8 +133,9 @@ struct Node {
     int fence; /* nodes of different fences do not become one step; what a NODE_ONNX becomes has its fence. 0: none */
     bool on_host;  /* runs on the CPU, whatever the device; handed on likewise */
     bool backward; /* computes gradients (src/autodiff); handed on likewise */
-    bool repeats;  /* a backward node that computes again what a forward one has computed, for the kernel of its readers */
-    Graph *graph;  /* where it stands */
+    bool
+        repeats; /* a backward node that computes again what a forward one has computed, for the kernel of its readers */
+    Graph *graph; /* where it stands */
     Node *prev, *next;
     uint64_t tag; /* scratch for the running pass */
 };

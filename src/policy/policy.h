@@ -169,7 +169,8 @@ typedef struct Policy {
         double momentum, beta1, beta2, epsilon, weight_decay;
         int64_t accumulation; /* batches whose gradients one update takes */
         double clip_norm;     /* most that the norm of all gradients together may be; 0: not clipped */
-        int64_t saved_megabytes; /* most that is kept from forward to backward, where recomputing can do it; 0: no bound */
+        int64_t
+            saved_megabytes; /* most that is kept from forward to backward, where recomputing can do it; 0: no bound */
     } training;
     Target target;             /* resolved */
     const char *name;          /* of the file or text it was read from; NULL: the defaults */

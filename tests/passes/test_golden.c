@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "autodiff/autodiff.h"
 #include "passes/passes.h"
 
 typedef struct Variant {
@@ -102,6 +103,8 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.target.epilogue = variant->epilogue;
     policy.target.anchors.attention = policy.target.anchors.attention_backward = !strstr(name, "[no attention]");
     policy.target.anchors.bytes = !strstr(name, "[no bytes]");
+    policy.fusion.memory_efficient = strstr(name, "[memory efficient]");
+    policy.training.saved_megabytes = strstr(name, "[1 MB]") ? 1 : strstr(name, "[4 MB]") ? 4 : 0;
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     GraphLevel level = pass->run == take_quantized ? LEVEL_ONNX : LEVEL_PRIM;
@@ -152,6 +155,7 @@ Test(golden, simplify) { run_cases(&(Pass){"simplify", simplify}); }
 Test(golden, merge_common) { run_cases(&(Pass){"merge_common", merge_common}); }
 Test(golden, fuse_attention) { run_cases(&(Pass){"fuse_attention", fuse_attention}); }
 Test(golden, fuse_trained_attention) { run_cases(&(Pass){"fuse_trained_attention", fuse_trained_attention}); }
+Test(golden, choose_saved) { run_cases(&(Pass){"choose_saved", choose_saved}); }
 Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
 Test(golden, take_quantized) { run_cases(&(Pass){"take_quantized", take_quantized}); }

@@ -3,6 +3,7 @@
  */
 #include <criterion/criterion.h>
 
+#include "autodiff/autodiff.h"
 #include "passes/passes.h"
 #include "random_graph.h"
 
@@ -65,20 +66,23 @@ static const Pass all[] = {{"merge_common", merge_common},
                            {"partition", partition},
                            {NULL, NULL}};
 
-static void try_seed(uint64_t seed, const Pass *passes, const Policy *policy, RandomOptions options) {
-    RandomGraph *random = random_graph(seed, options);
+static void try_graph(RandomGraph *random, const Pass *passes, const Policy *policy) {
     Arena *arena = arena_create(0);
     Recorded recorded[ROUNDS] = {0};
     Status status = graph_verify(random->graph, LEVEL_PRIM);
     if (!status) status = record(random, arena, recorded);
-    cr_assert(!status, "seed %llu: %s\n%s", (unsigned long long)seed, status_message(status),
+    cr_assert(!status, "seed %llu: %s\n%s", (unsigned long long)random->seed, status_message(status),
               graph_text(random->graph, arena));
     const char *problem = NULL;
     for (const Pass *p = passes; p->name && !problem; p++)
         problem = try_pass(p->run, p->name, policy, random, recorded, arena);
-    cr_expect(!problem, "seed %llu, %d nodes: %s", (unsigned long long)seed, options.nodes, problem);
+    cr_expect(!problem, "seed %llu, %d nodes: %s", (unsigned long long)random->seed, random->options.nodes, problem);
     arena_destroy(arena);
     graph_destroy(random->graph);
+}
+
+static void try_seed(uint64_t seed, const Pass *passes, const Policy *policy, RandomOptions options) {
+    try_graph(random_graph(seed, options), passes, policy);
 }
 
 /* Small graphs first: what fails there is read soonest. */
@@ -126,4 +130,36 @@ Test(random_graphs, small_regions) {
     uint64_t first, last;
     random_seeds(100, &first, &last);
     for (uint64_t seed = first; seed <= last; seed++) try_seed(seed, all, &policy, options_of(seed));
+}
+
+/* Whatever is called backward, with forward nodes behind it too, values stay to the bit. */
+static void tag_backward(RandomGraph *random) {
+    int number = 0, from = random->graph->node_count / 3,
+        to = (int)(random->seed % 4) ? random->graph->node_count : 2 * from;
+    FOR_EACH_NODE(node, random->graph) {
+        node->backward = number >= from && number < to;
+        number++;
+    }
+    for (int o = 0; o < random->graph->outputs.count; o++) random->tolerance[o] = 0;
+}
+
+Test(random_graphs, what_is_computed_again_is_the_same) {
+    static const Pass passes[] = {
+        {"choose_saved", choose_saved}, {"fuse_epilogues", fuse_epilogues}, {"partition", partition}, {NULL, NULL}};
+    Policy policy = test_policy();
+    uint64_t first, last;
+    int repeated = 0;
+    random_seeds(400, &first, &last);
+    for (uint64_t seed = first; seed <= last; seed++) {
+        policy.fusion.memory_efficient = seed % 2;
+        RandomGraph *random = random_graph(seed, options_of(seed));
+        tag_backward(random);
+        try_graph(random, passes, &policy);
+        random = random_graph(seed, options_of(seed));
+        tag_backward(random);
+        cr_assert_null(choose_saved(random->graph, &policy));
+        FOR_EACH_NODE(node, random->graph) repeated += node->repeats;
+        graph_destroy(random->graph);
+    }
+    cr_expect_geq(repeated, (int)(last - first) / 4, "%d nodes were repeated: too few to test much", repeated);
 }
