@@ -10,7 +10,8 @@ typedef struct Seen {
 } Seen;
 
 static bool same_node(const Node *a, const Node *b) {
-    if (a->prim != b->prim || a->fence != b->fence || a->repeats != b->repeats || a->input_count != b->input_count) return false;
+    if (a->prim != b->prim || a->fence != b->fence || a->repeats != b->repeats || a->input_count != b->input_count)
+        return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;
     return node_same_attrs(a, b);

@@ -57,7 +57,7 @@ static Graph *pointwise(int nodes, bool all_outputs) {
 }
 
 typedef struct Growth {
-    int kernels; /* different ones */
+    int kernels, steps; /* different kernels */
     int exprs;
     size_t bytes; /* of the graph and the plan together */
 } Growth;
@@ -72,7 +72,9 @@ static Growth cost_of(Graph *graph) {
     if (!status) status = plan_create(graph, device, device, &stats, &plan);
     cr_assert(!status, "%s", status_message(status));
     Map seen = map_make(graph->arena);
-    Growth cost = {.exprs = plan->exprs.count, .bytes = arena_bytes(graph->arena) + arena_bytes(plan->arena)};
+    Growth cost = {.steps = plan->step_count,
+                   .exprs = plan->exprs.count,
+                   .bytes = arena_bytes(graph->arena) + arena_bytes(plan->arena)};
     for (int s = 0; s < plan->step_count; s++) {
         uint64_t key = MAP_POINTER_KEY(plan->steps[s].region.kernel);
         cost.kernels += key && !map_get_id(&seen, key);
@@ -97,6 +99,55 @@ Test(growth, every_value_an_output, .timeout = 300) {
     Growth cost = cost_of(pointwise(NODES, true));
     cr_expect_lt(cost.kernels, 12, "%d kernels", cost.kernels);
     cr_expect_lt(cost.bytes, (size_t)NODES * 4000, "%zu bytes a node", cost.bytes / NODES);
+}
+
+/* --- a residual stream and its gradients --- */
+/* A layer of a stream t0, t1, ...; %1$d and %2$d are its number and the next one's. Its weights w and u are inputs. */
+static const char *const streams[] = {
+    "h%1$d = onnx LayerNormalization@17 t%1$d, scale {axis = -1}\na%1$d = onnx MatMul@13 h%1$d, w%1$d\n"
+    "b%1$d = onnx Gelu@20 a%1$d\nc%1$d = onnx MatMul@13 b%1$d, u%1$d\nt%2$d = onnx Add@14 t%1$d, c%1$d\n",
+    "a%1$d = onnx Tanh@13 t%1$d\nb%1$d = onnx MatMul@13 a%1$d, w%1$d\nm%1$d = onnx Add@14 b%1$d, t%1$d\n"
+    "c%1$d = onnx Tanh@13 m%1$d\nd%1$d = onnx MatMul@13 c%1$d, u%1$d\nt%2$d = onnx Add@14 d%1$d, m%1$d\n",
+    "a%1$d = onnx Mul@14 t%1$d, t%1$d\nb%1$d = onnx Exp@13 a%1$d\nc%1$d = onnx MatMul@13 b%1$d, w%1$d\nd%1$d = onnx "
+    "MatMul@13 c%1$d, u%1$d\n"
+    "e%1$d = onnx Mul@14 t%1$d, half\nt%2$d = onnx Add@14 e%1$d, d%1$d\n",
+};
+
+static Graph *residual_stream(const char *layer, int layers) {
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    text_add(&text, "opset 20\nopset \"ai.onnx.preview.training\" 1\ngraph (t0: f32[n, 32]");
+    for (int i = 0; i < layers; i++) text_add(&text, ", w%d: f32[32, 32], u%d: f32[32, 32]", i, i);
+    text_add(&text, ") -> (t%d, g0", layers);
+    for (int i = 0; i < layers; i++) text_add(&text, ", gw%d, gu%d", i, i);
+    text_add(&text, ") {\nscale = constant f32[1] {1}\nhalf = constant f32[] 0.5\n");
+    for (int i = 0; i < layers; i++) text_add(&text, layer, i, i + 1);
+    text_add(&text, "loss = onnx ReduceSumSquare@18 t%d {keepdims = 0}\ng0", layers);
+    for (int i = 0; i < layers; i++) text_add(&text, ", gw%d, gu%d", i, i);
+    text_add(&text, " = onnx \"ai.onnx.preview.training\" Gradient@1 t0");
+    for (int i = 0; i < layers; i++) text_add(&text, ", w%d, u%d", i, i);
+    text_add(&text, " {xs = [\"t0\"");
+    for (int i = 0; i < layers; i++) text_add(&text, ", \"w%d\", \"u%d\"", i, i);
+    text_add(&text, "], y = \"loss\"}\n}\n");
+    Graph *graph = NULL;
+    Status status = graph_parse(text.data, &graph);
+    cr_assert(!status, "%s\n%s", status_message(status), text.data);
+    arena_destroy(arena);
+    return graph;
+}
+
+/* What is computed again for the backward pass stays within its layer: layers have the same steps and kernels, however many there are. */
+Test(growth, residual_streams_and_their_gradients, .timeout = 300) {
+    for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
+        Growth one = cost_of(residual_stream(streams[s], 1)), few = cost_of(residual_stream(streams[s], 8)),
+               more = cost_of(residual_stream(streams[s], 32)), many = cost_of(residual_stream(streams[s], 128));
+        cr_expect_eq(few.kernels, more.kernels, "stream %zu: %d kernels, then %d", s, few.kernels, more.kernels);
+        cr_expect_eq(few.kernels, many.kernels, "stream %zu: %d kernels, then %d", s, few.kernels, many.kernels);
+        cr_expect_eq(many.steps - more.steps, 4 * (more.steps - few.steps), "stream %zu: %d, %d, %d, %d steps", s,
+                     one.steps, few.steps, more.steps, many.steps);
+        cr_expect_lt(many.bytes, 9 * more.bytes / 2, "stream %zu: %zu bytes, of a quarter of it %zu", s, many.bytes,
+                     more.bytes);
+    }
 }
 
 /* An order of the steps that is left out since it would take too long is told. */
