@@ -15,10 +15,12 @@ static Status give(Lowering *l, const Node *n, Value *y) { return out(l, n, 0, c
 
 static Value *wide_in(Lowering *l, const Node *n) { return widen(l, in(l, n, 0)); }
 
-/* max(x, 0) + log(1 + exp(-|x|)): neither overflows nor loses small x. */
+/* max(x, 0) + log(1 + exp(-|x|)): neither overflows nor loses small x. By one choice of a side, so that at 0 the slopes of both parts are
+ * those of x >= 0, and their sum is 1/2. */
 static Value *softplus(Lowering *l, Value *x) {
-    Value *tail = unary(l, PRIM_LOG1P, unary(l, PRIM_EXP, unary(l, PRIM_NEG, unary(l, PRIM_ABS, x))));
-    return add(l, maximum(l, x, number(l, x, 0)), tail);
+    Value *zero = number(l, x, 0), *below = greater(l, zero, x);
+    Value *tail = unary(l, PRIM_LOG1P, unary(l, PRIM_EXP, where(l, below, x, unary(l, PRIM_NEG, x))));
+    return add(l, where(l, below, zero, x), tail);
 }
 
 static Status lower_relu(Lowering *l, const Node *n) {
@@ -64,7 +66,7 @@ static Status lower_selu(Lowering *l, const Node *n) {
 static Status lower_celu(Lowering *l, const Node *n) {
     Value *x = wide_in(l, n), *alpha = number(l, x, attr_float(n, "alpha", 1)), *zero = number(l, x, 0);
     Value *low = mul(l, alpha, unary(l, PRIM_EXPM1, divide(l, x, alpha)));
-    return give(l, n, add(l, maximum(l, zero, x), minimum(l, zero, low)));
+    return give(l, n, where(l, greater(l, x, zero), x, low));
 }
 
 static Status lower_thresholded_relu(Lowering *l, const Node *n) {
