@@ -420,7 +420,7 @@ static void reductions_in_stages(void) {
 /* --- tiles
  * ------------------------------------------------------------------------------------------------------------- */
 
-static void check_tiles(DType t, bool large) {
+static void check_tiles(DType t, DType turned, bool large) {
     Arena *arena = arena_create(0);
     Maker m = maker(arena, 64);
     m.kernel->tile_block = 32;
@@ -428,8 +428,9 @@ static void check_tiles(DType t, bool large) {
     m.kernel->tile_axis = axis(&m, AXIS_TASK, -1, 1);
     axis(&m, AXIS_LANE, -2, 1);
     DType compute = t == DT_F16 || t == DT_BF16 ? DT_F32 : t;
-    int a = load(&m, buffer(&m, t, false), STRIDES(&m, -3, 1, -1)),
+    int a = load(&m, buffer(&m, turned, false), STRIDES(&m, -3, 1, -1)),
         b = load(&m, buffer(&m, t, false), STRIDES(&m, -3, -2, 1));
+    if (turned != t) a = op(&m, K_CAST, compute, a, 0, 0);
     int line = load(&m, buffer(&m, t, false), STRIDES(&m, 0, 0, 1)),
         row = load(&m, buffer(&m, t, false), STRIDES(&m, 0, 1, 0));
     int y = op(&m, K_ADD, compute, op(&m, K_ADD, compute, a, b, 0), op(&m, K_ADD, compute, line, row, 0), 0);
@@ -450,8 +451,16 @@ static void check_tiles(DType t, bool large) {
 static void tiles_of_each_size_of_element(void) {
     static const DType all[] = {DT_F32, DT_U8, DT_F16, DT_I16, DT_F64};
     for (int t = 0; t < 5; t++) {
-        check_tiles(all[t], false);
-        check_tiles(all[t], true);
+        check_tiles(all[t], all[t], false);
+        check_tiles(all[t], all[t], true);
+    }
+}
+
+static void tiles_of_elements_of_two_sizes(void) {
+    static const DType turned[] = {DT_BOOL, DT_U8, DT_I16, DT_F16, DT_F64};
+    for (int t = 0; t < 5; t++) {
+        check_tiles(DT_F32, turned[t], false);
+        check_tiles(DT_F64, turned[t], false);
     }
 }
 

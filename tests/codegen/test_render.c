@@ -236,6 +236,7 @@ Test(render, outer_reductions_in_bands) { outer_reductions_in_bands(); }
 Test(render, outer_reductions_of_constant_columns) { outer_reductions_of_constant_columns(); }
 Test(render, reductions_in_stages) { reductions_in_stages(); }
 Test(render, tiles_of_each_size_of_element) { tiles_of_each_size_of_element(); }
+Test(render, tiles_of_elements_of_two_sizes) { tiles_of_elements_of_two_sizes(); }
 Test(render, random_programs) { random_programs(); }
 
 /* --- what runs nowhere here

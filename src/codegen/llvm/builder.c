@@ -301,7 +301,19 @@ IrValue build_insert(IrBuilder *b, IrValue vector, IrValue scalar, int lane) {
     return ours(LLVMBuildInsertElement(b->builder, llvm(vector), llvm(scalar), i64_of(b, lane), ""));
 }
 
+/* Pieces below 16 bytes by shuffles: LLVM 14 gives up on llvm.vector.insert of those. */
+static IrValue insert_small(IrBuilder *b, IrValue vector, IrValue piece, int lane) {
+    int at[MOST_LANES], from[MOST_LANES], all = ir_lane_count(ir_type(vector)), some = ir_lane_count(ir_type(piece));
+    for (int i = 0; i < all; i++) {
+        bool inside = i >= lane && i < lane + some;
+        at[i] = inside ? i - lane : -1;
+        from[i] = inside ? all + i : i;
+    }
+    return build_shuffle(b, vector, build_shuffle(b, piece, piece, at, all), from, all);
+}
+
 IrValue build_insert_lanes(IrBuilder *b, IrValue vector, IrValue piece, int lane) {
+    if (ir_lane_count(ir_type(piece)) * ir_bits(ir_type(piece)) < 128) return insert_small(b, vector, piece, lane);
     LLVMTypeRef overload[] = {LLVMTypeOf(llvm(vector)), LLVMTypeOf(llvm(piece))};
     LLVMValueRef args[] = {llvm(vector), llvm(piece), i64_of(b, lane)};
     return ours(intrinsic(b, "llvm.vector.insert", overload, 2, args, 3));
