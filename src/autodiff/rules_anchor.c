@@ -93,8 +93,36 @@ static Value *by_group(Lowering *l, Value *rows, int64_t group) {
     return permute(l, split, (int[]){1, 0, 2});
 }
 
-/* dw[o, c, tap] = sum over batch and positions p of g[p, o] x[p * stride + tap * dilation - pad, c]: a product a tap. Where a group is
- * one channel in and one out, the product is a sum of elementwise products. */
+enum { KERNEL_AXES = 3 }; /* that devices run */
+
+/* The same sums are a convolution of x by g: x's channels are its batch, batch and positions of g the kernel, whose dilations are the
+ * strides, and the kernel's elements are the positions of its result. Of x as much is padded or cut off as makes them so many. */
+static Value *conv_by_result(Lowering *l, Value *x, Value *g, const Value *w, const ConvAttrs *a) {
+    int rank = a->spatial + 2, first[MAX_RANK], back[MAX_RANK], batch = 1;
+    int64_t strides[MAX_RANK] = {1}, dilations[MAX_RANK] = {1};
+    const Dim *none[2 * MAX_RANK], *before[MAX_RANK], *after[MAX_RANK], *one = size_const(l, 1);
+    for (int i = 0; i < rank; i++) first[i] = back[i] = i ? i - 1 : rank - 1; /* the channels */
+    for (int i = 0; i < 2 * (a->spatial + 1); i++) none[i] = size_const(l, 0);
+    before[0] = before[rank - 1] = after[0] = after[rank - 1] = none[0];
+    for (int i = 0; i < a->spatial; i++) {
+        strides[1 + i] = a->dilations[i], dilations[1 + i] = a->strides[i];
+        const Dim *positions = size_mul(l, size_sub(l, g->dims[1 + i], one), size_const(l, a->strides[i]));
+        const Dim *taps = size_mul(l, size_sub(l, w->dims[2 + i], one), size_const(l, a->dilations[i]));
+        before[1 + i] = a->pads[i];
+        after[1 + i] =
+            size_sub(l, size_add(l, size_add(l, positions, taps), one), size_add(l, a->pads[i], x->dims[1 + i]));
+    }
+    Value *padded = pad(l, x, before, after, like(l, x, 0));
+    Value *images = unsqueeze(l, permute(l, padded, first), &rank, 1); /* [C, N, positions..., 1] */
+    Value *kernels = unsqueeze(l, permute(l, g, first), &batch, 1);    /* [O, 1, N, positions...] */
+    ConvAttrs attrs = {a->spatial + 1, strides, dilations, none, 1, 0};
+    Value *y = conv(l, images, kernels, NULL, &attrs); /* [C, 1, kernel..., O] */
+    y = y ? permute(l, squeeze(l, y, &batch, 1), back) : NULL;
+    return y ? reshape(l, y, w->dims, w->rank) : NULL;
+}
+
+/* dw[o, c, tap] = sum over batch and positions p of g[p, o] x[p * stride + tap * dilation - pad, c]: of groups a product a tap. Where
+ * a group is one channel in and one out, the product is a sum of elementwise products. */
 static Value *conv_weight(Lowering *l, Value *x, Value *g, const Value *w, const ConvAttrs *a) {
     int64_t kernel[MAX_RANK], taps = 1;
     const Dim *before[MAX_RANK], *after[MAX_RANK];
@@ -109,6 +137,7 @@ static Value *conv_weight(Lowering *l, Value *x, Value *g, const Value *w, const
         before[i] = inside ? a->pads[i - 1] : size_const(l, 0);
         after[i] = inside ? a->pads[a->spatial + i - 1] : size_const(l, 0);
     }
+    if (a->group == 1 && taps > 1 && a->spatial < KERNEL_AXES) return conv_by_result(l, x, g, w, a);
     Value *padded = pad(l, x, before, after, like(l, x, 0)), *rows = rows_of(l, g);
     bool depthwise = dim_equals(w->dims[1], 1) && dim_equals(w->dims[0], a->group);
     Value *columns = depthwise ? rows : swap_last(l, a->group == 1 ? rows : by_group(l, rows, a->group));
