@@ -226,7 +226,7 @@ def slope(path, feeds, name, at, weight):
     losses = []
     for step in (1, -1, 2, -2):
         moved = weight.copy()
-        moved[at] += step * (1e-3 if weight.dtype == np.float64 else 2e-2)
+        moved[at] += step * (1e-3 if weight.dtype == np.float64 else 5e-3)
         changed = onnxruntime.InferenceSession(with_weight(path, name, moved), providers=["CPUExecutionProvider"])
         losses.append((float(changed.run(["loss"], feeds)[0]), float(moved[at])))
     near, far = ((losses[i][0] - losses[i + 1][0]) / (losses[i][1] - losses[i + 1][1]) for i in (0, 2))
