@@ -24,8 +24,8 @@
 #include "lowering/sizes.h"
 #include "policy/policy.h"
 
-/* Prices, in eighths of what it costs to move a byte. On a machine with 2 cores, 8 instructions on 16 lanes take as long as a byte, and a
- * gradient's epilogue with an error function and an exponential more is no slower than with two tensors more to read. */
+/* Prices, in eighths of what it costs to move a byte. That 8 instructions on 16 lanes take as long as a byte is a judgement, of a machine
+ * with 2 cores; measured are whole steps, of a feed-forward network and of BERT, which take as long with as without (0.98 to 1.002). */
 enum {
     MOVED = 8,       /* a byte written or read */
     INSTRUCTION = 1, /* on an element */

@@ -41,7 +41,8 @@
  *                   output; d [lead..., s_q]: the sum over a row of g times the result. Leading sizes are the result's, but
  *                   for the heads of k' and v', which have as many, and s_q is that of q'. With x and its steps as
  *                   there: p = e^(x - l), dv' = p^T g', ds = p (g' v'^T - d), dx = ds through the steps' derivatives,
- *                   dq' = scale dx k', dk' = scale dx^T q'. Outputs: dq, dk, dv, which lie as q, k and v do.
+ *                   dq' = scale dx k', dk' = scale dx^T q'. Outputs: dq, dk, dv, which lie as q, k and v do. The row of a
+ *                   query that sees nothing gives NaN, as its result is under EMPTY_NAN, or 0, where a device leaves hidden keys out.
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
  * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs behind those named, in order; these
