@@ -33,8 +33,11 @@ bool vector_has_vnni(void) {
 /* Not all compilers know the name: bit 4 of leaf 7.1's EAX (Intel's manual, volume 2, CPUID). */
 bool vector_has_avx_vnni(void) {
 #if defined(__x86_64__)
+    static _Atomic int known; /* 1: no, 2: yes; products ask each time, and on a virtual machine the host answers */
+    int answer = known;
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+    if (!answer) known = answer = 1 + (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1));
+    return answer == 2;
 #else
     return false;
 #endif
