@@ -9,8 +9,6 @@
 
 #include "lowering/sizes.h"
 
-static bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
-
 /* A tensor of bytes with its zero point in i32, NULL where that is known to be 0. */
 typedef struct Bytes {
     Value *data, *zero;

@@ -25,8 +25,6 @@ static double most_of(DType dtype, const Value *zero_point) {
     return known ? most : fmax(high, -low);
 }
 
-static bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
-
 /* x - zero_point in f32. */
 static Value *centred_f32(Lowering *l, Value *x, Value *zero_point, int axis) {
     return cast(l, centred(l, x, zero_point, axis), DT_F32);

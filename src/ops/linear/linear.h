@@ -13,6 +13,8 @@ Status host_det(HostCall *call);
 Status host_cofactors(HostCall *call); /* of matrices: what the gradient of Det is made of */
 void back_det(Backward *w, const Node *n);
 
+static inline bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
+
 /* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float)
  * as node n's attributes say; bias may be NULL. */
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);

@@ -329,7 +329,6 @@ static Status factors_of(Lowering *l, const Node *n, Factors *f) {
     return l->error;
 }
 
-static bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
 static bool is_single(const Value *x) { return !x || x->rank == 0 || (x->rank == 1 && dim_equals(x->dims[0], 1)); }
 
 /* Whether the product is one of integers, scaled: bytes, one scale for x, one for each of w's outputs at most. */

@@ -118,16 +118,8 @@ static Status take_quads(const void *from, const int64_t *dims, const int64_t *s
                          .depth_stride = strides[outer],
                          .inner = dims[outer + 1],
                          .inner_stride = strides[outer + 1]};
-    int64_t count = quads_in(source.depth) * source.inner;
-    for (int i = 0; i < outer; i++) {
-        source.dims[i] = dims[i], source.strides[i] = strides[i];
-        count *= dims[i];
-    }
-    void *quads;
-    TRY(scratch_take(scratch, (size_t)count * QUAD, &quads));
-    quads_gather(&source, quads, pool);
-    *out_data = quads;
-    return NULL;
+    for (int i = 0; i < outer; i++) source.dims[i] = dims[i], source.strides[i] = strides[i];
+    return quads_take(&source, pool, scratch, out_data);
 }
 
 /* Of the matrices of b, in the row-major order of b's own permuted batch axes. */

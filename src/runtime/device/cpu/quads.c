@@ -63,11 +63,24 @@ static void gather(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+static int64_t quads_of(const QuadSource *s) {
+    int64_t count = quads_in(s->depth);
+    for (int i = 0; i < s->rank; i++) count *= s->dims[i];
+    return count;
+}
+
 void quads_gather(const QuadSource *source, uint32_t *to, Pool *pool) {
-    int64_t count = quads_in(source->depth);
-    for (int i = 0; i < source->rank; i++) count *= source->dims[i];
+    int64_t count = quads_of(source);
     if (!count || !source->inner) return;
     Gather g = {source, to};
     pool_tell((double)count * (double)source->inner * MOVING_WORK);
     pool_for(pool, count, source->inner < PIECE ? PIECE / source->inner : 1, gather, &g);
+}
+
+Status quads_take(const QuadSource *source, Pool *pool, Scratch *scratch, const void **out_data) {
+    void *quads;
+    TRY(scratch_take(scratch, (size_t)(quads_of(source) * source->inner) * QUAD, &quads));
+    quads_gather(source, quads, pool);
+    *out_data = quads;
+    return NULL;
 }

@@ -7,6 +7,7 @@
 
 #include "base/pool.h"
 #include "graph/tensor.h"
+#include "runtime/device/cpu/scratch.h"
 
 enum { QUAD = 4 };
 
@@ -20,6 +21,8 @@ typedef struct QuadSource {
     int64_t depth, depth_stride, inner, inner_stride;
 } QuadSource;
 
+/* In scratch memory: *out_data is as quads_gather writes it. */
+Status quads_take(const QuadSource *source, Pool *pool, Scratch *scratch, const void **out_data);
 /* to: [outer...][quads_in(depth)][inner], zeros beyond the depth. */
 void quads_gather(const QuadSource *source, uint32_t *to, Pool *pool);
 

@@ -124,11 +124,7 @@ static Status take_weight(const Conv *c, const Tensor *w, Pool *pool, Scratch *s
                          .depth_stride = kernel,
                          .inner = kernel,
                          .inner_stride = 1};
-    void *quads;
-    TRY(scratch_take(scratch, (size_t)(w->dims[0] * quads_in(depth) * kernel) * QUAD, &quads));
-    quads_gather(&source, quads, pool);
-    *out_data = quads;
-    return NULL;
+    return quads_take(&source, pool, scratch, out_data);
 }
 
 static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Conv *c) {
@@ -487,11 +483,7 @@ static Status take_pixels_of_quads(AnchorRun *run, const Conv *c, const Tensor *
                          .depth = c->channels,
                          .depth_stride = 1,
                          .inner = 1};
-    void *quads;
-    TRY(scratch_take(&run->scratch, (size_t)(source.dims[0] * c->inputs * c->group) * QUAD, &quads));
-    quads_gather(&source, quads, run->pool);
-    *out_data = quads;
-    return NULL;
+    return quads_take(&source, run->pool, &run->scratch, out_data);
 }
 
 static Status conv_run(AnchorRun *run) {
