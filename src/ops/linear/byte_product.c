@@ -14,12 +14,6 @@ typedef struct Bytes {
     Value *data, *zero;
 } Bytes;
 
-static bool is_all(const Tensor *t, int64_t value) {
-    for (int64_t i = 0; t && i < tensor_count(t); i++)
-        if (dtype_load_int(t->dtype, t->data, i) != value) return false;
-    return t != NULL;
-}
-
 /* The other sign: x and its zero point move by 128. */
 static Bytes signed_as(Lowering *l, Value *x, Value *zero_point, DType to) {
     Bytes b = {x, zero_point ? cast(l, zero_point, DT_I32) : NULL};

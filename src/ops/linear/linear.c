@@ -239,14 +239,20 @@ Value *along_axis(Lowering *l, Value *v, int axis, int rank) {
     return reshape(l, v, dims, rank);
 }
 
+bool is_all(const Tensor *t, double value) {
+    for (int64_t i = 0; t && i < tensor_count(t); i++)
+        if (dtype_load_double(t->dtype, t->data, i) != value) return false;
+    return t != NULL;
+}
+
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis) {
     if (!x) return NULL;
     Value *wide = cast(l, x, DT_I32);
     if (!zero_point) return wide;
     const Tensor *known = constant_of(zero_point);
-    bool zero = known && dtype_is_integer(known->dtype);
-    for (int64_t i = 0; zero && i < tensor_count(known); i++) zero = dtype_load_int(known->dtype, known->data, i) == 0;
-    return zero ? wide : sub(l, wide, along_axis(l, cast(l, zero_point, DT_I32), axis, x->rank));
+    return known && dtype_is_integer(known->dtype) && is_all(known, 0)
+               ? wide
+               : sub(l, wide, along_axis(l, cast(l, zero_point, DT_I32), axis, x->rank));
 }
 
 /* (A - a_zero_point) * (B - b_zero_point) in i32; zero points per tensor, per row of A, per column of B (ONNX

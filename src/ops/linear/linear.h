@@ -15,6 +15,9 @@ void back_det(Backward *w, const Node *n);
 
 static inline bool is_byte(const Value *x) { return x->dtype == DT_U8 || x->dtype == DT_I8; }
 
+/* Whether the tensor stands (it may be NULL) and all its elements are this. */
+bool is_all(const Tensor *t, double value);
+
 /* For the quantized forms (quantize.c). Convolution of channels-first x (i32 with its zero point taken off, or a float)
  * as node n's attributes say; bias may be NULL. */
 Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);

@@ -34,11 +34,7 @@ static bool narrow_float(DType dtype) { return dtype_is_float(dtype) && dtype_si
 
 /* The zero point as f32, or NULL when there is none or all of it is known to be 0. */
 static Value *zero_point_f32(Lowering *l, Value *zero_point) {
-    const Tensor *known = constant_of(zero_point);
-    if (!zero_point) return NULL;
-    for (int64_t i = 0; known && i < tensor_count(known); i++)
-        if (dtype_load_double(known->dtype, known->data, i) != 0) known = NULL;
-    return known ? NULL : cast(l, zero_point, DT_F32);
+    return !zero_point || is_all(constant_of(zero_point), 0) ? NULL : cast(l, zero_point, DT_F32);
 }
 
 /* ---- granularity ---- */
