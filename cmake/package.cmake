@@ -10,7 +10,9 @@ set(ONNXFUSE_PACKAGED_PLUGIN_DIR /usr/${CMAKE_INSTALL_LIBDIR}/onnxfuse)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/plugin_places.h.in ${CMAKE_BINARY_DIR}/include/base/generated/base/plugin_places.h @ONLY)
 target_include_directories(onnxfuse_base PRIVATE ${CMAKE_BINARY_DIR}/include/base/generated)
 
-target_link_options(onnxfuse PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/exports.map)
+# Threads that sessions share live as long as the process: a program that closes the library (dlclose) must not take their code away.
+set(stays_loaded -Wl,-z,nodelete)
+target_link_options(onnxfuse PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/packaging/exports.map ${stays_loaded})
 set_target_properties(onnxfuse PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/exports.map)
 
 # --- the static library -----------------------------------------------------------------------------------------------
@@ -28,7 +30,7 @@ add_library(onnxfuse_static STATIC ${static_object})
 set_source_files_properties(${static_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 set_target_properties(onnxfuse_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME onnxfuse EXPORT_NAME static)
 target_include_directories(onnxfuse_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-set(static_libraries -lprotobuf-c -lcjson -lpthread -ldl -lm)
+set(static_libraries ${stays_loaded} -lprotobuf-c -lcjson -lpthread -ldl -lm)
 target_link_libraries(onnxfuse_static INTERFACE ${static_libraries})
 add_dependencies(onnxfuse_static ${ONNXFUSE_PLUGINS})
 

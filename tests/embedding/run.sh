@@ -74,6 +74,7 @@ quiet cc -std=c11 "${strict[@]}" tests/embedding/plugins.c -o "$work/bin/plugins
 quiet cc -std=c11 "${strict[@]}" tests/embedding/plugins.c -o "$work/bin/plugins_static" $(pkg-config --cflags onnxfuse) \
   ${static/-lonnxfuse/-l:libonnxfuse.a}
 quiet cc "${strict[@]}" tests/embedding/memory.c -o "$work/bin/memory" $(pkg-config --cflags --libs onnxfuse) -lpthread
+quiet cc -std=c11 "${strict[@]}" tests/embedding/unload.c -o "$work/bin/unload" $(pkg-config --cflags onnxfuse) -ldl
 ok "built: pkg-config, pkg-config --static, CMake in C and C++"
 
 # --- they run, from anywhere, with kernels to be compiled ---
@@ -88,6 +89,9 @@ got=$(cd / && XDG_CACHE_HOME=$work/cache/describe "$work/bin/describe" "$model")
 [[ $got == *"input x: float32 [batch, 16]"*"output scores: float32 [batch, 10]"* ]] || fail "describe: $got"
 got=$(cd / && XDG_CACHE_HOME=$work/cache/cli "$root/usr/bin/onnxfuse" test "${model%/*}" | tail -n 1)
 [ "$got" = "1 passed, 0 failed" ] || fail "onnxfuse test: $got"
+
+got=$("$work/bin/unload" "$root/usr/lib/libonnxfuse.so.0" "$model" 2>&1) || fail "opened and closed as a plug-in: code $?, $got"
+ok "opened and closed as a plug-in: $got"
 
 # --- plug-ins are found where they are installed, and never in the current directory ---
 "$python" tests/embedding/model.py "$work/wide.onnx" "$work/expression.onnx"
