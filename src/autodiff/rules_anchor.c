@@ -3,6 +3,7 @@
  * and 9.5); and of attention, an anchor of its own. */
 #include "autodiff/rules.h"
 
+#include "lowering/anchor/weight_blocks.h"
 #include "lowering/anchors.h"
 #include "lowering/sizes.h"
 
@@ -53,6 +54,22 @@ static void back_matmul(Backward *w, const Node *n) {
         db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_to(l, db, b);
         give(w, n, 1, by_perm(l, db, n, "perm_b", true));
     }
+}
+
+/* Of the matrix that b stands for, which is constant. */
+static void back_matmul_bits(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *dr = by_perm(l, dy(w, n, 0), n, "perm_out", true);
+    WeightBlocks blocks;
+    if (!dr || !wants(w, n, 0)) return;
+    Status status = weight_blocks_of(n, n->inputs[1]->constant, &blocks);
+    if (status) {
+        l->error = status;
+        return;
+    }
+    Tensor *columns = tensor_new(l->arena, DT_F32, 2, (const int64_t[]){blocks.n, blocks.k});
+    weight_blocks_unpack(&blocks, columns->data);
+    give(w, n, 0, by_perm(l, matmul(l, dr, constant(l, columns)), n, "perm_a", true));
 }
 
 /* --- convolutions ---------------------------------------------------------------------------------------------------------- */
@@ -239,6 +256,7 @@ BackwardFn rule_of_anchor(const char *op) {
         const char *op;
         BackwardFn rule;
     } rules[] = {{"matmul", back_matmul},
+                 {MATMUL_BITS, back_matmul_bits},
                  {"conv", back_conv},
                  {"conv_transpose", back_conv_transpose},
                  {ATTENTION, back_attention}};

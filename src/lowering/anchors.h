@@ -13,10 +13,14 @@
  *                   dims from its output value.
  *
  * All three may have attr int weight_precision: the form (Precision) in which the constant second input is held,
- * rounded as the device packs it; computation is as without. "matmul" may have attr tensor weight_scales, f32 [N,
- * blocks], and attr int weight_block: column n's depths of a block of so many are whole multiples of its scale, or were
- * when the model was read, so that a device may hold them as such. "conv" may have attr int winograd: 0 where no device
+ * rounded as the device packs it; computation is as without. "conv" may have attr int winograd: 0 where no device
  * may take Winograd's algorithm.
+ *
+ * "matmul_bits"     inputs a, b and the epilogue's. As "matmul" without alpha of a [..., K], f32, and the constant matrix [K, N] that b
+ *                   stands for, u8 [N, blocks, bytes]: column n's depths in blocks of attr int weight_block, attr int
+ *                   weight_bits a number (2, 3, 4 or 8), attr int weight_depth: K. attr tensor weight_scales, and where
+ *                   zero points are not in the middle weight_zeros, as lowering/anchor/weight_blocks.h has them: an
+ *                   element is (number - zero point) * scale. attrs perm_a, perm_out. Where AnchorLimits.bits says so.
  *
  * Epilogue: where the node has a subgraph, its body of primitives is applied to the result. The body's first input is
  * the raw result as above (permuted by perm_out, in the inputs' type), the others are the node's inputs from the third
@@ -55,6 +59,10 @@
 #define WEIGHT_PRECISION "weight_precision"
 #define WEIGHT_SCALES "weight_scales"
 #define WEIGHT_BLOCK "weight_block"
+#define WEIGHT_ZEROS "weight_zeros"
+#define WEIGHT_BITS "weight_bits"
+#define WEIGHT_DEPTH "weight_depth"
+#define MATMUL_BITS "matmul_bits"
 #define PAD_VALUE "pad_value"
 #define EPILOGUE_SAVES "epilogue_saves"
 

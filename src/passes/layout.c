@@ -5,6 +5,7 @@
  *
  * In and out: LEVEL_PRIM. One forward sweep: when a node is visited, its inputs have already been moved as far as they
  * go. */
+#include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
 #include "passes/passes.h"
@@ -276,6 +277,10 @@ static void absorb_input(Node *node, int index, const char *name) {
 
 static bool is_permute(const Node *node) { return node->kind == NODE_PRIM && node->prim == PRIM_PERMUTE; }
 
+static bool is_product(const Node *node) {
+    return node->kind == NODE_ANCHOR && (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0);
+}
+
 static void absorb_output(Graph *graph, Node *node) {
     Value *y = node->outputs[0];
     if (y->uses.count != 1 || value_is_output(y) || !is_permute(y->uses.items[0].node) ||
@@ -323,9 +328,9 @@ Status layout(Graph *graph, const Policy *policy) {
     uint64_t number = 0;
     FOR_EACH_NODE(node, graph) node->tag = ++number;
     FOR_EACH_NODE_SAFE(node, graph) {
-        if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
+        if (is_product(node)) {
             absorb_input(node, 0, "perm_a");
-            absorb_input(node, 1, "perm_b");
+            absorb_input(node, 1, "perm_b"); /* no constant, which that of few bits is */
             continue;
         }
         if (node->kind != NODE_PRIM) continue;
@@ -339,7 +344,7 @@ Status layout(Graph *graph, const Policy *policy) {
     graph_prune(graph);
     for (Node *node = graph->first, *next; node; node = next) {
         next = node->next;
-        if (node->kind == NODE_ANCHOR && strcmp(node->op, "matmul") == 0) {
+        if (is_product(node)) {
             if (next && next == (node->outputs[0]->uses.count == 1 ? node->outputs[0]->uses.items[0].node : NULL))
                 next = next->next;
             absorb_output(graph, node);

@@ -161,6 +161,14 @@ static const Row rows[] = {
      "y: f64[4, 2, 2] = anchor matmul a, b {perm_a = [1, 2, 0], perm_b = [1, 0], perm_out = [2, 0, 1], alpha = 0.5}",
      -2, 2, false},
     {"matmul without rows", "a: f64[0, 3], b: f64[3, 4]", "y: f64[0, 4] = anchor matmul a, b", -2, 2, false},
+    {"matmul by a matrix of few bits", "x: f64[2, 20]",
+     "b = constant u8[3, 2, 4] {11, 48, 85, 122, 159, 196, 233, 14, 51, 88, 125, 162, 199, 236, 17, 54, 91, 128, 165, "
+     "202, 239, 20, 57, 94}\n"
+     "a: f32[2, 20] = cast x {to = f32}\nr: f32[2, 3] = anchor matmul_bits a, b {weight_bits = 2, weight_block = 16, "
+     "weight_depth = 20, "
+     "weight_scales = tensor f32[6] {0.5, 1, 0.25, 0.75, 1.5, 1}, weight_zeros = tensor f32[6] {0, 1, 2, 3, 1.5, "
+     "2}}\ny: f64[2, 3] = cast r {to = f64}",
+     -2, 2, false, true},
     {"conv", "x: f64[2, 5, 4, 3], w: f64[2, 3, 3, 2]",
      "y: f64[2, 3, 3, 2] = anchor conv x, w {strides = [1, 1], dilations = [1, 1], pads = (0, 0, 0, 0), group = 1}", -2,
      2, false},

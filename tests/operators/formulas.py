@@ -111,8 +111,8 @@ def embed_norm(inputs, attributes):
 # --- products -----------------------------------------------------------------------------------------------------------
 def unpacked(values, bits, count):
     """The numbers of `bits` bits in the last axis of bytes, the lowest bits first."""
-    shifts = np.arange(0, 8, bits)
-    return ((values[..., None] >> shifts) & ((1 << bits) - 1)).reshape(*values.shape[:-1], -1)[..., :count]
+    single = np.unpackbits(values, axis=-1, bitorder="little")[..., :count * bits].reshape(*values.shape[:-1], count, bits)
+    return single @ (1 << np.arange(bits))
 
 
 def matmul_nbits(inputs, attributes):
@@ -120,7 +120,7 @@ def matmul_nbits(inputs, attributes):
     zeros, bias = given(inputs, 3), given(inputs, 5)
     n, k, block, bits = attributes["N"], attributes["K"], attributes["block_size"], attributes.get("bits", 4)
     count = -(-k // block)
-    levels = unpacked(packed.reshape(n, count, -1), bits, block).astype(np.float64)
+    levels = unpacked(packed.reshape(n, count, -1).astype(np.uint8), bits, block).astype(np.float64)
     if zeros is None:
         zeros = np.full((n, count), 2.0 ** (bits - 1))
     elif zeros.dtype == np.uint8:

@@ -114,7 +114,7 @@ def nbits(name, n, k, block, bits, *, zeros=None, batch=(3,), bias=False, **rest
     count = -(-k // block)
     zero_bytes = -(-count * bits // 8)
     zero_points = {None: None, u8: constant(i(n * zero_bytes, high=256, dtype=u8)), f32: constant(f(n * count, low=1, high=14))}[zeros]
-    inputs = [f(*batch, k), constant(i(n, count, block * bits // 8, high=256, dtype=u8)), constant(f(n * count, low=0.01, high=0.1)), zero_points,
+    inputs = [f(*batch, k), constant(i(n, count, -(-block * bits // 8), high=256, dtype=u8)), constant(f(n * count, low=0.01, high=0.1)), zero_points,
               rest.pop("indices", None), constant(f(n)) if bias else None]
     return row(name, inputs, N=n, K=k, block_size=block, bits=bits, **rest)
 
@@ -132,6 +132,11 @@ QUANTIZED_PRODUCTS = [
            nbits("two batches", 16, 64, 32, 4, batch=(2, 3), zeros=u8, bias=True),
            nbits("one row", 33, 64, 32, 4, batch=(1,), zeros=u8),
            nbits("no row", 8, 64, 32, 4, batch=(0,)),
+           nbits("2 bits", 16, 64, 32, 2),
+           nbits("2 bits, zero points, a last block that is cut", 9, 90, 16, 2, zeros=u8, bias=True),
+           nbits("3 bits", 9, 96, 32, 3),
+           nbits("3 bits, zero points", 9, 70, 64, 3, zeros=u8),
+           nbits("many rows, zero points", 40, 96, 32, 4, batch=(30,), zeros=u8),
            nbits("8 bits", 16, 64, 32, 8),
            nbits("8 bits, zero points", 7, 96, 32, 8, zeros=u8),
            nbits("8 bits, a last block that is cut", 5, 50, 16, 8, zeros=u8, bias=True),
@@ -141,9 +146,13 @@ QUANTIZED_PRODUCTS = [
     *table("MatMulNBits",
            nbits("as ONNX Runtime: 4 bits", 16, 64, 32, 4, zeros=u8, bias=True),
            nbits("as ONNX Runtime: 8 bits", 16, 64, 32, 8, zeros=u8),
+           nbits("as ONNX Runtime: 2 bits", 16, 64, 32, 2, zeros=u8),
+           nbits("as ONNX Runtime: blocks of 16, many rows", 24, 96, 16, 4, batch=(40,), zeros=u8),
+           nbits("as ONNX Runtime: blocks of 256", 40, 1000, 256, 4, zeros=u8, batch=(2,)),
            nbits("as ONNX Runtime: zero points that are floats", 16, 64, 32, 4, zeros=f32), **PLAIN, rtol=256, atol=256),
     *table("MatMulNBits",
-           nbits("2 bits", 16, 64, 32, 2, refused="2 bits"),
+           nbits("5 bits", 16, 64, 32, 5, refused="5 bits"),
+           nbits("blocks of 24", 16, 64, 24, 4, refused="multiple of 16"),
            nbits("an order of the columns", 16, 64, 32, 4, indices=constant(data(np.arange(64) // 32, i32)), refused="g_idx"),
            nbits("weights packed for another library", 16, 64, 32, 4, weight_prepacked=1, refused="weight_prepacked"), **PLAIN),
 ]

@@ -62,13 +62,46 @@ static void round_column(Precision form, float *values, int64_t stride, int64_t 
 
 /* ---- tiles of all instruction sets ---- */
 
+/* A product with narrow weights has the bits of that with wide ones, or of blocks their rounding errors; largest: what a column's elements
+ * are at most before their zero points are taken off, NULL: as they are. */
+static void check_products(const TileIsa *isa, const WeightForm *form, const char *name, int vectors, int m,
+                           int64_t depth, const float *wide, const float *largest, const void *narrow,
+                           uint64_t *state) {
+    enum { MOST_WIDTH = 64, MOST_DEPTH = 200 };
+    static float x[NARROW_TILE_ROWS][MOST_DEPTH], y[2][NARROW_TILE_ROWS][MOST_WIDTH];
+    int64_t width = (int64_t)vectors * isa->f32.lanes, offset = 0;
+    const void *rows[NARROW_TILE_ROWS];
+    void *results[2][NARROW_TILE_ROWS];
+    for (int i = 0; i < m; i++) {
+        rows[i] = x[i];
+        for (int64_t k = 0; k < depth; k++) x[i][k] = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
+        for (int side = 0; side < 2; side++) results[side][i] = memset(y[side][i], 0, sizeof y[side][i]);
+    }
+    TileCall call = {.rows = rows, .offsets = &offset, .taps = 1, .depth = depth, .weight_stride = width, .form = form};
+    call.columns = (int)width - anchor_case_below(state, isa->f32.lanes);
+    call.weight = wide, call.ahead = (const char *)wide, call.results = results[0];
+    isa->f32.products[vectors][m](&call);
+    call.weight = narrow, call.results = results[1];
+    isa->narrow[form->kind][vectors][m](&call);
+    for (int i = 0; i < m; i++)
+        for (int64_t j = 0; j < width; j++) {
+            double bound = 0;
+            for (int64_t k = 0; weight_in_blocks(form) && k < depth; k++)
+                bound += fabs((double)x[i][k] * (double)(largest ? largest[j] : wide[k * width + j]));
+            bound = bound * 0x1p-23 * (double)(depth + 2) + (weight_in_blocks(form) ? 0x1p-120 : 0);
+            cr_assert(fabs((double)y[0][i][j] - (double)y[1][i][j]) <= bound,
+                      "%s %s, %d vectors, %d rows, depth %lld: %g, not %g", isa->name, name, vectors, m,
+                      (long long)depth, (double)y[1][i][j], (double)y[0][i][j]);
+        }
+}
+
 static void check_tile(const TileIsa *isa, int form, int vectors, int m, int64_t depth, uint64_t *state) {
-    static const WeightForm weight_forms[] = {WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4};
+    static const WeightKind kinds[] = {WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4};
     enum { MOST_WIDTH = 64, MOST_DEPTH = 200 };
     static float wide[MOST_DEPTH * MOST_WIDTH], want[MOST_DEPTH * MOST_WIDTH], got[MOST_DEPTH * MOST_WIDTH],
-        narrow[MOST_DEPTH * MOST_WIDTH * 2], x[NARROW_TILE_ROWS][MOST_DEPTH], y[2][NARROW_TILE_ROWS][MOST_WIDTH];
-    int64_t width = (int64_t)vectors * isa->f32.lanes, offset = 0;
-    WeightForm kept = weight_forms[form];
+        narrow[MOST_DEPTH * MOST_WIDTH * 2];
+    int64_t width = (int64_t)vectors * isa->f32.lanes;
+    WeightForm kept = {kinds[form], NARROW_BLOCK, false};
     for (int64_t i = 0; i < depth * width; i++) {
         float number = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
         wide[i] = ldexpf(number, anchor_case_below(state, 24) - 20);
@@ -78,41 +111,97 @@ static void check_tile(const TileIsa *isa, int form, int vectors, int m, int64_t
         want[i] = wide[i];
     }
     for (int64_t j = 0; j < width; j++) round_column(forms[form], want + j, width, depth);
-    cr_assert_leq(narrow_column_bytes(kept, depth) * (size_t)width, sizeof narrow);
-    narrow_panel(kept, wide, NULL, depth, width, narrow);
+    cr_assert_leq(narrow_column_bytes(&kept, depth) * (size_t)width, sizeof narrow);
+    narrow_panel(kept.kind, wide, depth, width, narrow);
     int64_t first = anchor_case_below(state, (int)depth + 1),
             end = first + anchor_case_below(state, (int)(depth - first) + 1);
-    isa->widen(&(WidenCall){kept, narrow, width, 0, depth, got});
+    isa->widen(&(WidenCall){&kept, narrow, width, 0, depth, got});
     cr_assert_arr_eq(got, want, (size_t)(depth * width) * sizeof *got, "%s %s, %d vectors, depth %lld", isa->name,
                      form_names[form], vectors, (long long)depth);
-    isa->widen(&(WidenCall){kept, narrow, width, first, end, got});
+    isa->widen(&(WidenCall){&kept, narrow, width, first, end, got});
     cr_assert_arr_eq(got, want + first * width, (size_t)((end - first) * width) * sizeof *got,
                      "%s %s, depths %lld to %lld", isa->name, form_names[form], (long long)first, (long long)end);
-    const void *rows[NARROW_TILE_ROWS];
-    void *results[2][NARROW_TILE_ROWS];
-    for (int i = 0; i < m; i++) {
-        rows[i] = x[i];
-        for (int64_t k = 0; k < depth; k++) x[i][k] = (float)(anchor_case_bits(state) >> 40) * 0x1p-23f - 1;
-        for (int side = 0; side < 2; side++) results[side][i] = memset(y[side][i], 0, sizeof y[side][i]);
-    }
-    TileCall call = {.rows = rows, .offsets = &offset, .taps = 1, .depth = depth, .weight_stride = width};
-    call.columns = (int)width - anchor_case_below(state, isa->f32.lanes);
-    call.weight = want, call.ahead = (const char *)want, call.results = results[0];
-    isa->f32.products[vectors][m](&call);
-    call.weight = narrow, call.results = results[1];
-    isa->narrow[kept][vectors][m](&call);
-    cr_assert_arr_eq(y[0], y[1], sizeof y[0], "%s %s, %d vectors, %d rows, depth %lld", isa->name, form_names[form],
-                     vectors, m, (long long)depth);
+    check_products(isa, &kept, form_names[form], vectors, m, depth, want, NULL, narrow, state);
 }
 
-Test(weights, tiles_of_all_instruction_sets_widen_what_was_rounded) {
-    const TileIsa *sets[3] = {&tile_base};
-    int count = 1;
-    uint64_t state = 7;
+/* Weights as they came: the panel's numbers, exactly, and products with them. */
+static void check_blocks(const TileIsa *isa, int bits, int64_t block, int zeros, int vectors, int64_t depth,
+                         uint64_t *state) {
+    enum { MOST_WIDTH = 64, MOST_DEPTH = 200, MOST_BYTES = 512 * MOST_WIDTH };
+    static uint8_t packed[MOST_BYTES], zero_bits[MOST_BYTES];
+    static float scales[MOST_DEPTH * MOST_WIDTH], zero_floats[MOST_DEPTH * MOST_WIDTH], want[MOST_DEPTH * MOST_WIDTH],
+        got[MOST_DEPTH * MOST_WIDTH], panel[MOST_DEPTH * MOST_WIDTH];
+    int64_t width = (int64_t)vectors * isa->f32.lanes, columns = width - anchor_case_below(state, 3);
+    int64_t count = (depth + block - 1) / block;
+    Tensor tensors[] = {
+        {.dtype = DT_U8, .rank = 3, .dims = {columns, count, (block * bits + 7) / 8}, .data = packed},
+        {.dtype = DT_F32, .rank = 1, .dims = {columns * count}, .data = scales},
+        {.dtype = DT_U8, .rank = 1, .dims = {columns * ((count * bits + 7) / 8)}, .data = zero_bits},
+        {.dtype = DT_F32, .rank = 1, .dims = {columns * count}, .data = zero_floats},
+    };
+    WeightBlocks b = {
+        .packed = &tensors[0], .scales = &tensors[1], .n = columns, .k = depth, .block = block, .bits = bits};
+    b.zeros = zeros ? &tensors[1 + zeros] : NULL;
+    cr_assert_null(weight_blocks_check(&b));
+    for (int i = 0; i < MOST_BYTES; i++)
+        packed[i] = (uint8_t)anchor_case_bits(state), zero_bits[i] = (uint8_t)anchor_case_bits(state);
+    for (int64_t i = 0; i < columns * count; i++) {
+        scales[i] = (float)(anchor_case_below(state, 2000) - 1000) * 1.1e-4f;
+        zero_floats[i] = (float)anchor_case_below(state, 1 << bits);
+    }
+    float largest[MOST_WIDTH];
+    for (int64_t j = 0; j < width; j++)
+        largest[j] = (float)(2 << bits) * 0.11f; /* the greatest scale is 1000 * 1.1e-4 */
+    memset(want, 0, sizeof want);
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t k = 0; k < depth; k++) {
+            float number = (float)(weight_bits(packed + (c * count + k / block) * b.block_bytes, k % block, bits));
+            want[k * width + c] = (number - (float)weight_block_zero(&b, c, k / block)) * scales[c * count + k / block];
+        }
+    WeightForm form = blocks_form(&b);
+    cr_assert_leq(narrow_column_bytes(&form, depth) * (size_t)width, sizeof panel);
+    blocks_panel(&form, &b, 0, (int)columns, width, panel);
+    int64_t first = anchor_case_below(state, (int)depth + 1),
+            end = first + anchor_case_below(state, (int)(depth - first) + 1);
+    isa->widen(&(WidenCall){&form, panel, width, 0, depth, got});
+    for (int64_t i = 0; i < depth * width; i++) /* 0 where there are no columns, of whatever sign */
+        cr_assert(got[i] == want[i], "%s %d bits, blocks of %lld, depth %lld: element %lld is %g, not %g", isa->name,
+                  bits, (long long)block, (long long)depth, (long long)i, (double)got[i], (double)want[i]);
+    isa->widen(&(WidenCall){&form, panel, width, first, end, got});
+    for (int64_t i = 0; i < (end - first) * width; i++) cr_assert(got[i] == want[first * width + i]);
+    for (int m = 1; m <= NARROW_TILE_ROWS; m++)
+        check_products(isa, &form, "blocks", vectors, m, depth, want, largest, panel, state);
+}
+
+static int all_sets(const TileIsa *sets[3]) {
+    int count = 0;
+    sets[count++] = &tile_base;
 #if defined(__x86_64__)
     if (tile_isa() != &tile_base) sets[count++] = &tile_avx2;
     if (tile_isa() == &tile_avx512) sets[count++] = &tile_avx512;
 #endif
+    return count;
+}
+
+Test(weights, tiles_of_all_instruction_sets_take_blocks_as_they_came) {
+    const TileIsa *sets[3];
+    int count = all_sets(sets);
+    uint64_t state = 9;
+    static const int bits[] = {2, 3, 4, 8};
+    static const int64_t blocks[] = {16, 32, 48, 128, 256}, depths[] = {1, 17, 32, 50, 96, 130, 200};
+    for (int s = 0; s < count; s++)
+        for (int i = 0; i < 4; i++)
+            for (int b = 0; b < 5; b++)
+                for (int zeros = 0; zeros < 3; zeros++)
+                    for (int d = 0; d < 7; d++)
+                        check_blocks(sets[s], bits[i], blocks[b], zeros, 1 + (d + b) % sets[s]->f32.vectors, depths[d],
+                                     &state);
+}
+
+Test(weights, tiles_of_all_instruction_sets_widen_what_was_rounded) {
+    const TileIsa *sets[3];
+    int count = all_sets(sets);
+    uint64_t state = 7;
     static const int64_t depths[] = {1, 7, 8, 9, 31, 32, 33, 40, 64, 95, 130, 200};
     for (int s = 0; s < count; s++)
         for (int form = 0; form < FORMS; form++)
@@ -220,7 +309,8 @@ static Tensor *run_case(const AnchorCase *c, Tensor *weight, Pool *pool, int64_t
     return results;
 }
 
-/* The bits of the f32 product with the rounded weight, on any number of threads; and the evaluator's result. */
+/* The bits of the f32 product with the rounded weight, where products are not summed block by block; the same on any
+ * number of threads; and the evaluator's result. */
 static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *), int form) {
     bool fits = c.tensors[0]->dtype == DT_F32 || (c.tensors[0]->dtype == DT_F16 && forms[form] == PRECISION_F16) ||
                 (c.tensors[0]->dtype == DT_BF16 && forms[form] == PRECISION_BF16);
@@ -231,7 +321,8 @@ static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *),
         Tensor *got = run_case(&c, c.tensors[1], pool_of(1 + (int)(c.seed % 3)), forms[form], form_names[form]);
         Tensor *again = run_case(&c, c.tensors[1], pool_of(1 + (int)((c.seed + 1) % 3)), forms[form], NULL);
         Tensor *wide = run_case(&c, held, pool_of(1), PRECISION_AS_IS, NULL);
-        cr_assert(!tensor_bytes(got) || memcmp(got->data, wide->data, tensor_bytes(got)) == 0,
+        bool sums_blocks = forms[form] == PRECISION_INT8 || forms[form] == PRECISION_INT4; /* where rows are few */
+        cr_assert(!tensor_bytes(got) || sums_blocks || memcmp(got->data, wide->data, tensor_bytes(got)) == 0,
                   "%s %s, seed %llu: not what f32 gives", c.what, form_names[form], (unsigned long long)c.seed);
         cr_assert(!tensor_bytes(got) || memcmp(got->data, again->data, tensor_bytes(got)) == 0,
                   "%s %s, seed %llu: not the same on more threads", c.what, form_names[form],
@@ -294,10 +385,14 @@ Test(weights, a_factor_is_rounded_with_the_weight) {
         for (int64_t i = 0; i < tensor_count(scaled); i++) ((float *)scaled->data)[i] *= 0.3f;
         AnchorCase other = c;
         other.tensors[1] = scaled;
-        Tensor *want = run_case(&c, rounded(&other, &columns, forms[form], 1), NULL, PRECISION_AS_IS, NULL);
         node_set_float(c.node, "alpha", 0.3f);
         Tensor *got = run_case(&c, c.tensors[1], NULL, forms[form], form_names[form]);
-        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "%s", form_names[form]);
+        node_set_float(c.node, "alpha", 1);
+        Tensor *tensors[ANCHOR_CASE_INPUTS];
+        memcpy(tensors, c.tensors, sizeof tensors);
+        tensors[1] = rounded(&other, &columns, forms[form], 1);
+        c.terms = 100;
+        anchor_case_expect(&c, tensors, got);
         graph_destroy(c.graph);
     }
 }
@@ -323,71 +418,102 @@ Test(weights, transposed_convolutions_are_near_those_of_f32) {
     }
 }
 
-/* ---- weights that come as whole numbers with scales ---- */
+/* ---- weights that came in few bits ---- */
 
-/* numbers: low to high; block: of the scales; broken: one element is no multiple. */
-typedef struct Multiples {
-    int low, high;
-    int64_t depth, columns, block;
-    bool broken;
+typedef struct Bits {
+    int bits;
+    int64_t rows, depth, columns, block;
+    bool zeros;
     const char *how;
-} Multiples;
+} Bits;
 
-static const Multiples multiples[] = {
-    {-8, 7, 64, 40, 32, false, "packed, weights int4"},
-    {-8, 7, 200, 70, 64, false, "packed, weights int4"},
-    {-8, 7, 130, 17, 128, false, "packed, weights int4"},
-    {-15, 15, 96, 33, 32, false, "packed, weights int8"},
-    {-128, 127, 96, 70, 32, false, "packed, weights int8"},
-    {-8, 7, 64, 40, 16, false, "packed"},
-    {-8, 7, 64, 40, 32, true, "packed"},
-    {-130, 127, 64, 400, 32, false, "packed"},
-    {-8, 7, 20, 8, 32, false, "packed"},
+static const Bits all_bits[] = {
+    {4, 1, 64, 40, 32, false, "packed, weights int4"},   {4, 3, 200, 70, 64, true, "packed, weights int4"},
+    {4, 9, 130, 17, 128, false, "packed, weights int4"}, {4, 100, 1100, 200, 32, true, "packed, weights int4"},
+    {4, 1, 3000, 66, 256, true, "packed, weights int4"}, {4, 8, 1040, 65, 16, true, "packed, weights int4"},
+    {3, 2, 96, 33, 32, true, "packed, weights int4"},    {2, 5, 100, 33, 16, true, "packed, weights int2"},
+    {2, 40, 96, 33, 64, false, "packed, weights int2"},  {8, 1, 96, 70, 32, false, "packed, weights int8"},
+    {8, 20, 96, 70, 48, true, "packed, weights int8"},   {4, 1, 4096, 8, 2048, false, "packed, weights int4"},
 };
 
-Test(weights, whole_numbers_with_scales_are_held_exactly) {
-    for (size_t r = 0; r < sizeof multiples / sizeof *multiples; r++) {
-        const Multiples *m = &multiples[r];
-        AnchorCase c = anchor_case_new("matmul", r + 1);
+/* The evaluator has the bits of the product with the matrix that the bits stand for, and the anchor what f32 allows: zero points are
+ * taken off sums, which are as large as the numbers before that. */
+static void expect_unpacked(const AnchorCase *bits, int64_t rows, const Tensor *got) {
+    WeightBlocks b;
+    cr_assert_null(weight_blocks_of(bits->node, bits->tensors[1], &b));
+    AnchorCase c = anchor_case_new("matmul", bits->seed);
+    Value *x = anchor_case_input(&c, DT_F32, 2, (int64_t[]){rows, b.k}),
+          *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){b.n, b.k});
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){x, w}, 2);
+    node_set_ints(c.node, "perm_b", (int64_t[]){1, 0}, 2);
+    anchor_case_output(&c, DT_F32, 2, (int64_t[]){rows, b.n});
+    c.tensors[0] = bits->tensors[0];
+    weight_blocks_unpack(&b, c.tensors[1]->data);
+    Tensor *evaluated[2];
+    cr_assert_null(eval_anchor(bits->node, bits->tensors, NULL, c.graph->arena, &evaluated[0]));
+    cr_assert_null(eval_anchor(c.node, c.tensors, NULL, c.graph->arena, &evaluated[1]));
+    cr_expect(memcmp(evaluated[0]->data, evaluated[1]->data, tensor_bytes(got)) == 0, "seed %llu",
+              (unsigned long long)bits->seed);
+    double *magnitudes = arena_array(c.graph->arena, (size_t)(rows * b.n), sizeof *magnitudes);
+    for (int64_t i = 0; i < rows * b.n; i++) {
+        magnitudes[i] = 0;
+        for (int64_t k = 0; k < b.k; k++) {
+            double scale = weight_block_scale(&b, i % b.n, k / b.block), most = (double)(2 << b.bits) * fabs(scale);
+            magnitudes[i] += most * fabs((double)((float *)c.tensors[0]->data)[i / b.n * b.k + k]);
+        }
+    }
+    c.magnitudes = magnitudes;
+    c.terms = b.k + 2;
+    anchor_case_expect(&c, c.tensors, got);
+    graph_destroy(c.graph);
+}
+
+/* On any number of threads, and from what was packed before. */
+Test(weights, few_bits_are_held_as_they_came) {
+    for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
+        const Bits *m = &all_bits[r];
+        AnchorCase c = anchor_case_new(MATMUL_BITS, r + 1);
         int64_t blocks = (m->depth + m->block - 1) / m->block;
-        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){3, m->depth}),
-              *b = anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->columns, m->depth});
-        Tensor *scales = tensor_new(c.graph->arena, DT_F32, 2, (int64_t[]){m->columns, blocks});
-        float *s = scales->data, *w = c.tensors[1]->data;
-        for (int64_t i = 0; i < m->columns * blocks; i++)
-            s[i] = (float)(anchor_case_below(&c.state, 2000) - 1000) * 1.1e-4f;
-        for (int64_t i = 0; i < m->columns * m->depth; i++)
-            w[i] = s[i / m->depth * blocks + i % m->depth / m->block] *
-                   (float)(m->low + anchor_case_below(&c.state, m->high - m->low + 1));
-        w[0] = s[0] * (float)m->low;
-        if (m->broken) w[m->depth + 3] += 1e-3f;
-        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "matmul", (Value *[]){a, b}, 2);
-        node_set_ints(c.node, "perm_b", (int64_t[]){1, 0}, 2);
-        anchor_case_output(&c, DT_F32, 2, (int64_t[]){3, m->columns});
-        c.constant[1] = true;
-        Tensor *want = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, "packed");
+        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->rows, m->depth}),
+              *b = anchor_case_input(&c, DT_U8, 3, (int64_t[]){m->columns, blocks, (m->block * m->bits + 7) / 8});
+        uint8_t *bytes = c.tensors[1]->data;
+        for (int64_t i = 0; i < tensor_count(c.tensors[1]); i++) bytes[i] = (uint8_t)anchor_case_bits(&c.state);
+        Tensor *scales = tensor_new(c.graph->arena, DT_F32, 1, (int64_t[]){m->columns * blocks}),
+               *zeros = tensor_new(c.graph->arena, DT_F32, 1, (int64_t[]){m->columns * blocks});
+        for (int64_t i = 0; i < m->columns * blocks; i++) {
+            ((float *)scales->data)[i] =
+                (float)(anchor_case_below(&c.state, 2000) - 1000) * 1e-3f / (float)(1 << m->bits);
+            ((float *)zeros->data)[i] = (float)anchor_case_below(&c.state, 1 << m->bits);
+        }
+        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, MATMUL_BITS, (Value *[]){a, b}, 2);
         node_set_attr(c.node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = scales});
+        if (m->zeros) node_set_attr(c.node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = zeros});
+        node_set_int(c.node, WEIGHT_BITS, m->bits);
         node_set_int(c.node, WEIGHT_BLOCK, m->block);
+        node_set_int(c.node, WEIGHT_DEPTH, m->depth);
+        anchor_case_output(&c, DT_F32, 2, (int64_t[]){m->rows, m->columns});
+        c.constant[1] = true;
         Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, m->how);
-        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "%d to %d, blocks of %lld", m->low, m->high,
-                  (long long)m->block);
-        CpuAnchor *anchor, *again;
+        expect_unpacked(&c, m->rows, got);
+        for (int threads = 2; threads <= 3; threads++) {
+            Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, m->how);
+            cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);
+        }
+        CpuAnchor *anchor, *restored;
         uint32_t released;
         const Packed *packed;
-        Tensor absent = *c.tensors[1];
+        Tensor absent = *c.tensors[1], *again = copy_tensor(c.graph->arena, got);
         absent.data = NULL;
         cr_assert_null(
             cpu_anchor_prepare(c.node, (const Tensor *[]){NULL, c.tensors[1]}, NULL, NULL, &anchor, &released));
-        cr_expect_str_eq(cpu_anchor_how(anchor), m->how, "%d to %d, blocks of %lld", m->low, m->high,
-                         (long long)m->block);
         int count = cpu_anchor_packed(anchor, &packed, &released);
+        cr_expect_eq(released, 2u);
         cr_assert_null(
-            cpu_anchor_restore(c.node, (const Tensor *[]){NULL, &absent}, packed, count, NULL, &again, &released));
-        cr_expect_str_eq(cpu_anchor_how(again), m->how);
-        memset(got->data, 0, tensor_bytes(got));
-        cr_assert_null(anchor_run_once(again, c.node, (const Tensor *[]){c.tensors[0], &absent}, got, NULL));
-        cr_expect(memcmp(got->data, want->data, tensor_bytes(got)) == 0, "restored, %s", m->how);
-        cpu_anchor_destroy(again);
+            cpu_anchor_restore(c.node, (const Tensor *[]){NULL, &absent}, packed, count, NULL, &restored, &released));
+        memset(again->data, 0, tensor_bytes(again));
+        cr_assert_null(anchor_run_once(restored, c.node, (const Tensor *[]){c.tensors[0], &absent}, again, NULL));
+        cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu, restored", r);
+        cpu_anchor_destroy(restored);
         cpu_anchor_destroy(anchor);
         graph_destroy(c.graph);
     }

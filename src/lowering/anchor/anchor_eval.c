@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include "graph/eval/eval.h"
+#include "lowering/anchor/weight_blocks.h"
 #include "lowering/anchors.h"
 #include "lowering/sizes.h"
 
@@ -215,12 +216,33 @@ static Status matmul_dims(const Eval *e, const Work *a, const Work *b, int *out_
     return NULL;
 }
 
+static bool is_of_bits(const Node *node) { return strcmp(node->op, MATMUL_BITS) == 0; }
+
+/* The matrix that b stands for. */
+static Status unpacked(const Eval *e, Work *out) {
+    WeightBlocks blocks;
+    TRY(weight_blocks_of(e->node, e->inputs[1], &blocks));
+    Work columns;
+    TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.n, blocks.k}, &columns));
+    TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.k, blocks.n}, out));
+    weight_blocks_unpack(&blocks, columns.data);
+    for (int64_t n = 0; n < blocks.n; n++)
+        for (int64_t k = 0; k < blocks.k; k++)
+            ((float *)out->data)[k * blocks.n + n] = ((float *)columns.data)[n * blocks.k + k];
+    return NULL;
+}
+
 static Status eval_matmul(const Eval *e, Work *out) {
-    Work a, b, from_a = widened(e, e->inputs[0]), from_b = widened(e, e->inputs[1]);
+    Work a, b, from_a = widened(e, e->inputs[0]), from_b;
     int rank = 2;
     int64_t dims[MAX_RANK];
     TRY(permuted(e, &from_a, "perm_a", &a));
-    TRY(permuted(e, &from_b, "perm_b", &b));
+    if (is_of_bits(e->node)) {
+        TRY(unpacked(e, &b));
+    } else {
+        from_b = widened(e, e->inputs[1]);
+        TRY(permuted(e, &from_b, "perm_b", &b));
+    }
     TRY(matmul_dims(e, &a, &b, &rank, dims));
     TRY(work_new(e, a.dtype, rank, dims, out));
     int64_t m = dims[rank - 2], n = dims[rank - 1], k = a.dims[a.rank - 1], batches = product(dims, 0, rank - 2);
@@ -692,9 +714,10 @@ static Status eval_epilogue(const Eval *e, Tensor *raw, Tensor **out) {
 Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena, Tensor **out) {
     Eval e = {node, inputs, symbols, arena};
     Work results[3], turned; /* "attention" may have two, "attention_backward" has three */
-    if (node->input_count < 2 || !inputs[0] || !inputs[1] || !anchor_takes(inputs[0]->dtype, inputs[1]->dtype))
+    if (node->input_count < 2 || !inputs[0] || !inputs[1] ||
+        !anchor_takes(inputs[0]->dtype, is_of_bits(node) ? inputs[0]->dtype : inputs[1]->dtype))
         return wrong(&e, "two inputs of one element type are needed");
-    if (strcmp(node->op, "matmul") == 0)
+    if (strcmp(node->op, "matmul") == 0 || is_of_bits(node))
         TRY(eval_matmul(&e, results));
     else if (strcmp(node->op, "conv") == 0)
         TRY(eval_conv(&e, false, results));

@@ -124,6 +124,25 @@ Value *matmul(Lowering *l, Value *a, Value *b) {
 
 Value *bytes_matmul(Lowering *l, Value *a, Value *b) { return l->error ? NULL : product_of(l, a, b); }
 
+Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) {
+    if (l->error) return NULL;
+    if (!sizes_agree(a->dims[a->rank - 1], size_const(l, blocks->k))) {
+        invalid(l, "the rows of A do not have K elements");
+        return NULL;
+    }
+    const Dim **dims = size_array(l, a->rank);
+    for (int i = 0; i < a->rank; i++) dims[i] = a->dims[i];
+    dims[a->rank - 1] = size_const(l, blocks->n);
+    Node *node = anchor(l, MATMUL_BITS, (Value *[]){a, b}, 2);
+    node_set_attr(node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->scales});
+    if (blocks->zeros)
+        node_set_attr(node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->zeros});
+    node_set_int(node, WEIGHT_BITS, blocks->bits);
+    node_set_int(node, WEIGHT_BLOCK, blocks->block);
+    node_set_int(node, WEIGHT_DEPTH, blocks->k);
+    return node_add_output(node, NULL, DT_F32, a->rank, dims);
+}
+
 static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs,
                          bool transposed) {
     int rank = attrs->spatial + 2, in_axis = transposed ? 0 : 1;

@@ -3,6 +3,7 @@
 #ifndef ONNXFUSE_OPS_LINEAR_LINEAR_H
 #define ONNXFUSE_OPS_LINEAR_LINEAR_H
 
+#include "lowering/anchor/weight_blocks.h"
 #include "lowering/ops.h"
 
 Status lower_einsum(Lowering *l, const Node *n);
@@ -25,6 +26,8 @@ Value *conv_as(Lowering *l, const Node *n, Value *x, Value *w, Value *bias);
 Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, int64_t pad_value);
 /* a: u8, b: i8, of at least two axes; the result is i32. Where the device has the anchor (AnchorLimits.bytes). */
 Value *bytes_matmul(Lowering *l, Value *a, Value *b);
+/* a: f32, of at least two axes; b: u8, constant, what `blocks` is about. Where the device has the anchor (AnchorLimits.bits). */
+Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks);
 /* x as i32 less its zero point, which may be NULL, a scalar, or a vector along `axis` of x (or already of x's rank). */
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis);
 /* Products of 8-bit tensors less their zero points (which may be NULL), exact; the result is i32, or f32 holding whole

@@ -55,7 +55,7 @@ Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant) {
     recipe_add_place(&recipe, anchor->kind);
     recipe_add_place(&recipe, constant->data);
     recipe_add(&recipe, anchor->dtype);
-    recipe_add(&recipe, anchor->form);
+    recipe_add(&recipe, anchor->form.kind);
     recipe_add_all(&recipe, constant->dims, constant->rank);
     return recipe;
 }
@@ -75,8 +75,8 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind, &conv_kind, &conv_transpose_kind, &attention_kind,
-                                              &attention_backward_kind};
+    static const AnchorKind *const kinds[] = {&matmul_kind,         &matmul_bits_kind, &conv_kind,
+                                              &conv_transpose_kind, &attention_kind,   &attention_backward_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
@@ -84,8 +84,9 @@ static const AnchorKind *kind_of(const Node *node) {
 
 /* ---- weights held narrower than what is computed in ---- */
 
+/* What policies ask for; of weights that came in few bits: those whose bits they have. */
 static const struct {
-    WeightForm form;
+    WeightKind kind;
     const char *name, *packed, *depthwise;
 } weight_forms[] = {
     [PRECISION_AS_IS] = {WEIGHT_WORK, "as is", "packed", "depthwise"},
@@ -94,6 +95,7 @@ static const struct {
     [PRECISION_BF16] = {WEIGHT_BF16, "bf16", "packed, weights bf16", "depthwise, weights bf16"},
     [PRECISION_INT8] = {WEIGHT_INT8, "int8", "packed, weights int8", "depthwise, weights int8"},
     [PRECISION_INT4] = {WEIGHT_INT4, "int4", "packed, weights int4", "depthwise, weights int4"},
+    {WEIGHT_INT2, "int2", "packed, weights int2", NULL},
 };
 
 static int64_t weight_precision(const CpuAnchor *anchor) { return attr_int(anchor->node, WEIGHT_PRECISION, 0); }
@@ -109,7 +111,7 @@ static Status read_form(CpuAnchor *anchor, const Tensor *weight) {
     if (!weight)
         return status_error(STATUS_INVALID, "%s (%s): weights %s are asked for, but the second factor is not constant",
                             node_origin_name(node), node->op, weight_forms[wanted].name);
-    anchor->form = weight_forms[wanted].form;
+    anchor->form = (WeightForm){weight_forms[wanted].kind, NARROW_BLOCK, false};
     return NULL;
 }
 
@@ -117,7 +119,7 @@ Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const 
     int64_t count = tensor_count(weight), at = 0;
     char place[MAX_RANK * 22 + 1];
     size_t length = 0;
-    if (!anchor->form) return NULL;
+    if (!anchor->form.kind) return NULL;
     while (at < count && isfinite(float_at(data, at) * (float)scale)) at++;
     if (at == count) return NULL;
     for (int i = 0; i < weight->rank; i++)
@@ -134,7 +136,7 @@ Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const 
 
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
     int row = 0;
-    while (weight_forms[row].form != anchor->form) row++;
+    while (weight_forms[row].kind != anchor->form.kind) row++;
     anchor->packed_bytes = bytes;
     anchor->released |= 2;
     anchor->how = depthwise ? weight_forms[row].depthwise : weight_forms[row].packed;
@@ -193,7 +195,7 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (i < 2 && constants[i]->dtype != node->inputs[i]->dtype)
             return anchor_wrong(anchor, "the inputs' element types differ");
     }
-    if (!anchor_takes(anchor->dtype, node->inputs[1]->dtype))
+    if (anchor->kind != &matmul_bits_kind && !anchor_takes(anchor->dtype, node->inputs[1]->dtype))
         return anchor_wrong(anchor, "the factors' element types do not go together");
     anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));

@@ -25,7 +25,9 @@ static int64_t parts_for(const Product *p, int64_t products) {
 Joined joined_of(const Product *product, int64_t products) {
     int64_t parts = parts_for(product, products), depth = product->weight->depth;
     if (parts < 2) return (Joined){.product = product, .parts = 1};
-    int64_t joint = ((depth + parts - 1) / parts + NARROW_BLOCK - 1) / NARROW_BLOCK * NARROW_BLOCK;
+    const WeightForm *form = &product->weight->form;
+    int64_t block = weight_in_blocks(form) ? form->block : NARROW_BLOCK,
+            joint = ((depth + parts - 1) / parts + block - 1) / block * block;
     if (joint > LARGEST_JOINT) joint = LARGEST_JOINT;
     return (Joined){.product = product, .parts = (depth + joint - 1) / joint, .joint = joint};
 }

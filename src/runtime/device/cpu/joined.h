@@ -10,7 +10,7 @@
 
 typedef struct Joined {
     const Product *product;
-    int64_t parts, joint; /* 1: not cut; depths of a part (the last may have fewer), a multiple of NARROW_BLOCK */
+    int64_t parts, joint; /* 1: not cut; depths of a part (the last may have fewer), whole blocks of the weight */
     /* Where parts are slices of their own; else their sums are added to the result, one by one: */
     char *sums;           /* [parts][rows][columns] in the work type; rows as blocks have them */
     _Atomic int *arrived; /* [chunks of rows][panels]: parts that are there */

@@ -11,14 +11,26 @@ typedef struct Matmul {
     float alpha;
     Weight *weights; /* [weight_count], when b is constant */
     int64_t weight_count;
+    WeightBlocks blocks; /* of what came in few bits */
 } Matmul;
+
+static bool is_of_bits(const CpuAnchor *anchor) { return anchor->kind == &matmul_bits_kind; }
+
+/* The matrix [K, N] that b stands for where it came in few bits; else b itself. */
+static const Tensor *second_factor(const CpuAnchor *anchor, const Tensor *b, Tensor *matrix) {
+    if (!is_of_bits(anchor)) return b;
+    const Matmul *m = anchor->kind_data;
+    *matrix = (Tensor){.dtype = DT_F32, .rank = 2, .dims = {m->blocks.k, m->blocks.n}};
+    return matrix;
+}
 
 static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs, const int64_t *symbols,
                            const Tensor *output) {
     (void)symbols;
     MatmulShape shape = {0};
     int64_t dims[MAX_RANK];
-    TRY(matmul_shape(anchor->node, inputs[0], inputs[1], NULL, &shape, dims));
+    Tensor matrix;
+    TRY(matmul_shape(anchor->node, inputs[0], second_factor(anchor, inputs[1], &matrix), NULL, &shape, dims));
     bool fits = output->rank == shape.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
@@ -54,58 +66,12 @@ static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight
     anchor_is_packed(anchor, bytes * (size_t)count, false);
 }
 
-/* Whether b [depth, columns] by strides, f32, is of whole multiples of the scales that the model came with, and of
- * which: the form that holds them, or WEIGHT_WORK. */
-static WeightForm form_of_multiples(const Weight *like, const WeightSource *s) {
-    float low = 0, high = 0;
-    for (int64_t c = 0; c < like->columns; c++)
-        for (int64_t k = 0; k < like->depth; k++) {
-            float scale = s->scales[c * s->scale_blocks + k / s->scale_block];
-            float x = float_at(s->data, c * s->column + k * s->depth);
-            float whole = scale != 0 ? rintf(x / scale) : 0;
-            if (!(whole * scale == x && whole >= -128 && whole <= 127)) return WEIGHT_WORK;
-            low = whole < low ? whole : low;
-            high = whole > high ? whole : high;
-        }
-    return low >= -8 && high <= 7 ? WEIGHT_INT4 : WEIGHT_INT8;
-}
-
-/* Of what was packed before. */
-static WeightForm form_of_packed(const CpuAnchor *anchor, Weight like) {
-    for (like.form = WEIGHT_INT8; like.form <= WEIGHT_INT4; like.form++) {
-        size_t bytes = 0;
-        status_free(weight_bytes(&like, &bytes));
-        if (anchor->given_count && anchor->given[0].bytes == (bytes + 63) / 64 * 64) return like.form;
-    }
-    return WEIGHT_WORK;
-}
-
-/* The scales that the model came with, where they are of blocks that can be held. */
-static void find_scales(CpuAnchor *anchor, const Matmul *m, const Tensor *b, const Weight *like, WeightSource *source) {
-    const Attr *attr = node_attr(anchor->node, WEIGHT_SCALES);
-    const Tensor *scales = attr && attr->kind == ATTR_TENSOR ? attr->tensor : NULL;
-    int64_t block = attr_int(anchor->node, WEIGHT_BLOCK, 0);
-    if (anchor->form || !scales || scales->dtype != DT_F32 || block < NARROW_BLOCK || block % NARROW_BLOCK) return;
-    if (b->rank != 2 || b->dtype != DT_F32 || m->alpha != 1 || scales->rank != 2) return;
-    if (like->depth < NARROW_BLOCK) return; /* then the forms' sizes tell them apart in a compiled model */
-    if (scales->dims[0] != like->columns || scales->dims[1] != (like->depth + block - 1) / block) return;
-    source->data = b->data;
-    source->scales = scales->data;
-    source->scale_blocks = scales->dims[1];
-    source->scale_block = block;
-    anchor->form = anchor->given ? form_of_packed(anchor, *like) : form_of_multiples(like, source);
-    if (!anchor->form) source->scales = NULL;
-}
-
 static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int64_t *dims, const int64_t *strides,
                             const WeightSource *source) {
     Recipe recipe = anchor_recipe(anchor, b);
     recipe_add_all(&recipe, dims, b->rank);
     recipe_add_all(&recipe, strides, b->rank);
     recipe_add_factor(&recipe, source->scale);
-    recipe_add_place(&recipe, source->scales);
-    recipe_add(&recipe, source->scale_blocks);
-    recipe_add(&recipe, source->scale_block);
     return recipe;
 }
 
@@ -130,7 +96,6 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     Weight like = weight_of(anchor, dims[b->rank - 1], anchor->quads ? quads_in(dims[b->rank - 2]) : dims[b->rank - 2]);
     WeightSource source = {
         .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
-    find_scales(anchor, m, b, &like, &source);
     like.form = anchor->form;
     size_t bytes, all;
     void *data, *weights;
@@ -174,6 +139,30 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     return NULL;
 }
 
+/* What came in few bits: the panels hold the same numbers. */
+static Status pack_bits(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
+    TRY(weight_blocks_of(anchor->node, b, &m->blocks));
+    anchor->form = blocks_form(&m->blocks);
+    Weight like = weight_of(anchor, m->blocks.n, m->blocks.k);
+    like.form = anchor->form;
+    WeightSource source = {.scale = 1, .blocks = &m->blocks};
+    const Tensor *zeros = m->blocks.zeros;
+    Recipe recipe = anchor_recipe(anchor, b);
+    recipe_add_place(&recipe, m->blocks.scales->data);
+    recipe_add(&recipe, m->blocks.scales->dtype);
+    recipe_add_place(&recipe, zeros ? zeros->data : NULL);
+    recipe_add(&recipe, zeros ? zeros->dtype : DT_NONE);
+    recipe_add_all(&recipe, (int64_t[]){m->blocks.k, m->blocks.block, m->blocks.bits}, 3);
+    size_t bytes;
+    void *data, *weights;
+    bool ready;
+    TRY(weight_bytes(&like, &bytes));
+    TRY(anchor_pack(anchor, &recipe, bytes, &data, &ready));
+    TRY(anchor_allocate(anchor, sizeof(Weight), &weights));
+    take_packed(anchor, m, &like, weights, 1, data, bytes);
+    return ready ? NULL : weight_pack(m->weights, &source, pool);
+}
+
 static bool matmul_packs(const Node *node) { return node->inputs[1]->rank >= 2; }
 
 static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
@@ -183,6 +172,8 @@ static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, 
     anchor->quads = anchor->dtype == DT_U8;
     *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
     const Tensor *b = constants[1];
+    if (is_of_bits(anchor))
+        return b ? pack_bits(anchor, m, b, pool) : anchor_wrong(anchor, "its weight is no constant");
     if (b && b->rank >= 2 && tensor_count(b)) TRY(pack_constant(anchor, m, b, pool));
     return NULL;
 }
@@ -354,15 +345,17 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
     TRY(weight_bytes(&like, &unused));
     for (int64_t i = 0; i < count; i++) {
         rows[i] = (MatrixRows){s, i, a, result, (int64_t)size};
-        products[i] = (Product){.rows = shared ? s->rows * s->batches : s->rows,
-                                .line = 1,
-                                .fill = fill_rows,
-                                .context = &rows[i],
-                                .weight = m->weights ? &m->weights[packed_index(s, run->inputs[1], anchor, i)] : &like,
-                                .offsets = one_tap,
-                                .zeros = one_tap,
-                                .merged = 1,
-                                .epilogue = &run->epilogue};
+        products[i] = (Product){
+            .rows = shared ? s->rows * s->batches : s->rows,
+            .line = 1,
+            .fill = fill_rows,
+            .context = &rows[i],
+            .weight =
+                m->weights ? &m->weights[is_of_bits(anchor) ? 0 : packed_index(s, run->inputs[1], anchor, i)] : &like,
+            .offsets = one_tap,
+            .zeros = one_tap,
+            .merged = 1,
+            .epilogue = &run->epilogue};
         if (m->weights) continue;
         sources[i] =
             (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
@@ -419,7 +412,8 @@ static Status take_factors_of_quads(AnchorRun *run, MatmulShape *s, const void *
 static Status matmul_run(AnchorRun *run) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
-    const Tensor *ta = run->inputs[0], *tb = run->inputs[1];
+    Tensor matrix;
+    const Tensor *ta = run->inputs[0], *tb = second_factor(anchor, run->inputs[1], &matrix);
     MatmulShape s = {0};
     int64_t dims[MAX_RANK];
     const void *a, *b = NULL;
@@ -446,3 +440,4 @@ static Status matmul_run(AnchorRun *run) {
 }
 
 const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run, matmul_packs};
+const AnchorKind matmul_bits_kind = {MATMUL_BITS, matmul_prepare, matmul_check, matmul_run, matmul_packs};

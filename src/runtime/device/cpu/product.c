@@ -22,7 +22,7 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8,               /* up to so many rows, narrow weights are widened in registers, by each tile again */
+    NARROW_ROWS = 8,               /* up to so many, narrow weights are widened in registers, by each tile again */
     FINISH_ROWS = 48,              /* of a block of raw results */
     FINISH_ELEMENTS = 48 * 96,     /* likewise: 18 kB, half of the smallest first-level caches */
     RESIDENT_WEIGHT_BYTES = 16384, /* of a weight that stays there beside such a block */
@@ -72,7 +72,7 @@ typedef struct Slice {
     void *raw;          /* and for the block */
 } Slice;
 
-_Static_assert(BLOCK_DEPTH % NARROW_BLOCK == 0, "tiles begin at blocks of narrow weights");
+_Static_assert(BLOCK_DEPTH % MOST_BLOCK == 0, "tiles begin at blocks of narrow weights");
 
 /* The weight of a call, from depth `first` of the panel on. Returns where the next call's is in memory, and in
  * ahead_step how much each of `tiles` tiles asks for a depth, so that all have asked for it together. */
@@ -85,7 +85,7 @@ static const char *take_weight(const Slice *slice, TileCall *call, int64_t first
         call->ahead_step = p->source ? 0 : (int64_t)row_bytes / tiles;
         return (const char *)call->weight + (size_t)count * row_bytes;
     }
-    WeightForm form = p->weight->form;
+    const WeightForm *form = &p->weight->form;
     const char *at = slice->narrow + narrow_column_bytes(form, first) * (size_t)width;
     const char *next = slice->narrow + narrow_column_bytes(form, first + count) * (size_t)width;
     WidenCall widening = {form, slice->narrow, width, first, first + count, slice->wide};
@@ -100,17 +100,19 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
                       int count, void *const *results) {
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
-    bool narrow = slice->narrow && call->taps == 1 && count <= NARROW_ROWS;
+    /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
+    bool narrow = slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS;
     int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
     int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
     const char *next = take_weight(slice, call, first_depth, narrow, tiles);
+    call->form = &w->form;
     for (int i = 0; i < count; i += height) {
         call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = results + i;
         if (narrow)
-            tile_isa()->narrow[w->form][vectors][m](call);
+            tile_isa()->narrow[w->form.kind][vectors][m](call);
         else
             set->products[vectors][m](call);
     }
@@ -154,7 +156,8 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
 
 /* Whether the weight stays in the first-level cache beside a block of results. */
 static bool is_resident(const Weight *w) {
-    return !w->form && w->taps * w->depth * w->columns * w->groups * (int64_t)w->set->size <= RESIDENT_WEIGHT_BYTES;
+    return !w->form.kind &&
+           w->taps * w->depth * w->columns * w->groups * (int64_t)w->set->size <= RESIDENT_WEIGHT_BYTES;
 }
 
 /* A kernel that finishes gets so many raw results at once that they, and what it reads and writes beside them, stay in the
@@ -175,7 +178,7 @@ static int64_t block_width(const Product *p) {
 
 static int64_t block_rows(const Product *p, int64_t rows) {
     const Weight *w = p->weight;
-    if (w->form || is_cut(w->depth, w->taps)) return rows;
+    if (w->form.kind || is_cut(w->depth, w->taps)) return rows;
     int64_t most_rows = most(1, FINISH_ELEMENTS / most(1, block_width(p)) / TILE_MAX_ROWS) * TILE_MAX_ROWS;
     return least(rows, least(FINISH_ROWS, most_rows));
 }
@@ -221,7 +224,7 @@ static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 static void take_narrow_panel(Slice *slice, void *wide) {
     const Weight *w = slice->product->weight;
     const char *panel = (const char *)w->data + slice->panel.at;
-    WidenCall call = {w->form, panel, slice->weight_stride, 0, w->taps * w->depth, wide};
+    WidenCall call = {&w->form, panel, slice->weight_stride, 0, w->taps * w->depth, wide};
     slice->wide = wide;
     slice->narrow = widens_whole_panels(w) ? NULL : panel;
     if (!slice->narrow) tile_isa()->widen(&call);
@@ -231,7 +234,7 @@ static void take_narrow_panel(Slice *slice, void *wide) {
 static int64_t panel_depths(const Product *p) {
     const Weight *w = p->weight;
     int64_t depths = w->taps * w->depth;
-    if (!p->source && !w->form) return 0;
+    if (!p->source && !w->form.kind) return 0;
     return p->source || widens_whole_panels(w) || depths < BLOCK_DEPTH ? depths : BLOCK_DEPTH;
 }
 
@@ -297,7 +300,7 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
         } else if (p->source) {
             slice.weight = panel_memory;
             panel_pack(p->weight, p->source, &slice.panel, panel_memory);
-        } else if (p->weight->form) {
+        } else if (p->weight->form.kind) {
             slice.weight = panel_memory;
             take_narrow_panel(&slice, panel_memory);
         }
@@ -328,7 +331,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     const Weight *w = p->weight;
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
-    int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form
+    int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form.kind
                        ? LARGE_CHUNK_ROWS
                        : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
     rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));

@@ -6,6 +6,7 @@
 
 #include "base/pool.h"
 #include "graph/graph.h"
+#include "lowering/anchor/weight_blocks.h"
 #include "runtime/device/cpu/finish.h"
 #include "runtime/device/cpu/scratch.h"
 #include "runtime/device/cpu/tiles/tile.h"
@@ -31,7 +32,9 @@ enum { PANEL_SLACK = 64 };
  * (WeightForm), the last of a group narrower: whole vectors, filled up with zeros. */
 typedef struct Weight {
     const TileSet *set;
-    WeightForm form;         /* not WEIGHT_WORK: of f32 weights alone */
+    WeightForm
+        form; /* not WEIGHT_WORK: of f32 weights alone; in blocks of another size than NARROW_BLOCK or with zero points:
+                                one group, one tap */
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
     void *data;
@@ -41,12 +44,9 @@ typedef struct Weight {
 typedef struct WeightSource {
     const void *data;
     int64_t group, column, depth;
-    const int64_t *taps; /* [taps] */
-    double scale;        /* floats only */
-    /* Not NULL: column c's depths [b * scale_block, (b + 1) * scale_block) are whole multiples of scales[c *
-     * scale_blocks + b], which a form of blocks then holds exactly. One group, one tap. */
-    const float *scales;
-    int64_t scale_blocks, scale_block;
+    const int64_t *taps;        /* [taps] */
+    double scale;               /* floats only */
+    const WeightBlocks *blocks; /* not NULL: this instead, of the weight's form (blocks_form) */
 } WeightSource;
 
 Status weight_bytes(const Weight *weight, size_t *out_bytes); /* STATUS_INVALID when beyond all memory */
@@ -63,10 +63,15 @@ void panel_pack(const Weight *weight, const WeightSource *source, const Panel *p
 Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool); /* to weight->data */
 
 /* Bytes of a panel's column of `length` depths. */
-size_t narrow_column_bytes(WeightForm form, int64_t length);
-/* panel [length][width], of finite numbers, to a form (narrow.c has the rounding). scales: of the panel's blocks,
- * [blocks of NARROW_BLOCK][width]; NULL: what suits each. `out` is aligned to 4 bytes. */
-void narrow_panel(WeightForm form, const float *panel, const float *scales, int64_t length, int64_t width, void *out);
+size_t narrow_column_bytes(const WeightForm *form, int64_t length);
+/* panel [length][width], of finite numbers, to a form without zero points in blocks of NARROW_BLOCK (narrow.c has the
+ * rounding). `out` is aligned to 4 bytes. */
+void narrow_panel(WeightKind kind, const float *panel, int64_t length, int64_t width, void *out);
+/* The form that holds weights as they came. */
+WeightForm blocks_form(const WeightBlocks *blocks);
+/* Columns [first, first + columns) of them as a panel of `width`. */
+void blocks_panel(const WeightForm *form, const WeightBlocks *blocks, int64_t first, int columns, int64_t width,
+                  void *out);
 
 /* ---- products ---- */
 

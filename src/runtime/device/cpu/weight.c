@@ -13,7 +13,7 @@ int64_t weight_panels(const Weight *weight) {
 
 static size_t column_bytes(const Weight *weight) {
     int64_t length = weight->taps * weight->depth;
-    return weight->form ? narrow_column_bytes(weight->form, length) : (size_t)length * weight->set->size;
+    return weight->form.kind ? narrow_column_bytes(&weight->form, length) : (size_t)length * weight->set->size;
 }
 
 Status weight_bytes(const Weight *weight, size_t *out_bytes) {
@@ -114,17 +114,6 @@ Panel weight_panel(const Weight *w, int64_t index) {
     return p;
 }
 
-/* The scales of a panel's blocks from those of the source's longer ones. */
-static const float *panel_scales(const Weight *w, const WeightSource *s, const Panel *panel, float *out) {
-    int64_t width = (int64_t)panel->vectors * w->set->lanes;
-    if (!s->scales) return NULL;
-    for (int64_t k = 0; k < w->depth; k += NARROW_BLOCK)
-        for (int64_t c = 0; c < width; c++)
-            out[k / NARROW_BLOCK * width + c] =
-                c < panel->columns ? s->scales[(panel->first + c) * s->scale_blocks + k / s->scale_block] : 0;
-    return out;
-}
-
 static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
     const Packing *packing = context;
     const Weight *w = packing->weight;
@@ -132,11 +121,13 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         Panel panel = weight_panel(w, i);
         void *out = (char *)w->data + panel.at;
-        panel_pack(w, packing->source, &panel, w->form ? wide : out);
-        if (!w->form) continue;
         int64_t length = w->taps * w->depth, width = (int64_t)panel.vectors * w->set->lanes;
-        const float *scales = panel_scales(w, packing->source, &panel, wide + length * width);
-        narrow_panel(w->form, wide, scales, length, width, out);
+        if (packing->source->blocks) {
+            blocks_panel(&w->form, packing->source->blocks, panel.first, panel.columns, width, out);
+            continue;
+        }
+        panel_pack(w, packing->source, &panel, w->form.kind ? wide : out);
+        if (w->form.kind) narrow_panel(w->form.kind, wide, length, width, out);
     }
 }
 
@@ -145,10 +136,9 @@ Status weight_pack(const Weight *weight, const WeightSource *source, Pool *pool)
     Scratch scratch = {0};
     int64_t panels = weight_panels(weight), elements = weight->taps * weight->depth * weight->columns * weight->groups;
     if (elements < 16384) pool = NULL;
-    if (weight->form) {
+    if (weight->form.kind && !source->blocks) {
         void *memory;
-        int64_t rows = weight->taps * weight->depth; /* and their scales */
-        if (source->scales) rows += rows / NARROW_BLOCK + 1;
+        int64_t rows = weight->taps * weight->depth;
         packing.wide_bytes = ((size_t)(rows * panel_width(weight->set)) * sizeof(float) + 63) / 64 * 64;
         TRY(scratch_take(&scratch, packing.wide_bytes * (size_t)pool_threads(pool), &memory));
         packing.wide = memory;

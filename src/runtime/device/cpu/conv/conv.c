@@ -256,7 +256,7 @@ static bool conv_packs(const Node *node) { return node->inputs[1]->rank - 2 <= A
 
 static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     int spatial = anchor->node->inputs[1]->rank - 2;
-    if (spatial > AXES && anchor->form)
+    if (spatial > AXES && anchor->form.kind)
         return status_error(STATUS_UNSUPPORTED, "%s (%s): narrow weights of more than %d spatial axes",
                             node_origin_name(anchor->node), anchor->node->op, AXES);
     if (spatial > AXES) {

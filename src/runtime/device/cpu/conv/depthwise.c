@@ -166,8 +166,8 @@ static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const Sli
         Panel panel = weight_panel(w, i);
         const void *weight = (const char *)w->data + panel.at;
         int64_t width = (int64_t)panel.vectors * w->set->lanes;
-        if (w->form) {
-            tile_isa()->widen(&(WidenCall){w->form, weight, width, 0, w->taps, memory->wide});
+        if (w->form.kind) {
+            tile_isa()->widen(&(WidenCall){&w->form, weight, width, 0, w->taps, memory->wide});
             weight = memory->wide;
         }
         run_panel(cut, units, count, loop->epilogue, &panel, weight, memory);
@@ -229,7 +229,7 @@ static void size_memory(Loop *loop) {
         size_t units = (size_t)cut->slice_units;
         size_t rows = lines(units * (size_t)(cut->walk->taps[0] * cut->walk->taps[1]) * sizeof(LineRow)),
                results = lines(units * (size_t)cut->positions * sizeof(void *)),
-               wide = w->form ? (size_t)(w->taps * w->set->vectors * w->set->lanes) * sizeof(float) : 0;
+               wide = w->form.kind ? (size_t)(w->taps * w->set->vectors * w->set->lanes) * sizeof(float) : 0;
         if (rows > loop->rows_bytes) loop->rows_bytes = rows;
         if (results > loop->results_bytes) loop->results_bytes = results;
         if (wide > panel) panel = wide;

@@ -79,7 +79,7 @@ static int64_t known_tiles(const Node *node) {
 
 bool winograd_fits(const CpuAnchor *anchor, const Conv *c) {
     const Node *node = anchor->node;
-    if (c->transposed || c->spatial != 2 || c->group != 1 || anchor->type != DT_F32 || anchor->form) return false;
+    if (c->transposed || c->spatial != 2 || c->group != 1 || anchor->type != DT_F32 || anchor->form.kind) return false;
     if (!attr_int(node, "winograd", 1)) return false;
     for (int i = 1; i < AXES; i++)
         if (c->kernel[i] != 3 || c->strides[i] != 1 || c->dilations[i] != 1) return false;

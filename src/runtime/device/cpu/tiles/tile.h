@@ -22,14 +22,34 @@
 enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
 
 /* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
- *   WORK        [length][width] in the work type
- *   F16, BF16   [length][width]
- *   INT8, INT4  blocks of NARROW_BLOCK depths, the last one shorter: float scales [width], then INT8: int8_t
- *               [depths][width]; INT4: uint32_t [words][width], a word 8 depths of a column from its lowest bits on,
- *               4 bits each, that hold the value plus 8. An element is value * scale, a float product. */
-typedef enum WeightForm { WEIGHT_WORK, WEIGHT_F16, WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_FORMS } WeightForm;
+ *   WORK              [length][width] in the work type
+ *   F16, BF16         [length][width]
+ *   INT8, INT4, INT2  blocks of `block` depths, the last one shorter: float scales [width], where there are zero points these,
+ *                     float [width], then INT8: int8_t [depths][width]; INT4, INT2: uint32_t [words][width], a word 8 or 16
+ *                     depths of a column from its lowest bits on, 4 or 2 bits each, that hold the value plus 8 or 2.
+ *                     An element is (value - zero point) * scale, a difference and a product of floats. */
+typedef enum WeightKind {
+    WEIGHT_WORK,
+    WEIGHT_F16,
+    WEIGHT_BF16,
+    WEIGHT_INT8,
+    WEIGHT_INT4,
+    WEIGHT_INT2,
+    WEIGHT_KINDS
+} WeightKind;
 
-enum { NARROW_BLOCK = 32, NARROW_WORD = 8, NARROW_TILE_ROWS = 4 };
+typedef struct WeightForm {
+    WeightKind kind;
+    int block; /* INT8 and behind: a multiple of 16 that divides MOST_BLOCK */
+    bool zeros;
+} WeightForm;
+
+/* NARROW_BLOCK: of what is rounded here. */
+enum { NARROW_BLOCK = 32, MOST_BLOCK = 1024, NARROW_TILE_ROWS = 4 };
+
+static inline bool weight_in_blocks(const WeightForm *form) { return form->kind >= WEIGHT_INT8; }
+/* Depths in a word. */
+static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 : kind == WEIGHT_INT2 ? 16 : 1; }
 
 typedef struct TileCall {
     const void *const
@@ -38,9 +58,10 @@ typedef struct TileCall {
     const int64_t *offsets; /* [taps] */
     int64_t offset;
     int64_t taps, depth;
-    int64_t depth_gap;     /* elements of a row between one depth and the next */
-    const void *weight;    /* [taps][depth][weight_stride] */
-    int64_t weight_stride; /* elements; of a narrow form: the panel's width */
+    int64_t depth_gap;      /* elements of a row between one depth and the next */
+    const void *weight;     /* [taps][depth][weight_stride] */
+    int64_t weight_stride;  /* elements; of a narrow form: the panel's width */
+    const WeightForm *form; /* of a weight that is widened in registers */
     const char
         *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
     int64_t ahead_step;
@@ -85,7 +106,7 @@ typedef void (*LinesFunction)(const LinesCall *call);
 
 /* Depths [first, end) of a panel in a narrow form as floats [end - first][width]. */
 typedef struct WidenCall {
-    WeightForm form;
+    const WeightForm *form;
     const void *panel;
     int64_t width, first, end;
     float *to;
@@ -158,8 +179,9 @@ typedef struct TileSet {
 typedef struct TileIsa {
     const char *name;
     TileSet f32, f64, u32, u64;
-    /* [form][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers */
-    TileFunction narrow[WEIGHT_FORMS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
+    /* [kind][vectors][rows]: f32 products of one tap whose weight begins at a block and is widened in registers. The sums of
+     * a block are multiplied by its scale, and not each weight. */
+    TileFunction narrow[WEIGHT_KINDS][TILE_MAX_VECTORS + 1][NARROW_TILE_ROWS + 1];
     void (*widen)(const WidenCall *call);
     void (*winograd_input)(const WinogradInput *in);
     void (*winograd_output)(const WinogradOutput *out);

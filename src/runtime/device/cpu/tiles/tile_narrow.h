@@ -44,19 +44,22 @@ TILE_INLINE VF from_int8(const void *from) {
 }
 
 /* The values of depth `index` of words. */
-TILE_INLINE VF from_int4(VU words, int index) {
-#if VECTOR_BYTES == 64 /* the permutation reads the lowest four bits of a lane alone */
-    const VF values = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    return _mm512_permutexvar_ps((__m512i)(words >> (uint32_t)(4 * index)), values);
+TILE_INLINE VF from_words(VU words, int index, const WeightKind kind) {
+    const int bits = kind == WEIGHT_INT2 ? 2 : 4, middle = 1 << (bits - 1);
+#if VECTOR_BYTES ==                                                                                                    \
+    64 /* the permutation reads the lowest four bits of a lane alone, of which the table may leave out two */
+    VF values;
+    for (int l = 0; l < LANES; l++) values[l] = (float)((l & (2 * middle - 1)) - middle);
+    return _mm512_permutexvar_ps((__m512i)(words >> (uint32_t)(bits * index)), values);
 #else
     /* in the lowest bits of 2^23's fraction */
-    VU bits = (words >> (uint32_t)(4 * index) & 15) | 0x4b000000;
-    return (VF)bits - splat(0x1p23f + 8);
+    VU lowest = (words >> (uint32_t)(bits * index) & (uint32_t)(2 * middle - 1)) | 0x4b000000;
+    return (VF)lowest - splat(0x1p23f + (float)middle);
 #endif
 }
 
-TILE_INLINE VF narrow_half(const WeightForm form, const void *from) {
-    return form == WEIGHT_F16 ? from_f16(from) : from_bf16(from);
+TILE_INLINE VF narrow_half(const WeightKind kind, const void *from) {
+    return kind == WEIGHT_F16 ? from_f16(from) : from_bf16(from);
 }
 
 /* ---- products ---- */
@@ -75,91 +78,117 @@ TILE_INLINE void add_products(VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const flo
 }
 
 TILE_INLINE void add_halves(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
-                            const int m, const int nv, const WeightForm form) {
+                            const int m, const int nv, const WeightKind kind) {
     const uint16_t *at = call->weight;
     for (int64_t k = 0; k < call->depth; k++, at += call->weight_stride) {
         VF w[TILE_MAX_VECTORS];
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
-            w[j] = narrow_half(form, at + j * LANES);
+            w[j] = narrow_half(kind, at + j * LANES);
             if (j % 2 == 0) __builtin_prefetch((const char *)(at + j * LANES) + NARROW_AHEAD);
         }
         add_products(acc, x, k, w, m, nv);
     }
 }
 
-TILE_INLINE void add_int8(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
-                          const int m, const int nv) {
-    const char *at = call->weight;
-    const int64_t width = call->weight_stride;
-    for (int64_t block = 0; block < call->depth; block += NARROW_BLOCK) {
-        int64_t end = call->depth - block < NARROW_BLOCK ? call->depth : block + NARROW_BLOCK;
-        VF scales[TILE_MAX_VECTORS], w[TILE_MAX_VECTORS];
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) scales[j] = *(const VFLoose *)(const void *)(at + j * VECTOR_BYTES);
-        at += width * (int64_t)sizeof(float);
-        for (int64_t k = block; k < end; k++, at += width) {
-            __builtin_prefetch(at + NARROW_AHEAD);
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) w[j] = from_int8(at + j * LANES) * scales[j];
-            add_products(acc, x, k, w, m, nv);
-        }
+/* In all lanes: the sum of x[0, count). */
+TILE_INLINE VF sum_of_depths(const float *x, int64_t count) {
+    VF sum = {0};
+    int64_t k = 0;
+    for (; k + LANES <= count; k += LANES) sum += *(const VFLoose *)(x + k);
+    if (k < count) sum += f32_load_part(x + k, (int)(count - k));
+    TILE_UNROLL
+    for (int step = LANES / 2; step; step /= 2) {
+        VI other;
+        for (int l = 0; l < LANES; l++) other[l] = l ^ step;
+        sum += (VF)TILE_SHUFFLE((VU)sum, (VU)sum, other);
     }
+    return sum;
 }
 
-TILE_INLINE void add_int4(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
-                          const int m, const int nv) {
-    const char *at = call->weight;
-    const int64_t row = call->weight_stride * (int64_t)sizeof(float);
-    for (int64_t block = 0; block < call->depth; block += NARROW_BLOCK) {
-        int64_t end = call->depth - block < NARROW_BLOCK ? call->depth : block + NARROW_BLOCK;
-        VF scales[TILE_MAX_VECTORS], w[TILE_MAX_VECTORS];
-        TILE_UNROLL
-        for (int j = 0; j < nv; j++) scales[j] = *(const VFLoose *)(const void *)(at + j * VECTOR_BYTES);
-        at += row;
-        for (int64_t k = block; k < end; k += NARROW_WORD, at += row) {
-            VU words[TILE_MAX_VECTORS];
+/* Depths [k, end) of a block, whose numbers begin at `at`. Returns where they end. */
+TILE_INLINE const char *add_block(const char *at, int64_t width, VF sums[TILE_MAX_ROWS][TILE_MAX_VECTORS],
+                                  const float *const *x, int64_t k, int64_t end, const int m, const int nv,
+                                  const WeightKind kind) {
+    VF w[TILE_MAX_VECTORS];
+    if (kind == WEIGHT_INT8) {
+        for (; k < end; k++, at += width) {
+            __builtin_prefetch(at + NARROW_AHEAD);
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) {
-                words[j] = *(const VULoose *)(const void *)(at + j * VECTOR_BYTES);
-                __builtin_prefetch(at + j * VECTOR_BYTES + NARROW_AHEAD);
-            }
-            if (end - k >= NARROW_WORD) {
+            for (int j = 0; j < nv; j++) w[j] = from_int8(at + j * LANES);
+            add_products(sums, x, k, w, m, nv);
+        }
+        return at;
+    }
+    const int word = weight_word(kind);
+    for (; k < end; k += word, at += width * (int64_t)sizeof(uint32_t)) {
+        VU words[TILE_MAX_VECTORS];
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            words[j] = *(const VULoose *)(const void *)(at + j * VECTOR_BYTES);
+            __builtin_prefetch(at + j * VECTOR_BYTES + NARROW_AHEAD);
+        }
+        if (end - k >= word) {
+            TILE_UNROLL
+            for (int i = 0; i < word; i++) {
                 TILE_UNROLL
-                for (int i = 0; i < NARROW_WORD; i++) {
-                    TILE_UNROLL
-                    for (int j = 0; j < nv; j++) w[j] = from_int4(words[j], i) * scales[j];
-                    add_products(acc, x, k + i, w, m, nv);
-                }
-            } else {
-                for (int i = 0; i < end - k; i++) {
-                    TILE_UNROLL
-                    for (int j = 0; j < nv; j++) w[j] = from_int4(words[j], i) * scales[j];
-                    add_products(acc, x, k + i, w, m, nv);
-                }
+                for (int j = 0; j < nv; j++) w[j] = from_words(words[j], i, kind);
+                add_products(sums, x, k + i, w, m, nv);
             }
+        } else {
+            for (int i = 0; i < end - k; i++) {
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++) w[j] = from_words(words[j], i, kind);
+                add_products(sums, x, k + i, w, m, nv);
+            }
+        }
+    }
+    return at;
+}
+
+/* A block's sums are of its whole numbers; zero points are taken off them with the sums of the rows' own elements. */
+TILE_INLINE void add_blocks(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
+                            const int m, const int nv, const WeightKind kind) {
+    const char *at = call->weight;
+    const int64_t width = call->weight_stride, depths = call->form->block, row = width * (int64_t)sizeof(float);
+    const bool zeros = call->form->zeros;
+    for (int64_t k = 0; k < call->depth; k += depths) {
+        int64_t end = call->depth - k < depths ? call->depth : k + depths;
+        const char *scales = at;
+        VF sums[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+        f32_clear(sums, m, nv);
+        at = add_block(at + row * (1 + zeros), width, sums, x, k, end, m, nv, kind);
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            if (zeros) {
+                VF all = sum_of_depths(x[i] + k, end - k);
+                TILE_UNROLL
+                for (int j = 0; j < nv; j++)
+                    sums[i][j] -= all * *(const VFLoose *)(const void *)(scales + row + j * VECTOR_BYTES);
+            }
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] += sums[i][j] * *(const VFLoose *)(const void *)(scales + j * VECTOR_BYTES);
         }
     }
 }
 
 TILE_INLINE void add_narrow(const TileCall *call, VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const float *const *x,
-                            const int m, const int nv, const WeightForm form) {
-    if (form == WEIGHT_INT8)
-        add_int8(call, acc, x, m, nv);
-    else if (form == WEIGHT_INT4)
-        add_int4(call, acc, x, m, nv);
+                            const int m, const int nv, const WeightKind kind) {
+    if (kind >= WEIGHT_INT8)
+        add_blocks(call, acc, x, m, nv, kind);
     else
-        add_halves(call, acc, x, m, nv, form);
+        add_halves(call, acc, x, m, nv, kind);
 }
 
-TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv, const WeightForm form) {
+TILE_INLINE void narrow_product(const TileCall *call, const int m, const int nv, const WeightKind kind) {
     VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const float *x[NARROW_TILE_ROWS];
     const int last = call->columns - (nv - 1) * LANES;
     f32_clear(acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const float *)call->rows[i] + call->offset + call->offsets[0];
-    add_narrow(call, acc, x, m, nv, form);
+    add_narrow(call, acc, x, m, nv, kind);
     f32_finish(call, call->results, call->column, acc, m, nv, last);
 }
 
@@ -184,62 +213,76 @@ NARROW_FORM(WEIGHT_F16, narrow_f16_product)
 NARROW_FORM(WEIGHT_BF16, narrow_bf16_product)
 NARROW_FORM(WEIGHT_INT8, narrow_int8_product)
 NARROW_FORM(WEIGHT_INT4, narrow_int4_product)
+NARROW_FORM(WEIGHT_INT2, narrow_int2_product)
 #define NARROW_SETS                                                                                                    \
     {                                                                                                                  \
         [WEIGHT_F16] = NARROW_SET(narrow_f16_product), [WEIGHT_BF16] = NARROW_SET(narrow_bf16_product),                \
-        [WEIGHT_INT8] = NARROW_SET(narrow_int8_product), [WEIGHT_INT4] = NARROW_SET(narrow_int4_product)               \
+        [WEIGHT_INT8] = NARROW_SET(narrow_int8_product), [WEIGHT_INT4] = NARROW_SET(narrow_int4_product),              \
+        [WEIGHT_INT2] = NARROW_SET(narrow_int2_product)                                                                \
     }
 
 /* ---- widening ---- */
 
-TILE_INLINE void widen_halves(const WidenCall *call, const WeightForm form) {
+TILE_INLINE void widen_halves(const WidenCall *call, const WeightKind kind) {
     const uint16_t *from = (const uint16_t *)call->panel + call->first * call->width;
     int64_t count = (call->end - call->first) * call->width;
-    for (int64_t i = 0; i < count; i += LANES) *(VFLoose *)(call->to + i) = narrow_half(form, from + i);
+    for (int64_t i = 0; i < count; i += LANES) *(VFLoose *)(call->to + i) = narrow_half(kind, from + i);
+}
+
+/* (value - zero point) * scale */
+TILE_INLINE VF scaled(VF value, const char *scales, int64_t row, bool zeros) {
+    if (zeros) value -= *(const VFLoose *)(const void *)(scales + row);
+    return value * *(const VFLoose *)(const void *)scales;
 }
 
 /* Depths [first, end) of the block at `from`, counted from its own first. */
-static void widen_int8_block(const char *from, int64_t width, int64_t first, int64_t end, float *to) {
-    const char *scales = from;
-    from += (width * (int64_t)sizeof(float)) + first * width;
-    for (int64_t k = first; k < end; k++)
-        for (int64_t j = 0; j < width; j += LANES, from += LANES, to += LANES)
-            *(VFLoose *)to = from_int8(from) * *(const VFLoose *)(const void *)(scales + j * (int64_t)sizeof(float));
-}
-
-static void widen_int4_block(const char *from, int64_t width, int64_t first, int64_t end, float *to) {
-    for (int64_t k = first / NARROW_WORD * NARROW_WORD; k < end; k += NARROW_WORD) {
-        const char *row = from + (1 + k / NARROW_WORD) * width * (int64_t)sizeof(float);
-        int low = k < first ? (int)(first - k) : 0, high = end - k < NARROW_WORD ? (int)(end - k) : NARROW_WORD;
+TILE_INLINE void widen_block(const WidenCall *call, const char *from, int64_t first, int64_t end, float *to,
+                             const WeightKind kind) {
+    const int64_t width = call->width, row = width * (int64_t)sizeof(float);
+    const bool zeros = call->form->zeros;
+    const char *numbers = from + row * (1 + zeros);
+    if (kind == WEIGHT_INT8) {
+        numbers += first * width;
+        for (int64_t k = first; k < end; k++)
+            for (int64_t j = 0; j < width; j += LANES, numbers += LANES, to += LANES)
+                *(VFLoose *)to = scaled(from_int8(numbers), from + j * (int64_t)sizeof(float), row, zeros);
+        return;
+    }
+    const int word = weight_word(kind);
+    for (int64_t k = first / word * word; k < end; k += word) {
+        int low = k < first ? (int)(first - k) : 0, high = end - k < word ? (int)(end - k) : word;
         for (int64_t j = 0; j < width; j += LANES) {
-            VF scale = *(const VFLoose *)(const void *)(from + j * (int64_t)sizeof(float));
-            VU words = *(const VULoose *)(const void *)(row + j * (int64_t)sizeof(float));
+            VU words = *(const VULoose *)(const void *)(numbers + k / word * row + j * (int64_t)sizeof(uint32_t));
             float *at = to + j;
-            for (int i = low; i < high; i++, at += width) *(VFLoose *)at = from_int4(words, i) * scale;
+            for (int i = low; i < high; i++, at += width)
+                *(VFLoose *)at = scaled(from_words(words, i, kind), from + j * (int64_t)sizeof(float), row, zeros);
         }
         to += (high - low) * width;
     }
 }
 
-static void widen_blocks(const WidenCall *call) {
-    int64_t rows = call->form == WEIGHT_INT8 ? NARROW_BLOCK : NARROW_BLOCK / 2;
-    int64_t block_bytes = call->width * ((int64_t)sizeof(float) + rows);
+TILE_INLINE void widen_blocks(const WidenCall *call, const WeightKind kind) {
+    const int64_t depths = call->form->block, word = weight_word(kind);
+    int64_t number_bytes = kind == WEIGHT_INT8 ? depths : depths / word * (int64_t)sizeof(uint32_t),
+            block_bytes = call->width * ((1 + call->form->zeros) * (int64_t)sizeof(float) + number_bytes);
     float *to = call->to;
     for (int64_t k = call->first; k < call->end;) {
-        int64_t block = k / NARROW_BLOCK, base = block * NARROW_BLOCK;
-        int64_t end = call->end - base < NARROW_BLOCK ? call->end : base + NARROW_BLOCK;
-        const char *from = (const char *)call->panel + block * block_bytes;
-        (call->form == WEIGHT_INT8 ? widen_int8_block : widen_int4_block)(from, call->width, k - base, end - base, to);
+        int64_t block = k / depths, base = block * depths;
+        int64_t end = call->end - base < depths ? call->end : base + depths;
+        widen_block(call, (const char *)call->panel + block * block_bytes, k - base, end - base, to, kind);
         to += (end - k) * call->width;
         k = end;
     }
 }
 
 static void widen(const WidenCall *call) {
-    if (call->form == WEIGHT_F16)
-        widen_halves(call, WEIGHT_F16);
-    else if (call->form == WEIGHT_BF16)
-        widen_halves(call, WEIGHT_BF16);
-    else
-        widen_blocks(call);
+    switch (call->form->kind) {
+    case WEIGHT_F16: widen_halves(call, WEIGHT_F16); return;
+    case WEIGHT_BF16: widen_halves(call, WEIGHT_BF16); return;
+    case WEIGHT_INT8: widen_blocks(call, WEIGHT_INT8); return;
+    case WEIGHT_INT4: widen_blocks(call, WEIGHT_INT4); return;
+    case WEIGHT_INT2: widen_blocks(call, WEIGHT_INT2); return;
+    case WEIGHT_WORK:
+    case WEIGHT_KINDS: return;
+    }
 }
