@@ -210,13 +210,18 @@ char *arena_string_n(Arena *arena, const char *text, size_t size) {
 char *arena_string(Arena *arena, const char *text) { return text ? arena_string_n(arena, text, strlen(text)) : NULL; }
 
 char *arena_format(Arena *arena, const char *format, ...) {
+    char room[256]; /* for most of them */
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = plain_vprint(NULL, 0, format, again);
+    int length = plain_vprint(room, sizeof room, format, again);
     va_end(again);
-    char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
-    if (length >= 0) plain_vprint(text, (size_t)length + 1, format, args);
+    if (length < 0) length = 0, room[0] = '\0';
+    char *text = arena_alloc_unset(arena, (size_t)length + 1);
+    if ((size_t)length < sizeof room)
+        memcpy(text, room, (size_t)length + 1);
+    else
+        plain_vprint(text, (size_t)length + 1, format, args);
     va_end(args);
     return text;
 }

@@ -48,13 +48,24 @@ Graph *graph_sub(Graph *parent, const char *name) {
 
 /* ---- values ---- */
 
+/* Most values are named so, and printf takes ten times as long. */
+static void number_name(char *out, uint64_t number) {
+    char digits[24];
+    int count = 0;
+    do digits[count++] = (char)('0' + number % 10);
+    while (number /= 10);
+    *out++ = 'v';
+    while (count) *out++ = digits[--count];
+    *out = '\0';
+}
+
 /* A free name: NAME itself, NAME_1, NAME_2, ...; v0, v1, ... for NULL. */
 static char *fresh_name(Graph *graph, const char *name) {
     Arena *arena = graph->arena;
     if (name && !map_get(&graph->names, name)) return arena_string(arena, name);
     char short_name[32];
     if (!name) {
-        do snprintf(short_name, sizeof short_name, "v%llu", (unsigned long long)graph->info->next_name++);
+        do number_name(short_name, graph->info->next_name++);
         while (map_get(&graph->names, short_name));
         return arena_string(arena, short_name);
     }

@@ -30,6 +30,7 @@ struct Lowering {
     Map *seen;      /* common subexpressions of this graph while lowering; private to build.c */
     DType restores; /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
     struct Precisions *precisions; /* private to precision.c */
+    struct KnownRow *rows;         /* private to lower.c */
 };
 
 static inline Node *builder_place(const Lowering *l) { return l->elsewhere ? l->place : (Node *)l->node; }

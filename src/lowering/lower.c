@@ -67,12 +67,28 @@ static void hand_group_on(const Lowering *l, const Node *n, const Node *before) 
     for (Node *made = before ? before->next : l->graph->first; made != n; made = made->next) made->group = n->group;
 }
 
+/* Of the operators that this model has asked for: the search for one reads all rows. */
+typedef struct KnownRow {
+    const char *domain, *name;
+    int opset;
+    const OpRow *row;
+} KnownRow;
+
+static const OpRow *row_of(Lowering *l, const char *domain, const Node *n) {
+    enum { KNOWN = 128 };
+    if (!l->rows) l->rows = ARENA_ARRAY(l->scratch, KnownRow, KNOWN);
+    KnownRow *k = &l->rows[hash_bytes(n->op, strlen(n->op), 0) % KNOWN];
+    if (!k->name || strcmp(k->name, n->op) != 0 || strcmp(k->domain, domain) != 0 || k->opset != n->opset)
+        *k = (KnownRow){domain, n->op, n->opset, ops_find(domain, n->op, n->opset)};
+    return k->row;
+}
+
 /* *out_next: what stands behind it when it is lowered; an If may move what follows it. */
 static Status lower_node(Lowering *l, Node *n, Node **out_next) {
     const char *domain = n->domain ? n->domain : "";
     const CustomOperator *own =
         n->custom ? n->custom : registry_find(policy_registry(l->policy), domain, n->op, n->opset);
-    const OpRow *row = own ? NULL : ops_find(domain, n->op, n->opset);
+    const OpRow *row = own ? NULL : row_of(l, domain, n);
     if (!own && !row) return unknown_operator(n);
     l->node = n;
     const Node *before = n->prev;

@@ -21,11 +21,12 @@
 #include "lowering/prune.h"
 #include "passes/memory_order.h"
 #include "passes/region.h"
+#include "passes/region_fits.h"
 
 typedef struct Group {
     VEC(Node *) nodes;    /* in topological order */
     int first, last;      /* topological numbers of its first and last node */
-    int axes;             /* of its iteration space */
+    int part;             /* which one of those that are to be joined */
     uint64_t visited;     /* mark of the latest search */
     struct Group *merged; /* where its nodes went, or NULL */
     bool fusible;         /* false: a lone node that stays as it is */
@@ -40,8 +41,9 @@ typedef struct Partition {
     Arena *arena;                  /* scratch of the pass */
     VEC(Group *) stack;            /* of a search */
     Nodes before, reached, joined; /* of a search, of the search for one node of it, of a merge that is tried */
-    Arena *trial;                  /* scratch of one analysis; replaced now and then */
-    Group **groups;                /* [node number] */
+    VEC(int) part_of;              /* [joined] */
+    Fits *fits;
+    Group **groups; /* [node number] */
     int count;
     uint64_t mark;
     Node **binders; /* [symbol]: the node that gives a symbol its value at run time, NULL for the inputs' symbols */
@@ -219,11 +221,6 @@ static int by_number(const void *a, const void *b) {
     return number_of(*(Node *const *)a) - number_of(*(Node *const *)b);
 }
 
-static Space *analyse(Partition *p, Node *const *nodes, int count, const char **why) {
-    arena_reset(p->trial);
-    return space_analyse(p->trial, p->graph->dims, nodes, count, why);
-}
-
 static bool merge(Partition *p, Group *const *parts, int count) {
     int total = 0;
     for (int i = 0; i < count; i++) {
@@ -232,34 +229,18 @@ static bool merge(Partition *p, Group *const *parts, int count) {
     }
     if (total > p->policy->fusion.max_region_nodes || !is_convex(p, parts, count)) return false;
     p->joined.count = 0;
-    for (int i = 0; i < count; i++)
+    p->part_of.count = 0;
+    for (int i = 0; i < count; i++) {
+        parts[i]->part = i; /* the last one is the new node */
         for (int n = 0; n < parts[i]->nodes.count; n++) VEC_PUSH(p->arena, p->joined, parts[i]->nodes.items[n]);
+    }
     Node **nodes = p->joined.items;
     qsort(nodes, (size_t)total, sizeof *nodes, by_number);
-    const char *why = NULL;
-    const Space *space = analyse(p, nodes, total, &why);
-    if (!space) {
-        LOG(3, "partition: %s does not join: %s", node_origin_name(nodes[total - 1]), why ? why : "no common space");
+    for (int i = 0; i < total; i++) VEC_PUSH(p->arena, p->part_of, group_of(p, nodes[i])->part);
+    const char *why = fits_region(p->fits, nodes, p->part_of.items, total, count);
+    if (why) {
+        LOG(3, "partition: %s does not join: %s", node_origin_name(nodes[total - 1]), why);
         return false;
-    }
-    if (!space_covers(space, nodes[total - 1]->outputs[0])) return false;
-    /* A producer's axes may be split by the union, but the union's sizes must be the producer's own. parts[count - 1]
-     * is the new node. */
-    for (int i = 0; i + 1 < count; i++) {
-        bool lacks[SPACE_MAX_AXES], computed = false; /* false: nothing but strides of a load */
-        for (int a = 0; a < space->axis_count; a++) lacks[a] = true;
-        for (int k = 0; k < parts[i]->nodes.count; k++) {
-            const Node *node = parts[i]->nodes.items[k];
-            for (int v = -1; v < node->input_count; v++) {
-                const SpaceValue *sv = space_value(space, v < 0 ? node->outputs[0] : node->inputs[v]);
-                if (!sv) continue;
-                computed |= v < 0;
-                for (int d = 0; d < sv->value->rank; d++)
-                    for (int a = 0; a < sv->axis_count[d]; a++) lacks[sv->axes[d][a]] = false;
-            }
-        }
-        for (int a = 0; a < space->axis_count; a++)
-            if (lacks[a] && computed) return false;
     }
     Group *into = parts[0];
     for (int i = 1; i < count; i++) {
@@ -270,7 +251,6 @@ static bool merge(Partition *p, Group *const *parts, int count) {
     for (int i = 0; i < count; i++) into->repeats &= parts[i]->repeats;
     into->nodes.count = 0;
     for (int i = 0; i < total; i++) VEC_PUSH(p->arena, into->nodes, nodes[i]);
-    into->axes = space->axis_count;
     return true;
 }
 
@@ -408,25 +388,18 @@ static bool is_worth_a_kernel(const Partition *p, const Node *node) {
 Status partition(Graph *graph, const Policy *policy) {
     graph_prune(graph); /* a region without results would be no step */
     repeat_cheap(graph, policy);
-    Partition p = {.graph = graph,
-                   .policy = policy,
-                   .arena = arena_create_inside(graph->arena),
-                   .trial = arena_create_inside(graph->arena)};
+    Partition p = {.graph = graph, .policy = policy, .arena = arena_create_inside(graph->arena)};
+    p.fits = fits_create(p.arena, graph, graph->node_count);
     p.groups = ARENA_ARRAY(p.arena, Group *, graph->node_count);
     find_binders(&p);
+    FOR_EACH_NODE(node, graph) node->tag = (uint64_t)p.count++;
     FOR_EACH_NODE(node, graph) {
-        node->tag = (uint64_t)p.count;
-        Group *g = ARENA_NEW(p.arena, Group);
+        Group *g = p.groups[node->tag] = ARENA_NEW(p.arena, Group);
         VEC_PUSH(p.arena, g->nodes, node);
-        g->first = g->last = p.count;
+        g->first = g->last = number_of(node);
         g->repeats = node->repeats;
         g->fusible = space_accepts(node) && is_worth_a_kernel(&p, node);
-        if (g->fusible) {
-            const Space *space = analyse(&p, &node, 1, NULL);
-            g->fusible = space != NULL;
-            g->axes = space ? space->axis_count : 0;
-        }
-        p.groups[p.count++] = g;
+        if (g->fusible) g->fusible = !fits_region(p.fits, &node, &g->part, 1, 1);
     }
     if (policy->fusion.enable) FOR_EACH_NODE(node, graph)
     if (group_of(&p, node)->fusible) join(&p, node);
@@ -444,7 +417,6 @@ Status partition(Graph *graph, const Policy *policy) {
     if (policy->fusion.memory_efficient) sort_for_memory(&p);
     LOG(1, "partition: %d primitives, anchors and host steps became %d steps, %d of them regions", p.count,
         graph->node_count, regions);
-    arena_destroy(p.trial);
     arena_destroy(p.arena);
     return NULL;
 }

@@ -4,7 +4,6 @@
 
 #include "runtime/api/session.h"
 #include "runtime/compiled/compiled.h"
-#include "base/fork.h"
 
 typedef struct Job {
     const char *path; /* or: */
@@ -14,12 +13,12 @@ typedef struct Job {
     const OnnxfuseOptions *options;
     CompileTarget to;
     char **out_report; /* or NULL */
+    OnnxfuseSession *session;
 } Job;
 
-static Status write_session(Arena *arena, const OnnxfuseSession *s, const Job *job) {
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(arena, &guard);
+static Status write_session(Arena *arena, void *context) {
+    const Job *job = context;
+    const OnnxfuseSession *s = job->session;
     CompileSource source = {.policy = &s->policy,
                             .graph = s->graph,
                             .plan = s->plan,
@@ -31,15 +30,10 @@ static Status write_session(Arena *arena, const OnnxfuseSession *s, const Job *j
     return compiled_write(arena, &source, &job->to, job->out_report);
 }
 
-static Status compile(const Job *job) {
-    OnnxfuseSession *session;
-    TRY(session_open_to_compile(job->path, job->bytes, job->size, job->folder, job->options, &session));
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    Status status = arena ? write_session(arena, session, job) : status_out_of_memory();
-    arena_destroy(arena);
-    fork_leave();
-    onnxfuse_session_close(session);
+static Status compile(Job *job) {
+    TRY(session_open_to_compile(job->path, job->bytes, job->size, job->folder, job->options, &job->session));
+    Status status = call_with_arena(write_session, job);
+    onnxfuse_session_close(job->session);
     return status;
 }
 

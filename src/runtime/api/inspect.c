@@ -9,7 +9,6 @@
 #include "passes/passes.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/inspect/report.h"
-#include "base/fork.h"
 
 enum { MOST_STAGES = 32 };
 
@@ -197,46 +196,43 @@ static bool is_stage(const char *name) {
 
 static void close_devices(void *devices) { devices_close(devices); }
 
-static Status inspect_into(Arena *arena, const char *path, const OnnxfuseOptions *options, const char *stage,
-                           const char *format, char **out_text) {
-    if (!is_stage(stage)) return status_error(STATUS_USAGE, "there is no stage \"%s\"", stage);
-    bool dot = strcmp(format, "dot") == 0;
-    if (!dot && strcmp(format, "text") != 0)
-        return status_error(STATUS_USAGE, "format \"%s\": text and dot are possible", format);
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(arena, &guard);
+typedef struct Asked {
+    const char *path;
+    const OnnxfuseOptions *options;
+    const char *stage, *format;
+    char **out_text;
+} Asked;
+
+static Status inspect(Arena *arena, void *context) {
+    const Asked *asked = context;
+    bool dot = strcmp(asked->format, "dot") == 0;
+    if (!is_stage(asked->stage)) return status_error(STATUS_USAGE, "there is no stage \"%s\"", asked->stage);
+    if (!dot && strcmp(asked->format, "text") != 0)
+        return status_error(STATUS_USAGE, "format \"%s\": text and dot are possible", asked->format);
     Policy policy;
     Text text = text_make(arena);
-    Inspection in = {.stage = stage, .dot = dot, .text = &text};
-    if (compiled_is_file(path)) {
-        TRY(inspect_compiled(arena, path, options, &in));
+    Inspection in = {.stage = asked->stage, .dot = dot, .text = &text};
+    if (compiled_is_file(asked->path)) {
+        TRY(inspect_compiled(arena, asked->path, asked->options, &in));
     } else {
-        TRY(session_policy(options, path, arena, &policy));
+        TRY(session_policy(asked->options, asked->path, arena, &policy));
         Devices *devices = ARENA_NEW(arena, Devices);
         arena_defer(arena, close_devices, devices);
         TRY(devices_open(&policy, arena, devices));
-        TRY(inspect_graph(path, devices, &in));
+        TRY(inspect_graph(asked->path, devices, &in));
     }
-    if (dot && !in.done) return status_error(STATUS_USAGE, "stage \"%s\" is no graph", stage);
-    *out_text = strdup(text.data);
-    return *out_text ? NULL : status_out_of_memory();
+    if (dot && !in.done) return status_error(STATUS_USAGE, "stage \"%s\" is no graph", asked->stage);
+    *asked->out_text = strdup(text.data);
+    return *asked->out_text ? NULL : status_out_of_memory();
 }
 
 OnnxfuseStatus onnxfuse_inspect(const char *path, const OnnxfuseOptions *options, const char *stage, const char *format,
                                 char **out_text) {
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    Status status = arena ? inspect_into(arena, path, options, stage, format, out_text) : status_out_of_memory();
-    arena_destroy(arena);
-    fork_leave();
-    return status;
+    return call_with_arena(inspect, &(Asked){path, options, stage, format, out_text});
 }
 
-static Status list_devices(Arena *arena, char **out_text) {
-    jmp_buf guard;
-    if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(arena, &guard);
+static Status list_devices(Arena *arena, void *out) {
+    char **out_text = out;
     Text text = text_make(arena);
     Policy policy = policy_default();
     for (const DeviceTable *const *t = device_tables(); *t; t++) {
@@ -252,11 +248,4 @@ static Status list_devices(Arena *arena, char **out_text) {
     return *out_text ? NULL : status_out_of_memory();
 }
 
-OnnxfuseStatus onnxfuse_devices(char **out_text) {
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    Status status = arena ? list_devices(arena, out_text) : status_out_of_memory();
-    arena_destroy(arena);
-    fork_leave();
-    return status;
-}
+OnnxfuseStatus onnxfuse_devices(char **out_text) { return call_with_arena(list_devices, out_text); }

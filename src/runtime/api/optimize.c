@@ -14,12 +14,11 @@
 #include "optimize/schema.h"
 #include "runtime/api/model_file.h"
 #include "runtime/device/device.h"
-#include "base/fork.h"
 
 /* --- the inputs' shapes --- */
 typedef struct Work {
     Arena *arena;
-    const char *path;
+    const char *path, *out_path;
     const OnnxfuseOptimizeOptions *options;
     Graph *graph, *twin;
     Graph *whole, *whole_twin; /* before a part was extracted: the part uses their data; else NULL */
@@ -28,6 +27,7 @@ typedef struct Work {
     Regions regions;
     VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
     ModelFile file;
+    char **out_report; /* or NULL */
 } Work;
 
 static Status wrong_shapes(const char *text) {
@@ -284,7 +284,7 @@ static Status optimize_graph(Work *w, Counts *counts, const MappedFile *original
     return write_model(w, original);
 }
 
-static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
+static Status optimize(Work *w, jmp_buf *guard) {
     Counts counts = {.arena = w->arena, .rows = map_make(w->arena)};
     Policy policy = policy_default();
     MappedFile original;
@@ -300,22 +300,35 @@ static Status optimize(Work *w, jmp_buf *guard, char **out_report) {
     TRY(optimize_graph(w, &counts, &original, &policy));
     arena_guard(w->arena, guard);
     char *text = NULL;
-    if (out_report) TRY(report(w, &counts, bytes_before, &text));
+    if (w->out_report) TRY(report(w, &counts, bytes_before, &text));
     Status status = model_file_publish(&w->file);
     if (status)
         free(text);
-    else if (out_report)
-        *out_report = text;
+    else if (w->out_report)
+        *w->out_report = text;
     return status;
 }
 
-static Status optimize_into(Arena *arena, Work *w, const char *out_path, char **out_report) {
-    jmp_buf guard;
+static Status optimize_guarded(Work *w) {
+    jmp_buf guard; /* the graphs' too */
     if (setjmp(guard)) return status_out_of_memory();
-    arena_guard(arena, &guard);
-    w->fixed = map_make(arena);
-    model_file_at(&w->file, arena, out_path);
-    return optimize(w, &guard, out_report);
+    arena_guard(w->arena, &guard);
+    w->fixed = map_make(w->arena);
+    model_file_at(&w->file, w->arena, w->out_path);
+    return optimize(w, &guard);
+}
+
+static Status optimize_in_call(Arena *arena, void *context) {
+    Work *w = context;
+    w->arena = arena;
+    Status status = optimize_guarded(w);
+    model_file_abandon(&w->file);
+    graph_destroy(w->partitioned);
+    graph_destroy(w->twin);
+    graph_destroy(w->graph);
+    graph_destroy(w->whole_twin);
+    graph_destroy(w->whole);
+    return status;
 }
 
 OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const OnnxfuseOptimizeOptions *options,
@@ -326,21 +339,10 @@ OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path, const O
         (options->convert_opset < SCHEMA_OLDEST || options->convert_opset > schema_newest()))
         return status_error(STATUS_USAGE, "version %d of the operator set: known are %d to %d", options->convert_opset,
                             SCHEMA_OLDEST, schema_newest());
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    if (!arena) {
-        fork_leave();
-        return status_out_of_memory();
-    }
-    Work w = {.arena = arena, .path = path, .options = options ? options : &defaults, .file = model_file_none()};
-    Status status = optimize_into(arena, &w, out_path, out_report);
-    model_file_abandon(&w.file);
-    graph_destroy(w.partitioned);
-    graph_destroy(w.twin);
-    graph_destroy(w.graph);
-    graph_destroy(w.whole_twin);
-    graph_destroy(w.whole);
-    arena_destroy(arena);
-    fork_leave();
-    return status;
+    Work w = {.path = path,
+              .out_path = out_path,
+              .options = options ? options : &defaults,
+              .file = model_file_none(),
+              .out_report = out_report};
+    return call_with_arena(optimize_in_call, &w);
 }

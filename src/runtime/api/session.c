@@ -201,6 +201,22 @@ static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs
     return status;
 }
 
+Status call_with_arena(Status (*work)(Arena *arena, void *context), void *context) {
+    TRY(fork_enter());
+    Arena *arena = arena_create(0);
+    jmp_buf guard;
+    Status status;
+    if (!arena || setjmp(guard)) {
+        status = status_out_of_memory();
+    } else {
+        arena_guard(arena, &guard);
+        status = work(arena, context);
+    }
+    arena_destroy(arena);
+    fork_leave();
+    return status;
+}
+
 static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
                         const Observer *observer, const uint64_t *run_number) {
     TRY(session_check_fork(s));

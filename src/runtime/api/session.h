@@ -53,6 +53,10 @@ static inline bool value_is_read_only(const OnnxfuseValue *value) {
     return value->managed && value->managed->flags & DLPACK_READ_ONLY;
 }
 
+/* session.c: a call of the library that leaves nothing but its result: work(arena, context), with an arena of its own, which lacking
+ * memory comes back to. What `work` has besides is the arena's to let go of (arena_defer), or its own. */
+Status call_with_arena(Status (*work)(Arena *arena, void *context), void *context);
+
 /* --- embed.c: the embedder's structures --- */
 /* Whether this library knows a structure of that size; 0: as in version 0.1. */
 Status check_struct(const char *name, size_t given, size_t known);

@@ -9,17 +9,17 @@
 #include "optimize/standard/standard.h"
 #include "optimize/training.h"
 #include "runtime/api/model_file.h"
-#include "base/fork.h"
 
 typedef struct Work {
     Arena *arena;
-    const char *path;
+    const char *path, *out_path;
     const OnnxfuseDifferentiateOptions *options;
     Graph *graph, *twin,
         *other; /* the same model three times: twin for what is known of its values, other for the loss */
     Policy policy;
     TrainingStep step;
     ModelFile file;
+    char **out_report; /* or NULL */
 } Work;
 
 /* --- the loss --- */
@@ -115,18 +115,18 @@ static Status add_gradients(Work *w) {
     return standard_gradients(w->graph, &w->policy);
 }
 
-static Status publish(Work *w, char **out_report) {
+static Status publish(Work *w) {
     char *text = NULL;
-    if (out_report) TRY(report(w, w->graph->output_names.items[w->step.loss], &text));
+    if (w->out_report) TRY(report(w, w->graph->output_names.items[w->step.loss], &text));
     Status status = model_file_publish(&w->file);
     if (status)
         free(text);
-    else if (out_report)
-        *out_report = text;
+    else if (w->out_report)
+        *w->out_report = text;
     return status;
 }
 
-static Status differentiate_graph(Work *w, char **out_report) {
+static Status differentiate_graph(Work *w) {
     jmp_buf guard;
     MappedFile original;
     if (setjmp(guard)) return status_out_of_memory();
@@ -138,38 +138,40 @@ static Status differentiate_graph(Work *w, char **out_report) {
     TRY(file_map(w->arena, w->path, &original));
     ExportOptions options = {.original = original.bytes, .original_size = original.size};
     TRY(model_file_write(&w->file, w->graph, w->options->external_data, options));
-    return publish(w, out_report);
+    return publish(w);
 }
 
-static Status differentiate_into(Work *w, const char *out_path, char **out_report) {
+static Status differentiate_guarded(Work *w) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(w->arena, &guard);
-    model_file_at(&w->file, w->arena, out_path);
+    model_file_at(&w->file, w->arena, w->out_path);
     w->policy = policy_default();
     TRY(import_file(w->path, NULL, &w->graph));
     TRY(import_file(w->path, NULL, &w->twin));
     TRY(import_file(w->path, NULL, &w->other));
-    return differentiate_graph(w, out_report);
+    return differentiate_graph(w);
+}
+
+static Status differentiate_in_call(Arena *arena, void *context) {
+    Work *w = context;
+    w->arena = arena;
+    Status status = differentiate_guarded(w);
+    model_file_abandon(&w->file);
+    graph_destroy(w->other);
+    graph_destroy(w->twin);
+    graph_destroy(w->graph);
+    return status;
 }
 
 OnnxfuseStatus onnxfuse_differentiate(const char *path, const char *out_path,
                                       const OnnxfuseDifferentiateOptions *options, char **out_report) {
     static const OnnxfuseDifferentiateOptions defaults = {.size = sizeof defaults};
     TRY(check_struct("OnnxfuseDifferentiateOptions", options ? options->size : 0, sizeof *options));
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    if (!arena) {
-        fork_leave();
-        return status_out_of_memory();
-    }
-    Work w = {.arena = arena, .path = path, .options = options ? options : &defaults, .file = model_file_none()};
-    Status status = differentiate_into(&w, out_path, out_report);
-    model_file_abandon(&w.file);
-    graph_destroy(w.other);
-    graph_destroy(w.twin);
-    graph_destroy(w.graph);
-    arena_destroy(arena);
-    fork_leave();
-    return status;
+    Work w = {.path = path,
+              .out_path = out_path,
+              .options = options ? options : &defaults,
+              .file = model_file_none(),
+              .out_report = out_report};
+    return call_with_arena(differentiate_in_call, &w);
 }

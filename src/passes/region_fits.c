@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/region_fits.h"
+
+#include "base/map.h"
+#include "graph/space.h"
+
+typedef struct Answer {
+    struct Answer *next; /* of the same hash */
+    const int64_t *key;
+    int words;
+    const char *why;
+} Answer;
+
+struct Fits {
+    Arena *arena;
+    Arena *trial; /* scratch of one analysis */
+    Graph *graph;
+    Map answers; /* hash -> Answer */
+    size_t kept; /* bytes of keys */
+    int *place;  /* [node number]: where it stands in the nodes that are asked about */
+    uint64_t question;
+    int outsiders;    /* values from outside that the present key has named */
+    VEC(int64_t) key; /* of the present question */
+};
+
+Fits *fits_create(Arena *scratch, Graph *graph, int node_count) {
+    Fits *f = ARENA_NEW(scratch, Fits);
+    *f = (Fits){.arena = scratch, .trial = arena_create_inside(scratch), .graph = graph, .answers = map_make(scratch)};
+    f->place = ARENA_ARRAY(scratch, int, node_count + 1);
+    for (int i = 0; i < graph->values.count; i++) graph->values.items[i]->tag = 0;
+    return f;
+}
+
+/* --- the key ---------------------------------------------------------------------------------------------- */
+static void add(Fits *f, int64_t word) { VEC_PUSH(f->arena, f->key, word); }
+
+static void add_bytes(Fits *f, const void *data, size_t size) {
+    add(f, (int64_t)size);
+    for (size_t at = 0; at < size; at += sizeof(int64_t)) {
+        int64_t word = 0;
+        memcpy(&word, (const char *)data + at, size - at < sizeof word ? size - at : sizeof word);
+        add(f, word);
+    }
+}
+
+/* Sizes are interned: equal ones are one pointer. */
+static void add_type(Fits *f, const Value *v) {
+    add(f, v->dtype | (int64_t)v->rank << 8);
+    for (int d = 0; d < v->rank; d++) add(f, (int64_t)(uintptr_t)v->dims[d]);
+}
+
+static void add_attr(Fits *f, const Attr *a) {
+    add(f, (int64_t)a->kind | (int64_t)a->count << 8);
+    add_bytes(f, a->name, strlen(a->name));
+    if (a->kind == ATTR_INTS)
+        add_bytes(f, a->ints, (size_t)a->count * sizeof *a->ints);
+    else if (a->kind == ATTR_DIMS)
+        add_bytes(f, a->dims, (size_t)a->count * sizeof(const Dim *));
+    else if (a->kind == ATTR_FLOAT)
+        add_bytes(f, &a->f, sizeof a->f);
+    else if (a->kind == ATTR_TYPE)
+        add(f, a->dtype);
+    else
+        add(f, a->kind == ATTR_INT ? a->i
+                                   : (int64_t)(uintptr_t)a->tensor); /* what is longer is equal where it is the same */
+}
+
+static bool is_among(const Fits *f, Node *const *nodes, int count, const Node *node) {
+    int at = node ? f->place[node->tag] : 0;
+    return node && at < count && nodes[at] == node;
+}
+
+static void add_operand(Fits *f, Node *const *nodes, int count, Value *v) {
+    enum { INSIDE, NAMED, NEW };
+    if (is_among(f, nodes, count, v->producer)) {
+        add(f, (int64_t)f->place[v->producer->tag] << 2 | INSIDE);
+    } else if (v->tag >> 16 == f->question) {
+        add(f, (int64_t)(v->tag & 0xFFFF) << 2 | NAMED);
+    } else {
+        bool iota = v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_IOTA;
+        v->tag = f->question << 16 | (uint64_t)f->outsiders++;
+        add(f, iota << 2 | NEW);
+        add_type(f, v);
+    }
+}
+
+static bool leaves(const Fits *f, Node *const *nodes, int count, const Value *v) {
+    bool out = !v->uses.count || value_is_output(v);
+    for (int i = 0; i < v->uses.count && !out; i++) out = !is_among(f, nodes, count, v->uses.items[i].node);
+    return out;
+}
+
+static void make_key(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
+    f->key.count = 0;
+    f->question++;
+    f->outsiders = 0;
+    for (int i = 0; i < count; i++) f->place[nodes[i]->tag] = i;
+    add(f, count | (int64_t)parts << 32);
+    for (int i = 0; i < count; i++) {
+        const Node *node = nodes[i];
+        /* of movements alone it matters whether others read them, too */
+        bool moves = prim_info(node->prim)->klass == PRIM_CLASS_MOVE && leaves(f, nodes, count, node->outputs[0]);
+        int attrs = node->prim == PRIM_PHILOX ? 0 : node->attrs.count; /* which numbers are drawn asks for no axis */
+        add(f, node->prim | (int64_t)moves << 16 | (int64_t)node->input_count << 17 | (int64_t)attrs << 24 |
+                   (int64_t)part_of[i] << 32);
+        add_type(f, node->outputs[0]);
+        for (int k = 0; k < node->input_count; k++) add_operand(f, nodes, count, node->inputs[k]);
+        for (int a = 0; a < attrs; a++) add_attr(f, &node->attrs.items[a]);
+    }
+}
+
+/* --- the answer ------------------------------------------------------------------------------------------- */
+/* A part's axes may be split by the union, but the union's sizes must be the part's own. */
+static bool keeps_axes(const Space *space, Node *const *nodes, const int *part_of, int count, int part) {
+    bool lacks[SPACE_MAX_AXES], computed = false; /* false: nothing but strides of a load */
+    for (int a = 0; a < space->axis_count; a++) lacks[a] = true;
+    for (int k = 0; k < count; k++) {
+        if (part_of[k] != part) continue;
+        for (int v = -1; v < nodes[k]->input_count; v++) {
+            const SpaceValue *sv = space_value(space, v < 0 ? nodes[k]->outputs[0] : nodes[k]->inputs[v]);
+            if (!sv) continue;
+            computed |= v < 0;
+            for (int d = 0; d < sv->value->rank; d++)
+                for (int a = 0; a < sv->axis_count[d]; a++) lacks[sv->axes[d][a]] = false;
+        }
+    }
+    for (int a = 0; a < space->axis_count; a++)
+        if (lacks[a] && computed) return false;
+    return true;
+}
+
+static const char *analyse(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
+    const char *why = NULL;
+    arena_reset(f->trial);
+    const Space *space = space_analyse(f->trial, f->graph->dims, nodes, count, &why);
+    if (!space) return why ? why : "no common space";
+    if (parts == 1) return NULL;
+    if (!space_covers(space, nodes[count - 1]->outputs[0]))
+        return "it would be stored again along an axis that it lacks";
+    for (int i = 0; i + 1 < parts; i++)
+        if (!keeps_axes(space, nodes, part_of, count, i)) return "something would be computed again along an axis";
+    return NULL;
+}
+
+const char *fits_region(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
+    enum { MOST_KEPT = 4 << 20 }; /* bytes of keys: a model whose parts all differ would keep many */
+    make_key(f, nodes, part_of, count, parts);
+    size_t size = (size_t)f->key.count * sizeof *f->key.items;
+    uint64_t hash = hash_bytes(f->key.items, size, 0);
+    Answer *known = map_get_id(&f->answers, hash);
+    for (const Answer *a = known; a; a = a->next)
+        if (a->words == f->key.count && memcmp(a->key, f->key.items, size) == 0) return a->why;
+    const char *why = analyse(f, nodes, part_of, count, parts);
+    if (f->kept + size > MOST_KEPT) return why;
+    f->kept += size;
+    Answer *answer = ARENA_NEW(f->arena, Answer);
+    *answer = (Answer){known, arena_copy(f->arena, f->key.items, size), f->key.count, why};
+    map_set_id(&f->answers, hash, answer);
+    return why;
+}
