@@ -5,6 +5,7 @@
 
 #include "codegen/kernel.h"
 #include "graph/graph.h"
+#include "graph/key.h"
 #include "policy/policy.h"
 
 typedef struct KernelCode KernelCode; /* machine code of the CPU; reference-counted */
@@ -59,6 +60,7 @@ Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType 
 typedef struct KernelPool {
     Arena *arena;
     Map kernels;
+    GraphKeyTable regions; /* RegionKernels by what their bodies are */
 } KernelPool;
 KernelPool kernel_pool(Arena *arena);
 /* As codegen_region and codegen_tile, with memory from the pool's arena; what is needed on the way is freed. */

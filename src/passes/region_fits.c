@@ -1,70 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/region_fits.h"
 
-#include "base/map.h"
+#include "graph/key.h"
 #include "graph/space.h"
 
-typedef struct Answer {
-    struct Answer *next; /* of the same hash */
-    const int64_t *key;
-    int words;
-    const char *why;
-} Answer;
-
 struct Fits {
-    Arena *arena;
     Arena *trial; /* scratch of one analysis */
     Graph *graph;
-    Map answers; /* hash -> Answer */
-    size_t kept; /* bytes of keys */
-    int *place;  /* [node number]: where it stands in the nodes that are asked about */
+    GraphKeyTable answers; /* why not, or NULL */
+    GraphKey key;          /* of the present question */
+    int *place;            /* [node number]: where it stands in the nodes that are asked about */
     uint64_t question;
-    int outsiders;    /* values from outside that the present key has named */
-    VEC(int64_t) key; /* of the present question */
+    int outsiders; /* values from outside that the present key has named */
 };
 
 Fits *fits_create(Arena *scratch, Graph *graph, int node_count) {
     Fits *f = ARENA_NEW(scratch, Fits);
-    *f = (Fits){.arena = scratch, .trial = arena_create_inside(scratch), .graph = graph, .answers = map_make(scratch)};
-    f->place = ARENA_ARRAY(scratch, int, node_count + 1);
+    *f = (Fits){.trial = arena_create_inside(scratch),
+                .graph = graph,
+                .answers = graph_key_table(scratch),
+                .key.arena = scratch,
+                .place = ARENA_ARRAY(scratch, int, node_count + 1)};
     for (int i = 0; i < graph->values.count; i++) graph->values.items[i]->tag = 0;
     return f;
 }
 
 /* --- the key ---------------------------------------------------------------------------------------------- */
-static void add(Fits *f, int64_t word) { VEC_PUSH(f->arena, f->key, word); }
-
-static void add_bytes(Fits *f, const void *data, size_t size) {
-    add(f, (int64_t)size);
-    for (size_t at = 0; at < size; at += sizeof(int64_t)) {
-        int64_t word = 0;
-        memcpy(&word, (const char *)data + at, size - at < sizeof word ? size - at : sizeof word);
-        add(f, word);
-    }
-}
-
-/* Sizes are interned: equal ones are one pointer. */
-static void add_type(Fits *f, const Value *v) {
-    add(f, v->dtype | (int64_t)v->rank << 8);
-    for (int d = 0; d < v->rank; d++) add(f, (int64_t)(uintptr_t)v->dims[d]);
-}
-
-static void add_attr(Fits *f, const Attr *a) {
-    add(f, (int64_t)a->kind | (int64_t)a->count << 8);
-    add_bytes(f, a->name, strlen(a->name));
-    if (a->kind == ATTR_INTS)
-        add_bytes(f, a->ints, (size_t)a->count * sizeof *a->ints);
-    else if (a->kind == ATTR_DIMS)
-        add_bytes(f, a->dims, (size_t)a->count * sizeof(const Dim *));
-    else if (a->kind == ATTR_FLOAT)
-        add_bytes(f, &a->f, sizeof a->f);
-    else if (a->kind == ATTR_TYPE)
-        add(f, a->dtype);
-    else
-        add(f, a->kind == ATTR_INT ? a->i
-                                   : (int64_t)(uintptr_t)a->tensor); /* what is longer is equal where it is the same */
-}
-
 static bool is_among(const Fits *f, Node *const *nodes, int count, const Node *node) {
     int at = node ? f->place[node->tag] : 0;
     return node && at < count && nodes[at] == node;
@@ -73,14 +34,14 @@ static bool is_among(const Fits *f, Node *const *nodes, int count, const Node *n
 static void add_operand(Fits *f, Node *const *nodes, int count, Value *v) {
     enum { INSIDE, NAMED, NEW };
     if (is_among(f, nodes, count, v->producer)) {
-        add(f, (int64_t)f->place[v->producer->tag] << 2 | INSIDE);
+        graph_key_add(&f->key, (int64_t)f->place[v->producer->tag] << 2 | INSIDE);
     } else if (v->tag >> 16 == f->question) {
-        add(f, (int64_t)(v->tag & 0xFFFF) << 2 | NAMED);
+        graph_key_add(&f->key, (int64_t)(v->tag & 0xFFFF) << 2 | NAMED);
     } else {
         bool iota = v->producer && v->producer->kind == NODE_PRIM && v->producer->prim == PRIM_IOTA;
         v->tag = f->question << 16 | (uint64_t)f->outsiders++;
-        add(f, iota << 2 | NEW);
-        add_type(f, v);
+        graph_key_add(&f->key, iota << 2 | NEW);
+        graph_key_type(&f->key, v);
     }
 }
 
@@ -91,21 +52,21 @@ static bool leaves(const Fits *f, Node *const *nodes, int count, const Value *v)
 }
 
 static void make_key(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
-    f->key.count = 0;
+    f->key.words.count = 0;
     f->question++;
     f->outsiders = 0;
     for (int i = 0; i < count; i++) f->place[nodes[i]->tag] = i;
-    add(f, count | (int64_t)parts << 32);
+    graph_key_add(&f->key, count | (int64_t)parts << 32);
     for (int i = 0; i < count; i++) {
         const Node *node = nodes[i];
         /* of movements alone it matters whether others read them, too */
         bool moves = prim_info(node->prim)->klass == PRIM_CLASS_MOVE && leaves(f, nodes, count, node->outputs[0]);
         int attrs = node->prim == PRIM_PHILOX ? 0 : node->attrs.count; /* which numbers are drawn asks for no axis */
-        add(f, node->prim | (int64_t)moves << 16 | (int64_t)node->input_count << 17 | (int64_t)attrs << 24 |
-                   (int64_t)part_of[i] << 32);
-        add_type(f, node->outputs[0]);
+        graph_key_add(&f->key, node->prim | (int64_t)moves << 16 | (int64_t)node->input_count << 17 |
+                                   (int64_t)attrs << 24 | (int64_t)part_of[i] << 32);
+        graph_key_type(&f->key, node->outputs[0]);
         for (int k = 0; k < node->input_count; k++) add_operand(f, nodes, count, node->inputs[k]);
-        for (int a = 0; a < attrs; a++) add_attr(f, &node->attrs.items[a]);
+        for (int a = 0; a < attrs; a++) graph_key_attr(&f->key, &node->attrs.items[a]);
     }
 }
 
@@ -143,18 +104,10 @@ static const char *analyse(Fits *f, Node *const *nodes, const int *part_of, int 
 }
 
 const char *fits_region(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
-    enum { MOST_KEPT = 4 << 20 }; /* bytes of keys: a model whose parts all differ would keep many */
+    const void *why;
     make_key(f, nodes, part_of, count, parts);
-    size_t size = (size_t)f->key.count * sizeof *f->key.items;
-    uint64_t hash = hash_bytes(f->key.items, size, 0);
-    Answer *known = map_get_id(&f->answers, hash);
-    for (const Answer *a = known; a; a = a->next)
-        if (a->words == f->key.count && memcmp(a->key, f->key.items, size) == 0) return a->why;
-    const char *why = analyse(f, nodes, part_of, count, parts);
-    if (f->kept + size > MOST_KEPT) return why;
-    f->kept += size;
-    Answer *answer = ARENA_NEW(f->arena, Answer);
-    *answer = (Answer){known, arena_copy(f->arena, f->key.items, size), f->key.count, why};
-    map_set_id(&f->answers, hash, answer);
+    if (graph_key_find(&f->answers, &f->key, &why)) return why;
+    why = analyse(f, nodes, part_of, count, parts);
+    graph_key_keep(&f->answers, &f->key, why);
     return why;
 }

@@ -87,6 +87,45 @@ Test(lower, texts) {
     }
 }
 
+/* ---- regions of one plan ---- */
+
+#define REGION(result, inputs, a, b, constant, sum)                                                                    \
+    " " result ": f32[n, 8] = region " inputs " graph \"region\" (" a ": f32[n, 8], " b                                \
+    ": f32[n, 8]) -> (v) {\n k = constant f32[] " constant "\n u: f32[n, 8] = mul " a ", k\n v: f32[n, 8] = " sum      \
+    "\n }\n"
+
+Test(lower, equal_regions_are_lowered_once_and_no_others) {
+    static const char *const text = "graph (x: f32[n, 8], y: f32[n, 8]) -> (c, d, e, f, g) {\n" REGION(
+        "c", "x, y", "x", "y", "2", "add u, y")        /* the first */
+        REGION("d", "y, c", "p", "q", "2", "add u, q") /* equal to it */
+        REGION("e", "x, y", "x", "y", "3", "add u, y") /* another constant */
+        REGION("f", "x, y", "x", "y", "2", "add u, x") /* another operand */
+        REGION("g", "x, y", "x", "y", "2", "sub u, y") /* another primitive */
+        "}\n";
+    Graph *graph = NULL;
+    Status status = graph_parse(text, &graph);
+    cr_assert(!status, "%s", status_message(status));
+    KernelPool pool = kernel_pool(graph->arena);
+    Target target = {0};
+    RegionKernel first = {0};
+    FOR_EACH_NODE(region, graph) {
+        RegionKernel made, alone;
+        const char *name = region->outputs[0]->name;
+        status = codegen_region_pooled(&pool, graph->dims, region, &target, &made);
+        if (!status) status = codegen_region(graph->arena, graph->dims, region, &target, &alone);
+        cr_assert(!status, "%s: %s", name, status_message(status));
+        cr_expect_str_eq(kernel_text(graph->arena, made.kernel), kernel_text(graph->arena, alone.kernel), "%s", name);
+        cr_assert_eq(made.buffer_count, alone.buffer_count, "%s", name);
+        for (int b = 0; b < made.buffer_count; b++) {
+            cr_expect_eq(made.buffer_input[b], alone.buffer_input[b], "%s, buffer %d", name, b);
+            cr_expect_eq(made.buffer_output[b], alone.buffer_output[b], "%s, buffer %d", name, b);
+        }
+        if (!first.kernel) first = made;
+        cr_expect_eq(made.params == first.params, strchr("cd", name[0]) != NULL, "%s", name);
+    }
+    graph_destroy(graph);
+}
+
 /* ---- inputs ---- */
 
 static uint64_t state;

@@ -362,7 +362,7 @@ typedef struct PooledKernel {
     struct PooledKernel *next; /* of the same hash */
 } PooledKernel;
 
-KernelPool kernel_pool(Arena *arena) { return (KernelPool){arena, map_make(arena)}; }
+KernelPool kernel_pool(Arena *arena) { return (KernelPool){arena, map_make(arena), graph_key_table(arena)}; }
 
 static const Kernel *pooled(KernelPool *pool, const Kernel *kernel) {
     uint64_t hash = kernel_hash(kernel);
@@ -387,11 +387,45 @@ static void keep_kernel(KernelPool *pool, int outputs, RegionKernel *k) {
     if (k->inplace) k->inplace = arena_copy(arena, k->inplace, (size_t)outputs * sizeof *k->inplace);
 }
 
+/* All that a region's kernel depends on, and the target's device; a body's values are numbered on the way. */
+static void make_key(GraphKey *key, const Graph *body, const Target *target) {
+    uint64_t number = 0;
+    graph_key_add(key, (int64_t)target->device);
+    for (int i = 0; i < body->inputs.count; i++) {
+        body->inputs.items[i]->tag = number++;
+        graph_key_type(key, body->inputs.items[i]);
+    }
+    for (int i = 0; i < body->values.count; i++) {
+        Value *v = body->values.items[i];
+        if (!v->constant) continue;
+        v->tag = number++;
+        graph_key_type(key, v);
+        graph_key_bytes(key, v->constant->data, tensor_bytes(v->constant));
+    }
+    FOR_EACH_NODE(node, body) {
+        graph_key_add(key, node->prim | (int64_t)node->input_count << 16 | (int64_t)node->attrs.count << 32);
+        for (int i = 0; i < node->input_count; i++) graph_key_add(key, (int64_t)node->inputs[i]->tag);
+        for (int a = 0; a < node->attrs.count; a++) graph_key_attr(key, &node->attrs.items[a]);
+        node->outputs[0]->tag = number++;
+        graph_key_type(key, node->outputs[0]);
+    }
+    for (int i = 0; i < body->outputs.count; i++) graph_key_add(key, (int64_t)body->outputs.items[i]->tag);
+}
+
 Status codegen_region_pooled(KernelPool *pool, DimTable *dims, const Node *region, const Target *target,
                              RegionKernel *out_kernel) {
     Arena *scratch = arena_create_inside(pool->arena);
-    Status status = codegen_region(scratch, dims, region, target, out_kernel);
-    if (!status) keep_kernel(pool, region->output_count, out_kernel);
+    GraphKey key = {.arena = scratch};
+    const void *known;
+    make_key(&key, region->subgraphs[0], target);
+    Status status = NULL;
+    if (graph_key_find(&pool->regions, &key, &known)) {
+        *out_kernel = *(const RegionKernel *)known;
+    } else {
+        status = codegen_region(scratch, dims, region, target, out_kernel);
+        if (!status) keep_kernel(pool, region->output_count, out_kernel);
+        if (!status) graph_key_keep(&pool->regions, &key, arena_copy(pool->arena, out_kernel, sizeof *out_kernel));
+    }
     arena_destroy(scratch);
     return status;
 }
