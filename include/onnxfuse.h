@@ -500,6 +500,34 @@ typedef struct OnnxfuseOptimizeOptions {
 ONNXFUSE_API OnnxfuseStatus onnxfuse_optimize(const char *path, const char *out_path,
                                               const OnnxfuseOptimizeOptions *options, char **out_report);
 
+/* --- quantizing models --- */
+typedef enum OnnxfuseQuantizeForm {
+    ONNXFUSE_QUANTIZE_INT8 = 0, /* weights as int8 with a scale a channel, activations as uint8 */
+    ONNXFUSE_QUANTIZE_INT4 = 1, /* weights of products as int4 with a scale a block */
+    ONNXFUSE_QUANTIZE_BF16 = 2, /* weights as bfloat16 */
+} OnnxfuseQuantizeForm;
+
+typedef struct OnnxfuseQuantizeOptions {
+    size_t size; /* sizeof(OnnxfuseQuantizeOptions); 0: with the members of version 0.1 */
+    OnnxfuseQuantizeForm form;
+    /* Recorded inputs: sets out_inputs [the session's inputs] to those of this number, 0, 1, ..., which must stay as they are until
+     * the next call, or *out_there to false where there are no more. Called several times over, from 0 on again. The session
+     * tells the model's inputs. int8 needs them; NULL otherwise: errors are those of the weights, not of outputs. */
+    OnnxfuseStatus (*sample)(void *user, const OnnxfuseSession *session, int number, const OnnxfuseValue **out_inputs,
+                             bool *out_there);
+    void *sample_user;
+    bool entropy;       /* ranges of activations by entropy; false: all that was seen */
+    int64_t block;      /* weights that share a scale in int4, a power of two from 16 on; 0: 32 */
+    double tolerance;   /* layers with a larger relative error stay as they are; 0: none does */
+    bool external_data; /* as in OnnxfuseOptimizeOptions */
+} OnnxfuseQuantizeOptions;
+
+/* Writes the model with narrow weights and activations, in the standard's operators: docs/quantize.md. The files appear whole or not
+ * at all; out_path may be path. options may be NULL where they need not be given. *out_report (may be NULL) is JSON: each layer with
+ * its error and its bytes before and after; free with onnxfuse_free. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_quantize(const char *path, const char *out_path,
+                                              const OnnxfuseQuantizeOptions *options, char **out_report);
+
 /* --- training -------------------------------------------------------------------------------------------------
  * The policy's section "training" says what is trained and how (docs/training.md). A training is used by one thread at a
  * time. */

@@ -12,7 +12,7 @@
 
 static const Command *const commands[] = {&run_command,     &bench_command,    &test_command,    &inspect_command,
                                           &compare_command, &optimize_command, &compile_command, &differentiate_command,
-                                          &train_command,   &devices_command};
+                                          &train_command,   &quantize_command, &devices_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands, SUMMARY_COLUMN = 36 };
 
 static void print_usage(FILE *out) {

@@ -39,10 +39,10 @@ last_line() { printf '%s' "${out##*$'\n'}"; }
 
 expect "no command is wrong usage" 2
 expect "help is there" 0 --help
-for command in run bench test inspect compare optimize train devices; do
+for command in run bench test inspect compare optimize train quantize devices; do
   holds "help lists $command" "$out" "onnxfuse $command"
 done
-for command in run bench test inspect compare optimize train devices; do
+for command in run bench test inspect compare optimize train quantize devices; do
   expect "$command explains itself" 0 $command --help
   holds "help of $command names its flags" "$out" "--json"
 done
@@ -50,7 +50,7 @@ expect "help of inputs" 0 run --help
 holds "it tells of pictures" "$out" 'image:FILE.*mean='
 expect "the manual page" 0 help --man
 holds "the manual page tells of pictures" "$out" 'image:FILE.*mean='
-for command in run bench test inspect optimize compare train devices; do
+for command in run bench test inspect optimize compare train quantize devices; do
   holds "the manual page has $command" "$out" ".SS onnxfuse $command"
 done
 if command -v mandoc >/dev/null; then

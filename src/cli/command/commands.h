@@ -6,6 +6,6 @@
 #include "cli/base/flags.h"
 
 extern const Command run_command, bench_command, test_command, inspect_command, optimize_command, devices_command,
-    compare_command, compile_command, differentiate_command, train_command;
+    compare_command, compile_command, differentiate_command, train_command, quantize_command;
 
 #endif

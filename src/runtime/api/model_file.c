@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/api/model_file.h"
 
+#include <stdlib.h>
+
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
 
@@ -46,4 +48,42 @@ Status model_file_publish(ModelFile *file) {
 void model_file_abandon(ModelFile *file) {
     new_file_abandon(&file->model);
     new_file_abandon(&file->data);
+}
+
+/* --- models in memory --- */
+
+static Status keep_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
+    KeptModel *kept = user;
+    *out_location = arena_format(kept->arena, "%d", kept->data.count);
+    *out_offset = 0;
+    VEC_PUSH(kept->arena, kept->data, (MappedFile){data, size});
+    return NULL;
+}
+
+const void *kept_data(void *model, const char *location, size_t *out_size) {
+    const KeptModel *kept = model;
+    const MappedFile *file = &kept->data.items[atoi(location)];
+    *out_size = file->size;
+    return file->bytes;
+}
+
+Status kept_model(Arena *arena, const Graph *graph, const MappedFile *original, KeptModel **out_model) {
+    KeptModel *kept = ARENA_NEW(arena, KeptModel);
+    *kept = (KeptModel){.arena = arena};
+    ExportOptions options = {.write = keep_data, .user = kept};
+    void *bytes;
+    size_t size;
+    if (original) {
+        options.original = original->bytes;
+        options.original_size = original->size;
+    }
+    TRY(export_model_with(graph, arena, &options, &bytes, &size));
+    kept->model = (MappedFile){bytes, size};
+    *out_model = kept;
+    return NULL;
+}
+
+Status kept_import(KeptModel *model, Graph **out_graph) {
+    ImportOptions options = {.borrow_bytes = true, .external_data = kept_data, .external_data_user = model};
+    return import_memory(model->model.bytes, model->model.size, NULL, &options, out_graph);
 }

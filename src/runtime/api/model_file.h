@@ -4,6 +4,7 @@
 #define ONNXFUSE_RUNTIME_API_MODEL_FILE_H
 
 #include "base/file.h"
+#include "importer/files.h"
 #include "importer/importer.h"
 
 typedef struct ModelFile {
@@ -19,5 +20,17 @@ void model_file_at(ModelFile *file, Arena *arena, const char *path);
 Status model_file_write(ModelFile *file, const Graph *graph, bool external_data, ExportOptions options);
 Status model_file_publish(ModelFile *file);
 void model_file_abandon(ModelFile *file); /* what is in its place is not touched */
+
+/* A graph of ONNX nodes as a model in memory, whose initializers stay where they are: each is a data file of its own, named by its
+ * number. The graph must live as long as it, and it as long as what is imported from it. */
+typedef struct KeptModel {
+    Arena *arena;
+    MappedFile model;
+    VEC(MappedFile) data;
+} KeptModel;
+/* original: as in ExportOptions, or NULL. */
+Status kept_model(Arena *arena, const Graph *graph, const MappedFile *original, KeptModel **out_model);
+Status kept_import(KeptModel *model, Graph **out_graph);
+const void *kept_data(void *model, const char *location, size_t *out_size); /* an ExternalDataFn */
 
 #endif

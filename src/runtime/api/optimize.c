@@ -25,7 +25,7 @@ typedef struct Work {
     Graph *partitioned;        /* a copy, as kernels; NULL: no regions are asked for */
     Map fixed;                 /* name of a size -> int64_t * */
     Regions regions;
-    VEC(MappedFile) kept; /* initializers that a model in memory names as its data files */
+    KeptModel *part; /* the part of the model that is extracted */
     ModelFile file;
     char **out_report; /* or NULL */
 } Work;
@@ -142,19 +142,6 @@ static void count(Counts *c, const Graph *graph, bool after) {
     }
 }
 
-/* Quoted for JSON: bytes that are not printable ASCII as if they were Latin-1. */
-static void add_json_name(Text *text, const char *name) {
-    text_add(text, "\"");
-    for (const char *c = name; *c; c++)
-        if (*c == '"' || *c == '\\')
-            text_add(text, "\\%c", *c);
-        else if (*c < ' ' || *c > '~')
-            text_add(text, "\\u%04x", (unsigned char)*c);
-        else
-            text_add_bytes(text, c, 1);
-    text_add(text, "\"");
-}
-
 static Status report(const Work *w, const Counts *c, int64_t bytes_before, char **out_report) {
     Text text = text_make(w->arena);
     text_add(&text, "{\"nodes_before\":%d,\"nodes_after\":%d,\"bytes_before\":%lld,\"bytes_after\":%lld,", c->before,
@@ -162,7 +149,7 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
     text_add(&text, "\"external_bytes\":%lld,\"operators\":{", (long long)w->file.data.size);
     for (int i = 0; i < c->order.count; i++) {
         text_add(&text, "%s", i ? "," : "");
-        add_json_name(&text, c->order.items[i]->op);
+        text_add_json(&text, c->order.items[i]->op, strlen(c->order.items[i]->op));
         text_add(&text, ":{\"before\":%d,\"after\":%d}", c->order.items[i]->before, c->order.items[i]->after);
     }
     text_add(&text, "}");
@@ -191,52 +178,16 @@ static Status write_model(Work *w, const MappedFile *original) {
     return model_file_write(&w->file, w->graph, w->options->external_data, options);
 }
 
-/* --- models in memory --- */
-
-/* Initializers stay where they are: each is a data file of its own, named by its number. */
-static Status keep_data(void *user, const void *data, size_t size, const char **out_location, int64_t *out_offset) {
-    Work *w = user;
-    *out_location = arena_format(w->arena, "%d", w->kept.count);
-    *out_offset = 0;
-    VEC_PUSH(w->arena, w->kept, (MappedFile){data, size});
-    return NULL;
-}
-
-static const void *find_data(void *user, const char *location, size_t *out_size) {
-    const Work *w = user;
-    const MappedFile *file = &w->kept.items[atoi(location)];
-    *out_size = file->size;
-    return file->bytes;
-}
-
-/* The graph as a model, whose bytes must live as long as what is imported from it. */
-static Status export_kept(Work *w, const MappedFile *original, MappedFile *out_model) {
-    ExportOptions options = {.write = keep_data, .user = w};
-    void *bytes;
-    size_t size;
-    if (original) {
-        options.original = original->bytes;
-        options.original_size = original->size;
-    }
-    TRY(export_model_with(w->graph, w->arena, &options, &bytes, &size));
-    *out_model = (MappedFile){bytes, size};
-    return NULL;
-}
-
-static Status import_kept(Work *w, const MappedFile *model, Graph **out_graph) {
-    ImportOptions options = {.borrow_bytes = true, .external_data = find_data, .external_data_user = w};
-    return import_memory(model->bytes, model->size, NULL, &options, out_graph);
-}
-
 /* The part of the model becomes the model. */
 static Status extract(Work *w, const Policy *policy, MappedFile *original) {
     TRY(extract_graph(w->graph, w->twin, policy, w->options->extract));
-    TRY(export_kept(w, original, original));
+    TRY(kept_model(w->arena, w->graph, original, &w->part));
+    *original = w->part->model;
     w->whole = w->graph;
     w->whole_twin = w->twin;
     w->graph = w->twin = NULL;
-    TRY(import_kept(w, original, &w->graph));
-    return import_kept(w, original, &w->twin);
+    TRY(kept_import(w->part, &w->graph));
+    return kept_import(w->part, &w->twin);
 }
 
 /* --- regions --- */
@@ -250,9 +201,9 @@ static Status run_passes(Graph *graph, const Policy *policy) {
 
 static Status partition_copy(Work *w, Policy *policy) {
     Devices devices;
-    MappedFile copy;
-    TRY(export_kept(w, NULL, &copy));
-    TRY(import_kept(w, &copy, &w->partitioned));
+    KeptModel *copy;
+    TRY(kept_model(w->arena, w->graph, NULL, &copy));
+    TRY(kept_import(copy, &w->partitioned));
     TRY(devices_open(policy, w->arena, &devices));
     Status status = run_passes(w->partitioned, policy);
     devices_close(&devices);
