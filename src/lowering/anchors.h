@@ -8,7 +8,9 @@
  *                   one dtype. Or a is u8 and b is i8: exact sums modulo 2^32, r is i32 (dtype_of_sums).
  * "conv"            inputs x [N, spatial..., C], w [O, C/group, kernel...], the epilogue's. attrs: ints strides, ints
  *                   dilations, dims pads (all befores, then all afters), int group. Result [N, spatial..., O].
- *                   Types as of "matmul"; of a u8 x attr int pad_value (missing: 0) is what its padding holds.
+ *                   Types as of "matmul"; of a u8 x attr int pad_value (missing: 0) is what its padding holds. Of one group and floats,
+ *                   where a device says so: ints perm_x, perm_w (missing: identity); x is permute(x, perm_x), w permute(w, perm_w), and
+ *                   x has one channel or keeps its last axis.
  * "conv_transpose"  inputs x [N, spatial..., C], w [C, O/group, kernel...], epilogue. attrs as conv, result's spatial
  *                   dims from its output value.
  *

@@ -264,13 +264,25 @@ static bool keeps_contiguous(const int64_t *perm, int rank) {
     return perm[rank - 1] == rank - 1 || perm[rank - 2] == rank - 1;
 }
 
+static bool in_floats(const Node *node) { return dtype_is_float(node->inputs[0]->dtype); }
+
+/* A convolution reads an input of one channel by any strides, and a weight whose outputs are neighbours. */
+static bool conv_reads(const Node *node, int index, const int64_t *perm, int rank) {
+    if (!in_floats(node) || attr_int(node, "group", 1) != 1) return false;
+    return index == 0 ? is_unit(node->inputs[0], rank - 1) : perm[0] == rank - 1;
+}
+
+static bool reads_by_strides(const Node *node, int index, const int64_t *perm, int rank) {
+    return strcmp(node->op, "conv") == 0 ? conv_reads(node, index, perm, rank) : keeps_contiguous(perm, rank);
+}
+
 static void absorb_input(Node *node, int index, const char *name) {
     Permuted p;
     int64_t perm[MAX_RANK];
     if (node->inputs[index]->constant || !permuted(node->inputs[index], &p) || p.rank < 2) return;
     if (node->inputs[index]->producer->fence != node->fence) return;
     compose(node, name, &p, perm);
-    if (!keeps_contiguous(perm, p.rank)) return;
+    if (!reads_by_strides(node, index, perm, p.rank)) return;
     node_set_ints(node, name, perm, p.rank);
     node_set_input(node, index, p.source);
 }
@@ -331,6 +343,11 @@ Status layout(Graph *graph, const Policy *policy) {
         if (is_product(node)) {
             absorb_input(node, 0, "perm_a");
             absorb_input(node, 1, "perm_b"); /* no constant, which that of few bits is */
+            continue;
+        }
+        if (node->kind == NODE_ANCHOR && strcmp(node->op, "conv") == 0 && policy->target.anchors.turned_conv) {
+            absorb_input(node, 0, "perm_x");
+            absorb_input(node, 1, "perm_w");
             continue;
         }
         if (node->kind != NODE_PRIM) continue;

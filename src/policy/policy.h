@@ -28,8 +28,9 @@ typedef struct Target {
     } epilogue;
     struct AnchorLimits { /* which anchors the device runs beside those that all do */
         bool attention, attention_backward;
-        bool bytes; /* products and convolutions of u8 by i8 */
-        bool bits;  /* products with weights in blocks of few bits */
+        bool bytes;       /* products and convolutions of u8 by i8 */
+        bool bits;        /* products with weights in blocks of few bits */
+        bool turned_conv; /* "conv" with perm_x and perm_w */
     } anchors;
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;

@@ -20,6 +20,7 @@ typedef struct Shape {
     AnchorStep steps[4];
     int step_count;
     bool direct; /* the policy forbids Winograd's algorithm */
+    bool transposed;
 } Shape;
 
 static Pool *pool_of(int threads) {
@@ -36,19 +37,25 @@ static bool result_dims(const Shape *s, int64_t *out) {
         int64_t room = s->in[i] + s->pads[i] + s->pads[2 + i] - ((s->kernel[i] - 1) * s->dilations[i] + 1);
         if (room < 0) return false;
         out[1 + i] = room / s->strides[i] + 1;
+        if (!s->transposed) continue;
+        out[1 + i] =
+            (s->in[i] - 1) * s->strides[i] + (s->kernel[i] - 1) * s->dilations[i] + 1 - s->pads[i] - s->pads[2 + i];
+        if (out[1 + i] < 1) return false;
     }
     return true;
 }
 
 static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const int64_t *y) {
-    AnchorCase c = anchor_case_new("conv", seed);
+    const char *op = s->transposed ? "conv_transpose" : "conv";
+    int64_t first = (s->transposed ? s->inputs : s->outputs) * s->group,
+            second = s->transposed ? s->outputs : s->inputs;
+    AnchorCase c = anchor_case_new(op, seed);
     Value *x = anchor_case_input(&c, dtype, 4, (int64_t[]){s->batch, s->in[0], s->in[1], s->inputs * s->group});
-    Value *w =
-        anchor_case_input(&c, dtype, 4, (int64_t[]){s->outputs * s->group, s->inputs, s->kernel[0], s->kernel[1]});
+    Value *w = anchor_case_input(&c, dtype, 4, (int64_t[]){first, second, s->kernel[0], s->kernel[1]});
     const Dim *pads[4], *sizes[4];
     c.constant[1] = true;
     c.terms = s->inputs * s->kernel[0] * s->kernel[1];
-    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "conv", (Value *[]){x, w}, 2);
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, op, (Value *[]){x, w}, 2);
     node_set_ints(c.node, "strides", s->strides, 2);
     node_set_ints(c.node, "dilations", s->dilations, 2);
     node_set_int(c.node, "group", s->group);
@@ -58,6 +65,22 @@ static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const in
     node_set_dims(c.node, "pads", pads, 4);
     anchor_case_results(&c, dtype, 4, sizes, s->steps, s->step_count);
     return c;
+}
+
+/* What its errors are in proportion to. A transposed convolution is one by the kernel turned round. */
+static const double *magnitudes_of(const AnchorCase *c, const Shape *s, const int64_t *y) {
+    Arena *arena = c->graph->arena;
+    if (!s->transposed) return winograd_magnitudes(c, s->pads, y, arena);
+    AnchorCase turned = *c;
+    int64_t pads[4], inputs = s->inputs, outputs = s->outputs;
+    const float *from = c->tensors[1]->data;
+    Tensor *w = turned.tensors[1] = tensor_new(arena, DT_F32, 4, (int64_t[]){outputs, inputs, 3, 3});
+    for (int i = 0; i < 4; i++) pads[i] = 2 - s->pads[i];
+    for (int64_t o = 0; o < outputs; o++)
+        for (int64_t k = 0; k < inputs; k++)
+            for (int64_t i = 0; i < 9; i++)
+                ((float *)w->data)[(o * inputs + k) * 9 + i] = from[(k * outputs + o) * 9 + 8 - i];
+    return winograd_magnitudes(&turned, pads, y, arena);
 }
 
 /* On 1, 2 and 16 threads: within the bound, and the same bits. */
@@ -71,7 +94,7 @@ static void check_type(const Shape *s, DType dtype, uint64_t seed) {
     Tensor shape = {.dtype = dtype, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
     for (int i = 0; i < c.count; i++) inputs[i] = c.tensors[i];
     if (strcmp(s->how, "winograd") == 0) {
-        c.magnitudes = winograd_magnitudes(&c, s->pads, y, arena);
+        c.magnitudes = magnitudes_of(&c, s, y);
         c.terms = s->inputs + 32; /* conv/winograd.c */
     }
     for (int t = 0; t < 3; t++) {
@@ -210,7 +233,100 @@ Test(convolutions, winograd_extents_paddings_and_channels) {
                        {1, 1}};
             for (int p = 0; p < 4; p++) s.pads[p] = (int64_t)(seed >> p) % 4;
             check(&s, seed);
+            for (int p = 0; p < 4; p++) s.pads[p] %= 3;
+            s.transposed = true;
+            check(&s, seed);
         }
+}
+
+/* Runs that bring their weight transform its kernels, where there are tiles to pay for that: to the bits of one that was there before. */
+Test(convolutions, winograd_by_weights_of_a_run) {
+    static const Shape shapes[] = {
+        {"winograd", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, {ANCHOR_BIAS, ANCHOR_RELU}, 2},
+        {"winograd", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 0, 2, 1}, .transposed = true},
+        {"packed", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .direct = true},
+        {"packed", 3, {38, 41}, 1, 17, 23, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, .direct = true, .transposed = true},
+    };
+    Tensor *results[4][2];
+    AnchorCase cases[4];
+    for (int i = 0; i < 4; i++) {
+        int64_t y[4];
+        cr_assert(result_dims(&shapes[i], y));
+        AnchorCase *c = &cases[i];
+        *c = make_case(&shapes[i], DT_F32, 7, y);
+        const Tensor *inputs[ANCHOR_CASE_INPUTS];
+        Tensor shape = {.dtype = DT_F32, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}};
+        for (int k = 0; k < c->count; k++) inputs[k] = c->tensors[k];
+        for (int run = 0; run < 2; run++) {
+            CpuAnchor *anchor;
+            uint32_t released;
+            const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, run ? NULL : c->tensors[1]};
+            cr_assert_null(cpu_anchor_prepare(c->node, constants, pool_of(2), NULL, &anchor, &released));
+            cr_assert_str_eq(cpu_anchor_how(anchor), run ? "packed at run" : shapes[i].how);
+            results[i][run] = anchor_case_room(c, c->graph->arena, &shape);
+            cr_assert_null(anchor_run_once(anchor, c->node, inputs, results[i][run], pool_of(1 + run)));
+            cpu_anchor_destroy(anchor);
+        }
+        cr_expect_arr_eq(results[i][0]->data, results[i][1]->data, tensor_bytes(results[i][0]), "case %d", i);
+    }
+    for (int i = 0; i < 4; i++) graph_destroy(cases[i].graph);
+}
+
+/* ---- turned tensors ---- */
+
+/* Sums over batch and positions of x [batch, (height - 1) step + (taps - 1) reach + 1, ..., channels] times g [batch, height, width,
+ * outputs], a tap each: x's channels are the batch of a convolution by g. */
+typedef struct Turned {
+    int64_t batch, height, width, channels, outputs, taps, step, reach, pad;
+} Turned;
+
+static void check_turned(const Turned *t, DType dtype, uint64_t seed) {
+    static const int threads[] = {1, 2, 16};
+    AnchorCase c = anchor_case_new("conv", seed);
+    int64_t high = (t->height - 1) * t->step + (t->taps - 1) * t->reach + 1 - 2 * t->pad,
+            wide = (t->width - 1) * t->step + (t->taps - 1) * t->reach + 1 - 2 * t->pad,
+            y[] = {t->channels, 1, t->taps, t->taps, t->outputs};
+    Value *x = anchor_case_input(&c, dtype, 5, (int64_t[]){t->batch, high, wide, t->channels, 1});
+    Value *w = anchor_case_input(&c, dtype, 5, (int64_t[]){t->batch, 1, t->height, t->width, t->outputs});
+    const Dim *pads[6];
+    for (int i = 0; i < 6; i++) pads[i] = dim_const(c.graph->dims, i % 3 ? t->pad : 0);
+    c.terms = t->batch * t->height * t->width;
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, "conv", (Value *[]){x, w}, 2);
+    node_set_ints(c.node, "strides", (int64_t[]){1, t->reach, t->reach}, 3);
+    node_set_ints(c.node, "dilations", (int64_t[]){1, t->step, t->step}, 3);
+    node_set_ints(c.node, "perm_x", (int64_t[]){3, 0, 1, 2, 4}, 5);
+    node_set_ints(c.node, "perm_w", (int64_t[]){4, 1, 0, 2, 3}, 5);
+    node_set_int(c.node, "group", 1);
+    node_set_dims(c.node, "pads", pads, 6);
+    anchor_case_output(&c, dtype, 5, y);
+    const Tensor *constants[2] = {NULL, NULL};
+    Tensor shape = {.dtype = dtype, .rank = 5}, *first = NULL;
+    memcpy(shape.dims, y, sizeof y);
+    for (int i = 0; i < 3; i++) {
+        CpuAnchor *anchor;
+        uint32_t released;
+        cr_assert_null(cpu_anchor_prepare(c.node, constants, pool_of(threads[i]), NULL, &anchor, &released));
+        Tensor *got = anchor_case_room(&c, c.graph->arena, &shape);
+        cr_assert_null(
+            anchor_run_once(anchor, c.node, (const Tensor *[]){c.tensors[0], c.tensors[1]}, got, pool_of(threads[i])));
+        if (!i) anchor_case_expect(&c, c.tensors, first = got);
+        cr_assert_arr_eq(got->data, first->data, tensor_bytes(got), "%d threads make another result", threads[i]);
+        cpu_anchor_destroy(anchor);
+    }
+    graph_destroy(c.graph);
+}
+
+Test(convolutions, of_turned_tensors) {
+    static const Turned cases[] = {
+        {2, 6, 9, 5, 32, 3, 1, 1, 0},  {3, 4, 7, 17, 16, 2, 2, 1, 0}, {1, 5, 8, 33, 130, 3, 1, 2, 0},
+        {2, 3, 5, 1, 7, 1, 1, 1, 0},   {2, 5, 6, 40, 64, 5, 2, 3, 0}, {1, 2, 1500, 3, 16, 3, 1, 1, 0},
+        {2, 9, 8, 20, 48, 3, 1, 1, 1}, {2, 9, 8, 6, 33, 3, 2, 1, 1},
+    };
+    static const DType types[] = {DT_F64, DT_BF16};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_turned(&cases[i], DT_F32, i);
+        check_turned(&cases[i], types[i % 2], i);
+    }
 }
 
 Test(convolutions, winograd_with_epilogues) {

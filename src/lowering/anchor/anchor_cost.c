@@ -55,7 +55,8 @@ static bool products_of(const Node *node, const int64_t *symbols, double *out_wo
         return true;
     }
     bool transposed = strcmp(node->op, "conv_transpose") == 0;
-    if (!operand(node->inputs[0], node, NULL, symbols, &a) || !operand(node->inputs[1], node, NULL, symbols, &b))
+    if (!operand(node->inputs[0], node, "perm_x", symbols, &a) ||
+        !operand(node->inputs[1], node, "perm_w", symbols, &b))
         return false;
     *out_work = 2 * product(transposed ? &a : &y, 0) * product(&b, 1);
     return true;
@@ -65,8 +66,8 @@ static bool products_of(const Node *node, const int64_t *symbols, double *out_wo
 static double part_met(const Node *node, const int64_t *symbols) {
     Operand x, w, y;
     double part = 1;
-    if (strcmp(node->op, "conv") != 0 || !operand(node->inputs[0], node, NULL, symbols, &x) ||
-        !operand(node->inputs[1], node, NULL, symbols, &w) || !operand(node->outputs[0], node, NULL, symbols, &y))
+    if (strcmp(node->op, "conv") != 0 || !operand(node->inputs[0], node, "perm_x", symbols, &x) ||
+        !operand(node->inputs[1], node, "perm_w", symbols, &w) || !operand(node->outputs[0], node, NULL, symbols, &y))
         return 1;
     for (int d = 1; d + 1 < x.rank; d++) {
         double met = y.dims[d] * w.dims[d + 1];

@@ -380,9 +380,11 @@ static const uint32_t *padding_of(const Eval *e, const Work *x) {
 }
 
 static Status eval_conv(const Eval *e, bool transposed, Work *out) {
-    Work x = widened(e, e->inputs[0]), w = widened(e, e->inputs[1]), taps;
+    Work x, w, from_x = widened(e, e->inputs[0]), from_w = widened(e, e->inputs[1]), taps;
     Window window = {0};
     int64_t dims[MAX_RANK];
+    TRY(permuted(e, &from_x, "perm_x", &x));
+    TRY(permuted(e, &from_w, "perm_w", &w));
     TRY(window_of(e, &x, &w, transposed, &window));
     TRY(weight_by_tap(e, &w, &window, transposed, &taps));
     TRY(result_dims(e, &x, &w, &window, transposed, dims));

@@ -220,7 +220,7 @@ const DeviceTable cpu_device = {
     .name = "cpu",
     .epilogue = {.outputs = EPILOGUE_OUTPUTS, .any_types = true},
     .finishes_with = cpu_finishes_with,
-    .anchors = {.attention = true, .attention_backward = true, .bytes = true, .bits = true},
+    .anchors = {.attention = true, .attention_backward = true, .bytes = true, .bits = true, .turned_conv = true},
     .describe = cpu_describe,
     .open = cpu_open,
     .takes_unaligned = cpu_takes_unaligned,

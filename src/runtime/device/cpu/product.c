@@ -134,6 +134,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     int64_t block_depth = slice->joint ? slice->joint : least(depth, BLOCK_DEPTH);
     int64_t block_taps = block_depth < depth || !depth ? 1 : BLOCK_DEPTH / depth;
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
+    call.depth_gap = merge ? p->depth_gap : 0;
     call.column = slice->panel.group * w->columns + slice->panel.first;
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
@@ -142,7 +143,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
         call.depth = depth - k < block_depth ? depth - k : block_depth;
         bool done = t + call.taps >= end && k + call.depth >= depth;
         call.offsets = offsets + t;
-        call.offset = group_offset + k;
+        call.offset = group_offset + k * (1 + call.depth_gap);
         call.bias = begins ? e->bias : NULL;
         call.has_addend = !begins || e->addend;
         call.addend_shift = begins && e->addend ? (intptr_t)e->addend - (intptr_t)e->result : 0;
@@ -186,8 +187,8 @@ static int64_t block_rows(const Product *p, int64_t rows) {
 static void take_panel(Slice *slice, int64_t index) {
     const Weight *w = slice->product->weight;
     slice->panel = weight_panel(w, index);
-    slice->weight_stride = (int64_t)slice->panel.vectors * w->set->lanes;
-    slice->weight = (const char *)w->data + slice->panel.at;
+    slice->weight_stride = w->row ? w->row : (int64_t)slice->panel.vectors * w->set->lanes;
+    slice->weight = (const char *)w->data + (w->row ? (size_t)slice->panel.first * w->set->size : slice->panel.at);
 }
 
 /* One run of rows against one panel, or against all. */
@@ -326,6 +327,8 @@ static int64_t whole_tiles(int64_t rows, int64_t height, int64_t chunks) {
     return ceil_div(tiles, ceil_div(tiles, least(tiles, chunks)));
 }
 
+static int64_t row_pointers(const Product *p) { return p->inside ? 1 : most(1, p->weight->taps); }
+
 static Grid cut(const Joined *joined, int64_t wanted) {
     const Product *p = joined->product;
     const Weight *w = p->weight;
@@ -334,7 +337,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form.kind
                        ? LARGE_CHUNK_ROWS
                        : most(CHUNK_ROWS, least(SHORT_CHUNK_ROWS, SHORT_CHUNK_WORK / most(1, w->taps * w->depth)));
-    rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / most(1, w->taps)));
+    rows = most(TILE_MAX_ROWS, least(rows, MAX_POINTERS / row_pointers(p)));
     int64_t height = w->set->rows[w->set->vectors];
     Grid grid = {ceil_div(p->rows, rows), 1, 1};
     if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
@@ -428,7 +431,7 @@ static void size_memory(ProductLoop *loop) {
         size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
                line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
         size_t raw = (size_t)block_rows(p, (int64_t)rows);
-        at_least(&loop->rows_bytes, rows * (size_t)most(1, w->taps) * sizeof(void *));
+        at_least(&loop->rows_bytes, rows * (size_t)row_pointers(p) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
         at_least(&loop->runs_bytes, rows * sizeof(EdgeRun));
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);

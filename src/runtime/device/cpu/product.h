@@ -38,6 +38,9 @@ typedef struct Weight {
     int64_t groups, columns; /* columns: of a group */
     int64_t taps, depth;
     void *data;
+    /* Not 0: it is not packed, and this many elements lie between the rows of columns, [taps][depth], of its one group; the columns are whole
+     * vectors. */
+    int64_t row;
 } Weight;
 
 /* Where a weight's elements stand: data[g * group + c * column + k * depth + taps[t]], in the work type. */
@@ -107,6 +110,8 @@ typedef struct Product {
     const int64_t *zeros;       /* [taps] of 0 */
     int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
     const int64_t *merged_offsets; /* [taps / merged] */
+    int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
+    bool inside;                   /* all rows are interior */
     const BoundEpilogue *epilogue;
 } Product;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "runtime/device/cpu/conv/walk.h"
 #include "runtime/device/cpu/quads.h"
+#include "runtime/device/matmul_shape.h"
 
 static int64_t product3(const int64_t *v) { return v[0] * v[1] * v[2]; }
 
@@ -18,7 +19,10 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
     *c = (Conv){.transposed = anchor->kind == &conv_transpose_kind,
                 .spatial = spatial,
                 .group = attr_int(anchor->node, "group", 1),
-                .tiled = 1};
+                .tiled = 1,
+                .turned = node_attr(anchor->node, "perm_x") || node_attr(anchor->node, "perm_w")};
+    if (c->turned && (c->transposed || c->group != 1 || anchor->dtype == DT_U8))
+        return anchor_wrong(anchor, "only ordinary convolutions of one group read turned tensors");
     if (spatial < 1 || spatial > AXES || strides != spatial || dilations != spatial || pads != 2 * spatial ||
         c->group < 1)
         return anchor_wrong(anchor, "attributes and ranks do not fit together");
@@ -34,18 +38,21 @@ static Status read_attributes(const CpuAnchor *anchor, int spatial, Conv *c) {
 
 static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *c) {
     if (w->rank != c->spatial + 2) return anchor_wrong(anchor, "attributes and ranks do not fit together");
-    int64_t total = 1;
+    int64_t total = 1, dims[MAX_RANK], steps[MAX_RANK];
+    TRY(matmul_permuted(anchor->node, "perm_w", w->rank, w->dims, dims, steps));
+    memcpy(c->weight_steps, steps, 2 * sizeof *steps);
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - c->spatial);
-        c->kernel[i] = from < 0 ? 1 : w->dims[2 + from];
+        c->kernel[i] = from < 0 ? 1 : dims[2 + from];
+        c->weight_steps[2 + i] = from < 0 ? 0 : steps[2 + from];
         if (c->kernel[i] < 0 || c->kernel[i] > INT_MAX || __builtin_mul_overflow(total, c->kernel[i], &total) ||
             total > INT_MAX)
             return anchor_wrong(anchor, "the kernel's size is out of range");
     }
-    if (w->dims[0] < 0 || w->dims[1] < 0 || w->dims[0] % c->group)
+    if (dims[0] < 0 || dims[1] < 0 || dims[0] % c->group)
         return anchor_wrong(anchor, "the weight's channels do not divide into the groups");
-    c->inputs = c->transposed ? w->dims[0] / c->group : w->dims[1];
-    c->outputs = c->transposed ? w->dims[1] : w->dims[0] / c->group;
+    c->inputs = c->transposed ? dims[0] / c->group : dims[1];
+    c->outputs = c->transposed ? dims[1] : dims[0] / c->group;
     c->depthwise = c->group > 1 && c->inputs == 1 && c->outputs == 1;
     c->channels = c->inputs * c->group;
     c->quads = anchor->dtype == DT_U8 && !c->transposed && (c->group == 1 || c->inputs % QUAD == 0);
@@ -206,8 +213,9 @@ static void tap_places(const Conv *c, const Phase *p, int64_t *taps) {
     for (int64_t t0 = 0; t0 < p->axes[0].taps; t0++)
         for (int64_t t1 = 0; t1 < p->axes[1].taps; t1++)
             for (int64_t t2 = 0; t2 < p->axes[2].taps; t2++)
-                *at++ = (p->axes[0].kernel_index[t0] * c->kernel[1] + p->axes[1].kernel_index[t1]) * c->kernel[2] +
-                        p->axes[2].kernel_index[t2];
+                *at++ = p->axes[0].kernel_index[t0] * c->weight_steps[2] +
+                        p->axes[1].kernel_index[t1] * c->weight_steps[3] +
+                        p->axes[2].kernel_index[t2] * c->weight_steps[4];
     for (int64_t t = 0; t < p->weight.taps && c->tiled > 1; t++) taps[t] *= c->outputs;
 }
 
@@ -237,6 +245,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
         source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
         if (c->tiled > 1) source.column = 1;
         source.depth = c->transposed ? c->outputs * kernel : kernel;
+        if (c->turned) source.column = c->weight_steps[0], source.depth = c->weight_steps[1];
         p->weight.data = data;
         size_t bytes = 0;
         status = weight_pack(&p->weight, &source, pool);
@@ -268,7 +277,7 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     TRY(anchor_allocate(anchor, sizeof(Conv), &data));
     Conv *c = anchor->kind_data = data;
     TRY(read_attributes(anchor, spatial, c));
-    const Tensor *w = constants[1];
+    const Tensor *w = c->turned ? NULL : constants[1];
     if (!w && anchor->dtype == DT_U8) anchor->plain = true;
     if (!w) return NULL;
     PhaseMemory memory = {anchor, NULL};
@@ -344,8 +353,12 @@ static void join_lines(const Conv *c, Sizes *s) {
 static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, const Tensor *y, const int64_t *symbols,
                        Sizes *s) {
     int rank = c->spatial + 2;
+    int64_t dims[MAX_RANK], steps[MAX_RANK];
     if (x->rank != rank || y->rank != rank) return anchor_wrong(anchor, "attributes and ranks do not fit together");
-    *s = (Sizes){.batch = x->dims[0], .in_channels = x->dims[rank - 1], .out_channels = c->outputs * c->group};
+    TRY(matmul_permuted(anchor->node, "perm_x", rank, x->dims, dims, steps));
+    *s = (Sizes){.batch = dims[0], .in_channels = dims[rank - 1], .out_channels = c->outputs * c->group};
+    if (c->turned && s->in_channels != 1 && steps[rank - 1] != 1)
+        return anchor_wrong(anchor, "a turned input's channels are not neighbours");
     if (s->in_channels != c->channels)
         return anchor_wrong(anchor, "the input's channels do not fit the weight and its groups");
     s->in_channels = c->inputs * c->group;
@@ -353,7 +366,7 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     for (int i = 0; i < AXES; i++) {
         int from = i - (AXES - c->spatial);
-        s->in[i] = from < 0 ? 1 : x->dims[1 + from];
+        s->in[i] = from < 0 ? 1 : dims[1 + from];
         s->out[i] = from < 0 ? 1 : y->dims[1 + from];
         s->pads[i] = pad_before(anchor, c, symbols, i, s->in[i], s->out[i]);
         if (s->pads[i] < -INT_MAX || s->pads[i] > INT_MAX) return anchor_wrong(anchor, "a padding is out of range");
@@ -363,7 +376,12 @@ static Status sizes_of(const CpuAnchor *anchor, const Conv *c, const Tensor *x, 
         if (expected != UNBOUND_DIM && expected != s->out[i])
             return anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     }
-    join_lines(c, s);
+    int64_t step = s->in_channels; /* of quads, where bytes are multiplied so */
+    for (int i = AXES - 1; i >= 0; step *= s->in[i--]) s->x_steps[i] = step;
+    s->x_batch = step;
+    for (int i = 0; c->turned && i < c->spatial; i++) s->x_steps[AXES - c->spatial + i] = steps[1 + i];
+    if (c->turned) s->x_batch = steps[0];
+    if (!c->turned) join_lines(c, s);
     return NULL;
 }
 
@@ -377,6 +395,9 @@ static int64_t phase_words(const Phase *p) {
 static int64_t pad_value(const CpuAnchor *anchor) {
     return anchor->dtype == DT_U8 ? attr_int(anchor->node, PAD_VALUE, 0) & 255 : 0;
 }
+
+/* Neighbours' channels: one after the other, or one of each at equal distances. */
+static bool follow_each_other(const Sizes *s) { return s->in_channels == 1 || s->x_steps[2] == s->in_channels; }
 
 static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const Sizes *s, const void *x,
                           const void *zeros, int64_t *words, Walk *w, Product *product) {
@@ -402,8 +423,10 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .weight = &p->weight,
                          .offsets = offsets,
                          .zeros = no_offsets,
-                         .merged = c->group == 1 && walk_is_merged(w) ? w->taps[2] : 1,
+                         .merged = c->group == 1 && walk_is_merged(w) && follow_each_other(s) ? w->taps[2] : 1,
                          .merged_offsets = merged,
+                         .depth_gap = s->in_channels == 1 ? s->x_steps[2] - 1 : 0,
+                         .inside = walk_is_inside(w),
                          .epilogue = &run->epilogue};
 }
 
@@ -486,20 +509,40 @@ static Status take_pixels_of_quads(AnchorRun *run, const Conv *c, const Tensor *
     return quads_take(&source, run->pool, &run->scratch, out_data);
 }
 
+/* A weight whose outputs are neighbours and whole vectors, and whose taps lie in their order: as a panel, so it is read where it is. */
+static bool lies_as_panel(const Conv *c) {
+    int64_t row = c->outputs;
+    if (!c->turned || c->phase_count != 1 || c->outputs % c->phases[0].weight.set->lanes || c->weight_steps[0] != 1)
+        return false;
+    if (c->inputs != 1 && c->weight_steps[1] != row) return false;
+    row *= c->inputs;
+    for (int i = AXES - 1; i >= 0; row *= c->kernel[i--])
+        if (c->kernel[i] != 1 && c->weight_steps[2 + i] != row) return false;
+    return true;
+}
+
+/* The weight of this run, packed if it has to be. */
+static Status take_phases(AnchorRun *run, Conv *c, const Sizes *s, const Tensor *w) {
+    PhaseMemory memory = {run->anchor, &run->scratch};
+    const void *data;
+    c->winograd = winograd_fits_run(run->anchor, c, s);
+    TRY(make_phases(&memory, run->anchor, c));
+    TRY(take_weight(c, w, run->pool, &run->scratch, &data));
+    if (!lies_as_panel(c)) return pack_phases(&memory, c, data, NULL, run->pool);
+    c->phases[0].weight.row = c->outputs;
+    c->phases[0].weight.data = (void *)(uintptr_t)data;
+    return NULL;
+}
+
 static Status conv_run(AnchorRun *run) {
     CpuAnchor *anchor = run->anchor;
     const Tensor *tx = run->inputs[0], *tw = run->inputs[1];
     Conv c;
     Sizes sizes;
-    const void *x, *w;
+    const void *x;
     TRY(conv_of(anchor, tw, &c));
     TRY(sizes_of(anchor, &c, tx, run->output, run->symbols, &sizes));
-    if (!c.phases) {
-        PhaseMemory memory = {anchor, &run->scratch};
-        TRY(make_phases(&memory, anchor, &c));
-        TRY(take_weight(&c, tw, run->pool, &run->scratch, &w));
-        TRY(pack_phases(&memory, &c, w, NULL, run->pool));
-    }
+    if (!c.phases) TRY(take_phases(run, &c, &sizes, tw));
     if (c.quads)
         TRY(take_pixels_of_quads(run, &c, tx, &x));
     else

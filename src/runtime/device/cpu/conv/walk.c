@@ -45,16 +45,16 @@ int64_t walk_input_index(const Walk *w, int64_t n, int64_t i0, int64_t i1, int64
 /* Pointers of one position, a tap each. */
 static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **rows, int64_t capacity) {
     const Sizes *s = w->sizes;
-    int64_t pixel = s->in_channels * w->size;
     for (int64_t t0 = 0; t0 < w->taps[0]; t0++) {
         int64_t i0 = q[0] * w->input_step[0] + w->shift[0][t0];
         for (int64_t t1 = 0; t1 < w->taps[1]; t1++) {
             int64_t i1 = q[1] * w->input_step[1] + w->shift[1][t1];
             bool inside = i0 >= 0 && i0 < s->in[0] && i1 >= 0 && i1 < s->in[1];
-            int64_t line = inside ? walk_input_index(w, n, i0, i1, 0) : 0;
+            int64_t line = inside ? n * s->x_batch + i0 * s->x_steps[0] + i1 * s->x_steps[1] : 0;
             for (int64_t t2 = 0; t2 < w->taps[2]; t2++, rows += capacity) {
                 int64_t i2 = q[2] * w->input_step[2] + w->shift[2][t2];
-                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2) * pixel : (const char *)w->zeros;
+                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2 * s->x_steps[2]) * w->size
+                                                           : (const char *)w->zeros;
             }
         }
     }
@@ -97,14 +97,16 @@ static void fill_edges(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlo
 }
 
 static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBlock *block) {
-    int64_t pixel = w->sizes->in_channels * w->size, i[AXES];
+    const Sizes *s = w->sizes;
+    int64_t first = n * s->x_batch;
     int count = (int)(end - q[2]);
     if (count <= 0) return;
     int at = row_block_interior(block, count);
     walk_results(w, n, q, count, block->results + at);
-    for (int a = 0; a < AXES; a++) i[a] = q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0);
-    const char *x = w->x + walk_input_index(w, n, i[0], i[1], i[2]) * pixel;
-    point((uintptr_t)x, (uintptr_t)(w->input_step[2] * pixel), count, (uintptr_t *)(block->rows + at));
+    for (int a = 0; a < AXES; a++)
+        first += (q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0)) * s->x_steps[a];
+    point((uintptr_t)(w->x + first * w->size), (uintptr_t)(w->input_step[2] * s->x_steps[2] * w->size), count,
+          (uintptr_t *)(block->rows + at));
     q[2] = end;
 }
 
@@ -144,8 +146,9 @@ void walk_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets) {
     for (int64_t t0 = 0; t0 < w->taps[0]; t0++)
         for (int64_t t1 = 0; t1 < w->taps[1]; t1++)
             for (int64_t t2 = 0; t2 < w->taps[2]; t2++) {
-                int64_t lines = (w->shift[0][t0] - w->shift[0][0]) * s->in[1] + w->shift[1][t1] - w->shift[1][0];
-                *offsets = (lines * s->in[2] + w->shift[2][t2] - w->shift[2][0]) * s->in_channels;
+                *offsets = (w->shift[0][t0] - w->shift[0][0]) * s->x_steps[0] +
+                           (w->shift[1][t1] - w->shift[1][0]) * s->x_steps[1] +
+                           (w->shift[2][t2] - w->shift[2][0]) * s->x_steps[2];
                 if (t2 == 0) *merged_offsets++ = *offsets;
                 offsets++;
             }
@@ -155,4 +158,10 @@ bool walk_is_merged(const Walk *w) {
     for (int64_t t = 1; t < w->taps[2]; t++)
         if (w->shift[2][t] != w->shift[2][t - 1] + 1) return false;
     return w->taps[2] > 1;
+}
+
+bool walk_is_inside(const Walk *w) {
+    for (int a = 0; a < AXES; a++)
+        if (w->low[a] > 0 || w->high[a] < w->count[a]) return false;
+    return true;
 }

@@ -33,8 +33,10 @@ typedef struct Conv {
     bool transposed;
     int spatial;
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
-    int64_t channels;        /* of the input */
-    int64_t inputs, outputs; /* channels of a group; inputs in quads where bytes are multiplied so */
+    int64_t channels;               /* of the input */
+    int64_t inputs, outputs;        /* channels of a group; inputs in quads where bytes are multiplied so */
+    int64_t weight_steps[2 + AXES]; /* of the weight's axes as the attribute perm_w has them, in elements */
+    bool turned;                    /* the input or the weight lies otherwise than its axes say (perm_x, perm_w) */
     bool quads;
     bool depthwise, winograd; /* computed by depthwise.c, by winograd.c */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
@@ -50,7 +52,8 @@ typedef struct Conv {
 typedef struct Sizes {
     int64_t batch, in[AXES], out[AXES], pads[AXES]; /* pads: before */
     int64_t in_channels, out_channels;
-    int64_t joined; /* the extent of lines that are one here; 0: they are not */
+    int64_t x_batch, x_steps[AXES]; /* elements of the input from one image and one position to the next */
+    int64_t joined;                 /* the extent of lines that are one here; 0: they are not */
 } Sizes;
 
 /* A phase over this run's tensors. Along an axis, the phase's position q is the result's first + q * step, and its tap
@@ -80,14 +83,18 @@ void walk_fill(const void *context, int64_t first, RowBlock *block);
 void walk_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets);
 /* Whether the taps of a row of the kernel meet neighbours. */
 bool walk_is_merged(const Walk *w);
+/* Whether all taps meet the input from each position. */
+bool walk_is_inside(const Walk *w);
 
 /* Depthwise convolutions, a walk each, with weights of one row of `columns` a tap. */
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
                      Scratch *scratch);
 
-/* Whether Winograd's algorithm is used, by what is known before a run: then a phase's weight has WINOGRAD_PRODUCTS taps. */
+/* Whether Winograd's algorithm is used, by what is known before a run, or where the run brings the weight: then a phase's weight has
+ * WINOGRAD_PRODUCTS taps. */
 bool winograd_fits(const CpuAnchor *anchor, const Conv *c);
-/* w: [outputs][inputs][3][3], becomes [outputs][inputs][WINOGRAD_PRODUCTS]. */
+bool winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s);
+/* w: [outputs][inputs][3][3], becomes [outputs][inputs][WINOGRAD_PRODUCTS]; transposed likewise. */
 Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void **w);
 Status winograd_run(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch);
 
