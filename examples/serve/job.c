@@ -197,14 +197,20 @@ bool job_prepare(Job *job) {
     return true;
 }
 
-bool job_can_join(const Job *a, const Job *b) {
-    if (a->shape != b->shape || a->rows < 1 || b->rows < 1) return false;
-    for (int i = 0; i < a->model->input_count; i++) {
-        const Tensor *x = a->inputs[i], *y = b->inputs[i];
-        if (x->rank != y->rank || memcmp(x->dims + 1, y->dims + 1, (size_t)(x->rank - 1) * sizeof *x->dims) != 0)
-            return false;
-    }
-    return true;
+static int compare_numbers(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+/* All dims but the first; NULL: an optional input that is left out. */
+static int compare_shapes(const Tensor *x, const Tensor *y) {
+    if (!x || !y) return (x != NULL) - (y != NULL);
+    int order = x->rank - y->rank;
+    for (int i = 1; i < x->rank && !order; i++) order = compare_numbers((uint64_t)x->dims[i], (uint64_t)y->dims[i]);
+    return order;
+}
+
+int job_compare(const Job *a, const Job *b) {
+    int order = compare_numbers(a->shape, b->shape);
+    for (int i = 0; i < a->model->input_count && !order; i++) order = compare_shapes(a->inputs[i], b->inputs[i]);
+    return order;
 }
 
 /* --- the answer --- */

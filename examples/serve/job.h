@@ -30,6 +30,10 @@ void reply_error(Reply *reply, int status, const char *message); /* replaces wha
 
 typedef struct Job {
     struct Job *next;
+    struct Job *before; /* in the line; `next` is there the one after it */
+    struct Line *line;  /* that it waits in (queue.h) */
+    uint64_t number;    /* of its arrival among the parsed */
+    int place;          /* in the heap of deadlines */
     Model *model;
     char *body; /* as request_parse takes it */
     size_t size, json_size;
@@ -49,7 +53,8 @@ typedef struct Job {
 int64_t now_ns(void);
 /* Parses the body and fits it to the model; on failure the reply is set. */
 bool job_prepare(Job *job);
-bool job_can_join(const Job *a, const Job *b); /* of the same model */
+/* An order of a model's jobs in which those are equal that can run together, where both have rows. */
+int job_compare(const Job *a, const Job *b);
 /* Rows row..row + job->rows of the results, or all of them with row -1. Takes a share of the results. */
 void job_answer(Job *job, Results *results, int64_t row);
 void job_free(Job *job); /* all but the body */

@@ -21,7 +21,7 @@ typedef struct Settings {
     ServerOptions server;
     SchedulerOptions scheduler;
     OnnxfuseOptions session;
-    double delay_ms, max_body_mb, drain_seconds;
+    double delay_ms, max_body_mb, drain_seconds, transfer_seconds, transfer_kb;
 } Settings;
 
 /* --- log --- */
@@ -71,6 +71,12 @@ static const Option options[] = {
     {"max-body-mb", "N", "largest body in MiB; larger ones are answered by 413 (64)", OPTION_REAL, AT(max_body_mb),
      0.001, 16384},
     {"connections", "N", "most connections at once (1024)", OPTION_INTEGER, AT(server.connections), 1, 60000},
+    {"connections-per-address", "N", "most of one address; more are closed at once; 0: any (0)", OPTION_INTEGER,
+     AT(server.connections_an_address), 0, 60000},
+    {"transfer-seconds", "T", "in which a client sends a body, or takes an answer (20)", OPTION_REAL,
+     AT(transfer_seconds), 0.1, 86400},
+    {"transfer-kb", "N", "of a body or an answer, for which a client is given a second more (16)", OPTION_REAL,
+     AT(transfer_kb), 0.001, 1e9},
     {"idle-seconds", "N", "after which idle connections are closed and memory is given back (60)", OPTION_INTEGER,
      AT(server.idle_seconds), 1, 86400},
     {"drain-seconds", "T", "how long running requests may take to end after SIGTERM (30)", OPTION_REAL,
@@ -154,6 +160,10 @@ static void complete(Settings *settings) {
     settings->scheduler.delay = (int64_t)(settings->delay_ms * 1e6);
     settings->scheduler.idle = (int64_t)settings->server.idle_seconds * 1000000000;
     settings->server.max_body = (size_t)(settings->max_body_mb * 1048576);
+    WatchOptions *watch = &settings->server.watch;
+    watch->grace = (int64_t)(settings->transfer_seconds * 1e9);
+    watch->rate = settings->transfer_kb * 1024;
+    watch->header = settings->scheduler.idle + watch->grace;
     settings->server.log_requests = level >= LEVEL_DEBUG;
 }
 
@@ -235,6 +245,8 @@ int main(int argc, char **argv) {
         .session = {.size = sizeof settings.session},
         .max_body_mb = 64,
         .drain_seconds = 30,
+        .transfer_seconds = 20,
+        .transfer_kb = 16,
     };
     int code = parse(argc, argv, &settings);
     if (code >= 0) return code;

@@ -177,6 +177,8 @@ void metrics_write(Text *out, const ServerSample *server, const ModelSample *mod
     text_format(out, "onnxfuse_info{version=\"%s\"} 1\n", server->version);
     write_single(out, "onnxfuse_ready", "gauge", "1: requests are taken; 0: the server is draining.", server->ready);
     write_single(out, "onnxfuse_connections", "gauge", "Open connections.", server->connections);
+    write_single(out, "onnxfuse_slow_connections_total", "counter",
+                 "Connections that were ended because their clients were too slow.", (double)server->slow);
     write_codes(out, models, count);
     for (size_t i = 0; i < sizeof histograms / sizeof *histograms; i++) {
         head(out, histograms[i].name, "histogram", histograms[i].help);

@@ -35,6 +35,7 @@ typedef struct ServerSample {
     const char *version;
     double start_time; /* seconds since 1970 */
     int connections;
+    uint64_t slow; /* connections that were ended because their clients were too slow */
     bool ready;
 } ServerSample;
 

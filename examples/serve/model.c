@@ -112,7 +112,6 @@ static OnnxfuseStatus open_session(Model *m, const char *path, const OnnxfuseOpt
 OnnxfuseStatus model_open(const char *argument, const OnnxfuseOptions *options, Model *out_model) {
     const char *path;
     *out_model = (Model){.name = name_of(argument, &path)};
-    out_model->ready_end = &out_model->ready;
     OnnxfuseStatus status = NULL;
     if (!out_model->name)
         status = onnxfuse_error(ONNXFUSE_FAULT, "out of memory");

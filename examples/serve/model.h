@@ -7,6 +7,12 @@
 #include "metrics.h"
 #include "request.h"
 
+/* Requests of a model that wait (queue.h). */
+typedef struct Queue {
+    struct Line *oldest, *newest;
+    void *lines; /* those that others can join, by shape: a tree of <search.h> */
+} Queue;
+
 typedef struct Model {
     char *name;
     OnnxfuseSession *session;
@@ -16,8 +22,7 @@ typedef struct Model {
     Text metadata;                   /* JSON */
     ModelMetrics metrics;
     /* The scheduler's, under its lock. */
-    struct Job *ready, **ready_end; /* parsed, in the order in which they came */
-    int ready_count;
+    Queue ready; /* requests that are parsed */
     int running;
     uint64_t *running_shapes; /* [running]: Job.shape of the runs that are going on */
 } Model;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler.h"
+#include "queue.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 
 enum {
-    MOST_LEADERS = 16, /* different shapes that are looked at for a run, so that a long queue costs no time */
+    MOST_LINES = 16, /* different shapes that are looked at for a run, so that many cost no time */
 };
 
 struct Scheduler {
@@ -20,6 +21,8 @@ struct Scheduler {
     pthread_cond_t work;
     Job *incoming, **incoming_end; /* not parsed */
     int ready_count;               /* parsed and waiting, of all models */
+    uint64_t parsed;               /* so far */
+    Deadlines deadlines;           /* of the parsed */
     int running;
     int next_model;     /* the one that is asked first */
     bool trimmed;       /* since the last run */
@@ -39,14 +42,11 @@ typedef struct Group {
 } Group;
 
 /* --- choosing, under the lock --- */
-static void unlink_job(Scheduler *s, Model *m, Job **link) {
-    Job *job = *link;
-    *link = job->next;
-    if (!*link) m->ready_end = link;
-    job->next = NULL;
-    m->ready_count--;
+static void take_out(Scheduler *s, Job *job) {
+    queue_remove(&job->model->ready, job);
+    deadlines_remove(&s->deadlines, job);
     s->ready_count--;
-    atomic_fetch_sub(&m->metrics.waiting, 1);
+    atomic_fetch_sub(&job->model->metrics.waiting, 1);
 }
 
 static bool is_batched(const Scheduler *s, const Model *m) { return !m->unbatched && s->options.max_rows > 1; }
@@ -57,12 +57,12 @@ static bool is_running(const Model *m, uint64_t shape) {
     return false;
 }
 
-/* Counts the jobs that may run together with `leader`, up to the limit of rows. */
-static Group group_of(const Scheduler *s, Model *m, const Job *leader, bool *out_full) {
-    Group g = {.model = m, .count = 1, .rows = leader->rows, .shape = leader->shape};
-    *out_full = leader->rows >= s->options.max_rows || leader->rows < 1;
-    for (const Job *job = leader->next; job && !*out_full; job = job->next) {
-        if (!job_can_join(leader, job)) continue;
+/* Counts the jobs at the beginning of the line that may run together: up to the limit of rows. */
+static Group group_of(const Scheduler *s, Model *m, const Line *line, bool *out_full) {
+    const Job *first = line->first;
+    Group g = {.model = m, .count = 1, .rows = first->rows, .shape = first->shape};
+    *out_full = first->rows >= s->options.max_rows || first->rows < 1 || !is_batched(s, m);
+    for (const Job *job = first->next; job && !*out_full; job = job->next) {
         if (g.rows + job->rows > s->options.max_rows) {
             *out_full = true;
             break;
@@ -76,41 +76,35 @@ static Group group_of(const Scheduler *s, Model *m, const Job *leader, bool *out
 
 /* Whether the group is to run now. A group that is not full waits while another of its shape runs, because it grows
  * meanwhile, and then for the delay while the model has requests that may still join it: a lone one never waits. */
-static bool is_due(const Scheduler *s, Group *g, const Job *leader, bool full, int64_t now, int64_t *wake) {
-    if (full || !is_batched(s, g->model)) return true;
+static bool is_due(const Scheduler *s, const Group *g, const Job *first, bool full, int64_t now, int64_t *wake) {
+    if (full) return true;
     if (is_running(g->model, g->shape)) return false;
-    int64_t until = leader->queued + s->options.delay;
+    int64_t until = first->queued + s->options.delay;
     if (s->options.delay == 0 || now >= until || atomic_load(&g->model->metrics.in_flight) <= g->count) return true;
     if (until < *wake) *wake = until;
     return false;
 }
 
-static void take_group(Scheduler *s, Group *g, Job **link) {
-    Job *leader = *link, **end = &g->jobs;
-    int left = g->count;
-    while (left > 0 && *link) {
-        Job *job = *link;
-        if (job != leader && !job_can_join(leader, job)) {
-            link = &job->next;
-            continue;
-        }
-        unlink_job(s, g->model, link);
+static void take_group(Scheduler *s, Group *g, Job *job) {
+    Job **end = &g->jobs;
+    for (int left = g->count; left > 0; left--) {
+        Job *next = job->next;
+        take_out(s, job);
         *end = job;
         end = &job->next;
-        left--;
+        job = next;
     }
     g->model->running_shapes[g->model->running++] = g->shape;
     s->running++;
 }
 
 static bool pick_of(Scheduler *s, Model *m, int64_t now, int64_t *wake, Group *out_group) {
-    int leaders = 0;
-    for (Job **link = &m->ready; *link && leaders < MOST_LEADERS; link = &(*link)->next, leaders++) {
-        bool full = true;
-        *out_group = (Group){.model = m, .count = 1, .rows = (*link)->rows, .shape = (*link)->shape};
-        if (is_batched(s, m)) *out_group = group_of(s, m, *link, &full);
-        if (!is_due(s, out_group, *link, full, now, wake)) continue;
-        take_group(s, out_group, link);
+    int looked_at = 0;
+    for (const Line *line = m->ready.oldest; line && looked_at < MOST_LINES; line = line->newer, looked_at++) {
+        bool full;
+        *out_group = group_of(s, m, line, &full);
+        if (!is_due(s, out_group, line->first, full, now, wake)) continue;
+        take_group(s, out_group, line->first);
         return true;
     }
     return false;
@@ -129,20 +123,13 @@ static bool pick(Scheduler *s, int64_t now, int64_t *wake, Group *out_group) {
 
 /* Takes out the waiting jobs whose time is over. */
 static Job *pick_late(Scheduler *s, int64_t now, int64_t *wake) {
-    Job *late = NULL;
-    for (int i = 0; i < s->model_count; i++) {
-        for (Job **link = &s->models[i].ready; *link;) {
-            Job *job = *link;
-            if (job->deadline && job->deadline <= now) {
-                unlink_job(s, &s->models[i], link);
-                job->next = late;
-                late = job;
-                continue;
-            }
-            if (job->deadline && job->deadline < *wake) *wake = job->deadline;
-            link = &job->next;
-        }
+    Job *late = NULL, *job;
+    while ((job = deadlines_first(&s->deadlines)) && job->deadline <= now) {
+        take_out(s, job);
+        job->next = late;
+        late = job;
     }
+    if (job && job->deadline < *wake) *wake = job->deadline;
     return late;
 }
 
@@ -321,6 +308,18 @@ static void leave_running(Scheduler *s, const Group *g) {
     s->idle_since = now_ns();
 }
 
+/* Under the lock. False: out of memory. */
+static bool make_ready(Scheduler *s, Job *job) {
+    job->number = s->parsed++;
+    if (!queue_add(&job->model->ready, job)) return false;
+    if (!deadlines_add(&s->deadlines, job)) {
+        queue_remove(&job->model->ready, job);
+        return false;
+    }
+    s->ready_count++;
+    return true;
+}
+
 /* Parses one job, and lets others have it when it is good. Called and left with the lock held. */
 static void parse_next(Scheduler *s) {
     Job *job = s->incoming;
@@ -329,16 +328,13 @@ static void parse_next(Scheduler *s) {
     job->next = NULL;
     pthread_mutex_unlock(&s->lock);
     bool good = job_prepare(job);
-    if (!good) {
-        atomic_fetch_sub(&job->model->metrics.waiting, 1);
-        finish(job);
-    }
     pthread_mutex_lock(&s->lock);
-    if (!good) return;
-    *job->model->ready_end = job;
-    job->model->ready_end = &job->next;
-    job->model->ready_count++;
-    s->ready_count++;
+    if (good && make_ready(s, job)) return;
+    pthread_mutex_unlock(&s->lock);
+    if (good) reply_error(&job->reply, 503, "out of memory");
+    atomic_fetch_sub(&job->model->metrics.waiting, 1);
+    finish(job);
+    pthread_mutex_lock(&s->lock);
 }
 
 static void sleep_until(Scheduler *s, int64_t wake) {
@@ -467,6 +463,7 @@ void scheduler_destroy(Scheduler *s) {
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->worker_count; i++) pthread_join(s->workers[i], NULL);
     free(s->workers);
+    deadlines_free(&s->deadlines);
     onnxfuse_cancel_free(s->cancel);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);

@@ -32,6 +32,7 @@ struct Server {
     int model_count;
     Scheduler *scheduler;
     struct MHD_Daemon *daemon;
+    Watch *watch;
     int port;
     double start_time;
     ModelMetrics other; /* of requests that name no model */
@@ -71,9 +72,15 @@ static void log_request(Server *server, const char *method, const char *path, in
     text_free(&line);
 }
 
+static Watched *watched(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 /* Takes over the response. */
 static enum MHD_Result queue_response(struct MHD_Connection *connection, int status, struct MHD_Response *response) {
     if (!response) return MHD_NO;
+    watch_phase(watched(connection), PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(connection, (unsigned)status, response);
     MHD_destroy_response(response);
     return result;
@@ -300,6 +307,7 @@ static enum MHD_Result dispatch(Exchange *e, struct MHD_Connection *connection) 
     job->queued = now_ns();
     atomic_store(&e->state, WAITING);
     atomic_fetch_add(&e->server->computing, 1);
+    watch_phase(watched(connection), PHASE_COMPUTING);
     MHD_suspend_connection(connection);
     if (scheduler_submit(e->server->scheduler, job)) return MHD_YES;
     reply_error(&job->reply, 503, "the queue is full");
@@ -323,6 +331,7 @@ static enum MHD_Result begin_inference(Server *server, struct MHD_Connection *co
     atomic_fetch_add(&server->in_flight, 1);
     atomic_fetch_add(&model->metrics.in_flight, 1);
     *context = e;
+    watch_phase(watched(connection), PHASE_RECEIVING);
     bool unread = false;
     if (receive_headers(e, &unread) || !unread) return MHD_YES;
     return respond(e, connection);
@@ -410,7 +419,7 @@ static Route route_of(Server *server, const char *path) {
 
 static void write_samples(Server *server, Text *out) {
     ServerSample sample = {onnxfuse_version(), server->start_time, atomic_load(&server->connections),
-                           !atomic_load(&server->draining)};
+                           watch_ended(server->watch), !atomic_load(&server->draining)};
     ModelSample *models = calloc((size_t)server->model_count + 1, sizeof *models);
     if (!models) {
         out->failed = true;
@@ -457,13 +466,19 @@ static const char *write_answer(Server *server, const Route *route, Text *out, i
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *bytes, size_t *size, void **context) {
     (void)version;
+    static char seen; /* the header of a request that is no inference */
     Server *server = user;
-    if (*context) return continue_inference(*context, connection, bytes, size);
+    if (*context && *context != &seen) return continue_inference(*context, connection, bytes, size);
     int64_t begun = now_ns();
     Route route = route_of(server, url);
     bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
     if (route.target == TARGET_INFER && post) return begin_inference(server, connection, route.model, context);
+    if (get && !*context) { /* who is answered now loses the connection, as one who sends a body in vain ought to */
+        *context = &seen;
+        return MHD_YES;
+    }
+    *context = NULL;
     ModelMetrics *metrics = route.model ? &route.model->metrics : &server->other;
     int status;
     enum MHD_Result result;
@@ -488,15 +503,23 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
 
 static void completed(void *user, struct MHD_Connection *connection, void **context,
                       enum MHD_RequestTerminationCode code) {
-    (void)user, (void)connection, (void)code;
+    (void)user, (void)code;
+    watch_phase(watched(connection), PHASE_BETWEEN);
     if (*context) exchange_free(*context);
     *context = NULL;
 }
 
 static void connected(void *user, struct MHD_Connection *connection, void **context,
                       enum MHD_ConnectionNotificationCode code) {
-    (void)connection, (void)context;
-    atomic_fetch_add(&((Server *)user)->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
+    Server *server = user;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        if (info) *context = watch_begin(server->watch, info->connect_fd);
+        atomic_fetch_add(&server->connections, 1);
+    } else {
+        watch_end(*context);
+        atomic_fetch_sub(&server->connections, 1);
+    }
 }
 
 /* Decodes %XX in a path, but for %00, which would end it. */
@@ -568,14 +591,14 @@ static int open_socket(const ServerOptions *options, int *out_port, Problem *pro
 static struct MHD_Daemon *start_daemon(Server *server, int socket_fd) {
     const ServerOptions *o = &server->options;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, o->threads, NULL}, {MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-                            handle, server, MHD_OPTION_EXTERNAL_LOGGER, library_message, server,
-                            MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_LISTEN_SOCKET, socket_fd,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)o->idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
-                            MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected,
-                            server, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
-                            o->threads > 1 ? threads : threads + 1, MHD_OPTION_END);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, server,
+        MHD_OPTION_EXTERNAL_LOGGER, library_message, server, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+        MHD_OPTION_LISTEN_SOCKET, socket_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_an_address, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)o->idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
+        MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connected, server,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, o->threads > 1 ? threads : threads + 1, MHD_OPTION_END);
 }
 
 Server *server_start(const ServerOptions *options, Model *models, int model_count, Scheduler *scheduler,
@@ -592,13 +615,16 @@ Server *server_start(const ServerOptions *options, Model *models, int model_coun
     server->models = models;
     server->model_count = model_count;
     server->scheduler = scheduler;
-    int socket_fd = open_socket(options, &server->port, problem);
+    server->watch = watch_create(&options->watch);
+    if (!server->watch) problem_memory(problem);
+    int socket_fd = server->watch ? open_socket(options, &server->port, problem) : -1;
     if (socket_fd >= 0) {
         server->daemon = start_daemon(server, socket_fd);
         if (server->daemon) return server;
         close(socket_fd);
         problem_say(problem, "the HTTP server cannot be started");
     }
+    watch_destroy(server->watch);
     free(server);
     return NULL;
 }
@@ -611,5 +637,6 @@ int server_computing(Server *server) { return atomic_load(&server->computing); }
 void server_stop(Server *server) {
     if (!server) return;
     MHD_stop_daemon(server->daemon);
+    watch_destroy(server->watch);
     free(server);
 }

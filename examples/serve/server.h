@@ -4,12 +4,15 @@
 #define SERVE_SERVER_H
 
 #include "scheduler.h"
+#include "watch.h"
 
 typedef struct ServerOptions {
     const char *host;
-    int port;        /* 0: any that is free */
-    int threads;     /* that read and write */
-    int connections; /* most at once; more wait to be accepted */
+    int port;                   /* 0: any that is free */
+    int threads;                /* that read and write */
+    int connections;            /* most at once; more wait to be accepted */
+    int connections_an_address; /* most of these; more are closed at once; 0: any */
+    WatchOptions watch;         /* clients whose connections are ended */
     int idle_seconds;
     size_t max_body;   /* bytes */
     double timeout_ms; /* of a request that names none; 0: none */

@@ -324,6 +324,13 @@ static const struct {
      SQUEEZE("y") "y = onnx Transpose@21 r {perm = [0]}\n}\n",
      {"f32[1, 2] {1, 2}"},
      "else branch would be taken, for whose results what follows cannot be computed: node \"Transpose"},
+    {"a loop that can only end where there is no memory for its scan output",
+     "graph (n: i64[], x: f32[2]) -> (y, z) {\n"
+     "y, z = onnx Loop@21 n, _, x {carried = 1} captures 0 graph \"body\" (i: i64[], c: bool[], a: f32[2]) -> (c, b, "
+     "b) {\n"
+     "b = onnx Add@21 a, a\n}\n}\n",
+     {"i64[] 9223372036854775807", "f32[2] {1, 2}"},
+     "9223372036854775807 iterations with scan outputs of 8 bytes each"},
     {"scan inputs of different lengths",
      "graph (x: f32[a], y: f32[b]) -> (z) {\n"
      "z = onnx Scan@21 x, y {num_scan_inputs = 2} captures 0 graph \"body\" (p: f32[], q: f32[]) -> (r) {\n"

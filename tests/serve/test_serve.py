@@ -78,8 +78,11 @@ def endpoints():
     status, headers, body = server.call("HEAD", "/v2/health/live")
     assert status == 200 and body == b""
     connection = server.connect()
+    connection.connect()
+    kept = connection.sock
     for _ in range(50):  # one connection for all
         assert server.call("GET", "/v2/health/ready", connection=connection)[0] == 200
+        assert connection.sock is kept, "the server has closed a connection that it may keep"
         assert "y" in server.infer("dense", {"x": rows(1)}, connection)[0]
     connection.close()
     ends(server)
@@ -390,6 +393,105 @@ def clients_that_leave():
     ends(server)
 
 
+def until_closed(s, act, most=1):
+    """Calls act() and reads, at most so many bytes, again and again until the server has closed the connection."""
+    s.settimeout(0.05)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            act()
+            if not s.recv(most):
+                return
+            time.sleep(0.05)
+        except TimeoutError:
+            pass
+        except OSError:
+            return
+    raise AssertionError("a slow client is never left")
+
+
+def slow_clients():
+    """Who sends or reads a byte now and then is left, and others are served meanwhile."""
+    server = serve("dense", "echo_UINT8", arguments=("--transfer-seconds", "2", "--transfer-kb", "1000", "--idle-seconds", "4"))
+    body, headers = request({"x": np.zeros((1, 8 << 20), np.uint8)})
+    head = "POST /v2/models/echo_UINT8/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % len(body)
+    head = (head + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n").encode()
+
+    def client(message, at_once, small_window=False):
+        s = socket.socket()
+        if small_window:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(60)
+        s.connect(("127.0.0.1", server.port))
+        s.sendall(message[:at_once])
+        rest = iter(message[at_once:])
+        until_closed(s, (lambda: None) if small_window else lambda: s.send(bytes([next(rest)])), 2048)
+        s.close()
+
+    threads = [in_background(client, *arguments) for arguments in ((head, 10), (head + body, len(head) + 100), (head + body, len(head + body), True))]
+    x = rows(2)
+    wanted, served = server.infer("dense", {"x": x})[0]["y"], 0
+    while any(thread.is_alive() for thread in threads):
+        assert equal(server.infer("dense", {"x": x})[0]["y"], wanted)
+        served += 1
+        time.sleep(0.02)
+    assert all(thread.results for thread in threads) and served
+    wait_for(lambda: server.metrics()["onnxfuse_connections", ()] == 1)
+    samples = server.metrics()
+    assert samples["onnxfuse_slow_connections_total", ()] == 3
+    assert samples["onnxfuse_inflight_requests", (("model", "echo_UINT8"),)] == 0
+    arrays, _ = server.infer("echo_UINT8", {"x": np.ones((1, 8 << 20), np.uint8)})
+    assert arrays["y"].all() and server.metrics()["onnxfuse_slow_connections_total", ()] == 3
+    ends(server)
+
+
+def connections_of_an_address():
+    server = serve("dense", arguments=("--connections-per-address", "2"))
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+    for s in held:
+        s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert s.recv(100).startswith(b"HTTP/1.1 200")
+    with socket.create_connection(("127.0.0.1", server.port)) as third:
+        until_closed(third, lambda: third.send(b"G"))
+    held.pop().close()
+
+    def is_live():
+        try:
+            return server.get("/v2/health/live") == (200, {"live": True})
+        except OSError:
+            return False
+    wait_for(is_live)
+    ends(server)
+
+
+def many_shapes():
+    """Requests of many shapes wait together, some of them for less time than there is; each gets what it asked for."""
+    server = serve("slow", "words", arguments=("--runs", "1", "--max-batch", "4"))
+    model = (("model", "words"),)
+    last = in_background(server.infer, "slow", {"n": LONG}, extra={"Onnxfuse-Timeout-Ms": "4000"})
+    wait_for(lambda: server.metrics()["onnxfuse_session_runs_total", (("model", "slow"),)] == 1)
+    rng = np.random.default_rng(5)
+    asked = [(rows(int(rng.integers(1, 4)), seed, int(rng.integers(1, 30))), seed % 5 == 0) for seed in range(120)]
+
+    def ask(x, hurried):
+        extra = {"Onnxfuse-Timeout-Ms": "1000"} if hurried else {}
+        return server.infer("words", {"x": x, "scale": np.full((len(x), 1), 3)}, extra=extra)
+
+    threads = [in_background(ask, x, hurried) for x, hurried in asked]
+    wait_for(lambda: server.metrics()["onnxfuse_queue_length", model] == 96 or not last.is_alive())
+    for thread, (x, hurried) in zip(threads, asked):
+        thread.join()
+        if isinstance(thread.results[0][0], int):
+            assert hurried, thread.results[0]
+            expect(thread.results[0], 504)
+        else:
+            assert equal(thread.results[0][0]["y"], x * 3)
+    last.join()
+    assert server.metrics()["onnxfuse_queue_length", model] == 0
+    assert server.metrics()["onnxfuse_batch_rows_bucket", model + (("le", "4"),)] == server.metrics()["onnxfuse_batch_rows_count", model]
+    ends(server)
+
+
 def draining():
     """Ready goes false, what runs ends, new requests are refused, exit code 0."""
     server = serve("slow", "dense")
@@ -518,7 +620,8 @@ def deep_requests():
 
 
 TESTS = (endpoints, names_of_models, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
-         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, draining, idle, memory, metrics, malformed_requests, deep_requests)
+         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, slow_clients, connections_of_an_address, many_shapes,
+         draining, idle, memory, metrics, malformed_requests, deep_requests)
 
 
 def main():

@@ -3,6 +3,8 @@
  * stands at the head of ops/control/control.c. */
 #include "runtime/run/run.h"
 
+#include <inttypes.h>
+
 /* Tensors that are stacked to one when the last iteration is over. */
 typedef struct Stack {
     VEC(Item) parts; /* own their memory */
@@ -171,6 +173,20 @@ static Status loop_body(Control *c, const Item **body, Item **given_up, int64_t 
     return status;
 }
 
+/* After the first iteration of a loop that its condition cannot end: scan outputs for which there is no memory are
+ * refused before the work, which might take years. */
+static Status check_stacks(const Control *c, int64_t trips) {
+    const Graph *graph = c->body->graph;
+    size_t bytes = 0, limit = c->run->memory ? c->run->memory->limit : SIZE_MAX;
+    if (graph->outputs.items[0] != graph->inputs.items[1]) return NULL;
+    for (int i = 0; i < c->stack_count; i++) bytes += tensor_bytes(&c->stacks[i].parts.items[0].tensor);
+    if (!bytes || (uint64_t)trips <= limit / bytes) return NULL;
+    return status_error(STATUS_FAULT,
+                        "node \"%s\" (%s): out of memory: %" PRId64
+                        " iterations with scan outputs of %zu bytes each are asked for, limit %zu",
+                        node_origin_name(c->node), c->node->op, trips, bytes, limit);
+}
+
 static Status loop_iterations(Control *c) {
     int64_t trips = INT64_MAX;
     bool condition = true;
@@ -186,7 +202,10 @@ static Status loop_iterations(Control *c) {
     if (c->inputs[1]) TRY(read_bool(c, c->inputs[1], &condition));
     for (int i = 0; i < c->carried_count; i++)
         if (c->inputs[2 + i]) TRY(carry(c, 2 + i, &c->carried[i]));
-    for (int64_t i = 0; i < trips && condition; i++) TRY(loop_body(c, body, given_up, i, &condition));
+    for (int64_t i = 0; i < trips && condition; i++) {
+        TRY(loop_body(c, body, given_up, i, &condition));
+        if (i == 0) TRY(check_stacks(c, trips));
+    }
     return NULL;
 }
 
