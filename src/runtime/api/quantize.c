@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/fork.h"
 #include "importer/files.h"
 #include "optimize/quantize/quantize.h"
 #include "optimize/rewrite.h"
@@ -15,7 +14,7 @@
 
 typedef struct Work {
     Arena *arena;
-    const char *path;
+    const char *path, *out_path;
     const OnnxfuseQuantizeOptions *options;
     Graph *graph, *twin;
     Quantization q;
@@ -23,6 +22,7 @@ typedef struct Work {
     OnnxfuseValue **outputs;  /* [output_count] of a run that is being looked at */
     int output_count, samples;
     ModelFile file;
+    char **out_report; /* or NULL */
 } Work;
 
 /* --- passes over the recorded inputs --- */
@@ -203,7 +203,7 @@ static Status quantize_graph(Work *w) {
     return NULL;
 }
 
-static Status quantize(Work *w, char **out_report) {
+static Status quantize(Work *w) {
     MappedFile original;
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
@@ -215,23 +215,34 @@ static Status quantize(Work *w, char **out_report) {
     ExportOptions options = {.original = original.bytes, .original_size = original.size};
     TRY(model_file_write(&w->file, w->graph, w->options->external_data, options));
     char *text = NULL;
-    if (out_report) TRY(report(w, original.size, &text));
+    if (w->out_report) TRY(report(w, original.size, &text));
     Status status = model_file_publish(&w->file);
     if (status)
         free(text);
-    else if (out_report)
-        *out_report = text;
+    else if (w->out_report)
+        *w->out_report = text;
     return status;
 }
 
-static Status quantize_into(Work *w, const char *out_path, char **out_report) {
+static Status quantize_guarded(Work *w) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(w->arena, &guard);
-    model_file_at(&w->file, w->arena, out_path);
+    model_file_at(&w->file, w->arena, w->out_path);
     TRY(import_file(w->path, NULL, &w->graph));
     TRY(import_file(w->path, NULL, &w->twin));
-    return quantize(w, out_report);
+    return quantize(w);
+}
+
+static Status quantize_in_call(Arena *arena, void *context) {
+    Work *w = context;
+    w->arena = arena;
+    Status status = quantize_guarded(w);
+    close_pass(w);
+    model_file_abandon(&w->file);
+    graph_destroy(w->twin);
+    graph_destroy(w->graph);
+    return status;
 }
 
 static Status check_options(const OnnxfuseQuantizeOptions *options) {
@@ -253,19 +264,7 @@ OnnxfuseStatus onnxfuse_quantize(const char *path, const char *out_path, const O
     TRY(check_struct("OnnxfuseQuantizeOptions", options ? options->size : 0, sizeof *options));
     if (!options) options = &defaults;
     TRY(check_options(options));
-    TRY(fork_enter());
-    Arena *arena = arena_create(0);
-    if (!arena) {
-        fork_leave();
-        return status_out_of_memory();
-    }
-    Work w = {.arena = arena, .path = path, .options = options, .file = model_file_none()};
-    Status status = quantize_into(&w, out_path, out_report);
-    close_pass(&w);
-    model_file_abandon(&w.file);
-    graph_destroy(w.twin);
-    graph_destroy(w.graph);
-    arena_destroy(arena);
-    fork_leave();
-    return status;
+    Work w = {
+        .path = path, .out_path = out_path, .options = options, .file = model_file_none(), .out_report = out_report};
+    return call_with_arena(quantize_in_call, &w);
 }
