@@ -17,12 +17,14 @@ typedef enum TileParamKind {
     TILE_PARAM_ROW_STRIDE,  /* elements from one row to the next of buffer `buffer` */
     TILE_PARAM_INDEX_STEP,  /* elements of the whole result's rows */
     TILE_PARAM_INDEX_START, /* the block's first element, counted in the whole result */
+    TILE_PARAM_NUMBER,      /* `number`, which stands for a number */
     TILE_PARAM_KINDS,
 } TileParamKind;
 
 typedef struct TileParam {
     TileParamKind kind;
-    int buffer; /* of TILE_PARAM_ROW_STRIDE */
+    int buffer;     /* of TILE_PARAM_ROW_STRIDE */
+    int64_t number; /* of TILE_PARAM_NUMBER: kernel_param_of_number */
 } TileParam;
 
 /* A region's kernel and how to call it. */

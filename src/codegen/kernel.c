@@ -283,7 +283,7 @@ static bool types_fit(const Kernel *k, const KernelInst *inst) {
     switch (inst->op) {
     case K_CONST:
     case K_LOAD: return true;
-    case K_PARAM:
+    case K_PARAM: return t == DT_I64 || t == DT_I32 || t == DT_F32;
     case K_INDEX: return t == DT_I64;
     case K_FMA: return dtype_is_float(t) && a[0] == t && a[1] == t && a[2] == t;
     case K_SCALE: return dtype_is_float(t) && a[0] == t && a[1] == t;

@@ -35,7 +35,7 @@
 #include "graph/dtype.h"
 #include "policy/policy.h"
 
-enum { KERNEL_MAX_AXES = 8, KERNEL_BAND_BLOCKS = 16 };
+enum { KERNEL_MAX_AXES = 8, KERNEL_BAND_BLOCKS = 16, KERNEL_NUMBERS = 48 /* most parameters that are numbers */ };
 
 typedef enum AxisRole { AXIS_TASK, AXIS_LANE, AXIS_REDUCE, AXIS_REDUCE_LANE } AxisRole;
 
@@ -70,7 +70,8 @@ typedef struct KernelBuffer {
  * a store rounds to nearest even. X(enumerator, name, arguments, comment) */
 #define KERNEL_OPS(X)                                                                                                  \
     X(K_CONST, "const", 0, "bits: the value (f64 bits for floats, i64 otherwise)")                                     \
-    X(K_PARAM, "param", 0, "i64: params[index]")                                                                       \
+    X(K_PARAM, "param", 0,                                                                                             \
+      "i64: params[index]; on CPUs also i32 and f32: the number whose bits that is, f32 in [2^-60, 2^60] (divide.h)")  \
     X(K_INDEX, "index", 0, "i64: the index along `axis`")                                                              \
     X(K_LOAD, "load", 0, "buffer, access")                                                                             \
     X(K_STORE, "store", 1, "buffer, access")                                                                           \
@@ -174,6 +175,12 @@ bool kernel_same_inst(const Kernel *kernel, const KernelInst *a, const KernelIns
 bool kernel_same(const Kernel *a, const Kernel *b); /* in all that the text holds, without printing it */
 uint64_t kernel_hash(const Kernel *kernel);         /* the same for the same */
 Kernel *kernel_copy(Arena *arena, const Kernel *kernel);
+/* The number that a parameter's value stands for, and back. */
+static inline int64_t kernel_param_of_number(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
 /* What the IR may contain; checked in debug builds. */
 Status kernel_verify(const Kernel *kernel);
 

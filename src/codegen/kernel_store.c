@@ -134,6 +134,7 @@ void store_region(StoreWriter *w, const Node *node, const RegionKernel *region) 
     for (int i = 0; region->tile && i < region->kernel->param_count; i++) {
         store_number(w, (uint64_t)region->tile[i].kind);
         store_number(w, (uint64_t)region->tile[i].buffer);
+        store_signed(w, region->tile[i].number);
     }
     if (region->tile) return;
     store_dims(w, region->params, region->kernel->param_count);
@@ -165,15 +166,17 @@ static bool is_set_to(const RegionKernel *region, int64_t param, TileParamKind k
 static bool fits_tile(const RegionKernel *region) {
     const Kernel *k = region->kernel;
     if (k->axis_count != 2 || k->axes[0].role != AXIS_TASK || k->axes[1].role != AXIS_LANE || k->tile_axis >= 0 ||
-        k->param_count >= region->buffer_count + TILE_PARAM_KINDS ||
+        k->param_count >= region->buffer_count + TILE_PARAM_KINDS + KERNEL_NUMBERS ||
         !is_set_to(region, k->axes[0].param, TILE_PARAM_ROWS, 0) ||
         !is_set_to(region, k->axes[1].param, TILE_PARAM_COLUMNS, 0))
         return false;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
         const KernelAccess *a = inst->access;
-        if (inst->op == K_PARAM && !is_set_to(region, inst->bits, TILE_PARAM_INDEX_STEP, 0) &&
-            !is_set_to(region, inst->bits, TILE_PARAM_INDEX_START, 0))
+        bool number = inst->dtype != DT_I64;
+        if (inst->op == K_PARAM && !(number && is_set_to(region, inst->bits, TILE_PARAM_NUMBER, 0)) &&
+            !(!number && is_set_to(region, inst->bits, TILE_PARAM_INDEX_STEP, 0)) &&
+            !(!number && is_set_to(region, inst->bits, TILE_PARAM_INDEX_START, 0)))
             return false;
         if (!touches_memory(inst->op)) continue;
         bool row = a->kind[0] == STRIDE_ZERO ||
@@ -189,6 +192,7 @@ static const TileParam *restore_tile(StoreReader *r, const RegionKernel *region)
     for (int i = 0; i < region->kernel->param_count && !store_failed(r); i++) {
         params[i].kind = (TileParamKind)restore_int(r, TILE_PARAM_KINDS - 1);
         params[i].buffer = restore_int(r, region->buffer_count);
+        params[i].number = restore_signed(r);
         if (params[i].buffer >= region->buffer_count) store_wrong(r, "a stride of no buffer");
     }
     return params;

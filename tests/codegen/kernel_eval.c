@@ -268,6 +268,16 @@ static void constant(const KernelInst *inst, Block *to, int lanes) {
         EACH to->i[n] = inst->bits;
 }
 
+/* An i64, or the number that its low half is. */
+static void parameter(const KernelInst *inst, int64_t value, Block *to, int lanes) {
+    float x;
+    memcpy(&x, &value, sizeof x);
+    if (inst->dtype == DT_F32)
+        EACH to->f[n] = x;
+    else
+        EACH to->i[n] = inst->dtype == DT_I32 ? (int32_t)value : value;
+}
+
 static void compute(Run *r, int index) {
     const KernelInst *inst = &r->k->insts.items[index];
     const Block *args[3] = {0};
@@ -277,7 +287,7 @@ static void compute(Run *r, int index) {
     DType from = kernel_op_args(inst->op) ? r->k->insts.items[inst->args[0]].dtype : DT_NONE;
     switch (inst->op) {
     case K_CONST: constant(inst, to, lanes); break;
-    case K_PARAM: EACH to->i[n] = r->params[inst->bits]; break;
+    case K_PARAM: parameter(inst, r->params[inst->bits], to, lanes); break;
     case K_INDEX: EACH to->i[n] = r->index[inst->axis] + (inst->axis == r->lane ? n : 0); break;
     case K_LOAD: load(r, inst, to); break;
     case K_STORE: store(r, inst, args[0]); break;

@@ -250,6 +250,13 @@ static Number reduction(Oracle *o, int i) {
     return o->results[i][at];
 }
 
+static Number param_of(const KernelInst *inst, int64_t value) {
+    float x;
+    memcpy(&x, &value, sizeof x);
+    if (inst->dtype == DT_F32) return (Number){.f = x};
+    return (Number){.i = inst->dtype == DT_I32 ? (int32_t)value : value};
+}
+
 static Number evaluate(Oracle *o, int i) {
     const KernelInst *inst = &o->kernel->insts.items[i];
     Number v[3] = {{0}, {0}, {0}};
@@ -262,7 +269,7 @@ static Number evaluate(Oracle *o, int i) {
         memcpy(&v[0].f, &inst->bits, 8);
         v[0].f = to_type(inst->dtype, v[0].f);
         return v[0];
-    case K_PARAM: return (Number){.i = o->params[inst->bits]};
+    case K_PARAM: return param_of(inst, o->params[inst->bits]);
     case K_INDEX: return (Number){.i = o->index[inst->axis]};
     case K_LOAD: return fetch(o, inst);
     case K_STORE: return v[0];

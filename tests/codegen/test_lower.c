@@ -71,6 +71,17 @@ static const struct {
      "%0 = const f32 6\n%1 = load f32 b0[1]\n%2 = min f32 %0 %1\n%3 = ne bool %1 %1\n%4 = load f32 b1[1]\n%5 = min f32 "
      "%1 %4\n"
      "%6 = select f32 %3 %1 %5\nstore b2[1] %2\nstore b3[1] %6\n"},
+    {"scales and zero points are parameters, one a rounding",
+     "graph (x: u8[n]) -> (y) {\n s = constant f32[] 0.25\n z = constant f32[] 128\n l = constant f32[] 0\n h = "
+     "constant "
+     "f32[] 255\n a: f32[n] = cast x {to = f32}\n b: f32[n] = sub a, z\n c: f32[n] = mul b, s\n d: f32[n] = abs c\n t "
+     "= "
+     "constant f32[] 0.3\n e: f32[n] = div d, t\n r: f32[n] = round e\n f: f32[n] = add r, z\n g: f32[n] = max f, l\n "
+     "i: f32[n] = min g, h\n y: u8[n] = cast i {to = u8}\n}",
+     "kernel params 5 stages 1 lane_block 1024\naxis lane p0\nbuffer u8 in\nbuffer u8 out\n%0 = const f32 255\n%1 = "
+     "const f32 0\n%2 = load u8 b0[1]\n%3 = cast f32 %2\n%4 = param f32 p1\n%5 = sub f32 %3 %4\n%6 = param f32 p2\n%7 "
+     "= mul f32 %5 %6\n%8 = abs f32 %7\n%9 = param f32 p3\n%10 = div f32 %8 %9 by_row\n%11 = rint f32 %10\n%12 = param "
+     "f32 p4\n%13 = add f32 %11 %12\n%14 = max f32 %1 %13\n%15 = min f32 %0 %14\n%16 = cast u8 %15\nstore b1[1] %16\n"},
 };
 
 Test(lower, texts) {

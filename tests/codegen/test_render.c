@@ -215,6 +215,47 @@ static void rows_divided_by_one_number(void) {
     for (int n = 0; n < 4; n++) check_row_division(n & 1, n & 2);
 }
 
+/* --- parameters that are numbers --- */
+
+static int number(Maker *m, DType t) {
+    return inst(m, (KernelInst){.op = K_PARAM, .dtype = t, .bits = m->kernel->param_count++});
+}
+
+/* In vectors and in rows: bytes less a zero point, times a scale, divided by another, and integers times a factor. */
+static void check_numbers(bool rows) {
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, rows ? 0 : 64);
+    if (rows) axis(&m, AXIS_TASK, 3, 1);
+    axis(&m, rows ? AXIS_REDUCE_LANE : AXIS_LANE, -1, 1);
+    KernelAccess at = rows ? STRIDES(&m, -1, 1) : STRIDES(&m, 1);
+    int level = op(&m, K_CAST, DT_F32, load(&m, buffer(&m, DT_U8, false), at), 0, 0);
+    int scaled = op(&m, K_MUL, DT_F32, op(&m, K_SUB, DT_F32, level, number(&m, DT_F32), 0), number(&m, DT_F32), 0);
+    KernelInst divide = {.op = K_DIV, .dtype = DT_F32, .args = {scaled, number(&m, DT_F32)}, .bits = 1};
+    int sum = op(&m, K_MUL, DT_I32, load(&m, buffer(&m, DT_I32, false), at), number(&m, DT_I32), 0);
+    store(&m, buffer(&m, DT_F32, true), at, inst(&m, divide));
+    store(&m, buffer(&m, DT_I32, true), at, sum);
+    if (rows) {
+        int total = op(&m, K_REDUCE_SUM, DT_I32, sum, 0, 0);
+        store(&m, buffer(&m, DT_I32, true), STRIDES(&m, 1, 0), total);
+    }
+    int64_t params[64][5];
+    int count = fill_tails();
+    for (int i = 0; i < count; i++) {
+        params[i][0] = tails[i];
+        params[i][1] = kernel_param_of_number(117);
+        params[i][2] = kernel_param_of_number(-0.037f);
+        params[i][3] = kernel_param_of_number(0.3f);
+        params[i][4] = (uint32_t)-129;
+    }
+    check(m.kernel, params[0], count, 5);
+    finish(arena);
+}
+
+static void parameters_that_are_numbers(void) {
+    check_numbers(false);
+    check_numbers(true);
+}
+
 /* --- the cases
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -226,6 +267,7 @@ Test(render, casts_between_all_types) { casts_between_all_types(); }
 Test(render, divisors_and_distances_that_are_constants) { divisors_and_distances_that_are_constants(); }
 Test(render, scaling_and_tables) { scaling_and_tables(); }
 Test(render, rows_divided_by_one_number) { rows_divided_by_one_number(); }
+Test(render, parameters_that_are_numbers) { parameters_that_are_numbers(); }
 Test(render, pointwise_tails_and_broadcasts) { pointwise_tails_and_broadcasts(); }
 Test(render, pointwise_of_constant_sizes) { pointwise_of_constant_sizes(); }
 Test(render, large_programs_use_one_masked_loop) { large_programs_use_one_masked_loop(); }

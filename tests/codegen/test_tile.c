@@ -118,6 +118,37 @@ Test(tile, equal_bodies_of_different_anchors_share_a_kernel) {
     arena_destroy(arena);
 }
 
+/* A kernel of QuantizeLinear, whatever its scale and zero point, also where they are equal: these are what parameters are set to. */
+Test(tile, scales_and_zero_points_are_parameters) {
+    static const float numbers[][2] = {{0.3f, 117}, {0.07f, 128}, {100, 100}};
+    Arena *arena = arena_create(0);
+    KernelPool pool = kernel_pool(arena);
+    Target target = {0};
+    const Kernel *first = NULL;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        RegionKernel made;
+        Graph *graph = parsed(arena_format(
+            arena,
+            "graph (x: f32[*], w: f32[*], b: f32[*]) -> (y) {\ny: f32[n, 24] = anchor matmul x, w, b graph (r: f32[n, "
+            "24], b: f32[24]) -> (v) {\n s = constant f32[] %.9g\n z = constant f32[] %.9g\n l = constant f32[] 0\n h "
+            "= "
+            "constant f32[] 255\n q: f32[n, 24] = div r, s\n o: f32[n, 24] = round q\n m: f32[n, 24] = add o, z\n e: "
+            "f32[n, 24] = max m, l\n f: f32[n, 24] = min e, h\n d: u8[n, 24] = cast f {to = u8}\n g: f32[n, 24] = cast "
+            "d "
+            "{to = f32}\n k: f32[n, 24] = sub g, z\n v: f32[n, 24] = mul k, s\n}\n}\n",
+            (double)numbers[i][0], (double)numbers[i][1]));
+        Status status = codegen_tile_pooled(&pool, graph->last, NULL, DT_F32, &target, &made);
+        cr_assert(!status, "%s", status_message(status));
+        if (!first) first = made.kernel;
+        cr_expect_eq(made.kernel, first, "%s", kernel_text(arena, made.kernel));
+        for (int p = 0, seen = 0; p < made.kernel->param_count; p++)
+            if (made.tile[p].kind == TILE_PARAM_NUMBER)
+                cr_expect_eq(made.tile[p].number, kernel_param_of_number(numbers[i][seen++]), "%zu", i);
+        graph_destroy(graph);
+    }
+    arena_destroy(arena);
+}
+
 /* ---- from a compiled model ---- */
 
 #define ROWS                                                                                                           \
@@ -149,6 +180,12 @@ static const struct {
      "an epilogue's kernel is called in another way than it works"},
     {"a number of elements is a stride",
      {ROWS, COLUMNS, STRIDE(0), STEP, STRIDE(0), STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a stride is a scale",
+     {ROWS, COLUMNS, START, STEP, {TILE_PARAM_NUMBER, .number = 1}, STRIDE(2)},
+     "an epilogue's kernel is called in another way than it works"},
+    {"a number of elements is a scale",
+     {ROWS, COLUMNS, {TILE_PARAM_NUMBER, .number = 1}, STEP, STRIDE(0), STRIDE(2)},
      "an epilogue's kernel is called in another way than it works"},
     {"a stride of no buffer", {ROWS, COLUMNS, START, STEP, STRIDE(0), STRIDE(3)}, "a stride of no buffer"},
     {"a stride of a buffer far away",

@@ -318,6 +318,7 @@ static Status find_space(Lowered *l) {
 void lower_body(Lowered *l, Map *values) {
     FOR_EACH_NODE(node, l->body) lower_node(l, values, node);
     for (int i = 0; i < l->body->outputs.count; i++) store_output(l, values, i);
+    if (!l->for_gpu) numbers_as_params(l);
     emit_sweep(&l->emit);
     renumber_all(l);
     l->kernel->stage_count = 1;

@@ -3,6 +3,7 @@
  *   access.c      which memory is touched, as strides over the space's axes
  *   schedule.c    axes: merged, ordered, their roles and blocks
  *   primitives.c  elementwise primitives as instructions
+ *   numbers.c     scales and zero points as parameters
  *   stages.c      which values are kept between stages
  *   lower_region.c, lower_tile.c   the whole: of a region, and of the epilogue of an anchor */
 #ifndef ONNXFUSE_CODEGEN_LOWER_REGION_H
@@ -67,6 +68,9 @@ void schedule_blocks(Lowered *l); /* once the instructions stand */
 
 /* primitives.c: an elementwise primitive; args are its inputs' instructions. */
 int lower_elementwise(Emit *e, const Node *node, const int *args);
+
+/* numbers.c, before instructions are put in order. */
+void numbers_as_params(Lowered *l);
 
 /* stages.c: sets `keep`. */
 void choose_kept(Lowered *l);

@@ -94,6 +94,8 @@ static int input_of(const Lowered *l, const Value *source) {
 }
 
 static TileParam param_of(const Lowered *l, const Symbols *s, const Dim *dim) {
+    int64_t number;
+    if (dim_is_const(dim, &number)) return (TileParam){TILE_PARAM_NUMBER, .number = number};
     if (dim == s->rows) return (TileParam){TILE_PARAM_ROWS, 0};
     if (dim == s->columns) return (TileParam){TILE_PARAM_COLUMNS, 0};
     if (dim == s->index_step) return (TileParam){TILE_PARAM_INDEX_STEP, 0};

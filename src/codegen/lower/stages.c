@@ -45,6 +45,7 @@ static void find_needed(const Stages *s, int stage) {
 int instruction_cost(const KernelInst *inst) {
     switch (inst->op) {
     case K_CONST:
+    case K_PARAM:
     case K_BITCAST: return 0;
     case K_DIV: return inst->bits ? COST_DIVIDE_ROW : COST_DIVIDE;
     case K_SQRT: return COST_DIVIDE;

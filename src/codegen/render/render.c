@@ -502,9 +502,14 @@ static void load_arguments(Render *r) {
         IrValue n = constant_i64(r, i), at = build_offset(r->builder, buffers, n, 8);
         r->buffers[i] = build_load(r->builder, IR_POINTER, at, 8);
     }
+    IrType *types = ARENA_ARRAY(r->arena, IrType, k->param_count + 1);
+    for (int i = 0; i < k->param_count; i++) types[i] = IR_I64;
+    for (int i = 0; i < k->insts.count; i++)
+        if (k->insts.items[i].op == K_PARAM)
+            types[k->insts.items[i].bits] = type_compute(r, k->insts.items[i].dtype, 1);
     for (int i = 0; i < k->param_count; i++) {
         IrValue n = constant_i64(r, i), at = build_offset(r->builder, params, n, 8);
-        r->params[i] = build_load(r->builder, IR_I64, at, 8);
+        r->params[i] = build_load(r->builder, types[i], at, ir_bits(types[i]) / 8);
     }
     for (int a = 0; a < k->axis_count; a++) {
         const KernelAxis *axis = &k->axes[a];

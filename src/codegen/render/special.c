@@ -75,6 +75,7 @@ static Inverse inverse_of(Render *r, IrValue b) {
 }
 
 static bool is_safe_constant(const KernelInst *b) {
+    if (b->op == K_PARAM) return true;
     double value;
     memcpy(&value, &b->bits, sizeof value);
     return b->op == K_CONST && fabs(value) >= DIVISOR_LEAST && fabs(value) <= DIVISOR_MOST;

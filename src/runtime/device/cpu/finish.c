@@ -76,7 +76,7 @@ typedef struct Piece {
 static int64_t call_kernel(const Finish *f, const Piece *p) {
     const RegionKernel *region = f->region;
     void *buffers[FINISH_BUFFERS];
-    int64_t strides[FINISH_BUFFERS], params[FINISH_BUFFERS + TILE_PARAM_KINDS];
+    int64_t strides[FINISH_BUFFERS], params[FINISH_BUFFERS + TILE_PARAM_KINDS + KERNEL_NUMBERS];
     int64_t first = p->row * f->columns, rows = p->rows;
     for (int i = 0; i < region->buffer_count; i++) {
         const FinishBuffer *b = &f->buffers[i];
@@ -95,6 +95,7 @@ static int64_t call_kernel(const Finish *f, const Piece *p) {
                     : t->kind == TILE_PARAM_COLUMNS    ? p->columns
                     : t->kind == TILE_PARAM_ROW_STRIDE ? strides[t->buffer]
                     : t->kind == TILE_PARAM_INDEX_STEP ? f->columns
+                    : t->kind == TILE_PARAM_NUMBER     ? t->number
                                                        : first + p->column;
     }
     f->function(buffers, params, 0, rows, NULL);
