@@ -36,6 +36,11 @@ static bool is_one_matrix(const Value *b) {
     return true;
 }
 
+/* g summed over the matrices that one of x's was multiplied with. */
+static Value *sum_batches(Lowering *l, Value *g, const Value *x) {
+    return sum_to(l, sum_if_repeated(l, g, x, x->rank - 2), x);
+}
+
 /* r = alpha a b: da = alpha dr b^T, db = alpha a^T dr. Where b is one matrix for all of a's, their rows are one long column of rows. */
 static void back_matmul(Backward *w, const Node *n) {
     Lowering *l = w->l;
@@ -45,13 +50,13 @@ static void back_matmul(Backward *w, const Node *n) {
     if (!a || !b || !dr) return;
     if (alpha != 1) dr = mul(l, dr, like(l, dr, alpha));
     if (wants(w, n, 0)) {
-        Value *da = sum_to(l, matmul(l, dr, swap_last(l, b)), a);
+        Value *da = sum_batches(l, matmul(l, dr, swap_last(l, b)), a);
         give(w, n, 0, by_perm(l, da, n, "perm_a", true));
     }
     if (wants(w, n, 1)) {
         Value *db =
             is_one_matrix(b) ? matmul(l, swap_last(l, rows_of(l, a)), rows_of(l, dr)) : matmul(l, swap_last(l, a), dr);
-        db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_to(l, db, b);
+        db = is_one_matrix(b) && db ? reshape(l, db, b->dims, b->rank) : sum_batches(l, db, b);
         give(w, n, 1, by_perm(l, db, n, "perm_b", true));
     }
 }

@@ -152,10 +152,10 @@ static Steps steps_of(const Node *n) {
 
 static Value *body_result(const Steps *s, int index) { return s->body->outputs.items[s->loop + index]; }
 
-/* A carried value keeps its type and sizes, so that all of them can be stacked. */
-static bool keeps_its_type(const Steps *s, int index) {
-    const Value *inner = s->body->inputs.items[s->lead + index], *outer = s->node->inputs[s->first + index];
-    return inner->kind == VALUE_TENSOR && outer->kind == VALUE_TENSOR && value_same_shape(inner, outer);
+/* A carried value can be stacked: it is a tensor, whose sizes stay as they are. Where lowering cannot tell, the run does, and refuses. */
+static bool can_be_stacked(const Steps *s, int index) {
+    const Value *inner = s->body->inputs.items[s->lead + index];
+    return inner->kind == VALUE_TENSOR && s->node->inputs[s->first + index]->kind == VALUE_TENSOR;
 }
 
 /* What the backward Scan scans, and where from. */
@@ -244,9 +244,9 @@ static Status add_states(Backward *w, Reverse *r) {
         Value *model = s->body->inputs.items[s->lead + i];
         r->states[i] = -1;
         if (!is_differentiable(model)) continue;
-        if (!keeps_its_type(s, i))
+        if (!can_be_stacked(s, i))
             return status_error(STATUS_UNSUPPORTED,
-                                "node \"%s\": the gradient of a %s whose carried value %d changes its size",
+                                "node \"%s\": the gradient of a %s whose carried value %d is no tensor",
                                 node_origin_name(n), n->op, i);
         r->states[i] = r->state_count;
         bool given = i < n->output_count && n->outputs[i] && has_dy(w, n, i);
@@ -340,8 +340,8 @@ static void drop_unread(Lowering *l, Reverse *r) {
     for (int i = 0; i < kept && !l->error; i++) {
         int saved = s->saved[i];
         if (s->outer[i]) continue;
-        if (saved >= r->s.lead && !keeps_its_type(&r->s, saved - r->s.lead))
-            unsupported(l, "a carried value that changes its size");
+        if (saved >= r->s.lead && !can_be_stacked(&r->s, saved - r->s.lead))
+            unsupported(l, "a carried value that is no tensor");
         else
             s->outer[i] = stack(l, &r->s, saved);
     }

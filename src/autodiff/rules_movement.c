@@ -15,24 +15,9 @@ static void back_permute(Backward *w, const Node *n) {
     give(w, n, 0, permute(w->l, dy(w, n, 0), inverse));
 }
 
-/* g along an axis of which only the run knows whether it was repeated: element i goes to the last of `size` where that is nearer, so all go
- * to one, or each to its own. */
-static Value *sum_if_repeated(Lowering *l, Value *g, int axis, const Dim *size) {
-    if (!present(l, &g, 1)) return NULL;
-    const Dim *dims[MAX_RANK];
-    for (int i = 0; i < g->rank; i++) dims[i] = i == axis ? size : g->dims[i];
-    Value *last = dim_scalar(l, size_sub(l, size, size_const(l, 1)));
-    Value *place = minimum(l, iota(l, g->dims, g->rank, axis, DT_I64), last);
-    return scatter_elements(l, expand(l, like(l, g, 0), dims, g->rank), place, g, axis, "add");
-}
-
 static void back_expand(Backward *w, const Node *n) {
     const Value *x = n->inputs[0];
-    Value *g = dy(w, n, 0);
-    for (int i = 0; g && i < x->rank; i++)
-        if (x->dims[i] != n->outputs[0]->dims[i] && !dim_equals(x->dims[i], 1))
-            g = sum_if_repeated(w->l, g, i, x->dims[i]);
-    give(w, n, 0, g); /* sums over the axes of size 1 */
+    give(w, n, 0, sum_if_repeated(w->l, dy(w, n, 0), x, x->rank)); /* sums over the axes of size 1 */
 }
 
 /* An axis of g with `step` - 1 zeros behind each element but the last, so that it is `1 + step (size - 1)` long. */

@@ -56,6 +56,24 @@ Value *sum_to(Lowering *l, Value *g, const Value *x) {
     return g ? reshape(l, g, x->dims, x->rank) : NULL;
 }
 
+/* Element i of the axis goes to the last of `size` where that is nearer, so all go to one, or each to its own. */
+static Value *sum_axis_if_repeated(Lowering *l, Value *g, int axis, const Dim *size) {
+    if (!present(l, &g, 1)) return NULL;
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; i < g->rank; i++) dims[i] = i == axis ? size : g->dims[i];
+    Value *last = dim_scalar(l, size_sub(l, size, size_const(l, 1)));
+    Value *place = minimum(l, iota(l, g->dims, g->rank, axis, DT_I64), last);
+    return scatter_elements(l, expand(l, like(l, g, 0), dims, g->rank), place, g, axis, "add");
+}
+
+Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes) {
+    for (int i = 0; g && i < axes; i++) {
+        int axis = g->rank - x->rank + i;
+        if (x->dims[i] != g->dims[axis] && !dim_equals(x->dims[i], 1)) g = sum_axis_if_repeated(l, g, axis, x->dims[i]);
+    }
+    return g;
+}
+
 void give_value(Backward *w, Value *value, Value *gradient) {
     Lowering *l = w->l;
     if (!depends(w, value) || !present(l, &gradient, 1)) return;

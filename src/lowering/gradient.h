@@ -42,6 +42,8 @@ Value *added_at(Lowering *l, const Value *x, Value *places, Value *updates);
 Value *places_of(Lowering *l, const Value *x);
 /* g summed over the axes along which x was repeated to g's shape: those that it lacks, and those of size 1. Of x's shape. */
 Value *sum_to(Lowering *l, Value *g, const Value *x);
+/* g summed along those of x's first `axes` axes of which only the run knows whether x was repeated along them to g's size. */
+Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes);
 /* A tensor of x's shape and type that holds one number. */
 Value *full_like(Lowering *l, const Value *x, double number);
 

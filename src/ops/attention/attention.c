@@ -395,3 +395,9 @@ const OpRow ops_attention[] = {
     {"ai.onnx.preview", "FlexAttention", 1, 0, lower_flex_attention, NULL, 0},
     {0},
 };
+
+const HostRow hosts_attention[] = {
+    {"LinearAttention", host_linear_attention, back_linear_attention},
+    {"LinearAttentionGradient", host_linear_attention_gradient, NULL},
+    {0},
+};

@@ -77,7 +77,8 @@ static Status check_input(const HostCall *call, int index, int64_t batch, int64_
 
 static const float *floats_of(const Tensor *tensor) { return tensor ? tensor->data : NULL; }
 
-Status host_linear_attention(HostCall *call) {
+/* The inputs of both kernels; the results' pointers stay NULL. y_dims [3], state_dims [4]. */
+static Status recurrence_of(HostCall *call, Recurrence *out, int64_t *y_dims, int64_t *state_dims) {
     const Tensor *q = host_input(call, 0), *k, *v, *state = host_input(call, 3), *decay, *beta;
     int64_t heads = attr_int(call->node, "kv_num_heads", 0), queries = attr_int(call->node, "q_num_heads", 0);
     if (!q || q->rank != 3 || q->dtype != DT_F32) return host_error(call, "the query needs 3 axes");
@@ -88,39 +89,208 @@ Status host_linear_attention(HostCall *call) {
     TRY(check_input(call, 5, batch, time, &beta));
     if (!k || !v || q->dims[2] % queries || k->dims[2] != heads * key_size || v->dims[2] % heads)
         return host_error(call, "the sizes of query, key and value do not fit the heads");
-    int64_t value_size = v->dims[2] / heads, state_dims[] = {batch, heads, key_size, value_size};
+    int64_t value_size = v->dims[2] / heads, states[] = {batch, heads, key_size, value_size};
     for (int i = 0; state && i < 4; i++)
-        if (state->rank != 4 || state->dims[i] != state_dims[i]) return host_error(call, "past_state does not fit");
+        if (state->rank != 4 || state->dims[i] != states[i]) return host_error(call, "past_state does not fit");
     if (decay && decay->dims[2] != heads && decay->dims[2] != heads * key_size)
         return host_error(call, "decay does not fit the heads");
     if (beta && beta->dims[2] != heads && beta->dims[2] != 1) return host_error(call, "beta does not fit the heads");
+    double scale = attr_float(call->node, "scale", 0);
+    memcpy(state_dims, states, sizeof states);
+    y_dims[0] = batch, y_dims[1] = time, y_dims[2] = queries * value_size;
+    *out = (Recurrence){floats_of(q),
+                        floats_of(k),
+                        floats_of(v),
+                        floats_of(state),
+                        floats_of(decay),
+                        floats_of(beta),
+                        NULL,
+                        NULL,
+                        batch,
+                        time,
+                        heads,
+                        queries / heads,
+                        key_size,
+                        value_size,
+                        decay ? decay->dims[2] / heads : 0,
+                        beta ? beta->dims[2] : 0,
+                        (float)(scale != 0 ? scale : 1 / sqrt((double)key_size)),
+                        beta != NULL};
+    return NULL;
+}
+
+Status host_linear_attention(HostCall *call) {
+    Recurrence r;
     Tensor *y, *result;
-    int64_t y_dims[] = {batch, time, queries * value_size};
+    int64_t y_dims[3], state_dims[4];
+    TRY(recurrence_of(call, &r, y_dims, state_dims));
     TRY(host_output(call, 0, DT_F32, 3, y_dims, &y));
     TRY(host_output(call, 1, DT_F32, 4, state_dims, &result));
-    double scale = attr_float(call->node, "scale", 0);
-    Recurrence r = {floats_of(q),
-                    floats_of(k),
-                    floats_of(v),
-                    floats_of(state),
-                    floats_of(decay),
-                    floats_of(beta),
-                    y ? y->data : NULL,
-                    result ? result->data : NULL,
-                    batch,
-                    time,
-                    heads,
-                    queries / heads,
-                    key_size,
-                    value_size,
-                    decay ? decay->dims[2] / heads : 0,
-                    beta ? beta->dims[2] : 0,
-                    (float)(scale != 0 ? scale : 1 / sqrt((double)key_size)),
-                    beta != NULL};
-    Work work = {&r, ARENA_ARRAY(call->arena, float, batch *heads *key_size *value_size),
-                 ARENA_ARRAY(call->arena, float, batch *heads *value_size)};
-    pool_for(call->pool, batch * heads, 1, run_heads, &work);
+    if (y) r.y = y->data;
+    if (result) r.result = result->data;
+    int64_t all = r.batch * r.heads;
+    Work work = {&r, ARENA_ARRAY(call->arena, float, all *r.key_size *r.value_size),
+                 ARENA_ARRAY(call->arena, float, all *r.value_size)};
+    pool_for(call->pool, all, 1, run_heads, &work);
     return NULL;
+}
+
+/* --- its gradient --------------------------------------------------------------------------------------------------- */
+
+enum { RECURRENT_INPUTS = 6 };
+
+typedef struct RecurrenceGradient {
+    Recurrence r;
+    const float *dy, *dresult;      /* either may be NULL */
+    float *out[RECURRENT_INPUTS];   /* as the inputs; that of beta [B, T, H]; each may be NULL */
+    float *states, *work;           /* a worker: [T + 1] states; two states and three values */
+    int64_t states_size, work_size; /* of a worker */
+} RecurrenceGradient;
+
+/* dq = scale S dy; dS += scale q dy^T. */
+static void give_reads(const RecurrenceGradient *g, int64_t b, int64_t h, int64_t t, const float *state,
+                       float *dstate) {
+    const Recurrence *r = &g->r;
+    int64_t dk = r->key_size, dv = r->value_size;
+    for (int64_t k = 0; k < r->group; k++) {
+        int64_t at = ((b * r->time + t) * r->heads + h) * r->group + k;
+        for (int64_t i = 0; i < dk; i++) {
+            float sum = 0, q = r->scale * r->q[at * dk + i];
+            for (int64_t j = 0; g->dy && j < dv; j++) {
+                sum += state[i * dv + j] * g->dy[at * dv + j];
+                dstate[i * dv + j] += q * g->dy[at * dv + j];
+            }
+            if (g->out[0]) g->out[0][at * dk + i] = r->scale * sum;
+        }
+    }
+}
+
+/* From dS of the state behind the update to that before it. */
+static void give_update(const RecurrenceGradient *g, int64_t b, int64_t h, int64_t t, const float *before,
+                        float *dstate, float *work) {
+    const Recurrence *r = &g->r;
+    int64_t dk = r->key_size, dv = r->value_size, token = (b * r->time + t) * r->heads + h;
+    float *decayed = work, *value = decayed + dk * dv, *error = value + dv, *dvalue = error + dv;
+    const float *k = r->k + token * dk, *v = r->v + token * dv;
+    float beta = r->delta ? r->beta[(b * r->time + t) * r->betas + (r->betas > 1 ? h : 0)] : 1, dbeta = 0;
+    for (int64_t i = 0; i < dk; i++) {
+        float factor = r->decay ? expf(r->decay[token * r->decays + (r->decays > 1 ? i : 0)]) : 1;
+        for (int64_t j = 0; j < dv; j++) decayed[i * dv + j] = factor * before[i * dv + j];
+    }
+    memcpy(error, v, (size_t)dv * sizeof *error);
+    for (int64_t i = 0; r->delta && i < dk; i++)
+        for (int64_t j = 0; j < dv; j++) error[j] -= decayed[i * dv + j] * k[i];
+    memset(dvalue, 0, (size_t)dv * sizeof *dvalue);
+    for (int64_t i = 0; i < dk; i++)
+        for (int64_t j = 0; j < dv; j++) dvalue[j] += dstate[i * dv + j] * k[i];
+    for (int64_t j = 0; j < dv; j++) {
+        dbeta += dvalue[j] * error[j];
+        value[j] = beta * error[j];
+    }
+    for (int64_t i = 0; i < dk; i++) {
+        float dkey = 0;
+        for (int64_t j = 0; j < dv; j++) dkey += dstate[i * dv + j] * value[j];
+        for (int64_t j = 0; r->delta && j < dv; j++) {
+            dkey -= beta * dvalue[j] * decayed[i * dv + j];
+            dstate[i * dv + j] -= k[i] * beta * dvalue[j];
+        }
+        if (g->out[1]) g->out[1][token * dk + i] = dkey;
+    }
+    for (int64_t j = 0; g->out[2] && j < dv; j++) g->out[2][token * dv + j] = beta * dvalue[j];
+    if (g->out[5]) g->out[5][token] = dbeta;
+    for (int64_t i = 0; r->decay && i < dk; i++) {
+        int64_t at = token * r->decays + (r->decays > 1 ? i : 0);
+        float sum = 0, factor = expf(r->decay[at]);
+        for (int64_t j = 0; j < dv; j++) {
+            sum += dstate[i * dv + j] * decayed[i * dv + j];
+            dstate[i * dv + j] *= factor;
+        }
+        if (g->out[4]) g->out[4][at] = sum + (r->decays > 1 || !i ? 0 : g->out[4][at]);
+    }
+}
+
+static void give_heads(void *context, int64_t begin, int64_t end, int worker) {
+    const RecurrenceGradient *g = context;
+    const Recurrence *r = &g->r;
+    int64_t size = r->key_size * r->value_size;
+    float *states = g->states + worker * g->states_size, *dstate = g->work + worker * g->work_size;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / r->heads, h = i % r->heads;
+        if (r->state)
+            memcpy(states, r->state + i * size, (size_t)size * sizeof *states);
+        else
+            memset(states, 0, (size_t)size * sizeof *states);
+        for (int64_t t = 0; t < r->time; t++) {
+            float *next = states + (t + 1) * size;
+            memcpy(next, states + t * size, (size_t)size * sizeof *next);
+            update(r, b, h, t, next, dstate);
+        }
+        if (g->dresult)
+            memcpy(dstate, g->dresult + i * size, (size_t)size * sizeof *dstate);
+        else
+            memset(dstate, 0, (size_t)size * sizeof *dstate);
+        for (int64_t t = r->time - 1; t >= 0; t--) {
+            give_reads(g, b, h, t, states + (t + 1) * size, dstate);
+            give_update(g, b, h, t, states + t * size, dstate, dstate + size);
+        }
+        if (g->out[3]) memcpy(g->out[3] + i * size, dstate, (size_t)size * sizeof *dstate);
+    }
+}
+
+static Status gradient_input(HostCall *call, int index, int rank, const int64_t *dims, const float **out) {
+    const Tensor *x = host_input(call, index);
+    if (x && (x->dtype != DT_F32 || x->rank != rank || memcmp(x->dims, dims, (size_t)rank * sizeof *dims)))
+        return host_error(call, "a gradient does not fit");
+    *out = floats_of(x);
+    return NULL;
+}
+
+/* Inputs: those of the forward kernel, then the gradients of its results, which may be NULL. */
+Status host_linear_attention_gradient(HostCall *call) {
+    RecurrenceGradient g = {0};
+    int64_t y_dims[3], state_dims[4];
+    TRY(recurrence_of(call, &g.r, y_dims, state_dims));
+    TRY(gradient_input(call, RECURRENT_INPUTS, 3, y_dims, &g.dy));
+    TRY(gradient_input(call, RECURRENT_INPUTS + 1, 4, state_dims, &g.dresult));
+    for (int i = 0; i < RECURRENT_INPUTS; i++) {
+        const Tensor *x = host_input(call, i);
+        Tensor *made = NULL;
+        int64_t dims[MAX_RANK] = {0};
+        if (!x) continue;
+        memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
+        if (i == 5) dims[2] = g.r.heads;
+        TRY(host_output(call, i, DT_F32, x->rank, dims, &made));
+        g.out[i] = made ? made->data : NULL;
+    }
+    int64_t size = g.r.key_size * g.r.value_size, threads = pool_threads(call->pool);
+    g.states_size = (g.r.time + 1) * size;
+    g.work_size = 2 * size + 3 * g.r.value_size;
+    g.states = ARENA_ARRAY(call->arena, float, threads *g.states_size + 1);
+    g.work = ARENA_ARRAY(call->arena, float, threads *g.work_size + 1);
+    pool_for(call->pool, g.r.batch * g.r.heads, 1, give_heads, &g);
+    return NULL;
+}
+
+/* Back through the tokens, from the states that are computed again. A beta for all heads has the sum of theirs. */
+void back_linear_attention(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *inputs[RECURRENT_INPUTS + 2] = {NULL};
+    for (int i = 0; i < RECURRENT_INPUTS; i++) inputs[i] = n->inputs[i];
+    for (int i = 0; i < 2; i++) inputs[RECURRENT_INPUTS + i] = has_dy(w, n, i) ? dy(w, n, i) : NULL;
+    Node *node =
+        backward_host(w, n, "LinearAttentionGradient", host_linear_attention_gradient, inputs, RECURRENT_INPUTS + 2);
+    for (int i = 0; node && i < RECURRENT_INPUTS; i++) {
+        Value *x = n->inputs[i];
+        if (!wants(w, n, i)) {
+            node_attach_output(node, NULL);
+            continue;
+        }
+        const Dim *dims[MAX_RANK];
+        for (int k = 0; k < x->rank; k++) dims[k] = x->dims[k];
+        if (i == 5) dims[2] = dim_const(l->dims, attr_int(n, "kv_num_heads", 0));
+        Value *g = host_result(l, node, DT_F32, x->rank, dims);
+        give(w, n, i, sum_if_repeated(l, g, x, x->rank));
+    }
 }
 
 static Value *as_f32(Lowering *l, const Node *n, int index) {

@@ -1,65 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DeformConv: a 2-D convolution whose taps are moved by learnt offsets and weighed by an optional mask (Zhu et al.,
- * "Deformable ConvNets v2", 2018). For each position of the result the moved taps of all channels are gathered, then
- * multiplied by the weight. */
+ * "Deformable ConvNets v2", 2018). For each position of the result the moved taps of all channels are gathered to a column; the
+ * weight times the columns is a matrix product as any. */
 #include "ops/linear/linear.h"
 
 #include <math.h>
+#include "lowering/gradient.h"
+#include "lowering/sizes.h"
 #include "ops/linear/geometry.h"
 
 typedef struct Deform {
-    int64_t channels, height, width, outputs, group, offset_group, taps;
+    int64_t channels, height, width, offset_group, taps;
     int64_t kernel[2], stride[2], dilation[2], before[2], out[2];
-    const double *x, *w, *offset, *bias, *mask; /* mask and bias may be NULL */
-    double *y, *gathered;                       /* gathered: [workers][channels * taps] */
+    const double *x, *offset, *mask, *dy; /* mask may be NULL; dy [images, channels * taps, out] */
+    double *y, *dx, *doffset, *dmask;     /* each may be NULL */
 } Deform;
 
-/* Bilinear; what lies outside the image is 0. */
-static double sample(const double *plane, int64_t height, int64_t width, double y, double x) {
-    if (!(y > -1 && x > -1 && y < (double)height && x < (double)width)) return 0;
+/* The four elements of a plane around a position: what lies outside the image is -1. Derivatives of the weights by y and x. */
+typedef struct Corners {
+    int64_t at[4];
+    double weight[4], slope[2][4];
+} Corners;
+
+static Corners corners_of(const Deform *d, double y, double x) {
+    Corners c = {.at = {-1, -1, -1, -1}};
+    if (!(y > -1 && x > -1 && y < (double)d->height && x < (double)d->width)) return c;
     int64_t y0 = (int64_t)floor(y), x0 = (int64_t)floor(x);
-    double fy = y - (double)y0, fx = x - (double)x0, sum = 0;
+    double fy = y - (double)y0, fx = x - (double)x0;
     for (int i = 0; i < 4; i++) {
-        int64_t r = y0 + i / 2, c = x0 + i % 2;
-        if (r < 0 || c < 0 || r >= height || c >= width) continue;
-        sum += (i / 2 ? fy : 1 - fy) * (i % 2 ? fx : 1 - fx) * plane[r * width + c];
+        int64_t row = y0 + i / 2, column = x0 + i % 2;
+        double by_row = i / 2 ? fy : 1 - fy, by_column = i % 2 ? fx : 1 - fx;
+        if (row >= 0 && column >= 0 && row < d->height && column < d->width) c.at[i] = row * d->width + column;
+        c.weight[i] = by_row * by_column;
+        c.slope[0][i] = i / 2 ? by_column : -by_column;
+        c.slope[1][i] = i % 2 ? by_row : -by_row;
     }
+    return c;
+}
+
+/* Where tap t of the group that is `number` / taps stands for position `at` of the result. */
+static Corners moved_tap(const Deform *d, int64_t number, int64_t t, int64_t at) {
+    int64_t plane = d->out[0] * d->out[1], row = at / d->out[1], column = at % d->out[1];
+    double y = (double)(row * d->stride[0] - d->before[0] + t / d->kernel[1] * d->dilation[0]);
+    double x = (double)(column * d->stride[1] - d->before[1] + t % d->kernel[1] * d->dilation[1]);
+    return corners_of(d, y + d->offset[2 * number * plane + at], x + d->offset[(2 * number + 1) * plane + at]);
+}
+
+static double sample(const Corners *c, const double *weight, const double *plane) {
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        if (c->at[i] >= 0) sum += weight[i] * plane[c->at[i]];
     return sum;
 }
 
-/* The moved taps of all channels for one position of image n, as [channels][taps]. */
-static void gather_taps(const Deform *d, int64_t n, int64_t row, int64_t column, double *to) {
-    int64_t each = d->channels / d->offset_group, plane = d->out[0] * d->out[1], at = row * d->out[1] + column;
-    for (int64_t g = 0; g < d->offset_group; g++) {
-        for (int64_t t = 0; t < d->taps; t++) {
-            int64_t number = (n * d->offset_group + g) * d->taps + t;
-            double y = (double)(row * d->stride[0] - d->before[0] + t / d->kernel[1] * d->dilation[0]) +
-                       d->offset[2 * number * plane + at];
-            double x = (double)(column * d->stride[1] - d->before[1] + t % d->kernel[1] * d->dilation[1]) +
-                       d->offset[(2 * number + 1) * plane + at];
+/* A task is a tap of the channels of a group, of an image. */
+static void gather_taps(void *context, int64_t begin, int64_t end, int worker) {
+    const Deform *d = context;
+    int64_t each = d->channels / d->offset_group, plane = d->out[0] * d->out[1], size = d->height * d->width;
+    (void)worker;
+    for (int64_t number = begin; number < end; number++) {
+        int64_t t = number % d->taps, first = number / d->taps * each; /* first: of all images' channels */
+        for (int64_t at = 0; at < plane; at++) {
+            Corners c = moved_tap(d, number, t, at);
             double weight = d->mask ? d->mask[number * plane + at] : 1;
-            for (int64_t c = g * each; c < (g + 1) * each; c++)
-                to[c * d->taps + t] =
-                    weight * sample(d->x + (n * d->channels + c) * d->height * d->width, d->height, d->width, y, x);
+            for (int64_t k = first; k < first + each; k++)
+                d->y[(k * d->taps + t) * plane + at] = weight * sample(&c, c.weight, d->x + k * size);
         }
     }
 }
 
-static void deform_rows(void *context, int64_t begin, int64_t end, int worker) {
+/* What the tap's column gives back at one position: to the image, the offsets and the mask. */
+static void give_tap(const Deform *d, int64_t number, int64_t at) {
+    int64_t each = d->channels / d->offset_group, plane = d->out[0] * d->out[1], size = d->height * d->width;
+    int64_t t = number % d->taps, first = number / d->taps * each;
+    double weight = d->mask ? d->mask[number * plane + at] : 1, moved[2] = {0}, masked = 0;
+    Corners c = moved_tap(d, number, t, at);
+    for (int64_t k = first; k < first + each; k++) {
+        double g = d->dy[(k * d->taps + t) * plane + at];
+        for (int i = 0; d->dx && i < 4; i++)
+            if (c.at[i] >= 0) d->dx[k * size + c.at[i]] += g * weight * c.weight[i];
+        for (int axis = 0; d->doffset && axis < 2; axis++)
+            moved[axis] += g * sample(&c, c.slope[axis], d->x + k * size);
+        if (d->dmask) masked += g * sample(&c, c.weight, d->x + k * size);
+    }
+    for (int axis = 0; d->doffset && axis < 2; axis++)
+        d->doffset[(2 * number + axis) * plane + at] = weight * moved[axis];
+    if (d->dmask) d->dmask[number * plane + at] = masked;
+}
+
+/* A task is a group of an image, whose channels are its own. */
+static void give_groups(void *context, int64_t begin, int64_t end, int worker) {
     const Deform *d = context;
-    double *gathered = d->gathered + worker * d->channels * d->taps;
-    int64_t inputs = d->channels / d->group * d->taps, outputs = d->outputs / d->group;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t n = r / d->out[0], row = r % d->out[0];
-        for (int64_t column = 0; column < d->out[1]; column++) {
-            gather_taps(d, n, row, column, gathered);
-            for (int64_t o = 0; o < d->outputs; o++) {
-                const double *w = d->w + o * inputs, *from = gathered + o / outputs * inputs;
-                double sum = d->bias ? d->bias[o] : 0;
-                for (int64_t i = 0; i < inputs; i++) sum += w[i] * from[i];
-                d->y[((n * d->outputs + o) * d->out[0] + row) * d->out[1] + column] = sum;
-            }
-        }
+    int64_t each = d->channels / d->offset_group, plane = d->out[0] * d->out[1], size = d->height * d->width;
+    (void)worker;
+    for (int64_t group = begin; group < end; group++) {
+        for (int64_t i = group * each * size; d->dx && i < (group + 1) * each * size; i++) d->dx[i] = 0;
+        for (int64_t number = group * d->taps; number < (group + 1) * d->taps; number++)
+            for (int64_t at = 0; at < plane; at++) give_tap(d, number, at);
     }
 }
 
@@ -67,47 +104,87 @@ static bool shaped(const Tensor *t, int rank, const int64_t *dims) {
     return t && t->dtype == DT_F64 && t->rank == rank && memcmp(t->dims, dims, (size_t)rank * sizeof *dims) == 0;
 }
 
-/* Inputs x, w, offset, bias, mask, all f64. */
-Status host_deform_conv(HostCall *call) {
-    const Tensor *x, *w, *offset, *bias = host_input(call, 3), *mask = host_input(call, 4);
-    Tensor *y;
+/* The first three inputs: x, offset, mask, all f64. columns [3]: the dims of what is gathered. */
+static Status deform_of(HostCall *call, Deform *out, int64_t *columns) {
+    const Tensor *x, *offset, *mask = host_input(call, 2);
     int64_t pads[4], size[2];
     int count;
     TRY(host_tensor(call, 0, DT_F64, &x));
-    TRY(host_tensor(call, 1, DT_F64, &w));
-    TRY(host_tensor(call, 2, DT_F64, &offset));
+    TRY(host_tensor(call, 1, DT_F64, &offset));
     TRY(host_sizes(call, "pads", 4, pads));
     TRY(host_sizes(call, "size", 2, size));
-    Deform d = {.group = attr_int(call->node, "group", 1), .offset_group = attr_int(call->node, "offset_group", 1)};
+    Deform d = {.offset_group = attr_int(call->node, "offset_group", 1)};
+    TRY(host_sizes(call, "kernel", 2, d.kernel));
     const int64_t *strides = attr_ints(call->node, "strides", &count),
                   *dilations = attr_ints(call->node, "dilations", &count);
-    if (x->rank != 4 || w->rank != 4 || size[0] < 0 || size[1] < 0)
-        return host_error(call, "the inputs do not fit together");
+    if (x->rank != 4 || size[0] < 0 || size[1] < 0) return host_error(call, "the inputs do not fit together");
     for (int i = 0; i < 2; i++) {
-        d.kernel[i] = w->dims[2 + i], d.stride[i] = strides[i], d.dilation[i] = dilations[i];
+        d.stride[i] = strides[i], d.dilation[i] = dilations[i];
         d.before[i] = pads[i], d.out[i] = size[i];
     }
-    d.channels = x->dims[1], d.height = x->dims[2], d.width = x->dims[3], d.outputs = w->dims[0];
+    d.channels = x->dims[1], d.height = x->dims[2], d.width = x->dims[3];
     d.taps = d.kernel[0] * d.kernel[1];
     int64_t places[] = {x->dims[0], 2 * d.offset_group * d.taps, size[0], size[1]};
-    bool fits = d.channels == w->dims[1] * d.group && d.outputs % d.group == 0 && d.channels % d.offset_group == 0;
-    if (!fits || !shaped(offset, 4, places)) return host_error(call, "the weight or the offsets do not fit the input");
+    if (d.channels % d.offset_group || !shaped(offset, 4, places))
+        return host_error(call, "the offsets do not fit the input");
     places[1] /= 2;
-    if ((mask && !shaped(mask, 4, places)) || (bias && !shaped(bias, 1, &d.outputs)))
-        return host_error(call, "bias or mask do not fit");
-    TRY(host_output(call, 0, DT_F64, 4, (int64_t[]){x->dims[0], d.outputs, size[0], size[1]}, &y));
-    if (!y || !tensor_count(y)) return NULL;
-    d.x = x->data, d.w = w->data, d.offset = offset->data, d.y = y->data;
-    d.bias = bias ? bias->data : NULL, d.mask = mask ? mask->data : NULL;
-    d.gathered = arena_array(call->arena, (size_t)pool_threads(call->pool),
-                             (size_t)(d.channels * d.taps) * sizeof *d.gathered + 1);
-    pool_for(call->pool, x->dims[0] * size[0], 1, deform_rows, &d);
+    if (mask && !shaped(mask, 4, places)) return host_error(call, "the mask does not fit");
+    d.x = x->data, d.offset = offset->data, d.mask = mask ? mask->data : NULL;
+    columns[0] = x->dims[0], columns[1] = d.channels * d.taps, columns[2] = size[0] * size[1];
+    *out = d;
     return NULL;
 }
 
+/* To [images, channels * taps, positions]. */
+Status host_deform_columns(HostCall *call) {
+    Deform d;
+    Tensor *y;
+    int64_t columns[3];
+    TRY(deform_of(call, &d, columns));
+    TRY(host_output(call, 0, DT_F64, 3, columns, &y));
+    if (!y || !tensor_count(y)) return NULL;
+    d.y = y->data;
+    pool_for(call->pool, columns[0] * d.offset_group * d.taps, 1, gather_taps, &d);
+    return NULL;
+}
+
+/* Inputs x, offset, mask and dy; the gradients of the first three. */
+Status host_deform_columns_gradient(HostCall *call) {
+    Deform d;
+    const Tensor *dy;
+    int64_t columns[3];
+    double **results[] = {&d.dx, &d.doffset, &d.dmask};
+    TRY(deform_of(call, &d, columns));
+    TRY(host_tensor(call, 3, DT_F64, &dy));
+    if (!shaped(dy, 3, columns)) return host_error(call, "the gradient does not fit the columns");
+    d.dy = dy->data;
+    for (int i = 0; i < 3; i++) {
+        const Tensor *x = host_input(call, i);
+        Tensor *made = NULL;
+        if (x) TRY(host_output(call, i, DT_F64, x->rank, x->dims, &made));
+        *results[i] = made ? made->data : NULL;
+    }
+    pool_for(call->pool, columns[0] * d.offset_group, 1, give_groups, &d);
+    return NULL;
+}
+
+/* A column is linear in the image and the mask; a position is where the offset says (Dai et al., "Deformable Convolutional Networks",
+ * 2017, appendix A). */
+void back_deform_columns(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *inputs[] = {n->inputs[0], n->inputs[1], n->inputs[2], dy(w, n, 0)};
+    Node *node = backward_host(w, n, "DeformColumnsGradient", host_deform_columns_gradient, inputs, 4);
+    for (int i = 0; node && i < 3; i++) {
+        if (wants(w, n, i))
+            give(w, n, i, host_result_like(l, node, n->inputs[i]));
+        else
+            node_attach_output(node, NULL);
+    }
+}
+
 Status lower_deform_conv(Lowering *l, const Node *n) {
-    Value *inputs[5] = {in(l, n, 0), in(l, n, 1), in(l, n, 2), optional_in(l, n, 3), optional_in(l, n, 4)};
-    Value *x = inputs[0], *w = inputs[1];
+    Value *x = in(l, n, 0), *w = in(l, n, 1), *offset = in(l, n, 2), *bias = optional_in(l, n, 3),
+          *mask = optional_in(l, n, 4);
     if (l->error) return l->error;
     if (x->rank != 4 || w->rank != 4) return unsupported(l, "an input of rank %d (4 is)", x->rank);
     int64_t group = attr_int(n, "group", 1), offset_group = attr_int(n, "offset_group", 1);
@@ -115,13 +192,23 @@ Status lower_deform_conv(Lowering *l, const Node *n) {
         return invalid(l, "group is %lld, offset_group %lld", (long long)group, (long long)offset_group);
     Geometry g;
     TRY(geometry_of(l, n, 2, x->dims + 2, w->dims + 2, WINDOW_CONV, &g));
-    for (int i = 0; i < 5; i++) inputs[i] = inputs[i] ? cast(l, inputs[i], DT_F64) : NULL;
+    Value *inputs[] = {cast(l, x, DT_F64), cast(l, offset, DT_F64), mask ? cast(l, mask, DT_F64) : NULL};
     if (l->error) return l->error;
-    Node *host = host_node(l, n, host_deform_conv, inputs, 5);
+    Node *host = host_node(l, n, host_deform_columns, inputs, 3);
     node_set_ints(host, "strides", g.strides, 2);
     node_set_ints(host, "dilations", g.dilations, 2);
     node_set_dims(host, "pads", g.pads, 4);
     node_set_dims(host, "size", g.size, 2);
-    const Dim *dims[] = {x->dims[0], w->dims[0], g.size[0], g.size[1]};
-    return out(l, n, 0, cast_like(l, host_result(l, host, DT_F64, 4, dims), x));
+    node_set_dims(host, "kernel", (const Dim *const *)w->dims + 2, 2);
+    const Dim *taps = size_mul(l, w->dims[2], w->dims[3]), *groups = size_const(l, group);
+    const Dim *depth = size_mul(l, w->dims[1], taps), *positions = size_mul(l, g.size[0], g.size[1]);
+    const Dim *columns[] = {x->dims[0], size_mul(l, x->dims[1], taps), positions};
+    const Dim *parts[] = {x->dims[0], groups, depth, positions};
+    const Dim *weights[] = {groups, dim_div(l->dims, w->dims[0], groups), depth};
+    const Dim *result[] = {x->dims[0], w->dims[0], g.size[0], g.size[1]};
+    Value *gathered = reshape(l, cast_like(l, host_result(l, host, DT_F64, 3, columns), x), parts, 4);
+    Value *y = matmul(l, reshape(l, w, weights, 3), gathered);
+    y = y ? reshape(l, y, result, 4) : NULL;
+    if (bias) y = add(l, y, unsqueeze(l, bias, (int[]){1, 2}, 2));
+    return out(l, n, 0, y);
 }

@@ -413,7 +413,7 @@ const OpRow ops_linear[] = {
     {"", "Conv", 1, 0, lower_conv, NULL, WEIGHTED},
     {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, 0},
     {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, WEIGHTED},
-    {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_conv, 0},
+    {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_columns, 0},
     {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul, NULL, WEIGHTED},
     {0},
 };
@@ -421,5 +421,7 @@ const OpRow ops_linear[] = {
 const HostRow hosts_linear[] = {
     {"Det", host_det, back_det},
     {"Cofactors", host_cofactors, NULL},
+    {"DeformConv", host_deform_columns, back_deform_columns},
+    {"DeformColumnsGradient", host_deform_columns_gradient, NULL},
     {0},
 };

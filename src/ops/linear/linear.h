@@ -8,7 +8,9 @@
 
 Status lower_einsum(Lowering *l, const Node *n);
 Status lower_deform_conv(Lowering *l, const Node *n);
-Status host_deform_conv(HostCall *call);
+Status host_deform_columns(HostCall *call);
+Status host_deform_columns_gradient(HostCall *call);
+void back_deform_columns(Backward *w, const Node *n);
 Status lower_det(Lowering *l, const Node *n);
 Status host_det(HostCall *call);
 Status host_cofactors(HostCall *call); /* of matrices: what the gradient of Det is made of */

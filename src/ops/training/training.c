@@ -43,9 +43,11 @@ static void step_adam(Lowering *l, const Node *n, Update *u) {
     u->states[0] = average(l, alpha, u->states[0], g);
     u->states[1] = average(l, beta, u->states[1], mul(l, g, g));
     Value *divisor = add(l, unary(l, PRIM_SQRT, u->states[1]), attr_scalar(l, n, u->x, "epsilon", 0));
-    Value *second = unary(l, PRIM_SQRT, sub(l, one, binary(l, PRIM_POW, beta, u->count)));
-    Value *corrected = divide(l, mul(l, u->rate, second), sub(l, one, binary(l, PRIM_POW, alpha, u->count)));
-    Value *rate = where(l, binary(l, PRIM_GT, u->count, like(l, u->x, 0)), corrected, u->rate);
+    Value *later = binary(l, PRIM_GT, u->count, like(l, u->x, 0));
+    Value *count = where(l, later, u->count, one); /* what is not chosen has a derivative, too */
+    Value *second = unary(l, PRIM_SQRT, sub(l, one, binary(l, PRIM_POW, beta, count)));
+    Value *corrected = divide(l, mul(l, u->rate, second), sub(l, one, binary(l, PRIM_POW, alpha, count)));
+    Value *rate = where(l, later, corrected, u->rate);
     Value *x = sub(l, u->x, divide(l, mul(l, rate, u->states[0]), divisor));
     u->x = mul(l, sub(l, one, attr_scalar(l, n, u->x, "norm_coefficient_post", 0)), x);
 }
