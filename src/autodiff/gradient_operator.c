@@ -105,6 +105,11 @@ static Value *unbarred(Value *x) { return x->producer && is_variable(x->producer
 /* x as all of its graph read it from now on. */
 static Value *vary(Operator *o, Value *x) {
     if (!x->producer && !x->constant) return x; /* an input of the graph */
+    if (x->constant) {
+        Map constants = map_make(o->scratch);
+        map_set_id(&constants, MAP_POINTER_KEY(x->constant), x);
+        capture_constants(o->graph, &constants);
+    }
     for (int i = 0; i < x->uses.count; i++)
         if (is_variable(x->uses.items[i].node)) return x->uses.items[i].node->outputs[0];
     Value *variable = add_variable(o, x->producer ? x->producer->next : o->graph->first, x);

@@ -99,3 +99,49 @@ void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **
 void inline_graph_behind(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
     inline_before(l, l->node->next, body, inputs, outputs);
 }
+
+typedef VEC(const Tensor *) Tensors;
+
+/* Of the constants those that a body holds, each once. */
+static void add_held(Arena *arena, const Graph *body, const Map *constants, Tensors *held) {
+    for (int i = 0; i < body->values.count; i++) {
+        const Value *inner = body->values.items[i];
+        const Tensor *tensor = inner->constant;
+        bool known = !tensor || !value_is_read(inner) || !map_get_id(constants, MAP_POINTER_KEY(tensor));
+        for (int k = 0; k < held->count && !known; k++) known = held->items[k] == tensor;
+        if (!known) VEC_PUSH(arena, *held, tensor);
+    }
+    FOR_EACH_NODE(node, body)
+    for (int i = 0; i < node->subgraph_count; i++) add_held(arena, node->subgraphs[i], constants, held);
+}
+
+/* The body's further inputs are what it held; copies of them are replaced, deeper ones too. */
+static void read_from_outside(Graph *body, const Tensors *held, const Map *constants) {
+    Map inner = map_make(body->arena);
+    int own = body->values.count;
+    for (int i = 0; i < held->count; i++) {
+        const Tensor *tensor = held->items[i];
+        Value *input = graph_add_input(body, NULL, tensor->dtype, -1, NULL);
+        pass_type(input, map_get_id(constants, MAP_POINTER_KEY(tensor)));
+        input->content = NULL;
+        map_set_id(&inner, MAP_POINTER_KEY(tensor), input);
+    }
+    for (int i = 0; i < own; i++) {
+        Value *copy = body->values.items[i];
+        Value *input = copy->constant ? map_get_id(&inner, MAP_POINTER_KEY(copy->constant)) : NULL;
+        if (input) value_replace(body, copy, input);
+    }
+    capture_constants(body, &inner);
+}
+
+void capture_constants(Graph *graph, const Map *constants) {
+    FOR_EACH_NODE(node, graph) {
+        Tensors held = {0};
+        for (int i = 0; i < node->subgraph_count; i++) add_held(graph->arena, node->subgraphs[i], constants, &held);
+        for (int i = 0; i < held.count; i++)
+            node_append_input(node, map_get_id(constants, MAP_POINTER_KEY(held.items[i])));
+        node->captures += held.count;
+        for (int i = 0; held.count && i < node->subgraph_count; i++)
+            read_from_outside(node->subgraphs[i], &held, constants);
+    }
+}

@@ -12,6 +12,9 @@ Graph *clone_graph(Graph *parent, const Graph *source);
 /* Puts a copy of the node into a graph (before == NULL: at its end). What it reads is found in `values` (source Value * -> target Value *), which gets
  * its results; constants are copied. */
 void copy_node_to(Graph *target, Node *before, const Node *node, Map *values);
+/* The importer copies constants into the bodies that read them. Those of `constants` (Tensor -> Value of the graph) that stand in bodies of the
+ * graph's control flow, and in bodies of these, are captured instead. In: LEVEL_ONNX. */
+void capture_constants(Graph *graph, const Map *constants);
 /* Copies a lowered body's nodes before the node that is being lowered; its inputs become `inputs`. outputs: [body
  * outputs]. */
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lowering/ops.h"
+#include "lowering/subgraph.h"
 
 enum { UPDATE_FENCE = -1 };                /* what writes weights and states is steps of its own, which come last */
 enum { LOSS_OPSET = 12, MODE_OPSET = 14 }; /* of SoftmaxCrossEntropyLoss; of training modes as inputs and attributes */
@@ -239,6 +240,13 @@ static bool is_weight_of(const Use *use, const Tensor *tensor, int steps) {
         if (strcmp(node->op, weight_roles[i].op) == 0 && use->index < 32 && weight_roles[i].inputs >> use->index & 1)
             return true;
     if (is_bias_or_scale(node, tensor)) return true;
+    int capture = use->index - (node->input_count - node->captures);
+    for (int i = 0; capture >= 0 && i < node->subgraph_count; i++) {
+        const Graph *body = node->subgraphs[i];
+        const Value *inner = body->inputs.items[body->inputs.count - node->captures + capture];
+        for (int k = 0; k < inner->uses.count; k++)
+            if (is_weight_of(&inner->uses.items[k], tensor, steps)) return true;
+    }
     if (!steps || use->index || !hands_on(node)) return false;
     const Value *handed = node->outputs[0];
     for (int i = 0; i < handed->uses.count; i++)
@@ -288,6 +296,13 @@ static bool is_differentiable(const Value *input, const Map *needed) {
 }
 
 static Status find_weights(Build *b) {
+    Map constants = map_make(b->arena);
+    for (int i = 0; i < b->graph->values.count; i++) {
+        Value *value = b->graph->values.items[i];
+        if (value->constant && dtype_is_float(value->dtype))
+            map_set_id(&constants, MAP_POINTER_KEY(value->constant), value);
+    }
+    capture_constants(b->graph, &constants);
     Map needed = ancestors(b);
     const char *const *globs = b->wanted->of;
     int count = b->graph->values.count, named = 0;
@@ -386,7 +401,7 @@ static Value **add_gradients(Build *b) {
 
 /* All scaled by min(1, most / (norm + 1e-6)), the norm that of all elements together (Pascanu, Mikolov and Bengio, "On the difficulty of
  * training recurrent neural networks", 2013). */
-static void clip(Build *b, Value **gradients) {
+static void clip_gradients(Build *b, Value **gradients) {
     Value *sum = NULL;
     for (int i = 0; i < b->weights.count; i++) {
         Node *node = add_node(b, "", "ReduceSumSquare", b->opset, &gradients[i], 1);
@@ -521,7 +536,7 @@ static void make_input(Build *b, Value *value) {
 
 /* Clipping and the optimizer's formula: from the weights' gradients to their new values. */
 static void update(Build *b, Value *const *weights, Value **gradients) {
-    if (b->wanted->clip_norm > 0) clip(b, gradients);
+    if (b->wanted->clip_norm > 0) clip_gradients(b, gradients);
     b->fence = UPDATE_FENCE;
     for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, weights[i], gradients[i]));
 }

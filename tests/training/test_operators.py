@@ -79,7 +79,7 @@ def read(path, declared, kind):
         if declared.tensor_type.elem_type == TensorProto.STRING:
             return data
         array = numpy_helper.to_array(onnx.TensorProto.FromString(data))
-        return array.astype(np.float64) if kind == DOUBLE and array.dtype == np.float32 else array
+        return wide(array) if kind == DOUBLE else array
     if which == "sequence_type" and declared.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
         sequence = onnx.SequenceProto.FromString(data)
         for tensor in sequence.tensor_values:
@@ -90,6 +90,10 @@ def read(path, declared, kind):
     for tensor in optional.sequence_value.tensor_values:
         wide_tensor(tensor)
     return optional.SerializeToString()
+
+
+def wide(array):
+    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 def of_type(value, kind):
@@ -190,8 +194,9 @@ def prepared(case):
 
 # --- running it ------------------------------------------------------------------------------------------------------
 class Runner:
-    def __init__(self, lib, model, case):
-        self.lib, self.handle, self.model, self.again = lib, None, model.SerializeToString(), case.operator in RANDOM
+    def __init__(self, lib, model, case, threads=1):
+        self.lib, self.handle, self.model, self.threads = lib, None, model.SerializeToString(), threads
+        self.again = case.operator in RANDOM
         self.open()
         self.values = [self.value_of(feed, value) for feed, value in zip(case.feeds, model.graph.input)]
         self.inputs = (ctypes.c_void_p * len(self.values))(*self.values)
@@ -200,7 +205,7 @@ class Runner:
     def open(self):
         if self.handle:
             self.lib.onnxfuse_session_close(self.handle)
-        self.handle, options = ctypes.c_void_p(), session.Options(size=ctypes.sizeof(session.Options), device=b"cpu", threads=1)
+        self.handle, options = ctypes.c_void_p(), session.Options(size=ctypes.sizeof(session.Options), device=b"cpu", threads=self.threads)
         self.check(self.lib.onnxfuse_session_open_memory(self.model, len(self.model), None, ctypes.byref(options), ctypes.byref(self.handle)))
 
     def check(self, status):
@@ -221,18 +226,18 @@ class Runner:
         return out
 
     def run(self):
-        """The loss, and its gradients. A session draws other random numbers in its next run, a new one those of the first."""
+        """The results. A session draws other random numbers in its next run, a new one those of the first."""
         if self.again:
             self.open()
         outputs, arrays = (ctypes.c_void_p * self.count)(), []
         self.check(self.lib.onnxfuse_session_run(self.handle, self.inputs, outputs))
         for out in outputs:
             shape = tuple(self.lib.onnxfuse_value_dims(out)[: self.lib.onnxfuse_value_rank(out)])
-            data = self.lib.onnxfuse_value_data(out)
-            count = int(np.prod(shape))
-            arrays.append(np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_double)), (count,)).reshape(shape).copy() if count else np.zeros(shape))
+            dtype = np.float64 if self.lib.onnxfuse_value_dtype(out) == session.NUMBERS["float64"] else np.float32
+            data, count = ctypes.cast(self.lib.onnxfuse_value_data(out), ctypes.POINTER(ctypes.c_uint8)), int(np.prod(shape)) * dtype().itemsize
+            arrays.append(np.ctypeslib.as_array(data, (count,)).view(dtype).reshape(shape).copy() if count else np.zeros(shape, dtype))
             self.lib.onnxfuse_value_free(out)
-        return float(arrays[0]), arrays[1:]
+        return arrays
 
     def close(self):
         for value in self.values:
@@ -243,7 +248,7 @@ class Runner:
 def differences(runner, case):
     """What is wrong, or None."""
     rng = np.random.default_rng(seed_of(case) + 1)
-    loss, gradients = runner.run()
+    loss, *gradients = runner.run()
     step, bound = of_case(STEPS, case) or (STEP_F32 if case.operator in F32 or case.operator in ROUNDED else STEP)
     if not np.isfinite(loss):
         return f"the loss is {loss}"
@@ -255,7 +260,7 @@ def differences(runner, case):
             v, losses = np.where(np.isfinite(own), rng.standard_normal(x.shape), 0), []
             for sign in (1, -1):
                 np.copyto(x, own + sign * step * v, casting="same_kind")
-                losses.append(runner.run()[0])
+                losses.append(float(runner.run()[0]))
             np.copyto(x, own)
             want, parts = (losses[0] - losses[1]) / (2 * step), gradient * v
             have, scale = float(parts.sum()), max(float(np.abs(parts).sum()), abs(want)) + 1e-3 * abs(loss) + 1e-3
@@ -346,6 +351,16 @@ OWN = {
         y = Loop(n, "", x) <body = b (int64 i, bool c, double[k] v) => (bool d, double[l] u) { d = Identity(c) w = Mul(v, v) u = Concat<axis = 0>(v, w) }> }""",
 }
 
+# By constants of the model that bodies read, bodies in bodies too: the sum of w squared, times the sum of k, where that is above 0.
+CAPTURED = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+    g (double[3] k) => (double y, double[3] gradient) <double[3] w = {7, 8, 9}> {
+        zero = Constant<value = double {0}>() sum = ReduceSum<keepdims = 0>(k) more = Greater(sum, zero)
+        a = If(more) <then_branch = t () => (double[3] p) {
+            q = If(more) <then_branch = u () => (double[3] r) { r = Mul(w, sum) }, else_branch = v () => (double[3] o) { o = Sin(w) }>
+            p = Mul(q, w) }, else_branch = e () => (double[3] n) { n = Neg(w) }>
+        y = ReduceSum<keepdims = 0>(a)
+        gradient = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w) }"""
+
 library = None
 
 
@@ -358,6 +373,7 @@ def begin(build):
     global library
     os.environ["ONNXFUSE_VERIFY"] = "1"
     library = session.load(build)
+    library.onnxfuse_value_dtype.argtypes = [ctypes.c_void_p]
     library.onnxfuse_session_open_memory.restype = ctypes.c_void_p
     library.onnxfuse_value_from_proto.restype = ctypes.c_void_p
 
@@ -371,6 +387,16 @@ def cases_of(folders, match):
                 nodes = onnx.load(path, load_external_data=False).graph.node
                 found.append(Case(path.parent, name, nodes[0].op_type if nodes else ""))
     return [c for c in found if re.search(match, f"{c.operator} {c.name}")]
+
+
+def captured():
+    """What is wrong with CAPTURED, or None."""
+    case = Case(None, "captured", "")
+    case.feeds = [np.array([1.0, -3.0, 5.0])]
+    runner = Runner(library, parser.parse_model(CAPTURED), case)
+    found = runner.run()[1]
+    runner.close()
+    return None if np.allclose(found, [42, 48, 54]) else f"a constant in bodies: {found}"
 
 
 def complaint(case, result):
@@ -412,9 +438,10 @@ def main():
     cases = cases_of(options.folders, options.match)
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), initializer=begin, initargs=(options.build,)) as pool:
         results = list(pool.map(judge, cases, chunksize=8))
+        wrong = [problem] if (problem := pool.submit(captured).result()) else []
         again = sample(cases, results)
         seconds = list(pool.map(judge, again))
-    wrong = [f"{case.operator} {case.name}: {found}" for case, result in zip(cases, results) if (found := complaint(case, result))]
+    wrong += [f"{case.operator} {case.name}: {found}" for case, result in zip(cases, results) if (found := complaint(case, result))]
     for case, result in zip(again, seconds):
         expected = ONLY_ONCE.get(case.operator)
         if expected and expected not in (result or "") or result and not expected:
