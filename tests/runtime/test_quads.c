@@ -91,6 +91,7 @@ Test(quads, bytes_are_gathered_from_wherever_they_lie) {
         const Place *at = &places[p];
         fill(from, sizeof from, &state, 0);
         QuadSource source = {.from = from + 1,
+                             .size = 1,
                              .rank = 1,
                              .dims = {at->outer},
                              .strides = {at->outer_stride},
@@ -98,7 +99,7 @@ Test(quads, bytes_are_gathered_from_wherever_they_lie) {
                              .depth_stride = at->depth_stride,
                              .inner = at->inner,
                              .inner_stride = at->inner_stride};
-        int64_t quads = quads_in(at->depth), count = at->outer * quads * at->inner;
+        int64_t quads = quads_in(at->depth, 1), count = at->outer * quads * at->inner;
         memset(to, 0xee, sizeof to);
         quads_gather(&source, to, NULL);
         for (int64_t i = 0; i < count; i++)

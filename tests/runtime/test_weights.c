@@ -317,7 +317,9 @@ static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *),
     c.constant[1] = true;
     if (fits) {
         Columns columns = columns_of(&c);
-        Tensor *held = rounded(&c, &columns, forms[form], (float)attr_float(c.node, "alpha", 1));
+        /* products of bf16 are multiplied by the factor themselves */
+        double factor = c.tensors[0]->dtype == DT_BF16 ? 1 : attr_float(c.node, "alpha", 1);
+        Tensor *held = rounded(&c, &columns, forms[form], (float)factor);
         Tensor *got = run_case(&c, c.tensors[1], pool_of(1 + (int)(c.seed % 3)), forms[form], form_names[form]);
         Tensor *again = run_case(&c, c.tensors[1], pool_of(1 + (int)((c.seed + 1) % 3)), forms[form], NULL);
         Tensor *wide = run_case(&c, held, pool_of(1), PRECISION_AS_IS, NULL);

@@ -42,3 +42,11 @@ bool vector_has_avx_vnni(void) {
     return false;
 #endif
 }
+
+bool vector_has_bf16(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}

@@ -17,5 +17,7 @@ VectorIsa vector_isa(void);
 /* Sums of four products of bytes: AVX512-VNNI, and AVX-VNNI of processors without AVX-512. */
 bool vector_has_vnni(void);
 bool vector_has_avx_vnni(void);
+/* Sums of two products of bf16: AVX512-BF16. */
+bool vector_has_bf16(void);
 
 #endif

@@ -12,6 +12,7 @@
 #include "lowering/anchor/anchor_eval.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/parts.h"
+#include "runtime/device/cpu/quads.h"
 
 typedef struct AnchorMemory {
     struct AnchorMemory *next;
@@ -64,8 +65,13 @@ Status anchor_wrong(const CpuAnchor *anchor, const char *what) {
     return status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(anchor->node), anchor->node->op, what);
 }
 
-const TileSet *anchor_tiles(const CpuAnchor *anchor) {
-    return anchor->quads ? tile_set_quads() : tile_set(anchor->type);
+int anchor_quads(const CpuAnchor *anchor) {
+    bool whole = anchor->form.kind == WEIGHT_WORK || anchor->form.kind == WEIGHT_BF16;
+    return anchor->dtype == DT_U8 ? QUAD : anchor->dtype == DT_BF16 && whole ? QUAD / 2 : 0;
+}
+
+const TileSet *anchor_tiles(const CpuAnchor *anchor, int quads) {
+    return quads == QUAD ? tile_set_quads() : quads ? tile_set_pairs() : tile_set(anchor->type);
 }
 
 int64_t dims_product(const int64_t *dims, int from, int to) {
@@ -134,12 +140,13 @@ Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const 
         weight_forms[weight_precision(anchor)].name);
 }
 
-void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise) {
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise, bool pairs) {
     int row = 0;
     while (weight_forms[row].kind != anchor->form.kind) row++;
     anchor->packed_bytes = bytes;
     anchor->released |= 2;
     anchor->how = depthwise ? weight_forms[row].depthwise : weight_forms[row].packed;
+    if (pairs) anchor->how = "packed, bf16";
 }
 
 /* ---- preparation ---- */
@@ -319,10 +326,19 @@ static Status run_product(AnchorRun *run) {
     if (!count) return NULL;
     run->result = output->data;
     DType raw = dtype_of_sums(anchor->dtype);
-    if (!is_work(raw)) TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
-    TRY(bind_epilogue(run, output->dims[column_axis(anchor, output->rank)]));
+    int columns = column_axis(anchor, output->rank);
+    bool is_half = raw == DT_F16 || raw == DT_BF16, aside = !is_work(raw);
+    if (is_half && columns == output->rank - 1) { /* rounded block by block */
+        finish_bind_rounding(&run->finish, output);
+        run->result = (void *)(uintptr_t)run->finish.base;
+        aside = false;
+    } else if (aside) {
+        TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
+    }
+    TRY(bind_epilogue(run, output->dims[columns]));
+    if (is_half && !aside) run->epilogue.finish = &run->finish;
     TRY(anchor->kind->run(run));
-    if (!is_work(raw)) work_narrow(raw, run->result, output->data, count, run->pool);
+    if (aside) work_narrow(raw, run->result, output->data, count, run->pool);
     return NULL;
 }
 

@@ -42,7 +42,7 @@ size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights, shared ones
  * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
 Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *outputs, Pool *pool);
-/* What the anchor runs on, for profiles and inspect: "packed", "packed at run", "depthwise", "winograd", "plain"; "packed, weights
+/* What the anchor runs on, for profiles and inspect: "packed", "packed, bf16", "packed at run", "depthwise", "winograd", "plain"; "packed, weights
  * int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);
 

@@ -4,6 +4,7 @@
 #include "runtime/device/cpu/finish.h"
 
 #include <string.h>
+#include "runtime/device/cpu/tiles/tile.h"
 
 /* Whether the kernel reads one element of the buffer, wherever it is. */
 static bool is_scalar(const Kernel *k, int buffer) {
@@ -47,6 +48,11 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
     }
     for (int i = 0; i < k->insts.count; i++) f->alone &= k->insts.items[i].op != K_RANDOM;
     return true;
+}
+
+void finish_bind_rounding(Finish *f, const Tensor *output) {
+    *f = (Finish){.rounded = output, .columns = output->dims[output->rank - 1], .size = sizeof(float)};
+    f->base = (const char *)(uintptr_t)4096;
 }
 
 /* Rows from `row` on that are `*out_stride` elements apart in the buffer. */
@@ -167,8 +173,21 @@ static void finish_piece(const Finish *f, const Piece *piece) {
     }
 }
 
+static void round_rows(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const float *raw,
+                       int64_t raw_stride) {
+    const TileIsa *isa = tile_isa();
+    uint16_t *to = f->rounded->data;
+    for (int i = 0; i < m; i++)
+        (f->rounded->dtype == DT_F16 ? isa->narrow_f16 : isa->narrow_bf16)(
+            raw + i * raw_stride, to + element_of(f, results[i], column), count);
+}
+
 void finish_rows(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const void *raw,
                  int64_t raw_stride) {
+    if (f->rounded) {
+        round_rows(f, results, m, column, count, raw, raw_stride);
+        return;
+    }
     bool dense = raw_stride == count;
     /* A row of the block may be several of the result, which then follow each other. */
     int64_t whole = dense && count % f->columns == 0 && column % f->columns == 0 ? count / f->columns : 0;

@@ -23,6 +23,7 @@ typedef struct FinishBuffer {
 typedef struct Finish {
     KernelFunction function;
     const RegionKernel *region; /* in tile form */
+    const Tensor *rounded; /* not NULL: there is no kernel, raw results are rounded to this one's type, f16 or bf16 */
     const char *base;
     int64_t columns, size; /* of the result's last axis; bytes of an element as it is computed */
     bool flat; /* no buffer is repeated but single elements: neighbours may be finished as one row, wherever they are */
@@ -34,6 +35,9 @@ typedef struct Finish {
  * shape. False where a tensor does not lie over the result. */
 bool finish_bind(Finish *finish, KernelFunction function, const RegionKernel *region, int64_t size,
                  const Tensor *const *inputs, const Tensor *outputs);
+
+/* Without a kernel. */
+void finish_bind_rounding(Finish *finish, const Tensor *output);
 
 /* How far apart rows of `columns` raw results are to be, `width` at least where they cannot follow each other. */
 int64_t finish_stride(const Finish *finish, int64_t columns, int64_t width);

@@ -67,11 +67,11 @@ DEFINE_SUMS(uint64_t)
 void joined_finish(const Joined *joined, const Panel *panel, int64_t first_row, int count, void *const *results) {
     const Weight *w = joined->product->weight;
     const Finish *finish = joined->product->epilogue->finish;
-    if (w->set == tile_set(DT_F32))
+    if (w->set->sums == DT_F32)
         join_float(joined, panel, first_row, count, results);
-    else if (w->set == tile_set(DT_F64))
+    else if (w->set->sums == DT_F64)
         join_double(joined, panel, first_row, count, results);
-    else if (w->set == tile_set(DT_U64))
+    else if (w->set->sums == DT_U64)
         join_uint64_t(joined, panel, first_row, count, results);
     else
         join_uint32_t(joined, panel, first_row, count, results);

@@ -49,7 +49,13 @@ static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_
 static const int64_t one_tap[1] = {0};
 
 static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
-    return (Weight){.set = anchor_tiles(anchor), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
+    return (Weight){
+        .set = anchor_tiles(anchor, anchor->quads), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
+}
+
+/* Elements of a sum of that depth. */
+static int64_t elements_in(const CpuAnchor *anchor, int64_t depth) {
+    return anchor->quads ? quads_in(depth, QUAD / anchor->quads) : depth;
 }
 
 /* ---- a constant b ---- */
@@ -63,7 +69,7 @@ static void take_packed(CpuAnchor *anchor, Matmul *m, const Weight *like, Weight
         weights[i] = *like;
         weights[i].data = (char *)data + bytes * (size_t)i;
     }
-    anchor_is_packed(anchor, bytes * (size_t)count, false);
+    anchor_is_packed(anchor, bytes * (size_t)count, false, anchor->quads == QUAD / 2);
 }
 
 static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int64_t *dims, const int64_t *strides,
@@ -75,10 +81,11 @@ static Recipe matmul_recipe(const CpuAnchor *anchor, const Tensor *b, const int6
     return recipe;
 }
 
-/* Matrices of bytes [dims of `outer` axes][depth][columns] by strides as dense ones of quads. */
-static Status take_quads(const void *from, const int64_t *dims, const int64_t *strides, int outer, Pool *pool,
-                         Scratch *scratch, const void **out_data) {
+/* Matrices of narrow numbers [dims of `outer` axes][depth][columns] by strides as dense ones of quads. */
+static Status take_quads(int quads, const void *from, const int64_t *dims, const int64_t *strides, int outer,
+                         Pool *pool, Scratch *scratch, const void **out_data) {
     QuadSource source = {.from = from,
+                         .size = QUAD / quads,
                          .rank = outer,
                          .depth = dims[outer],
                          .depth_stride = strides[outer],
@@ -93,9 +100,11 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
     TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
-    Weight like = weight_of(anchor, dims[b->rank - 1], anchor->quads ? quads_in(dims[b->rank - 2]) : dims[b->rank - 2]);
-    WeightSource source = {
-        .column = strides[b->rank - 1], .depth = strides[b->rank - 2], .taps = one_tap, .scale = (double)m->alpha};
+    Weight like = weight_of(anchor, dims[b->rank - 1], elements_in(anchor, dims[b->rank - 2]));
+    WeightSource source = {.column = strides[b->rank - 1],
+                           .depth = strides[b->rank - 2],
+                           .taps = one_tap,
+                           .scale = anchor->quads ? 1 : (double)m->alpha};
     like.form = anchor->form;
     size_t bytes, all;
     void *data, *weights;
@@ -112,8 +121,9 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     }
     Scratch scratch = {0};
     const void *from;
-    Status status = anchor->quads ? take_quads(b->data, dims, strides, b->rank - 2, pool, &scratch, &from)
-                                  : work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    Status status = anchor->quads
+                        ? take_quads(anchor->quads, b->data, dims, strides, b->rank - 2, pool, &scratch, &from)
+                        : work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
     if (anchor->quads) { /* dense, with their own strides */
         dims[b->rank - 2] = like.depth;
         matmul_strides(b->rank, dims, strides);
@@ -135,7 +145,7 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     scratch_release(&scratch);
     TRY(status);
     m->weight_count = count;
-    anchor_is_packed(anchor, all, false);
+    anchor_is_packed(anchor, all, false, anchor->quads == QUAD / 2);
     return NULL;
 }
 
@@ -169,7 +179,8 @@ static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, 
     void *data;
     TRY(anchor_allocate(anchor, sizeof(Matmul), &data));
     Matmul *m = anchor->kind_data = data;
-    anchor->quads = anchor->dtype == DT_U8;
+    if (!is_of_bits(anchor)) anchor->quads = anchor_quads(anchor);
+    if (anchor->quads) anchor->form = (WeightForm){0};
     *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
     const Tensor *b = constants[1];
     if (is_of_bits(anchor))
@@ -355,10 +366,12 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
+            .scales = anchor->quads && m->alpha != 1,
+            .scale = m->alpha,
             .epilogue = &run->epilogue};
         if (m->weights) continue;
-        sources[i] =
-            (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = (double)m->alpha};
+        sources[i] = (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = 1};
+        if (!anchor->quads) sources[i].scale = (double)m->alpha;
         sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * size;
         products[i].source = &sources[i];
     }
@@ -375,33 +388,36 @@ static int64_t dense_batch(const MatmulShape *s, int64_t each, int64_t *strides)
     return each;
 }
 
-static bool are_quads(const MatmulShape *s, const void *a) {
-    bool whole = s->a_depth == 1 && s->depth % QUAD == 0 && s->a_row % QUAD == 0 && (uintptr_t)a % QUAD == 0;
-    for (int i = 0; i < s->batch_rank; i++) whole &= s->a_batch[i] % QUAD == 0;
-    return whole;
+/* Whether vectors of `depth` numbers are whole quads where they lie: neighbours of one are so far apart, vectors and
+ * matrices of them so far. Then their distances become those of quads. */
+static bool lie_as_quads(int quads, const MatmulShape *s, const void *data, int64_t step, int64_t *vector,
+                         int64_t *batch) {
+    bool whole = step == 1 && s->depth % quads == 0 && *vector % quads == 0 && (uintptr_t)data % QUAD == 0;
+    for (int i = 0; i < s->batch_rank; i++) whole &= batch[i] % quads == 0;
+    if (!whole) return false;
+    *vector /= quads;
+    for (int i = 0; i < s->batch_rank; i++) batch[i] /= quads;
+    return true;
 }
 
-/* Bytes as quads: a's rows where they lie, if they are whole quads; b, if it is not packed, always anew. */
+/* Narrow numbers as quads: where they lie, if they are whole quads along the summed axis; else gathered. */
 static Status take_factors_of_quads(AnchorRun *run, MatmulShape *s, const void **a, const void **b) {
-    int64_t dims[MAX_RANK + 2], strides[MAX_RANK + 2], depth = quads_in(s->depth);
-    int batch = s->batch_rank;
-    if (are_quads(s, *a)) {
-        s->a_row /= QUAD;
-        for (int i = 0; i < batch; i++) s->a_batch[i] /= QUAD;
-    } else { /* rows are outer axes, of one column each */
+    int64_t dims[MAX_RANK + 2], strides[MAX_RANK + 2], depth = elements_in(run->anchor, s->depth);
+    int batch = s->batch_rank, quads = run->anchor->quads;
+    if (!lie_as_quads(quads, s, *a, s->a_depth, &s->a_row, s->a_batch)) { /* rows are outer axes, of one column each */
         for (int i = 0; i < batch; i++) dims[i] = s->a_batch[i] ? s->batch[i] : 1, strides[i] = s->a_batch[i];
         dims[batch] = s->rows, strides[batch] = s->a_row;
         dims[batch + 1] = s->depth, strides[batch + 1] = s->a_depth;
         dims[batch + 2] = 1, strides[batch + 2] = 0;
-        TRY(take_quads(*a, dims, strides, batch + 1, run->pool, &run->scratch, a));
+        TRY(take_quads(quads, *a, dims, strides, batch + 1, run->pool, &run->scratch, a));
         dense_batch(s, s->rows * depth, s->a_batch);
         s->a_row = depth, s->a_depth = 1;
     }
-    if (*b) {
+    if (*b && !lie_as_quads(quads, s, *b, s->b_depth, &s->b_column, s->b_batch)) {
         for (int i = 0; i < batch; i++) dims[i] = s->b_batch[i] ? s->batch[i] : 1, strides[i] = s->b_batch[i];
         dims[batch] = s->depth, strides[batch] = s->b_depth;
         dims[batch + 1] = s->columns, strides[batch + 1] = s->b_column;
-        TRY(take_quads(*b, dims, strides, batch, run->pool, &run->scratch, b));
+        TRY(take_quads(quads, *b, dims, strides, batch, run->pool, &run->scratch, b));
         dense_batch(s, depth * s->columns, s->b_batch);
         s->b_depth = s->columns, s->b_column = 1;
     }
@@ -431,7 +447,7 @@ static Status matmul_run(AnchorRun *run) {
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
     bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
-    if (!m->weights && anchor->type == DT_F32 && turned && s.rows <= DOT_ROWS)
+    if (!m->weights && anchor->type == DT_F32 && !anchor->quads && turned && s.rows <= DOT_ROWS)
         run_dot_product(run, &s, a, b, result, m->alpha);
     else
         TRY(run_products(run, &s, a, b, result));

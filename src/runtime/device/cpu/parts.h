@@ -29,7 +29,7 @@ struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
     DType dtype, type;      /* of the tensors; what is computed in */
-    bool quads;             /* bytes are multiplied four at a time: depths are of quads (quads.h) */
+    int quads;              /* not 0: so many numbers are multiplied at a time: depths are of quads (quads.h) */
     WeightForm form;        /* of the packed weight */
     PlainEpilogue epilogue; /* what of it tiles have built in */
     bool finishes;          /* a kernel does the rest */
@@ -74,9 +74,12 @@ Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALI
 /* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
  * type; scale: as WeightSource.scale. */
 Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);
-void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise);
-/* The loops that it runs. */
-const TileSet *anchor_tiles(const CpuAnchor *anchor);
+/* pairs: of bf16, which are multiplied as such. */
+void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise, bool pairs);
+/* How many numbers of the factors go into a quad where they are multiplied so; else 0. */
+int anchor_quads(const CpuAnchor *anchor);
+/* The loops that it runs; quads: anchor_quads, or 0. */
+const TileSet *anchor_tiles(const CpuAnchor *anchor, int quads);
 int64_t dims_product(const int64_t *dims, int from, int to);
 
 #endif

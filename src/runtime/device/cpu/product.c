@@ -136,6 +136,8 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     TileCall call = {.row_stride = row_stride, .weight_stride = slice->weight_stride, .columns = slice->panel.columns};
     call.depth_gap = merge ? p->depth_gap : 0;
     call.column = slice->panel.group * w->columns + slice->panel.first;
+    call.scale = p->scale;
+    call.scales = p->scales;
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */

@@ -112,6 +112,8 @@ typedef struct Product {
     const int64_t *merged_offsets; /* [taps / merged] */
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
+    bool scales;                   /* of pairs: sums are multiplied by `scale` */
+    float scale;
     const BoundEpilogue *epilogue;
 } Product;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strided bytes to dense quads. */
+/* Strided bytes and halves to dense quads. */
 #include "runtime/device/cpu/quads.h"
 
 #include <string.h>
@@ -12,31 +12,43 @@ typedef struct Gather {
     uint32_t *to;
 } Gather;
 
-static const uint8_t *outer_at(const QuadSource *s, int64_t flat) {
-    const uint8_t *from = s->from;
+static const char *outer_at(const QuadSource *s, int64_t flat) {
+    int64_t at = 0;
     for (int i = s->rank - 1; i >= 0; i--) {
-        from += flat % s->dims[i] * s->strides[i];
+        at += flat % s->dims[i] * s->strides[i];
         flat /= s->dims[i];
     }
-    return from;
+    return (const char *)s->from + at * s->size;
 }
 
-/* Four rows of bytes side by side. */
-static void interleave(const uint8_t *from, int64_t stride, int64_t count, uint32_t *to) {
-    const uint8_t *a = from, *b = a + stride, *c = b + stride, *d = c + stride;
-    for (int64_t i = 0; i < count; i++)
-        to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+static uint32_t number_at(const char *from, int size) {
+    uint16_t half;
+    if (size == 1) return (uint8_t)*from;
+    memcpy(&half, from, sizeof half);
+    return half;
 }
 
-/* A quad of each inner index, of `depths` bytes. */
-static void gather_quads(const QuadSource *s, const uint8_t *from, int64_t depths, uint32_t *to) {
-    if (depths == QUAD && s->inner_stride == 1) {
-        interleave(from, s->depth_stride, s->inner, to);
+/* Rows of numbers side by side, `stride` bytes apart: four of bytes, two of halves. */
+static void interleave(const char *from, int size, int64_t stride, int64_t count, uint32_t *to) {
+    const uint8_t *a = (const uint8_t *)from, *b = a + stride, *c = b + stride, *d = c + stride;
+    if (size == 1)
+        for (int64_t i = 0; i < count; i++)
+            to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+    else
+        for (int64_t i = 0; i < count; i++)
+            to[i] = number_at((const char *)a + 2 * i, 2) | number_at((const char *)b + 2 * i, 2) << 16;
+}
+
+/* A quad of each inner index, of `depths` numbers. */
+static void gather_quads(const QuadSource *s, const char *from, int64_t depths, uint32_t *to) {
+    int64_t depth_stride = s->depth_stride * s->size, inner_stride = s->inner_stride * s->size;
+    if (depths * s->size == QUAD && s->inner_stride == 1) {
+        interleave(from, s->size, depth_stride, s->inner, to);
         return;
     }
-    for (int64_t i = 0; i < s->inner; i++, from += s->inner_stride) {
+    for (int64_t i = 0; i < s->inner; i++, from += inner_stride) {
         uint32_t quad = 0;
-        for (int64_t k = 0; k < depths; k++) quad |= (uint32_t)from[k * s->depth_stride] << 8 * k;
+        for (int64_t k = 0; k < depths; k++) quad |= number_at(from + k * depth_stride, s->size) << 8 * s->size * k;
         to[i] = quad;
     }
 }
@@ -45,26 +57,26 @@ static void gather(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Gather *g = context;
     const QuadSource *s = g->source;
-    int64_t quads = quads_in(s->depth);
+    int64_t quads = quads_in(s->depth, s->size), most = QUAD / s->size;
     for (int64_t at = begin; at < end;) {
         int64_t quad = at % quads, until = end - at < quads - quad ? end : at + quads - quad;
-        const uint8_t *from = outer_at(s, at / quads) + quad * QUAD * s->depth_stride;
+        const char *from = outer_at(s, at / quads) + quad * QUAD * s->depth_stride;
         if (s->depth_stride == 1 && s->inner == 1) { /* a row as it lies */
-            int64_t left = s->depth - quad * QUAD, bytes = (until - at) * QUAD;
+            int64_t left = s->depth * s->size - quad * QUAD, bytes = (until - at) * QUAD;
             g->to[until - 1] = 0;
             memcpy(g->to + at, from, (size_t)(left < bytes ? left : bytes));
             at = until;
             continue;
         }
         for (; at < until; at++, quad++, from += QUAD * s->depth_stride) {
-            int64_t left = s->depth - quad * QUAD;
-            gather_quads(s, from, left < QUAD ? left : QUAD, g->to + at * s->inner);
+            int64_t left = s->depth - quad * most;
+            gather_quads(s, from, left < most ? left : most, g->to + at * s->inner);
         }
     }
 }
 
 static int64_t quads_of(const QuadSource *s) {
-    int64_t count = quads_in(s->depth);
+    int64_t count = quads_in(s->depth, s->size);
     for (int i = 0; i < s->rank; i++) count *= s->dims[i];
     return count;
 }

@@ -77,9 +77,9 @@ static bool is_turned(const Weight *w, const WeightSource *s) {
 }
 
 static void scale_panel(const TileSet *set, void *data, int64_t count, double scale) {
-    if (set == tile_set(DT_F32))
+    if (set->sums == DT_F32)
         for (int64_t i = 0; i < count; i++) ((float *)data)[i] *= (float)scale;
-    else if (set == tile_set(DT_F64))
+    else if (set->sums == DT_F64)
         for (int64_t i = 0; i < count; i++) ((double *)data)[i] *= scale;
 }
 

@@ -55,9 +55,15 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
     c->outputs = c->transposed ? dims[1] : dims[0] / c->group;
     c->depthwise = c->group > 1 && c->inputs == 1 && c->outputs == 1;
     c->channels = c->inputs * c->group;
-    c->quads = anchor->dtype == DT_U8 && !c->transposed && (c->group == 1 || c->inputs % QUAD == 0);
-    if (c->quads) c->inputs = quads_in(c->inputs);
     return NULL;
+}
+
+/* Of a constant weight, where groups are of whole quads and nothing else is done with the numbers. */
+static void take_quads(const CpuAnchor *anchor, Conv *c) {
+    int quads = anchor_quads(anchor);
+    if (!quads || c->winograd || c->depthwise || (c->group > 1 && c->inputs % quads)) return;
+    c->quads = quads;
+    c->inputs = quads_in(c->inputs, QUAD / quads);
 }
 
 /* Whether lines are tiled (Conv.tiled) whatever the input's size. */
@@ -115,21 +121,21 @@ static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, Ax
     return NULL;
 }
 
-static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) {
-    return c->quads ? tile_set_quads() : tile_set(anchor->type);
-}
+static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) { return anchor_tiles(anchor, c->quads); }
 
 /* The weight in the work type, or as quads of its inputs: [outputs, inputs a group, kernel...]. */
 static Status take_weight(const Conv *c, const Tensor *w, Pool *pool, Scratch *scratch, const void **out_data) {
     if (!c->quads) return work_take(w->dtype, w->data, tensor_count(w), 0, pool, scratch, out_data);
-    int64_t kernel = product3(c->kernel), depth = w->dims[1];
+    int64_t outer = c->transposed ? c->group : w->dims[0], depth = c->transposed ? w->dims[0] / outer : w->dims[1];
+    int64_t inner = product3(c->kernel) * (c->transposed ? c->outputs : 1);
     QuadSource source = {.from = w->data,
+                         .size = QUAD / c->quads,
                          .rank = 1,
-                         .dims = {w->dims[0]},
-                         .strides = {depth * kernel},
+                         .dims = {outer},
+                         .strides = {depth * inner},
                          .depth = depth,
-                         .depth_stride = kernel,
-                         .inner = kernel,
+                         .depth_stride = inner,
+                         .inner = inner,
                          .inner_stride = 1};
     return quads_take(&source, pool, scratch, out_data);
 }
@@ -257,7 +263,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
 }
 
 static void is_packed(CpuAnchor *anchor, const Conv *c) {
-    anchor_is_packed(anchor, c->weight_bytes, c->depthwise);
+    anchor_is_packed(anchor, c->weight_bytes, c->depthwise, c->quads == QUAD / 2);
     if (c->winograd) anchor->how = "winograd";
 }
 
@@ -284,13 +290,15 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
     Scratch scratch = {0};
     const void *work;
     TRY(read_weight_shape(anchor, w, c));
-    if (anchor->dtype == DT_U8 && !c->quads) { /* the builder makes no such convolution of bytes */
+    c->winograd = winograd_fits(anchor, c);
+    take_quads(anchor, c);
+    if (c->quads) anchor->form = (WeightForm){0};
+    if (anchor->dtype == DT_U8 && (!c->quads || c->transposed)) { /* the builder makes no such convolution of bytes */
         anchor->plain = true;
         anchor->how = "plain";
         return NULL;
     }
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
-    c->winograd = winograd_fits(anchor, c);
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
         is_packed(anchor, c);
@@ -498,8 +506,9 @@ static Status repeat_bias(AnchorRun *run, const Conv *c) {
 /* The input where it lies, if its pixels are whole quads. */
 static Status take_pixels_of_quads(AnchorRun *run, const Conv *c, const Tensor *x, const void **out_data) {
     *out_data = x->data;
-    if (c->channels % QUAD == 0 && (uintptr_t)x->data % QUAD == 0) return NULL;
+    if (c->channels % c->quads == 0 && (uintptr_t)x->data % QUAD == 0) return NULL;
     QuadSource source = {.from = x->data,
+                         .size = QUAD / c->quads,
                          .rank = 1,
                          .dims = {dims_product(x->dims, 0, x->rank - 1)},
                          .strides = {c->channels},

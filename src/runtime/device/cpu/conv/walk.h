@@ -34,11 +34,11 @@ typedef struct Conv {
     int spatial;
     int64_t group, strides[AXES], dilations[AXES], kernel[AXES];
     int64_t channels;               /* of the input */
-    int64_t inputs, outputs;        /* channels of a group; inputs in quads where bytes are multiplied so */
+    int64_t inputs, outputs;        /* channels of a group; inputs in quads where they are multiplied so */
     int64_t weight_steps[2 + AXES]; /* of the weight's axes as the attribute perm_w has them, in elements */
     bool turned;                    /* the input or the weight lies otherwise than its axes say (perm_x, perm_w) */
-    bool quads;
-    bool depthwise, winograd; /* computed by depthwise.c, by winograd.c */
+    int quads;                      /* as CpuAnchor has it */
+    bool depthwise, winograd;       /* computed by depthwise.c, by winograd.c */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
      * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
      */

@@ -17,9 +17,10 @@ const TileSet *tile_set(DType type) {
     return type == DT_F32 ? &isa->f32 : type == DT_F64 ? &isa->f64 : type == DT_U32 ? &isa->u32 : &isa->u64;
 }
 
-extern const TileSet tile_quads_base;
+extern const TileSet tile_quads_base, tile_pairs_base;
 #if defined(__x86_64__)
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni;
+extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16;
 #endif
 
 int tile_sets_of_quads(const TileSet *out_sets[4]) {
@@ -37,5 +38,23 @@ int tile_sets_of_quads(const TileSet *out_sets[4]) {
 const TileSet *tile_set_quads(void) {
     const TileSet *sets[4];
     tile_sets_of_quads(sets);
+    return sets[0];
+}
+
+int tile_sets_of_pairs(const TileSet *out_sets[4]) {
+    int count = 0;
+#if defined(__x86_64__)
+    VectorIsa isa = vector_isa();
+    if (isa == VECTOR_AVX512 && vector_has_bf16()) out_sets[count++] = &tile_pairs_avx512bf16;
+    if (isa == VECTOR_AVX512) out_sets[count++] = &tile_pairs_avx512;
+    if (isa != VECTOR_BASE) out_sets[count++] = &tile_pairs_avx2;
+#endif
+    out_sets[count++] = &tile_pairs_base;
+    return count;
+}
+
+const TileSet *tile_set_pairs(void) {
+    const TileSet *sets[4];
+    tile_sets_of_pairs(sets);
     return sets[0];
 }

@@ -72,6 +72,8 @@ typedef struct TileCall {
     bool has_addend;  /* then what lies addend_shift bytes beyond the result is (0: the result so far) */
     intptr_t addend_shift;
     Bounds bounds; /* at the end (floats only) */
+    bool scales;   /* products of pairs only: the sums are multiplied by this, before all else */
+    float scale;
 } TileCall;
 
 typedef void (*TileFunction)(const TileCall *call);
@@ -162,6 +164,7 @@ typedef struct WinogradOutput {
 /* The loops of one element type. */
 typedef struct TileSet {
     size_t size;                    /* bytes an element */
+    DType sums;                     /* what results are: as tile_set's type */
     int lanes;                      /* elements a vector */
     int vectors;                    /* most in a tile */
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
@@ -213,6 +216,9 @@ const TileIsa *tile_isa(void);
  * instructions that this machine has; and all that it runs, for tests: [out_count]. */
 const TileSet *tile_set_quads(void);
 int tile_sets_of_quads(const TileSet *out_sets[4]);
+/* Likewise, products of pairs of bf16, whose results are f32. */
+const TileSet *tile_set_pairs(void);
+int tile_sets_of_pairs(const TileSet *out_sets[4]);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);
 

@@ -8,13 +8,6 @@
 #include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 
-/* The value is in a register from here on. */
-#if defined(__x86_64__)
-#define TILE_HOLD(value) __asm__("" : "+v"(value))
-#else
-#define TILE_HOLD(value) __asm__("" : "+w"(value))
-#endif
-
 enum { LANES = VECTOR_BYTES / 4 };
 
 #define SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no)))

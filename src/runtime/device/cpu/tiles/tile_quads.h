@@ -39,8 +39,10 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 }
 
 #define TILE_ADD_PRODUCT quads_add_product
+#define TILE_SPREAD(x) (*(x) - (V){0})
 #include "runtime/device/cpu/tiles/tile_type.h"
 #undef TILE_ADD_PRODUCT
+#undef TILE_SPREAD
 #undef TILE_WITHOUT_LINES
 #define LINES_NONE(set)                                                                                                \
     {                                                                                                                  \

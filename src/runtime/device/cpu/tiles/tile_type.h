@@ -6,6 +6,7 @@ typedef T NAME(V) __attribute__((vector_size(VECTOR_BYTES)));
 typedef T NAME(Loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 #ifndef TILE_ADD_PRODUCT
 #define TILE_ADD_PRODUCT(sum, x, w) ((sum) + (x) * (w))
+#define TILE_SPREAD(x) (*(x) - (V){0}) /* one element of a row in all lanes */
 #define TILE_OWN_PRODUCT
 #endif
 #define V NAME(V)
@@ -77,6 +78,15 @@ static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
  * here, where a register at a time is enough: what begins in registers has gone through memory before the first product. */
 TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
                               V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+#ifdef TILE_SCALES
+    if (call->scales) {
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) acc[i][j] *= call->scale - (V){0};
+        }
+    }
+#endif
     if (call->bias) {
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
@@ -150,7 +160,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             }
             TILE_UNROLL
             for (int i = 0; i < m; i++) {
-                V value = x[i][k] - (V){0};
+                V value = TILE_SPREAD(x[i] + k);
                 TILE_UNROLL
                 for (int j = 0; j < nv; j++) acc[i][j] = TILE_ADD_PRODUCT(acc[i][j], value, w[j]);
             }
@@ -166,6 +176,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
 #ifndef TILE_ROWS
+enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t = DT_U32, TILE_SUMS_uint64_t = DT_U64 };
 #define TILE_ROWS(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
 #define TILE_MORE_ROWS(X, nv) X(7, nv) X(8, nv)
 #define TILE_MOST_ROWS(X, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv)
@@ -176,7 +187,8 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #define TILE_MOST_NAMES(set, what, nv)                                                                                 \
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
-    .size = sizeof(type), .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn, .bound = bounds
+    .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn,    \
+    .bound = bounds
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
@@ -256,4 +268,5 @@ TILE_ROWS(ONE, 4)
 #ifdef TILE_OWN_PRODUCT
 #undef TILE_OWN_PRODUCT
 #undef TILE_ADD_PRODUCT
+#undef TILE_SPREAD
 #endif

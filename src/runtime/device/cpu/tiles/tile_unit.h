@@ -15,3 +15,10 @@
 #define TILE_UNROLL_COLUMNS _Pragma("GCC unroll 32")
 #define TILE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
+
+/* The value is in a register from here on. */
+#if defined(__x86_64__)
+#define TILE_HOLD(value) __asm__("" : "+v"(value))
+#else
+#define TILE_HOLD(value) __asm__("" : "+w"(value))
+#endif

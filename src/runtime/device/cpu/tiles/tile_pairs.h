@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included once an instruction set: defines the TileSet tile_pairs_<ISA>, products of pairs of bf16
+ * (runtime/device/cpu/quads.h), summed in f32. Wants
+ *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
+ *   PAIR_DOT      1: the instruction for it adds both products, to nearest, and takes subnormal numbers for 0 (what it reads and
+ *                 what it makes); 0: both are widened in registers and added one after the other, as f32 are */
+#include "runtime/device/cpu/tiles/tile_unit.h"
+
+#define T float
+#define NAME(word) TILE_JOIN(pairs, word)
+#define IS_FLOAT 1
+#define IS_F32 0
+#if REGISTERS == 32
+#define WIDE 1
+#else
+#define WIDE 0
+#endif
+#define TILE_WITHOUT_LINES
+#define TILE_SCALES
+
+TILE_INLINE VF pairs_clamp(VF x, VF low, VF high) { return f32_clamp(x, low, high); }
+
+/* The bits of a pair are no number: they stay as they are. */
+TILE_INLINE VF pairs_spread(const float *x) {
+    typedef uint32_t Bits __attribute__((may_alias));
+    return (VF)(*(const Bits *)x - (VU){0});
+}
+
+/* sum + x[0] w[0] + x[1] w[1] in each lane. */
+TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
+#if PAIR_DOT
+    return (VF)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)w);
+#else
+    sum += (VF)((VU)x << 16) * (VF)((VU)w << 16);
+    return sum + (VF)((VU)x & 0xffff0000) * (VF)((VU)w & 0xffff0000);
+#endif
+}
+
+#define TILE_ADD_PRODUCT pairs_add_product
+#define TILE_SPREAD pairs_spread
+#include "runtime/device/cpu/tiles/tile_type.h"
+#undef TILE_ADD_PRODUCT
+#undef TILE_SPREAD
+#undef TILE_SCALES
+#undef TILE_WITHOUT_LINES
+#define LINES_NONE(set)                                                                                                \
+    {                                                                                                                  \
+        { NULL }                                                                                                       \
+    }
+
+#if REGISTERS == 32
+const TileSet TILE_JOIN(tile_pairs, ISA) = SET_1(pairs, float, NULL, pairs_bound_row, LINES_NONE);
+#else
+const TileSet TILE_JOIN(tile_pairs, ISA) = SET_0(pairs, float, NULL, pairs_bound_row, LINES_NONE);
+#endif
+
+VECTOR_END

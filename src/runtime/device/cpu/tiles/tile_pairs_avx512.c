@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of pairs for AVX-512. */
+#if defined(__x86_64__)
+#define ISA avx512
+#define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
+#define VECTOR_BYTES 64
+#define REGISTERS 32
+#define PAIR_DOT 0
+#include "runtime/device/cpu/tiles/tile_pairs.h"
+#endif
+typedef int tile_pairs_avx512_is_for_x86_64;

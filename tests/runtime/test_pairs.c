@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of pairs of bf16: the loops of every instruction set that this machine runs, against sums in f64; pairs
+ * gathered from wherever halves lie. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include "anchor_cases.h"
+#include "graph/tensor.h"
+#include "runtime/device/cpu/quads.h"
+#include "runtime/device/cpu/tiles/tile.h"
+
+enum { DEPTH = 19, PAIR = 2, MOST_COLUMNS = TILE_MAX_VECTORS * TILE_MAX_LANES };
+
+typedef struct Numbers {
+    const char *what;
+    int least, range; /* magnitudes are 2^least and up, `range` exponents; 0: nothing but zeros and ones */
+} Numbers;
+
+static const Numbers numbers[] = {
+    {"around one", -2, 4},   {"of all magnitudes", -60, 120}, {"whose products are subnormal", -70, 14},
+    {"subnormal", -133, 10}, {"zeros and ones", 0, 0},
+};
+
+static uint16_t half_of(float x) {
+    uint16_t half;
+    dtype_store_double(DT_BF16, &half, 0, (double)x);
+    return half;
+}
+
+static double number_of(const uint16_t *half) { return dtype_load_double(DT_BF16, half, 0); }
+
+static void fill(uint16_t *to, int64_t count, const Numbers *n, uint64_t *state) {
+    for (int64_t i = 0; i < count; i++) {
+        float fraction = 1 + (float)anchor_case_below(state, 128) / 128, sign = anchor_case_below(state, 2) ? 1 : -1;
+        to[i] = n->range ? half_of(sign * ldexpf(fraction, n->least + anchor_case_below(state, n->range)))
+                         : half_of((float)anchor_case_below(state, 2));
+    }
+}
+
+/* A tile's factors and results. */
+typedef struct Tile {
+    uint16_t x[TILE_MAX_ROWS][DEPTH * PAIR], weight[DEPTH][MOST_COLUMNS][PAIR];
+    uint32_t packed[DEPTH * MOST_COLUMNS];
+    float results[TILE_MAX_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
+    float scale;
+} Tile;
+
+static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int columns) {
+    const void *row_of[TILE_MAX_ROWS];
+    void *result_of[TILE_MAX_ROWS];
+    int64_t offset = 0, stride = vectors * set->lanes;
+    memset(t->results, 0x55, sizeof t->results);
+    for (int k = 0; k < DEPTH; k++)
+        for (int64_t j = 0; j < stride; j++) memcpy(&t->packed[k * stride + j], t->weight[k][j], QUAD);
+    for (int i = 0; i < rows; i++) row_of[i] = t->x[i], result_of[i] = t->results[i];
+    TileCall call = {.rows = row_of,
+                     .offsets = &offset,
+                     .taps = 1,
+                     .depth = DEPTH,
+                     .weight = t->packed,
+                     .weight_stride = stride,
+                     .ahead = (const char *)t->packed,
+                     .results = result_of,
+                     .columns = columns,
+                     .scales = t->scale != 1,
+                     .scale = t->scale,
+                     .bias = t->bias};
+    set->products[vectors][rows](&call);
+}
+
+/* Products of bf16 are exact in f32, so that each addition rounds once, or less where two are added at once; scale and
+ * bias round once each. A subnormal number, read or made, may be taken for 0: a factor's product, and 2^-126 for each
+ * product, sum and result. */
+static double allowed(const Tile *t, int row, int column, double *out_exact) {
+    double exact = 0, magnitude = 0, lost = 0, roundings = DEPTH * PAIR + 2;
+    for (int k = 0; k < DEPTH * PAIR; k++) {
+        double x = number_of(&t->x[row][k]), w = number_of(&t->weight[k / PAIR][column][k % PAIR]);
+        exact += x * w;
+        magnitude += fabs(x * w);
+        if (fabs(x) < 0x1p-126 || fabs(w) < 0x1p-126) lost += fabs(x * w);
+        lost += 2 * 0x1p-126;
+    }
+    *out_exact = exact * (double)t->scale + (double)t->bias[column];
+    magnitude = magnitude * (double)t->scale + fabs((double)t->bias[column]);
+    return roundings * 0x1p-24 / (1 - roundings * 0x1p-24) * magnitude + lost * (double)t->scale + 0x1p-126;
+}
+
+static void check_tile(const TileSet *set, int index, int vectors, int rows, int columns, uint64_t *state) {
+    static Tile t;
+    const Numbers *n = &numbers[(rows + columns) % (int)(sizeof numbers / sizeof *numbers)];
+    t.scale = columns % 2 ? 1 : 0.3f;
+    fill(t.x[0], TILE_MAX_ROWS * DEPTH * PAIR, n, state);
+    fill(t.weight[0][0], DEPTH * MOST_COLUMNS * PAIR, n, state);
+    for (int j = 0; j < MOST_COLUMNS; j++) t.bias[j] = rows % 2 ? 0 : (float)anchor_case_below(state, 9) - 4;
+    multiply(&t, set, vectors, rows, columns);
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            double exact, most = allowed(&t, i, j, &exact), got = (double)t.results[i][j];
+            cr_assert_leq(fabs(got - exact), most, "set %d, %s, %d rows, %d columns, at [%d, %d]: %g for %g", index,
+                          n->what, rows, columns, i, j, got, exact);
+        }
+        uint32_t beyond;
+        memcpy(&beyond, &t.results[i][columns], sizeof beyond);
+        cr_assert_eq(beyond, 0x55555555, "set %d writes beyond its columns", index);
+    }
+}
+
+Test(pairs, every_tile_of_every_instruction_set_sums_within_its_roundings) {
+    const TileSet *sets[4];
+    uint64_t state = 1;
+    int count = tile_sets_of_pairs(sets);
+    cr_assert_eq(sets[0], tile_set_pairs());
+    for (int s = 0; s < count; s++)
+        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
+            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
+                for (int last = 1; last <= sets[s]->lanes; last++)
+                    check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+}
+
+/* ---- what is no finite number ---- */
+
+typedef struct Special {
+    const char *what;
+    float x[2], w[2], result; /* two products of a sum of which all else is 0 */
+} Special;
+
+static const Special specials[] = {
+    {"infinity", {INFINITY, 1}, {2, 1}, INFINITY},
+    {"minus infinity in the second place", {1, -INFINITY}, {2, 1}, -INFINITY},
+    {"infinities of one sign", {INFINITY, INFINITY}, {1, 2}, INFINITY},
+    {"infinities of two signs", {INFINITY, -INFINITY}, {1, 2}, NAN},
+    {"infinity times zero", {INFINITY, 1}, {0, 1}, NAN},
+    {"not a number", {NAN, 1}, {1, 1}, NAN},
+    {"not a number in the second place of the weight", {1, 1}, {1, NAN}, NAN},
+    {"not a number times zero", {NAN, 1}, {0, 1}, NAN},
+    {"beyond the largest", {0x1p100f, 0}, {0x1p100f, 1}, INFINITY},
+    {"the largest", {0x1.fep127f, 0}, {1, 1}, 0x1.fep127f},
+    {"zero", {0, -0.0f}, {1, 1}, 0},
+};
+
+Test(pairs, infinities_and_not_a_numbers_go_through_sums) {
+    static Tile t;
+    const TileSet *sets[4];
+    int count = tile_sets_of_pairs(sets);
+    t.scale = 1;
+    for (int s = 0; s < count; s++)
+        for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)
+            for (int k = 0; k < DEPTH; k += DEPTH - 1) {
+                memset(t.x, 0, sizeof t.x);
+                memset(t.weight, 0, sizeof t.weight);
+                for (int p = 0; p < PAIR; p++) {
+                    t.x[1][k * PAIR + p] = half_of(specials[i].x[p]);
+                    t.weight[k][2][p] = half_of(specials[i].w[p]);
+                }
+                multiply(&t, sets[s], 1, 3, 3);
+                float got = t.results[1][2], want = specials[i].result;
+                cr_assert(isnan(want) ? isnan(got) : got == want, "set %d, %s: %g for %g", s, specials[i].what,
+                          (double)got, (double)want);
+                if (isfinite(specials[i].w[0]) && isfinite(specials[i].w[1])) cr_assert_eq(t.results[0][2], 0);
+            }
+}
+
+/* ---- gathering ---- */
+
+typedef struct Place {
+    const char *what;
+    int64_t outer, depth, inner, outer_stride, depth_stride, inner_stride;
+} Place;
+
+static const Place places[] = {
+    {"rows as they lie", 3, 8, 1, 8, 1, 0},
+    {"rows with a rest", 5, 7, 1, 7, 1, 0},
+    {"rows apart", 4, 6, 1, 50, 1, 0},
+    {"a matrix", 1, 12, 33, 0, 33, 1},
+    {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
+    {"a matrix turned", 1, 10, 17, 0, 1, 10},
+    {"kernels of taps", 6, 5, 9, 45, 9, 1},
+    {"one number", 1, 1, 1, 0, 1, 1},
+    {"no depth", 2, 0, 3, 0, 3, 1},
+};
+
+Test(pairs, halves_are_gathered_from_wherever_they_lie) {
+    static uint16_t from[2048];
+    static uint32_t to[2048];
+    uint64_t state = 2;
+    for (int i = 0; i < 2048; i++) from[i] = (uint16_t)anchor_case_bits(&state);
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        const Place *at = &places[p];
+        QuadSource source = {.from = from + 1,
+                             .size = 2,
+                             .rank = 1,
+                             .dims = {at->outer},
+                             .strides = {at->outer_stride},
+                             .depth = at->depth,
+                             .depth_stride = at->depth_stride,
+                             .inner = at->inner,
+                             .inner_stride = at->inner_stride};
+        int64_t pairs = quads_in(at->depth, 2), count = at->outer * pairs * at->inner;
+        memset(to, 0xee, sizeof to);
+        quads_gather(&source, to, NULL);
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t h = 0; h < PAIR; h++) {
+                int64_t k = i / at->inner % pairs * PAIR + h;
+                int64_t place =
+                    i / at->inner / pairs * at->outer_stride + k * at->depth_stride + i % at->inner * at->inner_stride;
+                cr_assert_eq(to[i] >> 16 * h & 0xffff, k < at->depth ? from[1 + place] : 0, "%s, pair %d, half %d",
+                             at->what, (int)i, (int)h);
+            }
+        cr_assert_eq(to[count], 0xeeeeeeee, "%s: written beyond", at->what);
+    }
+}
