@@ -19,6 +19,8 @@ const Flag common_flags[] = {
 const Flag model_flags[] = {
     {"policy", "FILE", FLAG_TEXT, offsetof(Options, policy),
      "JSON of what is wanted (docs/policy.md); default: MODEL.policy.json beside the model, if there"},
+    {"precision", "TYPE", FLAG_TEXT, offsetof(Options, precision),
+     "compute in f32, f16 or bf16; default: the policy's, else as the model says"},
     {"device", "NAME", FLAG_TEXT, offsetof(Options, device), "auto, cpu, cuda or opencl"},
     {"threads", "N", FLAG_INTEGER, offsetof(Options, threads), "threads to run with; default: all cores", 1, 1024},
     {0},

@@ -17,7 +17,7 @@ typedef struct Options {
     TextList arguments; /* what is no flag */
     bool json, help;
     /* of the commands that run a model */
-    const char *policy, *device;
+    const char *policy, *precision, *device;
     int threads;
 } Options;
 
@@ -51,7 +51,7 @@ typedef struct Command {
     Problem *(*run)(void *options); /* results to standard output */
 } Command;
 
-/* Flags of every command (json, help), and of those that run a model (policy, device, threads). */
+/* Flags of every command (json, help), and of those that run a model (policy, precision, device, threads). */
 extern const Flag common_flags[], model_flags[];
 
 /* argv begins after the command's name. */

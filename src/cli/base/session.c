@@ -27,7 +27,10 @@ static void show_progress(void *user, const char *what, double done) {
 }
 
 OnnxfuseOptions session_options(const Options *options) {
-    return (OnnxfuseOptions){.policy_file = options->policy, .device = options->device, .threads = options->threads};
+    return (OnnxfuseOptions){.policy_file = options->policy,
+                             .precision = options->precision,
+                             .device = options->device,
+                             .threads = options->threads};
 }
 
 Problem *session_open(const Options *options, const char *model, OnnxfuseSession **out_session) {

@@ -37,7 +37,7 @@ static const Flag compare_flags[] = {
 /* --- the two sides --- */
 typedef struct Side {
     char *label, *policy; /* policy: JSON, or NULL: as the file says, or beside the model */
-    const char *model, *policy_file, *device;
+    const char *model, *policy_file, *precision, *device;
     OnnxfuseSession *session;
 } Side;
 
@@ -107,13 +107,15 @@ static Problem *side_open(const CompareOptions *options, Side *side, Fusing fusi
     TRY(side_policy(options, side, fusing));
     OnnxfuseOptions given = {.policy_file = side->policy_file,
                              .policy_json = side->policy,
+                             .precision = side->precision,
                              .device = side->device,
                              .threads = options->base.common.threads};
     Problem *found = problem_from(onnxfuse_session_open(side->model, &given, &side->session));
     if (found) return problem_at(found, "%s", side->model);
-    int made = asprintf(&side->label, "%s on %s%s%s%s", side->model, onnxfuse_session_device_name(side->session),
+    int made = asprintf(&side->label, "%s on %s%s%s%s%s%s", side->model, onnxfuse_session_device_name(side->session),
                         fusing == AS_ASKED ? "" : ", not fused", side->policy_file ? ", policy " : "",
-                        side->policy_file ? side->policy_file : "");
+                        side->policy_file ? side->policy_file : "", side->precision ? ", precision " : "",
+                        side->precision ? side->precision : "");
     return made < 0 ? problem_out_of_memory() : NULL;
 }
 
@@ -300,7 +302,10 @@ static Problem *look_inside(Comparing *c, const Ranked *first) {
     const cJSON *plan = topology_step(&c->topology, first->entry->name, &at);
     const cJSON *step = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(plan, "steps"), at);
     if (!plan || cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(step, "nodes")) < 2) return NULL;
-    Side side = {.model = c->side.model, .policy_file = c->side.policy_file, .device = c->side.device};
+    Side side = {.model = c->side.model,
+                 .policy_file = c->side.policy_file,
+                 .precision = c->side.precision,
+                 .device = c->side.device};
     Side other = {.model = c->other.model, .policy_file = c->other.policy_file, .device = c->other.device};
     Recording recording = {0};
     Outcome outcome = {0};
@@ -326,6 +331,7 @@ static Problem *open_sides(const CompareOptions *options, Comparing *c, char *co
     if (options->against && !folder && !file_exists(options->against))
         return problem(ONNXFUSE_INVALID, "\"%s\" is not there", options->against);
     c->side = (Side){.model = model,
+                     .precision = options->base.common.precision,
                      .device = devices[1] ? devices[1] : devices[0],
                      .policy_file = policies[1] ? policies[1] : policies[0]};
     c->other = (Side){.model = model, .device = devices[0], .policy_file = policies[0]};
@@ -399,6 +405,7 @@ const Command compare_command = {
         "                         NAME.npy of any values; inputs that the folder has are taken from it\n"
         "  --device A,B           itself: on device B, with device A\n"
         "  --policy A,B           itself: with policy B, with policy A\n"
+        "  --precision TYPE       itself: in this type, on the CPU with nothing fused in the model's own\n"
         "and else with itself on the CPU with nothing fused. Values that one side alone stores, since the other has\n"
         "fused them away, are skipped. An element differs when |got - expected| > atol + rtol * |expected|.\n"
         "Integers differ when they are not equal, or are further apart than --atol.\n"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse compile: a model as one file that opens at once. */
+#include "cli/base/session.h"
 #include "cli/command/commands.h"
 #include "cli/value/show.h"
 
@@ -32,10 +33,7 @@ static void print_report(const cJSON *report, const char *output) {
 static Problem *compile(void *given) {
     const CompileOptions *options = given;
     if (!options->output) return problem(ONNXFUSE_USAGE, "compile needs --output FILE");
-    OnnxfuseOptions how = {.size = sizeof how,
-                           .policy_file = options->common.policy,
-                           .device = options->common.device,
-                           .threads = options->common.threads};
+    OnnxfuseOptions how = session_options(&options->common);
     char *text;
     TRY(problem_from(onnxfuse_compile(options->common.arguments.items[0], &how, options->output, &text)));
     return print_report_of(text, options->common.json, print_report, options->output);

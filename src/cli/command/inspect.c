@@ -17,7 +17,7 @@ typedef struct InspectOptions {
 
 static const Flag inspect_flags[] = {
     {"after", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage),
-     "which stage; default: summary, with --policy: policy"},
+     "which stage; default: summary, with --policy or --precision: policy"},
     {"stage", "STAGE", FLAG_TEXT, offsetof(InspectOptions, stage), "the same"},
     {"plan", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage plan: the steps of a run", .set = "plan"},
     {"kernels", NULL, FLAG_SET, offsetof(InspectOptions, stage), "--stage kernels: the regions' loops",
@@ -83,7 +83,7 @@ static Problem *inspect_roofline(const InspectOptions *options) {
 static Problem *inspect(void *given) {
     const InspectOptions *options = given;
     const Options *common = &options->base.common;
-    const char *stage = options->stage ? options->stage : common->policy ? "policy" : "summary";
+    const char *stage = options->stage ? options->stage : common->policy || common->precision ? "policy" : "summary";
     OnnxfuseOptions session = session_options(common);
     char *text;
     if ((options->html != NULL) + (options->stage != NULL) + options->roofline > 1)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "base/log.h"
 #include "importer/files.h"
 #include "importer/importer.h"
@@ -26,6 +28,21 @@ static const char *policy_path(const OnnxfuseOptions *options, const char *model
     return access(beside, F_OK) == 0 ? beside : NULL;
 }
 
+/* The policy `json` with this precision; NULL: with nothing else. What is no object stays as it is: reading it says so. */
+static const char *precision_json(Arena *arena, const char *json, const char *precision) {
+    cJSON *root = json ? cJSON_Parse(json) : cJSON_CreateObject();
+    const char *made = json;
+    if (cJSON_IsObject(root)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(root, "precision");
+        cJSON_AddStringToObject(root, "precision", precision);
+        char *text = cJSON_PrintUnformatted(root);
+        if (text) made = arena_string(arena, text);
+        cJSON_free(text);
+    }
+    cJSON_Delete(root);
+    return made;
+}
+
 static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
     if (options && options->policy_json)
         return policy_parse(options->policy_json, strlen(options->policy_json), "policy", arena, policy);
@@ -38,9 +55,11 @@ Status session_policy_json(const OnnxfuseOptions *options, const char *model_pat
     MappedFile file;
     const char *path = policy_path(options, model_path, arena);
     *out_json = options ? options->policy_json : NULL;
-    if (!path) return NULL;
-    TRY(file_map(arena, path, &file));
-    *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
+    if (path) {
+        TRY(file_map(arena, path, &file));
+        *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
+    }
+    if (options && options->precision) *out_json = precision_json(arena, *out_json, options->precision);
     return NULL;
 }
 
@@ -61,6 +80,11 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
             return status_error(STATUS_USAGE, "%d threads (1 to 1024 are possible)", options->threads);
         out_policy->threads = options->threads;
         policy_by_flag(out_policy, "threads");
+    }
+    if (options && options->precision) {
+        const char *json = precision_json(arena, NULL, options->precision);
+        TRY(policy_parse(json, strlen(json), "options", arena, out_policy));
+        policy_by_flag(out_policy, "precision");
     }
     out_policy->registry = registry_of(options ? options->registry : NULL);
     if (out_policy->fusion.custom_kernels) TRY(registry_of_builtins(arena, &out_policy->builtins));

@@ -6,11 +6,15 @@
  * Many rows: a query is a column. Scores are [key][query], the product of keys, read where they are by their strides,
  * with the queries turned once; results are [element][query], the product of values, read down their columns, with
  * scores. So nothing is packed, whatever the layout and the head's size are, and the softmax goes along vectors.
- * Few rows: a query is a row, scores are [query][key]. */
+ * Few rows: a query is a row, scores are [query][key].
+ * Of bf16 with many rows both products are those of pairs: exponentials are rounded to bf16 before the second one, their sums
+ * are not. */
 #include <math.h>
 #include <string.h>
 
+#include "lowering/sizes.h"
 #include "runtime/device/cpu/attention/block.h"
+#include "runtime/device/cpu/quads.h"
 
 /* ---- memory ---- */
 
@@ -46,6 +50,53 @@ size_t attention_task_bytes(const AttentionRun *run, int rows) {
     char *end = NULL;
     block_make(run, rows, &end);
     return (size_t)(uintptr_t)end;
+}
+
+/* ---- pairs of bf16 ---- */
+
+static bool is_even(const AttentionStrides *s) {
+    bool even = s->column == 1 && s->row % 2 == 0;
+    for (int i = 0; i < ATTENTION_LEAD; i++) even &= s->lead[i] % 2 == 0;
+    return even;
+}
+
+/* Elements of queries and keys are pairs where they lie; values are paired key by key. */
+static bool takes_pairs(const AttentionRun *run) {
+    const AttentionShape *s = &run->shape;
+    for (int i = 0; i < 3; i++)
+        if (run->inputs[i]->dtype != DT_BF16 || (i < 2 && (uintptr_t)run->inputs[i]->data % QUAD)) return false;
+    return !run->few && s->size % 2 == 0 && is_even(&s->q) && is_even(&s->k) && s->v.column == 1;
+}
+
+static AttentionStrides in_pairs(const AttentionStrides *s) {
+    AttentionStrides pairs = *s;
+    pairs.row /= 2;
+    for (int i = 0; i < ATTENTION_LEAD; i++) pairs.lead[i] /= 2;
+    return pairs;
+}
+
+/* odd NULL: zeros. */
+VECTORISED static void pair_halves(const uint16_t *even, const uint16_t *odd, int64_t count, uint32_t *to) {
+    if (odd)
+        for (int64_t i = 0; i < count; i++) to[i] = (uint32_t)even[i] | (uint32_t)odd[i] << 16;
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = even[i];
+}
+
+/* To nearest even, as dtype_store_double. */
+static inline uint32_t rounded_half(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded;
+}
+
+/* `to` may be the row `even`. */
+VECTORISED static void pair_floats(const float *even, const float *odd, int64_t count, float *to) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t pair = rounded_half(even[i]) | rounded_half(odd[i]) << 16;
+        memcpy(to + i, &pair, sizeof pair);
+    }
 }
 
 /* ---- rows that are read ---- */
@@ -145,6 +196,13 @@ static void take_queries(const Block *b) {
     ScoreCall call = {.x = b->queries, .kind = SCORE_SCALE, .alpha = run->scale};
     call.rows = run->few ? b->rows : run->shape.size;
     call.columns = call.stride = run->few ? b->size : b->columns;
+    if (b->pairs) {
+        AttentionStrides pairs = in_pairs(s);
+        Tensor words = *q;
+        words.dtype = DT_F32;
+        block_turn_rows(b, &words, &pairs, 0, run->shape.size / 2, b->queries);
+        return;
+    }
     if (run->few) {
         const int64_t *offsets = block_find_rows(b, s);
         for (int r = 0; r < b->rows; r++)
@@ -179,15 +237,15 @@ static Side take_side(const Block *b, const Tensor *t, const AttentionStrides *s
 
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
  * bytes that are read after these, of `step` bytes a row. */
-void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
-                    const float *weight, int64_t columns, const void *next, int64_t next_step) {
+static void multiply(const TileSet *set, TileCall *call, const void *const *rows, void *const *results, int64_t count,
+                     const float *weight, int64_t columns, const void *next, int64_t next_step) {
     static const int64_t no_offset[1] = {0};
-    const int64_t lanes = b->set->lanes, widest = b->set->vectors * lanes;
+    const int64_t lanes = set->lanes, widest = set->vectors * lanes;
     call->offsets = no_offset;
     call->taps = 1;
     for (int64_t j = 0; j < columns; j += widest) {
         int64_t some = least(columns - j, widest), vectors = (some + lanes - 1) / lanes;
-        int64_t highest = b->set->rows[vectors], tiles = (count + highest - 1) / highest,
+        int64_t highest = set->rows[vectors], tiles = (count + highest - 1) / highest,
                 height = (count + tiles - 1) / tiles;
         call->weight = weight + j;
         call->column = j;
@@ -198,9 +256,14 @@ void block_multiply(const Block *b, TileCall *call, const void *const *rows, voi
             call->results = results + i;
             call->ahead = (const char *)next + i * next_step;
             call->ahead_step = m * next_step / most(1, call->depth);
-            b->set->products[vectors][m](call);
+            set->products[vectors][m](call);
         }
     }
+}
+
+void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
+                    const float *weight, int64_t columns, const void *next, int64_t next_step) {
+    multiply(b->set, call, rows, results, count, weight, columns, next, next_step);
 }
 
 /* Scores of `count` keys. */
@@ -217,6 +280,39 @@ void block_score_keys(const Block *b, const Side *k, int64_t count) {
     int64_t height = b->set->rows[b->set->vectors];
     block_multiply(b, &call, b->read_rows, b->score_rows, count, b->queries, b->columns, k->data + height * k->row,
                    k->column == 1 ? k->row * (int64_t)sizeof(float) : 0);
+}
+
+/* Of keys where they lie; they are scaled here, since queries are as they came. */
+static void score_pairs(const Block *b, int64_t first, int64_t count) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    int64_t at = attention_matrix(run, &shape->k, shape->k_heads, b->task->matrix) + first * shape->k.row;
+    const uint16_t *keys = (const uint16_t *)run->inputs[1]->data + at;
+    for (int64_t i = 0; i < count; i++) b->read_rows[i] = keys + i * shape->k.row;
+    TileCall call = {.depth = shape->size / 2, .weight_stride = b->columns, .scales = true, .scale = run->scale};
+    int64_t height = b->pairs->rows[b->pairs->vectors];
+    multiply(b->pairs, &call, b->read_rows, b->score_rows, count, b->queries, b->columns, keys + height * shape->k.row,
+             shape->k.row * (int64_t)sizeof *keys);
+}
+
+/* Probabilities become pairs of neighbouring keys, in place, and values beside them. */
+static void add_pairs(const Block *b, int64_t first, int64_t count, bool begins) {
+    const AttentionRun *run = b->run;
+    const AttentionShape *shape = &run->shape;
+    const int64_t width = shape->width, columns = b->columns, pairs = (count + 1) / 2;
+    int64_t at = attention_matrix(run, &shape->v, shape->v_heads, b->task->matrix) + first * shape->v.row;
+    const uint16_t *values = (const uint16_t *)run->inputs[2]->data + at;
+    if (count % 2) memset(b->scores + count * columns, 0, (size_t)columns * sizeof *b->scores);
+    for (int64_t p = 0; p < pairs; p++, values += 2 * shape->v.row) {
+        float *scores = b->scores + 2 * p * columns;
+        pair_floats(scores, scores + columns, columns, b->scores + p * columns);
+        pair_halves(values, 2 * p + 1 < count ? values + shape->v.row : NULL, width,
+                    (uint32_t *)(void *)(b->v + p * width));
+    }
+    for (int64_t i = 0; i < width; i++) b->read_rows[i] = b->v + i;
+    TileCall call = {.depth = pairs, .has_addend = !begins, .weight_stride = columns};
+    call.depth_gap = pairs == 1 ? 0 : width - 1;
+    multiply(b->pairs, &call, b->read_rows, b->result_rows, width, b->scores, columns, b->v, 0);
 }
 
 static void add_values(const Block *b, const Side *v, int64_t count, bool first) {
@@ -313,8 +409,12 @@ static void scale_results(const Block *b, const float *factor) {
 static void run_block(const Block *b, int64_t first, int64_t count, bool begins) {
     const AttentionRun *run = b->run;
     const AttentionShape *shape = &run->shape;
-    Side k = take_side(b, run->inputs[1], &shape->k, shape->k_heads, first, count, shape->size, false, b->k);
-    block_score_keys(b, &k, count);
+    if (b->pairs) {
+        score_pairs(b, first, count);
+    } else {
+        Side k = take_side(b, run->inputs[1], &shape->k, shape->k_heads, first, count, shape->size, false, b->k);
+        block_score_keys(b, &k, count);
+    }
     for (int i = 0; i < run->step_count; i++) block_step(b, &run->steps[i], i, b->scores, first, count);
     ScoreBlock scores = {.x = b->scores, .keys = count, .stride = b->stride};
     scores.columns = run->few ? b->rows : b->columns;
@@ -323,6 +423,10 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
     scores.factor = b->factor;
     bool grows = run->few ? b->isa->score_softmax_rows(&scores) : b->isa->score_softmax_columns(&scores);
     if (grows && !begins) scale_results(b, b->factor);
+    if (b->pairs) {
+        add_pairs(b, first, count, begins);
+        return;
+    }
     Side v = take_side(b, run->inputs[2], &shape->v, shape->v_heads, first, count, shape->width, run->few, b->v);
     add_values(b, &v, count, begins);
 }
@@ -376,6 +480,7 @@ void attention_task(const AttentionRun *run, const AttentionTask *task, void *me
     char *end = memory;
     Block b = block_make(run, task->rows, &end);
     b.task = task;
+    if (takes_pairs(run)) b.pairs = tile_set_pairs();
     int64_t lines = run->few ? b.rows : b.columns;
     for (int i = 0; i < b.columns; i++) b.top[i] = -INFINITY, b.sum[i] = 0;
     for (int64_t i = 0; i < least(b.keys, run->shape.keys) && !run->few; i++)

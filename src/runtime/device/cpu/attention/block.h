@@ -16,15 +16,16 @@ typedef struct Block {
     const AttentionTask *task;
     const TileIsa *isa;
     const TileSet *set;
-    int rows, columns;         /* columns: rows in whole vectors, where queries are columns */
-    int64_t keys, stride;      /* most keys of a block; from one row of scores to the next */
-    int64_t size, width;       /* of a head, in whole vectors */
-    float *queries;            /* [size][columns], or [rows][size] */
-    float *scores;             /* [keys][columns], or [rows][keys] */
-    float *results;            /* [width][columns], or [rows][width] */
-    float *values;             /* of a step: as scores */
-    float *dense;              /* [lanes][size, width or keys]: rows that are to be turned */
-    float *k, *v;              /* a block of keys and of values where they are not read in place */
+    const TileSet *pairs; /* not NULL: bf16 are multiplied in pairs (quads.h); the queries are pairs of elements then */
+    int rows, columns;    /* columns: rows in whole vectors, where queries are columns */
+    int64_t keys, stride; /* most keys of a block; from one row of scores to the next */
+    int64_t size, width;  /* of a head, in whole vectors */
+    float *queries;       /* [size][columns], or [rows][size] */
+    float *scores;        /* [keys][columns], or [rows][keys] */
+    float *results;       /* [width][columns], or [rows][width] */
+    float *values;        /* of a step: as scores */
+    float *dense;         /* [lanes][size, width or keys]: rows that are to be turned */
+    float *k, *v;         /* a block of keys and of values where they are not read in place */
     float *top, *sum, *factor; /* [columns] */
     int32_t *last;             /* [columns] */
     int64_t *offsets;          /* [rows] of a tensor's rows */
