@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "anchor_cases.h"
+#include "base/vectors/vector_isa.h"
 #include "graph/tensor.h"
 #include "runtime/device/cpu/quads.h"
 #include "runtime/device/cpu/tiles/tile.h"
@@ -39,21 +40,22 @@ static void fill(uint16_t *to, int64_t count, const Numbers *n, uint64_t *state)
 
 /* A tile's factors and results. */
 typedef struct Tile {
-    uint16_t x[TILE_MAX_ROWS][DEPTH * PAIR], weight[DEPTH][MOST_COLUMNS][PAIR];
+    uint16_t x[TILE_MOST_ROWS][DEPTH * PAIR], weight[DEPTH][MOST_COLUMNS][PAIR];
     uint32_t packed[DEPTH * MOST_COLUMNS];
-    float results[TILE_MAX_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
+    float results[TILE_MOST_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
     float scale;
 } Tile;
 
 static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int columns) {
-    const void *row_of[TILE_MAX_ROWS];
-    void *result_of[TILE_MAX_ROWS];
+    const void *row_of[TILE_MOST_ROWS];
+    void *result_of[TILE_MOST_ROWS];
     int64_t offset = 0, stride = vectors * set->lanes;
     memset(t->results, 0x55, sizeof t->results);
     for (int k = 0; k < DEPTH; k++)
         for (int64_t j = 0; j < stride; j++) memcpy(&t->packed[k * stride + j], t->weight[k][j], QUAD);
     for (int i = 0; i < rows; i++) row_of[i] = t->x[i], result_of[i] = t->results[i];
     TileCall call = {.rows = row_of,
+                     .row_count = rows,
                      .offsets = &offset,
                      .taps = 1,
                      .depth = DEPTH,
@@ -89,7 +91,7 @@ static void check_tile(const TileSet *set, int index, int vectors, int rows, int
     static Tile t;
     const Numbers *n = &numbers[(rows + columns) % (int)(sizeof numbers / sizeof *numbers)];
     t.scale = columns % 2 ? 1 : 0.3f;
-    fill(t.x[0], TILE_MAX_ROWS * DEPTH * PAIR, n, state);
+    fill(t.x[0], TILE_MOST_ROWS * DEPTH * PAIR, n, state);
     fill(t.weight[0][0], DEPTH * MOST_COLUMNS * PAIR, n, state);
     for (int j = 0; j < MOST_COLUMNS; j++) t.bias[j] = rows % 2 ? 0 : (float)anchor_case_below(state, 9) - 4;
     multiply(&t, set, vectors, rows, columns);
@@ -105,11 +107,23 @@ static void check_tile(const TileSet *set, int index, int vectors, int rows, int
     }
 }
 
-Test(pairs, every_tile_of_every_instruction_set_sums_within_its_roundings) {
-    const TileSet *sets[4];
-    uint64_t state = 1;
+enum { SETS = 6 };
+
+/* All that this machine runs, AMX in plain memory among them. */
+static int sets_here(const TileSet *sets[SETS]) {
     int count = tile_sets_of_pairs(sets);
     cr_assert_eq(sets[0], tile_set_pairs());
+#if defined(__x86_64__)
+    extern const TileSet tile_pairs_amx_plain;
+    if (vector_isa() == VECTOR_AVX512) sets[count++] = &tile_pairs_amx_plain;
+#endif
+    return count;
+}
+
+Test(pairs, every_tile_of_every_instruction_set_sums_within_its_roundings) {
+    const TileSet *sets[SETS];
+    uint64_t state = 1;
+    int count = sets_here(sets);
     for (int s = 0; s < count; s++)
         for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
             for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
@@ -140,8 +154,8 @@ static const Special specials[] = {
 
 Test(pairs, infinities_and_not_a_numbers_go_through_sums) {
     static Tile t;
-    const TileSet *sets[4];
-    int count = tile_sets_of_pairs(sets);
+    const TileSet *sets[SETS];
+    int count = sets_here(sets);
     t.scale = 1;
     for (int s = 0; s < count; s++)
         for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)

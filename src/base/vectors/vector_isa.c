@@ -2,10 +2,16 @@
 /* What the processor says that it runs. */
 #include "base/vectors/vector_isa.h"
 
+#include <stdatomic.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Not all compilers know the name. */
+/* Not all compilers know the names. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -46,6 +52,30 @@ bool vector_has_avx_vnni(void) {
 bool vector_has_bf16(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
+#if defined(__x86_64__) && defined(__linux__)
+/* The processor: bits 22 and 24 of leaf 7's EDX. The system: it saves the registers (bits 17 and 18 of XCR0) and gives a
+ * process leave to use them (ARCH_REQ_XCOMP_PERM; Linux, Documentation/arch/x86/xstate.rst). */
+static bool ask_for_amx(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, SAVED = 3 << 17, HAS = 1 << 22 | 1 << 24, OS_SAVES = 1 << 27 };
+    unsigned a, b, c, d, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OS_SAVES)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & HAS) != HAS) return false;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(high) : "c"(0));
+    return (a & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#endif
+
+bool vector_has_amx_bf16(void) {
+#if defined(__x86_64__) && defined(__linux__)
+    static _Atomic int known; /* 1: no, 2: yes */
+    int answer = known;
+    if (!answer) known = answer = 1 + ask_for_amx();
+    return answer == 2;
 #else
     return false;
 #endif

@@ -111,6 +111,7 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = results + i;
+        call->row_count = m;
         if (narrow)
             tile_isa()->narrow[w->form.kind][vectors][m](call);
         else
@@ -182,8 +183,10 @@ static int64_t block_width(const Product *p) {
 static int64_t block_rows(const Product *p, int64_t rows) {
     const Weight *w = p->weight;
     if (w->form.kind || is_cut(w->depth, w->taps)) return rows;
+    int64_t height = w->set->rows[w->set->vectors];
     int64_t most_rows = most(1, FINISH_ELEMENTS / most(1, block_width(p)) / TILE_MAX_ROWS) * TILE_MAX_ROWS;
-    return least(rows, least(FINISH_ROWS, most_rows));
+    most_rows = least(FINISH_ROWS, most_rows);
+    return least(rows, most(most_rows - most_rows % height, height)); /* whole tiles */
 }
 
 static void take_panel(Slice *slice, int64_t index) {

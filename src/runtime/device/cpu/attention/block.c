@@ -254,6 +254,7 @@ static void multiply(const TileSet *set, TileCall *call, const void *const *rows
             int64_t m = least(height, count - i);
             call->rows = rows + i;
             call->results = results + i;
+            call->row_count = (int)m;
             call->ahead = (const char *)next + i * next_step;
             call->ahead_step = m * next_step / most(1, call->depth);
             set->products[vectors][m](call);

@@ -20,7 +20,7 @@ const TileSet *tile_set(DType type) {
 extern const TileSet tile_quads_base, tile_pairs_base;
 #if defined(__x86_64__)
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni;
-extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16;
+extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
 #endif
 
 int tile_sets_of_quads(const TileSet *out_sets[4]) {
@@ -41,10 +41,11 @@ const TileSet *tile_set_quads(void) {
     return sets[0];
 }
 
-int tile_sets_of_pairs(const TileSet *out_sets[4]) {
+int tile_sets_of_pairs(const TileSet *out_sets[5]) {
     int count = 0;
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
+    if (isa == VECTOR_AVX512 && vector_has_amx_bf16()) out_sets[count++] = &tile_pairs_amx;
     if (isa == VECTOR_AVX512 && vector_has_bf16()) out_sets[count++] = &tile_pairs_avx512bf16;
     if (isa == VECTOR_AVX512) out_sets[count++] = &tile_pairs_avx512;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_pairs_avx2;
@@ -54,7 +55,7 @@ int tile_sets_of_pairs(const TileSet *out_sets[4]) {
 }
 
 const TileSet *tile_set_pairs(void) {
-    const TileSet *sets[4];
+    const TileSet *sets[5];
     tile_sets_of_pairs(sets);
     return sets[0];
 }

@@ -19,7 +19,8 @@
 #include "lowering/anchor/plain_epilogue.h"
 #include "lowering/anchors.h"
 
-enum { TILE_MAX_ROWS = 12, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
+/* TILE_MAX_ROWS: in vectors' registers; TILE_MOST_ROWS: in any, AMX's too. */
+enum { TILE_MAX_ROWS = 12, TILE_MOST_ROWS = 32, TILE_MAX_VECTORS = 4, TILE_MAX_LANES = 16 };
 
 /* Forms of f32 weights in memory. Of a panel of `length` depths (all taps one after the other) by `width` columns:
  *   WORK              [length][width] in the work type
@@ -54,6 +55,7 @@ static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 
 typedef struct TileCall {
     const void *const
         *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
+    int row_count;          /* the tile's height */
     int64_t row_stride;     /* 0: one pointer a row serves all taps */
     const int64_t *offsets; /* [taps] */
     int64_t offset;
@@ -169,7 +171,7 @@ typedef struct TileSet {
     int vectors;                    /* most in a tile */
     int rows[TILE_MAX_VECTORS + 1]; /* most, by the number of vectors */
     /* [vectors][rows] */
-    TileFunction products[TILE_MAX_VECTORS + 1][TILE_MAX_ROWS + 1];
+    TileFunction products[TILE_MAX_VECTORS + 1][TILE_MOST_ROWS + 1];
     /* [kind][vectors]; NULL: LINE_ANY's */
     LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
     int line_vectors;                                              /* most */
@@ -218,7 +220,7 @@ const TileSet *tile_set_quads(void);
 int tile_sets_of_quads(const TileSet *out_sets[4]);
 /* Likewise, products of pairs of bf16, whose results are f32. */
 const TileSet *tile_set_pairs(void);
-int tile_sets_of_pairs(const TileSet *out_sets[4]);
+int tile_sets_of_pairs(const TileSet *out_sets[5]);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);
 

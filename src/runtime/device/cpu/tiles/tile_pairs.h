@@ -3,7 +3,10 @@
  * (runtime/device/cpu/quads.h), summed in f32. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   PAIR_DOT      1: the instruction for it adds both products, to nearest, and takes subnormal numbers for 0 (what it reads and
- *                 what it makes); 0: both are widened in registers and added one after the other, as f32 are */
+ *                 what it makes); 0: both are widened in registers and added one after the other, as f32 are
+ *   PAIR_AMX      1: AMX does it (tile_amx.h); VECTOR_BYTES is 64 then */
+#include <math.h>
+#include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 
 #define T float
@@ -17,6 +20,9 @@
 #endif
 #define TILE_WITHOUT_LINES
 #define TILE_SCALES
+#if PAIR_AMX
+#define TILE_WITHOUT_PRODUCTS
+#endif
 
 TILE_INLINE VF pairs_clamp(VF x, VF low, VF high) { return f32_clamp(x, low, high); }
 
@@ -43,12 +49,15 @@ TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
 #undef TILE_SPREAD
 #undef TILE_SCALES
 #undef TILE_WITHOUT_LINES
+#undef TILE_WITHOUT_PRODUCTS
 #define LINES_NONE(set)                                                                                                \
     {                                                                                                                  \
         { NULL }                                                                                                       \
     }
 
-#if REGISTERS == 32
+#if PAIR_AMX
+#include "runtime/device/cpu/tiles/tile_amx.h"
+#elif REGISTERS == 32
 const TileSet TILE_JOIN(tile_pairs, ISA) = SET_1(pairs, float, NULL, pairs_bound_row, LINES_NONE);
 #else
 const TileSet TILE_JOIN(tile_pairs, ISA) = SET_0(pairs, float, NULL, pairs_bound_row, LINES_NONE);

@@ -6,6 +6,7 @@
 #define VECTOR_BYTES 64
 #define REGISTERS 32
 #define PAIR_DOT 1
+#define PAIR_AMX 0
 #include "runtime/device/cpu/tiles/tile_pairs.h"
 #endif
 typedef int tile_pairs_avx512bf16_is_for_x86_64;

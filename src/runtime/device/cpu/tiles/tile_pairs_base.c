@@ -8,4 +8,5 @@
 #define REGISTERS 16
 #endif
 #define PAIR_DOT 0
+#define PAIR_AMX 0
 #include "runtime/device/cpu/tiles/tile_pairs.h"

@@ -128,6 +128,7 @@ TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m
     }
 }
 
+#ifndef TILE_WITHOUT_PRODUCTS
 /* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
  * up to eight rows ask for the next block (TileCall.ahead); higher ones have no registers left for it, and are for few
  * columns, whose weights stay in the caches. */
@@ -168,6 +169,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     }
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }
+#endif
 
 #ifndef TILE_WITHOUT_LINES
 #include "runtime/device/cpu/tiles/tile_lines.h"
@@ -187,8 +189,8 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #define TILE_MOST_NAMES(set, what, nv)                                                                                 \
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
-    .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)), .transpose = turn,    \
-    .bound = bounds
+    .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)),                \
+    .transpose = turn, .bound = bounds
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
@@ -243,6 +245,7 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #endif
 #endif
 
+#ifndef TILE_WITHOUT_PRODUCTS
 TILE_ROWS(ONE, 1)
 TILE_MORE_ROWS(ONE, 1)
 TILE_ROWS(ONE, 2)
@@ -253,6 +256,7 @@ TILE_MOST_ROWS(ONE, 2)
 TILE_ROWS(ONE, 3)
 TILE_MORE_ROWS(ONE, 3)
 TILE_ROWS(ONE, 4)
+#endif
 #endif
 
 #undef ONE
