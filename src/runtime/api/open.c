@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cjson/cJSON.h>
-
 #include "base/log.h"
 #include "importer/files.h"
 #include "importer/importer.h"
 #include "passes/passes.h"
+#include "policy/json.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/api/registry.h"
 #include "base/fork.h"
@@ -28,19 +27,15 @@ static const char *policy_path(const OnnxfuseOptions *options, const char *model
     return access(beside, F_OK) == 0 ? beside : NULL;
 }
 
-/* The policy `json` with this precision; NULL: with nothing else. What is no object stays as it is: reading it says so. */
-static const char *precision_json(Arena *arena, const char *json, const char *precision) {
-    cJSON *root = json ? cJSON_Parse(json) : cJSON_CreateObject();
-    const char *made = json;
-    if (cJSON_IsObject(root)) {
-        cJSON_DeleteItemFromObjectCaseSensitive(root, "precision");
-        cJSON_AddStringToObject(root, "precision", precision);
-        char *text = cJSON_PrintUnformatted(root);
-        if (text) made = arena_string(arena, text);
-        cJSON_free(text);
-    }
-    cJSON_Delete(root);
-    return made;
+/* The policy `json`, NULL: an empty one, with this precision. */
+static Status precision_json(Arena *arena, const char *json, const char *precision, const char **out_json) {
+    cJSON *root;
+    TRY(json_parse(arena, json ? json : "{}", &root));
+    *out_json = json;
+    if (!cJSON_IsObject(root)) return NULL; /* which reading it says */
+    cJSON_DeleteItemFromObjectCaseSensitive(root, "precision");
+    if (!cJSON_AddStringToObject(root, "precision", precision)) return status_out_of_memory();
+    return json_text(arena, root, out_json);
 }
 
 static Status read_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *policy) {
@@ -59,8 +54,7 @@ Status session_policy_json(const OnnxfuseOptions *options, const char *model_pat
         TRY(file_map(arena, path, &file));
         *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
     }
-    if (options && options->precision) *out_json = precision_json(arena, *out_json, options->precision);
-    return NULL;
+    return options && options->precision ? precision_json(arena, *out_json, options->precision, out_json) : NULL;
 }
 
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
@@ -82,7 +76,8 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
         policy_by_flag(out_policy, "threads");
     }
     if (options && options->precision) {
-        const char *json = precision_json(arena, NULL, options->precision);
+        const char *json;
+        TRY(precision_json(arena, NULL, options->precision, &json));
         TRY(policy_parse(json, strlen(json), "options", arena, out_policy));
         policy_by_flag(out_policy, "precision");
     }
