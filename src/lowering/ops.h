@@ -51,8 +51,9 @@ Status host_error(const HostCall *call, const char *format, ...) STATUS_FORMAT(2
 #define TRAINING_DOMAIN "ai.onnx.preview.training"
 #define INTERNAL_DOMAIN "onnxfuse.internal" /* of operators that passes put into a graph; in no list of operators */
 
-/* Of the operators of that domain that pass take_quantized makes: the axis of w along which its scales lie. */
+/* Of the operators of that domain that pass take_quantized makes: the axes of w and x along which their scales lie. */
 #define QUANTIZED_AXIS "w_axis"
+#define QUANTIZED_X_AXIS "x_axis"
 
 /* --- rows ------------------------------------------------------------------------------------------------ */
 typedef struct Lowering Lowering;

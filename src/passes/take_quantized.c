@@ -44,6 +44,7 @@ static void take(Node *node, const Node *x, const Node *w, const char *op) {
     node->op = op;
     node->domain = INTERNAL_DOMAIN;
     node->opset = 1;
+    if (node_attr(x, "axis")) node_set_int(node, QUANTIZED_X_AXIS, attr_int(x, "axis", 1));
     node_set_int(node, QUANTIZED_AXIS, attr_int(w, "axis", 1));
 }
 

@@ -73,7 +73,7 @@ def matmul(d):
     lead, other = d.pick(((), ()), ((2,), ()), ((2, 3), ()), ((2,), (2,)), ((2, 3), (3,)))
     x, w = d.bytes((*lead, m, k)), d.bytes((*other, k, n))
     constant = bool(d.rng.integers(3))
-    a, b = d.dequantized("x", x, None, False), d.dequantized("w", w, w.ndim - 1, constant)
+    a, b = d.dequantized("x", x, d.pick(None, None, None, *range(x.ndim)), False), d.dequantized("w", w, w.ndim - 1, constant)
     d.nodes.append(helper.make_node("MatMul", ["x_float", "w_float"], ["y"]))
     return a @ b, np.abs(a) @ np.abs(b)
 
@@ -83,7 +83,7 @@ def gemm(d):
     ta, tb = int(d.rng.integers(2)), int(d.rng.integers(2))
     alpha, beta = d.pick(1.0, 0.5), d.pick(1.0, 2.0)
     x, w = d.bytes((k, m) if ta else (m, k)), d.bytes((n, k) if tb else (k, n))
-    a, b = d.dequantized("x", x, None, False), d.dequantized("w", w, 0 if tb else 1, bool(d.rng.integers(3)))
+    a, b = d.dequantized("x", x, d.pick(None, None, None, *range(x.ndim)), False), d.dequantized("w", w, 0 if tb else 1, bool(d.rng.integers(3)))
     c = d.rng.standard_normal(n).astype(np.float32)
     d.place("c", c, True)
     d.nodes.append(helper.make_node("Gemm", ["x_float", "w_float", "c"], ["y"], transA=ta, transB=tb, alpha=alpha, beta=beta))
@@ -103,7 +103,7 @@ def conv(d):
     else:
         attrs["auto_pad"] = d.pick("SAME_UPPER", "SAME_LOWER", "VALID")
     x, w = d.bytes((2, inputs * group, *size)), d.bytes((outputs // group * group, inputs, *kernel))
-    a, b = d.dequantized("x", x, None, False), d.dequantized("w", w, 0, d.rng.integers(5) > 0)
+    a, b = d.dequantized("x", x, d.pick(None, None, None, *range(x.ndim)), False), d.dequantized("w", w, 0, d.rng.integers(5) > 0)
     names, c = ["x_float", "w_float"], np.zeros(w.shape[0])
     if d.rng.integers(2):
         c = d.rng.integers(-1000, 1000, w.shape[0]).astype(np.int32)

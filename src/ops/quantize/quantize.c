@@ -309,17 +309,19 @@ static Status lower_matmul_integer_to_float(Lowering *l, const Node *n) {
 /* Inputs 0 to 5 of such a node. */
 typedef struct Factors {
     Quantized x, w;
-    int axis; /* of w: along which its scales and zero points lie */
+    int x_axis, axis; /* of x and of w: along which their scales and zero points lie */
 } Factors;
 
 static Status factors_of(Lowering *l, const Node *n, Factors *f) {
     *f = (Factors){
-        {in(l, n, 0), in(l, n, 1), optional_in(l, n, 2)}, {in(l, n, 3), in(l, n, 4), optional_in(l, n, 5)}, 0};
+        {in(l, n, 0), in(l, n, 1), optional_in(l, n, 2)}, {in(l, n, 3), in(l, n, 4), optional_in(l, n, 5)}, 0, 0};
     if (l->error) return l->error;
     const Quantized *both[] = {&f->x, &f->w};
     for (int i = 0; i < 2; i++)
         if (both[i]->zero_point && both[i]->zero_point->dtype != both[i]->x->dtype)
             return invalid(l, "a zero point is not of its tensor's type");
+    if (f->x.scale->rank == 1 && !dim_equals(f->x.scale->dims[0], 1))
+        f->x_axis = axis_of(l, attr_int(n, QUANTIZED_X_AXIS, 1), f->x.x->rank);
     if (f->w.scale->rank == 1 && !dim_equals(f->w.scale->dims[0], 1))
         f->axis = axis_of(l, attr_int(n, QUANTIZED_AXIS, 1), f->w.x->rank);
     return l->error;
@@ -357,7 +359,7 @@ static Value *scaled_sums(Lowering *l, const Factors *f, Value *sum, int axis) {
 static Value *quantized_product(Lowering *l, const Factors *f) {
     int columns = f->w.x->rank - 1;
     if (f->x.x->rank < 2 || columns < 1 || !scales_outside(f, columns))
-        return matmul(l, dequantized_along(l, f->x, 0), dequantized_along(l, f->w, f->axis));
+        return matmul(l, dequantized_along(l, f->x, f->x_axis), dequantized_along(l, f->w, f->axis));
     Value *sum = integer_matmul(l, f->x.x, f->x.zero_point, f->w.x, f->w.zero_point);
     return sum ? scaled_sums(l, f, sum, sum->rank - 1) : NULL;
 }
@@ -375,7 +377,7 @@ static Status lower_quantized_gemm(Lowering *l, const Node *n) {
     Value *c = optional_in(l, n, 6);
     if (f.x.x->rank != 2 || f.w.x->rank != 2)
         return invalid(l, "both factors must be matrices, but have ranks %d and %d", f.x.x->rank, f.w.x->rank);
-    if (attr_int(n, "transA", 0)) f.x.x = swap_last(l, f.x.x);
+    if (attr_int(n, "transA", 0)) f.x.x = swap_last(l, f.x.x), f.x_axis = 1 - f.x_axis;
     if (attr_int(n, "transB", 0)) f.w.x = swap_last(l, f.w.x), f.axis = 1 - f.axis;
     double alpha = attr_float(n, "alpha", 1), beta = attr_float(n, "beta", 1);
     Value *y = quantized_product(l, &f);
@@ -391,7 +393,8 @@ static Status lower_quantized_conv(Lowering *l, const Node *n) {
     TRY(factors_of(l, n, &f));
     Value *bias = optional_in(l, n, 6);
     if (!scales_outside(&f, 0))
-        return out(l, n, 0, conv_as(l, n, dequantized_along(l, f.x, 0), dequantized_along(l, f.w, f.axis), bias));
+        return out(l, n, 0,
+                   conv_as(l, n, dequantized_along(l, f.x, f.x_axis), dequantized_along(l, f.w, f.axis), bias));
     Value *sum = integer_conv(l, n, f.x.x, f.x.zero_point, f.w.x, f.w.zero_point, NULL);
     Value *y = scaled_sums(l, &f, sum, 1);
     return out(l, n, 0, bias && y ? add(l, y, along_axis(l, bias, 1, y->rank)) : y);
