@@ -31,7 +31,8 @@ class OutString(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("policy_file", ctypes.c_char_p), ("policy_json", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("threads", ctypes.c_int), ("progress", ctypes.c_void_p), ("progress_user", ctypes.c_void_p),
-                ("external_data", ctypes.c_void_p), ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p), ("registry", ctypes.c_void_p)]
+                ("external_data", ctypes.c_void_p), ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p), ("registry", ctypes.c_void_p),
+                ("later", ctypes.c_void_p * 16)]  # what newer headers have: left zero
 
 
 class Info(ctypes.Structure):
@@ -60,7 +61,7 @@ class Ours:
 
     def __init__(self, library, model, threads=1):
         self.library, self.session = library, ctypes.c_void_p()
-        options = Options(size=ctypes.sizeof(Options), device=b"cpu", threads=threads)
+        options = Options(device=b"cpu", threads=threads)
         self.check(library.onnxfuse_session_open_memory(model, ctypes.c_size_t(len(model)), None, ctypes.byref(options), ctypes.byref(self.session)))
         count = library.onnxfuse_session_input_count(self.session)
         self.names = [library.onnxfuse_session_input(self.session, k).contents.name.decode() for k in range(count)]
