@@ -10,6 +10,9 @@
  * the graph's structure alone decides. A residual stream is written in any case and ends the search, so that no chain leaves its layer, the work
  * does not grow with the square of the layers, and equal layers are cut equally.
  *
+ * Where the two passes will be two graphs (Graph.seeds), whatever the backward nodes read of forward values crosses, and outputs of the model are
+ * no longer there by then. Backward nodes that are made of forward values alone become forward ones, so that they may be what is kept.
+ *
  * What a backward anchor reads is kept as it is, unless memory is dear (fusion.memory_efficient, training.saved_megabytes): then a region
  * may make it again. Random masks are always drawn again.
  *
@@ -69,6 +72,7 @@ typedef struct Cut {
     int count;
     VEC(Part) parts; /* a value's tag is 1 + its number here; 0: it is none */
     const bool *again;
+    bool apart;
     Flow flow;
     Map copies; /* (value, component) -> its copy */
 } Cut;
@@ -104,7 +108,16 @@ static Place *place_of(const Cut *c, const Node *node) { return &c->places[node-
 
 static bool is_backward(const Cut *c, const Node *node) { return node->backward && !place_of(c, node)->pure; }
 
-static bool is_forward_value(const Cut *c, const Value *v) { return !v->producer || !is_backward(c, v->producer); }
+/* The gradient of an output, which the backward graph is given. */
+static bool is_seed(const Cut *c, const Value *v) {
+    for (int i = c->graph->seeds; c->apart && !v->producer && i < c->graph->inputs.count; i++)
+        if (c->graph->inputs.items[i] == v) return true;
+    return false;
+}
+
+static bool is_forward_value(const Cut *c, const Value *v) {
+    return v->producer ? !is_backward(c, v->producer) : !is_seed(c, v);
+}
 
 static int component_of(const Cut *c, int number) {
     while (c->places[number].component != number) number = c->places[number].component;
@@ -123,6 +136,7 @@ static void find_places(Cut *c) {
         node->tag = (uint64_t)c->count++;
         for (int i = 0; i < node->input_count; i++) {
             const Node *before = node->inputs[i] ? node->inputs[i]->producer : NULL;
+            if (node->inputs[i] && is_seed(c, node->inputs[i])) place->pure = false;
             if (!before) continue;
             int level = level_behind(c, before, node);
             if (level > place->level) place->level = level;
@@ -172,14 +186,15 @@ static Part *enter(Cut *c, Value *v) {
     double elements;
     Value *root = root_of(v);
     if (!root->tag && takes_part(c, root, &elements)) {
-        bool fixed = !root->producer || !may_repeat(root->producer), free = !root->producer || value_is_output(root);
+        bool fixed = !root->producer || !may_repeat(root->producer), output = value_is_output(root);
+        bool free = !root->producer || (output && !c->apart);
         VEC_PUSH(c->arena, c->parts,
                  (Part){.value = root,
                         .elements = elements,
                         .bytes = elements * (double)dtype_size(root->dtype),
                         .fixed = fixed,
                         .free = free,
-                        .stored = free});
+                        .stored = free || output});
         root->tag = (uint64_t)c->parts.count;
     }
     return part_of(c, v);
@@ -192,8 +207,8 @@ static bool is_broadcast_by(const Cut *c, const Part *part, const Node *reader) 
 }
 
 /* How a node reads a part, the input of a lower level. */
-static void note_reader(Part *part, const Node *reader) {
-    if (reader->backward) {
+static void note_reader(const Cut *c, Part *part, const Node *reader) {
+    if (c->apart ? is_backward(c, reader) : reader->backward) {
         part->read |= is_in_kernel(reader);
         part->whole |= !is_in_kernel(reader);
     } else {
@@ -205,6 +220,7 @@ static void note_reader(Part *part, const Node *reader) {
 /* Whether it reaches the reader through memory. An anchor's result does not reach what may be its epilogue so. */
 static bool is_of_lower_level(const Cut *c, const Value *v, const Node *reader) {
     const Node *node = v->producer;
+    if (node && c->apart && is_backward(c, reader)) return is_forward_value(c, v);
     return node && (!is_in_kernel(reader) || place_of(c, node)->level + ends_kernel(node) < place_of(c, reader)->level);
 }
 
@@ -216,7 +232,7 @@ static void find_parts(Cut *c) {
         if (!part) continue;
         if (is_broadcast_by(c, part, node)) part->fixed = true;
         bool alias = node->prim == PRIM_RESHAPE; /* its readers count */
-        if (!alias && is_of_lower_level(c, node->inputs[i], node)) note_reader(part, node);
+        if (!alias && is_of_lower_level(c, node->inputs[i], node)) note_reader(c, part, node);
     }
     for (int p = 0; p < c->parts.count; p++) { /* in the order of the nodes */
         Part *part = &c->parts.items[p];
@@ -347,7 +363,7 @@ static void repeat_all(Cut *c) {
     VEC(Change) changes = {0};
     for (int n = 0; n < c->count; n++) {
         Node *node = c->places[n].node;
-        if (!node->backward || node->prim == PRIM_RESHAPE) continue;
+        if (!node->backward || node->prim == PRIM_RESHAPE || (c->apart && !is_backward(c, node))) continue;
         int component = is_in_kernel(node) ? component_of(c, n) : NO_COMPONENT;
         for (int i = 0; i < node->input_count; i++) {
             Value *value = node->inputs[i];
@@ -368,15 +384,26 @@ static bool has_backward(const Graph *graph) {
     return false;
 }
 
+/* Those of the rest that are as good as forward nodes are forward nodes. */
+static void move_forward(Cut *c) {
+    for (int n = 0; n < c->count; n++)
+        if (c->places[n].pure) c->places[n].node->backward = false;
+}
+
 Status choose_saved(Graph *graph, const Policy *policy) {
     if (!policy->fusion.enable || !has_backward(graph)) return NULL;
     Arena *arena = arena_create_inside(graph->arena);
-    Cut c = {.graph = graph, .arena = arena, .symbols = hinted_sizes(graph, policy, arena), .copies = map_make(arena)};
+    Cut c = {.graph = graph,
+             .arena = arena,
+             .symbols = hinted_sizes(graph, policy, arena),
+             .copies = map_make(arena),
+             .apart = graph->seeds > 0};
     find_places(&c);
     find_components(&c);
     find_parts(&c);
     choose(&c, policy);
     repeat_all(&c);
+    if (c.apart) move_forward(&c);
     arena_destroy(arena);
     graph_prune(graph);
     return NULL;

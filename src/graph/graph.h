@@ -168,6 +168,7 @@ struct Graph {
     VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
+    int seeds; /* not 0: forward and backward nodes will be two graphs (optimize/apart.h); the first input that is a gradient of an output */
     int not_greedy;         /* nodes that were too many for the greedy order (passes/memory_order.h); 0: it was tried */
     Map names;              /* value name -> Value * */
     Map suffixes;           /* taken name -> last K given out as NAME_K */

@@ -20,7 +20,8 @@ const Pass *pipeline(void);
  * with each pass's name after it. */
 Status pipeline_run(Graph *graph, const Policy *policy, void (*after)(void *user, const char *pass, const Graph *graph),
                     void *user);
-/* As pipeline_run, with a change to the graph when it is simplified and nothing is fused yet (before "fuse_attention"). */
+/* As pipeline_run, with a change to the graph when it is simplified, and what is saved for the backward pass is chosen,
+ * but no region is made (before "fuse_epilogues"). */
 Status pipeline_run_changing(Graph *graph, const Policy *policy,
                              void (*after)(void *user, const char *pass, const Graph *graph),
                              void (*change)(void *user, Graph *graph), void *user);

@@ -52,7 +52,7 @@ Status pipeline_run_changing(Graph *graph, const Policy *policy, void (*after)(v
     TRY(verify(graph, level, "importing"));
     for (const Pass *pass = passes; pass->name; pass++) {
         int before = graph->node_count;
-        if (change && pass->run == fuse_attention) {
+        if (change && pass->run == fuse_epilogues) {
             change(user, graph);
             TRY(verify(graph, level, "changing"));
         }

@@ -560,6 +560,8 @@ Test(training, several_forward_passes_wait_with_their_own_masks, .init = make_fo
         DONE(onnxfuse_passes_forward(passes, (const OnnxfuseValue *const[]){input}, outputs[i], NULL, &saved[i]));
     cr_expect(memcmp(onnxfuse_value_data(outputs[0][0]), onnxfuse_value_data(outputs[1][0]), sizeof x) != 0,
               "two masks are one");
+    int64_t bytes = onnxfuse_saved_bytes(saved[0]); /* beside one tensor, the number that the mask is drawn with */
+    cr_expect_leq(bytes, (int64_t)sizeof x + 8, "%lld bytes are handed over", (long long)bytes);
     onnxfuse_saved_free(saved[2]); /* no backward pass */
     for (int i = WAITING - 1; i >= 0; i--) {
         if (i == 2) continue;

@@ -107,6 +107,7 @@ static Status open_half(Opening *o, jmp_buf *guard) {
     graph_destroy(o->twin);
     o->twin = NULL;
     Graph *taken = o->graph;
+    taken->seeds = o->apart.seeds;
     o->graph = NULL;
     arena_guard(taken->arena, NULL);
     return session_open_graph(taken, (GraphChange){split, o}, &given, &p->sessions[o->half]);
