@@ -58,6 +58,25 @@ def learns(folder):
     assert changed == {"w2", "b1", "b2"}, changed
 
 
+def bodies(folder):
+    """Weights that bodies of control flow read are trained, and are the model's when it is saved."""
+    h, kind = onnx.helper, onnx.TensorProto.FLOAT
+    info, wanted = h.make_tensor_value_info, np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    then = h.make_graph([h.make_node("MatMul", ["x", "w"], ["p"])], "then", [], [info("p", kind, ["n", 2])])
+    other = h.make_graph([h.make_node("MatMul", ["x", "w"], ["z"]), h.make_node("Neg", ["z"], ["q"])], "else", [], [info("q", kind, ["n", 2])])
+    nodes = [h.make_node("ReduceSum", ["x"], ["s"], keepdims=0), h.make_node("Cast", ["s"], ["t"], to=onnx.TensorProto.BOOL),
+             h.make_node("If", ["t"], ["y"], then_branch=then, else_branch=other)]
+    weight = onnx.numpy_helper.from_array(np.ones((3, 2), np.float32), "w")
+    graph = h.make_graph(nodes, "bodies", [info("x", kind, ["n", 3])], [info("y", kind, ["n", 2])], [weight])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10), folder / "bodies.onnx")
+    x = np.random.default_rng(1).standard_normal((400, 3), np.float32)
+    np.savez(folder / "bodies.npz", x=x, target=x @ wanted)
+    train(folder / "bodies.onnx", "--data", folder / "bodies.npz", "--loss", "mse:y,target", "--rate", 0.05, "--steps", 600, "-o", folder / "new.onnx")
+    found = onnxruntime.InferenceSession(folder / "new.onnx").run(None, {"x": x[:4]})[0]
+    assert np.allclose(found, x[:4] @ wanted, atol=1e-3), found
+
+
+
 def goes_on(folder):
     common = [MODEL, *LOSS, "--data", folder / "data.npz", "--rate", 0.01, "--batch", 48, "--steps", 3000, "--checkpoint-every", 40]
     begin = time.monotonic()
@@ -111,6 +130,6 @@ def says(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for test in (learns, sums, goes_on, says):
+    for test in (learns, bodies, sums, goes_on, says):
         test(pathlib.Path(name))
         print("ok   ", test.__name__)

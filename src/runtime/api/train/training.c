@@ -11,6 +11,7 @@
 #include "base/fork.h"
 #include "importer/files.h"
 #include "importer/importer.h"
+#include "lowering/subgraph.h"
 #include "optimize/training.h"
 #include "runtime/api/model_file.h"
 
@@ -402,6 +403,12 @@ static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     MappedFile original;
     TRY(fetch_all(t));
     TRY(file_map(graph->arena, t->path, &original));
+    Map weights = map_make(graph->arena);
+    for (int i = 0; i < t->kept_count; i++) {
+        Value *value = t->kept[i].is_state ? NULL : map_get(&graph->names, t->kept[i].name);
+        if (value && value->constant) map_set_id(&weights, MAP_POINTER_KEY(value->constant), value);
+    }
+    capture_constants(graph, &weights); /* what bodies read is to be new, too */
     for (int i = 0; i < t->kept_count; i++) {
         const Kept *kept = &t->kept[i];
         if (kept->is_state) continue;
