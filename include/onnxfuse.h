@@ -260,6 +260,10 @@ ONNXFUSE_API const char *onnxfuse_session_device_name(const OnnxfuseSession *ses
 /* Runs the model. inputs [input_count], in the model's order; an optional input may be NULL. outputs [output_count]:
  * NULL entries receive new values, owned by the caller; an entry that is a tensor value is written in place where its
  * dtype and dims fit the result (else it is an error, ONNXFUSE_INVALID). On failure, outputs that were NULL stay NULL.
+ * An output may be given memory of an input. Where the input is read for the last time by what makes the output in its place (a
+ * cache of fixed room that GroupQueryAttention, TensorScatter or ScatterND add rows to, elementwise work), the same memory for
+ * both, all of it, is written over and nothing is copied; else the input is copied before the run. After a failure such an
+ * input's contents are undefined.
  * Thread-safe. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
                                                  OnnxfuseValue **outputs);

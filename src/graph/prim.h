@@ -136,6 +136,8 @@ static inline int prim_is_elementwise(Prim prim) {
     return c >= PRIM_CLASS_UNARY && c <= PRIM_CLASS_CAST;
 }
 
+static inline int prim_is_scatter(Prim prim) { return prim == PRIM_SCATTER_ELEMENTS || prim == PRIM_SCATTER_ND; }
+
 /* Whether the primitive computes on this dtype (of its arithmetic inputs: the branches of `where`, the data of
  * `gather`). */
 bool prim_accepts(Prim prim, DType dtype);

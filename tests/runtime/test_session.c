@@ -329,6 +329,58 @@ Test(session, given_buffers_are_written_in_place) {
     }
 }
 
+/* An output in an input's memory, or across it, is what it is in memory of its own. */
+Test(session, outputs_in_the_memory_of_inputs) {
+    enum { ROWS = 6, COLUMNS = 40, COUNT = ROWS * COLUMNS, SHIFT = 7 };
+    static const struct {
+        const char *name, *nodes;
+    } rows[] = {
+        {"rows are scattered into it", "i = constant i64[2, 1] {1, 4}\nu = onnx Slice@21 w, s, e\ny = onnx "
+                                       "ScatterND@21 x, i, u\nz = onnx Neg@21 y\n"},
+        {"what is scattered into is read later",
+         "i = constant i64[2, 1] {1, 4}\nu = onnx Slice@21 w, s, e\ny = onnx ScatterND@21 x, i, u\nk = onnx MatMul@21 "
+         "y, t\nz = onnx Add@21 x, k\n"},
+        {"what is scattered comes from it", "i = constant i64[2, 1] {4, 1}\nu = onnx Slice@21 x, s, e\ny = onnx "
+                                            "ScatterND@21 x, i, u\nz = onnx Neg@21 w\n"},
+        {"elementwise", "y = onnx Sub@21 x, w\nz = onnx Neg@21 w\n"},
+        {"elementwise, read again", "y = onnx Sub@21 x, w\nk = onnx MatMul@21 y, t\nz = onnx Add@21 x, k\n"},
+        {"a product", "y = onnx MatMul@21 x, t\nz = onnx Neg@21 x\n"},
+        {"turned around", "v = constant i64[2] {-1, -1}\nf = constant i64[2] {-100, -100}\na = constant i64[2] {0, 1}\n"
+                          "y = onnx Slice@21 x, v, f, a, v\nz = onnx Neg@21 x\n"},
+        {"the input itself", "y = onnx Identity@21 x\nz = onnx Neg@21 w\n"},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "graph (x: f32[n, 40], w: f32[n, 40], t: f32[40, 40]) -> (y, z) {\ns = constant i64[1] {2}\ne = "
+                 "constant i64[1] {4}\n%s}",
+                 rows[r].nodes);
+        OnnxfuseSession *session = must_open(text);
+        float apart[2][COUNT];
+        for (int way = 0; way < 4; way++) { /* apart; the same memory; across it, before and behind */
+            static float memory[COUNT + 2 * SHIFT], w[COUNT], t[COLUMNS * COLUMNS], y[COUNT], z[COUNT];
+            const int64_t dims[] = {ROWS, COLUMNS}, square[] = {COLUMNS, COLUMNS};
+            float *to = way == 0 ? y : memory + SHIFT + (way == 2 ? -SHIFT : way == 3 ? SHIFT : 0);
+            for (int i = 0; i < COUNT; i++) memory[SHIFT + i] = (float)(i * 37 % 101), w[i] = (float)(i * 11 % 53);
+            for (int i = 0; i < COLUMNS * COLUMNS; i++) t[i] = (float)(i * 7 % 5 - 2);
+            OnnxfuseValue *in[3], *out[2];
+            cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, memory + SHIFT, &in[0]));
+            cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, w, &in[1]));
+            cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, square, t, &in[2]));
+            cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, to, &out[0]));
+            cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, z, &out[1]));
+            OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, out);
+            cr_assert(!status, "%s: %s", rows[r].name, onnxfuse_status_message(status));
+            if (way == 0) memcpy(apart[0], to, sizeof apart[0]), memcpy(apart[1], z, sizeof apart[1]);
+            cr_expect(memcmp(apart[0], to, sizeof apart[0]) == 0, "%s, way %d", rows[r].name, way);
+            cr_expect(memcmp(apart[1], z, sizeof apart[1]) == 0, "%s, way %d: the other output", rows[r].name, way);
+            for (int i = 0; i < 3; i++) onnxfuse_value_free(in[i]);
+            for (int i = 0; i < 2; i++) onnxfuse_value_free(out[i]);
+        }
+        onnxfuse_session_close(session);
+    }
+}
+
 Test(session, buffers_that_do_not_fit) {
     static const struct {
         const char *name, *buffer;

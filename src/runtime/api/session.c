@@ -97,6 +97,45 @@ static Status take_outputs(const OnnxfuseSession *s, Call *c) {
     return NULL;
 }
 
+/* ---- outputs in the memory of inputs ---- */
+
+static bool overlap(const Tensor *a, const Tensor *b) {
+    uintptr_t x = (uintptr_t)a->data, y = (uintptr_t)b->data;
+    return x < y + tensor_bytes(b) && y < x + tensor_bytes(a);
+}
+
+/* Whether an output is given memory of the input that would be written before the input's last read. */
+static bool is_written_early(const OnnxfuseSession *s, const Call *c, int input) {
+    const Item *item = c->items[input];
+    if (!item || item->kind != ITEM_TENSOR || c->in_on_device[input]) return false;
+    for (int o = 0; o < s->graph->outputs.count; o++) {
+        const Tensor *to = &c->made[o].item.tensor;
+        if (!c->made[o].given || c->out_on_device[o] || !overlap(&item->tensor, to)) continue;
+        bool same = to->data == item->tensor.data && tensor_bytes(to) == tensor_bytes(&item->tensor);
+        if (!same || s->buckets || !plan_writes_over(s->plan, input, o)) return true;
+    }
+    return false;
+}
+
+/* Such inputs are copied first: *out_copies [inputs], which is NULL where there is none. */
+static Status set_aside(OnnxfuseSession *s, Call *c, Item **out_copies) {
+    int count = s->graph->inputs.count;
+    *out_copies = NULL;
+    for (int i = 0; i < count; i++) {
+        if (!is_written_early(s, c, i)) continue;
+        if (!*out_copies && !(*out_copies = calloc((size_t)count, sizeof(Item)))) return status_out_of_memory();
+        TRY(item_copy(&s->memory, c->items[i], &(*out_copies)[i]));
+        c->items[i] = &(*out_copies)[i];
+    }
+    return NULL;
+}
+
+static void release_copies(OnnxfuseSession *s, Item *copies) {
+    for (int i = 0; copies && i < s->graph->inputs.count; i++)
+        if (copies[i].kind != ITEM_NONE) item_free(&s->memory, &copies[i]);
+    free(copies);
+}
+
 /* With sizes rounded up to the policy's buckets. */
 static Status run_padded(OnnxfuseSession *s, Call *c, Run *run) {
     Padding padding;
@@ -121,9 +160,12 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
                .peak_arena = &s->peak_arena,
                .input_on_device = c->any_on_device ? c->in_on_device : NULL,
                .output_on_device = c->any_on_device ? c->out_on_device : NULL};
+    Item *copies;
+    Status status = set_aside(s, c, &copies);
     outer = pool_stop_with(NULL); /* set when this run began inside another's callback */
-    Status status = s->buckets ? run_padded(s, c, &run) : plan_run(s->plan, &run, NULL, c->items, c->made);
+    if (!status) status = s->buckets ? run_padded(s, c, &run) : plan_run(s->plan, &run, NULL, c->items, c->made);
     pool_stop_with(outer);
+    release_copies(s, copies);
     return status;
 }
 

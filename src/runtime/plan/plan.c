@@ -205,6 +205,8 @@ bool step_may_share(const Plan *plan, const Step *step, int output, int input) {
     const CustomOperator *own = step->kind == STEP_HOST ? step->node->custom : NULL;
     bool may = step->kind == STEP_KERNEL ? step->region.inplace[output] >> input & 1
                                          : own && output == 0 && own->in_place == input + 1;
+    /* What is scattered into stays where it is (device/host_movement.c). */
+    may |= step->kind == STEP_PRIM && step->place == PLACE_HOST && prim_is_scatter(step->node->prim) && input == 0;
     int root = plan->slots[step->inputs[input]].root;
     for (int i = 0; i < step->input_count; i++) /* nor is it read in another order through an alias */
         may &= i == input || step->inputs[i] < 0 || plan->slots[step->inputs[i]].root != root;

@@ -2,7 +2,10 @@
 /* States (GraphState): a new value may be given the memory of the old one. So the steps that write them come last, when all
  * that may fail or be stopped is done and nobody else reads the old values: a run that fails leaves these as they were.
  * A new value that cannot be written that way (its kernel reads the old one elsewhere than it writes, or something reads
- * the new one) has memory of its own, and is copied when the run ends. */
+ * the new one) has memory of its own, and is copied when the run ends.
+ *
+ * Any other output may be given an input's memory, too, where nothing reads that behind the step that writes it: a cache that new
+ * rows are scattered into grows where it is. Such steps stay where they are, and a run that fails may leave the input changed. */
 #include "runtime/plan/planner.h"
 
 typedef struct Reader {
@@ -155,4 +158,27 @@ void states_settle(Plan *plan) {
     if (!may_fail) return;
     for (int i = 0; i < plan->graph->states.count; i++) keep_apart(plan, i);
     plan->last_writes = plan->step_count;
+}
+
+/* The slot of the graph's input that this one may be the memory of, through steps that hand their input on; else -1. */
+static int input_behind(const Plan *plan, int slot) {
+    for (;;) {
+        slot = plan->slots[slot].root;
+        if (plan->slots[slot].storage == STORE_INPUT) return slot;
+        int maker = plan->slots[slot].first;
+        if (maker >= plan->step_count || plan->steps[maker].kind != STEP_RESOLVE) return -1;
+        slot = plan->steps[maker].inputs[0];
+    }
+}
+
+bool plan_writes_over(const Plan *plan, int input, int output) {
+    for (int i = 0; i < plan->graph->states.count; i++)
+        if (plan->graph->states.items[i].input == input && plan->graph->states.items[i].output == output) return true;
+    int to = plan->slots[plan->outputs[output]].root, from = plan->inputs[input], maker = plan->slots[to].first;
+    if (plan->slots[to].output != output || maker >= plan->step_count || plan->slots[from].last != maker) return false;
+    const Step *step = &plan->steps[maker];
+    for (int o = 0; o < step->output_count; o++)
+        for (int i = 0; i < step->input_count && step->outputs[o] == to; i++)
+            if (step_may_share(plan, step, o, i) && input_behind(plan, step->inputs[i]) == from) return true;
+    return false;
 }
