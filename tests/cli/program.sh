@@ -131,6 +131,17 @@ for command in bench inspect compare; do
 done
 expect "inspect takes no size without a run" 2 inspect $model --size batch=2
 
+# bfloat16 rounds to 8 bits; what is rounded meets two products and a softmax.
+expect "a model of float32 in bfloat16 is near to it" 0 compare $model --precision bf16 --size batch=64 --rtol 0.03
+holds "compare says which" "$out" 'on cpu, precision bf16'
+expect "but not the same" 1 compare $model --precision bf16 --size batch=64 --rtol 1e-5
+expect "products are computed so" 0 inspect $model --precision bf16 --after plan
+holds "the plan says it" "$out" 'anchor matmul \(packed, bf16\)'
+for command in run bench inspect compare; do
+  expect "$command: there is no such precision" 4 $command $model --precision bf17
+  holds "$command tells which there are" "$err" 'f32, f16 and bf16'
+done
+
 sizes=$models/sizes/model.onnx
 expect "sizes without a name, of names that are no identifiers, of sequences" 0 run $sizes --json
 holds "each size is told once, with its inputs" "$err" 'rows.0 = 1 \(of a, b\), a_1 = 1 \(of a\), width = 1 \(of b, ids\), h"ö.+ = 1 \(of odd\), height = 224 \(of picture\); --size rows.0=8 sets one'
