@@ -131,6 +131,15 @@ Test(pairs, every_tile_of_every_instruction_set_sums_within_its_roundings) {
                     check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
 }
 
+Test(pairs, all_sets_agree_on_sums_that_are_exact) {
+    const TileSet *sets[SETS];
+    int count = sets_here(sets);
+    for (int s = 0; s < count; s++) cr_expect(tile_pairs_agree(sets[s]), "set %d", s);
+    TileSet wrong = *tile_set_pairs(); /* a vector less a row */
+    memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
+    cr_expect_not(tile_pairs_agree(&wrong));
+}
+
 /* ---- what is no finite number ---- */
 
 typedef struct Special {

@@ -221,6 +221,8 @@ int tile_sets_of_quads(const TileSet *out_sets[4]);
 /* Likewise, products of pairs of bf16, whose results are f32. */
 const TileSet *tile_set_pairs(void);
 int tile_sets_of_pairs(const TileSet *out_sets[5]);
+/* Whether a set of pairs gives what plain C gives, on some numbers whose sums are exact. */
+bool tile_pairs_agree(const TileSet *set);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);
 
