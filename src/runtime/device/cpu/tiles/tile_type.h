@@ -140,14 +140,17 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     NAME(clear)(acc, m, nv);
     const T *weight = call->weight;
     const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
-    const void *const *rows = call->rows;
     const char *ahead = call->ahead;
     const int64_t ahead_step = call->ahead_step;
-    for (int64_t t = 0; t < call->taps; t++, rows += call->row_stride) {
+    for (int64_t t = 0; t < call->taps; t++) {
         const T *x[TILE_MAX_ROWS];
         const int64_t shift = call->offset + call->offsets[t];
+        const void *const *rows = call->rows + t * call->row_stride;
         TILE_UNROLL
-        for (int i = 0; i < m; i++) x[i] = (const T *)rows[i] + shift;
+        for (int i = 0; i < m; i++) {
+            x[i] = (const T *)rows[i] + shift;
+            if (m <= 8) TILE_HOLD_ADDRESS(x[i]);
+        }
         for (int64_t k = 0; k < end; k += step, weight += stride) {
             V w[TILE_MAX_VECTORS];
             if (m > 2 && m <= 8) {
@@ -166,6 +169,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
                 for (int j = 0; j < nv; j++) acc[i][j] = TILE_ADD_PRODUCT(acc[i][j], value, w[j]);
             }
         }
+        TILE_HOLD_ADDRESS(call);
     }
     NAME(finish)(call, call->results, call->column, acc, m, nv, last);
 }

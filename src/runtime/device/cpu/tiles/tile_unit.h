@@ -8,6 +8,9 @@
 #define TILE_JOIN(a, b) TILE_JOIN_(a, b)
 #define TILE_INLINE VECTOR_INLINE
 #define TILE_UNROLL VECTOR_UNROLL
+/* The address is in a general register here, and what it leads to is read again from here on. Else GCC keeps addresses, and
+ * all that a call says, in vector registers, where loops have no others left: there they wait for the products before. */
+#define TILE_HOLD_ADDRESS(pointer) __asm__("" : "+r"(pointer))
 #ifdef __clang__
 #define TILE_UNROLL_COLUMNS TILE_UNROLL
 #define TILE_NO_UNROLL _Pragma("clang loop unroll(disable)")
