@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch.h"
+#include "job.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -29,12 +30,6 @@ struct Watch {
     pthread_t thread;
 };
 
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* That have come from the client, or, of an answer, that the client's side has acknowledged; 0 where the kernel does not tell. */
 static uint64_t bytes_passed(const Watched *w) {
     struct tcp_info info = {0};
@@ -58,7 +53,7 @@ static void end_connection(int socket) {
 
 /* Ends what is over, and sets when the next may be. */
 static void look(Watch *watch) {
-    int64_t at = now();
+    int64_t at = now_ns();
     watch->wake = INT64_MAX;
     for (Watched *w = watch->first; w; w = w->next) {
         int64_t end = end_of_phase(&watch->options, w);
@@ -91,7 +86,7 @@ static void *run(void *argument) {
 static void begin_phase(Watched *w, Phase phase) {
     Watch *watch = w->watch;
     w->phase = phase;
-    w->since = now();
+    w->since = now_ns();
     if (phase == PHASE_RECEIVING || phase == PHASE_SENDING) w->bytes = bytes_passed(w);
     if (end_of_phase(&watch->options, w) < watch->wake) pthread_cond_signal(&watch->change);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of pairs of bf16: the loops of every instruction set that this machine runs, against sums in f64; pairs
- * gathered from wherever halves lie. */
+/* Products of pairs of bf16: the loops of every instruction set that this machine runs, against sums in f64. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -181,54 +180,4 @@ Test(pairs, infinities_and_not_a_numbers_go_through_sums) {
                           (double)got, (double)want);
                 if (isfinite(specials[i].w[0]) && isfinite(specials[i].w[1])) cr_assert_eq(t.results[0][2], 0);
             }
-}
-
-/* ---- gathering ---- */
-
-typedef struct Place {
-    const char *what;
-    int64_t outer, depth, inner, outer_stride, depth_stride, inner_stride;
-} Place;
-
-static const Place places[] = {
-    {"rows as they lie", 3, 8, 1, 8, 1, 0},
-    {"rows with a rest", 5, 7, 1, 7, 1, 0},
-    {"rows apart", 4, 6, 1, 50, 1, 0},
-    {"a matrix", 1, 12, 33, 0, 33, 1},
-    {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
-    {"a matrix turned", 1, 10, 17, 0, 1, 10},
-    {"kernels of taps", 6, 5, 9, 45, 9, 1},
-    {"one number", 1, 1, 1, 0, 1, 1},
-    {"no depth", 2, 0, 3, 0, 3, 1},
-};
-
-Test(pairs, halves_are_gathered_from_wherever_they_lie) {
-    static uint16_t from[2048];
-    static uint32_t to[2048];
-    uint64_t state = 2;
-    for (int i = 0; i < 2048; i++) from[i] = (uint16_t)anchor_case_bits(&state);
-    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-        const Place *at = &places[p];
-        QuadSource source = {.from = from + 1,
-                             .size = 2,
-                             .rank = 1,
-                             .dims = {at->outer},
-                             .strides = {at->outer_stride},
-                             .depth = at->depth,
-                             .depth_stride = at->depth_stride,
-                             .inner = at->inner,
-                             .inner_stride = at->inner_stride};
-        int64_t pairs = quads_in(at->depth, 2), count = at->outer * pairs * at->inner;
-        memset(to, 0xee, sizeof to);
-        quads_gather(&source, to, NULL);
-        for (int64_t i = 0; i < count; i++)
-            for (int64_t h = 0; h < PAIR; h++) {
-                int64_t k = i / at->inner % pairs * PAIR + h;
-                int64_t place =
-                    i / at->inner / pairs * at->outer_stride + k * at->depth_stride + i % at->inner * at->inner_stride;
-                cr_assert_eq(to[i] >> 16 * h & 0xffff, k < at->depth ? from[1 + place] : 0, "%s, pair %d, half %d",
-                             at->what, (int)i, (int)h);
-            }
-        cr_assert_eq(to[count], 0xeeeeeeee, "%s: written beyond", at->what);
-    }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of quads: the loops of every instruction set that this machine runs, against sums one by one; bytes gathered to
- * quads from wherever they lie. */
+/* Products of quads: the loops of every instruction set that this machine runs, against sums one by one; bytes and
+ * halves gathered to quads from wherever they lie. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,38 +79,43 @@ static const Place places[] = {
     {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
     {"a matrix turned", 1, 10, 17, 0, 1, 10},
     {"kernels of taps", 6, 5, 9, 45, 9, 1},
-    {"one byte", 1, 1, 1, 0, 1, 1},
+    {"one number", 1, 1, 1, 0, 1, 1},
     {"no depth", 2, 0, 3, 0, 3, 1},
 };
 
-Test(quads, bytes_are_gathered_from_wherever_they_lie) {
+static int64_t number_at(const uint8_t *from, int size) { return size == 1 ? from[0] : from[0] | from[1] << 8; }
+
+/* size: bytes of a number */
+static void check_gathering(const Place *at, int size, uint64_t *state) {
     static uint8_t from[4096];
     static uint32_t to[4096];
+    const int64_t most = QUAD / size, quads = quads_in(at->depth, size), count = at->outer * quads * at->inner;
+    fill(from, sizeof from, state, 0);
+    QuadSource source = {.from = from + size,
+                         .size = size,
+                         .rank = 1,
+                         .dims = {at->outer},
+                         .strides = {at->outer_stride},
+                         .depth = at->depth,
+                         .depth_stride = at->depth_stride,
+                         .inner = at->inner,
+                         .inner_stride = at->inner_stride};
+    memset(to, 0xee, sizeof to);
+    quads_gather(&source, to, NULL);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t n = 0; n < most; n++) {
+            int64_t k = i / at->inner % quads * most + n;
+            int64_t place =
+                i / at->inner / quads * at->outer_stride + k * at->depth_stride + i % at->inner * at->inner_stride;
+            int64_t want = k < at->depth ? number_at(from + size * (1 + place), size) : 0;
+            cr_assert_eq(to[i] >> 8 * size * n & (size == 1 ? 255 : 0xffff), want,
+                         "%s, of %d bytes, quad %d, number %d", at->what, size, (int)i, (int)n);
+        }
+    cr_assert_eq(to[count], 0xeeeeeeee, "%s, of %d bytes: written beyond", at->what, size);
+}
+
+Test(quads, numbers_are_gathered_from_wherever_they_lie) {
     uint64_t state = 2;
-    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-        const Place *at = &places[p];
-        fill(from, sizeof from, &state, 0);
-        QuadSource source = {.from = from + 1,
-                             .size = 1,
-                             .rank = 1,
-                             .dims = {at->outer},
-                             .strides = {at->outer_stride},
-                             .depth = at->depth,
-                             .depth_stride = at->depth_stride,
-                             .inner = at->inner,
-                             .inner_stride = at->inner_stride};
-        int64_t quads = quads_in(at->depth, 1), count = at->outer * quads * at->inner;
-        memset(to, 0xee, sizeof to);
-        quads_gather(&source, to, NULL);
-        for (int64_t i = 0; i < count; i++)
-            for (int64_t b = 0; b < QUAD; b++) {
-                int64_t k = i / at->inner % quads * QUAD + b;
-                const uint8_t *byte = source.from;
-                byte +=
-                    i / at->inner / quads * at->outer_stride + k * at->depth_stride + i % at->inner * at->inner_stride;
-                cr_assert_eq(to[i] >> 8 * b & 255, k < at->depth ? *byte : 0, "%s, quad %d, byte %d", at->what, (int)i,
-                             (int)b);
-            }
-        cr_assert_eq(to[count], 0xeeeeeeee, "%s: written beyond", at->what);
-    }
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+        for (int size = 1; size <= 2; size++) check_gathering(&places[p], size, &state);
 }

@@ -14,16 +14,11 @@ static const Flag compile_flags[] = {
     {0},
 };
 
-static double number(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return item ? item->valuedouble : 0;
-}
-
 static void print_report(const cJSON *report, const char *output) {
     const cJSON *part;
     cJSON_ArrayForEach(part, cJSON_GetObjectItemCaseSensitive(report, "parts"))
         printf("%12.0f bytes  %s\n", part->valuedouble, part->string);
-    printf("%12.0f bytes, %.0f kernels for %s (%s): ", number(report, "bytes"), number(report, "kernels"),
+    printf("%12.0f bytes, %.0f kernels for %s (%s): ", json_number(report, "bytes"), json_number(report, "kernels"),
            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "device")),
            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "target")));
     print_safe(stdout, output);

@@ -29,10 +29,7 @@ static const Flag optimize_flags[] = {
     {0},
 };
 
-static int number(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return item ? item->valueint : 0;
-}
+static int number(const cJSON *object, const char *name) { return (int)json_number(object, name); }
 
 static void print_report(const cJSON *report, const char *output) {
     const cJSON *row;

@@ -37,14 +37,9 @@ static const cJSON *item(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-static double number(const cJSON *object, const char *name) {
-    const cJSON *found = item(object, name);
-    return found ? found->valuedouble : 0;
-}
-
 static void print_layer(const cJSON *layer) {
     const cJSON *error = item(layer, "error"), *sqnr = item(layer, "sqnr_db");
-    printf("%10.1f -> %9.1f KB ", number(layer, "bytes_before") / 1e3, number(layer, "bytes_after") / 1e3);
+    printf("%10.1f -> %9.1f KB ", json_number(layer, "bytes_before") / 1e3, json_number(layer, "bytes_after") / 1e3);
     if (error)
         printf("%9.3g ", error->valuedouble);
     else
@@ -53,7 +48,7 @@ static void print_layer(const cJSON *layer) {
         printf("%6.1f dB ", sqnr->valuedouble);
     else
         printf("%6s    ", "-");
-    printf("%9.3g  %-8s ", number(layer, "largest_error"), cJSON_GetStringValue(item(layer, "operator")));
+    printf("%9.3g  %-8s ", json_number(layer, "largest_error"), cJSON_GetStringValue(item(layer, "operator")));
     print_safe(stdout, cJSON_GetStringValue(item(layer, "node")));
     puts(cJSON_IsTrue(item(layer, "quantized")) ? "" : "  (left alone)");
 }
@@ -67,13 +62,13 @@ static void print_report(const cJSON *report, const char *output) {
     cJSON_ArrayForEach(layer, layers) {
         print_layer(layer);
         quantized += cJSON_IsTrue(item(layer, "quantized"));
-        before += number(layer, "bytes_before");
-        after += number(layer, "bytes_after");
+        before += json_number(layer, "bytes_before");
+        after += json_number(layer, "bytes_after");
     }
     printf("%d of %d layers in %s, weights %.4g -> %.4g MB, the model %.4g -> %.4g MB: ", quantized,
            cJSON_GetArraySize(layers), cJSON_GetStringValue(item(report, "form")), before / 1e6, after / 1e6,
-           number(report, "bytes_before") / 1e6,
-           (number(report, "bytes_after") + number(report, "external_bytes")) / 1e6);
+           json_number(report, "bytes_before") / 1e6,
+           (json_number(report, "bytes_after") + json_number(report, "external_bytes")) / 1e6);
     print_safe(stdout, output);
     putchar('\n');
 }

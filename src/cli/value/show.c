@@ -166,6 +166,11 @@ cJSON *json_preview(const OnnxfuseValue *tensor) {
     return preview;
 }
 
+double json_number(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return item ? item->valuedouble : 0;
+}
+
 void json_add_measure(cJSON *object, const char *name, double value) {
     char text[64];
     snprintf(text, sizeof text, "%.6f", value);

@@ -35,6 +35,7 @@ void print_shape(FILE *out, const OnnxfuseValue *tensor); /* "[1, 3]" */
 void print_preview(FILE *out, const OnnxfuseValue *tensor);
 cJSON *json_shape(const OnnxfuseValue *tensor);
 cJSON *json_preview(const OnnxfuseValue *tensor);
+double json_number(const cJSON *object, const char *name); /* 0: the object has no such number */
 /* A time or size to six decimals, which is more than a clock knows. */
 void json_add_measure(cJSON *object, const char *name, double value);
 /* The object as the last line of standard output; frees it. */

@@ -186,7 +186,14 @@ static Status too_different(Arena *arena, const Policy *policy, const Worst *wor
                         strictest->tolerance);
 }
 
-static Status check_sets(Arena *arena, OnnxfuseSession *session, OnnxfuseSession *plain, const Policy *policy) {
+typedef struct Checked {
+    OnnxfuseSession *session, *plain;
+    const Policy *policy;
+} Checked;
+
+static Status check_sets(Arena *arena, void *context) {
+    const Checked *c = context;
+    const Policy *policy = c->policy;
     const Rule *strictest = NULL;
     for (int i = 0; i < policy->rule_count; i++) {
         const Rule *rule = &policy->rules[i];
@@ -197,7 +204,7 @@ static Status check_sets(Arena *arena, OnnxfuseSession *session, OnnxfuseSession
     TRY(list_sets(&sets, policy->check.inputs));
     for (int i = 0; i < sets.folders.count; i++) {
         Arena *own = arena_create_inside(arena);
-        Status status = check_set(own, session, plain, sets.folders.items[i], &worst);
+        Status status = check_set(own, c->session, c->plain, sets.folders.items[i], &worst);
         arena_destroy(own);
         TRY(status);
     }
@@ -205,15 +212,5 @@ static Status check_sets(Arena *arena, OnnxfuseSession *session, OnnxfuseSession
 }
 
 Status check_precision(OnnxfuseSession *session, OnnxfuseSession *plain, const Policy *policy) {
-    Arena *arena = arena_create(0);
-    jmp_buf guard;
-    Status status;
-    if (!arena || setjmp(guard)) {
-        status = status_out_of_memory();
-    } else {
-        arena_guard(arena, &guard);
-        status = check_sets(arena, session, plain, policy);
-    }
-    arena_destroy(arena);
-    return status;
+    return with_arena(check_sets, &(Checked){session, plain, policy});
 }

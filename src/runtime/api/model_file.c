@@ -45,6 +45,15 @@ Status model_file_publish(ModelFile *file) {
     return new_file_publish(&file->model);
 }
 
+Status model_file_publish_with(ModelFile *file, char *text, char **out_report) {
+    Status status = model_file_publish(file);
+    if (status)
+        free(text);
+    else if (out_report)
+        *out_report = text;
+    return status;
+}
+
 void model_file_abandon(ModelFile *file) {
     new_file_abandon(&file->model);
     new_file_abandon(&file->data);

@@ -19,6 +19,8 @@ void model_file_at(ModelFile *file, Arena *arena, const char *path);
  * would take more than protobuf can. */
 Status model_file_write(ModelFile *file, const Graph *graph, bool external_data, ExportOptions options);
 Status model_file_publish(ModelFile *file);
+/* And hands over the text of a report, or NULL, which is freed where there is nothing to report. out_report may be NULL. */
+Status model_file_publish_with(ModelFile *file, char *text, char **out_report);
 void model_file_abandon(ModelFile *file); /* what is in its place is not touched */
 
 /* A graph of ONNX nodes as a model in memory, whose initializers stay where they are: each is a data file of its own, named by its

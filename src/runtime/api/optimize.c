@@ -252,12 +252,7 @@ static Status optimize(Work *w, jmp_buf *guard) {
     arena_guard(w->arena, guard);
     char *text = NULL;
     if (w->out_report) TRY(report(w, &counts, bytes_before, &text));
-    Status status = model_file_publish(&w->file);
-    if (status)
-        free(text);
-    else if (w->out_report)
-        *w->out_report = text;
-    return status;
+    return model_file_publish_with(&w->file, text, w->out_report);
 }
 
 static Status optimize_guarded(Work *w) {

@@ -216,12 +216,7 @@ static Status quantize(Work *w) {
     TRY(model_file_write(&w->file, w->graph, w->options->external_data, options));
     char *text = NULL;
     if (w->out_report) TRY(report(w, original.size, &text));
-    Status status = model_file_publish(&w->file);
-    if (status)
-        free(text);
-    else if (w->out_report)
-        *w->out_report = text;
-    return status;
+    return model_file_publish_with(&w->file, text, w->out_report);
 }
 
 static Status quantize_guarded(Work *w) {

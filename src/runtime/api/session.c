@@ -243,8 +243,7 @@ static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs
     return status;
 }
 
-Status call_with_arena(Status (*work)(Arena *arena, void *context), void *context) {
-    TRY(fork_enter());
+Status with_arena(Status (*work)(Arena *arena, void *context), void *context) {
     Arena *arena = arena_create(0);
     jmp_buf guard;
     Status status;
@@ -255,6 +254,12 @@ Status call_with_arena(Status (*work)(Arena *arena, void *context), void *contex
         status = work(arena, context);
     }
     arena_destroy(arena);
+    return status;
+}
+
+Status call_with_arena(Status (*work)(Arena *arena, void *context), void *context) {
+    TRY(fork_enter());
+    Status status = with_arena(work, context);
     fork_leave();
     return status;
 }

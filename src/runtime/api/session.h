@@ -56,6 +56,8 @@ static inline bool value_is_read_only(const OnnxfuseValue *value) {
 /* session.c: a call of the library that leaves nothing but its result: work(arena, context), with an arena of its own, which lacking
  * memory comes back to. What `work` has besides is the arena's to let go of (arena_defer), or its own. */
 Status call_with_arena(Status (*work)(Arena *arena, void *context), void *context);
+/* The same inside a call. */
+Status with_arena(Status (*work)(Arena *arena, void *context), void *context);
 
 /* --- embed.c: the embedder's structures --- */
 /* Whether this library knows a structure of that size; 0: as in version 0.1. */

@@ -118,12 +118,7 @@ static Status add_gradients(Work *w) {
 static Status publish(Work *w) {
     char *text = NULL;
     if (w->out_report) TRY(report(w, w->graph->output_names.items[w->step.loss], &text));
-    Status status = model_file_publish(&w->file);
-    if (status)
-        free(text);
-    else if (w->out_report)
-        *w->out_report = text;
-    return status;
+    return model_file_publish_with(&w->file, text, w->out_report);
 }
 
 static Status differentiate_graph(Work *w) {

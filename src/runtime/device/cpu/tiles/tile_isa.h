@@ -23,11 +23,7 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define NAME(word) TILE_JOIN(f32, word)
 #define IS_FLOAT 1
 #define IS_F32 1
-#if REGISTERS == 32
-#define WIDE 1
-#else
-#define WIDE 0
-#endif
+#define WIDE (REGISTERS == 32)
 #include "runtime/device/cpu/tiles/tile_type.h"
 #define T double
 #define NAME(word) TILE_JOIN(f64, word)

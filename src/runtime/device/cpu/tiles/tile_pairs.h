@@ -13,11 +13,7 @@
 #define NAME(word) TILE_JOIN(pairs, word)
 #define IS_FLOAT 1
 #define IS_F32 0
-#if REGISTERS == 32
-#define WIDE 1
-#else
-#define WIDE 0
-#endif
+#define WIDE (REGISTERS == 32)
 #define TILE_WITHOUT_LINES
 #define TILE_SCALES
 #if PAIR_AMX
@@ -50,17 +46,11 @@ TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
 #undef TILE_SCALES
 #undef TILE_WITHOUT_LINES
 #undef TILE_WITHOUT_PRODUCTS
-#define LINES_NONE(set)                                                                                                \
-    {                                                                                                                  \
-        { NULL }                                                                                                       \
-    }
 
 #if PAIR_AMX
 #include "runtime/device/cpu/tiles/tile_amx.h"
-#elif REGISTERS == 32
-const TileSet TILE_JOIN(tile_pairs, ISA) = SET_1(pairs, float, NULL, pairs_bound_row, LINES_NONE);
 #else
-const TileSet TILE_JOIN(tile_pairs, ISA) = SET_0(pairs, float, NULL, pairs_bound_row, LINES_NONE);
+const TileSet TILE_JOIN(tile_pairs, ISA) = SET_WITHOUT_LINES(pairs, float, NULL, pairs_bound_row);
 #endif
 
 VECTOR_END

@@ -10,11 +10,7 @@
 #define NAME(word) TILE_JOIN(quads, word)
 #define IS_FLOAT 0
 #define IS_F32 0
-#if REGISTERS == 32
-#define WIDE 1
-#else
-#define WIDE 0
-#endif
+#define WIDE (REGISTERS == 32)
 #define TILE_WITHOUT_LINES
 
 /* sum + x[0] w[0] + ... + x[3] w[3] in each lane. */
@@ -44,15 +40,7 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 #undef TILE_ADD_PRODUCT
 #undef TILE_SPREAD
 #undef TILE_WITHOUT_LINES
-#define LINES_NONE(set)                                                                                                \
-    {                                                                                                                  \
-        { NULL }                                                                                                       \
-    }
 
-#if REGISTERS == 32
-const TileSet TILE_JOIN(tile_quads, ISA) = SET_1(quads, uint32_t, NULL, NULL, LINES_NONE);
-#else
-const TileSet TILE_JOIN(tile_quads, ISA) = SET_0(quads, uint32_t, NULL, NULL, LINES_NONE);
-#endif
+const TileSet TILE_JOIN(tile_quads, ISA) = SET_WITHOUT_LINES(quads, uint32_t, NULL, NULL);
 
 VECTOR_END

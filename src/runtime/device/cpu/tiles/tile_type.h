@@ -241,11 +241,17 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
             set##_line_5x2_2                                                                                           \
         }                                                                                                              \
     }
+#define LINES_NONE(set)                                                                                                \
+    {                                                                                                                  \
+        { NULL }                                                                                                       \
+    }
 #define SET_NARROW(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_0)
 #if REGISTERS == 32
 #define SET_WIDE(set, type, turn, bounds) SET_1(set, type, turn, bounds, LINES_2)
+#define SET_WITHOUT_LINES(set, type, turn, bounds) SET_1(set, type, turn, bounds, LINES_NONE)
 #else
 #define SET_WIDE(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_1)
+#define SET_WITHOUT_LINES(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_NONE)
 #endif
 #endif
 
