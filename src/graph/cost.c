@@ -16,10 +16,16 @@ WorkType work_type(DType dtype) {
 void cost_add(Cost *to, const Cost *more) {
     to->read += more->read;
     to->written += more->written;
+    to->weights += more->weights;
     for (int t = 0; t < WORK_TYPES; t++) {
         to->products[t] += more->products[t];
         to->others[t] += more->others[t];
     }
+}
+
+void cost_add_read(Cost *to, const Value *value, double bytes) {
+    to->read += bytes;
+    if (value->constant) to->weights += bytes;
 }
 
 double cost_bytes(const Cost *cost) { return cost->read + cost->written; }
@@ -113,7 +119,7 @@ bool prim_cost(const Node *node, const int64_t *symbols, Cost *out_cost) {
         for (int k = 0; k < i; k++) again |= node->inputs[k] == node->inputs[i];
         if (again || !node->inputs[i]) continue;
         if (!prim_reads(node, i, symbols, &bytes)) return false;
-        out_cost->read += bytes;
+        cost_add_read(out_cost, node->inputs[i], bytes);
     }
     if (!value_size(node->outputs[0], symbols, &out_cost->written) || !prim_steps(node, symbols, &count)) return false;
     add_work(node, count, out_cost);
@@ -158,7 +164,7 @@ bool region_cost(const Node *region, const int64_t *symbols, Cost *out_cost) {
     for (int i = 0; i < body->inputs.count; i++) {
         const Value *v = body->inputs.items[i];
         if (!needed_of(v, symbols, 0, &count)) return false;
-        out_cost->read += count * (double)dtype_size(v->dtype);
+        cost_add_read(out_cost, region->inputs[i], count * (double)dtype_size(v->dtype));
     }
     for (int i = 0; i < body->outputs.count; i++) {
         const Value *v = body->outputs.items[i];

@@ -14,6 +14,7 @@ typedef enum WorkType { WORK_F32, WORK_F64, WORK_INTEGER, WORK_TYPES } WorkType;
 
 typedef struct Cost {
     double read, written; /* bytes */
+    double weights;       /* of those read, constants: once a run, so that all else of the run came between */
     /* Multiplications and additions of products, which come in pairs: an instruction does both. */
     double products[WORK_TYPES];
     /* Arithmetic instructions of all else, one an element each. */
@@ -23,6 +24,7 @@ typedef struct Cost {
 const char *work_type_name(WorkType type); /* "f32" */
 WorkType work_type(DType dtype);
 void cost_add(Cost *to, const Cost *more);
+void cost_add_read(Cost *to, const Value *value, double bytes);
 double cost_bytes(const Cost *cost);
 double cost_work(const Cost *cost, WorkType type); /* products and others */
 double cost_all_work(const Cost *cost);            /* of all types */

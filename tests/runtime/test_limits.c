@@ -63,18 +63,21 @@ static bool is_near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); 
 
 Test(limits, what_costs_come_to) {
     Cost cost = {.read = 5e4, .written = 1e4, .products = {2e5}, .others = {1e4}};
-    LeastTime t = limits_least_time(&some, &cost, 1); /* 6e4 bytes: the first row; 1e4 are copied, 4e4 read beside */
+    LeastTime t = limits_least_time(&some, &cost, 0, 1); /* 6e4 bytes: the first row; 1e4 are copied, 4e4 read beside */
     cr_expect(is_near(t.memory, 2e4 / 6e9 + 4e4 / 8e9), "%g", t.memory);
     cr_expect(is_near(t.arithmetic, (2e5 + 2e4) / 1e9), "%g", t.arithmetic);
     cr_expect(is_near(least_seconds(t), t.arithmetic));
-    LeastTime half = limits_least_time(&some, &cost, 2);
+    LeastTime half = limits_least_time(&some, &cost, 0, 2);
     cr_expect(is_near(half.memory * 2, t.memory) && is_near(half.arithmetic * 2, t.arithmetic));
     cost = (Cost){.written = 1e6, .others = {0, 3}}; /* midway between the rows by its logarithm */
-    t = limits_least_time(&some, &cost, 1);
+    t = limits_least_time(&some, &cost, 0, 1);
     cr_expect(is_near(t.memory, 1e6 / 2.5e9), "%g", t.memory);
     cr_expect(is_near(t.arithmetic, 6 / 5e8), "%g", t.arithmetic);
+    cost = (Cost){.read = 5e4, .written = 1e4, .weights = 3e4}; /* from where all of a run's bytes are */
+    t = limits_least_time(&some, &cost, 1e9, 1);
+    cr_expect(is_near(t.memory, 2e4 / 6e9 + 1e4 / 8e9 + 3e4 / 2e9), "%g", t.memory);
     cost = (Cost){.read = 1e9};
-    cr_expect(is_near(limits_least_time(&some, &cost, 1).memory, 0.5));
+    cr_expect(is_near(limits_least_time(&some, &cost, 0, 1).memory, 0.5));
 }
 
 /* --- on disk --- */

@@ -46,8 +46,9 @@ static const char bench_details[] =
     "\n"
     "The table is of runs recorded after the timed ones, with the inputs of the last shape. A step moves at least its\n"
     "inputs, outputs and weights once; \"limit\" is the time that this machine needs for those bytes or for the\n"
-    "arithmetic, whichever is more, over the time that the step took. The limits are measured once, in less than a\n"
-    "second, and kept beside the compiled kernels.\n";
+    "arithmetic, whichever is more, over the time that the step took. Weights are read from the cache that holds all\n"
+    "weights of the model, or from memory, where none does. The limits are measured once, in less than a second, and\n"
+    "kept beside the compiled kernels.\n";
 
 /* --- memory
  * ------------------------------------------------------------------------------------------------------------- */

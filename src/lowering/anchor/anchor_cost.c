@@ -90,7 +90,7 @@ bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, 
         double bytes = bytes_of(node->inputs[i], count);
         if (i == 0) bytes *= part_met(node, symbols);
         if (i == 1 && weight_bytes > 0 && weight_bytes < bytes) bytes = weight_bytes;
-        out_cost->read += bytes;
+        cost_add_read(out_cost, node->inputs[i], bytes);
     }
     for (int o = 0; o < node->output_count; o++) {
         if (!node->outputs[o]) continue;

@@ -25,6 +25,7 @@ typedef struct Walk {
     StepTime *times; /* by address */
     int time_count, runs, threads, rows;
     double scale; /* threads that are counted for, over those that were measured */
+    double run;   /* bytes: all weights, and what the step with most moves besides */
     double timed; /* microseconds of all rows so far */
     double
         memory; /* seconds: the sums of `least`, of its part that is memory's, and of what it takes when threads wait */
@@ -38,20 +39,25 @@ static void estimate(const Walk *w, const Step *step, Row *row) {
     double threads = w->threads;
     row->slower = row->split && row->shares.work > 0 ? row->shares.longest * threads / row->shares.work : threads;
     if (step->kind == STEP_CONTROL || step->kind == STEP_BIND || step->kind == STEP_DIMS) row->slower = 1;
-    if (row->known && w->of->limits) row->least = limits_least_time(w->of->limits, &row->cost, w->scale);
+    if (row->known && w->of->limits) row->least = limits_least_time(w->of->limits, &row->cost, w->run, w->scale);
+}
+
+/* false: not known. */
+static bool find_cost(const Plan *plan, const Step *step, const StepTime *t, const int64_t *symbols, Cost *out_cost) {
+    bool known = step_cost(plan, step, symbols, out_cost);
+    if (t) *out_cost = t->cost;
+    return known || cost_bytes(out_cost) > 0 || cost_all_work(out_cost) > 0;
 }
 
 static void fill_row(const Walk *w, const Plan *plan, const Step *step, const int64_t *symbols, double nested,
                      Row *row) {
     const StepTime *t = profile_time_of(w->times, w->time_count, step);
     *row = (Row){0};
-    row->known = step_cost(plan, step, symbols, &row->cost);
+    row->known = find_cost(plan, step, t, symbols, &row->cost);
     if (t) {
         row->count = t->count;
         row->time = t->median * t->count / w->runs - nested;
         if (row->time < 0) row->time = 0;
-        row->cost = t->cost;
-        row->known = cost_bytes(&t->cost) > 0 || cost_all_work(&t->cost) > 0 || row->known;
     }
     row->split = step_split(plan, step, symbols, &row->shares);
     estimate(w, step, row);
@@ -145,6 +151,18 @@ static const int64_t *symbols_of(const Walk *w, const Plan *plan, const int64_t 
     return symbols;
 }
 
+static void find_run(const Walk *w, const Plan *plan, const int64_t *outer, double *weights, double *most) {
+    const int64_t *symbols = symbols_of(w, plan, outer);
+    for (int s = 0; s < plan->step_count; s++) {
+        const Step *step = &plan->steps[s];
+        Cost cost;
+        for (int n = 0; n < step->nested_count; n++) find_run(w, step->nested[n], symbols, weights, most);
+        find_cost(plan, step, profile_time_of(w->times, w->time_count, step), symbols, &cost);
+        *weights += cost.weights;
+        if (cost_bytes(&cost) - cost.weights > *most) *most = cost_bytes(&cost) - cost.weights;
+    }
+}
+
 static void add_plan(Walk *w, const Plan *plan, const int64_t *outer, const char *path) {
     const int64_t *symbols = symbols_of(w, plan, outer);
     for (int s = 0; s < plan->step_count; s++) {
@@ -203,6 +221,9 @@ void roofline_print(Text *text, const Roofline *roofline) {
         const StepTime *t = profile_time_of(w.times, w.time_count, &roofline->plan->steps[s]);
         if (t && t->count > w.runs) w.runs = t->count;
     }
+    double weights = 0, most = 0;
+    find_run(&w, roofline->plan, roofline->symbols, &weights, &most);
+    w.run = weights + most;
     text_add(text, "{\"threads\":%d,\"scale\":", w.threads);
     text_add_double(text, w.scale);
     if (roofline->profile) text_add(text, ",\"runs\":%d", w.runs);

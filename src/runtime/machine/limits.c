@@ -114,11 +114,13 @@ static Bandwidth bandwidth_for(const MachineLimits *limits, double bytes) {
                        b->copy + part * (b[1].copy - b->copy)};
 }
 
-LeastTime limits_least_time(const MachineLimits *limits, const Cost *cost, double scale) {
+LeastTime limits_least_time(const MachineLimits *limits, const Cost *cost, double run, double scale) {
     LeastTime t = {0};
-    Bandwidth b = bandwidth_for(limits, cost_bytes(cost));
-    double both = cost->read < cost->written ? cost->read : cost->written;
-    t.memory = (2 * both / b.copy + (cost->read - both) / b.read + (cost->written - both) / b.write) / scale;
+    double bytes = cost_bytes(cost), read = cost->read - cost->weights;
+    Bandwidth b = bandwidth_for(limits, bytes), far = bandwidth_for(limits, run > bytes ? run : bytes);
+    double both = read < cost->written ? read : cost->written;
+    t.memory = 2 * both / b.copy + (read - both) / b.read + (cost->written - both) / b.write;
+    t.memory = (t.memory + cost->weights / far.read) / scale;
     for (int type = 0; type < WORK_TYPES; type++) /* an instruction takes as long as a multiply-add, which counts two */
         t.arithmetic += (cost->products[type] + 2 * cost->others[type]) / (limits->products[type] * scale);
     return t;

@@ -41,8 +41,10 @@ bool limits_parse(const char *text, size_t size, const char *key, MachineLimits 
 typedef struct LeastTime {
     double memory, arithmetic; /* seconds: bytes over the bandwidth for as many; work over its rate */
 } LeastTime;
-/* scale: how many times as fast a machine is that has more of the same cores; 1 for this one. */
-LeastTime limits_least_time(const MachineLimits *limits, const Cost *cost, double scale);
+/* run: bytes that a run touches, which decide what its weights are read from; what steps hand to each other is taken to
+ * lie in the nearest cache that holds a step's bytes. scale: how many times as fast a machine is that has more of the same
+ * cores; 1 for this one. */
+LeastTime limits_least_time(const MachineLimits *limits, const Cost *cost, double run, double scale);
 static inline double least_seconds(LeastTime t) { return t.memory > t.arithmetic ? t.memory : t.arithmetic; }
 
 #endif

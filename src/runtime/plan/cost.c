@@ -3,10 +3,10 @@
 
 #include "lowering/anchor/anchor_cost.h"
 
-static bool add_value(const Value *value, const int64_t *symbols, double *bytes) {
+static bool value_bytes(const Value *value, const int64_t *symbols, double *out_bytes) {
     double count;
     if (value->kind != VALUE_TENSOR || value->dtype == DT_STRING || !value_count(value, symbols, &count)) return false;
-    *bytes += count * (double)dtype_size(value->dtype);
+    *out_bytes = count * (double)dtype_size(value->dtype);
     return true;
 }
 
@@ -17,17 +17,24 @@ static bool is_first_use(const Node *node, int input) {
 }
 
 static bool host_cost(const Node *node, const int64_t *symbols, Cost *cost) {
-    bool known = true;
-    for (int i = 0; i < node->input_count; i++)
-        if (node->inputs[i] && is_first_use(node, i)) known &= add_value(node->inputs[i], symbols, &cost->read);
-    for (int o = 0; o < node->output_count; o++)
-        if (node->outputs[o]) known &= add_value(node->outputs[o], symbols, &cost->written);
-    return known;
+    double bytes;
+    for (int i = 0; i < node->input_count; i++) {
+        if (!node->inputs[i] || !is_first_use(node, i)) continue;
+        if (!value_bytes(node->inputs[i], symbols, &bytes)) return false;
+        cost_add_read(cost, node->inputs[i], bytes);
+    }
+    for (int o = 0; o < node->output_count; o++) {
+        if (!node->outputs[o]) continue;
+        if (!value_bytes(node->outputs[o], symbols, &bytes)) return false;
+        cost->written += bytes;
+    }
+    return true;
 }
 
 static bool copy_cost(const Plan *plan, const Step *step, const int64_t *symbols, Cost *cost) {
-    if (!add_value(plan->slots[step->inputs[0]].value, symbols, &cost->read)) return false;
-    cost->written = cost->read;
+    const Value *value = plan->slots[step->inputs[0]].value;
+    if (!value_bytes(value, symbols, &cost->written)) return false;
+    cost_add_read(cost, value, cost->written);
     return true;
 }
 
