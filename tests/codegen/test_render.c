@@ -256,6 +256,69 @@ static void parameters_that_are_numbers(void) {
     check_numbers(true);
 }
 
+/* One step of a chain; a's and b's values live on. Operands of all kinds: constants, values in registers and on the stack. */
+static int chain_step(Maker *m, DType t, int kind, int last, int a, int b) {
+    int number = constant(m, t, (random_below(41) - 20) / 16.0);
+    switch (kind) {
+    case 0: return op(m, K_FMA, t, a, number, last);
+    case 1: return op(m, K_FMA, t, a, last, number);
+    case 2: return op(m, K_FMA, t, constant(m, t, 0.25), b, last);
+    case 3: return op(m, K_FMA, t, last, a, b);
+    case 4: return op(m, K_SELECT, t, op(m, K_LT, DT_BOOL, a, number, -1), last, b);
+    case 5: return op(m, K_SELECT, t, op(m, K_LT, DT_BOOL, last, b, -1), a, number);
+    case 6: return op(m, K_SUB, t, number, last, -1);
+    default: return op(m, K_MAX, t, op(m, K_MIN, t, last, a, -1), constant(m, t, -4), -1);
+    }
+}
+
+static int bits_step(Maker *m, DType t, int kind, int last, int a, int b) {
+    int number = constant(m, t, random_below(1 << 20) - (1 << 19));
+    switch (kind) {
+    case 0: return op(m, K_MUL, t, last, number, -1);
+    case 1: return op(m, K_ADD, t, last, a, -1);
+    case 2: return op(m, K_XOR, t, b, last, -1);
+    case 3: return op(m, K_SHR, t, last, constant(m, t, random_below(9)), -1);
+    case 4: return op(m, K_SELECT, t, op(m, K_GT, DT_BOOL, a, number, -1), b, last);
+    case 5: return op(m, K_AND, t, last, op(m, K_OR, t, a, number, -1), -1);
+    case 6: return op(m, K_SUB, t, a, last, -1);
+    default: return op(m, K_BITCAST, t, op(m, K_ABS, DT_F32, op(m, K_BITCAST, DT_F32, last, 0, -1), 0, -1), 0, -1);
+    }
+}
+
+/* Copies of a body side by side, of which `lives` values live from its first instruction to its last: with the last ones more than
+ * there are registers. summed: a reduction, whose accumulators live as well. */
+static void long_body(DType t, int lives, bool summed) {
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, 1024);
+    if (summed) axis(&m, AXIS_TASK, 3, 1);
+    axis(&m, summed ? AXIS_REDUCE_LANE : AXIS_LANE, -1, 1);
+    KernelAccess at = summed ? STRIDES(&m, -1, 1) : STRIDES(&m, 1), to = summed ? STRIDES(&m, 1, 0) : STRIDES(&m, 1);
+    int values[16], x = load(&m, buffer(&m, t, false), at), last = x;
+    for (int i = 0; i < lives; i++)
+        values[i] =
+            op(&m, i % 2 ? K_MUL : K_ADD, t, x, constant(&m, t, dtype_is_float(t) ? 1 + i / 16.0 : 3 * i + 1), -1);
+    for (int i = 0; i < 40;
+         i++) { /* what is not the chain's last value is no chain, for the interpreter computes it each time */
+        int a = values[random_below(lives)], b = values[random_below(lives)];
+        last = (dtype_is_float(t) ? chain_step : bits_step)(&m, t, i < 8 ? i : random_below(8), last, a, b);
+    }
+    for (int i = 0; i < lives; i++) last = op(&m, i % 2 ? K_MIN : K_MAX, t, last, values[i], -1);
+    if (summed) last = inst(&m, (KernelInst){.op = K_REDUCE_MAX, .dtype = t, .args = {last}});
+    store(&m, buffer(&m, t, true), to, last);
+    static const int64_t sizes[] = {1000, 1024, 7};
+    check(m.kernel, sizes, 3, 1);
+    finish(arena);
+}
+
+static void long_bodies_with_more_values_than_registers(void) {
+    long_body(DT_F32, 3, false);
+    long_body(DT_F32, 15, false);
+    long_body(DT_F32, 9, true);
+    long_body(DT_F64, 12, false);
+    long_body(DT_I32, 15, false);
+    long_body(DT_I32, 12, true);
+}
+
 /* --- the cases
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -270,6 +333,7 @@ Test(render, rows_divided_by_one_number) { rows_divided_by_one_number(); }
 Test(render, parameters_that_are_numbers) { parameters_that_are_numbers(); }
 Test(render, pointwise_tails_and_broadcasts) { pointwise_tails_and_broadcasts(); }
 Test(render, pointwise_of_constant_sizes) { pointwise_of_constant_sizes(); }
+Test(render, long_bodies_with_more_values_than_registers) { long_bodies_with_more_values_than_registers(); }
 Test(render, large_programs_use_one_masked_loop) { large_programs_use_one_masked_loop(); }
 Test(render, inner_reductions_of_each_type_and_tail) { inner_reductions_of_each_type_and_tail(); }
 Test(render, inner_reductions_of_constant_rows) { inner_reductions_of_constant_rows(); }

@@ -233,22 +233,80 @@ static void store_place(Machine *m, Place to, int from) {
         encode_one(m, stores[to.class], encoded(to.class, from, in_frame(to.slot)), true, 0);
 }
 
-/* Registers for values that have none. */
+/* Registers for values that have none, of one instruction. */
 typedef struct Spare {
     int used[REG_CLASSES];
+    bool taken[KEPT_VECTORS];
 } Spare;
 
+/* Of vectors the one that was asked for longest ago, for what it holds may be read again. */
+static int spare_vector(Machine *m, Spare *s) {
+    int oldest = -1;
+    for (int n = 0; n < KEPT_VECTORS; n++)
+        if (!s->taken[n] && (oldest < 0 || m->held[n].asked < m->held[oldest].asked)) oldest = n;
+    if (oldest < 0) return -1;
+    s->taken[oldest] = true;
+    m->held[oldest] = (Held){.slot = -1, .asked = ++m->asked};
+    return FIRST_KEPT_VECTOR + oldest;
+}
+
 static int spare(Machine *m, Spare *s, RegClass class) {
-    static const signed char all[REG_CLASSES][3] = {{RAX, RDX, -1}, {FIRST_KEPT_VECTOR, 30, 31}, {KEPT_MASK, 0, -1}};
-    if (s->used[class] > 2 || all[class][s->used[class]] < 0) {
+    static const signed char all[REG_CLASSES][3] = {{RAX, RDX, -1}, {-1, -1, -1}, {KEPT_MASK, 0, -1}};
+    int found = class == CLASS_VECTOR ? spare_vector(m, s) : s->used[class] < 3 ? all[class][s->used[class]] : -1;
+    if (found < 0) {
         no_rule(m->ir, "an instruction with too many values on the stack");
         return 0;
     }
-    return all[class][s->used[class]++];
+    s->used[class]++;
+    return found;
+}
+
+static void forget_held(Machine *m) {
+    for (int n = 0; n < KEPT_VECTORS; n++) m->held[n] = (Held){.slot = -1};
+}
+
+/* The place of a source: a kept register that has just held what is on the stack, too. */
+static Place source_place(Machine *m, Spare *s, int reg) {
+    Place place = place_of(m, reg);
+    if (place.class != CLASS_VECTOR || place.number >= 0 || place.constant) return place;
+    for (int n = 0; n < KEPT_VECTORS; n++) {
+        if (m->held[n].slot != place.slot) continue;
+        m->held[n].asked = ++m->asked;
+        s->taken[n] = true;
+        place.number = FIRST_KEPT_VECTOR + n;
+        break;
+    }
+    return place;
+}
+
+static void hold(Machine *m, Place place, int reg) {
+    if (place.class == CLASS_VECTOR && !place.constant && reg >= FIRST_KEPT_VECTOR)
+        m->held[reg - FIRST_KEPT_VECTOR].slot = place.slot;
+}
+
+static int bring(Machine *m, Spare *s, Place place) {
+    int reg = spare(m, s, place.class);
+    load_place(m, reg, place);
+    hold(m, place, reg);
+    return reg;
+}
+
+/* Its slot is written: what registers hold of it is of before. */
+static void forget_slot(Machine *m, Place place) {
+    for (int n = 0; n < KEPT_VECTORS; n++)
+        if (place.class == CLASS_VECTOR && m->held[n].slot == place.slot) m->held[n].slot = -1;
+}
+
+/* An instruction's result that lives on the stack. */
+static void keep_result(Machine *m, Place to, int from) {
+    forget_slot(m, to);
+    store_place(m, to, from);
+    hold(m, to, from);
 }
 
 static void move_place(Machine *m, Place to, Place from) {
     Spare none = {0};
+    forget_slot(m, to);
     if (to.number >= 0) {
         load_place(m, to.number, from);
     } else if (from.number >= 0) {
@@ -318,15 +376,14 @@ static Operand memory_operand(Machine *m, const Code *c, Spare *s) {
     bool vector_index = false;
     if (!c->frame) {
         Place base = place_of(m, c->base);
-        rm.base = base.number;
-        if (rm.base < 0) load_place(m, rm.base = spare(m, s, CLASS_INTEGER), base);
+        rm.base = base.number < 0 ? bring(m, s, base) : base.number;
     }
     if (c->index) {
-        Place index = place_of(m, c->index);
+        Place index = source_place(m, s, c->index);
         vector_index = index.class == CLASS_VECTOR;
         rm.index = index.number;
         if (rm.index < 0) {
-            load_place(m, rm.index = spare(m, s, index.class), index);
+            rm.index = bring(m, s, index);
             if (s->used[CLASS_INTEGER] == 2 && !vector_index) { /* both: their sum, so that one is free again */
                 Operand sum = rm;
                 sum.displacement = 0;
@@ -353,10 +410,17 @@ static Operand spilled_operand(Machine *m, const MachineRow *row, Place from, bo
     return in_pool(from.constant);
 }
 
-bool reads_memory(const Code *c) {
+/* Whether its last source may be a vector on the stack or a constant. */
+static bool reads_memory(const Code *c) {
     const MachineRow *row = &machine_rows[c->op];
     return row->coding == EVEX && (row->form == RVM || row->form == RM) && !c->memory &&
            !(c->op >= X_VMOVD_TO && c->op <= X_VMOVQ_TO);
+}
+
+/* For a result on the stack, which begins as that source or may take its register, where no other is left. */
+static int result_register(Machine *m, Spare *s, Place result, Place source) {
+    bool all = result.class == CLASS_VECTOR && s->taken[0] && s->taken[1] && s->taken[2];
+    return all && source.number >= FIRST_KEPT_VECTOR ? source.number : spare(m, s, result.class);
 }
 
 static bool commutes(int op) { return op == X_ADD || op == X_IMUL || op == X_AND || op == X_OR || op == X_XOR; }
@@ -367,17 +431,16 @@ static void encode_general(Machine *m, const Code *c) {
     int regs[3] = {-1, -1, -1}, dst = -1;
     Encoded e = {.length = c->length, .zeroing = c->zeroing, .rm = {.index = -1}};
     Place result = {0}, places[3];
-    for (int n = 0; n < c->count; n++) places[n] = place_of(m, c->src[n]);
+    for (int n = 0; n < c->count; n++) places[n] = source_place(m, &s, c->src[n]);
     if (c->mask) {
         Place mask = place_of(m, c->mask);
-        e.mask = mask.number;
-        if (e.mask < 0) load_place(m, e.mask = spare(m, &s, CLASS_MASK), mask);
+        e.mask = mask.number < 0 ? bring(m, &s, mask) : mask.number;
     }
     if (c->memory) e.rm = memory_operand(m, c, &s);
     if (c->dst) {
         result = place_of(m, c->dst);
         dst = result.number;
-        if (dst < 0 && c->tied) dst = spare(m, &s, result.class);
+        if (dst < 0 && c->tied) dst = result_register(m, &s, result, places[0]);
     }
     if (c->tied) {
         if (c->count == 2 && commutes(c->op) && places[1].number == dst && places[0].number != dst) {
@@ -395,11 +458,12 @@ static void encode_general(Machine *m, const Code *c) {
             e.rm = spilled_operand(m, row, places[n], &e.broadcast);
             continue;
         }
-        load_place(m, regs[n] = spare(m, &s, places[n].class), places[n]);
+        regs[n] = bring(m, &s, places[n]);
     }
     if (c->dst && dst < 0) {
-        static const signed char again[] = {RAX, FIRST_KEPT_VECTOR, KEPT_MASK};
-        dst = s.used[result.class] && !c->early ? again[result.class] : spare(m, &s, result.class);
+        static const signed char again[] = {RAX, -1, KEPT_MASK};
+        bool over = result.class != CLASS_VECTOR && s.used[result.class] && !c->early;
+        dst = over ? again[result.class] : spare(m, &s, result.class);
     }
     int last = c->count ? regs[c->count - 1] : -1;
     bool memory = e.rm.memory;
@@ -434,7 +498,7 @@ static void encode_general(Machine *m, const Code *c) {
     case NONE: break;
     }
     encode_one(m, c->op, e, c->wide, c->imm);
-    if (c->dst && result.number < 0) store_place(m, result, dst);
+    if (c->dst && result.number < 0) keep_result(m, result, dst);
 }
 
 /* --- what is more than one instruction --- */
@@ -446,13 +510,13 @@ static void encode_fma(Machine *m, const Code *c) {
     int kind = kinds[(flags & FMA_NEG_PRODUCT ? 2 : 0) + (flags & FMA_NEG_ADDEND ? 1 : 0)] + variant;
     const MachineRow *row = &machine_rows[kind];
     Spare s = {0};
-    Place places[3], result = place_of(m, c->dst);
+    Place places[3] = {0}, result = place_of(m, c->dst);
     int memory = c->memory_at, dst = result.number, regs[3];
     Encoded e = {.length = c->length, .rm = {.index = -1}, .classes = {CLASS_VECTOR, CLASS_VECTOR, CLASS_VECTOR}};
     for (int n = 0; n < 3; n++)
-        if (n != c->memory_at) places[n] = place_of(m, c->src[n]);
+        if (n != c->memory_at) places[n] = source_place(m, &s, c->src[n]);
     if (c->memory) e.rm = memory_operand(m, c, &s);
-    if (dst < 0) dst = spare(m, &s, CLASS_VECTOR);
+    if (dst < 0) dst = result_register(m, &s, result, places[2]);
     for (int n = 2; n >= 0 && memory == 3; n--)
         if (places[n].number < 0) { /* one of them may stay where it is */
             memory = n;
@@ -466,12 +530,13 @@ static void encode_fma(Machine *m, const Code *c) {
         if (n != memory && regs[n] == dst) over = n;
     if (over < 0) {
         over = memory == 2 ? 0 : 2;
-        if (memory != 2 && memory >= 0 && regs[2] >= 0 && regs[1 - memory] < 0) over = 1 - memory;
+        for (int n = 2; n >= 0; n--)
+            if (n != memory && regs[n] < 0) over = n; /* has to be loaded anyway */
         load_place(m, dst, places[over]);
         regs[over] = dst;
     }
     for (int n = 0; n < 3; n++)
-        if (n != memory && regs[n] < 0) load_place(m, regs[n] = spare(m, &s, CLASS_VECTOR), places[n]);
+        if (n != memory && regs[n] < 0) regs[n] = bring(m, &s, places[n]);
     int order; /* 0: 132, 1: 213, 2: 231 */
     int second, last;
     if (over == 2) {
@@ -491,7 +556,7 @@ static void encode_fma(Machine *m, const Code *c) {
     e.second = regs[second];
     if (memory < 0) e.rm = in_register(regs[last]);
     encode_one(m, kind + 4 * order, e, true, 0);
-    if (result.number < 0) store_place(m, result, dst);
+    if (result.number < 0) keep_result(m, result, dst);
 }
 
 static void encode_constant(Machine *m, const Code *c) {
@@ -729,6 +794,7 @@ void encode(Machine *m) {
         m->block_at[n] = m->bytes.count;
         if (silent) continue;
         if (m->listing) text_add(m->listing, "block_%d:\n", n);
+        forget_held(m);
         for (int k = 0; k < m->blocks[n].code.count; k++) encode_code(m, block, &m->blocks[n].code.items[k]);
     }
     m->code_bytes = (size_t)m->bytes.count;

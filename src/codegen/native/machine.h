@@ -184,6 +184,10 @@ typedef struct MachineRow {
 } MachineRow;
 extern const MachineRow machine_rows[MACHINE_OP_COUNT];
 
+/* Real registers that are never given out: rsp, and rax and rdx for moves, divisions and values on the stack; those of
+ * vectors and masks where there are such values. */
+enum { RAX = 0, RCX, RDX, RBX, RSP, RBP, RSI, RDI, FIRST_KEPT_VECTOR = 29, KEPT_VECTORS = 3, KEPT_MASK = 7 };
+
 typedef enum RegClass { CLASS_INTEGER, CLASS_VECTOR, CLASS_MASK, REG_CLASSES } RegClass;
 
 enum {
@@ -258,6 +262,11 @@ typedef struct CodeBlock {
     VEC(Code) code;
 } CodeBlock;
 
+/* What a register that is kept for values on the stack holds: a copy of that slot; -1: of none. */
+typedef struct Held {
+    int slot, asked; /* asked: when last, in any unit */
+} Held;
+
 typedef struct Machine {
     IrBuilder *ir;
     Arena *arena;
@@ -275,6 +284,8 @@ typedef struct Machine {
     VEC(Jump) jumps;
     VEC(Fix) fixes;
     int *block_at; /* by order */
+    Held held[KEPT_VECTORS];
+    int asked;
 } Machine;
 
 int reg_new(Machine *m, RegClass class);
@@ -284,11 +295,6 @@ static inline int reg_find(const Machine *m, int reg) {
 }
 void select_code(Machine *m);
 void allocate(Machine *m);
-bool reads_memory(const Code *c); /* whether its last source may be a vector on the stack or a constant */
 void encode(Machine *m);
-
-/* Real registers that are never given out: rsp, and rax and rdx for moves, divisions and values on the stack; those of
- * vectors and masks where there are such values. */
-enum { RAX = 0, RCX, RDX, RBX, RSP, RBP, RSI, RDI, FIRST_KEPT_VECTOR = 29, KEPT_MASK = 7 };
 
 #endif

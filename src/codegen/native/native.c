@@ -65,8 +65,7 @@ static Status write_object(const Machine *m, void **out_object, size_t *out_size
 }
 
 /* Long pointwise bodies stand as eight copies side by side, whose instructions LLVM orders so that fewer values live at once: a chain of
- * 110 instructions took 1.2 times as long here (5 rounds in turn, an AMD EPYC of family 26); of all else that was measured nothing took
- * more than 1.05. */
+ * 110 instructions took 1.08 times as long here (5 rounds in turn, 1 and 2 threads alike, an AMD EPYC of family 26). */
 static bool is_better_left(const Render *r) {
     return r->class == CLASS_POINTWISE && r->main_unroll >= 8 && !render_shares_random(r);
 }

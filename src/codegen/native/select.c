@@ -98,8 +98,14 @@ static int64_t mask_bits(const Inst *i) {
     return (int64_t)bits;
 }
 
+/* Another type for the same bits of a vector register: no instruction. */
+static bool is_another_name(const Inst *i) {
+    return i->op == I_CAST && i->kind == IR_BITS && class_of(i) == CLASS_VECTOR && class_of(i->args[0]) == CLASS_VECTOR;
+}
+
 static int use(Select *s, Inst *i) {
     Machine *m = s->m;
+    while (is_another_name(i)) i = i->args[0];
     if (i->op == I_CONST) return number_reg(s, i->element == IR_I1 ? i->imm & 1 : i->imm);
     if (i->op == I_VCONST) return i->element == IR_I1 ? mask_reg(s, mask_bits(i)) : constant_reg(m, i);
     if (i->op == I_UNDEFINED) {
