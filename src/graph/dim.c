@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Integer expressions in normal form: a sum of terms, a term being a coefficient times a monomial (a sorted multiset of
- * atoms). An atom is a symbol, or a non-linear function (floor division, mod, min, max) of two normalised expressions.
+ * atoms). An atom is a symbol, or a non-linear function (floor division, mod, min, max, broadcast) of two normalised expressions.
  * All are interned, so equality is that of pointers. Terms and atoms are ordered by names and structure, not by age:
  * two tables print alike.
  *
@@ -70,6 +70,7 @@ static Range range_of(AtomKind kind, Range a, Range b) {
     case ATOM_MOD: return b.low >= 0 ? (Range){0, b.high == INT64_MAX ? INT64_MAX : most(b.high - 1, 0)} : all;
     case ATOM_MIN: return (Range){least(a.low, b.low), least(a.high, b.high)};
     case ATOM_MAX: return (Range){most(a.low, b.low), most(a.high, b.high)};
+    case ATOM_BROADCAST: return (Range){least(a.low, b.low), most(a.high, b.high)};
     case ATOM_ADD: return range_add(a, b);
     case ATOM_MUL: return range_mul(a, b);
     }
@@ -577,11 +578,15 @@ static bool is_nonnegative(DimTable *table, const Dim *d, int depth) {
 
 /* Whether a (for ATOM_MIN: a <= b, for ATOM_MAX: a >= b) is the one chosen, as far as can be told. */
 static bool wins(DimTable *table, AtomKind kind, const Dim *a, const Dim *b) {
+    if (kind == ATOM_BROADCAST && (a == b || dim_equals(b, 1))) return true;
+    if (kind == ATOM_BROADCAST && b->range.low < 1) return false; /* 0 beats 1 */
     return is_nonnegative(table, kind == ATOM_MIN ? dim_sub(table, b, a) : dim_sub(table, a, b), 2);
 }
 
+static const Dim *remembered(DimTable *table, AtomKind kind, const Dim *a, const Dim *b);
+
 static const Dim *choose(DimTable *table, AtomKind kind, const Dim *a, const Dim *b) {
-    return kind == ATOM_MIN ? dim_min(table, a, b) : dim_max(table, a, b);
+    return remembered(table, kind, a, b);
 }
 
 static const Dim *simplify_choice(DimTable *table, AtomKind kind, const Dim *a, const Dim *b) {
@@ -615,6 +620,9 @@ const Dim *dim_div(DimTable *table, const Dim *a, const Dim *b) { return remembe
 const Dim *dim_mod(DimTable *table, const Dim *a, const Dim *b) { return remembered(table, ATOM_MOD, a, b); }
 const Dim *dim_min(DimTable *table, const Dim *a, const Dim *b) { return remembered(table, ATOM_MIN, a, b); }
 const Dim *dim_max(DimTable *table, const Dim *a, const Dim *b) { return remembered(table, ATOM_MAX, a, b); }
+const Dim *dim_broadcast(DimTable *table, const Dim *a, const Dim *b) {
+    return remembered(table, ATOM_BROADCAST, a, b);
+}
 
 const Dim *dim_ceil_div(DimTable *table, const Dim *a, const Dim *b) {
     if (b->range.low < 0) return scale(table, dim_div(table, scale(table, a, -1), b), -1);
@@ -631,6 +639,7 @@ static int64_t eval_function(const Atom *atom, const int64_t *values) {
     case ATOM_MOD: return b ? floor_mod(a, b) : UNBOUND_DIM;
     case ATOM_MIN: return least(a, b);
     case ATOM_MAX: return most(a, b);
+    case ATOM_BROADCAST: return a == 1 ? b : b == 1 ? a : most(a, b);
     case ATOM_ADD: return __builtin_add_overflow(a, b, &result) ? UNBOUND_DIM : result;
     case ATOM_MUL: return __builtin_mul_overflow(a, b, &result) ? UNBOUND_DIM : result;
     case ATOM_SYMBOL: break;

@@ -30,6 +30,8 @@ const Dim *dim_ceil_div(DimTable *table, const Dim *a, const Dim *b);
 const Dim *dim_mod(DimTable *table, const Dim *a, const Dim *b);
 const Dim *dim_min(DimTable *table, const Dim *a, const Dim *b);
 const Dim *dim_max(DimTable *table, const Dim *a, const Dim *b);
+/* The one that is not 1; the larger one where neither is. */
+const Dim *dim_broadcast(DimTable *table, const Dim *a, const Dim *b);
 const Dim *dim_product(DimTable *table, const Dim *const *dims, int count); /* 1 when empty */
 
 bool dim_is_const(const Dim *dim, int64_t *out_value); /* out_value may be NULL */
@@ -53,7 +55,16 @@ void dim_each_symbol(const Dim *dim, void (*visit)(int index, void *context), vo
 
 /* How an expression is made, for writing it down: a sum of terms, each a coefficient times a product of factors, each a
  * symbol or a function of two expressions. */
-typedef enum DimFunction { DIM_SYMBOL, DIM_DIV, DIM_MOD, DIM_MIN, DIM_MAX, DIM_ADD, DIM_MUL } DimFunction;
+typedef enum DimFunction {
+    DIM_SYMBOL,
+    DIM_DIV,
+    DIM_MOD,
+    DIM_MIN,
+    DIM_MAX,
+    DIM_BROADCAST,
+    DIM_ADD,
+    DIM_MUL
+} DimFunction;
 typedef struct DimFactor {
     DimFunction function;
     int symbol;       /* its number, of DIM_SYMBOL */

@@ -7,7 +7,16 @@
 #include "graph/dim.h"
 
 /* Keep the order of DimFunction. */
-typedef enum AtomKind { ATOM_SYMBOL, ATOM_DIV, ATOM_MOD, ATOM_MIN, ATOM_MAX, ATOM_ADD, ATOM_MUL } AtomKind;
+typedef enum AtomKind {
+    ATOM_SYMBOL,
+    ATOM_DIV,
+    ATOM_MOD,
+    ATOM_MIN,
+    ATOM_MAX,
+    ATOM_BROADCAST,
+    ATOM_ADD,
+    ATOM_MUL
+} AtomKind;
 
 /* Values lie in [low, high]; INT64_MIN and INT64_MAX stand for no bound. */
 typedef struct Range {

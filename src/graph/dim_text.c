@@ -4,8 +4,13 @@
 
 enum { MAX_NESTING = 256 }; /* of parsed text */
 
-static const char *const function_names[] = {[ATOM_DIV] = "floor", [ATOM_MOD] = "mod", [ATOM_MIN] = "min",
-                                             [ATOM_MAX] = "max",   [ATOM_ADD] = "add", [ATOM_MUL] = "mul"};
+static const char *const function_names[] = {[ATOM_DIV] = "floor",
+                                             [ATOM_MOD] = "mod",
+                                             [ATOM_MIN] = "min",
+                                             [ATOM_MAX] = "max",
+                                             [ATOM_ADD] = "add",
+                                             [ATOM_MUL] = "mul",
+                                             [ATOM_BROADCAST] = "broadcast"};
 enum { FUNCTION_COUNT = sizeof function_names / sizeof *function_names };
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }

@@ -4,6 +4,7 @@
 #include "lowering/build_internal.h"
 
 #include <math.h>
+#include "lowering/sizes.h"
 
 static bool accepts(Lowering *l, Prim prim, const Value *x) {
     if (!prim_accepts(prim, x->dtype))
@@ -13,15 +14,6 @@ static bool accepts(Lowering *l, Prim prim, const Value *x) {
 
 /* --- elementwise ------------------------------------------------------------------------------------------------ */
 
-/* The size of two broadcast against each other; NULL when they cannot be. */
-static const Dim *broadcast_pair(Lowering *l, const Dim *a, const Dim *b) {
-    if (a == b || dim_equals(b, 1)) return a;
-    if (dim_equals(a, 1)) return b;
-    bool a_known = dim_is_const(a, NULL), b_known = dim_is_const(b, NULL);
-    if (a_known && b_known) return NULL;
-    return a_known ? a : b_known ? b : dim_max(l->dims, a, b);
-}
-
 bool broadcast_dims(Lowering *l, Value *const *inputs, int count, const Dim **dims, int *out_rank) {
     int rank = 0;
     for (int i = 0; i < count; i++)
@@ -30,7 +22,7 @@ bool broadcast_dims(Lowering *l, Value *const *inputs, int count, const Dim **di
     for (int i = 0; i < count; i++) {
         int shift = rank - inputs[i]->rank;
         for (int axis = shift; axis < rank; axis++) {
-            const Dim *size = broadcast_pair(l, dims[axis], inputs[i]->dims[axis - shift]);
+            const Dim *size = size_broadcast(l, dims[axis], inputs[i]->dims[axis - shift]);
             if (!size) {
                 const char *first = shape_text(l, inputs[0]->dims, inputs[0]->rank);
                 invalid(l, "shapes %s and %s do not broadcast", first, shape_text(l, inputs[i]->dims, inputs[i]->rank));

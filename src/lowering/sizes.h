@@ -22,7 +22,7 @@ static inline const Dim *size_broadcast(const Lowering *l, const Dim *a, const D
     if (dim_equals(a, 1)) return b;
     bool a_known = dim_is_const(a, &x), b_known = dim_is_const(b, &y);
     if (a_known && b_known) return NULL;
-    return a_known ? a : b_known ? b : dim_max(l->dims, a, b);
+    return a_known ? a : b_known ? b : dim_broadcast(l->dims, a, b);
 }
 static inline const Dim **size_array(const Lowering *l, int count) {
     return ARENA_ARRAY(l->arena, const Dim *, count ? count : 1);

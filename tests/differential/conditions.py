@@ -52,7 +52,7 @@ def two_points(arrays, node):
 def from_start(arrays, node):
     """Of empty tensors there is no mean, and ONNX Runtime keeps axes that are counted from the end."""
     axes = arrays[1] if len(arrays) > 1 else attribute(node, "axes")
-    return bool(arrays[0].size) or node.op_type != "ReduceMean" and (axes is None or min(axes, default=0) >= 0)
+    return bool(arrays[0].size) or node.op_type != "ReduceMean" and (axes is None or np.min(axes, initial=0) >= 0)
 
 
 def small(arrays, node):
@@ -60,7 +60,19 @@ def small(arrays, node):
     return from_start(arrays, node) and moderate(arrays, node) and all(a is None or a.dtype.kind not in "iu" or np.abs(a.astype(float)).max(initial=0) < 11 for a in arrays[:1])
 
 
+def letters(arrays, node):
+    """A letter stands for one size: whether 1 is repeated is said nowhere."""
+    sizes = {}
+    for term, array in zip(attribute(node, "equation").decode().split("->")[0].split(","), arrays):
+        term = term.strip()
+        if "." not in term and any(sizes.setdefault(letter, size) != size for letter, size in zip(term, array.shape)):
+            return False
+    return True
+
+
 def products(arrays, node):
+    if node.op_type == "MatMul" and 0 in arrays[0].shape[-1:] and min(a.ndim for a in arrays) == 1:
+        return False  # ONNX Runtime leaves what was there before
     if node.op_type == "MatMul" and min(a.ndim for a in arrays) > 2:
         try:
             np.broadcast_shapes(*(a.shape[:-2] for a in arrays))  # some let empty ones have any sizes
@@ -83,7 +95,10 @@ def labels(arrays, node):
 
 
 def covers(arrays, node):
-    """SAME with a stride beyond the kernel has negative pads, which some take for none; and a kernel is to fit."""
+    """SAME with a stride beyond the kernel has negative pads, which some take for none; and a kernel is to fit. Of no channels ONNX Runtime's
+    convolution never ends."""
+    if node.op_type.startswith("Conv") and 0 in arrays[1].shape:
+        return False
     kernel = attribute(node, "kernel_shape") or arrays[1].shape[2:]
     strides, dilations = attribute(node, "strides") or [1] * len(kernel), attribute(node, "dilations") or [1] * len(kernel)
     kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
@@ -126,7 +141,7 @@ def enough(arrays, node):
 
 
 def masks(arrays, node):
-    return sums(arrays, node) and (len(arrays) < 4 or arrays[3] is None or arrays[3].shape[-2] == arrays[0].shape[-2])
+    return sums(arrays, node) and arrays[1].shape[-2] == arrays[2].shape[-2] and (len(arrays) < 4 or arrays[3] is None or arrays[3].shape[-2] == arrays[0].shape[-2])
 
 
 def told_apart(arrays, node):
@@ -248,6 +263,8 @@ def scatters_rows(arrays, node):
     data, indices = arrays[:2]
     depth = indices.shape[-1]
     sizes = np.array(data.shape[:depth])
+    if arrays[2].shape != indices.shape[:-1] + data.shape[depth:]:
+        return False
     if not ((indices < sizes).all() and (indices >= -sizes).all()):
         return False
     if (attribute(node, "reduction") or b"none") != b"none":
@@ -257,6 +274,10 @@ def scatters_rows(arrays, node):
 
 
 def gathers_rows(arrays, node):
+    """ONNX Runtime does not look whether batches are equally many, and reads on behind the data."""
+    batch = attribute(node, "batch_dims", 0)
+    if arrays[0].shape[:batch] != arrays[1].shape[:batch]:
+        return False
     sizes = np.array(arrays[0].shape[attribute(node, "batch_dims", 0):][:arrays[1].shape[-1]])
     return bool((arrays[1] < sizes).all() and (arrays[1] >= -sizes).all())
 

@@ -71,8 +71,8 @@ class Judge:
         """Whether only one of the evaluators runs the model."""
         return all(engine.kinds == {Reference} for engine in self.engines)
 
-    def values_of(self, feeds, move=None):
-        """{name: value} of all nodes. move: array -> what is added to it."""
+    def values_of(self, feeds, move=None, look=lambda node, known: None):
+        """{name: value} of all nodes. move: array -> what is added to it. look: sees each node before it is run."""
         known = {name: source.array for name, source in self.model.sources.items()} | feeds
         if move:
             for name, source in self.model.sources.items():
@@ -80,6 +80,7 @@ class Judge:
                     known[name] = known[name] + move(known[name], False)
         for engine in self.engines:
             op = engine.node.op_type
+            look(engine.node, known)
             for name, result in engine(known).items():
                 known[name] = result + move(result, op not in PLAIN) if move and is_float(result) and op not in EXACT else result
         return known
@@ -225,22 +226,21 @@ def other_sizes(rng, model, rows, judge):
         if not source.fill or np.prod(shape, dtype=np.int64) > 20000:
             return None
         feeds[name] = np.asarray(source.fill(rng, shape))
+
+    def look(node, known):
+        needs = rows[node.op_type].needs if node.op_type in rows else None
+        if needs and not needs([known[name] if name else None for name in node.input], node):
+            raise Refused(3, "a condition")
+
     try:
-        known = judge.values_of(feeds)
-    except Refused:
+        known = judge.values_of(feeds, look=look)
+    except (Refused, IndexError, ValueError):
         return None
     for node in model.nodes:
-        arrays = [known[name] if name else None for name in node.input]
-        needs = rows[node.op_type].needs if node.op_type in rows else None
         outcomes = [known[name] for name in node.output if name]
         if any(array.size > 50000 for array in flat(arrays_only(outcomes))):
             return None
         if any(array.dtype == np.float16 and np.abs(array[~np.isnan(array)].astype(float)).max(initial=0) > 3e4 for array in flat(arrays_only(outcomes))):
-            return None
-        try:
-            if needs and not needs(arrays, node):
-                return None
-        except (IndexError, ValueError):
             return None
     return feeds
 
@@ -371,7 +371,7 @@ def describe(model):
         if not isinstance(value, np.ndarray):
             return f"sequence[{len(value)}]" if isinstance(value, list) else "?"
         source = model.sources.get(name)
-        data = f"={value.tolist()}" if value.size <= 8 else ""
+        data = f"={value.tolist()}" if value.size <= 8 and np.prod([max(n, 1) for n in value.shape], dtype=float) <= 8 else ""
         return f"{'const ' if source and source.constant else ''}{value.dtype}{list(value.shape)}{data}"
 
     def attribute(a):

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import control
 from conditions import (
-    adds_up, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels, level,
+    adds_up, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels, letters, level,
     masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
     shifts, small, some, starts_within, sums, tame, told_apart, two_points, whole_sizes, windows, within,
 )
@@ -818,7 +818,7 @@ ROWS = {
     "CenterCropPad": Row(center, needs=no_text),
     "MatMul": Row(matmul, 3, products),
     "Gemm": Row(gemm, 2, products),
-    "Einsum": Row(einsum, 1, both(products, some)),
+    "Einsum": Row(einsum, 1, both(products, some, letters)),
     "MatMulInteger": Row(matmul_integer),
     "QLinearMatMul": Row(qlinear_matmul, reference="wraps where it is to saturate"),
     "Conv": Row(conv, 3, windows),

@@ -19,7 +19,7 @@ static const char *print(Arena *arena, const Dim *dim) {
     return text.data;
 }
 
-/* op: + - * as in text, / floor division, ^ ceiling division, % mod, < min, > max */
+/* op: + - * as in text, / floor division, ^ ceiling division, % mod, < min, > max, | broadcast */
 static const Dim *apply(DimTable *table, const Dim *a, char op, const Dim *b) {
     switch (op) {
     case '+': return dim_add(table, a, b);
@@ -29,6 +29,7 @@ static const Dim *apply(DimTable *table, const Dim *a, char op, const Dim *b) {
     case '^': return dim_ceil_div(table, a, b);
     case '%': return dim_mod(table, a, b);
     case '<': return dim_min(table, a, b);
+    case '|': return dim_broadcast(table, a, b);
     default: return dim_max(table, a, b);
     }
 }
@@ -78,6 +79,11 @@ static const struct {
     {"a clipped difference is not negative", "s - min(s, p)", '>', "0", "s - min(p, s)"},
     {"half a size is not more than it", "s - floor(s/2)", '>', "0", "s - floor(s/2)"},
     {"min commutes", "p*2", '<', "s", "min(p*2, s)"},
+    {"broadcast of a size of 1", "s", '|', "1", "s"},
+    {"broadcast of equal sizes", "s*2", '|', "s + s", "s*2"},
+    {"broadcast of sizes above 0", "s + 1", '|', "p + s + 1", "p + s + 1"},
+    {"broadcast of sizes one of which may be 0", "s", '|', "p + s", "broadcast(p + s, s)"},
+    {"broadcast absorbs what it has", "broadcast(s, p)", '|', "p", "broadcast(p, s)"},
 };
 
 Test(dim, normal_forms) {
@@ -170,6 +176,10 @@ static const struct {
 } evaluations[] = {
     {"a polynomial", "s*s*2 - p + 1", 5, 3, 48},
     {"functions", "floor((s + 1)/2) + mod(s, p) + min(s, p)*10 + max(s, p)*100", 5, 3, 3 + 2 + 30 + 500},
+    {"broadcast of 1 and 0", "broadcast(s, p)", 1, 0, 0},
+    {"broadcast of 0 and 1", "broadcast(s, p)", 0, 1, 0},
+    {"broadcast of 1 and 3", "broadcast(s, p)", 1, 3, 3},
+    {"broadcast of 3 and 3", "broadcast(s, p)", 3, 3, 3},
     {"an unbound symbol", "s + p", 5, UNBOUND_DIM, UNBOUND_DIM},
     {"an unbound symbol that plays no part", "s + p - p", 5, UNBOUND_DIM, 5},
     {"division by zero", "floor(s/p)", 5, 0, UNBOUND_DIM},

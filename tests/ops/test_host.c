@@ -62,6 +62,13 @@ static const Row values[] = {
      "want = constant f32[3, 2] {0, 1, 1, 0, 0, 0}"},
     {"non-zero coordinates by columns",
      "x = constant i32[2, 2] {0, 1, 2, 0}\ny = onnx NonZero@13 x\nwant = constant i64[2, 2] {0, 1, 1, 0}"},
+    {"a number has no coordinates", "x = constant f32[] 3\ny = onnx NonZero@13 x\nwant = constant i64[0, 1] {}"},
+    {"odd powers of negative numbers that f32 would make even",
+     "x = constant f32[3] {-1, -1, 0.5}\ne = constant u32[3] {4294967295, 4294967294, 4294967295}\ny = onnx Pow@15 x, "
+     "e\n"
+     "want = constant f32[3] {-1, 1, 0}"},
+    {"powers that a base's type does not hold", "x = constant i8[3] {0, -1, 1}\ne = constant i32[3] {128, 255, "
+                                                "-128}\ny = onnx Pow@15 x, e\nwant = constant i8[3] {0, -1, 1}"},
     {"compress along an axis", "x = constant f32[2, 3] {1, 2, 3, 4, 5, 6}\nc = constant bool[3] {false, true, true}\n"
                                "y = onnx Compress@11 x, c {axis = 1}\nwant = constant f32[2, 2] {2, 3, 5, 6}"},
     {"sequences are reversed up to their length",
@@ -91,6 +98,17 @@ static const Row values[] = {
     {"resize by 2, half-pixel centres",
      "x = constant f32[1, 1, 2] {0, 4}\nr = constant f32[0] {}\ns = constant f32[3] {1, 1, 2}\n"
      "y = onnx Resize@13 x, r, s {mode = \"linear\"}\nwant = constant f32[1, 1, 4] {0, 1, 3, 4}"},
+    {"f64 is resized at places of f64",
+     "x = constant f64[1, 1, 2] {0, 3}\nr = constant f32[0] {}\ns = constant f32[0] {}\nn = constant i64[3] {1, 1, 6}\n"
+     "y = onnx Resize@13 x, r, s, n {mode = \"linear\", coordinate_transformation_mode = \"align_corners\"}\n"
+     "want = constant f64[1, 1, 6] {0, 0.6, 1.2, 1.8, 2.4, 3}",
+     .roundings = 4},
+    {"f64 is pooled at places of f64",
+     "x = constant f64[1, 1, 1, 3] {0, 1, 2}\nr = constant f64[1, 4] {0.3, 0, 1.7, 1}\ni = constant i64[1] {0}\n"
+     "y = onnx RoiAlign@16 x, r, i {output_height = 1, output_width = 2, sampling_ratio = 1, "
+     "coordinate_transformation_mode = "
+     "\"output_half_pixel\"}\nwant = constant f64[1, 1, 1, 2] {0.65, 1.35}",
+     .roundings = 4},
     {"resize of bytes rounds",
      "x = constant u8[1, 1, 2] {0, 3}\nr = constant f32[0] {}\ns = constant f32[3] {1, 1, 2}\n"
      "y = onnx Resize@13 x, r, s {mode = \"linear\"}\nwant = constant u8[1, 1, 4] {0, 1, 2, 3}"},

@@ -84,9 +84,9 @@ static const struct {
      "z = onnx Add@14 x, y\n"
      "}\n",
      "graph (x: f32[n, 4], y: f32[m, 4]) -> (z) {\n"
-     "  v0: f32[max(m, n), 4] = expand x {shape = (max(m, n), 4)}\n"
-     "  v1: f32[max(m, n), 4] = expand y {shape = (max(m, n), 4)}\n"
-     "  z: f32[max(m, n), 4] = add v0, v1\n"
+     "  v0: f32[broadcast(m, n), 4] = expand x {shape = (broadcast(m, n), 4)}\n"
+     "  v1: f32[broadcast(m, n), 4] = expand y {shape = (broadcast(m, n), 4)}\n"
+     "  z: f32[broadcast(m, n), 4] = add v0, v1\n"
      "}\n"},
     {"sizes exceed negative numbers, so the choice is known",
      "graph (x: f32[s, 4], y: f32[1, 4]) -> (z) {\n"

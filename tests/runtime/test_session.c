@@ -179,6 +179,30 @@ Test(session, sizes_shared_by_inputs_must_agree) {
     onnxfuse_session_close(session);
 }
 
+/* What would change how many axes there are, or leave some over. */
+Test(session, open_sizes_that_do_not_fit) {
+    static const struct {
+        const char *text, *inputs[3], *part;
+    } rows[] = {
+        {"graph (x: f32[n, 1]) -> (y) {\na = onnx Neg@21 x\ny = onnx Squeeze@21 a\n}",
+         {"f32[1, 1] {1}"},
+         "Squeeze without axes"},
+        {"opset 23\ngraph (q: f32[b, h, s, 1], k: f32[b, g, t, 1], v: f32[b, g, t, 1]) -> (y) {\ny = onnx Attention@23 "
+         "q, k, v\n}",
+         {"f32[1, 3, 1, 1] {1, 2, 3}", "f32[1, 2, 1, 1] {1, 1}", "f32[1, 2, 1, 1] {5, 7}"},
+         "reshaped"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        OnnxfuseSession *session = must_open(rows[i].text);
+        OnnxfuseValue *in[3] = {NULL}, *out = NULL;
+        for (int k = 0; k < 3; k++) in[k] = rows[i].inputs[k] ? value_from(rows[i].inputs[k]) : NULL;
+        expect_error(onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, &out), ONNXFUSE_INVALID,
+                     rows[i].part, rows[i].text);
+        for (int k = 0; k < 3; k++) onnxfuse_value_free(in[k]);
+        onnxfuse_session_close(session);
+    }
+}
+
 /* What is declared of a sequence's or optional's tensors holds too. */
 Test(session, wrong_sequences) {
     static const char *const models[] = {
@@ -271,6 +295,27 @@ Test(session, outputs_of_every_kind) {
          "graph (x: f32[n], y: f32[m]) -> (z) {\nz = onnx Add@21 x, y\n}",
          {"f32[1] {1}", "f32[2] {10, 20}"},
          {"f32[2] {11, 21}"}},
+        {"two symbols that broadcast, one is 1, the other 0",
+         "graph (x: f32[n], y: f32[m]) -> (z, q) {\nz = onnx Add@21 x, y\nq = onnx Add@21 z, x\n}",
+         {"f32[1] {1}", "f32[0] {}"},
+         {"f32[0] {}", "f32[0] {}"}},
+        {"an expand of 1 to a size of 0 given as data",
+         "graph (x: f32[n, 2], s: i64[2]) -> (y) {\nr = onnx Expand@21 x, s\ny = onnx Neg@21 r\n}",
+         {"f32[1, 2] {1, 2}", "i64[2] {0, 1}"},
+         {"f32[0, 2] {}"}},
+        {"matrices of open batches, one of 1, the other 0",
+         "graph (x: f32[n, 2, 2], y: f32[m, 2, 2]) -> (z) {\nz = onnx MatMul@21 x, y\n}",
+         {"f32[0, 2, 2] {}", "f32[1, 2, 2] {1, 2, 3, 4}"},
+         {"f32[0, 2, 2] {}"}},
+        {"a squeeze of all axes of 1, where none that is open is 1",
+         "graph (x: f32[n, 1, m, 1]) -> (z) {\ny = onnx Squeeze@21 x\nz = onnx Neg@21 y\n}",
+         {"f32[2, 1, 2, 1] {1, 2, 3, 4}"},
+         {"f32[2, 2] {-1, -2, -3, -4}"}},
+        {"attention of as many heads as come",
+         "opset 23\ngraph (q: f32[b, h, s, 1], k: f32[b, g, t, 1], v: f32[b, g, t, 1]) -> (y) {\ny = onnx Attention@23 "
+         "q, k, v\n}",
+         {"f32[1, 4, 1, 1] {1, 2, 3, 4}", "f32[1, 2, 1, 1] {1, 1}", "f32[1, 2, 1, 1] {5, 7}"},
+         {"f32[1, 4, 1, 1] {5, 5, 7, 7}"}},
         {"strings",
          "graph (x: string[n]) -> (y) {\ny = onnx StringConcat@20 x, x\n}",
          {"string[2] {\"a\", \"\"}"},

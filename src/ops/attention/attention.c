@@ -38,9 +38,9 @@ static Value *grouped(Lowering *l, Value *x, const Dim *kv_heads) {
     if (l->error || !x || x->dims[1] == kv_heads) return x;
     const Dim *group = NULL;
     if (!dim_divides(l->dims, x->dims[1], kv_heads, &group)) {
-        if (!dim_is_const(x->dims[1], NULL) || !dim_is_const(kv_heads, NULL))
-            return unsupported(l, "numbers of heads that the model leaves open"), NULL;
-        return invalid(l, "the query heads are no multiple of the key heads"), NULL;
+        if (dim_is_const(x->dims[1], NULL) && dim_is_const(kv_heads, NULL))
+            return invalid(l, "the query heads are no multiple of the key heads"), NULL;
+        group = dim_div(l->dims, x->dims[1], kv_heads);
     }
     const Dim *dims[] = {x->dims[0], kv_heads, dim_mul(l->dims, group, x->dims[2]), x->dims[3]};
     return reshape(l, x, dims, 4);

@@ -272,6 +272,7 @@ typedef struct Sampling {
     const char *mode, *coordinates, *nearest;
     bool antialias, exclude_outside;
     double cubic_a;
+    bool wide; /* places between elements are f64, as the elements are */
 } Sampling;
 
 /* Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 4. */
@@ -286,21 +287,24 @@ static double filter(const Sampling *s, double x) {
     return fmax(0, 1 - fabs(x));
 }
 
-/* Where index i of the result lies in the source; the formulas of ONNX Resize-19, in f32 as runtimes reckon them: which
+/* Where index i of the result lies in the source; the formulas of ONNX Resize-19, for f64 in f64 and else in f32, as runtimes reckon them: which
  * neighbour is nearest hangs on the rounding. */
-static float source_of(const char *mode, int64_t i, float scale, int64_t in, int64_t out, const double *roi) {
-    float x = (float)i, width = scale * (float)in, last = (float)(in - 1);
-    if (strcmp(mode, "asymmetric") == 0) return x / scale;
-    if (strcmp(mode, "align_corners") == 0) return width == 1 ? 0 : x * last / (width - 1);
-    if (strcmp(mode, "tf_crop_and_resize") == 0) {
-        float start = (float)roi[0], span = ((float)roi[1] - start) * last;
-        return start * last + (width == 1 ? span / 2 : x * span / (width - 1));
+#define DEFINE_SOURCE(T, NAME)                                                                                         \
+    static T NAME(const char *mode, int64_t i, T scale, int64_t in, int64_t out, const double *roi) {                  \
+        T x = (T)i, width = scale * (T)in, last = (T)(in - 1), half = (T)0.5;                                          \
+        if (strcmp(mode, "asymmetric") == 0) return x / scale;                                                         \
+        if (strcmp(mode, "align_corners") == 0) return width == 1 ? 0 : x * last / (width - 1);                        \
+        if (strcmp(mode, "tf_crop_and_resize") == 0) {                                                                 \
+            T start = (T)roi[0], span = ((T)roi[1] - start) * last;                                                    \
+            return start * last + (width == 1 ? span / 2 : x * span / (width - 1));                                    \
+        }                                                                                                              \
+        if (strcmp(mode, "tf_half_pixel_for_nn") == 0) return (x + half) / scale;                                      \
+        if (strcmp(mode, "pytorch_half_pixel") == 0 && out <= 1) return 0;                                             \
+        T offset = strcmp(mode, "half_pixel_symmetric") == 0 ? (T)in / 2 * (1 - (T)out / width) : 0;                   \
+        return offset + (x + half) / scale - half;                                                                     \
     }
-    if (strcmp(mode, "tf_half_pixel_for_nn") == 0) return (x + 0.5f) / scale;
-    if (strcmp(mode, "pytorch_half_pixel") == 0 && out <= 1) return 0;
-    float offset = strcmp(mode, "half_pixel_symmetric") == 0 ? (float)in / 2 * (1 - (float)out / width) : 0;
-    return offset + (x + 0.5f) / scale - 0.5f;
-}
+DEFINE_SOURCE(float, source_f32)
+DEFINE_SOURCE(double, source_f64)
 
 static int64_t clamp(double x, int64_t in) { return x > 0 ? x < (double)(in - 1) ? (int64_t)x : in - 1 : 0; }
 
@@ -342,7 +346,8 @@ static Status make_taps(HostCall *call, const Sampling *s, int64_t in, int64_t o
     t->weight_f32 = arena_array(call->arena, (size_t)out, (size_t)t->width * sizeof *t->weight_f32);
     if (crop) t->outside = ARENA_ARRAY(call->arena, bool, out);
     for (int64_t i = 0; i < out; i++) {
-        double x = (double)source_of(s->coordinates, i, (float)scale, in, out, roi);
+        double x = s->wide ? source_f64(s->coordinates, i, scale, in, out, roi)
+                           : (double)source_f32(s->coordinates, i, (float)scale, in, out, roi);
         if (!(fabs(x) < 1e15)) return host_error(call, "a coordinate of the region is not finite");
         if (crop) t->outside[i] = x < 0 || x > (double)(in - 1);
         if (nearest)
@@ -599,6 +604,7 @@ static Sampling sampling_of(const HostCall *call) {
         attr_string(call->node, "nearest_mode", ""), attr_int(call->node, "antialias", 0),
         attr_int(call->node, "exclude_outside", 0),  attr_float(call->node, "cubic_coeff_a", -0.75)};
     if (s.mode[0] == 'b') s.mode = "linear";
+    s.wide = s.mode[0] != 'n' && host_input(call, 0)->dtype == DT_F64;
     return s;
 }
 

@@ -185,18 +185,17 @@ static bool is_zero(const Tensor *x, int64_t i) {
                                     : dtype_load_int(x->dtype, x->data, i) == 0;
 }
 
-/* The coordinates of the elements that are not 0, one column each, in row-major order. A scalar counts as a vector of
- * one. */
+/* The coordinates of the elements that are not 0, one column each, in row-major order. A number has none. */
 static Status host_nonzero(HostCall *call) {
     const Tensor *x;
     Tensor *y;
     TRY(host_tensor(call, 0, DT_NONE, &x));
     int64_t elements = tensor_count(x), found = 0, k = 0, at[MAX_RANK] = {0};
     for (int64_t i = 0; i < elements; i++) found += !is_zero(x, i);
-    int rank = x->rank ? x->rank : 1;
+    int rank = x->rank;
     TRY(host_output(call, 0, DT_I64, 2, (int64_t[]){rank, found}, &y));
-    if (!y) return NULL;
-    int64_t *to = y->data, length = x->rank ? x->dims[rank - 1] : 1;
+    if (!y || !rank) return NULL;
+    int64_t *to = y->data, length = x->dims[rank - 1];
     for (int64_t i = 0; i < elements; i += length) {
         for (int64_t column = 0; column < length; column++) {
             if (is_zero(x, i + column)) continue;
@@ -211,7 +210,7 @@ static Status host_nonzero(HostCall *call) {
 static Status lower_nonzero(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!x) return l->error;
-    const Dim *dims[] = {size_const(l, x->rank ? x->rank : 1), dim_fresh(l->dims, "nonzero")};
+    const Dim *dims[] = {size_const(l, x->rank), dim_fresh(l->dims, "nonzero")};
     return out(l, n, 0, host_result(l, host_node(l, n, host_nonzero, &x, 1), DT_I64, 2, dims));
 }
 

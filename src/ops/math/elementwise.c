@@ -75,15 +75,26 @@ static Status lower_bit_shift(Lowering *l, const Node *n) {
     return out(l, n, 0, binary(l, left ? PRIM_SHL : PRIM_SHR, in(l, n, 0), in(l, n, 1)));
 }
 
-/* x ** y in x's type. An integer base with a fractional exponent is computed in double. */
+/* Whether f32 holds the exponents: small types, or constants that are. */
+static bool holds_exponents(const Value *y) {
+    const Tensor *known = constant_of(y);
+    if (!dtype_is_integer(y->dtype) || dtype_size(y->dtype) < 4) return true;
+    for (int64_t i = 0; known && i < tensor_count(known); i++)
+        if (fabs(dtype_load_double(known->dtype, known->data, i)) > 0x1p24) return false;
+    return known;
+}
+
+/* x ** y in x's type. An integer base with a fractional exponent is computed in double, and so is a base that may be
+ * negative with an exponent whose last bit f32 would lose; integers of two types in one that holds both. */
 static Status lower_pow(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *y = in(l, n, 1);
     y = old_broadcast(l, n, x, y);
     if (!x || !y) return l->error;
-    if (dtype_is_integer(x->dtype) && dtype_is_float(y->dtype))
+    bool whole = dtype_is_integer(x->dtype);
+    if (whole ? dtype_is_float(y->dtype) : !holds_exponents(y))
         return out(l, n, 0, cast_like(l, binary(l, PRIM_POW, cast(l, x, DT_F64), cast(l, y, DT_F64)), x));
     if (x->dtype == y->dtype) return out(l, n, 0, binary(l, PRIM_POW, x, y));
-    Value *wide = widen(l, x);
+    Value *wide = whole ? cast(l, x, x->dtype == DT_U64 ? DT_U64 : DT_I64) : widen(l, x);
     return out(l, n, 0, cast_like(l, binary(l, PRIM_POW, wide, cast_like(l, y, wide)), x));
 }
 

@@ -169,7 +169,11 @@ Status squeeze_sizes_kernel(HostCall *call) {
     TRY(open_sizes(call, &s));
     TRY(flag_axes(call, &s, s.rank, flags));
     int filled = 0;
+    bool takes_ones = attr_int(call->node, "takes_ones", 0) != 0;
     for (int i = 0; i < s.rank; i++) {
+        if (takes_ones && s.sizes[i] == 1)
+            return host_error(call, "a size that the model leaves open is 1: Squeeze without axes takes it away, and "
+                                    "numbers of axes are fixed when a model is opened; give the size then, or axes");
         if (flags[i] && s.sizes[i] != 1) return host_error(call, "axis %d has size %lld", i, (long long)s.sizes[i]);
         if (!flags[i] && filled < s.result_count) s.result[filled++] = s.sizes[i];
     }
@@ -214,6 +218,25 @@ static Value *reshape_by(Lowering *l, const Node *n, HostFn kernel, Value *x, Va
     return sizes ? reshape(l, x, sizes, rank) : NULL;
 }
 
+/* x, whose open sizes are checked at run time: none may be 1. */
+static Value *above_one(Lowering *l, const Node *n, Value *x) {
+    const Dim *open[MAX_RANK], *sizes[MAX_RANK];
+    int count = 0;
+    for (int i = 0; x && i < x->rank; i++)
+        if (!dim_is_const(x->dims[i], NULL)) open[count++] = x->dims[i];
+    if (!x || !count) return x;
+    Value *inputs[] = {dims_value(l, open, count), constant(l, tensor_new(l->arena, DT_I64, 1, (int64_t[]){0}))};
+    Node *host = host_node(l, n, squeeze_sizes_kernel, inputs, 2);
+    if (!host) return NULL;
+    node_set_int(host, "result_count", count);
+    node_set_int(host, "takes_ones", 1);
+    Value *vector = host_result(l, host, DT_I64, 1, (const Dim *const[]){dim_const(l->dims, count)});
+    const Dim *const *bound = vector ? bind_sizes(l, vector, "size", count) : NULL;
+    if (!bound) return NULL;
+    for (int i = 0, k = 0; i < x->rank; i++) sizes[i] = dim_is_const(x->dims[i], NULL) ? x->dims[i] : bound[k++];
+    return reshape(l, x, sizes, x->rank);
+}
+
 Status lower_squeeze(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (!present(l, &x, 1)) return l->error;
@@ -226,9 +249,9 @@ Status lower_squeeze(Lowering *l, const Node *n) {
         int *sorted = axes_of(l, values, count, x->rank, false, &filled);
         return out(l, n, 0, sorted ? squeeze(l, x, sorted, filled) : NULL);
     }
-    for (int i = 0; i < x->rank; i++) /* without axes: those known to be of size 1 */
+    for (int i = 0; i < x->rank; i++) /* without axes: those of size 1 */
         if (dim_equals(x->dims[i], 1)) all[filled++] = i;
-    return out(l, n, 0, squeeze(l, x, all, filled));
+    return out(l, n, 0, above_one(l, n, squeeze(l, x, all, filled)));
 }
 
 Status lower_unsqueeze(Lowering *l, const Node *n) {

@@ -162,7 +162,7 @@ static const Dim *joint_size(Lowering *l, const Value *x, const Value *y, int ra
     const Dim *b = axis < rank - y->rank ? NULL : y->dims[axis - (rank - y->rank)];
     if (!a || dim_equals(a, 1)) return b;
     if (!b || dim_equals(b, 1) || a == b) return a;
-    return dim_max(l->dims, a, b);
+    return dim_broadcast(l->dims, a, b);
 }
 
 static Status lower_concat_strings(Lowering *l, const Node *n) {

@@ -288,6 +288,8 @@ static Value *factor_value(Writer *w, DimFactor factor) {
     switch (factor.function) {
     case DIM_MIN: return apply2(w, "Min", a, b);
     case DIM_MAX: return apply2(w, "Max", a, b);
+    case DIM_BROADCAST: /* max(a, b), and 0 where one of both is */
+        return apply2(w, "Mul", apply2(w, "Max", a, b), apply2(w, "Min", apply2(w, "Min", a, b), vector_of(w, 1)));
     case DIM_ADD: return apply2(w, "Add", a, b);
     case DIM_MUL: return apply2(w, "Mul", a, b);
     case DIM_MOD: return apply2(w, "Mod", a, b);
