@@ -189,8 +189,10 @@ static void NAMED(give_regions)(void *context, int64_t begin, int64_t end, int w
         for (int64_t i = 0; i < b->cells; i++) memset(b->dx + i * channels + from, 0, (size_t)count * sizeof *b->dx);
         for (int64_t i = 0; i < b->regions; i++) {
             NAMED(Region) region = NAMED(region_of)(&b->r, i);
-            for (int64_t bin = 0; bin < bins; bin++) NAMED(give_bin)
-            (b, &region, b->r.images[i], bin, b->dy + (i * bins + bin) * channels + from, from, count);
+            for (int64_t bin = 0; bin < bins; bin++) {
+                const REAL *dy = b->dy + (i * bins + bin) * channels + from;
+                NAMED(give_bin)(b, &region, b->r.images[i], bin, dy, from, count);
+            }
         }
     }
 }
