@@ -287,9 +287,9 @@ static int bits_step(Maker *m, DType t, int kind, int last, int a, int b) {
 
 /* Copies of a body side by side, of which `lives` values live from its first instruction to its last: with the last ones more than
  * there are registers. summed: a reduction, whose accumulators live as well. */
-static void long_body(DType t, int lives, bool summed) {
+static void long_body(DType t, int lives, int lanes, bool summed) {
     Arena *arena = arena_create(0);
-    Maker m = maker(arena, 1024);
+    Maker m = maker(arena, lanes);
     if (summed) axis(&m, AXIS_TASK, 3, 1);
     axis(&m, summed ? AXIS_REDUCE_LANE : AXIS_LANE, -1, 1);
     KernelAccess at = summed ? STRIDES(&m, -1, 1) : STRIDES(&m, 1), to = summed ? STRIDES(&m, 1, 0) : STRIDES(&m, 1);
@@ -311,12 +311,15 @@ static void long_body(DType t, int lives, bool summed) {
 }
 
 static void long_bodies_with_more_values_than_registers(void) {
-    long_body(DT_F32, 3, false);
-    long_body(DT_F32, 15, false);
-    long_body(DT_F32, 9, true);
-    long_body(DT_F64, 12, false);
-    long_body(DT_I32, 15, false);
-    long_body(DT_I32, 12, true);
+    static const int lanes[] = {1024, 192}; /* eight copies and four */
+    for (int n = 0; n < 2; n++) {
+        long_body(DT_F32, 15, lanes[n], false);
+        long_body(DT_F64, 12, lanes[n], false);
+        long_body(DT_I32, 15, lanes[n], false);
+    }
+    long_body(DT_F32, 3, 1024, false);
+    long_body(DT_F32, 15, 1024, true);
+    long_body(DT_I32, 12, 1024, true);
 }
 
 /* --- the cases
