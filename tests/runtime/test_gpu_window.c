@@ -285,6 +285,11 @@ static void check_random(Bench *b, const Subject *subject, DType dtype, uint64_t
     arena_destroy(arena);
 }
 
+/* Places between elements of f64 (Resize), which are f64 as well; the nearest of them are only moved. */
+static bool is_left_to_the_host(const Subject *subject, DType dtype) {
+    return subject->host == host_resize && dtype == DT_F64 && strcmp(subject->name, "nearest") != 0;
+}
+
 enum { SEEDS = 24 };
 
 Test(gpu_window, random_nodes, .timeout = 900) {
@@ -296,7 +301,7 @@ Test(gpu_window, random_nodes, .timeout = 900) {
     for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++)
         for (int t = 0; t < subjects[s].types; t++)
             for (uint64_t seed = 0; seed < seeds && (fp64 || dtypes[t] != DT_F64); seed++)
-                check_random(&b, &subjects[s], dtypes[t], seed);
+                if (!is_left_to_the_host(&subjects[s], dtypes[t])) check_random(&b, &subjects[s], dtypes[t], seed);
     bench_close(&b);
 }
 
@@ -324,6 +329,8 @@ Test(gpu_window, what_stays_on_the_host) {
     cr_expect(gpu_window_runs(b.device, g.node), "a resize runs on the device");
     node_set_int(g.node, "antialias", 1);
     cr_expect(!gpu_window_runs(b.device, g.node), "antialiasing is the host's");
+    draw_resize(&g, "linear", DT_F64);
+    cr_expect(!gpu_window_runs(b.device, g.node), "places of f64 are the host's");
     draw_resize(&g, "nearest", DT_F32);
     node_set_input(g.node, 1, graph_add_input(g.graph, NULL, DT_F32, 1, const_dims(&g, 1, (int64_t[]){4})));
     cr_expect(!gpu_window_runs(b.device, g.node), "scales that only the run knows are the host's");

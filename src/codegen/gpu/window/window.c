@@ -39,7 +39,8 @@ static bool resize_runs(const Node *node) {
         if (axes[i] <= axes[i - 1]) return false;
     for (int i = 1; i < node->input_count; i++) /* scales, regions and sizes that only the run knows are the host's */
         if (node->inputs[i] && !node->inputs[i]->constant) return false;
-    return resize_kind(node) == GPU_WINDOW_NEAREST || !attr_int(node, "antialias", 0);
+    if (resize_kind(node) == GPU_WINDOW_NEAREST) return true;
+    return node->inputs[0]->dtype != DT_F64 && !attr_int(node, "antialias", 0); /* of f64 the places are f64, too */
 }
 
 static bool pool_runs(GpuWindowOp op, const Node *node) {
