@@ -88,6 +88,7 @@ static void print_inst(Text *text, const Kernel *kernel, int index) {
     if (inst->op == K_TABLE) print_table(text, inst->bits);
     for (int i = 0; i < ops[inst->op].args; i++) text_add(text, " %%%d", inst->args[i]);
     if (inst->op == K_DIV && inst->bits) text_add(text, " by_row");
+    if (kernel_is_sum(inst)) text_add(text, " sum");
     if ((inst->op == K_REDUCE_ARGMAX || inst->op == K_REDUCE_ARGMIN) && inst->bits) text_add(text, " last");
     if (inst->stage) text_add(text, " @%d", inst->stage);
     if (inst->keep) text_add(text, " keep");
@@ -205,6 +206,17 @@ static uint32_t reduced_axes(const Kernel *k) {
     return axes;
 }
 
+/* An inner reduction whose tasks are rows. */
+static bool reduces_rows(const Kernel *k) {
+    return k->axes[0].role == AXIS_TASK && k->axes[k->axis_count - 1].role == AXIS_REDUCE_LANE;
+}
+
+static bool sums_columns(const Kernel *k) {
+    for (int i = 0; i < k->insts.count; i++)
+        if (kernel_is_sum(&k->insts.items[i])) return true;
+    return false;
+}
+
 bool kernel_can_band(const Kernel *k) {
     uint32_t reduced = reduced_axes(k);
     int rows = 0, sums = 0, lane = -1;
@@ -212,7 +224,8 @@ bool kernel_can_band(const Kernel *k) {
         rows += k->axes[i].role == AXIS_REDUCE;
         if (k->axes[i].role == AXIS_LANE) lane = i;
     }
-    if (rows != 1 || lane < 0) return false;
+    if (lane < 0) return reduces_rows(k) && sums_columns(k);
+    if (rows != 1) return false;
     for (int i = 0; i < k->insts.count; i++) {
         const KernelInst *inst = &k->insts.items[i];
         sums += kernel_op_is_reduce(inst->op);
@@ -247,7 +260,8 @@ static Status verify_axes(const Kernel *k) {
     if (k->tile_axis >= 0 &&
         (k->tile_axis >= k->axis_count || k->axes[k->tile_axis].role != AXIS_TASK || k->tile_block < 1 || reduces))
         return status_error(STATUS_FAULT, "a tile along axis %d", k->tile_axis);
-    if (k->band < 0 || (k->band && !kernel_can_band(k))) return status_error(STATUS_FAULT, "bands of %d", k->band);
+    if (k->band < 0 || (k->band && !kernel_can_band(k)) || (!k->band && sums_columns(k)))
+        return status_error(STATUS_FAULT, "bands of %d", k->band);
     return NULL;
 }
 
@@ -342,6 +356,7 @@ static Status verify_inst(const Kernel *k, int index) {
     if (inst->op == K_STORE) {
         uint32_t to = access_axes(k, inst->access);
         if (axes & reduced & ~to) return status_error(STATUS_FAULT, "stores a value that differs along reduced axes");
+        if (inst->bits && (to != reduced || !reduces_rows(k))) return status_error(STATUS_FAULT, "sums up no columns");
         axes |= to;
     }
     if (kernel_op_is_reduce(inst->op)) axes &= ~reduced;
@@ -383,11 +398,24 @@ static int64_t task_count(const Kernel *kernel, const int64_t *params, int64_t l
     return tasks;
 }
 
+static int64_t reduced_elements(const Kernel *kernel, const int64_t *params) {
+    int64_t elements = 1;
+    for (int i = 0; i < kernel->axis_count; i++)
+        if (is_reduced(kernel, i)) elements *= axis_size(&kernel->axes[i], params);
+    return elements;
+}
+
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params) {
-    return task_count(kernel, params, kernel->lane_block);
+    if (!kernel->band || kernel->lane_block) return task_count(kernel, params, kernel->lane_block);
+    int64_t blocks = blocks_of(reduced_elements(kernel, params), KERNEL_SUM_BLOCK);
+    return blocks ? blocks : 1; /* where there are no columns, rows are to be stored yet */
 }
 
 static int64_t band_count(const Kernel *kernel, const int64_t *params) {
+    if (!kernel->lane_block) {
+        int64_t rows = task_count(kernel, params, 0);
+        return blocks_of(rows, kernel_band_rows(kernel, rows));
+    }
     for (int i = 0; i < kernel->axis_count; i++)
         if (kernel->axes[i].role == AXIS_REDUCE) return blocks_of(axis_size(&kernel->axes[i], params), kernel->band);
     return 0;
@@ -395,6 +423,7 @@ static int64_t band_count(const Kernel *kernel, const int64_t *params) {
 
 int64_t kernel_band_tasks(const Kernel *kernel, const int64_t *params) {
     if (!kernel->band) return 0;
+    if (!kernel->lane_block) return band_count(kernel, params);
     return task_count(kernel, params, (int64_t)kernel->lane_block * KERNEL_BAND_BLOCKS) * band_count(kernel, params);
 }
 
@@ -410,14 +439,12 @@ static size_t band_bytes(const Kernel *kernel, const int64_t *params) {
 }
 
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params) {
-    if (kernel->band) return band_bytes(kernel, params);
-    size_t elements = 1, bytes = 0;
-    for (int i = 0; i < kernel->axis_count; i++)
-        if (is_reduced(kernel, i)) elements *= (size_t)axis_size(&kernel->axes[i], params);
+    if (kernel->band && kernel->lane_block) return band_bytes(kernel, params);
+    size_t elements = (size_t)reduced_elements(kernel, params), bytes = 0;
     if (kernel->lane_block) elements *= (size_t)kernel->lane_block;
     for (int i = 0; i < kernel->insts.count; i++) {
         const KernelInst *inst = &kernel->insts.items[i];
-        if (inst->keep) bytes += (elements * dtype_size(inst->dtype) + 63) / 64 * 64;
+        if (inst->keep || kernel_is_sum(inst)) bytes += (elements * dtype_size(inst->dtype) + 63) / 64 * 64;
     }
-    return bytes;
+    return kernel->band ? bytes * (size_t)band_count(kernel, params) : bytes;
 }

@@ -22,6 +22,9 @@
  * up in the order of the bands. So memory is read row by row, all threads have work, and the result does not depend on
  * their number.
  *
+ * An inner reduction may also have sums of columns: stores of what is added up over all TASK axes. Then `band` rows at most are
+ * a task, which adds up in scratch memory, and later tasks add the bands up in their order, likewise.
+ *
  * A program with reductions runs in stages: stage s loops over all REDUCE and REDUCE_LANE axes, and computes the
  * reductions and stores of that stage; the results of its reductions are ready for stage s + 1. Instructions varying
  * over reduced axes are computed again in each stage that needs them, or, with `keep`, stored in scratch memory in the
@@ -35,7 +38,14 @@
 #include "graph/dtype.h"
 #include "policy/policy.h"
 
-enum { KERNEL_MAX_AXES = 8, KERNEL_BAND_BLOCKS = 16, KERNEL_NUMBERS = 48 /* most parameters that are numbers */ };
+enum {
+    KERNEL_MAX_AXES = 8,
+    KERNEL_BAND_BLOCKS = 16,
+    KERNEL_BANDS = 128,     /* of an inner reduction: until bands have their full height, no more than this */
+    KERNEL_BAND_LEAST = 16, /* and no lower than this */
+    KERNEL_SUM_BLOCK = 256, /* elements of its sums that a task adds up */
+    KERNEL_NUMBERS = 48     /* most parameters that are numbers */
+};
 
 typedef enum AxisRole { AXIS_TASK, AXIS_LANE, AXIS_REDUCE, AXIS_REDUCE_LANE } AxisRole;
 
@@ -74,7 +84,8 @@ typedef struct KernelBuffer {
       "i64: params[index]; on CPUs also i32 and f32: the number whose bits that is, f32 in [2^-60, 2^60] (divide.h)")  \
     X(K_INDEX, "index", 0, "i64: the index along `axis`")                                                              \
     X(K_LOAD, "load", 0, "buffer, access")                                                                             \
-    X(K_STORE, "store", 1, "buffer, access")                                                                           \
+    X(K_STORE, "store", 1,                                                                                             \
+      "buffer, access; bits = 1: the sum over the TASK axes, along which the access does not vary; dense")             \
     X(K_ADD, "add", 2, "integers wrap")                                                                                \
     X(K_SUB, "sub", 2, "")                                                                                             \
     X(K_MUL, "mul", 2, "")                                                                                             \
@@ -137,10 +148,11 @@ typedef struct KernelInst {
     int axis : 8;      /* INDEX */
     uint32_t axes : 8; /* bit i: varies along axis i */
     int args[3];       /* instruction numbers, smaller than its own */
-    int64_t bits;      /* CONST: the value; PARAM: the index; TABLE: which; DIV, RANDOM, ARGMAX/ARGMIN: 1, see there */
-    int buffer;        /* LOAD, STORE */
-    int stage : 31;    /* the first in which it can be computed; of STORE and reductions: the one that does it */
-    bool keep : 1;     /* see above; only for instructions varying along all reduced axes; on CPUs alone */
+    int64_t
+        bits;   /* CONST: the value; PARAM: the index; TABLE: which; STORE, DIV, RANDOM, ARGMAX/ARGMIN: 1, see there */
+    int buffer; /* LOAD, STORE */
+    int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
+    bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */
     KernelAccess *access; /* LOAD, STORE; else NULL */
 } KernelInst;
 
@@ -150,7 +162,7 @@ typedef struct Kernel {
     int lane_block; /* elements of LANE in one task; 0 without a LANE axis */
     int tile_axis;  /* -1, or the TASK axis of a transpose */
     int tile_block;
-    int band;        /* rows of a band; 0: no bands */
+    int band;        /* rows of a band, or most; 0: no bands */
     int param_count; /* i64 values given at run time: sizes, strides, offsets */
     /* [param_count], or NULL when nothing is known: a power of two that divides every value of the parameter. Known for
      * GPUs alone, whose vector accesses need it. */
@@ -187,7 +199,8 @@ Status kernel_verify(const Kernel *kernel);
 /* Tasks of a launch, and bytes of scratch memory that each worker needs. Kept values stand in scratch memory in the
  * order of their instructions, each from a multiple of 64 bytes on: one element a point of the reduced axes, row-major,
  * times lane_block (innermost) where there is a LANE axis; bool takes a byte. With bands the workers share the scratch
- * memory: for each reduction, from a multiple of 64 bytes on, [TASK axes][bands][LANE]. */
+ * memory: for each reduction, from a multiple of 64 bytes on, [TASK axes][bands][LANE]; of an inner reduction for each band
+ * its kept values, then as the store has them the sums of each, from multiples of 64 bytes on. */
 int64_t kernel_tasks(const Kernel *kernel, const int64_t *params);
 /* Tasks over bands, which come before all others and must be over when those begin; 0 without bands. A launch's tasks
  * are numbered from 0 to kernel_band_tasks + kernel_tasks. */
@@ -195,6 +208,13 @@ int64_t kernel_band_tasks(const Kernel *kernel, const int64_t *params);
 /* Whether it is an outer reduction that may run in bands: one reduced axis, nothing that varies along it after stage 0,
  * no positions, no store that each band would repeat. */
 bool kernel_can_band(const Kernel *kernel);
+static inline bool kernel_is_sum(const KernelInst *inst) { return inst->op == K_STORE && inst->bits; }
+/* Of an inner reduction of so many rows: those of a band. */
+static inline int64_t kernel_band_rows(const Kernel *kernel, int64_t rows) {
+    int64_t height = (rows + KERNEL_BANDS - 1) / KERNEL_BANDS;
+    if (height < KERNEL_BAND_LEAST) height = KERNEL_BAND_LEAST;
+    return height < kernel->band ? height : kernel->band;
+}
 size_t kernel_scratch_bytes(const Kernel *kernel, const int64_t *params);
 
 /* The compiled form on a CPU: runs tasks [begin, end). Never fails, allocates nothing. buffers: in the kernel's order;

@@ -49,7 +49,7 @@ typedef struct Analysis {
     Map entries; /* Value -> Entry */
     VEC(Entry *) order;
     VEC(Atom) atoms;
-    VEC(Reduction) reductions;
+    VEC(Reduction) reductions, columns;
     const char *why;
 } Analysis;
 
@@ -503,6 +503,52 @@ static bool resolved(Analysis *s, const AtomList *list, AtomList *out) {
     return resolve(s, list, out);
 }
 
+static bool is_read_inside(const Analysis *s, const Value *v) {
+    for (int i = 0; i < v->uses.count; i++) {
+        const Node *user = v->uses.items[i].node;
+        const Entry *out = user->output_count == 1 ? map_get_id(&s->entries, MAP_POINTER_KEY(user->outputs[0])) : NULL;
+        if (out && out->inside) return true;
+    }
+    return false;
+}
+
+/* Whether it sums up what `rows` keeps, and keeps what that reduces. */
+static bool sums_columns(Analysis *s, const Reduction *r, const Reduction *rows) {
+    AtomList own, other, input;
+    if (!resolved(s, &r->reduced, &own) || !resolved(s, &rows->reduced, &other) || !all_atoms(s, r->input, &input))
+        return false;
+    AtomList kept = difference(&input, &own);
+    return difference(&other, &kept).count == 0 && difference(&own, &other).count == own.count;
+}
+
+/* The first that reduces what lies next to each other. */
+static const Reduction *first_of_rows(Analysis *s) {
+    for (int i = 0; i < s->reductions.count; i++) {
+        AtomList reduced, input;
+        const Reduction *r = &s->reductions.items[i];
+        if (!resolved(s, &r->reduced, &reduced) || !all_atoms(s, r->input, &input)) return NULL;
+        if (list_has(&reduced, input.atoms[input.count - 1])) return r;
+    }
+    return NULL;
+}
+
+/* Sums of what the rows keep, which nothing here reads, stand apart from what reduces rows. */
+static void part_columns(Analysis *s) {
+    if (!first_of_rows(s)) return;
+    const Reduction rows = *first_of_rows(s);
+    int left = 0;
+    for (int i = 0; i < s->reductions.count; i++) {
+        const Reduction r = s->reductions.items[i];
+        const Node *node = r.node;
+        bool sum = node->prim == PRIM_REDUCE_SUM && dtype_is_float(node->outputs[0]->dtype);
+        if (sum && !is_read_inside(s, node->outputs[0]) && sums_columns(s, &r, &rows))
+            VEC_PUSH(s->arena, s->columns, r);
+        else
+            s->reductions.items[left++] = r;
+    }
+    s->reductions.count = left;
+}
+
 /* Makes the axes that the reductions reduce the same, also where nothing else ties them together. */
 static bool join_reductions(Analysis *s) {
     for (int i = 1; i < s->reductions.count; i++) {
@@ -590,6 +636,18 @@ static bool check_reductions(Analysis *s, Space *space, const AtomList *order) {
     return true;
 }
 
+static bool check_columns(Analysis *s, const Space *space, const AtomList *order) {
+    AtomList reduced, input;
+    for (int i = 0; i < s->columns.count; i++) {
+        const Reduction *r = &s->columns.items[i];
+        if (!resolved(s, &r->reduced, &reduced) || !all_atoms(s, r->input, &input)) return false;
+        bool fits = input.count == order->count && space->axes[order->count - 1].reduced;
+        for (int k = 0; k < order->count; k++) fits &= list_has(&reduced, order->atoms[k]) != space->axes[k].reduced;
+        if (!fits) return fail(s, "reductions over different axes");
+    }
+    return true;
+}
+
 static int position(const AtomList *order, int atom) {
     for (int i = 0; i < order->count; i++)
         if (order->atoms[i] == atom) return i;
@@ -635,6 +693,7 @@ static bool fill_space(Analysis *s, Space *space, const AtomList *order) {
         SpaceValue *v = &space->values.items[space->values.count++];
         if (!fill_value(s, order, e, v)) return false;
         map_set_id(&space->by_value, MAP_POINTER_KEY(e->value), v);
+        for (int c = 0; c < s->columns.count; c++) v->column |= s->columns.items[c].node->outputs[0] == e->value;
         if (e->view) fill_load(s, space, e, v, &space->loads.items[space->loads.count++]);
     }
     return true;
@@ -681,23 +740,25 @@ static bool few_axes(Analysis *s, const Space *space) {
 
 /* ---- face ---- */
 
-static Space *analyse(Analysis *s, Node *const *nodes, int count) {
+static Space *analyse(Analysis *s, Node *const *nodes, int count, bool columns) {
     for (int i = 0; i < count; i++)
         if (!visit(s, nodes[i])) return NULL;
     lay_out_leaving(s);
+    if (columns) part_columns(s);
     AtomList order;
     if (!join_reductions(s) || !join_later_axes(s) || !order_axes(s, &order)) return NULL;
     Space *space = ARENA_NEW(s->arena, Space);
     space->by_value = map_make(s->arena);
     space->axis_count = order.count;
     for (int k = 0; k < order.count; k++) space->axes[k].size = s->atoms.items[order.atoms[k]].size;
-    bool fits = check_reductions(s, space, &order) && fill_space(s, space, &order) && few_axes(s, space);
+    bool fits = check_reductions(s, space, &order) && check_columns(s, space, &order) && fill_space(s, space, &order) &&
+                few_axes(s, space);
     return fits ? space : NULL;
 }
 
-Space *space_analyse(Arena *arena, DimTable *dims, Node *const *nodes, int count, const char **out_why) {
+Space *space_analyse(Arena *arena, DimTable *dims, Node *const *nodes, int count, bool columns, const char **out_why) {
     Analysis s = {.arena = arena, .dims = dims, .entries = map_make(arena)};
-    Space *space = analyse(&s, nodes, count);
+    Space *space = analyse(&s, nodes, count, columns);
     if (out_why) *out_why = space ? "" : s.why;
     return space;
 }
@@ -710,6 +771,7 @@ bool space_covers(const Space *space, const Value *value) {
     const SpaceValue *v = space_value(space, value);
     bool has[SPACE_MAX_AXES] = {false};
     if (!v) return false;
+    if (v->column) return true;
     for (int i = 0; i < value->rank; i++)
         for (int k = 0; k < v->axis_count[i]; k++) has[v->axes[i][k]] = true;
     for (int a = 0; a < space->axis_count; a++)

@@ -10,7 +10,10 @@
  *
  * The set fits one space when all this agrees, all reductions reduce the same set of space axes, and no value that
  * keeps those axes differs from them. A value behind a reduction lacks the reduced axes and may meet values that have
- * them (broadcast back). */
+ * them (broadcast back).
+ *
+ * A sum of floats that nothing in the set reads may instead reduce exactly the axes that the other reductions keep: a sum
+ * of columns beside reductions of rows. */
 #ifndef ONNXFUSE_GRAPH_SPACE_H
 #define ONNXFUSE_GRAPH_SPACE_H
 
@@ -28,6 +31,7 @@ typedef struct SpaceAxis {
  */
 typedef struct SpaceValue {
     const Value *value;
+    bool column;              /* a sum of columns */
     int axis_count[MAX_RANK]; /* space axes of value axis i; 0 where its size is 1 (or all its space axes are) */
     signed char axes[MAX_RANK][SPACE_MAX_AXES];
 } SpaceValue;
@@ -62,11 +66,11 @@ bool is_tiny(const Node *node); /* all its values have constant sizes of at most
 bool space_accepts(const Node *node);
 
 /* Analyses `nodes` (topologically ordered). NULL when they do not fit one space; *out_why (may be NULL) then says why,
- * for debugging. All memory comes from `arena`. */
-Space *space_analyse(Arena *arena, DimTable *dims, Node *const *nodes, int count, const char **out_why);
+ * for debugging. columns: whether there may be sums of columns beside reductions of rows. All memory comes from `arena`. */
+Space *space_analyse(Arena *arena, DimTable *dims, Node *const *nodes, int count, bool columns, const char **out_why);
 const SpaceValue *space_value(const Space *space, const Value *value); /* NULL when it is not part of it */
-/* Whether the value varies along every axis that is not reduced. What leaves a region must: a value that lacks one
- * would be stored again for each element of that axis (and never, where the axis is empty). */
+/* Whether the value varies along every axis that is not reduced, or is a sum of columns. What leaves a region must: a value
+ * that lacks one would be stored again for each element of that axis (and never, where the axis is empty). */
 bool space_covers(const Space *space, const Value *value);
 
 #endif

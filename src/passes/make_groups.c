@@ -15,6 +15,7 @@ typedef VEC(Node *) Nodes;
 typedef struct Groups {
     Graph *graph;
     Arena *arena;
+    bool columns; /* as space_analyse has it */
 } Groups;
 
 static bool is_among(const Nodes *nodes, const Node *node) {
@@ -105,7 +106,7 @@ static const char *obstacle(const Groups *g, const Nodes *nodes) {
             return arena_format(arena, "%s of node \"%s\" is computed by no kernel that others can join", node->op,
                                 node_origin_name(node));
     }
-    const Space *space = space_analyse(g->arena, g->graph->dims, nodes->items, nodes->count, &why);
+    const Space *space = space_analyse(g->arena, g->graph->dims, nodes->items, nodes->count, g->columns, &why);
     if (!space) return arena_string(arena, why ? why : "its nodes have no common space of elements");
     for (int i = 0; i < nodes->count; i++) {
         const Value *value = nodes->items[i]->outputs[0];
@@ -150,9 +151,8 @@ static Status make_one(Groups *g, const Nodes *all) {
 }
 
 Status make_groups(Graph *graph, const Policy *policy) {
-    (void)policy;
     if (!graph->info->groups.count) return NULL;
-    Groups g = {graph, NULL};
+    Groups g = {graph, NULL, !target_is_gpu(&policy->target)};
     FOR_EACH_NODE(node, graph) node->tag = 0;
     Status status = NULL;
     for (Node *node = graph->first, *next; node && !status; node = next) {

@@ -275,6 +275,18 @@ static void join(Partition *p, Node *node) {
     }
 }
 
+/* Sums of columns of what a region of rows reads, too, are taken in the same pass over memory. */
+static void join_columns(Partition *p) {
+    FOR_EACH_NODE(node, p->graph) {
+        if (node->kind != NODE_PRIM || node->prim != PRIM_REDUCE_SUM || !group_of(p, node)->fusible) continue;
+        const Value *in = node->inputs[0];
+        for (int i = 0; i < in->uses.count; i++) {
+            Group *parts[2] = {group_of(p, in->uses.items[i].node), group_of(p, node)};
+            if (parts[0]->fusible && parts[0] != parts[1] && merge(p, parts, 2)) break;
+        }
+    }
+}
+
 /* --- making the region nodes ---------------------------------------------------------------------------------- */
 static bool used_inside(const Partition *p, const Group *g, const Value *v) {
     for (int i = 0; i < v->uses.count; i++)
@@ -373,7 +385,7 @@ static void sort_for_memory(Partition *p) {
 /* A handful of elements is not worth a kernel, unless a GPU has made them: then the CPU would wait for it, and it for
  * the CPU. */
 static bool is_worth_a_kernel(const Partition *p, const Node *node) {
-    bool gpu = p->policy->target.device == DEVICE_CUDA || p->policy->target.device == DEVICE_OPENCL;
+    bool gpu = target_is_gpu(&p->policy->target);
     if (!is_tiny(node)) return true;
     for (int i = 0; gpu && i < node->input_count; i++) {
         const Node *from = node->inputs[i] ? node->inputs[i]->producer : NULL;
@@ -389,7 +401,7 @@ Status partition(Graph *graph, const Policy *policy) {
     graph_prune(graph); /* a region without results would be no step */
     repeat_cheap(graph, policy);
     Partition p = {.graph = graph, .policy = policy, .arena = arena_create_inside(graph->arena)};
-    p.fits = fits_create(p.arena, graph, graph->node_count);
+    p.fits = fits_create(p.arena, graph, graph->node_count, !target_is_gpu(&policy->target));
     p.groups = ARENA_ARRAY(p.arena, Group *, graph->node_count);
     find_binders(&p);
     FOR_EACH_NODE(node, graph) node->tag = (uint64_t)p.count++;
@@ -407,9 +419,10 @@ Status partition(Graph *graph, const Policy *policy) {
     for (int i = 0; i < p.count; i++)
         if (!p.groups[i]->merged && p.groups[i]->fusible) VEC_PUSH(p.arena, fused, p.groups[i]);
     for (int i = 0; i < fused.count; i++) evict_reshapes(&p, fused.items[i]);
+    if (policy->fusion.enable) join_columns(&p);
     int regions = 0;
     for (int i = 0; i < fused.count; i++) {
-        if (!fused.items[i]->nodes.count) continue;
+        if (fused.items[i]->merged || !fused.items[i]->nodes.count) continue;
         make_region(&p, fused.items[i]);
         regions++;
     }

@@ -7,6 +7,7 @@
 struct Fits {
     Arena *trial; /* scratch of one analysis */
     Graph *graph;
+    bool columns;          /* may be summed beside rows */
     GraphKeyTable answers; /* why not, or NULL */
     GraphKey key;          /* of the present question */
     int *place;            /* [node number]: where it stands in the nodes that are asked about */
@@ -14,10 +15,11 @@ struct Fits {
     int outsiders; /* values from outside that the present key has named */
 };
 
-Fits *fits_create(Arena *scratch, Graph *graph, int node_count) {
+Fits *fits_create(Arena *scratch, Graph *graph, int node_count, bool columns) {
     Fits *f = ARENA_NEW(scratch, Fits);
     *f = (Fits){.trial = arena_create_inside(scratch),
                 .graph = graph,
+                .columns = columns,
                 .answers = graph_key_table(scratch),
                 .key.arena = scratch,
                 .place = ARENA_ARRAY(scratch, int, node_count + 1)};
@@ -122,7 +124,7 @@ static bool turns_beside_columns(const Space *space, Node *const *nodes, int cou
 static const char *analyse(Fits *f, Node *const *nodes, const int *part_of, int count, int parts) {
     const char *why = NULL;
     arena_reset(f->trial);
-    const Space *space = space_analyse(f->trial, f->graph->dims, nodes, count, &why);
+    const Space *space = space_analyse(f->trial, f->graph->dims, nodes, count, f->columns, &why);
     if (!space) return why ? why : "no common space";
     if (parts == 1) return NULL;
     if (!space_covers(space, nodes[count - 1]->outputs[0]))

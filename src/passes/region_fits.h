@@ -8,8 +8,9 @@
 
 typedef struct Fits Fits;
 
-/* `scratch` keeps the answers. Uses the tags of values; those of nodes are their topological numbers, below node_count. */
-Fits *fits_create(Arena *scratch, Graph *graph, int node_count);
+/* `scratch` keeps the answers. Uses the tags of values; those of nodes are their topological numbers, below node_count. columns:
+ * as space_analyse has it. */
+Fits *fits_create(Arena *scratch, Graph *graph, int node_count, bool columns);
 
 /* `nodes`, topologically ordered, as one region made of `parts` parts (part_of[i]: which one nodes[i] comes from), of which
  * the last is a node that joins the others. NULL when they fit; else why they do not. */

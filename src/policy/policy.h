@@ -35,6 +35,10 @@ typedef struct Target {
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 
+static inline bool target_is_gpu(const Target *target) {
+    return target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
+}
+
 /* How exactly something is computed or kept. */
 typedef enum Precision {
     PRECISION_AS_IS, /* as the model says */

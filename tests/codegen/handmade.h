@@ -71,17 +71,16 @@ static inline int inst(Maker *m, KernelInst i) {
 static inline int op(Maker *m, KernelOp o, DType t, int a, int b, int c) {
     return inst(m, (KernelInst){.op = o, .dtype = t, .args = {a, b, c}});
 }
+static inline DType computed(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 static inline int load(Maker *m, int b, KernelAccess access) {
-    DType t = m->kernel->buffers.items[b].dtype;
     return inst(m, (KernelInst){.op = K_LOAD,
-                                .dtype = t == DT_F16 || t == DT_BF16 ? DT_F32 : t,
+                                .dtype = computed(m->kernel->buffers.items[b].dtype),
                                 .buffer = b,
                                 .access = arena_copy(m->arena, &access, sizeof access)});
 }
 static inline void store(Maker *m, int b, KernelAccess access, int value) {
-    DType t = m->kernel->buffers.items[b].dtype;
     inst(m, (KernelInst){.op = K_STORE,
-                         .dtype = t == DT_F16 || t == DT_BF16 ? DT_F32 : t,
+                         .dtype = computed(m->kernel->buffers.items[b].dtype),
                          .args = {value},
                          .buffer = b,
                          .access = arena_copy(m->arena, &access, sizeof access)});

@@ -27,6 +27,7 @@ typedef struct Run {
     int64_t flat, reduced_count;                 /* row-major position in the reduced axes */
     Block *values, *best;                        /* best: of argmax, the value; values: the position */
     Block **kept;                                /* [instruction][reduced position] */
+    double **sums;                               /* of columns: [instruction][element], then the terms' magnitudes */
     bool wide;                                   /* float sums and products in double: */
     double (*exact)[LANES], (*magnitude)[LANES]; /* [instruction] the result so far, the sum of the terms' magnitudes */
     uint64_t seed, draws;
@@ -92,6 +93,14 @@ static void store(const Run *r, const KernelInst *inst, const Block *from) {
         EACH((uint16_t *)data)[at + n * step] = f32_to_bf16(from->f[n]);
     else
         EACH dtype_store_int(t, data, at + n * step, from->i[n]);
+}
+
+static void add_to_sum(const Run *r, int index, const Block *from) {
+    const KernelInst *inst = &r->k->insts.items[index];
+    int64_t step, at = address(r, inst->access, &step);
+    double x = inst->dtype == DT_F64 ? from->d[0] : (double)from->f[0];
+    r->sums[index][at] += x;
+    r->sums[index][r->reduced_count + at] += fabs(x);
 }
 
 /* ---- operations ---- */
@@ -290,7 +299,7 @@ static void compute(Run *r, int index) {
     case K_PARAM: parameter(inst, r->params[inst->bits], to, lanes); break;
     case K_INDEX: EACH to->i[n] = r->index[inst->axis] + (inst->axis == r->lane ? n : 0); break;
     case K_LOAD: load(r, inst, to); break;
-    case K_STORE: store(r, inst, args[0]); break;
+    case K_STORE: inst->bits ? add_to_sum(r, index, args[0]) : store(r, inst, args[0]); break;
     case K_EQ:
     case K_NE:
     case K_LT:
@@ -354,15 +363,33 @@ static void add_wide(Run *r, KernelOp op, int index, int n, double x) {
     if (op == K_REDUCE_PROD) r->exact[index][n] *= x;
 }
 
+/* One way or the other, by what rounding may have done to a sum of so many terms. */
+static double pushed(Run *r, DType t, double scale, double count) {
+    double unit = t == DT_F64 ? 0x1p-53 : 0x1p-24;
+    return r->seed ? (philox_u32(r->seed, r->draws++) & 1 ? 1 : -1) * unit * (8 + sqrt(count)) * scale : 0;
+}
+
+static void store_sums(Run *r, int index) {
+    const KernelInst *inst = &r->k->insts.items[index];
+    double rows = 1;
+    for (int i = 0; i < r->k->axis_count; i++) rows *= is_reduced(r, i) ? 1 : (double)r->size[i];
+    for (int64_t at = 0; at < r->reduced_count; at++) {
+        double x = r->sums[index][at], push = pushed(r, inst->dtype, r->sums[index][r->reduced_count + at], rows);
+        DType t = r->k->buffers.items[inst->buffer].dtype;
+        x = isfinite(push) ? x + push : x;
+        dtype_store_double(t, r->buffers[inst->buffer], at, inst->dtype == DT_F64 ? x : (double)(float)x);
+    }
+}
+
 /* The result of a sum or product that was kept in double, pushed one way. */
 static void reduce_end(Run *r, int index) {
     const KernelInst *inst = &r->k->insts.items[index];
     DType t = inst->dtype;
     if (!r->wide || !dtype_is_float(t) || (inst->op != K_REDUCE_SUM && inst->op != K_REDUCE_PROD)) return;
-    double unit = t == DT_F64 ? 0x1p-53 : 0x1p-24, count = (double)r->reduced_count;
+    double count = (double)r->reduced_count;
     for (int n = 0; n < r->lanes; n++) {
         double x = r->exact[index][n], scale = inst->op == K_REDUCE_SUM ? r->magnitude[index][n] : fabs(x) * count;
-        double push = r->seed ? (philox_u32(r->seed, r->draws++) & 1 ? 1 : -1) * unit * (8 + sqrt(count)) * scale : 0;
+        double push = pushed(r, t, scale, count);
         if (inst->op == K_REDUCE_PROD) push = push / (8 + sqrt(count));
         set_double(t, &r->values[index], n, isfinite(push) ? x + push : x);
     }
@@ -480,17 +507,24 @@ static void evaluate(const Kernel *kernel, void *const *buffers, const int64_t *
     r.values = calloc(count, sizeof *r.values);
     r.best = calloc(count, sizeof *r.best);
     r.kept = calloc(count, sizeof *r.kept);
-    for (size_t i = 0; i + 1 < count; i++)
+    r.sums = calloc(count, sizeof *r.sums);
+    for (size_t i = 0; i + 1 < count; i++) {
         if (kernel->insts.items[i].keep) r.kept[i] = calloc((size_t)r.reduced_count + 1, sizeof **r.kept);
+        if (kernel_is_sum(&kernel->insts.items[i]))
+            r.sums[i] = calloc((size_t)r.reduced_count + 1, 2 * sizeof **r.sums);
+    }
     if (wide) {
         r.exact = calloc(count, sizeof *r.exact);
         r.magnitude = calloc(count, sizeof *r.magnitude);
     }
     run_kept(&r, 0);
+    for (size_t i = 0; i + 1 < count; i++)
+        if (r.sums[i]) store_sums(&r, (int)i);
     free(r.magnitude);
     free(r.exact);
-    for (size_t i = 0; i + 1 < count; i++) free(r.kept[i]);
+    for (size_t i = 0; i + 1 < count; i++) free(r.kept[i]), free(r.sums[i]);
     free(r.kept);
+    free(r.sums);
     free(r.best);
     free(r.values);
 }

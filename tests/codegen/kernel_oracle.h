@@ -296,10 +296,10 @@ static void put(Oracle *o, const KernelInst *inst, Number v) {
 /* buffers: in the kernel's order; outputs are written. */
 static void kernel_oracle(Arena *arena, const Kernel *k, void *const *buffers, const int64_t *params) {
     Oracle o = {.kernel = k, .buffers = buffers, .params = params};
-    int64_t kept = 1;
+    int64_t kept = 1, columns = 1;
     for (int a = 0; a < k->axis_count; a++) {
         o.size[a] = k->axes[a].param < 0 ? k->axes[a].size : params[k->axes[a].param];
-        if (!reduced(k, a)) kept *= o.size[a];
+        *(reduced(k, a) ? &columns : &kept) *= o.size[a];
     }
     o.results = ARENA_ARRAY(arena, Number *, k->insts.count);
     o.known = ARENA_ARRAY(arena, bool *, k->insts.count);
@@ -312,6 +312,7 @@ static void kernel_oracle(Arena *arena, const Kernel *k, void *const *buffers, c
         const KernelInst *inst = &k->insts.items[i];
         int64_t total = 1;
         if (inst->op != K_STORE) continue;
+        double *sums = inst->bits ? ARENA_ARRAY(arena, double, columns + 1) : NULL; /* of columns */
         for (int a = 0; a < k->axis_count; a++)
             if (inst->access->kind[a] != STRIDE_ZERO || !reduced(k, a)) total *= o.size[a];
         for (int64_t n = 0; n < total; n++) {
@@ -321,8 +322,14 @@ static void kernel_oracle(Arena *arena, const Kernel *k, void *const *buffers, c
                 o.index[a] = counts ? rest % o.size[a] : 0;
                 if (counts) rest /= o.size[a];
             }
-            put(&o, inst, evaluate(&o, i));
+            Number v = evaluate(&o, i);
+            if (sums)
+                sums[element(&o, inst->access)] += v.f;
+            else
+                put(&o, inst, v);
         }
+        for (int64_t n = 0; sums && n < columns; n++)
+            dtype_store_double(k->buffers.items[inst->buffer].dtype, buffers[inst->buffer], n, sums[n]);
     }
 }
 

@@ -46,6 +46,14 @@ static const struct {
      "kernel params 2 stages 2\naxis task p0\naxis reduce_lane p1\nbuffer f32 in\nbuffer f32 out\n%0 = load f32 b0[p1 "
      "1]\n"
      "%1 = reduce_max f32 %0\n%2 = sub f32 %0 %1 @1\nstore b1[p1 1] %2 @1\n"},
+    {"columns are summed up beside rows",
+     "graph (x: f32[m, n]) -> (v, c) {\n a: f32[m, 1] = reduce_max x {axes = [1]}\n c: f32[1, n] = reduce_sum x {axes "
+     "= [0]}\n"
+     " v: f32[m, n] = sub x, a\n}",
+     "kernel params 2 stages 2 band 64\naxis task p0\naxis reduce_lane p1\nbuffer f32 in\nbuffer f32 out\nbuffer f32 "
+     "out\n"
+     "%0 = load f32 b0[p1 1]\n%1 = reduce_max f32 %0\n%2 = sub f32 %0 %1 @1\nstore b1[p1 1] %2 @1\nstore b2[0 1] %0 "
+     "sum\n"},
     {"columns are reduced in lanes", "graph (x: f32[m, n]) -> (v) {\n v: f32[1, n] = reduce_sum x {axes = [0]}\n}",
      "kernel params 2 stages 2 lane_block 256 band 64\naxis lane p0\naxis reduce p1\nbuffer f32 in\nbuffer f32 out\n"
      "%0 = load f32 b0[1 p0]\n"
@@ -464,7 +472,7 @@ static Space *space_of(Graph *g) {
     int count = 0;
     FOR_EACH_NODE(node, g) nodes[count++] = node;
     const char *why;
-    return space_analyse(g->arena, g->dims, nodes, count, &why);
+    return space_analyse(g->arena, g->dims, nodes, count, true, &why);
 }
 
 /* Whether something runs over all of the space: sets whose parts share no axis are not fused. */

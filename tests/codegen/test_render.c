@@ -184,6 +184,56 @@ static void outer_reductions_in_bands(void) {
     for (int64_t size = 1; size <= 70; size += size < 20 ? 4 : 12) check_bands(K_REDUCE_SUM, DT_F32, size, 128);
 }
 
+/* --- sums of columns beside reductions of rows: on CPUs alone
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Rows of two axes: their maxima, their elements without these, sums of the columns of both stages; turned: the columns of the first
+ * as another order of their axes has them. */
+static void check_columns(DType t, DType stored, int64_t columns, bool turned) {
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, 0);
+    m.kernel->band = 20;
+    axis(&m, AXIS_TASK, -2, 1);
+    axis(&m, AXIS_REDUCE, 3, 1);
+    axis(&m, AXIS_REDUCE_LANE, columns, 1);
+    KernelAccess at = columns < 0 ? STRIDES(&m, -3, -1, 1) : STRIDES(&m, 3 * columns, columns, 1);
+    KernelAccess line = columns < 0 ? STRIDES(&m, 0, -1, 1) : STRIDES(&m, 0, columns, 1);
+    KernelAccess other = STRIDES(&m, 0, 1, 3);
+    int x = load(&m, buffer(&m, t, false), at), bias = load(&m, buffer(&m, stored, false), line);
+    int product = op(&m, K_MUL, computed(t), x, bias, 0), most = op(&m, K_REDUCE_MAX, computed(t), product, 0, 0);
+    int y = op(&m, K_SUB, computed(t), product, most, 0);
+    keep(&m, product);
+    store(&m, buffer(&m, t, true), at, y);
+    store(&m, buffer(&m, t, true), STRIDES(&m, 1, 0, 0), most);
+    store(&m, buffer(&m, stored, true), turned ? other : line, x);
+    m.kernel->insts.items[m.kernel->insts.count - 1].bits = 1;
+    store(&m, buffer(&m, stored, true), line, y);
+    m.kernel->insts.items[m.kernel->insts.count - 1].bits = 1;
+    static const int64_t sizes[] = {0,  1,  2,  3,  5,  8,   13,
+                                    16, 21, 32, 47, 64, 100, 343}; /* 256 of three axes are a task */
+    static const int64_t heights[] = {0, 1, 15, 17, 33}; /* bands of the least height; of more, of the most: */
+    enum { SETS = sizeof sizes / sizeof *sizes, HIGHER = KERNEL_BANDS * 18, MOST = KERNEL_BANDS * 21 };
+    int64_t params[SETS][3];
+    for (int i = 0; i < SETS; i++) {
+        int64_t c = columns >= 0 ? columns : sizes[i], rows = heights[i % 5];
+        if (columns < 0 && (i == 3 || i == 4)) rows = i == 3 ? HIGHER : MOST;
+        params[i][0] = c, params[i][1] = rows, params[i][2] = 3 * c;
+    }
+    m.kernel->param_count = 3;
+    /* of thousands of terms up to 20 that may come to nothing; a term that is missing shows */
+    loosest = 16 * REDUCED * rounding_unit(computed(t)) + 2 * rounding_unit(stored);
+    check(m.kernel, params[0], columns < 0 ? SETS : 5, 3);
+    loosest = 0;
+    finish(arena);
+}
+
+static void columns_beside_rows(void) {
+    static const DType stored[][2] = {{DT_F32, DT_F32}, {DT_F64, DT_F64}, {DT_F32, DT_F16}, {DT_BF16, DT_BF16}};
+    for (int i = 0; i < 4; i++)
+        for (int turned = 0; turned < 2; turned++) check_columns(stored[i][0], stored[i][1], -1, turned);
+    for (int64_t size = 1; size <= 70; size += size < 20 ? 4 : 12) check_columns(DT_F32, DT_F32, size, false);
+}
+
 /* --- rows divided by one number: to the bit as divide.h says, on CPUs alone
  * --------------------------------------------------------------------------------------------------------- */
 
@@ -342,6 +392,7 @@ Test(render, inner_reductions_of_each_type_and_tail) { inner_reductions_of_each_
 Test(render, inner_reductions_of_constant_rows) { inner_reductions_of_constant_rows(); }
 Test(render, outer_reductions_of_each_type_and_tail) { outer_reductions_of_each_type_and_tail(); }
 Test(render, outer_reductions_in_bands) { outer_reductions_in_bands(); }
+Test(render, columns_beside_rows) { columns_beside_rows(); }
 Test(render, outer_reductions_of_constant_columns) { outer_reductions_of_constant_columns(); }
 Test(render, reductions_in_stages) { reductions_in_stages(); }
 Test(render, tiles_of_each_size_of_element) { tiles_of_each_size_of_element(); }

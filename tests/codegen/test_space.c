@@ -45,6 +45,26 @@ static const struct {
      "[0]}\n v: f32[m, n] = "
      "add a, b\n}",
      "no: reductions over different axes"},
+    {"a sum of columns beside what rows reduce fits",
+     "graph (x: f32[b, m, n]) -> (v, c) {\n a: f32[b, m, 1] = reduce_max x {axes = [2]}\n c: f32[1, 1, n] = reduce_sum "
+     "x "
+     "{axes = [0, 1]}\n v: f32[b, m, n] = sub x, a\n}",
+     "b m nr | x[m*n n 1]"},
+    {"one that is read does not",
+     "graph (x: f32[m, n]) -> (v, d) {\n a: f32[m, 1] = reduce_max x {axes = [1]}\n c: f32[1, n] = reduce_sum x {axes "
+     "= "
+     "[0]}\n v: f32[m, n] = sub x, a\n d: f32[1, n] = neg c\n}",
+     "no: reductions over different axes"},
+    {"nor a sum of some of the axes that rows keep",
+     "graph (x: f32[b, m, n]) -> (v, c) {\n a: f32[b, m, 1] = reduce_max x {axes = [2]}\n c: f32[1, m, n] = reduce_sum "
+     "x "
+     "{axes = [0]}\n v: f32[b, m, n] = sub x, a\n}",
+     "no: reductions over different axes"},
+    {"nor one along rows beside sums of columns that are read",
+     "graph (x: f32[m, n]) -> (v, c) {\n a: f32[1, n] = reduce_max x {axes = [0]}\n c: f32[m, 1] = reduce_sum x {axes "
+     "= "
+     "[1]}\n v: f32[m, n] = sub x, a\n}",
+     "no: reductions over different axes"},
     {"a reduction of a reduction does not fit",
      "graph (x: f32[n, n]) -> (b) {\n a: f32[n, 1] = reduce_max x {axes = [1]}\n b: f32[1, 1] = reduce_sum a {axes = "
      "[0]}\n}",
@@ -126,7 +146,7 @@ static Space *analyse(Graph *graph, const char **why) {
     Node *nodes[64];
     int count = 0;
     FOR_EACH_NODE(node, graph) nodes[count++] = node;
-    return space_analyse(graph->arena, graph->dims, nodes, count, why);
+    return space_analyse(graph->arena, graph->dims, nodes, count, true, why);
 }
 
 Test(space, sets) {

@@ -63,9 +63,14 @@ static KernelOp reduction_of(Prim prim) {
     }
 }
 
-/* Over constant sizes 1 there is nothing to do; bool is reduced as u8. */
+static bool is_column_sum(const Lowered *l, const Value *value) {
+    return l->space && space_value(l->space, value)->column;
+}
+
+/* Over constant sizes 1 there is nothing to do; bool is reduced as u8; the store sums columns. */
 static int lower_reduce(Lowered *l, const Node *node, int arg) {
     Emit *e = &l->emit;
+    if (is_column_sum(l, node->outputs[0])) return arg;
     bool position = node->prim == PRIM_ARGMAX || node->prim == PRIM_ARGMIN;
     if (!reduces_something(l, node)) return position ? emit_int(e, DT_I64, 0) : arg;
     DType dtype = emit_dtype(e, arg), wide = dtype == DT_BOOL ? DT_U8 : dtype;
@@ -129,6 +134,7 @@ static void store_output(Lowered *l, Map *values, int index) {
     emit_inst(&l->emit, (KernelInst){.op = K_STORE,
                                      .dtype = compute_dtype(out->dtype),
                                      .args = {value},
+                                     .bits = is_column_sum(l, out),
                                      .buffer = l->kernel->buffers.count - 1,
                                      .access = access_resolve(l, access)});
 }
@@ -305,7 +311,7 @@ static Status find_space(Lowered *l) {
     Node **nodes = ARENA_ARRAY(l->arena, Node *, l->body->node_count + 1);
     int count = 0;
     FOR_EACH_NODE(node, l->body) nodes[count++] = node;
-    l->space = space_analyse(l->arena, l->dims, nodes, count, &why);
+    l->space = space_analyse(l->arena, l->dims, nodes, count, !l->for_gpu, &why);
     if (!l->space) return status_error(STATUS_FAULT, "the region fits no iteration space: %s", why);
     for (int i = 0; i < l->body->outputs.count; i++)
         if (!space_value(l->space, l->body->outputs.items[i]))
@@ -350,7 +356,7 @@ static Status lower_region(Lowered *l, RegionKernel *out) {
 Status codegen_region(Arena *arena, DimTable *dims, const Node *region, const Target *target,
                       RegionKernel *out_kernel) {
     Lowered l = {.arena = arena, .dims = dims, .body = region->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
-    l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
+    l.for_gpu = target_is_gpu(target);
     l.loads = map_make(arena);
     l.indices = map_make(arena);
     return status_at(lower_region(&l, out_kernel), "%s", node_origin_name(region));

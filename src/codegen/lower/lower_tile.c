@@ -126,7 +126,7 @@ Status codegen_tile(Arena *arena, const Node *anchor, const Value *begin, DType 
                     RegionKernel *out_kernel) {
     DimTable *dims = dim_table_create(arena);
     Lowered l = {.arena = arena, .dims = dims, .body = anchor->subgraphs[0], .kernel = ARENA_NEW(arena, Kernel)};
-    l.for_gpu = target->device == DEVICE_CUDA || target->device == DEVICE_OPENCL;
+    l.for_gpu = target_is_gpu(target);
     l.loads = map_make(arena);
     l.indices = map_make(arena);
     Symbols symbols = make_symbols(arena, dims, l.body);

@@ -137,11 +137,19 @@ static int order_axes(Lowered *l, const Access *const *ranked, int count, int la
 
 /* ---- lanes ---- */
 
-/* The axis along which most is contiguous. Without reductions stores decide before loads. */
+static bool sums_columns(const Lowered *l) {
+    bool sums = false;
+    for (int i = 0; i < l->space->values.count; i++) sums |= l->space->values.items[i].column;
+    return sums;
+}
+
+/* The axis along which most is contiguous, of those of a row where columns are summed. Without reductions stores decide before
+ * loads. */
 static int choose_lane(const Lowered *l, const Access *const *ranked, int count, bool reductions) {
     int64_t best = -1;
     int lane = -1;
     for (int axis = 0; axis < l->axis_count; axis++) {
+        if (sums_columns(l) && !l->axes[axis].reduced) continue;
         int64_t score = 0;
         for (int i = 0; i < count; i++) {
             const Access *a = ranked[i];
@@ -150,7 +158,7 @@ static int choose_lane(const Lowered *l, const Access *const *ranked, int count,
             for (int k = 0; k < l->axis_count; k++) bytes *= is_const(a->stride[k], 0) ? 1 : 8;
             score += bytes * (a->kind == (reductions ? ACCESS_LOAD : ACCESS_STORE) ? 64 : 1);
         }
-        if (score > best || (score == best && stands_before(l, ranked, count, lane, axis))) {
+        if (lane < 0 || score > best || (score == best && stands_before(l, ranked, count, lane, axis))) {
             best = score;
             lane = axis;
         }
@@ -243,7 +251,10 @@ void schedule_blocks(Lowered *l) {
     k->tile_axis = -1;
     for (int i = 0; i < k->axis_count; i++)
         if (k->axes[i].role == AXIS_LANE) lane = i;
-    if (lane < 0) return;
+    if (lane < 0) {
+        if (kernel_can_band(k)) k->band = BAND_ROWS;
+        return;
+    }
     int reductions = reduction_count(k), bytes = widest(k);
     if (k->axes[k->axis_count - 1].role == AXIS_REDUCE) {
         int64_t rows;

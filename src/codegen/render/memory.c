@@ -11,6 +11,7 @@ IrType type_memory(Render *r, DType dtype, int lanes) {
 }
 
 int64_t access_bytes(const Render *r, const KernelInst *inst) {
+    if (kernel_is_sum(inst)) return (int64_t)dtype_size(inst->dtype); /* in scratch memory, as it is computed */
     return (int64_t)dtype_size(r->kernel->buffers.items[inst->buffer].dtype);
 }
 
@@ -122,6 +123,25 @@ void render_load(Render *r, int i) {
     }
 }
 
+/* Adds to what is there. */
+static void add_to_sums(Render *r, int i) {
+    Slot *s = &r->slots[i];
+    DType dtype = s->inst->dtype;
+    int64_t align = access_bytes(r, s->inst);
+    IrType type = type_memory(r, dtype, s->vectorial ? r->lanes : 1);
+    bool line = type_lane_count(type) == 1 || s->inst->access->kind[r->vector_axis] == STRIDE_ONE;
+    IrValue stride = access_stride(r, s->inst, r->vector_axis);
+    for (int c = 0; c < (s->vectorial ? r->unroll : 1); c++) {
+        IrValue pointer = copy_pointer(r, s, c);
+        IrValue sum = line ? load_line(r, type, pointer, align) : load_strided(r, type, pointer, stride, align);
+        sum = build_fadd(r->builder, sum, slot_value(r, s->inst->args[0], c));
+        if (line)
+            store_line(r, sum, pointer, align);
+        else
+            store_strided(r, sum, pointer, stride, align);
+    }
+}
+
 static void store_copies(Render *r, int i, bool past_caches) {
     Slot *s = &r->slots[i];
     int64_t align = access_bytes(r, s->inst);
@@ -143,6 +163,10 @@ void render_store(Render *r, int i) {
     Slot *s = &r->slots[i];
     DType dtype = r->kernel->buffers.items[s->inst->buffer].dtype;
     int arg = s->inst->args[0];
+    if (kernel_is_sum(s->inst)) {
+        add_to_sums(r, i);
+        return;
+    }
     if (!s->vectorial) {
         build_store(r->builder, convert_to_memory(r, r->slots[arg].scalar, dtype), s->pointer[s->level],
                     access_bytes(r, s->inst));
@@ -178,7 +202,8 @@ void render_store(Render *r, int i) {
  * always predicted. */
 
 static bool may_stream(const Render *r, const Slot *s) {
-    if (!r->isa.x86 || s->inst->op != K_STORE || !s->vectorial || s->level != r->levels || r->cache_bytes == 0)
+    if (!r->isa.x86 || s->inst->op != K_STORE || kernel_is_sum(s->inst) || !s->vectorial || s->level != r->levels ||
+        r->cache_bytes == 0)
         return false;
     int64_t bytes = access_bytes(r, s->inst) * r->vector_lanes;
     return s->inst->access->kind[r->vector_axis] == STRIDE_ONE && bytes >= 16 && bytes <= r->isa.vector_bytes;
@@ -229,19 +254,20 @@ static int64_t keep_bytes(const KernelInst *inst) {
 
 static bool keeps_lanes(const Render *r, const Slot *s) { return r->class == CLASS_OUTER && s->vectorial; }
 
-void render_scratch(Render *r) {
+IrValue render_scratch(Render *r) {
     IrValue rows = constant_i64(r, 1), at = constant_i64(r, 0);
     for (int a = 0; a < r->kernel->axis_count; a++)
         if (r->kernel->axes[a].role == AXIS_REDUCE || r->kernel->axes[a].role == AXIS_REDUCE_LANE)
             rows = build_mul(r->builder, rows, r->size[a]);
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
-        if (!s->inst->keep) continue;
+        if (!s->inst->keep && !kernel_is_sum(s->inst)) continue;
         int64_t element = keep_bytes(s->inst) * (keeps_lanes(r, s) ? r->kernel->lane_block : 1);
         s->keep = offset_pointer(r, r->scratch, at);
         IrValue end = build_add(r->builder, at, build_mul(r->builder, rows, constant_i64(r, element)));
         at = build_and(r->builder, build_add(r->builder, end, constant_i64(r, 63)), constant_i64(r, -64));
     }
+    return at;
 }
 
 void render_keep(Render *r, int i, bool store) {

@@ -531,7 +531,7 @@ static void entry_pointers(Render *r) {
     }
 }
 
-static void render_tasks(Render *r, IrValue from, IrValue to) {
+void render_tasks(Render *r, IrValue from, IrValue to) {
     Digits digits = task_digits(r, from);
     Loop tasks = loop_begin(r, from, to, 1);
     render_task(r, &digits);
@@ -551,11 +551,13 @@ void render_kernel(Render *r) {
     load_arguments(r);
     entry_pointers(r);
     vector_form(r, r->vector_lanes, 1, NULL);
-    render_scratch(r);
+    if (!r->kernel->band) render_scratch(r);
     stream_setup(r);
     ahead_setup(r);
     for (int s = 0; s < r->kernel->stage_count; s++) render_level(r, s, 0);
-    if (r->kernel->band)
+    if (r->kernel->band && r->class == CLASS_INNER)
+        render_columns(r, from, to);
+    else if (r->kernel->band)
         render_bands(r, from, to);
     else
         render_tasks(r, from, to);

@@ -10,6 +10,7 @@
  *   transpose.c tiles
  *   ahead.c     what will be read next
  *   bands.c     outer reductions in bands
+ *   columns.c   sums of columns beside reductions of rows
  * What they build with is builder.h.
  *
  * Loops are numbered by level, outermost first: 0 the function's entry, 1 the task, then one level an axis that is not
@@ -49,7 +50,7 @@ typedef struct Slot {
     IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
     IrValue large,
         stream;   /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
-    IrValue keep; /* where in scratch it is kept */
+    IrValue keep; /* where in scratch it is kept, or summed up */
     IrValue ahead,
         ahead_pointer; /* of loads: the distance in bytes to what is prefetched, NULL: nothing; from the range's start */
     int ahead_stage;   /* in whose loop that is done */
@@ -131,7 +132,8 @@ void render_level(Render *r, int stage, int level);                            /
 void render_advance(Render *r, int stage, int level, int axis, IrValue index); /* pointers: the axis applied */
 bool render_has_inside(const Render *r, int stage, int level); /* whether the stage has anything below the level */
 void reduce_range(Render *r, int stage, int level, IrValue start, IrValue limit);
-void render_task_begin(Render *r); /* once the indices stand: the range and the pointers */
+void render_tasks(Render *r, IrValue from, IrValue to); /* which are numbered over the axes */
+void render_task_begin(Render *r);                      /* once the indices stand: the range and the pointers */
 void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue limit, IrValue count);
 
 /* Values of an instruction's argument in the present form. */
@@ -176,10 +178,10 @@ void prefetch(Render *r, IrValue address, IrValue bytes); /* what is that far be
 void render_load(Render *r, int inst);
 void render_store(Render *r, int inst);
 void render_keep(Render *r, int inst, bool store);
-void render_scratch(Render *r); /* lays out the kept values */
-void stream_setup(Render *r);   /* at the entry: which outputs are large */
-void stream_task(Render *r);    /* in a task: whether its part is aligned */
-void stream_end(Render *r);     /* before the return */
+IrValue render_scratch(Render *r); /* lays out the kept values and sums of columns; their bytes */
+void stream_setup(Render *r);      /* at the entry: which outputs are large */
+void stream_task(Render *r);       /* in a task: whether its part is aligned */
+void stream_end(Render *r);        /* before the return */
 IrValue lane_mask(Render *r, IrValue live, int lanes);
 int64_t access_bytes(const Render *r, const KernelInst *inst);
 IrValue access_stride(Render *r, const KernelInst *inst, int axis); /* in bytes */
@@ -218,6 +220,9 @@ IrValue bands_ahead(Render *r, const KernelInst *load);   /* bytes to what the n
 void ahead_setup(Render *r);                          /* at the entry */
 void ahead_range(Render *r, int stage);               /* before the loop over a task's range */
 void ahead_body(Render *r, int stage, IrValue index); /* in it */
+
+/* columns.c */
+void render_columns(Render *r, IrValue begin, IrValue end); /* all tasks of the launch */
 
 /* transpose.c */
 void render_tiles(Render *r);
