@@ -142,13 +142,28 @@ static void add_to_sums(Render *r, int i) {
     }
 }
 
-static void store_copies(Render *r, int i, bool past_caches) {
+enum { PIECE = 16 }; /* bytes of a store past the caches that is aligned so far */
+
+static void store_pieces(Render *r, IrValue value, IrValue pointer, int64_t element) {
+    int lanes = type_lane_count(ir_type(value)), piece = (int)(PIECE / element), from[PIECE];
+    for (int start = 0; start < lanes; start += piece) {
+        for (int n = 0; n < piece; n++) from[n] = start + n;
+        IrValue part = lanes == piece ? value : build_shuffle(r->builder, value, value, from, piece);
+        build_store_past(r->builder, part, offset_pointer(r, pointer, constant_i64(r, start * element)), PIECE);
+    }
+}
+
+typedef enum StoreWay { STORE_PLAIN, STORE_PAST, STORE_PIECES } StoreWay;
+
+static void store_copies(Render *r, int i, StoreWay way) {
     Slot *s = &r->slots[i];
     int64_t align = access_bytes(r, s->inst);
     StrideKind kind = s->inst->access->kind[r->vector_axis];
     for (int c = 0; c < r->unroll; c++) {
         IrValue value = s->memory[c], pointer = copy_pointer(r, s, c);
-        if (past_caches)
+        if (way == STORE_PIECES)
+            store_pieces(r, value, pointer, align);
+        else if (way == STORE_PAST)
             build_store_past(r->builder, value, pointer, align * r->lanes);
         else if (r->lanes == 1 || kind == STRIDE_ONE)
             store_line(r, value, pointer, align);
@@ -157,6 +172,16 @@ static void store_copies(Render *r, int i, bool past_caches) {
         else
             store_strided(r, value, pointer, access_stride(r, s->inst, r->vector_axis), align);
     }
+}
+
+/* Goes on where that is not so. */
+static void store_if(Render *r, int i, IrValue condition, StoreWay way, IrBlock stored) {
+    IrBlock here = build_block_new(r->builder, "past"), otherwise = build_block_new(r->builder, "plain");
+    build_condbr(r->builder, condition, here, otherwise);
+    build_at(r->builder, here);
+    store_copies(r, i, way);
+    build_br(r->builder, stored);
+    build_at(r->builder, otherwise);
 }
 
 void render_store(Render *r, int i) {
@@ -174,23 +199,18 @@ void render_store(Render *r, int i) {
     }
     for (int c = 0; c < r->unroll; c++) s->memory[c] = convert_to_memory(r, slot_value(r, arg, c), dtype);
     if (!s->stream || r->mask || r->lanes != r->vector_lanes) {
-        store_copies(r, i, false);
+        store_copies(r, i, STORE_PLAIN);
         return;
     }
     int64_t always;
     if (constant_value(s->stream, &always)) {
-        store_copies(r, i, always != 0);
+        store_copies(r, i, always ? STORE_PAST : STORE_PLAIN);
         return;
     }
-    IrBlock past = build_block_new(r->builder, "past");
-    IrBlock plain = build_block_new(r->builder, "plain");
     IrBlock stored = build_block_new(r->builder, "stored");
-    build_condbr(r->builder, s->stream, past, plain);
-    build_at(r->builder, past);
-    store_copies(r, i, true);
-    build_br(r->builder, stored);
-    build_at(r->builder, plain);
-    store_copies(r, i, false);
+    store_if(r, i, s->stream, STORE_PAST, stored);
+    if (s->pieces) store_if(r, i, s->pieces, STORE_PIECES, stored);
+    store_copies(r, i, STORE_PLAIN);
     build_br(r->builder, stored);
     build_at(r->builder, stored);
 }
@@ -198,8 +218,11 @@ void render_store(Render *r, int i) {
 /* --- stores past the caches
  * ------------------------------------------------------------------------------------------- An output that would not
  * stay in the caches anyway is written around them: that saves reading each line first (measured: 3x on 128 MB, 2x on
- * 32 MB). The instructions want alignment, which is tested a task; both ways stand in the loop, behind a branch that is
- * always predicted. */
+ * 32 MB). The instructions want alignment, which is tested a task; all ways stand in the loop, behind branches that are
+ * always predicted. Memory that others have allocated is often aligned to 16 bytes alone (NumPy's large arrays); then vectors
+ * are stored in pieces of 16, but for tiles, of whose rows the pieces do not follow each other at once (an AMD EPYC of
+ * family 26, two threads, the outputs of bdaln, rmsnorm and a GELU with dropout, forward and backward, so aligned: 0.58, 0.54
+ * to 0.61 and 0.9 of the time of plain stores; pieces take 1.04 to 1.1 of the time of whole vectors). */
 
 static bool may_stream(const Render *r, const Slot *s) {
     if (!r->isa.x86 || s->inst->op != K_STORE || kernel_is_sum(s->inst) || !s->vectorial || s->level != r->levels ||
@@ -221,6 +244,11 @@ void stream_setup(Render *r) {
     }
 }
 
+static IrValue is_multiple(Render *r, IrValue bits, int64_t power) {
+    IrValue rest = build_and(r->builder, bits, constant_i64(r, power - 1));
+    return build_compare(r->builder, IR_EQ, rest, constant_i64(r, 0));
+}
+
 void stream_task(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Slot *s = &r->slots[i];
@@ -230,9 +258,8 @@ void stream_task(Render *r) {
         for (int a = 0; a < r->kernel->axis_count; a++)
             if (r->axis_level[a] > 1 && a != r->vector_axis)
                 bits = build_or(r->builder, bits, access_stride(r, s->inst, a));
-        bits = build_and(r->builder, bits, constant_i64(r, access_bytes(r, s->inst) * r->vector_lanes - 1));
-        IrValue aligned = build_compare(r->builder, IR_EQ, bits, constant_i64(r, 0));
-        s->stream = build_and(r->builder, s->large, aligned);
+        s->stream = build_and(r->builder, s->large, is_multiple(r, bits, access_bytes(r, s->inst) * r->vector_lanes));
+        if (r->class != CLASS_TILE) s->pieces = build_and(r->builder, s->large, is_multiple(r, bits, PIECE));
     }
 }
 

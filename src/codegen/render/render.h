@@ -48,8 +48,9 @@ typedef struct Slot {
     IrValue total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
     IrValue unordered[MAX_UNROLL];           /* of maxima and minima of floats in lanes: whether NaN was among them */
     IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
-    IrValue large,
-        stream;   /* of stores: i1, whether the output, and this task\'s part, goes past the caches; NULL: never */
+    IrValue large, stream,
+        pieces;   /* of stores: i1, whether the output, and this task's part, as whole vectors or else in
+                                      pieces, goes past the caches; NULL: never */
     IrValue keep; /* where in scratch it is kept, or summed up */
     IrValue ahead,
         ahead_pointer; /* of loads: the distance in bytes to what is prefetched, NULL: nothing; from the range's start */
