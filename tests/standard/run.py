@@ -36,10 +36,10 @@ REFUSED = {
     "Col2Im": 5, "Compress": 5, "CumProd": 9, "CumSum": 9, "DFT": 10, "DeformConv": 4, "Det": 2, "GRU": 6,
     "GridSample": 18, "If": 3, "ImageDecoder": 9, "LSTM": 6, "LabelEncoder": 4, "LinearAttention": 14, "Loop": 7, "LpPool": 8,
     "MelWeightMatrix": 1, "NonMaxSuppression": 10, "NonZero": 1, "OptionalGetElement": 2, "OptionalHasElement": 3,
-    "Pad": 12, "RNN": 6, "Range": 14, "ReduceL1": 7, "ReduceL2": 7, "ReduceLogSum": 4, "ReduceLogSumExp": 7, "ReduceMax": 9,
+    "Pad": 12, "RNN": 6, "Range": 12, "ReduceL1": 7, "ReduceL2": 7, "ReduceLogSum": 4, "ReduceLogSumExp": 7, "ReduceMax": 9,
     "ReduceMean": 6, "ReduceMin": 8, "ReduceProd": 7, "ReduceSum": 40, "ReduceSumSquare": 7, "RegexFullMatch": 3, "Reshape": 10,
     "Resize": 39, "RoiAlign": 3, "STFT": 2, "Scan": 18, "SequenceConstruct": 1, "SequenceInsert": 2, "SequenceLength": 6, "SequenceMap": 6,
-    "Slice": 8, "SplitToSequence": 3, "Squeeze": 2, "StringConcat": 5, "StringNormalizer": 12, "StringSplit": 6, "TfIdfVectorizer": 7,
+    "Slice": 8, "SplitToSequence": 3, "Squeeze": 4, "StringConcat": 5, "StringNormalizer": 12, "StringSplit": 6, "TfIdfVectorizer": 7,
     "TopK": 7, "TreeEnsemble": 2, "Unique": 7, "Unsqueeze": 7, "Upsample": 1, "draws": 12,
 }
 NEWEST_OF_RUNTIME, SAMPLE = 26, 4  # one case in so many runs in ONNX Runtime
