@@ -58,6 +58,9 @@ static const Row rows[] = {
     {"reduce_max and reduce_min", "x: f64[2, 3]",
      "a: f64[2, 1] = reduce_max x {axes = [1]}\nb: f64[1, 3] = reduce_min x {axes = [0]}\ny: f64[2, 3] = mul a, b", -2,
      2, false},
+    {"two elements that share the maximum or the minimum share its gradient", "x: f64[3, 2]",
+     "a: f64[3, 1] = reduce_max x {axes = [1]}\nb: f64[3, 1] = reduce_min x {axes = [1]}\ny: f64[3, 1] = mul a, b", 1.5,
+     1.5, true},
     {"softmax with its maximum", "x: f64[2, 3]",
      "m: f64[2, 1] = reduce_max x {axes = [1]}\nd: f64[2, 3] = sub x, m\ne: f64[2, 3] = exp d\ns: f64[2, 1] = "
      "reduce_sum e "

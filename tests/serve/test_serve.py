@@ -321,6 +321,27 @@ def sized_bodies():
     ends(server)
 
 
+def bodies_together():
+    """Bodies on their way take as much memory as 16 of the largest; the next one is refused until one of them is gone."""
+    server = serve("dense", arguments=("--max-body-mb", "1"))
+    head = b"POST /v2/models/dense/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    held, model = [], (("model", "dense"),)
+    for count in range(1, 17):
+        held.append(socket.create_connection(("127.0.0.1", server.port)))
+        held[-1].sendall(head % (1 << 20) + b"{")
+        wait_for(lambda: server.metrics()["onnxfuse_inflight_requests", model] == count)
+    for _ in range(2):
+        expect(server.infer("dense", {"x": rows(1)}), 503, "as many requests as it can")
+        wait_for(lambda: server.metrics()["onnxfuse_inflight_requests", model] == 16)
+    held.pop().close()
+    wait_for(lambda: server.metrics()["onnxfuse_inflight_requests", model] == 15)
+    for _ in range(3):
+        assert "y" in server.infer("dense", {"x": rows(1)})[0]
+    for s in held:
+        s.close()
+    ends(server)
+
+
 def wait_for(condition):
     deadline = time.monotonic() + 30
     while not condition():
@@ -620,7 +641,7 @@ def deep_requests():
 
 
 TESTS = (endpoints, names_of_models, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
-         without_batching, sized_bodies, full_queue, deadlines, clients_that_leave, slow_clients, connections_of_an_address, many_shapes,
+         without_batching, sized_bodies, bodies_together, full_queue, deadlines, clients_that_leave, slow_clients, connections_of_an_address, many_shapes,
          draining, idle, memory, metrics, malformed_requests, deep_requests)
 
 
