@@ -4,13 +4,18 @@
 #include <string.h>
 
 const char *work_type_name(WorkType type) {
-    static const char *const names[] = {"f32", "f64", "int"};
+    static const char *const names[] = {"f32", "f64", "int", "bf16", "int8"};
     return names[type];
 }
 
 WorkType work_type(DType dtype) {
     if (!dtype_is_float(dtype)) return WORK_INTEGER;
     return dtype == DT_F64 ? WORK_F64 : WORK_F32;
+}
+
+WorkType product_type(DType dtype) {
+    if (dtype == DT_U8 || dtype == DT_I8) return WORK_BYTES;
+    return dtype == DT_BF16 ? WORK_BF16 : work_type(dtype);
 }
 
 void cost_add(Cost *to, const Cost *more) {

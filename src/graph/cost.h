@@ -9,8 +9,9 @@
 
 #include "graph/graph.h"
 
-/* What it is computed in: f16 and bf16 are computed in f32. */
-typedef enum WorkType { WORK_F32, WORK_F64, WORK_INTEGER, WORK_TYPES } WorkType;
+/* What it is computed in: f16 and bf16 are computed in f32, but for products of bf16, and those of bytes, which have instructions of
+ * their own. */
+typedef enum WorkType { WORK_F32, WORK_F64, WORK_INTEGER, WORK_BF16, WORK_BYTES, WORK_TYPES } WorkType;
 
 typedef struct Cost {
     double read, written; /* bytes */
@@ -23,6 +24,7 @@ typedef struct Cost {
 
 const char *work_type_name(WorkType type); /* "f32" */
 WorkType work_type(DType dtype);
+WorkType product_type(DType dtype); /* of products of such factors */
 void cost_add(Cost *to, const Cost *more);
 void cost_add_read(Cost *to, const Value *value, double bytes);
 double cost_bytes(const Cost *cost);

@@ -87,6 +87,13 @@ static const Case cases[] = {
     {"integers multiply as such",
      "graph (x: i32[b, 8], w: i32[8, 5]) -> (y) {\n y: i32[b, 5] = anchor matmul x, w\n}\n", 96 + 160, 60, 240, 0,
      WORK_INTEGER},
+    {"bytes have instructions of their own",
+     "graph (x: u8[b, 8], w: i8[8, 5]) -> (y) {\n y: i32[b, 5] = anchor matmul x, w\n}\n", 24 + 40, 60, 240, 0,
+     WORK_BYTES},
+    {"bf16, too", "graph (x: bf16[b, 8], w: bf16[8, 5]) -> (y) {\n y: bf16[b, 5] = anchor matmul x, w\n}\n", 48 + 80,
+     30, 240, 0, WORK_BF16},
+    {"f16 is multiplied in f32", "graph (x: f16[b, 8], w: f16[8, 5]) -> (y) {\n y: f16[b, 5] = anchor matmul x, w\n}\n",
+     48 + 80, 30, 240, 0},
     {"a convolution",
      "graph (x: f32[b, 6, 6, 2], w: f32[4, 2, 3, 3]) -> (y) {\n y: f32[b, 4, 4, 4] = anchor conv x, w {strides = [1, "
      "1], dilations = [1, 1], pads = (0, 0, 0, 0), group = 1}\n}\n",

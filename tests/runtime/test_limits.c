@@ -13,7 +13,7 @@ static const MachineLimits some = {
     .threads = 2,
     .count = 2,
     .bandwidths = {{1e5, 8e9, 4e9, 6e9}, {1e7, 2e9, 1e9, 1.5e9}},
-    .products = {1e9, 5e8, 1e9},
+    .products = {1e9, 5e8, 1e9, 2e9, 4e9},
 };
 
 static bool same(const MachineLimits *a, const MachineLimits *b) {
@@ -73,6 +73,9 @@ Test(limits, what_costs_come_to) {
     t = limits_least_time(&some, &cost, 0, 1);
     cr_expect(is_near(t.memory, 1e6 / 2.5e9), "%g", t.memory);
     cr_expect(is_near(t.arithmetic, 6 / 5e8), "%g", t.arithmetic);
+    cost = (Cost){.products = {[WORK_BF16] = 6e5, [WORK_BYTES] = 8e5}, .others = {1e5}}; /* each by its rate */
+    t = limits_least_time(&some, &cost, 0, 1);
+    cr_expect(is_near(t.arithmetic, 6e5 / 2e9 + 8e5 / 4e9 + 2e5 / 1e9), "%g", t.arithmetic);
     cost = (Cost){.read = 5e4, .written = 1e4, .weights = 3e4}; /* from where all of a run's bytes are */
     t = limits_least_time(&some, &cost, 1e9, 1);
     cr_expect(is_near(t.memory, 2e4 / 6e9 + 1e4 / 8e9 + 3e4 / 2e9), "%g", t.memory);
@@ -153,7 +156,7 @@ Test(limits, that_are_damaged_or_foreign_are_replaced, .init = make_folder, .fin
     Arena *arena = arena_create(0);
     Text foreign = text_make(arena);
     limits_print(&foreign, "some other machine", &some);
-    const char *const texts[] = {"", "onnxfuse limits 1 0123456789abcdef\n", "nonsense", foreign.data};
+    const char *const texts[] = {"", "onnxfuse limits 2 0123456789abcdef\n", "nonsense", foreign.data};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         write_over(path, texts[i]);
         MachineLimits fresh = take(&policy, false), next = take(&policy, false);

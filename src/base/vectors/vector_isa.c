@@ -58,24 +58,38 @@ bool vector_has_bf16(void) {
 }
 
 #if defined(__x86_64__) && defined(__linux__)
-/* The processor: bits 22 and 24 of leaf 7's EDX. The system: it saves the registers (bits 17 and 18 of XCR0) and gives a
- * process leave to use them (ARCH_REQ_XCOMP_PERM; Linux, Documentation/arch/x86/xstate.rst). */
-static bool ask_for_amx(void) {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, SAVED = 3 << 17, HAS = 1 << 22 | 1 << 24, OS_SAVES = 1 << 27 };
-    unsigned a, b, c, d, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OS_SAVES)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & HAS) != HAS) return false;
+enum { AMX_BF16 = 1 << 22, AMX_TILES = 1 << 24, AMX_INT8 = 1 << 25 }; /* of leaf 7's EDX */
+
+/* Which of them there are. The system saves the registers (bits 17 and 18 of XCR0) and gives a process leave to use them
+ * (ARCH_REQ_XCOMP_PERM; Linux, Documentation/arch/x86/xstate.rst). */
+static unsigned ask_for_amx(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, SAVED = 3 << 17, OS_SAVES = 1 << 27 };
+    unsigned a, b, c, d, has, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OS_SAVES)) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &has) || !(has & AMX_TILES)) return 0;
     __asm__ volatile("xgetbv" : "=a"(a), "=d"(high) : "c"(0));
-    return (a & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return (a & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0 ? has : 0;
+}
+
+static bool has_amx(unsigned which) {
+    static _Atomic unsigned known; /* 1: asked */
+    unsigned answer = known;
+    if (!answer) known = answer = 1 | ask_for_amx();
+    return (answer & which) == which;
 }
 #endif
 
 bool vector_has_amx_bf16(void) {
 #if defined(__x86_64__) && defined(__linux__)
-    static _Atomic int known; /* 1: no, 2: yes */
-    int answer = known;
-    if (!answer) known = answer = 1 + ask_for_amx();
-    return answer == 2;
+    return has_amx(AMX_BF16);
+#else
+    return false;
+#endif
+}
+
+bool vector_has_amx_int8(void) {
+#if defined(__x86_64__) && defined(__linux__)
+    return has_amx(AMX_INT8);
 #else
     return false;
 #endif

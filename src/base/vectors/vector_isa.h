@@ -19,7 +19,8 @@ bool vector_has_vnni(void);
 bool vector_has_avx_vnni(void);
 /* Sums of two products of bf16: AVX512-BF16. */
 bool vector_has_bf16(void);
-/* AMX-BF16, which the system is asked for once, and lets the process use. */
+/* AMX, which the system is asked for once, and lets the process use: sums of products of bf16 and of bytes. */
 bool vector_has_amx_bf16(void);
+bool vector_has_amx_int8(void);
 
 #endif

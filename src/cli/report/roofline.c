@@ -67,7 +67,7 @@ static Cell work(const cJSON *row) {
     Cell cell = {"-"};
     cJSON_ArrayForEach(type, types) if (!most || type->valuedouble > most->valuedouble) most = type;
     if (!most) return cell;
-    bool integer = strcmp(most->string, "int") == 0, plain = strcmp(most->string, "f32") == 0;
+    bool integer = strncmp(most->string, "int", 3) == 0, plain = strcmp(most->string, "f32") == 0;
     Cell amount = scaled(number(row, "work"), integer ? "op" : "flop");
     snprintf(cell.text, sizeof cell.text, "%.15s%s%.4s", amount.text, plain ? "" : " ", plain ? "" : most->string);
     return cell;
@@ -105,17 +105,20 @@ static void print_node(FILE *out, const cJSON *row) {
 void roofline_print_machine(FILE *out, const cJSON *roofline) {
     const cJSON *machine = member(roofline, "machine"), *bandwidths = member(machine, "bandwidths"),
                 *first = cJSON_GetArrayItem(bandwidths, 0),
-                *last = cJSON_GetArrayItem(bandwidths, cJSON_GetArraySize(bandwidths) - 1);
+                *last = cJSON_GetArrayItem(bandwidths, cJSON_GetArraySize(bandwidths) - 1),
+                *products = member(machine, "products");
     if (!machine) {
         fputs("the limits of this device were not measured\n", out);
         return;
     }
     fputs("machine        ", out);
     print_safe(out, string(machine, "name"));
-    fprintf(out, ": from memory %s (read) and %s (read and write), from caches up to %s; %s in f32\n",
-            scaled(number(last, "read"), "B/s").text, scaled(number(last, "copy"), "B/s").text,
-            scaled(number(first, "read"), "B/s").text,
-            scaled(number(member(machine, "products"), "f32"), "flop/s").text);
+    fprintf(
+        out,
+        ": from memory %s (read) and %s (read and write), from caches up to %s; %s in f32, %s in bf16, %s in int8\n",
+        scaled(number(last, "read"), "B/s").text, scaled(number(last, "copy"), "B/s").text,
+        scaled(number(first, "read"), "B/s").text, scaled(number(products, "f32"), "flop/s").text,
+        scaled(number(products, "bf16"), "flop/s").text, scaled(number(products, "int8"), "op/s").text);
     double scale = number(roofline, "scale");
     if (scale > 1)
         fprintf(out, "               counted %g times, for %g threads\n", scale, number(roofline, "threads"));

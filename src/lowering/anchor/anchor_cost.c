@@ -97,6 +97,6 @@ bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, 
         if (!value_count(node->outputs[o], symbols, &count)) return false;
         out_cost->written += bytes_of(node->outputs[o], count);
     }
-    out_cost->products[work_type(anchor_work_type(node->inputs[0]->dtype))] = work;
+    out_cost->products[product_type(node->inputs[0]->dtype)] = work;
     return !node_has_body(node) || body_work(node->subgraphs[0], symbols, out_cost);
 }

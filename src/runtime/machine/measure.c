@@ -10,6 +10,7 @@
 #include <immintrin.h>
 #endif
 #include "base/heap.h"
+#include "base/vectors/vector_isa.h"
 
 enum {
     TRIALS = 6,
@@ -125,11 +126,94 @@ static const Loops *loops_here(void) {
     return &base_loops;
 }
 
+/* --- products of narrow numbers, which have instructions of their own --- */
+typedef struct NarrowLoop {
+    int (*run)(int x);
+    double work; /* multiplications and additions of a call */
+} NarrowLoop;
+
+/* step: of `sum`, x and y; they do not stand still for the compiler, which would take them out of the loop. */
+#define NARROW(name, attribute, vector, step)                                                                          \
+    attribute static int name(int from) {                                                                              \
+        typedef int Lanes __attribute__((vector_size(sizeof(vector))));                                                \
+        vector sums[CHAINS], x = (vector)((Lanes){0} + from), y = x;                                                   \
+        Lanes all = (Lanes)x;                                                                                          \
+        for (int i = 0; i < CHAINS; i++) sums[i] = x;                                                                  \
+        for (int r = 0; r < ROUNDS; r++)                                                                               \
+            for (int i = 0; i < CHAINS; i++) {                                                                         \
+                vector sum = sums[i];                                                                                  \
+                __asm__("" : "+v"(x));                                                                                 \
+                sums[i] = step;                                                                                        \
+            }                                                                                                          \
+        for (int i = 0; i < CHAINS; i++) all ^= (Lanes)sums[i];                                                        \
+        return all[0];                                                                                                 \
+    }
+#define NARROW_WORK(products) (2.0 * CHAINS * ROUNDS * (products))
+
+/* AMX: two tiles of rows by two of weights, of 16 x 64 bytes each, into four of sums. */
+#define AMX_SUMS 4
+#define NARROW_AMX(name, attribute, dot)                                                                               \
+    attribute static int name(int from) {                                                                              \
+        unsigned char shape[64] = {1}, sums[64] = {0};                                                                 \
+        for (int t = 0; t < 8; t++) shape[16 + 2 * t] = 64, shape[48 + t] = 16;                                        \
+        _tile_loadconfig(shape);                                                                                       \
+        _tile_zero(0);                                                                                                 \
+        _tile_zero(1);                                                                                                 \
+        _tile_zero(2);                                                                                                 \
+        _tile_zero(3);                                                                                                 \
+        _tile_zero(4);                                                                                                 \
+        _tile_zero(5);                                                                                                 \
+        _tile_zero(6);                                                                                                 \
+        _tile_zero(7);                                                                                                 \
+        for (int r = 0; r < ROUNDS; r++) {                                                                             \
+            dot(0, 4, 6);                                                                                              \
+            dot(1, 5, 6);                                                                                              \
+            dot(2, 4, 7);                                                                                              \
+            dot(3, 5, 7);                                                                                              \
+        }                                                                                                              \
+        _tile_stored(0, sums, 0);                                                                                      \
+        return sums[0] + from;                                                                                         \
+    }
+#define AMX_WORK(numbers) (2.0 * AMX_SUMS * ROUNDS * 16 * 16 * (numbers))
+
+#if defined(__x86_64__)
+#define VNNI512 __attribute__((target("avx512f,avx512vnni")))
+#define VNNI256 __attribute__((target("avx2,avxvnni")))
+#define BF16 __attribute__((target("avx512f,avx512bf16")))
+#define AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
+NARROW(bytes_avx2, AVX2, __m256i, _mm256_add_epi32(sum, _mm256_madd_epi16(x, y)))
+NARROW(bytes_avxvnni, VNNI256, __m256i, _mm256_dpbusd_avx_epi32(sum, x, y))
+NARROW(bytes_avx512vnni, VNNI512, __m512i, _mm512_dpbusd_epi32(sum, x, y))
+NARROW(pairs_avx512bf16, BF16, __m512, _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y))
+NARROW_AMX(bytes_amx, AMX, _tile_dpbusd)
+NARROW_AMX(pairs_amx, AMX, _tile_dpbf16ps)
+#endif
+
+/* run NULL: there are none, and the numbers are widened. */
+static NarrowLoop bytes_here(void) {
+#if defined(__x86_64__)
+    if (vector_has_amx_int8()) return (NarrowLoop){bytes_amx, AMX_WORK(64)};
+    if (vector_isa() == VECTOR_AVX512 && vector_has_vnni()) return (NarrowLoop){bytes_avx512vnni, NARROW_WORK(64)};
+    if (vector_has_avx_vnni()) return (NarrowLoop){bytes_avxvnni, NARROW_WORK(32)};
+    if (vector_isa() != VECTOR_BASE) return (NarrowLoop){bytes_avx2, NARROW_WORK(16)};
+#endif
+    return (NarrowLoop){0};
+}
+
+static NarrowLoop pairs_here(void) {
+#if defined(__x86_64__)
+    if (vector_has_amx_bf16()) return (NarrowLoop){pairs_amx, AMX_WORK(32)};
+    if (vector_isa() == VECTOR_AVX512 && vector_has_bf16()) return (NarrowLoop){pairs_avx512bf16, NARROW_WORK(32)};
+#endif
+    return (NarrowLoop){0};
+}
+
 /* --- on all threads --- */
-typedef enum Kind { READ, WRITE, WRITE_PAST, COPY, COPY_PAST, MULTIPLY_F32, MULTIPLY_F64, KINDS } Kind;
+typedef enum Kind { READ, WRITE, WRITE_PAST, COPY, COPY_PAST, MULTIPLY_F32, MULTIPLY_F64, MULTIPLY_NARROW } Kind;
 
 typedef struct Measurement {
     const Loops *loops;
+    NarrowLoop narrow;
     Pool *pool;
     Kind kind;
     char *memory;
@@ -147,7 +231,8 @@ static float run_once(const Measurement *m, char *own) {
     case COPY: m->loops->copy(own + half, own, half); break;
     case COPY_PAST: m->loops->copy_past(own + half, own, half); break;
     case MULTIPLY_F32: return m->loops->multiply_f32(m->memory[0]);
-    default: return (float)m->loops->multiply_f64(m->memory[0]);
+    case MULTIPLY_F64: return (float)m->loops->multiply_f64(m->memory[0]);
+    default: return (float)m->narrow.run(m->memory[0]);
     }
     return 0;
 }
@@ -199,6 +284,11 @@ static Bandwidth measure_bandwidth(Measurement *m, int64_t share) {
     return b;
 }
 
+static double measure_narrow(Measurement *m, NarrowLoop loop, double widened) {
+    m->narrow = loop;
+    return loop.run ? loop.work * pool_threads(m->pool) / best_seconds(m, MULTIPLY_NARROW) : widened;
+}
+
 /* Of the working sets, by thread: in second-level caches, at their edge, in a shared cache, and from memory. */
 static void measure_all(Measurement *m, int64_t largest, MachineLimits *out) {
     for (int64_t share = SMALLEST; share < largest; share *= 8)
@@ -215,6 +305,8 @@ static void measure_all(Measurement *m, int64_t largest, MachineLimits *out) {
     out->products[WORK_F32] = sums * (sizeof(Floats) / sizeof(float)) / best_seconds(m, MULTIPLY_F32);
     out->products[WORK_F64] = sums * (sizeof(Doubles) / sizeof(double)) / best_seconds(m, MULTIPLY_F64);
     out->products[WORK_INTEGER] = out->products[WORK_F32]; /* instructions on as many lanes */
+    out->products[WORK_BF16] = measure_narrow(m, pairs_here(), out->products[WORK_F32]);
+    out->products[WORK_BYTES] = measure_narrow(m, bytes_here(), out->products[WORK_F32]);
 }
 
 /* Bytes that may be taken for a moment: a quarter of what is free. */
