@@ -204,6 +204,41 @@ int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {
     return emit_inst(e, (KernelInst){.op = op, .dtype = dtype, .args = {a, b, c}, .bits = by_row});
 }
 
+/* Of 8 or 16 bits, and not of fewer that are held so. */
+static bool is_narrow(DType dtype) { return dtype == DT_U8 || dtype == DT_I8 || dtype == DT_U16 || dtype == DT_I16; }
+
+/* What is between bounds no narrower than the type's own: casts to it saturate by themselves. */
+static int without_bounds(const Emit *e, DType dtype, int a) {
+    const KernelInst *insts = e->kernel->insts.items, *least = &insts[a], *most = &insts[least->args[1]];
+    int bits = 8 * (int)dtype_size(dtype), is_signed = dtype_class(dtype) == DTYPE_SIGNED;
+    double low, high;
+    if (!is_narrow(dtype) || least->op != K_MIN || most->op != K_MAX) return a;
+    if (!emit_is_float(e, least->args[0], &high) || !emit_is_float(e, most->args[0], &low)) return a;
+    bool wide = low <= (is_signed ? -ldexp(1, bits - 1) : 0) && high >= ldexp(1, bits - is_signed) - 1;
+    return wide ? most->args[1] : a;
+}
+
+/* Whether a float is a whole number, infinite or NaN. */
+static bool is_whole(const Emit *e, int a) {
+    const KernelInst *i = &e->kernel->insts.items[a];
+    double x;
+    if (i->op == K_ADD || i->op == K_SUB)
+        return emit_is_float(e, i->args[1], &x) && x == rint(x) && is_whole(e, i->args[0]);
+    return i->op == K_RINT || i->op == K_FLOOR || i->op == K_CEIL || i->op == K_TRUNC;
+}
+
+/* To a narrow type without sign and back, as a quantization and its inverse do: bounds are all that it comes to, of which the lower one
+ * takes NaN and -0 to 0, as the cast does. -1: it is something else. */
+static int cast_and_back(Emit *e, DType dtype, int cast) {
+    const KernelInst *i = &e->kernel->insts.items[cast];
+    DType narrow = i->dtype;
+    int a = i->args[0];
+    if (i->op != K_CAST || (narrow != DT_U8 && narrow != DT_U16)) return -1;
+    if (!dtype_is_float(dtype) || emit_dtype(e, a) != dtype || !is_whole(e, a)) return -1;
+    int raised = emit2(e, K_MAX, dtype, a, emit_float(e, dtype, 0));
+    return emit2(e, K_MIN, dtype, emit_float(e, dtype, ldexp(1, 8 * (int)dtype_size(narrow)) - 1), raised);
+}
+
 int emit_cast(Emit *e, DType dtype, int a) {
     DType from = emit_dtype(e, a);
     double x;
@@ -216,7 +251,9 @@ int emit_cast(Emit *e, DType dtype, int a) {
         }
     }
     if (emit_is_float(e, a, &x) && dtype_is_float(dtype)) return emit_float(e, dtype, x);
-    return emit1(e, K_CAST, dtype, a);
+    if (dtype_is_float(from)) a = without_bounds(e, dtype, a);
+    int back = cast_and_back(e, dtype, a);
+    return back >= 0 ? back : emit1(e, K_CAST, dtype, a);
 }
 
 /* ---- what is needed ---- */

@@ -86,10 +86,21 @@ static const struct {
      "= "
      "constant f32[] 0.3\n e: f32[n] = div d, t\n r: f32[n] = round e\n f: f32[n] = add r, z\n g: f32[n] = max f, l\n "
      "i: f32[n] = min g, h\n y: u8[n] = cast i {to = u8}\n}",
-     "kernel params 5 stages 1 lane_block 1024\naxis lane p0\nbuffer u8 in\nbuffer u8 out\n%0 = const f32 255\n%1 = "
-     "const f32 0\n%2 = load u8 b0[1]\n%3 = cast f32 %2\n%4 = param f32 p1\n%5 = sub f32 %3 %4\n%6 = param f32 p2\n%7 "
-     "= mul f32 %5 %6\n%8 = abs f32 %7\n%9 = param f32 p3\n%10 = div f32 %8 %9 by_row\n%11 = rint f32 %10\n%12 = param "
-     "f32 p4\n%13 = add f32 %11 %12\n%14 = max f32 %1 %13\n%15 = min f32 %0 %14\n%16 = cast u8 %15\nstore b1[1] %16\n"},
+     "kernel params 5 stages 1 lane_block 1024\naxis lane p0\nbuffer u8 in\nbuffer u8 out\n%0 = load u8 b0[1]\n%1 = "
+     "cast "
+     "f32 %0\n%2 = param f32 p1\n%3 = sub f32 %1 %2\n%4 = param f32 p2\n%5 = mul f32 %3 %4\n%6 = abs f32 %5\n%7 = "
+     "param "
+     "f32 p3\n%8 = div f32 %6 %7 by_row\n%9 = rint f32 %8\n%10 = param f32 p4\n%11 = add f32 %9 %10\n%12 = cast u8 "
+     "%11\nstore b1[1] %12\n"},
+    {"a quantization and its inverse are bounds, with the parameters of one rounding",
+     "graph (x: f32[n]) -> (y) {\n s = constant f32[] 0.3\n z = constant f32[] 7\n l = constant f32[] 0\n h = constant "
+     "f32[] 255\n e: f32[n] = div x, s\n r: f32[n] = round e\n f: f32[n] = add r, z\n g: f32[n] = max f, l\n "
+     "i: f32[n] = min g, h\n u: u8[n] = cast i {to = u8}\n a: f32[n] = cast u {to = f32}\n b: f32[n] = sub a, z\n "
+     "y: f32[n] = mul b, s\n}",
+     "kernel params 3 stages 1 lane_block 1024\naxis lane p0\nbuffer f32 in\nbuffer f32 out\n%0 = const f32 255\n%1 = "
+     "load f32 b0[1]\n%2 = param f32 p1\n%3 = div f32 %1 %2 by_row\n%4 = rint f32 %3\n%5 = param f32 p2\n%6 = add f32 "
+     "%4 %5\n%7 = const f32 0\n%8 = max f32 %6 %7\n%9 = min f32 %0 %8\n%10 = sub f32 %9 %5\n%11 = mul f32 %10 "
+     "%2\nstore b1[1] %11\n"},
 };
 
 Test(lower, texts) {
@@ -296,6 +307,16 @@ static const struct {
                        "u8[n] = max x, y\n d: u8[n] = sign x\n}"},
     {"casts saturate", "graph (x: f32[n]) -> (a, b, c) {\n h = constant f32[] 1000\n z: f32[n] = mul x, h\n a: i8[n] = "
                        "cast z {to = i8}\n b: u8[n] = cast z {to = u8}\n c: bool[n] = cast x {to = bool}\n}"},
+    {"casts to narrow integers and back, of whole numbers and others, within bounds and not",
+     "graph (x: f32[n]) -> (i, s, b, t, y, j) {\n h = constant f32[] 1000\n z = constant f32[] 128\n l = constant "
+     "f32[] "
+     "0\n m = constant f32[] 255\n k = constant f32[] 254\n one = constant f32[] 1\n c: f32[n] = mul x, h\n r: f32[n] "
+     "= round c\n q: f32[n] = add r, z\n d: f32[n] = max q, l\n e: f32[n] = min d, m\n u: u8[n] = cast e {to = u8}\n "
+     "f: f32[n] = cast u {to = f32}\n i: f32[n] = div one, f\n v: i8[n] = cast r {to = i8}\n s: f32[n] = cast v {to = "
+     "f32}\n w: u16[n] = cast r {to = u16}\n g: f32[n] = cast w {to = f32}\n b: f32[n] = div one, g\n a: u8[n] = cast "
+     "x "
+     "{to = u8}\n t: f32[n] = cast a {to = f32}\n o: f32[n] = min d, k\n y: u8[n] = cast o {to = u8}\n p: f32[n] = max "
+     "r, l\n ab: f32[n] = min p, m\n j: i8[n] = cast ab {to = i8}\n}"},
     {"powers with plain exponents", "graph (x: f32[n]) -> (a, b, c, d) {\n two = constant f32[] 2\n half = constant "
                                     "f32[] 0.5\n three = constant f32[] 3\n inv = constant f32[] -1\n"
                                     " m: f32[n] = abs x\n a: f32[n] = pow x, two\n b: f32[n] = pow m, half\n c: f32[n] "

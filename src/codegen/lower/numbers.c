@@ -73,8 +73,10 @@ static int root_of(const Numbers *n, int inst) {
     }
 }
 
+/* From an integer; one that was made on the spot is a whole number between bounds (emit_cast). */
 static bool is_converted(const Numbers *n, int inst) {
     const KernelInst *i = at(n, inst);
+    if (i->op == K_MIN) return root_of(n, inst) >= 0 && at(n, root_of(n, inst))->op == K_RINT;
     return i->op == K_CAST && i->dtype == DT_F32 && dtype_is_integer(at(n, i->args[0])->dtype);
 }
 

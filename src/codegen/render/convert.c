@@ -103,8 +103,8 @@ static IrValue float_to_integer(Render *r, IrValue value, DType to) {
     IrType real = ir_type(value), type = type_integer(r, bits, real);
     double low = is_signed ? -__builtin_ldexp(1, bits - 1) : 0,
            beyond = __builtin_ldexp(1, is_signed ? bits - 1 : bits);
-    IrValue raised = pick(r, build_compare(r->builder, IR_FOGT, value, constant_real(r, real, low)), value,
-                          constant_real(r, real, low));
+    IrValue least = constant_real(r, real, low),
+            raised = pick(r, build_compare(r->builder, IR_FOGT, value, least), value, least);
     IrValue nan = build_compare(r->builder, IR_FUNO, value, value);
     if (bits <= 16) {
         IrValue high = constant_real(r, real, beyond - 1);
