@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "anchor_cases.h"
+#include "base/vectors/vector_isa.h"
 #include "runtime/device/cpu/quads.h"
 #include "runtime/device/cpu/tiles/tile.h"
 
@@ -18,11 +19,11 @@ static void fill(void *data, size_t size, uint64_t *state, int extremes) {
 }
 
 static void check_tile(const TileSet *set, int index, int vectors, int rows, int columns, uint64_t *state) {
-    static uint8_t x[TILE_MAX_ROWS][DEPTH * QUAD];
+    static uint8_t x[TILE_MOST_ROWS][DEPTH * QUAD];
     static int8_t weight[DEPTH][MOST_COLUMNS][QUAD];
-    static int32_t results[TILE_MAX_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
-    const void *row_of[TILE_MAX_ROWS];
-    void *result_of[TILE_MAX_ROWS];
+    static int32_t results[TILE_MOST_ROWS][MOST_COLUMNS + 1], bias[MOST_COLUMNS];
+    const void *row_of[TILE_MOST_ROWS];
+    void *result_of[TILE_MOST_ROWS];
     int64_t offset = 0, stride = vectors * set->lanes;
     static int32_t packed[DEPTH * MOST_COLUMNS];
     fill(x, sizeof x, state, rows % 2);
@@ -33,6 +34,7 @@ static void check_tile(const TileSet *set, int index, int vectors, int rows, int
         for (int64_t j = 0; j < stride; j++) memcpy(&packed[k * stride + j], weight[k][j], QUAD);
     for (int i = 0; i < rows; i++) row_of[i] = x[i], result_of[i] = results[i];
     TileCall call = {.rows = row_of,
+                     .row_count = rows,
                      .offsets = &offset,
                      .taps = 1,
                      .depth = DEPTH,
@@ -54,16 +56,37 @@ static void check_tile(const TileSet *set, int index, int vectors, int rows, int
     }
 }
 
-Test(quads, every_tile_of_every_instruction_set_sums_exactly) {
-    const TileSet *sets[4];
-    uint64_t state = 1;
+enum { SETS = 6 };
+
+/* All that this machine runs, AMX in plain memory among them. */
+static int sets_here(const TileSet *sets[SETS]) {
     int count = tile_sets_of_quads(sets);
     cr_assert_eq(sets[0], tile_set_quads());
+#if defined(__x86_64__)
+    extern const TileSet tile_quads_amx_plain;
+    if (vector_isa() == VECTOR_AVX512) sets[count++] = &tile_quads_amx_plain;
+#endif
+    return count;
+}
+
+Test(quads, every_tile_of_every_instruction_set_sums_exactly) {
+    const TileSet *sets[SETS];
+    uint64_t state = 1;
+    int count = sets_here(sets);
     for (int s = 0; s < count; s++)
         for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
             for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
                 for (int last = 1; last <= sets[s]->lanes; last++)
                     check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+}
+
+Test(quads, all_sets_agree) {
+    const TileSet *sets[SETS];
+    int count = sets_here(sets);
+    for (int s = 0; s < count; s++) cr_expect(tile_quads_agree(sets[s]), "set %d", s);
+    TileSet wrong = *tile_set_quads(); /* a vector less a row */
+    memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
+    cr_expect_not(tile_quads_agree(&wrong));
 }
 
 typedef struct Place {

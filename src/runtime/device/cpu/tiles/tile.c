@@ -22,27 +22,9 @@ const TileSet *tile_set(DType type) {
 
 extern const TileSet tile_quads_base, tile_pairs_base;
 #if defined(__x86_64__)
-extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni;
+extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni, tile_quads_amx;
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
 #endif
-
-int tile_sets_of_quads(const TileSet *out_sets[4]) {
-    int count = 0;
-#if defined(__x86_64__)
-    VectorIsa isa = vector_isa();
-    if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_quads_avx512vnni;
-    if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_quads_avxvnni;
-    if (isa != VECTOR_BASE) out_sets[count++] = &tile_quads_avx2;
-#endif
-    out_sets[count++] = &tile_quads_base;
-    return count;
-}
-
-const TileSet *tile_set_quads(void) {
-    const TileSet *sets[4];
-    tile_sets_of_quads(sets);
-    return sets[0];
-}
 
 /* ---- whether a set does what it should ---- */
 
@@ -54,20 +36,23 @@ static uint16_t small_bf16(int i) {
     return numbers[i * 7 % 5];
 }
 
-static void try_pairs(const TileSet *set, float results[TRIED_ROWS][TRIED_WIDTH]) {
+/* Halves that hold such, or any bytes. */
+static uint16_t tried(int i, bool pairs) { return pairs ? small_bf16(i) : (uint16_t)(i * 40503); }
+
+static void try_set(const TileSet *set, bool pairs, uint32_t results[TRIED_ROWS][TRIED_WIDTH]) {
     _Alignas(64) uint16_t x[TRIED_ROWS][2 * TRIED_DEPTH], weight[TRIED_DEPTH][2 * TRIED_WIDTH];
     const void *rows[TRIED_ROWS];
     void *to[TRIED_ROWS];
     const int64_t offset = 0;
     const int width = 2 * set->lanes;
     for (int i = 0; i < TRIED_ROWS; i++) {
-        for (int k = 0; k < 2 * TRIED_DEPTH; k++) x[i][k] = small_bf16(i * 3 + k);
+        for (int k = 0; k < 2 * TRIED_DEPTH; k++) x[i][k] = tried(i * 3 + k, pairs);
         rows[i] = x[i];
         to[i] = results[i];
     }
     for (int k = 0; k < TRIED_DEPTH; k++)
-        for (int j = 0; j < 2 * TRIED_WIDTH; j++) weight[k][j] = small_bf16(k * 11 + j * 2 + 1);
-    memset(results, 0, sizeof(float[TRIED_ROWS][TRIED_WIDTH]));
+        for (int j = 0; j < 2 * TRIED_WIDTH; j++) weight[k][j] = tried(k * 11 + j * 2 + 1, pairs);
+    memset(results, 0, sizeof(uint32_t[TRIED_ROWS][TRIED_WIDTH]));
     for (int first = 0; first < TRIED_COLUMNS; first += width) {
         int columns = TRIED_COLUMNS - first < width ? TRIED_COLUMNS - first : width;
         int vectors = (columns + set->lanes - 1) / set->lanes, most = set->rows[vectors];
@@ -89,31 +74,64 @@ static void try_pairs(const TileSet *set, float results[TRIED_ROWS][TRIED_WIDTH]
     }
 }
 
-bool tile_pairs_agree(const TileSet *set) {
-    float wanted[TRIED_ROWS][TRIED_WIDTH], found[TRIED_ROWS][TRIED_WIDTH];
-    try_pairs(&tile_pairs_base, wanted);
-    try_pairs(set, found);
+static bool agree(const TileSet *set, const TileSet *plain, bool pairs) {
+    uint32_t wanted[TRIED_ROWS][TRIED_WIDTH], found[TRIED_ROWS][TRIED_WIDTH];
+    try_set(plain, pairs, wanted);
+    try_set(set, pairs, found);
     return memcmp(wanted, found, sizeof wanted) == 0;
 }
 
+bool tile_quads_agree(const TileSet *set) { return agree(set, &tile_quads_base, false); }
+bool tile_pairs_agree(const TileSet *set) { return agree(set, &tile_pairs_base, true); }
+
+/* ---- the sets of narrow numbers ---- */
+
 #if defined(__x86_64__)
-/* This project has had no machine with AMX yet: where it does not give what plain C gives, it is left alone. */
-static bool has_amx(void) {
-    static _Atomic int known; /* 1: no, 2: yes */
-    int answer = known;
+/* This project has had no machine with AMX yet: where it does not give what plain C gives, it is left alone. known: 1: no, 2: yes */
+static bool has_amx(_Atomic int *known, bool there, bool (*agrees)(const TileSet *set), const TileSet *set) {
+    int answer = *known;
     if (!answer) {
-        known = answer = 1 + (vector_has_amx_bf16() && tile_pairs_agree(&tile_pairs_amx));
-        if (answer == 1 && vector_has_amx_bf16()) LOG(1, "AMX is not used: its products are wrong");
+        *known = answer = 1 + (there && agrees(set));
+        if (answer == 1 && there) LOG(1, "AMX is not used: its products are wrong");
     }
     return answer == 2;
 }
+
+static bool has_amx_quads(void) {
+    static _Atomic int known;
+    return has_amx(&known, vector_has_amx_int8(), tile_quads_agree, &tile_quads_amx);
+}
+
+static bool has_amx_pairs(void) {
+    static _Atomic int known;
+    return has_amx(&known, vector_has_amx_bf16(), tile_pairs_agree, &tile_pairs_amx);
+}
 #endif
+
+int tile_sets_of_quads(const TileSet *out_sets[5]) {
+    int count = 0;
+#if defined(__x86_64__)
+    VectorIsa isa = vector_isa();
+    if (isa == VECTOR_AVX512 && has_amx_quads()) out_sets[count++] = &tile_quads_amx;
+    if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_quads_avx512vnni;
+    if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_quads_avxvnni;
+    if (isa != VECTOR_BASE) out_sets[count++] = &tile_quads_avx2;
+#endif
+    out_sets[count++] = &tile_quads_base;
+    return count;
+}
+
+const TileSet *tile_set_quads(void) {
+    const TileSet *sets[5];
+    tile_sets_of_quads(sets);
+    return sets[0];
+}
 
 int tile_sets_of_pairs(const TileSet *out_sets[5]) {
     int count = 0;
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
-    if (isa == VECTOR_AVX512 && has_amx()) out_sets[count++] = &tile_pairs_amx;
+    if (isa == VECTOR_AVX512 && has_amx_pairs()) out_sets[count++] = &tile_pairs_amx;
     if (isa == VECTOR_AVX512 && vector_has_bf16()) out_sets[count++] = &tile_pairs_avx512bf16;
     if (isa == VECTOR_AVX512) out_sets[count++] = &tile_pairs_avx512;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_pairs_avx2;

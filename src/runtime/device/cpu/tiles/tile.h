@@ -217,11 +217,12 @@ const TileIsa *tile_isa(void);
 /* Products of quads of u8 by quads of i8 (quads.h): rows and weights are quads, results 32-bit sums. Those for the
  * instructions that this machine has; and all that it runs, for tests: [out_count]. */
 const TileSet *tile_set_quads(void);
-int tile_sets_of_quads(const TileSet *out_sets[4]);
+int tile_sets_of_quads(const TileSet *out_sets[5]);
 /* Likewise, products of pairs of bf16, whose results are f32. */
 const TileSet *tile_set_pairs(void);
 int tile_sets_of_pairs(const TileSet *out_sets[5]);
-/* Whether a set of pairs gives what plain C gives, on some numbers whose sums are exact. */
+/* Whether a set of quads, or of pairs, gives what plain C gives, on some numbers whose sums are exact. */
+bool tile_quads_agree(const TileSet *set);
 bool tile_pairs_agree(const TileSet *set);
 /* type: DT_F32, DT_F64, DT_U32 or DT_U64 */
 const TileSet *tile_set(DType type);

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by tile_pairs.h where PAIR_AMX: products of pairs in AMX's registers of 16 rows of 64 bytes. 32 rows by 32 columns
- * of sums are four of them, so that two loads of rows and two of weights feed four products; a packed weight's rows
- * of pairs are what the second factor wants. Rows that are not equally spaced, and a rest of the depth, go through
- * memory first, filled up with zeros.
+/* Included by tile_pairs.h and tile_quads.h: products of pairs or quads in AMX's registers of 16 rows of 64 bytes. Wants
+ *   AMX_SET, AMX_SUM, AMX_BOUND       pairs, float, how a row is bounded; quads, uint32_t, NULL
+ *   AMX_PRODUCT(c, a, b)              the instruction
+ *   amx_add_product(sums, a, b)       where TILE_AMX_PLAIN: what it adds to a sum for a row of pairs or quads
+ *
+ * 32 rows by 32 columns of sums are four registers, so that two loads of rows and two of weights feed four products; a
+ * packed weight's rows are what the second factor wants. Rows that are not equally spaced, and a rest of the depth, go
+ * through memory first, filled up with zeros.
  *
  * TILE_AMX_PLAIN: with the registers in plain memory, which tests run on any machine. */
 
-enum { AMX_ROWS = 16, AMX_PAIRS = 16 };
+enum { AMX_ROWS = 16, AMX_PAIRS = 16 }; /* AMX_PAIRS: elements of four bytes */
+#define AMX_NAME(word) TILE_JOIN(AMX_SET, word)
 
 #ifdef TILE_AMX_PLAIN
 typedef struct AmxPlain {
@@ -32,24 +37,12 @@ static void amx_store(int t, void *to, int64_t stride) {
         memcpy((char *)to + i * stride, amx_plain[t].data[i], sizeof amx_plain[t].data[i]);
 }
 
-static float amx_half(uint32_t pair, int odd) {
-    uint32_t bits = odd ? pair & 0xffff0000 : pair << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return fabsf(x) < 0x1p-126f ? 0 : x;
-}
-
-/* The first and the second products of pairs are summed apart (Intel's manual, volume 2, TDPBF16PS). */
 static void amx_dot(int c, int a, int b) {
     for (int i = 0; i < amx_plain[c].rows; i++)
         for (int j = 0; j < AMX_PAIRS; j++) {
-            float sums[2] = {0, 0}, sum;
-            memcpy(&sum, &amx_plain[c].data[i][j], sizeof sum);
-            for (int k = 0; k < AMX_PAIRS; k++)
-                for (int h = 0; h < 2; h++)
-                    sums[h] += amx_half(amx_plain[a].data[i][k], h) * amx_half(amx_plain[b].data[k][j], h);
-            sum += sums[0] + sums[1];
-            memcpy(&amx_plain[c].data[i][j], &sum, sizeof sum);
+            uint32_t column[AMX_PAIRS];
+            for (int k = 0; k < AMX_PAIRS; k++) column[k] = amx_plain[b].data[k][j];
+            amx_add_product(&amx_plain[c].data[i][j], amx_plain[a].data[i], column);
         }
 }
 
@@ -78,7 +71,7 @@ static void amx_shape(int even, int odd) {
 #define AMX_ZERO(t) _tile_zero(t)
 #define AMX_LOAD(t, from, stride) _tile_loadd(t, from, (size_t)(stride))
 #define AMX_STORE(t, to, stride) _tile_stored(t, to, (size_t)(stride))
-#define AMX_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#define AMX_DOT(c, a, b) AMX_PRODUCT(c, a, b)
 #endif
 
 /* Pairs that go through memory. */
@@ -128,10 +121,10 @@ TILE_INLINE void amx_step(const char *rows, int64_t row_step, const char *weight
 
 /* Sums of two vectors of columns, from `first` on. */
 static void amx_columns(const TileCall *call, int first, bool high, bool wide,
-                        float sums[2 * AMX_ROWS][2 * AMX_PAIRS]) {
+                        AMX_SUM sums[2 * AMX_ROWS][2 * AMX_PAIRS]) {
     AmxRest rest;
     const void *const *rows = call->rows;
-    const char *weight = (const char *)((const float *)call->weight + first);
+    const char *weight = (const char *)((const uint32_t *)call->weight + first);
     const int64_t weight_step = call->weight_stride * 4, sum_step = (int64_t)sizeof sums[0];
     AMX_ZERO(0);
     AMX_ZERO(1);
@@ -166,8 +159,8 @@ static void amx_columns(const TileCall *call, int first, bool high, bool wide,
 }
 
 static void amx_product(const TileCall *call) {
-    _Alignas(64) float sums[2 * AMX_ROWS][2 * AMX_PAIRS];
-    VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    _Alignas(64) AMX_SUM sums[2 * AMX_ROWS][2 * AMX_PAIRS];
+    AMX_NAME(V) acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int rows = call->row_count, odd = rows > AMX_ROWS ? rows - AMX_ROWS : 0;
     amx_shape(rows - odd, odd ? odd : AMX_ROWS);
     for (int first = 0; first < call->columns; first += 2 * AMX_PAIRS) {
@@ -176,22 +169,23 @@ static void amx_product(const TileCall *call) {
         amx_columns(call, first, odd > 0, wide, sums);
         for (int i = 0; i < rows; i++) {
             int64_t column = call->column + first;
-            acc[0][0] = *(const VFLoose *)sums[i];
+            acc[0][0] = *(const AMX_NAME(Loose) *)sums[i];
             if (wide) {
-                acc[0][1] = *(const VFLoose *)(sums[i] + AMX_PAIRS);
-                pairs_finish(call, call->results + i, column, acc, 1, 2,
-                             left < 2 * AMX_PAIRS ? left - AMX_PAIRS : AMX_PAIRS);
+                acc[0][1] = *(const AMX_NAME(Loose) *)(sums[i] + AMX_PAIRS);
+                AMX_NAME(finish)
+                (call, call->results + i, column, acc, 1, 2, left < 2 * AMX_PAIRS ? left - AMX_PAIRS : AMX_PAIRS);
             } else {
-                pairs_finish(call, call->results + i, column, acc, 1, 1, left);
+                AMX_NAME(finish)(call, call->results + i, column, acc, 1, 1, left);
             }
         }
     }
 }
 
+#define AMX_COMMON(set, sum, turn, bound) SET_COMMON(set, sum, turn, bound)
 #define AMX_TILES                                                                                                      \
     { [1 ... 2 * AMX_ROWS] = amx_product }
-const TileSet TILE_JOIN(tile_pairs, ISA) = {
-    SET_COMMON(pairs, float, NULL, pairs_bound_row),
+const TileSet TILE_JOIN(TILE_JOIN(tile, AMX_SET), ISA) = {
+    AMX_COMMON(AMX_SET, AMX_SUM, NULL, AMX_BOUND),
     .vectors = 4,
     .rows = {0, 2 * AMX_ROWS, 2 * AMX_ROWS, 2 * AMX_ROWS, 2 * AMX_ROWS},
     .products = {{NULL}, AMX_TILES, AMX_TILES, AMX_TILES, AMX_TILES},

@@ -3,7 +3,9 @@
  * (runtime/device/cpu/quads.h) of u8 by quads of i8, summed in 32 bits. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   QUAD_DOT      how four products are added: DOT_PLAIN, any vectors; DOT_PAIRS, AVX2's products of 16-bit pairs, which are
- *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it */
+ *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it; DOT_AMX, AMX's (tile_amx.h);
+ *                 VECTOR_BYTES is 64 then */
+#include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 
 #define T uint32_t
@@ -12,6 +14,9 @@
 #define IS_F32 0
 #define WIDE (REGISTERS == 32)
 #define TILE_WITHOUT_LINES
+#if QUAD_DOT == DOT_AMX
+#define TILE_WITHOUT_PRODUCTS
+#endif
 
 /* sum + x[0] w[0] + ... + x[3] w[3] in each lane. */
 TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
@@ -40,7 +45,23 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 #undef TILE_ADD_PRODUCT
 #undef TILE_SPREAD
 #undef TILE_WITHOUT_LINES
+#undef TILE_WITHOUT_PRODUCTS
 
+#if QUAD_DOT == DOT_AMX
+#ifdef TILE_AMX_PLAIN
+static void amx_add_product(uint32_t *sum, const uint32_t *row, const uint32_t *column) {
+    for (int k = 0; k < 16; k++)
+        for (int b = 0; b < 32; b += 8)
+            *sum += (uint32_t)((int)(row[k] >> b & 255) * (int8_t)(uint8_t)(column[k] >> b & 255));
+}
+#endif
+#define AMX_SET quads
+#define AMX_SUM uint32_t
+#define AMX_BOUND NULL
+#define AMX_PRODUCT(c, a, b) _tile_dpbusd(c, a, b)
+#include "runtime/device/cpu/tiles/tile_amx.h"
+#else
 const TileSet TILE_JOIN(tile_quads, ISA) = SET_WITHOUT_LINES(quads, uint32_t, NULL, NULL);
+#endif
 
 VECTOR_END

@@ -10,5 +10,6 @@
 #define DOT_PLAIN 0
 #define DOT_PAIRS 1
 #define DOT_VNNI 2
+#define DOT_AMX 3
 #define QUAD_DOT DOT_PLAIN
 #include "runtime/device/cpu/tiles/tile_quads.h"
