@@ -289,6 +289,7 @@ typedef struct OnnxfuseRunOptions {
      * ends the run with it. May be NULL. */
     OnnxfuseStatus (*observe)(void *user, const char *name, const char *node, const OnnxfuseValue *value);
     void *observe_user;
+    struct OnnxfuseState *state; /* what a session with states goes on from; NULL: its own */
 } OnnxfuseRunOptions;
 /* As onnxfuse_session_run; options may be NULL. A run that is cancelled or whose time is over ends with
  * ONNXFUSE_CANCELLED or ONNXFUSE_DEADLINE: on the CPU when the pieces of the step that its threads are in are done,
@@ -296,6 +297,42 @@ typedef struct OnnxfuseRunOptions {
  * the contents of given ones are undefined, and the session is as before. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_session_run_with(OnnxfuseSession *session, const OnnxfuseValue *const *inputs,
                                                       OnnxfuseValue **outputs, const OnnxfuseRunOptions *options);
+
+/* --- states --------------------------------------------------------------------------------------------------
+ * What the policy's "state" pairs, a session keeps from run to run: such inputs are not passed, such outputs not handed out, and
+ * neither is counted among the session's. A session has a state of its own, which runs use that are given none
+ * (OnnxfuseRunOptions.state), and any number of independent ones beside: one a request, say. A state is used by one call at a time; one
+ * that comes meanwhile is refused with ONNXFUSE_USAGE. Different states of a session may be used at the same time. */
+typedef struct OnnxfuseState OnnxfuseState;
+
+typedef struct OnnxfuseStateInfo {
+    const char *input, *output; /* names in the model: the output is the input's value in the next run */
+    OnnxfuseDType dtype;
+    int rank;
+    int axis;         /* along which it grows; -1: it does not, or is made anew by each run */
+    int64_t capacity; /* most rows along the axis, as the policy says; 0: it grows as it needs to, its room doubling */
+    bool in_place;    /* a run writes what is new and copies nothing */
+} OnnxfuseStateInfo;
+
+ONNXFUSE_API int onnxfuse_session_state_count(const OnnxfuseSession *session);
+/* Lives as long as the session; NULL for an index that is out of range. */
+ONNXFUSE_API const OnnxfuseStateInfo *onnxfuse_session_state(const OnnxfuseSession *session, int index);
+/* Lives as long as the session, and is not to be freed; NULL where it has no states. */
+ONNXFUSE_API OnnxfuseState *onnxfuse_session_own_state(OnnxfuseSession *session);
+
+/* A new state: no rows in what grows, zeros in all else. It must be freed before the session is closed. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_state_create(OnnxfuseSession *session, OnnxfuseState **out_state);
+/* A copy, from which both go their own ways. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_state_copy(OnnxfuseState *state, OnnxfuseState **out_copy);
+/* As new; its memory stays. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_state_reset(OnnxfuseState *state);
+ONNXFUSE_API void onnxfuse_state_free(OnnxfuseState *state); /* no call may use it; accepts NULL */
+/* A copy of what is kept of one pair, in the model's order of axes: all room of a cache whose room is the model's to fill.
+ * *out_value is NULL in a new state. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_state_get(OnnxfuseState *state, int index, OnnxfuseValue **out_value);
+/* Puts a copy of the tensor in its place, which fits the input's type and declared sizes. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_state_set(OnnxfuseState *state, int index, const OnnxfuseValue *value);
+ONNXFUSE_API int64_t onnxfuse_state_bytes(OnnxfuseState *state); /* of memory held; -1: in use by another call */
 
 /* All sizes in bytes. */
 typedef struct OnnxfuseStats {

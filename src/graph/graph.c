@@ -112,6 +112,11 @@ void graph_truncate_outputs(Graph *graph, int count) {
     graph->outputs.count = graph->output_names.count = graph->next_output.count = count;
 }
 
+const char *kept_form_name(KeptForm form) {
+    static const char *const names[] = {"whole", "room", "appended"};
+    return names[form];
+}
+
 void graph_add_output(Graph *graph, Value *value) { graph_add_named_output(graph, value, value->name); }
 
 enum { MAX_CONTENT = 64 }; /* elements; shapes, axes, pads and the like are shorter */

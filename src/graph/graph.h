@@ -155,6 +155,21 @@ typedef struct GraphState {
     int input, output;
 } GraphState;
 
+/* An output that is an input's value in the next run, and that sessions keep between runs (passes/take_states.c). The last inputs and
+ * outputs of a graph, in the same order: callers know of neither. */
+typedef enum KeptForm {
+    KEPT_WHOLE, /* the output is the next value, whatever its size */
+    KEPT_ROOM, /* has more room along `axis` than what is in it: the input is as long as its room, the output likewise or longer */
+    KEPT_APPENDED, /* the output is the input and new rows behind it; both are held with `axis` first (model: with it in its place) */
+} KeptForm;
+
+typedef struct GraphKept {
+    int input, output;
+    KeptForm form;
+    int axis;         /* in the model's order of axes; -1: of KEPT_WHOLE */
+    int64_t capacity; /* most rows along the axis; 0: as many as come */
+} GraphKept;
+
 struct Graph {
     Arena *arena;
     DimTable *dims;
@@ -165,6 +180,7 @@ struct Graph {
     VEC(const char *) output_names; /* parallel to outputs: the name stays when another value becomes the output */
     VEC(int) next_output;           /* parallel to outputs: 1 + the next output that is the same value; 0: no more */
     VEC(GraphState) states;
+    VEC(GraphKept) kept;
     VEC(Value *) values; /* all values ever made, for naming and printing; dead ones included */
     Node *first, *last;
     int node_count;
@@ -220,6 +236,8 @@ Value *graph_add_input(Graph *graph, const char *name, DType dtype, int rank, co
 /* The output is called as the value is now. */
 void graph_add_output(Graph *graph, Value *value);
 void graph_add_named_output(Graph *graph, Value *value, const char *name);
+/* "whole", "room", "appended": as the text has them. */
+const char *kept_form_name(KeptForm form);
 /* Only the first `count` outputs stay. */
 void graph_truncate_outputs(Graph *graph, int count);
 /* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer

@@ -466,6 +466,12 @@ static Status store_nodes(StoreWriter *w, const Graph *graph) {
         store_operand(&g, graph->outputs.items[i]);
         store_string(w, graph->output_names.items[i]);
     }
+    store_number(w, (uint64_t)graph->kept.count);
+    for (int i = 0; i < graph->kept.count; i++) {
+        store_number(w, graph->kept.items[i].form);
+        store_number(w, (uint64_t)(graph->kept.items[i].axis + 1));
+        store_signed(w, graph->kept.items[i].capacity);
+    }
     return NULL;
 }
 
@@ -571,6 +577,15 @@ static bool restore_nodes(StoreReader *r, Graph *graph) {
         const char *name = restore_name(r);
         if (!value) store_wrong(r, "an output is missing");
         if (!r->error) graph_add_named_output(graph, value, name);
+    }
+    int kept = restore_count(r, 3);
+    if (kept > graph->inputs.count || kept > graph->outputs.count) store_wrong(r, "more states than inputs or outputs");
+    for (int i = 0; i < kept && !r->error; i++) {
+        GraphKept k = {.input = graph->inputs.count - kept + i, .output = graph->outputs.count - kept + i};
+        k.form = (KeptForm)restore_int(r, KEPT_APPENDED);
+        k.axis = restore_int(r, MAX_RANK) - 1;
+        k.capacity = restore_signed(r);
+        VEC_PUSH(graph->arena, graph->kept, k);
     }
     r->nesting--;
     return !r->error;

@@ -562,6 +562,16 @@ static Status check_all(Verifier *v) {
     for (int i = 0; i < g->states.count; i++)
         RULE(g->states.items[i].input < g->inputs.count && g->states.items[i].output < g->outputs.count,
              "state %d has no input or output", i);
+    for (int i = 0; i < g->kept.count; i++) {
+        const GraphKept *k = &g->kept.items[i];
+        RULE(k->input == g->inputs.count - g->kept.count + i && k->output == g->outputs.count - g->kept.count + i,
+             "kept state %d is not the last inputs and outputs", i);
+        const Value *in = g->inputs.items[k->input], *out = g->outputs.items[k->output];
+        RULE(in->kind == VALUE_TENSOR && out->kind == VALUE_TENSOR && in->dtype == out->dtype && in->rank == out->rank,
+             "kept state %d: input and output are of different types", i);
+        RULE(k->axis >= -1 && k->axis < in->rank && (k->axis >= 0) == (k->form != KEPT_WHOLE) && k->capacity >= 0,
+             "kept state %d: axis %d", i, k->axis);
+    }
     for (int i = 0; i < g->outputs.count; i++) TRY(check_defined(v, g->outputs.items[i], "graph output", i));
     return NULL;
 }

@@ -39,6 +39,9 @@ Status take_quantized(Graph *graph, const Policy *policy);
 /* groups.c: right behind "lower": what the nodes of a group have become is taken into a region of its own, which no
  * later pass enters. */
 Status make_groups(Graph *graph, const Policy *policy);
+/* take_states.c: behind "make_groups", of the outermost graph alone: the policy's states become its last inputs and outputs
+ * (Graph.kept), and those that a Concat grows are turned so that it grows them where they are. */
+Status take_states(Graph *graph, const Policy *policy);
 /* lower: lowering/lower.c's lower_graph; every operator becomes primitives, anchors and host steps; constants are folded,
  * data that only computes shapes dies. */
 /* layout.c: moves permutes towards the outputs so that they meet and cancel, and lets GEMMs read and write through

@@ -15,6 +15,7 @@ static const Pass passes[] = {
     {"fuse_trained_attention", fuse_trained_attention},
     {"differentiate", expand_gradients},
     {"make_groups", make_groups},
+    {"take_states", take_states},
     {"layout", layout},
     {"simplify", simplify},
     {"merge_common", merge_common},

@@ -66,6 +66,7 @@ static const Key keys[] = {
     {"fallback.steps", KEY_CHOICE, offsetof(Policy, fallback.steps), .names = step_fallbacks},
     {"shapes.hints", KEY_LIST, 0, .read = read_hints, .print = hints_print},
     {"shapes.buckets", KEY_LIST, 0, .read = read_buckets, .print = buckets_print},
+    {"state", KEY_LIST, 0, .read = read_states, .print = states_print},
     {"cache.enable", KEY_BOOL, offsetof(Policy, cache.enable), 0, 0},
     {"cache.directory", KEY_STRING, offsetof(Policy, cache.directory), 0, 0},
     {"cache.max_megabytes", KEY_INT64, offsetof(Policy, cache.max_megabytes), 1, 1 << 20},

@@ -97,6 +97,15 @@ typedef struct PolicyFusion {
     const char *path;            /* of the object in the policy, for messages: "fusions[0]" */
 } PolicyFusion;
 
+/* An output that is an input's value in the next run: of all inputs that the glob matches. */
+typedef struct PolicyState {
+    const char *input, *output; /* each * of the output's stands for what that of the input's has matched */
+    int64_t capacity;           /* most rows along the axis; 0: not said */
+    int axis;                   /* along which it grows; NO_AXIS: not said */
+    const char *where;          /* "state[0]" */
+} PolicyState;
+enum { NO_AXIS = 1000 };
+
 typedef enum Optimizer {
     OPTIMIZER_ADAM,
     OPTIMIZER_ADAMW,
@@ -133,6 +142,8 @@ typedef struct Policy {
         const ShapeBucket *buckets; /* [bucket_count] */
         int bucket_count;
     } shapes;
+    const PolicyState *states; /* [state_count] */
+    int state_count;
     const struct Registry *registry; /* lowering/custom.h: the application's; NULL: none */
     const struct Registry *builtins; /* the built-in fusions (src/fusions); NULL: none */
     int threads;                     /* 0: the cores this process may run on */

@@ -3,6 +3,7 @@
  *   keys.c     keys with one value, and the list of all sections
  *   rules.c    "rules", and what of it holds for the whole model
  *   shapes.c   "shapes"
+ *   state.c    "state"
  *   fusions.c  "fusions" */
 #ifndef ONNXFUSE_POLICY_READER_H
 #define ONNXFUSE_POLICY_READER_H
@@ -53,5 +54,9 @@ Status read_hints(Reader *r, const char *path, const cJSON *item);
 Status read_buckets(Reader *r, const char *path, const cJSON *item);
 void hints_print(Text *text, const Policy *policy);
 void buckets_print(Text *text, const Policy *policy);
+
+/* --- state.c --- */
+Status read_states(Reader *r, const char *path, const cJSON *item);
+void states_print(Text *text, const Policy *policy);
 
 #endif

@@ -39,6 +39,9 @@ static const struct {
      "  t: f32[b, 4] = region x, y graph (p0: f32[b, 4], p1: f32[b, 4]) -> (q) { # from Add_1, Relu_2\n    q: f32[b, "
      "4] = add p0, p1\n  }\n"
      "  n: i64[2, n_0] = host NonZero@13 t\n}\n"},
+    {"states", "graph (x: f32[2], w: f32[2], h: f32[2], k: f32[p, 3], c: f32[r, 2]) -> (x, w over w, h keeps h, k "
+               "keeps k appended "
+               "1 capacity 64, c keeps c room 0) {\n}\n"},
     {"control flow with captures", "graph (c: bool[], x: f32[2]) -> (y) {\n  y: f32[2] = host If@13 c, x captures 1 "
                                    "graph \"then\" (x: f32[2]) -> (t) { # from If_0\n"
                                    "    t: f32[2] = neg x\n  } graph \"else\" (x: f32[2]) -> (x) {\n  }\n}\n"},

@@ -106,6 +106,8 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.target.anchors.turned_conv = strstr(name, "[turned convolutions]");
     policy.fusion.memory_efficient = strstr(name, "[memory efficient]");
     policy.training.saved_megabytes = strstr(name, "[1 MB]") ? 1 : strstr(name, "[4 MB]") ? 4 : 0;
+    static const PolicyState states[] = {{.input = "past*", .output = "now*", .axis = NO_AXIS, .where = "state[0]"}};
+    if (pass->run == take_states) policy.states = states, policy.state_count = 1;
     policy.target.device = strstr(name, "[gpu]") ? DEVICE_CUDA : DEVICE_CPU;
     Graph *graph = parse(pass->name, name, before), *wanted = parse(pass->name, name, after);
     GraphLevel level = pass->run == take_quantized ? LEVEL_ONNX : LEVEL_PRIM;
@@ -159,4 +161,5 @@ Test(golden, fuse_trained_attention) { run_cases(&(Pass){"fuse_trained_attention
 Test(golden, choose_saved) { run_cases(&(Pass){"choose_saved", choose_saved}); }
 Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogues}); }
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
+Test(golden, take_states) { run_cases(&(Pass){"take_states", take_states}); }
 Test(golden, take_quantized) { run_cases(&(Pass){"take_quantized", take_quantized}); }

@@ -683,10 +683,26 @@ static Status params(Parser *p) {
 
 typedef struct ResultText {
     const char *name, *called, *place;
-    const char *over; /* or NULL */
+    const char *over;  /* or NULL */
+    const char *keeps; /* or NULL */
+    GraphKept kept;
 } ResultText;
 
 typedef VEC(ResultText) ResultList;
+
+static Status kept_text(Parser *p, ResultText *result) {
+    int capacity = 0;
+    TRY(name(p, &result->keeps));
+    result->kept.axis = -1;
+    for (KeptForm form = KEPT_ROOM; form <= KEPT_APPENDED; form++) {
+        if (!take_word(p, kept_form_name(form))) continue;
+        result->kept.form = form;
+        TRY(small_integer(p, &result->kept.axis));
+    }
+    if (take_word(p, "capacity")) TRY(small_integer(p, &capacity));
+    result->kept.capacity = capacity;
+    return NULL;
+}
 
 static Status results(Parser *p, ResultList *out_list) {
     *out_list = (ResultList){0};
@@ -700,9 +716,17 @@ static Status results(Parser *p, ResultList *out_list) {
         result.called = result.name;
         if (take_word(p, "as")) TRY(name(p, &result.called));
         if (take_word(p, "over")) TRY(name(p, &result.over));
+        if (take_word(p, "keeps")) TRY(kept_text(p, &result));
         VEC_PUSH(p->graph->arena, *out_list, result);
     }
     return NULL;
+}
+
+static Status input_number(Parser *p, const ResultText *result, const char *input, int *out_number) {
+    const Graph *graph = p->graph;
+    for (*out_number = 0; *out_number < graph->inputs.count; (*out_number)++)
+        if (strcmp(graph->inputs.items[*out_number]->name, input) == 0) return NULL;
+    return error_at(p, result->place, "%s is no input", input);
 }
 
 static Status add_result(Parser *p, const ResultText *result) {
@@ -710,13 +734,16 @@ static Status add_result(Parser *p, const ResultText *result) {
     Value *value = map_get(&graph->names, result->name);
     if (!value) return error_at(p, result->place, "output %s is not defined", result->name);
     graph_add_named_output(graph, value, result->called);
-    if (!result->over) return NULL;
-    for (int i = 0; i < graph->inputs.count; i++) {
-        if (strcmp(graph->inputs.items[i]->name, result->over) != 0) continue;
-        VEC_PUSH(graph->arena, graph->states, (GraphState){i, graph->outputs.count - 1});
-        return NULL;
+    int input, output = graph->outputs.count - 1;
+    if (result->over) {
+        TRY(input_number(p, result, result->over, &input));
+        VEC_PUSH(graph->arena, graph->states, (GraphState){input, output});
     }
-    return error_at(p, result->place, "%s is no input", result->over);
+    if (!result->keeps) return NULL;
+    TRY(input_number(p, result, result->keeps, &input));
+    const GraphKept *k = &result->kept;
+    VEC_PUSH(graph->arena, graph->kept, (GraphKept){input, output, k->form, k->axis, k->capacity});
+    return NULL;
 }
 
 /* Behind the word "graph". */

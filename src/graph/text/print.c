@@ -282,6 +282,13 @@ static void print_node(Text *t, const Node *node, int indent) {
 
 /* ---- graphs ---- */
 
+static void print_kept(Text *t, const Graph *graph, const GraphKept *kept) {
+    text_add(t, " keeps ");
+    print_name(t, graph->inputs.items[kept->input]->name);
+    if (kept->form != KEPT_WHOLE) text_add(t, " %s %d", kept_form_name(kept->form), kept->axis);
+    if (kept->capacity) text_add(t, " capacity %lld", (long long)kept->capacity);
+}
+
 static void print_header(Text *t, const Graph *graph) {
     text_add(t, "graph ");
     if (*graph->name) {
@@ -309,6 +316,8 @@ static void print_header(Text *t, const Graph *graph) {
             text_add(t, " over ");
             print_name(t, graph->inputs.items[graph->states.items[s].input]->name);
         }
+        for (int k = 0; k < graph->kept.count; k++)
+            if (graph->kept.items[k].output == i) print_kept(t, graph, &graph->kept.items[k]);
     }
     text_add(t, ") {");
 }

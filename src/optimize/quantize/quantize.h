@@ -4,7 +4,7 @@
  *     find the layers -> watch what they read -> choose ranges -> try each layer beside itself -> put the new ones in place
  *
  * Watching and trying add outputs to the graph, which a session computes for recorded inputs, and take them out again; what
- * runs the sessions stands above (runtime/api/quantize.c). A layer is a MatMul, Gemm or Conv with a constant weight, of bf16 also a
+ * runs the sessions stands above (runtime/api/model/quantize.c). A layer is a MatMul, Gemm or Conv with a constant weight, of bf16 also a
  * ConvTranspose or Gather; those of subgraphs stay as they are. */
 #ifndef ONNXFUSE_OPTIMIZE_QUANTIZE_QUANTIZE_H
 #define ONNXFUSE_OPTIMIZE_QUANTIZE_QUANTIZE_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a model becomes at each stage, as text. */
 #include "runtime/api/session.h"
+#include "runtime/api/state.h"
 
 #include <stdlib.h>
 
@@ -106,6 +107,7 @@ static void print_summary(Text *text, const Inspection *in, const Plan *plan, co
     if (plan->device != plan->host)
         text_add(text, "%d steps on %s, %d on the CPU, %d copies between them\n", counts.on_device,
                  plan->device->table->name, counts.steps - counts.copies - counts.on_device, counts.copies);
+    states_describe(text, plan);
     plan_print_recorded(text, plan);
     plan_print_saved(text, plan);
     plan_print_orders(text, plan);

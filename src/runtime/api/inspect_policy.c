@@ -4,6 +4,7 @@
 #include "runtime/api/session.h"
 
 #include "runtime/api/buckets.h"
+#include "runtime/api/state.h"
 
 /* Rows of ModelInfo.applied with the same `what`, each node once. */
 typedef struct Effect {
@@ -94,6 +95,8 @@ Status inspect_policy(Text *text, const Policy *policy, const Plan *plan) {
     policy_print(text, policy);
     text_add(text, "\n# it runs on: %s\n", plan->device->table->name);
     TRY(print_memory(text, policy, plan));
+    if (plan->graph->kept.count) text_add(text, "\n# states\n");
+    states_describe(text, plan);
     if (policy->rule_count) text_add(text, "\n# nodes that rules touched\n");
     for (int i = 0; i < policy->rule_count; i++) print_effects(text, &effects, policy->rules[i].where, ":");
     if (!uses_fusions(policy)) return NULL;

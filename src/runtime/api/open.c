@@ -12,6 +12,7 @@
 #include "policy/json.h"
 #include "runtime/compiled/compiled.h"
 #include "runtime/api/registry.h"
+#include "runtime/api/state.h"
 #include "base/fork.h"
 
 /* --- policy
@@ -190,7 +191,7 @@ static void report(Opening *opening, const char *what, double done) {
 static void after_pass(void *user, const char *pass, const Graph *graph) {
     Opening *opening = user;
     if (strcmp(pass, "import") == 0) opening->session->outline = outline_make(graph);
-    if (strcmp(pass, "lower") == 0) find_random(graph, opening->random);
+    if (strcmp(pass, "take_states") == 0) find_random(graph, opening->random);
     if (strcmp(pass, "merge_common") == 0) opening->session->primitives = count_nodes(graph);
     if (log_level() >= 3) {
         Arena *arena = arena_create_inside(graph->arena);
@@ -296,6 +297,7 @@ static Status open_guarded(OnnxfuseSession *s, const Source *source, const Onnxf
     TRY(check_fallback(s->plan, &s->policy, s->arena));
     s->buffers = run_memory_create(s->devices.device, s->devices.host, &s->memory);
     if (!s->buffers) return status_out_of_memory();
+    TRY(states_make(s));
     TRY(buckets_make(s->arena, &s->policy, s->graph, &s->buckets));
     TRY(hints_prepare(s->plan, &s->policy, s->buffers));
     arena_guard(s->graph->arena, NULL);
@@ -381,6 +383,7 @@ void onnxfuse_session_close(OnnxfuseSession *s) {
         status_free(refused);
         return;
     }
+    if (s->graph && s->plan) states_destroy(s);
     run_memory_destroy(s->buffers);
     plan_destroy(s->plan);
     devices_close(&s->devices);

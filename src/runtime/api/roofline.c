@@ -84,6 +84,8 @@ static Status print_roofline(OnnxfuseSession *s, const OnnxfuseValue *const *inp
 OnnxfuseStatus onnxfuse_session_roofline_json(OnnxfuseSession *s, const OnnxfuseValue *const *inputs,
                                               bool measure_again, char **out_json) {
     TRY(session_check_fork(s));
+    if (inputs && s->graph->kept.count)
+        return status_error(STATUS_USAGE, "the session has states: the roofline is of runs that were profiled");
     TRY(fork_enter());
     Status status = print_roofline(s, inputs, measure_again, out_json);
     fork_leave();

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "runtime/inspect/report.h"
 #include "runtime/plan/recordings.h"
+#include "runtime/api/state.h"
 #include "base/fork.h"
 
 void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *message), void *user) {
@@ -15,20 +16,20 @@ void onnxfuse_log(int level, void (*sink)(void *user, int level, const char *mes
     log_set_sink(sink, user);
 }
 
-int onnxfuse_session_input_count(const OnnxfuseSession *s) { return s->graph->inputs.count; }
-int onnxfuse_session_output_count(const OnnxfuseSession *s) { return s->graph->outputs.count; }
+int onnxfuse_session_input_count(const OnnxfuseSession *s) { return session_inputs(s); }
+int onnxfuse_session_output_count(const OnnxfuseSession *s) { return session_outputs(s); }
 
 const OnnxfuseValueInfo *onnxfuse_session_input(const OnnxfuseSession *s, int index) {
-    return index >= 0 && index < s->graph->inputs.count ? &s->inputs[index] : NULL;
+    return index >= 0 && index < session_inputs(s) ? &s->inputs[index] : NULL;
 }
 
 const OnnxfuseValueInfo *onnxfuse_session_output(const OnnxfuseSession *s, int index) {
-    return index >= 0 && index < s->graph->outputs.count ? &s->outputs[index] : NULL;
+    return index >= 0 && index < session_outputs(s) ? &s->outputs[index] : NULL;
 }
 
 /* --- running
  * ------------------------------------------------------------------------------------------------------------- */
-enum { MOST_VALUES = 64 }; /* on the stack; more go to the heap */
+enum { MOST_VALUES = 160 }; /* on the stack; more go to the heap */
 
 typedef struct Call {
     const OnnxfuseValue *const *inputs;
@@ -40,6 +41,7 @@ typedef struct Call {
     Stop *stop;                 /* or NULL */
     const Observer *observer;   /* or NULL */
     const uint64_t *run_number; /* NULL: the number of runs before */
+    OnnxfuseState *state;       /* NULL: the session's own */
 } Call;
 
 /* Whether the value's data is in device memory, and this session can use it. */
@@ -62,7 +64,7 @@ static Status check_device(const OnnxfuseSession *s, const OnnxfuseValue *value,
 }
 
 static Status take_inputs(const OnnxfuseSession *s, Call *c) {
-    for (int i = 0; i < s->graph->inputs.count; i++) {
+    for (int i = 0; i < session_inputs(s); i++) {
         const Value *v = s->graph->inputs.items[i];
         const OnnxfuseValue *input = c->inputs[i];
         bool optional = v->kind == VALUE_OPTIONAL || v->kind == VALUE_OPTIONAL_SEQUENCE;
@@ -77,7 +79,7 @@ static Status take_inputs(const OnnxfuseSession *s, Call *c) {
 }
 
 static Status take_outputs(const OnnxfuseSession *s, Call *c) {
-    for (int o = 0; o < s->graph->outputs.count; o++) {
+    for (int o = 0; o < session_outputs(s); o++) {
         const Value *v = s->graph->outputs.items[o];
         const OnnxfuseValue *given = c->outputs[o];
         const char *name = s->outputs[o].name;
@@ -108,7 +110,7 @@ static bool overlap(const Tensor *a, const Tensor *b) {
 static bool is_written_early(const OnnxfuseSession *s, const Call *c, int input) {
     const Item *item = c->items[input];
     if (!item || item->kind != ITEM_TENSOR || c->in_on_device[input]) return false;
-    for (int o = 0; o < s->graph->outputs.count; o++) {
+    for (int o = 0; o < session_outputs(s); o++) {
         const Tensor *to = &c->made[o].item.tensor;
         if (!c->made[o].given || c->out_on_device[o] || !overlap(&item->tensor, to)) continue;
         bool same = to->data == item->tensor.data && tensor_bytes(to) == tensor_bytes(&item->tensor);
@@ -119,7 +121,7 @@ static bool is_written_early(const OnnxfuseSession *s, const Call *c, int input)
 
 /* Such inputs are copied first: *out_copies [inputs], which is NULL where there is none. */
 static Status set_aside(OnnxfuseSession *s, Call *c, Item **out_copies) {
-    int count = s->graph->inputs.count;
+    int count = session_inputs(s);
     *out_copies = NULL;
     for (int i = 0; i < count; i++) {
         if (!is_written_early(s, c, i)) continue;
@@ -131,7 +133,7 @@ static Status set_aside(OnnxfuseSession *s, Call *c, Item **out_copies) {
 }
 
 static void release_copies(OnnxfuseSession *s, Item *copies) {
-    for (int i = 0; copies && i < s->graph->inputs.count; i++)
+    for (int i = 0; copies && i < session_inputs(s); i++)
         if (copies[i].kind != ITEM_NONE) item_free(&s->memory, &copies[i]);
     free(copies);
 }
@@ -150,6 +152,8 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
     Stop *outer;
     TRY(take_inputs(s, c));
     TRY(take_outputs(s, c));
+    for (int i = 0; i < s->graph->kept.count; i++)
+        c->in_on_device[session_inputs(s) + i] = c->out_on_device[session_outputs(s) + i] = false;
     uint64_t before = atomic_fetch_add(&s->runs, 1);
     Run run = {.memory = &s->memory,
                .profile = atomic_load(&s->profile),
@@ -161,17 +165,20 @@ static Status run_call(OnnxfuseSession *s, Call *c) {
                .input_on_device = c->any_on_device ? c->in_on_device : NULL,
                .output_on_device = c->any_on_device ? c->out_on_device : NULL};
     Item *copies;
+    StateRun kept;
+    TRY(state_begin(s, c->state, c->items, c->made, &kept));
     Status status = set_aside(s, c, &copies);
     outer = pool_stop_with(NULL); /* set when this run began inside another's callback */
     if (!status) status = s->buckets ? run_padded(s, c, &run) : plan_run(s->plan, &run, NULL, c->items, c->made);
     pool_stop_with(outer);
     release_copies(s, copies);
+    state_end(&kept, status, c->made);
     return status;
 }
 
 /* Hands the new items out as values. Results no longer count against the session's limit: they are the caller's. */
 static Status wrap_outputs(OnnxfuseSession *s, OnnxfuseValue **outputs, RunOutput *made) {
-    int count = s->graph->outputs.count, o = 0;
+    int count = session_outputs(s), o = 0;
     for (; o < count; o++) {
         if (made[o].given) continue;
         outputs[o] = calloc(1, sizeof **outputs);
@@ -200,7 +207,7 @@ static void uncount(Memory *memory, const Item *item) {
 
 static Status run_and_wrap(OnnxfuseSession *s, Call *c) {
     TRY(run_call(s, c));
-    for (int o = 0; o < s->graph->outputs.count; o++)
+    for (int o = 0; o < session_outputs(s); o++)
         if (!c->made[o].given) uncount(&s->memory, &c->made[o].item);
     return wrap_outputs(s, c->outputs, c->made);
 }
@@ -215,13 +222,14 @@ Status session_check_fork(const OnnxfuseSession *s) {
 }
 
 static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
-                          const Observer *observer, const uint64_t *run_number) {
+                          const Observer *observer, const uint64_t *run_number, OnnxfuseState *state) {
     size_t in = (size_t)s->graph->inputs.count, out = (size_t)s->graph->outputs.count;
     if (in <= MOST_VALUES && out <= MOST_VALUES) {
         const Item *items[MOST_VALUES];
         RunOutput made[MOST_VALUES];
         bool flags[2 * MOST_VALUES];
-        Call call = {inputs, outputs, items, made, flags, flags + MOST_VALUES, false, stop, observer, run_number};
+        Call call = {inputs, outputs, items,    made,       flags, flags + MOST_VALUES,
+                     false,  stop,    observer, run_number, state};
         return run_and_wrap(s, &call);
     }
     Call call = {inputs,
@@ -233,7 +241,8 @@ static Status run_in_call(OnnxfuseSession *s, const OnnxfuseValue *const *inputs
                  false,
                  stop,
                  observer,
-                 run_number};
+                 run_number,
+                 state};
     bool room = call.items && call.made && call.in_on_device && call.out_on_device;
     Status status = room ? run_and_wrap(s, &call) : status_out_of_memory();
     free(call.items);
@@ -265,22 +274,22 @@ Status call_with_arena(Status (*work)(Arena *arena, void *context), void *contex
 }
 
 static Status run_until(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs, Stop *stop,
-                        const Observer *observer, const uint64_t *run_number) {
+                        const Observer *observer, const uint64_t *run_number, OnnxfuseState *state) {
     TRY(session_check_fork(s));
     TRY(fork_enter());
-    Status status = run_in_call(s, inputs, outputs, stop, observer, run_number);
+    Status status = run_in_call(s, inputs, outputs, stop, observer, run_number, state);
     fork_leave();
     return status;
 }
 
 static Status run_with(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
                        const OnnxfuseRunOptions *options, const uint64_t *run_number) {
-    if (!options) return run_until(s, inputs, outputs, NULL, NULL, run_number);
+    if (!options) return run_until(s, inputs, outputs, NULL, NULL, run_number, NULL);
     Stop stop;
     TRY(embedded_stop(options, &stop));
     Observer observer = embedded_observer(options);
     return run_until(s, inputs, outputs, stop.cancelled || stop.deadline_ns ? &stop : NULL,
-                     options->observe ? &observer : NULL, run_number);
+                     options->observe ? &observer : NULL, run_number, options->state);
 }
 
 Status session_run_as(OnnxfuseSession *s, const OnnxfuseValue *const *inputs, OnnxfuseValue **outputs,
@@ -390,6 +399,15 @@ static void add_infos(Text *text, const char *key, const OnnxfuseValueInfo *info
     text_add(text, "]");
 }
 
+static void add_state(Text *text, const OnnxfuseStateInfo *info, int number) {
+    text_add(text, "%s{\"input\":", number ? "," : "");
+    text_add_json(text, info->input, strlen(info->input));
+    text_add(text, ",\"output\":");
+    text_add_json(text, info->output, strlen(info->output));
+    text_add(text, ",\"axis\":%d,\"capacity\":%lld,\"in_place\":%s}", info->axis, (long long)info->capacity,
+             info->in_place ? "true" : "false");
+}
+
 static void add_report(Text *text, OnnxfuseSession *s) {
     OnnxfuseStats stats;
     onnxfuse_session_stats(s, &stats, sizeof stats);
@@ -400,8 +418,11 @@ static void add_report(Text *text, OnnxfuseSession *s) {
              stats.device, stats.threads, (long long)stats.runs, stats.nodes, stats.primitives,
              (long long)stats.weight_bytes, (long long)stats.memory_peak_bytes, stats.kernels_compiled,
              stats.kernels_cached);
-    add_infos(text, "inputs", s->inputs, s->graph->inputs.count);
-    add_infos(text, "outputs", s->outputs, s->graph->outputs.count);
+    add_infos(text, "inputs", s->inputs, session_inputs(s));
+    add_infos(text, "outputs", s->outputs, session_outputs(s));
+    text_add(text, ",\"states\":[");
+    for (int i = 0; i < s->graph->kept.count; i++) add_state(text, &s->states[i], i);
+    text_add(text, "]");
     text_add(text, ",\"model\":");
     outline_print(text, s->outline);
     text_add(text, ",");

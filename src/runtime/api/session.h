@@ -22,9 +22,11 @@ struct OnnxfuseSession {
     KernelCacheStats kernels;
     OnnxfuseValueInfo *inputs, *outputs;
     int nodes, primitives;
-    const Outline *outline; /* of the model as imported; NULL: not known */
-    bool plain;             /* opened beside another session, without its rules' precision and weights */
-    const Buckets *buckets; /* sizes that are rounded up; NULL: none */
+    const Outline *outline;          /* of the model as imported; NULL: not known */
+    bool plain;                      /* opened beside another session, without its rules' precision and weights */
+    struct OnnxfuseState *own_state; /* of runs that are given none; NULL: the model has no states */
+    OnnxfuseStateInfo *states;       /* [graph->kept.count] */
+    const Buckets *buckets;          /* sizes that are rounded up; NULL: none */
     _Atomic(Profile *) profile;
     Profile *kept_profile; /* lives until the session closes, also while off */
     bool lacks_profile;    /* it was asked for, and there was no memory */
@@ -43,6 +45,10 @@ struct OnnxfuseValue {
     int ordinal;             /* its number, where `device` is told */
     OnnxfuseDlpack *managed; /* whose data this is, or NULL */
 };
+
+/* What callers pass and get: the states that the session keeps come behind them. */
+static inline int session_inputs(const OnnxfuseSession *s) { return s->graph->inputs.count - s->graph->kept.count; }
+static inline int session_outputs(const OnnxfuseSession *s) { return s->graph->outputs.count - s->graph->kept.count; }
 
 enum { DLPACK_READ_ONLY = 1 }; /* OnnxfuseDlpack.flags */
 

@@ -11,6 +11,7 @@ enum { PIECE_BYTES = 64 << 10, SCATTER_WORK = 16384 };
 static int64_t rows_a_piece(size_t row) { return row >= PIECE_BYTES ? 1 : PIECE_BYTES / (int64_t)(row ? row : 1); }
 
 /* --- concat --- */
+/* The first input may be in the result's memory already, where the axis is the first: a state that grows (GraphKept). */
 typedef struct ConcatCall {
     const Tensor *const *inputs;
     int count;
@@ -24,7 +25,7 @@ static void concat_rows(void *context, int64_t begin, int64_t end, int worker) {
     const ConcatCall *c = context;
     (void)worker;
     for (int i = 0; i < c->count; i++)
-        for (int64_t o = begin; o < end && c->rows[i]; o++)
+        for (int64_t o = begin; o < end && c->rows[i] && c->inputs[i]->data != c->to; o++)
             memcpy(c->to + (size_t)o * c->row + c->starts[i], (const char *)c->inputs[i]->data + (size_t)o * c->rows[i],
                    c->rows[i]);
 }

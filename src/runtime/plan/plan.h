@@ -183,6 +183,8 @@ Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_siz
 void sizes_release(const Plan *plan, const Sizes *sizes);
 /* Whether a run may be given the input's memory for the output, without a copy of the input. */
 bool plan_writes_over(const Plan *plan, int input, int output);
+/* Whether the output is made of the input by adding rows behind it, so that both may be given one memory that has room for them. */
+bool plan_appends(const Plan *plan, int input, int output);
 /* Copies those of the latest run: values [exprs.count], offsets [slot_count], and the symbols [symbol_count] that its
  * inputs have bound, UNBOUND_DIM for others. False: none is remembered. */
 bool sizes_latest(const Plan *plan, int64_t *symbols, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);

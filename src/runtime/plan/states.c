@@ -182,3 +182,12 @@ bool plan_writes_over(const Plan *plan, int input, int output) {
             if (step_may_share(plan, step, o, i) && input_behind(plan, step->inputs[i]) == from) return true;
     return false;
 }
+
+bool plan_appends(const Plan *plan, int input, int output) {
+    int to = plan->slots[plan->outputs[output]].root, maker = plan->slots[to].first;
+    if (plan->slots[to].output != output || plan->slots[to].storage != STORE_PLANNED || maker >= plan->step_count)
+        return false;
+    const Step *step = &plan->steps[maker];
+    return step->kind == STEP_PRIM && step->place == PLACE_HOST && step->node->prim == PRIM_CONCAT &&
+           attr_int(step->node, "axis", 0) == 0 && step->inputs[0] == plan->inputs[input];
+}

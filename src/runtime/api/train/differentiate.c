@@ -8,7 +8,7 @@
 #include "optimize/convert.h"
 #include "optimize/standard/standard.h"
 #include "optimize/training.h"
-#include "runtime/api/model_file.h"
+#include "runtime/api/model/model_file.h"
 
 typedef struct Work {
     Arena *arena;

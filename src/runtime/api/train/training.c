@@ -13,7 +13,7 @@
 #include "importer/importer.h"
 #include "lowering/subgraph.h"
 #include "optimize/training.h"
-#include "runtime/api/model_file.h"
+#include "runtime/api/model/model_file.h"
 
 /* Keys of a checkpoint's metadata. */
 static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps", CHECKPOINT_BATCHES[] = "onnxfuse.training.batches";

@@ -12,7 +12,7 @@
 #include "optimize/region_functions.h"
 #include "optimize/rewrite.h"
 #include "optimize/schema.h"
-#include "runtime/api/model_file.h"
+#include "runtime/api/model/model_file.h"
 #include "runtime/device/device.h"
 
 /* --- the inputs' shapes --- */

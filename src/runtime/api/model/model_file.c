@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/api/model_file.h"
+#include "runtime/api/model/model_file.h"
 
 #include <stdlib.h>
 

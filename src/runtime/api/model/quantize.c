@@ -10,7 +10,7 @@
 #include "importer/files.h"
 #include "optimize/quantize/quantize.h"
 #include "optimize/rewrite.h"
-#include "runtime/api/model_file.h"
+#include "runtime/api/model/model_file.h"
 
 typedef struct Work {
     Arena *arena;
