@@ -67,6 +67,12 @@ static const Exception exceptions[] = {
     {"", "OptionalGetElement", 0},
     {"", "OptionalHasElement", 0},
     {"com.microsoft", "MatMulNBits", 1},
+    {"com.microsoft", "MatMulInteger16", 0},
+    {"com.microsoft", "MatMulIntegerToFloat", 0},
+    {"com.microsoft", "QAttention", 0},
+    {"com.microsoft", "QEmbedLayerNormalization", 0},
+    {"com.microsoft", "QGemm", 0},
+    {"com.microsoft", "Range", 0},
 };
 
 /* How many of the first inputs are turned. */

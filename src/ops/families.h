@@ -14,9 +14,11 @@ extern const OpRow ops_skip_norm[];     /* norm/skip_norm.c: normalisations with
 extern const OpRow ops_linear[];    /* linear/linear.c: MatMul, Gemm, Einsum, Conv, ConvTranspose, integer forms, Det */
 extern const OpRow ops_window[];    /* window/window.c: pooling, Col2Im, MaxUnpool */
 extern const OpRow ops_attention[]; /* attention/attention.c: Attention, RotaryEmbedding and their relatives */
-extern const OpRow ops_multi_head[];   /* attention/multi_head.c: com.microsoft's attention over heads */
-extern const OpRow ops_recurrent[];    /* recurrent/recurrent.c: RNN, GRU, LSTM */
-extern const OpRow ops_quantize[];     /* quantize/quantize.c: QuantizeLinear, DequantizeLinear, QLinear* */
+extern const OpRow ops_multi_head[]; /* attention/multi_head.c: com.microsoft's attention over heads */
+extern const OpRow ops_recurrent[];  /* recurrent/recurrent.c: RNN, GRU, LSTM */
+extern const OpRow
+    ops_quantize[]; /* quantize/quantize.c: QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv */
+extern const OpRow ops_qlinear[];      /* quantize/qlinear.c: com.microsoft's operators on quantized tensors */
 extern const OpRow ops_matmul_nbits[]; /* quantize/matmul_nbits.c: MatMulNBits */
 extern const OpRow ops_shape[];  /* shape/shape.c: Reshape, Transpose, Concat, Slice, Pad, Expand, Tile, Shape, ... */
 extern const OpRow ops_index[];  /* index/index.c: Gather*, Scatter*, OneHot, NonZero, Compress, EyeLike, ... */

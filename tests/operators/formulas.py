@@ -3,8 +3,11 @@
 Each takes the inputs (None where left out) and the attributes, and gives all of the operator's outputs that it has."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
+
+from cases import Fill, by_onnxruntime
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -162,3 +165,50 @@ def attention(inputs, attributes):
     product = x @ weights + (0 if bias is None else bias)
     q, k, v = (heads_of(part, attributes["num_heads"]) for part in np.split(product, 3, axis=-1))
     return [attend(q, k, v, attributes.get("scale"))[0]]
+
+
+# --- convolutions, groups of channels -------------------------------------------------------------------------------------
+def conv(case, x, w, bias, names=("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")):
+    """What ONNX Runtime's Conv gives with the case's attributes."""
+    attributes = {k: v for k, v in case.attributes.items() if k in names}
+    inputs = [x, w, *([] if bias is None else [bias])]
+    plain = replace(case, op="Conv", domain="", version=11, attributes=attributes, inputs=[Fill(None)] * len(inputs))
+    return by_onnxruntime(plain, inputs)[0]
+
+
+def fused_conv(case, inputs):
+    y = conv(case, inputs[0], inputs[1], given(inputs, 2)) + inputs[3]
+    return [np.maximum(y, 0)]
+
+
+def nhwc_conv(case, inputs):
+    return [np.moveaxis(conv(case, np.moveaxis(inputs[0], -1, 1), inputs[1], given(inputs, 2)), 1, -1)]
+
+
+def qlinear_reduce_mean(case, inputs):
+    x, x_scale, x_zero, y_scale, y_zero = (*inputs, None, None)[:5]
+    level = x.astype(np.float32) - (0 if x_zero is None else x_zero.astype(np.float32))
+    y = (level * x_scale).mean(tuple(case.attributes["axes"]), keepdims=bool(case.attributes["keepdims"]))
+    info = np.iinfo(x.dtype)
+    return [np.clip(np.rint(y / y_scale) + (0 if y_zero is None else y_zero), info.min, info.max).astype(x.dtype)]
+
+
+def group_norm(inputs, attributes):
+    x, gamma, beta = wide(inputs)[:3]
+    last = attributes.get("channels_last", 1)
+    x = x if last else np.moveaxis(x, 1, -1)
+    split = x.reshape(*x.shape[:-1], attributes["groups"], -1)
+    axes = (*range(1, x.ndim - 1), x.ndim)
+    y = (split - split.mean(axes, keepdims=True)) / np.sqrt(split.var(axes, keepdims=True) + attributes.get("epsilon", 1e-5))
+    y = y.reshape(x.shape) * gamma + beta
+    y = y / (1 + np.exp(-y)) if attributes["activation"] else y
+    return [y if last else np.moveaxis(y, -1, 1)]
+
+
+def skip_group_norm(inputs, attributes):
+    x, gamma, beta, skip, bias = (*wide(inputs), None)[:5]
+    last = attributes.get("channels_last", 1)
+    total = x + (skip[:, None, None] if skip.ndim == 2 else skip)
+    if bias is not None:
+        total = total + (bias if last else bias[:, None, None])
+    return [*group_norm([total, gamma, beta], attributes), total]

@@ -288,7 +288,7 @@ def judge(case):
 NO_FLOAT = "no float"
 DIRECTIONS = 3
 STEP, STEP_F32 = (1e-5, 1e-6), (5e-3, 1e-2)  # of differences in f64, and where numbers are rounded to f32: step, share that may differ
-F32 = {"DynamicQuantizeLinear", "MatMulIntegerToFloat", "MatMulNBits"}  # take no f64
+F32 = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "QAttention", "QEmbedLayerNormalization"}  # take no f64
 ROUNDED = {"RoiAlign", "MaxRoiPool", "DequantizeLinear", "LayerNormalization", "FeatureVectorizer", "LinearAttention", "LinearRegressor",
            "Normalizer", "Scaler"}
 RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}
@@ -296,6 +296,7 @@ RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}
 NOT_BY = {
     "Resize": {1, 2},  # the region and the scales decide where the result's elements lie, and how many there are
     "Upsample": {1},
+    "DynamicQuantizeMatMul": {0},  # rounded to steps that its own range decides: what its result jumps by is no gradient
     "RoiAlign": {1},  # regions are taken as given (back_roi_align)
     "MaxRoiPool": {1},  # regions are rounded to whole pixels, and their first number is that of an image
 }
@@ -314,12 +315,15 @@ STEPS = {
     r"^MaxRoiPool ": (1e-4, 3e-2),
     r"^(Hardmax|Bernoulli) ": (1e-9, 1e-4),
     r"softmax_in_f32": STEP_F32,
+    r"^(QAttention|QEmbedLayerNormalization) ": (2e-4, 2e-2),  # in f32, not linear in scales of some thousandths
+    r"^QGemm ": (1e-2, 1e-5),  # linear in scales, which are rounded to f32
     r"^DynamicQuantizeLinear ": (1e-3, 0.1),
 }
 # What is not compared: (pattern of "OPERATOR NAME", what it must end with instead, why)
 EXCEPT = [
-    (r"^Unique .*(sorted|axis)", "do not broadcast", "numbers that are equal become different; tests/autodiff/test_operators.c moves them together"),
+    (r"^Unique .*(sorted|axis|some_twice)", "do not broadcast", "numbers that are equal become different; tests/autodiff/test_operators.c moves them together"),
     (r"^DFT .*test_dft(_axis|_inverse|_irfft|_rfft)?$", "along an axis known only at run time", "the axis is an input; where it is a constant, see there, too"),
+    (r"^(FusedConv|NhwcConv) .*-open", "a kernel whose size is not known", "the weight's sizes are left to the run"),
     (r"^MelWeightMatrix ", "has no gradient", "bins of a filter bank, counted from whole numbers"),
     (r"^(TreeEnsemble\w*|LabelEncoder|OneHotEncoder) ", "has no gradient", "a table: it jumps, and is constant between"),
     (r"^(SVM\w*|LinearClassifier) ", "has no gradient", "trained by solvers of their own"),
@@ -331,9 +335,10 @@ EXCEPT = [
 # Operators none of whose cases has a float that they depend on, beside those of EXCEPT.
 WITHOUT = """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow CategoryMapper ConcatFromSequence
     ConstantOfShape ConvInteger Equal EyeLike Greater GreaterOrEqual HammingWindow HannWindow ImageDecoder IsInf IsNaN Less LessOrEqual
-    MatMulInteger Multinomial NonMaxSuppression NonZero Not OptionalHasElement Or QLinearAdd QLinearConcat QLinearConv QLinearGlobalAveragePool
-    QLinearLeakyRelu QLinearMatMul QLinearMul QLinearSigmoid QuantizeLinear RandomNormal RandomUniform RegexFullMatch SequenceAt SequenceErase
-    SequenceInsert SequenceLength SequenceMap Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor""".split()
+    MatMulInteger MatMulInteger16 Multinomial NhwcMaxPool NonMaxSuppression NonZero Not OptionalHasElement Or QLinearAdd QLinearAveragePool
+    QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMatMul QLinearMul QLinearReduceMean QLinearSigmoid
+    QLinearSoftmax QLinearWhere QuantizeLinear RandomNormal RandomUniform RegexFullMatch SequenceAt SequenceErase SequenceInsert
+    SequenceLength SequenceMap Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor""".split()
 # Operators whose gradient has none.
 ONLY_ONCE = {
     "DeformConv": "DeformColumnsGradient has no gradient", "Det": "Cofactors has no gradient",

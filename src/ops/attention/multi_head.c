@@ -4,6 +4,7 @@
 
 #include "ops/attention/attention.h"
 #include "ops/families.h"
+#include "ops/quantize/quantize.h"
 
 /* ---- attention: masks ---- */
 
@@ -50,19 +51,16 @@ static Value *last_slice(Lowering *l, Value *x, const Dim *start, const Dim *siz
 
 /* ---- attention: operators ---- */
 
-/* Attention: input, weights [in, q+k+v], bias, mask_index, past [2, B, H, P, D], attention_bias. */
-static Status lower_ms_attention(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0), *w = in(l, n, 1), *bias = optional_in(l, n, 2), *mask = optional_in(l, n, 3);
-    Value *past = optional_in(l, n, 4), *extra = optional_in(l, n, 5);
+static const Unfollowed not_of_projected[] = {{"do_rotary"}, {"past_present_share_buffer"}, {0}};
+
+/* Attention over the projected input [B, S, q + k + v]; mask, past [2, B, H, P, D] and bias may be NULL. */
+static Status out_projected(Lowering *l, const Node *n, Value *all, Value *mask, Value *past, Value *bias) {
     int64_t heads = attr_int(n, "num_heads", 0);
-    static const Unfollowed unfollowed[] = {{"do_rotary"}, {"past_present_share_buffer"}, {0}};
-    if (l->error || !follows_all(l, n, unfollowed, 6)) return l->error;
-    if (x->rank != 3 || w->rank != 2) return invalid(l, "input and weights need 3 and 2 axes");
-    Value *all = matmul(l, x, w);
-    if (bias) all = add(l, all, bias);
+    if (l->error || !all) return l->error;
+    if (all->rank != 3) return invalid(l, "the input needs 3 axes");
     int count;
     const int64_t *sizes = attr_ints(n, "qkv_hidden_sizes", &count);
-    const Dim *third = dim_div(l->dims, w->dims[1], dim_const(l->dims, 3)), *start = dim_const(l->dims, 0);
+    const Dim *third = dim_div(l->dims, all->dims[2], dim_const(l->dims, 3)), *start = dim_const(l->dims, 0);
     Value *parts[3];
     for (int i = 0; i < 3; i++) {
         const Dim *size = count == 3 ? dim_const(l->dims, sizes[i]) : third;
@@ -77,13 +75,32 @@ static Status lower_ms_attention(Lowering *l, const Node *n) {
     if (l->error) return l->error;
     Attend a = {.q = parts[0], .k = k, .v = v, .scale = attr_float(n, "scale", 0)};
     a.allowed = causal(l, n, a.q, k, past_parts[0]);
-    a.bias = sum_of(l, filter_bias(l, n, kept_keys(l, mask, x->dims[0], k->dims[2]), a.q), extra);
+    a.bias = sum_of(l, filter_bias(l, n, kept_keys(l, mask, all->dims[0], k->dims[2]), a.q), bias);
     out(l, n, 0, merge_heads(l, attend(l, &a)));
     if (wants_output(n, 1)) {
         Value *both_parts[] = {unsqueeze(l, k, &first, 1), unsqueeze(l, v, &first, 1)};
         if (!l->error) out(l, n, 1, concat(l, both_parts, 2, 0));
     }
     return l->error;
+}
+
+/* Attention: input, weights [in, q+k+v], bias, mask_index, past, attention_bias. */
+static Status lower_ms_attention(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *w = in(l, n, 1), *bias = optional_in(l, n, 2);
+    if (l->error || !follows_all(l, n, not_of_projected, 6)) return l->error;
+    if (x->rank != 3 || w->rank != 2) return invalid(l, "input and weights need 3 and 2 axes");
+    Value *all = matmul(l, x, w);
+    if (bias) all = add(l, all, bias);
+    return out_projected(l, n, all, optional_in(l, n, 3), optional_in(l, n, 4), optional_in(l, n, 5));
+}
+
+/* QAttention: input, weights, bias, the scales of both, mask_index, the zero points of both, past. */
+static Status lower_quantized_attention(Lowering *l, const Node *n) {
+    Quantized x = {in(l, n, 0), in(l, n, 3), optional_in(l, n, 6)},
+              w = {in(l, n, 1), in(l, n, 4), optional_in(l, n, 7)};
+    if (!follows_all(l, n, not_of_projected, 9)) return l->error;
+    Value *all = scaled_product(l, x, w, in(l, n, 2));
+    return out_projected(l, n, all, optional_in(l, n, 5), optional_in(l, n, 8), NULL);
 }
 
 /* Slice `index` of axis 3 of [B, S, H, parts, D], as [B, H, S, D]. */
@@ -285,6 +302,7 @@ const OpRow ops_multi_head[] = {
     {"com.microsoft", "Attention", 1, 0, lower_ms_attention, NULL, OP_WEIGHTED},
     {"com.microsoft", "GroupQueryAttention", 1, 0, lower_grouped_query},
     {"com.microsoft", "MultiHeadAttention", 1, 0, lower_multi_head},
+    {"com.microsoft", "QAttention", 1, 0, lower_quantized_attention},
     {"com.microsoft", "RotaryEmbedding", 1, 0, lower_ms_rotary},
     {0},
 };

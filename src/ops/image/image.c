@@ -86,6 +86,7 @@ const OpRow ops_image[] = {
     {"", "Resize", 10, 0, lower_resize, host_resize, 0, host_resize_sizes},
     {"", "Upsample", 1, 10, lower_upsample, host_resize, 0},
     {"", "GridSample", 16, 0, lower_grid_sample, host_grid_sample, 0},
+    {"com.microsoft", "GridSample", 1, 0, lower_grid_sample, host_grid_sample, 0},
     {"", "AffineGrid", 20, 0, lower_affine_grid, NULL, 0},
     {"", "RoiAlign", 10, 0, lower_roi_align, host_roi_align, 0},
     {"", "NonMaxSuppression", 10, 0, lower_non_max_suppression, host_non_max_suppression, 0},

@@ -245,6 +245,7 @@ const OpRow ops_index[] = {
     {"", "Gather", 1, 0, lower_gather, NULL, 0},
     {"", "GatherElements", 11, 0, lower_gather_elements, NULL, 0},
     {"", "GatherND", 11, 0, lower_gather_nd, NULL, 0},
+    {"com.microsoft", "GatherND", 1, 0, lower_gather_nd, NULL, 0},
     {"", "Scatter", 9, 0, lower_scatter_elements, NULL, 0},
     {"", "ScatterElements", 11, 0, lower_scatter_elements, NULL, 0},
     {"", "ScatterND", 11, 0, lower_scatter_nd, NULL, 0},

@@ -337,9 +337,25 @@ static Status lower_unique(Lowering *l, const Node *n) {
     return l->error;
 }
 
+/* com.microsoft's: in the order of the first appearances, whose places are no output. */
+static Status lower_unique_in_place(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    if (!x) return l->error;
+    const Dim *found = dim_fresh(l->dims, "unique"), *items = value_elements(l->graph, x);
+    Node *host = host_node(l, n, host_unique, &x, 1);
+    node_set_int(host, "sorted", 0);
+    static const int places[] = {0, -1, 1, 2};
+    for (int i = 0; i < 4; i++) {
+        Value *result = host_result(l, host, i ? DT_I64 : x->dtype, 1, i == 2 ? &items : &found);
+        if (places[i] >= 0 && wants_output(n, places[i])) TRY(out(l, n, places[i], result));
+    }
+    return l->error;
+}
+
 const OpRow ops_select[] = {
     {"", "TopK", 1, 0, lower_top_k, host_top_k, 0},
     {"", "Unique", 11, 0, lower_unique, host_unique, 0},
+    {"com.microsoft", "Unique", 1, 0, lower_unique_in_place, host_unique, 0},
     {0},
 };
 

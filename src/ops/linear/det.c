@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Det, and its gradient: the matrix of cofactors. */
+/* Det and Inverse of square matrices, and their gradients. */
 #include "ops/linear/linear.h"
 
 #include <math.h>
@@ -29,9 +29,9 @@ static double determinant(double *a, int64_t n) {
     return product;
 }
 
-/* Of a [n, n], by elimination in a copy at `work` [n, 2n]: c = det(a) a^-T. False where a is singular, or so nearly that the inverse has
- * lost more than half of its digits. */
-static bool cofactors_by_inverse(const double *a, int64_t n, double *work, double *c) {
+/* Of a [n, n], by elimination with the largest pivot of each column (Gauss-Jordan) in `work` [n, 2n], whose right half ends as the
+ * inverse; the determinant through out_product. The least pivot over the largest; 0: singular. */
+static double invert(const double *a, int64_t n, double *work, double *out_product) {
     double product = 1, least = INFINITY, most = 0;
     for (int64_t r = 0; r < n; r++)
         for (int64_t k = 0; k < 2 * n; k++) work[2 * n * r + k] = k < n ? a[r * n + k] : k - n == r;
@@ -43,7 +43,7 @@ static bool cofactors_by_inverse(const double *a, int64_t n, double *work, doubl
         product *= best == p ? pivot : -pivot;
         least = fmin(least, fabs(pivot));
         most = fmax(most, fabs(pivot));
-        if (!(least > 1e-8 * most)) return false;
+        if (!(least > 0)) return 0;
         for (int64_t k = 0; k < 2 * n; k++) {
             double swap = row[k];
             row[k] = other[k] / pivot;
@@ -54,6 +54,14 @@ static bool cofactors_by_inverse(const double *a, int64_t n, double *work, doubl
             for (int64_t k = 0; r != p && k < 2 * n; k++) work[2 * n * r + k] -= factor * row[k];
         }
     }
+    *out_product = product;
+    return n ? least / most : 1;
+}
+
+/* c = det(a) a^-T. False where a is singular, or so nearly that the inverse has lost more than half of its digits. */
+static bool cofactors_by_inverse(const double *a, int64_t n, double *work, double *c) {
+    double product;
+    if (!(invert(a, n, work, &product) > 1e-8)) return false;
     for (int64_t r = 0; r < n; r++)
         for (int64_t k = 0; k < n; k++) c[r * n + k] = product * work[2 * n * k + n + r];
     return true;
@@ -123,4 +131,42 @@ Status lower_det(Lowering *l, const Node *n) {
     if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
     Node *host = host_node(l, n, host_det, &x, 1);
     return out(l, n, 0, host_result(l, host, x->dtype, x->rank - 2, x->dims));
+}
+
+/* ---- Inverse ---- */
+
+/* Of each matrix, in f64. */
+Status host_inverse(HostCall *call) {
+    const Tensor *x;
+    Tensor *y;
+    TRY(host_tensor(call, 0, DT_NONE, &x));
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return host_error(call, "the input is not made of square matrices");
+    TRY(host_output(call, 0, x->dtype, x->rank, x->dims, &y));
+    if (!y || !tensor_count(y)) return NULL;
+    int64_t n = x->dims[x->rank - 1], size = n * n;
+    double *a = arena_array(call->arena, (size_t)n, 3 * (size_t)n * sizeof *a), *work = a + size, product;
+    for (int64_t i = 0; i < tensor_count(x) / size; i++) {
+        for (int64_t k = 0; k < size; k++) a[k] = dtype_load_double(x->dtype, x->data, i * size + k);
+        if (!(invert(a, n, work, &product) > 0)) return host_error(call, "matrix %lld has no inverse", (long long)i);
+        for (int64_t k = 0; k < size; k++)
+            dtype_store_double(y->dtype, y->data, i * size + k, work[2 * n * (k / n) + n + k % n]);
+    }
+    return NULL;
+}
+
+/* dX = -Y^T dY Y^T. */
+void back_inverse(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    Value *turned = swap_last(l, n->outputs[0]);
+    give(w, n, 0, unary(l, PRIM_NEG, matmul(l, matmul(l, turned, dy(w, n, 0)), turned)));
+}
+
+Status lower_inverse(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    if (!x) return l->error;
+    if (x->rank < 2 || !sizes_agree(x->dims[x->rank - 1], x->dims[x->rank - 2]))
+        return invalid(l, "the input is not made of square matrices");
+    if (!dtype_is_float(x->dtype)) return invalid(l, "the input is not of a float type");
+    return out(l, n, 0, host_result_like(l, host_node(l, n, host_inverse, &x, 1), x));
 }

@@ -9,6 +9,7 @@
 #include "lowering/anchors.h"
 #include "ops/linear/geometry.h"
 #include "ops/families.h"
+#include "ops/math/activation.h"
 
 /* ---- anchors ---- */
 
@@ -231,23 +232,27 @@ static Value *scaled(Lowering *l, Value *x, double factor) {
 
 /* Y = alpha * A' * B' + beta * C, A' and B' transposed where asked (ONNX Gemm-13). A constant B takes alpha, a constant
  * C beta. */
-static Status lower_gemm(Lowering *l, const Node *n) {
+static Value *gemm(Lowering *l, const Node *n) {
     Value *a = in(l, n, 0), *b = in(l, n, 1), *c = optional_in(l, n, 2);
-    if (!a || !b) return l->error;
+    if (!a || !b) return NULL;
     if (a->rank != 2 || b->rank != 2)
-        return invalid(l, "both factors must be matrices, but have ranks %d and %d", a->rank, b->rank);
+        return invalid(l, "both factors must be matrices, but have ranks %d and %d", a->rank, b->rank), NULL;
     if (attr_int(n, "transA", 0)) a = swap_last(l, a);
     if (attr_int(n, "transB", 0)) b = swap_last(l, b);
     double alpha = attr_float(n, "alpha", 1), beta = attr_float(n, "beta", 1);
     bool early = constant_of(b) != NULL && dtype_is_float(b->dtype);
     Value *y = matmul(l, a, early ? scaled(l, b, alpha) : b);
     if (!early) y = scaled(l, y, alpha);
-    if (!c || !y) return out(l, n, 0, y);
-    if (c->rank > 2) return invalid(l, "C has rank %d instead of at most 2", c->rank);
+    if (!c || !y) return y;
+    if (c->rank > 2) return invalid(l, "C has rank %d instead of at most 2", c->rank), NULL;
     /* A row vector is the bias that devices fuse. */
     if (c->rank == 2 && dim_equals(c->dims[0], 1) && !dim_equals(c->dims[1], 1)) c = squeeze(l, c, (int[]){0}, 1);
-    return out(l, n, 0, beta == 0 ? y : add(l, y, scaled(l, c, beta)));
+    return beta == 0 ? y : add(l, y, scaled(l, c, beta));
 }
+
+static Status lower_gemm(Lowering *l, const Node *n) { return out(l, n, 0, gemm(l, n)); }
+
+static Status lower_fused_gemm(Lowering *l, const Node *n) { return out(l, n, 0, activated(l, n, gemm(l, n))); }
 
 Value *along_axis(Lowering *l, Value *v, int axis, int rank) {
     if (!v || v->rank != 1 || dim_equals(v->dims[0], 1)) return v && v->rank == 1 ? squeeze(l, v, (int[]){0}, 1) : v;
@@ -326,6 +331,18 @@ static Status lower_conv(Lowering *l, const Node *n) {
     return out(l, n, 0, conv_as(l, n, x, w, optional_in(l, n, 2)));
 }
 
+/* com.microsoft's, with a residual and an activation. */
+static Status lower_fused_conv(Lowering *l, const Node *n) {
+    Value *y = conv_as(l, n, in(l, n, 0), in(l, n, 1), optional_in(l, n, 2));
+    return out(l, n, 0, activated(l, n, with_bias(l, n, y, 3)));
+}
+
+/* com.microsoft's, of channels-last data and of a weight that lies as ever. */
+static Status lower_nhwc_conv(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *y = x ? conv_as(l, n, from_channels_last(l, x), in(l, n, 1), optional_in(l, n, 2)) : NULL;
+    return out(l, n, 0, y ? to_channels_last(l, y) : NULL);
+}
+
 /* Padding stands for the zero point, so it is 0 once that is taken off (ONNX ConvInteger-10). */
 static Status lower_conv_integer(Lowering *l, const Node *n) {
     Value *sum = integer_conv(l, n, in(l, n, 0), optional_in(l, n, 2), in(l, n, 1), optional_in(l, n, 3), NULL);
@@ -402,6 +419,11 @@ static Status lower_fused_matmul(Lowering *l, const Node *n) {
     return out(l, n, 0, alpha == 1 || !y ? y : mul(l, y, like(l, y, alpha)));
 }
 
+/* Of 16-bit integers, sums of 32 bits. */
+static Status lower_matmul_integer16(Lowering *l, const Node *n) {
+    return out(l, n, 0, matmul(l, cast(l, in(l, n, 0), DT_I32), cast(l, in(l, n, 1), DT_I32)));
+}
+
 enum { WEIGHTED = OP_WEIGHTED | OP_ONE_PRODUCT };
 
 const OpRow ops_linear[] = {
@@ -414,13 +436,20 @@ const OpRow ops_linear[] = {
     {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, 0},
     {"", "ConvTranspose", 1, 0, lower_conv_transpose, NULL, WEIGHTED},
     {"", "DeformConv", 19, 0, lower_deform_conv, host_deform_columns, 0},
+    {"com.microsoft", "FusedConv", 1, 0, lower_fused_conv, NULL, WEIGHTED},
+    {"com.microsoft", "FusedGemm", 1, 0, lower_fused_gemm, NULL, WEIGHTED},
     {"com.microsoft", "FusedMatMul", 1, 0, lower_fused_matmul, NULL, WEIGHTED},
+    {"com.microsoft", "Inverse", 1, 0, lower_inverse, host_inverse, 0},
+    {"com.microsoft", "MatMulInteger16", 1, 0, lower_matmul_integer16, NULL, 0},
+    {"com.microsoft", "NhwcConv", 1, 0, lower_nhwc_conv, NULL, WEIGHTED},
+    {"com.microsoft", "TransposeMatMul", 1, 0, lower_fused_matmul, NULL, WEIGHTED},
     {0},
 };
 
 const HostRow hosts_linear[] = {
     {"Det", host_det, back_det},
     {"Cofactors", host_cofactors, NULL},
+    {"Inverse", host_inverse, back_inverse},
     {"DeformConv", host_deform_columns, back_deform_columns},
     {"DeformColumnsGradient", host_deform_columns_gradient, NULL},
     {0},

@@ -13,6 +13,9 @@ Status host_deform_columns_gradient(HostCall *call);
 void back_deform_columns(Backward *w, const Node *n);
 Status lower_det(Lowering *l, const Node *n);
 Status host_det(HostCall *call);
+Status lower_inverse(Lowering *l, const Node *n);
+Status host_inverse(HostCall *call);
+void back_inverse(Backward *w, const Node *n);
 Status host_cofactors(HostCall *call); /* of matrices: what the gradient of Det is made of */
 void back_det(Backward *w, const Node *n);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Activation functions, each as its formula. Narrow floats are computed in f32. */
-#include "ops/families.h"
-
-#include "lowering/build.h"
+#include "ops/math/activation.h"
 
 #include <math.h>
+
+#include "ops/families.h"
 
 static Value *number(Lowering *l, const Value *x, double value) { return like(l, x, value); }
 static Value *less(Lowering *l, Value *a, Value *b) { return binary(l, PRIM_LT, a, b); }
@@ -23,15 +23,122 @@ static Value *softplus(Lowering *l, Value *x) {
     return add(l, where(l, below, zero, x), tail);
 }
 
-static Status lower_relu(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0);
-    return out(l, n, 0, maximum(l, x, number(l, x, 0)));
+/* Functions with up to two numbers, p. */
+
+static Value *relu(Lowering *l, Value *x, const double *p) {
+    (void)p;
+    return maximum(l, x, number(l, x, 0));
 }
 
-static Status lower_leaky_relu(Lowering *l, const Node *n) {
+static Value *leaky_relu(Lowering *l, Value *x, const double *p) {
+    return where(l, less(l, x, number(l, x, 0)), mul(l, number(l, x, p[0]), x), x);
+}
+
+static Value *elu(Lowering *l, Value *x, const double *p) {
+    Value *low = mul(l, number(l, x, p[0]), unary(l, PRIM_EXPM1, x));
+    return where(l, less(l, x, number(l, x, 0)), low, x);
+}
+
+/* gamma (x, or alpha (exp(x) - 1) where x <= 0): Klambauer et al., "Self-Normalizing Neural Networks", 2017. */
+static Value *selu(Lowering *l, Value *x, const double *p) {
+    Value *low = mul(l, number(l, x, p[0]), unary(l, PRIM_EXPM1, x));
+    return mul(l, number(l, x, p[1]), where(l, greater(l, x, number(l, x, 0)), x, low));
+}
+
+/* max(0, x) + min(0, alpha (exp(x / alpha) - 1)) */
+static Value *celu(Lowering *l, Value *x, const double *p) {
+    Value *alpha = number(l, x, p[0]), *low = mul(l, alpha, unary(l, PRIM_EXPM1, divide(l, x, alpha)));
+    return where(l, greater(l, x, number(l, x, 0)), x, low);
+}
+
+static Value *thresholded_relu(Lowering *l, Value *x, const double *p) {
+    return where(l, greater(l, x, number(l, x, p[0])), x, number(l, x, 0));
+}
+
+static Value *hard_sigmoid(Lowering *l, Value *x, const double *p) {
+    Value *line = add(l, mul(l, number(l, x, p[0]), x), number(l, x, p[1]));
+    return maximum(l, number(l, x, 0), minimum(l, number(l, x, 1), line));
+}
+
+static Value *between(Lowering *l, Value *x, const double *p) {
+    return clip(l, x, number(l, x, p[0]), number(l, x, p[1]));
+}
+
+static Value *softplus_of(Lowering *l, Value *x, const double *p) {
+    (void)p;
+    return softplus(l, x);
+}
+
+static Value *softsign(Lowering *l, Value *x, const double *p) {
+    (void)p;
+    return divide(l, x, add(l, number(l, x, 1), unary(l, PRIM_ABS, x)));
+}
+
+static Value *sigmoid(Lowering *l, Value *x, const double *p) {
+    (void)p;
+    return unary(l, PRIM_SIGMOID, x);
+}
+
+static Value *tanh_of(Lowering *l, Value *x, const double *p) {
+    (void)p;
+    return unary(l, PRIM_TANH, x);
+}
+
+#define PREFIX "activation_"
+
+/* By the operator's name: its numbers' attributes, as they are called where the function is a part of another operator, and what they
+ * are where left out. */
+static const struct Activating {
+    const char *name, *attrs[2];
+    double defaults[2];
+    Value *(*apply)(Lowering *l, Value *x, const double *p);
+} activating[] = {
+    {"Celu", {PREFIX "alpha"}, {1}, celu},
+    {"Clip", {PREFIX "min", PREFIX "max"}, {-INFINITY, INFINITY}, between},
+    {"Elu", {PREFIX "alpha"}, {1}, elu},
+    {"HardSigmoid", {PREFIX "alpha", PREFIX "beta"}, {0.2f, 0.5f}, hard_sigmoid},
+    {"LeakyRelu", {PREFIX "alpha"}, {0.01f}, leaky_relu},
+    {"Relu", {NULL}, {0}, relu},
+    {"Selu", {PREFIX "alpha", PREFIX "gamma"}, {1.67326319217681884765625f, 1.05070102214813232421875f}, selu},
+    {"Sigmoid", {NULL}, {0}, sigmoid},
+    {"Softplus", {NULL}, {0}, softplus_of},
+    {"Softsign", {NULL}, {0}, softsign},
+    {"Tanh", {NULL}, {0}, tanh_of},
+    {"ThresholdedRelu", {PREFIX "alpha"}, {1}, thresholded_relu},
+};
+
+static const struct Activating *activating_named(const char *name) {
+    for (size_t i = 0; i < sizeof activating / sizeof *activating; i++)
+        if (strcmp(activating[i].name, name) == 0) return &activating[i];
+    return NULL;
+}
+
+Value *activated(Lowering *l, const Node *n, Value *x) {
+    const Attr *name = node_attr(n, "activation");
+    if (!x || !name) return x;
+    const struct Activating *f = activating_named(attr_string(n, "activation", ""));
+    if (!f) return unsupported(l, "activation \"%s\"", attr_string(n, "activation", "")), NULL;
+    const Attr *list = node_attr(n, "activation_params");
+    double p[2];
+    for (int i = 0; i < 2; i++) {
+        bool listed = list && list->kind == ATTR_FLOATS && i < list->count;
+        p[i] = listed ? list->floats[i] : f->attrs[i] ? attr_float(n, f->attrs[i], f->defaults[i]) : 0;
+    }
+    return f->apply(l, x, p);
+}
+
+/* The operator of that name itself. */
+static Status lower_activating(Lowering *l, const Node *n) {
+    const struct Activating *f = activating_named(n->op);
+    double p[2];
+    for (int i = 0; i < 2; i++) p[i] = f->attrs[i] ? attr_float(n, f->attrs[i] + strlen(PREFIX), f->defaults[i]) : 0;
     Value *x = wide_in(l, n);
-    Value *scaled = mul(l, number(l, x, attr_float(n, "alpha", 0.01f)), x);
-    return give(l, n, where(l, less(l, x, number(l, x, 0)), scaled, x));
+    return x ? give(l, n, f->apply(l, x, p)) : l->error;
+}
+
+static Status lower_relu(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    return x ? out(l, n, 0, relu(l, x, NULL)) : l->error;
 }
 
 /* The slope is broadcast to x; before opset 7 one slope a channel stands in a vector. */
@@ -46,59 +153,21 @@ static Status lower_prelu(Lowering *l, const Node *n) {
     return out(l, n, 0, where(l, less(l, x, number(l, x, 0)), mul(l, slope, x), x));
 }
 
-static Status lower_elu(Lowering *l, const Node *n) {
-    Value *x = wide_in(l, n);
-    Value *low = mul(l, number(l, x, attr_float(n, "alpha", 1)), unary(l, PRIM_EXPM1, x));
-    return give(l, n, where(l, less(l, x, number(l, x, 0)), low, x));
-}
-
-/* gamma (x, or alpha (exp(x) - 1) where x <= 0): Klambauer et al., "Self-Normalizing Neural Networks", 2017. */
+/* Before opset 6 the numbers had fewer digits. */
 static Status lower_selu(Lowering *l, const Node *n) {
-    Value *x = wide_in(l, n);
-    bool first = n->opset < 6;
-    double alpha = attr_float(n, "alpha", first ? 1.6732f : 1.67326319217681884765625f);
-    double gamma = attr_float(n, "gamma", first ? 1.0507f : 1.05070102214813232421875f);
-    Value *low = mul(l, number(l, x, alpha), unary(l, PRIM_EXPM1, x));
-    return give(l, n, mul(l, number(l, x, gamma), where(l, greater(l, x, number(l, x, 0)), x, low)));
-}
-
-/* max(0, x) + min(0, alpha (exp(x / alpha) - 1)) */
-static Status lower_celu(Lowering *l, const Node *n) {
-    Value *x = wide_in(l, n), *alpha = number(l, x, attr_float(n, "alpha", 1)), *zero = number(l, x, 0);
-    Value *low = mul(l, alpha, unary(l, PRIM_EXPM1, divide(l, x, alpha)));
-    return give(l, n, where(l, greater(l, x, zero), x, low));
-}
-
-static Status lower_thresholded_relu(Lowering *l, const Node *n) {
-    Value *x = wide_in(l, n);
-    Value *over = greater(l, x, number(l, x, attr_float(n, "alpha", 1)));
-    return give(l, n, where(l, over, x, number(l, x, 0)));
-}
-
-static Value *hard_sigmoid(Lowering *l, Value *x, double alpha, double beta) {
-    Value *line = add(l, mul(l, number(l, x, alpha), x), number(l, x, beta));
-    return maximum(l, number(l, x, 0), minimum(l, number(l, x, 1), line));
-}
-
-static Status lower_hard_sigmoid(Lowering *l, const Node *n) {
-    return give(l, n, hard_sigmoid(l, wide_in(l, n), attr_float(n, "alpha", 0.2f), attr_float(n, "beta", 0.5f)));
+    if (n->opset >= 6) return lower_activating(l, n);
+    const double p[] = {attr_float(n, "alpha", 1.6732f), attr_float(n, "gamma", 1.0507f)};
+    return give(l, n, selu(l, wide_in(l, n), p));
 }
 
 static Status lower_hard_swish(Lowering *l, const Node *n) {
     Value *x = wide_in(l, n);
-    return give(l, n, mul(l, x, hard_sigmoid(l, x, 1.0 / 6, 0.5)));
+    return give(l, n, mul(l, x, hard_sigmoid(l, x, (const double[]){1.0 / 6, 0.5})));
 }
 
 static Status lower_mish(Lowering *l, const Node *n) {
     Value *x = wide_in(l, n);
     return give(l, n, mul(l, x, unary(l, PRIM_TANH, softplus(l, x))));
-}
-
-static Status lower_softplus(Lowering *l, const Node *n) { return give(l, n, softplus(l, wide_in(l, n))); }
-
-static Status lower_softsign(Lowering *l, const Node *n) {
-    Value *x = wide_in(l, n);
-    return give(l, n, divide(l, x, add(l, number(l, x, 1), unary(l, PRIM_ABS, x))));
 }
 
 /* x + bias below -lambd, x - bias above lambd, 0 between. */
@@ -211,14 +280,33 @@ static Status lower_bias_split_gelu(Lowering *l, const Node *n) {
     return out(l, n, 0, mul(l, first, gelu(l, second, false)));
 }
 
+/* z sigmoid(z), z = scale x, each rounded to x's type. */
+static Status lower_scaled_silu(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *wide = widen(l, x), *scale = optional_in(l, n, 1);
+    if (!x || !wide) return l->error;
+    Value *factor = scale ? reshape(l, cast_like(l, scale, wide), NULL, 0) : number(l, wide, attr_float(n, "alpha", 1));
+    Value *z = cast_like(l, mul(l, wide, factor), x), *s = unary(l, PRIM_SIGMOID, widen(l, z));
+    return out(l, n, 0, cast_like(l, mul(l, widen(l, z), widen(l, cast_like(l, s, x))), x));
+}
+
+/* x + bias + skip. */
+static Status lower_bias_add(Lowering *l, const Node *n) {
+    return out(l, n, 0, add(l, add(l, in(l, n, 0), in(l, n, 1)), in(l, n, 2)));
+}
+
+/* x + y gate, a gate a row. */
+static Status lower_gated_add(Lowering *l, const Node *n) {
+    return out(l, n, 0, add(l, in(l, n, 0), mul(l, in(l, n, 1), in(l, n, 2))));
+}
+
 const OpRow ops_activation[] = {
-    {"", "Celu", 12, 0, lower_celu},
-    {"", "Elu", 1, 0, lower_elu},
+    {"", "Celu", 12, 0, lower_activating},
+    {"", "Elu", 1, 0, lower_activating},
     {"", "Gelu", 20, 0, lower_gelu},
-    {"", "HardSigmoid", 1, 0, lower_hard_sigmoid},
+    {"", "HardSigmoid", 1, 0, lower_activating},
     {"", "HardSwish", 14, 0, lower_hard_swish},
     {"", "Hardmax", 1, 0, lower_hardmax},
-    {"", "LeakyRelu", 1, 0, lower_leaky_relu},
+    {"", "LeakyRelu", 1, 0, lower_activating},
     {"", "LogSoftmax", 1, 0, lower_log_softmax},
     {"", "Mish", 18, 0, lower_mish},
     {"", "PRelu", 1, 0, lower_prelu},
@@ -226,15 +314,18 @@ const OpRow ops_activation[] = {
     {"", "Selu", 1, 0, lower_selu},
     {"", "Shrink", 9, 0, lower_shrink},
     {"", "Softmax", 1, 0, lower_softmax},
-    {"", "Softplus", 1, 0, lower_softplus},
-    {"", "Softsign", 1, 0, lower_softsign},
+    {"", "Softplus", 1, 0, lower_activating},
+    {"", "Softsign", 1, 0, lower_activating},
     {"", "SwiGLU", 28, 0, lower_swiglu},
     {"", "Swish", 24, 0, lower_swish},
-    {"", "ThresholdedRelu", 10, 0, lower_thresholded_relu},
+    {"", "ThresholdedRelu", 10, 0, lower_activating},
+    {"com.microsoft", "BiasAdd", 1, 0, lower_bias_add},
     {"com.microsoft", "BiasGelu", 1, 0, lower_bias_gelu},
     {"com.microsoft", "BiasSplitGelu", 1, 0, lower_bias_split_gelu},
     {"com.microsoft", "FastGelu", 1, 0, lower_fast_gelu},
+    {"com.microsoft", "GatedAdd", 1, 0, lower_gated_add},
     {"com.microsoft", "Gelu", 1, 0, lower_exact_gelu},
     {"com.microsoft", "QuickGelu", 1, 0, lower_quick_gelu},
+    {"com.microsoft", "ScaledSiLU", 1, 0, lower_scaled_silu},
     {0},
 };

@@ -431,7 +431,21 @@ static Status lower_cross_entropy_loss(Lowering *l, const Node *n) {
     return out(l, n, 0, cast_like(l, likelihood_loss(l, n, &scores, target, weight), x));
 }
 
+/* com.microsoft's: the distance of each row of A [m, d] to each of B [k, d]. */
+static Status lower_distances(Lowering *l, const Node *n) {
+    Value *a = in(l, n, 0), *b = in(l, n, 1);
+    const char *metric = attr_string(n, "metric", "sqeuclidean");
+    bool root = strcmp(metric, "euclidean") == 0;
+    if (l->error) return l->error;
+    if (!root && strcmp(metric, "sqeuclidean") != 0) return unsupported(l, "metric \"%s\"", metric);
+    if (a->rank != 2 || b->rank != 2) return invalid(l, "both inputs need 2 axes");
+    Value *d = sub(l, unsqueeze(l, a, (int[]){1}, 1), unsqueeze(l, b, (int[]){0}, 1));
+    Value *sum = reduce(l, PRIM_REDUCE_SUM, mul(l, d, d), (int[]){2}, 1, false);
+    return out(l, n, 0, root ? unary(l, PRIM_SQRT, sum) : sum);
+}
+
 const OpRow ops_reduction[] = {
+    {"com.microsoft", "CDist", 1, 0, lower_distances},
     {"", "ArgMax", 1, 0, lower_arg},
     {"", "ArgMin", 1, 0, lower_arg},
     {"", "CumProd", 26, 0, lower_running, running_kernel},

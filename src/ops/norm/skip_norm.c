@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* com.microsoft's normalisations over the last axis: with a residual, of embeddings, without a mean. */
-#include "lowering/build.h"
+/* com.microsoft's normalisations: over the last axis with a residual, of embeddings, without a mean; over groups of channels. */
+#include "lowering/sizes.h"
 #include "ops/families.h"
+#include "ops/quantize/quantize.h"
 
 typedef struct Normed {
     Value *y, *mean, *inverse; /* inverse: 1 / sqrt(variance + epsilon) */
@@ -55,33 +56,195 @@ static Status lower_rms_norm(Lowering *l, const Node *n) {
     return l->error;
 }
 
-/* Inputs: input_ids, segment_ids, word, position and segment embeddings, gamma, beta, mask, position_ids; outputs: Y,
- * mask_index (the number of tokens that the mask keeps), the sum of the embeddings. */
-static Status lower_embed_norm(Lowering *l, const Node *n) {
-    Value *ids = in(l, n, 0), *segments = optional_in(l, n, 1), *words = in(l, n, 2), *places = in(l, n, 3);
-    Value *segment_words = optional_in(l, n, 4), *gamma = in(l, n, 5), *beta = in(l, n, 6),
-          *mask = optional_in(l, n, 7);
-    Value *positions = optional_in(l, n, 8);
+/* ---- embeddings ---- */
+
+/* Rows of a table, of any type: what is gathered is dequantized, where it has a scale. */
+static Value *looked_up(Lowering *l, Quantized table, Value *ids) {
+    table.x = gather(l, table.x, ids, 0);
+    return table.scale ? dequantized(l, table) : table.x;
+}
+
+typedef struct Embedding {
+    Quantized words, places, kinds, gamma, beta; /* without scales: floats */
+    Value *ids, *kind_ids, *positions, *mask;    /* the last three may be NULL */
+} Embedding;
+
+/* Outputs: Y, mask_index (the number of tokens that the mask keeps), the sum of the embeddings. */
+static Status out_embedded(Lowering *l, const Node *n, const Embedding *e) {
     if (l->error) return l->error;
-    if (ids->rank != 2) return invalid(l, "input_ids need the shape [batch, sequence]");
-    const Dim *shape[] = {dim_const(l->dims, 1), ids->dims[1]};
-    if (!positions) positions = iota(l, shape, 2, 1, DT_I64);
-    Value *sum = add(l, gather(l, words, ids, 0), gather(l, places, positions, 0));
-    if (segments && segment_words) sum = add(l, sum, gather(l, segment_words, segments, 0));
+    if (e->ids->rank != 2) return invalid(l, "input_ids need the shape [batch, sequence]");
+    const Dim *shape[] = {dim_const(l->dims, 1), e->ids->dims[1]};
+    Value *positions = e->positions ? e->positions : iota(l, shape, 2, 1, DT_I64);
+    Value *sum = add(l, looked_up(l, e->words, e->ids), looked_up(l, e->places, positions));
+    if (e->kind_ids && e->kinds.x) sum = add(l, sum, looked_up(l, e->kinds, e->kind_ids));
+    Value *gamma = e->gamma.scale ? dequantized(l, e->gamma) : e->gamma.x,
+          *beta = e->beta.scale ? dequantized(l, e->beta) : e->beta.x;
     if (!sum) return l->error;
     out(l, n, 0, normed(l, sum, gamma, beta, attr_float(n, "epsilon", 1e-12f), 2, true).y);
     int last = 1;
     if (wants_output(n, 1))
         out(l, n, 1,
-            mask ? reduce(l, PRIM_REDUCE_SUM, cast(l, mask, DT_I32), &last, 1, false)
-                 : expand(l, scalar_int(l, DT_I32, 0), (const Dim *const *)ids->dims, 1));
+            e->mask ? reduce(l, PRIM_REDUCE_SUM, cast(l, e->mask, DT_I32), &last, 1, false)
+                    : expand(l, scalar_int(l, DT_I32, 0), (const Dim *const *)e->ids->dims, 1));
     if (wants_output(n, 2)) out(l, n, 2, sum);
     return l->error;
 }
 
+/* Inputs: input_ids, segment_ids, word, position and segment embeddings, gamma, beta, mask, position_ids. */
+static Status lower_embed_norm(Lowering *l, const Node *n) {
+    Embedding e = {.words = {in(l, n, 2)},
+                   .places = {in(l, n, 3)},
+                   .kinds = {optional_in(l, n, 4)},
+                   .gamma = {in(l, n, 5)},
+                   .beta = {in(l, n, 6)},
+                   .ids = in(l, n, 0),
+                   .kind_ids = optional_in(l, n, 1),
+                   .positions = optional_in(l, n, 8),
+                   .mask = optional_in(l, n, 7)};
+    return out_embedded(l, n, &e);
+}
+
+/* Inputs: as above to the mask, then the scales of all five tables, then their zero points. */
+static Status lower_quantized_embed_norm(Lowering *l, const Node *n) {
+    Embedding e = {.ids = in(l, n, 0), .kind_ids = optional_in(l, n, 1), .mask = optional_in(l, n, 7)};
+    Quantized *tables[] = {&e.words, &e.places, &e.kinds, &e.gamma, &e.beta};
+    for (int i = 0; i < 5; i++)
+        *tables[i] = i != 2 || optional_in(l, n, 4)
+                         ? (Quantized){in(l, n, 2 + i), in(l, n, 8 + i), optional_in(l, n, 13 + i)}
+                         : (Quantized){NULL};
+    return out_embedded(l, n, &e);
+}
+
+/* ---- groups of channels ---- */
+
+/* gamma (x - mean) / deviation + beta over groups of the last axis and all between it and the first; then x sigmoid(x), where asked
+ * for. */
+static Value *group_normed(Lowering *l, const Node *n, Value *x, Value *gamma, Value *beta) {
+    int64_t groups = attr_int(n, "groups", 0), activation = attr_int(n, "activation", 0);
+    if (l->error || !x) return NULL;
+    const Dim *dims[MAX_RANK], *count = dim_const(l->dims, groups), *in_group = NULL;
+    int rank = x->rank, axes[MAX_RANK], reduced = 0;
+    if (groups < 1 || rank < 3 || rank == MAX_RANK)
+        return invalid(l, "%lld groups on %d axes", (long long)groups, rank), NULL;
+    if (activation != 0 && activation != 1) return unsupported(l, "activation %lld", (long long)activation), NULL;
+    if (!dim_divides(l->dims, x->dims[rank - 1], count, &in_group)) {
+        if (dim_is_const(x->dims[rank - 1], NULL))
+            return invalid(l, "the channels do not divide into %lld groups", (long long)groups), NULL;
+        in_group = dim_div(l->dims, x->dims[rank - 1], count);
+    }
+    for (int i = 0; i < rank - 1; i++) dims[i] = x->dims[i];
+    dims[rank - 1] = count;
+    dims[rank] = in_group;
+    for (int i = 1; i <= rank; i++)
+        if (i != rank - 1) axes[reduced++] = i;
+    Value *wide = widen(l, x), *split = reshape(l, wide, dims, rank + 1);
+    Value *d = sub(l, split, mean(l, split, axes, reduced, true));
+    Value *variance = mean(l, mul(l, d, d), axes, reduced, true);
+    Value *y =
+        mul(l, d, rsqrt(l, add(l, variance, variance ? like(l, variance, attr_float(n, "epsilon", 1e-5f)) : NULL)));
+    y = y ? reshape(l, y, x->dims, rank) : NULL;
+    y = add(l, mul(l, y, cast_like(l, gamma, wide)), cast_like(l, beta, wide));
+    if (activation) y = mul(l, y, unary(l, PRIM_SIGMOID, y));
+    return cast_like(l, y, x);
+}
+
+static Value *last_in(Lowering *l, const Node *n, Value *x) {
+    return attr_int(n, "channels_last", 1) || !x ? x : to_channels_last(l, x);
+}
+
+static Value *last_out(Lowering *l, const Node *n, Value *x) {
+    return attr_int(n, "channels_last", 1) || !x ? x : from_channels_last(l, x);
+}
+
+static Status lower_group_norm(Lowering *l, const Node *n) {
+    Value *x = last_in(l, n, in(l, n, 0));
+    return out(l, n, 0, last_out(l, n, group_normed(l, n, x, in(l, n, 1), in(l, n, 2))));
+}
+
+/* The skip is as the data, [N, 1, 1, C] or [N, C]. */
+static Status lower_skip_group_norm(Lowering *l, const Node *n) {
+    Value *x = last_in(l, n, in(l, n, 0)), *skip = in(l, n, 3), *bias = optional_in(l, n, 4);
+    if (l->error) return l->error;
+    if (skip->rank == 2 && x->rank == 4)
+        skip = unsqueeze(l, skip, (int[]){1, 2}, 2);
+    else
+        skip = last_in(l, n, skip);
+    Value *sum = add(l, x, skip);
+    if (bias) sum = add(l, sum, bias);
+    out(l, n, 0, last_out(l, n, group_normed(l, n, sum, in(l, n, 1), in(l, n, 2))));
+    return wants_output(n, 1) ? out(l, n, 1, last_out(l, n, sum)) : l->error;
+}
+
+/* ---- with a gate, a branch a group ---- */
+
+static Value *root_mean_square(Lowering *l, Value *x, double epsilon) {
+    int last = x ? x->rank - 1 : 0;
+    Value *square = mean(l, mul(l, x, x), &last, 1, true);
+    return mul(l, x, rsqrt(l, add(l, square, square ? like(l, square, epsilon) : NULL)));
+}
+
+/* The last axis in rows of `size`. */
+static Value *in_rows(Lowering *l, Value *x, const Dim *size) {
+    const Dim *dims[MAX_RANK], *count = NULL;
+    if (l->error || !x) return NULL;
+    if (x->rank < 1 || x->rank == MAX_RANK) return unsupported(l, "%d axes", x->rank), NULL;
+    if (!dim_divides(l->dims, x->dims[x->rank - 1], size, &count)) {
+        if (dim_is_const(x->dims[x->rank - 1], NULL) && dim_is_const(size, NULL))
+            return invalid(l, "the last axis does not divide into the scale's length"), NULL;
+        count = dim_div(l->dims, x->dims[x->rank - 1], size);
+    }
+    for (int i = 0; i < x->rank - 1; i++) dims[i] = x->dims[i];
+    dims[x->rank - 1] = count;
+    dims[x->rank] = size;
+    return reshape(l, x, dims, x->rank + 1);
+}
+
+/* X / sqrt(mean(X^2) + epsilon) * scale * f(gate), each row of scale's length; f: z sigmoid(z), or sigmoid(z). */
+static Status lower_gated_rms_norm(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *scale = in(l, n, 1), *gate = in(l, n, 2), *z, *g;
+    const char *f = attr_string(n, "activation", "silu");
+    if (l->error) return l->error;
+    bool silu = strcmp(f, "silu") == 0 || strcmp(f, "swish") == 0;
+    if (!silu && strcmp(f, "sigmoid") != 0) return unsupported(l, "activation \"%s\"", f);
+    if (scale->rank != 1) return invalid(l, "the scale has %d axes", scale->rank);
+    Value *y = root_mean_square(l, in_rows(l, widen(l, x), scale->dims[0]), attr_float(n, "epsilon", 1e-5f));
+    y = mul(l, y, widen(l, scale));
+    z = in_rows(l, widen(l, gate), scale->dims[0]);
+    g = unary(l, PRIM_SIGMOID, z);
+    y = mul(l, y, silu ? mul(l, z, g) : g);
+    return out(l, n, 0, y ? cast_like(l, reshape(l, y, x->dims, x->rank), x) : NULL);
+}
+
+/* Each branch by itself: the rows of [..., C, H], or C = num_branches of them in one. */
+static Status lower_branchwise_rms_norm(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *scale = optional_in(l, n, 1), *split;
+    int64_t branches = attr_int(n, "num_branches", 0);
+    if (l->error) return l->error;
+    if (x->rank < 1 || branches < 0) return invalid(l, "%lld branches of %d axes", (long long)branches, x->rank);
+    split = widen(l, x);
+    if (branches) {
+        const Dim *size = dim_div(l->dims, x->dims[x->rank - 1], dim_const(l->dims, branches));
+        split = in_rows(l, split, size);
+    }
+    Value *y = root_mean_square(l, split, attr_float(n, "epsilon", 1e-5f));
+    if (!y) return l->error;
+    if (scale && scale->rank == 1 && y->rank > 1 && scale->dims[0] != y->dims[y->rank - 1]) {
+        const Dim *both = dim_mul(l->dims, y->dims[y->rank - 2], y->dims[y->rank - 1]);
+        if (scale->dims[0] != both && !branches) return unsupported(l, "a scale whose size the model leaves open");
+        scale = reshape(l, scale, y->dims + y->rank - 2, 2);
+    }
+    if (scale) y = mul(l, y, cast_like(l, scale, y));
+    return out(l, n, 0, y ? cast_like(l, reshape(l, y, x->dims, x->rank), x) : NULL);
+}
+
 const OpRow ops_skip_norm[] = {
+    {"com.microsoft", "BranchwiseRMSNorm", 1, 0, lower_branchwise_rms_norm},
     {"com.microsoft", "EmbedLayerNormalization", 1, 0, lower_embed_norm},
+    {"com.microsoft", "GatedRMSNorm", 1, 0, lower_gated_rms_norm},
+    {"com.microsoft", "GroupNorm", 1, 0, lower_group_norm},
+    {"com.microsoft", "QEmbedLayerNormalization", 1, 0, lower_quantized_embed_norm},
     {"com.microsoft", "SimplifiedLayerNormalization", 1, 0, lower_rms_norm},
+    {"com.microsoft", "SkipGroupNorm", 1, 0, lower_skip_group_norm},
     {"com.microsoft", "SkipLayerNormalization", 1, 0, lower_skip_layer_norm},
     {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, 0, lower_skip_rms_norm},
     {"", "SimplifiedLayerNormalization", 1, 0, lower_rms_norm},

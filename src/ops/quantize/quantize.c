@@ -2,10 +2,11 @@
 /* Quantization in primitives: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and the operators on quantized
  * tensors, whose sums are exact in i32 and then requantized: y = saturate(round_half_even(sum * a_scale * b_scale /
  * y_scale) + y_zero_point). */
-#include "ops/linear/linear.h"
+#include "ops/quantize/quantize.h"
 
 #include "lowering/sizes.h"
 #include "ops/families.h"
+#include "ops/linear/linear.h"
 
 typedef struct Range {
     DType dtype;
@@ -32,8 +33,7 @@ static const Range *range_of(DType dtype) {
 
 static bool narrow_float(DType dtype) { return dtype_is_float(dtype) && dtype_size(dtype) == 1; }
 
-/* The zero point as f32, or NULL when there is none or all of it is known to be 0. */
-static Value *zero_point_f32(Lowering *l, Value *zero_point) {
+Value *zero_point_f32(Lowering *l, Value *zero_point) {
     return !zero_point || is_all(constant_of(zero_point), 0) ? NULL : cast(l, zero_point, DT_F32);
 }
 
@@ -105,8 +105,7 @@ static Value *spread(Lowering *l, Value *v, const Value *x, const Grain *grain) 
 
 /* ---- QuantizeLinear, DequantizeLinear ---- */
 
-/* saturate(round(q) + zero_point) of the f32 quotient q; zero_point is f32 or NULL. */
-static Value *quantized(Lowering *l, Value *q, Value *zero_point, DType to, bool saturate) {
+Value *quantized(Lowering *l, Value *q, Value *zero_point, DType to, bool saturate) {
     const Range *range = range_of(to);
     if (!range) {
         if (zero_point) q = add(l, q, zero_point);
@@ -173,27 +172,28 @@ static Value *extreme(Lowering *l, Prim prim, Value *x) {
 
 /* The range of x with 0 in it is spread over [0, 255] (ONNX DynamicQuantizeLinear-11); where x is all 0 the scale is 1.
  */
-static Status lower_dynamic_quantize(Lowering *l, const Node *n) {
-    Value *x = in(l, n, 0);
-    if (!x) return l->error;
+Quantized dynamically_quantized(Lowering *l, Value *x) {
+    if (!x) return (Quantized){0};
     Value *zero = scalar(l, DT_F32, 0), *one = scalar(l, DT_F32, 1), *most = scalar(l, DT_F32, 255);
     Value *high = maximum(l, extreme(l, PRIM_REDUCE_MAX, x), zero);
     Value *low = minimum(l, extreme(l, PRIM_REDUCE_MIN, x), zero);
     Value *width = divide(l, sub(l, high, low), most);
     Value *scale = where(l, binary(l, PRIM_EQ, width, zero), one, width);
     Value *zero_point = unary(l, PRIM_ROUND, clip(l, divide(l, sub(l, zero, low), scale), zero, most));
-    if (wants_output(n, 0)) TRY(out(l, n, 0, quantized(l, divide(l, x, scale), zero_point, DT_U8, true)));
-    if (wants_output(n, 1)) TRY(out(l, n, 1, scale));
-    return wants_output(n, 2) ? out(l, n, 2, cast(l, zero_point, DT_U8)) : l->error;
+    return (Quantized){quantized(l, divide(l, x, scale), zero_point, DT_U8, true), scale, cast(l, zero_point, DT_U8)};
+}
+
+static Status lower_dynamic_quantize(Lowering *l, const Node *n) {
+    Quantized q = dynamically_quantized(l, in(l, n, 0));
+    Value *results[] = {q.x, q.scale, q.zero_point};
+    for (int i = 0; i < 3; i++)
+        if (wants_output(n, i)) TRY(out(l, n, i, results[i]));
+    return l->error;
 }
 
 /* ---- operators on quantized tensors ---- */
 
-typedef struct Quantized {
-    Value *x, *scale, *zero_point; /* as given: data, scale (f32), zero point (may be NULL) */
-} Quantized;
-
-static Quantized quantized_in(Lowering *l, const Node *n, int first) {
+Quantized quantized_in(Lowering *l, const Node *n, int first) {
     Quantized q = {in(l, n, first), in(l, n, first + 1), optional_in(l, n, first + 2)};
     if (q.scale) q.scale = cast(l, q.scale, DT_F32);
     return q;
@@ -218,90 +218,20 @@ static Status lower_qlinear_matmul(Lowering *l, const Node *n) {
     return out(l, n, 0, requantized(l, sum, divide(l, scales, cast(l, y_scale, DT_F32)), y_zero, to));
 }
 
-/* The weight's scale may be per output channel (ONNX QLinearConv-10). */
+/* The weight's scale may be per output channel (ONNX QLinearConv-10). com.microsoft's may have its data channels-last, the weight
+ * as ever. */
 static Status lower_qlinear_conv(Lowering *l, const Node *n) {
     Quantized x = quantized_in(l, n, 0), w = quantized_in(l, n, 3);
     Value *y_scale = in(l, n, 6), *y_zero = optional_in(l, n, 7), *bias = optional_in(l, n, 8);
+    bool last = attr_int(n, "channels_last", 0) != 0;
+    if (l->error) return l->error;
+    if (last) x.x = from_channels_last(l, x.x);
     if (l->error) return l->error;
     Value *sum = integer_conv(l, n, x.x, x.zero_point, w.x, w.zero_point, bias);
     Value *factor = divide(l, mul(l, x.scale, w.scale), cast(l, y_scale, DT_F32));
     DType to = y_zero ? y_zero->dtype : x.x->dtype;
-    return out(l, n, 0, requantized(l, sum, along_axis(l, factor, 1, x.x->rank), y_zero, to));
-}
-
-/* x in f32. */
-static Value *dequantized(Lowering *l, Quantized q) {
-    Value *level = q.x ? cast(l, q.x, DT_F32) : NULL, *zero = zero_point_f32(l, q.zero_point);
-    return mul(l, zero ? sub(l, level, zero) : level, q.scale);
-}
-
-/* Quantizes the f32 `y` with the scale and zero point of inputs first and first + 1. */
-static Status out_quantized(Lowering *l, const Node *n, Value *y, int first, DType otherwise) {
-    Value *scale = in(l, n, first), *zero = optional_in(l, n, first + 1);
-    if (l->error) return l->error;
-    return out(l, n, 0,
-               quantized(l, divide(l, y, cast(l, scale, DT_F32)), zero_point_f32(l, zero),
-                         zero ? zero->dtype : otherwise, true));
-}
-
-static Status lower_qlinear_pair(Lowering *l, const Node *n, Prim prim) {
-    Quantized a = quantized_in(l, n, 0), b = quantized_in(l, n, 3);
-    if (l->error) return l->error;
-    return out_quantized(l, n, binary(l, prim, dequantized(l, a), dequantized(l, b)), 6, a.x->dtype);
-}
-
-static Status lower_qlinear_add(Lowering *l, const Node *n) { return lower_qlinear_pair(l, n, PRIM_ADD); }
-static Status lower_qlinear_mul(Lowering *l, const Node *n) { return lower_qlinear_pair(l, n, PRIM_MUL); }
-
-static Status lower_qlinear_sigmoid(Lowering *l, const Node *n) {
-    Quantized x = quantized_in(l, n, 0);
-    if (l->error) return l->error;
-    return out_quantized(l, n, unary(l, PRIM_SIGMOID, dequantized(l, x)), 3, x.x->dtype);
-}
-
-static Status lower_qlinear_leaky_relu(Lowering *l, const Node *n) {
-    Quantized q = quantized_in(l, n, 0);
-    if (l->error) return l->error;
-    Value *x = dequantized(l, q), *below = mul(l, x, scalar(l, DT_F32, attr_float(n, "alpha", 0.01f)));
-    return out_quantized(l, n, where(l, binary(l, PRIM_LT, x, scalar(l, DT_F32, 0)), below, x), 3, q.x->dtype);
-}
-
-static Status lower_qlinear_global_average(Lowering *l, const Node *n) {
-    Quantized q = quantized_in(l, n, 0);
-    int axes[MAX_RANK], last = attr_int(n, "channels_last", 0) != 0;
-    if (l->error) return l->error;
-    if (q.x->rank < 3)
-        return invalid(l, "the input has rank %d; a batch, channels and at least one more axis are needed", q.x->rank);
-    for (int i = 0; i < q.x->rank - 2; i++) axes[i] = i + 2 - last;
-    return out_quantized(l, n, mean(l, dequantized(l, q), axes, q.x->rank - 2, true), 3, q.x->dtype);
-}
-
-/* Inputs: the result's scale and zero point, then each part with its own (com.microsoft QLinearConcat). */
-static Status lower_qlinear_concat(Lowering *l, const Node *n) {
-    int count = (n->input_count - 2) / 3;
-    if (count < 1) return invalid(l, "has no part to concatenate");
-    Value **parts = ARENA_ARRAY(l->arena, Value *, count);
-    for (int i = 0; i < count; i++) parts[i] = dequantized(l, quantized_in(l, n, 2 + 3 * i));
-    if (l->error) return l->error;
-    int axis = axis_of(l, attr_int(n, "axis", 0), parts[0]->rank);
-    if (l->error) return l->error;
-    return out_quantized(l, n, concat(l, parts, count, axis), 0, in(l, n, 2)->dtype);
-}
-
-/* A product in i32, scaled to f32, plus a bias (com.microsoft MatMulIntegerToFloat). */
-static Status out_scaled_product(Lowering *l, const Node *n, Quantized a, Quantized b, Value *bias) {
-    if (l->error) return l->error;
-    int row = a.x->rank > 1 ? a.x->rank - 2 : 0, column = b.x->rank - 1;
-    Value *sum = integer_matmul(l, a.x, a.zero_point, b.x, b.zero_point);
-    Value *scales = mul(l, along_axis(l, a.scale, row, a.x->rank), along_axis(l, b.scale, column, b.x->rank));
-    Value *y = mul(l, cast(l, sum, DT_F32), scales);
-    return out(l, n, 0, bias ? add(l, y, bias) : y);
-}
-
-static Status lower_matmul_integer_to_float(Lowering *l, const Node *n) {
-    Quantized a = {in(l, n, 0), in(l, n, 2), optional_in(l, n, 4)},
-              b = {in(l, n, 1), in(l, n, 3), optional_in(l, n, 5)};
-    return out_scaled_product(l, n, a, b, optional_in(l, n, 6));
+    Value *y = requantized(l, sum, along_axis(l, factor, 1, x.x->rank), y_zero, to);
+    return out(l, n, 0, last && y ? to_channels_last(l, y) : y);
 }
 
 /* ---- products of dequantized tensors (passes/take_quantized.c) ---- */
@@ -406,17 +336,11 @@ const OpRow ops_quantize[] = {
     {"", "DynamicQuantizeLinear", 11, 0, lower_dynamic_quantize, NULL, 0},
     {"", "QLinearMatMul", 10, 0, lower_qlinear_matmul, NULL, 0},
     {"", "QLinearConv", 10, 0, lower_qlinear_conv, NULL, 0},
+    {"com.microsoft", "QLinearConv", 1, 0, lower_qlinear_conv, NULL, 0},
     {"com.microsoft", "QuantizeLinear", 1, 0, lower_quantize, NULL, 0},
     {"com.microsoft", "DequantizeLinear", 1, 0, lower_dequantize, NULL, 0},
-    {"com.microsoft", "QLinearAdd", 1, 0, lower_qlinear_add, NULL, 0},
-    {"com.microsoft", "QLinearMul", 1, 0, lower_qlinear_mul, NULL, 0},
-    {"com.microsoft", "QLinearSigmoid", 1, 0, lower_qlinear_sigmoid, NULL, 0},
-    {"com.microsoft", "QLinearLeakyRelu", 1, 0, lower_qlinear_leaky_relu, NULL, 0},
-    {"com.microsoft", "QLinearGlobalAveragePool", 1, 0, lower_qlinear_global_average, NULL, 0},
-    {"com.microsoft", "QLinearConcat", 1, 0, lower_qlinear_concat, NULL, 0},
     {INTERNAL_DOMAIN, "QuantizedMatMul", 1, 0, lower_quantized_matmul, NULL, 0},
     {INTERNAL_DOMAIN, "QuantizedGemm", 1, 0, lower_quantized_gemm, NULL, 0},
     {INTERNAL_DOMAIN, "QuantizedConv", 1, 0, lower_quantized_conv, NULL, 0},
-    {"com.microsoft", "MatMulIntegerToFloat", 1, 0, lower_matmul_integer_to_float, NULL, 0},
     {0},
 };

@@ -233,7 +233,9 @@ static const Dim *range_size(Lowering *l, const Node *n, Value *const *ends) {
 static Status lower_range(Lowering *l, const Node *n) {
     Value *ends[3];
     for (int i = 0; i < 3; i++) {
-        Value *given = in(l, n, i);
+        Value *given = i < 2 || optional_in(l, n, 2) || !*n->domain ? in(l, n, i)
+                       : ends[0]                                    ? like(l, ends[0], 1)
+                                                                    : NULL;
         if (!present(l, &given, 1) || !(ends[i] = reshape(l, given, NULL, 0))) return l->error;
         if (ends[i]->dtype != ends[0]->dtype) return invalid(l, "start, limit and delta must be of one type");
     }
@@ -261,6 +263,43 @@ static Status lower_trilu(Lowering *l, const Node *n) {
     return out(l, n, 0, where(l, kept, x, like(l, x, 0)));
 }
 
+/* --- com.microsoft's --- */
+
+/* One axis of size 1 more, before `axis` of the input; a negative one counts from the end of the result. */
+static Status lower_expand_dims(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0), *given = in(l, n, 1);
+    const int64_t *values;
+    int count;
+    if (!present(l, &x, 1) || !given) return l->error;
+    if (!constant_ints(l, given, &values, &count)) return unsupported(l, "an axis that is not known beforehand");
+    if (count != 1 || x->rank == MAX_RANK) return invalid(l, "%d axes for an input of %d", count, x->rank);
+    int axis = axis_of(l, values[0], x->rank + 1);
+    return l->error ? l->error : out(l, n, 0, unsqueeze(l, x, &axis, 1));
+}
+
+/* All slices of `size` elements along axis `dim`, `step` apart; what is in a slice stands in a last axis (PyTorch's unfold). */
+static Status lower_unfold(Lowering *l, const Node *n) {
+    Value *x = in(l, n, 0);
+    int64_t size = attr_int(n, "size", 0), step = attr_int(n, "step", 1), known;
+    int perm[MAX_RANK];
+    if (!present(l, &x, 1)) return l->error;
+    int axis = axis_of(l, attr_int(n, "dim", -1), x->rank);
+    if (l->error) return l->error;
+    if (size < 1 || step < 1) return invalid(l, "slices of %lld, %lld apart", (long long)size, (long long)step);
+    if (dim_is_const(x->dims[axis], &known) && size > known)
+        return invalid(l, "slices of %lld of an axis of %lld", (long long)size, (long long)known);
+    if (x->rank == MAX_RANK) return unsupported(l, "%d axes", x->rank);
+    /* An axis that turns out to be too short makes the count negative, which is refused. */
+    const Dim *room = size_sub(l, x->dims[axis], size_const(l, size)),
+              *missing = dim_min(l->dims, room, size_const(l, 0)),
+              *last = size_add(l, dim_div(l->dims, room, size_const(l, step)), missing),
+              *count = size_add(l, last, size_const(l, 1)), *dims[] = {count, size_const(l, size)};
+    Value *from = mul(l, iota(l, dims, 2, 0, DT_I64), scalar_int(l, DT_I64, step));
+    Value *y = gather(l, x, add(l, from, iota(l, dims, 2, 1, DT_I64)), axis);
+    for (int i = 0; i <= x->rank; i++) perm[i] = i <= axis ? i : i == x->rank ? axis + 1 : i + 1;
+    return out(l, n, 0, y ? permute(l, y, perm) : NULL);
+}
+
 const OpRow ops_shape[] = {
     {"", "Concat", 1, 0, lower_concat},
     {"", "Constant", 1, 0, lower_constant},
@@ -280,6 +319,12 @@ const OpRow ops_shape[] = {
     {"", "Transpose", 1, 0, lower_transpose},
     {"", "Trilu", 14, 0, lower_trilu},
     {"", "Unsqueeze", 1, 0, lower_unsqueeze, unsqueeze_sizes_kernel},
+    {"com.microsoft", "ExpandDims", 1, 0, lower_expand_dims},
+    {"com.microsoft", "Pad", 1, 0, lower_pad, pad_sizes_kernel},
+    {"com.microsoft", "Range", 1, 0, lower_range, range_kernel},
+    {"com.microsoft", "SampleOp", 1, 0, lower_identity},
+    {"com.microsoft", "Trilu", 1, 0, lower_trilu},
+    {"com.microsoft", "UnfoldTensor", 1, 0, lower_unfold},
     {0},
 };
 

@@ -50,11 +50,16 @@ static bool pads_at_run_time(Lowering *l, const Node *n, Value *x, Value *vector
     return bound != NULL;
 }
 
+/* com.microsoft's is as the standard's of opset 11, but for the pads, which may be a row. */
+static bool is_contributed(const Node *n) { return strcmp(n->domain, "com.microsoft") == 0; }
+
 /* The vector of pads: an attribute ("paddings" in opset 1) or input 1. */
 static Value *pads_vector(Lowering *l, const Node *n) {
     int count;
     const int64_t *values = attr_ints(n, n->opset < 2 ? "paddings" : "pads", &count);
-    return values ? vector_i64(l, values, count) : in(l, n, 1);
+    if (values) return vector_i64(l, values, count);
+    Value *pads = in(l, n, 1);
+    return pads && pads->rank == 2 && is_contributed(n) ? flatten_to(l, pads, 0, 2) : pads;
 }
 
 static bool read_pads(Lowering *l, const Node *n, Value *x, Pads *pads) {
@@ -104,9 +109,9 @@ static Value *pad_by_index(Lowering *l, Value *x, const Pads *pads, const char *
 }
 
 static Value *fill_value(Lowering *l, const Node *n, const Value *x) {
-    if (n->opset < 11) return like(l, x, attr_float(n, "value", 0));
+    if (n->opset < 11 && !is_contributed(n)) return like(l, x, attr_float(n, "value", 0));
     Value *given = optional_in(l, n, 2);
-    if (given) return given;
+    if (given) return reshape(l, given, NULL, 0);
     if (x->dtype == DT_STRING) return constant(l, tensor_new(l->arena, DT_STRING, 0, NULL));
     return like(l, x, 0);
 }

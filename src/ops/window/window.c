@@ -17,22 +17,22 @@ static Value *pooled_type(Lowering *l, Value *x) {
     return small && !keeps_small_floats(l) ? cast(l, x, DT_F32) : x;
 }
 
-static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_integers) {
-    Value *x = in(l, n, 0);
-    if (!x) return l->error;
+/* Of the channels-first x, as node n's attributes say; the maxima's places through out_places, where they are wanted. */
+static Value *pooled(Lowering *l, const Node *n, Value *x, HostFn kernel, Value **out_places) {
+    if (l->error || !x) return NULL;
     int spatial = x->rank - 2;
     bool small = x->dtype == DT_I8 || x->dtype == DT_U8;
-    if (!dtype_is_float(x->dtype) && !(small && small_integers))
-        return unsupported(l, "elements of type %s", dtype_onnx_name(x->dtype));
-    if (spatial < 1 || spatial > 3) return unsupported(l, "an input of rank %d (3 to 5 are)", x->rank);
+    if (!dtype_is_float(x->dtype) && !(small && kernel == host_max_pool))
+        return unsupported(l, "elements of type %s", dtype_onnx_name(x->dtype)), NULL;
+    if (spatial < 1 || spatial > 3) return unsupported(l, "an input of rank %d (3 to 5 are)", x->rank), NULL;
     Geometry g;
     const Dim *window[MAX_SPATIAL];
     int64_t kernel_shape[MAX_SPATIAL];
-    TRY(kernel_shape_of(l, n, spatial, window));
-    TRY(geometry_of(l, n, spatial, x->dims + 2, window, WINDOW_POOL, &g));
+    if (kernel_shape_of(l, n, spatial, window) || geometry_of(l, n, spatial, x->dims + 2, window, WINDOW_POOL, &g))
+        return NULL;
     for (int i = 0; i < spatial; i++) dim_is_const(window[i], &kernel_shape[i]);
     Value *last = to_channels_last(l, pooled_type(l, x));
-    if (!last) return l->error;
+    if (!last) return NULL;
     Node *host = host_node(l, n, kernel, &last, 1);
     node_set_ints(host, "kernel_shape", kernel_shape, spatial);
     node_set_ints(host, "strides", g.strides, spatial);
@@ -42,18 +42,32 @@ static Status lower_pool(Lowering *l, const Node *n, HostFn kernel, bool small_i
     const Dim **dims = dims_copy(l, last, last->rank);
     for (int i = 0; i < spatial; i++) dims[1 + i] = g.size[i];
     Value *y = host_result(l, host, last->dtype, last->rank, dims);
-    Value *places =
-        kernel == host_max_pool && wants_output(n, 1) ? host_result(l, host, DT_I64, last->rank, dims) : NULL;
-    if (places) TRY(out(l, n, 1, from_channels_last(l, places)));
-    return wants_output(n, 0) ? out(l, n, 0, cast_like(l, from_channels_last(l, y), x)) : l->error;
+    if (out_places) *out_places = from_channels_last(l, host_result(l, host, DT_I64, last->rank, dims));
+    return cast_like(l, from_channels_last(l, y), x);
 }
 
-static Status lower_max_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_max_pool, true); }
-static Status lower_average_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_average_pool, false); }
+Value *average_pool(Lowering *l, const Node *n, Value *x) { return pooled(l, n, x, host_average_pool, NULL); }
+
+static Status lower_pool(Lowering *l, const Node *n, HostFn kernel) {
+    bool placed = kernel == host_max_pool && wants_output(n, 1);
+    Value *places, *y = pooled(l, n, in(l, n, 0), kernel, placed ? &places : NULL);
+    if (l->error) return l->error;
+    if (placed) TRY(out(l, n, 1, places));
+    return wants_output(n, 0) ? out(l, n, 0, y) : l->error;
+}
+
+static Status lower_max_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_max_pool); }
+static Status lower_average_pool(Lowering *l, const Node *n) { return lower_pool(l, n, host_average_pool); }
+
+/* com.microsoft's, of channels-last data. */
+static Status lower_nhwc_max_pool(Lowering *l, const Node *n) {
+    Value *y = pooled(l, n, from_channels_last(l, in(l, n, 0)), host_max_pool, NULL);
+    return out(l, n, 0, y ? to_channels_last(l, y) : NULL);
+}
 
 static Status lower_lp_pool(Lowering *l, const Node *n) {
     if (!(attr_float(n, "p", 2) > 0)) return invalid(l, "p must be positive");
-    return lower_pool(l, n, host_lp_pool, false);
+    return lower_pool(l, n, host_lp_pool);
 }
 
 /* All axes from the third on. */
@@ -396,6 +410,7 @@ static Status lower_col2im(Lowering *l, const Node *n) {
 const OpRow ops_window[] = {
     {"", "MaxPool", 1, 0, lower_max_pool, host_max_pool, 0},
     {"", "AveragePool", 1, 0, lower_average_pool, host_average_pool, 0},
+    {"com.microsoft", "NhwcMaxPool", 1, 0, lower_nhwc_max_pool, host_max_pool, 0},
     {"", "LpPool", 1, 0, lower_lp_pool, host_lp_pool, 0},
     {"", "GlobalAveragePool", 1, 0, lower_global_average, NULL, 0},
     {"", "GlobalMaxPool", 1, 0, lower_global_max, NULL, 0},

@@ -3,7 +3,7 @@
 #ifndef ONNXFUSE_OPS_WINDOW_WINDOW_H
 #define ONNXFUSE_OPS_WINDOW_WINDOW_H
 
-#include "lowering/ops.h"
+#include "lowering/build.h"
 
 /* Pooling of channels-last input 0. The node's attrs: ints kernel_shape, strides, dilations, dims pads and size (the
  * result's). */
@@ -13,6 +13,9 @@ Status host_lp_pool(HostCall *call);      /* p */
 /* Of x and dy, the gradient of x; of dy alone, where the attribute `image` has the dims of x. */
 Status host_max_pool_gradient(HostCall *call);
 Status host_average_pool_gradient(HostCall *call);
+
+/* AveragePool of the channels-first x, as node n's attributes say. */
+Value *average_pool(Lowering *l, const Node *n, Value *x);
 
 /* Gradients (window_gradient.c). */
 void back_max_pool(Backward *w, const Node *n);

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further cases of com.microsoft's operators: fused and quantized products and convolutions, pools, normalisations, movements; against
+ONNX Runtime, and formulas where it has none on the CPU."""
+
+import numpy as np
+
+import formulas
+from cases import MICROSOFT, b, constant, data, f, f32, f64, i, i32, i64, i8, row, table, u8, with_zeros
+from formulas import picked
+from microsoft import HALF, OPEN, PLAIN, SAID, SUMS, level, scale
+
+SIZED = {"domain": MICROSOFT, "sizes": SAID}
+
+
+# --- products and convolutions ----------------------------------------------------------------------------------------
+X, W = f(2, 3, 6, 5), f(4, 3, 3, 3)
+ROUND = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+def dynamic(name, a, weight, dtype=i8, columns=False, zero=True, bias=False, **rest):
+    many = weight[-1:] if columns else ()
+    return row(name, [f(*a), level(*weight, dtype=dtype), scale(*many), level(*many, dtype=dtype) if zero else None, f(weight[-1]) if bias else None], **rest)
+
+
+def gemm(name, a, weight, types=(u8, i8), columns=False, c=None, result=True, **rest):
+    many = (columns,) if columns else ()
+    return row(name, [level(*a, dtype=types[0]), scale(), level(dtype=types[0]), level(*weight, dtype=types[1]), scale(*many), level(*many, dtype=types[1]),
+                      i(*c, low=-2000, high=2000, dtype=i32) if c is not None else None, *([f(low=1, high=2), level(dtype=types[0])] if result else [])], **rest)
+
+
+FUSED = [
+    *table("FusedConv",
+           row("no activation", [X, W], **ROUND),
+           row("a bias", [X, W, f(4)], **ROUND),
+           row("a residual", [X, W, f(4), f(2, 4, 6, 5)], **ROUND),
+           row("Relu", [X, W, f(4)], activation="Relu", **ROUND),
+           row("Relu and a residual", [X, W, f(4), f(2, 4, 6, 5)], activation="Relu", **ROUND),
+           row("a residual without a bias", [X, W, None, f(2, 4, 6, 5)], activation="Relu", expect=formulas.fused_conv, **ROUND),
+           row("Sigmoid", [X, W, f(4)], activation="Sigmoid", **ROUND),
+           row("Tanh", [X, W, f(4)], activation="Tanh", **ROUND),
+           row("LeakyRelu", [X, W, f(4)], activation="LeakyRelu", activation_params=[0.3], **ROUND),
+           row("Clip", [X, W, f(4)], activation="Clip", activation_params=[-1.0, 2.5], **ROUND),
+           row("HardSigmoid", [X, W, f(4)], activation="HardSigmoid", activation_params=[0.1, 0.4], **ROUND),
+           row("groups and strides", [f(1, 4, 7, 7), f(6, 2, 3, 3), f(6)], activation="Relu", group=2, strides=[2, 2], dilations=[2, 1]),
+           row("same", [X, W], activation="Relu", auto_pad="SAME_UPPER"), **PLAIN, **SUMS),
+    *table("FusedConv", row("an unknown activation", [X, W], activation="Swoosh", refused="Swoosh"), **PLAIN),
+    *table("FusedGemm",
+           row("Relu", [f(3, 4), f(4, 5), f(5)], activation="Relu"),
+           row("no C", [f(3, 4), f(4, 5)], activation="Relu"),
+           row("LeakyRelu", [f(3, 4), f(4, 5), f(3, 5)], activation="LeakyRelu", activation_alpha=0.2),
+           row("HardSigmoid", [f(3, 4), f(4, 5), f(5)], activation="HardSigmoid", activation_alpha=0.1, activation_beta=0.3),
+           row("Selu", [f(3, 4), f(4, 5), f(5)], activation="Selu", activation_alpha=1.5, activation_gamma=1.1),
+           row("Elu", [f(3, 4), f(4, 5), f(5)], activation="Elu", activation_alpha=0.7),
+           row("Celu", [f(3, 4), f(4, 5), f(5)], activation="Celu", activation_alpha=0.7),
+           row("ThresholdedRelu", [f(3, 4), f(4, 5), f(5)], activation="ThresholdedRelu", activation_alpha=0.7),
+           row("Softplus", [f(3, 4), f(4, 5), f(5)], activation="Softplus"),
+           row("Softsign", [f(3, 4), f(4, 5), f(5)], activation="Softsign"),
+           row("Tanh", [f(3, 4), f(4, 5), f(5)], activation="Tanh"),
+           row("Sigmoid of alpha, beta, transposed", [f(4, 3), f(5, 4), f(3, 1)], activation="Sigmoid", alpha=0.5, beta=2.0, transA=1, transB=1), **PLAIN, **SUMS),
+    *table("TransposeMatMul",
+           row("a product", [f(3, 4), f(4, 5)]),
+           row("both transposed", [f(2, 4, 3), f(2, 5, 4)], transA=1, transB=1, alpha=-0.5), **PLAIN, **SUMS),
+    *table("NhwcConv",
+           row("a convolution", [f(2, 6, 5, 3), W, f(4)], expect=formulas.nhwc_conv, **ROUND),
+           row("groups, strides, no bias", [f(1, 7, 7, 4), f(6, 2, 3, 3)], expect=formulas.nhwc_conv, group=2, strides=[2, 2], dilations=[2, 1]),
+           row("same", [f(1, 7, 7, 3), W], expect=formulas.nhwc_conv, auto_pad="SAME_UPPER"), **PLAIN, **SUMS),
+    *table("MatMulInteger16",
+           row("a product", [i(3, 8, low=-3000, high=3000, dtype=np.int16), i(8, 5, low=-3000, high=3000, dtype=np.int16)]),
+           row("batches", [i(2, 3, 8, low=-3000, high=3000, dtype=np.int16), i(8, 5, low=-3000, high=3000, dtype=np.int16)]), **PLAIN),
+    *table("DynamicQuantizeMatMul",
+           dynamic("a product", (3, 8), (8, 5)),
+           dynamic("u8", (3, 8), (8, 5), dtype=u8),
+           dynamic("no zero point", (3, 8), (8, 5), zero=False),
+           dynamic("a scale a column", (3, 8), (8, 5), columns=True),
+           dynamic("a bias", (3, 8), (8, 5), bias=True),
+           dynamic("batches, a bias, a scale a column", (2, 3, 8), (8, 5), columns=True, bias=True),
+           dynamic("one row", (1, 64), (64, 33), bias=True),
+           row("constant weights", [f(4, 16), constant(level(16, 9, dtype=i8)), constant(scale(9)), constant(data(np.zeros(9), i8)), constant(f(9))]), **PLAIN, **SUMS),
+    *table("QGemm",
+           gemm("u8 and i8", (3, 8), (8, 5)),
+           gemm("u8 and u8", (3, 8), (8, 5), types=(u8, u8)),
+           gemm("i8 and i8", (3, 8), (8, 5), types=(i8, i8)),
+           gemm("a scale a column", (3, 8), (8, 5), columns=5),
+           gemm("C", (3, 8), (8, 5), c=(5,)),
+           gemm("C of the whole result, alpha", (3, 8), (8, 5), c=(3, 5), alpha=0.5),
+           gemm("transposed", (8, 3), (5, 8), columns=5, transA=1, transB=1),
+           gemm("a float result", (3, 8), (8, 5), c=(5,), result=False),
+           gemm("constant sizes of one", (1, 1), (1, 1)), **PLAIN, **SUMS),
+]
+
+
+def convolution(name, x, weight, types=(u8, i8), channels=False, bias=False, **rest):
+    many = weight[:1] if channels else ()
+    zero = data(np.zeros(many), types[1]) if types[1] == i8 else level(*many, dtype=types[1])
+    return row(name, [level(*x, dtype=types[0]), scale(), level(dtype=types[0]), level(*weight, dtype=types[1]), scale(*many), zero,
+                      f(low=0.5, high=1), level(dtype=types[0]), i(weight[0], low=-3000, high=3000, dtype=i32) if bias else None], **rest)
+
+
+def pool(name, x, dtype=u8, zeros=True, **rest):
+    return row(name, [level(*x, dtype=dtype), scale(), level(dtype=dtype) if zeros else None, scale(), level(dtype=dtype) if zeros else None], **rest)
+
+
+def softmax(name, shape, dtype=u8, zeros=True, **rest):
+    return row(name, [level(*shape, dtype=dtype), scale(), level(dtype=dtype) if zeros else None, data(1 / 256, f32), data(np.iinfo(dtype).min, dtype)], **rest)
+
+
+def chosen(name, shape, x, y, dtype=u8):
+    return row(name, [b(*shape), level(*x, dtype=dtype), scale(), level(dtype=dtype), level(*y, dtype=dtype), scale(), level(dtype=dtype), scale(), level(dtype=dtype)])
+
+
+QUANTIZED = [
+    *table("QLinearConv",
+           convolution("channels first", (2, 3, 6, 5), (4, 3, 3, 3), **ROUND),
+           convolution("channels last", (2, 6, 5, 3), (4, 3, 3, 3), channels_last=1, **ROUND),
+           convolution("channels last, a scale a channel, a bias", (2, 6, 5, 3), (4, 3, 3, 3), channels=True, bias=True, channels_last=1, **ROUND),
+           convolution("i8", (1, 3, 6, 5), (4, 3, 3, 3), types=(i8, i8), bias=True, **ROUND),
+           convolution("u8 weights", (1, 6, 5, 3), (4, 3, 3, 3), types=(u8, u8), channels_last=1, **ROUND),
+           convolution("groups, strides, dilations", (1, 7, 7, 4), (6, 2, 3, 3), channels_last=1, group=2, strides=[2, 2], dilations=[2, 1]),
+           convolution("depthwise", (1, 7, 7, 4), (4, 1, 3, 3), channels_last=1, group=4),
+           convolution("same", (1, 3, 6, 5), (4, 3, 3, 3), auto_pad="SAME_LOWER"), **PLAIN),
+    *table("QLinearAveragePool",
+           pool("a window of two", (2, 3, 6, 5), kernel_shape=[2, 2]),
+           pool("pads", (2, 3, 6, 5), kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+           pool("pads that count", (2, 3, 6, 5), kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+           pool("strides, ceil", (2, 3, 6, 5), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+           pool("same", (1, 3, 6, 5), kernel_shape=[2, 2], auto_pad="SAME_UPPER"),
+           pool("channels last", (2, 6, 5, 3), kernel_shape=[2, 2], channels_last=1),
+           pool("i8", (2, 3, 6, 5), dtype=i8, kernel_shape=[2, 2]),
+           pool("one axis", (2, 3, 9), kernel_shape=[3]),
+           pool("no zero points", (2, 3, 6, 5), zeros=False, kernel_shape=[2, 2], expect=with_zeros(2, 4)), **PLAIN),
+    *table("QLinearSoftmax",
+           softmax("the last axis", (3, 17), opset=13),
+           softmax("an axis between", (2, 5, 3), opset=13, axis=1),
+           softmax("all axes from the second on", (2, 3, 4), opset=12, axis=1),
+           softmax("i8", (3, 17), dtype=i8, opset=13, axis=-1),
+           # 1 is beyond the largest level, which ONNX Runtime takes where one of many elements has it all, but not here: it gives 0.
+           softmax("an axis of one", (2, 1, 4), opset=13, axis=1, expect=lambda case, x: [np.full_like(x[0], 255)]), **PLAIN),
+    *table("QLinearWhere", chosen("equal shapes", (3, 4), (3, 4), (3, 4)), chosen("i8", (3, 4), (3, 4), (3, 4), i8), chosen("a row and a column", (3, 4), (4,), (3, 1)),
+           chosen("a condition for all", (1,), (3, 4), (3, 4)), **PLAIN),
+    *table("QLinearReduceMean",
+           row("an axis", [level(3, 4, 5), scale(), level(), scale(), level()], axes=[1], keepdims=1),
+           row("axes dropped", [level(3, 4, 5), scale(), level(), scale(), level()], axes=[0, -1], keepdims=0),
+           row("no zero points", [level(3, 4, 5, dtype=i8), scale(), None, scale()], axes=[2], keepdims=1),
+           expect=formulas.qlinear_reduce_mean, **PLAIN),
+    *table("NhwcMaxPool",
+           row("a window", [level(2, 6, 5, 3)], kernel_shape=[2, 2]),
+           row("i8, pads, strides", [level(2, 6, 5, 3, dtype=i8)], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+           row("dilations, ceil", [level(1, 8, 8, 2)], kernel_shape=[2, 2], dilations=[2, 2], strides=[2, 2], ceil_mode=1),
+           row("same", [level(1, 7, 7, 2)], kernel_shape=[2, 2], auto_pad="SAME_UPPER"), **PLAIN),
+]
+
+B, S, T, N, D, IN = 2, 3, 4, 2, 4, 6
+WIDE = 3 * N * D
+
+
+def small(*shape):
+    """Scales with which scores are some units."""
+    return f(*shape, low=0.002, high=0.01)
+
+
+def projected(name, *more, x_type=u8, w_type=i8, columns=False, **rest):
+    many = (WIDE,) if columns else ()
+    more = list(more) + [None] * (3 - len(more))
+    mask, past = more[0], more[1]
+    zero = data(np.zeros(many), i8) if w_type == i8 else level(*many, dtype=w_type)
+    zeros = rest.pop("zeros", True)
+    return row(name, [level(B, S, IN, dtype=x_type), level(IN, WIDE, dtype=w_type), f(WIDE), small(), small(*many), mask, level(dtype=x_type) if zeros else None,
+                      zero if zeros else None, past], num_heads=N, **rest)
+
+
+def tables(*indices):
+    """Tables of embeddings with their scales and zero points; without those of these numbers."""
+    shapes = [(10, 8), (6, 8), (3, 8), (8,), (8,)]
+    given = [None if k in indices else shape for k, shape in enumerate(shapes)]
+    return [[s and level(*s) for s in given], [s and scale() for s in given], [s and level() for s in given]]
+
+
+def embedded(name, segments=True, mask=None, outputs=(0, 1), **rest):
+    levels, scales, zeros = tables(*([] if segments else [2]))
+    ids = [i(2, 5, dtype=i32), i(2, 5, high=3, dtype=i32) if segments else None]
+    return row(name, [*ids, *levels, mask, *scales, *zeros], outputs=outputs, **rest)
+
+
+ATTENTIONS = [
+    *table("QAttention",
+           projected("no mask"),
+           projected("u8 weights", w_type=u8),
+           projected("a scale a column", columns=True),
+           projected("no zero points", w_type=u8, zeros=False, expect=with_zeros(6, 7)),
+           projected("a number of keys", data([2, 3], i32)),
+           projected("a mask of keys", data([[1, 1, 0], [1, 0, 1]], i32)),
+           projected("a value for the hidden", data([[1, 1, 0], [1, 0, 1]], i32), mask_filter_value=-3.0),
+           projected("a scale", scale=0.7),
+           projected("unidirectional", unidirectional=1),
+           projected("the new keys and values", outputs=(0, 1)),
+           projected("a past", None, f(2, B, N, T, D), outputs=(0, 1), unidirectional=1),
+           projected("rotation and one memory said to be off", do_rotary=0, past_present_share_buffer=0),
+           **PLAIN, **SUMS),
+    *table("QAttention", projected("a rotation", do_rotary=1, refused="do_rotary"),
+           projected("one memory", None, f(2, B, N, T, D), past_present_share_buffer=1, refused="past_present_share_buffer"), **PLAIN),
+    *table("QEmbedLayerNormalization",
+           embedded("segments"),
+           embedded("no segments", segments=False),
+           embedded("a mask", mask=i(2, 5, high=2, dtype=i32)),
+           embedded("a large epsilon", epsilon=0.5), **PLAIN, **SUMS),
+]
+
+# --- normalisation, activation ----------------------------------------------------------------------------------------
+GROUPS = {"groups": 2, "activation": 0}
+NORMS = [
+    *table("GroupNorm",
+           row("channels last", [f(2, 3, 4, 6), f(6), f(6)], **GROUPS),
+           row("SiLU", [f(2, 3, 4, 6), f(6), f(6)], groups=3, activation=1),
+           row("channels first", [f(2, 6, 3, 4), f(6), f(6)], channels_last=0, **GROUPS),
+           row("a large epsilon", [f(2, 3, 4, 6), f(6), f(6)], epsilon=0.5, channels_last=1, **GROUPS),
+           expect=picked(formulas.group_norm), half=8, **HALF, **SUMS),
+    *table("SkipGroupNorm",
+           row("a skip", [f(2, 3, 4, 6), f(6), f(6), f(2, 3, 4, 6)], outputs=(0, 1), **GROUPS),
+           row("a skip for all places", [f(2, 3, 4, 6), f(6), f(6), f(2, 1, 1, 6)], outputs=(0, 1), **GROUPS),
+           row("a skip of two axes, a bias", [f(2, 3, 4, 6), f(6), f(6), f(2, 6), f(6)], outputs=(0, 1), sizes=SAID, groups=3, activation=1, epsilon=1e-3),
+           row("channels first", [f(2, 6, 3, 4), f(6), f(6), f(2, 6, 3, 4), f(6)], outputs=(0, 1), channels_last=0, **GROUPS),
+           expect=picked(formulas.skip_group_norm, 0, 1), half=8, **HALF, **SUMS),
+    *table("BiasAdd", row("three axes", [f(2, 3, 4), f(4), f(2, 3, 4)], expect=lambda case, x: [x[0] + x[1] + x[2]]), **PLAIN),
+    *table("GatedAdd", row("a gate a row", [f(2, 3, 4), f(2, 3, 4), f(2, 3, 1)]), row("nothing", [f(0, 4), f(0, 4), f(0, 1)]), half=2, **HALF),
+    *table("ScaledSiLU", row("as it is", [f(3, 7)]), row("alpha", [f(3, 7)], alpha=0.5), row("a scale that is given", [f(3, 7), data(1.5, f32)], alpha=0.5),
+           row("nothing", [f(0, 7)]), half=8, **HALF),
+    *table("GatedRMSNorm", row("SiLU", [f(2, 3, 8), f(8), f(2, 3, 8)]), row("heads in the last axis", [f(2, 3, 8), f(4), f(2, 3, 8)], activation="swish"),
+           row("sigmoid", [f(2, 3, 8), f(8), f(2, 3, 8)], activation="sigmoid", epsilon=0.1),
+           row("numbers beside epsilon", [f(2, 3, 8, low=-0.01, high=0.01), f(8), f(2, 3, 8)]), half=2, **HALF, **SUMS),
+    *table("GatedRMSNorm", row("another function", [f(2, 8), f(8), f(2, 8)], activation="tanh", refused="tanh"), **PLAIN),
+    *table("BranchwiseRMSNorm", row("grouped", [f(2, 3, 4, 8)]), row("a scale a branch", [f(2, 3, 4, 8), f(4, 8)]), row("one scale", [f(2, 3, 4, 8), f(8)], sizes=SAID),
+           row("a flat scale", [f(2, 3, 4, 8), f(32)], sizes=SAID), row("flat", [f(2, 3, 32), f(32)], num_branches=4, epsilon=0.1),
+           row("numbers beside epsilon", [f(2, 3, 4, 8, low=-0.01, high=0.01)]),
+           half=2, **HALF, **SUMS),
+]
+
+
+# --- movement ----------------------------------------------------------------------------------------------------------
+def invertible(*shape, dtype=f32):
+    n = shape[-1]
+    return data((np.random.default_rng(n).uniform(-1, 1, shape) + 2 * n * np.eye(n)).astype(dtype))
+
+
+MOVEMENTS = [
+    *table("Inverse", row("a matrix", [invertible(4, 4)]), row("batches", [invertible(2, 3, 5, 5)]), row("one element", [data([[4.0]], f32)]),
+           row("rows that change places", [data([[0, 2, 0], [1, 0, 0], [0, 0, 4]], f32)]), row("f64", [invertible(3, 3, dtype=f64)]), row("no matrix", [f(0, 3, 3)]),
+           row("a large one", [invertible(40, 40)]), rtol=64, atol=16, **PLAIN),
+    *table("CDist", row("squares", [f(4, 7), f(5, 7)]), row("said", [f(4, 7), f(5, 7)], metric="sqeuclidean"), row("roots", [f(4, 7), f(5, 7)], metric="euclidean"),
+           row("f64", [f(4, 7, dtype=f64), f(5, 7, dtype=f64)], metric="euclidean"), row("one point", [f(1, 3), f(1, 3)]), rtol=64, atol=64, **PLAIN),
+    *table("CDist", row("another metric", [f(4, 7), f(5, 7)], metric="cosine", refused="cosine"), **PLAIN),
+    *table("Trilu", row("upper", [f(4, 5)]), row("lower", [f(2, 4, 5)], upper=0), row("k", [f(4, 5), data(1, i64)]), row("lower, negative k", [i(4, 5), data(-1, i64)], upper=0), **PLAIN),
+    *table("ExpandDims", row("the first", [f(3, 4), constant(data(0, i32))]), row("between", [i(3, 4), constant(data(1, i32))]), row("the last", [f(3, 4), constant(data(-1, i32))]),
+           row("of a scalar", [f(), constant(data(0, i32))]), **PLAIN),
+    *table("ExpandDims", row("an axis at run time", [f(3, 4), data(0, i32)], refused="axis"), **PLAIN),
+    *table("GatherND", row("rows", [f(4, 5), data([[1], [3]], i64)]), row("elements", [f(4, 5), data([[1, 2], [3, 0]], i64)]), row("i32 indices", [i(4, 5), data([[1], [-1]], i32)]), **SIZED),
+    *table("GridSample",
+           row("bilinear", [f(2, 3, 4, 5), f(2, 6, 7, 2, low=-1.2, high=1.2)], mode="bilinear"),
+           row("nearest, border", [f(2, 3, 4, 5), f(2, 6, 7, 2, low=-1.2, high=1.2)], mode="nearest", padding_mode="border"),
+           row("bicubic, reflection, aligned", [f(1, 2, 4, 5), f(1, 6, 7, 2, low=-1.2, high=1.2)], mode="bicubic", padding_mode="reflection", align_corners=1),
+           row("as it is", [f(1, 2, 4, 5), f(1, 3, 3, 2, low=-1.2, high=1.2)]), rtol=64, atol=64, **PLAIN),
+    *table("Range", row("floats", [data(1.0, f32), data(7.5, f32), data(1.5, f32)]), row("no step", [data(2, i64), data(9, i64)]), row("down", [data(9, i32), data(2, i32), data(-3, i32)]),
+           row("vectors of one", [data([2], i64), data([9], i64), data([2], i64)]), row("none", [data(5, i64), data(2, i64)]), **PLAIN),
+    *table("Pad", row("zeros", [f(2, 3), data([0, 1, 2, 0], i64)]), row("a value", [f(2, 3), data([0, 1, 2, 0], i64), data(1.5, f32)], mode="constant"),
+           row("a value in a vector", [f(2, 3), data([0, 1, 2, 0], i64), data([1.5], f32)]),
+           row("pads in a row", [f(2, 3), data([[0, 1, 2, 0]], i64)]), row("reflect", [f(4, 5), data([1, 2, 2, 1], i64)], mode="reflect"), row("edge", [f(4, 5), data([1, 2, 2, 1], i64)], mode="edge"),
+           row("negative", [f(4, 5), data([-1, 0, 0, -2], i64)]), **PLAIN),
+    *table("SampleOp", row("as it is", [f(3, 4)]), **PLAIN),
+    *table("UnfoldTensor", row("the last axis", [f(3, 9)], size=3), row("steps", [f(3, 9)], size=4, step=2, dim=1), row("the first axis", [i(7, 3)], size=2, dim=0, step=3),
+           row("an axis between", [f(2, 6, 3)], size=2, dim=-2), row("all of it", [f(2, 5)], size=5), **PLAIN),
+    *table("UnfoldTensor", row("slices that are too long", [f(2, 5)], size=6, refused="slices of 6 of an axis of 5"), row("no slices", [f(2, 5)], size=0, refused="slices of 0"), **PLAIN),
+    *table("UnfoldTensor", row("slices too long for what a run brings", [f(2, 5)], size=9, refused="negative size", sizes=OPEN), row("slices of one more", [f(2, 5)], size=6, step=4, refused="negative size", sizes=OPEN), **PLAIN),
+    *table("Unique", row("some twice", [data([2, 1, 1, 3, 4, 3], f32)], outputs=(0, 1, 2)), row("none", [f(0)], outputs=(0, 1, 2)), row("all", [data([3, 3, 3], f32)], outputs=(0, 1, 2)), **PLAIN),
+]
+
+CASES = [*FUSED, *QUANTIZED, *ATTENTIONS, *NORMS, *MOVEMENTS]
