@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that share parallel loops. A loop is cut into pieces; each thread owns a contiguous share of them, takes its
- * own from one end and, when done, others' from the other: every second thread begins at the back, so that neighbours meet
- * between their shares. What one of two threads does of each loop is one run then, and mostly the same part of what the
- * loop before has written. Memory that the other core wrote is read at half the rate where the two cores have two
- * third-level caches: there the pieces of a block of MobileNetV3 at 112x112 took .377 ms for .406 (2 cores of an AMD EPYC of
- * family 26, rounds in turn), and as long as before with one such cache. Loops stand in a fixed number of slots; a worker looks
+ * own from the front and, when done, others' from the back. Loops stand in a fixed number of slots; a worker looks
  * through the slots whenever `epoch` says that a loop was begun, so several callers' loops share the workers.
  *
  * A slot's memory outlives its loops: a worker that is late finds no pieces left, and the caller need not wait for it.
@@ -187,13 +183,13 @@ static void part_of(int64_t total, int64_t parts, int64_t index, int64_t *out_be
     *out_end = part_begin(total, parts, index + 1);
 }
 
-static bool take_piece(Share *share, bool first, uint32_t *out_piece) {
+static bool take_piece(Share *share, bool own, uint32_t *out_piece) {
     uint64_t pieces = atomic_load_explicit(&share->pieces, memory_order_relaxed);
     for (;;) {
         uint32_t next = (uint32_t)(pieces >> 32), end = (uint32_t)pieces;
         if (next >= end) return false;
-        uint64_t rest = first ? pack(next + 1, end) : pack(next, end - 1);
-        *out_piece = first ? next : end - 1;
+        uint64_t rest = own ? pack(next + 1, end) : pack(next, end - 1);
+        *out_piece = own ? next : end - 1;
         if (atomic_compare_exchange_weak_explicit(&share->pieces, &pieces, rest, memory_order_relaxed,
                                                   memory_order_relaxed))
             return true;
@@ -215,7 +211,7 @@ static bool take_part(Pool *pool, Slot *slot, int worker) {
     uint32_t piece, done = 0;
     for (int i = 0; i < pool->threads; i++) {
         int owner = worker + i < pool->threads ? worker + i : worker + i - pool->threads;
-        while (take_piece(&slot->shares[owner], (i == 0) == (owner % 2 == 0), &piece)) {
+        while (take_piece(&slot->shares[owner], i == 0, &piece)) {
             run_piece(&slot->loop, piece, worker);
             done++;
         }

@@ -154,36 +154,6 @@ Test(pool, workers_help_awake_or_asleep, .timeout = 20) {
     pool_destroy(pool);
 }
 
-enum { MET_PIECES = 20 };
-
-typedef struct Meeting {
-    int waits;                  /* the worker whose first piece ends last */
-    atomic_int begun[2], ended; /* pieces */
-    int by[MET_PIECES];         /* the worker that ran it */
-} Meeting;
-
-static void meet_between(void *context, int64_t begin, int64_t end, int worker) {
-    Meeting *meeting = context;
-    for (int64_t i = begin; i < end; i++) meeting->by[i] = worker;
-    if (atomic_fetch_add(&meeting->begun[worker], 1) == 0) {
-        while (!atomic_load(&meeting->begun[!worker])) sched_yield();
-        while (worker == meeting->waits && atomic_load(&meeting->ended) < MET_PIECES - 1) sched_yield();
-    }
-    atomic_fetch_add(&meeting->ended, 1);
-}
-
-/* Whoever does more, and though all but one piece of the other's share is taken from it. */
-Test(pool, two_threads_do_one_run_of_pieces_each, .timeout = 120) {
-    Pool *pool = make_pool(2);
-    for (int waits = 0; waits < 2; waits++) {
-        Meeting meeting = {.waits = waits};
-        pool_for(pool, MET_PIECES, 1, meet_between, &meeting);
-        for (int i = 0; i < MET_PIECES; i++)
-            cr_expect_eq(meeting.by[i], waits ? i == MET_PIECES - 1 : i > 0, "worker %d waits: piece %d", waits, i);
-    }
-    pool_destroy(pool);
-}
-
 static void check_signals(void *context, int64_t begin, int64_t end, int worker) {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);

@@ -70,14 +70,22 @@ def letters(arrays, node):
     return True
 
 
+def batches(arrays, node):
+    """Some let empty ones have any sizes."""
+    factors = [arrays[0], arrays[3 if node.op_type == "QLinearMatMul" else 1]]
+    if "MatMul" in node.op_type and min(a.ndim for a in factors) > 2:
+        try:
+            np.broadcast_shapes(*(a.shape[:-2] for a in factors))
+        except ValueError:
+            return False
+    return True
+
+
 def products(arrays, node):
     if node.op_type == "MatMul" and 0 in arrays[0].shape[-1:] and min(a.ndim for a in arrays) == 1:
         return False  # ONNX Runtime leaves what was there before
-    if node.op_type == "MatMul" and min(a.ndim for a in arrays) > 2:
-        try:
-            np.broadcast_shapes(*(a.shape[:-2] for a in arrays))  # some let empty ones have any sizes
-        except ValueError:
-            return False
+    if not batches(arrays, node):
+        return False
     if node.op_type == "Gemm" and arrays[0].shape[0 if attribute(node, "transA") else 1] != arrays[1].shape[1 if attribute(node, "transB") else 0]:
         return False
     return moderate(arrays, node) and all(a is None or a.dtype.kind not in "iu" or np.abs(a.astype(float)).max(initial=0) < 2**10 for a in arrays)
@@ -190,6 +198,16 @@ def whole_sizes(arrays, node):
         return True
     sizes = np.array(arrays[0].shape) * scales
     return bool((sizes == np.trunc(sizes)).all())
+
+
+def told_ratios(arrays, node):
+    """Where nearest is between two, a ratio that floats do not hold falls either way."""
+    sizes = arrays[3] if len(arrays) > 3 else None
+    if sizes is None or not sizes.size or attribute(node, "mode", b"nearest") != b"nearest":
+        return True
+    shape = np.array(arrays[0].shape)
+    by = shape // np.gcd(shape, sizes)
+    return bool((by & (by - 1) == 0).all())
 
 
 def known_sums(arrays, node):

@@ -107,6 +107,8 @@ class Draw:
 
     def new(self, dtype, shape, how=None, exact=False, constant=None):
         """A value that no node makes. how: a fill other than the model's."""
+        if np.prod(shape, dtype=float) > LARGEST:
+            raise Skip
         how = how or fill(self.style, dtype)
         array = np.asarray(how(self.rng, shape))
         kind = "constant" if constant else "input" if constant is False else self.pick("input", "input", "input", "constant", "constant", "node")

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 import control
 from conditions import (
-    adds_up, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels, letters, level,
-    masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
-    shifts, small, some, starts_within, sums, tame, told_apart, two_points, whole_sizes, windows, within,
+    adds_up, batches, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels, letters,
+    level, masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
+    shifts, small, some, starts_within, sums, tame, told_apart, told_ratios, two_points, whole_sizes, windows, within,
 )
 from draw import DTYPES, TEXT, Skip, ranged
 
@@ -819,8 +819,8 @@ ROWS = {
     "MatMul": Row(matmul, 3, products),
     "Gemm": Row(gemm, 2, products),
     "Einsum": Row(einsum, 1, both(products, some, letters)),
-    "MatMulInteger": Row(matmul_integer),
-    "QLinearMatMul": Row(qlinear_matmul, reference="wraps where it is to saturate"),
+    "MatMulInteger": Row(matmul_integer, needs=batches),
+    "QLinearMatMul": Row(qlinear_matmul, needs=batches, reference="wraps where it is to saturate"),
     "Conv": Row(conv, 3, windows),
     "ConvTranspose": Row(conv, 1, windows, "gives all groups the first one's bias"),
     "ConvInteger": Row(conv, 1, covers),
@@ -837,7 +837,7 @@ ROWS = {
     "GroupNormalization": Row(per_channel(2, True, epsilon=(None, 1e-3)), needs=both(some, sums)),
     "LayerNormalization": Row(layer_norm(2), 1.5, both(some, sums)),
     "RMSNormalization": Row(layer_norm(1), 1, both(some, sums)),
-    "Resize": Row(resize, needs=both(some, tame, whole_sizes)),
+    "Resize": Row(resize, needs=both(some, tame, whole_sizes, told_ratios)),
     "GridSample": Row(grid_sample, 1, finite, reference="has 0 for integers between two"),
     "AffineGrid": Row(affine_grid, needs=two_points),
     "Col2Im": Row(col2im, 1, both(sums, floats)),

@@ -67,6 +67,9 @@ static const Row values[] = {
      "x = constant f32[3] {-1, -1, 0.5}\ne = constant u32[3] {4294967295, 4294967294, 4294967295}\ny = onnx Pow@15 x, "
      "e\n"
      "want = constant f32[3] {-1, 1, 0}"},
+    {"bounds that a Clip of version 6 has of its own",
+     "x = constant f64[3] {1e300, -1e300, 2}\ny = onnx Clip@6 x\nwant = constant f64[3] {3.4028234663852886e38, "
+     "-3.4028234663852886e38, 2}"},
     {"powers that a base's type does not hold", "x = constant i8[3] {0, -1, 1}\ne = constant i32[3] {128, 255, "
                                                 "-128}\ny = onnx Pow@15 x, e\nwant = constant i8[3] {0, -1, 1}"},
     {"compress along an axis", "x = constant f32[2, 3] {1, 2, 3, 4, 5, 6}\nc = constant bool[3] {false, true, true}\n"
@@ -95,6 +98,9 @@ static const Row values[] = {
      "s = constant i64[1] {0}\ne = constant i64[1] {2}\na = constant i64[1] {1}\ny = onnx Slice@13 r, s, e, a\n"
      "want = constant f64[1, 2, 2] {1, 0, 0, 0}",
      .roundings = 42 /* there and back by three transforms of length 128, of 7 levels each */},
+    {"transform of nothing: no numbers, or the 0 of one side",
+     "x = constant f32[2, 0, 1] {}\nf = onnx DFT@17 x {axis = 1}\nh = onnx DFT@17 x {axis = 1, onesided = 1}\ny = "
+     "onnx Concat@13 f, h {axis = 1}\nwant = constant f32[2, 1, 2] {0, 0, 0, 0}"},
     {"resize by 2, half-pixel centres",
      "x = constant f32[1, 1, 2] {0, 4}\nr = constant f32[0] {}\ns = constant f32[3] {1, 1, 2}\n"
      "y = onnx Resize@13 x, r, s {mode = \"linear\"}\nwant = constant f32[1, 1, 4] {0, 1, 3, 4}"},

@@ -5,6 +5,7 @@
 #include "lowering/build.h"
 #include "base/plain.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -139,9 +140,10 @@ static Status lower_where(Lowering *l, const Node *n) {
     return out(l, n, 0, where(l, in(l, n, 0), in(l, n, 1), in(l, n, 2)));
 }
 
-/* A bound: attribute (before opset 11), else input; NULL when there is none. */
+/* A bound: attribute (before opset 11; from 6 on it has a default, which infinities are clipped to), else input; NULL when there is none. */
 static Value *clip_bound(Lowering *l, const Node *n, const Value *x, const char *name, int index) {
-    if (n->opset < 11) return node_attr(n, name) ? like(l, x, attr_float(n, name, 0)) : NULL;
+    if (n->opset < 6 && !node_attr(n, name)) return NULL;
+    if (n->opset < 11) return like(l, x, attr_float(n, name, index == 1 ? -FLT_MAX : FLT_MAX));
     Value *bound = optional_in(l, n, index);
     return bound && bound->rank == 1 ? reshape(l, bound, NULL, 0) : bound;
 }

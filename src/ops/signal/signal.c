@@ -131,7 +131,7 @@ static Status host_dft(HostCall *call) {
     p.in_parts = p.x->dims[rank - 1];
     length = p.inverse && p.onesided ? 2 * (p.in - 1) : p.in;
     if (node_attr(call->node, "length")) TRY(host_sizes(call, "length", 1, &length));
-    TRY(prepare_lines(call, &p, length));
+    TRY(prepare_lines(call, &p, length ? length : 1)); /* of nothing, one side has one number: 0 */
     p.out = p.onesided && !p.inverse ? length / 2 + 1 : length;
     p.out_parts = p.onesided && p.inverse ? 1 : 2;
     memcpy(dims, p.x->dims, sizeof dims);

@@ -103,12 +103,12 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
     bool narrow = slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS;
     int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
-    int tiles = (count + most - 1) / most, m;
+    int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
     const char *next = take_weight(slice, call, first_depth, narrow, tiles);
     call->form = &w->form;
-    for (int i = 0, tile = 0; tile < tiles; i += m, tile++) {
-        call->ahead = next + tile * call->ahead_step * (call->taps * call->depth);
-        m = (count - i + tiles - tile - 1) / (tiles - tile); /* a low tile has fewer sums than multiplies in flight */
+    for (int i = 0; i < count; i += height) {
+        call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
+        int m = count - i < height ? count - i : height;
         call->rows = rows + first + i;
         call->results = results + i;
         call->row_count = m;
