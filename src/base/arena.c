@@ -51,10 +51,22 @@ static Arena *outermost(Arena *arena) {
     return arena;
 }
 
+/* Large ones are many together, which small pages would make slow; an arena's first ones are too small to tell. */
+static void *take_block(size_t size) {
+    return size >= LARGEST_BLOCK ? heap_alloc_lasting(HEADER + size) : heap_alloc(HEADER + size);
+}
+
+static void free_block(Block *block) {
+    if (block->size >= LARGEST_BLOCK)
+        heap_free_lasting(block, HEADER + block->size);
+    else
+        heap_free(block, HEADER + block->size);
+}
+
 static void free_blocks(Block *blocks) {
     for (Block *b = blocks, *next; b; b = next) {
         next = b->next;
-        heap_free(b, HEADER + b->size);
+        free_block(b);
     }
 }
 
@@ -64,7 +76,7 @@ static void keep_blocks(Arena *outer, Block *blocks) {
         next = b->next;
         bool grown = b->size >= FIRST_BLOCK && b->size <= LARGEST_BLOCK && (b->size & (b->size - 1)) == 0;
         if (!grown) { /* nobody asks for its size again */
-            heap_free(b, HEADER + b->size);
+            free_block(b);
             continue;
         }
         b->next = outer->spare;
@@ -133,7 +145,7 @@ Arena *arena_create_inside(Arena *parent) {
 static Block *add_block(Arena *arena, size_t size) {
     if (size > SIZE_MAX / 2 || (arena->limit && size > arena->limit - arena->bytes)) exhausted(arena);
     Block *block = take_spare(arena, size);
-    if (!block) block = heap_alloc(HEADER + size);
+    if (!block) block = take_block(size);
     if (!block) exhausted(arena);
     *block = (Block){.size = size};
     arena->bytes += size;
@@ -185,7 +197,7 @@ void arena_free_large(Arena *arena, void *memory, size_t size) {
     if (block->next) block->next->before = block->before;
     *(block->before ? &block->before->next : &arena->blocks) = block->next;
     arena->bytes -= block->size;
-    heap_free(block, HEADER + block->size);
+    free_block(block);
 }
 
 void *arena_array(Arena *arena, size_t count, size_t size) {

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/heap.h"
 #include "base/map.h"
 
 Test(arena, memory_is_zeroed_aligned_and_apart) {
@@ -93,4 +94,34 @@ Test(arena, large_memory_goes_before_the_arena) {
     for (uint64_t i = 0; i < ENTRIES; i++) cr_assert(map_get_id(&map, i * 64) && !map_get_id(&map, i * 64 + 1));
     cr_expect_lt(arena_bytes(arena), (size_t)80 * ENTRIES, "%zu bytes", arena_bytes(arena));
     arena_destroy(arena);
+}
+
+/* Blocks of every size, in and beyond what shares mappings, freed in another order than they were taken. */
+Test(arena, lasting_memory_is_aligned_and_apart) {
+    static const size_t sizes[] = {
+        0, 1, 100, 5000, 70000, LASTING_PLAIN - 1, LASTING_PLAIN, 3 * LASTING_PLAIN + 1, (size_t)17 * LASTING_PLAIN};
+    enum { COUNT = sizeof sizes / sizeof *sizes, BLOCKS = 3 * COUNT };
+    unsigned char *blocks[BLOCKS] = {0};
+    for (int step = 0; step < 4 * BLOCKS; step++) {
+        int i = step * 7 % BLOCKS;
+        size_t size = sizes[i % COUNT];
+        if (blocks[i]) {
+            for (size_t k = 0; k < size; k += k < 4096 ? 1 : 511)
+                cr_assert_eq(blocks[i][k], i + 1, "byte %zu of %d", k, i);
+            heap_free_lasting(blocks[i], size);
+            blocks[i] = NULL;
+        } else {
+            blocks[i] = heap_alloc_lasting(size);
+            cr_assert_not_null(blocks[i]);
+            cr_expect_eq((uintptr_t)blocks[i] % HEAP_ALIGNMENT, 0);
+            for (size_t k = 0; k < size; k += k < 4096 ? 1 : 511) blocks[i][k] = (unsigned char)(i + 1);
+        }
+        Status status = heap_set_host((HeapHost){0});
+        bool none = true;
+        for (int b = 0; b < BLOCKS; b++) none &= !blocks[b];
+        cr_expect_eq(!status, none, "step %d", step); /* every block is counted until it is freed */
+        status_free(status);
+    }
+    for (int b = 0; b < BLOCKS; b++) cr_assert_null(blocks[b]);
+    cr_expect_null(heap_alloc_lasting(SIZE_MAX - 8));
 }

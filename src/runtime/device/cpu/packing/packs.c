@@ -93,7 +93,7 @@ Status pack_take(PackStore *store, const Recipe *recipe, size_t bytes, Pack **ou
         *out_ready = true;
     } else {
         pack = calloc(1, sizeof *pack);
-        void *data = pack ? heap_alloc(bytes) : NULL;
+        void *data = pack ? heap_alloc_lasting(bytes) : NULL;
         if (!data) {
             free(pack);
             return status_out_of_memory();
@@ -110,6 +110,6 @@ void *pack_data(Pack *pack) { return pack->data; }
 void pack_release(Pack *pack) {
     if (!pack || --pack->references) return;
     unlink_pack(pack);
-    heap_free(pack->data, pack->bytes);
+    heap_free_lasting(pack->data, pack->bytes);
     free(pack);
 }
