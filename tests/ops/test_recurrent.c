@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "autodiff/autodiff.h"
 #include "interpret.h"
 #include "lowering/ops.h"
 #include "rounding.h"
@@ -52,7 +53,10 @@ static const double CHANGE = 0x1p-16;
 typedef struct Make {
     DType dtype;
     int change;
+    bool gradients; /* of half the sum of the squares of all outputs, with respect to all inputs, are what comes out */
 } Make;
+
+enum { MOST_RESULTS = 8 };
 
 /* Multiples of 2^-23 in [-0.5, 0.5): the same in both types, before a change. */
 static Tensor *drawn(Arena *arena, Make make, int rank, const int64_t *dims, uint64_t seed) {
@@ -73,6 +77,47 @@ static Value *input_of(Graph *graph, DType dtype, const int64_t *dims) {
     const Dim *sizes[3];
     for (int i = 0; i < 3; i++) sizes[i] = dim_const(graph->dims, dims[i]);
     return graph_add_input(graph, "x", dtype, 3, sizes);
+}
+
+static void give_gradients(Graph *graph, const Node *node, DType dtype) {
+    Value *loss = NULL, *xs[MOST_RESULTS];
+    StringView names[MOST_RESULTS];
+    int count = 0;
+    Tensor *half = tensor_new(graph->arena, dtype, 0, NULL);
+    dtype_store_double(dtype, half->data, 0, 0.5);
+    for (int i = 0; i < node->output_count; i++) {
+        Value *y = node->outputs[i], *factors[] = {y, y}, *parts[] = {NULL, loss};
+        Node *square = graph_add_node(graph, NULL, NODE_ONNX, "Mul", factors, 2);
+        Value *squared = node_add_output(square, NULL, DT_NONE, -1, NULL);
+        Node *sum = graph_add_node(graph, NULL, NODE_ONNX, "ReduceSum", &squared, 1);
+        node_set_int(sum, "keepdims", 0);
+        parts[0] = node_add_output(sum, NULL, DT_NONE, -1, NULL);
+        Node *all = graph_add_node(graph, NULL, NODE_ONNX, "Sum", parts, loss ? 2 : 1);
+        loss = node_add_output(all, NULL, DT_NONE, -1, NULL);
+        square->opset = sum->opset = all->opset = 22;
+    }
+    Value *factors[] = {loss, graph_add_constant(graph, NULL, half)};
+    Node *halved = graph_add_node(graph, NULL, NODE_ONNX, "Mul", factors, 2);
+    halved->opset = 22;
+    loss = node_add_output(halved, NULL, DT_NONE, -1, NULL);
+    for (int i = 0; i < node->input_count; i++)
+        if (node->inputs[i] && dtype_is_float(node->inputs[i]->dtype)) xs[count++] = node->inputs[i];
+    for (int i = 0; i < count; i++) names[i] = (StringView){xs[i]->name, strlen(xs[i]->name)};
+    Node *gradient = graph_add_node(graph, NULL, NODE_ONNX, "Gradient", xs, count);
+    gradient->domain = TRAINING_DOMAIN;
+    gradient->opset = 1;
+    node_set_attr(gradient, (Attr){.name = "xs",
+                                   .kind = ATTR_STRINGS,
+                                   .count = count,
+                                   .strings = arena_copy(graph->arena, names, sizeof names)});
+    node_set_string(gradient, "y", loss->name);
+    for (int i = 0; i < count; i++) graph_add_output(graph, node_add_output(gradient, NULL, DT_NONE, -1, NULL));
+}
+
+/* How many results the graph has. */
+static int results_of(const Net *net, bool gradients) {
+    int outputs = net->gates == 4 ? 3 : 2;
+    return gradients ? 3 + net->bias + net->initial * (outputs - 1) + net->peepholes : outputs;
 }
 
 static Graph *make_graph(const Net *net, Make make, Tensor **out_x) {
@@ -101,13 +146,17 @@ static Graph *make_graph(const Net *net, Make make, Tensor **out_x) {
     node_set_int(node, "hidden_size", h);
     if (net->attribute) node_set_int(node, net->attribute, 1);
     if (net->clip > 0) node_set_float(node, "clip", net->clip);
-    for (int i = 0; i < (lstm ? 3 : 2); i++) graph_add_output(graph, node_add_output(node, NULL, DT_NONE, -1, NULL));
+    for (int i = 0; i < (lstm ? 3 : 2); i++) node_add_output(node, NULL, DT_NONE, -1, NULL);
+    for (int i = 0; !make.gradients && i < node->output_count; i++) graph_add_output(graph, node->outputs[i]);
+    if (make.gradients) give_gradients(graph, node, make.dtype);
     return graph;
 }
 
 static Status run(Graph *graph, const Tensor *x, Arena *arena, Item *outputs) {
     Policy policy = {0};
+    TRY(prepare_gradients(graph, &policy));
     TRY(lower_graph(graph, &policy));
+    TRY(expand_gradients(graph, &policy));
     TRY(graph_verify(graph, LEVEL_PRIM));
     Item item = {.kind = ITEM_TENSOR, .tensor = *x};
     return interpret(graph, &item, arena, outputs);
@@ -131,57 +180,72 @@ static void run_net(const Net *net, Make make, Arena *arena, Item *outputs) {
 }
 
 /* Terms: a row of weights, a row of the recurrence, both biases, and the roundings of a gate: activations may be off by
- * some units each. The last step's own are those of its result. */
-static double *bounds_of(const Net *net, Arena *arena, const Tensor *exact, const Tensor *changed[DRAWS]) {
+ * some units each. The last step's own are those of its result. Gradients add a product by the gates, and sums over
+ * steps and rows, whose parts may be as large as the tensor's largest element where they cancel. */
+static double *bounds_of(const Net *net, Arena *arena, const Tensor *exact, const Tensor *changed[DRAWS],
+                         bool gradients) {
+    int64_t terms = net->input + net->hidden + 16, back = net->gates * net->hidden + net->time * net->batch + 16;
     double *bounds = ARENA_ARRAY(arena, double, tensor_count(exact) + 1),
-           gamma = rounding_gamma(DT_F32, net->input + net->hidden + 16);
+           gamma = rounding_gamma(DT_F32, gradients ? terms + back : terms);
+    double largest = 0;
+    for (int64_t i = 0; gradients && i < tensor_count(exact); i++)
+        largest = fmax(largest, fabs(((double *)exact->data)[i]));
     for (int64_t i = 0; i < tensor_count(exact); i++) {
-        double y = ((double *)exact->data)[i], squares = 0;
-        for (int d = 0; d < DRAWS; d++) squares += pow(((double *)changed[d]->data)[i] - y, 2);
-        bounds[i] = gamma / CHANGE * sqrt(squares / DRAWS) + 8 * rounding_unit(DT_F32) * fabs(y);
+        double y = fmax(fabs(((double *)exact->data)[i]), largest), x = ((double *)exact->data)[i], squares = 0;
+        for (int d = 0; d < DRAWS; d++) squares += pow(((double *)changed[d]->data)[i] - x, 2);
+        bounds[i] = gamma / CHANGE * sqrt(squares / DRAWS) + 8 * rounding_unit(DT_F32) * y;
     }
     return bounds;
 }
 
-Test(recurrent, fast_is_plain) {
-    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
-        const Net *net = &nets[i];
-        Arena *arena = arena_create(0);
-        Item fast[3] = {0}, plain[3] = {0}, changed[DRAWS][3] = {0};
-        run_net(net, (Make){DT_F32, 0}, arena, fast);
-        run_net(net, (Make){DT_F64, 0}, arena, plain);
-        for (int d = 0; d < DRAWS; d++) run_net(net, (Make){DT_F64, d + 1}, arena, changed[d]);
-        for (int o = 0; o < (net->gates == 4 ? 3 : 2); o++) {
-            const Tensor *of_output[DRAWS];
-            for (int d = 0; d < DRAWS; d++) of_output[d] = &changed[d][o].tensor;
-            compare(net->name, &fast[o].tensor, &plain[o].tensor, bounds_of(net, arena, &plain[o].tensor, of_output));
-        }
-        arena_destroy(arena);
+static void check_fast(const Net *net, bool gradients) {
+    Arena *arena = arena_create(0);
+    Item fast[MOST_RESULTS] = {0}, plain[MOST_RESULTS] = {0}, changed[DRAWS][MOST_RESULTS] = {0};
+    run_net(net, (Make){DT_F32, 0, gradients}, arena, fast);
+    run_net(net, (Make){DT_F64, 0, gradients}, arena, plain);
+    for (int d = 0; d < DRAWS; d++) run_net(net, (Make){DT_F64, d + 1, gradients}, arena, changed[d]);
+    for (int o = 0; o < results_of(net, gradients); o++) {
+        const Tensor *of_output[DRAWS];
+        for (int d = 0; d < DRAWS; d++) of_output[d] = &changed[d][o].tensor;
+        compare(net->name, &fast[o].tensor, &plain[o].tensor,
+                bounds_of(net, arena, &plain[o].tensor, of_output, gradients));
     }
+    arena_destroy(arena);
+}
+
+Test(recurrent, fast_is_plain) {
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) check_fast(&nets[i], false);
+}
+
+Test(recurrent, fast_gradients_are_plain_ones) {
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) check_fast(&nets[i], true);
 }
 
 /* How many threads take part changes no bit. */
-Test(recurrent, threads_change_nothing) {
+static void check_threads(const Net *net, bool gradients) {
     static const int counts[] = {1, 2, 16};
-    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
-        Arena *arena = arena_create(0);
-        Item outputs[3][3] = {0};
-        for (int k = 0; k < 3; k++) {
-            Pool *pool;
-            Status status = pool_create(counts[k], &pool);
-            cr_assert(!status);
-            interpret_on(pool);
-            run_net(&nets[i], (Make){DT_F32, 0}, arena, outputs[k]);
-            for (int o = 0; k && o < (nets[i].gates == 4 ? 3 : 2); o++) {
-                const Tensor *a = &outputs[0][o].tensor, *b = &outputs[k][o].tensor;
-                cr_expect(!tensor_bytes(a) || memcmp(a->data, b->data, tensor_bytes(a)) == 0,
-                          "%s: output %d differs with %d threads", nets[i].name, o, counts[k]);
-            }
-            interpret_on(NULL);
-            pool_destroy(pool);
+    Arena *arena = arena_create(0);
+    Item outputs[3][MOST_RESULTS] = {0};
+    for (int k = 0; k < 3; k++) {
+        Pool *pool;
+        Status status = pool_create(counts[k], &pool);
+        cr_assert(!status);
+        interpret_on(pool);
+        run_net(net, (Make){DT_F32, 0, gradients}, arena, outputs[k]);
+        for (int o = 0; k && o < results_of(net, gradients); o++) {
+            const Tensor *a = &outputs[0][o].tensor, *b = &outputs[k][o].tensor;
+            cr_expect(!tensor_bytes(a) || memcmp(a->data, b->data, tensor_bytes(a)) == 0,
+                      "%s: output %d differs with %d threads", net->name, o, counts[k]);
         }
-        arena_destroy(arena);
+        interpret_on(NULL);
+        pool_destroy(pool);
     }
+    arena_destroy(arena);
+}
+
+Test(recurrent, threads_change_nothing) {
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++)
+        for (int gradients = 0; gradients < 2; gradients++) check_threads(&nets[i], gradients);
 }
 
 /* Graphs whose first output must equal their second. */

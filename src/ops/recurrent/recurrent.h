@@ -87,6 +87,11 @@ double recurrent_apply(const Function *f, double x);
  * each row's peepholes, [D, B, 3 * H]. */
 Status host_recurrent_gradient(HostCall *call);
 
+/* recurrent_back.c: the same in f32 with the usual functions, on vectors; results but that of the peepholes, zeroed (outputs 0 to 5, NULL: not
+ * asked for). weights: [D][gates * hidden][hidden]; given: the gradients of the outputs. */
+bool recurrent_back_is_fast(const Net *net);
+void recurrent_back_fast(const Net *net, const double *weights, const Tensor *const *given, Tensor *const *results);
+
 /* recurrent_fast.c: in f32 with the usual functions, on vectors and threads. */
 void recurrent_run_fast(const Net *net);
 /* recurrent_plain.c: in double precision, for f64 and for other activation functions: plain loops. */

@@ -13,7 +13,7 @@
  * sooner than threads are woken. */
 enum { SHARED_STEP = 1 << 18 };
 
-static const RecurrentIsa *isa_to_run(void) {
+const RecurrentIsa *recurrent_isa(void) {
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
     if (isa != VECTOR_BASE) return isa == VECTOR_AVX512 ? &recurrent_avx512 : &recurrent_avx2;
@@ -45,7 +45,7 @@ typedef struct Passes {
 
 /* Of a step. */
 static Passes passes_of(const Net *net) {
-    const RecurrentIsa *isa = isa_to_run();
+    const RecurrentIsa *isa = recurrent_isa();
     Passes p = {.count = 1, .product = isa->product};
     if (net->cell != CELL_GRU) {
         p.items[0] = (Pass){net->cell == CELL_RNN ? isa->rnn : isa->lstm, 0, net->gates, false};

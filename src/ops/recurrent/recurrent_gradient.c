@@ -2,7 +2,7 @@
 /* Back through the steps of a recurrent net: each batch row of each direction is run again, its gates and states are kept, and then the chain
  * rule is followed from the last step to the first (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997; Cho et al., "Learning
  * Phrase Representations using RNN Encoder-Decoder", 2014; the formulas are ONNX LSTM-22's, GRU-22's and RNN-22's). In double precision,
- * with any activation functions; rows are dealt to the threads. */
+ * with any activation functions; rows are dealt to the threads. In f32 with the usual ones recurrent_back.c does the same on vectors. */
 #include "ops/recurrent/recurrent.h"
 
 #include <math.h>
@@ -319,8 +319,12 @@ Status host_recurrent_gradient(HostCall *call) {
         if (b.results[i]) memset(b.results[i]->data, 0, tensor_bytes(b.results[i]));
     }
     if (net.batch == 0) return NULL;
-    b.projection = recurrent_doubles(call->arena, net.projection);
     b.weights = unpacked(&net, width);
+    if (recurrent_back_is_fast(&net)) {
+        recurrent_back_fast(&net, b.weights, given, b.results);
+        return NULL;
+    }
+    b.projection = recurrent_doubles(call->arena, net.projection);
     b.h0 = recurrent_doubles(call->arena, net.h0);
     b.c0 = recurrent_doubles(call->arena, net.c0);
     b.peepholes = recurrent_doubles(call->arena, net.peepholes);

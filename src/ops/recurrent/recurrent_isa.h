@@ -138,6 +138,23 @@ static void gru_state(const Block *b, int r, int64_t unit, const float *gates) {
         gru_lanes(b, r, unit + u, LOAD(b->c + r * b->width + unit + u), tanh_of(b, LOAD(gates + u)));
 }
 
-const RecurrentIsa JOIN(recurrent, ISA) = {product, rnn_state, lstm_state, gru_state_after, gru_gates, gru_state};
+/* ---- functions ---- */
+
+#define IN_PLACE(name, function)                                                                                       \
+    static void name(float *x, int64_t count) {                                                                        \
+        float last[LANES] = {0};                                                                                       \
+        int64_t at = 0;                                                                                                \
+        for (; at + LANES <= count; at += LANES) STORE(x + at, function(LOAD(x + at)));                                \
+        for (int64_t i = at; i < count; i++) last[i - at] = x[i];                                                      \
+        STORE(last, function(LOAD(last)));                                                                             \
+        for (int64_t i = at; i < count; i++) x[i] = last[i - at];                                                      \
+    }
+
+IN_PLACE(sigmoids, sigmoid_vector)
+IN_PLACE(tanhs, tanh_vector)
+
+const RecurrentIsa JOIN(recurrent, ISA) = {
+    product, rnn_state, lstm_state, gru_state_after, gru_gates, gru_state, sigmoids, tanhs,
+};
 
 VECTOR_END

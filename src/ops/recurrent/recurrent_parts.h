@@ -55,12 +55,15 @@ typedef void (*FinishFn)(const Block *block, int r, int64_t unit, const float *s
 typedef struct RecurrentIsa {
     void (*product)(const PanelProduct *product);
     FinishFn rnn, lstm, gru_after, gru_gates, gru;
+    void (*sigmoids)(float *x, int64_t count), (*tanhs)(float *x, int64_t count); /* in place */
 } RecurrentIsa;
 
 extern const RecurrentIsa recurrent_base;
 #if defined(__x86_64__)
 extern const RecurrentIsa recurrent_avx2, recurrent_avx512;
 #endif
+
+const RecurrentIsa *recurrent_isa(void); /* of this machine */
 
 /* A panel's units of a gate of this step's input, from `unit` on: zeros behind the last one. */
 void recurrent_input(const Block *block, int r, int gate, int64_t unit, float *out);
