@@ -214,7 +214,7 @@ typedef struct OnnxfuseOptions {
         *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
     const struct OnnxfuseRegistry
         *registry; /* custom operators and fusions; must stay as it is until the session is closed. NULL: none */
-    const char *precision; /* "f32", "f16", "bf16": how floating point is computed; NULL: as the policy says */
+    const char *precision; /* "f32", "f16", "bf16": how floating point is computed (of a training: products); NULL: as the policy says */
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */
@@ -589,7 +589,7 @@ ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTrai
 /* One batch: loss, gradients, and new weights once there are as many batches as an update takes (the policy's training.accumulation).
  * inputs [input_count], as onnxfuse_session_run takes them; options and out_loss may be NULL. *out_loss: of these inputs, with the weights as
  * they were. After a failure what is kept is as it was; where an update of several batches finds no memory, the next call begins with
- * it. */
+ * it. With precision f16 an update whose gradients are not finite changes the loss's scale alone, and is no step. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *training, const OnnxfuseValue *const *inputs,
                                                    const OnnxfuseRunOptions *options, double *out_loss);
 ONNXFUSE_API int64_t

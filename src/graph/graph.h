@@ -142,7 +142,7 @@ struct Node {
 
 typedef struct Wanted {
     DType computes_in; /* floating point becomes this type: DT_F32, DT_F16, DT_BF16 */
-    const char *what;  /* of ModelInfo.applied */
+    const char *what;  /* of ModelInfo.applied; NULL: by no rule, and no rule changes it */
 } Wanted;
 
 typedef struct Metadata {

@@ -145,6 +145,7 @@ static void start(Lowering *l) {
 }
 
 static void note_applied(Lowering *l, const Node *n) {
+    if (!n->wanted->what) return;
     ModelInfo *info = l->graph->info;
     const char *name = arena_string(l->arena, node_origin_name(n));
     VEC_PUSH(l->arena, info->applied, (Applied){.what = n->wanted->what, .node = name});

@@ -10,6 +10,7 @@
 #include "lowering/subgraph.h"
 
 enum { UPDATE_FENCE = -1 };                /* what writes weights and states is steps of its own, which come last */
+enum { LARGEST_SCALE = 1 << 24 };          /* of a loss, beyond which zero gradients would let it grow without end */
 enum { LOSS_OPSET = 12, MODE_OPSET = 14 }; /* of SoftmaxCrossEntropyLoss; of training modes as inputs and attributes */
 
 typedef VEC(TrainedTensor) TrainedTensors;
@@ -28,10 +29,15 @@ typedef struct Build {
     VEC(Value *) statistics; /* constants that the forward pass changes */
     VEC(Value *) moved;      /* their new values */
     TrainedTensors tensors;
+    int scale;     /* of the loss, a state: its number among the tensors; -1: the loss is not scaled */
+    Value *finite; /* bool: whether the gradients are; NULL: it is not asked */
     TrainingStep *step;
 } Build;
 
 /* --- nodes ----------------------------------------------------------------------------------------------------------------- */
+
+/* Beside the model all is computed in its own type, whatever the policy says of the model's nodes. */
+static const Wanted own_type = {DT_F32, NULL};
 
 static Node *add_node(Build *b, const char *domain, const char *op, int opset, Value *const *inputs, int count) {
     Node *node = graph_add_node(b->graph, NULL, NODE_ONNX, op, inputs, count);
@@ -39,6 +45,7 @@ static Node *add_node(Build *b, const char *domain, const char *op, int opset, V
     node->domain = domain;
     node->opset = opset;
     node->fence = b->fence;
+    node->wanted = b->kind == TRAIN_STEP ? &own_type : NULL;
     node->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
     return node;
 }
@@ -378,48 +385,7 @@ static Status set_training_mode(Build *b) {
     return NULL;
 }
 
-/* --- gradients -------------------------------------------------------------------------------------------------------------------- */
-
-static Value **add_gradients(Build *b) {
-    int count = b->weights.count;
-    Node *node = add_node(b, TRAINING_DOMAIN, "Gradient", 1, b->weights.items, count);
-    StringView *names = ARENA_ARRAY(b->arena, StringView, count);
-    Value **gradients = ARENA_ARRAY(b->arena, Value *, count);
-    for (int i = 0; i < count; i++) {
-        const char *name = b->weights.items[i]->name;
-        names[i] = (StringView){name, strlen(name)};
-        gradients[i] = node_add_output(node, arena_format(b->arena, "%s_grad", name), DT_NONE, -1, NULL);
-    }
-    node_set_attr(node, (Attr){.name = "xs", .kind = ATTR_STRINGS, .count = count, .strings = names});
-    node_set_string(node, "y", b->loss->name);
-    bool imported = false;
-    for (int i = 0; i < b->graph->info->opsets.count; i++)
-        imported |= strcmp(b->graph->info->opsets.items[i].domain, TRAINING_DOMAIN) == 0;
-    if (!imported) VEC_PUSH(b->graph->arena, b->graph->info->opsets, (OpsetImport){TRAINING_DOMAIN, 1});
-    return gradients;
-}
-
-/* All scaled by min(1, most / (norm + 1e-6)), the norm that of all elements together (Pascanu, Mikolov and Bengio, "On the difficulty of
- * training recurrent neural networks", 2013). */
-static void clip_gradients(Build *b, Value **gradients) {
-    Value *sum = NULL;
-    for (int i = 0; i < b->weights.count; i++) {
-        Node *node = add_node(b, "", "ReduceSumSquare", b->opset, &gradients[i], 1);
-        node_set_int(node, "keepdims", 0);
-        Value *part = converted(b, result(node), b->weights.items[i]->dtype, DT_F32);
-        sum = sum ? onnx2(b, "Add", sum, part) : part;
-    }
-    const Value f32 = {.dtype = DT_F32};
-    Value *norm = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, &f32, 1e-6));
-    Value *factor = onnx2(b, "Min", number(b, &f32, 1), onnx2(b, "Div", number(b, &f32, b->wanted->clip_norm), norm));
-    b->fence = UPDATE_FENCE;
-    for (int i = 0; i < b->weights.count; i++) {
-        Value *own = converted(b, factor, DT_F32, b->weights.items[i]->dtype);
-        gradients[i] = onnx2(b, "Mul", gradients[i], own);
-    }
-}
-
-/* --- optimizers, as torch.optim of PyTorch 2 has them ------------------------------------------------------------------------------ */
+/* --- what is kept from step to step, and numbers of a step --------------------------------------------------------------------------- */
 
 static Value *step_number(Build *b, TrainingNumber which, const Value *like) {
     static const char *const names[] = {"training.rate", "training.correction1", "training.correction2",
@@ -456,13 +422,145 @@ static Value *state(Build *b, const Value *weight, const char *name) {
     return add_tensor_input(b, &b->tensors.items[b->tensors.count - 1]);
 }
 
+/* --- the loss's scale -------------------------------------------------------------------------------------------------------------- */
+/* Gradients that f16 has no numbers for would be zero, so those of a larger loss are computed (Micikevicius et al., "Mixed Precision Training",
+ * 2018). Where one overflows all stays as it is, and the scale is halved; after some steps without that it is doubled. */
+
+/* Products and what is made of them; everything else keeps its type, as under PyTorch's autocast. */
+static const char *const products[] = {"MatMul",
+                                       "Gemm",
+                                       "FusedMatMul",
+                                       "Conv",
+                                       "ConvTranspose",
+                                       "Einsum",
+                                       "Attention",
+                                       "MultiHeadAttention",
+                                       "GroupQueryAttention"};
+
+static void want_precision(Graph *graph, const Wanted *wanted) {
+    FOR_EACH_NODE(node, graph) {
+        for (int i = 0; i < node->subgraph_count; i++) want_precision(node->subgraphs[i], wanted);
+        for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+            if (strcmp(node->op, products[i]) == 0) node->wanted = wanted;
+    }
+}
+
+static void set_precision(Build *b) {
+    static const DType types[] = {[PRECISION_F32] = DT_F32, [PRECISION_F16] = DT_F16, [PRECISION_BF16] = DT_BF16};
+    Precision precision = b->wanted->precision;
+    if (precision == PRECISION_AS_IS) return;
+    Wanted *wanted = ARENA_NEW(b->arena, Wanted);
+    *wanted = (Wanted){types[precision], arena_format(b->arena, "training.precision: %s", precision_name(precision))};
+    want_precision(b->graph, wanted);
+}
+
+/* A number that is kept, f32. */
+static int add_number_state(Build *b, const char *name, double initial) {
+    static const Value f32 = {.dtype = DT_F32};
+    TrainedTensor state = nowhere;
+    Value *value = number(b, &f32, initial);
+    state.name = name;
+    state.like = value;
+    state.initial = value->constant;
+    state.is_state = true;
+    VEC_PUSH(b->arena, b->tensors, state);
+    return b->tensors.count - 1;
+}
+
+/* As the graph reads it. */
+static Value *number_state(Build *b, int tensor) {
+    TrainedTensor *t = &b->tensors.items[tensor];
+    return t->in[b->which].input < 0 ? add_tensor_input(b, t) : b->graph->inputs.items[t->in[b->which].input];
+}
+
+static Value *as_f32(Build *b, Value *x) { return converted(b, x, DT_NONE, DT_F32); }
+
+static Value *scaled_loss(Build *b) { return onnx2(b, "Mul", as_f32(b, b->loss), number_state(b, b->scale)); }
+
+static Value *choose(Build *b, Value *condition, Value *x, Value *y) {
+    return result(add_node(b, "", "Where", b->opset, (Value *[]){condition, x, y}, 3));
+}
+
+/* --- gradients -------------------------------------------------------------------------------------------------------------------- */
+
+static Value **add_gradients(Build *b) {
+    int count = b->weights.count;
+    Node *node = add_node(b, TRAINING_DOMAIN, "Gradient", 1, b->weights.items, count);
+    StringView *names = ARENA_ARRAY(b->arena, StringView, count);
+    Value **gradients = ARENA_ARRAY(b->arena, Value *, count);
+    for (int i = 0; i < count; i++) {
+        const char *name = b->weights.items[i]->name;
+        names[i] = (StringView){name, strlen(name)};
+        gradients[i] = node_add_output(node, arena_format(b->arena, "%s_grad", name), DT_NONE, -1, NULL);
+    }
+    node_set_attr(node, (Attr){.name = "xs", .kind = ATTR_STRINGS, .count = count, .strings = names});
+    node_set_string(node, "y", (b->scale < 0 ? b->loss : scaled_loss(b))->name);
+    bool imported = false;
+    for (int i = 0; i < b->graph->info->opsets.count; i++)
+        imported |= strcmp(b->graph->info->opsets.items[i].domain, TRAINING_DOMAIN) == 0;
+    if (!imported) VEC_PUSH(b->graph->arena, b->graph->info->opsets, (OpsetImport){TRAINING_DOMAIN, 1});
+    return gradients;
+}
+
+/* All scaled by min(1, most / (norm + 1e-6)), the norm that of all elements together (Pascanu, Mikolov and Bengio, "On the difficulty of
+ * training recurrent neural networks", 2013). */
+static void clip_gradients(Build *b, Value **gradients) {
+    Value *sum = NULL;
+    for (int i = 0; i < b->weights.count; i++) {
+        Node *node = add_node(b, "", "ReduceSumSquare", b->opset, &gradients[i], 1);
+        node_set_int(node, "keepdims", 0);
+        Value *part = converted(b, result(node), b->weights.items[i]->dtype, DT_F32);
+        sum = sum ? onnx2(b, "Add", sum, part) : part;
+    }
+    const Value f32 = {.dtype = DT_F32};
+    Value *norm = onnx2(b, "Add", onnx1(b, "Sqrt", sum), number(b, &f32, 1e-6));
+    Value *factor = onnx2(b, "Min", number(b, &f32, 1), onnx2(b, "Div", number(b, &f32, b->wanted->clip_norm), norm));
+    b->fence = UPDATE_FENCE;
+    for (int i = 0; i < b->weights.count; i++) {
+        Value *own = converted(b, factor, DT_F32, b->weights.items[i]->dtype);
+        gradients[i] = onnx2(b, "Mul", gradients[i], own);
+    }
+}
+
 static void give_new(Build *b, int number, Value *value) {
     TrainedTensor *tensor = &b->tensors.items[number];
     int input = tensor->in[b->which].input, output = b->graph->outputs.count;
+    if (b->finite) value = choose(b, b->finite, value, b->graph->inputs.items[input]);
     tensor->in[b->which].output = output;
     graph_add_named_output(b->graph, value, arena_format(b->graph->arena, "%s.new", tensor->name));
     VEC_PUSH(b->graph->arena, b->graph->states, (GraphState){input, output});
 }
+
+/* Divides gradients by the scale and finds out whether all are finite; the scale's new value. */
+static void unscale(Build *b, Value **gradients) {
+    static const Value f32 = {.dtype = DT_F32};
+    const struct Training *t = b->wanted;
+    Value *scale = number_state(b, b->scale), *good = number_state(b, b->scale + 1), *largest = NULL;
+    for (int i = 0; i < b->weights.count; i++) {
+        Value *size = onnx1(b, "Abs", gradients[i]);
+        Node *most = add_node(b, "", "ReduceMax", b->opset, &size, 1); /* not a number where one is not */
+        node_set_int(most, "keepdims", 0);
+        Value *own = converted(b, result(most), b->weights.items[i]->dtype, DT_F32);
+        largest = largest ? onnx2(b, "Max", largest, own) : own;
+    }
+    b->fence = UPDATE_FENCE;
+    Value *finite = onnx2(b, "Less", largest, number(b, &f32, INFINITY));
+    Value *next = onnx2(b, "Add", good, number(b, &f32, 1)), *zero = number(b, &f32, 0);
+    Value *waits = onnx2(b, "Less", next, number(b, &f32, (double)t->loss_scale_steps));
+    Value *doubled = onnx2(b, "Min", onnx2(b, "Mul", scale, number(b, &f32, 2)), number(b, &f32, LARGEST_SCALE));
+    Value *halved = onnx2(b, "Mul", scale, number(b, &f32, 0.5));
+    give_new(b, b->scale, choose(b, finite, choose(b, waits, scale, doubled), halved));
+    give_new(b, b->scale + 1, choose(b, finite, choose(b, waits, next, zero), zero));
+    b->step->finite[b->which] = b->graph->outputs.count;
+    graph_add_named_output(b->graph, as_f32(b, finite), "training.finite");
+    b->finite = finite;
+    for (int i = 0; i < b->weights.count; i++) {
+        Value *own = converted(b, scale, DT_F32, b->weights.items[i]->dtype);
+        gradients[i] = onnx2(b, "Div", gradients[i], own);
+    }
+}
+
+/* --- optimizers, as torch.optim of PyTorch 2 has them ------------------------------------------------------------------------------ */
 
 static Value *set_state(Build *b, Value *value) {
     give_new(b, b->tensors.count - 1, value);
@@ -536,6 +634,7 @@ static void make_input(Build *b, Value *value) {
 
 /* Clipping and the optimizer's formula: from the weights' gradients to their new values. */
 static void update(Build *b, Value *const *weights, Value **gradients) {
+    if (b->scale >= 0) unscale(b, gradients);
     if (b->wanted->clip_norm > 0) clip_gradients(b, gradients);
     b->fence = UPDATE_FENCE;
     for (int i = 0; i < b->weights.count; i++) give_new(b, i, updated(b, weights[i], gradients[i]));
@@ -587,6 +686,10 @@ static Status train(Build *b) {
     b->step->data_inputs = b->graph->inputs.count;
     for (int i = 0; i < b->weights.count; i++) make_input(b, b->weights.items[i]);
     for (int i = 0; i < b->statistics.count; i++) make_input(b, b->statistics.items[i]);
+    if (b->wanted->precision == PRECISION_F16) {
+        b->scale = add_number_state(b, "training.loss_scale", b->wanted->loss_scale);
+        add_number_state(b, "training.steps_at_scale", 0);
+    }
     Value **gradients = add_gradients(b);
     for (int i = 0; i < b->statistics.count; i++) give_new(b, b->weights.count + i, b->moved.items[i]);
     if (b->wanted->accumulation > 1) return update_by_sums(b, sum_gradients(b, gradients));
@@ -686,9 +789,12 @@ Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep 
                .wanted = options->wanted,
                .kind = options->kind,
                .opset = standard_opset(graph),
+               .scale = -1,
                .step = out_step};
     *out_step = (TrainingStep){.gradients = -1};
     memset(out_step->numbers, -1, sizeof out_step->numbers);
+    memset(out_step->finite, -1, sizeof out_step->finite);
+    if (b.kind == TRAIN_STEP) set_precision(&b);
     TRY(b.kind == TRAIN_APART ? add_seeds(&b) : find_loss(&b));
     if (b.kind != TRAIN_GRADIENTS) TRY(set_training_mode(&b));
     TRY(find_weights(&b));

@@ -12,8 +12,9 @@ typedef enum TrainingGraph { GRAPH_STEP, GRAPH_UPDATE, TRAINING_GRAPHS } Trainin
 
 /* A tensor that is kept from step to step. */
 typedef struct TrainedTensor {
-    const char
-        *name; /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum", ".gradient") */
+    const char *
+        name; /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum", ".gradient"); of the loss's scale "training.loss_scale" and
+             "training.steps_at_scale" */
     const Tensor *initial; /* what training begins with; NULL: zeros */
     const Value *like;     /* has its type and shape */
     struct {
@@ -37,6 +38,9 @@ typedef struct TrainingStep {
     TrainedTensor *tensors; /* [tensor_count]: weights, then states */
     int tensor_count;
     int numbers[TRAINING_GRAPHS][TRAINING_NUMBERS]; /* inputs of the graphs; -1: it has no such number */
+    int finite
+        [TRAINING_GRAPHS]; /* f32 output of the graph that updates: 0 where the gradients are not finite, and all stays but the loss's scale;
+                                    -1: it has none */
     int data_inputs;    /* the first inputs of the graph: the model's, then what the loss asks for */
     int loss;           /* output */
     int gradients;      /* the first of tensor_count outputs, where these are asked for; else -1 */

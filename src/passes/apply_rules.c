@@ -163,6 +163,7 @@ static DType type_of(Precision precision) {
 }
 
 static void want(Rules *r, Node *node, const Rule *rule) {
+    if (node->wanted && !node->wanted->what) return; /* what training computes beside the model */
     Arena *arena = r->root->arena;
     Wanted *wanted = ARENA_NEW(arena, Wanted);
     *wanted = (Wanted){.computes_in = type_of(rule->precision),

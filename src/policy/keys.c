@@ -32,6 +32,7 @@ static const char *const device_fallbacks[] = {"error", "cpu", NULL};
 static const char *const step_fallbacks[] = {"allow", "forbid", NULL};
 static const char *const optimizers[] = {"adam", "adamw", "sgd", "momentum", "adagrad", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+static const char *const precisions[] = {"as is", "f32", "f16", "bf16", NULL};
 
 static Status read_custom_kernels(Reader *r, const char *path, const cJSON *item);
 static Status read_check_inputs(Reader *r, const char *path, const cJSON *item);
@@ -95,6 +96,9 @@ static const Key keys[] = {
     {"training.weight_decay", KEY_NUMBER, offsetof(Policy, training.weight_decay), 0, 1},
     {"training.accumulation", KEY_INT64, offsetof(Policy, training.accumulation), 1, 1e6},
     {"training.clip_norm", KEY_NUMBER, offsetof(Policy, training.clip_norm), 0, 1e12},
+    {"training.precision", KEY_CHOICE, offsetof(Policy, training.precision), .names = precisions},
+    {"training.loss_scale", KEY_NUMBER, offsetof(Policy, training.loss_scale), 0x1p-24, 0x1p24},
+    {"training.loss_scale_steps", KEY_INT64, offsetof(Policy, training.loss_scale_steps), 1, 1e6},
     {"training.saved_megabytes", KEY_INT64, offsetof(Policy, training.saved_megabytes), 0, 1 << 30},
     {"target", KEY_STRING, offsetof(Policy, target.level), 0, 0},
     /* OSLO's form of "fusion" */

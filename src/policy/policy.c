@@ -10,7 +10,14 @@ Policy policy_default(void) {
         .cache = {.enable = true, .max_megabytes = 256},
         .winograd = true,
         .cuda = {.graphs = true},
-        .training = {.accumulation = 1, .rate = 1e-3, .momentum = 0.9, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+        .training = {.accumulation = 1,
+                     .rate = 1e-3,
+                     .momentum = 0.9,
+                     .beta1 = 0.9,
+                     .beta2 = 0.999,
+                     .epsilon = 1e-8,
+                     .loss_scale = 65536,
+                     .loss_scale_steps = 2000},
         .target = {.device = DEVICE_CPU, .level = "host"},
     };
 }

@@ -184,8 +184,11 @@ typedef struct Policy {
         Schedule schedule;
         int64_t warmup_steps, steps; /* of the schedule; steps 0: not known, so the rate stays */
         double momentum, beta1, beta2, epsilon, weight_decay;
-        int64_t accumulation; /* batches whose gradients one update takes */
-        double clip_norm;     /* most that the norm of all gradients together may be; 0: not clipped */
+        int64_t accumulation;     /* batches whose gradients one update takes */
+        double clip_norm;         /* most that the norm of all gradients together may be; 0: not clipped */
+        Precision precision;      /* of products and convolutions, forward and backward; with f16 the loss is scaled */
+        double loss_scale;        /* to begin with */
+        int64_t loss_scale_steps; /* after so many without an overflow it is doubled */
         int64_t
             saved_megabytes; /* most that is kept from forward to backward, where recomputing can do it; 0: no bound */
     } training;

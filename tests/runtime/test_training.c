@@ -308,6 +308,116 @@ Test(training, goes_on_from_a_checkpoint_with_the_same_bits, .init = make_folder
     onnxfuse_training_close(whole);
 }
 
+/* --- narrow numbers ---------------------------------------------------------------------------------------------------------- */
+
+static double number_named(const OnnxfuseTraining *training, const char *name) {
+    for (int i = 0; i < onnxfuse_training_tensor_count(training); i++)
+        if (strcmp(onnxfuse_training_tensor_name(training, i), name) == 0)
+            return onnxfuse_value_element(onnxfuse_training_tensor(training, i), 0);
+    cr_assert_fail("there is no tensor %s", name);
+    return NAN;
+}
+
+/* The gradient of w is the sum of x times the loss's scale, in f16 on its way. */
+static const char product[] =
+    "opset 17\ngraph (x: f32[n, 2]) -> (y) {\n  w = constant f32[2, 1] {0.5, -1}\n"
+    "  p = onnx MatMul@17 x, w # from product\n  y = onnx ReduceSum@17 p {keepdims = 0} # from sum\n}\n";
+
+static void step_product(OnnxfuseTraining *training, float a, float b) {
+    OnnxfuseValue *input;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, (int64_t[]){1, 2}, (float[]){a, b}, &input));
+    DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){input}, NULL, NULL));
+    onnxfuse_value_free(input);
+}
+
+Test(training, an_overflow_is_skipped_and_halves_the_scale, .init = make_folder, .fini = remove_folder) {
+    static const char *const policies[] = {
+        "{\"training\": {\"optimizer\": \"momentum\", \"rate\": 0.5, \"precision\": \"f16\", \"loss_scale\": 1024, "
+        "\"loss_scale_steps\": 3}}",
+        "{\"training\": {\"optimizer\": \"momentum\", \"rate\": 0.5, \"precision\": \"f16\", \"loss_scale\": 1024, "
+        "\"loss_scale_steps\": 3, \"accumulation\": 2}}"};
+    const char *path = model_of("product.onnx", product);
+    for (int each = 1; each <= 2; each++) {
+        OnnxfuseTraining *training = open_with(path, policies[each - 1]);
+        static const struct {
+            float a; /* 1024 times what is too large for f16 */
+            int steps;
+            double scale, at_scale;
+        } rows[] = {{1, 1, 1024, 1}, {100, 1, 512, 0}, {100, 2, 512, 1}, {1, 3, 512, 2},
+                    {1, 4, 1024, 0}, {1, 5, 1024, 1},  {100, 5, 512, 0}};
+        double w[] = {0.5, -1}, m[] = {0, 0};
+        int steps = 0;
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            for (int i = 0; i < each; i++) step_product(training, i ? 1 : rows[r].a, 0.25f);
+            if (rows[r].steps > steps)
+                for (int k = 0; k < 2; k++) {
+                    m[k] = 0.9 * m[k] + (k ? 0.25 : (rows[r].a + each - 1) / each);
+                    w[k] -= 0.5 * m[k];
+                }
+            steps = rows[r].steps;
+            cr_expect_eq(onnxfuse_training_steps(training), steps, "row %zu: %lld", r,
+                         (long long)onnxfuse_training_steps(training));
+            cr_expect_eq(number_named(training, "training.loss_scale"), rows[r].scale, "row %zu", r);
+            cr_expect_eq(number_named(training, "training.steps_at_scale"), rows[r].at_scale, "row %zu", r);
+            const float *now = onnxfuse_value_data(onnxfuse_training_tensor(training, 0));
+            for (int k = 0; k < 2; k++)
+                cr_expect(fabs(now[k] - w[k]) < 1e-5 * (1 + fabs(w[k])), "%d a step, row %zu: w[%d] is %g, not %g",
+                          each, r, k, now[k], w[k]);
+        }
+        onnxfuse_training_close(training);
+    }
+}
+
+/* Sums of many steps differ by roundings of the products' inputs. */
+Test(training, learns_in_narrow_numbers_as_in_f32, .init = make_folder, .fini = remove_folder) {
+    static const struct {
+        const char *name;
+        double bound;
+    } kinds[] = {{"bf16", 0.03}, {"f16", 0.01}};
+    const char *path = model_of("net.onnx", net);
+    OnnxfuseTraining *f32 = open_with(path, net_policy);
+    double want = 0;
+    for (int i = 0; i < 200; i++) want += i < 160 ? 0 * step_net(f32, i % 8) : step_net(f32, i % 8) / 40;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        OnnxfuseOptions options = {.size = sizeof options, .policy_json = net_policy, .precision = kinds[k].name};
+        OnnxfuseTraining *training = NULL;
+        DONE(onnxfuse_training_open(path, &options, &training));
+        double loss = 0;
+        while (onnxfuse_training_steps(training) < 200) {
+            int64_t step = onnxfuse_training_steps(training);
+            double now = step_net(training, (int)step % 8);
+            if (step >= 160 && onnxfuse_training_steps(training) > step) loss += now / 40;
+        }
+        cr_expect(fabs(loss - want) < kinds[k].bound * want, "%s: the loss is %g, that of f32 %g", kinds[k].name, loss,
+                  want);
+        for (int i = 0; i < onnxfuse_training_tensor_count(training); i++)
+            cr_expect_eq(onnxfuse_value_dtype(onnxfuse_training_tensor(training, i)), ONNXFUSE_FLOAT32);
+        const float *a = onnxfuse_value_data(onnxfuse_training_tensor(f32, 0)),
+                    *b = onnxfuse_value_data(onnxfuse_training_tensor(training, 0));
+        cr_expect(a[0] != b[0], "%s: computed in f32", kinds[k].name);
+        onnxfuse_training_close(training);
+    }
+    onnxfuse_training_close(f32);
+}
+
+Test(training, goes_on_with_the_scale_of_the_checkpoint, .init = make_folder, .fini = remove_folder) {
+    static const char policy[] =
+        "{\"training\": {\"loss\": \"cross_entropy:logits,labels\", \"rate\": 0.02, \"precision\": \"f16\", "
+        "\"loss_scale\": 1e7, \"loss_scale_steps\": 4}}";
+    const char *path = model_of("net.onnx", net), *checkpoint = file_in("half.onnx");
+    OnnxfuseTraining *whole = open_with(path, policy), *resumed = open_with(path, policy);
+    for (int i = 0; i < 20; i++) step_net(whole, (int)onnxfuse_training_steps(whole));
+    cr_expect_lt(onnxfuse_training_steps(whole), 20, "none was skipped");
+    DONE(onnxfuse_training_save_checkpoint(whole, checkpoint));
+    DONE(onnxfuse_training_load_checkpoint(resumed, checkpoint));
+    for (int i = 0; i < 12; i++) step_net(whole, (int)onnxfuse_training_steps(whole));
+    for (int i = 0; i < 12; i++) step_net(resumed, (int)onnxfuse_training_steps(resumed));
+    cr_expect_eq(onnxfuse_training_steps(whole), onnxfuse_training_steps(resumed));
+    expect_same_tensors(whole, resumed);
+    onnxfuse_training_close(resumed);
+    onnxfuse_training_close(whole);
+}
+
 /* --- several batches a step ------------------------------------------------------------------------------------------------ */
 
 static const char regression[] =

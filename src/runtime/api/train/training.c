@@ -13,10 +13,15 @@
 #include "importer/importer.h"
 #include "lowering/subgraph.h"
 #include "optimize/training.h"
+#include "policy/json.h"
 #include "runtime/api/model/model_file.h"
 
 /* Keys of a checkpoint's metadata. */
 static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps", CHECKPOINT_BATCHES[] = "onnxfuse.training.batches";
+
+enum {
+    MOST_SKIPPED = 40
+}; /* updates running: a scale of 2^16 is 2^-24 by then, and gradients that are still too large are so by themselves */
 
 typedef struct Kept {
     const char *name;
@@ -35,6 +40,7 @@ typedef struct Part {
     int numbers[TRAINING_NUMBERS];
     const OnnxfuseValue **inputs;
     OnnxfuseValue **outputs;
+    int finite; /* output; -1: there is none */
 } Part;
 
 struct OnnxfuseTraining {
@@ -48,6 +54,8 @@ struct OnnxfuseTraining {
     OnnxfuseValue *number_values[TRAINING_NUMBERS];
     int64_t steps;   /* done */
     int64_t batches; /* whose gradients are summed since */
+    bool finite;     /* were those of the last update */
+    int skipped;     /* updates running that were not made, as they were not */
 };
 
 /* --- opening -------------------------------------------------------------------------------------------------------------- */
@@ -84,6 +92,7 @@ static Status keep_tensors(OnnxfuseTraining *t, const Graph *graph, const Traini
 typedef struct Opening {
     OnnxfuseTraining *training;
     const OnnxfuseOptions *options;
+    OnnxfuseOptions own; /* where the caller's say a precision */
     Graph *graph, *twin;
     TrainingStep step;
 } Opening;
@@ -111,6 +120,7 @@ static Status open_part(Opening *o, TrainingGraph which, Graph **graph) {
     given.policy_file = NULL;
     given.policy_json = json ? json : "{}";
     memcpy(part->numbers, o->step.numbers[which], sizeof part->numbers);
+    part->finite = o->step.finite[which];
     part->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, (*graph)->inputs.count);
     part->outputs = ARENA_ARRAY(t->arena, OnnxfuseValue *, (*graph)->outputs.count);
     Graph *taken = *graph;
@@ -146,8 +156,30 @@ static Status keep_on_device(OnnxfuseTraining *t) {
     return NULL;
 }
 
+/* The caller's precision is that of training: in the model's own ("precision") no loss would be scaled. */
+static Status take_precision_option(Opening *o) {
+    Arena *arena = o->training->arena;
+    const char *precision = o->options ? o->options->precision : NULL, *json;
+    cJSON *root, *section;
+    if (!precision) return NULL;
+    o->own = *o->options;
+    o->own.precision = NULL;
+    TRY(session_policy_json(&o->own, o->training->path, arena, &json));
+    TRY(json_parse(arena, json ? json : "{}", &root));
+    section = cJSON_GetObjectItemCaseSensitive(root, "training");
+    if (!section) section = cJSON_AddObjectToObject(root, "training");
+    cJSON_DeleteItemFromObjectCaseSensitive(section, "precision");
+    if (!cJSON_AddStringToObject(section, "precision", precision))
+        return status_error(STATUS_INVALID, "policy: training: expected an object");
+    TRY(json_text(arena, root, &o->own.policy_json));
+    o->own.policy_file = NULL;
+    o->options = &o->own;
+    return NULL;
+}
+
 static Status open_all(Opening *o, jmp_buf *guard) {
     OnnxfuseTraining *t = o->training;
+    TRY(take_precision_option(o));
     TRY(session_policy(o->options, t->path, t->arena, &t->policy));
     TRY(check_schedule(&t->policy.training));
     TRY(make_step(o, guard));
@@ -185,6 +217,7 @@ OnnxfuseStatus onnxfuse_training_open(const char *path, const OnnxfuseOptions *o
         status = status_out_of_memory();
     } else {
         t->path = strdup(path);
+        t->finite = true;
         status = t->path ? open_training(t, options) : status_out_of_memory();
     }
     if (status)
@@ -267,16 +300,28 @@ static void note_new(OnnxfuseTraining *t, TrainingGraph which) {
         t->kept[i].newer_there |= t->kept[i].there && t->kept[i].in[which].output >= 0;
 }
 
+/* Not a number where the tensor has none. */
+static double take_number(Part *part, int output) {
+    OnnxfuseValue *value = part->outputs[output];
+    double number = onnxfuse_value_count(value) ? onnxfuse_value_element(value, 0) : NAN;
+    onnxfuse_value_free(value);
+    part->outputs[output] = NULL;
+    return number;
+}
+
+static void note_finite(OnnxfuseTraining *t, Part *part) {
+    if (part->finite >= 0) t->finite = take_number(part, part->finite) != 0;
+}
+
 static Status run_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs, const OnnxfuseRunOptions *options,
                        double *out_loss) {
     Part *part = &t->parts[GRAPH_STEP];
     for (int i = 0; i < t->data_inputs; i++) part->inputs[i] = inputs[i];
     TRY(give_kept(t, GRAPH_STEP));
-    part->outputs[0] = NULL;
     /* Random draws follow the batches, so a resumed training draws the same. */
     TRY(session_run_as(part->session, part->inputs, part->outputs, options, (uint64_t)onnxfuse_training_batches(t)));
-    double loss = onnxfuse_value_count(part->outputs[0]) ? onnxfuse_value_element(part->outputs[0], 0) : NAN;
-    onnxfuse_value_free(part->outputs[0]);
+    double loss = take_number(part, 0);
+    note_finite(t, part);
     note_new(t, GRAPH_STEP);
     t->batches++;
     if (out_loss) *out_loss = loss;
@@ -290,11 +335,19 @@ static Status update(OnnxfuseTraining *t) {
     if (part->session) {
         TRY(give_kept(t, GRAPH_UPDATE));
         TRY(onnxfuse_session_run(part->session, part->inputs, part->outputs));
+        note_finite(t, part);
         note_new(t, GRAPH_UPDATE);
     }
-    t->steps++;
     t->batches = 0;
-    return NULL;
+    t->steps += t->finite;
+    t->skipped = t->finite ? 0 : t->skipped + 1;
+    if (t->skipped < MOST_SKIPPED) return NULL;
+    t->skipped = 0;
+    return status_error(
+        STATUS_FAULT,
+        "gradients are not finite in float16, though the loss's scale was halved %d times running: a lower "
+        "rate, clip_norm or bf16 may help",
+        MOST_SKIPPED);
 }
 
 OnnxfuseStatus onnxfuse_training_step(OnnxfuseTraining *t, const OnnxfuseValue *const *inputs,
