@@ -70,7 +70,8 @@
     X(PRIM_GE, "ge", COMPARE, 2, "")                                                                                   \
     X(PRIM_WHERE, "where", SELECT, 3, "bool condition, then, else; no arithmetic on the branch not taken")             \
     X(PRIM_CAST, "cast", CAST, 1,                                                                                      \
-      "attr to (dtype); float to int toward zero, saturating; to bool: != 0; int saturate=1 for f8")                   \
+      "attr to (dtype); float to int toward zero, saturating; to bool: != 0; int saturate=1 for f8; int loose=1: a "   \
+      "policy's type, to which what stays in a kernel need not be rounded")                                            \
     X(PRIM_BITCAST, "bitcast", CAST, 1, "attr to, of the same element size")                                           \
     /* no input; shape in attr `shape` (dims) */                                                                       \
     X(PRIM_IOTA, "iota", GENERATE, 0, "attrs shape, int axis, int dtype: the index along axis")                        \

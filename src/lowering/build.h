@@ -99,6 +99,7 @@ Value *binary(Lowering *l, Prim prim, Value *a, Value *b); /* same dtype require
 Value *where(Lowering *l, Value *condition, Value *then, Value *otherwise);
 Value *cast(Lowering *l, Value *x, DType to); /* x itself when it has that dtype */
 Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate);
+Value *cast_as(Lowering *l, Value *x, const Node *cast); /* as that node does */
 Value *cast_like(Lowering *l, Value *x, const Value *model);
 Value *bitcast(Lowering *l, Value *x, DType to);
 static inline Value *add(Lowering *l, Value *a, Value *b) { return binary(l, PRIM_ADD, a, b); }

@@ -214,7 +214,7 @@ static bool step_is_idle(DType from, DType through, DType to) {
 
 static bool is_small_float(DType t) { return dtype_is_float(t) && dtype_size(t) == 1; }
 
-Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate) {
+static Value *convert(Lowering *l, Value *x, DType to, bool saturate, bool loose) {
     if (!present(l, &x, 1)) return NULL;
     if (x->dtype == to) return x;
     if (!accepts(l, PRIM_CAST, x)) return NULL;
@@ -230,10 +230,20 @@ Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate) {
     spec_shape(&spec, x->rank, x->dims);
     spec_dtype(&spec, "to", to);
     if (is_small_float(to)) spec_int(&spec, "saturate", saturate);
+    if (loose && (to == DT_F16 || to == DT_BF16)) spec_int(&spec, "loose", 1);
     return emit(l, &spec);
 }
 
+Value *cast_saturate(Lowering *l, Value *x, DType to, bool saturate) {
+    return convert(l, x, to, saturate, l->restores != DT_NONE);
+}
+
 Value *cast(Lowering *l, Value *x, DType to) { return cast_saturate(l, x, to, true); }
+
+Value *cast_as(Lowering *l, Value *x, const Node *cast) {
+    return convert(l, x, attr_dtype(cast, "to", DT_NONE), attr_int(cast, "saturate", 1) != 0,
+                   attr_int(cast, "loose", 0) != 0);
+}
 
 Value *cast_like(Lowering *l, Value *x, const Value *model) {
     return present(l, (Value *const *)&model, 1) ? cast(l, x, model->dtype) : NULL;

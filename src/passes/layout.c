@@ -123,10 +123,7 @@ static Value *rebuild(Lowering *l, const Node *node, Value *const *in) {
     case PRIM_CLASS_SELECT: return where(l, in[0], in[1], in[2]);
     default: break;
     }
-    DType to = attr_dtype(node, "to", DT_NONE);
-    if (node->prim == PRIM_BITCAST) return bitcast(l, in[0], to);
-    return attr_int(node, "saturate", -1) < 0 ? cast(l, in[0], to)
-                                              : cast_saturate(l, in[0], to, attr_int(node, "saturate", 1) != 0);
+    return node->prim == PRIM_BITCAST ? bitcast(l, in[0], attr_dtype(node, "to", DT_NONE)) : cast_as(l, in[0], node);
 }
 
 static Value *pass_elementwise(Lowering *l, const Node *node) {

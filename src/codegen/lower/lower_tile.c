@@ -77,13 +77,11 @@ static void leave_out(Lowered *l, const Value *begin) {
         map_set_id(&l->loads, MAP_POINTER_KEY(v), map_get_id(&l->loads, MAP_POINTER_KEY(begin)));
 }
 
-/* The raw result in the type that it was computed in, rounded to what it would be in memory. */
+/* The raw result in the type that it was computed in. */
 static void load_raw(Lowered *l, const Value *v, DType raw, Map *values) {
     const Access *access = map_get_id(&l->loads, MAP_POINTER_KEY(v));
     int inst = lower_load(l, access);
     l->kernel->buffers.items[l->kernel->insts.items[inst].buffer].dtype = raw;
-    if (v->dtype == DT_F16 && raw != DT_F16) inst = emit1(&l->emit, K_ROUND_F16, DT_F32, inst);
-    if (v->dtype == DT_BF16 && raw != DT_BF16) inst = emit1(&l->emit, K_ROUND_BF16, DT_F32, inst);
     map_set_id(values, MAP_POINTER_KEY(v), (void *)(intptr_t)(inst + 1));
 }
 

@@ -136,8 +136,9 @@ static int compare(const Operation *o, KernelOp op) {
     }
 }
 
-static int cast_to(Emit *e, DType to, int a) {
+static int cast_to(Emit *e, DType to, bool loose, int a) {
     int wide = emit_cast(e, compute_dtype(to), a);
+    if (loose) return wide;
     if (to == DT_F16) return emit1(e, K_ROUND_F16, DT_F32, wide);
     if (to == DT_BF16) return emit1(e, K_ROUND_BF16, DT_F32, wide);
     return wide;
@@ -212,7 +213,9 @@ int lower_elementwise(Emit *e, const Node *node, const int *args) {
     Operation o = {e, compute_dtype(from), args[0], node->input_count > 1 ? args[1] : 0};
     switch (prim_info(node->prim)->klass) {
     case PRIM_CLASS_SELECT: return emit_op(e, K_SELECT, compute_dtype(to), args[0], args[1], args[2]);
-    case PRIM_CLASS_CAST: return node->prim == PRIM_BITCAST ? bitcast(e, from, to, args[0]) : cast_to(e, to, args[0]);
+    case PRIM_CLASS_CAST:
+        if (node->prim == PRIM_BITCAST) return bitcast(e, from, to, args[0]);
+        return cast_to(e, to, attr_int(node, "loose", 0) != 0, args[0]);
     case PRIM_CLASS_UNARY:
     case PRIM_CLASS_TEST: return unary(&o, node->prim);
     default: return binary(&o, node->prim);
