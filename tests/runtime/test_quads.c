@@ -95,25 +95,24 @@ typedef struct Place {
 } Place;
 
 static const Place places[] = {
-    {"rows as they lie", 3, 8, 1, 8, 1, 0},
-    {"rows with a rest", 5, 7, 1, 7, 1, 0},
-    {"rows apart", 4, 6, 1, 50, 1, 0},
-    {"a matrix", 1, 12, 33, 0, 33, 1},
-    {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
-    {"a matrix turned", 1, 10, 17, 0, 1, 10},
-    {"kernels of taps", 6, 5, 9, 45, 9, 1},
-    {"one number", 1, 1, 1, 0, 1, 1},
-    {"no depth", 2, 0, 3, 0, 3, 1},
+    {"rows as they lie", 3, 8, 1, 8, 1, 0},     {"rows with a rest", 5, 7, 1, 7, 1, 0},
+    {"rows apart", 4, 6, 1, 50, 1, 0},          {"pixels of three", 9, 3, 1, 3, 1, 0},
+    {"pixels of one, apart", 7, 1, 1, 5, 1, 0}, {"pixels of eight, apart", 6, 8, 1, 11, 1, 0},
+    {"a matrix", 1, 12, 33, 0, 33, 1},          {"a matrix with a rest", 2, 13, 9, 200, 9, 1},
+    {"a matrix turned", 1, 10, 17, 0, 1, 10},   {"kernels of taps", 6, 5, 9, 45, 9, 1},
+    {"one number", 1, 1, 1, 0, 1, 1},           {"no depth", 2, 0, 3, 0, 3, 1},
 };
 
 static int64_t number_at(const uint8_t *from, int size) { return size == 1 ? from[0] : from[0] | from[1] << 8; }
 
 /* size: bytes of a number */
 static void check_gathering(const Place *at, int size, uint64_t *state) {
-    static uint8_t from[4096];
     static uint32_t to[4096];
     const int64_t most = QUAD / size, quads = quads_in(at->depth, size), count = at->outer * quads * at->inner;
-    fill(from, sizeof from, state, 0);
+    const int64_t last = (at->outer - 1) * at->outer_stride + (at->depth ? at->depth - 1 : 0) * at->depth_stride +
+                         (at->inner - 1) * at->inner_stride;
+    uint8_t *from = malloc((size_t)(size * (last + 2))); /* no more than is read */
+    fill(from, (size_t)(size * (last + 2)), state, 0);
     QuadSource source = {.from = from + size,
                          .size = size,
                          .rank = 1,
@@ -135,6 +134,7 @@ static void check_gathering(const Place *at, int size, uint64_t *state) {
                          "%s, of %d bytes, quad %d, number %d", at->what, size, (int)i, (int)n);
         }
     cr_assert_eq(to[count], 0xeeeeeeee, "%s, of %d bytes: written beyond", at->what, size);
+    free(from);
 }
 
 Test(quads, numbers_are_gathered_from_wherever_they_lie) {

@@ -53,12 +53,33 @@ static void gather_quads(const QuadSource *s, const char *from, int64_t depths, 
     }
 }
 
+/* Rows of at most eight bytes, as the pixels of a picture are, from row `first` on: each is read with what is behind it, which is
+ * masked out, as far as there are eight bytes. How many rows that was. */
+static int64_t gather_short_rows(const QuadSource *s, int64_t first, int64_t count, uint32_t *to) {
+    const int64_t bytes = s->depth * s->size, stride = s->strides[0] * s->size, quads = quads_in(s->depth, s->size);
+    const int64_t readable = (s->dims[0] - 1) * stride + bytes;
+    const char *from = (const char *)s->from + first * stride;
+    const uint64_t mask = bytes < 8 ? ((uint64_t)1 << 8 * bytes) - 1 : UINT64_MAX;
+    int64_t done = 0;
+    for (; done < count && (first + done) * stride + 8 <= readable; done++, from += stride, to += quads) {
+        uint64_t row;
+        memcpy(&row, from, sizeof row);
+        row &= mask;
+        to[0] = (uint32_t)row;
+        if (quads > 1) to[1] = (uint32_t)(row >> 32);
+    }
+    return done;
+}
+
 static void gather(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     const Gather *g = context;
     const QuadSource *s = g->source;
     int64_t quads = quads_in(s->depth, s->size), most = QUAD / s->size;
+    const bool is_short = s->rank == 1 && s->strides[0] >= 0 && s->depth_stride == 1 && s->inner == 1 && quads <= 2;
     for (int64_t at = begin; at < end;) {
+        if (is_short && at % quads == 0) at += quads * gather_short_rows(s, at / quads, (end - at) / quads, g->to + at);
+        if (at == end) break;
         int64_t quad = at % quads, until = end - at < quads - quad ? end : at + quads - quad;
         const char *from = outer_at(s, at / quads) + quad * QUAD * s->depth_stride;
         if (s->depth_stride == 1 && s->inner == 1) { /* a row as it lies */
