@@ -92,6 +92,13 @@ static const struct {
      "param "
      "f32 p3\n%8 = div f32 %6 %7 by_row\n%9 = rint f32 %8\n%10 = param f32 p4\n%11 = add f32 %9 %10\n%12 = cast u8 "
      "%11\nstore b1[1] %12\n"},
+    {"casts round to narrow floats, but for those of a policy's precision",
+     "graph (x: f32[n]) -> (y, z) {\n a: bf16[n] = cast x {to = bf16}\n y: f32[n] = cast a {to = f32}\n b: bf16[n] = "
+     "cast x "
+     "{to = bf16, loose = 1}\n c: bf16[n] = add b, b\n z: f32[n] = cast c {to = f32}\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f32 in\nbuffer f32 out\nbuffer f32 out\n%0 = load "
+     "f32 "
+     "b0[1]\n%1 = round_bf16 f32 %0\n%2 = add f32 %0 %0\nstore b1[1] %1\nstore b2[1] %2\n"},
     {"a quantization and its inverse are bounds, with the parameters of one rounding",
      "graph (x: f32[n]) -> (y) {\n s = constant f32[] 0.3\n z = constant f32[] 7\n l = constant f32[] 0\n h = constant "
      "f32[] 255\n e: f32[n] = div x, s\n r: f32[n] = round e\n f: f32[n] = add r, z\n g: f32[n] = max f, l\n "
