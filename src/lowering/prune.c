@@ -8,6 +8,7 @@ typedef struct Prune {
     Map definers; /* symbol -> the host node of this graph that binds it */
     Map used;     /* symbols */
     Map seen;     /* expressions looked at */
+    bool hosts;   /* there are host nodes, which alone live for the symbols that they bind */
 } Prune;
 
 static void use_symbol(int symbol, void *context) {
@@ -26,6 +27,7 @@ static void use_value(Prune *p, const Value *value) {
 }
 
 static void use_node(Prune *p, const Node *node) {
+    if (!p->hosts) return;
     for (int i = 0; i < node->output_count; i++) use_value(p, node->outputs[i]);
     for (int i = 0; i < node->attrs.count; i++) {
         const Attr *attr = &node->attrs.items[i];
@@ -51,6 +53,7 @@ static void find_definers(Prune *p, Node *of_inputs) {
     }
     FOR_EACH_NODE(node, p->graph) {
         if (node->kind != NODE_HOST) continue;
+        p->hosts = true;
         int count;
         const Dim *const *symbols = attr_dims(node, "symbols", &count);
         for (int i = 0; i < count; i++) define(p, symbols[i], node);
@@ -99,7 +102,7 @@ static void keep_names(Graph *graph, const Node *node) {
 void graph_prune(Graph *graph) {
     Arena *scratch = arena_create_inside(graph->arena);
     Node of_inputs = {0};
-    Prune p = {graph, map_make(scratch), map_make(scratch), map_make(scratch)};
+    Prune p = {graph, map_make(scratch), map_make(scratch), map_make(scratch), false};
     find_definers(&p, &of_inputs);
     for (int i = 0; i < graph->outputs.count; i++) use_value(&p, graph->outputs.items[i]);
     for (Node *node = graph->last, *before; node; node = before) {

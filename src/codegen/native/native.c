@@ -64,12 +64,6 @@ static Status write_object(const Machine *m, void **out_object, size_t *out_size
     return NULL;
 }
 
-/* Long pointwise bodies stand as eight copies side by side, whose instructions LLVM orders so that fewer values live at once: a chain of
- * 110 instructions took 1.08 times as long here (5 rounds in turn, 1 and 2 threads alike, an AMD EPYC of family 26). */
-static bool is_better_left(const Render *r) {
-    return r->class == CLASS_POINTWISE && r->main_unroll >= 8 && !render_shares_random(r);
-}
-
 static Status compile(Arena *arena, const Kernel *kernel, const Target *target, char **out_listing, void **out_object,
                       size_t *out_size, const char **out_reason) {
     jmp_buf guard;
@@ -88,10 +82,6 @@ static Status compile(Arena *arena, const Kernel *kernel, const Target *target, 
     *m = (Machine){.ir = b, .arena = arena, .listing = listing};
     ir_begin(b, arena);
     render_analyse(r);
-    if (is_better_left(r)) {
-        *out_reason = "a long body on eight vectors at once";
-        return NULL;
-    }
     render_kernel(r);
     if (!b->unsupported) optimise(b);
     if (!b->unsupported) select_code(m);
