@@ -275,14 +275,40 @@ static void join(Partition *p, Node *node) {
     }
 }
 
-/* Sums of columns of what a region of rows reads, too, are taken in the same pass over memory. */
+/* Who reads what a group makes ends no earlier than it: only then may `reaches` leave out what ends before. Nodes that join in their
+ * order need no more than their own numbers. */
+static void delay_readers(Partition *p, Group *group) {
+    p->stack.count = 0;
+    VEC_PUSH(p->arena, p->stack, group);
+    while (p->stack.count) {
+        Group *g = p->stack.items[--p->stack.count];
+        for (int n = 0; n < g->nodes.count; n++)
+            for (int o = 0; o < g->nodes.items[n]->output_count; o++) {
+                const Value *v = g->nodes.items[n]->outputs[o];
+                for (int i = 0; v && i < v->uses.count; i++) {
+                    Group *reader = group_of(p, v->uses.items[i].node);
+                    if (reader->last >= g->last) continue;
+                    reader->last = g->last;
+                    VEC_PUSH(p->arena, p->stack, reader);
+                }
+            }
+    }
+}
+
+/* Sums of columns of what a region of rows reads, too, are taken in the same pass over memory. Not where nodes wait for others
+ * that they do not read. */
 static void join_columns(Partition *p) {
+    if (p->any_binder) return;
+    for (int i = 0; i < p->count; i++)
+        if (!p->groups[i]->merged) delay_readers(p, p->groups[i]);
     FOR_EACH_NODE(node, p->graph) {
         if (node->kind != NODE_PRIM || node->prim != PRIM_REDUCE_SUM || !group_of(p, node)->fusible) continue;
         const Value *in = node->inputs[0];
         for (int i = 0; i < in->uses.count; i++) {
             Group *parts[2] = {group_of(p, in->uses.items[i].node), group_of(p, node)};
-            if (parts[0]->fusible && parts[0] != parts[1] && merge(p, parts, 2)) break;
+            if (!parts[0]->fusible || parts[0] == parts[1] || !merge(p, parts, 2)) continue;
+            delay_readers(p, group_of(p, node));
+            break;
         }
     }
 }
