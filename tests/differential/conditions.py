@@ -71,8 +71,10 @@ def letters(arrays, node):
 
 
 def batches(arrays, node):
-    """Some let empty ones have any sizes."""
+    """Some let empty ones have any sizes, or leave what was in memory where nothing is added up."""
     factors = [arrays[0], arrays[3 if node.op_type == "QLinearMatMul" else 1]]
+    if node.op_type == "MatMulInteger" and 0 in factors[0].shape[-1:]:
+        return False
     if "MatMul" in node.op_type and min(a.ndim for a in factors) > 2:
         try:
             np.broadcast_shapes(*(a.shape[:-2] for a in factors))

@@ -22,14 +22,15 @@ DRAWS, DEVIATIONS = (8, 56, 400), 4  # more of them where fewer explain nothing
 SPREAD = 3**0.5  # of a uniform number whose mean square is 1
 
 
-def moved(rng, array, terms, function=False):
-    """A float after what rounding may have done to it: a node may be of two sums, and neither run is exact. function: of a library, which is
-    also off by some places of the number that results end at."""
+def moved(rng, array, terms, op=""):
+    """A float after what rounding may have done to it: a node may be of two sums, and neither run is exact. op: a function of a library
+    is also off by some places of the number that results end at, a transform by those of the largest."""
     wide = np.float64 if array.dtype == np.float64 else np.float32
     amount = 4 * gamma(max(terms, 1), wide) + 2 * float(unit(array.dtype))
     with np.errstate(all="ignore"):
         size = np.abs(array.astype(np.float64))
-        ends_at = min(1, size[np.isfinite(size)].max(initial=0)) if function else 0
+        largest = size[np.isfinite(size)].max(initial=0)
+        ends_at = 0 if op in PLAIN else 2 * largest if op == "DFT" else min(1, largest)
         size = size * amount + 2 * ULPS * float(unit(wide)) * ends_at + np.where(array != 0, float(np.finfo(array.dtype).smallest_subnormal), 0)
         move = np.where(np.isfinite(size), size * rng.uniform(-SPREAD, SPREAD, array.shape), NEUTRAL)
         move = np.where((np.abs(array) < size) & (rng.integers(0, 4, array.shape) == 0), -array.astype(np.float64), move)  # it may be just 0
@@ -73,17 +74,17 @@ class Judge:
         return all(engine.kinds == {Reference} for engine in self.engines)
 
     def values_of(self, feeds, move=None, look=lambda node, known: None):
-        """{name: value} of all nodes. move: (array, of a function?) -> what it may be instead. look: sees each node before it is run."""
+        """{name: value} of all nodes. move: (array, who made it) -> what it may be instead. look: sees each node before it is run."""
         known = {name: source.array for name, source in self.model.sources.items()} | feeds
         if move:
             for name, source in self.model.sources.items():
                 if not source.exact and is_float(known[name]):
-                    known[name] = move(known[name], False)
+                    known[name] = move(known[name], "Constant")
         for engine in self.engines:
             op = engine.node.op_type
             look(engine.node, known)
             for name, result in engine(known).items():
-                known[name] = move(result, op not in PLAIN) if move and is_float(result) and op not in EXACT else result
+                known[name] = move(result, op) if move and is_float(result) and op not in EXACT else result
         return known
 
     def wanted(self, values):
@@ -98,7 +99,7 @@ class Judge:
         for _ in range(draws):
             try:
                 with np.errstate(all="ignore"):
-                    found = self.wanted(self.values_of(feeds, lambda x, function: moved(rng, x, terms, function)))
+                    found = self.wanted(self.values_of(feeds, lambda x, op: moved(rng, x, terms, op)))
             except Refused:
                 return None
             if not all(map(same_kind, found, wanted)):
