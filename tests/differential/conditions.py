@@ -45,8 +45,13 @@ def no_text(arrays, node):
 
 
 def two_points(arrays, node):
-    """Corners that are aligned need two points."""
-    return not attribute(node, "align_corners", 0) or bool((arrays[1][2:] > 1).all())
+    """Corners that are aligned need two points; a matrix each image."""
+    return arrays[0].shape[0] == arrays[1][0] and (not attribute(node, "align_corners", 0) or bool((arrays[1][2:] > 1).all()))
+
+
+def axes_at_all(arrays, node):
+    """Others give the coordinates of a number one row, as of a vector, where the standard has none."""
+    return no_text(arrays, node) and arrays[0].ndim > 0
 
 
 def from_start(arrays, node):

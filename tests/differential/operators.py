@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 import control
 from conditions import (
-    adds_up, batches, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels, letters,
-    level, masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
+    adds_up, axes_at_all, batches, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels,
+    letters, level, masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
     shifts, small, some, starts_within, sums, tame, told_apart, told_ratios, two_points, whole_sizes, windows, within,
 )
 from draw import DTYPES, TEXT, Skip, ranged
@@ -812,7 +812,7 @@ ROWS = {
     "Range": Row(range_of),
     "OneHot": Row(one_hot, needs=finite),
     "Compress": Row(compress, 1, reaches),
-    "NonZero": Row(unary(), needs=no_text),
+    "NonZero": Row(unary(), needs=axes_at_all),
     "Unique": Row(unique, 1, both(no_nan, some), reference="sorts where one result is asked for"),
     "ReverseSequence": Row(reverse_sequence),
     "CenterCropPad": Row(center, needs=no_text),
@@ -825,7 +825,7 @@ ROWS = {
     "ConvTranspose": Row(conv, 1, windows, "gives all groups the first one's bias"),
     "ConvInteger": Row(conv, 1, covers),
     "MaxPool": Row(pool(2), needs=both(no_nan, covers), reference="counts places from the first channel on"),
-    "AveragePool": Row(pool(), needs=both(moderate, covers)),
+    "AveragePool": Row(pool(), needs=both(moderate, covers), reference="leaves NaN out; dilated windows that hang over begin elsewhere"),
     "LpPool": Row(pool(), needs=both(moderate, covers), reference="has windows at the end that are too large"),
     "GlobalAveragePool": Row(channels_first(), needs=both(some, moderate)),
     "GlobalMaxPool": Row(channels_first(), needs=both(no_nan, some), reference="takes two axes, whatever there are"),
@@ -838,7 +838,7 @@ ROWS = {
     "LayerNormalization": Row(layer_norm(2), 1.5, both(some, sums)),
     "RMSNormalization": Row(layer_norm(1), 1, both(some, sums)),
     "Resize": Row(resize, needs=both(some, tame, whole_sizes, told_ratios)),
-    "GridSample": Row(grid_sample, 1, finite, reference="has 0 for integers between two"),
+    "GridSample": Row(grid_sample, 1, both(finite, moderate), reference="has 0 for integers between two"),
     "AffineGrid": Row(affine_grid, needs=two_points),
     "Col2Im": Row(col2im, 1, both(sums, floats)),
     "RNN": Row(recurrent(1), 0.5, bounded, "knows no lengths"),
