@@ -214,7 +214,8 @@ typedef struct OnnxfuseOptions {
         *thread_pool; /* used instead of own threads, and of `threads`; copied. NULL: own threads */
     const struct OnnxfuseRegistry
         *registry; /* custom operators and fusions; must stay as it is until the session is closed. NULL: none */
-    const char *precision; /* "f32", "f16", "bf16": how floating point is computed (of a training: products); NULL: as the policy says */
+    /* "f32", "f16", "bf16": of all floating point; in training of products. NULL: as the policy says. */
+    const char *precision;
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */
