@@ -121,6 +121,31 @@ void arena_reset(Arena *arena) {
     arena->bytes = kept->size;
 }
 
+void arena_recycle(Arena *arena) {
+    enum { MOST = 1 << 20 }; /* bytes; more is a rare piece of work's */
+    size_t all = 0, grown = FIRST_BLOCK;
+    while (arena->inside) arena_destroy(arena->inside);
+    for (Deferred *d = arena->deferred; d; d = d->next) d->release(d->what);
+    arena->deferred = NULL;
+    arena->guard = NULL;
+    arena_drop_spare(arena);
+    Block *first = arena->blocks;
+    for (const Block *b = first; b; b = b->next) all += b->used + HEAP_ALIGNMENT;
+    if (first && !first->next) {
+        first->used = 0;
+        return;
+    }
+    free_blocks(first);
+    arena->blocks = NULL;
+    arena->bytes = 0;
+    while (grown < all) grown *= 2;
+    Block *block = all && grown <= MOST ? heap_alloc(HEADER + grown) : NULL;
+    if (!block) return;
+    *block = (Block){.size = grown};
+    arena->blocks = block;
+    arena->bytes = grown;
+}
+
 jmp_buf *arena_guard(Arena *arena, jmp_buf *guard) {
     jmp_buf *before = arena->guard;
     arena->guard = guard;

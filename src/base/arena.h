@@ -25,8 +25,11 @@ Arena *arena_create(size_t limit);
 Arena *arena_create_inside(Arena *parent);
 /* Runs the deferred calls, last first; accepts NULL. The outermost arena keeps the memory of one inside it for the next. */
 void arena_destroy(Arena *arena);
-void arena_drop_spare(Arena *arena);                /* gives back what an outermost arena keeps so */
-void arena_reset(Arena *arena);                     /* frees all that was allocated; deferred calls must be none */
+void arena_drop_spare(Arena *arena); /* gives back what an outermost arena keeps so */
+void arena_reset(Arena *arena);      /* frees all that was allocated; deferred calls must be none */
+/* As new, for the next piece of work of this kind: what was deferred is done, and one block has room for all that was taken. Of an arena that
+ * is inside no other. */
+void arena_recycle(Arena *arena);
 jmp_buf *arena_guard(Arena *arena, jmp_buf *guard); /* returns the one before */
 /* Zeroed, 64-byte aligned for sizes of 64 and more, else 16. */
 void *arena_alloc(Arena *arena, size_t size);

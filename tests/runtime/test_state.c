@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "counted_memory.h"
 #include "models.h"
+#include "runtime/api/session.h"
 
 /* Attention over all that came before; new rows are products, so that their values are made by the run. */
 #define CONCAT                                                                                                         \
@@ -336,6 +338,58 @@ Test(state, a_cache_of_a_declared_size) {
         onnxfuse_value_free(y);
     }
     onnxfuse_session_close(s);
+}
+
+/* ---- a thousand tokens ---- */
+
+/* A prompt and then a token a run: behind the second token nothing is placed in memory, compiled or allocated. The grouped model is told how
+ * long the context is. */
+static void many_tokens(const char *model, const char *policy, int width, bool told) {
+    enum { PROMPT = 8, TOKENS = 1000 };
+    OnnxfuseSession *s = NULL;
+    must(open_text(model, &(OnnxfuseOptions){.policy_json = policy, .threads = 1}, &s));
+    OnnxfuseValue *y = NULL, *ones = numbers(1, (const int64_t[]){PROMPT + TOKENS}, 0);
+    OnnxfuseStats stats;
+    uint64_t placed = 0;
+    int compiled = 0;
+    for (int t = 0; t <= TOKENS; t++) {
+        int64_t rows = t ? 1 : PROMPT, all = PROMPT + t;
+        OnnxfuseValue *x = numbers(3, (const int64_t[]){1, rows, width}, t), *lens = whole(ONNXFUSE_INT32, all - 1),
+                      *mask = NULL;
+        must(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, &all, onnxfuse_value_data(ones), &mask));
+        if (t < 2) {
+            onnxfuse_value_free(y);
+            y = numbers(3, (const int64_t[]){1, rows, width}, 0);
+        }
+        counted_begin(0);
+        OnnxfuseStatus status = onnxfuse_session_run(s, (const OnnxfuseValue *const[]){x, lens, mask}, &y);
+        long long allocated = counted_end();
+        must(status);
+        onnxfuse_session_stats(s, &stats, sizeof stats);
+        if (t > 2) {
+            cr_assert_eq(allocated, 0, "token %d: %lld allocations", t, allocated);
+            cr_assert_eq(sizes_placed(s->plan), placed, "token %d: memory is placed anew", t);
+            cr_assert_eq(stats.kernels_compiled, compiled, "token %d: a kernel is compiled", t);
+        }
+        placed = sizes_placed(s->plan);
+        compiled = stats.kernels_compiled;
+        onnxfuse_value_free(x);
+        onnxfuse_value_free(lens);
+        onnxfuse_value_free(mask);
+    }
+    cr_expect(told == (onnxfuse_session_input_count(s) == 3));
+    onnxfuse_value_free(y);
+    onnxfuse_value_free(ones);
+    onnxfuse_session_close(s);
+}
+
+Test(state, tokens_place_and_allocate_nothing) {
+    many_tokens(CONCAT, KEEP("past.*", "now.*", ", \"capacity\": 1024"), 4, false);
+    many_tokens(GROUPED, KEEP("past.*", "now.*", ", \"capacity\": 1024"), 8, true);
+    many_tokens(CONCAT, /* scores in memory, which are longer with each token */
+                "{\"cache\": {\"enable\": false}, \"fusion\": {\"enable\": false}, \"state\": [{\"input\": \"past.*\", "
+                "\"output\": \"now.*\", \"capacity\": 1024}]}",
+                4, false);
 }
 
 /* ---- what does not fit ---- */

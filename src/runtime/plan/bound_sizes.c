@@ -2,6 +2,9 @@
 /* What a set of input shapes comes to: every size evaluated, every planned slot given its place in the arena.
  * Remembered for the last few shapes, so that a run with known shapes evaluates nothing.
  *
+ * Other shapes take over the places of remembered ones, where they fit there without wasting much; and where a few small slots have grown
+ * since the run before (those of a context that gets longer by a token a run), they are given room to go on. So such runs place nothing.
+ *
  * Memory planning: slots are placed in the order of their first step into the smallest hole that fits, and leave it
  * after their last; neighbouring holes merge. Each place has an arena of its own; device memory may be handed on as
  * early as host memory, since a stream does its work in order. A slot that takes over the memory of an input that dies
@@ -18,7 +21,11 @@ static const size_t alignments[PLACES] = {64, 256};
 struct SizesCache {
     pthread_mutex_t lock;
     Sizes *entries[REMEMBERED];
+    char *store;              /* of REMEMBERED entries; NULL: not yet */
+    Sizes *spare[REMEMBERED]; /* those that are neither remembered nor being made */
+    int spare_count;
     uint64_t clock, made;
+    uint64_t placed; /* how often slots were placed */
 };
 
 struct SizesCache *sizes_cache_create(void) {
@@ -29,7 +36,7 @@ struct SizesCache *sizes_cache_create(void) {
 
 void sizes_cache_destroy(struct SizesCache *cache) {
     if (!cache) return;
-    for (int i = 0; i < REMEMBERED; i++) free(cache->entries[i]);
+    free(cache->store);
     pthread_mutex_destroy(&cache->lock);
     free(cache);
 }
@@ -104,8 +111,20 @@ static bool in_arena(const Slot *slot, int number) {
     return slot->root == number && slot->storage == STORE_PLANNED && slot->output < 0;
 }
 
+/* Slots that are given a place of their own; those that take over an input's share it. */
+static bool has_place(const Plan *plan, int number) {
+    const Slot *slot = &plan->slots[number];
+    return in_arena(slot, number) && slot->inplace < 0;
+}
+
+/* Bytes that the slot needs, whole vectors. */
+static size_t need_of(const Plan *plan, const Sizes *sizes, int number) {
+    const Slot *slot = &plan->slots[number];
+    size_t alignment = alignments[slot->place];
+    return ((size_t)sizes->values[slot->bytes_expr] + alignment - 1) / alignment * alignment;
+}
+
 static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scratch) {
-    size_t alignment = alignments[where];
     int *head = ARENA_ARRAY(scratch, int, plan->slot_count + 1),
         *last = ARENA_ARRAY(scratch, int, plan->slot_count + 1);
     VEC(Order) begins = {0};
@@ -118,10 +137,9 @@ static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scra
     }
     for (int i = 0; i < plan->slot_count; i++) {
         const Slot *slot = &plan->slots[i];
-        if (!in_arena(slot, i) || head[i] != i || slot->place != where) continue;
-        size_t size = ((size_t)sizes->values[slot->bytes_expr] + alignment - 1) / alignment * alignment;
-        VEC_PUSH(scratch, begins, (Order){i, slot->first, size});
-        VEC_PUSH(scratch, ends, (Order){i, last[i], size});
+        if (!has_place(plan, i) || slot->place != where) continue;
+        VEC_PUSH(scratch, begins, (Order){i, slot->first, sizes->rooms[i]});
+        VEC_PUSH(scratch, ends, (Order){i, last[i], sizes->rooms[i]});
     }
     if (begins.count) {
         qsort(begins.items, (size_t)begins.count, sizeof(Order), by_step_then_size);
@@ -136,7 +154,7 @@ static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scra
     }
     for (int i = 0; i < plan->slot_count; i++) sizes->offsets[i] = sizes->offsets[head[i]];
     /* On a device, results without elements need an address too. */
-    sizes->arena_bytes[where] = where == PLACE_DEVICE && begins.count && !p.end ? alignment : p.end;
+    sizes->arena_bytes[where] = where == PLACE_DEVICE && begins.count && !p.end ? alignments[where] : p.end;
     return NULL;
 }
 
@@ -151,106 +169,231 @@ static Status check_sizes(const Plan *plan, const Sizes *sizes) {
     return NULL;
 }
 
-static Status make_sizes(const Plan *plan, const int64_t *symbols, Sizes **out_sizes) {
-    size_t keys = (size_t)plan->input_symbols.count, values = (size_t)plan->exprs.count,
-           slots = (size_t)plan->slot_count;
-    Sizes *sizes = calloc(1, sizeof *sizes + (keys + values) * sizeof(int64_t) + slots * sizeof(size_t));
-    Arena *scratch = arena_create(0);
-    if (!sizes || !scratch) {
-        free(sizes);
-        arena_destroy(scratch);
-        return status_out_of_memory();
+/* --- places of other shapes --- */
+static size_t total_need(const Plan *plan, const Sizes *sizes) {
+    size_t total = 0;
+    for (int i = 0; i < plan->slot_count; i++) total += has_place(plan, i) ? need_of(plan, sizes, i) : 0;
+    return total;
+}
+
+enum { SMALL = 256 << 10 }; /* bytes that are not saved: pages that nobody writes to cost nothing */
+
+/* Whether the sizes fit where those of `other` are placed, and take at least a quarter of it: as arenas are kept (run/buffers.c). */
+static bool fits(const Plan *plan, const Sizes *sizes, const Sizes *other) {
+    size_t rooms = 0;
+    for (int i = 0; i < plan->slot_count; i++) {
+        if (!has_place(plan, i)) continue;
+        if (need_of(plan, sizes, i) > other->rooms[i]) return false;
+        rooms += other->rooms[i];
     }
-    sizes->key = (int64_t *)(sizes + 1);
-    sizes->values = sizes->key + keys;
-    sizes->offsets = (size_t *)(sizes->values + values);
-    for (size_t i = 0; i < keys; i++) sizes->key[i] = symbols[plan->input_symbols.items[i]];
-    for (size_t i = 0; i < values; i++) sizes->values[i] = dim_eval(plan->exprs.items[i], symbols);
-    for (int i = 0; i < plan->late_exprs.count; i++) sizes->values[plan->late_exprs.items[i]] = UNBOUND_DIM;
-    Status volatile status = check_sizes(plan, sizes);
+    return rooms / 4 <= total_need(plan, sizes) + SMALL;
+}
+
+/* Under the cache's lock: the places of the latest entry in which the sizes fit. */
+static bool take_places(const Plan *plan, Sizes *sizes) {
+    const Sizes *best = NULL;
+    for (int i = 0; i < REMEMBERED; i++) {
+        const Sizes *s = plan->sizes->entries[i];
+        if (s && (!best || s->age > best->age) && fits(plan, sizes, s)) best = s;
+    }
+    if (!best) return false;
+    memcpy(sizes->offsets, best->offsets, sizeof *sizes->offsets * (size_t)plan->slot_count);
+    memcpy(sizes->rooms, best->rooms, sizeof *sizes->rooms * (size_t)plan->slot_count);
+    memcpy(sizes->arena_bytes, best->arena_bytes, sizeof sizes->arena_bytes);
+    return true;
+}
+
+/* Sizes that are larger than in the latest run are made half as large again. False: there are none. */
+static bool go_on(const Plan *plan, const Sizes *sizes, int64_t *symbols) {
+    const Sizes *latest = NULL;
+    bool any = false;
+    pthread_mutex_lock(&plan->sizes->lock);
+    for (int i = 0; i < REMEMBERED; i++) {
+        const Sizes *s = plan->sizes->entries[i];
+        if (s && (!latest || s->age > latest->age)) latest = s;
+    }
+    for (int k = 0; latest && k < plan->input_symbols.count; k++) {
+        if (sizes->key[k] <= latest->key[k]) continue;
+        symbols[plan->input_symbols.items[k]] += sizes->key[k] / 2 + 64;
+        any = true;
+    }
+    pthread_mutex_unlock(&plan->sizes->lock);
+    return any;
+}
+
+/* The room that each slot is to have. What will be larger if it goes on as since the latest run is given as many times what it needs as an
+ * eighth of the whole pays for, or SMALL: nothing more, if that is not twice. */
+static void choose_rooms(const Plan *plan, Sizes *sizes, const int64_t *symbols, Arena *scratch) {
+    enum { MOST_TIMES = 1024 };
+    int64_t *later = arena_copy(scratch, symbols, sizeof *symbols * (size_t)plan->symbol_count);
+    bool *grows = ARENA_ARRAY(scratch, bool, plan->slot_count + 1), goes_on = go_on(plan, sizes, later);
+    size_t grown = 0, budget = total_need(plan, sizes) / 8, times = 1;
+    if (budget < SMALL) budget = SMALL;
+    for (int i = 0; i < plan->slot_count; i++) {
+        int bytes = plan->slots[i].bytes_expr;
+        if (!has_place(plan, i)) continue;
+        sizes->rooms[i] = need_of(plan, sizes, i);
+        grows[i] = goes_on && dim_eval(plan->exprs.items[bytes], later) > sizes->values[bytes];
+        grown += grows[i] ? sizes->rooms[i] : 0;
+    }
+    while (grown && times < MOST_TIMES && grown <= budget / (2 * times - 1)) times *= 2;
+    for (int i = 0; i < plan->slot_count; i++)
+        if (grows[i]) sizes->rooms[i] *= times;
+}
+
+static Status place_guarded(const Plan *plan, const int64_t *symbols, Sizes *sizes) {
+    Arena *scratch = arena_create(0);
+    if (!scratch) return status_out_of_memory();
+    Status volatile status = NULL;
     jmp_buf guard;
     if (setjmp(guard)) {
         status = status_out_of_memory();
     } else {
         arena_guard(scratch, &guard);
-        if (!status) status = place_all(plan, sizes, PLACE_HOST, scratch);
+        choose_rooms(plan, sizes, symbols, scratch);
+        status = place_all(plan, sizes, PLACE_HOST, scratch);
         if (!status && plan->device != plan->host) status = place_all(plan, sizes, PLACE_DEVICE, scratch);
     }
     arena_destroy(scratch);
-    if (status) {
-        free(sizes);
-        return status;
-    }
-    *out_sizes = sizes;
-    return NULL;
+    return status;
+}
+
+static Status fill(const Plan *plan, const int64_t *symbols, Sizes *sizes) {
+    size_t keys = (size_t)plan->input_symbols.count, values = (size_t)plan->exprs.count;
+    for (size_t i = 0; i < keys; i++) sizes->key[i] = symbols[plan->input_symbols.items[i]];
+    for (size_t i = 0; i < values; i++) sizes->values[i] = dim_eval(plan->exprs.items[i], symbols);
+    for (int i = 0; i < plan->late_exprs.count; i++) sizes->values[plan->late_exprs.items[i]] = UNBOUND_DIM;
+    TRY(check_sizes(plan, sizes));
+    pthread_mutex_lock(&plan->sizes->lock);
+    bool placed = take_places(plan, sizes);
+    plan->sizes->placed += !placed;
+    pthread_mutex_unlock(&plan->sizes->lock);
+    return placed ? NULL : place_guarded(plan, symbols, sizes);
 }
 
 /* --- remembering --- */
+static size_t entry_bytes(const Plan *plan) {
+    size_t keys = (size_t)plan->input_symbols.count, values = (size_t)plan->exprs.count,
+           slots = (size_t)plan->slot_count;
+    return sizeof(Sizes) + (keys + values) * sizeof(int64_t) + 2 * slots * sizeof(size_t);
+}
+
+static Sizes *as_new(const Plan *plan, Sizes *sizes, bool alone) {
+    if (!sizes) return NULL;
+    memset(sizes, 0, entry_bytes(plan));
+    sizes->alone = alone;
+    sizes->key = (int64_t *)(sizes + 1);
+    sizes->values = sizes->key + plan->input_symbols.count;
+    sizes->offsets = (size_t *)(sizes->values + plan->exprs.count);
+    sizes->rooms = sizes->offsets + plan->slot_count;
+    return sizes;
+}
+
 static Sizes *find(const Plan *plan, const int64_t *symbols) {
     for (int i = 0; i < REMEMBERED; i++) {
         Sizes *s = plan->sizes->entries[i];
         bool same = s != NULL;
         for (int k = 0; same && k < plan->input_symbols.count; k++)
             same = s->key[k] == symbols[plan->input_symbols.items[k]];
-        if (same) return s;
+        if (same) {
+            s->age = ++plan->sizes->clock;
+            atomic_fetch_add(&s->users, 1);
+            return s;
+        }
     }
     return NULL;
 }
 
-/* Puts the entry in place of an empty or the oldest unused one, whose id is *out_forgotten; false when all are in use.
- */
-static bool remember(struct SizesCache *cache, Sizes *sizes, uint64_t *out_forgotten) {
-    int victim = -1;
-    for (int i = 0; i < REMEMBERED; i++) {
-        const Sizes *s = cache->entries[i];
-        if (s && atomic_load(&s->users)) continue;
-        if (victim < 0 || !s || (cache->entries[victim] && s->age < cache->entries[victim]->age)) victim = i;
-        if (!s) break;
-    }
-    if (victim < 0) return false;
-    if (cache->entries[victim]) *out_forgotten = cache->entries[victim]->id;
-    free(cache->entries[victim]);
-    cache->entries[victim] = sizes;
-    return true;
+/* For the next entry; what stands alone goes. */
+static void give_spare(const Plan *plan, Sizes *sizes) {
+    if (sizes->alone)
+        free(sizes);
+    else
+        plan->sizes->spare[plan->sizes->spare_count++] = sizes;
 }
 
-/* The remembered entry for the symbols, else `made`, which is remembered from now on; NULL where there is neither. What
- * is returned has one more user. */
-static Sizes *take(const Plan *plan, const int64_t *symbols, Sizes *made, uint64_t *out_forgotten) {
+/* All entries have their memory from the first run on, so that no later one asks for any. */
+static void fill_spare(const Plan *plan) {
     struct SizesCache *cache = plan->sizes;
-    pthread_mutex_lock(&cache->lock);
+    size_t bytes = (entry_bytes(plan) + 63) / 64 * 64;
+    int count = plan->input_symbols.count ? REMEMBERED : 1;
+    if (cache->store || !(cache->store = calloc((size_t)count, bytes))) return;
+    while (cache->spare_count < count)
+        give_spare(plan, (Sizes *)(void *)(cache->store + (size_t)cache->spare_count * bytes));
+}
+
+/* Memory for an entry: a spare one's, or that of the one unused for the longest, whose id is *out_forgotten; NULL when all are in use. */
+static Sizes *take_spare(const Plan *plan, uint64_t *out_forgotten) {
+    struct SizesCache *cache = plan->sizes;
+    int victim = -1;
+    fill_spare(plan);
+    if (cache->spare_count) return cache->spare[--cache->spare_count];
+    for (int i = 0; i < REMEMBERED; i++) {
+        const Sizes *s = cache->entries[i];
+        if (!s || atomic_load(&s->users)) continue;
+        if (victim < 0 || s->age < cache->entries[victim]->age) victim = i;
+    }
+    if (victim < 0) return NULL;
+    Sizes *found = cache->entries[victim];
+    *out_forgotten = found->id;
+    cache->entries[victim] = NULL;
+    return found;
+}
+
+/* The entry that another thread has made meanwhile, else this one, which is remembered from now on unless it stands alone. */
+static Sizes *publish(const Plan *plan, const int64_t *symbols, Sizes *made) {
+    struct SizesCache *cache = plan->sizes;
     Sizes *sizes = find(plan, symbols);
-    if (!sizes && made) {
-        sizes = made;
-        sizes->id = ++cache->made;
-        sizes->alone = !remember(cache, sizes, out_forgotten);
-    }
     if (sizes) {
-        sizes->age = ++cache->clock;
-        atomic_fetch_add(&sizes->users, 1);
+        give_spare(plan, made);
+        return sizes;
     }
-    pthread_mutex_unlock(&cache->lock);
-    return sizes;
+    made->id = ++cache->made;
+    made->age = ++cache->clock;
+    atomic_store(&made->users, 1);
+    for (int i = 0; i < REMEMBERED && !made->alone; i++) {
+        if (cache->entries[i]) continue;
+        cache->entries[i] = made;
+        break;
+    }
+    return made;
 }
 
 /* New shapes are planned without the lock, so that runs of known ones go on meanwhile. Of several threads that plan the
  * same shapes at once all but the first find its entry when they are done. */
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes) {
+    struct SizesCache *cache = plan->sizes;
     uint64_t forgotten = 0;
     Sizes *made = NULL;
-    if ((*out_sizes = take(plan, symbols, NULL, &forgotten))) return NULL;
-    TRY(make_sizes(plan, symbols, &made));
-    *out_sizes = take(plan, symbols, made, &forgotten);
-    if (*out_sizes != made) free(made);
+    pthread_mutex_lock(&cache->lock);
+    *out_sizes = find(plan, symbols);
+    if (!*out_sizes) made = take_spare(plan, &forgotten);
+    pthread_mutex_unlock(&cache->lock);
+    if (*out_sizes) return NULL;
+    made = made ? as_new(plan, made, false) : as_new(plan, malloc(entry_bytes(plan)), true);
+    Status status = made ? fill(plan, symbols, made) : status_out_of_memory();
+    pthread_mutex_lock(&cache->lock);
+    if (!status)
+        *out_sizes = publish(plan, symbols, made);
+    else if (made)
+        give_spare(plan, made);
+    pthread_mutex_unlock(&cache->lock);
     if (forgotten) recordings_forget(plan->recordings, plan->device, forgotten);
-    return NULL;
+    return status;
 }
 
 void sizes_release(const Plan *plan, const Sizes *sizes) {
     (void)plan;
     Sizes *s = (Sizes *)(uintptr_t)sizes;
-    bool alone = s->alone; /* read first: another thread may free what nobody uses */
+    bool alone = s->alone; /* read first: another thread may take what nobody uses */
     if (atomic_fetch_sub(&s->users, 1) == 1 && alone) free(s);
+}
+
+uint64_t sizes_placed(const Plan *plan) {
+    pthread_mutex_lock(&plan->sizes->lock);
+    uint64_t placed = plan->sizes->placed;
+    pthread_mutex_unlock(&plan->sizes->lock);
+    return placed;
 }
 
 bool sizes_latest(const Plan *plan, int64_t *symbols, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]) {

@@ -167,6 +167,7 @@ struct Sizes {
     int64_t *key;    /* [input_symbols.count] */
     int64_t *values; /* [exprs.count]; UNBOUND_DIM where late */
     size_t *offsets; /* [slot_count] in the place's arena, of planned roots */
+    size_t *rooms;   /* [slot_count] bytes that are there; 0: shares another's place, or has none */
     size_t arena_bytes[PLACES];
     uint64_t age; /* of the latest use, under the cache's lock */
     bool alone;   /* not remembered: lives for one run */
@@ -181,6 +182,8 @@ void sizes_cache_destroy(struct SizesCache *cache);
 /* symbols: bound from the inputs. STATUS_INVALID when a size is negative or absurd. Release after the run. */
 Status sizes_get(const Plan *plan, const int64_t *symbols, const Sizes **out_sizes);
 void sizes_release(const Plan *plan, const Sizes *sizes);
+/* How often slots have been placed since the plan was made. */
+uint64_t sizes_placed(const Plan *plan);
 /* Whether a run may be given the input's memory for the output, without a copy of the input. */
 bool plan_writes_over(const Plan *plan, int input, int output);
 /* Whether the output is made of the input by adding rows behind it, so that both may be given one memory that has room for them. */

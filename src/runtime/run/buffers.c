@@ -16,6 +16,7 @@ struct RunMemory {
     uint64_t given[PLACES][KEPT]; /* when: the number of the latest take */
     uint64_t takes[PLACES];
     Stream *streams[KEPT];
+    Arena *arenas[KEPT];
 };
 
 struct RunMemory *run_memory_create(Device *device, Device *host, Memory *memory) {
@@ -55,7 +56,19 @@ static void destroy_streams(struct RunMemory *buffers) {
     }
 }
 
+static Arena *kept_arena(struct RunMemory *buffers) {
+    Arena *arena = NULL;
+    pthread_mutex_lock(&buffers->lock);
+    for (int i = 0; i < KEPT && !arena; i++) {
+        arena = buffers->arenas[i];
+        buffers->arenas[i] = NULL;
+    }
+    pthread_mutex_unlock(&buffers->lock);
+    return arena;
+}
+
 void run_memory_trim(struct RunMemory *buffers) {
+    for (Arena *arena; (arena = kept_arena(buffers));) arena_destroy(arena);
     for (int place = 0; place < PLACES; place++) release_all(buffers, (Place)place);
     destroy_streams(buffers);
 }
@@ -124,6 +137,24 @@ void run_memory_give(struct RunMemory *buffers, Place place, Block block) {
         }
     pthread_mutex_unlock(&buffers->lock);
     release(buffers, place, block.data);
+}
+
+Arena *run_memory_take_arena(struct RunMemory *buffers) {
+    Arena *arena = kept_arena(buffers);
+    return arena ? arena : arena_create(0);
+}
+
+void run_memory_give_arena(struct RunMemory *buffers, Arena *arena) {
+    if (!arena) return;
+    arena_recycle(arena);
+    pthread_mutex_lock(&buffers->lock);
+    for (int i = 0; i < KEPT && arena; i++)
+        if (!buffers->arenas[i]) {
+            buffers->arenas[i] = arena;
+            arena = NULL;
+        }
+    pthread_mutex_unlock(&buffers->lock);
+    arena_destroy(arena);
 }
 
 Status run_memory_take_stream(struct RunMemory *buffers, Stream **out_stream) {

@@ -137,11 +137,11 @@ static Status take_step(State *s, const Step *step) {
     case STEP_BIND: return run_bind(s, step);
     default: break;
     }
-    Arena *arena = arena_create(0);
+    Arena *arena = run_memory_take_arena(s->run->buffers);
     if (!arena) return status_out_of_memory();
     jmp_buf guard;
     if (setjmp(guard)) {
-        arena_destroy(arena);
+        run_memory_give_arena(s->run->buffers, arena);
         return status_out_of_memory();
     }
     arena_guard(arena, &guard);
@@ -149,7 +149,7 @@ static Status take_step(State *s, const Step *step) {
                     : step->kind == STEP_CONTROL ? run_nested_step(s, step, arena)
                     : step->kind == STEP_RESOLVE ? run_resolve(s, step, arena)
                                                  : run_prim(s, step, arena);
-    arena_destroy(arena);
+    run_memory_give_arena(s->run->buffers, arena);
     return status;
 }
 
@@ -420,12 +420,12 @@ Status plan_run_taking(const Plan *plan, Run *run, const int64_t *outer, const I
     bool outermost = run->depth == 0;
     if (outermost && plan->device != plan->host) TRY(run_memory_take_stream(run->buffers, &run->stream));
     if (outermost) run->recordings = plan->recordings;
-    Arena *memory = arena_create(0);
+    Arena *memory = run_memory_take_arena(run->buffers);
     run->depth++;
     Status status =
         memory ? run_with_memory(plan, run, outer, inputs, given_up, outputs, memory) : status_out_of_memory();
     run->depth--;
-    arena_destroy(memory);
+    run_memory_give_arena(run->buffers, memory);
     if (outermost) {
         run_memory_give_stream(run->buffers, run->stream, !status);
         run->stream = NULL;

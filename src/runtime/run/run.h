@@ -60,6 +60,9 @@ void run_memory_trim(struct RunMemory *buffers);
 Status run_memory_take(struct RunMemory *buffers, Place place, size_t bytes, Block *out_block);
 /* No work on the block may be going on; accepts an empty one. */
 void run_memory_give(struct RunMemory *buffers, Place place, Block block);
+/* An arena for a run or a step, with the memory of one before; NULL: there is none. Given back as it is; accepts NULL. */
+Arena *run_memory_take_arena(struct RunMemory *buffers);
+void run_memory_give_arena(struct RunMemory *buffers, Arena *arena);
 /* A stream of the device; NULL on devices that have none. */
 Status run_memory_take_stream(struct RunMemory *buffers, Stream **out_stream);
 void run_memory_give_stream(struct RunMemory *buffers, Stream *stream, bool sound); /* sound: may be used again */

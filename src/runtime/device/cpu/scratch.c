@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "base/heap.h"
 
-enum { LINE = HEAP_ALIGNMENT, MOST_KEPT = 32 };
+enum { LINE = HEAP_ALIGNMENT, MOST_KEPT = 32, LEAST = 128 << 10 };
 static const size_t MOST_BYTES_KEPT = (size_t)256 << 20;
 
 typedef struct Block {
@@ -28,7 +28,7 @@ static Block *take_kept(size_t bytes) {
     Block *block = NULL;
     pthread_mutex_lock(&kept.lock);
     for (int i = 0; i < kept.count; i++)
-        if (kept.blocks[i]->bytes >= bytes && kept.blocks[i]->bytes / 8 <= bytes + 8192 &&
+        if (kept.blocks[i]->bytes >= bytes && kept.blocks[i]->bytes / 8 <= bytes + LEAST / 8 &&
             (best < 0 || kept.blocks[i]->bytes < kept.blocks[best]->bytes))
             best = i;
     if (best >= 0) {
@@ -62,12 +62,20 @@ static void keep(Block *block) {
     if (freed) heap_free(freed, freed->bytes + LINE);
 }
 
+/* What a longer context asks for is there already, mostly: pages that nobody writes to cost nothing. */
+static size_t rounded(size_t bytes) {
+    size_t power = LEAST, step;
+    while (power < bytes) power *= 2;
+    step = power > 1 << 20 ? power / 8 : power;
+    return (bytes + step - 1) / step * step;
+}
+
 Status scratch_take(Scratch *scratch, size_t bytes, void **out_data) {
     *out_data = NULL;
-    if (bytes > SIZE_MAX / 2 || scratch->count == MAX_SCRATCH) return status_out_of_memory();
-    bytes = (bytes + LINE - 1) / LINE * LINE;
+    if (bytes > SIZE_MAX / 4 || scratch->count == MAX_SCRATCH) return status_out_of_memory();
     Block *block = take_kept(bytes);
     if (!block) {
+        bytes = rounded(bytes ? bytes : 1);
         block = heap_alloc(bytes + LINE);
         if (!block) return status_out_of_memory();
         block->bytes = bytes;
