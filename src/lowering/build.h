@@ -123,6 +123,7 @@ Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_s
 /* keepdims as ONNX: without it the axes are dropped by a reshape. axes sorted and non-negative. */
 Value *reduce(Lowering *l, Prim prim, Value *x, const int *axes, int count, bool keepdims);
 Value *mean(Lowering *l, Value *x, const int *axes, int count, bool keepdims);
+Value *root_mean_square(Lowering *l, Value *x, double epsilon); /* x / sqrt(mean(x^2) + epsilon) over the last axis */
 Value *arg_reduce(Lowering *l, Prim prim, Value *x, int axis, bool keepdims, bool last);
 
 Value *reshape(Lowering *l, Value *x, const Dim *const *shape, int rank); /* x itself when the shape is the same */

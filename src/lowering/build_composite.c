@@ -31,6 +31,12 @@ Value *log_softmax(Lowering *l, Value *x, int axis) {
     return cast_like(l, sub(l, d, unary(l, PRIM_LOG, sum)), x);
 }
 
+Value *root_mean_square(Lowering *l, Value *x, double epsilon) {
+    int last = x ? x->rank - 1 : 0;
+    Value *square = mean(l, mul(l, x, x), &last, 1, true);
+    return mul(l, x, rsqrt(l, add(l, square, square ? like(l, square, epsilon) : NULL)));
+}
+
 /* x/2 (1 + erf(x / sqrt 2)), or x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): Hendrycks and Gimpel, "Gaussian Error
  * Linear Units", 2016. */
 Value *gelu(Lowering *l, Value *x, bool tanh_form) {

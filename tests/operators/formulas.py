@@ -128,8 +128,10 @@ def matmul_nbits(inputs, attributes):
         zeros = np.full((n, count), 2.0 ** (bits - 1))
     elif zeros.dtype == np.uint8:
         zeros = unpacked(zeros.reshape(n, -1), bits, count)
-    weights = (levels - zeros.reshape(n, count, 1)) * scales.reshape(n, count, 1)
-    y = a @ weights.reshape(n, -1)[:, :k].T
+    groups = given(inputs, 4)
+    groups = np.arange(k) // block if groups is None else groups
+    weights = (levels.reshape(n, -1)[:, :k] - zeros.reshape(n, count)[:, groups]) * scales.reshape(n, count)[:, groups]
+    y = a @ weights.T
     return [y + (0 if bias is None else bias)]
 
 
@@ -165,6 +167,17 @@ def attention(inputs, attributes):
     product = x @ weights + (0 if bias is None else bias)
     q, k, v = (heads_of(part, attributes["num_heads"]) for part in np.split(product, 3, axis=-1))
     return [attend(q, k, v, attributes.get("scale"))[0]]
+
+
+def grouped_normed(case, inputs):
+    """What ONNX Runtime gives for queries and keys whose heads were normalized before."""
+    attributes = {k: v for k, v in case.attributes.items() if k != "qk_norm_epsilon"}
+    inputs, weights = list(inputs[:11]), inputs[14:16]
+    for k, weight in enumerate(weights):
+        x = inputs[k].reshape(*inputs[k].shape[:2], -1, weight.size).astype(np.float64)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + case.attributes.get("qk_norm_epsilon", 1e-6)) * weight
+        inputs[k] = x.astype(inputs[k].dtype).reshape(inputs[k].shape)
+    return by_onnxruntime(replace(case, attributes=attributes, inputs=case.inputs[:11]), inputs)
 
 
 # --- convolutions, groups of channels -------------------------------------------------------------------------------------

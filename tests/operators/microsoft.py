@@ -110,11 +110,12 @@ PRODUCTS = [
 
 
 def nbits(name, n, k, block, bits, *, zeros=None, batch=(3,), bias=False, **rest):
-    """A row of MatMulNBits: zeros is None, u8 (packed) or f32."""
+    """A row of MatMulNBits: zeros is None, u8 (packed) or f32. given: the weights come with the run."""
+    fixed = (lambda fill: fill) if rest.pop("given", False) else constant
     count = -(-k // block)
     zero_bytes = -(-count * bits // 8)
-    zero_points = {None: None, u8: constant(i(n * zero_bytes, high=256, dtype=u8)), f32: constant(f(n * count, low=1, high=14))}[zeros]
-    inputs = [f(*batch, k), constant(i(n, count, -(-block * bits // 8), high=256, dtype=u8)), constant(f(n * count, low=0.01, high=0.1)), zero_points,
+    zero_points = {None: None, u8: fixed(i(n * zero_bytes, high=256, dtype=u8)), f32: fixed(f(n * count, low=1, high=14))}[zeros]
+    inputs = [f(*batch, k), fixed(i(n, count, -(-block * bits // 8), high=256, dtype=u8)), fixed(f(n * count, low=0.01, high=0.1)), zero_points,
               rest.pop("indices", None), constant(f(n)) if bias else None]
     return row(name, inputs, N=n, K=k, block_size=block, bits=bits, **rest)
 
@@ -142,6 +143,17 @@ QUANTIZED_PRODUCTS = [
            nbits("8 bits, a last block that is cut", 5, 50, 16, 8, zeros=u8, bias=True),
            nbits("whatever accuracy will do", 16, 64, 32, 4, accuracy_level=4),
            nbits("accuracy of f32", 16, 64, 32, 4, accuracy_level=1),
+           nbits("weights of the run", 16, 64, 32, 4, given=True),
+           nbits("weights of the run, zero points, a last block that is cut", 5, 50, 16, 4, zeros=u8, given=True, bias=True),
+           nbits("weights of the run, zero points that are floats", 16, 64, 32, 4, zeros=f32, given=True),
+           nbits("weights of the run, 2 bits", 9, 90, 16, 2, zeros=u8, given=True),
+           nbits("weights of the run, 3 bits, zero points", 9, 70, 64, 3, zeros=u8, given=True),
+           nbits("weights of the run, 3 bits, many blocks", 9, 200, 16, 3, zeros=u8, given=True),
+           nbits("weights of the run, 8 bits", 7, 96, 32, 8, zeros=u8, given=True),
+           nbits("an order of the depths that is the usual one", 16, 64, 32, 4, indices=constant(data(np.arange(64) // 32, i32))),
+           nbits("an order of the depths", 16, 64, 32, 4, zeros=u8, indices=constant(data(np.arange(64) % 2, i32))),
+           nbits("an order of the depths, 8 bits", 16, 70, 32, 8, indices=constant(data(np.arange(70) * 7 % 3, i32))),
+           nbits("an order of the depths, all of the run", 16, 64, 32, 4, zeros=f32, indices=data(np.arange(64) * 5 % 2, i32), given=True),
            expect=picked(formulas.matmul_nbits), rtol=256, atol=256, **HALF),
     *table("MatMulNBits",
            nbits("as ONNX Runtime: 4 bits", 16, 64, 32, 4, zeros=u8, bias=True),
@@ -149,11 +161,12 @@ QUANTIZED_PRODUCTS = [
            nbits("as ONNX Runtime: 2 bits", 16, 64, 32, 2, zeros=u8),
            nbits("as ONNX Runtime: blocks of 16, many rows", 24, 96, 16, 4, batch=(40,), zeros=u8),
            nbits("as ONNX Runtime: blocks of 256", 40, 1000, 256, 4, zeros=u8, batch=(2,)),
+           nbits("as ONNX Runtime: weights of the run", 16, 64, 32, 4, zeros=u8, given=True),
+           nbits("as ONNX Runtime: an order of the depths", 16, 64, 32, 4, indices=constant(data(np.arange(64) % 2, i32))),
            nbits("as ONNX Runtime: zero points that are floats", 16, 64, 32, 4, zeros=f32), **PLAIN, rtol=256, atol=256),
     *table("MatMulNBits",
            nbits("5 bits", 16, 64, 32, 5, refused="5 bits"),
            nbits("blocks of 24", 16, 64, 24, 4, refused="multiple of 16"),
-           nbits("an order of the columns", 16, 64, 32, 4, indices=constant(data(np.arange(64) // 32, i32)), refused="g_idx"),
            nbits("weights packed for another library", 16, 64, 32, 4, weight_prepacked=1, refused="weight_prepacked"), **PLAIN),
 ]
 
@@ -281,12 +294,12 @@ ATTENTIONS = [
            row("a part of a head, pairs", [f(B, S, N * 6), data([3], i64), *ANGLES], rotary_embedding_dim=4, num_heads=2, interleaved=1),
            row("a part of a head, heads in front", [f(B, N, S, 6), i(B, S), *ANGLES], rotary_embedding_dim=4, num_heads=2),
            row("a scale of one", [f(B, N, S, D), i(B, S), *ANGLES], scale=1.0),
+           row("a scale, which is not used", [f(B, N, S, D), i(B, S), *ANGLES], scale=0.5),
+           row("sequences packed into one", [f(1, N, 12, D), i(1, 12), *ANGLES], is_packed_batching=1),
            row("a lone sequence, not packed", [f(1, N, S, D), i(1, S), *ANGLES], is_packed_batching=0),
            **HALF, **ROTARY),
     *table("RotaryEmbedding",
-           row("an open number of heads", [f(B, S, N * D), i(B, S), *ANGLES], sizes=OPEN, refused="number of heads"),
-           row("sequences packed into one", [f(1, N, S, D), i(1, S), *ANGLES], is_packed_batching=1, refused="is_packed_batching"),
-           row("a scale", [f(B, N, S, D), i(B, S), *ANGLES], scale=0.5, refused="scale"), **PLAIN),
+           row("an open number of heads", [f(B, S, N * D), i(B, S), *ANGLES], sizes=OPEN, refused="number of heads"), **PLAIN),
 ]
 
 IN, W = 6, 3 * N * D
@@ -406,14 +419,19 @@ ATTENTIONS += [
            grouped("causal said", causal=1),
            grouped("one after pasts of different lengths", tokens=1, past=T, total=[6, 3], outputs=(0,), expect=first_of(0, 1, 2)),
            grouped("a rotation after pasts of different lengths", tokens=1, past=T, total=[6, 3], outputs=(0,), expect=first_of(0, 1, 2), angles=True, do_rotary=1),
+           grouped("smooth softmax", smooth_softmax=1),
+           grouped("smooth softmax after a past, a window", tokens=1, past=T, smooth_softmax=1, local_window_size=3),
+           grouped("sinks", more=[f(K * G)]),
+           grouped("sinks, a cap, smooth softmax said", more=[f(K * G)], smooth_softmax=1, softcap=2.0),
+           grouped("sinks after pasts of different lengths", tokens=1, past=T, total=[6, 3], more=[f(K * G)], outputs=(0,), expect=first_of(0, 1, 2)),
+           grouped("queries and keys that are normalized", more=[None, None, None, f(E), f(E)], qk_norm_epsilon=0.1, expect=formulas.grouped_normed),
+           grouped("queries and keys that are normalized and turned", more=[None, None, None, f(E), f(E)], angles=True, do_rotary=1, tokens=1, past=T,
+                   expect=formulas.grouped_normed),
            grouped("types of the cache said to be those of the inputs", k_quant_type="NONE", v_quant_type="NONE", kv_cache_bit_width=0),
            half=4, **HALF, **SUMS),
     *table("GroupQueryAttention",
-           grouped("smooth softmax", smooth_softmax=1, refused="smooth"),
-           grouped("sinks", more=[f(K * G)], refused="input 11"),
            grouped("a quantized cache", k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR", kv_cache_bit_width=8, refused="k_quant_type"),
-           grouped("scales of a quantized cache", more=[None, f(), f()], refused="input 12"),
-           grouped("queries and keys that are normalized", more=[None, None, None, f(E), f(E)], qk_norm_epsilon=1e-5, refused="input 14"),
+           grouped("scales of a quantized cache", more=[None, f(), f()], refused="scales of a quantized cache"),
            grouped("the scores", outputs=(0, 1, 2), qk_output=1, refused="qk_output"),
            grouped("the scores, not said which", outputs=(0, 1, 2, 3), refused="output 3"),
            grouped("not causal", causal=0, refused="causal"),

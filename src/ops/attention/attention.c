@@ -97,6 +97,23 @@ static Value *guarded_softmax(Lowering *l, Value *x) {
     return divide(l, e, where(l, binary(l, PRIM_EQ, sum, zero), like(l, x, 1), sum));
 }
 
+/* softmax(x) beside one score more, whose own share is left out. */
+static Value *softmax_beside(Lowering *l, Value *x, Value *sink) {
+    int last = 3;
+    Value *wide = widen(l, x);
+    sink = cast_like(l, sink, wide);
+    Value *most = maximum(l, reduce(l, PRIM_REDUCE_MAX, wide, &last, 1, true), sink);
+    Value *e = unary(l, PRIM_EXP, sub(l, wide, most));
+    Value *sum = add(l, reduce(l, PRIM_REDUCE_SUM, e, &last, 1, true), unary(l, PRIM_EXP, sub(l, sink, most)));
+    return cast_like(l, divide(l, e, sum), x);
+}
+
+static Value *probabilities(Lowering *l, const Attend *a, Value *x) {
+    if (!x) return NULL;
+    if (a->sink) return softmax_beside(l, x, a->sink);
+    return a->may_be_empty ? cast_like(l, guarded_softmax(l, widen(l, x)), x) : softmax(l, x, 3);
+}
+
 Value *attend(Lowering *l, Attend *a) {
     if (l->error || !a->q || !a->k || !a->v) return NULL;
     if (a->q->rank != 4 || a->k->rank != 4 || a->v->rank != 4) return invalid(l, "Q, K and V need 4 axes"), NULL;
@@ -116,7 +133,7 @@ Value *attend(Lowering *l, Attend *a) {
     Value *x = a->masked;
     if (a->precision != DT_NONE && x) x = cast(l, x, a->precision);
     if (a->score_mod && x) x = a->score_mod(l, a->context, x);
-    a->probabilities = a->may_be_empty && x ? cast_like(l, guarded_softmax(l, widen(l, x)), x) : softmax(l, x, 3);
+    a->probabilities = probabilities(l, a, x);
     if (a->prob_mod && a->probabilities) a->probabilities = a->prob_mod(l, a->context, a->probabilities);
     if (l->error || !a->probabilities) return NULL;
     Value *p = grouped(l, cast_like(l, a->probabilities, a->q), a->v->dims[1]);

@@ -12,6 +12,7 @@ typedef struct Attend {
     double softcap;    /* 0: none */
     Value *bias;       /* floats added to the scores, broadcasts to [B, Hq, S, T]; -inf hides a key; NULL */
     Value *allowed;    /* bool, likewise: the keys that are seen; NULL: all */
+    Value *sink;       /* scores of a key without a value, broadcasts to [B, Hq, S, 1]; NULL: none */
     bool may_be_empty; /* a query may see no key: its row of Y is zero */
     DType precision;   /* of the softmax; DT_NONE: f32, f64 for f64 */
     Value *(*score_mod)(Lowering *l, void *context, Value *scores);

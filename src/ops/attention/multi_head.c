@@ -180,12 +180,12 @@ static Value *angles(Lowering *l, Value *cache, Value *positions) {
     return unsqueeze(l, gather(l, cache, positions, 0), &heads, 1);
 }
 
-/* RotaryEmbedding: X [B, S, H*D] or [B, H, S, D], position_ids [1] (of the first token) or [B, S], cos and sin caches.
- */
+/* RotaryEmbedding: X [B, S, H*D] or [B, H, S, D], position_ids [1] (of the first token) or [B, S], cos and sin caches. ONNX Runtime does
+ * not use `scale`; where sequences are packed into one (is_packed_batching), positions repeat. */
 static Status lower_ms_rotary(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *positions = in(l, n, 1), *cos = in(l, n, 2), *sin = in(l, n, 3);
-    static const Unfollowed unfollowed[] = {{"is_packed_batching"}, {"scale", .number = 1}, {0}};
-    if (l->error || !follows_all(l, n, unfollowed, 4)) return l->error;
+    static const Unfollowed none[] = {{0}};
+    if (l->error || !follows_all(l, n, none, 4)) return l->error;
     bool flat = x->rank == 3;
     if ((!flat && x->rank != 4) || cos->rank != 2 || sin->rank != 2)
         return invalid(l, "X needs 3 or 4 axes, the caches 2");
@@ -243,8 +243,24 @@ static Heads grouped_heads(Lowering *l, const Node *n, int64_t heads, int64_t kv
                    packed_heads(l, q, heads + kv_heads, kv_heads, size)};
 }
 
+/* Each head x / sqrt(mean(x^2) + epsilon) * weight [D]. */
+static Value *normed_heads(Lowering *l, const Node *n, Value *x, Value *weight) {
+    if (l->error || !weight) return x;
+    Value *wide = widen(l, x);
+    return cast_like(
+        l, mul(l, root_mean_square(l, wide, attr_float(n, "qk_norm_epsilon", 1e-6f)), cast_like(l, weight, wide)), x);
+}
+
+/* The scores, one a head, that a softmax has beside those of the keys; 0 for all where the model only says that there is one. */
+static Value *sink_of(Lowering *l, const Node *n, const Value *q) {
+    Value *given = optional_in(l, n, 11);
+    if (!given) return attr_int(n, "smooth_softmax", -1) == 1 ? like(l, q, 0) : NULL;
+    const Dim *one = dim_const(l->dims, 1), *dims[] = {q->dims[1], one, one};
+    return reshape(l, given, dims, 3);
+}
+
 /* Inputs: query, key, value, past_key, past_value, seqlens_k [B] (number of keys less one), total_sequence_length,
- * cos_cache, sin_cache, position_ids, attention_bias. Token i of sequence b stands at position seqlens_k[b] + 1 - S + i
+ * cos_cache, sin_cache, position_ids, attention_bias, head_sink, two scales of a quantized cache, weights of normalisations of q and k. Token i of sequence b stands at position seqlens_k[b] + 1 - S + i
  * (not below i). */
 static Status lower_grouped_query(Lowering *l, const Node *n) {
     int64_t heads = attr_int(n, "num_heads", 0), kv_heads = attr_int(n, "kv_num_heads", 0),
@@ -256,8 +272,12 @@ static Status lower_grouped_query(Lowering *l, const Node *n) {
         {"causal", .number = 1},          {"sliding_window_cache"},         {"qk_output"},
         {"k_quant_type", .text = "NONE"}, {"v_quant_type", .text = "NONE"}, {0},
     };
-    if (l->error || !follows_all(l, n, unfollowed, 11)) return l->error;
-    if (attr_int(n, "smooth_softmax", -1) == 1) return unsupported(l, "smooth_softmax");
+    Value *q_weight = optional_in(l, n, 14), *k_weight = optional_in(l, n, 15);
+    if (l->error || !follows_all(l, n, unfollowed, 16)) return l->error;
+    if (optional_in(l, n, 12) || optional_in(l, n, 13)) return unsupported(l, "scales of a quantized cache");
+    if (!q_weight != !k_weight) return invalid(l, "q_norm_weight and k_norm_weight go together");
+    h.q = normed_heads(l, n, h.q, q_weight);
+    h.k = normed_heads(l, n, h.k, k_weight);
     int count;
     const Dim *const *totals = sizes_of(l, total, "total", &count);
     if (l->error) return l->error;
@@ -288,7 +308,8 @@ static Status lower_grouped_query(Lowering *l, const Node *n) {
                 .v = v,
                 .scale = attr_float(n, "scale", 0),
                 .softcap = attr_float(n, "softcap", 0),
-                .bias = extra};
+                .bias = extra,
+                .sink = sink_of(l, n, h.q)};
     Value *at = query_positions(l, tokens, c.first), *keys = key_positions(l, k->dims[2]);
     a.allowed = binary(l, PRIM_LE, keys, at);
     if (window > 0) a.allowed = both(l, a.allowed, binary(l, PRIM_GT, keys, sub(l, at, scalar_int(l, DT_I32, window))));

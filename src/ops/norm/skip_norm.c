@@ -177,12 +177,6 @@ static Status lower_skip_group_norm(Lowering *l, const Node *n) {
 
 /* ---- with a gate, a branch a group ---- */
 
-static Value *root_mean_square(Lowering *l, Value *x, double epsilon) {
-    int last = x ? x->rank - 1 : 0;
-    Value *square = mean(l, mul(l, x, x), &last, 1, true);
-    return mul(l, x, rsqrt(l, add(l, square, square ? like(l, square, epsilon) : NULL)));
-}
-
 /* The last axis in rows of `size`. */
 static Value *in_rows(Lowering *l, Value *x, const Dim *size) {
     const Dim *dims[MAX_RANK], *count = NULL;
