@@ -183,6 +183,51 @@ static int all_sets(const TileIsa *sets[3]) {
     return count;
 }
 
+/* Any number of rows, as tiles of several heights: whole numbers, whose sums are exact. */
+static void check_rows(const TileSet *set, const char *name, int vectors, int count, uint64_t *state) {
+    enum { ROWS = 40, TAPS = 2, DEPTH = 3, GAP = 1, LENGTH = DEPTH * (1 + GAP), MOST_WIDTH = 64 };
+    static float x[TAPS][ROWS + 1][LENGTH], weight[TAPS * DEPTH * MOST_WIDTH], y[ROWS][MOST_WIDTH];
+    const int width = vectors * set->lanes, columns = width - anchor_case_below(state, set->lanes);
+    const int64_t offsets[TAPS] = {0, 1};
+    const void *rows[TAPS * ROWS];
+    void *results[ROWS];
+    for (int t = 0; t < TAPS; t++)
+        for (int i = 0; i < ROWS; i++) {
+            rows[t * ROWS + i] = x[t][i];
+            for (int k = 0; k < LENGTH; k++) x[t][i][k] = (float)(anchor_case_below(state, 200) - 100);
+        }
+    for (int k = 0; k < TAPS * DEPTH * width; k++) weight[k] = (float)(anchor_case_below(state, 200) - 100);
+    for (int i = 0; i < ROWS; i++) results[i] = memset(y[i], 0, sizeof y[i]);
+    TileCall call = {.rows = rows,
+                     .row_stride = ROWS,
+                     .offsets = offsets,
+                     .taps = TAPS,
+                     .depth = DEPTH,
+                     .depth_gap = GAP,
+                     .weight = weight,
+                     .weight_stride = width,
+                     .results = results,
+                     .columns = columns};
+    tile_products(set, vectors, count, &call, weight, anchor_case_below(state, 2) * (int64_t)sizeof weight);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < MOST_WIDTH; j++) {
+            float sum = 0;
+            for (int k = 0; i < count && j < columns && k < TAPS * DEPTH; k++)
+                sum += x[k / DEPTH][i][offsets[k / DEPTH] + k % DEPTH * (1 + GAP)] * weight[k * width + j];
+            cr_assert(y[i][j] == sum, "%s, %d vectors, %d rows: %g at [%d, %d], not %g", name, vectors, count,
+                      (double)y[i][j], i, j, (double)sum);
+        }
+}
+
+Test(weights, tiles_of_all_heights_share_rows) {
+    const TileIsa *sets[3];
+    uint64_t state = 5;
+    int count = all_sets(sets);
+    for (int s = 0; s < count; s++)
+        for (int vectors = 1; vectors <= sets[s]->f32.vectors; vectors++)
+            for (int rows = 0; rows <= 40; rows++) check_rows(&sets[s]->f32, sets[s]->name, vectors, rows, &state);
+}
+
 Test(weights, tiles_of_all_instruction_sets_take_blocks_as_they_came) {
     const TileIsa *sets[3];
     int count = all_sets(sets);

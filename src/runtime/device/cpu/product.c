@@ -74,15 +74,16 @@ typedef struct Slice {
 
 _Static_assert(BLOCK_DEPTH % MOST_BLOCK == 0, "tiles begin at blocks of narrow weights");
 
-/* The weight of a call, from depth `first` of the panel on. Returns where the next call's is in memory, and in
- * ahead_step how much each of `tiles` tiles asks for a depth, so that all have asked for it together. */
-static const char *take_weight(const Slice *slice, TileCall *call, int64_t first, bool in_registers, int tiles) {
+/* The weight of a call, from depth `first` of the panel on. Returns where the next call's is in memory, and how many bytes of
+ * it are to be asked for. */
+static const char *take_weight(const Slice *slice, TileCall *call, int64_t first, bool in_registers,
+                               int64_t *out_bytes) {
     const Product *p = slice->product;
     int64_t count = call->taps * call->depth, width = slice->weight_stride;
     size_t row_bytes = (size_t)width * p->weight->set->size;
     if (!slice->narrow) {
         call->weight = (const char *)slice->weight + (size_t)first * row_bytes;
-        call->ahead_step = p->source ? 0 : (int64_t)row_bytes / tiles;
+        *out_bytes = p->source ? 0 : count * (int64_t)row_bytes;
         return (const char *)call->weight + (size_t)count * row_bytes;
     }
     const WeightForm *form = &p->weight->form;
@@ -91,7 +92,7 @@ static const char *take_weight(const Slice *slice, TileCall *call, int64_t first
     WidenCall widening = {form, slice->narrow, width, first, first + count, slice->wide};
     if (!in_registers) tile_isa()->widen(&widening);
     call->weight = in_registers ? at : (const char *)slice->wide;
-    call->ahead_step = count ? (next - at) / count / tiles : 0;
+    *out_bytes = next - at;
     return next;
 }
 
@@ -102,20 +103,20 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     const TileSet *set = w->set;
     /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
     bool narrow = slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS;
-    int vectors = slice->panel.vectors, most = narrow ? NARROW_TILE_ROWS : set->rows[vectors];
-    int tiles = (count + most - 1) / most, height = (count + tiles - 1) / tiles;
-    const char *next = take_weight(slice, call, first_depth, narrow, tiles);
+    int64_t bytes;
+    const char *next = take_weight(slice, call, first_depth, narrow, &bytes);
     call->form = &w->form;
-    for (int i = 0; i < count; i += height) {
-        call->ahead = next + i / height * call->ahead_step * (call->taps * call->depth);
-        int m = count - i < height ? count - i : height;
-        call->rows = rows + first + i;
-        call->results = results + i;
-        call->row_count = m;
-        if (narrow)
-            tile_isa()->narrow[w->form.kind][vectors][m](call);
-        else
-            set->products[vectors][m](call);
+    call->rows = rows + first;
+    call->results = results;
+    if (!narrow) {
+        tile_products(set, slice->panel.vectors, count, call, next, bytes);
+        return;
+    }
+    for (int tiles = (count + NARROW_TILE_ROWS - 1) / NARROW_TILE_ROWS, m; tiles > 0; tiles--, count -= m) {
+        m = (count + tiles - 1) / tiles;
+        tile_isa()->narrow[w->form.kind][slice->panel.vectors][m](call);
+        call->rows += m;
+        call->results += m;
     }
 }
 

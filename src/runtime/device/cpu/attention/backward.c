@@ -209,7 +209,7 @@ static void add_to_keys(const Worker *w, const float *block, int64_t count, cons
         b->read_rows[i] = block + i * b->columns;
         b->result_rows[i] = to + i * step;
     }
-    block_multiply(b, &call, b->read_rows, b->result_rows, count, rows, step, rows, 0);
+    block_multiply(b, &call, b->read_rows, b->result_rows, count, rows, step);
 }
 
 /* What keys [first, first + count) and the task's rows give each other; block_first: of w->k. */
@@ -223,7 +223,7 @@ static void add_block(Worker *w, int64_t block_first, int64_t first, int64_t cou
     TileCall call = {.depth = run->shape.width, .depth_gap = v.column - 1, .weight_stride = b->columns};
     if (run->shape.width == 1) call.depth_gap = 0;
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = v.data + i * v.row;
-    block_multiply(b, &call, b->read_rows, w->dp_rows, count, w->turned_g, b->columns, v.data, 0);
+    block_multiply(b, &call, b->read_rows, w->dp_rows, count, w->turned_g, b->columns);
     take_steps(w, first, count);
     b->isa->score_gradient(
         &(ScoreGradient){b->scores, w->dp, w->slopes ? w->slope : NULL, count, b->columns, w->l, w->d});
@@ -232,7 +232,7 @@ static void add_block(Worker *w, int64_t block_first, int64_t first, int64_t cou
     TileCall queries = {.depth = count, .weight_stride = w->k_step, .has_addend = true};
     queries.depth_gap = count > 1 ? b->columns - 1 : 0;
     for (int r = 0; r < b->rows; r++) b->read_rows[r] = w->dp + r;
-    block_multiply(b, &queries, b->read_rows, w->dq_rows, b->rows, k_rows, run->shape.size, k_rows, 0);
+    block_multiply(b, &queries, b->read_rows, w->dq_rows, b->rows, k_rows, run->shape.size);
 }
 
 static void store_keys(const Worker *w, int output, const AttentionStrides *s, int64_t own_heads, int64_t matrix,

@@ -53,7 +53,7 @@ void block_turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s,
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
  * bytes that are read after these, of `step` bytes a row. */
 void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
-                    const float *weight, int64_t columns, const void *next, int64_t next_step);
+                    const float *weight, int64_t columns);
 /* Scores of `count` keys, before their steps. */
 void block_score_keys(const Block *b, const Side *k, int64_t count);
 /* A step on the scores, or on x of their form, of keys [first, first + count). index: among the anchor's. */

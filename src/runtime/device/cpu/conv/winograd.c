@@ -221,19 +221,15 @@ static void multiply(const Loop *loop, const Slice *slice, int64_t count, const 
     const TileSet *set = w->set;
     const int64_t none = 0, width = (int64_t)panel->vectors * set->lanes;
     const size_t product_bytes = (size_t)(w->depth * width) * sizeof(float);
-    int64_t tiles = ceil_div(count, set->rows[panel->vectors]), height = ceil_div(count, tiles);
     TileCall call = {.offsets = &none, .taps = 1, .depth = w->depth, .weight_stride = width, .columns = (int)width};
-    call.ahead_step = width * (int64_t)sizeof(float) / tiles;
     for (int p = 0; p < WINOGRAD_PRODUCTS; p++) {
         call.weight = (const char *)w->data + panel->at + (size_t)p * product_bytes;
         call.offset = p * loop->input_stride;
         call.column = p * loop->sums_stride;
-        for (int64_t i = 0; i < count; i += height) {
-            call.ahead = (const char *)call.weight + product_bytes + i / height * call.ahead_step * w->depth;
-            call.rows = slice->rows + i;
-            call.results = slice->results + i;
-            set->products[panel->vectors][least(height, count - i)](&call);
-        }
+        call.rows = slice->rows;
+        call.results = slice->results;
+        tile_products(set, panel->vectors, (int)count, &call, (const char *)call.weight + product_bytes,
+                      (int64_t)product_bytes);
     }
 }
 

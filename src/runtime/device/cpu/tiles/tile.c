@@ -26,9 +26,28 @@ extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni,
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
 #endif
 
+void tile_products(const TileSet *set, int vectors, int count, TileCall *call, const void *next, int64_t bytes) {
+    const int highest = set->rows[vectors];
+    const int64_t depths = call->taps * call->depth;
+    int tiles = (count + highest - 1) / highest, same;
+    call->ahead = next;
+    call->ahead_step = bytes && depths && tiles ? bytes / (depths * tiles) : 0;
+    for (; tiles > 0; tiles -= same) {
+        int height = (count + tiles - 1) / tiles;
+        same = count - (height - 1) * tiles; /* the others are one row lower */
+        call->row_count = height;
+        call->tiles = same;
+        set->products[vectors][height](call);
+        call->rows += same * height;
+        call->results += same * height;
+        call->ahead += same * depths * call->ahead_step;
+        count -= same * height;
+    }
+}
+
 /* ---- whether a set does what it should ---- */
 
-enum { TRIED_ROWS = 21, TRIED_COLUMNS = 23, TRIED_DEPTH = 19, TRIED_WIDTH = 32 };
+enum { TRIED_ROWS = 69, TRIED_COLUMNS = 23, TRIED_DEPTH = 19, TRIED_WIDTH = 32 };
 
 /* Whole numbers so small that their sums are exact in any order. */
 static uint16_t small_bf16(int i) {
@@ -55,22 +74,16 @@ static void try_set(const TileSet *set, bool pairs, uint32_t results[TRIED_ROWS]
     memset(results, 0, sizeof(uint32_t[TRIED_ROWS][TRIED_WIDTH]));
     for (int first = 0; first < TRIED_COLUMNS; first += width) {
         int columns = TRIED_COLUMNS - first < width ? TRIED_COLUMNS - first : width;
-        int vectors = (columns + set->lanes - 1) / set->lanes, most = set->rows[vectors];
-        for (int row = 0, height; row < TRIED_ROWS; row += height) {
-            height = TRIED_ROWS - row < most ? TRIED_ROWS - row : most;
-            TileCall call = {.rows = rows + row,
-                             .row_count = height,
-                             .offsets = &offset,
-                             .taps = 1,
-                             .depth = TRIED_DEPTH,
-                             .weight = (const uint32_t *)(const void *)weight + first,
-                             .weight_stride = TRIED_WIDTH,
-                             .ahead = (const char *)weight,
-                             .results = to + row,
-                             .column = first,
-                             .columns = columns};
-            set->products[vectors][height](&call);
-        }
+        TileCall call = {.rows = rows,
+                         .offsets = &offset,
+                         .taps = 1,
+                         .depth = TRIED_DEPTH,
+                         .weight = (const uint32_t *)(const void *)weight + first,
+                         .weight_stride = TRIED_WIDTH,
+                         .results = to,
+                         .column = first,
+                         .columns = columns};
+        tile_products(set, (columns + set->lanes - 1) / set->lanes, TRIED_ROWS, &call, weight, 0);
     }
 }
 

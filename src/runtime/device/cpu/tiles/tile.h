@@ -56,6 +56,7 @@ typedef struct TileCall {
     const void *const
         *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
     int row_count;          /* the tile's height */
+    int tiles;              /* of that height, one behind the other; 0 is 1, and all that `narrow` takes */
     int64_t row_stride;     /* 0: one pointer a row serves all taps */
     const int64_t *offsets; /* [taps] */
     int64_t offset;
@@ -64,9 +65,9 @@ typedef struct TileCall {
     const void *weight;     /* [taps][depth][weight_stride] */
     int64_t weight_stride;  /* elements; of a narrow form: the panel's width */
     const WeightForm *form; /* of a weight that is widened in registers */
-    const char
-        *ahead; /* what is read after this tile and its neighbours: asked for meanwhile, ahead_step bytes a depth */
-    int64_t ahead_step;
+    const char *
+        ahead; /* what is read after these tiles: asked for meanwhile, ahead_step bytes a depth, by tiles of 3 to 8 rows */
+    int64_t ahead_step;   /* 0: nothing is */
     void *const *results; /* row i of the result; written from `column` on */
     int64_t column;
     int columns;      /* of them; the last vector may be partial */
@@ -206,6 +207,10 @@ typedef struct TileIsa {
     void (*widen_bf16)(const uint16_t *from, float *to, int64_t count);
     void (*narrow_bf16)(const float *from, uint16_t *to, int64_t count);
 } TileIsa;
+
+/* call->rows and results [count] as tiles that are as high as each other, but for one row: a low one has fewer sums than products
+ * in flight, and reads as much weight as a high one. What stands at `next`, so many bytes, is asked for meanwhile. */
+void tile_products(const TileSet *set, int vectors, int count, TileCall *call, const void *next, int64_t bytes);
 
 extern const TileIsa tile_base; /* the architecture's least: SSE2, NEON */
 #if defined(__x86_64__)

@@ -158,7 +158,7 @@ static void amx_columns(const TileCall *call, int first, bool high, bool wide,
     if (high && wide) AMX_STORE(3, &sums[AMX_ROWS][AMX_PAIRS], sum_step);
 }
 
-static void amx_product(const TileCall *call) {
+static void amx_tile(const TileCall *call) {
     _Alignas(64) AMX_SUM sums[2 * AMX_ROWS][2 * AMX_PAIRS];
     AMX_NAME(V) acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int rows = call->row_count, odd = rows > AMX_ROWS ? rows - AMX_ROWS : 0;
@@ -179,6 +179,16 @@ static void amx_product(const TileCall *call) {
             }
         }
     }
+}
+
+static void amx_product(const TileCall *call) {
+    TileCall tile = *call;
+    int left = call->tiles;
+    do {
+        amx_tile(&tile);
+        tile.rows += tile.row_count;
+        tile.results += tile.row_count;
+    } while (--left > 0);
 }
 
 #define AMX_COMMON(set, sum, turn, bound) SET_COMMON(set, sum, turn, bound)

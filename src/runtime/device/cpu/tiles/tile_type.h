@@ -115,8 +115,10 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
 #endif
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
+        T *to = (T *)results[i] + column;
+        TILE_HOLD_ADDRESS(to);
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) NAME(store)((T *)results[i] + column, j, nv, last, acc[i][j]);
+        for (int j = 0; j < nv; j++) NAME(store)(to, j, nv, last, acc[i][j]);
     }
 }
 
@@ -134,44 +136,61 @@ TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m
  * columns, whose weights stay in the caches. */
 #define AHEAD (2048 / (int64_t)sizeof(T))
 
-TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
-    V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-    const int last = call->columns - (nv - 1) * TYPE_LANES;
-    NAME(clear)(acc, m, nv);
-    const T *weight = call->weight;
-    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step;
-    const char *ahead = call->ahead;
-    const int64_t ahead_step = call->ahead_step;
-    for (int64_t t = 0; t < call->taps; t++) {
-        const T *x[TILE_MAX_ROWS];
-        const int64_t shift = call->offset + call->offsets[t];
-        const void *const *rows = call->rows + t * call->row_stride;
+/* Adds the products of `end` / step depths of rows x. asks: for what is read next, too. */
+TILE_INLINE void NAME(add_depths)(const TileCall *call, V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS],
+                                  const T *const x[TILE_MAX_ROWS], const T *weight, const char *ahead, const int m,
+                                  const int nv, const bool asks) {
+    const int64_t stride = call->weight_stride, step = 1 + call->depth_gap, end = call->depth * step,
+                  ahead_step = call->ahead_step;
+    for (int64_t k = 0; k < end; k += step, weight += stride) {
+        V w[TILE_MAX_VECTORS];
+        if (asks) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += ahead_step;
+        }
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
+            if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
+        }
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            x[i] = (const T *)rows[i] + shift;
-            if (m <= 8) TILE_HOLD_ADDRESS(x[i]);
-        }
-        for (int64_t k = 0; k < end; k += step, weight += stride) {
-            V w[TILE_MAX_VECTORS];
-            if (m > 2 && m <= 8) {
-                __builtin_prefetch(ahead, 0, 2);
-                ahead += ahead_step;
-            }
+            V value = TILE_SPREAD(x[i] + k);
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) {
-                w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
-                if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
-            }
+            for (int j = 0; j < nv; j++) acc[i][j] = TILE_ADD_PRODUCT(acc[i][j], value, w[j]);
+        }
+    }
+}
+
+TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) {
+    const int last = call->columns - (nv - 1) * TYPE_LANES;
+    const int64_t depth = call->depth;
+    const char *ahead = call->ahead;
+    const bool asks = m > 2 && m <= 8 && call->ahead_step;
+    int tile = 0;
+    do {
+        V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+        const T *weight = call->weight;
+        NAME(clear)(acc, m, nv);
+        for (int64_t t = 0; t < call->taps; t++, weight += depth * call->weight_stride) {
+            const T *x[TILE_MAX_ROWS];
+            const int64_t shift = call->offset + call->offsets[t];
+            const void *const *rows = call->rows + tile * m + t * call->row_stride;
             TILE_UNROLL
             for (int i = 0; i < m; i++) {
-                V value = TILE_SPREAD(x[i] + k);
-                TILE_UNROLL
-                for (int j = 0; j < nv; j++) acc[i][j] = TILE_ADD_PRODUCT(acc[i][j], value, w[j]);
+                x[i] = (const T *)rows[i] + shift;
+                if (m <= 8) TILE_HOLD_ADDRESS(x[i]);
             }
+            if (asks) {
+                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, true);
+                ahead += depth * call->ahead_step;
+            } else {
+                NAME(add_depths)(call, acc, x, weight, ahead, m, nv, false);
+            }
+            TILE_HOLD_ADDRESS(call);
         }
-        TILE_HOLD_ADDRESS(call);
-    }
-    NAME(finish)(call, call->results, call->column, acc, m, nv, last);
+        NAME(finish)(call, call->results + tile * m, call->column, acc, m, nv, last);
+    } while (++tile < call->tiles);
 }
 #endif
 
