@@ -177,7 +177,7 @@ def main():
     options = parser.parse_args()
     paths = models.write(options.folder)
     names = ("dense", "words", "echo_BYTES", "echo_BOOL")
-    server = Server(str(Path(options.program).resolve()), *(paths[name] for name in names), "--max-body-mb", "1", "--idle-seconds", "5", "--transfer-seconds", "3")
+    server = Server(str(Path(options.program).resolve()), *(paths[name] for name in names), "--max-body-mb", "1", "--idle-seconds", "30", "--transfer-seconds", "20")
     scene = Scene(server, options.seed)
     print(f"seed {options.seed}")
     try:
