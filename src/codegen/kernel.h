@@ -149,7 +149,7 @@ typedef struct KernelInst {
     uint32_t axes : 8; /* bit i: varies along axis i */
     int args[3];       /* instruction numbers, smaller than its own */
     int64_t
-        bits;   /* CONST: the value; PARAM: the index; TABLE: which; STORE, DIV, RANDOM, ARGMAX/ARGMIN: 1, see there */
+        bits;   /* CONST: the value; PARAM: the index; TABLE: which; STORE, DIV, RANDOM, ARGMAX, ARGMIN: 1, see there */
     int buffer; /* LOAD, STORE */
     int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
     bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */

@@ -534,8 +534,9 @@ static const Reduction *first_of_rows(Analysis *s) {
 
 /* Sums of what the rows keep, which nothing here reads, stand apart from what reduces rows. */
 static void part_columns(Analysis *s) {
-    if (!first_of_rows(s)) return;
-    const Reduction rows = *first_of_rows(s);
+    const Reduction *first = first_of_rows(s);
+    if (!first) return;
+    const Reduction rows = *first;
     int left = 0;
     for (int i = 0; i < s->reductions.count; i++) {
         const Reduction r = s->reductions.items[i];

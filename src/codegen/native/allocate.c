@@ -380,8 +380,8 @@ static void gather_constants(Machine *m, CodeBlock *block) {
     block->code.capacity = code.capacity;
 }
 
-/* A value that finds no register is stored as well as loaded; a constant is in memory already. A GELU by tanh took 1.07 of the time
- * with 1 instead of 4 (5 rounds in turn, one thread, an AMD EPYC of family 26). */
+/* A value that finds no register is stored as well as loaded; a constant is in memory already. (A GELU by tanh is as fast or a few
+ * percent faster than with 1 instead of 4: an AMD EPYC of family 26.) */
 enum { CONSTANT_WEIGHT = 4 };
 
 void allocate(Machine *m) {

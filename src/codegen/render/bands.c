@@ -115,8 +115,7 @@ void bands_body(Render *r, int level) {
 
 /* Of columns, as wide as those of the present phase. */
 static IrValue block_count(Render *r) {
-    IrValue up = constant_i64(r, r->lane_block - 1), block = constant_i64(r, r->lane_block);
-    return build_udiv(r->builder, build_add(r->builder, r->size[r->vector_axis], up), block);
+    return build_pieces(r->builder, r->size[r->vector_axis], constant_i64(r, r->lane_block));
 }
 
 /* Indices of the TASK axes, of the band and of the block of columns from a task's number. */
@@ -138,14 +137,6 @@ static void set_indices(Render *r, IrValue number) {
     }
 }
 
-static IrValue lesser(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
-}
-
-static IrValue greater(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SGT, a, b), a, b);
-}
-
 static void forget_values(Render *r) {
     for (int i = 0; i < r->kernel->insts.count; i++)
         if (r->slots[i].level > 0) r->slots[i].done = false;
@@ -155,20 +146,18 @@ static void render_band(Render *r) {
     IrBuilder *b = r->builder;
     IrValue height = constant_i64(r, r->kernel->band), rows = r->size[rows_axis(r)];
     IrValue start = build_mul(b, r->bands.index, height);
-    IrValue end = lesser(r, build_add(b, start, height), rows);
+    IrValue end = build_smin(b, build_add(b, start, height), rows);
     render_task_begin(r);
     render_level(r, 0, 1);
     r->bands.phase = BANDS_EMPTY;
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);
     r->bands.phase = BANDS_SUM;
-    IrValue one = constant_i64(r, 1), more = constant_i64(r, PASS_ELEMENTS - 1);
-    r->bands.rows = build_add(b, build_udiv(b, more, r->range_count), one);
-    if (is_light(r)) r->bands.rows = greater(r, r->bands.rows, constant_i64(r, LIGHT_ROWS));
-    IrValue last = build_sub(b, build_sub(b, end, start), one);
-    IrValue passes = build_add(b, build_udiv(b, last, r->bands.rows), one);
+    r->bands.rows = build_pieces(b, constant_i64(r, PASS_ELEMENTS), r->range_count);
+    if (is_light(r)) r->bands.rows = build_smax(b, r->bands.rows, constant_i64(r, LIGHT_ROWS));
+    IrValue passes = build_pieces(b, build_sub(b, end, start), r->bands.rows);
     Loop pass = loop_begin(r, constant_i64(r, 0), passes, 1);
     r->bands.from = build_add(b, start, build_mul(b, pass.index, r->bands.rows));
-    r->bands.to = lesser(r, build_add(b, r->bands.from, r->bands.rows), end);
+    r->bands.to = build_smin(b, build_add(b, r->bands.from, r->bands.rows), end);
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);
     loop_end(r, &pass);
 }
@@ -176,8 +165,7 @@ static void render_band(Render *r) {
 void render_bands(Render *r, IrValue begin, IrValue end) {
     IrBuilder *b = r->builder;
     IrValue height = constant_i64(r, r->kernel->band), tasks = constant_i64(r, 1);
-    IrValue rows = build_add(b, r->size[rows_axis(r)], constant_i64(r, r->kernel->band - 1));
-    r->bands.count = build_udiv(b, rows, height);
+    r->bands.count = build_pieces(b, r->size[rows_axis(r)], height);
     lay_out(r);
     for (int a = 0; a < r->kernel->axis_count; a++)
         if (r->kernel->axes[a].role == AXIS_TASK) tasks = build_mul(b, tasks, r->size[a]);
@@ -185,14 +173,14 @@ void render_bands(Render *r, IrValue begin, IrValue end) {
     r->lane_block = (int64_t)r->kernel->lane_block * KERNEL_BAND_BLOCKS;
     IrValue all = build_mul(b, build_mul(b, tasks, block_count(r)), r->bands.count);
 
-    Loop sums = loop_begin(r, begin, lesser(r, end, all), 1);
+    Loop sums = loop_begin(r, begin, build_smin(b, end, all), 1);
     set_indices(r, sums.index);
     render_band(r);
     loop_end(r, &sums);
 
     r->bands.phase = BANDS_FINISH;
     r->lane_block = r->kernel->lane_block;
-    IrValue later = build_select(b, build_compare(b, IR_SGT, begin, all), begin, all);
+    IrValue later = build_smax(b, begin, all);
     forget_values(r);
     Loop columns = loop_begin(r, later, end, 1);
     set_indices(r, build_sub(b, columns.index, all));

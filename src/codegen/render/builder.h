@@ -110,8 +110,8 @@ IrValue build_unary(IrBuilder *b, IrUnary op, IrValue x);
 IrValue build_fma(IrBuilder *b, IrValue x, IrValue y, IrValue z); /* x * y + z rounded once */
 IrValue build_compare(IrBuilder *b, IrCompare how, IrValue x, IrValue y);
 IrValue build_cast(IrBuilder *b, IrCast cast, IrValue x, IrType type);
-IrValue build_select(IrBuilder *b, IrValue condition, IrValue yes,
-                     IrValue no); /* the condition may be one for all lanes */
+/* The condition may be one for all lanes. */
+IrValue build_select(IrBuilder *b, IrValue condition, IrValue yes, IrValue no);
 
 static inline IrValue build_add(IrBuilder *b, IrValue x, IrValue y) { return build_binop(b, IR_ADD, x, y); }
 static inline IrValue build_sub(IrBuilder *b, IrValue x, IrValue y) { return build_binop(b, IR_SUB, x, y); }
@@ -127,6 +127,17 @@ static inline IrValue build_fadd(IrBuilder *b, IrValue x, IrValue y) { return bu
 static inline IrValue build_fsub(IrBuilder *b, IrValue x, IrValue y) { return build_binop(b, IR_FSUB, x, y); }
 static inline IrValue build_fmul(IrBuilder *b, IrValue x, IrValue y) { return build_binop(b, IR_FMUL, x, y); }
 static inline IrValue build_fdiv(IrBuilder *b, IrValue x, IrValue y) { return build_binop(b, IR_FDIV, x, y); }
+/* The lesser and the greater of two signed integers. */
+static inline IrValue build_smin(IrBuilder *b, IrValue x, IrValue y) {
+    return build_select(b, build_compare(b, IR_SLT, x, y), x, y);
+}
+static inline IrValue build_smax(IrBuilder *b, IrValue x, IrValue y) {
+    return build_select(b, build_compare(b, IR_SGT, x, y), x, y);
+}
+/* How many pieces of a size cover it all. */
+static inline IrValue build_pieces(IrBuilder *b, IrValue all, IrValue piece) {
+    return build_udiv(b, build_sub(b, build_add(b, all, piece), ir_int(b, ir_type(all), 1)), piece);
+}
 static inline IrValue build_neg(IrBuilder *b, IrValue x) { return build_sub(b, ir_int(b, ir_type(x), 0), x); }
 static inline IrValue build_not(IrBuilder *b, IrValue x) { return build_xor(b, x, ir_int(b, ir_type(x), -1)); }
 

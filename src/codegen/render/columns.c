@@ -58,19 +58,6 @@ static void add_bands(Render *r, IrValue element, void *context) {
     build_store(r->builder, result, at_element(r, r->buffers[inst->buffer], element, stored), stored);
 }
 
-static IrValue lesser(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
-}
-
-static IrValue greater(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SGT, a, b), a, b);
-}
-
-static IrValue blocks_of(Render *r, IrValue size, IrValue block) {
-    IrValue up = build_sub(r->builder, build_add(r->builder, size, block), constant_i64(r, 1));
-    return build_udiv(r->builder, up, block);
-}
-
 static IrValue elements_of(Render *r, bool reduced) {
     IrValue elements = constant_i64(r, 1);
     for (int a = 0; a < r->kernel->axis_count; a++)
@@ -81,11 +68,11 @@ static IrValue elements_of(Render *r, bool reduced) {
 void render_columns(Render *r, IrValue begin, IrValue end) {
     IrBuilder *b = r->builder;
     IrValue rows = elements_of(r, false), columns = elements_of(r, true), base = r->scratch;
-    IrValue height = blocks_of(r, rows, constant_i64(r, KERNEL_BANDS)); /* kernel_band_rows */
-    height = lesser(r, greater(r, height, constant_i64(r, KERNEL_BAND_LEAST)), constant_i64(r, r->kernel->band));
-    IrValue count = blocks_of(r, rows, height), bytes = render_scratch(r);
+    IrValue height = build_pieces(b, rows, constant_i64(r, KERNEL_BANDS)); /* kernel_band_rows */
+    height = build_smin(b, build_smax(b, height, constant_i64(r, KERNEL_BAND_LEAST)), constant_i64(r, r->kernel->band));
+    IrValue count = build_pieces(b, rows, height), bytes = render_scratch(r);
 
-    Loop bands = loop_begin(r, begin, lesser(r, end, count), 1);
+    Loop bands = loop_begin(r, begin, build_smin(b, end, count), 1);
     r->scratch = build_offset(b, base, build_mul(b, bands.index, bytes), 1);
     render_scratch(r);
     for (int i = 0; i < r->kernel->insts.count; i++) {
@@ -94,15 +81,15 @@ void render_columns(Render *r, IrValue begin, IrValue end) {
         over_elements(r, constant_i64(r, 0), columns, empty, &r->slots[i]);
     }
     IrValue first = build_mul(b, bands.index, height);
-    render_tasks(r, first, lesser(r, build_add(b, first, height), rows));
+    render_tasks(r, first, build_smin(b, build_add(b, first, height), rows));
     loop_end(r, &bands);
 
     r->scratch = base;
     render_scratch(r);
-    IrValue from = build_sub(b, greater(r, begin, count), count), to = build_sub(b, end, count);
+    IrValue from = build_sub(b, build_smax(b, begin, count), count), to = build_sub(b, end, count);
     Loop blocks = loop_begin(r, from, to, 1);
     IrValue start = build_mul(b, blocks.index, constant_i64(r, KERNEL_SUM_BLOCK));
-    IrValue stop = lesser(r, build_add(b, start, constant_i64(r, KERNEL_SUM_BLOCK)), columns);
+    IrValue stop = build_smin(b, build_add(b, start, constant_i64(r, KERNEL_SUM_BLOCK)), columns);
     for (int i = 0; i < r->kernel->insts.count; i++) {
         Finish finish = {&r->slots[i], count, bytes};
         if (is_sum(r, i)) over_elements(r, start, stop, add_bands, &finish);

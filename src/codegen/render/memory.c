@@ -60,7 +60,7 @@ static IrValue load_elements(Render *r, IrType type, IrValue pointer, IrValue st
     IrValue last = r->live ? build_sub(r->builder, r->live, constant_i64(r, 1)) : NULL;
     for (int lane = 0; lane < type_lane_count(type); lane++) {
         IrValue n = constant_i64(r, lane);
-        if (last) n = build_select(r->builder, build_compare(r->builder, IR_SLT, n, last), n, last);
+        if (last) n = build_smin(r->builder, n, last);
         IrValue at = offset_pointer(r, pointer, build_mul(r->builder, n, stride));
         IrValue element = build_load(r->builder, type_element(type), at, align);
         vector = build_insert(r->builder, vector, element, lane);
@@ -215,15 +215,14 @@ void render_store(Render *r, int i) {
     build_at(r->builder, stored);
 }
 
-/* --- stores past the caches
- * ------------------------------------------------------------------------------------------- An output that would not
- * stay in the caches anyway is written around them: that saves reading each line first (measured: 3x on 128 MB, 2x on
- * 32 MB). The instructions want alignment, which is tested a task; all ways stand in the loop, behind branches that are
- * always predicted. Memory that others have allocated is often aligned to 16 bytes alone (NumPy's large arrays); then vectors
- * are stored in pieces of 16, but for tiles, of whose rows the pieces do not follow each other at once (an AMD EPYC of
- * family 26, two threads, the outputs of bdaln, rmsnorm and a GELU with dropout, forward and backward, so aligned: 0.58, 0.54
- * to 0.61 and 0.9 of the time of plain stores; pieces take 1.04 to 1.1 of the time of whole vectors). */
+/* --- stores past the caches --- */
 
+/* An output that would not stay in the caches anyway is written around them: that saves reading each line first (measured: 3x on
+ * 128 MB, 2x on 32 MB). The instructions want alignment, which is tested a task; all ways stand in the loop, behind branches that
+ * are always predicted. Memory that others have allocated is often aligned to 16 bytes alone (NumPy's large arrays); then vectors
+ * are stored in pieces of 16, but for tiles, of whose rows the pieces do not follow each other at once. Pieces take 0.54 to 0.9 of
+ * the time of plain stores and 1.04 to 1.1 of that of whole vectors (an AMD EPYC of family 26, two threads, training forms of
+ * rmsnorm and of a GELU with dropout). */
 static bool may_stream(const Render *r, const Slot *s) {
     if (!r->isa.x86 || s->inst->op != K_STORE || kernel_is_sum(s->inst) || !s->vectorial || s->level != r->levels ||
         r->cache_bytes == 0)

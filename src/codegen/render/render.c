@@ -282,7 +282,7 @@ static IrValue vector_loop(Render *r, int stage, int level, IrValue start, IrVal
 static void masked_rest(Render *r, int stage, int level, IrValue start, IrValue limit, bool several) {
     Loop loop = loop_begin(r, start, limit, several ? r->vector_lanes : 0);
     IrValue left = build_sub(r->builder, limit, loop.index), all = constant_i64(r, r->vector_lanes);
-    IrValue live = build_select(r->builder, build_compare(r->builder, IR_SLT, left, all), left, all);
+    IrValue live = build_smin(r->builder, left, all);
     vector_form(r, r->vector_lanes, 1, live);
     vector_body(r, stage, level, loop.index);
     loop_end(r, &loop);
@@ -386,8 +386,7 @@ static void render_stage(Render *r, int stage, int level) {
 
 static IrValue ceil_divide(Render *r, IrValue value, int64_t by) {
     if (by <= 1) return value;
-    IrValue up = build_add(r->builder, value, constant_i64(r, by - 1));
-    return build_udiv(r->builder, up, constant_i64(r, by));
+    return build_pieces(r->builder, value, constant_i64(r, by));
 }
 
 /* Digits of the task number, outermost first: the TASK axes (the tile axis in blocks), then the blocks of LANE. */
@@ -438,10 +437,6 @@ static void count_on(Render *r, const Digits *d) {
     }
 }
 
-static IrValue least(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
-}
-
 /* The vector axis in the present task. */
 static void set_range(Render *r) {
     int a = r->vector_axis;
@@ -451,8 +446,9 @@ static void set_range(Render *r) {
     if (axis->role != AXIS_LANE) return;
     IrValue block = constant_i64(r, r->lane_block);
     r->range_start = build_mul(r->builder, r->index[a], block);
-    r->range_count = r->constant_count >= 0 ? constant_i64(r, r->constant_count)
-                                            : least(r, build_sub(r->builder, r->size[a], r->range_start), block);
+    r->range_count = r->constant_count >= 0
+                         ? constant_i64(r, r->constant_count)
+                         : build_smin(r->builder, build_sub(r->builder, r->size[a], r->range_start), block);
 }
 
 static void task_pointers(Render *r) {

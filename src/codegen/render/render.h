@@ -41,21 +41,21 @@ typedef struct Slot {
     bool tiled; /* a load that goes through a transposed tile */
     IrValue scalar, splat, vector[MAX_UNROLL];
     IrValue memory[MAX_UNROLL]; /* of stores: the values in the buffer's type */
-    IrValue
-        pointer[MAX_LEVELS]; /* of loads and stores: the address with the axes of that level and those before applied */
-    IrValue range_pointer;   /* at the start of the vector axis's range */
+    /* Of loads and stores: the address with the axes of that level and those before applied. */
+    IrValue pointer[MAX_LEVELS];
+    IrValue range_pointer;                                 /* at the start of the vector axis's range */
     IrValue accumulator[MAX_UNROLL], position[MAX_UNROLL]; /* of reductions: memory that is promoted to registers */
     IrValue total[MAX_UNROLL];               /* of sums of an outer reduction: what finished chunks come to */
     IrValue unordered[MAX_UNROLL];           /* of maxima and minima of floats in lanes: whether NaN was among them */
     IrValue tail_accumulator, tail_position; /* of an inner reduction's scalar tail */
-    IrValue large, stream,
-        pieces;   /* of stores: i1, whether the output, and this task's part, as whole vectors or else in
-                                      pieces, goes past the caches; NULL: never */
+    /* Of stores: i1, whether the output is large, and this task's part goes past the caches as whole vectors, or else in
+     * pieces; NULL: never. */
+    IrValue large, stream, pieces;
     IrValue keep; /* where in scratch it is kept, or summed up */
-    IrValue ahead,
-        ahead_pointer; /* of loads: the distance in bytes to what is prefetched, NULL: nothing; from the range's start */
-    int ahead_stage;   /* in whose loop that is done */
-    IrValue tile_row;  /* of a tiled load: what was transposed for the present row, NULL: read it directly */
+    /* Of loads: the distance in bytes to what is prefetched, NULL: nothing; the address at the range's start. */
+    IrValue ahead, ahead_pointer;
+    int ahead_stage;  /* in whose loop that is done */
+    IrValue tile_row; /* of a tiled load: what was transposed for the present row, NULL: read it directly */
 } Slot;
 
 typedef enum KernelClass { CLASS_POINTWISE, CLASS_INNER, CLASS_OUTER, CLASS_TILE } KernelClass;

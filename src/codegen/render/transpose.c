@@ -179,10 +179,6 @@ static bool divides(const KernelAxis *axis, int64_t block, int64_t by) {
     return multiple % by == 0 && block % by == 0;
 }
 
-static IrValue smaller(Render *r, IrValue a, IrValue b) {
-    return build_select(r->builder, build_compare(r->builder, IR_SLT, a, b), a, b);
-}
-
 static IrValue whole_steps(Render *r, IrValue count, int64_t step) {
     return build_and(r->builder, count, constant_i64(r, -step));
 }
@@ -243,7 +239,7 @@ void render_tiles(Render *r) {
     int64_t lanes = r->vector_lanes;
     IrValue block = constant_i64(r, k->tile_block), zero = constant_i64(r, 0);
     IrValue first = build_mul(r->builder, r->index[axis], block);
-    IrValue rows = smaller(r, build_sub(r->builder, r->size[axis], first), block);
+    IrValue rows = build_smin(r->builder, build_sub(r->builder, r->size[axis], first), block);
     IrValue whole_rows = zero, whole = zero;
     if (lanes > 1) {
         IrValue high_rows = whole_steps(r, rows, height);

@@ -287,8 +287,8 @@ static double filter(const Sampling *s, double x) {
     return fmax(0, 1 - fabs(x));
 }
 
-/* Where index i of the result lies in the source; the formulas of ONNX Resize-19, for f64 in f64 and else in f32, as runtimes reckon them: which
- * neighbour is nearest hangs on the rounding. */
+/* Where index i of the result lies in the source; the formulas of ONNX Resize-19, for f64 in f64 and else in f32, as runtimes
+ * reckon them: which neighbour is nearest hangs on the rounding. */
 #define DEFINE_SOURCE(T, NAME)                                                                                         \
     static T NAME(const char *mode, int64_t i, T scale, int64_t in, int64_t out, const double *roi) {                  \
         T x = (T)i, width = scale * (T)in, last = (T)(in - 1), half = (T)0.5;                                          \

@@ -5,7 +5,7 @@
 #include <locale.h>
 #include <wctype.h>
 
-#include "lowering/build.h"
+#include "lowering/sizes.h"
 #include "ops/text/regex.h"
 
 /* ---- StringNormalizer ---- */
@@ -160,9 +160,7 @@ static Status host_concat_strings(HostCall *call) {
 static const Dim *joint_size(Lowering *l, const Value *x, const Value *y, int rank, int axis) {
     const Dim *a = axis < rank - x->rank ? NULL : x->dims[axis - (rank - x->rank)];
     const Dim *b = axis < rank - y->rank ? NULL : y->dims[axis - (rank - y->rank)];
-    if (!a || dim_equals(a, 1)) return b;
-    if (!b || dim_equals(b, 1) || a == b) return a;
-    return dim_broadcast(l->dims, a, b);
+    return !a ? b : !b ? a : size_broadcast(l, a, b);
 }
 
 static Status lower_concat_strings(Lowering *l, const Node *n) {
@@ -171,7 +169,8 @@ static Status lower_concat_strings(Lowering *l, const Node *n) {
     TRY(expect_strings(l, y));
     int rank = x->rank > y->rank ? x->rank : y->rank;
     const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, rank > 0 ? rank : 1);
-    for (int i = 0; i < rank; i++) dims[i] = joint_size(l, x, y, rank, i);
+    for (int i = 0; i < rank; i++)
+        if (!(dims[i] = joint_size(l, x, y, rank, i))) return invalid(l, "the shapes do not broadcast");
     Node *host = host_node(l, n, host_concat_strings, (Value *const[]){x, y}, 2);
     return host ? out(l, n, 0, host_result(l, host, DT_STRING, rank, dims)) : l->error;
 }
