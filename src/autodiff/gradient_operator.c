@@ -15,9 +15,12 @@ static bool is_gradient(const Node *node) {
     return strcmp(node->op, "Gradient") == 0 && node->domain && strcmp(node->domain, TRAINING_DOMAIN) == 0;
 }
 
-static bool is_variable(const Node *node) {
-    return strcmp(node->op, "Variable") == 0 && node->domain && strcmp(node->domain, INTERNAL_DOMAIN) == 0;
+static bool is_internal(const Node *node, const char *op) {
+    return strcmp(node->op, op) == 0 && node->domain && strcmp(node->domain, INTERNAL_DOMAIN) == 0;
 }
+
+static bool is_variable(const Node *node) { return is_internal(node, "Variable"); }
+static bool is_adjoint(const Node *node) { return is_internal(node, "Adjoint"); }
 
 /* --- before lowering ------------------------------------------------------------------------------------------------------ */
 
@@ -237,11 +240,33 @@ static Status expand_node(Graph *graph, Arena *scratch, const Policy *policy, No
     return NULL;
 }
 
+static bool is_differentiated_again(const Graph *graph) {
+    bool any = false;
+    Map of = map_make(graph->arena);
+    FOR_EACH_NODE(node, graph) any |= is_gradient(node);
+    return any && !differentiated_once(graph, &of);
+}
+
+/* Its results are its first inputs. */
+static void take_out(Graph *graph, Node *node) {
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i]) value_replace(graph, node->outputs[i], node->inputs[i]);
+    graph_remove_node(graph, node);
+}
+
+static void take_out_adjoints(Graph *graph) {
+    FOR_EACH_NODE_SAFE(node, graph) {
+        for (int i = 0; i < node->subgraph_count; i++) take_out_adjoints(node->subgraphs[i]);
+        if (is_adjoint(node)) take_out(graph, node);
+    }
+}
+
 Status expand_gradients(Graph *graph, const Policy *policy) {
     bool any = false;
+    if (is_differentiated_again(graph)) take_out_adjoints(graph); /* kernels of gradients have none themselves */
     FOR_EACH_NODE_SAFE(node, graph) {
         if (node->kind != NODE_HOST || node->host) continue;
-        any |= is_variable(node);
+        any |= is_variable(node) || is_adjoint(node);
         if (!is_gradient(node)) continue;
         Arena *scratch = arena_create_inside(graph->arena);
         Status status = expand_node(graph, scratch, policy, node);
@@ -249,10 +274,7 @@ Status expand_gradients(Graph *graph, const Policy *policy) {
         TRY(status);
     }
     FOR_EACH_NODE_SAFE(node, graph)
-    if (any && node->kind == NODE_HOST && is_variable(node)) {
-        value_replace(graph, node->outputs[0], node->inputs[0]);
-        graph_remove_node(graph, node);
-    }
+    if (any && node->kind == NODE_HOST && (is_variable(node) || is_adjoint(node))) take_out(graph, node);
     if (any) graph_prune(graph);
     return NULL;
 }

@@ -10,6 +10,7 @@
  *
  * dx needs sums along rows and dscale sums over rows, which no single generated kernel has: it is an operator in C that
  * reads dy and x once. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,10 +61,11 @@ extern const OnnxfuseFusion fused_rms_norm, fused_rms_norm_backward;
 static const char *const forward_patterns[] = {
     WAYS(MEAN_POW),
     WAYS(MEAN_MUL),
-    "(x, scale, _, _) -> (y, _, _, _, _, _) { y = RMSNormalization(x, scale) }",
-    "(x, scale, _, _) -> (y, inverse, _, _, _, _) { y, inverse = SimplifiedLayerNormalization(x, scale) }",
-    "(x, scale, _, _) -> (y, inverse, _, _, _, _) { y, inverse = com.microsoft.SimplifiedLayerNormalization(x, scale) "
-    "}",
+    "(x, scale, _, _) -> (y, _, _, _, _, _) { y = RMSNormalization<axis=-1, epsilon=$epsilon>(x, scale) }",
+    "(x, scale, _, _) -> (y, inverse, _, _, _, _) {"
+    "y, inverse = SimplifiedLayerNormalization<axis=-1, epsilon=$epsilon>(x, scale) }",
+    "(x, scale, _, _) -> (y, inverse, _, _, _, _) {"
+    "y, inverse = com.microsoft.SimplifiedLayerNormalization<axis=-1, epsilon=$epsilon>(x, scale) }",
     "(x, scale, skip, _) -> (y, inverse, _, _, _, sum) {"
     "y, _, inverse, sum = com.microsoft.SkipSimplifiedLayerNormalization(x, skip, scale) }",
     "(x, scale, skip, bias) -> (y, inverse, _, _, _, sum) {"
@@ -79,16 +81,18 @@ const OnnxfuseFusion fused_rms_norm = {
 };
 
 /* --- backward --- */
-/* The inputs are dy, x (or the normalised x), scale, the inverse root. */
+/* The inputs are dy, x (or the normalised x), scale, the inverse root; without that, it is made again of x and the attribute epsilon. */
 enum { DY, X, NORMAL, SCALE, INVERSE, DX = 0, DSCALE = 1 };
 
 #define DSCALE_OVER(axes) "weighted = Mul(dy, normal) dscale = ReduceSum<axes=" axes ", keepdims=0>(weighted) "
 #define DX_OF                                                                                                          \
-    "g = Mul(dy, scale) product = Mul(g, normal) mean = ReduceMean<axes=[-1], keepdims=1>(product) "                   \
-    "back = Mul(normal, mean) rest = Sub(g, back) dx = Mul(rest, inverse)"
+    "g = Mul(dy, scale) product = Mul(g, normal) average = ReduceMean<axes=[-1], keepdims=1>(product) "                \
+    "back = Mul(normal, average) rest = Sub(g, back) dx = Mul(rest, inverse)"
 #define MADE "(dy, x, _, scale, inverse) -> "
 #define SAVED "(dy, _, normal, scale, inverse) -> "
 #define NORMAL_OF "normal = Mul(x, inverse) "
+#define MADE_AGAIN "(dy, x, _, scale, _) -> "
+#define INVERSE_OF MEAN_MUL("x") SHIFTED "root = Sqrt(shifted) inverse = Reciprocal(root) "
 
 #define BACKWARD(axes)                                                                                                 \
     MADE "(dx, dscale) {" NORMAL_OF DSCALE_OVER(axes) DX_OF "}", SAVED "(dx, dscale) {" DSCALE_OVER(axes) DX_OF "}"
@@ -99,6 +103,8 @@ static const char *const backward_patterns[] = {
     BACKWARD("[0, 1, 2]"),
     MADE "(dx, _) {" NORMAL_OF DX_OF "}", /* a scale that is not trained */
     SAVED "(dx, _) {" DX_OF "}",
+    /* Where forward keeps no inverse root. */
+    MADE_AGAIN "(dx, dscale) {" INVERSE_OF NORMAL_OF DSCALE_OVER("[0]") DX_OF "}",
     NULL,
 };
 
@@ -168,7 +174,8 @@ typedef struct Rows {
     int64_t rows, width;
     int64_t chunk; /* rows of one partial sum: depends on their number alone, and so do the results */
     int chunks;
-    bool wide;    /* computed in double */
+    bool wide; /* computed in double */
+    double epsilon;
     void *sums;   /* [chunks, width] */
     void *buffer; /* [chunks, LANES_BUFFERS, width]: rows in the type that is computed in */
 } Rows;
@@ -233,6 +240,15 @@ enum { MOST_CHUNKS = 64, FEWEST_ROWS = 8, BUFFERS = 4, LANES = 16 };
         real average = total / (real)width;                                                                            \
         for (i = 0; i < width; i++) dx[i] = inverse * (dy[i] * scale[i] - x[i] * factor * average);                    \
     }                                                                                                                  \
+    static real inverse_##real(const real *x, int64_t width, real epsilon) {                                           \
+        real parts[LANES] = {0}, total = 0;                                                                            \
+        int64_t i = 0;                                                                                                 \
+        for (; i + LANES <= width; i += LANES)                                                                         \
+            for (int k = 0; k < LANES; k++) parts[k] += x[i + k] * x[i + k];                                           \
+        for (; i < width; i++) total += x[i] * x[i];                                                                   \
+        for (int k = 0; k < LANES; k++) total += parts[k];                                                             \
+        return (real)1 / (real)sqrt((double)(total / (real)width + epsilon));                                          \
+    }                                                                                                                  \
     static void some_rows_##real(const Rows *r, int chunk) {                                                           \
         const OnnxfuseValue *x = r->inputs[X] ? r->inputs[X] : r->inputs[NORMAL];                                      \
         int64_t first = chunk * r->chunk, end = first + r->chunk < r->rows ? first + r->chunk : r->rows;               \
@@ -241,10 +257,13 @@ enum { MOST_CHUNKS = 64, FEWEST_ROWS = 8, BUFFERS = 4, LANES = 16 };
         OnnxfuseDType out = onnxfuse_value_dtype(r->inputs[DY]);                                                       \
         for (int64_t row = first; row < end; row++) {                                                                  \
             real inverse;                                                                                              \
-            inverse = *row_##real(r->inputs[INVERSE], row, 1, &inverse);                                               \
             const real *dy = row_##real(r->inputs[DY], row, r->width, room + r->width);                                \
             const real *values = row_##real(x, row, r->width, room + 2 * r->width);                                    \
             real *dx = room + 3 * r->width;                                                                            \
+            if (r->inputs[INVERSE])                                                                                    \
+                inverse = *row_##real(r->inputs[INVERSE], row, 1, &inverse);                                           \
+            else                                                                                                       \
+                inverse = inverse_##real(values, r->width, (real)r->epsilon);                                          \
             one_row_##real(dy, values, scale, r->inputs[X] ? inverse : 1, inverse, r->width, dx, sum);                 \
             if (r->dx) store_##real(dx, out, r->width, (void *)at(r->dx, out, row * r->width));                        \
         }                                                                                                              \
@@ -314,12 +333,13 @@ static OnnxfuseStatus take_inputs(OnnxfuseCall *call, Rows *r) {
     }
     const OnnxfuseValue *dy = r->inputs[DY];
     int rank = onnxfuse_value_rank(dy);
+    onnxfuse_call_float(call, "epsilon", &r->epsilon);
     r->width = onnxfuse_value_dims(dy)[rank - 1];
     r->rows = r->width ? onnxfuse_value_count(dy) / r->width : 0;
     if (!has_shape_of(r->inputs[X], dy) || !has_shape_of(r->inputs[NORMAL], dy))
         return complaint("dy and x have different shapes");
     if (onnxfuse_value_count(r->inputs[SCALE]) != r->width) return complaint("the scale does not fit the last axis");
-    if (r->width && onnxfuse_value_count(r->inputs[INVERSE]) != r->rows)
+    if (r->width && r->inputs[INVERSE] && onnxfuse_value_count(r->inputs[INVERSE]) != r->rows)
         return complaint("the inverse root does not fit the rows");
     for (int i = DY; i <= INVERSE; i++)
         r->wide |= r->inputs[i] && onnxfuse_value_dtype(r->inputs[i]) == ONNXFUSE_FLOAT64;

@@ -3,6 +3,7 @@
  * model is lowered, and whose results it computes while the plan runs. */
 #include "lowering/custom.h"
 
+#include "base/log.h"
 #include "lowering/gradient.h"
 
 /* --- messages: "node "scale" (my.domain.Scale; inputs float32[n, 3], int64[2]): ..." ---------------------------- */
@@ -156,7 +157,97 @@ static void back_custom(Backward *w, const Node *n) {
     }
 }
 
+/* --- gradients of a place by a fusion of phase backward ---------------------------------------------------------- */
+
+static const CustomOperator *backward_kernel(const Registry *registry, const char *name) {
+    for (int i = 0; registry && i < registry->fusions.count; i++) {
+        const CustomFusion *fusion = registry->fusions.items[i];
+        if (fusion->phase == FUSION_BACKWARD && strcmp(fusion->name, name) == 0) return fusion->kernel;
+    }
+    return NULL;
+}
+
+static bool is_given(const Attr *gives, int input) {
+    for (int i = 0; i < gives->count; i++)
+        if (gives->ints[i] == input) return true;
+    return false;
+}
+
+/* Whether the kernel makes all gradients that are asked for. */
+static bool gives_all(const Backward *w, const Node *n, const Attr *gives) {
+    int64_t inputs = attr_int(n, "places", 0);
+    for (int i = n->output_count; i < inputs; i++)
+        if (wants(w, n, i) && !is_given(gives, i)) return false;
+    return true;
+}
+
+/* A node of the kernel, as a model would have it. */
+static Node *kernel_node(Backward *w, const Node *n, const CustomOperator *op, const Attr *gives) {
+    static const char captured[] = "captured.";
+    Lowering *l = w->l;
+    const Attr *reads = node_attr(n, "reads");
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, reads->count + 1);
+    for (int i = 0; i < reads->count; i++) {
+        int64_t from = reads->ints[i];
+        inputs[i] = from >= 0                 ? n->inputs[from]
+                    : from == ADJOINT_NOTHING ? NULL
+                                              : dy(w, n, (int)(ADJOINT_GRADIENT - from));
+    }
+    Node *node = graph_add_node(l->graph, l->place, NODE_ONNX, op->name, inputs, reads->count);
+    node->domain = op->domain;
+    node->opset = op->since > 0 ? op->since : 1;
+    node->custom = op;
+    node->origin = n->origin;
+    node_follow_rules(node, n);
+    for (int i = 0; i < n->attrs.count; i++) {
+        Attr attr = n->attrs.items[i];
+        if (strncmp(attr.name, captured, sizeof captured - 1) != 0) continue;
+        attr.name += sizeof captured - 1;
+        node_set_attr(node, attr);
+    }
+    for (int i = 0; i < gives->count; i++) {
+        if (gives->ints[i] >= 0 && wants(w, n, (int)gives->ints[i]))
+            node_add_output(node, NULL, DT_NONE, -1, NULL);
+        else
+            node_attach_output(node, NULL);
+    }
+    return node;
+}
+
+/* False: the kernel's `infer` does not take these inputs. */
+static bool give_by_kernel(Backward *w, const Node *n, const CustomOperator *op, const Attr *gives) {
+    Lowering *l = w->l;
+    Node *call = kernel_node(w, n, op, gives);
+    l->node = call;
+    Status status = lower_custom(l, call, op);
+    l->node = n;
+    Node *host = l->place ? l->place->prev : l->graph->last;
+    graph_remove_node(l->graph, call);
+    if (status && status_code(status) == STATUS_UNSUPPORTED) {
+        LOG(1, "fusion %s.backward is not made: %s", attr_string(n, "fusion", ""), status_message(status));
+        status_free(status);
+        l->error = NULL;
+        return false;
+    }
+    for (int i = 0; i < gives->count && !l->error; i++)
+        if (host->outputs[i]) give(w, n, (int)gives->ints[i], host->outputs[i]);
+    return true;
+}
+
+/* Where the kernel makes the gradients, none goes through the place; else all does. */
+static void back_adjoint(Backward *w, const Node *n) {
+    const Policy *policy = w->l->policy;
+    const char *name = attr_string(n, "fusion", "");
+    const Attr *gives = node_attr(n, "gives");
+    const CustomOperator *op = backward_kernel(policy_registry(policy), name);
+    if (!op) op = backward_kernel(policy->builtins, name);
+    if (op && gives_all(w, n, gives) && give_by_kernel(w, n, op, gives)) return;
+    for (int i = 0; i < n->output_count; i++)
+        if (has_dy(w, n, i)) give(w, n, i, dy(w, n, i));
+}
+
 const HostRow hosts_custom[] = {
     {"custom", host_custom, back_custom},
+    {"Adjoint", NULL, back_adjoint},
     {0},
 };

@@ -66,6 +66,12 @@ const CustomOperator *registry_find(const Registry *registry, const char *domain
  * into a graph by adding a node with `custom`, `op`, `domain` ("" will do) and the attributes that `compute` reads. */
 Status lower_custom(Lowering *l, const Node *n, const CustomOperator *op);
 extern const HostRow hosts_custom[]; /* of host_custom */
+
+/* The operator Adjoint of INTERNAL_DOMAIN (passes/adjoint.c), of a place whose gradients the kernel of a fusion of phase backward makes: results
+ * are its first inputs; attributes "fusion", its name; "places", how many inputs come before those that are inside of the place; for each of the kernel's inputs
+ * "reads" has the number of an input, ADJOINT_NOTHING, or ADJOINT_GRADIENT minus the number of the result whose gradient it is; for each of the
+ * kernel's outputs "gives" has the input of which it is the gradient, or ADJOINT_NOTHING; what is captured is "captured.NAME". */
+enum { ADJOINT_NOTHING = -1, ADJOINT_GRADIENT = -2 };
 /* Whether a lowered node's results are drawn by a custom operator. */
 static inline bool custom_is_random(const Node *node) {
     return node->kind == NODE_HOST && node->custom && node->custom->random;

@@ -8,12 +8,14 @@
  * behind what they read and before what reads them: so two places never wait for each other, and what they lower to
  * stays together.
  *
+ * Where the graph is differentiated, the gradients of the places of a forward fusion are computed by the kernel of the backward one of its
+ * name, whether forward is fused or not (adjoint.h).
+ *
  * In and out: LEVEL_ONNX. */
 #include "passes/passes.h"
 
 #include "base/log.h"
-#include "lowering/custom.h"
-#include "passes/pattern.h"
+#include "passes/adjoint.h"
 
 /* Nodes looked at between a place's first and last: so many for each node of the graph, and some more. */
 enum { SPAN_A_NODE = 256, SPAN_MORE = 1 << 20 };
@@ -24,6 +26,7 @@ typedef struct Fusion {
     bool required;                  /* an error when its nodes cannot be one kernel */
     const Pattern *const *patterns; /* [pattern_count] */
     int pattern_count, places;
+    Adjoints adjoints; /* not empty: the patterns are those of the forward fusion, whose places keep their nodes */
 } Fusion;
 
 /* A fusion of any of the three sources. */
@@ -35,15 +38,26 @@ typedef struct Source {
     bool builtin;
 } Source;
 
+/* A place whose gradients a fusion makes. */
+typedef struct AdjointPlace {
+    const Fusion *fusion;
+    const Pattern *backward, *forward;
+    PatternMatch match;
+} AdjointPlace;
+
 typedef struct Fuser {
     Arena *arena;   /* of the pass */
     Arena *scratch; /* of one match; replaced now and then */
     Graph *root;
     VEC(Source) sources;
     VEC(Fusion) fusions;
+    VEC(Fusion) adjoints; /* looked for first */
+    Map differentiated;   /* names of values with respect to which there are derivatives */
+    bool is_differentiated;
     /* of the graph at hand */
     Graph *graph;
     int64_t span_left;
+    VEC(AdjointPlace) found;
 } Fuser;
 
 /* --- which fusions ------------------------------------------------------------------------------------------------ */
@@ -111,6 +125,19 @@ static bool is_used(const Source *source, const Policy *policy) {
     return false;
 }
 
+/* The forward fusion of the name, used or not, says where gradients are those of the backward one. */
+static Status add_adjoints(Fuser *f, const Source *source, const Fusion *backward) {
+    for (int i = 0; i < f->sources.count; i++) {
+        const Source *forward = &f->sources.items[i];
+        if (forward->phase == FUSION_BACKWARD || strcmp(forward->name, source->name) != 0) continue;
+        Fusion fusion = {.name = backward->name, .kernel = source->kernel};
+        fusion.adjoints = (Adjoints){source->name, backward->patterns, backward->pattern_count};
+        TRY(pattern_parse_all(f->arena, forward->patterns, forward->where, &fusion.patterns, &fusion.pattern_count));
+        VEC_PUSH(f->arena, f->adjoints, fusion);
+    }
+    return NULL;
+}
+
 static Status add_fusion(Fuser *f, const Source *source, bool used) {
     bool backward = source->phase == FUSION_BACKWARD;
     const char *where = arena_format(f->arena, "%s%s", source->where, backward ? " backward" : "");
@@ -119,7 +146,7 @@ static Status add_fusion(Fuser *f, const Source *source, bool used) {
                      .required = !source->builtin};
     TRY(pattern_parse_all(f->arena, source->patterns, where, &fusion.patterns, &fusion.pattern_count));
     if (used) VEC_PUSH(f->arena, f->fusions, fusion);
-    return NULL;
+    return used && backward && source->kernel && f->is_differentiated ? add_adjoints(f, source, &fusion) : NULL;
 }
 
 /* Also the patterns of fusions that are not used have to be right. */
@@ -277,12 +304,65 @@ static void make_node(Fuser *f, const Fusion *fusion, const Pattern *pattern, co
         node_attach_output(node, match->outputs[i] && value_is_read(match->outputs[i]) ? match->outputs[i] : NULL);
 }
 
+/* Derivatives with respect to what is made inside go their own ways. */
+static bool is_differentiated_inside(const Fuser *f, const PatternMatch *match) {
+    for (int i = 0; i < match->node_count; i++)
+        for (int o = 0; o < match->nodes[i]->output_count; o++)
+            if (match->nodes[i]->outputs[o] && map_get(&f->differentiated, match->nodes[i]->outputs[o]->name))
+                return true;
+    return false;
+}
+
+/* For a while the nodes of the place are a group, so that they stay together. */
+static void note_adjoint(Fuser *f, const Fusion *fusion, const Pattern *backward, const Pattern *forward,
+                         const PatternMatch *match) {
+    AdjointPlace place = {fusion, backward, forward, *match};
+    int count = match->node_count;
+    place.match.nodes = arena_copy(f->arena, match->nodes, sizeof(Node *) * (size_t)count);
+    place.match.inputs = arena_copy(f->arena, match->inputs, sizeof(Value *) * (size_t)pattern_input_count(forward));
+    place.match.outputs = arena_copy(f->arena, match->outputs, sizeof(Value *) * (size_t)pattern_output_count(forward));
+    place.match.captures =
+        arena_copy(f->arena, match->captures, sizeof(double) * (size_t)pattern_capture_count(forward));
+    VEC_PUSH(f->arena, f->found, place);
+    for (int i = 0; i < count; i++) match->nodes[i]->group = f->found.count;
+}
+
+/* What the place reads of an earlier one it reads behind that one's node from now on. */
+static void follow_results(AdjointPlace *place, const Node *adjoint) {
+    Value **inputs = (Value **)(uintptr_t)place->match.inputs;
+    for (int i = 0; i < pattern_input_count(place->forward); i++)
+        for (int o = 0; o < adjoint->output_count; o++)
+            if (inputs[i] == adjoint->inputs[o]) inputs[i] = adjoint->outputs[o];
+}
+
+static void insert_adjoints(Fuser *f) {
+    for (int i = 0; i < f->found.count; i++) {
+        const AdjointPlace *place = &f->found.items[i];
+        Node *last = place->match.nodes[0];
+        while (last->next && last->next->group == i + 1) last = last->next;
+        const Node *adjoint = adjoint_insert(f->graph, last->next, place->fusion->adjoints.fusion, place->backward,
+                                             place->forward, &place->match, merged_origin(f, &place->match));
+        note(f, place->fusion, &place->match, 0);
+        for (int k = i + 1; k < f->found.count; k++) follow_results(&f->found.items[k], adjoint);
+    }
+    for (int i = 0; i < f->found.count; i++)
+        for (int k = 0; k < f->found.items[i].match.node_count; k++) f->found.items[i].match.nodes[k]->group = 0;
+    f->found.count = 0;
+}
+
 static Status apply(Fuser *f, Fusion *fusion, const Pattern *pattern, const PatternMatch *match) {
     Span span;
+    const Pattern *backward = NULL;
+    if (fusion->adjoints.count) {
+        backward = is_differentiated_inside(f, match) ? NULL : adjoint_choose(&fusion->adjoints, pattern, match);
+        if (!backward) return NULL;
+    }
     TRY(span_of(f, fusion, match, &span));
     if (!find_roles(&span)) return NULL;
     put_together(f->graph, &span);
-    if (fusion->kernel) {
+    if (backward) {
+        note_adjoint(f, fusion, backward, pattern, match);
+    } else if (fusion->kernel) {
         note(f, fusion, match, 0);
         make_node(f, fusion, pattern, match);
     } else {
@@ -317,20 +397,27 @@ static Status find_places(Fuser *f, Fusion *fusion, const Pattern *pattern, Node
     return NULL;
 }
 
+static Status find_all(Fuser *f, Fusion *fusions, int count) {
+    Node **nodes = ARENA_ARRAY(f->arena, Node *, f->graph->node_count);
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < fusions[k].pattern_count; i++)
+            TRY(find_places(f, &fusions[k], fusions[k].patterns[i], nodes));
+    return NULL;
+}
+
 static Status fuse_graph(Fuser *f, Graph *graph) {
     FOR_EACH_NODE(node, graph)
     for (int i = 0; i < node->subgraph_count; i++) TRY(fuse_graph(f, node->subgraphs[i]));
     f->graph = graph;
     f->span_left = (int64_t)graph->node_count * SPAN_A_NODE + SPAN_MORE;
-    Node **nodes = ARENA_ARRAY(f->arena, Node *, graph->node_count);
-    for (int k = 0; k < f->fusions.count; k++) {
-        Fusion *fusion = &f->fusions.items[k];
-        for (int i = 0; i < fusion->pattern_count; i++) TRY(find_places(f, fusion, fusion->patterns[i], nodes));
-    }
-    return NULL;
+    TRY(find_all(f, f->adjoints.items, f->adjoints.count));
+    insert_adjoints(f);
+    return find_all(f, f->fusions.items, f->fusions.count);
 }
 
 static Status fuse(Fuser *f, const Policy *policy) {
+    f->differentiated = map_make(f->arena);
+    f->is_differentiated = adjoint_is_asked(f->root, &f->differentiated);
     TRY(choose_fusions(f, policy));
     if (f->fusions.count) TRY(fuse_graph(f, f->root));
     for (int k = 0; k < f->fusions.count; k++)

@@ -321,6 +321,106 @@ Test(fusions, forward_and_backward_on_cuda) {
     for (size_t f = 0; f < 2; f++) check_trained(&trained[f], "cuda");
 }
 
+/* --- derivatives: the backward fusion makes what differentiating the forward nodes would give --- */
+#define DERIVATIVE "onnx \"ai.onnx.preview.training\" Gradient@1 "
+#define LOSS(of) "p = onnx Mul@V " of ", k\nl = onnx ReduceSum@V p {keepdims = 0}\n"
+#define OF_BOTH "dx, dw = " DERIVATIVE "x, w {xs = [\"x\", \"w\"], y = \"l\"}\n"
+#define DERIVED(type, scale, body)                                                                                     \
+    "opset \"ai.onnx.preview.training\" 1\ngraph (x: " type "[t, 40], w: " type "[" scale "], k: " type                \
+    "[t, 40]) -> (l, dx, dw) {\neps = constant " type "[] 0.001\n" body "}\n"
+#define ROOTED "q = onnx Mul@V x, x\nm = onnx ReduceMean@V q {axes = [-1]}\ns = onnx Add@V m, eps\nr = onnx Sqrt@V s\n"
+#define INVERTED ROOTED "i = onnx Reciprocal@V r\nn = onnx Mul@V x, i\ny = onnx Mul@V n, w\n"
+#define OPERATOR "y = onnx RMSNormalization@V x, w {axis = -1, epsilon = 0.01}\n"
+
+static const struct {
+    Form form;
+    int backward, both; /* steps of the backward kernel, by itself and with the forward one */
+} derived[] = {
+    {{"a reciprocal root", DERIVED("f32", "40", INVERTED LOSS("y") OF_BOTH), 17, false}, 1, 1},
+    {{"divided", DERIVED("f32", "40", ROOTED "n = onnx Div@V x, r\ny = onnx Mul@V n, w\n" LOSS("y") OF_BOTH), 17,
+      false},
+     1,
+     1},
+    {{"in double", DERIVED("f64", "40", ROOTED "n = onnx Div@V x, r\ny = onnx Mul@V n, w\n" LOSS("y") OF_BOTH), 17,
+      false},
+     1,
+     1},
+    {{"the operator", DERIVED("f32", "40", OPERATOR LOSS("y") OF_BOTH), 23, false}, 1, 1},
+    {{"another reads x", DERIVED("f32", "40", INVERTED "z = onnx Add@V y, x\n" LOSS("z") OF_BOTH), 17, false}, 1, 1},
+    {{"another reads the root", DERIVED("f32", "40", INVERTED "z = onnx Mul@V y, i\n" LOSS("z") OF_BOTH), 17, false},
+     1,
+     1},
+    {{"two of them",
+      DERIVED("f32", "40", INVERTED "z = onnx RMSNormalization@V y, w {epsilon = 0.01}\n" LOSS("z") OF_BOTH), 23,
+      false},
+     2,
+     2},
+    {{"x alone",
+      DERIVED("f32", "40", OPERATOR LOSS("y") "dx = " DERIVATIVE "x {xs = [\"x\"], y = \"l\"}\ndw = onnx Neg@V w\n"),
+      23, false},
+     1,
+     1},
+    {{"with respect to what is inside",
+      DERIVED("f32", "40", INVERTED LOSS("y") "dx, dw = " DERIVATIVE "n, w {xs = [\"n\", \"w\"], y = \"l\"}\n"), 17,
+      false},
+     0,
+     0},
+    {{"a scale that the kernel does not take", DERIVED("f32", "1, 40", INVERTED LOSS("y") OF_BOTH), 17, false}, 0, 0},
+    {{"derivatives of derivatives",
+      DERIVED("f32", "40",
+              INVERTED LOSS("y") "g = " DERIVATIVE "x {xs = [\"x\"], y = \"l\"}\nh = onnx Mul@V g, g\n"
+                                 "e = onnx ReduceSum@V h {keepdims = 0}\ndx, dw = " DERIVATIVE
+                                 "x, w {xs = [\"x\", \"w\"], y = \"e\"}\n"),
+      17, false},
+     0,
+     0},
+    {{"in a loop",
+      DERIVED("f32", "40",
+              "two = constant i64[] 2\ny = onnx Loop@V two, _, x, w captures 1 graph \"body\" (j: i64[], c: bool[], x: "
+              "f32[t, 40], w: f32[40]) -> (c, v) {\neps = constant f32[] 0.001\n" ROOTED
+              "n = onnx Div@V x, r\nv = onnx Mul@V n, w\n}\n" LOSS("y") OF_BOTH),
+      17, false},
+     2,
+     2},
+};
+
+Test(fusions, derivatives) {
+    for (size_t d = 0; d < sizeof derived / sizeof *derived; d++) {
+        const Form *form = &derived[d].form;
+        OnnxfuseSession *plain = open_form(form, "", NULL, NULL);
+        OnnxfuseSession *alone =
+            open_form(form, "\"fusion\": {\"custom_kernels\": [\"FusedRMSNorm.backward\"]}", NULL, NULL);
+        OnnxfuseSession *both = open_form(form, policies[0], NULL, NULL);
+        for (int64_t size = 1; size < 200; size += 67) {
+            Run a = run(plain, size), b = run(alone, size), c = run(both, size);
+            expect_same(form->name, &a, &b, 4e-6);
+            expect_same(form->name, &a, &c, 4e-6);
+            cr_expect_eq(steps_called(&b, "FusedRMSNormBackward"), derived[d].backward, "%s: %s", form->name,
+                         names(&b));
+            cr_expect_eq(steps_called(&c, "FusedRMSNormBackward"), derived[d].both, "%s: %s", form->name, names(&c));
+            forget(&a);
+            forget(&b);
+            forget(&c);
+        }
+        onnxfuse_session_close(plain);
+        onnxfuse_session_close(alone);
+        onnxfuse_session_close(both);
+    }
+}
+
+/* An application's: forward and backward have a kernel each, which capture the factor. */
+static OnnxfuseStatus scaled_back(void *user, OnnxfuseCall *call) {
+    const OnnxfuseValue *dy = onnxfuse_call_input(call, 0);
+    void *dx;
+    double factor = 0;
+    ++*(int *)user;
+    if (!onnxfuse_call_float(call, "factor", &factor)) return onnxfuse_error(ONNXFUSE_FAULT, "attributes are missing");
+    OnnxfuseStatus status = onnxfuse_call_output(call, 0, onnxfuse_value_rank(dy), onnxfuse_value_dims(dy), &dx);
+    for (int64_t i = 0; !status && i < onnxfuse_value_count(dy); i++)
+        ((float *)dx)[i] = ((const float *)onnxfuse_value_data(dy))[i] * (float)factor;
+    return status;
+}
+
 /* --- loops -------------------------------------------------------------------------------------------------------- */
 #define LOOP                                                                                                           \
     "graph (m: i64[], x: f32[b, 40], w: f32[40]) -> (y) {\ny = onnx Loop@V m, _, x, w captures 1 graph "               \
@@ -415,6 +515,43 @@ Test(fusions, an_applications_kernel) {
     check_own("kernel, not named", registry, "\"fusion\": {\"custom_kernels\": [\"FusedRMSNorm\"]}", "cpu", "Affine",
               0);
     check_own("kernel, another device", registry, "", "opencl", "Affine", 1);
+    onnxfuse_registry_free(registry);
+}
+
+Test(fusions, an_applications_gradient) {
+    static const char *const patterns[] = {"(dy) -> (dx) { dx = Mul(dy, $factor) }", NULL};
+    static const Form form = {"own",
+                              "opset \"ai.onnx.preview.training\" 1\ngraph (x: f32[b, 6]) -> (l, g) {\n"
+                              "c = constant f32[] 3\nd = constant f32[1] {0.5}\nh = onnx Abs@V x\np = onnx Mul@V c, h\n"
+                              "q = onnx Add@V p, d\ny = onnx Sqrt@V q\nl = onnx ReduceSum@V y {keepdims = 0}\n"
+                              "g = " DERIVATIVE "x {xs = [\"x\"], y = \"l\"}\n}\n",
+                              17, false};
+    int forward = 0, backward = 0;
+    OnnxfuseOperator kernels[] = {
+        {.size = sizeof *kernels, .name = "Affine", .since = 1, .compute = affine, .user = &forward},
+        {.size = sizeof *kernels, .name = "AffineBackward", .since = 1, .compute = scaled_back, .user = &backward}};
+    OnnxfuseFusion fusions[] = {{.size = sizeof *fusions,
+                                 .name = "A",
+                                 .phase = ONNXFUSE_FORWARD,
+                                 .patterns = affine_patterns,
+                                 .kernel = &kernels[0]},
+                                {.size = sizeof *fusions,
+                                 .name = "A",
+                                 .phase = ONNXFUSE_BACKWARD,
+                                 .patterns = patterns,
+                                 .kernel = &kernels[1]}};
+    OnnxfuseRegistry *registry;
+    cr_assert(!onnxfuse_registry_create(&registry));
+    for (int i = 0; i < 2; i++) cr_assert(!onnxfuse_registry_add_fusion(registry, &fusions[i]));
+    OnnxfuseSession *plain = open_form(&form, "", NULL, NULL), *fused = open_form(&form, "", NULL, registry);
+    Run a = run(plain, 5), b = run(fused, 5);
+    expect_same(form.name, &a, &b, 2e-6);
+    cr_expect_eq(forward, 1);
+    cr_expect_eq(backward, 1);
+    forget(&a);
+    forget(&b);
+    onnxfuse_session_close(plain);
+    onnxfuse_session_close(fused);
     onnxfuse_registry_free(registry);
 }
 

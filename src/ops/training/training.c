@@ -110,5 +110,6 @@ const OpRow ops_training[] = {
     {TRAINING_DOMAIN, "Momentum", 1, 0, lower_momentum},
     {TRAINING_DOMAIN, "Gradient", 1, 0, lower_for_differentiation},
     {INTERNAL_DOMAIN, "Variable", 1, 0, lower_for_differentiation},
+    {INTERNAL_DOMAIN, "Adjoint", 1, 0, lower_for_differentiation},
     {0},
 };
