@@ -257,6 +257,11 @@ static Inst *cast_part(IrBuilder *b, IrCast cast, Inst *x, IrType type) {
     return i;
 }
 
+/* Of which another is one instruction with it, as in the rounds of random numbers. */
+static bool is_xor_of_vectors(const Inst *x) {
+    return x->op == I_BINOP && x->kind == IR_XOR && x->element != IR_I1 && x->lanes * ir_bits(x->element) >= 128;
+}
+
 static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
     IrType type = inst_type(x);
     Inst *known = folded(b, op, type, x, y);
@@ -277,6 +282,7 @@ static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
         int64_t by = op == IR_UDIV ? __builtin_ctzll((uint64_t)y->imm) : y->imm - 1;
         return binop(b, op == IR_UDIV ? IR_LSHR : IR_AND, x, inst_constant(b, type, &by));
     }
+    if (op == IR_XOR && is_xor_of_vectors(x)) return inst_add(b, I_XOR3, type, x->args[0], x->args[1], y);
     Inst *i = inst_add(b, I_BINOP, type, x, y, NULL);
     i->kind = (unsigned char)op;
     return i;

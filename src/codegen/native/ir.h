@@ -33,6 +33,7 @@ typedef enum InstOp {
     I_MIN,
     I_MAX,     /* x < y ? x : y (x > y); kind: whether integers have a sign */
     I_MULU32,  /* of the low halves of 64-bit lanes */
+    I_XOR3,    /* of vectors */
     I_FMA,     /* kind: FMA_NEG_PRODUCT, FMA_NEG_ADDEND */
     I_COMPARE, /* kind: IrCompare; of vectors: to a mask */
     I_CAST,    /* kind: IrCast */

@@ -83,7 +83,7 @@ typedef enum Form { RVM, RM, MR, VM, M, NONE } Form;
     X(VEXTRACTI32X4, EVEX, 3, 1, 0, 0x39, MR, 1, 0) X(VEXTRACTI64X4, EVEX, 3, 1, 1, 0x3B, MR, 1, 0)                    \
     X(VINSERTI32X4, EVEX, 3, 1, 0, 0x38, RVM, 1, 0) X(VINSERTI64X4, EVEX, 3, 1, 1, 0x3A, RVM, 1, 0)                    \
     X(VPSRLDQ, EVEX, 1, 1, 0, 0x73, VM, 3, 0) X(VPSHUFD, EVEX, 1, 1, 0, 0x70, RM, 1, 4)                                \
-    X(VSHUFI32X4, EVEX, 3, 1, 0, 0x43, RVM, 1, 4)                                                                      \
+    X(VSHUFI32X4, EVEX, 3, 1, 0, 0x43, RVM, 1, 4) X(VPTERNLOGQ, EVEX, 3, 1, 1, 0x25, RVM, 1, 8)                        \
     X(VBROADCASTSS, EVEX, 2, 1, 0, 0x18, RM, 0, 0) X(VPBROADCASTQ, EVEX, 2, 1, 1, 0x59, RM, 0, 0)                      \
     X(VPBROADCASTB, EVEX, 2, 1, 0, 0x78, RM, 0, 0) X(VPBROADCASTW, EVEX, 2, 1, 0, 0x79, RM, 0, 0)                      \
     X(VPBROADCASTD, EVEX, 2, 1, 0, 0x58, RM, 0, 0)                                                                     \

@@ -755,6 +755,16 @@ static void permute(Select *s, const Inst *i) {
     c->tied = c->early = true;
 }
 
+static void xor_of_three(Select *s, const Inst *i) {
+    enum { XOR = 0x96 }; /* the results of 000, 001, ... */
+    int x = use(s, i->args[0]), y = use(s, i->args[1]), z = use(s, i->args[2]);
+    Code *c = vector_code(s, X_VPTERNLOGQ, length_of(i), i->reg, x, y);
+    c->src[2] = z;
+    c->count = 3;
+    c->imm = XOR;
+    c->tied = c->early = true;
+}
+
 static void lookup(Select *s, const Inst *i) {
     int table = use(s, i->args[0]), indices = use(s, i->args[1]), length = length_of(i);
     vector_code(s, X_VPERMPS, length < 1 ? 1 : length, i->reg, indices, table);
@@ -909,6 +919,7 @@ static void select_inst(Select *s, const Block *block, const Inst *i) {
     case I_UNARY: unary(s, i); return;
     case I_MIN:
     case I_MAX: least_or_most(s, i); return;
+    case I_XOR3: xor_of_three(s, i); return;
     case I_MULU32: two(s, i, X_VPMULUDQ, length_of(i), i->args[0], i->args[1]); return;
     case I_FMA: fused(s, i); return;
     case I_COMPARE: compare(s, i); return;
