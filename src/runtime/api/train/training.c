@@ -19,9 +19,8 @@
 /* Keys of a checkpoint's metadata. */
 static const char CHECKPOINT_STEPS[] = "onnxfuse.training.steps", CHECKPOINT_BATCHES[] = "onnxfuse.training.batches";
 
-enum {
-    MOST_SKIPPED = 40
-}; /* updates running: a scale of 2^16 is 2^-24 by then, and gradients that are still too large are so by themselves */
+/* Updates running that are not made: a scale of 2^16 is 2^-24 by then, and gradients that are still too large are so by themselves. */
+enum { MOST_SKIPPED = 40 };
 
 typedef struct Kept {
     const char *name;
