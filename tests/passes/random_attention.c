@@ -26,6 +26,7 @@ typedef struct Setup {
     DType dtype;
     const Dim *batch, *heads, *kv_heads, *queries, *keys, *size, *width;
     int64_t symbols[3];
+    bool capped; /* once: a cap takes three of the attention's steps (ATTENTION_STEPS) */
 } Setup;
 
 enum { SEQUENCE, PAST, BATCH }; /* symbols */
@@ -75,13 +76,15 @@ static Value *causal_mask(Setup *s) {
 static Value *with_step(Setup *s, Value *x) {
     Lowering *l = &s->l;
     double hidden = chance(50) ? -1e9 : -(double)INFINITY;
-    switch (below(7)) {
+    int kind = below(7);
+    if (kind == 5 && s->capped) kind = 6;
+    switch (kind) {
     case 0: return add(l, x, cast_like(l, mask_input(s, s->dtype), x));
     case 1: return add(l, mask_input(s, x->dtype), x);
     case 2: return where(l, mask_input(s, DT_BOOL), x, like(l, x, hidden));
     case 3: return where(l, mask_input(s, DT_BOOL), like(l, x, hidden), x);
     case 4: return where(l, causal_mask(s), x, like(l, x, hidden));
-    case 5: return mul(l, unary(l, PRIM_TANH, mul(l, x, like(l, x, 0.25))), like(l, x, 4));
+    case 5: s->capped = true; return mul(l, unary(l, PRIM_TANH, mul(l, x, like(l, x, 0.25))), like(l, x, 4));
     default: return clip(l, x, like(l, x, -2), chance(50) ? like(l, x, 3) : NULL);
     }
 }
