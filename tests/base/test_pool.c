@@ -136,19 +136,28 @@ Test(pool, several_callers_share_the_workers, .timeout = 120) {
     }
 }
 
-/* Two pieces that wait for each other end only when two threads run them at once. */
-static void meet(void *context, int64_t begin, int64_t end, int worker) {
+typedef struct Meeting {
+    int pieces;
+    atomic_int arrived;
+} Meeting;
+
+static void arrive(void *context, int64_t begin, int64_t end, int worker) {
     (void)begin, (void)end, (void)worker;
-    atomic_int *arrived = context;
-    atomic_fetch_add(arrived, 1);
-    while (atomic_load(arrived) < 2) sched_yield();
+    Meeting *meeting = context;
+    atomic_fetch_add(&meeting->arrived, 1);
+    while (atomic_load(&meeting->arrived) < meeting->pieces) sched_yield();
+}
+
+/* Pieces that wait for each other end only when as many threads run them at once. */
+static void meet(Pool *pool, int pieces) {
+    Meeting meeting = {.pieces = pieces};
+    pool_for(pool, pieces, 1, arrive, &meeting);
 }
 
 Test(pool, workers_help_awake_or_asleep, .timeout = 20) {
     Pool *pool = make_pool(2);
     for (int i = 0; i < 50; i++) {
-        atomic_int arrived = 0;
-        pool_for(pool, 2, 1, meet, &arrived);
+        meet(pool, 2);
         if (i % 2) usleep(1000);
     }
     pool_destroy(pool);
@@ -185,20 +194,15 @@ Test(pool, shared_pools_are_one_a_size) {
     }
 }
 
-static void meet_once(Pool *pool) {
-    atomic_int arrived = 0;
-    pool_for(pool, 2, 1, meet, &arrived);
-}
-
 static int in_child(Pool *pool) {
     alarm(60); /* a child that hangs ends as one that failed */
     Pool *own = NULL;
     int faults = run_loop(pool, 1000, 1, true);
-    meet_once(pool);
+    meet(pool, 2);
     Status status = pool_create(3, &own);
     if (status) return 99;
     faults += run_loop(own, 1000, 7, false);
-    meet_once(own);
+    meet(own, 2);
     pool_destroy(own);
     pool_destroy(pool);
     return faults;
@@ -207,6 +211,8 @@ static int in_child(Pool *pool) {
 Test(pool, a_forked_child_has_workers_of_its_own) {
     Pool *pool = make_pool(4);
     cr_assert_eq(run_loop(pool, 1000, 1, false), 0);
+    /* All workers are there: of one that is just starting, a child may inherit the lock of AddressSanitizer's allocator. */
+    meet(pool, 4);
     pid_t child = fork();
     if (!child) _exit(in_child(pool));
     int state = 1;
