@@ -84,10 +84,11 @@ static Status prove_source(Proof *proof, const int *indices, int count) {
     Status status = NULL;
     proof_begin(proof, indices[0]);
     int count_of_all = 1, number = 0;
+    int turn = proof->options.turn + (first->program ? indices[0] : indices[0] / proof->options.batch);
     for (const char *at = proof->options.architectures; *at; at++) count_of_all += *at == ',';
     for (const char *at = proof->options.architectures; at && !status;
          at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (first->program && proof->options.in_turn && number++ != indices[0] % count_of_all) continue;
+        if (proof->options.in_turn && number++ != turn % count_of_all) continue;
         status = compile(proof, atoi(at), source, cubin);
         if (!status) judge(proof, cubin, atoi(at), source, indices[0]);
     }

@@ -15,7 +15,7 @@
  *   --work N     most instructions times elements of a run
  *   --jobs N     processes;  --batch N  kernels a program;  --seconds N  most for a batch
  *   --arch A,B   architectures for --cuda: 80,90,100
- *   --in-turn    programs beside those of regions are compiled for one of the architectures each, in turn
+ *   --in-turn N  each program is compiled for one of the architectures, in turn, beginning with the Nth modulo their number
  *   --nvrtc P    the folder with the NVRTC library
  *   --report F   writes failing kernels with their programs to F */
 #include <stdio.h>
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--arch"))
             options.architectures = value_of(argv, &i);
         else if (!strcmp(argv[i], "--in-turn"))
-            options.in_turn = true;
+            options.in_turn = true, options.turn = atoi(value_of(argv, &i));
         else if (!strcmp(argv[i], "--report"))
             options.report = value_of(argv, &i);
         else if (argv[i][0] == '-')

@@ -18,7 +18,8 @@ typedef struct ProofOptions {
     int seconds;               /* most for one batch */
     const char *nvrtc;         /* folder or file of the NVRTC library; NULL: the usual places */
     const char *architectures; /* "80,90,100" */
-    bool in_turn;              /* a program (programs.h) is compiled for one of them alone, the next for the next */
+    bool in_turn;              /* each program is compiled for one of them alone, the next for the next */
+    int turn;                  /* which one is the first's */
 } ProofOptions;
 
 typedef struct Proof Proof;

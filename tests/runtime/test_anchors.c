@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include "../base/share.h"
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "lowering/anchor/anchor_eval.h"
@@ -46,17 +47,17 @@ static Pool *pool_of(int threads) {
 }
 
 Test(anchors, matmuls_agree_with_the_evaluator) {
-    for (uint64_t seed = 0; seed < 1500; seed++)
+    for (uint64_t seed = 0; seed < 1500; seed += share_step())
         check(anchor_case_matmul(seed, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
 }
 
 Test(anchors, convolutions_agree_with_the_evaluator) {
-    for (uint64_t seed = 0; seed < 800; seed++)
+    for (uint64_t seed = 0; seed < 800; seed += share_step())
         check(anchor_case_conv(seed, false, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
 }
 
 Test(anchors, transposed_convolutions_agree_with_the_evaluator) {
-    for (uint64_t seed = 0; seed < 600; seed++)
+    for (uint64_t seed = 0; seed < 600; seed += share_step())
         check(anchor_case_conv(seed, true, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
 }
 

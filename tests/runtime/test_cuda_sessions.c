@@ -12,6 +12,7 @@
 #include "models.h"
 #include "runtime/device/cuda/loader.h"
 #include "runtime/device/gpu/gpu.h"
+#include "threads.h"
 
 static void set_up(void) {
     double_load(ONNXFUSE_CUDA_DOUBLES "/libcuda.so.1");
@@ -508,7 +509,7 @@ Test(cuda_sessions, a_forked_child_is_refused_and_leaves_the_device_alone) {
     char *problem =
         run_and_compare(session, &(const char *){"f32[1, 3] {1, 2, 3}"}, &(const char *){"f32[1, 2] {0, 29}"});
     cr_expect(!problem, "%s", problem);
-    pid_t child = fork();
+    pid_t child = fork_at_rest();
     if (!child) {
         alarm(60);
         _exit(in_child(session));

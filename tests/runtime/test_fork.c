@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "models.h"
+#include "threads.h"
 
 /* Large enough for a loop of several threads. */
 static OnnxfuseValue *ones(void) {
@@ -39,7 +40,7 @@ static const char *run(OnnxfuseSession *session) {
 
 /* Ends the process with 0 where what it does returns 0 in time. */
 static int child_of(int (*work)(void *), void *what) {
-    pid_t child = fork();
+    pid_t child = fork_at_rest();
     if (!child) {
         alarm(60);
         _exit(work(what));

@@ -2,16 +2,15 @@
 /* A process that lives long: many shapes, many sessions, one request that was too large. What is kept is bounded and
  * can be given back, and nothing is done twice. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "models.h"
 #include "onnxfuse.h"
+#include "threads.h"
 
 static const char *const small = "graph (x: f32[n, s]) -> (z) {\n"
                                  "a = onnx Exp@21 x\n"
@@ -96,49 +95,20 @@ Test(many, a_thousand_sessions_share_their_kernels) {
     for (int i = 0; i < SESSIONS; i++) onnxfuse_session_close(sessions[i]);
 }
 
-/* How often the process's other threads have been switched to; *out_asleep: there are some, and all of them wait now. */
-static long long switches(bool *out_asleep) {
-    int threads = 0;
-    long long total = 0;
-    long own = (long)syscall(SYS_gettid);
-    DIR *folder = opendir("/proc/self/task");
-    cr_assert(folder);
-    *out_asleep = true;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        char path[300], line[256], state = 0;
-        if (atol(entry->d_name) <= 0 || atol(entry->d_name) == own) continue;
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
-        FILE *file = fopen(path, "r");
-        if (!file) continue; /* has ended */
-        while (fgets(line, sizeof line, file)) {
-            long long count;
-            const char *at = strstr(line, "voluntary_ctxt_switches:"); /* nonvoluntary ones as well */
-            if (at && sscanf(strchr(at, ':') + 1, "%lld", &count) == 1) total += count;
-            sscanf(line, "State: %c", &state);
-        }
-        fclose(file);
-        *out_asleep &= state == 'S';
-        threads++;
-    }
-    closedir(folder);
-    *out_asleep &= threads > 0;
-    return total;
-}
-
 /* Threads that wait are not woken; a thread that polled or span would be switched to, however slow the machine is. */
 Test(many, nothing_is_burnt_while_nothing_is_asked) {
     OnnxfuseSession *session = NULL;
-    bool asleep = false;
     cr_assert_null(open_text(small, &(OnnxfuseOptions){.threads = 2}, &session));
     for (int i = 0; i < 10; i++) run(session, 512, 512);
-    for (int i = 0; i < 1000 && !asleep; i++) {
+    OtherThreads before = other_threads();
+    for (int i = 0; i < 1000 && !before.asleep; i++) {
         usleep(10000);
-        switches(&asleep);
+        before = other_threads();
     }
-    cr_assert(asleep, "a thread does not come to rest");
-    long long before = switches(&asleep);
+    cr_assert(before.asleep && before.count > 0, "a thread does not come to rest");
     usleep(1000000);
-    long long after = switches(&asleep);
-    cr_expect(after == before && asleep, "threads were woken %lld times in a second of nothing", after - before);
+    OtherThreads after = other_threads();
+    cr_expect(after.switches == before.switches && after.asleep, "threads were woken %lld times in a second of nothing",
+              after.switches - before.switches);
     onnxfuse_session_close(session);
 }

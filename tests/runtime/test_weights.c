@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../base/share.h"
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "models.h"
@@ -383,12 +384,12 @@ static void check_exact(AnchorCase c, Columns (*columns_of)(const AnchorCase *),
 }
 
 Test(weights, matmuls_have_the_bits_of_f32_with_the_rounded_weight) {
-    for (uint64_t seed = 0; seed < 1600; seed++)
+    for (uint64_t seed = 0; seed < 1600; seed += share_step())
         check_exact(anchor_case_matmul(seed, ANCHOR_ANY), matmul_columns, (int)(seed % FORMS));
 }
 
 Test(weights, convolutions_have_the_bits_of_f32_with_the_rounded_weight) {
-    for (uint64_t seed = 0; seed < 800; seed++)
+    for (uint64_t seed = 0; seed < 800; seed += share_step())
         check_exact(anchor_case_conv(seed, false, ANCHOR_ANY), conv_columns, (int)(seed % FORMS));
 }
 
@@ -449,7 +450,7 @@ Test(weights, a_factor_is_rounded_with_the_weight) {
  * has a standard deviation of step sqrt(n) / 3, nine of which are allowed. */
 Test(weights, transposed_convolutions_are_near_those_of_f32) {
     static const double steps[] = {0x1p-12, 0x1p-9, 0.5 / 127, 0.5 / 7};
-    for (uint64_t seed = 0; seed < 600; seed++) {
+    for (uint64_t seed = 0; seed < 600; seed += share_step()) {
         AnchorCase c = anchor_case_conv(seed, true, ANCHOR_PLAIN);
         int form = (int)(seed % FORMS);
         c.constant[1] = true;
