@@ -538,15 +538,22 @@ static Status build_body(Importer *im, Scope *scope, const Onnx__GraphProto *pro
 /* Whether all that reads a value takes it as it lies in the file; what becomes of these operators aligns it where not. */
 static bool is_weight(const Value *value) {
     static const struct {
-        const char *op;
+        const char *domain, *op;
         int input;
-    } readers[] = {{"MatMul", 1}, {"Gemm", 1}, {"Conv", 1}, {"ConvTranspose", 1}, {"Gather", 0}};
+    } readers[] = {{"", "MatMul", 1},
+                   {"", "Gemm", 1},
+                   {"", "Conv", 1},
+                   {"", "ConvTranspose", 1},
+                   {"", "Gather", 0},
+                   {"com.microsoft", "MatMulNBits", 2},
+                   {"com.microsoft", "MatMulNBits", 3}};
     bool all = !value_is_output(value);
     for (int u = 0; u < value->uses.count && all; u++) {
         const Use *use = &value->uses.items[u];
         all = false;
         for (size_t i = 0; i < sizeof readers / sizeof *readers && !all; i++)
-            all = use->index == readers[i].input && !*use->node->domain && strcmp(use->node->op, readers[i].op) == 0;
+            all = use->index == readers[i].input && strcmp(use->node->domain, readers[i].domain) == 0 &&
+                  strcmp(use->node->op, readers[i].op) == 0;
     }
     return all;
 }

@@ -30,10 +30,11 @@ enum { OLDEST_IR_VERSION = 3, NEWEST_IR_VERSION = 14, NEWEST_OPSET = 28 };
 typedef const void *(*ExternalDataFn)(void *user, const char *location, size_t *out_size);
 
 typedef struct ImportOptions {
-    size_t arena_limit;           /* most bytes the graph's arena may take, 0: no limit */
-    bool unaligned_weights;       /* float weights that only products, convolutions and Gather read stay as they lie in
-                                     the file: tensor_is_aligned tells. Who reads elements by their C type aligns them */
-    bool borrow_bytes;            /* import_memory: the bytes outlive the graph, so weights are used where they are */
+    size_t arena_limit;     /* most bytes the graph's arena may take, 0: no limit */
+    bool unaligned_weights; /* float weights that only products, convolutions and Gather read, scales of their blocks
+                                     included, stay as they lie in the file: tensor_is_aligned tells. Who reads
+                                     elements by their C type aligns them */
+    bool borrow_bytes;      /* import_memory: the bytes outlive the graph, so weights are used where they are */
     ExternalDataFn external_data; /* import_memory; may be NULL. What it gives is borrowed as the bytes are */
     void *external_data_user;
 } ImportOptions;

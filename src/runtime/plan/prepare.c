@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan holds beside its steps: prepared anchors, constants in the device's memory, compiled kernels. */
+#include "lowering/anchors.h"
 #include "runtime/plan/planner.h"
 
 #include <sys/mman.h>
@@ -50,6 +51,14 @@ static Data *data_of(const Plan *plan, const Map *datas, int slot) {
     return root && root->storage == STORE_CONSTANT ? map_get_id(datas, data_key(root->value->constant)) : NULL;
 }
 
+/* What stands beside a weight at its anchor, and goes with it; NULL: nothing. */
+enum { WEIGHT_PARTS = 2 };
+static const Tensor *weight_part(const Node *node, int part) {
+    static const char *const names[WEIGHT_PARTS] = {WEIGHT_SCALES, WEIGHT_ZEROS};
+    const Attr *attr = node->kind == NODE_ANCHOR ? node_attr(node, names[part]) : NULL;
+    return attr && attr->kind == ATTR_TENSOR ? attr->tensor : NULL;
+}
+
 static void count_read(const Plan *plan, const Map *datas, int slot, Place place) {
     Data *data = data_of(plan, datas, slot);
     if (data) data->reads[place]++;
@@ -65,6 +74,13 @@ static Map count_reads(const Plan *plan, Arena *scratch) {
     for (int s = 0; s < plan->step_count; s++) {
         const Step *step = &plan->steps[s];
         for (int i = 0; i < step->input_count; i++) count_read(plan, &datas, step->inputs[i], step->place);
+        for (int i = 0; step->kind == STEP_ANCHOR && i < WEIGHT_PARTS; i++) {
+            const Tensor *part = weight_part(step->node, i);
+            if (!part) continue;
+            Data *data = map_get_id(&datas, data_key(part));
+            if (!data) map_set_id(&datas, data_key(part), data = ARENA_NEW(scratch, Data));
+            data->reads[step->place]++;
+        }
     }
     for (int i = 0; i < plan->graph->outputs.count; i++) count_read(plan, &datas, plan->outputs[i], PLACE_HOST);
     return datas;
@@ -104,20 +120,32 @@ static Status check_data(const Plan *plan, const Map *datas) {
     return NULL;
 }
 
+static void count_holder(Map *holders, Map *own, const Tensor *constant) {
+    uint64_t key = data_key(constant);
+    if (map_get_id(own, key)) return;
+    map_set_id(own, key, (void *)(uintptr_t)constant);
+    map_set_id(holders, key, (void *)((uintptr_t)map_get_id(holders, key) + 1));
+}
+
 /* Each graph once, however often it reads the data. A region's body has none but single elements. */
 void count_holders(const Graph *graph, Map *holders) {
     Arena *arena = arena_create_inside(holders->arena);
     Map own = map_make(arena);
     for (int i = 0; i < graph->values.count; i++) {
         const Value *v = graph->values.items[i];
-        if (!v->constant || !value_is_read(v) || map_get_id(&own, data_key(v->constant))) continue;
-        uintptr_t count = (uintptr_t)map_get_id(holders, data_key(v->constant));
-        map_set_id(&own, data_key(v->constant), (void *)(uintptr_t)v);
-        map_set_id(holders, data_key(v->constant), (void *)(count + 1));
+        if (v->constant && value_is_read(v)) count_holder(holders, &own, v->constant);
     }
+    FOR_EACH_NODE(node, graph)
+    for (int i = 0; i < WEIGHT_PARTS; i++)
+        if (weight_part(node, i)) count_holder(holders, &own, weight_part(node, i));
     arena_destroy(arena);
     FOR_EACH_NODE(node, graph)
     for (int i = 0; !node_has_body(node) && i < node->subgraph_count; i++) count_holders(node->subgraphs[i], holders);
+}
+
+/* One read less, and the data goes back if it was the last. */
+static void read_done(Data *data, const Map *holders, const Tensor *constant, Place place) {
+    if (data && --data->reads[place] == 0 && !is_read(data) && is_alone(holders, constant)) release_constant(constant);
 }
 
 /* Weights go back as soon as they are packed, so that the model is not held twice. */
@@ -131,10 +159,11 @@ static Status prepare_anchors(Plan *plan, const Map *datas, const Map *holders, 
         for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
         TRY(status_at(prepare_anchor(plan, step, constants, &released), "node \"%s\" (%s)", node_origin_name(node),
                       node->op));
-        for (int i = 0; i < node->input_count && i < 32; i++) {
-            Data *data = released >> i & 1 ? data_of(plan, datas, step->inputs[i]) : NULL;
-            if (data && --data->reads[step->place] == 0 && !is_read(data) && is_alone(holders, constants[i]))
-                release_constant(constants[i]);
+        for (int i = 0; i < node->input_count && i < 32; i++)
+            if (released >> i & 1) read_done(data_of(plan, datas, step->inputs[i]), holders, constants[i], step->place);
+        for (int i = 0; released && i < WEIGHT_PARTS; i++) {
+            const Tensor *part = weight_part(node, i);
+            if (part) read_done(map_get_id(datas, data_key(part)), holders, part, step->place);
         }
     }
     return NULL;
