@@ -143,6 +143,26 @@ static const Row rows[] = {
      {"36, 36"},
      "a = onnx MatMul@21 x, w\ny = onnx Add@21 a, w\n",
      0},
+    {"scales of blocks",
+     "x: f32[3, 32]",
+     "y",
+     {3, 32},
+     2,
+     {"1024"},
+     "s = constant i64[3] {1024, 1, 16}\nq = onnx ConstantOfShape@21 s {value = tensor u8[1] {147}}\n"
+     "y = onnx \"com.microsoft\" MatMulNBits@1 x, q, w {K = 32, N = 1024, bits = 4, block_size = 32}\n",
+     1},
+    {"scales of blocks that are multiplied, too",
+     "x: f32[3, 32]",
+     "y, z",
+     {3, 32},
+     2,
+     {"1024"},
+     "s = constant i64[3] {1024, 1, 16}\nq = onnx ConstantOfShape@21 s {value = tensor u8[1] {147}}\n"
+     "y = onnx \"com.microsoft\" MatMulNBits@1 x, q, w {K = 32, N = 1024, bits = 4, block_size = 32}\nz = onnx Mul@21 "
+     "y, "
+     "w\n",
+     0},
     {"a weight held in 8 bits",
      "x: f32[3, 64]",
      "y",
@@ -164,7 +184,8 @@ static int64_t elements_of(const char *shape) {
 static void *bytes_of(const Row *row, int pad, size_t *out_size) {
     Arena *arena = arena_create(0);
     Text text = text_make(arena);
-    text_add(&text, "graph \"%.*s\" (%s) -> (%s) {\n", pad, "____", row->inputs, row->outputs);
+    text_add(&text, "opset 21\nopset \"com.microsoft\" 1\ngraph \"%.*s\" (%s) -> (%s) {\n", pad, "____", row->inputs,
+             row->outputs);
     for (int w = 0; w < 2 && row->weights[w]; w++) {
         text_add(&text, row->by_nodes ? "%c = onnx Constant@21 {value = tensor f32[%s] {" : "%c = constant f32[%s] {",
                  'w' - w, row->weights[w]);
