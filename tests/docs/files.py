@@ -6,6 +6,7 @@
     other.onnx    the same with one weight changed
     examples.npz  64 examples to train model.onnx on: x, target
     small.onnx    a product, a bias, a ReLU and a normalisation: x float32 [n, 8] -> y [n, 16]
+    decoder.onnx  a language model with caches, their names as exporters give them; byte tokens among its vocabulary
     picture.npy   [1, 3, 224, 224]
     picture.png   a picture of another size
     names.txt     a line a class
@@ -15,7 +16,8 @@ import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/generation")]
+import language_model  # noqa: E402
 import numpy as np  # noqa: E402
 from onnx_writer import Writer  # noqa: E402
 
@@ -49,6 +51,7 @@ def main():
     folder.mkdir(parents=True)
     (folder / "model.onnx").write_bytes(classifier())
     (folder / "small.onnx").write_bytes(small())
+    (folder / "decoder.onnx").write_bytes(language_model.build(layers=2, room=64).SerializeToString())
     (folder / "other.onnx").write_bytes(classifier(1.0))
     np.save(folder / "picture.npy", np.random.default_rng(2).random((1, 3, 224, 224), np.float32))
     shutil.copy(ROOT / "models/line.png", folder / "picture.png")
