@@ -322,6 +322,14 @@ const Dim *dim_add(DimTable *table, const Dim *a, const Dim *b) {
     return sum.full ? function(table, ATOM_ADD, a, b) : intern(table, sum.terms, sum.count);
 }
 
+static int sum_size(const Sum *sum) {
+    int size = 0;
+    for (int i = 0; i < sum->count; i++)
+        for (int j = 0; j < sum->terms[i].monomial->count; j++) size += sum->terms[i].monomial->atoms[j]->size;
+    return size;
+}
+
+/* Multiplied out, unless each term would repeat large atoms: as an atom a product is as large as its factors. */
 const Dim *dim_mul(DimTable *table, const Dim *a, const Dim *b) {
     if (a->count > b->count) return dim_mul(table, b, a);
     Sum sum;
@@ -329,7 +337,9 @@ const Dim *dim_mul(DimTable *table, const Dim *a, const Dim *b) {
     sum.count = 0;
     for (int i = 0; i < a->count && !sum.full; i++)
         sum_add_scaled(table, &sum, b, a->terms[i].coefficient, a->terms[i].monomial);
-    return sum.full ? function(table, ATOM_MUL, a, b) : intern(table, sum.terms, sum.count);
+    int size = sum.full ? 0 : sum_size(&sum);
+    return sum.full || (size > MAX_SIZE / 4 && size > a->size + b->size) ? function(table, ATOM_MUL, a, b)
+                                                                         : intern(table, sum.terms, sum.count);
 }
 
 static const Dim *scale(DimTable *table, const Dim *a, int64_t by) { return dim_mul(table, a, dim_const(table, by)); }

@@ -263,6 +263,29 @@ Test(dim, random_expressions_keep_their_value) {
     }
 }
 
+/* As many factors as a tensor has axes, of as many symbols as a padded axis has. */
+Test(dim, long_products_are_exact) {
+    enum { FACTORS = 16, SYMBOLS = 4 };
+    Arena *arena = arena_create(0);
+    DimTable *table = dim_table_create(arena);
+    const Dim *product = dim_const(table, 1);
+    int64_t values[FACTORS * SYMBOLS], wanted = 1;
+    for (int i = 0; i < FACTORS; i++) {
+        const Dim *factor = dim_const(table, 1);
+        int64_t value = 1;
+        for (int j = 0; j < SYMBOLS; j++) {
+            values[i * SYMBOLS + j] = (i + j) % 3;
+            value += values[i * SYMBOLS + j];
+            factor = dim_add(table, factor, dim_symbol(table, arena_format(arena, "n%d", i * SYMBOLS + j)));
+        }
+        product = dim_mul(table, product, factor);
+        wanted *= value;
+        cr_expect_eq(dim_symbol_count(table), (i + 1) * SYMBOLS, "%d factors: a symbol stands for the product", i + 1);
+        cr_expect_eq(dim_eval(product, values), wanted, "%d factors", i + 1);
+    }
+    arena_destroy(arena);
+}
+
 /* Each of these would take exponential time or memory, or overflow the stack, without bounds. */
 Test(dim, hostile_growth_is_bounded, .timeout = 20) {
     Arena *arena = arena_create(64 << 20);

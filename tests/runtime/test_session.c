@@ -651,3 +651,32 @@ Test(session, values_round_trip) {
     cr_expect_str_eq(onnxfuse_dtype_name(ONNXFUSE_FLOAT16), "float16");
     cr_expect(onnxfuse_dtype_size(ONNXFUSE_INT64) == 8);
 }
+
+/* Each axis is as long as four numbers say that come with a run: how many elements there are is a long product. */
+Test(session, all_axes_are_padded_by_as_much_as_a_run_says) {
+    static const char model[] = "graph (p: i64[14]) -> (y) {\nw = constant f32[2, 1, 1, 1, 1, 2, 1] {1, 2, 3, 4}\n"
+                                "d = onnx Pad@21 w, p {mode = \"reflect\"}\ny = onnx Mul@21 d, d\n}\n";
+    OnnxfuseSession *session = must_open(model);
+    char *wrong = run_and_compare(session, (const char *const[]){"i64[14] {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}"},
+                                  (const char *const[]){"f32[3, 1, 1, 1, 1, 2, 1] {1, 4, 9, 16, 1, 4}"});
+    cr_expect_null(wrong, "%s", wrong);
+    free(wrong);
+    onnxfuse_session_close(session);
+}
+
+/* A thousand sizes added up, twice: longer than expressions are kept, and nothing says at run time what it is. */
+Test(session, a_number_of_elements_that_is_too_long_to_say_is_refused) {
+    enum { INPUTS = 1000, ROOM = 60 * INPUTS };
+    char *model = malloc(ROOM), *at = model, *end = model + ROOM;
+    for (int i = 0; i < INPUTS; i++)
+        at += snprintf(at, (size_t)(end - at), "%sx%d: f32[n%d]", i ? ", " : "graph (", i, i);
+    at += snprintf(at, (size_t)(end - at), ") -> (y) {\none = constant i64[1] {1}\nc = onnx Concat@21 ");
+    for (int i = 0; i < INPUTS; i++) at += snprintf(at, (size_t)(end - at), "%sx%d", i ? ", " : "", i);
+    snprintf(at, (size_t)(end - at), " {axis = 0}\nu = onnx Unsqueeze@21 c, one\ny = onnx Add@21 u, c\n}\n");
+    OnnxfuseSession *session = NULL;
+    OnnxfuseStatus status = open_text(model, NULL, &session);
+    cr_expect(!session && onnxfuse_status_code(status) == ONNXFUSE_UNSUPPORTED, "%s", onnxfuse_status_message(status));
+    cr_expect(strstr(onnxfuse_status_message(status), "too long an expression"), "%s", onnxfuse_status_message(status));
+    onnxfuse_status_free(status);
+    free(model);
+}

@@ -12,6 +12,7 @@ typedef struct Planner {
     Arena *scratch;
     bool *late_symbols; /* [symbol_count] bound by a step of this plan, or "$run" */
     bool *used;         /* [symbol_count] */
+    bool unknown;       /* an expression was so large that a symbol stands for it, which nothing binds */
     Map lists;          /* of expressions that stand in the plan: by hash */
     Shared *shared;     /* with the plans around it and inside it */
 } Planner;
@@ -19,7 +20,13 @@ typedef struct Planner {
 static int slot_of(const Value *value) { return value ? (int)value->tag : -1; }
 
 /* --- expressions ------------------------------------------------------------------------------------------------ */
-static void mark_used(int symbol, void *context) { ((Planner *)context)->used[symbol] = true; }
+static void mark_used(int symbol, void *context) {
+    Planner *planner = context;
+    if (symbol < planner->plan->symbol_count)
+        planner->used[symbol] = true;
+    else
+        planner->unknown = true;
+}
 
 typedef struct LateSearch {
     const Planner *planner;
@@ -28,7 +35,7 @@ typedef struct LateSearch {
 
 static void check_late(int symbol, void *context) {
     LateSearch *search = context;
-    search->found |= search->planner->late_symbols[symbol];
+    search->found |= symbol < search->planner->plan->symbol_count && search->planner->late_symbols[symbol];
 }
 
 static bool is_late(const Planner *planner, const Dim *dim) {
@@ -493,6 +500,8 @@ static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
         }
     }
     assign_outputs(&planner);
+    if (planner.unknown)
+        return status_error(STATUS_UNSUPPORTED, "how many elements a value has is too long an expression");
     states_order(plan, scratch);
     arrange_for_recording(plan, planner.late_symbols, planner.used, scratch);
     states_settle(plan);
