@@ -70,9 +70,10 @@ static Status differentiate_node(Backward *w, const Node *node) {
 }
 
 static Status check_arguments(const Value *y, const Value *seed, Value *const *of, int count) {
-    if (y->kind != VALUE_TENSOR || !dtype_is_float(y->dtype))
+    bool sequence = y->kind == VALUE_SEQUENCE && seed && seed->kind == VALUE_SEQUENCE;
+    if ((y->kind != VALUE_TENSOR && !sequence) || !dtype_is_float(y->dtype))
         return status_error(STATUS_UNSUPPORTED, "\"%s\" cannot be differentiated: it is no tensor of floats", y->name);
-    if (seed && (seed->dtype != y->dtype || !value_same_shape(seed, y)))
+    if (seed && (seed->dtype != y->dtype || (!sequence && !value_same_shape(seed, y))))
         return status_error(STATUS_INVALID, "the gradient given for \"%s\" has another type or shape", y->name);
     for (int i = 0; i < count; i++)
         if (of[i]->kind != VALUE_TENSOR || !dtype_is_float(of[i]->dtype))

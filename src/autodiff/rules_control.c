@@ -73,7 +73,8 @@ static Lowering inside(const Lowering *l, Graph *graph) {
 static Status differentiate_body(const Lowering *l, Body *b) {
     Lowering own = inside(l, b->graph);
     for (int i = 0; i < b->y_count; i++) /* of the same sizes, which may be written in other symbols */
-        b->seeds[i] = reshape(&own, b->seeds[i], (const Dim *const *)b->ys[i]->dims, b->ys[i]->rank);
+        if (is_differentiable(b->ys[i]))
+            b->seeds[i] = reshape(&own, b->seeds[i], (const Dim *const *)b->ys[i]->dims, b->ys[i]->rank);
     TRY(taken_error(&own));
     return differentiate_all(&own, &(Differentiation){b->ys, b->seeds, b->y_count, b->of, b->of_count}, b->gradients);
 }
@@ -93,7 +94,7 @@ static Status back_branch(Backward *w, const Node *n, const Graph *branch, Graph
         if (!has_dy(w, n, i)) continue;
         const Value *result = branch->outputs.items[i];
         Value *seed = add_input(&b, result);
-        if (is_computed(result)) ask_for(&b, now(&b, result), seed);
+        if (is_computed(result) || result->kind == VALUE_SEQUENCE) ask_for(&b, now(&b, result), seed);
     }
     TRY(differentiate_body(w->l, &b));
     for (int i = 0; i < b.of_count; i++) graph_add_output(b.graph, b.gradients[i]);
@@ -240,6 +241,10 @@ static void add_state(Reverse *r, const Value *model, Value *start) {
 static Status add_states(Backward *w, Reverse *r) {
     const Steps *s = &r->s;
     const Node *n = s->node;
+    for (int i = 0; i < n->output_count; i++)
+        if (has_dy(w, n, i) && !is_differentiable(n->outputs[i]))
+            return status_error(STATUS_UNSUPPORTED, "node \"%s\": the gradient of \"%s\", a sequence",
+                                node_origin_name(n), n->outputs[i]->name);
     for (int i = 0; i < s->carried; i++) {
         Value *model = s->body->inputs.items[s->lead + i];
         r->states[i] = -1;

@@ -76,7 +76,13 @@ Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes) {
 
 void give_value(Backward *w, Value *value, Value *gradient) {
     Lowering *l = w->l;
-    if (!depends(w, value) || !present(l, &gradient, 1)) return;
+    if (!depends(w, value) || !gradient) return;
+    if (value->kind != VALUE_TENSOR) { /* parts of it are added up by who gives them (ops/sequence) */
+        if (map_get_id(&w->gradients, MAP_POINTER_KEY(value))) unsupported(l, "two gradients of one sequence");
+        map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
+        return;
+    }
+    if (!present(l, &gradient, 1)) return;
     if (gradient->rank < value->rank) gradient = expand(l, gradient, value->dims, value->rank);
     gradient = cast_like(l, sum_to(l, gradient, value), value);
     if (gradient && !value_same_shape(gradient, value)) gradient = expand(l, gradient, value->dims, value->rank);

@@ -5,6 +5,12 @@
 
 #include "differences.h"
 
+/* v: x doubled. p, q: 1 and -1, which no pass can tell. */
+#define RUN_POSITION                                                                                                   \
+    "v = onnx Add@14 x, x\nnothing = constant f64[] 0\nnone = onnx Mul@14 x, nothing\nsum = onnx ReduceSum@13 none "   \
+    "{keepdims = 0}\nwhole = onnx Cast@13 sum {to = 7}\none = constant i64[] 1\np = onnx Add@14 whole, one\nq = onnx " \
+    "Neg@13 p\nzeros = constant i64[1] {0}\ntwo = constant i64[1] {2}\nfour = constant i64[1] {4}\n"
+
 static const Row rows[] = {
     {"MaxPool: windows that overlap, padded, dilated", "x: f64[2, 3, 6, 5]",
      "a = onnx MaxPool@22 x {kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1], dilations = [1, 2]}\ny = "
@@ -401,6 +407,30 @@ static const Row rows[] = {
      "r = constant f32[2, 4] {0.3, 0.4, 3.2, 4.1, 1, 1, 7, 2}\ni = constant i64[2] {1, 0}\ny = onnx RoiAlign@10 x, r, "
      "i {output_height = 2, output_width = 1, mode = \"max\"}",
      -2, 2, true, true},
+    {"SequenceAt: a position that only the run knows, twice", "x: f64[3], w: f64[2, 2]",
+     RUN_POSITION "s = onnx SequenceConstruct@11 x, v, x\na = onnx SequenceAt@11 s, p\nb = onnx SequenceAt@11 s, "
+                  "q\nc = onnx Mul@14 a, b\nd = onnx ReduceSum@13 w {keepdims = 0}\ny = onnx Mul@14 c, d",
+     -2, 2, true, false},
+    {"SequenceInsert, SequenceErase: positions that only the run knows", "x: f64[3], w: f64[3]",
+     RUN_POSITION "s = onnx SequenceConstruct@11 x, v\nt = onnx SequenceInsert@11 s, w, p\nu = onnx SequenceInsert@11 "
+                  "t, v, q\ne = onnx SequenceErase@11 u, p\na = onnx ConcatFromSequence@11 e {axis = 0}\ny = onnx "
+                  "Mul@14 a, a",
+     -2, 2, true, false},
+    {"SequenceInsert, SequenceErase: at the end", "x: f64[3], w: f64[3]",
+     RUN_POSITION "s = onnx SequenceConstruct@11 x, v\nt = onnx SequenceErase@11 s, p\nu = onnx SequenceInsert@11 t, "
+                  "w\ne = onnx SequenceInsert@11 u, x\nf = onnx SequenceErase@11 e\na = onnx ConcatFromSequence@11 f "
+                  "{axis = 0, new_axis = 1}\ny = onnx Mul@14 a, a",
+     -2, 2, true, false},
+    {"SplitToSequence: pieces that only the run knows", "x: f64[2, 3]",
+     RUN_POSITION "o = onnx Unsqueeze@13 p, zeros\nr = onnx Concat@13 o, two {axis = 0}\ns = onnx SplitToSequence@11 "
+                  "x, r {axis = 1}\na = onnx SequenceAt@11 s, p\nb = onnx ConcatFromSequence@11 s {axis = -1}\nc = "
+                  "onnx ReduceSum@13 a {keepdims = 0}\nd = onnx Mul@14 b, b\ny = onnx Mul@14 d, c",
+     -2, 2, true, false},
+    {"SplitToSequence: an axis that only the run knows, left out of the pieces", "x: f64[n, 3]",
+     RUN_POSITION "k = onnx Unsqueeze@13 p, zeros\ng = onnx Slice@13 x, k, four, zeros\ns = onnx SplitToSequence@11 g "
+                  "{axis = 0, keepdims = 0}\na = onnx ConcatFromSequence@11 s {axis = 1, new_axis = 1}\ny = onnx "
+                  "Mul@14 a, a",
+     -2, 2, true, false},
 };
 
 Test(operators, are_the_limits_of_differences) { check_differences(rows, sizeof rows / sizeof *rows); }

@@ -2,9 +2,9 @@
 /* Sequences and optionals. At run time they are Items; the kernels here hand elements on without copying, the runtime
  * copies what it keeps. While lowering, a sequence whose elements are known one by one is the host node
  * SequenceConstruct of them: Insert, Erase, At, Length and Concat of such a sequence need no sequence at all. */
-#include "ops/families.h"
+#include "ops/sequence/sequence.h"
 
-#include "lowering/build.h"
+#include "ops/families.h"
 #include "lowering/item_type.h"
 
 enum { MOST_STATIC = 256 }; /* elements of a sequence that is told element by element */
@@ -15,7 +15,7 @@ static const Item *item_at(const HostCall *call, int index) {
     return index < call->node->input_count ? call->inputs[index] : NULL;
 }
 
-static Status sequence_at(const HostCall *call, int index, const Item **out_item) {
+Status sequence_at(const HostCall *call, int index, const Item **out_item) {
     *out_item = item_at(call, index);
     if (!*out_item || (*out_item)->kind != ITEM_SEQUENCE) return host_error(call, "input %d is no sequence", index);
     return NULL;
@@ -28,7 +28,7 @@ static Status give_tensor(HostCall *call, int index, const Tensor *tensor) {
     return NULL;
 }
 
-static void give_sequence(HostCall *call, Item *items, int count) {
+void give_sequence(HostCall *call, Item *items, int count) {
     if (call->outputs[0]) *call->outputs[0] = (Item){.kind = ITEM_SEQUENCE, .items = items, .count = count};
 }
 
@@ -38,9 +38,8 @@ static Status give_item(HostCall *call, const Item *item) {
     return NULL;
 }
 
-/* The position in input `index`, `otherwise` when left out; negative ones count from the end. */
-static Status position(const HostCall *call, int index, int64_t count, int64_t most, int64_t otherwise,
-                       int64_t *out_at) {
+Status sequence_position(const HostCall *call, int index, int64_t count, int64_t most, int64_t otherwise,
+                         int64_t *out_at) {
     const Tensor *given = host_input(call, index);
     *out_at = otherwise;
     if (given) {
@@ -55,7 +54,7 @@ static Status position(const HostCall *call, int index, int64_t count, int64_t m
     return NULL;
 }
 
-static Status host_construct(HostCall *call) {
+Status host_construct(HostCall *call) {
     int count = call->node->input_count;
     Item *items = ARENA_ARRAY(call->arena, Item, count);
     for (int i = 0; i < count; i++) {
@@ -79,30 +78,30 @@ static Status give_changed(HostCall *call, const Item *from, int at, int removed
     return NULL;
 }
 
-static Status host_insert(HostCall *call) {
+Status host_insert(HostCall *call) {
     const Item *from;
     const Tensor *tensor = host_input(call, 1);
     int64_t at;
     TRY(sequence_at(call, 0, &from));
     if (!tensor) return host_error(call, "input 1 is no tensor");
-    TRY(position(call, 2, from->count, from->count, from->count, &at));
+    TRY(sequence_position(call, 2, from->count, from->count, from->count, &at));
     if (from->count == INT32_MAX) return host_error(call, "the sequence is full");
     return give_changed(call, from, (int)at, 0, tensor);
 }
 
-static Status host_erase(HostCall *call) {
+Status host_erase(HostCall *call) {
     const Item *from;
     int64_t at;
     TRY(sequence_at(call, 0, &from));
-    TRY(position(call, 1, from->count, from->count - 1, from->count - 1, &at));
+    TRY(sequence_position(call, 1, from->count, from->count - 1, from->count - 1, &at));
     return give_changed(call, from, (int)at, 1, NULL);
 }
 
-static Status host_at(HostCall *call) {
+Status host_at(HostCall *call) {
     const Item *from;
     int64_t at;
     TRY(sequence_at(call, 0, &from));
-    TRY(position(call, 1, from->count, from->count - 1, 0, &at));
+    TRY(sequence_position(call, 1, from->count, from->count - 1, 0, &at));
     return give_item(call, &from->items[at]);
 }
 
@@ -115,8 +114,7 @@ static Status host_length(HostCall *call) {
     return NULL;
 }
 
-/* Copies `count` indices along `axis` of `from`, from `start`, to `to` at `to_start`; the other sizes agree. */
-static void copy_slab(Tensor *to, int64_t to_start, const Tensor *from, int64_t start, int64_t count, int axis) {
+void copy_slab(Tensor *to, int64_t to_start, const Tensor *from, int64_t start, int64_t count, int axis) {
     size_t inner = dtype_size(from->dtype);
     int64_t outer = 1;
     for (int i = axis + 1; i < from->rank; i++) inner *= (size_t)from->dims[i];
@@ -126,8 +124,7 @@ static void copy_slab(Tensor *to, int64_t to_start, const Tensor *from, int64_t 
                (const char *)from->data + ((size_t)(o * from->dims[axis] + start)) * inner, (size_t)count * inner);
 }
 
-/* The element as ConcatFromSequence joins it: with new_axis, an axis of size 1 put in at `axis`. */
-static Tensor joined_view(const Tensor *tensor, int axis, bool new_axis) {
+Tensor joined_view(const Tensor *tensor, int axis, bool new_axis) {
     Tensor view = *tensor;
     if (!new_axis) return view;
     for (int i = view.rank++; i > axis; i--) view.dims[i] = view.dims[i - 1];
@@ -135,7 +132,7 @@ static Tensor joined_view(const Tensor *tensor, int axis, bool new_axis) {
     return view;
 }
 
-static Status host_concat(HostCall *call) {
+Status host_concat(HostCall *call) {
     const Item *from;
     TRY(sequence_at(call, 0, &from));
     bool new_axis = attr_int(call->node, "new_axis", 0) != 0;
@@ -193,7 +190,7 @@ static Status piece_sizes(HostCall *call, int64_t whole, int64_t **out_sizes, in
     return NULL;
 }
 
-static Status host_split(HostCall *call) {
+Status host_split(HostCall *call) {
     const Tensor *x = host_input(call, 0);
     int64_t axis = attr_int(call->node, "axis", 0), *sizes = NULL, count = 0;
     if (!x || axis < -x->rank || axis >= x->rank) return host_error(call, "axis %lld is out of range", (long long)axis);

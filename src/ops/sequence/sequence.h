@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernels of sequences (sequence.c) and of their gradients (sequence_gradient.c) share. */
+#ifndef ONNXFUSE_OPS_SEQUENCE_SEQUENCE_H
+#define ONNXFUSE_OPS_SEQUENCE_SEQUENCE_H
+
+#include "lowering/build.h"
+
+Status host_construct(HostCall *call);
+Status host_insert(HostCall *call);
+Status host_erase(HostCall *call);
+Status host_at(HostCall *call);
+Status host_split(HostCall *call);
+Status host_concat(HostCall *call);
+
+Status sequence_at(const HostCall *call, int index, const Item **out_item);
+/* The position in input `index`, 0 .. most, `otherwise` when left out; negative ones count from the end. */
+Status sequence_position(const HostCall *call, int index, int64_t count, int64_t most, int64_t otherwise,
+                         int64_t *out_at);
+void give_sequence(HostCall *call, Item *items, int count);
+/* Copies `count` indices along `axis` of `from`, from `start`, to `to` at `to_start`; the other sizes agree. */
+void copy_slab(Tensor *to, int64_t to_start, const Tensor *from, int64_t start, int64_t count, int axis);
+/* The element as ConcatFromSequence joins it: with new_axis, an axis of size 1 put in at `axis`. */
+Tensor joined_view(const Tensor *tensor, int axis, bool new_axis);
+
+#endif
