@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What opening a large model costs, in seconds and megabytes: chains of 100,000 nodes, and 1,000 subgraphs.
+"""What opening a large model costs, in seconds and megabytes: chains of 100,000 nodes, 1,000 subgraphs, and gradients.
 
     bench/growth.py [--library build/libonnxfuse.so] [--nodes 100000] [--keep FOLDER] [CASE ...]
 
@@ -122,7 +122,21 @@ def ifs_distinct(n):
                  [(f"t{count}", TensorProto.FLOAT, ["n", 2])])
 
 
-CASES = {f.__name__: f for f in (relu, mixed, residual, wide, outputs, concat, empty_concat, shapes, ifs, ifs_distinct)}
+def trained(n):
+    """x + tanh-attention, x + tanh-mlp, six nodes a layer, and the gradients of x and of the weight that all layers share."""
+    from onnx import TensorProto, helper
+    nodes, count = [], n // 6 * 2
+    for i in range(count):
+        nodes += [helper.make_node("Tanh", [f"t{i}"], [f"a{i}"]), helper.make_node("MatMul", ["w", f"a{i}"], [f"b{i}"]),
+                  helper.make_node("Add", [f"b{i}", f"t{i}"], [f"t{i + 1}"])]
+    nodes += [helper.make_node("ReduceSumSquare", [f"t{count}"], ["loss"], keepdims=0),
+              helper.make_node("Gradient", ["w", "t0"], ["dw", "dx"], domain=TRAINING, xs=["w", "t0"], y="loss")]
+    matrix = lambda name: (name, TensorProto.FLOAT, [10, 10])  # noqa: E731
+    return graph(nodes, [matrix("w"), matrix("t0")], [("loss", TensorProto.FLOAT, []), matrix("dw"), matrix("dx")])
+
+
+TRAINING = "ai.onnx.preview.training"
+CASES = {f.__name__: f for f in (relu, mixed, residual, wide, outputs, concat, empty_concat, shapes, ifs, ifs_distinct, trained)}
 
 
 def graph(nodes, inputs, results, constants={}):
@@ -132,7 +146,7 @@ def graph(nodes, inputs, results, constants={}):
                for k, v in constants.items()]
     made = helper.make_graph(nodes, "growth", [helper.make_tensor_value_info(*i) for i in inputs],
                              [helper.make_tensor_value_info(*o) for o in results], tensors)
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(TRAINING, 1)], ir_version=9)
 
 
 def open_model(library, path):
