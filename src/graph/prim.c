@@ -63,18 +63,17 @@ bool prim_accepts(Prim prim, DType t) {
     }
 }
 
-/* Multipliers and Weyl increments of Philox4x32: table 2 and section 4 of Salmon et al. 2011. */
 uint32_t philox_u32(uint64_t seed, uint64_t index) {
-    uint64_t block = index / 64 * 16 + index % 16;
+    uint64_t block = index / PHILOX_GROUP * PHILOX_COUNTERS + index % PHILOX_COUNTERS;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int round = 0; round < 10; round++) {
-        uint64_t first = (uint64_t)0xD2511F53u * counter[0], second = (uint64_t)0xCD9E8D57u * counter[2];
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        uint64_t first = (uint64_t)PHILOX_FACTOR_0 * counter[0], second = (uint64_t)PHILOX_FACTOR_1 * counter[2];
         uint32_t next[4] = {(uint32_t)(second >> 32) ^ counter[1] ^ key[0], (uint32_t)second,
                             (uint32_t)(first >> 32) ^ counter[3] ^ key[1], (uint32_t)first};
         memcpy(counter, next, sizeof counter);
-        key[0] += 0x9E3779B9u;
-        key[1] += 0xBB67AE85u;
+        key[0] += PHILOX_STEP_0;
+        key[1] += PHILOX_STEP_1;
     }
-    return counter[index / 16 % 4];
+    return counter[index / PHILOX_COUNTERS % 4];
 }

@@ -149,4 +149,11 @@ bool prim_accepts(Prim prim, DType dtype);
  * definition that evaluator, folding and tests use; kernels compute the same. */
 uint32_t philox_u32(uint64_t seed, uint64_t index);
 
+/* Elements in a row that share counters; multipliers and Weyl increments: table 2 and section 4 of the paper. */
+enum { PHILOX_ROUNDS = 10, PHILOX_GROUP = 64, PHILOX_COUNTERS = 16 };
+#define PHILOX_FACTOR_0 0xD2511F53u
+#define PHILOX_FACTOR_1 0xCD9E8D57u
+#define PHILOX_STEP_0 0x9E3779B9u
+#define PHILOX_STEP_1 0xBB67AE85u
+
 #endif

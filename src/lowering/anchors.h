@@ -52,11 +52,14 @@
  *
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
  * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs behind those named, in order; these
- * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool. */
+ * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool; the input of SCORE_DROP is a seed, a u64 of no axes.
+ * With that, p' = beta p where philox_u32 of the seed and of p's row-major index (over [lead..., s_q, s_k], of which q' and the values, but for their
+ * heads, repeat none), without its last 8 bits, is at least alpha, else 0, and r = p' v'; of the gradients, dv' = p'^T g' and
+ * ds = p (m g' v'^T - d), m being what p' has for a factor. Where AnchorLimits.attention_drop says so. */
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
 
-#include "graph/dtype.h"
+#include "graph/graph.h"
 
 #define WEIGHT_PRECISION "weight_precision"
 #define WEIGHT_SCALES "weight_scales"
@@ -80,6 +83,7 @@ typedef enum ScoreStep {
     SCORE_HIDE,       /* input (bool) ? alpha : x */
     SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one step of this kind and the next */
     SCORE_CAUSAL_ADD, /* key <= query + offset ? x : x + alpha */
+    SCORE_DROP,       /* of p, not of x; only the last step */
     SCORE_COUNT,
 } ScoreStep;
 
@@ -90,13 +94,23 @@ typedef enum AttentionEmpty {
     EMPTY_NAN_ZERO, /* zeros, and so are rows with a NaN */
 } AttentionEmpty;
 
-static inline int score_step_reads_input(ScoreStep step) { return step >= SCORE_ADD && step <= SCORE_HIDE; }
+static inline int score_step_reads_input(ScoreStep step) {
+    return (step >= SCORE_ADD && step <= SCORE_HIDE) || step == SCORE_DROP;
+}
 
 static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CAUSAL || step == SCORE_CAUSAL_ADD; }
 
 #define ATTENTION "attention"
 #define ATTENTION_BACKWARD "attention_backward"
 enum { ATTENTION_INPUTS = 3, ATTENTION_BACKWARD_INPUTS = 6 }; /* before the steps' */
+
+/* Whether the anchor's last step is SCORE_DROP. */
+static inline bool attention_drops(const Node *node) {
+    int count;
+    const int64_t *steps = attr_ints(node, "steps", &count);
+    return node->kind == NODE_ANCHOR && count && steps[count - 1] == SCORE_DROP;
+}
+
 /* Whether a product's or a convolution's factors may have these types. */
 static inline bool anchor_takes(DType a, DType b) { return a == DT_U8 ? b == DT_I8 : a == b && dtype_of_sums(a) == a; }
 

@@ -9,7 +9,7 @@
  * part of the anchor. Nothing is made when something else reads a value on the way.
  *
  * Where gradients are asked for, this is done before them, so that they are the anchor's own; but for what that cannot have
- * (has_gradient), which stays products and regions in both directions.
+ * (repeats_nothing, masks_stay), which stays products and regions in both directions.
  *
  * In and out: LEVEL_PRIM. */
 #include <float.h>
@@ -39,6 +39,7 @@ enum { MAX_FORMS = 2, MAX_CHAIN = 64, SPLAT_LIMIT = 1 << 16, TRIANGLE_LIMIT = 1 
 
 typedef struct Match {
     Lowering *l;
+    bool drops;             /* the device's anchor may drop probabilities */
     const Map *trained;     /* what depends on values whose gradients are asked for later; NULL: none are */
     Node *scores, *product; /* the GEMMs */
     Value *top;             /* the scores as the softmax reads them */
@@ -561,10 +562,35 @@ static bool match_zeroed(Match *m, Node *n, const Value **out_bias) {
     return tests_empty_rows(test, out_bias);
 }
 
+static bool whole_is(const Value *v, int64_t *out_number) {
+    const Tensor *t = v->constant;
+    if (!t || tensor_count(t) != 1 || dtype_is_float(t->dtype) || t->dtype == DT_STRING) return false;
+    *out_number = dtype_load_int(t->dtype, t->data, 0);
+    return true;
+}
+
+/* where(word >> 8 >= limit, p * kept, 0), what a Dropout becomes. */
+static bool match_drop(Match *m, Node *n, Value **out_p) {
+    Value *keeps = n->inputs[0], *scaled = n->inputs[1];
+    int64_t bits, limit;
+    double kept;
+    if (!m->drops || m->step_count || !splat_is(n->inputs[2], 0) || !made_by(keeps, PRIM_GE)) return false;
+    Value *top = keeps->producer->inputs[0], *word;
+    if (!made_by(top, PRIM_SHR) || !whole_is(top->producer->inputs[1], &bits) || bits != 8) return false;
+    word = top->producer->inputs[0];
+    if (!made_by(word, PRIM_PHILOX) || !whole_is(keeps->producer->inputs[1], &limit) || !made_by(scaled, PRIM_MUL))
+        return false;
+    *out_p = beside_splat(scaled->producer, &kept);
+    return *out_p && value_same_shape(*out_p, word) && value_same_shape(*out_p, n->outputs[0]) &&
+           push(m, (Step){SCORE_DROP, (float)limit, (float)kept, word->producer->inputs[0], 0}) && take(m, n) &&
+           take(m, keeps->producer) && take(m, top->producer) && take(m, word->producer) && take(m, scaled->producer);
+}
+
 /* From the second GEMM's first operand back: casts, the reshape to the form of the steps, zeros where a row sees
- * nothing, the softmax. */
+ * nothing, what is dropped, the softmax. */
 static bool match_probabilities(Match *m, Value *p) {
     const Value *bias = NULL;
+    Value *dropped;
     for (;;) {
         Node *n = p->producer;
         if (made_by(p, PRIM_CAST) && device_float(n->inputs[0]->dtype)) {
@@ -576,6 +602,8 @@ static bool match_probabilities(Match *m, Value *p) {
             m->forms = 1;
             m->dims = (const Dim *const *)p->dims;
             m->rank = p->rank;
+        } else if (made_by(p, PRIM_WHERE) && match_drop(m, n, &dropped)) {
+            p = dropped;
         } else if (made_by(p, PRIM_WHERE)) {
             if (!match_zeroed(m, n, &bias)) return false;
             p = n->inputs[2];
@@ -840,11 +868,9 @@ static bool shapes_fit(const Match *m) {
     return device_float(m->q.value->dtype) && operand_dim(&m->q, m->rank - 1) == operand_dim(&m->k, m->rank - 1);
 }
 
-/* "attention_backward" repeats no queries, keys or values, and gives masks no gradient. */
-static bool has_gradient(const Match *m) {
+/* No queries, keys or values are repeated but for heads that share both. */
+static bool repeats_nothing(const Match *m) {
     const int heads = m->rank - 3, queries = m->rank - 2;
-    for (int i = 0; i < m->step_count; i++)
-        if (m->steps[i].input && map_get_id(m->trained, MAP_POINTER_KEY(m->steps[i].input))) return false;
     for (int i = 0; i <= queries; i++) {
         bool shared = i == heads && operand_dim(&m->k, i) == operand_dim(&m->v, i);
         if (operand_dim(&m->q, i) != m->dims[i]) return false;
@@ -852,6 +878,26 @@ static bool has_gradient(const Match *m) {
                          : !shared && (operand_dim(&m->k, i) != m->dims[i] || operand_dim(&m->v, i) != m->dims[i]))
             return false;
     }
+    return true;
+}
+
+/* Probabilities that are dropped are numbered by their own places: all axes before the last are those of the queries. */
+static bool numbers_places(const Match *m) {
+    const int heads = m->rank - 3, queries = m->rank - 2;
+    for (int i = 0; i <= queries; i++) {
+        if (operand_dim(&m->q, i) != m->dims[i]) return false;
+        for (int k = 0; k < 2 && i < heads; k++) {
+            const Dim *own = operand_dim(k ? &m->v : &m->k, i);
+            if (own != m->dims[i] && !is_unit(own)) return false;
+        }
+    }
+    return true;
+}
+
+/* "attention_backward" gives masks no gradient. */
+static bool masks_stay(const Match *m) {
+    for (int i = 0; i < m->step_count; i++)
+        if (m->steps[i].input && map_get_id(m->trained, MAP_POINTER_KEY(m->steps[i].input))) return false;
     return true;
 }
 
@@ -956,7 +1002,9 @@ static bool match(Match *m, Node *product, uint64_t mark) {
     simplify_operand(m, &m->q, false);
     simplify_operand(m, &m->k, false);
     simplify_operand(m, &m->v, true);
-    return drop_casts(m, r) && shapes_fit(m) && (!m->trained || has_gradient(m));
+    bool dropped = m->step_count && m->steps[0].kind == SCORE_DROP;
+    return drop_casts(m, r) && shapes_fit(m) && (!dropped || numbers_places(m)) &&
+           (!m->trained || (repeats_nothing(m) && masks_stay(m)));
 }
 
 static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
@@ -965,7 +1013,7 @@ static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
     for (Node *node = graph->first; node; node = node->next) {
         if (!is_gemm(node)) continue;
         Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
-        Match m = {.l = &l, .trained = trained};
+        Match m = {.l = &l, .trained = trained, .drops = policy->target.anchors.attention_drop};
         bool found = match(&m, node, ++mark);
         if (l.error) return l.error;
         if (found) build(graph, &m);

@@ -28,9 +28,10 @@ typedef struct Target {
     } epilogue;
     struct AnchorLimits { /* which anchors the device runs beside those that all do */
         bool attention, attention_backward;
-        bool bytes;       /* products and convolutions of u8 by i8 */
-        bool bits;        /* products with weights in blocks of few bits */
-        bool turned_conv; /* "conv" with perm_x and perm_w */
+        bool attention_drop; /* both with SCORE_DROP */
+        bool bytes;          /* products and convolutions of u8 by i8 */
+        bool bits;           /* products with weights in blocks of few bits */
+        bool turned_conv;    /* "conv" with perm_x and perm_w */
     } anchors;
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;

@@ -211,6 +211,10 @@ static const Row rows[] = {
      "[-1.0, 0.0], steps_beta = [0.0, 0.0], offset = (0)}\nb: f64[3, 2] = anchor attention q, k, v {steps = [8], "
      "steps_alpha = [-1.0], steps_beta = [0.0], offset = (1)}\ny: f64[3, 2] = mul a, b",
      -2, 2, true},
+    {"attention, a part of whose probabilities is dropped", "q: f64[2, 3, 2], k: f64[2, 4, 2], v: f64[2, 4, 3]",
+     "s = constant u64[] 42\ny: f64[2, 3, 3] = anchor attention q, k, v, s {scale = 0.5, steps = [9], steps_alpha = "
+     "[4194304.0], steps_beta = [1.3333334]}",
+     -2, 2, true},
     {"attention of a key by itself", "x: f64[1, 1, 2]", "y: f64[1, 1, 2] = anchor attention x, x, x", -2, 2, true},
     {"attention without queries", "q: f64[2, 0, 2], k: f64[2, 4, 2], v: f64[2, 4, 3]",
      "y: f64[2, 0, 3] = anchor attention q, k, v", -2, 2, true},

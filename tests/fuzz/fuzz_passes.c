@@ -57,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (data[1] & 4)
         policy.target.epilogue =
             data[1] & 8 ? (struct EpilogueLimits){1, false} : (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
-    policy.target.anchors.attention = policy.target.anchors.attention_backward = data[1] & 8;
+    struct AnchorLimits *anchors = &policy.target.anchors;
+    anchors->attention = anchors->attention_backward = anchors->attention_drop = data[1] & 8;
     policy.fusion.enable = !(data[1] & 16);
     Arena *arena = arena_create(0);
     RandomGraph *random = random_graph(1, options);

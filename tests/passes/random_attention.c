@@ -106,6 +106,15 @@ static Value *probabilities(Setup *s, Value *x) {
     return cast_like(l, p, x);
 }
 
+/* As a Dropout becomes. */
+static Value *with_dropout(Lowering *l, Value *p) {
+    if (l->error) return NULL;
+    Value *word = random_bits(l, (const Dim *const *)p->dims, p->rank, true, 42), *wide = widen(l, p);
+    Value *top = binary(l, PRIM_SHR, word, scalar_int(l, DT_U32, 8));
+    Value *keeps = binary(l, PRIM_GE, top, scalar_int(l, DT_U32, 1 << 22));
+    return cast_like(l, where(l, keeps, mul(l, wide, like(l, wide, 4.0 / 3)), like(l, wide, 0)), p);
+}
+
 static void build(Setup *s, uint64_t seed) {
     static const DType dtypes[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
     Graph *graph = graph_create(0);
@@ -140,8 +149,10 @@ static void build(Setup *s, uint64_t seed) {
     Value *x = matmul(l, q, swap_last(l, k));
     if (rows) x = reshape(l, x, scores, 4);
     if (chance(60)) x = chance(50) ? mul(l, x, like(l, x, 0.5)) : divide(l, x, like(l, x, 2));
-    for (int steps = below(4); steps > 0; steps--) x = with_step(s, x);
+    bool drops = chance(25); /* which is a step, too */
+    for (int steps = below(drops ? 3 : 4); steps > 0; steps--) x = with_step(s, x);
     Value *p = probabilities(s, x);
+    if (drops) p = with_dropout(l, p);
     const Dim *product[] = {s->batch, s->kv_heads, dim_div(dims, dim_mul(dims, s->heads, s->queries), s->kv_heads),
                             s->keys};
     const Dim *whole[] = {s->batch, s->heads, s->queries, s->width};
@@ -178,7 +189,7 @@ const char *check_random_attention(uint64_t seed, const unsigned char *first_cho
     build(&s, seed);
     Graph *graph = s.l.graph;
     Policy policy = policy_default();
-    policy.target.anchors.attention = true;
+    policy.target.anchors.attention = policy.target.anchors.attention_drop = true;
     int64_t *symbols = ARENA_ARRAY(arena, int64_t, dim_symbol_count(graph->dims) + 1);
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) symbols[i] = s.symbols[i % 3];
     Tensor **inputs = ARENA_ARRAY(arena, Tensor *, graph->inputs.count + 1), *before, *after;

@@ -101,7 +101,8 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.fusion.enable = variant->fusion;
     policy.fusion.max_region_nodes = variant->max_region_nodes;
     policy.target.epilogue = variant->epilogue;
-    policy.target.anchors.attention = policy.target.anchors.attention_backward = !strstr(name, "[no attention]");
+    policy.target.anchors.attention = !strstr(name, "[no attention]");
+    policy.target.anchors.attention_backward = policy.target.anchors.attention_drop = policy.target.anchors.attention;
     policy.target.anchors.bytes = !strstr(name, "[no bytes]");
     policy.target.anchors.turned_conv = strstr(name, "[turned convolutions]");
     policy.fusion.memory_efficient = strstr(name, "[memory efficient]");

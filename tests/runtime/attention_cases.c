@@ -87,6 +87,13 @@ static void add_mask(AttentionSetup *s, const AttentionCase *c) {
         add_step(s, (const int64_t[]){SCORE_SCALE, SCORE_TANH, SCORE_SCALE, SCORE_CLIP},
                  (const float[]){0.2f, 0, 5, -3}, (const float[]){0, 0, 0, 4}, 4);
         break;
+    case MASK_DROP:
+        add_input(s, DT_F32, 4, row, 2);
+        add_input(s, DT_U64, 0, NULL, 1);
+        *(uint64_t *)s->inputs[s->count - 1]->data = UINT64_C(0x123456789abcdef);
+        add_step(s, (const int64_t[]){SCORE_ADD, SCORE_DROP}, (const float[]){0, 0x1p22f}, (const float[]){0, 4.0f / 3},
+                 2);
+        break;
     default: break;
     }
 }

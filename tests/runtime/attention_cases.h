@@ -18,6 +18,7 @@ typedef enum AttentionMask {
     MASK_CAPPED,     /* a soft cap and bounds */
     MASK_WINDOW,     /* a bool: keys [first, first + 9) of a query, where first is its number more than `offset` */
     MASK_COUNT,
+    MASK_DROP = MASK_COUNT, /* an addition; a quarter of the probabilities is dropped, which not every device does */
 } AttentionMask;
 
 typedef struct AttentionCase {

@@ -173,7 +173,7 @@ Test(attention, keys_that_bools_hide_are_not_read, .init = open_pools, .fini = c
 Test(attention, masks, .init = open_pools, .fini = close_pools) {
     static const int64_t sizes[][2] = {{1, 40}, {3, 1200}, {20, 40}, {40, 1200}, {70, 500}};
     static const DType types[] = {DT_F32, DT_F16, DT_BF16};
-    for (int mask = 0; mask < MASK_COUNT; mask++)
+    for (int mask = 0; mask <= MASK_DROP; mask++)
         for (int i = 0; i < 5; i++)
             for (int form = 0; form < 6; form++) {
                 char name[80];
@@ -332,6 +332,10 @@ static const AttentionCase gradient_cases[] = {
     {"one key", DT_F32, 2, 2, 2, 50, 1, 128, 128, MASK_HIDE, 0, EMPTY_ZERO, .permuted = true},
     {"no keys", DT_F32, 2, 2, 2, 5, 0, 64, 64, MASK_NONE, 0, EMPTY_ZERO},
     {"no queries", DT_F32, 2, 2, 2, 0, 5, 64, 64, MASK_NONE},
+    {"dropped", DT_F32, 2, 3, 3, 70, 75, 64, 64, MASK_DROP, .permuted = true},
+    {"dropped, a key more than a block", DT_F32, 1, 2, 2, 65, 385, 16, 16, MASK_DROP},
+    {"dropped, heads that share keys", DT_F32, 2, 4, 2, 9, 130, 16, 20, MASK_DROP},
+    {"dropped, bf16", DT_BF16, 1, 2, 2, 70, 90, 32, 32, MASK_DROP},
 };
 
 Test(attention, gradients, .init = open_pools, .fini = close_pools) {

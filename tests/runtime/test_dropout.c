@@ -180,3 +180,54 @@ Test(dropout, ends_of_the_ratio) {
         onnxfuse_session_close(session);
     }
 }
+
+/* Softmax, Dropout, MatMul, as exporters write attention in training: one step in each direction, that drops what a Dropout by itself does. */
+static const char probabilities[] =
+    "opset 23\nopset \"ai.onnx.preview.training\" 1\ngraph (q: f32[b, h, s, 16], k: f32[b, h, t, 16], v: f32[b, h, t, "
+    "24], w: f32[b, h, s, 24]) -> (y, dq, "
+    "dk, dv) {\nturned = onnx Transpose@23 k {perm = [0, 1, 3, 2]}\na = onnx MatMul@23 q, turned\nquarter = constant "
+    "f32[] 0.25\nx = onnx Mul@23 a, quarter\np = onnx Softmax@23 x\nratio = constant f32[] 0.25\nt = constant bool[] "
+    "true\nd = onnx Dropout@23 p, ratio, t\ny = onnx MatMul@23 d, v\nz = onnx Mul@23 y, w\nsum = onnx ReduceSum@23 z "
+    "{keepdims = 0}\ndq, dk, dv = onnx \"ai.onnx.preview.training\" Gradient@1 q, k, v {xs = [\"q\", \"k\", \"v\"], y "
+    "= \"sum\"}\n}\n";
+
+Test(dropout, of_probabilities_is_a_part_of_attention) {
+    enum { QUERIES = 70, KEYS = 75, RUNS = 2, RESULTS = 4 };
+    const int64_t dims[RESULTS][4] = {{2, 3, QUERIES, 16}, {2, 3, KEYS, 16}, {2, 3, KEYS, 24}, {2, 3, QUERIES, 24}};
+    OnnxfuseValue *in[RESULTS], *first[RUNS][RESULTS] = {{NULL}};
+    for (int i = 0; i < RESULTS; i++) in[i] = filled(4, dims[i], i + 1);
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        OnnxfuseSession *session = open_policy(probabilities, variants[variant]);
+        char *report;
+        cr_assert(!onnxfuse_session_report_json(session, &report));
+        bool fused = strstr(report, "attention_backward") != NULL, apart = strstr(variants[variant], "fusion") != NULL;
+        cr_expect(fused != apart, "%s: attention is %s step", variants[variant], fused ? "one" : "no");
+        free(report);
+        for (int number = 0; number < RUNS; number++) {
+            OnnxfuseValue *out[RESULTS] = {NULL};
+            OnnxfuseStatus status = onnxfuse_session_run(session, (const OnnxfuseValue *const *)in, out);
+            cr_assert(!status, "%s", onnxfuse_status_message(status));
+            for (int r = 0; r < RESULTS; r++) {
+                if (!variant) {
+                    first[number][r] = out[r];
+                    continue;
+                }
+                for (int64_t i = 0; i < onnxfuse_value_count(out[r]); i++) {
+                    double x = onnxfuse_value_element(first[number][r], i), y = onnxfuse_value_element(out[r], i);
+                    cr_assert(fabs(x - y) <= 1e-4, "%s, run %d, result %d: element %lld is %g, not %g",
+                              variants[variant], number, r, (long long)i, y, x);
+                }
+                onnxfuse_value_free(out[r]);
+            }
+        }
+        onnxfuse_session_close(session);
+    }
+    double change = 0;
+    for (int64_t i = 0; i < onnxfuse_value_count(first[0][0]); i++)
+        change = fmax(change, fabs(onnxfuse_value_element(first[0][0], i) - onnxfuse_value_element(first[1][0], i)));
+    cr_expect(change > 1e-3, "each run draws afresh");
+    for (int r = 0; r < RESULTS; r++) {
+        for (int number = 0; number < RUNS; number++) onnxfuse_value_free(first[number][r]);
+        onnxfuse_value_free(in[r]);
+    }
+}

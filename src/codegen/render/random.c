@@ -7,8 +7,6 @@
 
 #include <stdio.h>
 
-enum { ROUNDS = 10 };
-
 typedef struct Words {
     IrValue w[4];
 } Words;
@@ -35,17 +33,17 @@ static void rounds(Render *r, IrValue seed, Words *vectors, int count) {
     for (int n = 0; n < count; n++) vectors[n].w[2] = vectors[n].w[3] = zero_of(r, ir_type(vectors[n].w[0]));
     IrValue key0 = build_cast(b, IR_CUT, seed, IR_I32);
     IrValue key1 = build_cast(b, IR_CUT, build_lshr(b, seed, constant_i64(r, 32)), IR_I32);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
         for (int n = 0; n < count; n++) {
-            IrValue *c = vectors[n].w, product0 = wide_product(r, c[0], 0xD2511F53u);
-            IrValue product1 = wide_product(r, c[2], 0xCD9E8D57u);
+            IrValue *c = vectors[n].w, product0 = wide_product(r, c[0], PHILOX_FACTOR_0);
+            IrValue product1 = wide_product(r, c[2], PHILOX_FACTOR_1);
             c[0] = mixed(r, product1, c[1], key0);
             c[2] = mixed(r, product0, c[3], key1);
             c[1] = product1;
             c[3] = product0;
         }
-        key0 = build_add(b, key0, constant_int(r, IR_I32, 0x9E3779B9));
-        key1 = build_add(b, key1, constant_int(r, IR_I32, (int32_t)0xBB67AE85u));
+        key0 = build_add(b, key0, constant_int(r, IR_I32, PHILOX_STEP_0));
+        key1 = build_add(b, key1, constant_int(r, IR_I32, (int32_t)PHILOX_STEP_1));
     }
 }
 

@@ -411,7 +411,8 @@ typedef struct Attention {
     int step_count;
     Work inputs[ATTENTION_STEPS];
     int64_t offset;
-    bool wide; /* f64; else all is rounded to f32 */
+    uint64_t seed; /* of SCORE_DROP */
+    bool wide;     /* f64; else all is rounded to f32 */
 } Attention;
 
 static double work_at(const Work *w, int64_t index) {
@@ -493,6 +494,14 @@ static double score_step(const Eval *e, const Attention *a, int step, const int6
     }
 }
 
+/* What SCORE_DROP multiplies the probability of a row, numbered among all, and a key by; without it 1. */
+static double dropped(const Eval *e, const Attention *a, int64_t row, int64_t key) {
+    int last = a->step_count - 1;
+    if (!attention_drops(e->node)) return 1;
+    uint32_t word = philox_u32(a->seed, (uint64_t)(row * a->keys + key)) >> 8;
+    return (double)word >= nth_float(e->node, "steps_alpha", last) ? nth_float(e->node, "steps_beta", last) : 0;
+}
+
 /* p = softmax(x) in place; false when the row is to be zero. *out_lse: the logarithm of the sum of e^x. */
 static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x, double *out_lse) {
     double top = -(double)INFINITY, sum = 0;
@@ -539,11 +548,13 @@ static void attention_rows(const Eval *e, const Attention *a, const int64_t *at,
             x[t] = rounded(a, scale * sum);
             for (int step = 0; step < a->step_count; step++) x[t] = rounded(a, score_step(e, a, step, at, s, t, x[t]));
         }
+        int64_t to = matrix * a->queries + s;
         for (int64_t i = 0; i < a->width; i++) row[i] = 0;
         if (softmax_row(a, empty, x, &lse))
-            for (int64_t t = 0; t < a->keys; t++)
-                for (int64_t i = 0; i < a->width; i++) row[i] += x[t] * work_at(&a->v, v + t * a->width + i);
-        int64_t to = matrix * a->queries + s;
+            for (int64_t t = 0; t < a->keys; t++) {
+                double kept = dropped(e, a, to, t), p = kept == 0 ? 0 : rounded(a, kept * x[t]);
+                for (int64_t i = 0; i < a->width; i++) row[i] += p * work_at(&a->v, v + t * a->width + i);
+            }
         for (int64_t i = 0; i < a->width; i++) set_work(&a->y, to * a->width + i, row[i]);
         if (a->lse.data) set_work(&a->lse, to, lse);
     }
@@ -562,6 +573,11 @@ static Status attention_steps(const Eval *e, Attention *a, int first) {
         if (input >= e->node->input_count || !e->inputs[input]) return wrong(e, "a step lacks its input");
         const Tensor *t = e->inputs[input++];
         Work *to = &a->inputs[i];
+        if (a->steps[i] == SCORE_DROP) {
+            if (t->dtype != DT_U64 || tensor_count(t) != 1) return wrong(e, "a seed is no u64");
+            memcpy(&a->seed, t->data, sizeof a->seed);
+            continue;
+        }
         TRY(work_new(e, DT_F64, t->rank, t->dims, to));
         for (int64_t n = 0; n < tensor_count(t); n++) ((double *)to->data)[n] = dtype_load_double(t->dtype, t->data, n);
     }
@@ -648,11 +664,11 @@ static void attention_gradient_rows(const Eval *e, const AttentionGradient *b, c
                     v = key * a->width;
             double slope, x = rounded(a, scale * dot(&a->q, q, &a->k, k, a->size)), lse = work_at(&b->lse, row);
             x = score_with_slopes(e, a, at, query, key - keys, x, &slope);
-            double p = lse == (double)INFINITY ? 0 : rounded(a, exp(x - lse));
-            double dx = p * (dot(&b->g, g, &a->v, v, a->width) - work_at(&b->d, row)) * slope * scale;
+            double p = lse == (double)INFINITY ? 0 : rounded(a, exp(x - lse)), m = dropped(e, a, row, key - keys);
+            double dx = p * (m * dot(&b->g, g, &a->v, v, a->width) - work_at(&b->d, row)) * slope * scale;
             add_multiple(&b->dq, q, dx, &a->k, k, a->size);
             add_multiple(&b->dk, k, dx, &a->q, q, a->size);
-            add_multiple(&b->dv, v, p, &b->g, g, a->width);
+            add_multiple(&b->dv, v, m * p, &b->g, g, a->width);
         }
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "importer/files.h"
 #include "importer/importer.h"
+#include "lowering/anchors.h"
 #include "passes/passes.h"
 #include "policy/json.h"
 #include "runtime/compiled/compiled.h"
@@ -130,6 +131,7 @@ static const int64_t *hinted_dims(const OnnxfuseSession *s, const Value *v) {
 /* Whether a lowered node draws: an operator that may (Dropout) often does not, so this asks what it became. */
 static bool draws(const Node *node) {
     if (node->kind == NODE_PRIM) return node->prim == PRIM_PHILOX;
+    if (attention_drops(node)) return true;
     const OpRow *row =
         node->kind == NODE_HOST && node->domain && !node->custom ? ops_find(node->domain, node->op, node->opset) : NULL;
     if ((row && row->flags & OP_RANDOM) || custom_is_random(node)) return true;

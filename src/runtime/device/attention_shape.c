@@ -19,7 +19,7 @@ bool attention_steps(const Node *node, AttentionStep *steps, int *out_count) {
     const int64_t *kinds = attr_ints(node, "steps", &count);
     if (count > ATTENTION_STEPS) return false;
     for (int i = 0; i < count; i++) {
-        if (kinds[i] < 0 || kinds[i] >= SCORE_COUNT) return false;
+        if (kinds[i] < 0 || kinds[i] >= SCORE_COUNT || (kinds[i] == SCORE_DROP && i != count - 1)) return false;
         steps[i] = (AttentionStep){(ScoreStep)kinds[i], nth_float(node, "steps_alpha", i),
                                    nth_float(node, "steps_beta", i), -1};
         if (!score_step_reads_input(steps[i].kind)) continue;

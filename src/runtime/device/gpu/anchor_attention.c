@@ -9,7 +9,7 @@
 
 _Static_assert(ATTENTION_RANK - 2 == (int)GPU_ATTENTION_LEAD,
                "the kernels take as many leading axes as the anchor has");
-_Static_assert((int)ATTENTION_STEPS == (int)GPU_ATTENTION_STEPS && (int)SCORE_COUNT == (int)GPU_SCORE_COUNT,
+_Static_assert((int)ATTENTION_STEPS == (int)GPU_ATTENTION_STEPS && (int)SCORE_DROP == (int)GPU_SCORE_COUNT,
                "likewise for steps");
 _Static_assert((int)ATTENTION_HEAD == (int)GPU_ATTENTION_HEAD, "likewise for the size of a head");
 
@@ -43,7 +43,7 @@ static bool last_size(const Node *node, const Value *v, const char *perm_name, i
 
 static bool describe_steps(const Node *node, GpuAttentionText *text, int *input) {
     AttentionStep steps[ATTENTION_STEPS];
-    if (!attention_steps(node, steps, &text->step_count)) return false;
+    if (attention_drops(node) || !attention_steps(node, steps, &text->step_count)) return false;
     for (int i = 0; i < text->step_count; i++) {
         const AttentionStep *s = &steps[i];
         DType dtype = s->input < 0 ? DT_NONE : node->inputs[s->input]->dtype;

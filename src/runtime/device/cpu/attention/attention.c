@@ -321,6 +321,10 @@ Status attention_describe(AnchorRun *anchor_run, const Tensor *result, Attention
                           .empty = (AttentionEmpty)attr_int(node, "empty", EMPTY_NAN)};
     TRY(attention_shape(node, anchor_run->inputs, anchor_run->symbols, result, &run->shape));
     if (!attention_steps(node, run->steps, &run->step_count)) return anchor_wrong(anchor, "its steps");
+    if (attention_drops(node)) {
+        run->drop = &run->steps[--run->step_count];
+        memcpy(&run->seed, run->inputs[run->drop->input]->data, sizeof run->seed);
+    }
     if (!tensor_count(result)) return NULL;
     describe(run);
     return hides_by_number(run) ? measure(anchor_run, run) : NULL;
@@ -353,6 +357,11 @@ static Status attention_run(AnchorRun *anchor_run) {
 
 /* ---- the anchor ---- */
 
+/* A seed, and a limit of 24 bits. */
+static bool draws(const AttentionStep *s, const Value *seed) {
+    return seed->dtype == DT_U64 && seed->rank == 0 && s->alpha >= 0 && s->alpha <= 0x1p24f;
+}
+
 static bool is_taken(DType dtype) { return dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16; }
 
 Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
@@ -361,8 +370,11 @@ Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool
     int count;
     bool taken = is_taken(anchor->dtype) && attention_steps(anchor->node, steps, &count);
     for (int i = 0; taken && i < count; i++) {
-        DType dtype = steps[i].input < 0 ? DT_F32 : anchor->node->inputs[steps[i].input]->dtype;
-        taken = is_taken(dtype) || dtype == DT_BOOL;
+        const Value *input = steps[i].input < 0 ? NULL : anchor->node->inputs[steps[i].input];
+        if (steps[i].kind == SCORE_DROP)
+            taken = draws(&steps[i], input);
+        else
+            taken = !input || is_taken(input->dtype) || input->dtype == DT_BOOL;
     }
     if (!taken) return status_error(STATUS_FAULT, "an attention that the CPU does not run");
     anchor->how = "blockwise";

@@ -28,8 +28,10 @@ typedef struct AttentionRun {
     float *logarithms; /* [matrices][rows] of the sums; NULL: nobody asks for them */
     float scale;
     AttentionEmpty empty;
-    int64_t group;          /* heads of a matrix */
-    int64_t matrices, rows; /* rows: of a matrix */
+    uint64_t seed;
+    const AttentionStep *drop; /* of the probabilities, behind the steps; NULL: none are dropped */
+    int64_t group;             /* heads of a matrix */
+    int64_t matrices, rows;    /* rows: of a matrix */
     bool few;
     int causal;          /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
     const float *bounds; /* [matrices] not NULL: that step hides by a finite number; what scores are at most */

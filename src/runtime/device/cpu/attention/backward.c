@@ -225,8 +225,13 @@ static void add_block(Worker *w, int64_t block_first, int64_t first, int64_t cou
     for (int64_t i = 0; i < count; i++) b->read_rows[i] = v.data + i * v.row;
     block_multiply(b, &call, b->read_rows, w->dp_rows, count, w->turned_g, b->columns);
     take_steps(w, first, count);
+    if (run->drop) {
+        block_draw(b, first, count);
+        block_drop(b, w->dp, count);
+    }
     b->isa->score_gradient(
         &(ScoreGradient){b->scores, w->dp, w->slopes ? w->slope : NULL, count, b->columns, w->l, w->d});
+    if (run->drop) block_drop(b, b->scores, count);
     add_to_keys(w, b->scores, count, w->g_rows, b->width, w->dv + shift * b->width);
     add_to_keys(w, w->dp, count, w->q_rows, b->size, w->dk + shift * b->size);
     TileCall queries = {.depth = count, .weight_stride = w->k_step, .has_addend = true};

@@ -132,6 +132,16 @@ static bool evenly_spaced(const int64_t *offsets, int64_t count) {
     return true;
 }
 
+void block_turn_dense(const Block *b, int64_t stride, int64_t first, int64_t length, float *to) {
+    const int64_t lanes = b->set->lanes;
+    for (int64_t i = first; i < length; i += lanes) {
+        void *columns[TILE_MAX_LANES];
+        float spare[TILE_MAX_LANES];
+        for (int64_t j = 0; j < lanes; j++) columns[j] = i + j < length ? to + (i + j) * b->columns : spare;
+        b->set->transpose(b->dense + i, stride, columns);
+    }
+}
+
 /* A vector of rows as columns: to[i * columns] and what follows, first <= i < length. Rows beyond the task's are zeros.
  */
 static void turn_some(const Block *b, const Tensor *t, const AttentionStrides *s, const int64_t *offsets, int64_t count,
@@ -144,12 +154,7 @@ static void turn_some(const Block *b, const Tensor *t, const AttentionStrides *s
         else
             memset(row + first, 0, (size_t)(length - first) * sizeof *row);
     }
-    for (int64_t i = first; i < length; i += lanes) {
-        void *columns[TILE_MAX_LANES];
-        float spare[TILE_MAX_LANES];
-        for (int64_t j = 0; j < lanes; j++) columns[j] = i + j < length ? to + (i + j) * b->columns : spare;
-        b->set->transpose(b->dense + i, whole, columns);
-    }
+    block_turn_dense(b, whole, first, length, to);
 }
 
 /* The task's rows of an input, of strides s, as columns: to[i * columns + row] is element `shift` + i, i < length. */
@@ -413,6 +418,10 @@ static void run_block(const Block *b, int64_t first, int64_t count, bool begins)
     scores.factor = b->factor;
     bool grows = run->few ? b->isa->score_softmax_rows(&scores) : b->isa->score_softmax_columns(&scores);
     if (grows && !begins) scale_results(b, b->factor);
+    if (run->drop) {
+        block_draw(b, first, count);
+        block_drop(b, b->scores, count);
+    }
     if (b->pairs) {
         add_pairs(b, first, count, begins);
         return;

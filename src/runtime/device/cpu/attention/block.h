@@ -50,6 +50,8 @@ const int64_t *block_find_rows(const Block *b, const AttentionStrides *s);
 /* The task's rows of an input, of strides s, as columns: to[i * columns + row] is element `shift` + i, i < length. */
 void block_turn_rows(const Block *b, const Tensor *t, const AttentionStrides *s, int64_t shift, int64_t length,
                      float *to);
+/* A vector of rows that stand in b->dense, `stride` apart, likewise, from element `first` on. */
+void block_turn_dense(const Block *b, int64_t stride, int64_t first, int64_t length, float *to);
 /* results[i][j] (+)= sum over k of rows[i][k * (1 + call->depth_gap)] * weight[k][j], i < count, j < columns. `next`:
  * bytes that are read after these, of `step` bytes a row. */
 void block_multiply(const Block *b, TileCall *call, const void *const *rows, void *const *results, int64_t count,
@@ -58,5 +60,9 @@ void block_multiply(const Block *b, TileCall *call, const void *const *rows, voi
 void block_score_keys(const Block *b, const Side *k, int64_t count);
 /* A step on the scores, or on x of their form, of keys [first, first + count). index: among the anchor's. */
 void block_step(const Block *b, const AttentionStep *step, int index, float *x, int64_t first, int64_t count);
+/* drop.c. What the probabilities of keys [first, first + count) are multiplied by where some are dropped, to b->values. */
+void block_draw(const Block *b, int64_t first, int64_t count);
+/* Probabilities, or x of their form, of `count` keys times b->values. */
+void block_drop(const Block *b, float *x, int64_t count);
 
 #endif

@@ -198,6 +198,7 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .score_softmax_columns = score_softmax_columns,
     .score_softmax_rows = score_softmax_rows,
     .score_gradient = score_gradient,
+    .score_draw = score_draw,
     .score_scale = score_scale,
     .widen_f16 = widen_f16,
     .narrow_f16 = narrow_f16,

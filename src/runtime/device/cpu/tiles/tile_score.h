@@ -177,3 +177,55 @@ static void score_scale(float *rows, int64_t count, int64_t columns, const float
     for (int64_t i = 0; i < count; i++, rows += columns)
         for (int64_t j = 0; j < columns; j += LANES) *(VFLoose *)(rows + j) *= *(const VFLoose *)(factor + j);
 }
+
+/* ---- what is dropped ---- */
+
+typedef uint64_t VW __attribute__((vector_size(VECTOR_BYTES)));
+
+/* The low words' products. */
+TILE_INLINE VW draw_product(VW x, uint32_t by) {
+    VW factor = (uint64_t)by - (VW){0};
+#if VECTOR_BYTES == 64
+    return (VW)_mm512_mul_epu32((__m512i)x, (__m512i)factor);
+#elif VECTOR_BYTES == 32
+    return (VW)_mm256_mul_epu32((__m256i)x, (__m256i)factor);
+#elif defined(__x86_64__)
+    return (VW)_mm_mul_epu32((__m128i)x, (__m128i)factor);
+#else
+    return (x & 0xffffffff) * factor;
+#endif
+}
+
+/* As codegen/render/random.c: words of even and of odd counters, each in the low half of a 64-bit lane, whatever is above it. */
+static void score_draw(uint64_t seed, uint64_t group, uint32_t limit, float kept, float *to) {
+    static const uint64_t places[PHILOX_COUNTERS / 2] = {0, 2, 4, 6, 8, 10, 12, 14};
+    VW own;
+    memcpy(&own, places, sizeof own);
+    for (int v = 0; v < PHILOX_COUNTERS; v += LANES, to += LANES) {
+        uint64_t counter = group * PHILOX_COUNTERS + (uint64_t)v;
+        uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+        VW c[2][4];
+        for (int half = 0; half < 2; half++) {
+            c[half][0] = own + (counter + (uint64_t)half);
+            c[half][1] = (counter >> 32) - (VW){0};
+            c[half][2] = c[half][3] = (VW){0};
+        }
+        for (int round = 0; round < PHILOX_ROUNDS; round++, key0 += PHILOX_STEP_0, key1 += PHILOX_STEP_1) {
+            TILE_UNROLL
+            for (int half = 0; half < 2; half++) {
+                VW *w = c[half], first = draw_product(w[0], PHILOX_FACTOR_0),
+                   second = draw_product(w[2], PHILOX_FACTOR_1);
+                w[0] = second >> 32 ^ w[1] ^ ((uint64_t)key0 - (VW){0});
+                w[2] = first >> 32 ^ w[3] ^ ((uint64_t)key1 - (VW){0});
+                w[1] = second;
+                w[3] = first;
+            }
+        }
+        TILE_UNROLL
+        for (int n = 0; n < 4; n++) {
+            VI words = (VI)((c[0][n] & 0xffffffff) | c[1][n] << 32);
+            VI keeps = (words >> 8 & 0xffffff) >= (int32_t)limit - (VI){0};
+            *(VFLoose *)(to + n * PHILOX_COUNTERS) = choose(keeps, splat(kept), splat(0));
+        }
+    }
+}
