@@ -2,10 +2,13 @@
 """Further cases of com.microsoft's operators: fused and quantized products and convolutions, pools, normalisations, movements; against
 ONNX Runtime, and formulas where it has none on the CPU."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 
 import formulas
-from cases import MICROSOFT, b, constant, data, f, f32, f64, i, i32, i64, i8, row, table, u8, with_zeros
+from cases import MICROSOFT, Fill, b, by_onnxruntime, constant, data, drawn, f, f32, f64, i, i32, i64, i8, row, table, u8, with_zeros
 from formulas import picked
 from microsoft import HALF, OPEN, PLAIN, SAID, SUMS, level, scale
 
@@ -272,4 +275,102 @@ MOVEMENTS = [
     *table("Unique", row("some twice", [data([2, 1, 1, 3, 4, 3], f32)], outputs=(0, 1, 2)), row("none", [f(0)], outputs=(0, 1, 2)), row("all", [data([3, 3, 3], f32)], outputs=(0, 1, 2)), **PLAIN),
 ]
 
-CASES = [*FUSED, *QUANTIZED, *ATTENTIONS, *NORMS, *MOVEMENTS]
+# --- experts and tables of narrow numbers -----------------------------------------------------------------------------
+T, EXPERTS, HIDDEN, INNER = 7, 4, 32, 48
+
+
+def experts(name, fused=1, tokens=(T,), bias=True, third=False, **rest):
+    """MoE: fused 2 has gates and what they gate in one layer."""
+    def layer(rows, columns):
+        return [f(EXPERTS, rows, columns, low=-0.5, high=0.5), f(EXPERTS, rows) if bias else None]
+
+    return row(name, [f(*tokens, HIDDEN), f(int(np.prod(tokens)), EXPERTS), *layer(fused * INNER, HIDDEN), *layer(HIDDEN, INNER), *(layer(INNER, HIDDEN) if third else [])], **rest)
+
+
+def narrow_experts(name, bits=4, block=16, fused=1, zeros=False, given=False, bias=False, third=False, dtype=f32, **rest):
+    """QMoE; block 0: a scale a row. given: the weights come with the run."""
+    fixed = (lambda fill: fill) if given else constant
+
+    def layer(rows, columns):
+        blocks = (columns // block,) if block else ()
+        zero = (EXPERTS, rows, -(-columns // block * bits // 8)) if block else (EXPERTS, rows * bits // 8)
+        return (fixed(i(EXPERTS, rows, columns * bits // 8, high=256, dtype=u8)), fixed(f(EXPERTS, rows, *blocks, low=0.5 / 2**bits, high=1 / 2**bits)),
+                fixed(f(EXPERTS, rows)) if bias else None, fixed(i(*zero, high=256, dtype=u8)) if zeros else None)
+
+    layers = [layer(fused * INNER, HIDDEN), layer(HIDDEN, INNER), layer(INNER, HIDDEN) if third else [None] * 4]
+    sizes = {"block_size": block} if block else {}
+    return row(name, [f(T, HIDDEN), f(T, EXPERTS), *[part for parts in layers for part in parts[:3]], *[parts[3] for parts in layers]], expert_weight_bits=bits, **sizes, **rest)
+
+
+def table_of_blocks(name, bits, block, shape=(6, 48), indices=(2, 3), zeros=False, given=False, wide=f32, **rest):
+    fixed = (lambda fill: fill) if given else constant
+    blocks = -(-shape[-1] // block)
+    return row(name, [fixed(i(*shape[:-1], shape[-1] * bits // 8, high=256, dtype=u8)), i(*indices, low=-shape[0], high=shape[0]), fixed(f(*shape[:-1], blocks, low=0.01, high=0.1)),
+                      fixed(i(*shape[:-1], -(-blocks * bits // 8), high=256, dtype=u8)) if zeros else None], bits=rest.pop("said", bits), block_size=block, **rest)
+
+
+def narrow(low, high, *shape, dtype):
+    return drawn(lambda rng: rng.integers(low, high, shape).astype(dtype))
+
+
+def lstm_of_bytes(name, directions=1, dtype=u8, columns=False, middle=False, more=(), **rest):
+    size, hidden, batch, steps = 6, 5, 2, 4
+    many = (4 * hidden,) if columns else ()
+    def weights(rows):
+        return constant(level(directions, rows, 4 * hidden, dtype=dtype))
+    def scales():
+        zeros = data(np.zeros((directions, *many)), dtype) if middle else level(directions, *many, dtype=dtype)
+        return [constant(f(directions, *many, low=0.002, high=0.006)), constant(zeros)]
+    fills = {"bias": f(directions, 8 * hidden), "lengths": data([4, 3], i32), "h": f(directions, batch, hidden), "c": f(directions, batch, hidden), "holes": f(directions, 3 * hidden)}
+    return row(name, [f(steps, batch, size), weights(size), weights(hidden), *[fills[k] if k in more else None for k in fills], *scales(), *scales()], hidden_size=hidden,
+               outputs=(0, 1, 2), **rest)
+
+
+def lstm_of_numbers(case, arrays):
+    """ONNX Runtime's LSTM with the weights that the bytes stand for: what the operator rounds to bytes beside them is not rounded here."""
+    def wide(w, s, z):
+        s, z = (x.reshape(x.shape[0], 1, -1).astype(np.float64) for x in (s, z))
+        return ((w - z) * s).astype(f32).transpose(0, 2, 1).copy()
+
+    arrays = [arrays[0], wide(arrays[1], *arrays[8:10]), wide(arrays[2], *arrays[10:12]), *arrays[3:8]]
+    return by_onnxruntime(replace(case, op="LSTM", domain="", version=14, inputs=[Fill(None)] * len(arrays)), arrays)
+
+
+EXPERTS_AND_TABLES = [
+    *table("MoE", experts("one expert a token, relu"), experts("two, silu", k=2, activation_type="silu"), experts("two, gelu, weights that add up to 1", k=2, activation_type="gelu", normalize_routing_weights=1),
+           experts("all", k=EXPERTS, activation_type="identity"), experts("no biases, three axes", tokens=(2, 3), k=2, bias=False, activation_type="relu"),
+           experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1),
+           experts("swiglu with bounds", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5),
+           rtol=256, atol=256, **PLAIN),
+    *table("MoE", experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2), experts("a layer of what is gated", third=True, k=2, activation_type="silu"),
+           experts("swiglu of two layers", third=True, k=2, activation_type="swiglu"), expect=formulas.experts, rtol=256, atol=256, **PLAIN),
+    *table("MoE", experts("an unknown activation", activation_type="mish", refused="mish"), experts("a sparse mixer", use_sparse_mixer=1, refused="use_sparse_mixer"),
+           experts("more experts than there are", k=EXPERTS + 1, refused="k = 5 of 4"), experts("swiglu of one layer", activation_type="swiglu", refused="swiglu_fusion"),
+           experts("a clamp behind the activation", swiglu_limit_after_activation=1, refused="swiglu_limit_after_activation"), **PLAIN),
+    *table("QMoE", narrow_experts("4 bits in blocks"), narrow_experts("zero points", zeros=True, k=2, activation_type="silu"), narrow_experts("biases, weights that add up to 1", bias=True, k=2, normalize_routing_weights=1),
+           narrow_experts("a scale a row", block=0, k=2), narrow_experts("a scale and a zero point a row", block=0, zeros=True, k=2, activation_type="gelu"),
+           narrow_experts("2 bits", bits=2, zeros=True, k=2), narrow_experts("8 bits, a scale a row", bits=8, block=0, k=2), narrow_experts("8 bits, a zero point a row", bits=8, block=0, zeros=True),
+           narrow_experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5), rtol=256, atol=256, **PLAIN),
+    *table("QMoE", narrow_experts("8 bits in blocks", bits=8, zeros=True, k=2), narrow_experts("weights of the run", given=True, sizes=SAID, zeros=True, k=2), narrow_experts("weights of the run, a scale a row", given=True, sizes=SAID, block=0, zeros=True, k=2),
+           narrow_experts("a layer of what is gated", third=True, k=2, zeros=True, activation_type="silu"), narrow_experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2),
+           narrow_experts("bits that each layer says", fc1_expert_weight_bits=4, fc2_expert_weight_bits=4, fc3_expert_weight_bits=4), narrow_experts("accuracy and packing as they are", accuracy_level=0, weights_prepacked=0),
+           expect=formulas.experts, rtol=256, atol=256, **PLAIN),
+    *table("QMoE", narrow_experts("floats of 8 bits", quant_type="fp8", refused="quant_type"), narrow_experts("weights packed for another library", weights_prepacked=1, refused="packed for another"),
+           narrow_experts("3 bits", fc1_expert_weight_bits=3, refused="3 bits"), narrow_experts("blocks that do not fit", block=20, refused="no multiple"), **PLAIN),
+    *table("GatherBlockQuantized", table_of_blocks("4 bits", 4, 16), table_of_blocks("4 bits, zero points", 4, 16, zeros=True), table_of_blocks("a last block that is cut", 4, 16, shape=(6, 40), zeros=True),
+           table_of_blocks("2 bits", 2, 16, zeros=True), table_of_blocks("8 bits", 8, 32, shape=(5, 64)), table_of_blocks("8 bits, zero points", 8, 16, zeros=True), table_of_blocks("three axes", 4, 16, shape=(4, 3, 32), zeros=True, quantize_axis=2),
+           row("numbers of 4 bits", [constant(narrow(-8, 8, 6, 40, dtype=ml_dtypes.int4)), i(2, 3, high=6), constant(f(6, 3)), constant(narrow(-8, 8, 6, 3, dtype=ml_dtypes.int4))], block_size=16),
+           row("numbers of 4 bits without a sign", [constant(narrow(0, 16, 6, 40, dtype=ml_dtypes.uint4)), i(2, 3, high=6, dtype=i32), constant(f(6, 3))], block_size=16),
+           row("elements along the blocks", [constant(narrow(0, 16, 3, 40, dtype=ml_dtypes.uint4)), i(5, low=-40, high=40), constant(f(3, 3)), constant(narrow(0, 16, 3, 3, dtype=ml_dtypes.uint4))], block_size=16, gather_axis=1),
+           table_of_blocks("one row", 4, 16, indices=(1,)), table_of_blocks("axes from behind", 4, 16, gather_axis=-2, quantize_axis=-1), **PLAIN, **SUMS),
+    *table("GatherBlockQuantized", table_of_blocks("a table of the run", 4, 16, given=True, zeros=True), row("blocks along the rows that are taken", [constant(level(40, 3)), i(2, 3, low=-40, high=40), constant(f(3, 3))], bits=8, block_size=16, quantize_axis=0),
+           expect=formulas.gathered_blocks, sizes=SAID, **PLAIN, **SUMS),
+    *table("GatherBlockQuantized", table_of_blocks("5 bits", 8, 16, said=5, refused="5 bits"), table_of_blocks("blocks of 24", 8, 24, refused="block_size 24"),
+           table_of_blocks("packed rows that are taken apart", 4, 16, gather_axis=1, quantize_axis=0, refused="packed"), **PLAIN),
+    *table("DynamicQuantizeLSTM", lstm_of_bytes("as it is"), lstm_of_bytes("signed, a scale a column", dtype=i8, columns=True), lstm_of_bytes("two directions, all inputs", directions=2, more=("bias", "lengths", "h", "c", "holes"), direction="bidirectional"),
+           lstm_of_bytes("backwards, other functions", more=("bias",), direction="reverse", activations=["Sigmoid", "Relu", "Tanh"], clip=2.0), expect=lstm_of_numbers, rtol=64, atol=64, **PLAIN),
+    # ONNX Runtime rounds x and, step by step, h to bytes: of x in -2..2 a step is 1/64.
+    *table("DynamicQuantizeLSTM", lstm_of_bytes("near ONNX Runtime", dtype=i8, columns=True, middle=True, more=("bias",)), atol=2**17, **PLAIN),
+]
+
+CASES = [*FUSED, *QUANTIZED, *ATTENTIONS, *NORMS, *MOVEMENTS, *EXPERTS_AND_TABLES]

@@ -135,6 +135,72 @@ def matmul_nbits(inputs, attributes):
     return [y + (0 if bias is None else bias)]
 
 
+def of_rows(case_like):
+    """An expectation of a case from a formula of (inputs, attributes)."""
+    return lambda case, inputs: [y.astype(case.dtype) for y in case_like(inputs, case.attributes)]
+
+
+def expert_weights(inputs, attributes, at, zeros):
+    """f64 [experts, rows, columns] of a layer of QMoE."""
+    bits, block, w, s, z = attributes["expert_weight_bits"], attributes.get("block_size", 0), inputs[at], inputs[at + 1].astype(np.float64), given(inputs, zeros)
+    levels = unpacked(w, bits, w.shape[-1] * 8 // bits).astype(np.float64)
+    s = s.reshape(*w.shape[:2], -1)
+    if z is None:
+        z = np.full(s.shape, 2.0 ** (bits - 1))
+    elif block:
+        z = unpacked(z, bits, s.shape[-1])
+    else:
+        z = unpacked(z, bits, w.shape[1])[..., None]
+    parts = levels.reshape(*s.shape, -1)
+    return ((parts - z[..., None]) * s[..., None]).reshape(levels.shape)
+
+
+@of_rows
+def experts(inputs, attributes):
+    """MoE, and QMoE, which says how many bits its weights have; token by token."""
+    narrow = "expert_weight_bits" in attributes
+    at, kind = ([2, 5, 8], attributes.get("activation_type", "relu")) if narrow else ([2, 4, 6], attributes.get("activation_type", "relu"))
+    weights = [None if given(inputs, k) is None else expert_weights(inputs, attributes, k, 11 + i) if narrow else inputs[k].astype(np.float64) for i, k in enumerate(at)]
+    biases = [given(inputs, k + (2 if narrow else 1)) for k in at]
+    x, rates = inputs[0].reshape(-1, inputs[0].shape[-1]).astype(np.float64), inputs[1].astype(np.float64)
+
+    def layer(i, e, v):
+        y = weights[i][e] @ v
+        return y if biases[i] is None else y + biases[i][e]
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    functions = {"relu": lambda v: np.maximum(v, 0), "silu": lambda v: v * sigmoid(v), "identity": lambda v: v}
+    y = np.zeros_like(x)
+    for t, v in enumerate(x):
+        best = np.argsort(-rates[t])[: attributes.get("k", 1)]
+        shares = np.exp(rates[t] - rates[t].max())
+        shares /= shares[best].sum() if narrow or attributes.get("normalize_routing_weights") else shares.sum()
+        for e in best:
+            h = layer(0, e, v)
+            up = layer(2, e, v) if weights[2] is not None else None
+            if kind == "swiglu" and up is None:
+                h, up = (h[0::2], h[1::2]) if attributes["swiglu_fusion"] == 1 else np.split(h, 2)
+            h = functions["silu" if kind == "swiglu" else kind](h) * (1 if up is None else up)
+            y[t] += shares[e] * layer(1, e, h)
+    return [y.reshape(inputs[0].shape)]
+
+
+@of_rows
+def gathered_blocks(inputs, attributes):
+    table, indices, scales = inputs[:3]
+    bits, block, axis = attributes["bits"], attributes["block_size"], attributes.get("quantize_axis", 1)
+    levels = unpacked(table, bits, table.shape[-1] * 8 // bits).astype(np.float64)
+    zeros = given(inputs, 3)
+    zeros = np.full(scales.shape, 2.0 ** (bits - 1)) if zeros is None else unpacked(zeros, bits, scales.shape[-1]).astype(np.float64)
+
+    def wide(a):
+        return np.take(np.repeat(a, block, axis), range(levels.shape[axis]), axis)
+
+    return [np.take((levels - wide(zeros)) * wide(scales.astype(np.float64)), indices, 0)]
+
+
 # --- attention ----------------------------------------------------------------------------------------------------------
 def heads_of(x, heads):
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)

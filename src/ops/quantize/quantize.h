@@ -23,4 +23,10 @@ Value *dequantized(Lowering *l, Quantized q);
 /* A product in i32, scaled to f32, plus a bias (may be NULL). b's scale and zero point may be one a column. */
 Value *scaled_product(Lowering *l, Quantized a, Quantized b, Value *bias);
 
+/* Numbers of 2, 4 or 8 bits, packed along the last axis, the first in the low bits: as i32, or the bytes as they are. */
+Value *unpacked_last(Lowering *l, Value *bytes, int bits);
+/* (levels - zeros) * scales in f32: scales and zeros (NULL: `middle`) are as long along the axis as there are blocks of so many levels, or 1. */
+Value *dequantized_blocks(Lowering *l, Value *levels, Value *scales, Value *zeros, double middle, int axis,
+                          int64_t block);
+
 #endif

@@ -212,7 +212,7 @@ static Value *initial_state(Lowering *l, const Node *n, int index, bool batch_fi
     return permute(l, x, (int[]){1, 0, 2});
 }
 
-static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
+static Status lower_recurrent_of(Lowering *l, const Node *n, Cell cell, Value *w, Value *r) {
     const char *direction = attr_string(n, "direction", "forward");
     size_t length = strlen(direction);
     bool both = plain_equal(direction, length, "bidirectional"), reverse = plain_equal(direction, length, "reverse");
@@ -220,7 +220,7 @@ static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
         return invalid(l, "direction \"%s\"", direction);
     bool batch_first = attr_int(n, "layout", 0) != 0;
     int64_t directions = both ? 2 : 1, gates = recurrent_cells[cell].gates, hidden;
-    Value *x = in(l, n, 0), *w = in(l, n, 1), *r = in(l, n, 2);
+    Value *x = in(l, n, 0);
     if (l->error) return l->error;
     if (x->rank != 3 || w->rank != 3 || r->rank != 3) return invalid(l, "X, W and R need 3 axes");
     if (!dim_is_const(r->dims[2], &hidden) && (hidden = attr_int(n, "hidden_size", 0)) <= 0)
@@ -266,9 +266,30 @@ static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
     return NULL;
 }
 
+static Status lower_recurrent(Lowering *l, const Node *n, Cell cell) {
+    return lower_recurrent_of(l, n, cell, in(l, n, 1), in(l, n, 2));
+}
+
 static Status lower_rnn(Lowering *l, const Node *n) { return lower_recurrent(l, n, CELL_RNN); }
 static Status lower_gru(Lowering *l, const Node *n) { return lower_recurrent(l, n, CELL_GRU); }
 static Status lower_lstm(Lowering *l, const Node *n) { return lower_recurrent(l, n, CELL_LSTM); }
+
+/* Weights in bytes, [D, size, 4 * hidden], turned and as numbers; a scale and a zero point a direction or a column of one. */
+static Value *weights_of_bytes(Lowering *l, const Node *n, int index, int scale) {
+    Value *w = in(l, n, index), *parts[] = {in(l, n, scale), in(l, n, scale + 1)};
+    if (l->error) return NULL;
+    if (w->rank != 3) return invalid(l, "input %d has %d axes where 3 are needed", index, w->rank), NULL;
+    for (int i = 0; i < 2; i++) {
+        const Dim *dims[] = {w->dims[0], size_const(l, 1), parts[i]->rank == 2 ? w->dims[2] : size_const(l, 1)};
+        parts[i] = reshape(l, cast(l, parts[i], DT_F32), dims, 3);
+    }
+    return swap_last(l, mul(l, sub(l, cast(l, w, DT_F32), parts[1]), parts[0]));
+}
+
+/* What is rounded to bytes there to be multiplied, x and h, stays as it is. */
+static Status lower_lstm_of_bytes(Lowering *l, const Node *n) {
+    return lower_recurrent_of(l, n, CELL_LSTM, weights_of_bytes(l, n, 1, 8), weights_of_bytes(l, n, 2, 10));
+}
 
 /* ---- the gradient ---- */
 
@@ -333,6 +354,7 @@ const OpRow ops_recurrent[] = {
     {"", "RNN", 1, 0, lower_rnn, host_recurrent, 0},
     {"", "GRU", 1, 0, lower_gru, host_recurrent, 0},
     {"", "LSTM", 1, 0, lower_lstm, host_recurrent, 0},
+    {"com.microsoft", "DynamicQuantizeLSTM", 1, 0, lower_lstm_of_bytes, host_recurrent, 0},
     {0},
 };
 

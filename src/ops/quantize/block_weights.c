@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors that came quantized in blocks along an axis, as numbers: packed ones taken apart, scales and zero points beside them; and the
+ * operators that are no product of them. */
+#include "ops/families.h"
+#include "lowering/build.h"
+#include "lowering/sizes.h"
+#include "ops/quantize/quantize.h"
+
+Value *unpacked_last(Lowering *l, Value *bytes, int bits) {
+    int64_t powers[8];
+    int each = 8 / bits;
+    if (!present(l, &bytes, 1) || each == 1) return bytes;
+    const Dim *dims[MAX_RANK];
+    int rank = bytes->rank, last = rank;
+    if (rank == 0 || rank == MAX_RANK) return invalid(l, "packed numbers of %d axes", rank), NULL;
+    for (int i = 0; i < rank; i++) dims[i] = bytes->dims[i];
+    for (int i = 0; i < each; i++) powers[i] = (int64_t)1 << (bits * i);
+    Value *x = unsqueeze(l, cast(l, bytes, DT_I32), &last, 1);
+    x = divide(l, x, cast(l, vector_i64(l, powers, each), DT_I32));
+    x = binary(l, PRIM_AND, x, scalar_int(l, DT_I32, (1 << bits) - 1));
+    dims[rank - 1] = size_mul(l, dims[rank - 1], size_const(l, each));
+    return x ? reshape(l, x, dims, rank) : NULL;
+}
+
+/* One number a block along the axis, repeated for each of its elements, to `size` of them; x itself where one is for all. */
+static Value *over_blocks(Lowering *l, Value *x, int axis, int64_t block, const Dim *size) {
+    int64_t count;
+    const Dim *dims[MAX_RANK], *zero = size_const(l, 0);
+    if (!present(l, &x, 1) || (dim_is_const(x->dims[axis], &count) && count == 1)) return x;
+    int rank = x->rank, inner = axis + 1;
+    if (rank == MAX_RANK) return invalid(l, "scales of %d axes", rank), NULL;
+    Value *y = unsqueeze(l, x, &inner, 1);
+    for (int i = 0; i <= rank; i++)
+        dims[i] = i <= axis ? x->dims[i] : i == inner ? size_const(l, block) : x->dims[i - 1];
+    y = expand(l, y, dims, rank + 1);
+    for (int i = 0; i < rank; i++) dims[i] = x->dims[i];
+    dims[axis] = size_mul(l, x->dims[axis], size_const(l, block));
+    return y ? slice_axis(l, reshape(l, y, dims, rank), axis, zero, size) : NULL;
+}
+
+Value *dequantized_blocks(Lowering *l, Value *levels, Value *scales, Value *zeros, double middle, int axis,
+                          int64_t block) {
+    Value *all[] = {levels, scales};
+    if (!present(l, all, 2)) return NULL;
+    const Dim *size = levels->dims[axis];
+    int64_t elements, count;
+    Value *parts[] = {scales, zeros};
+    for (int i = 0; i < 2; i++) {
+        if (!parts[i]) continue;
+        bool known = present(l, &parts[i], 1) && parts[i]->rank == levels->rank &&
+                     dim_is_const(parts[i]->dims[axis], &count) && dim_is_const(size, &elements);
+        if (!known || (count != 1 && count != (elements + block - 1) / block))
+            return invalid(l, "scales or zero points are not one a block of %lld", (long long)block), NULL;
+    }
+    Value *x = cast(l, levels, DT_F32), *zero = scalar(l, DT_F32, middle);
+    if (zeros) zero = over_blocks(l, cast(l, zeros, DT_F32), axis, block, size);
+    if (zeros || middle != 0) x = sub(l, x, zero);
+    return mul(l, x, over_blocks(l, cast(l, scales, DT_F32), axis, block, size));
+}
+
+/* Elements along gather_axis, then what they stand for: the table stays as narrow as it came. */
+static Status lower_gather_blocks(Lowering *l, const Node *n) {
+    Value *data = in(l, n, 0), *indices = in(l, n, 1), *scales = in(l, n, 2), *zeros = optional_in(l, n, 3);
+    Value *all[] = {data, indices, scales};
+    static const Unfollowed unfollowed[] = {{0}};
+    if (!present(l, all, 3) || !follows_all(l, n, unfollowed, 4)) return l->error;
+    int64_t block = attr_int(n, "block_size", 128), bits = attr_int(n, "bits", 4);
+    bool bytes = data->dtype == DT_U8, whole = data->dtype == DT_I4 || data->dtype == DT_U4;
+    if (!bytes && !whole) return unsupported(l, "data of type %s", dtype_name(data->dtype));
+    if (block < 16 || (block & (block - 1))) return invalid(l, "block_size %lld", (long long)block);
+    if (bytes && bits != 2 && bits != 4 && bits != 8) return invalid(l, "%lld bits", (long long)bits);
+    int rank = data->rank, along = axis_of(l, attr_int(n, "gather_axis", 0), rank),
+        axis = axis_of(l, attr_int(n, "quantize_axis", 1), rank);
+    if (l->error) return l->error;
+    if (scales->rank != rank || (zeros && zeros->rank != rank))
+        return invalid(l, "scales or zero points have not the data's axes");
+    if (bytes && bits < 8 && (along == rank - 1 || axis != rank - 1))
+        return unsupported(l, "packed data that is not gathered by rows and quantized along them");
+    if (along == axis) { /* each element has its own block's scale */
+        const Dim *size = data->dims[axis];
+        Value *index = cast(l, indices, DT_I64), *none = scalar_int(l, DT_I64, 0);
+        index = where(l, binary(l, PRIM_LT, index, none), add(l, index, dim_scalar(l, size)), index);
+        indices = index;
+        index = divide(l, index, scalar_int(l, DT_I64, block));
+        scales = gather(l, scales, index, along);
+        zeros = zeros ? gather(l, zeros, index, along) : NULL;
+    } else {
+        scales = gather(l, scales, indices, along);
+        zeros = zeros ? gather(l, zeros, indices, along) : NULL;
+    }
+    Value *levels = gather(l, data, indices, along), *y;
+    double middle = bytes ? (double)(1 << (bits - 1)) : 0;
+    if (l->error) return l->error;
+    if (along == axis) {
+        y = cast(l, levels, DT_F32);
+        if (zeros || middle != 0) y = sub(l, y, zeros ? cast(l, zeros, DT_F32) : scalar(l, DT_F32, middle));
+        y = mul(l, y, cast(l, scales, DT_F32));
+    } else {
+        int at = axis > along ? axis + indices->rank - 1 : axis;
+        if (bytes) {
+            levels = unpacked_last(l, levels, (int)bits);
+            zeros = zeros ? unpacked_last(l, zeros, (int)bits) : NULL;
+            if (zeros && scales) zeros = slice_axis(l, zeros, at, size_const(l, 0), scales->dims[at]);
+        }
+        y = dequantized_blocks(l, levels, scales, zeros, middle, at, block);
+    }
+    return out(l, n, 0, cast_like(l, y, scales));
+}
+
+const OpRow ops_block_weights[] = {
+    {"com.microsoft", "GatherBlockQuantized", 1, 0, lower_gather_blocks, NULL, 0},
+    {0},
+};
