@@ -20,7 +20,7 @@ extern const OpRow
     ops_quantize[]; /* quantize/quantize.c: QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv */
 extern const OpRow ops_qlinear[];       /* quantize/qlinear.c: com.microsoft's operators on quantized tensors */
 extern const OpRow ops_matmul_nbits[];  /* quantize/matmul_nbits.c: MatMulNBits */
-extern const OpRow ops_block_weights[]; /* quantize/block_weights.c: GatherBlockQuantized */
+extern const OpRow ops_block_weights[]; /* quantize/block_weights.c: GatherBlockQuantized, MatMulBnb4 */
 extern const OpRow ops_experts[];       /* quantize/experts.c: MoE, QMoE */
 extern const OpRow ops_shape[];  /* shape/shape.c: Reshape, Transpose, Concat, Slice, Pad, Expand, Tile, Shape, ... */
 extern const OpRow ops_index[];  /* index/index.c: Gather*, Scatter*, OneHot, NonZero, Compress, EyeLike, ... */

@@ -336,7 +336,28 @@ def lstm_of_numbers(case, arrays):
     return by_onnxruntime(replace(case, op="LSTM", domain="", version=14, inputs=[Fill(None)] * len(arrays)), arrays)
 
 
+def bnb4(name, n, k, block, kind, batch=(5,), **rest):
+    return row(name, [f(*batch, k), constant(i((n * k + 1) // 2, high=256, dtype=u8)), constant(f(-(-n * k // block), low=0.1, high=1))], N=n, K=k, block_size=block, quant_type=kind, **rest)
+
+
+STREAMS = [
+    *table("LinearAttentionGate", row("both", [f(2, 3, 4), f(4), f(4), f(2, 3, 4)], outputs=(0, 1)), row("decay alone", [f(2, 3, 4, low=-30, high=30), f(4), f(4)]), half=2, **PLAIN),
+    *table("LinearAttentionGate", row("beta without b", [f(2, 3, 4), f(4), f(4)], outputs=(0, 1), refused="without b"), **PLAIN),
+    *table("HyperConnectionPreMix", row("a weight a stream", [f(2, 3, 4, 8), f(2, 3, 4)], reduction_scale=0.5), row("with an axis", [f(2, 3, 4, 8), f(2, 3, 4, 1)]), row("a weight an element", [f(2, 3, 4, 8), f(2, 3, 4, 8)]),
+           row("flat", [f(2, 3, 32), f(2, 3, 4)], num_branches=4), row("flat weights", [f(2, 3, 32), f(2, 3, 32)], num_branches=4, sizes=SAID), **PLAIN, **SUMS),
+    *table("HyperConnectionPostMix", row("streams as they are", [f(2, 3, 4, 8), f(2, 3, 8), f(2, 3, 4)]), row("mixed", [f(2, 3, 4, 8), f(2, 3, 8), f(2, 3, 4, 1), f(2, 3, 4, 4)]),
+           row("a weight an element", [f(2, 3, 4, 8), f(2, 3, 8), f(2, 3, 4, 8), f(2, 3, 4, 4)]), row("flat", [f(2, 3, 32), f(2, 3, 8), f(2, 3, 4), f(2, 3, 4, 4)], num_branches=4), **PLAIN, **SUMS),
+    *table("HyperConnectionPreMix", row("weights of other axes", [f(2, 3, 4, 8), f(4)], refused="weights of 1 axes"), **PLAIN),
+    *table("EngramGate", row("both", [f(2, 3, 4, 8), f(2, 3, 4, 8), f(2, 3, 8), f(4, 8), f(4, 8), f(4, 8)], outputs=(0, 1), sizes=SAID),
+           row("the gated value alone", [f(2, 3, 4, 8), f(2, 3, 4, 8), f(2, 3, 8), f(4, 8), f(4, 8)], epsilon=0.1, sizes=SAID), **PLAIN, **SUMS),
+    *table("EngramGate", row("a size of the run", [f(2, 3, 4, 8), f(2, 3, 4, 8), f(2, 3, 8), f(4, 8), f(4, 8)], sizes=OPEN, refused="known only at run time"), **PLAIN),
+]
+
+
 EXPERTS_AND_TABLES = [
+    *table("MatMulBnb4", bnb4("NF4", 6, 32, 16, 1), bnb4("FP4", 6, 32, 16, 0), bnb4("blocks across columns", 3, 40, 16, 1), bnb4("FP4, batches, an odd number of weights", 3, 35, 64, 0, batch=(2, 3)), rtol=64, atol=64, **PLAIN),
+    *table("MatMulBnb4", bnb4("not turned", 6, 32, 16, 1, transB=0, refused="transB"), bnb4("another table", 6, 32, 16, 2, refused="quant_type 2"), **PLAIN),
+    *table("MatMulBnb4", row("weights of the run", [f(2, 32), i(64, high=256, dtype=u8), f(8)], N=4, K=32, block_size=16, quant_type=1, refused="come with a run"), **PLAIN),
     *table("MoE", experts("one expert a token, relu"), experts("two, silu", k=2, activation_type="silu"), experts("two, gelu, weights that add up to 1", k=2, activation_type="gelu", normalize_routing_weights=1),
            experts("all", k=EXPERTS, activation_type="identity"), experts("no biases, three axes", tokens=(2, 3), k=2, bias=False, activation_type="relu"),
            experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1),
@@ -373,4 +394,4 @@ EXPERTS_AND_TABLES = [
     *table("DynamicQuantizeLSTM", lstm_of_bytes("near ONNX Runtime", dtype=i8, columns=True, middle=True, more=("bias",)), atol=2**17, **PLAIN),
 ]
 
-CASES = [*FUSED, *QUANTIZED, *ATTENTIONS, *NORMS, *MOVEMENTS, *EXPERTS_AND_TABLES]
+CASES = [*FUSED, *QUANTIZED, *ATTENTIONS, *NORMS, *MOVEMENTS, *STREAMS, *EXPERTS_AND_TABLES]

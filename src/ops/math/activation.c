@@ -299,6 +299,17 @@ static Status lower_gated_add(Lowering *l, const Node *n) {
     return out(l, n, 0, add(l, in(l, n, 0), mul(l, in(l, n, 1), in(l, n, 2))));
 }
 
+/* decay_scale * softplus(a + dt_bias), and sigmoid(b): what opens and closes the state of linear attention. */
+static Status lower_linear_attention_gate(Lowering *l, const Node *n) {
+    Value *a = in(l, n, 0), *b = optional_in(l, n, 3);
+    if (!a) return l->error;
+    Value *y = mul(l, softplus(l, add(l, widen(l, a), widen(l, in(l, n, 1)))), widen(l, in(l, n, 2)));
+    TRY(out(l, n, 0, y ? cast_like(l, y, a) : NULL));
+    if (!wants_output(n, 1)) return NULL;
+    if (!b) return invalid(l, "beta is asked for without b");
+    return out(l, n, 1, cast_like(l, unary(l, PRIM_SIGMOID, widen(l, b)), b));
+}
+
 const OpRow ops_activation[] = {
     {"", "Celu", 12, 0, lower_activating},
     {"", "Elu", 1, 0, lower_activating},
@@ -319,6 +330,7 @@ const OpRow ops_activation[] = {
     {"", "SwiGLU", 28, 0, lower_swiglu},
     {"", "Swish", 24, 0, lower_swish},
     {"", "ThresholdedRelu", 10, 0, lower_activating},
+    {"com.microsoft", "LinearAttentionGate", 1, 0, lower_linear_attention_gate},
     {"com.microsoft", "BiasAdd", 1, 0, lower_bias_add},
     {"com.microsoft", "BiasGelu", 1, 0, lower_bias_gelu},
     {"com.microsoft", "BiasSplitGelu", 1, 0, lower_bias_split_gelu},

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* com.microsoft's normalisations: over the last axis with a residual, of embeddings, without a mean; over groups of channels. */
+#include <math.h>
+
 #include "lowering/sizes.h"
 #include "ops/families.h"
 #include "ops/quantize/quantize.h"
@@ -231,11 +233,80 @@ static Status lower_branchwise_rms_norm(Lowering *l, const Node *n) {
     return out(l, n, 0, y ? cast_like(l, reshape(l, y, x->dims, x->rank), x) : NULL);
 }
 
+/* ---- streams beside each other (Zhu et al., "Hyper-Connections", 2024) ---- */
+
+/* [..., C, H] of streams, or of C = num_branches in one axis. */
+static Value *streams_of(Lowering *l, const Node *n, Value *x) {
+    int64_t branches = attr_int(n, "num_branches", 0);
+    if (!present(l, &x, 1)) return NULL;
+    if (branches < 0 || x->rank < (branches ? 1 : 2))
+        return invalid(l, "%lld branches of %d axes", (long long)branches, x->rank), NULL;
+    x = widen(l, x);
+    return branches ? in_rows(l, x, dim_div(l->dims, x->dims[x->rank - 1], dim_const(l->dims, branches))) : x;
+}
+
+/* Weights of such streams x: one a stream, with an axis behind it or not, or one an element. */
+static Value *stream_weights(Lowering *l, Value *w, const Value *x) {
+    if (!present(l, &w, 1) || !x) return NULL;
+    int last = w->rank;
+    w = widen(l, w);
+    if (w->rank == x->rank) return w;
+    if (w->rank != x->rank - 1) return invalid(l, "weights of %d axes for streams of %d", w->rank, x->rank), NULL;
+    const Dim *found = w->dims[w->rank - 1], *streams = x->dims[x->rank - 2];
+    int64_t a, b;
+    bool other = found != streams && dim_is_const(found, &a) && dim_is_const(streams, &b) && a != b;
+    return other ? in_rows(l, w, x->dims[x->rank - 1]) : unsqueeze(l, w, &last, 1);
+}
+
+/* Y[h] = reduction_scale * sum over c of X[c, h] * pre_mix[c, h] */
+static Status lower_streams_in(Lowering *l, const Node *n) {
+    Value *x = streams_of(l, n, in(l, n, 0)), *y = mul(l, x, stream_weights(l, in(l, n, 1), x));
+    int at = x ? x->rank - 2 : 0;
+    y = mul(l, reduce(l, PRIM_REDUCE_SUM, y, &at, 1, false), scalar(l, DT_F32, attr_float(n, "reduction_scale", 1)));
+    return out(l, n, 0, cast_like(l, y, in(l, n, 0)));
+}
+
+/* Y[k, h] = sum over c of stream_mix[c, k] * X[c, h] (X[k, h] without it) + post_mix[k, h] * block_output[h] */
+static Status lower_streams_out(Lowering *l, const Node *n) {
+    Value *given = in(l, n, 0), *x = streams_of(l, n, given), *block = in(l, n, 1), *mix = optional_in(l, n, 3);
+    if (!present(l, (Value *[]){x, block}, 2)) return l->error;
+    int at = block->rank - 1;
+    Value *y = mul(l, stream_weights(l, in(l, n, 2), x), unsqueeze(l, widen(l, block), &at, 1));
+    y = add(l, mix ? matmul(l, swap_last(l, widen(l, mix)), x) : x, y);
+    return out(l, n, 0, y ? cast_like(l, reshape(l, y, given->dims, given->rank), given) : NULL);
+}
+
+/* g = sigmoid(sign(d) * sqrt(max(|d|, 1e-6))), d = sum(rms(key) * rms(query)) / sqrt(H); g * value, and that normalized (DeepSeek, "Engram",
+ * 2026, as ONNX Runtime's documentation tells it). */
+static Status lower_engram_gate(Lowering *l, const Node *n) {
+    double epsilon = attr_float(n, "epsilon", 1e-5f), size;
+    Value *key = in(l, n, 0), *query = in(l, n, 1), *value = in(l, n, 2), *d, *y;
+    if (!present(l, (Value *[]){key, query, value}, 3)) return l->error;
+    int last = key->rank - 1, streams = value->rank - 1;
+    int64_t count;
+    if (key->rank != 4 || value->rank != 3) return invalid(l, "key needs 4 axes, value 3");
+    if (!dim_is_const(key->dims[3], &count) && !dim_is_const(value->dims[2], &count))
+        return unsupported(l, "a hidden size known only at run time");
+    size = sqrt((double)count);
+    d = mul(l, mul(l, root_mean_square(l, widen(l, key), epsilon), widen(l, in(l, n, 3))),
+            mul(l, root_mean_square(l, widen(l, query), epsilon), widen(l, in(l, n, 4))));
+    d = divide(l, reduce(l, PRIM_REDUCE_SUM, d, &last, 1, true), scalar(l, DT_F32, size));
+    y = unary(l, PRIM_SQRT, maximum(l, unary(l, PRIM_ABS, d), scalar(l, DT_F32, 1e-6)));
+    y = unary(l, PRIM_SIGMOID, mul(l, unary(l, PRIM_SIGN, d), y));
+    y = mul(l, y, unsqueeze(l, widen(l, value), &streams, 1));
+    TRY(out(l, n, 0, cast_like(l, y, value)));
+    if (!wants_output(n, 1)) return NULL;
+    return out(l, n, 1, cast_like(l, mul(l, root_mean_square(l, y, epsilon), widen(l, in(l, n, 5))), value));
+}
+
 const OpRow ops_skip_norm[] = {
     {"com.microsoft", "BranchwiseRMSNorm", 1, 0, lower_branchwise_rms_norm},
     {"com.microsoft", "EmbedLayerNormalization", 1, 0, lower_embed_norm},
+    {"com.microsoft", "EngramGate", 1, 0, lower_engram_gate},
     {"com.microsoft", "GatedRMSNorm", 1, 0, lower_gated_rms_norm},
     {"com.microsoft", "GroupNorm", 1, 0, lower_group_norm},
+    {"com.microsoft", "HyperConnectionPostMix", 1, 0, lower_streams_out},
+    {"com.microsoft", "HyperConnectionPreMix", 1, 0, lower_streams_in},
     {"com.microsoft", "QEmbedLayerNormalization", 1, 0, lower_quantized_embed_norm},
     {"com.microsoft", "SimplifiedLayerNormalization", 1, 0, lower_rms_norm},
     {"com.microsoft", "SkipGroupNorm", 1, 0, lower_skip_group_norm},

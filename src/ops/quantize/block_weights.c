@@ -107,7 +107,40 @@ static Status lower_gather_blocks(Lowering *l, const Node *n) {
     return out(l, n, 0, cast_like(l, y, scales));
 }
 
+/* A product by a weight [N, K] whose elements, in one row, are numbers of a table of 16, two a byte, the first in the high bits, times the
+ * largest number of their block (Dettmers et al., "QLoRA", 2023). At load; the table of FP4 is that of its sign, two bits of exponent and
+ * one of mantissa as bitsandbytes has them. */
+static Status lower_matmul_bnb4(Lowering *l, const Node *n) {
+    static const float tables[2][16] = {
+        {0, 0.00520833333F, 0.66666667F, 1, 0.33333333F, 0.5F, 0.16666667F, 0.25F, -0.0F, -0.00520833333F, -0.66666667F,
+         -1, -0.33333333F, -0.5F, -0.16666667F, -0.25F},
+        {-1, -0.6961928F, -0.52507305F, -0.3949175F, -0.28444138F, -0.18477343F, -0.091050036F, 0, 0.0795803F,
+         0.1609302F, 0.2461123F, 0.33791524F, 0.44070983F, 0.562617F, 0.72295684F, 1}};
+    static const Unfollowed unfollowed[] = {{"transB", NULL, 1}, {0}};
+    Value *a = in(l, n, 0);
+    const Tensor *packed = constant_of(in(l, n, 1)), *largest = constant_of(in(l, n, 2));
+    int64_t rows = attr_int(n, "N", 0), depth = attr_int(n, "K", 0), block = attr_int(n, "block_size", 0),
+            type = attr_int(n, "quant_type", 0);
+    if (!present(l, &a, 1) || !follows_all(l, n, unfollowed, 3)) return l->error;
+    if (type != 0 && type != 1) return invalid(l, "quant_type %lld", (long long)type);
+    if (!packed || !largest) return unsupported(l, "weights that come with a run");
+    if (rows < 1 || depth < 1 || block < 1 || rows > INT32_MAX || depth > INT32_MAX)
+        return invalid(l, "K, N or block_size is out of range");
+    int64_t count = rows * depth;
+    if (packed->dtype != DT_U8 || tensor_count(packed) != (count + 1) / 2 || !dtype_is_float(largest->dtype) ||
+        tensor_count(largest) != (count + block - 1) / block)
+        return invalid(l, "the weight or its largest numbers are not as many as K, N and block_size say");
+    Tensor *w = tensor_new_unset(l->arena, DT_F32, 2, (const int64_t[]){rows, depth});
+    for (int64_t i = 0; i < count; i++) {
+        int byte = ((const uint8_t *)packed->data)[i / 2], level = i % 2 ? byte & 15 : byte >> 4;
+        ((float *)w->data)[i] =
+            tables[type][level] * (float)dtype_load_double(largest->dtype, largest->data, i / block);
+    }
+    return out(l, n, 0, cast_like(l, matmul(l, widen(l, a), swap_last(l, constant(l, w))), a));
+}
+
 const OpRow ops_block_weights[] = {
     {"com.microsoft", "GatherBlockQuantized", 1, 0, lower_gather_blocks, NULL, 0},
+    {"com.microsoft", "MatMulBnb4", 1, 0, lower_matmul_bnb4, NULL, 0},
     {0},
 };
