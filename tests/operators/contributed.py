@@ -355,7 +355,7 @@ STREAMS = [
 
 
 EXPERTS_AND_TABLES = [
-    *table("MatMulBnb4", bnb4("NF4", 6, 32, 16, 1), bnb4("FP4", 6, 32, 16, 0), bnb4("blocks across columns", 3, 40, 16, 1), bnb4("FP4, batches, an odd number of weights", 3, 35, 64, 0, batch=(2, 3)), rtol=64, atol=64, **PLAIN),
+    *table("MatMulBnb4", bnb4("NF4", 6, 32, 16, 1), bnb4("FP4", 6, 32, 16, 0), bnb4("blocks across columns", 3, 40, 16, 1, training_mode=0), bnb4("FP4, batches, an odd number of weights", 3, 35, 64, 0, batch=(2, 3)), rtol=64, atol=64, **PLAIN),
     *table("MatMulBnb4", bnb4("not turned", 6, 32, 16, 1, transB=0, refused="transB"), bnb4("another table", 6, 32, 16, 2, refused="quant_type 2"), **PLAIN),
     *table("MatMulBnb4", row("weights of the run", [f(2, 32), i(64, high=256, dtype=u8), f(8)], N=4, K=32, block_size=16, quant_type=1, refused="come with a run"), **PLAIN),
     *table("MoE", experts("one expert a token, relu"), experts("two, silu", k=2, activation_type="silu"), experts("two, gelu, weights that add up to 1", k=2, activation_type="gelu", normalize_routing_weights=1),
@@ -373,10 +373,11 @@ EXPERTS_AND_TABLES = [
            narrow_experts("2 bits", bits=2, zeros=True, k=2), narrow_experts("8 bits, a scale a row", bits=8, block=0, k=2), narrow_experts("8 bits, a zero point a row", bits=8, block=0, zeros=True),
            narrow_experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5), rtol=256, atol=256, **PLAIN),
     *table("QMoE", narrow_experts("8 bits in blocks", bits=8, zeros=True, k=2), narrow_experts("weights of the run", given=True, sizes=SAID, zeros=True, k=2), narrow_experts("weights of the run, a scale a row", given=True, sizes=SAID, block=0, zeros=True, k=2),
-           narrow_experts("a layer of what is gated", third=True, k=2, zeros=True, activation_type="silu"), narrow_experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2),
+           narrow_experts("a layer of what is gated", third=True, bias=True, k=2, zeros=True, activation_type="silu"), narrow_experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2),
            narrow_experts("bits that each layer says", fc1_expert_weight_bits=4, fc2_expert_weight_bits=4, fc3_expert_weight_bits=4), narrow_experts("accuracy and packing as they are", accuracy_level=0, weights_prepacked=0),
            expect=formulas.experts, rtol=256, atol=256, **PLAIN),
-    *table("QMoE", narrow_experts("floats of 8 bits", quant_type="fp8", refused="quant_type"), narrow_experts("weights packed for another library", weights_prepacked=1, refused="packed for another"),
+    *table("QMoE", *[row(f"input {k}, which is not followed", [f(T, HIDDEN), f(T, EXPERTS), *[None] * (k - 2), f(T, EXPERTS)], refused=f"input {k}") for k in range(14, 21)],
+           narrow_experts("a sparse mixer", use_sparse_mixer=1, refused="use_sparse_mixer"), narrow_experts("floats of 8 bits", quant_type="fp8", refused="quant_type"), narrow_experts("weights packed for another library", weights_prepacked=1, refused="packed for another"),
            narrow_experts("3 bits", fc1_expert_weight_bits=3, refused="3 bits"), narrow_experts("blocks that do not fit", block=20, refused="no multiple"), **PLAIN),
     *table("GatherBlockQuantized", table_of_blocks("4 bits", 4, 16), table_of_blocks("4 bits, zero points", 4, 16, zeros=True), table_of_blocks("a last block that is cut", 4, 16, shape=(6, 40), zeros=True),
            table_of_blocks("2 bits", 2, 16, zeros=True), table_of_blocks("8 bits", 8, 32, shape=(5, 64)), table_of_blocks("8 bits, zero points", 8, 16, zeros=True), table_of_blocks("three axes", 4, 16, shape=(4, 3, 32), zeros=True, quantize_axis=2),
@@ -389,7 +390,8 @@ EXPERTS_AND_TABLES = [
     *table("GatherBlockQuantized", table_of_blocks("5 bits", 8, 16, said=5, refused="5 bits"), table_of_blocks("blocks of 24", 8, 24, refused="block_size 24"),
            table_of_blocks("packed rows that are taken apart", 4, 16, gather_axis=1, quantize_axis=0, refused="packed"), **PLAIN),
     *table("DynamicQuantizeLSTM", lstm_of_bytes("as it is"), lstm_of_bytes("signed, a scale a column", dtype=i8, columns=True), lstm_of_bytes("two directions, all inputs", directions=2, more=("bias", "lengths", "h", "c", "holes"), direction="bidirectional"),
-           lstm_of_bytes("backwards, other functions", more=("bias",), direction="reverse", activations=["Sigmoid", "Relu", "Tanh"], clip=2.0), expect=lstm_of_numbers, rtol=64, atol=64, **PLAIN),
+           lstm_of_bytes("backwards, other functions", more=("bias",), direction="reverse", activations=["Sigmoid", "Relu", "Tanh"], clip=2.0),
+           lstm_of_bytes("functions with numbers, coupled gates", activations=["HardSigmoid", "LeakyRelu", "Tanh"], activation_alpha=[0.3, 0.2], activation_beta=[0.4], input_forget=1), expect=lstm_of_numbers, rtol=64, atol=64, **PLAIN),
     # ONNX Runtime rounds x and, step by step, h to bytes: of x in -2..2 a step is 1/64.
     *table("DynamicQuantizeLSTM", lstm_of_bytes("near ONNX Runtime", dtype=i8, columns=True, middle=True, more=("bias",)), atol=2**17, **PLAIN),
 ]

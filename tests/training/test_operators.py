@@ -288,8 +288,9 @@ def judge(case):
 NO_FLOAT = "no float"
 DIRECTIONS = 3
 STEP, STEP_F32 = (1e-5, 1e-6), (5e-3, 1e-2)  # of differences in f64, and where numbers are rounded to f32: step, share that may differ
-F32 = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "QAttention", "QEmbedLayerNormalization"}  # take no f64
-ROUNDED = {"RoiAlign", "MaxRoiPool", "DequantizeLinear", "LayerNormalization", "FeatureVectorizer", "LinearAttention", "LinearRegressor",
+F32 = {"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits", "QAttention",
+       "QEmbedLayerNormalization", "QMoE"}  # take no f64
+ROUNDED = {"RoiAlign", "MaxRoiPool", "DequantizeLinear", "GatherBlockQuantized", "LayerNormalization", "FeatureVectorizer", "LinearAttention", "LinearRegressor",
            "Normalizer", "Scaler"}
 RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}
 # Inputs of floats that are not differentiated by.
@@ -316,6 +317,8 @@ STEPS = {
     r"^(Hardmax|Bernoulli) ": (1e-9, 1e-4),
     r"softmax_in_f32": STEP_F32,
     r"^(QAttention|QEmbedLayerNormalization) ": (2e-4, 2e-2),  # in f32, not linear in scales of some thousandths
+    r"^QMoE ": (4e-4, 1e-2),  # beside steps of some thousandths other experts are chosen
+    r"^DynamicQuantizeLSTM .*functions": (5e-4, 1e-2),  # which have corners
     r"^QGemm ": (1e-2, 1e-5),  # linear in scales, which are rounded to f32
     r"^DynamicQuantizeLinear ": (1e-3, 0.1),
 }
@@ -343,7 +346,7 @@ WITHOUT = """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr 
 ONLY_ONCE = {
     "DeformConv": "DeformColumnsGradient has no gradient", "Det": "Cofactors has no gradient",
     "GridSample": "GridSampleGradient has no gradient",
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), "RecurrentGradient has no gradient"),
+    **dict.fromkeys(("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"), "RecurrentGradient has no gradient"),
     "SplitToSequence": "SequenceAtGradient has no gradient",
 }
 OWN_HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'

@@ -262,7 +262,8 @@ static Value *stream_weights(Lowering *l, Value *w, const Value *x) {
 static Status lower_streams_in(Lowering *l, const Node *n) {
     Value *x = streams_of(l, n, in(l, n, 0)), *y = mul(l, x, stream_weights(l, in(l, n, 1), x));
     int at = x ? x->rank - 2 : 0;
-    y = mul(l, reduce(l, PRIM_REDUCE_SUM, y, &at, 1, false), scalar(l, DT_F32, attr_float(n, "reduction_scale", 1)));
+    y = y ? mul(l, reduce(l, PRIM_REDUCE_SUM, y, &at, 1, false), like(l, y, attr_float(n, "reduction_scale", 1)))
+          : NULL;
     return out(l, n, 0, cast_like(l, y, in(l, n, 0)));
 }
 
@@ -290,8 +291,9 @@ static Status lower_engram_gate(Lowering *l, const Node *n) {
     size = sqrt((double)count);
     d = mul(l, mul(l, root_mean_square(l, widen(l, key), epsilon), widen(l, in(l, n, 3))),
             mul(l, root_mean_square(l, widen(l, query), epsilon), widen(l, in(l, n, 4))));
-    d = divide(l, reduce(l, PRIM_REDUCE_SUM, d, &last, 1, true), scalar(l, DT_F32, size));
-    y = unary(l, PRIM_SQRT, maximum(l, unary(l, PRIM_ABS, d), scalar(l, DT_F32, 1e-6)));
+    if (!d) return l->error;
+    d = divide(l, reduce(l, PRIM_REDUCE_SUM, d, &last, 1, true), like(l, d, size));
+    y = unary(l, PRIM_SQRT, maximum(l, unary(l, PRIM_ABS, d), d ? like(l, d, 1e-6) : NULL));
     y = unary(l, PRIM_SIGMOID, mul(l, unary(l, PRIM_SIGN, d), y));
     y = mul(l, y, unsqueeze(l, widen(l, value), &streams, 1));
     TRY(out(l, n, 0, cast_like(l, y, value)));

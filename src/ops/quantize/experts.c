@@ -134,8 +134,8 @@ static Value *activated(Lowering *l, const Node *n, const char *kind, Value *gat
             gate = minimum(l, gate, like(l, gate, (double)limit));
             up = clip(l, up, up ? like(l, up, -(double)limit) : NULL, up ? like(l, up, (double)limit) : NULL);
         }
-        Value *steep = alpha == 1 ? gate : mul(l, gate, scalar(l, DT_F32, (double)alpha));
-        if (beta != 0) up = add(l, up, scalar(l, DT_F32, (double)beta));
+        Value *steep = alpha == 1 ? gate : mul(l, gate, like(l, gate, (double)alpha));
+        if (beta != 0) up = up ? add(l, up, like(l, up, (double)beta)) : NULL;
         return mul(l, mul(l, gate, unary(l, PRIM_SIGMOID, steep)), up);
     }
     Value *y = gate;
