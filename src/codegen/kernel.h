@@ -44,7 +44,10 @@ enum {
     KERNEL_BANDS = 128,     /* of an inner reduction: until bands have their full height, no more than this */
     KERNEL_BAND_LEAST = 16, /* and no lower than this */
     KERNEL_SUM_BLOCK = 256, /* elements of its sums that a task adds up */
-    KERNEL_NUMBERS = 48     /* most parameters that are numbers */
+    KERNEL_NUMBERS = 48,    /* most parameters that are numbers */
+    /* lane_block of a kernel in tile form (codegen_tile): more columns than any call has, so a row is a task. Its first buffer is
+     * raw results, which are in the first cache. */
+    KERNEL_WHOLE_ROW = 1 << 20
 };
 
 typedef enum AxisRole { AXIS_TASK, AXIS_LANE, AXIS_REDUCE, AXIS_REDUCE_LANE } AxisRole;
@@ -176,6 +179,7 @@ typedef struct Kernel {
 enum { KERNEL_TABLES = sizeof erf_table_f32 / sizeof erf_table_f32[0], TABLE_ENTRIES = 8 };
 static inline const double *kernel_table(int64_t number) { return erf_table_f32[number]; }
 
+static inline bool kernel_is_block(const Kernel *kernel) { return kernel->lane_block == KERNEL_WHOLE_ROW; }
 const char *kernel_op_name(KernelOp op);
 int kernel_op_args(KernelOp op);
 static inline int kernel_op_is_reduce(KernelOp op) { return op >= K_REDUCE_SUM && op <= K_REDUCE_ARGMIN; }

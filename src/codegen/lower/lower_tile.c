@@ -7,7 +7,6 @@
 #include "graph/broadcast.h"
 
 enum { ROWS, COLUMNS, AXES };
-enum { WHOLE_ROW = 1 << 20 }; /* elements: more than a block has columns */
 
 typedef struct Symbols {
     const Dim *zero, *one, *rows, *columns, *index_step, *index_start;
@@ -67,7 +66,7 @@ static void set_axes(Lowered *l, const Symbols *s) {
     l->axes[COLUMNS] = (SpaceAxis){.size = s->columns};
     k->axes[ROWS] = (KernelAxis){.role = AXIS_TASK, .param = access_param(l, s->rows), .multiple = 1};
     k->axes[COLUMNS] = (KernelAxis){.role = AXIS_LANE, .param = access_param(l, s->columns), .multiple = 1};
-    k->lane_block = WHOLE_ROW;
+    k->lane_block = KERNEL_WHOLE_ROW;
     k->tile_axis = -1;
 }
 

@@ -20,6 +20,7 @@ static int inner_task_axis(const Render *r) {
 
 static bool is_stream(const Render *r, const Slot *s, int inner) {
     if (s->inst->op != K_LOAD || s->level != r->levels) return false;
+    if (kernel_is_block(r->kernel) && s->inst->buffer == 0) return false;
     return s->inst->access->kind[r->vector_axis] == STRIDE_ONE &&
            (inner < 0 || s->inst->access->kind[inner] != STRIDE_ZERO);
 }

@@ -225,7 +225,7 @@ void render_store(Render *r, int i) {
  * rmsnorm and of a GELU with dropout). */
 static bool may_stream(const Render *r, const Slot *s) {
     if (!r->isa.x86 || s->inst->op != K_STORE || kernel_is_sum(s->inst) || !s->vectorial || s->level != r->levels ||
-        r->cache_bytes == 0)
+        r->cache_bytes == 0 || kernel_is_block(r->kernel))
         return false;
     int64_t bytes = access_bytes(r, s->inst) * r->vector_lanes;
     return s->inst->access->kind[r->vector_axis] == STRIDE_ONE && bytes >= 16 && bytes <= r->isa.vector_bytes;

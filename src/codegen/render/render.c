@@ -406,8 +406,9 @@ static Digits task_digits(Render *r, IrValue begin) {
     for (int a = 0; a < k->axis_count; a++) {
         if (k->axes[a].role != AXIS_TASK && k->axes[a].role != AXIS_LANE) continue;
         int64_t block = k->axes[a].role == AXIS_LANE ? k->lane_block : a == k->tile_axis ? k->tile_block : 1;
-        IrValue radix = ceil_divide(r, r->size[a], block);
-        if (is_one(radix)) { /* no digit */
+        bool whole = kernel_is_block(k) && k->axes[a].role == AXIS_LANE;
+        IrValue radix = whole ? NULL : ceil_divide(r, r->size[a], block);
+        if (whole || is_one(radix)) { /* no digit */
             r->index[a] = constant_i64(r, 0);
             continue;
         }
@@ -443,7 +444,7 @@ static void set_range(Render *r) {
     const KernelAxis *axis = &r->kernel->axes[a];
     r->range_start = constant_i64(r, 0);
     r->range_count = r->size[a];
-    if (axis->role != AXIS_LANE) return;
+    if (axis->role != AXIS_LANE || kernel_is_block(r->kernel)) return;
     IrValue block = constant_i64(r, r->lane_block);
     r->range_start = build_mul(r->builder, r->index[a], block);
     r->range_count = r->constant_count >= 0
