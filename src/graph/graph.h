@@ -49,6 +49,7 @@ struct Value {
     int output_index;    /* producer->outputs[output_index] is this */
     int first_output;    /* 1 + the number of a graph output that it is, the others follow in next_output; 0: of none */
     Tensor *constant;    /* not NULL: a constant (initializer or folded); dims and dtype agree with it */
+    const Tensor *wider; /* of a constant that was rounded as the policy wants: what it was before; NULL: not known */
     const Dim **content; /* not NULL: an integer tensor of rank <= 1 whose elements are these sizes, known without
                             running anything; [max(1, elements)] */
     VEC(Use) uses;       /* kept by node_set_input and the other edits below; outputs of the graph are not uses */

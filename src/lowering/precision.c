@@ -23,6 +23,7 @@ typedef struct Exception {
 } Exception;
 
 static const Exception exceptions[] = {
+    {"", "BatchNormalization", 1},
     {"", "Resize", 1},
     {"", "Upsample", 1},
     {"", "Cast", 0},
@@ -124,6 +125,7 @@ static Value *turn_constant(Lowering *l, const Value *v, DType to) {
     } else {
         made = cast(l, (Value *)(uintptr_t)v, to);
     }
+    if (made && made != v && made->constant && from->dtype == DT_F32) made->wider = from;
     if (made) map_set_id(&l->precisions->constants, key, made);
     return made;
 }

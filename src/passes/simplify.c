@@ -78,9 +78,9 @@ static int output_axis(const Node *anchor) {
 }
 
 static bool takes_affine(const Node *anchor) {
-    if (!anchor || anchor->kind != NODE_ANCHOR || anchor->outputs[0]->dtype != DT_F32) return false;
-    if (output_axis(anchor) < 0 || !anchor->inputs[1]->constant || anchor->inputs[1]->rank < 2) return false;
-    return true;
+    if (!anchor || anchor->kind != NODE_ANCHOR || output_axis(anchor) < 0) return false;
+    const Value *w = anchor->inputs[1];
+    return w->constant && w->rank >= 2 && (w->dtype == DT_F32 || (w->dtype == DT_BF16 && w->wider));
 }
 
 /* A weight that others read too would be held twice. */
@@ -91,10 +91,40 @@ static Value *scaled_weight(Lowering *l, const Node *anchor, Value *factors) {
     return mul(l, w, reshape(l, factors, shape, w->rank));
 }
 
-/* Folds one user of the anchor's result; what is to be added to that so far is in *bias (NULL: nothing). False when it
- * is no affine step. */
-static bool fold_affine(Lowering *l, Node *anchor, Node *user, Value **bias) {
+/* One that the policy wants in bf16 is rounded once, behind the factors, and where it is, unless others read it. */
+static Value *scaled_bf16_weight(Lowering *l, const Node *anchor, const Value *factors) {
+    Value *w = anchor->inputs[1];
+    const char *from = w->wider->data; /* of any alignment */
+    const float *factor = factors->constant->data;
+    Tensor *t = w->uses.count == 1 ? w->constant : tensor_new_unset(l->arena, DT_BF16, w->rank, w->constant->dims);
+    int64_t channels = tensor_count(factors->constant), inner = 1, count = tensor_count(t);
+    uint16_t *to = t->data;
+    for (int d = output_axis(anchor) + 1; d < w->rank; d++) inner *= t->dims[d];
+    for (int64_t at = 0; at < count; at++) {
+        float wide;
+        memcpy(&wide, from + at * (int64_t)sizeof wide, sizeof wide);
+        to[at] = f32_to_bf16(wide * factor[at / inner % channels]);
+    }
+    if (t != w->constant) return constant(l, t);
+    w->stands_for = NULL;
+    w->wider = NULL;
+    return w;
+}
+
+/* Where affine steps begin: the result, or what it is widened to where the policy wants it narrow; NULL: nowhere. */
+static Value *affine_beginning(const Node *anchor) {
     Value *y = anchor->outputs[0];
+    if (y->dtype == DT_F32) return y;
+    const Node *cast = value_only_user(y);
+    return cast && cast->kind == NODE_PRIM && cast->prim == PRIM_CAST && cast->fence == anchor->fence &&
+                   cast->outputs[0]->dtype == DT_F32
+               ? cast->outputs[0]
+               : NULL;
+}
+
+/* Folds one user of y, the anchor's result; what is to be added to that so far is in *bias (NULL: nothing). False when it
+ * is no affine step. */
+static bool fold_affine(Lowering *l, Node *anchor, Value *y, Node *user, Value **bias) {
     if (user->kind != NODE_PRIM || user->outputs[0]->rank != y->rank || !value_same_shape(user->outputs[0], y))
         return false;
     bool product = user->prim == PRIM_MUL || user->prim == PRIM_DIV,
@@ -107,7 +137,11 @@ static bool fold_affine(Lowering *l, Node *anchor, Node *user, Value **bias) {
     if (product) {
         if (anchor->inputs[1]->uses.count > 1 && is_anchor(anchor, "matmul")) return false;
         if (user->prim == PRIM_DIV) vector = divide(l, like(l, vector, 1), vector);
-        Value *weight = scaled_weight(l, anchor, vector), *scaled_bias = *bias ? mul(l, *bias, vector) : NULL;
+        if (l->error || !vector->constant) return false;
+        Value *scaled_bias = *bias ? mul(l, *bias, vector) : NULL;
+        const Value *w = anchor->inputs[1];
+        if (w->dtype == DT_BF16 && !w->wider) return false;
+        Value *weight = w->wider ? scaled_bf16_weight(l, anchor, vector) : scaled_weight(l, anchor, vector);
         if (l->error || !weight->constant) return false;
         node_set_input(anchor, 1, weight);
         *bias = scaled_bias;
@@ -127,23 +161,24 @@ static bool is_affine(const Node *node) {
 
 /* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
 static Status fold_affines(Graph *graph, const Policy *policy, Node *anchor, Node **next) {
-    Value *y = anchor->outputs[0], *bias = NULL;
-    Node *first = value_only_user(y);
-    if (first && first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
+    Value *y = affine_beginning(anchor), *bias = NULL;
+    Node *first = y ? value_only_user(y) : NULL;
+    if (!first) return NULL;
+    if (first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
         return NULL;
     Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = anchor};
     for (Node *user; (user = value_only_user(y));) {
-        bool folded = fold_affine(&l, anchor, user, &bias);
+        bool folded = fold_affine(&l, anchor, y, user, &bias);
         if (l.error) return l.error;
         if (!folded) break;
         if (user == *next) *next = user->next;
         node_add_origin(anchor, user->origin);
-        y->stands_for = NULL;
+        anchor->outputs[0]->stands_for = y->stands_for = NULL;
         value_replace(graph, user->outputs[0], y);
         graph_remove_node(graph, user);
     }
     if (!bias) return NULL;
-    Node *sum = graph_add_prim(graph, anchor->next, PRIM_ADD, (Value *[]){y, bias}, 2);
+    Node *sum = graph_add_prim(graph, y->producer->next, PRIM_ADD, (Value *[]){y, bias}, 2);
     sum->origin = anchor->origin;
     node_follow_rules(sum, anchor);
     Value *result = node_add_output(sum, NULL, y->dtype, y->rank, y->dims);
