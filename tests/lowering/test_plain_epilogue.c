@@ -233,6 +233,55 @@ Test(plain_epilogue, ends_at_another_type) {
     graph_destroy(graph);
 }
 
+typedef struct Bf16Row {
+    const char *name, *type, *body; /* of the result v */
+    bool whole;
+    int bias, addend;
+    double low;
+} Bf16Row;
+
+#define WIDE(name, rest) name ": f32[n, 4] = " rest "\n"
+#define HALF(name, rest) name ": bf16[n, 4] = " rest "\n"
+
+/* The node's inputs 2 to 4 are b f32[4], a bf16[n, 4], f f32[n, 4]. */
+static const Bf16Row bf16_rows[] = {
+    {"bounds", "bf16", HALF("v", "max r, zero"), true, NONE, NONE, 0},
+    {"a residual", "bf16", HALF("v", "add a, r"), true, NONE, 3, -FREE},
+    {"a bias in f32, rounded where it is stored", "bf16",
+     WIDE("t", "cast r {to = f32}") WIDE("u", "add t, b") HALF("v", "cast u {to = bf16, loose = 1}"), true, BIAS, NONE,
+     -FREE},
+    {"bias, residual and bounds", "bf16",
+     WIDE("t", "cast r {to = f32}") WIDE("u", "add t, b") HALF("s", "cast u {to = bf16, loose = 1}")
+         HALF("p", "add a, s") HALF("v", "max p, zero"),
+     true, BIAS, 3, 0},
+    {"a rounding that the model wants", "bf16",
+     WIDE("t", "cast r {to = f32}") WIDE("u", "add t, b") HALF("s", "cast u {to = bf16}") HALF("v", "max s, zero"),
+     false, BIAS, NONE, -FREE},
+    {"a residual in f32", "bf16",
+     WIDE("t", "cast r {to = f32}") WIDE("u", "add t, f") HALF("v", "cast u {to = bf16, loose = 1}"), false, NONE, 4,
+     -FREE},
+    {"a result in f32", "f32", WIDE("t", "cast r {to = f32}") WIDE("v", "add t, b"), false, BIAS, NONE, -FREE},
+    {"a function", "bf16", HALF("v", "tanh r"), false, NONE, NONE, -FREE},
+};
+
+Test(plain_epilogue, of_bf16) {
+    for (size_t i = 0; i < sizeof bf16_rows / sizeof *bf16_rows; i++) {
+        const Bf16Row *row = &bf16_rows[i];
+        PlainEpilogue got;
+        char text[800];
+        snprintf(text, sizeof text,
+                 "graph (x: bf16[n, 8], w: bf16[8, 4], b: f32[4], a: bf16[n, 4], f: f32[n, 4]) -> (y) {\n"
+                 "y: %s[n, 4] = anchor matmul x, w, b, a, f graph (r: bf16[n, 4], b: f32[4], a: bf16[n, 4], f: f32[n, "
+                 "4]) -> (v) {\nzero = constant bf16[] 0\n%s}\n}\n",
+                 row->type, row->body);
+        Graph *graph = whole_text(text);
+        cr_expect_eq(plain_epilogue_of_bf16(graph->last, &got), row->whole, "%s", row->name);
+        cr_expect(got.bias == row->bias && got.addend == row->addend && got.bounds.low == row->low, "%s: %d, %d, %g",
+                  row->name, got.bias, got.addend, got.bounds.low);
+        graph_destroy(graph);
+    }
+}
+
 Test(plain_epilogue, an_anchor_without_one_is_plain) {
     PlainEpilogue got;
     Graph *graph = whole_text("graph (x: f32[n, 8], w: f32[8, 4]) -> (y) {\ny: f32[n, 4] = anchor matmul x, w\n}\n");

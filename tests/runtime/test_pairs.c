@@ -45,7 +45,7 @@ typedef struct Tile {
     float scale;
 } Tile;
 
-static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int columns) {
+static void multiply_to(Tile *t, const TileSet *set, int vectors, int rows, int columns, const TileEnds *ends) {
     const void *row_of[TILE_MOST_ROWS];
     void *result_of[TILE_MOST_ROWS];
     int64_t offset = 0, stride = vectors * set->lanes;
@@ -65,8 +65,13 @@ static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int col
                      .columns = columns,
                      .scales = t->scale != 1,
                      .scale = t->scale,
-                     .bias = t->bias};
+                     .bias = t->bias,
+                     .ends = ends};
     set->products[vectors][rows](&call);
+}
+
+static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int columns) {
+    multiply_to(t, set, vectors, rows, columns, NULL);
 }
 
 /* Products of bf16 are exact in f32, so that each addition rounds once, or less where two are added at once; scale and
@@ -137,6 +142,60 @@ Test(pairs, all_sets_agree_on_sums_that_are_exact) {
     TileSet wrong = *tile_set_pairs(); /* a vector less a row */
     memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
     cr_expect_not(tile_pairs_agree(&wrong));
+}
+
+/* ---- results in bf16 ---- */
+
+typedef struct Halves {
+    uint16_t in_registers[TILE_MOST_ROWS][MOST_COLUMNS + 1], in_memory[TILE_MOST_ROWS][MOST_COLUMNS + 1],
+        addend[TILE_MOST_ROWS][MOST_COLUMNS + 1];
+} Halves;
+
+/* Where the halves of a row would have to begin for its floats at `results`. */
+static char *beginning_of(const void *halves, const void *results) {
+    return (char *)(uintptr_t)halves - (uintptr_t)results / 2;
+}
+
+static void check_ends(const TileSet *set, int index, int vectors, int rows, int columns, uint64_t *state) {
+    static Tile t;
+    static Halves h;
+    fill(t.x[0], TILE_MOST_ROWS * DEPTH * PAIR, &numbers[0], state);
+    fill(t.weight[0][0], DEPTH * MOST_COLUMNS * PAIR, &numbers[0], state);
+    fill(h.addend[0], sizeof h.addend / sizeof h.addend[0][0], &numbers[0], state);
+    t.scale = rows % 3 ? 1 : 0.3f;
+    float bias[MOST_COLUMNS];
+    for (int j = 0; j < MOST_COLUMNS; j++) bias[j] = (float)anchor_case_below(state, 9) / 3 - 1, t.bias[j] = 0;
+    memset(&h.in_registers, 0x55, sizeof h.in_registers);
+    TileEnds ends = {.to = beginning_of(h.in_registers, t.results), .bias = rows % 2 ? bias : NULL};
+    if (columns % 2) ends.addend = beginning_of(h.addend, t.results);
+    if (columns % 3) ends.bounds = (Bounds){.clamp = true, .low = 0, .high = 6, .scale = 1};
+    multiply_to(&t, set, vectors, rows, columns, &ends);
+    multiply(&t, set, vectors, rows, columns);
+    ends.to = beginning_of(h.in_memory, t.results);
+    for (int i = 0; i < rows; i++) {
+        set->end_row(&ends, t.results[i], t.results[i], 0, columns);
+        for (int j = 0; j < columns; j++) {
+            float x = t.results[i][j];
+            if (ends.bias) x += bias[j];
+            if (ends.addend) x += (float)number_of(&h.addend[i][j]);
+            if (ends.bounds.clamp) x = x < 0 ? 0 : x > 6 ? 6 : x;
+            cr_assert(h.in_registers[i][j] == f32_to_bf16(x) && h.in_memory[i][j] == f32_to_bf16(x),
+                      "set %d, %d rows, %d columns, at [%d, %d]: %04x and %04x for %g", index, rows, columns, i, j,
+                      h.in_registers[i][j], h.in_memory[i][j], (double)x);
+        }
+        cr_assert_eq(h.in_registers[i][columns], 0x5555, "set %d writes beyond its columns", index);
+    }
+}
+
+Test(pairs, sums_end_as_bf16_in_registers_as_in_memory) {
+    const TileSet *sets[SETS];
+    uint64_t state = 1;
+    int count = sets_here(sets);
+    for (int s = 0; s < count; s++)
+        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
+            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
+                for (int last = 1; last <= sets[s]->lanes; last += 3)
+                    check_ends(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
 }
 
 /* ---- what is no finite number ---- */

@@ -76,15 +76,23 @@ static const Value *take_gate(const Value *v, Bounds *b) {
     return NULL;
 }
 
-const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
+/* Between bf16 and f32, without rounding: bf16 is computed in f32. */
+static bool is_no_step(const Node *node) {
+    if (node->kind != NODE_PRIM || node->prim != PRIM_CAST) return false;
+    DType from = node->inputs[0]->dtype, to = node->outputs[0]->dtype;
+    return (from == DT_BF16 && to == DT_F32) || (from == DT_F32 && to == DT_BF16 && attr_int(node, "loose", 0));
+}
+
+static const Value *beginning(const Node *anchor, bool takes_addend, bool in_f32, PlainEpilogue *out) {
     *out = (PlainEpilogue){.bias = -1, .addend = -1, .bounds = no_bounds};
     if (!anchor->subgraph_count) return NULL;
     const Graph *body = anchor->subgraphs[0];
     const Value *raw = body->inputs.items[0], *v = raw;
     for (const Node *node; (node = value_only_user(v)); v = node->outputs[0]) {
+        if (in_f32 && is_no_step(node)) continue;
         const Value *other = node->kind == NODE_PRIM ? other_operand(node, v) : NULL;
         PlainEpilogue longer = *out;
-        if (!other || other->dtype != raw->dtype) break;
+        if (!other || other->dtype != v->dtype) break;
         bool bound = node->prim == PRIM_MAX || node->prim == PRIM_MIN;
         bool taken = node->prim == PRIM_ADD                ? take_sum(body, raw, other, takes_addend, &longer)
                      : bound && dtype_is_float(raw->dtype) ? take_bound(other, node->prim == PRIM_MAX, &longer.bounds)
@@ -93,6 +101,18 @@ const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpil
         *out = longer;
     }
     return v;
+}
+
+const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out) {
+    return beginning(anchor, takes_addend, false, out);
+}
+
+bool plain_epilogue_of_bf16(const Node *anchor, PlainEpilogue *out) {
+    const Value *end = beginning(anchor, true, true, out);
+    if (!end) return true;
+    const Graph *body = anchor->subgraphs[0];
+    if (out->addend >= 0 && anchor->inputs[out->addend]->dtype != DT_BF16) return false;
+    return body->outputs.count == 1 && body->outputs.items[0] == end && end->dtype == DT_BF16;
 }
 
 bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out) {

@@ -26,5 +26,8 @@ typedef struct PlainEpilogue {
 const Value *plain_beginning_of(const Node *anchor, bool takes_addend, PlainEpilogue *out);
 /* Whether all of it is of this form, gates included, or there is none. */
 bool plain_epilogue_of(const Node *anchor, PlainEpilogue *out);
+/* Of an anchor whose results are bf16: whether its epilogue is of this form in f32 up to where its one result, bf16 again, is
+ * stored (or there is none). The addend is bf16, too. */
+bool plain_epilogue_of_bf16(const Node *anchor, PlainEpilogue *out);
 
 #endif

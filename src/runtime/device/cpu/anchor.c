@@ -172,7 +172,12 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
 static const Value *split_epilogue(const Node *node, PlainEpilogue *out) {
     *out = (PlainEpilogue){.bias = -1, .addend = -1};
     if (!node->subgraph_count) return NULL;
-    if (!is_work(dtype_of_sums(node->inputs[0]->dtype))) return node->subgraphs[0]->inputs.items[0];
+    DType sums = dtype_of_sums(node->inputs[0]->dtype);
+    if (sums == DT_BF16 && plain_epilogue_of_bf16(node, out)) return NULL;
+    if (!is_work(sums)) {
+        *out = (PlainEpilogue){.bias = -1, .addend = -1};
+        return node->subgraphs[0]->inputs.items[0];
+    }
     if (plain_epilogue_of(node, out)) return NULL;
     return plain_beginning_of(node, false, out); /* an addend is found beside where results go */
 }
@@ -301,13 +306,32 @@ static Status bind_operand(AnchorRun *run, int input, int64_t count, int64_t sla
     return work_take(t->dtype, t->data, count, (size_t)slack, run->pool, &run->scratch, out_data);
 }
 
-static Status bind_epilogue(AnchorRun *run, int64_t columns) {
+static Status bind_bias(AnchorRun *run, int64_t columns, const void **out_bias) {
     const CpuAnchor *anchor = run->anchor;
-    const PlainEpilogue *plain = &anchor->epilogue;
+    *out_bias = anchor->bias;
+    return anchor->bias ? NULL : bind_operand(run, anchor->epilogue.bias, columns, PANEL_SLACK, out_bias);
+}
+
+static Status bind_epilogue(AnchorRun *run, int64_t columns) {
+    const PlainEpilogue *plain = &run->anchor->epilogue;
     run->epilogue = (BoundEpilogue){.bounds = plain->bounds, .result = run->result};
     TRY(bind_operand(run, plain->addend, tensor_count(run->output), 0, &run->epilogue.addend));
-    run->epilogue.bias = anchor->bias;
-    return anchor->bias ? NULL : bind_operand(run, plain->bias, columns, PANEL_SLACK, &run->epilogue.bias);
+    return bind_bias(run, columns, &run->epilogue.bias);
+}
+
+/* Results that are rounded block by block, or in registers. */
+static Status bind_rounding(AnchorRun *run) {
+    const PlainEpilogue *plain = &run->anchor->epilogue;
+    const Tensor *addend = plain->addend < 0 ? NULL : run->inputs[plain->addend];
+    const void *bias = NULL;
+    if (addend && tensor_count(addend) != tensor_count(run->output))
+        return anchor_wrong(run->anchor, "an input of the epilogue does not fit the result");
+    finish_bind_rounding(&run->finish, run->output, plain, addend);
+    TRY(bind_bias(run, run->finish.columns, &bias));
+    run->finish.ends.bias = bias;
+    run->result = (void *)(uintptr_t)run->finish.base;
+    run->epilogue = (BoundEpilogue){.result = run->result, .finish = &run->finish};
+    return NULL;
 }
 
 /* Which axis of the output holds the columns of the product. */
@@ -327,16 +351,13 @@ static Status run_product(AnchorRun *run) {
     run->result = output->data;
     DType raw = dtype_of_sums(anchor->dtype);
     int columns = column_axis(anchor, output->rank);
-    bool is_half = raw == DT_F16 || raw == DT_BF16, aside = !is_work(raw);
-    if (is_half && columns == output->rank - 1) { /* rounded block by block */
-        finish_bind_rounding(&run->finish, output);
-        run->result = (void *)(uintptr_t)run->finish.base;
-        aside = false;
-    } else if (aside) {
-        TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
+    bool aside = !is_work(raw);
+    if ((raw == DT_F16 || raw == DT_BF16) && columns == output->rank - 1) {
+        TRY(bind_rounding(run));
+        return anchor->kind->run(run);
     }
+    if (aside) TRY(scratch_take(&run->scratch, (size_t)count * dtype_size(anchor->type), &run->result));
     TRY(bind_epilogue(run, output->dims[columns]));
-    if (is_half && !aside) run->epilogue.finish = &run->finish;
     TRY(anchor->kind->run(run));
     if (aside) work_narrow(raw, run->result, output->data, count, run->pool);
     return NULL;

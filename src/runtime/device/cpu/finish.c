@@ -4,7 +4,6 @@
 #include "runtime/device/cpu/finish.h"
 
 #include <string.h>
-#include "runtime/device/cpu/tiles/tile.h"
 
 /* Whether the kernel reads one element of the buffer, wherever it is. */
 static bool is_scalar(const Kernel *k, int buffer) {
@@ -50,9 +49,11 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
     return true;
 }
 
-void finish_bind_rounding(Finish *f, const Tensor *output) {
+void finish_bind_rounding(Finish *f, const Tensor *output, const PlainEpilogue *plain, const Tensor *addend) {
     *f = (Finish){.rounded = output, .columns = output->dims[output->rank - 1], .size = sizeof(float)};
     f->base = (const char *)(uintptr_t)4096;
+    f->ends = (TileEnds){.bounds = plain->bounds, .to = (char *)output->data - (uintptr_t)f->base / 2};
+    if (addend) f->ends.addend = (const char *)addend->data - (uintptr_t)f->base / 2;
 }
 
 /* Rows from `row` on that are `*out_stride` elements apart in the buffer. */
@@ -175,11 +176,13 @@ static void finish_piece(const Finish *f, const Piece *piece) {
 
 static void round_rows(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const float *raw,
                        int64_t raw_stride) {
-    const TileIsa *isa = tile_isa();
     uint16_t *to = f->rounded->data;
-    for (int i = 0; i < m; i++)
-        (f->rounded->dtype == DT_F16 ? isa->narrow_f16 : isa->narrow_bf16)(
-            raw + i * raw_stride, to + element_of(f, results[i], column), count);
+    for (int i = 0; i < m; i++, raw += raw_stride) {
+        if (f->rounded->dtype == DT_F16)
+            tile_isa()->narrow_f16(raw, to + element_of(f, results[i], column), count);
+        else
+            tile_set_pairs()->end_row(&f->ends, raw, results[i], column, count);
+    }
 }
 
 void finish_rows(const Finish *f, void *const *results, int m, int64_t column, int64_t count, const void *raw,

@@ -7,6 +7,7 @@
 #include "graph/broadcast.h"
 #include "graph/tensor.h"
 #include "lowering/anchors.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 enum { FINISH_BUFFERS = 1 + EPILOGUE_INPUTS + EPILOGUE_OUTPUTS };
 
@@ -24,6 +25,7 @@ typedef struct Finish {
     KernelFunction function;
     const RegionKernel *region; /* in tile form */
     const Tensor *rounded; /* not NULL: there is no kernel, raw results are rounded to this one's type, f16 or bf16 */
+    TileEnds ends;         /* of bf16: what is done to them before that */
     const char *base;
     int64_t columns, size; /* of the result's last axis; bytes of an element as it is computed */
     bool flat; /* no buffer is repeated but single elements: neighbours may be finished as one row, wherever they are */
@@ -36,8 +38,8 @@ typedef struct Finish {
 bool finish_bind(Finish *finish, KernelFunction function, const RegionKernel *region, int64_t size,
                  const Tensor *const *inputs, const Tensor *outputs);
 
-/* Without a kernel. */
-void finish_bind_rounding(Finish *finish, const Tensor *output);
+/* Without a kernel. plain, addend: of bf16 alone, with the addend's tensor; its bias is finish->ends.bias. */
+void finish_bind_rounding(Finish *finish, const Tensor *output, const PlainEpilogue *plain, const Tensor *addend);
 
 /* How far apart rows of `columns` raw results are to be, `width` at least where they cannot follow each other. */
 int64_t finish_stride(const Finish *finish, int64_t columns, int64_t width);

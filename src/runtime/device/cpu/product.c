@@ -61,6 +61,7 @@ typedef struct Slice {
     const Product *product;
     const BoundEpilogue *epilogue;  /* of the sums */
     int64_t first_depth, end_depth; /* of them; all where there are several taps */
+    const TileEnds *ends;           /* not NULL: the sums end in registers */
     int64_t joint;                  /* not 0: so many depths are a sum by itself (joined.h) */
     RowBlock block;
     int64_t weight_stride;
@@ -140,6 +141,7 @@ static void add_up(const Slice *slice, const EdgeRun *run, bool interior, void *
     call.column = slice->panel.group * w->columns + slice->panel.first;
     call.scale = p->scale;
     call.scales = p->scales;
+    call.ends = slice->ends;
     int64_t group_offset = slice->panel.group * w->depth;
     bool begins = true;
     do { /* at least once: without taps or depth the result is the epilogue of 0 */
@@ -197,13 +199,21 @@ static void take_panel(Slice *slice, int64_t index) {
     slice->weight = (const char *)w->data + (w->row ? (size_t)slice->panel.first * w->set->size : slice->panel.at);
 }
 
+/* bf16 is made in registers, where no sums add up in memory. */
+static bool ends_in_registers(const Slice *slice) {
+    const Weight *w = slice->product->weight;
+    const Finish *finish = slice->product->epilogue->finish;
+    return finish && finish->rounded && finish->rounded->dtype == DT_BF16 && w->set->end_row && !w->form.kind &&
+           !is_cut(w->depth, w->taps) && (!slice->joint || slice->joint >= w->depth);
+}
+
 /* One run of rows against one panel, or against all. */
 static void run_rows(Slice *slice, const EdgeRun *run, bool interior, bool all) {
     const Product *p = slice->product;
     const Weight *w = p->weight;
     const Finish *finish = p->epilogue->finish;
     void **results = slice->block.results + run->first;
-    if (!finish) {
+    if (!finish || slice->ends) {
         add_up(slice, run, interior, results);
         return;
     }
@@ -297,8 +307,9 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
     p->fill(p->context, first_row, block);
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
-    bool all = part < 0 && p->epilogue->finish && panels.end - panels.first == weight_panels(p->weight) &&
-               finishes_whole_rows(p);
+    if (part < 0 && ends_in_registers(&slice)) slice.ends = &p->epilogue->finish->ends;
+    bool all = part < 0 && p->epilogue->finish && !slice.ends &&
+               panels.end - panels.first == weight_panels(p->weight) && finishes_whole_rows(p);
     for (int64_t i = panels.first; i < (all ? panels.first + 1 : panels.end) && !pool_is_stopped(); i++) {
         take_panel(&slice, i);
         if (reads_directly(p, &slice.panel)) {

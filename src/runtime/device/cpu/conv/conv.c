@@ -495,11 +495,15 @@ static Status conv_check(const CpuAnchor *anchor, const Tensor *const *inputs, c
 static Status repeat_bias(AnchorRun *run, const Conv *c) {
     size_t size = dtype_size(run->anchor->type), bytes = (size_t)c->outputs * size;
     void *repeated;
-    if (!run->epilogue.bias) return NULL;
+    const void *bias = run->finish.rounded ? run->finish.ends.bias : run->epilogue.bias;
+    if (!bias) return NULL;
     TRY(scratch_take(&run->scratch, bytes * (size_t)c->tiled + PANEL_SLACK * size, &repeated));
-    for (int64_t t = 0; t < c->tiled; t++) memcpy((char *)repeated + bytes * (size_t)t, run->epilogue.bias, bytes);
+    for (int64_t t = 0; t < c->tiled; t++) memcpy((char *)repeated + bytes * (size_t)t, bias, bytes);
     memset((char *)repeated + bytes * (size_t)c->tiled, 0, PANEL_SLACK * size);
-    run->epilogue.bias = repeated;
+    if (run->finish.rounded)
+        run->finish.ends.bias = repeated;
+    else
+        run->epilogue.bias = repeated;
     return NULL;
 }
 

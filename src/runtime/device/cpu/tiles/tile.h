@@ -52,6 +52,15 @@ static inline bool weight_in_blocks(const WeightForm *form) { return form->kind 
 /* Depths in a word. */
 static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 : kind == WEIGHT_INT2 ? 16 : 1; }
 
+/* How sums of f32 become bf16: bias and addend are added, in this order, the bounds hold, and what comes out is rounded. Results are
+ * known by where f32 would stand: one at address a goes to `to` + a / 2. */
+typedef struct TileEnds {
+    char *to;
+    const float *bias;  /* by column, as TileCall's; NULL: none */
+    const char *addend; /* of bf16, likewise; NULL: none */
+    Bounds bounds;
+} TileEnds;
+
 typedef struct TileCall {
     const void *const
         *rows; /* row i at tap t begins at rows[t * row_stride + i], and then `offset` + offsets[t] elements further */
@@ -74,8 +83,9 @@ typedef struct TileCall {
     const void *bias; /* added to the sums, indexed by column and readable to the end of the last vector; NULL: none */
     bool has_addend;  /* then what lies addend_shift bytes beyond the result is (0: the result so far) */
     intptr_t addend_shift;
-    Bounds bounds; /* at the end (floats only) */
-    bool scales;   /* products of pairs only: the sums are multiplied by this, before all else */
+    Bounds bounds;        /* at the end (floats only) */
+    const TileEnds *ends; /* not NULL: instead of bias, addend and bounds; products of pairs only */
+    bool scales;          /* products of pairs only: the sums are multiplied by this, before all else */
     float scale;
 } TileCall;
 
@@ -177,6 +187,8 @@ typedef struct TileSet {
     LinesFunction lines[LINE_KINDS][LINE_VECTORS + 1];
     int line_vectors;                                              /* most */
     void (*bound)(void *row, int64_t count, const Bounds *bounds); /* as products end; floats only */
+    /* Of sums in memory, whose row would begin at `result`; pairs only. */
+    void (*end_row)(const TileEnds *ends, const float *sums, const void *result, int64_t column, int64_t count);
     /* rows[i][j] for i, j < lanes to columns[j][i]; NULL where elements are 8 bytes. Rows may stand unaligned */
     void (*transpose)(const void *rows, int64_t row_stride, void *const *columns);
 } TileSet;

@@ -38,12 +38,25 @@ TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
 #endif
 }
 
+/* To nearest even. The instruction takes subnormal numbers for 0. */
+typedef uint16_t PairsRounded __attribute__((vector_size(VECTOR_BYTES / 2)));
+TILE_INLINE PairsRounded pairs_round(VF x) {
+#if PAIR_DOT
+    return (PairsRounded)_mm512_cvtneps_pbh((__m512)x);
+#else
+    VU bits = (VU)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = (VU)(x != x);
+    return __builtin_convertvector((nan & (bits >> 16 | 0x40)) | (~nan & rounded), PairsRounded);
+#endif
+}
+
+#define TILE_ENDS pairs_round
 #define TILE_ADD_PRODUCT pairs_add_product
 #define TILE_SPREAD pairs_spread
 #include "runtime/device/cpu/tiles/tile_type.h"
 #undef TILE_ADD_PRODUCT
 #undef TILE_SPREAD
 #undef TILE_SCALES
+#undef TILE_ENDS
 #undef TILE_WITHOUT_LINES
 #undef TILE_WITHOUT_PRODUCTS
 

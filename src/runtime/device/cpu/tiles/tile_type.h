@@ -74,6 +74,73 @@ static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
 }
 #endif
 
+#ifdef TILE_ENDS
+typedef uint16_t NAME(Halves) __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef uint16_t NAME(LooseHalves) __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+
+TILE_INLINE V NAME(load_halves)(const uint16_t *from, int count) {
+    NAME(Halves) part = {0};
+    if (count == TYPE_LANES)
+        part = *(const NAME(LooseHalves) *)from;
+    else
+        memcpy(&part, from, (size_t)count * sizeof *from);
+    return (V)(__builtin_convertvector(part, VU) << 16);
+}
+
+TILE_INLINE void NAME(store_halves)(uint16_t *to, int count, V value) {
+    NAME(Halves) halves = TILE_ENDS(value);
+    if (count == TYPE_LANES)
+        *(NAME(LooseHalves) *)to = halves;
+    else
+        memcpy(to, &halves, (size_t)count * sizeof *to);
+}
+
+TILE_INLINE void NAME(end)(const TileEnds *ends, void *const *results, int64_t column,
+                           V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m, const int nv, int last) {
+    if (ends->bias) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) {
+            V bias = *(const LOOSE *)(ends->bias + column + j * TYPE_LANES);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) acc[i][j] += bias;
+        }
+    }
+    if (ends->addend) {
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            const uint16_t *from = (const uint16_t *)(ends->addend + (uintptr_t)results[i] / 2) + column;
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] += NAME(load_halves)(from + j * TYPE_LANES, j < nv - 1 ? TYPE_LANES : last);
+        }
+    }
+    if (ends->bounds.clamp) {
+        const Bounds bounds = ends->bounds;
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) acc[i][j] = NAME(bounded)(acc[i][j], &bounds);
+        }
+    }
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        uint16_t *to = (uint16_t *)(ends->to + (uintptr_t)results[i] / 2) + column;
+        TILE_HOLD_ADDRESS(to);
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) NAME(store_halves)(to + j * TYPE_LANES, j < nv - 1 ? TYPE_LANES : last, acc[i][j]);
+    }
+}
+
+static void NAME(end_row)(const TileEnds *ends, const float *sums, const void *result, int64_t column, int64_t count) {
+    for (int64_t j = 0; j < count; j += TYPE_LANES) {
+        int last = count - j < TYPE_LANES ? (int)(count - j) : TYPE_LANES;
+        V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+        acc[0][0] = NAME(load)(sums + j, 0, 1, last);
+        NAME(end)(ends, (void *[]){(void *)(uintptr_t)result}, column + j, acc, 1, 1, last);
+    }
+}
+#endif
+
 /* What happens to sums at the end: results[i] is row i, from column `column` on. The sums begin at 0 and all else is added
  * here, where a register at a time is enough: what begins in registers has gone through memory before the first product. */
 TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_t column,
@@ -85,6 +152,12 @@ TILE_INLINE void NAME(finish)(const TileCall *call, void *const *results, int64_
             TILE_UNROLL
             for (int j = 0; j < nv; j++) acc[i][j] *= call->scale - (V){0};
         }
+    }
+#endif
+#ifdef TILE_ENDS
+    if (call->ends) {
+        NAME(end)(call->ends, results, column, acc, m, nv, last);
+        return;
     }
 #endif
     if (call->bias) {
@@ -213,7 +286,13 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
     .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)),                \
-    .transpose = turn, .bound = bounds
+    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set
+#define TILE_END_ROW_f32 NULL
+#define TILE_END_ROW_f64 NULL
+#define TILE_END_ROW_u32 NULL
+#define TILE_END_ROW_u64 NULL
+#define TILE_END_ROW_quads NULL
+#define TILE_END_ROW_pairs pairs_end_row
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \
