@@ -45,18 +45,27 @@ static MapEntry *find(const Map *map, uint64_t hash, const char *key) {
     }
 }
 
-static void insert(Map *map, uint64_t hash, const char *key, void *value) {
-    if (map->count >= map->capacity / 4 * 3) {
-        Map grown = {map->arena, NULL, 0, map->capacity ? map->capacity * 2 : 8};
-        grown.entries = ARENA_ARRAY(map->arena, MapEntry, grown.capacity);
-        for (int i = 0; i < map->capacity; i++) {
-            const MapEntry *e = &map->entries[i];
-            if (e->key) *find(&grown, e->hash, e->key == NUMERIC ? NULL : e->key) = *e;
-        }
-        grown.count = map->count;
-        if (map->capacity) arena_free_large(map->arena, map->entries, (size_t)map->capacity * sizeof *map->entries);
-        *map = grown;
+static void grow(Map *map, int capacity) {
+    Map grown = {map->arena, NULL, map->count, capacity};
+    grown.entries = ARENA_ARRAY(map->arena, MapEntry, capacity);
+    for (int i = 0; i < map->capacity; i++) {
+        const MapEntry *e = &map->entries[i];
+        if (e->key) *find(&grown, e->hash, e->key == NUMERIC ? NULL : e->key) = *e;
     }
+    if (map->capacity) arena_free_large(map->arena, map->entries, (size_t)map->capacity * sizeof *map->entries);
+    *map = grown;
+}
+
+static bool is_full(int count, int capacity) { return count >= capacity / 4 * 3; }
+
+void map_reserve(Map *map, int count) {
+    int capacity = 8;
+    while (capacity < 1 << 28 && is_full(count, capacity)) capacity *= 2;
+    if (capacity > map->capacity) grow(map, capacity);
+}
+
+static void insert(Map *map, uint64_t hash, const char *key, void *value) {
+    if (is_full(map->count, map->capacity)) grow(map, map->capacity ? map->capacity * 2 : 8);
     MapEntry *e = find(map, hash, key);
     if (!e->key) map->count++;
     *e = (MapEntry){hash, key ? key : NUMERIC, value};

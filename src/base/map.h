@@ -13,6 +13,7 @@ typedef struct Map {
 } Map;
 
 Map map_make(Arena *arena);
+void map_reserve(Map *map, int count); /* that it holds so many entries without growing; a hint */
 void *map_get(const Map *map, const char *key);
 void map_set(Map *map, const char *key, void *value); /* keeps the key's pointer: it must outlive the map */
 void *map_get_id(const Map *map, uint64_t key);

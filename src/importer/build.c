@@ -524,7 +524,9 @@ static Status add_output(Importer *im, Scope *scope, const char *name) {
 /* Of the model's own graph initializers come first, because an input of the same name is none; of a subgraph its
  * inputs, because they are told apart by position. */
 static Status build_body(Importer *im, Scope *scope, const Onnx__GraphProto *proto, bool outermost) {
+    map_reserve(&scope->names, (int)(proto->n_initializer + proto->n_input + proto->n_node));
     if (outermost) {
+        map_reserve(&scope->graph->names, scope->names.capacity);
         TRY(add_initializers(im, scope, proto));
         for (size_t i = 0; i < proto->n_input; i++) declare_dims(im, proto->input[i]->type);
     }

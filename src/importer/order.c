@@ -60,6 +60,7 @@ typedef struct Edges {
 
 static Edges find_edges(Arena *arena, Onnx__NodeProto *const *nodes, int count) {
     Map producers = map_make(arena); /* name -> index + 1 */
+    map_reserve(&producers, count);
     for (int i = 0; i < count; i++)
         for (size_t k = 0; k < nodes[i]->n_output; k++)
             if (*nodes[i]->output[k]) map_set(&producers, nodes[i]->output[k], (void *)(uintptr_t)(i + 1));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two walks over each message: the first counts the elements of repeated fields, the second stores. Sub-messages are
- * entered in the second alone, so the work is linear in the size at each level. Format:
- * https://protobuf.dev/programming-guides/encoding */
+/* One walk over each message. The arrays of repeated fields grow as elements come, to powers of two, so a count says how
+ * much room its array has. Format: https://protobuf.dev/programming-guides/encoding */
 #include "importer/wire.h"
 
 #include <limits.h>
@@ -11,7 +10,6 @@
 #endif
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
-enum { MOST_FIELDS = 32 };
 
 /* Where messages go, and where strings and lists of numbers do. */
 typedef struct Room {
@@ -167,24 +165,19 @@ static Status store_packed(const ProtobufCMessageDescriptor *type, const Record 
     return NULL;
 }
 
-/* Allocates the arrays of repeated fields; their counts are left 0 for the second walk to advance. */
-static Status count_repeated(const Room *room, const ProtobufCMessageDescriptor *type, Span in, char *message) {
-    int64_t counts[MOST_FIELDS] = {0};
-    Record r;
-    while (in.at < in.end) {
-        TRY(read_record(type, &in, &r));
-        if (!r.field || r.field->label != PROTOBUF_C_LABEL_REPEATED) continue;
-        int64_t more = is_packed(&r) ? packed_count(&r) : 1;
-        if (more < 0) return malformed(type, "a list that is cut off");
-        counts[r.field - type->fields] += more;
-    }
-    for (unsigned i = 0; i < type->n_fields; i++) {
-        if (counts[i] > INT_MAX) return malformed(type, "a list of more than 2^31 elements");
-        if (counts[i])
-            *(void **)(message + type->fields[i].offset) =
-                arena_array(holds_pointers(&type->fields[i]) ? room->messages : room->values, (size_t)counts[i],
-                            element_size(&type->fields[i]));
-    }
+/* How many elements the array of a repeated field with `count` of them has room for. */
+static size_t room_for(size_t count) { return count <= 1 ? count : (size_t)1 << (64 - __builtin_clzl(count - 1)); }
+
+/* Room for `more` elements behind the `count` that a repeated field has. */
+static Status reserve(const Room *room, const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
+                      size_t count, size_t more, char **items) {
+    if (count + more > INT_MAX) return malformed(type, "a list of more than 2^31 elements");
+    if (count + more <= room_for(count)) return NULL;
+    size_t each = element_size(field);
+    char *grown =
+        arena_alloc_unset(holds_pointers(field) ? room->messages : room->values, room_for(count + more) * each);
+    if (count) memcpy(grown, *items, count * each);
+    *items = grown;
     return NULL;
 }
 
@@ -192,10 +185,15 @@ static Status store_record(const Room *room, const ProtobufCMessageDescriptor *t
                            char *message) {
     char *place = message + r->field->offset;
     if (r->field->label == PROTOBUF_C_LABEL_REPEATED) {
-        size_t *count = (size_t *)(void *)(message + r->field->quantifier_offset);
-        char *items = *(char **)(void *)place;
-        if (is_packed(r)) return store_packed(type, r, items, count);
-        return store(room, type, r, depth, items + (*count)++ * element_size(r->field));
+        size_t *count = (size_t *)(void *)(message + r->field->quantifier_offset), each = element_size(r->field);
+        char **items = (char **)(void *)place;
+        int64_t more = is_packed(r) ? packed_count(r) : 1;
+        if (more < 0) return malformed(type, "a list that is cut off");
+        TRY(reserve(room, type, r->field, *count, (size_t)more, items));
+        if (is_packed(r)) return store_packed(type, r, *items, count);
+        char *element = *items + (*count)++ * each;
+        memset(element, 0, each);
+        return store(room, type, r, depth, element);
     }
     if (r->field->type == PROTOBUF_C_TYPE_MESSAGE) {
         if (*(void **)(void *)place)
@@ -209,11 +207,8 @@ static Status store_record(const Room *room, const ProtobufCMessageDescriptor *t
 static Status unpack(const Room *room, const ProtobufCMessageDescriptor *type, Span in, int depth, void **out) {
     if (depth > MOST_NESTING)
         return status_error(STATUS_UNSUPPORTED, "the file nests deeper than %d messages", MOST_NESTING);
-    if (type->n_fields > MOST_FIELDS)
-        return status_error(STATUS_FAULT, "message %s has too many fields", type->short_name);
     char *message = arena_alloc_struct(room->messages, type->sizeof_message);
     type->message_init((ProtobufCMessage *)(void *)message);
-    TRY(count_repeated(room, type, in, message));
     Record r;
     while (in.at < in.end) {
         TRY(read_record(type, &in, &r));

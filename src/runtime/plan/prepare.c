@@ -7,12 +7,18 @@
 #include <unistd.h>
 
 /* --- constants that only anchors read, and these have packed --- */
+/* A constant of less stays: a read of what lies beside it would bring it back, since the system maps 64 kB around a page
+ * of a file at once. To give back 768 weights of 16 kB took 2.5 of the 34 ms in which stack_128 opened (an AMD EPYC of
+ * family 26, Linux 6.18). */
+static const size_t LEAST_RELEASED = 64 << 10;
+
 static void release_constant(const Tensor *constant) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
               to = from + tensor_bytes(constant);
+    if (to - from < LEAST_RELEASED) return;
     from = (from + page - 1) / page * page;
     to = to / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+    madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* Weights stay as they lie in the model's file where all steps of all plans that read them take them so. */
