@@ -21,6 +21,12 @@ def finite(arrays, node):
     return all(a is None or a.dtype.kind != "f" or np.isfinite(a).all() for a in arrays)
 
 
+def clips(arrays, node):
+    """What a bound that is left out does to infinities: the standard's text has the type's ends for it, its function has none."""
+    bounded = len(arrays) == 3 and all(a is not None for a in arrays)
+    return no_nan(arrays, node) and (bounded or finite(arrays, node))
+
+
 def moderate(arrays, node):
     """Sums of numbers near the end of the range depend on their order."""
     return all(a is None or a.dtype.kind != "f" or np.abs(a[np.isfinite(a)].astype(float)).max(initial=0) < 1e15 for a in arrays)
@@ -156,6 +162,10 @@ def enough(arrays, node):
 
 
 def masks(arrays, node):
+    """Queries and keys are as long; keys are as many as values, and a mask as queries."""
+    heads = [max(attribute(node, name, 1), 1) if arrays[0].ndim == 3 else 1 for name in ("q_num_heads", "kv_num_heads")]
+    if arrays[0].shape[-1] * heads[1] != arrays[1].shape[-1] * heads[0] or arrays[1].shape[:-1] != arrays[2].shape[:-1]:
+        return False
     return sums(arrays, node) and arrays[1].shape[-2] == arrays[2].shape[-2] and (len(arrays) < 4 or arrays[3] is None or arrays[3].shape[-2] == arrays[0].shape[-2])
 
 
@@ -215,6 +225,22 @@ def told_ratios(arrays, node):
     shape = np.array(arrays[0].shape)
     by = shape // np.gcd(shape, sizes)
     return bool((by & (by - 1) == 0).all())
+
+
+def scattered(arrays, node):
+    """Products on which several updates fall: as those of `multiplies`, element by element."""
+    if attribute(node, "reduction") != b"mul":
+        return True
+    data, at, updates = arrays
+    with np.errstate(all="ignore"):
+        exponents = [np.where(a != 0, np.abs(np.log2(np.abs(a.astype(float)))), 0) for a in (data, updates)]
+    if node.op_type == "ScatterND":
+        places = tuple(np.moveaxis(at, -1, 0))
+    else:
+        places = list(np.indices(at.shape))
+        places[attribute(node, "axis", 0)] = at
+    np.add.at(exponents[0], tuple(places), exponents[1])
+    return bool((exponents[0] < (120 if data.dtype != np.float16 else 12)).all())
 
 
 def known_sums(arrays, node):

@@ -7,7 +7,7 @@ import onnx
 from onnx import defs, helper
 
 from engines import Refused
-from judge import Chosen
+from judge import Chosen, asks
 from model import Model, Source, is_float, is_text
 
 NEWEST = defs.onnx_opset_version()
@@ -112,8 +112,6 @@ class Draw:
         how = how or fill(self.style, dtype)
         array = np.asarray(how(self.rng, shape))
         kind = "constant" if constant else "input" if constant is False else self.pick("input", "input", "input", "constant", "constant", "node")
-        if kind == "node" and self.model is not self.top and is_float(array):  # what stands in a body is not moved (judge.py)
-            array = np.where(np.abs(array) < np.finfo(array.dtype).tiny, array.dtype.type(0), array)
         name = self.name({"input": "x", "constant": "w", "node": "c"}[kind])
         self.model.values[name] = array
         if kind == "node" and not is_text(array):
@@ -150,7 +148,10 @@ class Draw:
     def run(self, node):
         """The results of one node."""
         try:
-            return list(Chosen(node, self.opset, self.rows, False)(self.model.values).values())
+            chosen = Chosen(node, self.opset, self.rows, False)
+            if chosen.bodies:
+                chosen.turns(self.model.values, None, asks(self.rows))
+            return list(chosen(self.model.values).values())
         except Refused:
             raise Skip from None
 

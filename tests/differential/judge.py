@@ -22,15 +22,19 @@ DRAWS, DEVIATIONS = (8, 56, 400), 4  # more of them where fewer explain nothing
 SPREAD = 3**0.5  # of a uniform number whose mean square is 1
 
 
-def moved(rng, array, terms, op=""):
+def moved(rng, array, terms, op="", first=None):
     """A float after what rounding may have done to it: a node may be of two sums, and neither run is exact. op: a function of a library
-    is also off by some places of the number that results end at, a transform by those of the largest."""
+    is also off by some places of the number that results end at, a transform by those of the largest, and what is weighed by a share, which
+    ends at 1, by those of what that weighs: its input (first), or states and functions that end at 1."""
     wide = np.float64 if array.dtype == np.float64 else np.float32
     amount = 4 * gamma(max(terms, 1), wide) + 2 * float(unit(array.dtype))
     with np.errstate(all="ignore"):
         size = np.abs(array.astype(np.float64))
         largest = size[np.isfinite(size)].max(initial=0)
-        ends_at = 0 if op in PLAIN else 2 * largest if op == "DFT" else min(1, largest)
+        if op in SHARES:
+            ends_at = np.abs(first.astype(np.float64))
+        else:
+            ends_at = 0 if op in PLAIN else 2 * largest if op == "DFT" else max(1, largest) if op in GATED else min(1, largest)
         size = size * amount + 2 * ULPS * float(unit(wide)) * ends_at + np.where(array != 0, float(np.finfo(array.dtype).smallest_subnormal), 0)
         move = np.where(np.isfinite(size), size * rng.uniform(-SPREAD, SPREAD, array.shape), NEUTRAL)
         move = np.where((np.abs(array) < size) & (rng.integers(0, 4, array.shape) == 0), -array.astype(np.float64), move)  # it may be just 0
@@ -73,18 +77,15 @@ class Judge:
         """Whether only one of the evaluators runs the model."""
         return all(engine.kinds == {Reference} for engine in self.engines)
 
-    def values_of(self, feeds, move=None, look=lambda node, known: None):
-        """{name: value} of all nodes. move: (array, who made it) -> what it may be instead. look: sees each node before it is run."""
+    def values_of(self, feeds, move=None, look=None):
+        """{name: value} of all nodes. move: (array, who made it, the first that it is made of) -> what it may be instead. look: sees each node before it is run, those of
+        bodies in each turn."""
         known = {name: source.array for name, source in self.model.sources.items()} | feeds
         if move:
             for name, source in self.model.sources.items():
                 if not source.exact and is_float(known[name]):
-                    known[name] = move(known[name], "Constant")
-        for engine in self.engines:
-            op = engine.node.op_type
-            look(engine.node, known)
-            for name, result in engine(known).items():
-                known[name] = move(result, op) if move and is_float(result) and op not in EXACT else result
+                    known[name] = move(known[name], "Constant", None)
+        walk(self.engines, known, move, look)
         return known
 
     def wanted(self, values):
@@ -99,7 +100,7 @@ class Judge:
         for _ in range(draws):
             try:
                 with np.errstate(all="ignore"):
-                    found = self.wanted(self.values_of(feeds, lambda x, op: moved(rng, x, terms, op)))
+                    found = self.wanted(self.values_of(feeds, lambda x, op, first: moved(rng, x, terms, op, first)))
             except Refused:
                 return None
             if not all(map(same_kind, found, wanted)):
@@ -109,9 +110,23 @@ class Judge:
         return [DEVIATIONS * np.sqrt(s / draws) + (last_steps(y, coarse) if is_float(y) else 0) for s, y in zip(squares, flat(wanted))]
 
 
-# Operators that are no functions of a library, and those that only move elements.
+def walk(engines, known, move=None, look=None):
+    """Runs nodes; known has what they read, and then what they make. A body whose nodes are moved or seen is run turn by turn as well."""
+    for engine in engines:
+        node = engine.node
+        if look:
+            look(node, known)
+        results = engine.turns(known, move, look) if engine.bodies and (move or look) else None
+        moves = move and not results and node.op_type not in EXACT
+        for name, result in (results if results and move else engine(known)).items():
+            known[name] = move(result, node.op_type, known.get(node.input[0]) if node.input else None) if moves and is_float(result) else result
+
+
+# Operators that are no functions of a library, those that weigh by a share, and those that only move elements.
 PLAIN = set("""Add Sub Mul Div Sum Neg Abs Max Min Relu Where Clip Sqrt Reciprocal MatMul Gemm Conv ReduceSum Round Floor Ceil Cast Pad Tile GatherElements GatherND
                ScatterElements ScatterND LeakyRelu PRelu MaxPool TopK Constant""".split())
+SHARES = set("Gelu HardSwish Swish Mish".split())
+GATED = set("RNN GRU LSTM Sigmoid".split())
 EXACT = set("Identity Reshape Transpose Squeeze Unsqueeze Slice Split Concat Gather Expand Flatten".split())
 
 
@@ -121,6 +136,7 @@ class Chosen:
 
     def __init__(self, node, opset, rows, reference):
         self.node, self.opset, self.run, self.names = node, opset, None, sorted(reads(node))
+        self.bodies = {a.name: (a.g, [Chosen(inner, opset, rows, reference) for inner in a.g.node]) for a in node.attribute if a.type == a.GRAPH}
         trusted = all(not (rows[word].reference if word in rows else "") for word in words(node))
         self.engines = [Reference] if reference else [Runtime, older_runtime] + [Reference] * trusted
         self.trusted, self.kinds = trusted, set()
@@ -146,6 +162,39 @@ class Chosen:
             self.kinds.add(Reference if engine is Reference else Runtime)
             return dict(zip(made, results))
         raise error
+
+    def turns(self, known, move, look):
+        """What the node makes, its bodies run turn by turn; None where no turn says what is stacked."""
+        def turn(name, *given):
+            graph, engines = self.bodies[name]
+            inside = known | {value.name: array for value, array in zip(graph.input, given)}
+            walk(engines, inside, move, look)
+            return [inside[value.name] for value in graph.output]
+
+        node, inputs, rows = self.node, [known[name] if name else None for name in self.node.input], []
+        if node.op_type == "If":
+            results = turn("then_branch" if inputs[0].item() else "else_branch")
+        elif node.op_type == "Loop":
+            trips, going, *state = inputs
+            while len(rows) < (trips.item() if trips is not None else np.inf) and (going is None or going.item()):
+                going, *made = turn("body", np.array(len(rows), np.int64), np.array(True), *state)
+                state, rows = made[:len(state)], [*rows, made[len(state):]]
+            results = state
+        else:
+            by, count = {a.name: helper.get_attribute_value(a) for a in node.attribute}, len(inputs)
+            state, read = inputs[:count - by["num_scan_inputs"]], inputs[count - by["num_scan_inputs"]:]
+            read = [a[::-1] if back else a for a, back in zip(read, by.get("scan_input_directions", [0] * len(read)))]
+            for items in zip(*read):
+                made = turn("body", *state, *items)
+                state, rows = made[:len(state)], [*rows, made[len(state):]]
+            results = state
+        if node.op_type != "If":
+            if not rows and len(results) < len(node.output):
+                return None
+            stacked = [np.stack(column) for column in zip(*rows)]
+            back = by.get("scan_output_directions", [0] * len(stacked)) if node.op_type == "Scan" else [0] * len(stacked)
+            results = [*results, *(a[::-1] if b else a for a, b in zip(stacked, back))]
+        return dict(zip(node.output, results))
 
 
 def older_runtime(model):
@@ -215,7 +264,7 @@ def other_sizes(rng, model, rows, judge):
     ones = [] if any(node.op_type == "Squeeze" and len(node.input) + len(node.attribute) == 1 for node in model.nodes) else [1]
     sizes = {symbol: int(rng.choice([*ones, 2, 3, 4, 5, 7, 8, 10, 13, 17, 32])) if rng.random() > 0.03 else 0
              for source in model.sources.values() for symbol in source.sizes if symbol}
-    if not sizes or any(rows[word].needs for node in model.nodes for graph in graphs_of(node) for word in [n.op_type for n in graph.node] if word in rows):
+    if not sizes:
         return None
     feeds = {}
     for name, source in model.sources.items():
@@ -229,13 +278,8 @@ def other_sizes(rng, model, rows, judge):
             return None
         feeds[name] = np.asarray(source.fill(rng, shape))
 
-    def look(node, known):
-        needs = rows[node.op_type].needs if node.op_type in rows else None
-        if needs and not needs([known[name] if name else None for name in node.input], node):
-            raise Refused(3, "a condition")
-
     try:
-        known = judge.values_of(feeds, look=look)
+        known = judge.values_of(feeds, look=asks(rows))
     except (Refused, IndexError, ValueError):
         return None
     for node in model.nodes:
@@ -245,6 +289,17 @@ def other_sizes(rng, model, rows, judge):
         if any(array.dtype == np.float16 and np.abs(array[~np.isnan(array)].astype(float)).max(initial=0) > 3e4 for array in flat(arrays_only(outcomes))):
             return None
     return feeds
+
+
+def asks(rows):
+    """A look that refuses a node whose operator's condition is not met."""
+
+    def look(node, known):
+        needs = rows[node.op_type].needs if node.op_type in rows else None
+        if needs and not needs([known[name] if name else None for name in node.input], node):
+            raise Refused(3, "a condition")
+
+    return look
 
 
 def arrays_only(values):

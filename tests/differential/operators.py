@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 import control
 from conditions import (
-    adds_up, axes_at_all, batches, both, bounded, casts, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels,
-    letters, level, masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scatters, scatters_rows,
-    shifts, small, some, starts_within, sums, tame, told_apart, told_ratios, two_points, whole_sizes, windows, within,
+    adds_up, axes_at_all, batches, both, bounded, casts, clips, covers, divides, enough, equal_sizes, even, finite, floats, gather_size, gathers_rows, known_sums, labels,
+    letters, level, masks, moderate, multiplies, near, no_integers, no_nan, no_peak, no_text, powers, products, quantizes, reaches, scaled, scattered, scatters,
+    scatters_rows, shifts, small, some, starts_within, sums, tame, told_apart, told_ratios, two_points, whole_sizes, windows, within,
 )
 from draw import DTYPES, TEXT, Skip, ranged
 
@@ -122,7 +122,8 @@ def along(rank=1, **choices):
     def draw(n):
         x = n.any(0, (rank, 9))
         attributes = n.attributes(**choices)
-        if n.takes("axis") and n.chance(0.8):
+        told = n.chance(0.8)
+        if n.takes("axis") and (told or n.schema.attributes["axis"].default_value.i >= len(n.shape(x))):  # 1, of a vector, before version 13
             attributes["axis"] = n.axis(len(n.shape(x)))
         return [x], attributes
 
@@ -767,7 +768,7 @@ ROWS = {
     "BitShift": Row(binary(direction=("LEFT", "RIGHT")), 1, shifts),
     "PRelu": Row(binary(grow=False)),
     "Where": Row(where, 1.5),
-    "Clip": Row(clip, needs=no_nan),
+    "Clip": Row(clip, needs=clips),
     "Cast": Row(casting, 2, casts),
     "CastLike": Row(cast_like, 1, casts),
     "Max": Row(variadic, needs=no_nan),
@@ -802,8 +803,8 @@ ROWS = {
     "Gather": Row(gather, 1.5, within(gather_size)),
     "GatherElements": Row(gather_elements, 1, within(gather_size)),
     "GatherND": Row(gather_rows, 1, gathers_rows),
-    "ScatterElements": Row(scatter_elements, 1, both(scatters, known_sums)),
-    "ScatterND": Row(scatter_rows, 1, both(scatters_rows, known_sums)),
+    "ScatterElements": Row(scatter_elements, 1, both(scatters, known_sums, scattered)),
+    "ScatterND": Row(scatter_rows, 1, both(scatters_rows, known_sums, scattered)),
     "DepthToSpace": Row(depth_space),
     "SpaceToDepth": Row(depth_space),
     "Trilu": Row(trilu, needs=no_text),

@@ -6,7 +6,8 @@
 
 Models are numbered within a seed; `--only SEED-INDEX` draws that one again. A model that differs is made smaller and written to
 OUT/SEED-INDEX with its inputs and what ONNX Runtime (or the evaluator) makes of them, as `onnxfuse test` takes it. known.txt lists differences
-that are explained. Processes take models in turn; one that crashes or does not answer is blamed by name and started again."""
+that are explained. Processes take models in turn; one that crashes or does not answer is blamed by name and started again, and its model
+written as it was drawn (`--write SEED-INDEX`)."""
 
 import argparse
 import collections
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,16 +61,21 @@ def work(options):
             say(name=name, outcome={}, who="the tester", text=traceback.format_exc()[-1500:].replace("\n", " "))
 
 
-def judged(judge, library, rows, name, options, tell):
-    """What is to be said of one model."""
+def drawn(rows, name, options, tell=lambda phase: None):
     import numpy as np
 
     from draw import draw_model
-    from model import words as words_of
 
     rng = np.random.default_rng([int(part) for part in name.split("-")])
     tell("drawing")
-    model = draw_model(rng, rows, options.operators and options.operators.split(","), tell)
+    return rng, draw_model(rng, rows, options.operators and options.operators.split(","), tell)
+
+
+def judged(judge, library, rows, name, options, tell):
+    """What is to be said of one model."""
+    from model import words as words_of
+
+    rng, model = drawn(rows, name, options, tell)
     if not model.nodes or not model.outputs:
         return {"outcome": {"empty": 1}}
     tell("judging")
@@ -179,6 +186,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", help="SEED-INDEX of one model")
+    parser.add_argument("--write", help="SEED-INDEX of one model, which is written to OUT as it is drawn")
     parser.add_argument("--operators", help="names, apart by commas: of these alone")
     parser.add_argument("--out", type=Path, help="takes what differs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -187,6 +195,11 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return work(options)
+    if options.write:
+        import operators
+
+        model = drawn(operators.ROWS, options.write, options)[1]
+        return write(options.out / options.write, model, model.feeds(), [model.values[name] for name in model.outputs])
     known, found, words = known_differences(), [], collections.Counter()
     totals, reasons = collections.Counter(), collections.Counter()
     names = [options.only] if options.only else [f"{options.seed}-{k}" for k in range(options.first, options.first + options.count)]
@@ -208,6 +221,12 @@ def main():
         else:
             found.append(done["name"])
             print(f"FAIL  {done['name']}  {line}")
+            again = [sys.executable, __file__, str(options.library), *(["--operators", options.operators] if options.operators else [])]
+            if options.out:
+                if done["who"] in ("crash", "hangs"):
+                    subprocess.run([*again, "--write", done["name"], "--out", str(options.out)], check=False)
+                print(f"      in {options.out / done['name']}")
+            print(f"      again: {shlex.join([*again, '--only', done['name'], '--out', 'differences'])}")
             sys.stdout.flush()
 
     if not options.only:
