@@ -79,16 +79,24 @@ static void find(Plugin *plugin) {
     plugin->places = known ? format("neither in %s, nor in %s", own, installed[0]) : format("not in %s", installed[0]);
 }
 
+void *library_open(const char *path, char *why, size_t room) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library) return library;
+    const char *message = dlerror();
+    if (why) snprintf(why, room, "%s", message ? message : path);
+    (void)dlerror(); /* the C library keeps the message until it is asked again */
+    return NULL;
+}
+
 static Status open_found(Plugin *plugin) {
     if (!plugin->path)
         return status_error(STATUS_FAULT, "%s: %s is %s; install it (on Debian: the package %s)", plugin->without,
                             plugin->file, plugin->places ? plugin->places : "nowhere", plugin->package);
-    void *library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *why = dlerror();
+    char why[512];
+    void *library = library_open(plugin->path, why, sizeof why);
+    if (!library)
         return status_error(STATUS_FAULT, "%s: %s; install what it needs (on Debian the package %s brings it along)",
-                            plugin->without, why ? why : plugin->file, plugin->package);
-    }
+                            plugin->without, why, plugin->package);
     PluginEntry entry = (PluginEntry)(uintptr_t)dlsym(library, plugin->entry);
     const void *table = entry ? entry() : NULL;
     if (!table || *(const int *)table != plugin->abi) {

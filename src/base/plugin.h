@@ -5,6 +5,7 @@
 #define ONNXFUSE_BASE_PLUGIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "base/status.h"
 
 /* One a plug-in, static, in the file that uses it. */
@@ -25,6 +26,8 @@ typedef const void *(*PluginEntry)(void);
 /* Opens it on the first call; STATUS_FAULT that says where it was looked for or what it lacks. Safe to call from several
  * threads at once. */
 Status plugin_open(Plugin *plugin, const void **out_table);
+/* Any shared library, its symbols for whoever asks its handle alone; NULL: it cannot be opened, and `why` (NULL, or `room` bytes) says why. */
+void *library_open(const char *path, char *why, size_t room);
 /* Changes with the plug-in's build, for cache keys; the plug-in is found, not opened. "any" when it is nowhere. */
 const char *plugin_identity(Plugin *plugin);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/plugin.h"
 
 enum { MOST_PATH = 4096, MOST_FUNCTIONS = 64, MOST_SYMBOL = 48 };
 
@@ -102,11 +103,9 @@ typedef struct Search {
 } Search;
 
 static bool try_file(Search *search, const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        if (strchr(path, '/')) snprintf(search->lacking, sizeof search->lacking, "%s", dlerror());
-        return false;
-    }
+    bool whole = strchr(path, '/') != NULL;
+    void *library = library_open(path, whole ? search->lacking : NULL, sizeof search->lacking);
+    if (!library) return false;
     for (int i = 0; i < search->kind->count; i++) {
         const char *symbol = search->kind->symbols + (size_t)i * MOST_SYMBOL;
         search->table[i].symbol = dlsym(library, symbol);
@@ -127,7 +126,7 @@ static void open_companions(const char *folder, const char *pattern) {
     glob_t found = {0};
     int length = snprintf(path, sizeof path, "%s/%s", folder, pattern);
     if (length > 0 && length < MOST_PATH && glob(path, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++) (void)dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+        for (size_t i = 0; i < found.gl_pathc; i++) (void)library_open(found.gl_pathv[i], NULL, 0);
     globfree(&found);
 }
 

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/plugin.h"
 
 typedef int Code; /* 0, an error of OpenCL's, or one of CLBlast's own (below -1000) */
 enum { ROW_MAJOR = 101, AS_STORED = 111, TRANSPOSED = 112 };
@@ -35,7 +36,7 @@ static bool find(void *library, const char *name, void *out_function) {
 }
 
 static void open_clblast(void) {
-    void *library = dlopen("libclblast.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *library = library_open("libclblast.so.1", NULL, 0);
     clblast.here = library && find(library, "CLBlastSgemmStridedBatched", &clblast.single_product) &&
                    find(library, "CLBlastDgemmStridedBatched", &clblast.double_product) &&
                    find(library, "CLBlastClearCache", &clblast.clear_cache);

@@ -2,6 +2,7 @@
 /* libOpenCL.so.1 (or the policy's library), opened at run time; the names of OpenCL's errors. */
 #include "runtime/device/opencl/loader.h"
 #include "base/plain.h"
+#include "base/plugin.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,18 +15,18 @@ static struct {
     OpenClLibrary *first;
 } libraries = {PTHREAD_MUTEX_INITIALIZER, NULL};
 
-static Status open_failure(const char *path, bool usual) {
+static Status open_failure(const char *path, bool usual, const char *why) {
     if (usual)
         return status_error(STATUS_USAGE,
                             OPENCL_USUAL_LIBRARY " was not found: install ocl-icd-libopencl1 and a driver such as "
                                                  "pocl-opencl-icd (a CPU) or your GPU's own");
-    const char *reason = dlerror();
-    return status_error(STATUS_USAGE, "opencl.library \"%s\" cannot be opened: %s", path, reason ? reason : "unknown");
+    return status_error(STATUS_USAGE, "opencl.library \"%s\" cannot be opened: %s", path, why);
 }
 
 static Status open_library(const char *path, bool usual, OpenClLibrary **out_library) {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return open_failure(path, usual);
+    char why[512];
+    void *handle = library_open(path, why, sizeof why);
+    if (!handle) return open_failure(path, usual, why);
     size_t length = strlen(path) + 1;
     OpenClLibrary *library = calloc(1, sizeof *library + length);
     if (!library) return dlclose(handle), status_out_of_memory();
