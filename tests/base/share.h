@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many of a test's random cases run. In a sanitized build, where each takes five to twenty times as long, one of
- * so many, unless ONNXFUSE_TEST_ALL is set: the cases differ in numbers more than in the paths that they take. */
+/* How many of a test's cases run.
+ *
+ * Random ones in a sanitized build, where each takes five to twenty times as long: one of so many, unless ONNXFUSE_TEST_ALL is
+ * set. They differ in numbers more than in the paths that they take.
+ *
+ * Kernels for GPUs, which OpenCL's compiler takes its time for: all, or with ONNXFUSE_TEST_TURN=N every second one; with N + 1
+ * the others. */
 #ifndef ONNXFUSE_TESTS_BASE_SHARE_H
 #define ONNXFUSE_TESTS_BASE_SHARE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -14,6 +20,13 @@ static inline uint64_t share_step(void) {
 #else
     return 1;
 #endif
+}
+
+/* Asked once a case. */
+static inline bool share_turn(void) {
+    static unsigned long number;
+    const char *turn = getenv("ONNXFUSE_TEST_TURN");
+    return !turn || (number++ + strtoul(turn, NULL, 10)) % 2 == 0;
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../base/share.h"
 #include "gpu_bench.h"
 #include "anchor_body.h"
 #include "codegen/gpu/product/product.h"
@@ -88,6 +89,7 @@ static void check_seeds(uint64_t count, AnchorCase (*make)(uint64_t seed)) {
     uint64_t seed, end;
     anchor_bench_open(&b);
     for (seeds(count, &seed, &end); seed < end; seed++) {
+        if (!share_turn()) continue;
         size_t lead = look_like_another(&b, seed);
         check(&b, make(seed), lead);
     }

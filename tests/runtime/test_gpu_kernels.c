@@ -3,6 +3,7 @@
  * schedule class, all tail sizes, random programs; each as it is and, with sizes that are multiples of 8, in vectors.
  * Many kernels make one program, since an OpenCL compiler takes its time. */
 #define RANDOM_PROGRAMS 40
+#include "../base/share.h"
 #include "render_cases.h"
 
 #include <stdio.h>
@@ -123,8 +124,7 @@ static void run_set(const Queued *q, GpuModule *module, const int64_t *params, i
 }
 
 /* --- the queue --- */
-static void flush(void) {
-    if (!queued) return;
+static void run_queue(void) {
     Arena *arena = arena_create(0);
     const Kernel *kernels[QUEUED + 2];
     const char *names[QUEUED + 2];
@@ -149,6 +149,10 @@ static void flush(void) {
     }
     driver->unload(context, module);
     arena_destroy(arena);
+}
+
+static void flush(void) {
+    if (queued) run_queue();
     for (int i = 0; i < finished_count; i++) arena_destroy(finished[i]);
     queued = finished_count = 0;
 }
@@ -169,6 +173,7 @@ static void add(Arena *arena, const Kernel *k, const int64_t *params, int sets, 
 static void check(const Kernel *k, const int64_t *params, int sets, int width) {
     Status bad = kernel_verify(k);
     cr_assert(!bad, "%s", status_message(bad));
+    if (!share_turn()) return;
     Arena *arena = arena_create(0);
     finished[finished_count++] = arena;
     add(arena, k, params, sets, width, 1);
@@ -179,7 +184,8 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
 
 static void finish(Arena *arena) {
     finished[finished_count++] = arena;
-    if (queued >= QUEUED) flush();
+    /* Of kernels whose turn it is not there is the memory alone. */
+    if (queued >= QUEUED || finished_count >= 2 * QUEUED) flush();
 }
 
 #define RUN(name)                                                                                                      \
