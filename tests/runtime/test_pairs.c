@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "anchor_cases.h"
+#include "each_tile.h"
 #include "base/vectors/vector_isa.h"
 #include "graph/tensor.h"
 #include "runtime/device/cpu/quads.h"
@@ -126,13 +127,7 @@ static int sets_here(const TileSet *sets[SETS]) {
 
 Test(pairs, every_tile_of_every_instruction_set_sums_within_its_roundings) {
     const TileSet *sets[SETS];
-    uint64_t state = 1;
-    int count = sets_here(sets);
-    for (int s = 0; s < count; s++)
-        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
-            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
-                for (int last = 1; last <= sets[s]->lanes; last++)
-                    check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+    each_tile(sets, sets_here(sets), 1, check_tile);
 }
 
 Test(pairs, all_sets_agree_on_sums_that_are_exact) {
@@ -189,13 +184,7 @@ static void check_ends(const TileSet *set, int index, int vectors, int rows, int
 
 Test(pairs, sums_end_as_bf16_in_registers_as_in_memory) {
     const TileSet *sets[SETS];
-    uint64_t state = 1;
-    int count = sets_here(sets);
-    for (int s = 0; s < count; s++)
-        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
-            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
-                for (int last = 1; last <= sets[s]->lanes; last += 3)
-                    check_ends(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+    each_tile(sets, sets_here(sets), 3, check_ends);
 }
 
 /* ---- what is no finite number ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "anchor_cases.h"
+#include "each_tile.h"
 #include "base/vectors/vector_isa.h"
 #include "runtime/device/cpu/quads.h"
 #include "runtime/device/cpu/tiles/tile.h"
@@ -71,13 +72,7 @@ static int sets_here(const TileSet *sets[SETS]) {
 
 Test(quads, every_tile_of_every_instruction_set_sums_exactly) {
     const TileSet *sets[SETS];
-    uint64_t state = 1;
-    int count = sets_here(sets);
-    for (int s = 0; s < count; s++)
-        for (int vectors = 1; vectors <= sets[s]->vectors; vectors++)
-            for (int rows = 1; rows <= sets[s]->rows[vectors]; rows++)
-                for (int last = 1; last <= sets[s]->lanes; last++)
-                    check_tile(sets[s], s, vectors, rows, (vectors - 1) * sets[s]->lanes + last, &state);
+    each_tile(sets, sets_here(sets), 1, check_tile);
 }
 
 Test(quads, all_sets_agree) {

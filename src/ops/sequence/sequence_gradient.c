@@ -134,8 +134,6 @@ static void give_part(Backward *w, const Node *n, int input, Value *gradient) {
     if (gradient) map_set_id(&w->gradients, key, gradient);
 }
 
-static Value *optional(const Node *n, int input) { return input < n->input_count ? n->inputs[input] : NULL; }
-
 static void back_construct(Backward *w, const Node *n) {
     for (int i = 0; i < n->input_count; i++) {
         if (!wants(w, n, i)) continue;
@@ -151,7 +149,7 @@ static void back_at(Backward *w, const Node *n) {
 }
 
 static void back_insert(Backward *w, const Node *n) {
-    Value *inputs[] = {dy(w, n, 0), n->inputs[0], optional(n, 2)};
+    Value *inputs[] = {dy(w, n, 0), n->inputs[0], optional_in(w->l, n, 2)};
     Node *node = backward_host(w, n, "SequenceInsertGradient", host_insert_gradient, inputs, 3);
     ItemType type = item_type_of(n->inputs[0]);
     if (!node) return;
@@ -160,7 +158,7 @@ static void back_insert(Backward *w, const Node *n) {
 }
 
 static void back_erase(Backward *w, const Node *n) {
-    Value *inputs[] = {dy(w, n, 0), n->inputs[0], optional(n, 1)};
+    Value *inputs[] = {dy(w, n, 0), n->inputs[0], optional_in(w->l, n, 1)};
     give_part(w, n, 0, host_sequence(w, n, "SequenceEraseGradient", host_erase_gradient, n->inputs[0], inputs, 3));
 }
 
