@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/vectors/vector_isa.h"
 
 typedef struct Level {
     const char *name, *cpu, *features;
@@ -19,16 +20,8 @@ static bool runs_v2(void) {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
 }
 
-/* cpuid leaf 1: FMA 12, MOVBE 22, OSXSAVE 27, F16C 29 in ecx; the compiler's builtin does not know F16C in all
- * versions. */
-static bool has_f16c(void) {
-    unsigned a = 1, b, c = 0, d;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    return c >> 29 & 1;
-}
-
 static bool runs_v3(void) {
-    return runs_v2() && has_f16c() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+    return runs_v2() && vector_has_f16c() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 

@@ -219,7 +219,7 @@ expect "the limits are remembered" 0 bench $model --shape x=2x16 --seconds 0.02
 holds "as they were" $? '^0$'
 printf 'damaged' >"$limits"
 expect "damaged limits" 0 bench $model --shape x=2x16 --seconds 0.02
-holds "are replaced" "$(head -n 1 "$limits")" '^onnxfuse limits 2 [0-9a-f]{16}$'
+holds "are replaced" "$(head -n 1 "$limits")" '^onnxfuse limits 3 [0-9a-f]{16}$'
 before=$(cat "$limits")
 expect "limits are measured anew" 0 bench $model --shape x=2x16 --seconds 0.02 --measure-machine
 [ "$before" != "$(cat "$limits")" ]

@@ -156,7 +156,7 @@ Test(limits, that_are_damaged_or_foreign_are_replaced, .init = make_folder, .fin
     Arena *arena = arena_create(0);
     Text foreign = text_make(arena);
     limits_print(&foreign, "some other machine", &some);
-    const char *const texts[] = {"", "onnxfuse limits 2 0123456789abcdef\n", "nonsense", foreign.data};
+    const char *const texts[] = {"", "onnxfuse limits 3 0123456789abcdef\n", "nonsense", foreign.data};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         write_over(path, texts[i]);
         MachineLimits fresh = take(&policy, false), next = take(&policy, false);

@@ -11,51 +11,44 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Not all compilers know the names. */
-static bool has_f16c(void) {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-#endif
+enum { ASKED = 1, HAS_AVX512 = 2, HAS_AVX2 = 4, HAS_F16C = 8, HAS_VNNI = 16, HAS_AVX_VNNI = 32, HAS_BF16 = 64 };
 
-VectorIsa vector_isa(void) {
-#if defined(__x86_64__)
+/* Not all compilers know all names: F16C is leaf 1's bit 29 of ECX, AVX-VNNI leaf 7.1's bit 4 of EAX (Intel's manual,
+ * volume 2, CPUID). */
+static unsigned ask(void) {
+    unsigned has = ASKED, a, b, c, d;
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C)) has |= HAS_F16C;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1)) has |= HAS_AVX_VNNI;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (has & HAS_F16C)) has |= HAS_AVX2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-        return VECTOR_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return VECTOR_AVX2;
-#endif
-    return VECTOR_BASE;
+        has |= HAS_AVX512;
+    if (__builtin_cpu_supports("avx512vnni")) has |= HAS_VNNI;
+    if (__builtin_cpu_supports("avx512bf16")) has |= HAS_BF16;
+    return has;
 }
 
-bool vector_has_vnni(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512vnni");
-#else
-    return false;
-#endif
+/* Asked once: each tile asks for its instructions, and on a virtual machine the host answers cpuid, in the time of a
+ * whole tile. */
+static bool has(unsigned which) {
+    static _Atomic unsigned known;
+    unsigned answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!answer) atomic_store_explicit(&known, answer = ask(), memory_order_relaxed);
+    return answer & which;
 }
+#else
+enum { HAS_AVX512, HAS_AVX2, HAS_F16C, HAS_VNNI, HAS_AVX_VNNI, HAS_BF16 };
+static bool has(unsigned which) {
+    (void)which;
+    return false;
+}
+#endif
 
-/* Not all compilers know the name: bit 4 of leaf 7.1's EAX (Intel's manual, volume 2, CPUID). */
-bool vector_has_avx_vnni(void) {
-#if defined(__x86_64__)
-    static _Atomic int known; /* 1: no, 2: yes; products ask each time, and on a virtual machine the host answers */
-    int answer = known;
-    unsigned a, b, c, d;
-    if (!answer) known = answer = 1 + (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1));
-    return answer == 2;
-#else
-    return false;
-#endif
-}
-
-bool vector_has_bf16(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
-}
+VectorIsa vector_isa(void) { return has(HAS_AVX512) ? VECTOR_AVX512 : has(HAS_AVX2) ? VECTOR_AVX2 : VECTOR_BASE; }
+bool vector_has_f16c(void) { return has(HAS_F16C); }
+bool vector_has_vnni(void) { return has(HAS_VNNI); }
+bool vector_has_avx_vnni(void) { return has(HAS_AVX_VNNI); }
+bool vector_has_bf16(void) { return has(HAS_BF16); }
 
 #if defined(__x86_64__) && defined(__linux__)
 enum { AMX_BF16 = 1 << 22, AMX_TILES = 1 << 24, AMX_INT8 = 1 << 25 }; /* of leaf 7's EDX */

@@ -14,6 +14,8 @@ typedef enum VectorIsa {
 /* The widest that this machine runs. */
 VectorIsa vector_isa(void);
 
+/* Conversions of float16, which VECTOR_AVX2 includes. */
+bool vector_has_f16c(void);
 /* Sums of four products of bytes: AVX512-VNNI, and AVX-VNNI of processors without AVX-512. */
 bool vector_has_vnni(void);
 bool vector_has_avx_vnni(void);

@@ -24,9 +24,6 @@ enum {
 };
 
 /* --- loops, once for each width of vectors --- */
-typedef float Floats __attribute__((vector_size(LINE), may_alias));
-typedef double Doubles __attribute__((vector_size(LINE), may_alias));
-
 typedef struct Loops {
     float (*read)(const char *from, int64_t bytes);
     void (*write)(char *to, int64_t bytes);
@@ -35,6 +32,7 @@ typedef struct Loops {
     void (*copy_past)(char *to, const char *from, int64_t bytes);
     float (*multiply_f32)(float x);
     double (*multiply_f64)(double x);
+    int width; /* bytes of their vectors */
 } Loops;
 
 #define MULTIPLY(name, type, scalar, attribute)                                                                        \
@@ -49,38 +47,40 @@ typedef struct Loops {
         return sum;                                                                                                    \
     }
 
-/* The compiler may make no call of memset or memcpy of these: what is stored is not all the same, or comes through
- * arithmetic that it must not leave out. */
-#define LOOPS(name, attribute)                                                                                         \
+/* width: bytes of a register, since vectors of several are split badly. The compiler may make no call of memset or memcpy
+ * of these: what is stored is not all the same, or comes through arithmetic that it must not leave out. */
+#define LOOPS(name, attribute, width)                                                                                  \
+    typedef float floats_##name __attribute__((vector_size(width), may_alias));                                        \
+    typedef double doubles_##name __attribute__((vector_size(width), may_alias));                                      \
     attribute static float read_##name(const char *from, int64_t bytes) {                                              \
-        Floats a = {0}, b = a, c = a, d = a;                                                                           \
+        floats_##name a = {0}, b = a, c = a, d = a;                                                                    \
         float sum = 0;                                                                                                 \
-        for (int64_t i = 0; i < bytes; i += STEP) {                                                                    \
-            const Floats *v = (const Floats *)(const void *)(from + i);                                                \
+        for (int64_t i = 0; i < bytes; i += 4 * (width)) {                                                             \
+            const floats_##name *v = (const floats_##name *)(const void *)(from + i);                                  \
             a += v[0], b += v[1], c += v[2], d += v[3];                                                                \
         }                                                                                                              \
         a += b + c + d;                                                                                                \
-        for (int k = 0; k < (int)(sizeof(Floats) / sizeof(float)); k++) sum += a[k];                                   \
+        for (int k = 0; k < (int)((width) / sizeof(float)); k++) sum += a[k];                                          \
         return sum;                                                                                                    \
     }                                                                                                                  \
     attribute static void write_##name(char *to, int64_t bytes) {                                                      \
-        Floats a = (Floats){0} + 1;                                                                                    \
-        for (int64_t i = 0; i < bytes; i += STEP) {                                                                    \
-            Floats *v = (Floats *)(void *)(to + i);                                                                    \
+        floats_##name a = (floats_##name){0} + 1;                                                                      \
+        for (int64_t i = 0; i < bytes; i += 4 * (width)) {                                                             \
+            floats_##name *v = (floats_##name *)(void *)(to + i);                                                      \
             v[0] = v[1] = v[2] = v[3] = a;                                                                             \
             __asm__ volatile("" ::: "memory");                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
     attribute static void copy_##name(char *to, const char *from, int64_t bytes) {                                     \
-        for (int64_t i = 0; i < bytes; i += STEP) {                                                                    \
-            const Floats *v = (const Floats *)(const void *)(from + i);                                                \
-            Floats *w = (Floats *)(void *)(to + i), a = v[0], b = v[1], c = v[2], d = v[3];                            \
+        for (int64_t i = 0; i < bytes; i += 4 * (width)) {                                                             \
+            const floats_##name *v = (const floats_##name *)(const void *)(from + i);                                  \
+            floats_##name *w = (floats_##name *)(void *)(to + i), a = v[0], b = v[1], c = v[2], d = v[3];              \
             w[0] = a, w[1] = b, w[2] = c, w[3] = d;                                                                    \
             __asm__ volatile("" ::: "memory");                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
-    MULTIPLY(multiply_f32_##name, Floats, float, attribute)                                                            \
-    MULTIPLY(multiply_f64_##name, Doubles, double, attribute)
+    MULTIPLY(multiply_f32_##name, floats_##name, float, attribute)                                                     \
+    MULTIPLY(multiply_f64_##name, doubles_##name, double, attribute)
 
 /* prefix: of the intrinsics; width: bytes of their vectors. */
 #define STREAMS(name, attribute, vector, prefix, width)                                                                \
@@ -95,10 +95,10 @@ typedef struct Loops {
         _mm_sfence();                                                                                                  \
     }
 
-#define ROW(name, past)                                                                                                \
+#define ROW(name, past, width)                                                                                         \
     {                                                                                                                  \
         read_##name, write_##name, copy_##name, past(write_past_##name), past(copy_past_##name), multiply_f32_##name,  \
-            multiply_f64_##name                                                                                        \
+            multiply_f64_##name, width                                                                                 \
     }
 #define PAST(function) function
 #define NONE(function) NULL
@@ -106,22 +106,23 @@ typedef struct Loops {
 #if defined(__x86_64__)
 #define AVX2 __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,prefer-vector-width=512")))
-LOOPS(base, )
+LOOPS(base, , 16)
 STREAMS(base, , __m128, _mm, 16)
-LOOPS(avx2, AVX2)
+LOOPS(avx2, AVX2, 32)
 STREAMS(avx2, AVX2, __m256, _mm256, 32)
-LOOPS(avx512, AVX512)
+LOOPS(avx512, AVX512, 64)
 STREAMS(avx512, AVX512, __m512, _mm512, 64)
-static const Loops base_loops = ROW(base, PAST), avx2_loops = ROW(avx2, PAST), avx512_loops = ROW(avx512, PAST);
+static const Loops base_loops = ROW(base, PAST, 16), avx2_loops = ROW(avx2, PAST, 32),
+                   avx512_loops = ROW(avx512, PAST, 64);
 #else
-LOOPS(base, )
-static const Loops base_loops = ROW(base, NONE);
+LOOPS(base, , 16)
+static const Loops base_loops = ROW(base, NONE, 16);
 #endif
 
 static const Loops *loops_here(void) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) return &avx512_loops;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2_loops;
+    VectorIsa isa = vector_isa();
+    if (isa != VECTOR_BASE) return isa == VECTOR_AVX512 ? &avx512_loops : &avx2_loops;
 #endif
     return &base_loops;
 }
@@ -301,9 +302,9 @@ static void measure_all(Measurement *m, int64_t largest, MachineLimits *out) {
         b->write = more(b->write, b[1].write);
         b->copy = more(b->copy, b[1].copy);
     }
-    double sums = 2.0 * CHAINS * ROUNDS * pool_threads(m->pool);
-    out->products[WORK_F32] = sums * (sizeof(Floats) / sizeof(float)) / best_seconds(m, MULTIPLY_F32);
-    out->products[WORK_F64] = sums * (sizeof(Doubles) / sizeof(double)) / best_seconds(m, MULTIPLY_F64);
+    double bytes = 2.0 * CHAINS * ROUNDS * pool_threads(m->pool) * m->loops->width;
+    out->products[WORK_F32] = bytes / sizeof(float) / best_seconds(m, MULTIPLY_F32);
+    out->products[WORK_F64] = bytes / sizeof(double) / best_seconds(m, MULTIPLY_F64);
     out->products[WORK_INTEGER] = out->products[WORK_F32]; /* instructions on as many lanes */
     out->products[WORK_BF16] = measure_narrow(m, pairs_here(), out->products[WORK_F32]);
     out->products[WORK_BYTES] = measure_narrow(m, bytes_here(), out->products[WORK_F32]);
