@@ -48,6 +48,12 @@ def i(*shape, low=0, high=10, dtype=i64):
     return Fill(lambda rng: rng.integers(low, high, shape).astype(dtype))
 
 
+def factor(*shape, dtype):
+    """Weights of a product. Signed ones by half their range: ONNX Runtime adds two products of u8 by i8 in 16 bits, which saturate, where the
+    processor has no instructions for sums of four (AVX2 without VNNI)."""
+    return i(*shape, low=-64, high=64, dtype=dtype) if dtype == i8 else i(*shape, low=0, high=256, dtype=dtype)
+
+
 def b(*shape):
     return Fill(lambda rng: rng.integers(0, 2, shape).astype(bool))
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import formulas
-from cases import MICROSOFT, Fill, b, by_onnxruntime, constant, data, drawn, f, f32, f64, i, i32, i64, i8, row, table, u8, with_zeros
+from cases import MICROSOFT, Fill, b, by_onnxruntime, constant, data, drawn, f, factor, f32, f64, i, i32, i64, i8, row, table, u8, with_zeros
 from formulas import picked
 from microsoft import HALF, OPEN, PLAIN, SAID, SUMS, level, scale
 
@@ -22,12 +22,12 @@ ROUND = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 def dynamic(name, a, weight, dtype=i8, columns=False, zero=True, bias=False, **rest):
     many = weight[-1:] if columns else ()
-    return row(name, [f(*a), level(*weight, dtype=dtype), scale(*many), level(*many, dtype=dtype) if zero else None, f(weight[-1]) if bias else None], **rest)
+    return row(name, [f(*a), factor(*weight, dtype=dtype), scale(*many), level(*many, dtype=dtype) if zero else None, f(weight[-1]) if bias else None], **rest)
 
 
 def gemm(name, a, weight, types=(u8, i8), columns=False, c=None, result=True, **rest):
     many = (columns,) if columns else ()
-    return row(name, [level(*a, dtype=types[0]), scale(), level(dtype=types[0]), level(*weight, dtype=types[1]), scale(*many), level(*many, dtype=types[1]),
+    return row(name, [level(*a, dtype=types[0]), scale(), level(dtype=types[0]), factor(*weight, dtype=types[1]), scale(*many), level(*many, dtype=types[1]),
                       i(*c, low=-2000, high=2000, dtype=i32) if c is not None else None, *([f(low=1, high=2), level(dtype=types[0])] if result else [])], **rest)
 
 
@@ -78,7 +78,7 @@ FUSED = [
            dynamic("a bias", (3, 8), (8, 5), bias=True),
            dynamic("batches, a bias, a scale a column", (2, 3, 8), (8, 5), columns=True, bias=True),
            dynamic("one row", (1, 64), (64, 33), bias=True),
-           row("constant weights", [f(4, 16), constant(level(16, 9, dtype=i8)), constant(scale(9)), constant(data(np.zeros(9), i8)), constant(f(9))]), **PLAIN, **SUMS),
+           row("constant weights", [f(4, 16), constant(factor(16, 9, dtype=i8)), constant(scale(9)), constant(data(np.zeros(9), i8)), constant(f(9))]), **PLAIN, **SUMS),
     *table("QGemm",
            gemm("u8 and i8", (3, 8), (8, 5)),
            gemm("u8 and u8", (3, 8), (8, 5), types=(u8, u8)),
@@ -95,7 +95,7 @@ FUSED = [
 def convolution(name, x, weight, types=(u8, i8), channels=False, bias=False, **rest):
     many = weight[:1] if channels else ()
     zero = data(np.zeros(many), types[1]) if types[1] == i8 else level(*many, dtype=types[1])
-    return row(name, [level(*x, dtype=types[0]), scale(), level(dtype=types[0]), level(*weight, dtype=types[1]), scale(*many), zero,
+    return row(name, [level(*x, dtype=types[0]), scale(), level(dtype=types[0]), factor(*weight, dtype=types[1]), scale(*many), zero,
                       f(low=0.5, high=1), level(dtype=types[0]), i(weight[0], low=-3000, high=3000, dtype=i32) if bias else None], **rest)
 
 
@@ -167,7 +167,7 @@ def projected(name, *more, x_type=u8, w_type=i8, columns=False, **rest):
     mask, past = more[0], more[1]
     zero = data(np.zeros(many), i8) if w_type == i8 else level(*many, dtype=w_type)
     zeros = rest.pop("zeros", True)
-    return row(name, [level(B, S, IN, dtype=x_type), level(IN, WIDE, dtype=w_type), f(WIDE), small(), small(*many), mask, level(dtype=x_type) if zeros else None,
+    return row(name, [level(B, S, IN, dtype=x_type), factor(IN, WIDE, dtype=w_type), f(WIDE), small(), small(*many), mask, level(dtype=x_type) if zeros else None,
                       zero if zeros else None, past], num_heads=N, **rest)
 
 

@@ -4,7 +4,7 @@
 import numpy as np
 
 import formulas
-from cases import MICROSOFT, constant, data, f, f16, f32, first_of, i, i32, i64, i8, row, table, u8, with_zeros
+from cases import MICROSOFT, constant, data, f, f16, f32, factor, first_of, i, i32, i64, i8, row, table, u8, with_zeros
 from formulas import picked
 
 HALF = {"domain": MICROSOFT, "dtypes": [f32, f16]}
@@ -199,7 +199,7 @@ def concatenated(name, parts, dtype=u8, **rest):
 
 
 def product(name, a, b, a_type=u8, b_type=i8, b_scale=(), zeros=(True, True), bias=False, **rest):
-    return row(name, [level(*a, dtype=a_type), level(*b, dtype=b_type), scale(), scale(*b_scale), level(dtype=a_type) if zeros[0] else None,
+    return row(name, [level(*a, dtype=a_type), factor(*b, dtype=b_type), scale(), scale(*b_scale), level(dtype=a_type) if zeros[0] else None,
                       level(*b_scale, dtype=b_type) if zeros[1] else None, f(b[-1]) if bias else None], **rest)
 
 

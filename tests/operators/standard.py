@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import formulas
-from cases import b, by_reference, constant, data, drawn, f, f16, f32, f64, i, i32, i64, i8, row, table, u8
+from cases import b, by_reference, constant, data, drawn, f, f16, f32, f64, factor, i, i32, i64, i8, row, table, u8
 from first import formula
 from formulas import picked
 
@@ -72,7 +72,7 @@ WINDOWS = [
                                           ("padding below", 4, {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
                                           ("padding above", 4, {"auto_pad": "SAME_UPPER", "strides": [2, 2]}), ("valid", 4, {"auto_pad": "VALID"}))), version=10),
     *table("QLinearConv",
-           *(row(name, [i(2, 4, 7, 6, high=256, dtype=u8), data(0.02, f32), data(120, u8), i(4, channels, 3, 3, low=-128, high=128, dtype=i8), data(0.01, f32), data(0, i8),
+           *(row(name, [i(2, 4, 7, 6, high=256, dtype=u8), data(0.02, f32), data(120, u8), factor(4, channels, 3, 3, dtype=i8), data(0.01, f32), data(0, i8),
                         data(0.125, f32), data(100, u8), bias], kernel_shape=[3, 3], **rest)
              for name, channels, bias, rest in (
                  ("strides", 4, None, {"strides": [2, 1]}), ("dilations", 4, None, {"dilations": [2, 2]}), ("groups", 2, None, {"group": 2}),
