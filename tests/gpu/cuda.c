@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../base/share.h"
 #include "codegen/gpu/gpu.h"
 #include "runtime/device/cuda/nvrtc.h"
 
@@ -88,7 +89,7 @@ static Status prove_source(Proof *proof, const int *indices, int count) {
     for (const char *at = proof->options.architectures; *at; at++) count_of_all += *at == ',';
     for (const char *at = proof->options.architectures; at && !status;
          at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (proof->options.in_turn && number++ != turn % count_of_all) continue;
+        if (proof->options.in_turn && number++ != turn % (count_of_all * (int)share_of_slow())) continue;
         status = compile(proof, atoi(at), source, cubin);
         if (!status) judge(proof, cubin, atoi(at), source, indices[0]);
     }

@@ -15,7 +15,8 @@
  *   --work N     most instructions times elements of a run
  *   --jobs N     processes;  --batch N  kernels a program;  --seconds N  most for a batch
  *   --arch A,B   architectures for --cuda: 80,90,100
- *   --in-turn N  each program is compiled for one of the architectures, in turn, beginning with the Nth modulo their number
+ *   --in-turn N  each program is compiled for one of the architectures, in turn, beginning with the Nth modulo their number;
+ *                with ONNXFUSE_TEST_SHARE=M (tests/base/share.h) one of M programs
  *   --nvrtc P    the folder with the NVRTC library
  *   --report F   writes failing kernels with their programs to F */
 #include <stdio.h>

@@ -1130,5 +1130,5 @@ const char *graph_text(const Graph *graph, Arena *arena) {
 void random_seeds(int count, uint64_t *out_first, uint64_t *out_last) {
     const char *one = getenv("ONNXFUSE_TEST_SEED"), *many = getenv("ONNXFUSE_TEST_SEEDS");
     *out_first = one ? strtoull(one, NULL, 10) : 1;
-    *out_last = one ? *out_first : many ? strtoull(many, NULL, 10) : ((uint64_t)count - 1) / share_step() + 1;
+    *out_last = one ? *out_first : many ? strtoull(many, NULL, 10) : share_count((uint64_t)count);
 }
