@@ -171,7 +171,10 @@ static Status enter(Importer *im) {
 }
 
 static Status build_subgraph(Importer *im, Scope *outer, Node *node, const Onnx__GraphProto *proto, Scope *scope) {
-    *scope = (Scope){.outer = outer, .frame = outer->frame, .names = map_make(im->scratch)};
+    *scope = (Scope){.outer = outer,
+                     .frame = outer->frame,
+                     .names = map_make(im->scratch),
+                     .shapes_hold = !subgraph_names(node->domain, node->op)};
     scope->graph = graph_sub(outer->graph, proto->name);
     node_add_subgraph(node, scope->graph);
     TRY(enter(im));
@@ -505,7 +508,8 @@ static Status add_input(Importer *im, Scope *scope, const Onnx__ValueInfoProto *
     TRY(status_at(read_type(im, proto->type, name, &type), "input \"%s\"", shown(im, name)));
     if (outermost && type.dtype == DT_NONE)
         return status_error(STATUS_INVALID, "input \"%s\" has no type", shown(im, name));
-    Value *value = graph_add_input(scope->graph, name, type.dtype, outermost ? type.rank : -1, type.dims);
+    bool shaped = outermost || scope->shapes_hold;
+    Value *value = graph_add_input(scope->graph, name, type.dtype, shaped ? type.rank : -1, type.dims);
     value->kind = type.kind;
     return define(im, scope, name, value);
 }

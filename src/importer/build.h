@@ -26,6 +26,8 @@ typedef struct Scope {
     VEC(const char *) captured; /* names found outside, as the subgraph's values hold them: */
     VEC(Value *) captured_outer;
     VEC(Value *) captured_inner;
+    bool
+        shapes_hold; /* of a subgraph: its inputs have the shapes that they declare, which is not so for control flow */
 } Scope;
 
 typedef struct Importer {

@@ -61,7 +61,7 @@ typedef Status (*LowerFn)(Lowering *l, const Node *n);
 
 enum {
     OP_RANDOM = 1,       /* outputs are drawn: `onnxfuse test` compares type and shape alone */
-    OP_CONTROL_FLOW = 2, /* If, Loop, Scan, SequenceMap: runs subgraphs as nested plans; host is NULL */
+    OP_CONTROL_FLOW = 2, /* runs graphs: If, Loop, Scan and SequenceMap, whose host is NULL, and what becomes Loops */
     OP_WEIGHTED = 4,     /* input 1 may be a constant matrix, which a policy may have kept in another form */
     OP_ONE_PRODUCT = 8,  /* is one product of its input by its weight */
 };

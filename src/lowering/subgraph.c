@@ -84,8 +84,8 @@ Graph *clone_graph(Graph *parent, const Graph *source) {
     return target;
 }
 
-static void inline_before(Lowering *l, Node *before, const Graph *body, Value *const *inputs, Value **outputs) {
-    Copy copy = {l->graph, before, map_make(l->arena), map_make(l->arena)};
+void inline_graph_in(Graph *target, Node *before, const Graph *body, Value *const *inputs, Value **outputs) {
+    Copy copy = {target, before, map_make(target->arena), map_make(target->arena)};
     for (int i = 0; i < body->inputs.count; i++)
         map_set_id(&copy.values, MAP_POINTER_KEY(body->inputs.items[i]), inputs[i]);
     FOR_EACH_NODE(node, body) copy_node(&copy, node);
@@ -93,11 +93,11 @@ static void inline_before(Lowering *l, Node *before, const Graph *body, Value *c
 }
 
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
-    inline_before(l, (Node *)l->node, body, inputs, outputs);
+    inline_graph_in(l->graph, (Node *)l->node, body, inputs, outputs);
 }
 
 void inline_graph_behind(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs) {
-    inline_before(l, l->node->next, body, inputs, outputs);
+    inline_graph_in(l->graph, l->node->next, body, inputs, outputs);
 }
 
 typedef VEC(const Tensor *) Tensors;

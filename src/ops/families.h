@@ -30,6 +30,8 @@ extern const OpRow ops_image[];  /* image/image.c: Resize, Upsample, GridSample,
 extern const OpRow ops_signal[]; /* signal/signal.c: windows of signal processing, DFT, STFT, MelWeightMatrix */
 extern const OpRow ops_text[];   /* text/strings.c: strings, TfIdf */
 extern const OpRow ops_ngram_repeat[]; /* text/ngram_repeat.c: NGramRepeatBlock */
+extern const OpRow ops_generation[];   /* generation/search.c: GreedySearch, Sampling, BeamSearch */
+extern const OpRow ops_search_parts[]; /* generation/search_parts.c: what these are told in */
 extern const OpRow ops_control[];      /* control/control.c: If, Loop, Scan, SequenceMap */
 extern const OpRow ops_sequence[];     /* sequence/sequence.c: sequences and optionals */
 extern const OpRow ops_training[];     /* training/training.c: Adagrad, Adam, Momentum */

@@ -21,6 +21,7 @@ import numpy as np
 
 import contributed
 import first
+import generation
 import microsoft
 import ml
 import standard
@@ -113,7 +114,7 @@ def main():
     options = parser.parse_args()
     binary = options.build / "onnxfuse"
 
-    cases = [*microsoft.CASES, *contributed.CASES, *ml.CASES, *standard.CASES, *first.CASES]
+    cases = [*microsoft.CASES, *contributed.CASES, *ml.CASES, *standard.CASES, *first.CASES, *generation.CASES]
     written, wrong, skipped = write_all(cases, options.out, options.match)
     derived, missing = ([], []) if options.match else enumerate_rows(options.build, options.cases, written, options.out)
     results, problems = run_all([binary, "test"], [str(folder) for folder in [folder for _, folder in written] + derived], options.jobs)

@@ -361,9 +361,30 @@ static void carried_start(Lowering *l, Carried *c, Value *const *initial, int co
     }
 }
 
+/* A size that changes between iterations. */
+typedef struct CarriedSize {
+    const Dim *before, *after; /* in one iteration */
+    const Dim *now;            /* how it is called from now on */
+} CarriedSize;
+typedef VEC(CarriedSize) CarriedSizes;
+
+/* Sizes that are equal before the loop and become equal in an iteration are equal in all of them, so they are one symbol: caches of
+ * all layers grow together. named: `before` is such a symbol, which the first of the sizes that are no longer equal keeps. */
+static const Dim *carried_size(Lowering *l, CarriedSizes *sizes, const Dim *before, const Dim *after, bool named) {
+    for (int i = 0; i < sizes->count; i++) {
+        const CarriedSize *known = &sizes->items[i];
+        if (known->before == before && known->after == after) return known->now;
+        named &= known->before != before;
+    }
+    CarriedSize made = {before, after, named ? before : dim_fresh(l->dims, "carried")};
+    VEC_PUSH(l->arena, *sizes, made);
+    return made.now;
+}
+
 /* Widens the types by what the body returns; *out_changed when the body must be lowered again. all: after one change,
  * all sizes are free. */
 static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all, bool *out_changed) {
+    CarriedSizes sizes = {0};
     *out_changed = false;
     for (int i = 0; i < c->count; i++) {
         ItemType *type = &c->types[i], result = item_type_of(c->body->outputs.items[first_output + i]);
@@ -381,10 +402,11 @@ static Status carried_widen(Lowering *l, Carried *c, int first_output, bool all,
             for (int a = 0; a < type->rank; a++) some |= type->dims[a] != result.dims[a] && !c->free[i][a];
             for (int a = 0; a < type->rank; a++) {
                 bool changes = some && !c->free[i][a] && (all || type->dims[a] != result.dims[a]);
-                dims[a] = changes ? dim_fresh(l->dims, "carried") : type->dims[a];
                 c->free[i][a] |= changes;
+                dims[a] = type->dims[a];
+                if (c->free[i][a]) dims[a] = carried_size(l, &sizes, dims[a], result.dims[a], !changes);
+                *out_changed |= dims[a] != type->dims[a];
             }
-            *out_changed |= some;
             type->dims = dims;
             continue;
         }
@@ -405,7 +427,7 @@ static void carried_free_all(Lowering *l, Carried *c) {
         if (type->kind != VALUE_TENSOR || type->rank <= 0) continue;
         const Dim **dims = ARENA_ARRAY(l->arena, const Dim *, type->rank);
         for (int a = 0; a < type->rank; a++) {
-            dims[a] = c->free[i][a] ? type->dims[a] : dim_fresh(l->dims, "carried");
+            dims[a] = dim_fresh(l->dims, "carried");
             c->free[i][a] = true;
         }
         type->dims = dims;
