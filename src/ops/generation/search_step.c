@@ -29,6 +29,7 @@ typedef struct SearchStep {
     int32_t *chosen;       /* [rows] */
     Candidate *candidates; /* BEAM: [rows][candidate_count], best first */
     int64_t candidate_count;
+    Candidate *merged; /* BEAM: [batch][2 * beams], best first */
 } SearchStep;
 
 /* ---- inputs ---- */
@@ -222,7 +223,6 @@ static void find_candidates(const SearchStep *s, int64_t row, const float *score
 static void score_beams(void *context, int64_t begin, int64_t end, int worker) {
     const SearchStep *s = context;
     for (int64_t row = begin; row < end; row++) {
-        if (is_done(s, row / s->beams) && !s->added) continue;
         float *scores = s->added ? (float *)s->added->data + row * s->vocabulary : s->work + worker * s->vocabulary;
         float sum = ((const float *)host_input(s->call, STEP_STATE + STATE_OPEN)->data)[row];
         score_row(s, row, scores);
@@ -231,8 +231,8 @@ static void score_beams(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-/* The 2 * beams best of all beams of one sequence of the batch, of equal scores those of the first beam. */
-static void merge_candidates(const SearchStep *s, int64_t b, int64_t *next, Candidate *merged) {
+/* The 2 * beams best of all beams of one sequence of the batch, of equal scores those of the first beam. next: scratch [beams]. */
+static void merge_candidates(const SearchStep *s, int64_t b, int64_t *next) {
     for (int64_t k = 0; k < s->beams; k++) next[k] = 0;
     for (int64_t i = 0; i < 2 * s->beams; i++) {
         int64_t best = -1;
@@ -241,9 +241,19 @@ static void merge_candidates(const SearchStep *s, int64_t b, int64_t *next, Cand
             const Candidate *at = s->candidates + (b * s->beams + k) * s->candidate_count + next[k];
             if (next[k] < s->candidate_count && (!chosen || at->score > chosen->score)) chosen = at, best = k;
         }
-        merged[i] = *chosen;
+        s->merged[2 * b * s->beams + i] = *chosen;
         next[best]++;
     }
+}
+
+/* The sum that a sequence of the batch is taken to be able to reach still. ONNX Runtime looks for it in the candidates from place
+ * b * beams on, not 2 * b * beams, which for b > 0 are also those of sequences before it; its results follow from that. */
+static float best_sum(const SearchStep *s, int64_t b) {
+    const Candidate *from = s->merged + b * s->beams;
+    float best = from[0].score;
+    for (int64_t i = 1; i < 2 * s->beams; i++)
+        if (from[i].score > best) best = from[i].score;
+    return best;
 }
 
 /* Where a row goes on from, with which token. */
@@ -267,7 +277,8 @@ static Ended ended_of(const SearchStep *s, int64_t b) {
 }
 
 /* An end token among the first `beams` candidates ends its row; the best others are what is followed. */
-static void step_beams_of(const SearchStep *s, int64_t b, const Candidate *best) {
+static void step_beams_of(const SearchStep *s, int64_t b) {
+    const Candidate *best = s->merged + 2 * b * s->beams;
     Ended ended = ended_of(s, b);
     int64_t row = b * s->beams, end = row + s->beams;
     for (int64_t i = 0; row < end; i++) {
@@ -278,26 +289,24 @@ static void step_beams_of(const SearchStep *s, int64_t b, const Candidate *best)
     }
     if (*ended.count < s->beams) return;
     bool done = attr_int(s->call->node, "early_stopping", 0) == 1 ||
-                ended.scores[s->beams - 1] >= ended_score(&ended, best[0].score, s->length);
+                ended.scores[s->beams - 1] >= ended_score(&ended, best_sum(s, b), s->length);
     ((int32_t *)s->state[STATE_PROGRESS]->data)[b * PROGRESS + PROGRESS_DONE] = done;
 }
 
 static Status step_beams(SearchStep *s) {
     HostCall *call = s->call;
-    Candidate *merged = arena_array(call->arena, (size_t)s->beams, 2 * sizeof *merged);
+    s->merged = arena_array(call->arena, (size_t)s->rows, 2 * sizeof *s->merged);
     int64_t *next = ARENA_ARRAY(call->arena, int64_t, s->beams);
     s->candidate_count = 2 * s->beams < s->vocabulary ? 2 * s->beams : s->vocabulary;
     s->candidates = arena_array(call->arena, (size_t)s->rows, (size_t)s->candidate_count * sizeof *s->candidates);
     if (!s->added)
         s->work = arena_array(call->arena, (size_t)pool_threads(call->pool), (size_t)s->vocabulary * sizeof *s->work);
     pool_for(call->pool, s->rows, 1 + 4096 / s->vocabulary, score_beams, s);
+    for (int64_t b = 0; b < s->batch; b++) merge_candidates(s, b, next);
     for (int64_t b = 0; b < s->batch; b++) {
-        if (is_done(s, b)) { /* padding from here on, behind the first sequence of the batch, as ONNX Runtime has it */
-            for (int64_t k = 0; k < s->beams; k++) follow(s, b * s->beams + k, 0, s->pad, 0);
-            continue;
-        }
-        merge_candidates(s, b, next, merged);
-        step_beams_of(s, b, merged);
+        if (!is_done(s, b)) step_beams_of(s, b);
+        /* Padding from here on, behind the first sequence of the batch, as ONNX Runtime has it. */
+        for (int64_t k = 0; is_done(s, b) && k < s->beams; k++) follow(s, b * s->beams + k, 0, s->pad, 0);
     }
     return NULL;
 }
