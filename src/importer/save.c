@@ -193,7 +193,7 @@ static Status attribute_to_proto(Exporter *e, const Node *node, const Attr *attr
 
 /* ---- nodes and graphs ---- */
 
-static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx__GraphProto **out);
+static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, bool named, Onnx__GraphProto **out);
 static Status add_nodes_to_proto(Exporter *e, const Graph *graph, Onnx__GraphProto *proto);
 
 /* Some runtimes ask for the shape of what every loop has: the iteration's number and the condition. */
@@ -216,7 +216,7 @@ static Status subgraph_to_proto(Exporter *e, const Node *node, int index, Onnx__
     proto->name = subgraph_name(e, node, index);
     proto->has_type = 1;
     proto->type = TYPE(GRAPH);
-    TRY(graph_to_proto(e, graph, node->captures, &proto->g));
+    TRY(graph_to_proto(e, graph, node->captures, !subgraph_names(node->domain, node->op), &proto->g));
     if (!*node->domain && strcmp(node->op, "Loop") == 0) set_loop_shapes(e, proto->g);
     return NULL;
 }
@@ -254,10 +254,11 @@ static Status node_to_proto(Exporter *e, const Node *node, Onnx__NodeProto **out
     return NULL;
 }
 
-/* An output that is not made by a node of its graph under its own name is made by an Identity. */
-static bool needs_identity(Exporter *e, const Graph *graph, int index) {
+/* An output that is not made by a node of its graph under its own name is made by an Identity. named: its readers know it by that name. */
+static bool needs_identity(Exporter *e, const Graph *graph, int index, bool named) {
     const Value *value = graph->outputs.items[index];
-    if (graph->parent) return !value->producer;
+    if (!named) return !value->producer;
+    if (graph->parent && !value->producer) return true;
     return strcmp(name_of(e, value), graph->output_names.items[index]) != 0;
 }
 
@@ -272,13 +273,12 @@ static Onnx__NodeProto *identity_to_proto(Exporter *e, char *input, char *output
     return proto;
 }
 
-static void add_output_to_proto(Exporter *e, const Graph *graph, int index, Onnx__GraphProto *proto) {
+static void add_output_to_proto(Exporter *e, const Graph *graph, int index, bool named, Onnx__GraphProto *proto) {
     const Value *value = graph->outputs.items[index];
     char *name = name_of(e, value);
-    if (needs_identity(e, graph, index)) {
+    if (needs_identity(e, graph, index, named)) {
         char *input = name;
-        name = graph->parent ? arena_format(e->arena, "%s_out%d", name, index)
-                             : borrowed(graph->output_names.items[index]);
+        name = named ? borrowed(graph->output_names.items[index]) : arena_format(e->arena, "%s_out%d", name, index);
         proto->node[proto->n_node++] = identity_to_proto(e, input, name);
     }
     bool made =
@@ -324,9 +324,24 @@ static void hoist_constants(Exporter *e, const Graph *graph, Map *readers, Onnx_
     }
 }
 
-static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx__GraphProto **out) {
+/* Graphs of an operator that is not control flow stand beside each other, and the operator tells their inputs and outputs by name. */
+static void keep_names(Exporter *e, const Graph *graph, int inputs) {
+    for (int i = 0; i < inputs; i++) {
+        const Value *value = graph->inputs.items[i];
+        map_set_id(&e->names, MAP_POINTER_KEY(value), borrowed(value->name));
+    }
+    for (int i = 0; i < graph->outputs.count; i++) {
+        const Value *value = graph->outputs.items[i];
+        if (value->producer && strcmp(value->name, graph->output_names.items[i]) == 0)
+            map_set_id(&e->names, MAP_POINTER_KEY(value), borrowed(value->name));
+    }
+}
+
+/* named: its inputs and outputs are known by their names, not by their places. */
+static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, bool named, Onnx__GraphProto **out) {
     Onnx__GraphProto *proto = *out = NEW(Onnx__GraphProto, graph_proto);
     int inputs = graph->inputs.count - captures;
+    if (named && graph->parent) keep_names(e, graph, inputs);
     proto->name = borrowed(graph->name);
     proto->input = ARENA_ARRAY(e->arena, Onnx__ValueInfoProto *, inputs);
     proto->output = ARENA_ARRAY(e->arena, Onnx__ValueInfoProto *, graph->outputs.count);
@@ -343,7 +358,7 @@ static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, Onnx
         hoist_constants(e, graph, &readers, proto);
     }
     TRY(add_nodes_to_proto(e, graph, proto));
-    for (int i = 0; i < graph->outputs.count; i++) add_output_to_proto(e, graph, i, proto);
+    for (int i = 0; i < graph->outputs.count; i++) add_output_to_proto(e, graph, i, named, proto);
     return NULL;
 }
 
@@ -737,7 +752,7 @@ Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *
     Onnx__ModelProto *model = NEW(Onnx__ModelProto, model_proto);
     take_names(e, graph);
     add_model_info(e, model);
-    TRY(graph_to_proto(e, graph, 0, &model->graph));
+    TRY(graph_to_proto(e, graph, 0, true, &model->graph));
     add_functions(e, model);
     TRY(keep_original(e, model, options));
     *out_size = protobuf_c_message_get_packed_size(&model->base);
