@@ -355,6 +355,29 @@ static Status check_attention(const Verifier *v) {
     return NULL;
 }
 
+static bool is_grouped(const Node *node) { return strcmp(node->op, "matmul_grouped") == 0; }
+
+/* Likewise of "matmul_grouped". */
+static Status check_grouped(const Verifier *v) {
+    const Node *node = v->node;
+    RULE((node->input_count == 3 || node->input_count == 4) && node->output_count == 1 && node->outputs[0],
+         "not 3 or 4 inputs and an output");
+    bool bits = node_attr(node, "weight_bits");
+    const Value *a = node->inputs[0], *b = node->inputs[1], *groups = node->inputs[2], *y = node->outputs[0];
+    for (int i = 0; i < node->input_count; i++)
+        RULE(node->inputs[i] && node->inputs[i]->kind == VALUE_TENSOR && node->inputs[i]->rank >= 0,
+             "input %d is missing or unknown", i);
+    RULE(y->dtype == DT_F32 || y->dtype == DT_F64, "the result is neither f32 nor f64");
+    RULE(a->dtype == y->dtype && a->rank >= 1 && a->rank <= y->rank, "rows and result do not go together");
+    RULE(bits ? b->dtype == DT_U8 && b->rank == 4 && b->constant && y->dtype == DT_F32
+              : b->dtype == y->dtype && b->rank == 3,
+         "the second factor is no matrix a group");
+    RULE(groups->dtype == DT_I64 && groups->rank == y->rank - 1, "not a group a row");
+    RULE(node->input_count < 4 || (node->inputs[3]->dtype == y->dtype && node->inputs[3]->rank == 2),
+         "the bias is no vector a group");
+    return check_perm(v, "perm_b", b->rank);
+}
+
 /* ---- levels ---- */
 
 /* What the partition must put into a region. */
@@ -391,6 +414,7 @@ static Status check_level(const Verifier *v) {
              i);
     }
     if (node->kind == NODE_ANCHOR && is_attention(node)) return check_attention(v);
+    if (node->kind == NODE_ANCHOR && is_grouped(node)) return check_grouped(v);
     if (node->kind != NODE_PRIM) return NULL;
     TRY(check_prim(v));
     RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node) || is_tiny(node),
@@ -479,7 +503,7 @@ static Status check_region(const Verifier *v) {
 /* The body of an anchor's epilogue: its first input is the raw result, the others are the node's from the third on. */
 static Status check_epilogue(const Verifier *v) {
     const Node *node = v->node;
-    RULE(node->subgraph_count == 1 && !is_attention(node), "%d epilogues", node->subgraph_count);
+    RULE(node->subgraph_count == 1 && !is_attention(node) && !is_grouped(node), "%d epilogues", node->subgraph_count);
     const Graph *body = node->subgraphs[0];
     RULE(node->input_count >= 2 && body->inputs.count == node->input_count - 1 &&
              body->outputs.count == node->output_count && node->output_count > 0,

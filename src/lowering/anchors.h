@@ -24,6 +24,13 @@
  *                   zero points are not in the middle weight_zeros, as lowering/anchor/weight_blocks.h has them: an
  *                   element is (number - zero point) * scale. attrs perm_a, perm_out. Where AnchorLimits.bits says so.
  *
+ * "matmul_grouped"  inputs a [lead..., K], b, groups and, where there is one, bias [G, N]. groups: i64 of the result's axes but the
+ *                   last, to which a's leading axes broadcast; its numbers are in [0, G). attrs: ints perm_b (missing: identity).
+ *                   b' = permute(b, perm_b) is [G, K, N], and each row is multiplied by its group's matrix alone:
+ *                   r[i, n] = the sum over k of a[i, k] b'[groups[i], k, n], + bias[groups[i], n]. f32, f64. Or b is a constant
+ *                   u8 [G, N, blocks, bytes] that stands for f32 matrices, column g * N + n of them as "matmul_bits" has its
+ *                   columns, with its attrs weight_*, and there is no perm_b. No epilogue. Where AnchorLimits.grouped says so.
+ *
  * Epilogue: where the node has a subgraph, its body of primitives is applied to the result. The body's first input is
  * the raw result as above (permuted by perm_out, in the inputs' type), the others are the node's inputs from the third
  * on, which lie over it as graph/broadcast.h says; all the body computes has the result's shape (elementwise primitives,
@@ -68,6 +75,7 @@
 #define WEIGHT_BITS "weight_bits"
 #define WEIGHT_DEPTH "weight_depth"
 #define MATMUL_BITS "matmul_bits"
+#define MATMUL_GROUPED "matmul_grouped"
 #define PAD_VALUE "pad_value"
 #define EPILOGUE_SAVES "epilogue_saves"
 
@@ -113,6 +121,9 @@ static inline bool attention_drops(const Node *node) {
 
 /* Whether a product's or a convolution's factors may have these types. */
 static inline bool anchor_takes(DType a, DType b) { return a == DT_U8 ? b == DT_I8 : a == b && dtype_of_sums(a) == a; }
+
+/* Whether a product's second factor stands for numbers of few bits. */
+static inline bool anchor_holds_bits(const Node *node) { return node_attr(node, WEIGHT_BITS) != NULL; }
 
 /* The type in which an anchor computes on elements of `dtype`. */
 static inline DType anchor_work_type(DType dtype) {

@@ -2,7 +2,17 @@
 /* How gradients meet at a value: un-broadcasting and adding up. */
 #include "lowering/gradient.h"
 
+#include <string.h>
 #include "lowering/sizes.h"
+
+bool is_trained(const Graph *graph) {
+    FOR_EACH_NODE(node, graph) {
+        if (node->domain && strcmp(node->domain, TRAINING_DOMAIN) == 0) return true;
+        for (int i = 0; i < node->subgraph_count; i++)
+            if (is_trained(node->subgraphs[i])) return true;
+    }
+    return false;
+}
 
 Value *full_like(Lowering *l, const Value *x, double number) {
     if (!present(l, (Value *const *)&x, 1)) return NULL;

@@ -16,6 +16,10 @@
 
 #include "lowering/build.h"
 
+/* Whether the graph, or a body in it, has operators of training: the gradient of what stands there is asked for, or may be. Of the outermost
+ * graph this holds before, while and after it is lowered, up to "differentiate". */
+bool is_trained(const Graph *graph);
+
 struct Backward {
     Lowering *l;   /* it puts its nodes elsewhere: behind the forward ones */
     Map gradients; /* Value -> its gradient so far, a Value of the same type and shape */

@@ -5,7 +5,7 @@
 #include "passes/passes.h"
 
 #include "lowering/anchors.h"
-#include "lowering/ops.h"
+#include "lowering/gradient.h"
 
 static bool is_operator(const Node *node, const char *op) {
     return node && node->kind == NODE_ONNX && !node->custom && strcmp(node->op, op) == 0 &&
@@ -92,15 +92,6 @@ static void move_before(Graph *graph, Node *node) {
     for (int i = 0; i < x->attrs.count; i++) node_set_attr(node, x->attrs.items[i]);
 }
 
-static bool is_differentiated(const Graph *graph) {
-    FOR_EACH_NODE(node, graph) {
-        if (node->domain && strcmp(node->domain, TRAINING_DOMAIN) == 0) return true;
-        for (int i = 0; i < node->subgraph_count; i++)
-            if (is_differentiated(node->subgraphs[i])) return true;
-    }
-    return false;
-}
-
 static void take_all(Graph *graph) {
     FOR_EACH_NODE(node, graph) {
         move_before(graph, node);
@@ -111,6 +102,6 @@ static void take_all(Graph *graph) {
 
 /* Integers have no gradients: what is differentiated stays as it is. */
 Status take_quantized(Graph *graph, const Policy *policy) {
-    if (policy->target.anchors.bytes && policy->fusion.enable && !is_differentiated(graph)) take_all(graph);
+    if (policy->target.anchors.bytes && policy->fusion.enable && !is_trained(graph)) take_all(graph);
     return NULL;
 }

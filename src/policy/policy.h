@@ -31,6 +31,7 @@ typedef struct Target {
         bool attention_drop; /* both with SCORE_DROP */
         bool bytes;          /* products and convolutions of u8 by i8 */
         bool bits;           /* products with weights in blocks of few bits */
+        bool grouped;        /* "matmul_grouped" */
         bool turned_conv;    /* "conv" with perm_x and perm_w */
     } anchors;
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */

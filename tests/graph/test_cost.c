@@ -110,6 +110,14 @@ static const Case cases[] = {
      "graph (x: f32[b, 4, 4, 2], w: f32[2, 5, 2, 2]) -> (y) {\n y: f32[b, 8, 8, 5] = anchor conv_transpose x, w "
      "{strides = [2, 2], dilations = [1, 1], pads = (0, 0, 0, 0), group = 1}\n}\n",
      3 * 32 * 4 + 40 * 4, 3 * 320 * 4, 2 * 3 * 32 * 20, 0},
+    {"rows in groups, of which each reads a matrix at most",
+     "graph (x: f32[b, 1, 8], w: f32[16, 8, 5], g: i64[b, 2], c: f32[16, 5]) -> (y) {\n y: f32[b, 2, 5] = anchor "
+     "matmul_grouped x, w, g, c\n}\n",
+     96 + 6 * 160 + 48 + 320, 120, 2 * 6 * 8 * 5, 0},
+    {"more rows in groups than there are",
+     "graph (x: f32[b, 1, 8], w: f32[4, 8, 5], g: i64[b, 2]) -> (y) {\n y: f32[b, 2, 5] = anchor matmul_grouped x, w, "
+     "g\n}\n",
+     96 + 4 * 160 + 48, 120, 2 * 6 * 8 * 5, 0},
     {"attention",
      "graph (q: f32[b, 2, 4, 8], k: f32[b, 2, 6, 8], v: f32[b, 2, 6, 16]) -> (y) {\n y: f32[b, 2, 4, 16] = anchor "
      "attention q, k, v\n}\n",

@@ -291,6 +291,40 @@ Test(verify, attention_has_no_epilogue) {
         LEVEL_PRIM, "1 epilogues");
 }
 
+Test(verify, rows_in_groups) {
+    static const struct {
+        const char *name, *node, *message;
+    } rows[] = {
+        {"no numbers of groups", "y: f32[t, 2, 5] = anchor matmul_grouped x, w", "not 3 or 4 inputs"},
+        {"an input too many", "y: f32[t, 2, 5] = anchor matmul_grouped x, w, g, c, c", "not 3 or 4 inputs"},
+        {"one matrix", "y: f32[t, 2, 5] = anchor matmul_grouped x, c, g", "the second factor is no matrix a group"},
+        {"bits that come with a run", "y: f32[t, 2, 5] = anchor matmul_grouped x, u, g {weight_bits = 4}",
+         "the second factor is no matrix a group"},
+        {"numbers that are floats", "y: f32[t, 2, 5] = anchor matmul_grouped x, w, c", "not a group a row"},
+        {"a result of fewer axes", "y: f32[t, 5] = anchor matmul_grouped x, w, g",
+         "rows and result do not go together"},
+        {"integers", "y: i64[t, 2, 5] = anchor matmul_grouped g, w, g", "the result is neither f32 nor f64"},
+        {"a bias of one vector", "y: f32[t, 2, 5] = anchor matmul_grouped x, w, g, d", "the bias is no vector a group"},
+        {"a permute of two axes", "y: f32[t, 2, 5] = anchor matmul_grouped x, w, g {perm_b = [1, 0]}", "perm_b"},
+        {"an epilogue",
+         "y: f32[t, 2, 5] = anchor matmul_grouped x, w, g graph (r: f32[t, 2, 5], g: i64[t, 2]) -> (e) {\n e: f32[t, "
+         "2, "
+         "5] = exp r\n}",
+         "1 epilogues"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Arena *arena = arena_create(0);
+        expect_fault(
+            rows[i].name,
+            parsed(arena_format(arena,
+                                "graph (x: f32[t, 1, 8], w: f32[16, 8, 5], u: u8[16, 5, 1, 16], g: i64[t, 2], c: "
+                                "f32[16, 5], d: f32[5]) -> (y) {\n%s\n}",
+                                rows[i].node)),
+            LEVEL_PRIM, rows[i].message);
+        arena_destroy(arena);
+    }
+}
+
 typedef void (*Damage)(Graph *graph);
 
 static void swap_nodes(Graph *graph) { graph_move_before(graph, graph->last, graph->first); }

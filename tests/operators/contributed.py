@@ -279,15 +279,25 @@ MOVEMENTS = [
 T, EXPERTS, HIDDEN, INNER = 7, 4, 32, 48
 
 
-def experts(name, fused=1, tokens=(T,), bias=True, third=False, **rest):
-    """MoE: fused 2 has gates and what they gate in one layer."""
+def rated(tokens, *shifts):
+    """What the router makes of the tokens; shifts: of the experts' rates, which else are from -2 to 2."""
+    return drawn(lambda rng: (rng.uniform(-2, 2, (tokens, EXPERTS)) + (shifts or 0)).astype(f32))
+
+
+ONE_FOR_ALL, TWO_FOR_ALL, ONE_RATED = (0, 9, 0, 0), (0, -20, 9, -20), (-np.inf, 0, -np.inf, -np.inf)
+
+
+def experts(name, fused=1, tokens=(T,), bias=True, third=False, fixed=False, shifts=(), **rest):
+    """MoE: fused 2 has gates and what they gate in one layer. fixed: the weights stand in the model."""
+    given = constant if fixed else (lambda fill: fill)
+
     def layer(rows, columns):
-        return [f(EXPERTS, rows, columns, low=-0.5, high=0.5), f(EXPERTS, rows) if bias else None]
+        return [given(f(EXPERTS, rows, columns, low=-0.5, high=0.5)), given(f(EXPERTS, rows)) if bias else None]
 
-    return row(name, [f(*tokens, HIDDEN), f(int(np.prod(tokens)), EXPERTS), *layer(fused * INNER, HIDDEN), *layer(HIDDEN, INNER), *(layer(INNER, HIDDEN) if third else [])], **rest)
+    return row(name, [f(*tokens, HIDDEN), rated(int(np.prod(tokens)), *shifts), *layer(fused * INNER, HIDDEN), *layer(HIDDEN, INNER), *(layer(INNER, HIDDEN) if third else [])], **rest)
 
 
-def narrow_experts(name, bits=4, block=16, fused=1, zeros=False, given=False, bias=False, third=False, dtype=f32, **rest):
+def narrow_experts(name, bits=4, block=16, fused=1, zeros=False, given=False, bias=False, third=False, tokens=T, shifts=(), **rest):
     """QMoE; block 0: a scale a row. given: the weights come with the run."""
     fixed = (lambda fill: fill) if given else constant
 
@@ -299,7 +309,7 @@ def narrow_experts(name, bits=4, block=16, fused=1, zeros=False, given=False, bi
 
     layers = [layer(fused * INNER, HIDDEN), layer(HIDDEN, INNER), layer(INNER, HIDDEN) if third else [None] * 4]
     sizes = {"block_size": block} if block else {}
-    return row(name, [f(T, HIDDEN), f(T, EXPERTS), *[part for parts in layers for part in parts[:3]], *[parts[3] for parts in layers]], expert_weight_bits=bits, **sizes, **rest)
+    return row(name, [f(tokens, HIDDEN), rated(tokens, *shifts), *[part for parts in layers for part in parts[:3]], *[parts[3] for parts in layers]], expert_weight_bits=bits, **sizes, **rest)
 
 
 def table_of_blocks(name, bits, block, shape=(6, 48), indices=(2, 3), zeros=False, given=False, wide=f32, **rest):
@@ -362,6 +372,10 @@ EXPERTS_AND_TABLES = [
            experts("all", k=EXPERTS, activation_type="identity"), experts("no biases, three axes", tokens=(2, 3), k=2, bias=False, activation_type="relu"),
            experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1),
            experts("swiglu with bounds", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5),
+           experts("weights of the model", fixed=True, k=2, activation_type="gelu"), experts("one token", tokens=(1,), fixed=True, k=2), experts("one token, one expert", tokens=(1,), activation_type="silu"),
+           experts("one expert has all tokens", shifts=ONE_FOR_ALL, fixed=True), experts("one expert has a row of each token", shifts=ONE_FOR_ALL, k=2, normalize_routing_weights=1),
+           experts("two experts have all tokens", shifts=TWO_FOR_ALL, fixed=True, k=2), experts("many tokens", tokens=(90,), fixed=True, k=2, activation_type="silu"), experts("many tokens, all experts", tokens=(2, 40), k=EXPERTS),
+           experts("two where one is rated", shifts=ONE_RATED, k=2, normalize_routing_weights=1), experts("two where one is rated, weights as they are", shifts=ONE_RATED, fixed=True, k=2),
            rtol=256, atol=256, **PLAIN),
     *table("MoE", experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2), experts("a layer of what is gated", third=True, k=2, activation_type="silu"),
            experts("swiglu of two layers", third=True, k=2, activation_type="swiglu"), expect=formulas.experts, rtol=256, atol=256, **PLAIN),
@@ -371,7 +385,10 @@ EXPERTS_AND_TABLES = [
     *table("QMoE", narrow_experts("4 bits in blocks"), narrow_experts("zero points", zeros=True, k=2, activation_type="silu"), narrow_experts("biases, weights that add up to 1", bias=True, k=2, normalize_routing_weights=1),
            narrow_experts("a scale a row", block=0, k=2), narrow_experts("a scale and a zero point a row", block=0, zeros=True, k=2, activation_type="gelu"),
            narrow_experts("2 bits", bits=2, zeros=True, k=2), narrow_experts("8 bits, a scale a row", bits=8, block=0, k=2), narrow_experts("8 bits, a zero point a row", bits=8, block=0, zeros=True),
-           narrow_experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5), rtol=256, atol=256, **PLAIN),
+           narrow_experts("swiglu", fused=2, k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0, swiglu_limit=0.5),
+           narrow_experts("one token", tokens=1, k=2, bias=True), narrow_experts("one token, one expert", tokens=1, zeros=True), narrow_experts("one expert has all tokens", shifts=ONE_FOR_ALL, bias=True),
+           narrow_experts("two experts have all tokens", shifts=TWO_FOR_ALL, k=2, zeros=True), narrow_experts("many tokens", tokens=90, k=2, bias=True, activation_type="silu"), narrow_experts("many tokens, all experts", tokens=40, k=EXPERTS, bits=8, block=0),
+           narrow_experts("two where one is rated", shifts=ONE_RATED, k=2), rtol=256, atol=256, **PLAIN),
     *table("QMoE", narrow_experts("8 bits in blocks", bits=8, zeros=True, k=2), narrow_experts("weights of the run", given=True, sizes=SAID, zeros=True, k=2), narrow_experts("weights of the run, a scale a row", given=True, sizes=SAID, block=0, zeros=True, k=2),
            narrow_experts("a layer of what is gated", third=True, bias=True, k=2, zeros=True, activation_type="silu"), narrow_experts("gates and then what they gate", fused=2, k=2, activation_type="swiglu", swiglu_fusion=2),
            narrow_experts("bits that each layer says", fc1_expert_weight_bits=4, fc2_expert_weight_bits=4, fc3_expert_weight_bits=4), narrow_experts("accuracy and packing as they are", accuracy_level=0, weights_prepacked=0),

@@ -2,7 +2,11 @@
 /* Lowering, told as text before and after: what each operator becomes, and what is said of a model that is wrong. */
 #include <criterion/criterion.h>
 
+#include <stdio.h>
+#include <string.h>
+
 #include "lowering/ops.h"
+#include "policy/policy.h"
 
 /* expected: the lowered graph, or the error. */
 static const struct {
@@ -405,6 +409,44 @@ Test(lower, cases) {
         Status status = graph_parse(cases[i].source, &graph);
         cr_assert(!status, "%s: %s", cases[i].name, status_message(status));
         cr_expect_str_eq(lowered(graph), cases[i].expected, "%s", cases[i].name);
+        graph_destroy(graph);
+    }
+}
+
+static int count_nodes(const Graph *graph, const char *op) {
+    int count = 0;
+    FOR_EACH_NODE(node, graph) count += node->kind == NODE_ANCHOR && strcmp(node->op, op) == 0;
+    return count;
+}
+
+/* Where the device multiplies rows by their experts' matrices alone, and nothing asks for a gradient. */
+Test(lower, experts_see_their_own_rows) {
+    static const struct {
+        const char *name, *gradient;
+        bool grouped;
+        int sparse, dense;
+    } rows[] = {
+        {"on a device that can", "", true, 2, 0},
+        {"on one that cannot", "", false, 0, 2},
+        {"where it is differentiated", "g = onnx \"ai.onnx.preview.training\" Gradient@1 x {xs = [\"x\"], y = \"y\"}\n",
+         true, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Graph *graph = NULL;
+        char source[1024];
+        snprintf(source, sizeof source,
+                 "opset 17\nopset \"com.microsoft\" 1\nopset \"ai.onnx.preview.training\" 1\n"
+                 "graph (x: f32[t, 8], r: f32[t, 4], v: f32[4, 6, 8], w: f32[4, 8, 6]) -> (y%s) {\n"
+                 "y = onnx \"com.microsoft\" MoE@1 x, r, v, _, w {k = 2}\n%s}\n",
+                 *rows[i].gradient ? ", g" : "", rows[i].gradient);
+        Status status = graph_parse(source, &graph);
+        cr_assert(!status, "%s: %s", rows[i].name, status_message(status));
+        Policy policy = policy_default();
+        policy.target.anchors.grouped = rows[i].grouped;
+        status = lower_graph(graph, &policy);
+        cr_assert(!status, "%s: %s", rows[i].name, status_message(status));
+        cr_expect_eq(count_nodes(graph, "matmul_grouped"), rows[i].sparse, "%s", rows[i].name);
+        cr_expect_eq(count_nodes(graph, "matmul"), rows[i].dense, "%s", rows[i].name);
         graph_destroy(graph);
     }
 }

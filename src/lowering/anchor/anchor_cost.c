@@ -37,7 +37,8 @@ static double product(const Operand *o, int first) {
 static bool products_of(const Node *node, const int64_t *symbols, double *out_work) {
     Operand a, b, v, y;
     if (node->input_count < 2 || !operand(node->outputs[0], node, NULL, symbols, &y)) return false;
-    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0) {
+    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0 ||
+        strcmp(node->op, MATMUL_GROUPED) == 0) {
         if (!operand(node->inputs[0], node, "perm_a", symbols, &a)) return false;
         *out_work = 2 * product(&y, 0) * size_at(&a, 0);
         return true;
@@ -76,6 +77,16 @@ static double part_met(const Node *node, const int64_t *symbols) {
     return part;
 }
 
+/* The part of a weight that is read: of matrices in groups no more than there are rows. */
+static double part_of_weight(const Node *node, const int64_t *symbols) {
+    Operand b, rows;
+    if (strcmp(node->op, MATMUL_GROUPED) != 0 || !operand(node->inputs[1], node, NULL, symbols, &b) ||
+        !operand(node->inputs[2], node, NULL, symbols, &rows))
+        return 1;
+    double count = product(&rows, 0);
+    return count < b.dims[0] ? count / b.dims[0] : 1;
+}
+
 static double bytes_of(const Value *value, double count) { return count * (double)dtype_size(value->dtype); }
 
 bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, Cost *out_cost) {
@@ -90,6 +101,7 @@ bool anchor_cost(const Node *node, const int64_t *symbols, double weight_bytes, 
         double bytes = bytes_of(node->inputs[i], count);
         if (i == 0) bytes *= part_met(node, symbols);
         if (i == 1 && weight_bytes > 0 && weight_bytes < bytes) bytes = weight_bytes;
+        if (i == 1) bytes *= part_of_weight(node, symbols);
         cost_add_read(out_cost, node->inputs[i], bytes);
     }
     for (int o = 0; o < node->output_count; o++) {

@@ -216,8 +216,6 @@ static Status matmul_dims(const Eval *e, const Work *a, const Work *b, int *out_
     return NULL;
 }
 
-static bool is_of_bits(const Node *node) { return strcmp(node->op, MATMUL_BITS) == 0; }
-
 /* The matrix that b stands for. */
 static Status unpacked(const Eval *e, Work *out) {
     WeightBlocks blocks;
@@ -237,7 +235,7 @@ static Status eval_matmul(const Eval *e, Work *out) {
     int rank = 2;
     int64_t dims[MAX_RANK];
     TRY(permuted(e, &from_a, "perm_a", &a));
-    if (is_of_bits(e->node)) {
+    if (anchor_holds_bits(e->node)) {
         TRY(unpacked(e, &b));
     } else {
         from_b = widened(e, e->inputs[1]);
@@ -258,6 +256,62 @@ static Status eval_matmul(const Eval *e, Work *out) {
             ((float *)out->data)[i] *= (float)alpha;
         else if (a.dtype == DT_F64)
             ((double *)out->data)[i] *= alpha;
+    }
+    return NULL;
+}
+
+/* b' of "matmul_grouped". */
+static Status group_matrices(const Eval *e, Work *out) {
+    Work b = {0};
+    const Tensor *packed = e->inputs[1];
+    if (!anchor_holds_bits(e->node)) {
+        b = widened(e, packed);
+        TRY(permuted(e, &b, "perm_b", out));
+        return out->rank == 3 ? NULL : wrong(e, "the second factor is not a matrix a group");
+    }
+    if (packed->rank != 4) return wrong(e, "the second factor does not have blocks a column and group");
+    int64_t groups = packed->dims[0], columns = packed->dims[1];
+    Work all;
+    TRY(unpacked(e, &all)); /* [K, G * N] */
+    TRY(work_new(e, DT_F32, 3, (int64_t[]){groups, all.dims[0], columns}, out));
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t k = 0; k < all.dims[0]; k++)
+            memcpy((float *)out->data + (g * all.dims[0] + k) * columns,
+                   (const float *)all.data + (k * groups + g) * columns, (size_t)columns * sizeof(float));
+    return NULL;
+}
+
+static Status eval_grouped(const Eval *e, Work *out) {
+    if (e->node->input_count < 3 || !e->inputs[2] || e->inputs[2]->dtype != DT_I64)
+        return wrong(e, "there are no numbers of groups");
+    const Tensor *numbers = e->inputs[2], *bias = e->node->input_count > 3 ? e->inputs[3] : NULL;
+    Work a = widened(e, e->inputs[0]), b, shifts = {0};
+    TRY(group_matrices(e, &b));
+    int64_t groups = b.dims[0], k = b.dims[1], n = b.dims[2], rows = tensor_count(numbers), dims[MAX_RANK];
+    int rank = numbers->rank + 1;
+    bool fits = a.rank >= 1 && a.rank <= rank && a.dims[a.rank - 1] == k && rank <= MAX_RANK;
+    for (int i = 2; fits && i <= a.rank; i++)
+        fits = a.dims[a.rank - i] == 1 || a.dims[a.rank - i] == numbers->dims[rank - i];
+    if (bias) shifts = widened(e, bias);
+    if (bias) fits &= shifts.dtype == a.dtype && shifts.rank == 2 && shifts.dims[0] == groups && shifts.dims[1] == n;
+    if (!fits) return wrong(e, "the inputs' shapes do not go together");
+    for (int i = 0; i < rank; i++) dims[i] = i < rank - 1 ? numbers->dims[i] : n;
+    TRY(work_new(e, a.dtype, rank, dims, out));
+    size_t size = dtype_size(a.dtype);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t group = ((const int64_t *)numbers->data)[i], from = 0, rest = i, stride = 1;
+        if (group < 0 || group >= groups) return wrong(e, "there is no group of a row's number");
+        for (int d = 2; d <= rank; d++) {
+            int64_t own = d <= a.rank ? a.dims[a.rank - d] : 1;
+            from += own == 1 ? 0 : rest % dims[rank - d] * stride;
+            rest /= dims[rank - d];
+            stride *= own;
+        }
+        char *to = (char *)out->data + (size_t)(i * n) * size;
+        if (bias && n) memcpy(to, (const char *)shifts.data + (size_t)(group * n) * size, (size_t)n * size);
+        if (n)
+            accumulate(a.dtype, (const char *)a.data + (size_t)(from * k) * size,
+                       (const char *)b.data + (size_t)(group * k * n) * size, to, k, n);
     }
     return NULL;
 }
@@ -733,10 +787,12 @@ Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbo
     Eval e = {node, inputs, symbols, arena};
     Work results[3], turned; /* "attention" may have two, "attention_backward" has three */
     if (node->input_count < 2 || !inputs[0] || !inputs[1] ||
-        !anchor_takes(inputs[0]->dtype, is_of_bits(node) ? inputs[0]->dtype : inputs[1]->dtype))
+        !anchor_takes(inputs[0]->dtype, anchor_holds_bits(node) ? inputs[0]->dtype : inputs[1]->dtype))
         return wrong(&e, "two inputs of one element type are needed");
-    if (strcmp(node->op, "matmul") == 0 || is_of_bits(node))
+    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0)
         TRY(eval_matmul(&e, results));
+    else if (strcmp(node->op, MATMUL_GROUPED) == 0)
+        TRY(eval_grouped(&e, results));
     else if (strcmp(node->op, "conv") == 0)
         TRY(eval_conv(&e, false, results));
     else if (strcmp(node->op, "conv_transpose") == 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lowering/anchor/weight_blocks.h"
 
+#include <string.h>
 #include "lowering/anchors.h"
 
 const char *weight_blocks_check(WeightBlocks *b) {
@@ -25,13 +26,15 @@ static const Tensor *tensor_attr(const Node *node, const char *name) {
 }
 
 Status weight_blocks_of(const Node *node, const Tensor *packed, WeightBlocks *out) {
-    *out = (WeightBlocks){.packed = packed,
-                          .scales = tensor_attr(node, WEIGHT_SCALES),
-                          .zeros = tensor_attr(node, WEIGHT_ZEROS),
-                          .n = packed->rank == 3 ? packed->dims[0] : 0,
-                          .k = attr_int(node, WEIGHT_DEPTH, 0),
-                          .block = attr_int(node, WEIGHT_BLOCK, 0),
-                          .bits = (int)attr_int(node, WEIGHT_BITS, 0)};
+    bool grouped = strcmp(node->op, MATMUL_GROUPED) == 0;
+    *out =
+        (WeightBlocks){.packed = packed,
+                       .scales = tensor_attr(node, WEIGHT_SCALES),
+                       .zeros = tensor_attr(node, WEIGHT_ZEROS),
+                       .n = packed->rank == (grouped ? 4 : 3) ? packed->dims[0] * (grouped ? packed->dims[1] : 1) : 0,
+                       .k = attr_int(node, WEIGHT_DEPTH, 0),
+                       .block = attr_int(node, WEIGHT_BLOCK, 0),
+                       .bits = (int)attr_int(node, WEIGHT_BITS, 0)};
     const char *wrong = out->scales ? weight_blocks_check(out) : "it has no scales";
     return wrong ? status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(node), node->op, wrong) : NULL;
 }

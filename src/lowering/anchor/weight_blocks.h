@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that came quantized in blocks, as anchor "matmul_bits" has them (lowering/anchors.h). */
+/* Weights that came quantized in blocks, as the anchors "matmul_bits" and "matmul_grouped" have them (lowering/anchors.h). */
 #ifndef ONNXFUSE_LOWERING_ANCHOR_WEIGHT_BLOCKS_H
 #define ONNXFUSE_LOWERING_ANCHOR_WEIGHT_BLOCKS_H
 
@@ -13,10 +13,12 @@ typedef struct WeightBlocks {
     const Tensor
         *zeros; /* u8 [n * ceil(count * bits / 8)], packed alike, or a float type [n * count]; NULL: the middle */
     int64_t n, k, block, count, block_bytes; /* count: blocks a column */
-    int bits;                                /* 2, 3, 4 or 8 */
+    int64_t first; /* 0, or of a part of the columns, [first, first + n) of the tensors', where they begin */
+    int bits;      /* 2, 3, 4 or 8 */
 } WeightBlocks;
 
-/* What a node "matmul_bits" says, with its second input's data. STATUS_INVALID where it does not go together. */
+/* What a node "matmul_bits" or "matmul_grouped" says, with its second input's data; of the latter n are the columns of all groups.
+ * STATUS_INVALID where it does not go together. */
 Status weight_blocks_of(const Node *node, const Tensor *packed, WeightBlocks *out);
 /* Derives count and block_bytes, and checks the tensors' types and sizes: what is wrong, or NULL. */
 const char *weight_blocks_check(WeightBlocks *blocks);
@@ -32,15 +34,16 @@ static inline int weight_bits(const uint8_t *bytes, int64_t index, int bits) {
 }
 
 static inline const uint8_t *weight_block_bits(const WeightBlocks *b, int64_t column, int64_t block) {
-    return (const uint8_t *)b->packed->data + (column * b->count + block) * b->block_bytes;
+    return (const uint8_t *)b->packed->data + ((b->first + column) * b->count + block) * b->block_bytes;
 }
 
 static inline double weight_block_scale(const WeightBlocks *b, int64_t column, int64_t block) {
-    return dtype_load_double(b->scales->dtype, b->scales->data, column * b->count + block);
+    return dtype_load_double(b->scales->dtype, b->scales->data, (b->first + column) * b->count + block);
 }
 
 static inline double weight_block_zero(const WeightBlocks *b, int64_t column, int64_t block) {
     if (!b->zeros) return weight_middle(b);
+    column += b->first;
     if (b->zeros->dtype != DT_U8) return dtype_load_double(b->zeros->dtype, b->zeros->data, column * b->count + block);
     return weight_bits((const uint8_t *)b->zeros->data + column * ((b->count * b->bits + 7) / 8), block, b->bits);
 }

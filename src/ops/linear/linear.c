@@ -125,6 +125,15 @@ Value *matmul(Lowering *l, Value *a, Value *b) {
 
 Value *bytes_matmul(Lowering *l, Value *a, Value *b) { return l->error ? NULL : product_of(l, a, b); }
 
+static void set_blocks(Node *node, const WeightBlocks *blocks) {
+    node_set_attr(node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->scales});
+    if (blocks->zeros)
+        node_set_attr(node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->zeros});
+    node_set_int(node, WEIGHT_BITS, blocks->bits);
+    node_set_int(node, WEIGHT_BLOCK, blocks->block);
+    node_set_int(node, WEIGHT_DEPTH, blocks->k);
+}
+
 Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) {
     if (l->error) return NULL;
     if (!sizes_agree(a->dims[a->rank - 1], size_const(l, blocks->k))) {
@@ -135,13 +144,31 @@ Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) 
     for (int i = 0; i < a->rank; i++) dims[i] = a->dims[i];
     dims[a->rank - 1] = size_const(l, blocks->n);
     Node *node = anchor(l, MATMUL_BITS, (Value *[]){a, b}, 2);
-    node_set_attr(node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->scales});
-    if (blocks->zeros)
-        node_set_attr(node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->zeros});
-    node_set_int(node, WEIGHT_BITS, blocks->bits);
-    node_set_int(node, WEIGHT_BLOCK, blocks->block);
-    node_set_int(node, WEIGHT_DEPTH, blocks->k);
+    set_blocks(node, blocks);
     return node_add_output(node, NULL, DT_F32, a->rank, dims);
+}
+
+Value *grouped_matmul(Lowering *l, Value *a, Value *b, Value *groups, Value *bias, const WeightBlocks *blocks) {
+    Value *inputs[] = {a, b, groups, bias};
+    if (!present(l, inputs, bias ? 4 : 3)) return NULL;
+    if (!sizes_agree(a->dims[a->rank - 1], blocks ? size_const(l, blocks->k) : b->dims[2])) {
+        invalid(l, "the rows do not have as many elements as the groups' matrices ask for");
+        return NULL;
+    }
+    if (bias &&
+        (bias->rank != 2 || !sizes_agree(bias->dims[0], b->dims[0]) || !sizes_agree(bias->dims[1], b->dims[1]))) {
+        invalid(l, "the bias does not have one element for each group and column");
+        return NULL;
+    }
+    const Dim **dims = size_array(l, groups->rank + 1);
+    for (int i = 0; i < groups->rank; i++) dims[i] = groups->dims[i];
+    dims[groups->rank] = b->dims[1];
+    Node *node = anchor(l, MATMUL_GROUPED, inputs, bias ? 4 : 3);
+    if (blocks)
+        set_blocks(node, blocks);
+    else
+        node_set_ints(node, "perm_b", (int64_t[]){0, 2, 1}, 3);
+    return node_add_output(node, NULL, a->dtype, groups->rank + 1, dims);
 }
 
 static Status check_conv(Lowering *l, const Value *x, const Value *w, const Value *bias, const ConvAttrs *attrs,

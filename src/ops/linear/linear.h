@@ -33,6 +33,10 @@ Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, 
 Value *bytes_matmul(Lowering *l, Value *a, Value *b);
 /* a: f32, of at least two axes; b: u8, constant, what `blocks` is about. Where the device has the anchor (AnchorLimits.bits). */
 Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks);
+/* Each row of a by its group's matrix alone, [groups' axes..., N]; a [lead..., K], whose leading axes broadcast to those of groups, and
+ * bias [G, N] (NULL: none) are f32 or f64. b is [G, N, K] of their type; or blocks is not NULL, and b u8, constant, of axes [G, N, ...],
+ * what `blocks` is about with the columns of all groups. Where the device has the anchor (AnchorLimits.grouped), whose gradient nothing asks for. */
+Value *grouped_matmul(Lowering *l, Value *a, Value *b, Value *groups, Value *bias, const WeightBlocks *blocks);
 /* x as i32 less its zero point, which may be NULL, a scalar, or a vector along `axis` of x (or already of x's rank). */
 Value *centred(Lowering *l, Value *x, Value *zero_point, int axis);
 /* Products of 8-bit tensors less their zero points (which may be NULL), exact; the result is i32, or f32 holding whole

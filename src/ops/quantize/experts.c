@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mixtures of experts (com.microsoft's MoE and QMoE): each token goes through the k networks that its router rates highest, and their
- * results are added up by weights that the router gives. Here all experts see all tokens, and those that are not chosen have the weight 0. */
+ * results are added up by weights that the router gives. A row of a layer is a token with one of its experts, the anchor "matmul_grouped" a
+ * layer. Devices that have no such anchor, and graphs that are differentiated, show all tokens to all experts, and those that are not
+ * chosen have the weight 0. */
 #include <math.h>
 #include <string.h>
 
 #include "lowering/anchors.h"
-#include "lowering/build.h"
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 #include "ops/families.h"
 #include "ops/linear/linear.h"
@@ -17,52 +19,44 @@ typedef struct Layer {
     int bits; /* 0: weights are floats */
 } Layer;
 
-/* What the tensor holds for expert e. */
-static Tensor *expert_part(Lowering *l, const Tensor *all, int64_t e, int rank, const int64_t *dims) {
-    Tensor *part = ARENA_NEW(l->arena, Tensor);
-    *part = (Tensor){.dtype = all->dtype, .rank = rank};
-    memcpy(part->dims, dims, sizeof *dims * (size_t)rank);
-    part->data = (char *)all->data + tensor_bytes(part) * (size_t)e;
-    return part;
+/* Whether experts see the rows that are theirs alone; else all experts see all. What has a gradient is the latter. */
+static bool is_sparse(const Lowering *l) {
+    const Graph *outermost = l->graph;
+    while (outermost->parent) outermost = outermost->parent;
+    return l->policy && l->policy->target.anchors.grouped && !is_trained(outermost);
 }
 
-/* Zero points that are packed across columns, each in a byte of its own. */
-static Tensor *zero_a_column(Lowering *l, const Tensor *zeros, int64_t e, int64_t columns, int bits) {
-    int64_t bytes = (columns * bits + 7) / 8;
-    Tensor *apart = tensor_new(l->arena, DT_U8, 1, &columns);
-    for (int64_t c = 0; c < columns; c++)
-        ((uint8_t *)apart->data)[c] = (uint8_t)weight_bits((const uint8_t *)zeros->data + e * bytes, c, bits);
+/* Zero points [experts * columns] that are packed across an expert's columns, each in a byte of its own. */
+static Tensor *zero_a_column(Lowering *l, const Tensor *zeros, int64_t experts, int64_t columns, int bits) {
+    int64_t bytes = (columns * bits + 7) / 8, all = experts * columns;
+    Tensor *apart = tensor_new(l->arena, DT_U8, 1, &all);
+    for (int64_t i = 0; i < all; i++)
+        ((uint8_t *)apart->data)[i] =
+            (uint8_t)weight_bits((const uint8_t *)zeros->data + i / columns * bytes, i % columns, bits);
     return apart;
 }
 
-/* Expert after expert, each a product with its weights as they came; NULL without an error: that does not go. */
-static Value *narrow_product(Lowering *l, const Node *n, const Layer *layer, Value *x, int64_t block) {
+/* The constant weights as they came: [experts, columns, blocks, bytes], and what they stand for. NULL without an error: that does not
+ * go. */
+static Value *narrow_weights(Lowering *l, const Node *n, const Layer *layer, int64_t block, WeightBlocks *b) {
     const Tensor *w = constant_of(in(l, n, layer->weights)), *s = constant_of(in(l, n, layer->scales)),
                  *z = constant_of(optional_in(l, n, layer->zeros));
-    bool allowed = l->policy && l->policy->target.anchors.bits && block % 16 == 0;
+    bool allowed = is_sparse(l) && l->policy->target.anchors.bits && block % 16 == 0;
     if (!w || !s || (!z && optional_in(l, n, layer->zeros)) || !allowed) return NULL;
-    int64_t experts = w->dims[0], columns = w->dims[1], depth = w->dims[2] * 8 / layer->bits, one;
+    int64_t experts = w->dims[0], columns = w->dims[1], depth = w->dims[2] * 8 / layer->bits, count = depth / block;
     bool by_column = z && z->rank == 2 && depth == block;
-    int64_t count_of_scales = experts * columns * (depth / block),
-            bytes_of_zeros = by_column ? experts * ((columns * layer->bits + 7) / 8)
-                                       : experts * columns * ((depth / block * layer->bits + 7) / 8);
-    if (tensor_count(s) != count_of_scales || (z && (z->dtype != DT_U8 || tensor_count(z) != bytes_of_zeros)))
+    int64_t bytes_of_zeros =
+        by_column ? experts * ((columns * layer->bits + 7) / 8) : experts * columns * ((count * layer->bits + 7) / 8);
+    if (tensor_count(s) != experts * columns * count || (z && (z->dtype != DT_U8 || tensor_count(z) != bytes_of_zeros)))
         return invalid(l, "scales or zero points are not one a block of %lld", (long long)block), NULL;
-    Value **parts = ARENA_ARRAY(l->arena, Value *, experts);
-    for (int64_t e = 0; e < experts; e++) {
-        WeightBlocks b = {.n = columns, .k = depth, .block = block, .bits = layer->bits};
-        int64_t count = depth / block, shape[] = {columns, count, block * layer->bits / 8}, scales = columns * count,
-                zeros = columns * ((count * layer->bits + 7) / 8);
-        b.packed = expert_part(l, w, e, 3, shape);
-        b.scales = expert_part(l, s, e, 1, &scales);
-        if (z) b.zeros = by_column ? zero_a_column(l, z, e, columns, layer->bits) : expert_part(l, z, e, 1, &zeros);
-        const char *wrong = weight_blocks_check(&b);
-        if (wrong) return invalid(l, "%s", wrong), NULL;
-        bool shared = dim_is_const(x->dims[0], &one) && one == 1;
-        Value *rows = slice_axis(l, x, 0, size_const(l, shared ? 0 : e), size_const(l, 1));
-        parts[e] = bits_matmul(l, rows, constant(l, (Tensor *)(uintptr_t)b.packed), &b);
-    }
-    return concat(l, parts, (int)experts, 0);
+    Tensor *packed = ARENA_NEW(l->arena, Tensor);
+    *packed = (Tensor){.dtype = w->dtype, .rank = 4, .dims = {experts, columns, count, block * layer->bits / 8}};
+    packed->data = w->data;
+    *b = (WeightBlocks){.packed = packed, .scales = s, .zeros = z, .n = experts * columns, .k = depth};
+    b->block = block, b->bits = layer->bits;
+    if (by_column) b->zeros = zero_a_column(l, z, experts, columns, layer->bits);
+    const char *wrong = weight_blocks_check(b);
+    return wrong ? (invalid(l, "%s", wrong), NULL) : constant(l, packed);
 }
 
 /* Weights in bits as f32 [E, columns, depth]. */
@@ -80,9 +74,11 @@ static Value *widened_weights(Lowering *l, const Node *n, const Layer *layer, in
     return dequantized_blocks(l, w, s, z, 1 << (layer->bits - 1), 2, block);
 }
 
-/* x [1 or E, T, depth] through the layer: [E, T, columns]. */
-static Value *through(Lowering *l, const Node *n, const Layer *layer, Value *x) {
-    Value *w = in(l, n, layer->weights), *bias = optional_in(l, n, layer->bias), *y = NULL;
+/* x through the layer: [T, 1 or k, depth] by the expert of each row, to [T, k, columns]; or, where chosen is NULL, [1 or E, T, depth] by
+ * all experts, to [E, T, columns]. */
+static Value *through(Lowering *l, const Node *n, const Layer *layer, Value *x, Value *chosen) {
+    Value *w = in(l, n, layer->weights), *bias = optional_in(l, n, layer->bias), *narrow = NULL;
+    WeightBlocks blocks;
     if (!present(l, (Value *[]){w, x}, 2)) return NULL;
     if (w->rank != 3) return invalid(l, "input %d has %d axes where 3 are needed", layer->weights, w->rank), NULL;
     if (layer->bits) {
@@ -93,35 +89,67 @@ static Value *through(Lowering *l, const Node *n, const Layer *layer, Value *x) 
         int64_t depth = bytes * 8 / layer->bits;
         if (!in_blocks) block = depth;
         if (block < 1 || depth % block) return invalid(l, "%lld is no multiple of block_size", (long long)depth), NULL;
-        y = narrow_product(l, n, layer, x, block);
-        w = y || l->error ? NULL : widened_weights(l, n, layer, block, in_blocks);
+        narrow = narrow_weights(l, n, layer, block, &blocks);
+        w = narrow || l->error ? narrow : widened_weights(l, n, layer, block, in_blocks);
     }
-    if (!y) y = matmul(l, x, swap_last(l, w ? widen(l, w) : NULL));
+    if (!narrow && w) w = widen(l, w);
+    if (bias) bias = widen(l, bias);
+    if (chosen) return grouped_matmul(l, x, w, chosen, bias, narrow ? &blocks : NULL);
+    Value *y = matmul(l, x, swap_last(l, w));
     int middle = 1;
-    return bias ? add(l, y, unsqueeze(l, widen(l, bias), &middle, 1)) : y;
+    return bias ? add(l, y, unsqueeze(l, bias, &middle, 1)) : y;
 }
 
 enum { MOST_CHOSEN = 64 };
 
-/* Weights [T, E] of the k experts that are rated highest, 0 for the others. */
-static Value *routing(Lowering *l, const Node *n, Value *rates, bool normal) {
+/* The k experts that are rated highest, the best one first. */
+typedef struct Choice {
+    int64_t k;
+    Value *rates;                /* f32 [T, E] */
+    Value *numbers[MOST_CHOSEN]; /* i64 [T, 1] */
+    Value *hot[MOST_CHOSEN];     /* bool [T, E] */
+    Value *left[MOST_CHOSEN];    /* rates, but -inf of those chosen before */
+} Choice;
+
+static Status choose(Lowering *l, const Node *n, Choice *c) {
+    Value *rates = in(l, n, 1);
     int64_t k = attr_int(n, "k", 1), experts;
-    if (!present(l, &rates, 1)) return NULL;
-    if (rates->rank != 2) return invalid(l, "router_probs is no matrix"), NULL;
+    if (!present(l, &rates, 1)) return l->error;
+    if (rates->rank != 2) return invalid(l, "router_probs is no matrix");
     if (!dim_is_const(rates->dims[1], &experts)) experts = MOST_CHOSEN;
     if (k < 1 || k > experts || k > MOST_CHOSEN)
-        return invalid(l, "k = %lld of %lld experts", (long long)k, (long long)experts), NULL;
+        return invalid(l, "k = %lld of %lld experts", (long long)k, (long long)experts);
     rates = widen(l, rates);
-    Value *numbers = iota(l, rates->dims, 2, 1, DT_I64), *least = like(l, rates, -INFINITY), *left = rates,
-          *chosen = NULL;
+    Value *numbers = iota(l, rates->dims, 2, 1, DT_I64), *least = like(l, rates, -INFINITY), *left = rates;
+    *c = (Choice){.k = k, .rates = rates};
     for (int64_t i = 0; i < k; i++) {
-        Value *hot = binary(l, PRIM_EQ, numbers, arg_reduce(l, PRIM_ARGMAX, left, 1, true, false));
-        chosen = chosen ? binary(l, PRIM_OR, chosen, hot) : hot;
-        left = where(l, hot, least, left);
+        c->left[i] = left;
+        c->numbers[i] = arg_reduce(l, PRIM_ARGMAX, left, 1, true, false);
+        c->hot[i] = binary(l, PRIM_EQ, numbers, c->numbers[i]);
+        left = where(l, c->hot[i], least, left);
     }
-    if (normal) return softmax(l, where(l, chosen, rates, least), 1);
-    Value *all = softmax(l, rates, 1);
+    return l->error;
+}
+
+/* Weights [T, E] of those chosen, 0 for the others. normal: they add up to 1. */
+static Value *shares_of_all(Lowering *l, const Choice *c, bool normal) {
+    Value *chosen = c->hot[0];
+    for (int64_t i = 1; i < c->k; i++) chosen = binary(l, PRIM_OR, chosen, c->hot[i]);
+    if (normal) return softmax(l, where(l, chosen, c->rates, like(l, c->rates, -INFINITY)), 1);
+    Value *all = softmax(l, c->rates, 1);
     return where(l, chosen, all, all ? like(l, all, 0) : NULL);
+}
+
+/* Weights [T, k] of those chosen alone. Where fewer than k experts are rated above -inf one is chosen twice, and its second rate, which
+ * is -inf, weighs nothing. */
+static Value *shares_of_chosen(Lowering *l, const Choice *c, bool normal) {
+    Value *rates[MOST_CHOSEN];
+    int last = 1;
+    for (int64_t i = 0; i < c->k; i++) rates[i] = reduce(l, PRIM_REDUCE_MAX, c->left[i], &last, 1, true);
+    Value *chosen = concat(l, rates, (int)c->k, 1);
+    if (normal) return softmax(l, chosen, 1);
+    Value *all = unary(l, PRIM_EXP, sub(l, c->rates, rates[0])), *own = unary(l, PRIM_EXP, sub(l, chosen, rates[0]));
+    return divide(l, own, reduce(l, PRIM_REDUCE_SUM, all, &last, 1, true));
 }
 
 /* Of gate and what it gates (NULL: nothing), as the operator's documentation has it. */
@@ -164,21 +192,23 @@ static Value *fused_part(Lowering *l, Value *h, bool interleaved, int part) {
 static Status mix(Lowering *l, const Node *n, const Layer layers[3], bool normal) {
     const char *kind = attr_string(n, "activation_type", "relu");
     int64_t fusion = attr_int(n, "swiglu_fusion", 0);
-    Value *x = in(l, n, 0), *third = optional_in(l, n, layers[2].weights),
-          *weights = routing(l, n, in(l, n, 1), normal);
-    if (!present(l, (Value *[]){x, weights}, 2)) return l->error;
+    bool sparse = is_sparse(l);
+    Choice choice;
+    TRY(choose(l, n, &choice));
+    Value *x = in(l, n, 0), *third = optional_in(l, n, layers[2].weights), *chosen = NULL, *shares;
+    if (sparse) chosen = concat(l, choice.numbers, (int)choice.k, 1);
+    shares = sparse ? shares_of_chosen(l, &choice, normal) : shares_of_all(l, &choice, normal);
+    if (!present(l, (Value *[]){x, shares}, 2)) return l->error;
     if (x->rank != 2 && x->rank != 3) return invalid(l, "the input has %d axes", x->rank);
     Value *rows = widen(l, x->rank == 3 ? flatten_to(l, x, 0, 2) : x);
-    int first = 0, last = 2;
-    rows = rows ? unsqueeze(l, rows, &first, 1) : NULL;
-    Value *gate = through(l, n, &layers[0], rows), *second = in(l, n, layers[1].weights),
-          *up = third ? through(l, n, &layers[2], rows) : NULL;
-    Value *each[] = {gate, second, up};
+    int each = sparse ? 1 : 0, last = 2; /* the axis of a row's experts */
+    rows = rows ? unsqueeze(l, rows, &each, 1) : NULL;
     for (int i = 0; i < 3; i++) {
-        if (i == 2 && !third) break;
-        if (present(l, &each[i], 1) && !sizes_agree(each[i]->dims[0], weights->dims[1]))
+        Value *w = optional_in(l, n, layers[i].weights);
+        if (w && w->rank > 0 && !sizes_agree(w->dims[0], choice.rates->dims[1]))
             return invalid(l, "the router rates another number of experts than there are");
     }
+    Value *gate = through(l, n, &layers[0], rows, chosen), *up = third ? through(l, n, &layers[2], rows, chosen) : NULL;
     if (l->error) return l->error;
     if (strcmp(kind, "swiglu") == 0 && !third) {
         if (fusion != 1 && fusion != 2)
@@ -186,9 +216,9 @@ static Status mix(Lowering *l, const Node *n, const Layer layers[3], bool normal
         up = fused_part(l, gate, fusion == 1, 1);
         gate = fused_part(l, gate, fusion == 1, 0);
     }
-    Value *y = through(l, n, &layers[1], activated(l, n, kind, gate, up));
-    weights = unsqueeze(l, permute(l, weights, (int[]){1, 0}), &last, 1);
-    y = reduce(l, PRIM_REDUCE_SUM, mul(l, y, weights), &first, 1, false);
+    Value *y = through(l, n, &layers[1], activated(l, n, kind, gate, up), chosen);
+    if (!sparse) shares = permute(l, shares, (int[]){1, 0});
+    y = reduce(l, PRIM_REDUCE_SUM, mul(l, y, unsqueeze(l, shares, &last, 1)), &each, 1, false);
     if (y) y = reshape(l, y, x->dims, x->rank);
     return out(l, n, 0, cast_like(l, y, x));
 }

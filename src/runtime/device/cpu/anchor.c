@@ -81,8 +81,9 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 }
 
 static const AnchorKind *kind_of(const Node *node) {
-    static const AnchorKind *const kinds[] = {&matmul_kind,         &matmul_bits_kind, &conv_kind,
-                                              &conv_transpose_kind, &attention_kind,   &attention_backward_kind};
+    static const AnchorKind *const kinds[] = {
+        &matmul_kind,         &matmul_bits_kind, &matmul_grouped_kind,    &conv_kind,
+        &conv_transpose_kind, &attention_kind,   &attention_backward_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;
@@ -151,7 +152,7 @@ void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise, bool pair
 
 /* ---- preparation ---- */
 
-static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
+Status anchor_keep_bias(CpuAnchor *anchor, int input, const Tensor *bias, Pool *pool) {
     size_t size = dtype_size(anchor->type);
     int64_t count = tensor_count(bias);
     void *copy;
@@ -163,7 +164,7 @@ static Status keep_bias(CpuAnchor *anchor, const Tensor *bias, Pool *pool) {
         memset((char *)copy + (size_t)count * size, 0, PANEL_SLACK * size);
     }
     anchor->bias = copy;
-    anchor->released |= 1u << anchor->epilogue.bias;
+    anchor->released |= 1u << input;
     return NULL;
 }
 
@@ -207,13 +208,13 @@ static Status prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         if (i < 2 && constants[i]->dtype != node->inputs[i]->dtype)
             return anchor_wrong(anchor, "the inputs' element types differ");
     }
-    if (anchor->kind != &matmul_bits_kind && !anchor_takes(anchor->dtype, node->inputs[1]->dtype))
+    if (!anchor_holds_bits(node) && !anchor_takes(anchor->dtype, node->inputs[1]->dtype))
         return anchor_wrong(anchor, "the factors' element types do not go together");
     anchor->finishes = split_epilogue(node, &anchor->epilogue) != NULL;
     TRY(read_form(anchor, constants[1]));
     TRY(anchor->kind->prepare(anchor, constants, pool));
     int bias = anchor->epilogue.bias;
-    if (bias >= 0 && constants[bias] && !anchor->plain) TRY(keep_bias(anchor, constants[bias], pool));
+    if (bias >= 0 && constants[bias] && !anchor->plain) TRY(anchor_keep_bias(anchor, bias, constants[bias], pool));
     return NULL;
 }
 

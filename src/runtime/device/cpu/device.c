@@ -225,6 +225,7 @@ const DeviceTable cpu_device = {
                 .attention_drop = true,
                 .bytes = true,
                 .bits = true,
+                .grouped = true,
                 .turned_conv = true},
     .describe = cpu_describe,
     .open = cpu_open,

@@ -3,18 +3,11 @@
  * rows are not contiguous. */
 #include <math.h>
 #include <string.h>
-#include "runtime/device/cpu/parts.h"
+#include "runtime/device/cpu/matmul.h"
 #include "runtime/device/cpu/quads.h"
 #include "runtime/device/matmul_shape.h"
 
-typedef struct Matmul {
-    float alpha;
-    Weight *weights; /* [weight_count], when b is constant */
-    int64_t weight_count;
-    WeightBlocks blocks; /* of what came in few bits */
-} Matmul;
-
-static bool is_of_bits(const CpuAnchor *anchor) { return anchor->kind == &matmul_bits_kind; }
+static bool is_of_bits(const CpuAnchor *anchor) { return anchor_holds_bits(anchor->node); }
 
 /* The matrix [K, N] that b stands for where it came in few bits; else b itself. */
 static const Tensor *second_factor(const CpuAnchor *anchor, const Tensor *b, Tensor *matrix) {
@@ -48,7 +41,7 @@ static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_
 
 static const int64_t one_tap[1] = {0};
 
-static Weight weight_of(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
+Weight matmul_weight(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
     return (Weight){
         .set = anchor_tiles(anchor, anchor->quads), .groups = 1, .columns = columns, .taps = 1, .depth = depth};
 }
@@ -100,7 +93,7 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     int64_t dims[MAX_RANK], strides[MAX_RANK], count = 1;
     TRY(matmul_permuted(anchor->node, "perm_b", b->rank, b->dims, dims, strides));
     for (int i = 0; i < b->rank - 2; i++) count *= dims[i];
-    Weight like = weight_of(anchor, dims[b->rank - 1], elements_in(anchor, dims[b->rank - 2]));
+    Weight like = matmul_weight(anchor, dims[b->rank - 1], elements_in(anchor, dims[b->rank - 2]));
     WeightSource source = {.column = strides[b->rank - 1],
                            .depth = strides[b->rank - 2],
                            .taps = one_tap,
@@ -149,13 +142,16 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
     return NULL;
 }
 
-/* What came in few bits: the panels hold the same numbers. */
+/* What came in few bits: the panels hold the same numbers. A matrix, or one a group. */
 static Status pack_bits(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
     TRY(weight_blocks_of(anchor->node, b, &m->blocks));
+    int64_t count = b->rank == 4 ? b->dims[0] : 1;
+    WeightBlocks part = m->blocks;
+    part.n /= count;
     anchor->form = blocks_form(&m->blocks);
-    Weight like = weight_of(anchor, m->blocks.n, m->blocks.k);
+    Weight like = matmul_weight(anchor, part.n, part.k);
     like.form = anchor->form;
-    WeightSource source = {.scale = 1, .blocks = &m->blocks};
+    WeightSource source = {.scale = 1, .blocks = &part};
     const Tensor *zeros = m->blocks.zeros;
     Recipe recipe = anchor_recipe(anchor, b);
     recipe_add_place(&recipe, m->blocks.scales->data);
@@ -163,19 +159,25 @@ static Status pack_bits(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *poo
     recipe_add_place(&recipe, zeros ? zeros->data : NULL);
     recipe_add(&recipe, zeros ? zeros->dtype : DT_NONE);
     recipe_add_all(&recipe, (int64_t[]){m->blocks.k, m->blocks.block, m->blocks.bits}, 3);
-    size_t bytes;
+    size_t bytes, all;
     void *data, *weights;
     bool ready;
     TRY(weight_bytes(&like, &bytes));
-    TRY(anchor_pack(anchor, &recipe, bytes, &data, &ready));
-    TRY(anchor_allocate(anchor, sizeof(Weight), &weights));
-    take_packed(anchor, m, &like, weights, 1, data, bytes);
-    return ready ? NULL : weight_pack(m->weights, &source, pool);
+    if (count > 1) bytes = (bytes + 63) / 64 * 64;
+    if (__builtin_mul_overflow(bytes, (size_t)count, &all)) return status_out_of_memory();
+    TRY(anchor_pack(anchor, &recipe, all, &data, &ready));
+    TRY(anchor_allocate(anchor, (size_t)count * sizeof(Weight), &weights));
+    take_packed(anchor, m, &like, weights, count, data, bytes);
+    for (int64_t i = 0; !ready && i < count; i++) {
+        part.first = i * part.n;
+        TRY(weight_pack(&m->weights[i], &source, pool));
+    }
+    return NULL;
 }
 
-static bool matmul_packs(const Node *node) { return node->inputs[1]->rank >= 2; }
+bool matmul_packs(const Node *node) { return node->inputs[1]->rank >= 2; }
 
-static Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
+Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *pool) {
     void *data;
     TRY(anchor_allocate(anchor, sizeof(Matmul), &data));
     Matmul *m = anchor->kind_data = data;
@@ -351,7 +353,7 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
     Product *products = memory;
     MatrixRows *rows = (MatrixRows *)(products + count);
     WeightSource *sources = (WeightSource *)(rows + count);
-    Weight like = weight_of(anchor, s->columns, s->depth);
+    Weight like = matmul_weight(anchor, s->columns, s->depth);
     size_t unused;
     TRY(weight_bytes(&like, &unused));
     for (int64_t i = 0; i < count; i++) {

@@ -22,8 +22,8 @@ typedef struct AnchorKind {
     bool alone; /* no product with an epilogue: `run` makes the output itself, inputs have types of their own */
 } AnchorKind;
 
-extern const AnchorKind matmul_kind, matmul_bits_kind, conv_kind, conv_transpose_kind, attention_kind,
-    attention_backward_kind;
+extern const AnchorKind matmul_kind, matmul_bits_kind, matmul_grouped_kind, conv_kind, conv_transpose_kind,
+    attention_kind, attention_backward_kind;
 
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
@@ -71,6 +71,8 @@ Status anchor_pack(CpuAnchor *anchor, const Recipe *recipe, size_t bytes, void *
 /* Begins with the data, its type and shape, and the kind and form of the anchor. */
 Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
+/* A constant bias of the anchor's input `input` to anchor->bias; runs do not read it any more. */
+Status anchor_keep_bias(CpuAnchor *anchor, int input, const Tensor *bias, Pool *pool);
 /* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
  * type; scale: as WeightSource.scale. */
 Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);

@@ -5,6 +5,7 @@
  * cache while the chunk's rows stream past it, a tile at a time. */
 #include "runtime/device/cpu/product.h"
 
+#include <math.h>
 #include <string.h>
 #include "runtime/device/cpu/joined.h"
 
@@ -486,12 +487,15 @@ static Status take_sums(Joined *joined, const Grid *grids, int64_t count, Scratc
     return NULL;
 }
 
+/* Multiply-adds. */
+static double work_of(const Product *p) {
+    const Weight *w = p->weight;
+    return (double)p->rows * (double)(w->groups * w->columns) * (double)most(1, w->taps * w->depth);
+}
+
 Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch) {
     double work = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const Weight *w = products[i].weight;
-        work += (double)products[i].rows * (double)(w->groups * w->columns) * (double)most(1, w->taps * w->depth);
-    }
+    for (int64_t i = 0; i < count; i++) work += work_of(&products[i]);
     if (work == 0) return NULL;
     if (work < ALONE_WORK) pool = NULL;
     void *memory;
@@ -504,7 +508,8 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     before[0] = 0;
     for (int64_t i = 0; i < count; i++) {
         joined[i] = joined_of(&products[i], count);
-        grids[i] = products[i].rows ? cut(&joined[i], ceil_div(wanted, count)) : (Grid){1, 1, 1};
+        int64_t own = (int64_t)ceil((double)wanted * work_of(&products[i]) / work);
+        grids[i] = products[i].rows ? cut(&joined[i], own) : (Grid){1, 1, 1};
         before[i + 1] = before[i] + grids[i].chunks * grids[i].ranges * grids[i].parts;
     }
     ProductLoop loop = {.joined = joined, .grids = grids, .before = before, .count = count};
