@@ -62,7 +62,9 @@
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool; the input of SCORE_DROP is a seed, a u64 of no axes.
  * With that, p' = beta p where philox_u32 of the seed and of p's row-major index (over [lead..., s_q, s_k], of which q' and the values, but for their
  * heads, repeat none), without its last 8 bits, is at least alpha, else 0, and r = p' v'; of the gradients, dv' = p'^T g' and
- * ds = p (m g' v'^T - d), m being what p' has for a factor. Where AnchorLimits.attention_drop says so. */
+ * ds = p (m g' v'^T - d), m being what p' has for a factor. Where AnchorLimits.attention_drop says so.
+ * The input of SCORE_SINK broadcasts to [lead..., s_q, 1]: p = e^x / (e^input + the sum of e^x along the last axis), and the logarithm in
+ * the second output is of all of that sum. A row whose x is -inf throughout is as `empty` has it. Where AnchorLimits.attention_sink says so. */
 #ifndef ONNXFUSE_LOWERING_ANCHORS_H
 #define ONNXFUSE_LOWERING_ANCHORS_H
 
@@ -92,6 +94,7 @@ typedef enum ScoreStep {
     SCORE_CAUSAL,     /* key <= query + offset ? x : alpha; at most one step of this kind and the next */
     SCORE_CAUSAL_ADD, /* key <= query + offset ? x : x + alpha */
     SCORE_DROP,       /* of p, not of x; only the last step */
+    SCORE_SINK,       /* of p: the softmax has one more score, the input, which has no value; only the last step */
     SCORE_COUNT,
 } ScoreStep;
 
@@ -103,7 +106,7 @@ typedef enum AttentionEmpty {
 } AttentionEmpty;
 
 static inline int score_step_reads_input(ScoreStep step) {
-    return (step >= SCORE_ADD && step <= SCORE_HIDE) || step == SCORE_DROP;
+    return (step >= SCORE_ADD && step <= SCORE_HIDE) || step == SCORE_DROP || step == SCORE_SINK;
 }
 
 static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CAUSAL || step == SCORE_CAUSAL_ADD; }
@@ -112,12 +115,15 @@ static inline int score_step_is_causal(ScoreStep step) { return step == SCORE_CA
 #define ATTENTION_BACKWARD "attention_backward"
 enum { ATTENTION_INPUTS = 3, ATTENTION_BACKWARD_INPUTS = 6 }; /* before the steps' */
 
-/* Whether the anchor's last step is SCORE_DROP. */
-static inline bool attention_drops(const Node *node) {
+/* Whether that is the anchor's last step. */
+static inline bool attention_ends_with(const Node *node, ScoreStep step) {
     int count;
     const int64_t *steps = attr_ints(node, "steps", &count);
-    return node->kind == NODE_ANCHOR && count && steps[count - 1] == SCORE_DROP;
+    return node->kind == NODE_ANCHOR && count && steps[count - 1] == (int64_t)step;
 }
+
+static inline bool attention_drops(const Node *node) { return attention_ends_with(node, SCORE_DROP); }
+static inline bool attention_has_sink(const Node *node) { return attention_ends_with(node, SCORE_SINK); }
 
 /* Whether a product's or a convolution's factors may have these types. */
 static inline bool anchor_takes(DType a, DType b) { return a == DT_U8 ? b == DT_I8 : a == b && dtype_of_sums(a) == a; }

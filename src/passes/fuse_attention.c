@@ -39,7 +39,7 @@ enum { MAX_FORMS = 2, MAX_CHAIN = 64, SPLAT_LIMIT = 1 << 16, TRIANGLE_LIMIT = 1 
 
 typedef struct Match {
     Lowering *l;
-    bool drops;             /* the device's anchor may drop probabilities */
+    bool drops, sinks;      /* the device's anchor may drop probabilities; have a score beside the keys' */
     const Map *trained;     /* what depends on values whose gradients are asked for later; NULL: none are */
     Node *scores, *product; /* the GEMMs */
     Value *top;             /* the scores as the softmax reads them */
@@ -502,6 +502,28 @@ static bool guarded_sum(Match *m, Value *v, Value **out_sum) {
     return c != 0 && test->inputs[0] == *out_sum && splat_is(test->inputs[1], 0) && take(m, n) && take(m, test);
 }
 
+/* Where *sum is the sum of e^(x - *top) and e^(sink - *top), *top being the greater of the greatest x and the sink: the sum and the greatest x
+ * alone. Else they stay. False: it does not go. */
+static bool match_sink(Match *m, Value **sum, Value **top) {
+    if (!m->sinks || m->step_count || !made_by(*sum, PRIM_ADD) || !made_by(*top, PRIM_MAX)) return true;
+    Node *sums = (*sum)->producer, *tops = (*top)->producer;
+    for (int i = 0; i < 4; i++) {
+        Value *term = sums->inputs[i & 1], *sink = tops->inputs[i >> 1];
+        Node *distance = made_by(term, PRIM_EXP) ? term->producer->inputs[0]->producer : NULL;
+        if (!distance || distance->kind != NODE_PRIM || distance->prim != PRIM_SUB) continue;
+        if (distance->inputs[0] != sink || distance->inputs[1] != *top) continue;
+        Value *input = narrowest(sink);
+        bool one_a_row = !input->rank || is_unit(input->dims[input->rank - 1]);
+        m->empty = EMPTY_ZERO; /* a row that sees nothing has no share of what the sink leaves */
+        *sum = sums->inputs[1 - (i & 1)];
+        *top = tops->inputs[1 - (i >> 1)];
+        return one_a_row && readable(input) && input->dtype != DT_BOOL &&
+               push(m, (Step){.kind = SCORE_SINK, .input = input}) && take(m, sums) && take(m, tops) &&
+               take(m, distance) && take(m, term->producer);
+    }
+    return true;
+}
+
 static bool match_softmax(Match *m, Value *probabilities) {
     Node *n = probabilities->producer;
     if (!made_by(probabilities, PRIM_DIV) && !made_by(probabilities, PRIM_MUL)) return false;
@@ -514,12 +536,14 @@ static bool match_softmax(Match *m, Value *probabilities) {
     }
     bool safe_sum = guarded_sum(m, sum, &under);
     if (safe_sum) sum = under;
-    if (!made_by(sum, PRIM_REDUCE_SUM) || !last_axis_alone(sum->producer) || sum->producer->inputs[0] != e)
-        return false;
-    if (!made_by(e, PRIM_EXP) || !take(m, sum->producer) || !take(m, e->producer)) return false;
+    if (!made_by(e, PRIM_EXP) || !take(m, e->producer)) return false;
     Value *distance = e->producer->inputs[0];
     if (!made_by(distance, PRIM_SUB) || !take(m, distance->producer)) return false;
     Value *x = distance->producer->inputs[0], *top = distance->producer->inputs[1];
+    if (!match_sink(m, &sum, &top)) return false;
+    if (!made_by(sum, PRIM_REDUCE_SUM) || !last_axis_alone(sum->producer) || sum->producer->inputs[0] != e ||
+        !take(m, sum->producer))
+        return false;
     bool safe_top = guarded_top(m, top, &under);
     if (safe_top) top = under;
     if (!made_by(top, PRIM_REDUCE_MAX) || !last_axis_alone(top->producer) || top->producer->inputs[0] != x)
@@ -1013,7 +1037,10 @@ static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
     for (Node *node = graph->first; node; node = node->next) {
         if (!is_gemm(node)) continue;
         Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
-        Match m = {.l = &l, .trained = trained, .drops = policy->target.anchors.attention_drop};
+        Match m = {.l = &l,
+                   .trained = trained,
+                   .drops = policy->target.anchors.attention_drop,
+                   .sinks = policy->target.anchors.attention_sink};
         bool found = match(&m, node, ++mark);
         if (l.error) return l.error;
         if (found) build(graph, &m);

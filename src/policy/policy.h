@@ -29,6 +29,7 @@ typedef struct Target {
     struct AnchorLimits { /* which anchors the device runs beside those that all do */
         bool attention, attention_backward;
         bool attention_drop; /* both with SCORE_DROP */
+        bool attention_sink; /* both with SCORE_SINK */
         bool bytes;          /* products and convolutions of u8 by i8 */
         bool bits;           /* products with weights in blocks of few bits */
         bool grouped;        /* "matmul_grouped" */

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         policy.target.epilogue =
             data[1] & 8 ? (struct EpilogueLimits){1, false} : (struct EpilogueLimits){EPILOGUE_OUTPUTS, true};
     struct AnchorLimits *anchors = &policy.target.anchors;
-    anchors->attention = anchors->attention_backward = anchors->attention_drop = data[1] & 8;
+    anchors->attention = anchors->attention_backward = anchors->attention_drop = anchors->attention_sink = data[1] & 8;
     policy.fusion.enable = !(data[1] & 16);
     Arena *arena = arena_create(0);
     RandomGraph *random = random_graph(1, options);

@@ -103,6 +103,7 @@ static void run_case(const Pass *pass, const char *name, const char *before, con
     policy.target.epilogue = variant->epilogue;
     policy.target.anchors.attention = !strstr(name, "[no attention]");
     policy.target.anchors.attention_backward = policy.target.anchors.attention_drop = policy.target.anchors.attention;
+    policy.target.anchors.attention_sink = policy.target.anchors.attention;
     policy.target.anchors.bytes = !strstr(name, "[no bytes]");
     policy.target.anchors.turned_conv = strstr(name, "[turned convolutions]");
     policy.fusion.memory_efficient = strstr(name, "[memory efficient]");

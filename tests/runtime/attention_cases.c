@@ -44,7 +44,7 @@ static void add_step(AttentionSetup *s, const int64_t *kinds, const float *alpha
 static void add_mask(AttentionSetup *s, const AttentionCase *c) {
     const float none[ATTENTION_STEPS] = {0}, hidden[] = {-INFINITY};
     const int64_t full[] = {c->batch, c->heads, c->queries, c->keys}, row[] = {c->batch, 1, 1, c->keys},
-                  plain[] = {c->queries, c->keys}, column[] = {c->queries, 1};
+                  plain[] = {c->queries, c->keys}, column[] = {c->queries, 1}, sinks[] = {c->heads, 1, 1};
     switch (c->mask) {
     case MASK_BIAS:
         add_input(s, DT_F32, 4, row, 2);
@@ -93,6 +93,11 @@ static void add_mask(AttentionSetup *s, const AttentionCase *c) {
         *(uint64_t *)s->inputs[s->count - 1]->data = UINT64_C(0x123456789abcdef);
         add_step(s, (const int64_t[]){SCORE_ADD, SCORE_DROP}, (const float[]){0, 0x1p22f}, (const float[]){0, 4.0f / 3},
                  2);
+        break;
+    case MASK_SINK:
+        add_input(s, DT_BOOL, 4, row, 1);
+        add_input(s, c->dtype, 3, sinks, 6);
+        add_step(s, (const int64_t[]){SCORE_HIDE, SCORE_SINK}, (const float[]){-INFINITY, 0}, none, 2);
         break;
     default: break;
     }

@@ -19,6 +19,7 @@ typedef enum AttentionMask {
     MASK_WINDOW,     /* a bool: keys [first, first + 9) of a query, where first is its number more than `offset` */
     MASK_COUNT,
     MASK_DROP = MASK_COUNT, /* an addition; a quarter of the probabilities is dropped, which not every device does */
+    MASK_SINK,              /* a bool for all queries, to -inf, and a score a head beside those of the keys, likewise */
 } AttentionMask;
 
 typedef struct AttentionCase {

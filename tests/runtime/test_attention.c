@@ -173,7 +173,7 @@ Test(attention, keys_that_bools_hide_are_not_read, .init = open_pools, .fini = c
 Test(attention, masks, .init = open_pools, .fini = close_pools) {
     static const int64_t sizes[][2] = {{1, 40}, {3, 1200}, {20, 40}, {40, 1200}, {70, 500}};
     static const DType types[] = {DT_F32, DT_F16, DT_BF16};
-    for (int mask = 0; mask <= MASK_DROP; mask++)
+    for (int mask = 0; mask <= MASK_SINK; mask++)
         for (int i = 0; i < 5; i++)
             for (int form = 0; form < 6; form++) {
                 char name[80];
@@ -336,6 +336,8 @@ static const AttentionCase gradient_cases[] = {
     {"dropped, a key more than a block", DT_F32, 1, 2, 2, 65, 385, 16, 16, MASK_DROP},
     {"dropped, heads that share keys", DT_F32, 2, 4, 2, 9, 130, 16, 20, MASK_DROP},
     {"dropped, bf16", DT_BF16, 1, 2, 2, 70, 90, 32, 32, MASK_DROP},
+    {"a sink", DT_F32, 2, 4, 2, 70, 400, 20, 20, MASK_SINK, 0, EMPTY_ZERO},
+    {"a sink, few queries", DT_F32, 1, 2, 2, 3, 40, 24, 24, MASK_SINK, 0, EMPTY_ZERO, .permuted = true},
 };
 
 Test(attention, gradients, .init = open_pools, .fini = close_pools) {
@@ -348,9 +350,12 @@ Test(attention, tensors_that_do_not_fit_are_refused, .init = open_pools, .fini =
     static const struct {
         int input, axis;
         int64_t size;
-    } misfits[] = {{0, 3, 63}, {1, 2, 29}, {1, 1, 3}, {2, 0, 3}, {2, 3, 65}, {3, 3, 31}, {4, 2, 39}};
-    AttentionCase c = {"a misfit", DT_F32, 2, 4, 4, 40, 30, 64, 64, MASK_BIAS};
+        AttentionMask mask;
+    } misfits[] = {{0, 3, 63, MASK_BIAS}, {1, 2, 29, MASK_BIAS}, {1, 1, 3, MASK_BIAS},
+                   {2, 0, 3, MASK_BIAS},  {2, 3, 65, MASK_BIAS}, {3, 3, 31, MASK_BIAS},
+                   {4, 2, 39, MASK_BIAS}, {4, 2, 30, MASK_SINK}, {4, 0, 3, MASK_SINK}};
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
+        AttentionCase c = {"a misfit", DT_F32, 2, 4, 4, 40, 30, 64, 64, misfits[i].mask};
         Arena *arena = arena_create(0);
         AttentionSetup s = attention_case_setup(&c, arena);
         CpuAnchor *anchor;

@@ -465,8 +465,9 @@ typedef struct Attention {
     int step_count;
     Work inputs[ATTENTION_STEPS];
     int64_t offset;
-    uint64_t seed; /* of SCORE_DROP */
-    bool wide;     /* f64; else all is rounded to f32 */
+    const Work *sink; /* of SCORE_SINK; NULL: there is none */
+    uint64_t seed;    /* of SCORE_DROP */
+    bool wide;        /* f64; else all is rounded to f32 */
 } Attention;
 
 static double work_at(const Work *w, int64_t index) {
@@ -495,8 +496,9 @@ static Status attention_dims(const Eval *e, Attention *a) {
     for (int s = 0; s < a->step_count; s++) {
         const Work *in = &a->inputs[s];
         for (int i = 1; in->data && i <= in->rank; i++)
-            fits &= in->rank <= rank && (i == 1 ? in->dims[in->rank - 1] == a->keys || in->dims[in->rank - 1] == 1
-                                                : grow(&dims[rank - i], in->dims[in->rank - i]));
+            fits &= in->rank <= rank &&
+                    (i == 1 ? in->dims[in->rank - 1] == (in == a->sink ? 1 : a->keys) || in->dims[in->rank - 1] == 1
+                            : grow(&dims[rank - i], in->dims[in->rank - i]));
     }
     for (int i = 0; i < rank - 2; i++) {
         const int64_t own[] = {a->k.dims[i], a->v.dims[i]};
@@ -556,8 +558,9 @@ static double dropped(const Eval *e, const Attention *a, int64_t row, int64_t ke
     return (double)word >= nth_float(e->node, "steps_alpha", last) ? nth_float(e->node, "steps_beta", last) : 0;
 }
 
-/* p = softmax(x) in place; false when the row is to be zero. *out_lse: the logarithm of the sum of e^x. */
-static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x, double *out_lse) {
+/* p = softmax(x) in place, beside the score `sink` (-inf: none); false when the row is to be zero. *out_lse: the logarithm of the sum of
+ * e^x. */
+static bool softmax_row(const Attention *a, AttentionEmpty empty, double sink, double *x, double *out_lse) {
     double top = -(double)INFINITY, sum = 0;
     bool nan = false;
     *out_lse = (double)INFINITY;
@@ -567,11 +570,13 @@ static bool softmax_row(const Attention *a, AttentionEmpty empty, double *x, dou
     }
     if (empty != EMPTY_NAN && !nan && top == -(double)INFINITY) return false;
     if (empty == EMPTY_NAN_ZERO && (nan || top == (double)INFINITY)) return false;
+    if (sink > top && top > -(double)INFINITY) top = sink;
     if (nan) top = (double)NAN;
     for (int64_t i = 0; i < a->keys; i++) {
         x[i] = rounded(a, exp(rounded(a, x[i] - top)));
         sum += x[i];
     }
+    sum += exp(sink - top);
     for (int64_t i = 0; i < a->keys; i++) x[i] = rounded(a, x[i] / rounded(a, sum));
     *out_lse = top + log(sum);
     return true;
@@ -604,7 +609,8 @@ static void attention_rows(const Eval *e, const Attention *a, const int64_t *at,
         }
         int64_t to = matrix * a->queries + s;
         for (int64_t i = 0; i < a->width; i++) row[i] = 0;
-        if (softmax_row(a, empty, x, &lse))
+        double sink = a->sink ? work_at(a->sink, input_index(a, a->sink, at, s, 0)) : -(double)INFINITY;
+        if (softmax_row(a, empty, sink, x, &lse))
             for (int64_t t = 0; t < a->keys; t++) {
                 double kept = dropped(e, a, to, t), p = kept == 0 ? 0 : rounded(a, kept * x[t]);
                 for (int64_t i = 0; i < a->width; i++) row[i] += p * work_at(&a->v, v + t * a->width + i);
@@ -632,6 +638,7 @@ static Status attention_steps(const Eval *e, Attention *a, int first) {
             memcpy(&a->seed, t->data, sizeof a->seed);
             continue;
         }
+        if (a->steps[i] == SCORE_SINK) a->sink = to;
         TRY(work_new(e, DT_F64, t->rank, t->dims, to));
         for (int64_t n = 0; n < tensor_count(t); n++) ((double *)to->data)[n] = dtype_load_double(t->dtype, t->data, n);
     }

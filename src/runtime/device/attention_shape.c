@@ -19,7 +19,7 @@ bool attention_steps(const Node *node, AttentionStep *steps, int *out_count) {
     const int64_t *kinds = attr_ints(node, "steps", &count);
     if (count > ATTENTION_STEPS) return false;
     for (int i = 0; i < count; i++) {
-        if (kinds[i] < 0 || kinds[i] >= SCORE_COUNT || (kinds[i] == SCORE_DROP && i != count - 1)) return false;
+        if (kinds[i] < 0 || kinds[i] >= SCORE_COUNT || (kinds[i] >= SCORE_DROP && i != count - 1)) return false;
         steps[i] = (AttentionStep){(ScoreStep)kinds[i], nth_float(node, "steps_alpha", i),
                                    nth_float(node, "steps_beta", i), -1};
         if (!score_step_reads_input(steps[i].kind)) continue;
@@ -89,9 +89,9 @@ static Status bind_steps(const Node *node, const Tensor *const *inputs, const Vi
     int count;
     View scores = *out, view;
     if (!attention_steps(node, steps, &count)) return wrong(node, "its steps do not fit its inputs");
-    scores.dims[COLUMNS] = shape->keys;
     for (int i = 0; i < count; i++) {
         if (steps[i].input < 0) continue;
+        scores.dims[COLUMNS] = steps[i].kind == SCORE_SINK ? 1 : shape->keys;
         if (!view_of(node, inputs[steps[i].input], NULL, &view) || !repeats_to(&view, &scores, ATTENTION_RANK))
             return wrong(node, "a mask does not have as many queries or keys as there are");
         shape->steps[i] = strides_of(&view);

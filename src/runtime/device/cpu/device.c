@@ -223,6 +223,7 @@ const DeviceTable cpu_device = {
     .anchors = {.attention = true,
                 .attention_backward = true,
                 .attention_drop = true,
+                .attention_sink = true,
                 .bytes = true,
                 .bits = true,
                 .grouped = true,

@@ -43,7 +43,8 @@ static bool last_size(const Node *node, const Value *v, const char *perm_name, i
 
 static bool describe_steps(const Node *node, GpuAttentionText *text, int *input) {
     AttentionStep steps[ATTENTION_STEPS];
-    if (attention_drops(node) || !attention_steps(node, steps, &text->step_count)) return false;
+    if (attention_drops(node) || attention_has_sink(node) || !attention_steps(node, steps, &text->step_count))
+        return false;
     for (int i = 0; i < text->step_count; i++) {
         const AttentionStep *s = &steps[i];
         DType dtype = s->input < 0 ? DT_NONE : node->inputs[s->input]->dtype;

@@ -66,6 +66,14 @@ void attention_scatter(DType dtype, void *data, int64_t first, int64_t step, int
         for (int64_t i = 0; i < count; i++) dtype_store_double(dtype, to, i * step, (double)values[i]);
 }
 
+float attention_whole_sum(const AttentionRun *run, int64_t row, float top, float sum) {
+    if (!run->sink || top == -INFINITY) return sum;
+    const Tensor *sinks = run->inputs[run->sink->input];
+    int64_t at;
+    attention_rows(run, &run->shape.steps[run->sink - run->steps], row / run->rows, row % run->rows, 1, &at);
+    return sum + expf((float)dtype_load_double(sinks->dtype, sinks->data, at) - top);
+}
+
 void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum, float top, int64_t row) {
     static const float zeros[ATTENTION_ZEROS];
     int64_t width = run->shape.width, step = run->shape.out.column;
@@ -275,6 +283,7 @@ static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
             sum += part[1] * factor;
             for (int64_t k = 0; k < width; k++) whole[k] = part[2 + k] * factor + (s ? whole[k] : 0);
         }
+        sum = attention_whole_sum(run, i, top, sum);
         int64_t at;
         attention_rows(run, &run->shape.out, i / run->rows, i % run->rows, 1, &at);
         for (int64_t k = 0; k < width; k++) whole[k] /= sum;
@@ -325,6 +334,7 @@ Status attention_describe(AnchorRun *anchor_run, const Tensor *result, Attention
         run->drop = &run->steps[--run->step_count];
         memcpy(&run->seed, run->inputs[run->drop->input]->data, sizeof run->seed);
     }
+    if (attention_has_sink(node)) run->sink = &run->steps[--run->step_count];
     if (!tensor_count(result)) return NULL;
     describe(run);
     return hides_by_number(run) ? measure(anchor_run, run) : NULL;
@@ -374,7 +384,7 @@ Status attention_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool
         if (steps[i].kind == SCORE_DROP)
             taken = draws(&steps[i], input);
         else
-            taken = !input || is_taken(input->dtype) || input->dtype == DT_BOOL;
+            taken = !input || is_taken(input->dtype) || (input->dtype == DT_BOOL && steps[i].kind != SCORE_SINK);
     }
     if (!taken) return status_error(STATUS_FAULT, "an attention that the CPU does not run");
     anchor->how = "blockwise";

@@ -30,6 +30,7 @@ typedef struct AttentionRun {
     AttentionEmpty empty;
     uint64_t seed;
     const AttentionStep *drop; /* of the probabilities, behind the steps; NULL: none are dropped */
+    const AttentionStep *sink; /* likewise, what the sums have beside the keys'; NULL: nothing */
     int64_t group;             /* heads of a matrix */
     int64_t matrices, rows;    /* rows: of a matrix */
     bool few;
@@ -69,6 +70,8 @@ int64_t attention_matrix(const AttentionRun *run, const AttentionStrides *s, int
 void attention_gather(DType dtype, const void *data, int64_t first, int64_t stride, int64_t count, float *to);
 /* The other way round: to data[first + i * stride]. */
 void attention_scatter(DType dtype, void *data, int64_t first, int64_t stride, int64_t count, const float *values);
+/* The sum of e^(x - top) over a row, with the sink beside the keys; row: its number among all. A row that sees nothing has none. */
+float attention_whole_sum(const AttentionRun *run, int64_t row, float top, float sum);
 /* A finished row, to where it begins in the result; zeros where its sum tells that it sees nothing and is to be so. top: its greatest
  * score; row: its number among all. */
 void attention_store(const AttentionRun *run, int64_t offset, const float *values, float sum, float top, int64_t row);

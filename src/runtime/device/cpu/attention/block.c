@@ -467,6 +467,8 @@ static void finish_some(const Block *b, int first) {
 
 static void finish(const Block *b) {
     block_find_rows(b, &b->run->shape.out);
+    for (int r = 0; r < b->rows && !b->task->partial; r++)
+        b->sum[r] = attention_whole_sum(b->run, first_of(b) + r, b->top[r], b->sum[r]);
     for (int r = 0; r < b->columns; r++) b->factor[r] = 1 / b->sum[r];
     if (!b->task->partial) scale_results(b, b->factor);
     if (b->run->few)
