@@ -402,6 +402,29 @@ Test(render, random_programs) { random_programs(); }
 /* --- what runs nowhere here
  * -------------------------------------------------------------------------------------------- */
 
+Test(render, tiles_are_stored_past_the_caches_in_whole_lines_alone) {
+    static const Target targets[] = {
+        {.cpu = "x86-64-v4", .features = "", .vector_bytes = 64, .cache_bytes = 1 << 20},
+        {.cpu = "x86-64-v3", .features = "", .vector_bytes = 32, .cache_bytes = 1 << 20},
+        {.cpu = "x86-64-v2", .features = "", .vector_bytes = 16, .cache_bytes = 1 << 20},
+    };
+    Arena *arena = arena_create(0);
+    Maker m = maker(arena, 64);
+    m.kernel->tile_block = 32;
+    m.kernel->tile_axis = axis(&m, AXIS_TASK, -1, 1);
+    axis(&m, AXIS_LANE, -2, 1);
+    int turned = load(&m, buffer(&m, DT_F32, false), STRIDES(&m, 1, -1));
+    store(&m, buffer(&m, DT_F32, true), STRIDES(&m, -2, 1), turned);
+    for (size_t n = 0; n < sizeof targets / sizeof *targets; n++) {
+        char *text;
+        Status status = plugin()->listing(m.kernel, &targets[n], LISTING_ASSEMBLY, &text);
+        cr_assert(!status, "%s", status_message(status));
+        cr_assert_eq(strstr(text, "movnt") != NULL, n == 0, "%s:\n%s", targets[n].cpu, text);
+        free(text);
+    }
+    arena_destroy(arena);
+}
+
 Test(render, assembly_for_other_machines) {
     Arena *arena = arena_create(0);
     Maker m = maker(arena, 128);

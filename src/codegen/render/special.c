@@ -7,20 +7,22 @@
 /* --- a * 2^b --- */
 
 /* By two factors, the first of which keeps clear of what is subnormal or infinite, so that the second product alone
- * rounds. b + 1.5 * 2^mantissa + bias has the exponent field in its low bits. */
+ * rounds: 2^(b - guard) and 2^guard, or for negative b 2^(b + guard) and 2^-guard. b + 1.5 * 2^mantissa + bias has the
+ * exponent field in its low bits, and what differs for negative b is added to the fields, out of b's sign bit: integer
+ * instructions go to units that multiply-adds leave free, comparing and selecting to the same ones. A zero may have either
+ * sign. */
 static IrValue scale_by_factors(Render *r, IrValue a, IrValue b, bool wide) {
     IrBuilder *at = r->builder;
     IrType real = ir_type(a), bits = type_integer(r, wide ? 64 : 32, real);
-    double middle = wide ? 0x1.8p52 + 1023 : 0x1.8p23 + 127, guard = wide ? 64 : 32;
-    double up = wide ? 0x1p64 : 0x1p32;
-    IrValue small = build_compare(at, IR_FOLT, b, constant_real(r, real, 0));
-    IrValue shifter =
-        build_select(at, small, constant_real(r, real, middle + guard), constant_real(r, real, middle - guard));
-    IrValue factor = build_select(at, small, constant_real(r, real, 1 / up), constant_real(r, real, up));
-    IrValue field = build_cast(at, IR_BITS, build_fadd(at, b, shifter), bits);
-    field = build_shl(at, field, constant_int(r, bits, wide ? 52 : 23));
+    int mantissa = wide ? 52 : 23, bias = wide ? 1023 : 127, guard = wide ? 64 : 32;
+    double shifter = (wide ? 0x1.8p52 : 0x1.8p23) + bias - guard;
+    IrValue sum = build_cast(at, IR_BITS, build_fadd(at, b, constant_real(r, real, shifter)), bits);
+    IrValue sign = build_and(at, build_cast(at, IR_BITS, b, bits), constant_int(r, bits, wide ? INT64_MIN : INT32_MIN));
+    IrValue twice = build_lshr(at, sign, constant_int(r, bits, wide ? 4 : 2)); /* 2 guard in the field, or 0 */
+    IrValue field = build_add(at, build_shl(at, sum, constant_int(r, bits, mantissa)), twice);
+    IrValue factor = build_sub(at, constant_int(r, bits, (int64_t)(bias + guard) << mantissa), twice);
     IrValue near = build_fmul(at, a, build_cast(at, IR_BITS, field, real));
-    return build_fmul(at, near, factor);
+    return build_fmul(at, near, build_cast(at, IR_BITS, factor, real));
 }
 
 IrValue special_scale(Render *r, const KernelInst *inst, IrValue a, IrValue b) {
