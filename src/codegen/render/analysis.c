@@ -6,11 +6,15 @@
  * own cost; long ones because their chains of dependent instructions outgrow the processor's window, so that only
  * copies side by side keep it busy (measured with AVX-512: 100 dependent multiply-adds run at 148, 183, 257 GFLOP/s
  * with 1, 2, 4 copies; from the second cache a softmax takes 3.4 ns a vector with two copies, 3.2 with four or eight).
- * 16 registers hold two copies. Long pointwise bodies gain from eight, whatever the registers: with AVX-512 a chain of
- * 110 instructions is 1.48 times as fast as with four; with AVX2 it is 1.84 times as fast as with two, a GELU by tanh
- * 1.28, one by erf 1.22. With AVX-512 these are bound by memory where they do not come from a cache, and eight lines
- * stored at once make the one by tanh 9 % slower there (bench/kernels.c, `onnxfuse bench`, an AMD EPYC of family 26). */
-static const struct { int weight, with_32_registers, with_16; } unrolling[] = {{12, 4, 4}, {400, 4, 2}};
+ * 16 registers hold two copies. Of rows four are faster all the same, up to some 30 instructions (a masked softmax of
+ * rows of 512, AVX2 on an AMD EPYC of family 25, two threads, 2026-11-23: 0.85 of the time with two). Long pointwise
+ * bodies gain from eight, whatever the registers: with AVX-512 a chain of 110 instructions is 1.48 times as fast as
+ * with four; with AVX2 it is 1.84 times as fast as with two, a GELU by tanh 1.28, one by erf 1.22. With AVX-512 these
+ * are bound by memory where they do not come from a cache, and eight lines stored at once make the one by tanh 9 %
+ * slower there (bench/kernels.c, `onnxfuse bench`, an AMD EPYC of family 26). */
+static const struct {
+    int weight, with_32_registers, with_16, rows_with_16;
+} unrolling[] = {{12, 4, 4, 4}, {32, 4, 2, 4}, {400, 4, 2, 2}};
 enum {
     MANY_COPIES = 8, /* of a pointwise body of at least so many instructions, with 16 and with 32 registers */
     MANY_LEAST = 13,
@@ -255,7 +259,9 @@ static void choose_unroll(Render *r) {
     r->main_unroll = 1;
     for (size_t n = sizeof unrolling / sizeof *unrolling; n-- > 0;)
         if (weight <= unrolling[n].weight)
-            r->main_unroll = many ? unrolling[n].with_32_registers : unrolling[n].with_16;
+            r->main_unroll = many                      ? unrolling[n].with_32_registers
+                             : r->class == CLASS_INNER ? unrolling[n].rows_with_16
+                                                       : unrolling[n].with_16;
     if (r->class == CLASS_POINTWISE && weight >= (many ? MANY_LEAST_32 : MANY_LEAST) && weight <= MANY_WEIGHT &&
         takes_steps(r, (int64_t)MANY_COPIES * r->vector_lanes))
         r->main_unroll = MANY_COPIES;
