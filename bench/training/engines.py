@@ -22,11 +22,14 @@ def text_of(ours, call):
     return json.loads(text.value)
 
 
+OURS = {"onnxfuse": {}, "memory_efficient": {"fusion": {"memory_efficient": True}}}  # policies
+
+
 class Onnxfuse:
     """Forward, backward and the optimizer as one session."""
 
-    def __init__(self, build, threads):
-        self.lib, self.threads, self.training = session.load(build), threads, None
+    def __init__(self, build, threads, policy=None):
+        self.lib, self.threads, self.policy, self.training = session.load(build), threads, policy or {}, None
         for name in ("training_open", "training_step", "session_report_json", "session_roofline_json", "training_session", "training_tensor"):
             getattr(self.lib, "onnxfuse_" + name).restype = ctypes.c_void_p
         self.lib.onnxfuse_training_tensor_name.restype = ctypes.c_char_p
@@ -37,7 +40,7 @@ class Onnxfuse:
         if isinstance(model, Step):
             wanted = {"loss": "cross_entropy:y,labels", "of": list(model.graph.parameters), "optimizer": optimizer, "rate": rate}
             return self.open_training(model.graph.bytes(), {"training": wanted}, model.arrays)
-        s = session.Session(self.lib, self.write(model.graph.bytes()), "cpu", threads=self.threads)
+        s = session.Session(self.lib, self.write(model.graph.bytes()), "cpu", self.policy, self.threads)
         self.results = [np.zeros(d, np.float32) for d in model.result_shapes]
         self.values = [s.array_value(a) for a in model.arrays], [s.array_value(a) for a in self.results]
         self.check, self.handle = s.check, s.handle
@@ -52,7 +55,8 @@ class Onnxfuse:
 
     def open_training(self, model, policy, arrays):
         """A function that makes one step on what is in the arrays, and gives its loss."""
-        options = session.Options(size=ctypes.sizeof(session.Options), device=b"cpu", threads=self.threads, policy_json=json.dumps(policy).encode())
+        options = session.Options(size=ctypes.sizeof(session.Options), device=b"cpu", threads=self.threads,
+                                  policy_json=json.dumps({**self.policy, **policy}).encode())
         self.training, loss, self.arrays = ctypes.c_void_p(), ctypes.c_double(), arrays
         s = session.Session.__new__(session.Session)
         s.lib, self.check = self.lib, s.check
@@ -107,9 +111,9 @@ class Onnxfuse:
         return sum(b["bytes"] for b in kept), sum(b["bytes"] for b in kept if b["storage"] == "input")
 
     def bandwidth(self):
-        """Bytes a second from and to memory, as `onnxfuse bench` measures and remembers it."""
+        """Bytes a second from and to memory, measured now."""
         inputs = (ctypes.c_void_p * len(self.values[0]))(*self.values[0])
-        roofline = text_of(self, lambda out: self.lib.onnxfuse_session_roofline_json(self.handle, inputs, ctypes.c_bool(False), out))
+        roofline = text_of(self, lambda out: self.lib.onnxfuse_session_roofline_json(self.handle, inputs, ctypes.c_bool(True), out))
         return roofline["machine"]["bandwidths"][-1]["copy"]
 
 
