@@ -126,8 +126,7 @@ typedef struct KernelBuffer {
     X(K_BITCAST, "bitcast", 1, "to dtype of the same size")                                                            \
     X(K_ROUND_F16, "round_f16", 1, "f32 rounded to f16 and back")                                                      \
     X(K_ROUND_BF16, "round_bf16", 1, "f32 rounded to bf16 and back")                                                   \
-    X(K_RANDOM, "random", 2,                                                                                           \
-      "u32: philox_u32 (graph/prim.h) of seed u64 and index u64; bits = 1: the index grows by one along the lanes")    \
+    X(K_RANDOM, "random", 2, "u32: philox_u32 (graph/prim.h) of seed u64 and index u64; bits: RandomBits")             \
     /* reductions over all REDUCE and REDUCE_LANE axes */                                                              \
     X(K_REDUCE_SUM, "reduce_sum", 1, "order free")                                                                     \
     X(K_REDUCE_PROD, "reduce_prod", 1, "")                                                                             \
@@ -144,6 +143,9 @@ typedef enum KernelOp {
         KERNEL_OP_COUNT
 } KernelOp;
 
+/* Of K_RANDOM. CONSECUTIVE: the index grows by one along the lanes; HALVES: philox_half_u32 (graph/prim.h). */
+typedef enum RandomBits { RANDOM_CONSECUTIVE = 1, RANDOM_HALVES = 2 } RandomBits;
+
 /* A plan holds thousands of them for each of its kernels, and few have an access: it stands elsewhere. */
 typedef struct KernelInst {
     KernelOp op : 8;
@@ -152,8 +154,8 @@ typedef struct KernelInst {
     uint32_t axes : 8; /* bit i: varies along axis i */
     int args[3];       /* instruction numbers, smaller than its own */
     int64_t
-        bits;   /* CONST: the value; PARAM: the index; TABLE: which; STORE, DIV, RANDOM, ARGMAX, ARGMIN: 1, see there */
-    int buffer; /* LOAD, STORE */
+        bits; /* CONST: the value; PARAM: the index; TABLE: which; RANDOM: RandomBits; STORE, DIV, ARGMAX, ARGMIN: 1, see there */
+    int buffer;           /* LOAD, STORE */
     int stage : 31;       /* the first in which it can be computed; of STORE and reductions: the one that does it */
     bool keep : 1;        /* see above; only for instructions varying along all reduced axes; on CPUs alone */
     KernelAccess *access; /* LOAD, STORE; else NULL */

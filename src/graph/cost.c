@@ -101,7 +101,10 @@ static bool prim_steps(const Node *node, const int64_t *symbols, double *out_cou
 
 static void add_work(const Node *node, double count, Cost *cost) {
     DType dtype = node->input_count && node->prim != PRIM_WHERE ? node->inputs[0]->dtype : node->outputs[0]->dtype;
-    if (node->prim == PRIM_PHILOX) dtype = DT_U32;
+    if (node->prim == PRIM_PHILOX) {
+        dtype = DT_U32;
+        if (attr_int(node, "halves", 0)) count /= 2;
+    }
     cost->others[work_type(dtype)] += count * prim_work(node->prim, dtype);
 }
 

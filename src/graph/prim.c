@@ -77,3 +77,8 @@ uint32_t philox_u32(uint64_t seed, uint64_t index) {
     }
     return counter[index / PHILOX_COUNTERS % 4];
 }
+
+uint32_t philox_half_u32(uint64_t seed, uint64_t index) {
+    uint32_t word = philox_u32(seed, philox_half_place(index));
+    return index & 1 ? word << 16 | word >> 16 : word;
+}

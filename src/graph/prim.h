@@ -76,7 +76,8 @@
     /* no input; shape in attr `shape` (dims) */                                                                       \
     X(PRIM_IOTA, "iota", GENERATE, 0, "attrs shape, int axis, int dtype: the index along axis")                        \
     X(PRIM_PHILOX, "philox", GENERATE, 1,                                                                              \
-      "attr shape; input seed u64 scalar: u32 bits at the element's row-major index (Philox4x32-10)")                  \
+      "attr shape; input seed u64 scalar: u32 bits at the element's row-major index (Philox4x32-10); int halves=1: "   \
+      "of bits that are only compared, two elements share a word")                                                     \
     X(PRIM_DIMS, "dims", GENERATE, 0, "attr shape: an i64 vector holding these sizes; never in a region")              \
     /* reductions over attr ints axes (sorted, non-negative), the axes stay with size 1 */                             \
     X(PRIM_REDUCE_SUM, "reduce_sum", REDUCE, 1, "f16, bf16 accumulate in f32; integers wrap; 0 when empty")            \
@@ -148,6 +149,17 @@ bool prim_accepts(Prim prim, DType dtype);
  * i / 16 % 4. So vectors of up to 16 lanes compute all four words of their counters at once and lose none. The one
  * definition that evaluator, folding and tests use; kernels compute the same. */
 uint32_t philox_u32(uint64_t seed, uint64_t index);
+
+/* Bits that are only compared with a bound, for half the work: elements 2i and 2i + 1 share a word, the second with its
+ * halves swapped, so 64 elements in a row take 8 counters. Each element alone is as uniform as a word; one tells of the
+ * other only where its upper half equals the bound's, once in 65,536. Not for numbers: those of a pair would be the same
+ * bits in another order. */
+uint32_t philox_half_u32(uint64_t seed, uint64_t index);
+
+/* Where philox_u32 has the word of that element. */
+static inline uint64_t philox_half_place(uint64_t index) {
+    return index >> 7 << 6 | (index >> 6 & 1) << 3 | (index & 0x30) | (index & 15) >> 1;
+}
 
 /* Elements in a row that share counters; multipliers and Weyl increments: table 2 and section 4 of the paper. */
 enum { PHILOX_ROUNDS = 10, PHILOX_GROUP = 64, PHILOX_COUNTERS = 16 };

@@ -60,7 +60,7 @@
  * Steps: attr ints steps: ScoreStep numbers; floats steps_alpha, steps_beta: one a step, 0 where unused; dims offset:
  * one size, for SCORE_CAUSAL and SCORE_CAUSAL_ADD. Steps that read a tensor take the node's inputs behind those named, in order; these
  * broadcast to [lead..., s_q, s_k] as in numpy and are f32, f16 or bf16 (f64), or bool; the input of SCORE_DROP is a seed, a u64 of no axes.
- * With that, p' = beta p where philox_u32 of the seed and of p's row-major index (over [lead..., s_q, s_k], of which q' and the values, but for their
+ * With that, p' = beta p where philox_half_u32 of the seed and of p's row-major index (over [lead..., s_q, s_k], of which q' and the values, but for their
  * heads, repeat none), without its last 8 bits, is at least alpha, else 0, and r = p' v'; of the gradients, dv' = p'^T g' and
  * ds = p (m g' v'^T - d), m being what p' has for a factor. Where AnchorLimits.attention_drop says so.
  * The input of SCORE_SINK broadcasts to [lead..., s_q, 1]: p = e^x / (e^input + the sum of e^x along the last axis), and the logarithm in

@@ -113,12 +113,10 @@ static inline Value *rsqrt(Lowering *l, Value *x) { return unary(l, PRIM_RECIPRO
 Value *widen(Lowering *l, Value *x);
 
 Value *iota(Lowering *l, const Dim *const *shape, int rank, int axis, DType dtype);
-/* u32 bits for a tensor of this shape; stream: the ONNX node's own number (ModelInfo.next_seed), has_seed/seed its
- * attribute. The seed also depends on the policy's seed and on the reserved symbol "$run", which the session counts up,
- * so each run draws afresh. */
-Value *random_bits(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed);
-Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_seed,
-                      float seed); /* f32 in [0, 1), 24 bits */
+/* u32 bits for a tensor of this shape, to be compared with a bound and for nothing else (philox_half_u32 of
+ * graph/prim.h); stream: the ONNX node's own number (ModelInfo.next_seed), has_seed/seed its attribute. The seed also
+ * depends on the policy's seed and on the reserved symbol "$run", which the session counts up, so each run draws afresh. */
+Value *random_choices(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed);
 
 /* keepdims as ONNX: without it the axes are dropped by a reshape. axes sorted and non-negative. */
 Value *reduce(Lowering *l, Prim prim, Value *x, const int *axes, int count, bool keepdims);

@@ -73,7 +73,7 @@ uint64_t random_base(Lowering *l, bool has_seed, float seed) {
     return mix_seed(mix_seed(own) ^ (l->policy ? l->policy->seed : 0));
 }
 
-Value *random_draw(Lowering *l, const Dim *const *shape, int rank, uint64_t base, int draw) {
+static Value *drawn(Lowering *l, const Dim *const *shape, int rank, uint64_t base, int draw, bool halves) {
     if (l->error) return NULL;
     uint64_t start = mix_seed(base + (uint64_t)draw * 0x9e3779b97f4a7c15u);
     Value *run = cast(l, dim_scalar(l, dim_symbol(l->dims, "$run")), DT_U64);
@@ -82,17 +82,16 @@ Value *random_draw(Lowering *l, const Dim *const *shape, int rank, uint64_t base
     NodeSpec spec = {.prim = PRIM_PHILOX, .inputs = &seed, .input_count = 1, .dtype = DT_U32};
     spec_shape(&spec, rank, shape);
     spec_dims(&spec, "shape", shape, rank);
+    if (halves) spec_int(&spec, "halves", 1);
     return emit(l, &spec);
 }
 
-Value *random_bits(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed) {
-    return l->error ? NULL : random_draw(l, shape, rank, random_base(l, has_seed, seed), 0);
+Value *random_draw(Lowering *l, const Dim *const *shape, int rank, uint64_t base, int draw) {
+    return drawn(l, shape, rank, base, draw, false);
 }
 
-Value *random_uniform(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed) {
-    Value *bits = random_bits(l, shape, rank, has_seed, seed);
-    Value *top = binary(l, PRIM_SHR, bits, scalar_int(l, DT_U32, 8));
-    return mul(l, cast(l, top, DT_F32), scalar(l, DT_F32, 0x1p-24));
+Value *random_choices(Lowering *l, const Dim *const *shape, int rank, bool has_seed, float seed) {
+    return l->error ? NULL : drawn(l, shape, rank, random_base(l, has_seed, seed), 0, true);
 }
 
 Value *with_bias(Lowering *l, const Node *n, Value *x, int index) {

@@ -602,7 +602,8 @@ static bool match_drop(Match *m, Node *n, Value **out_p) {
     Value *top = keeps->producer->inputs[0], *word;
     if (!made_by(top, PRIM_SHR) || !whole_is(top->producer->inputs[1], &bits) || bits != 8) return false;
     word = top->producer->inputs[0];
-    if (!made_by(word, PRIM_PHILOX) || !whole_is(keeps->producer->inputs[1], &limit) || !made_by(scaled, PRIM_MUL))
+    if (!made_by(word, PRIM_PHILOX) || !attr_int(word->producer, "halves", 0) ||
+        !whole_is(keeps->producer->inputs[1], &limit) || !made_by(scaled, PRIM_MUL))
         return false;
     *out_p = beside_splat(scaled->producer, &kept);
     return *out_p && value_same_shape(*out_p, word) && value_same_shape(*out_p, n->outputs[0]) &&

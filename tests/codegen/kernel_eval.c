@@ -163,7 +163,9 @@ static void double_op(KernelOp op, Block *to, const Block *a, const Block *b, co
     }
 }
 
-static void integer_op(KernelOp op, DType t, Block *to, const Block *a, const Block *b, const Block *c, int lanes) {
+static void integer_op(const KernelInst *inst, Block *to, const Block *a, const Block *b, const Block *c, int lanes) {
+    KernelOp op = inst->op;
+    DType t = inst->dtype;
     switch (op) {
     case K_ADD: EACH to->i[n] = (int64_t)((uint64_t)a->i[n] + (uint64_t)b->i[n]); break;
     case K_SUB: EACH to->i[n] = (int64_t)((uint64_t)a->i[n] - (uint64_t)b->i[n]); break;
@@ -180,7 +182,10 @@ static void integer_op(KernelOp op, DType t, Block *to, const Block *a, const Bl
     case K_NOT: EACH to->i[n] = t == DT_BOOL ? !a->i[n] : ~a->i[n]; break;
     case K_SHL:
     case K_SHR: EACH to->i[n] = shift(op, t, a->i[n], wrap(t, b->i[n])); break;
-    case K_RANDOM: EACH to->i[n] = philox_u32((uint64_t)a->i[n], (uint64_t)b->i[n]); break;
+    case K_RANDOM:
+        EACH to->i[n] = inst->bits & RANDOM_HALVES ? philox_half_u32((uint64_t)a->i[n], (uint64_t)b->i[n])
+                                                   : philox_u32((uint64_t)a->i[n], (uint64_t)b->i[n]);
+        break;
     case K_SELECT: EACH to->i[n] = a->i[n] ? b->i[n] : c->i[n]; break;
     default: abort();
     }
@@ -317,7 +322,7 @@ static void compute(Run *r, int index) {
         else if (inst->dtype == DT_F64)
             double_op(inst->op, to, args[0], args[1], args[2], lanes);
         else
-            integer_op(inst->op, inst->dtype, to, args[0], args[1], args[2], lanes);
+            integer_op(inst, to, args[0], args[1], args[2], lanes);
     }
 }
 

@@ -292,6 +292,9 @@ static const struct {
      " j: i64[b, s, n] = iota {shape = (b, s, n), axis = 2, dtype = i64}\n c: bool[b, s, n] = le j, i\n z = constant "
      "f32[] 0\n"
      " y: f32[b, s, n] = where c, x, z\n}"},
+    {"halves of random words, beside what is permuted",
+     "graph (k: u64[], x: u32[b, s, n]) -> (y, r) {\n p: u32[b, s, n] = philox k {shape = (b, s, n), halves = 1}\n"
+     " r: u32[n, b, s] = permute p {perm = [2, 0, 1]}\n y: u32[b, s, n] = xor x, p\n}"},
     {"random bits, permuted and masked", "graph (k: u64[], x: f32[n, b, s]) -> (y, r) {\n p: u32[b, s, n] = philox k "
                                          "{shape = (b, s, n)}\n r: u32[n, b, s] = permute p {perm = [2, 0, 1]}\n"
                                          " h = constant u32[] 2147483648\n c: bool[n, b, s] = lt r, h\n z = constant "

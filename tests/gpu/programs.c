@@ -53,7 +53,8 @@ static const char *const middles[] = {
     "h: T[M, N] = sigmoid g",
     "h: T[M, N] = erf g",
     "k: bool[M, N] = lt g, zero\n  l: T[M, N] = abs g\n  h: T[M, N] = where k, l, g",
-    "w: u32[M, N] = philox seed {shape = (M, N)}\n  k: bool[M, N] = lt w, most\n  h: T[M, N] = where k, g, zero",
+    "w: u32[M, N] = philox seed {shape = (M, N), halves = 1}\n  k: bool[M, N] = lt w, most\n  h: T[M, N] = where k, g, "
+    "zero",
 };
 enum { MIDDLES = sizeof middles / sizeof *middles, INTEGER_MIDDLES = 3 };
 

@@ -46,6 +46,10 @@ static const Case cases[] = {
      "graph (s: u64[]) -> (y) {\n y: u32[4] = region s graph (s: u64[]) -> (y) {\n y: u32[4] = philox s {shape = "
      "(4)}\n}\n}\n",
      8, 16, 0, 100, WORK_INTEGER},
+    {"halves of random words",
+     "graph (s: u64[]) -> (y) {\n y: u32[4] = region s graph (s: u64[]) -> (y) {\n y: u32[4] = philox s {shape = "
+     "(4), halves = 1}\n}\n}\n",
+     8, 16, 0, 50, WORK_INTEGER},
     {"casts and permutes compute nothing",
      REGION("f32[b, 8]", "p: f32[8, b] = permute x {perm = [1, 0]}\n y: f64[8, b] = cast p {to = f64}\n", "y"), 96, 192,
      0, 0},

@@ -99,6 +99,11 @@ static const Row rows[] = {
      "s = constant u64[] 0\np: u32[64] = philox s {shape = (64)}\n"
      "y: u32[4] = slice p {shape = (4), start = (0), step = [16]}\n"
      "want = constant u32[4] {1713891541, 3781805453, 3159862348, 2600524760}"},
+    {"philox of halves gives those words to two elements, the second with its halves swapped",
+     "s = constant u64[] 0\np: u32[4, 16] = philox s {shape = (4, 16), halves = 1}\n"
+     "y: u32[4, 2] = slice p {shape = (4, 2), start = (0, 0), step = [1, 1]}\n"
+     "want = constant u32[4, 2] {1713891541, 3906299431, 3781805453, 3314409833, 3159862348, 2890710103, 2600524760, "
+     "3688405760}"},
     {"dims", "y: i64[2] = dims {shape = (3, 4)}\nwant = constant i64[2] {3, 4}"},
     {"reduce_sum of outer and inner axes", "a = constant f32[2, 2, 2] {1, 2, 3, 4, 5, 6, 7, 8}\ny: f32[1, 2, 1] = "
                                            "reduce_sum a {axes = [0, 2]}\nwant = constant f32[1, 2, 1] {14, 22}"},

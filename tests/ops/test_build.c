@@ -223,8 +223,8 @@ Test(build, random_streams_differ_and_seeds_repeat) {
     Fixture f;
     open_fixture(&f);
     const Dim *const *shape = (const Dim *const *)f.x->dims;
-    Value *a = random_bits(&f.l, shape, 2, false, 0), *b = random_bits(&f.l, shape, 2, false, 0);
-    Value *c = random_bits(&f.l, shape, 2, true, 7), *d = random_bits(&f.l, shape, 2, true, 7);
+    Value *a = random_choices(&f.l, shape, 2, false, 0), *b = random_choices(&f.l, shape, 2, false, 0);
+    Value *c = random_choices(&f.l, shape, 2, true, 7), *d = random_choices(&f.l, shape, 2, true, 7);
     cr_expect_neq(a, b, "nodes without a seed draw from streams of their own");
     cr_expect_eq(c, d, "nodes of one seed and shape draw the same");
     close_fixture(&f);

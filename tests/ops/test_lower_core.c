@@ -295,7 +295,7 @@ static const struct {
      "  v2: u64[] = cast v1 {to = u64}\n"
      "  v4: u64[] = mul v2, v3\n"
      "  v6: u64[] = add v5, v4\n"
-     "  v7: u32[b, 4] = philox v6 {shape = (b, 4)}\n"
+     "  v7: u32[b, 4] = philox v6 {shape = (b, 4), halves = 1}\n"
      "  v12: u32[b, 4] = shr v7, v11\n"
      "  v13: bool[b, 4] = ge v12, v10\n"
      "  v19: f32[b, 4] = mul x, v17\n"

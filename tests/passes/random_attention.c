@@ -109,7 +109,7 @@ static Value *probabilities(Setup *s, Value *x) {
 /* As a Dropout becomes. */
 static Value *with_dropout(Lowering *l, Value *p) {
     if (l->error) return NULL;
-    Value *word = random_bits(l, (const Dim *const *)p->dims, p->rank, true, 42), *wide = widen(l, p);
+    Value *word = random_choices(l, (const Dim *const *)p->dims, p->rank, true, 42), *wide = widen(l, p);
     Value *top = binary(l, PRIM_SHR, word, scalar_int(l, DT_U32, 8));
     Value *keeps = binary(l, PRIM_GE, top, scalar_int(l, DT_U32, 1 << 22));
     return cast_like(l, where(l, keeps, mul(l, wide, like(l, wide, 4.0 / 3)), like(l, wide, 0)), p);

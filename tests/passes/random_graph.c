@@ -823,6 +823,7 @@ static bool add_generated(Maker *m) {
         Value *seed = constant_of(m, DT_U64, 0, NULL, 0, INFINITY);
         Value *y = add_node(m, PRIM_PHILOX, &seed, 1, DT_U32, rank, dims);
         node_set_dims(y->producer, "shape", dims, rank);
+        if (rank & 1) node_set_int(y->producer, "halves", 1);
         remember(m, y, integer_bound(DT_U32), 0, 1);
         return true;
     }

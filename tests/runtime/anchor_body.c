@@ -58,6 +58,7 @@ static Value *dropped(Body *b) {
     Value *seed = constant(b, DT_U64, 42), *most = constant(b, DT_U32, 3435973837.0);
     Node *drawing = graph_add_prim(b->graph, NULL, PRIM_PHILOX, &seed, 1);
     node_set_dims(drawing, "shape", b->sizes, b->rank);
+    node_set_int(drawing, "halves", 1);
     return choice(b, two(b, PRIM_LT, result_of(b, drawing, DT_U32), most), b->now, number(b, 0));
 }
 

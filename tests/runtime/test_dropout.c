@@ -116,11 +116,26 @@ Test(dropout, masks_do_not_depend_on_how_they_are_computed) {
     }
 }
 
+/* Of elements that share a word, and of others, both are kept as often as chance has it. */
+static void check_neighbours(const Result *result) {
+    const uint8_t *mask = onnxfuse_value_data(result->mask);
+    static const int apart[] = {1, 8, 16, 64, 128};
+    for (size_t d = 0; d < sizeof apart / sizeof *apart; d++) {
+        int pairs = 0, both = 0;
+        for (int i = 0; i + apart[d] < ROWS * COLUMNS; i += apart[d] == 1 ? 2 : 1, pairs++)
+            both += mask[i] & mask[i + apart[d]];
+        double share = (double)both / pairs, expected = 0.75 * 0.75;
+        cr_expect(fabs(share - expected) < 4 * sqrt(expected * (1 - expected) / pairs) * (apart[d] == 1 ? 1 : 2),
+                  "of elements %d apart both are kept in %g", apart[d], share);
+    }
+}
+
 Test(dropout, share_and_scale) {
     OnnxfuseSession *session = open_policy(models[0].text, variants[1]);
     Result result = run(session);
     double share = (double)kept(&result) / (ROWS * COLUMNS), deviation = sqrt(0.25 * 0.75 / (ROWS * COLUMNS));
     cr_expect(fabs(share - 0.75) < 4 * deviation, "%g of the elements are kept", share);
+    check_neighbours(&result);
     static const int64_t matrix[] = {ROWS, COLUMNS};
     OnnxfuseValue *x = filled(2, matrix, 1), *b = filled(1, matrix + 1, 3);
     for (int64_t i = 0; i < ROWS * COLUMNS; i++) {

@@ -93,13 +93,15 @@ static int lower_iota(Lowered *l, const Node *node) {
 static int lower_philox(Lowered *l, const Node *node, int seed) {
     Emit *e = &l->emit;
     const Access *access = map_get_id(&l->indices, MAP_POINTER_KEY(node->outputs[0]));
+    RandomBits bits = attr_int(node, "halves", 0) ? RANDOM_HALVES : 0;
     bool consecutive = false;
     for (int i = 0; i < l->axis_count; i++) {
         AxisRole role = l->kernel->axes[i].role;
         if (role == AXIS_LANE || role == AXIS_REDUCE_LANE) consecutive = dim_equals(access->stride[i], 1);
     }
+    if (consecutive) bits |= RANDOM_CONSECUTIVE;
     int index = emit_cast(e, DT_U64, access_emit_index(l, access));
-    return emit_inst(e, (KernelInst){.op = K_RANDOM, .dtype = DT_U32, .args = {seed, index}, .bits = consecutive});
+    return emit_inst(e, (KernelInst){.op = K_RANDOM, .dtype = DT_U32, .args = {seed, index}, .bits = bits});
 }
 
 /* ---- the body ---- */

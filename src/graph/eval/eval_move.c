@@ -29,8 +29,10 @@ static Status philox(Eval *e, int rank, const int64_t *dims) {
         return status_error(STATUS_INVALID, "the seed is not a scalar of type u64");
     TRY(eval_output(e, DT_U32, rank, dims));
     uint64_t key = (uint64_t)dtype_load_int(DT_U64, seed->data, 0);
+    bool halves = attr_int(e->node, "halves", 0);
     uint32_t *out = e->out->data;
-    for (int64_t i = 0, count = tensor_count(e->out); i < count; i++) out[i] = philox_u32(key, (uint64_t)i);
+    for (int64_t i = 0, count = tensor_count(e->out); i < count; i++)
+        out[i] = halves ? philox_half_u32(key, (uint64_t)i) : philox_u32(key, (uint64_t)i);
     return NULL;
 }
 

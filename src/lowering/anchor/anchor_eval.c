@@ -554,7 +554,7 @@ static double score_step(const Eval *e, const Attention *a, int step, const int6
 static double dropped(const Eval *e, const Attention *a, int64_t row, int64_t key) {
     int last = a->step_count - 1;
     if (!attention_drops(e->node)) return 1;
-    uint32_t word = philox_u32(a->seed, (uint64_t)(row * a->keys + key)) >> 8;
+    uint32_t word = philox_half_u32(a->seed, (uint64_t)(row * a->keys + key)) >> 8;
     return (double)word >= nth_float(e->node, "steps_alpha", last) ? nth_float(e->node, "steps_beta", last) : 0;
 }
 

@@ -262,7 +262,7 @@ static Value *draw_keeps(Lowering *l, Value *bits, Value *ratio) {
 /* where(u >= ratio, x / (1 - ratio), 0). training: NULL, or a bool scalar that is known at run time only. */
 static Status drop(Lowering *l, const Node *n, Value *x, Value *ratio, Value *training) {
     bool has_seed = node_attr(n, "seed") != NULL;
-    Value *wide = widen(l, x), *bits = random_bits(l, x->dims, x->rank, has_seed, (float)attr_float(n, "seed", 0));
+    Value *wide = widen(l, x), *bits = random_choices(l, x->dims, x->rank, has_seed, (float)attr_float(n, "seed", 0));
     Value *kept = draw_keeps(l, bits, ratio);
     Value *share = sub(l, like(l, wide, 1), cast_like(l, ratio, wide)), *zero = like(l, wide, 0);
     Value *scale = where(l, binary(l, PRIM_EQ, share, zero), zero, unary(l, PRIM_RECIPROCAL, share));

@@ -21,7 +21,8 @@
 #define SCALED "  h: T[M, N] = mul r, s\n  i: T[M, N] = add h, x\n  y: T[M, N] = abs i\n"
 #define DROPOUT                                                                                                        \
     "  seed = constant u64[] 42\n  most = constant u32[] 3435973837\n  zero = constant T[] 0\n"                        \
-    "  w: u32[M, N] = philox seed {shape = (M, N)}\n  k: bool[M, N] = lt w, most\n  y: T[M, N] = where k, r, zero\n"
+    "  w: u32[M, N] = philox seed {shape = (M, N), halves = 1}\n  k: bool[M, N] = lt w, most\n  y: T[M, N] = where "   \
+    "k, r, zero\n"
 
 typedef struct Sample {
     const char *name;

@@ -160,13 +160,26 @@ static const char word_text[] = "FUNCTION u32 philox_word(u64 seed, u64 index) {
                                 "    return which == 0 ? c[0] : which == 1 ? c[1] : which == 2 ? c[2] : c[3];\n"
                                 "}\n\n";
 
+/* philox_half_place, and the word of that place as philox_half_u32 takes it, of graph/prim.c. */
+static const char half_text[] =
+    "FUNCTION u64 philox_half_place(u64 index) {\n"
+    "    return (index >> 7 << 6) | ((index >> 6 & 1) << 3) | (index & 48) | ((index & 15) >> 1);\n"
+    "}\n\n"
+    "FUNCTION u32 philox_half(u32 word, u64 index) {\n"
+    "    return index & 1 ? word << 16 | word >> 16 : word;\n"
+    "}\n\n";
+
 static const char *random_word(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
+    bool halves = inst->bits & RANDOM_HALVES;
+    const char *index = value_of(r, inst->args[1]), *place = halves ? F("philox_half_place(%s)", index) : index;
     need_helper(r, "philox", philox_text);
     need_helper(r, "philox_word", word_text);
-    const char *one = F("philox_word(%s, %s)", value_of(r, inst->args[0]), value_of(r, inst->args[1]));
-    if (r->schedule.step == 1 || !inst->bits || !is_wide(r, i)) return one;
-    return F("(w%d_whole ? w%d[j] : %s)", i, i, one);
+    if (halves) need_helper(r, "philox_half", half_text);
+    const char *word = F("philox_word(%s, %s)", value_of(r, inst->args[0]), place);
+    if (r->schedule.step > 1 && inst->bits & RANDOM_CONSECUTIVE && is_wide(r, i))
+        word = F("(w%d_whole ? w%d[j] : %s)", i, i, word);
+    return halves ? F("philox_half(%s, %s)", word, index) : word;
 }
 
 /* --- powers of two, tables --- */

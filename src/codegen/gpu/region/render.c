@@ -138,15 +138,17 @@ static void close_elements(GpuRender *r) {
 static void emit_shared_words(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     const char *index = value_of(r, inst->args[1]);
+    const char *place = inst->bits & RANDOM_HALVES ? F("philox_half_place(%s)", index) : index;
     (void)expression_of(r, i); /* for its helper functions */
     emit_open(r, "if (j == 0)");
     emit_line(r, "w%d_whole = ((i32)%s & 48) == 0;", i, index);
-    emit_line(r, "if (w%d_whole) philox(%s, %s, w%d);", i, value_of(r, inst->args[0]), index, i);
+    emit_line(r, "if (w%d_whole) philox(%s, %s, w%d);", i, value_of(r, inst->args[0]), place, i);
     emit_close(r);
 }
 
 static bool shares_words(const GpuRender *r, int i) {
-    return inst_at(r, i)->op == K_RANDOM && r->schedule.step > 1 && inst_at(r, i)->bits && is_wide(r, i);
+    return inst_at(r, i)->op == K_RANDOM && r->schedule.step > 1 && inst_at(r, i)->bits & RANDOM_CONSECUTIVE &&
+           is_wide(r, i);
 }
 
 /* In a j loop: `name` is what the value is called there, with its type where it is new. */

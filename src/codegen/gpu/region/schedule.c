@@ -77,7 +77,7 @@ static int widest_access(const Kernel *k, int lane) {
 
 static bool draws_along_lanes(const Kernel *k) {
     for (int i = 0; i < k->insts.count; i++)
-        if (k->insts.items[i].op == K_RANDOM && k->insts.items[i].bits) return true;
+        if (k->insts.items[i].op == K_RANDOM && k->insts.items[i].bits & RANDOM_CONSECUTIVE) return true;
     return false;
 }
 

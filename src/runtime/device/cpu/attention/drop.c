@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dropped probabilities: which of them is told by their place among all and a seed (philox_u32 of graph/prim.h), so that the backward pass
+/* Dropped probabilities: which of them is told by their place among all and a seed (philox_half_u32 of graph/prim.h), so that the backward pass
  * draws what the forward one has drawn, and both what a Dropout of its own would. */
 #include <string.h>
 
@@ -12,10 +12,11 @@ static void draw_row(const Block *b, int64_t row, int64_t first, int64_t count, 
     const AttentionRun *run = b->run;
     uint64_t index = (uint64_t)(row * run->shape.keys + first);
     for (int64_t done = 0, some; done < count; done += some, index += (uint64_t)some) {
-        float group[PHILOX_GROUP];
-        int64_t from = (int64_t)(index % PHILOX_GROUP);
-        some = least(PHILOX_GROUP - from, count - done);
-        b->isa->score_draw(run->seed, index / PHILOX_GROUP, (uint32_t)run->drop->alpha, run->drop->beta, group);
+        enum { GROUP = 2 * PHILOX_GROUP };
+        float group[GROUP];
+        int64_t from = (int64_t)(index % GROUP);
+        some = least(GROUP - from, count - done);
+        b->isa->score_draw(run->seed, index / GROUP, (uint32_t)run->drop->alpha, run->drop->beta, group);
         memcpy(to + done, group + from, (size_t)some * sizeof *to);
     }
 }

@@ -213,7 +213,7 @@ typedef struct TileIsa {
     bool (*score_softmax_columns)(const ScoreBlock *block);
     bool (*score_softmax_rows)(const ScoreBlock *block);
     void (*score_gradient)(const ScoreGradient *block);
-    /* Of elements [64 group, 64 group + 64) of philox_u32 (graph/prim.h): `kept` where the word's upper 24 bits are at least `limit`, else 0. */
+    /* Of elements [128 group, 128 group + 128) of philox_half_u32 (graph/prim.h): `kept` where the word's upper 24 bits are at least `limit`, else 0. */
     void (*score_draw)(uint64_t seed, uint64_t group, uint32_t limit, float kept, float *to);
     void (*score_scale)(float *rows, int64_t count, int64_t columns, const float *factor); /* by columns, dense */
     void (*widen_f16)(const uint16_t *from, float *to, int64_t count);

@@ -196,17 +196,19 @@ TILE_INLINE VW draw_product(VW x, uint32_t by) {
 #endif
 }
 
-/* As codegen/render/random.c: words of even and of odd counters, each in the low half of a 64-bit lane, whatever is above it. */
+/* As codegen/render/random.c: each word in the low half of a 64-bit lane, whatever is above it. Both halves of the group at once, for their
+ * rounds hide each other's latency. */
 static void score_draw(uint64_t seed, uint64_t group, uint32_t limit, float kept, float *to) {
-    static const uint64_t places[PHILOX_COUNTERS / 2] = {0, 2, 4, 6, 8, 10, 12, 14};
+    enum { COUNTERS = PHILOX_COUNTERS / 2 };
+    static const uint64_t places[COUNTERS] = {0, 1, 2, 3, 4, 5, 6, 7};
     VW own;
     memcpy(&own, places, sizeof own);
-    for (int v = 0; v < PHILOX_COUNTERS; v += LANES, to += LANES) {
+    for (int v = 0; v < COUNTERS; v += LANES / 2) {
         uint64_t counter = group * PHILOX_COUNTERS + (uint64_t)v;
         uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
         VW c[2][4];
         for (int half = 0; half < 2; half++) {
-            c[half][0] = own + (counter + (uint64_t)half);
+            c[half][0] = own + (counter + (uint64_t)half * COUNTERS);
             c[half][1] = (counter >> 32) - (VW){0};
             c[half][2] = c[half][3] = (VW){0};
         }
@@ -222,10 +224,11 @@ static void score_draw(uint64_t seed, uint64_t group, uint32_t limit, float kept
             }
         }
         TILE_UNROLL
-        for (int n = 0; n < 4; n++) {
-            VI words = (VI)((c[0][n] & 0xffffffff) | c[1][n] << 32);
+        for (int n = 0; n < 2 * 4; n++) { /* the word, then its halves swapped */
+            VW word = c[n / 4][n % 4] & 0xffffffff;
+            VI words = (VI)(word | word << 48 | word >> 16 << 32);
             VI keeps = (words >> 8 & 0xffffff) >= (int32_t)limit - (VI){0};
-            *(VFLoose *)(to + n * PHILOX_COUNTERS) = choose(keeps, splat(kept), splat(0));
+            *(VFLoose *)(to + n * PHILOX_COUNTERS + 2 * v) = choose(keeps, splat(kept), splat(0));
         }
     }
 }
