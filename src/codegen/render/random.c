@@ -108,7 +108,8 @@ static IrValue call_word(Render *r, IrValue seed, IrValue index, bool halves) {
 /* --- a group at once --- */
 
 bool render_shares_random(const Render *r) {
-    if (r->class == CLASS_OUTER || r->class == CLASS_TILE || r->vector_lanes > RANDOM_COUNTERS) return false;
+    bool outer = r->class == CLASS_OUTER && !r->kernel->band;
+    if (outer || r->class == CLASS_TILE || r->vector_lanes > RANDOM_COUNTERS) return false;
     if (RANDOM_GROUP / r->vector_lanes > MAX_UNROLL) return false;
     for (int i = 0; i < r->kernel->insts.count; i++) {
         const Slot *s = &r->slots[i];
