@@ -84,6 +84,100 @@ Test(quads, all_sets_agree) {
     cr_expect_not(tile_quads_agree(&wrong));
 }
 
+/* Calls of several tiles: a set may do more rows, and longer sums, another way. */
+typedef struct Tall {
+    const char *what;
+    int rows, taps, depth, gap, columns;
+    bool scattered; /* a tap has rows of its own */
+} Tall;
+
+static const Tall talls[] = {
+    {"two tiles", 12, 1, 16, 0, 16, false},
+    {"tiles of two heights", 35, 1, 24, 0, 13, false},
+    {"one vector", 31, 1, 9, 0, 5, false},
+    {"more tiles than wait at a time", 131, 1, 200, 0, 16, false},
+    {"blocks of the depth and a rest", 40, 1, 300, 0, 16, false},
+    {"a block exactly", 24, 1, 128, 0, 9, false},
+    {"taps within a row", 30, 9, 16, 0, 16, false},
+    {"taps of their own rows", 30, 9, 5, 0, 16, true},
+    {"taps across blocks", 26, 25, 11, 0, 12, true},
+    {"a gap between depths", 26, 3, 7, 2, 16, false},
+    {"no depth", 18, 1, 0, 0, 16, false},
+    {"no taps", 18, 0, 4, 0, 16, false},
+};
+
+static uint32_t quad_product(uint32_t x, uint32_t w) {
+    uint32_t sum = 0;
+    for (int b = 0; b < 32; b += 8) sum += (uint32_t)((int)(x >> b & 255) * (int8_t)(uint8_t)(w >> b & 255));
+    return sum;
+}
+
+static void check_tall(const TileSet *set, int index, const Tall *at, uint64_t *state) {
+    enum { ROWS = 160, TAPS = 32 };
+    const int panel = set->vectors * set->lanes, step = 1 + at->gap;
+    const int64_t width = (at->columns + panel - 1) / panel * panel, total = (int64_t)at->taps * at->depth;
+    const int64_t reach = at->scattered ? at->depth : total, length = reach ? (reach - 1) * step + 1 : 0;
+    const int kinds = at->scattered ? at->taps : 1;
+    /* No more than is read: a sanitizer sees what goes beyond. */
+    uint32_t *x = malloc((size_t)(ROWS * kinds * length + 1) * 4), *weight = malloc((size_t)(total * width + 1) * 4);
+    uint32_t *results = malloc((size_t)at->rows * (size_t)(at->columns + 1) * 4), bias[MOST_COLUMNS];
+    const void *row_of[ROWS * TAPS];
+    void *result_of[ROWS];
+    int64_t offsets[TAPS];
+    cr_assert(x && weight && results);
+    fill(x, (size_t)(ROWS * kinds * length) * 4, state, index % 2);
+    fill(weight, (size_t)(total * width) * 4, state, index % 2);
+    fill(bias, sizeof bias, state, 0);
+    memset(results, 0x55, (size_t)at->rows * (size_t)(at->columns + 1) * 4);
+    for (int t = 0; t < at->taps; t++) {
+        offsets[t] = at->scattered ? 0 : (int64_t)t * at->depth * step;
+        for (int i = 0; i < at->rows; i++) row_of[t * ROWS + i] = x + (at->scattered ? t * ROWS + i : i) * length;
+    }
+    for (int i = 0; i < at->rows; i++) result_of[i] = results + i * (at->columns + 1);
+    if (!at->scattered)
+        for (int i = 0; i < at->rows; i++) row_of[i] = x + i * length;
+    for (int first = 0; first < at->columns; first += panel) {
+        int columns = at->columns - first < panel ? at->columns - first : panel;
+        TileCall call = {.rows = row_of,
+                         .row_stride = at->scattered ? ROWS : 0,
+                         .offsets = offsets,
+                         .taps = at->taps,
+                         .depth = at->depth,
+                         .depth_gap = at->gap,
+                         .weight = weight + first,
+                         .weight_stride = width,
+                         .results = result_of,
+                         .column = first,
+                         .columns = columns,
+                         .bias = bias};
+        tile_products(set, (columns + set->lanes - 1) / set->lanes, at->rows, &call, weight, total * width * 4);
+    }
+    for (int i = 0; i < at->rows; i++) {
+        for (int j = 0; j < at->columns; j++) {
+            uint32_t sum = bias[j];
+            for (int64_t q = 0; q < total; q++) {
+                int64_t tap = q / at->depth, k = q % at->depth;
+                const uint32_t *row = row_of[at->scattered ? tap * ROWS + i : i];
+                sum += quad_product(row[offsets[tap] + k * step], weight[q * width + j]);
+            }
+            cr_assert_eq(results[i * (at->columns + 1) + j], sum, "set %d, %s: at [%d, %d]", index, at->what, i, j);
+        }
+        cr_assert_eq(results[i * (at->columns + 1) + at->columns], 0x55555555, "set %d, %s: written beyond", index,
+                     at->what);
+    }
+    free(x);
+    free(weight);
+    free(results);
+}
+
+Test(quads, calls_of_many_tiles_sum_exactly) {
+    uint64_t state = 3;
+    const TileSet *sets[SETS];
+    int count = sets_here(sets);
+    for (int s = 0; s < count; s++)
+        for (size_t t = 0; t < sizeof talls / sizeof *talls; t++) check_tall(sets[s], s, &talls[t], &state);
+}
+
 typedef struct Place {
     const char *what;
     int64_t outer, depth, inner, outer_stride, depth_stride, inner_stride;

@@ -16,7 +16,19 @@
 #define TILE_WITHOUT_LINES
 #if QUAD_DOT == DOT_AMX
 #define TILE_WITHOUT_PRODUCTS
+#elif QUAD_DOT == DOT_PAIRS
+#define TILE_WORDS
 #endif
+
+/* One quad of a row in all lanes. */
+TILE_INLINE VU quads_spread(const uint32_t *x) {
+    typedef uint32_t Bits __attribute__((may_alias));
+    VU value = *(const Bits *)x - (VU){0};
+#if QUAD_DOT == DOT_PAIRS
+    TILE_HOLD(value); /* else GCC splits it in general registers and moves both halves over */
+#endif
+    return value;
+}
 
 /* sum + x[0] w[0] + ... + x[3] w[3] in each lane. */
 TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
@@ -25,9 +37,10 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 #elif QUAD_DOT == DOT_VNNI
     return (VU)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)w);
 #elif QUAD_DOT == DOT_PAIRS
-    typedef int16_t Halves __attribute__((vector_size(VECTOR_BYTES)));
-    Halves even = (Halves)w << 8 >> 8, odd = (Halves)w >> 8;
-    VU low = x & 0x00ff00ff, high = x >> 8 & 0x00ff00ff;
+    typedef int16_t Words __attribute__((vector_size(VECTOR_BYTES)));
+    typedef uint16_t Bare __attribute__((vector_size(VECTOR_BYTES)));
+    Words even = (Words)w << 8 >> 8, odd = (Words)w >> 8;
+    VU low = x & 0x00ff00ff, high = (VU)((Bare)x >> 8);
     return sum + (VU)_mm256_madd_epi16((__m256i)low, (__m256i)even) +
            (VU)_mm256_madd_epi16((__m256i)high, (__m256i)odd);
 #else
@@ -40,12 +53,13 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 }
 
 #define TILE_ADD_PRODUCT quads_add_product
-#define TILE_SPREAD(x) (*(x) - (V){0})
+#define TILE_SPREAD quads_spread
 #include "runtime/device/cpu/tiles/tile_type.h"
 #undef TILE_ADD_PRODUCT
 #undef TILE_SPREAD
 #undef TILE_WITHOUT_LINES
 #undef TILE_WITHOUT_PRODUCTS
+#undef TILE_WORDS
 
 #if QUAD_DOT == DOT_AMX
 #ifdef TILE_AMX_PLAIN

@@ -271,8 +271,19 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #include "runtime/device/cpu/tiles/tile_lines.h"
 #endif
 
+#ifdef TILE_WORDS
+#include "runtime/device/cpu/tiles/tile_words.h"
+#define ONE(m, nv)                                                                                                     \
+    static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
+        if (call->tiles * m >= WORDS_LEAST_ROWS)                                                                       \
+            NAME(product_of_words)(call, m, nv);                                                                       \
+        else                                                                                                           \
+            NAME(product)(call, m, nv);                                                                                \
+    }
+#else
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) { NAME(product)(call, m, nv); }
+#endif
 #ifndef TILE_ROWS
 enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t = DT_U32, TILE_SUMS_uint64_t = DT_U64 };
 #define TILE_ROWS(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
