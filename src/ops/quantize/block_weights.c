@@ -52,10 +52,10 @@ Value *dequantized_blocks(Lowering *l, Value *levels, Value *scales, Value *zero
         if (!known || (count != 1 && count != (elements + block - 1) / block))
             return invalid(l, "scales or zero points are not one a block of %lld", (long long)block), NULL;
     }
-    Value *x = cast(l, levels, DT_F32), *zero = scalar(l, DT_F32, middle);
-    if (zeros) zero = over_blocks(l, cast(l, zeros, DT_F32), axis, block, size);
-    if (zeros || middle != 0) x = sub(l, x, zero);
-    return mul(l, x, over_blocks(l, cast(l, scales, DT_F32), axis, block, size));
+    Value *zero = zeros         ? over_blocks(l, cast(l, zeros, DT_F32), axis, block, size)
+                  : middle != 0 ? scalar(l, DT_F32, middle)
+                                : NULL;
+    return dequantized_levels(l, levels, zero, over_blocks(l, cast(l, scales, DT_F32), axis, block, size));
 }
 
 /* Elements along gather_axis, then what they stand for: the table stays as narrow as it came. */
@@ -92,9 +92,8 @@ static Status lower_gather_blocks(Lowering *l, const Node *n) {
     double middle = bytes ? (double)(1 << (bits - 1)) : 0;
     if (l->error) return l->error;
     if (along == axis) {
-        y = cast(l, levels, DT_F32);
-        if (zeros || middle != 0) y = sub(l, y, zeros ? cast(l, zeros, DT_F32) : scalar(l, DT_F32, middle));
-        y = mul(l, y, cast(l, scales, DT_F32));
+        Value *zero = zeros ? cast(l, zeros, DT_F32) : middle != 0 ? scalar(l, DT_F32, middle) : NULL;
+        y = dequantized_levels(l, levels, zero, cast(l, scales, DT_F32));
     } else {
         int at = axis > along ? axis + indices->rank - 1 : axis;
         if (bytes) {

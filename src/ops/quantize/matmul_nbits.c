@@ -5,6 +5,7 @@
 #include "ops/families.h"
 #include "lowering/sizes.h"
 #include "ops/linear/linear.h"
+#include "ops/quantize/quantize.h"
 
 /* What the attributes say, and the tensors that are constants. */
 static Status read_blocks(Lowering *l, const Node *n, WeightBlocks *b) {
@@ -92,7 +93,7 @@ static Value *widened_blocks(Lowering *l, const Node *n, const WeightBlocks *b, 
         parts[i] = reshape(l, expand(l, shaped(l, parts[i], b->n, b->count, 1), repeated, 3), whole, 2);
         parts[i] = slice_axis(l, parts[i], 1, dim_const(l->dims, 0), depth);
     }
-    return mul(l, sub(l, levels, parts[1]), parts[0]);
+    return dequantized_levels(l, levels, parts[1], parts[0]);
 }
 
 /* A * dequantized(B)^T + bias. A device that multiplies by the blocks gets them as they lie in the file; for others, or where

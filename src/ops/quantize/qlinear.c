@@ -10,8 +10,7 @@
 /* ---- elementwise, reductions ---- */
 
 Value *dequantized(Lowering *l, Quantized q) {
-    Value *level = q.x ? cast(l, q.x, DT_F32) : NULL, *zero = zero_point_f32(l, q.zero_point);
-    return mul(l, zero ? sub(l, level, zero) : level, q.scale);
+    return dequantized_levels(l, q.x, zero_point_f32(l, q.zero_point), q.scale);
 }
 
 /* Quantizes the f32 `y` with the scale and zero point of inputs first and first + 1. */

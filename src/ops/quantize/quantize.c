@@ -37,6 +37,21 @@ Value *zero_point_f32(Lowering *l, Value *zero_point) {
     return !zero_point || is_all(constant_of(zero_point), 0) ? NULL : cast(l, zero_point, DT_F32);
 }
 
+Value *dequantized_levels(Lowering *l, Value *x, Value *zero, Value *scale) {
+    if (zero && zero->dtype == DT_I32) { /* differences of i32 are exact as integers alone */
+        x = sub(l, x, zero);
+        zero = NULL;
+    }
+    Value *level = x ? cast(l, x, DT_F32) : NULL;
+    return mul(l, zero ? sub(l, level, zero) : level, scale);
+}
+
+/* The zero point as dequantized_levels takes it. */
+static Value *zero_of_levels(Lowering *l, const Value *x, Value *zero_point) {
+    Value *zero = zero_point_f32(l, zero_point);
+    return zero && x->dtype == DT_I32 ? zero_point : zero;
+}
+
 /* ---- granularity ---- */
 
 /* How scales lie over x: the view of x in which a scale broadcasts. */
@@ -141,7 +156,6 @@ static Status lower_quantize(Lowering *l, const Node *n) {
     return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
 }
 
-/* y = (x - x_zero_point) * x_scale (ONNX DequantizeLinear-25). */
 static Status lower_dequantize(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *scale = in(l, n, 1), *zero_point = optional_in(l, n, 2);
     Grain grain;
@@ -151,14 +165,9 @@ static Status lower_dequantize(Lowering *l, const Node *n) {
     if (to == DT_NONE) to = scale->dtype;
     if (!dtype_is_float(to)) return invalid(l, "%s is not a type to dequantize to", dtype_onnx_name(to));
     if (zero_point && zero_point->dtype != x->dtype) return invalid(l, "the zero point is not of the input's type");
-    Value *zero = spread(l, zero_point_f32(l, zero_point), x, &grain), *view = view_of(l, x, &grain);
-    if (zero && x->dtype == DT_I32) { /* its differences are exact as integers alone */
-        view = sub(l, view, spread(l, zero_point, x, &grain));
-        zero = NULL;
-    }
-    Value *level = cast(l, view, DT_F32);
-    if (zero) level = sub(l, level, zero);
-    Value *y = cast(l, mul(l, level, spread(l, cast(l, scale, DT_F32), x, &grain)), to);
+    Value *zero = spread(l, zero_of_levels(l, x, zero_point), x, &grain),
+          *factor = spread(l, cast(l, scale, DT_F32), x, &grain);
+    Value *y = cast(l, dequantized_levels(l, view_of(l, x, &grain), zero, factor), to);
     return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
 }
 
@@ -267,17 +276,11 @@ static bool scales_outside(const Factors *f, int outputs) {
            ((is_single(w->scale) && is_single(w->zero_point)) || (w->scale->rank == 1 && f->axis == outputs));
 }
 
-/* As DequantizeLinear, whose formula this is. */
 static Value *dequantized_along(Lowering *l, Quantized q, int axis) {
-    Value *zero = q.zero_point, *level = q.x;
-    if (zero && q.x->dtype == DT_I32) {
-        level = sub(l, level, along_axis(l, zero, axis, q.x->rank));
-        zero = NULL;
-    }
-    level = cast(l, level, DT_F32);
-    zero = zero_point_f32(l, zero);
-    if (zero) level = sub(l, level, along_axis(l, zero, axis, q.x->rank));
-    return cast(l, mul(l, level, along_axis(l, cast(l, q.scale, DT_F32), axis, q.x->rank)), q.scale->dtype);
+    Value *zero = zero_of_levels(l, q.x, q.zero_point),
+          *scale = along_axis(l, cast(l, q.scale, DT_F32), axis, q.x->rank);
+    return cast(l, dequantized_levels(l, q.x, zero ? along_axis(l, zero, axis, q.x->rank) : NULL, scale),
+                q.scale->dtype);
 }
 
 /* The sums, scaled. */

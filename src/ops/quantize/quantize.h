@@ -16,6 +16,9 @@ Quantized dynamically_quantized(Lowering *l, Value *x);
 
 /* The zero point as f32, or NULL when there is none or all of it is known to be 0. */
 Value *zero_point_f32(Lowering *l, Value *zero_point);
+/* y = (x - x_zero_point) * x_scale in f32 (ONNX DequantizeLinear-25). zero: f32, or i32 where x is; NULL: 0. It and the f32 scale broadcast
+ * with x. */
+Value *dequantized_levels(Lowering *l, Value *x, Value *zero, Value *scale);
 /* saturate(round(q) + zero_point) of the f32 quotient q; zero_point is f32 or NULL. */
 Value *quantized(Lowering *l, Value *q, Value *zero_point, DType to, bool saturate);
 /* x in f32; of one scale. */
