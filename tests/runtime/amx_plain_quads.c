@@ -11,6 +11,6 @@
 #define DOT_AMX 3
 #define QUAD_DOT DOT_AMX
 #define TILE_AMX_PLAIN
-#include "runtime/device/cpu/tiles/tile_quads.h"
+#include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif
 typedef int amx_plain_quads_is_for_x86_64;

@@ -100,13 +100,14 @@ TILE_INLINE void NAME(product_of_words)(const TileCall *call, const int m, const
     NAME(Widened) wide;
     V sums[WORDS_TILES][WORDS_ROWS][WORDS_VECTORS];
     const int last = call->columns - (nv - 1) * TYPE_LANES;
-    const int64_t total = call->taps * call->depth;
+    const int64_t total = call->taps * call->depth, blocks = (total + WORDS_DEPTH - 1) / WORDS_DEPTH;
+    const int64_t block = blocks ? (total + blocks - 1) / blocks : 0; /* as long as each other */
     for (int first = 0; first < call->tiles; first += WORDS_TILES) {
         const int tiles = call->tiles - first < WORDS_TILES ? call->tiles - first : WORDS_TILES;
         NAME(Place) place = {0, 0};
         int64_t at = 0, count;
         do { /* at least once: without taps or depth the sums are 0 */
-            count = total - at < WORDS_DEPTH ? total - at : WORDS_DEPTH;
+            count = total - at < block ? total - at : block;
             NAME(widen_weight)
             (&wide, (const T *)call->weight + at * call->weight_stride, call->weight_stride, count, nv);
             for (int tile = 0; tile < tiles; tile++) {

@@ -10,6 +10,6 @@
 #define DOT_VNNI 2
 #define DOT_AMX 3
 #define QUAD_DOT DOT_AMX
-#include "runtime/device/cpu/tiles/tile_quads.h"
+#include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif
 typedef int tile_quads_amx_is_for_x86_64;

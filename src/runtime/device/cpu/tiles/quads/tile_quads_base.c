@@ -12,4 +12,4 @@
 #define DOT_VNNI 2
 #define DOT_AMX 3
 #define QUAD_DOT DOT_PLAIN
-#include "runtime/device/cpu/tiles/tile_quads.h"
+#include "runtime/device/cpu/tiles/quads/tile_quads.h"
