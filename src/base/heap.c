@@ -180,3 +180,9 @@ void heap_trim(void) {
     if (!host.allocate) malloc_trim(0);
 #endif
 }
+
+void bytes_forget(const void *bytes, size_t size) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)bytes + page - 1) / page * page,
+              to = ((uintptr_t)bytes + size) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}

@@ -29,4 +29,8 @@ void heap_free_lasting(void *memory, size_t bytes); /* bytes: as allocated; acce
 /* Gives pages that the C library keeps back to the system. */
 void heap_trim(void);
 
+/* Says that these bytes of a mapped file, or of private memory, are not needed any more: the pages wholly inside leave the
+ * process's resident memory. If they are read after all, they come back from the file, or as zeros. */
+void bytes_forget(const void *bytes, size_t size);
+
 #endif

@@ -140,6 +140,14 @@ Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor) {
     return value;
 }
 
+void graph_forget(const Graph *graph, const Tensor *constant) {
+    const ModelInfo *info = graph->info;
+    size_t bytes = tensor_bytes(constant);
+    if (!constant->data || constant->dtype == DT_STRING) return;
+    for (int i = 0; i < info->mapped.count; i++)
+        if (mapped_file_holds(&info->mapped.items[i], constant->data, bytes)) tensor_forget(constant);
+}
+
 const Dim *value_elements_between(const Graph *graph, const Value *value, int from, int to) {
     return to > from ? dim_product(graph->dims, value->dims + from, to - from) : dim_const(graph->dims, 1);
 }

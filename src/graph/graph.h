@@ -212,11 +212,23 @@ typedef struct Applied {
     int group;        /* of a fusion without a kernel of its own: 1 + the number in ModelInfo.groups; 0: none */
 } Applied;
 
+/* A file's bytes, mapped read-only. */
+typedef struct MappedFile {
+    const uint8_t *bytes; /* not NULL, also when the file is empty */
+    size_t size;
+} MappedFile;
+
+static inline bool mapped_file_holds(const MappedFile *file, const void *bytes, size_t size) {
+    const uint8_t *from = (const uint8_t *)bytes;
+    return (uintptr_t)from >= (uintptr_t)file->bytes && (uintptr_t)from + size <= (uintptr_t)file->bytes + file->size;
+}
+
 typedef struct ModelInfo {
     int64_t ir_version;
     const char *producer; /* "name version", may be "" */
     const char *doc;
-    const char *path; /* of the file, NULL when from memory */
+    const char *path;       /* of the file, NULL when from memory */
+    VEC(MappedFile) mapped; /* its files, as long as the graph is there */
     VEC(OpsetImport) opsets;
     VEC(Metadata) metadata;
     uint64_t next_name; /* for values without one */
@@ -244,6 +256,9 @@ void graph_truncate_outputs(Graph *graph, int count);
 /* A constant value; the tensor is borrowed and must live as long as the graph. Content is set for small integer
  * vectors. */
 Value *graph_add_constant(Graph *graph, const char *name, Tensor *tensor);
+/* Says that a constant's data is not read for now: where it lies in a file of the model it leaves memory, and comes back from there when it
+ * is read again. */
+void graph_forget(const Graph *graph, const Tensor *constant);
 /* Appends (before == NULL) or inserts a node; op is copied, and names the primitive of a NODE_PRIM; inputs may hold
  * NULL; the outputs are made with node_add_output or given by the caller. */
 Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, Value *const *inputs, int input_count);

@@ -3,6 +3,7 @@
 #include "graph/tensor.h"
 
 #include <inttypes.h>
+#include "base/heap.h"
 
 int64_t tensor_count(const Tensor *tensor) {
     int64_t count = 1;
@@ -56,6 +57,15 @@ Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims) {
 
 Tensor *tensor_new_unset(Arena *arena, DType dtype, int rank, const int64_t *dims) {
     return tensor_make(arena, dtype, rank, dims, arena_alloc_unset);
+}
+
+/* A tensor of less stays: a read of what lies beside it would bring it back, since the system maps 64 kB around a page
+ * of a file at once. To give back 768 weights of 16 kB took 2.5 of the 34 ms in which stack_128 opened (an AMD EPYC of
+ * family 26, Linux 6.18). */
+void tensor_forget(const Tensor *tensor) {
+    enum { LEAST = 64 << 10 };
+    size_t bytes = tensor_bytes(tensor);
+    if (bytes >= LEAST) bytes_forget(tensor->data, bytes);
 }
 
 bool tensor_is_aligned(const Tensor *tensor) {

@@ -24,6 +24,8 @@ Status tensor_size_of(DType dtype, int rank, const int64_t *dims, int64_t *out_c
 bool tensor_same_shape(const Tensor *a, const Tensor *b);
 Tensor *tensor_new(Arena *arena, DType dtype, int rank, const int64_t *dims);       /* zeroed data in the arena */
 Tensor *tensor_new_unset(Arena *arena, DType dtype, int rank, const int64_t *dims); /* the caller writes all elements */
+/* Its pages go back to the system, as bytes_forget says, where it is large enough for that to be worth a call. */
+void tensor_forget(const Tensor *tensor);
 /* Whether elements are where their C type may stand. */
 bool tensor_is_aligned(const Tensor *tensor);
 void tensor_align(Arena *arena, Tensor *tensor); /* by a copy, where it is not */

@@ -59,7 +59,9 @@ char *folder_of(Arena *arena, const char *file_path) {
 
 Folder folder_open(Arena *arena, const char *path) {
     char resolved[PATH_MAX];
-    return (Folder){arena, path && realpath(path, resolved) ? arena_string(arena, resolved) : NULL, map_make(arena)};
+    return (Folder){.arena = arena,
+                    .path = path && realpath(path, resolved) ? arena_string(arena, resolved) : NULL,
+                    .files = map_make(arena)};
 }
 
 static bool climbs(const char *location) {
@@ -89,6 +91,7 @@ Status folder_map(Folder *folder, const char *location, const MappedFile **out_f
         file = ARENA_NEW(folder->arena, MappedFile);
         TRY(status_at(file_map(folder->arena, resolved, file), "its data file"));
         map_set(&folder->files, arena_string(folder->arena, resolved), file);
+        if (folder->info) VEC_PUSH(folder->arena, folder->info->mapped, *file);
     }
     *out_file = file;
     return NULL;
@@ -109,10 +112,4 @@ void *bytes_copy_aligned(Arena *arena, const void *bytes, size_t size) {
     }
     void *copy = arena_alloc_unset(arena, size < 64 ? 64 : size);
     return size ? memcpy(copy, bytes, size) : copy;
-}
-
-void bytes_forget(const void *bytes, size_t size) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)bytes + page - 1) / page * page,
-              to = ((uintptr_t)bytes + size) / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }

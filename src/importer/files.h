@@ -6,17 +6,14 @@
 
 #include "base/arena.h"
 #include "base/map.h"
-
-typedef struct MappedFile {
-    const uint8_t *bytes; /* not NULL, also when the file is empty */
-    size_t size;
-} MappedFile;
+#include "graph/graph.h"
 
 /* The folder that external tensors may lie in, and what has been mapped from it. */
 typedef struct Folder {
     Arena *arena;
     const char *path; /* resolved; NULL: the model has no folder (it came from memory) */
     Map files;        /* resolved path -> MappedFile * */
+    ModelInfo *info;  /* told of each; NULL: nobody is */
 } Folder;
 
 /* A regular file, mapped. A file that is changed or cut while it is mapped is the user's fault, as with any mapped
@@ -32,8 +29,4 @@ Status folder_map(Folder *folder, const char *location, const MappedFile **out_f
 
 /* A copy of mapped or other bytes at a 64-byte boundary; large ones take huge pages where the system has them. */
 void *bytes_copy_aligned(Arena *arena, const void *bytes, size_t size);
-/* Says that these bytes of a mapping, or of private memory, are not needed any more: the pages wholly inside leave the
- * process's resident memory. If they are read after all, they come back from the file, or as zeros. */
-void bytes_forget(const void *bytes, size_t size);
-
 #endif

@@ -63,12 +63,14 @@ static Status import_into(Graph *graph, Arena *scratch, const Request *request) 
     const char *folder_path = request->folder;
     if (request->path) {
         TRY(file_map(arena, request->path, &source));
+        VEC_PUSH(arena, graph->info->mapped, source);
         folder_path = folder_of(arena, request->path);
         graph->info->path = arena_string(arena, request->path);
     } else if (!request->options || !request->options->borrow_bytes)
         source.bytes = arena_copy(arena, request->bytes, request->size);
     Folder *folder = ARENA_NEW(arena, Folder);
     *folder = folder_open(arena, folder_path);
+    folder->info = graph->info;
     im->tensors = (TensorReader){.arena = arena, .folder = folder, .options = request->path ? NULL : request->options};
     if (request->path) im->tensors.source = source;
     return status_at(import_bytes(im, source.bytes, source.size), "%s", request->path ? request->path : "model");
@@ -113,7 +115,5 @@ Status import_memory(const void *bytes, size_t size, const char *folder, const I
 }
 
 void import_discard(const Graph *graph, const Tensor *tensor) {
-    enum { SMALLEST = 1 << 20 }; /* bytes: below, the system calls cost more than the memory is worth */
-    if (graph->info->path && tensor->dtype != DT_STRING && tensor->data && tensor_bytes(tensor) >= SMALLEST)
-        bytes_forget(tensor->data, tensor_bytes(tensor));
+    if (graph->info->path && tensor->dtype != DT_STRING && tensor->data) tensor_forget(tensor);
 }

@@ -3,6 +3,7 @@
  * ones. */
 #include "importer/importer.h"
 #include "importer/tensor_proto.h"
+#include "base/heap.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -91,17 +92,12 @@ static const void *clean_bools(Arena *arena, const uint8_t *bytes, size_t size) 
 
 /* ---- raw bytes ---- */
 
-static bool file_holds(const MappedFile *file, const uint8_t *bytes, size_t size) {
-    uintptr_t from = (uintptr_t)bytes, start = (uintptr_t)file->bytes;
-    return from >= start && from + size <= start + file->size;
-}
-
 static void align(TensorReader *reader, Tensor *tensor, const MappedFile *file) {
     const void *bytes = tensor->data;
     size_t size = tensor_bytes(tensor);
     if (tensor_is_aligned(tensor)) return;
     tensor->data = bytes_copy_aligned(reader->arena, bytes, size);
-    if (file_holds(file, bytes, size)) bytes_forget(bytes, size);
+    if (mapped_file_holds(file, bytes, size)) bytes_forget(bytes, size);
 }
 
 static Status set_raw(TensorReader *reader, Tensor *tensor, int64_t count, const MappedFile *file, const uint8_t *bytes,

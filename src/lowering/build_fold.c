@@ -252,7 +252,11 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
     for (int i = 0; i < spec->input_count; i++)
         inputs[i] = takes_unaligned(spec) ? spec->inputs[i]->constant : aligned_constant(l, spec->inputs[i]);
     l->error = eval_prim_on(pool_for_work(l, bytes), &node, inputs, NULL, l->arena, &tensor);
-    for (int i = 0; i < spec->input_count; i++) release_aligned(l, spec->inputs[i], inputs[i]);
+    for (int i = 0; i < spec->input_count; i++) {
+        release_aligned(l, spec->inputs[i], inputs[i]);
+        /* Mostly it was read for this alone, and would be held beside what has become of it. */
+        graph_forget(l->graph, spec->inputs[i]->constant);
+    }
     return l->error ? NULL : constant(l, tensor);
 }
 

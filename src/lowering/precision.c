@@ -121,6 +121,7 @@ static Value *turn_constant(Lowering *l, const Value *v, DType to) {
         Tensor *t = tensor_new(l->arena, to, from->rank, from->dims);
         int64_t count = tensor_count(t);
         for (int64_t i = 0; i < count; i++) dtype_store_double(to, t->data, i, within_f16(load(from, i)));
+        graph_forget(l->graph, from);
         made = constant(l, t);
     } else {
         made = cast(l, (Value *)(uintptr_t)v, to);

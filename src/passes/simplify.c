@@ -105,6 +105,7 @@ static Value *scaled_bf16_weight(Lowering *l, const Node *anchor, const Value *f
         memcpy(&wide, from + at * (int64_t)sizeof wide, sizeof wide);
         to[at] = f32_to_bf16(wide * factor[at / inner % channels]);
     }
+    graph_forget(l->graph, w->wider);
     if (t != w->constant) return constant(l, t);
     w->stands_for = NULL;
     w->wider = NULL;

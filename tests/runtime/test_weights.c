@@ -8,13 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../base/share.h"
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "models.h"
+#include "importer/importer.h"
 #include "lowering/anchor/anchor_eval.h"
 #include "lowering/anchors.h"
+#include "passes/passes.h"
 #include "policy/policy.h"
 #include "runtime/device/cpu/anchor.h"
 #include "runtime/device/cpu/product.h"
@@ -725,4 +728,86 @@ Test(weights, a_device_that_does_not_hold_them_says_so) {
     cr_expect(strstr(onnxfuse_status_message(status), "MatMul") && strstr(onnxfuse_status_message(status), "opencl"),
               "%s", onnxfuse_status_message(status));
     onnxfuse_status_free(status);
+}
+
+/* ---- memory of what a weight was before ---- */
+
+/* How much of the file at `path` is in this process's memory, in kB. */
+static long resident(const char *path) {
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[1024];
+    long all = 0, some;
+    bool inside = false;
+    cr_assert(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (strchr(line, '-') && strchr(line, '-') < strchr(line, ' ')) inside = strstr(line, path) != NULL;
+        if (inside && sscanf(line, "Rss: %ld", &some) == 1) all += some;
+    }
+    fclose(maps);
+    return all;
+}
+
+typedef struct Narrowing {
+    const char *name, *policy, *nodes;
+} Narrowing;
+
+enum { NARROWED_ROWS = 64, NARROWED_COLUMNS = 4096 };
+
+/* The sum of the weight is 0. */
+static void *narrowed_model(const Narrowing *row, size_t *out_size) {
+    Arena *arena = arena_create(0);
+    Text text = text_make(arena);
+    text_add(&text, "graph (x: f32[2, %d]) -> (y) {\nw = constant f32[%d, %d] {", NARROWED_ROWS, NARROWED_ROWS,
+             NARROWED_COLUMNS);
+    for (int i = 0; i < NARROWED_ROWS * NARROWED_COLUMNS; i++)
+        text_add(&text, "%s%s", i ? ", " : "", i % 2 ? "-3" : "3");
+    text_add(&text, "}\nb = constant f32[1, 1] {2}\n%s}\n", row->nodes);
+    void *bytes = model_bytes(text.data, out_size);
+    arena_destroy(arena);
+    return bytes;
+}
+
+static void check_narrowing(const Narrowing *row) {
+    char path[] = "/tmp/onnxfuse_narrowed_XXXXXX";
+    int file = mkstemp(path);
+    size_t size;
+    void *bytes = narrowed_model(row, &size);
+    cr_assert(file >= 0 && write(file, bytes, size) == (ssize_t)size);
+    close(file);
+    Graph *graph = NULL;
+    Policy policy = policy_default();
+    Arena *arena = arena_create(0);
+    ImportOptions options = {.unaligned_weights = true};
+    cr_assert_null(policy_parse(row->policy, strlen(row->policy), "p", arena, &policy));
+    cr_assert_null(import_file(path, &options, &graph));
+    double sum = 0;
+    for (int i = 0; i < graph->values.count; i++) {
+        const Tensor *t = graph->values.items[i]->constant;
+        for (int64_t k = 0, count = t ? tensor_count(t) : 0; k < count; k++) {
+            float x;
+            memcpy(&x, (const char *)t->data + k * (int64_t)sizeof x, sizeof x);
+            sum += (double)x;
+        }
+    }
+    cr_expect(sum == 0 || sum == 2, "%g", sum); /* without or with b */
+    long held = resident(path), whole = (long)size / 1024;
+    cr_expect_geq(held, whole / 2, "%s: the weight was read, but of %ld kB %ld are there", row->name, whole, held);
+    Status status = pipeline_run(graph, &policy, NULL, NULL);
+    cr_assert(!status, "%s: %s", row->name, status_message(status));
+    held = resident(path);
+    cr_expect_leq(held, whole / 4, "%s: of %ld kB of the file %ld are held", row->name, whole, held);
+    graph_destroy(graph);
+    arena_destroy(arena);
+    free(bytes);
+    unlink(path);
+}
+
+/* A weight that has become another leaves memory before the next one does, and not when all have. */
+Test(weights, what_a_weight_was_before_leaves_memory) {
+    static const Narrowing rows[] = {
+        {"bf16 by the policy", "{\"precision\": \"bf16\"}", "y = onnx MatMul@21 x, w\n"},
+        {"f16 by the policy", "{\"precision\": \"f16\"}", "y = onnx MatMul@21 x, w\n"},
+        {"factors of a channel, too", "{\"precision\": \"bf16\"}", "h = onnx MatMul@21 x, w\ny = onnx Mul@21 h, b\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check_narrowing(&rows[i]);
 }

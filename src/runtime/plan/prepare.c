@@ -3,24 +3,7 @@
 #include "lowering/anchors.h"
 #include "runtime/plan/planner.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 /* --- constants that only anchors read, and these have packed --- */
-/* A constant of less stays: a read of what lies beside it would bring it back, since the system maps 64 kB around a page
- * of a file at once. To give back 768 weights of 16 kB took 2.5 of the 34 ms in which stack_128 opened (an AMD EPYC of
- * family 26, Linux 6.18). */
-static const size_t LEAST_RELEASED = 64 << 10;
-
-static void release_constant(const Tensor *constant) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant->data,
-              to = from + tensor_bytes(constant);
-    if (to - from < LEAST_RELEASED) return;
-    from = (from + page - 1) / page * page;
-    to = to / page * page;
-    madvise((void *)from, to - from, MADV_DONTNEED);
-}
-
 /* Weights stay as they lie in the model's file where all steps of all plans that read them take them so. */
 void align_constants(const Plan *plan) {
     for (int s = 0; s < plan->step_count; s++) {
@@ -151,7 +134,7 @@ void count_holders(const Graph *graph, Map *holders) {
 
 /* One read less, and the data goes back if it was the last. */
 static void read_done(Data *data, const Map *holders, const Tensor *constant, Place place) {
-    if (data && --data->reads[place] == 0 && !is_read(data) && is_alone(holders, constant)) release_constant(constant);
+    if (data && --data->reads[place] == 0 && !is_read(data) && is_alone(holders, constant)) tensor_forget(constant);
 }
 
 /* Weights go back as soon as they are packed, so that the model is not held twice. */
@@ -194,7 +177,7 @@ static Status upload_constants(Plan *plan, Stream *stream, const Map *datas, con
         if (!data->reads[PLACE_DEVICE]) continue;
         if (!data->uploaded) {
             TRY(upload(plan, stream, constant, &data->uploaded));
-            if (is_alone(holders, constant) && !data->reads[PLACE_HOST]) release_constant(constant);
+            if (is_alone(holders, constant) && !data->reads[PLACE_HOST]) tensor_forget(constant);
         }
         slot->uploaded = data->uploaded;
     }
