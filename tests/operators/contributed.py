@@ -167,7 +167,7 @@ def projected(name, *more, x_type=u8, w_type=i8, columns=False, **rest):
     mask, past = more[0], more[1]
     zero = data(np.zeros(many), i8) if w_type == i8 else level(*many, dtype=w_type)
     zeros = rest.pop("zeros", True)
-    return row(name, [level(B, S, IN, dtype=x_type), factor(IN, WIDE, dtype=w_type), f(WIDE), small(), small(*many), mask, level(dtype=x_type) if zeros else None,
+    return row(name, [level(B, S, IN, dtype=x_type), factor(IN, WIDE, dtype=w_type), f(WIDE), small(), f(*many, low=0.004, high=0.02), mask, level(dtype=x_type) if zeros else None,
                       zero if zeros else None, past], num_heads=N, **rest)
 
 
