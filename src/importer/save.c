@@ -258,7 +258,6 @@ static Status node_to_proto(Exporter *e, const Node *node, Onnx__NodeProto **out
 static bool needs_identity(Exporter *e, const Graph *graph, int index, bool named) {
     const Value *value = graph->outputs.items[index];
     if (!named) return !value->producer;
-    if (graph->parent && !value->producer) return true;
     return strcmp(name_of(e, value), graph->output_names.items[index]) != 0;
 }
 

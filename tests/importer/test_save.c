@@ -40,12 +40,29 @@ static Model *model_with_subgraphs(void) {
     return m;
 }
 
-Test(importer, a_saved_graph_loads_as_it_was) {
-    test_arena = arena_create(0);
+/* An operator that is not control flow, with two graphs that have the same names: one makes its output, one gives back its input. */
+static Model *model_with_named_graphs(void) {
+    Model *m = make_model(10, "=21");
+    GraphMessage *first = make_graph("first"), *second = make_graph("second");
+    add_input(m->graph, "x", DT_F32, "N, 2");
+    add_input(first, "x", DT_F32, "N, 2");
+    add_node(first, "Identity", "x", "y");
+    add_output(first, "y, x");
+    add_input(second, "x", DT_F32, "N, 2");
+    add_input(second, "y", DT_F32, "N, 2");
+    add_output(second, "y, x");
+    NodeMessage *node = add_node(m->graph, "Bar", "x", "z");
+    add_branch(node, "encoder", first);
+    add_branch(node, "decoder", second);
+    add_output(m->graph, "z");
+    return m;
+}
+
+static void check_saved_is_as_it_was(const Model *m) {
     size_t size, saved_size;
     void *saved;
     Graph *graph, *again;
-    const void *bytes = pack(&model_with_subgraphs()->base, &size);
+    const void *bytes = pack(&m->base, &size);
     cr_assert_null(import_memory(bytes, size, NULL, NULL, &graph));
     cr_assert_null(export_model(graph, test_arena, &saved, &saved_size));
     cr_assert_null(import_memory(saved, saved_size, NULL, NULL, &again));
@@ -53,5 +70,11 @@ Test(importer, a_saved_graph_loads_as_it_was) {
     cr_expect_null(graph_verify(again, LEVEL_ONNX));
     graph_destroy(graph);
     graph_destroy(again);
+}
+
+Test(importer, a_saved_graph_loads_as_it_was) {
+    test_arena = arena_create(0);
+    check_saved_is_as_it_was(model_with_subgraphs());
+    check_saved_is_as_it_was(model_with_named_graphs());
     arena_destroy(test_arena);
 }
