@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "numeric"))
 from rounding import ULPS, gamma, unit  # noqa: E402
 
 DRAWS, DEVIATIONS = (8, 56, 400), 4  # more of them where fewer explain nothing
+SURE = 16  # as many bounds are no matter of rounding, in whatever model
 SPREAD = 3**0.5  # of a uniform number whose mean square is 1
 
 
@@ -397,27 +398,28 @@ def shrink(library, rows, failure, tell=lambda phase: None):
 
 
 def verdict(failure, rows):
-    """Who is alone: "ours", "ONNX Runtime"; "all differ"; "two differ" where only two ran."""
+    """Who is alone: "ours", "ONNX Runtime"; "all differ"; "two differ" where only two ran. And whether that is sure: what ours does not take, or
+    where it is alone and off by many bounds."""
     if failure.kind != "differs":
-        return failure.kind
+        return failure.kind, True
     model = failure.model
     try:
         first = Judge(model, rows)
         values = first.values_of(failure.feeds)
         if first.alone() or not all(engine.trusted for engine in first.engines):
-            return "two differ"
+            return "two differ", False
         bounds = first.bounds(failure.feeds, values, DRAWS[-1])
         if not bounds:
-            return "two differ"
+            return "two differ", False
         other = first.wanted(Judge(model, rows, True).values_of(failure.feeds))
     except Refused:
-        return "two differ"
+        return "two differ", False
     fits = all(map(same_kind, first.wanted(values), other))
     if fits and not apart(other, first.wanted(values), bounds):
-        return "ours"
+        return "ours", bool(apart(failure.found, other, [SURE * bound if is_float(y) else bound for bound, y in zip(bounds, flat(other))]))
     if fits:  # where the first one has 0, its bounds are those of 0
         bounds = [np.maximum(bound, last_steps(y)) if is_float(y) else bound for bound, y in zip(bounds, flat(other))]
-    return "all differ" if apart(failure.found, other, bounds if fits else None) else "ONNX Runtime"
+    return "all differ" if apart(failure.found, other, bounds if fits else None) else "ONNX Runtime", False
 
 
 def describe(model):
