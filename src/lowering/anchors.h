@@ -18,6 +18,9 @@
  * rounded as the device packs it; computation is as without. "conv" may have attr int winograd: 0 where no device
  * may take Winograd's algorithm.
  *
+ * "matmul" and "matmul_bits" may have attr int rows_int8: not 0: where b is held in 4 or 2 bits, a device may round the elements of a to
+ * whole numbers of i8, with a scale for each row and block of b.
+ *
  * "matmul_bits"     inputs a, b and the epilogue's. As "matmul" without alpha of a [..., K], f32, and the constant matrix [K, N] that b
  *                   stands for, u8 [N, blocks, bytes]: column n's depths in blocks of attr int weight_block, attr int
  *                   weight_bits a number (2, 3, 4 or 8), attr int weight_depth: K. attr tensor weight_scales, and where
@@ -76,6 +79,7 @@
 #define WEIGHT_ZEROS "weight_zeros"
 #define WEIGHT_BITS "weight_bits"
 #define WEIGHT_DEPTH "weight_depth"
+#define ROWS_INT8 "rows_int8"
 #define MATMUL_BITS "matmul_bits"
 #define MATMUL_GROUPED "matmul_grouped"
 #define PAD_VALUE "pad_value"

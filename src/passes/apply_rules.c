@@ -4,6 +4,7 @@
  *
  *   precision   Node.wanted, which lowering follows (lowering/precision.c)
  *   weights     attribute weight_precision, which lowering hands to the node's anchor
+ *   activations attribute rows_int8, likewise
  *   fuse false  a fence of its own: no later pass makes one step of it and another node
  *   device cpu  Node.on_host, and a fence around all such nodes, so that no step is of both
  *
@@ -18,7 +19,7 @@
 /* What holds of a node. */
 typedef struct Wish {
     Node *node;
-    const Rule *precision, *weights, *fuse, *device;
+    const Rule *precision, *weights, *activations, *fuse, *device;
 } Wish;
 
 typedef struct Rules {
@@ -88,18 +89,21 @@ static Wish *wish_of(Rules *r, Node *node) {
 static Status take(Rules *r, Node *node) {
     const Rule *rule = r->rule;
     r->matched++;
-    bool precise = rule->precision && has_precision(node), weighted = rule->weights && has_weight(node);
-    if (rule->weights && !weighted && !rule->optional)
+    bool precise = rule->precision && has_precision(node), weighted = rule->weights && has_weight(node),
+         meets = rule->activations && has_weight(node);
+    const char *missed = rule->weights && !weighted ? "weights" : rule->activations && !meets ? "activations" : NULL;
+    if (missed && !rule->optional)
         return status_error(
             STATUS_INVALID,
-            "policy: %s.weights: node \"%s\" (%s) has no constant matrix that could be kept so; a narrower match, or "
+            "policy: %s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
             "\"optional\": true, leaves it out",
-            rule->where, node_origin_name(node), node->op);
+            rule->where, missed, node_origin_name(node), node->op, weighted || !rule->weights ? "met" : "kept");
     r->precise += precise;
-    if (!precise && !weighted && !rule->fuse && !rule->device) return NULL;
+    if (!precise && !weighted && !meets && !rule->fuse && !rule->device) return NULL;
     Wish *wish = wish_of(r, node);
     if (precise) wish->precision = rule;
     if (weighted) wish->weights = rule;
+    if (meets) wish->activations = rule;
     if (rule->fuse) wish->fuse = rule;
     if (rule->device) wish->device = rule;
     return NULL;
@@ -180,6 +184,11 @@ static void fulfil(Rules *r, const Wish *wish, int *fences) {
         Precision weights = wish->weights->weights;
         node_set_int(node, WEIGHT_PRECISION, weights == PRECISION_F32 ? PRECISION_AS_IS : weights);
         note(r, wish->weights, arena_format(r->arena, "weights %s", precision_name(weights)), node);
+    }
+    if (wish->activations) {
+        Precision activations = wish->activations->activations;
+        node_set_int(node, ROWS_INT8, activations == PRECISION_INT8);
+        note(r, wish->activations, arena_format(r->arena, "activations %s", precision_name(activations)), node);
     }
     if (wish->device) {
         node->on_host = true;

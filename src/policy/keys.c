@@ -38,6 +38,7 @@ static Status read_custom_kernels(Reader *r, const char *path, const cJSON *item
 static Status read_check_inputs(Reader *r, const char *path, const cJSON *item);
 static Status read_whole_precision(Reader *r, const char *path, const cJSON *item);
 static Status read_whole_weights(Reader *r, const char *path, const cJSON *item);
+static Status read_whole_activations(Reader *r, const char *path, const cJSON *item);
 static Status read_whole_tolerance(Reader *r, const char *path, const cJSON *item);
 static Status read_fusions(Reader *r, const char *path, const cJSON *item);
 static Status read_trained(Reader *r, const char *path, const cJSON *item);
@@ -58,6 +59,7 @@ static const Key keys[] = {
     {"fusions", KEY_LIST, 0, .read = read_fusions, .print = print_fusions},
     {"precision", KEY_LIST, 0, .read = read_whole_precision},
     {"weights", KEY_LIST, 0, .read = read_whole_weights},
+    {"activations", KEY_LIST, 0, .read = read_whole_activations},
     {"tolerance", KEY_LIST, 0, .read = read_whole_tolerance},
     {"rules", KEY_LIST, 0, .read = read_rules, .print = print_rule_count},
     {"check.inputs", KEY_LIST, 0, .read = read_check_inputs, .print = print_check_inputs},
@@ -190,6 +192,10 @@ static Status read_whole_precision(Reader *r, const char *path, const cJSON *ite
 
 static Status read_whole_weights(Reader *r, const char *path, const cJSON *item) {
     return reader_precision(r, path, item, WEIGHT_NAMES, &r->whole.weights);
+}
+
+static Status read_whole_activations(Reader *r, const char *path, const cJSON *item) {
+    return reader_activations(r, path, item, &r->whole.activations);
 }
 
 static Status read_whole_tolerance(Reader *r, const char *path, const cJSON *item) {
@@ -376,7 +382,10 @@ static bool print_whole(Text *text, const Policy *policy, const Key *key) {
             text_add(text, "not checked");
         return true;
     }
-    Precision precision = !rule ? PRECISION_AS_IS : strcmp(key->path, "weights") == 0 ? rule->weights : rule->precision;
+    Precision precision = !rule                                   ? PRECISION_AS_IS
+                          : strcmp(key->path, "weights") == 0     ? rule->weights
+                          : strcmp(key->path, "activations") == 0 ? rule->activations
+                                                                  : rule->precision;
     text_add(text, "%s", precision_name(precision));
     return true;
 }

@@ -55,14 +55,15 @@ typedef enum Precision {
 /* One of the policy's rules: what is wanted of the nodes that match all of its conditions. */
 typedef struct Rule {
     /* Conditions; NULL: any. */
-    const char *name;    /* glob over the node's name: *, ?, [a-z] */
-    const char *op;      /* operator, as in the model */
-    const char *domain;  /* "" is the standard's */
-    const char *pattern; /* text (passes/pattern.h): the nodes of each place where it holds */
-    bool optional;       /* no error when no node matches */
-    Precision precision; /* the nodes' floating-point computation and results */
-    Precision weights;   /* their constant matrices */
-    double tolerance;    /* the largest difference of the model's outputs from those of f32 that is accepted,
+    const char *name;      /* glob over the node's name: *, ?, [a-z] */
+    const char *op;        /* operator, as in the model */
+    const char *domain;    /* "" is the standard's */
+    const char *pattern;   /* text (passes/pattern.h): the nodes of each place where it holds */
+    bool optional;         /* no error when no node matches */
+    Precision precision;   /* the nodes' floating-point computation and results */
+    Precision weights;     /* their constant matrices */
+    Precision activations; /* f32 or int8: what meets those of 2 and 4 bits */
+    double tolerance;      /* the largest difference of the model's outputs from those of f32 that is accepted,
                             relative to the output's largest element; 0: not checked */
     enum {
         FUSE_AS_IS,
@@ -74,6 +75,11 @@ typedef struct Rule {
     const char *where; /* in the policy: "rules[2]", or the keys of the whole model: "precision, weights" */
     bool whole;        /* of the whole model: no conditions, and what has no floating point or weights stays as it is */
 } Rule;
+
+/* Whether it changes the numbers that nodes compute with, so that a tolerance has something to check. */
+static inline bool rule_changes_numbers(const Rule *rule) {
+    return rule->precision || rule->weights || rule->activations;
+}
 
 /* Sizes that the user expects. */
 typedef struct ShapeHint {

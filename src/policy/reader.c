@@ -107,6 +107,14 @@ Status reader_precision(const Reader *r, const char *path, const cJSON *item, in
     return NULL;
 }
 
+Status reader_activations(const Reader *r, const char *path, const cJSON *item, Precision *out_precision) {
+    static const char *const names[] = {"f32", "int8"};
+    int index = 0;
+    TRY(reader_choice(r, path, item, names, 2, &index));
+    *out_precision = index ? PRECISION_INT8 : PRECISION_F32;
+    return NULL;
+}
+
 Status reader_tolerance(const Reader *r, const char *path, const cJSON *item, double *out_tolerance) {
     TRY(reader_number(r, path, item, out_tolerance));
     if (*out_tolerance > 0 && *out_tolerance <= 1) return NULL;

@@ -17,7 +17,7 @@ typedef struct Reader {
     const char *folder; /* of the file; NULL: where the process works */
     Arena *arena;
     Policy *policy;
-    Rule whole; /* "precision", "weights" and "tolerance" of the whole model */
+    Rule whole; /* "precision", "weights", "activations" and "tolerance" of the whole model */
 } Reader;
 
 /* "NAME: PATH: ..." */
@@ -41,6 +41,7 @@ extern const char *const device_names[];
 enum { PRECISION_NAMES = 3, WEIGHT_NAMES = 5 };
 extern const char *const precision_names[]; /* f32, f16, bf16, int8, int4 */
 Status reader_precision(const Reader *r, const char *path, const cJSON *item, int names, Precision *out_precision);
+Status reader_activations(const Reader *r, const char *path, const cJSON *item, Precision *out_precision);
 Status reader_tolerance(const Reader *r, const char *path, const cJSON *item, double *out_tolerance);
 
 /* --- rules.c --- */

@@ -42,6 +42,7 @@ static Status read_effect(const Reader *r, const char *path, const cJSON *item, 
     bool fuse = false;
     if (strcmp(key, "precision") == 0) return reader_precision(r, path, item, PRECISION_NAMES, &rule->precision);
     if (strcmp(key, "weights") == 0) return reader_precision(r, path, item, WEIGHT_NAMES, &rule->weights);
+    if (strcmp(key, "activations") == 0) return reader_activations(r, path, item, &rule->activations);
     if (strcmp(key, "tolerance") == 0) return reader_tolerance(r, path, item, &rule->tolerance);
     if (strcmp(key, "optional") == 0) return reader_bool(r, path, item, &rule->optional);
     if (strcmp(key, "device") == 0) return read_rule_device(r, path, item, rule);
@@ -55,8 +56,8 @@ static Status read_effect(const Reader *r, const char *path, const cJSON *item, 
 static Status check_rule(const Reader *r, const char *path, const Rule *rule) {
     Precision weights = rule->weights, precision = rule->precision;
     bool float_weights = weights == PRECISION_F32 || weights == PRECISION_F16 || weights == PRECISION_BF16;
-    if (rule->tolerance > 0 && !precision && !weights)
-        return reader_error(r, path, "tolerance without precision or weights: there is nothing to check");
+    if (rule->tolerance > 0 && !rule_changes_numbers(rule))
+        return reader_error(r, path, "tolerance without precision, weights or activations: there is nothing to check");
     if (float_weights && precision && weights != precision && precision != PRECISION_F32)
         return reader_error(r, path,
                             "weights %s with precision %s: what is computed in %s reads its weights in %s, or in int8 "
@@ -80,8 +81,8 @@ static Status read_rule(const Reader *r, const char *path, const cJSON *object, 
         }
     }
     if (!match) return reader_error(r, path, "match is missing");
-    if (!rule->precision && !rule->weights && !rule->fuse && !rule->device && !(rule->tolerance > 0))
-        return reader_error(r, path, "no effect: precision, weights, fuse or device is needed");
+    if (!rule_changes_numbers(rule) && !rule->fuse && !rule->device && !(rule->tolerance > 0))
+        return reader_error(r, path, "no effect: precision, weights, activations, fuse or device is needed");
     return check_rule(r, path, rule);
 }
 
@@ -102,13 +103,19 @@ Status read_rules(Reader *r, const char *path, const cJSON *array) {
 
 /* --- together --- */
 static const char *whole_keys(const Reader *r) {
-    return arena_format(r->arena, "%s%s%s", r->whole.precision ? "precision" : "",
-                        r->whole.precision && r->whole.weights ? ", " : "", r->whole.weights ? "weights" : "");
+    const char *keys = "";
+    const struct {
+        Precision precision;
+        const char *key;
+    } all[] = {{r->whole.precision, "precision"}, {r->whole.weights, "weights"}, {r->whole.activations, "activations"}};
+    for (int i = 0; i < 3; i++)
+        if (all[i].precision) keys = arena_format(r->arena, "%s%s%s", keys, *keys ? ", " : "", all[i].key);
+    return keys;
 }
 
 static void put_whole_first(Reader *r) {
     Policy *policy = r->policy;
-    if (!r->whole.precision && !r->whole.weights) return;
+    if (!rule_changes_numbers(&r->whole)) return;
     Rule *rules = ARENA_ARRAY(r->arena, Rule, policy->rule_count + 1);
     r->whole.where = whole_keys(r);
     r->whole.whole = r->whole.optional = true;
@@ -120,9 +127,9 @@ static void put_whole_first(Reader *r) {
 
 Status finish_rules(Reader *r) {
     const Policy *policy = r->policy;
-    if (r->whole.tolerance > 0 && !r->whole.precision && !r->whole.weights)
-        return reader_error(r, "tolerance", "without precision or weights there is nothing to check");
-    if (r->whole.precision || r->whole.weights) TRY(check_rule(r, whole_keys(r), &r->whole));
+    if (r->whole.tolerance > 0 && !rule_changes_numbers(&r->whole))
+        return reader_error(r, "tolerance", "without precision, weights or activations there is nothing to check");
+    if (rule_changes_numbers(&r->whole)) TRY(check_rule(r, whole_keys(r), &r->whole));
     put_whole_first(r);
     bool checked = false;
     for (int i = 0; i < policy->rule_count; i++) {
@@ -159,6 +166,8 @@ static void add_rule(Text *text, const Rule *rule) {
     separator = " ";
     if (rule->precision) text_add(text, "%sprecision %s", separator, precision_name(rule->precision)), separator = ", ";
     if (rule->weights) text_add(text, "%sweights %s", separator, precision_name(rule->weights)), separator = ", ";
+    if (rule->activations)
+        text_add(text, "%sactivations %s", separator, precision_name(rule->activations)), separator = ", ";
     if (rule->tolerance > 0) text_add(text, "%stolerance %g", separator, rule->tolerance), separator = ", ";
     if (rule->fuse)
         text_add(text, "%sfuse %s", separator, rule->fuse == FUSE_NEVER ? "false" : "true"), separator = ", ";

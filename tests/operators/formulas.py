@@ -135,6 +135,16 @@ def matmul_nbits(inputs, attributes):
     return [y + (0 if bias is None else bias)]
 
 
+def matmul_nbits_of_bytes(inputs, attributes):
+    """Where a model or a policy allows it, blocks of a row are whole numbers up to 127, with a scale each (docs/policy.md, `activations`)."""
+    a = inputs[0].astype(np.float32)
+    for first in range(0, a.shape[-1], attributes["block_size"]):
+        block = a[..., first : first + attributes["block_size"]]
+        most = np.abs(block).max(-1, keepdims=True)
+        block[...] = np.rint(block * (np.float32(127) / most)) * (most / np.float32(127))
+    return matmul_nbits([a, *inputs[1:]], attributes)
+
+
 def of_rows(case_like):
     """An expectation of a case from a formula of (inputs, attributes)."""
     return lambda case, inputs: [y.astype(case.dtype) for y in case_like(inputs, case.attributes)]

@@ -479,17 +479,34 @@ typedef struct Bits {
 } Bits;
 
 static const Bits all_bits[] = {
-    {4, 1, 64, 40, 32, false, "packed, weights int4"},   {4, 3, 200, 70, 64, true, "packed, weights int4"},
-    {4, 9, 130, 17, 128, false, "packed, weights int4"}, {4, 100, 1100, 200, 32, true, "packed, weights int4"},
-    {4, 1, 3000, 66, 256, true, "packed, weights int4"}, {4, 8, 1040, 65, 16, true, "packed, weights int4"},
-    {3, 2, 96, 33, 32, true, "packed, weights int4"},    {2, 5, 100, 33, 16, true, "packed, weights int2"},
-    {2, 40, 96, 33, 64, false, "packed, weights int2"},  {8, 1, 96, 70, 32, false, "packed, weights int8"},
-    {8, 20, 96, 70, 48, true, "packed, weights int8"},   {4, 1, 4096, 8, 2048, false, "packed, weights int4"},
+    {4, 1, 64, 40, 32, false, "packed, weights int4"},    {4, 3, 200, 70, 64, true, "packed, weights int4"},
+    {4, 9, 130, 17, 128, false, "packed, weights int4"},  {4, 100, 1100, 200, 32, true, "packed, weights int4"},
+    {2, 33, 1030, 24, 256, true, "packed, weights int2"}, {4, 13, 2100, 31, 16, false, "packed, weights int4"},
+    {3, 10, 96, 33, 48, true, "packed, weights int4"},    {4, 1, 3000, 66, 256, true, "packed, weights int4"},
+    {4, 8, 1040, 65, 16, true, "packed, weights int4"},   {3, 2, 96, 33, 32, true, "packed, weights int4"},
+    {2, 5, 100, 33, 16, true, "packed, weights int2"},    {2, 40, 96, 33, 64, false, "packed, weights int2"},
+    {8, 1, 96, 70, 32, false, "packed, weights int8"},    {8, 20, 96, 70, 48, true, "packed, weights int8"},
+    {4, 1, 4096, 8, 2048, false, "packed, weights int4"},
 };
+
+/* As rounded.h says, told again: elements of a row in blocks as long as those that the weight is held in. */
+static Tensor *rounded_rows(const AnchorCase *c, const WeightBlocks *b) {
+    Tensor *x = copy_tensor(c->graph->arena, c->tensors[0]);
+    int64_t rows = tensor_count(x) / b->k, block = 1024;
+    while (b->block % block) block /= 2;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t first = 0; first < b->k; first += block) {
+            float *at = (float *)x->data + i * b->k + first, most = 0;
+            int64_t count = b->k - first < block ? b->k - first : block;
+            for (int64_t k = 0; k < count; k++) most = fmaxf(most, fabsf(at[k]));
+            for (int64_t k = 0; most > 0 && k < count; k++) at[k] = nearbyintf(at[k] * (127 / most)) * (most / 127);
+        }
+    return x;
+}
 
 /* The evaluator has the bits of the product with the matrix that the bits stand for, and the anchor what f32 allows: zero points are
  * taken off sums, which are as large as the numbers before that. */
-static void expect_unpacked(const AnchorCase *bits, int64_t rows, const Tensor *got) {
+static void expect_unpacked(const AnchorCase *bits, int64_t rows, bool rounds, const Tensor *got) {
     WeightBlocks b;
     cr_assert_null(weight_blocks_of(bits->node, bits->tensors[1], &b));
     AnchorCase c = anchor_case_new("matmul", bits->seed);
@@ -505,6 +522,7 @@ static void expect_unpacked(const AnchorCase *bits, int64_t rows, const Tensor *
     cr_assert_null(eval_anchor(c.node, c.tensors, NULL, c.graph->arena, &evaluated[1]));
     cr_expect(memcmp(evaluated[0]->data, evaluated[1]->data, tensor_bytes(got)) == 0, "seed %llu",
               (unsigned long long)bits->seed);
+    if (rounds) c.tensors[0] = rounded_rows(bits, &b);
     double *magnitudes = arena_array(c.graph->arena, (size_t)(rows * b.n), sizeof *magnitudes);
     for (int64_t i = 0; i < rows * b.n; i++) {
         magnitudes[i] = 0;
@@ -520,9 +538,12 @@ static void expect_unpacked(const AnchorCase *bits, int64_t rows, const Tensor *
 }
 
 /* On any number of threads, and from what was packed before. */
-Test(weights, few_bits_are_held_as_they_came) {
+static void check_bits(bool rounds) {
     for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
         const Bits *m = &all_bits[r];
+        bool rounded = rounds && m->bits <= 4;
+        char how[64];
+        snprintf(how, sizeof how, "%s%s", m->how, rounded ? ", rows int8" : "");
         AnchorCase c = anchor_case_new(MATMUL_BITS, r + 1);
         int64_t blocks = (m->depth + m->block - 1) / m->block;
         Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->rows, m->depth}),
@@ -542,12 +563,13 @@ Test(weights, few_bits_are_held_as_they_came) {
         node_set_int(c.node, WEIGHT_BITS, m->bits);
         node_set_int(c.node, WEIGHT_BLOCK, m->block);
         node_set_int(c.node, WEIGHT_DEPTH, m->depth);
+        if (rounds) node_set_int(c.node, ROWS_INT8, 1);
         anchor_case_output(&c, DT_F32, 2, (int64_t[]){m->rows, m->columns});
         c.constant[1] = true;
-        Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, m->how);
-        expect_unpacked(&c, m->rows, got);
+        Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, how);
+        expect_unpacked(&c, m->rows, rounded && m->rows > 8, got);
         for (int threads = 2; threads <= 3; threads++) {
-            Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, m->how);
+            Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, how);
             cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);
         }
         CpuAnchor *anchor, *restored;
@@ -569,6 +591,11 @@ Test(weights, few_bits_are_held_as_they_came) {
         graph_destroy(c.graph);
     }
 }
+
+Test(weights, few_bits_are_held_as_they_came) { check_bits(false); }
+
+/* Rows of more than eight. */
+Test(weights, rows_are_rounded_where_they_may_be) { check_bits(true); }
 
 /* ---- sizes ---- */
 

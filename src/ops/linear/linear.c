@@ -18,12 +18,13 @@ static bool is_one_product(const Node *node) {
     return row && row->flags & OP_ONE_PRODUCT;
 }
 
-/* The form in which the node's constant matrices are to be held (runtime/device/cpu/anchor.h). Of an operator of several
+/* The form in which the node's constant matrices are to be held (runtime/device/cpu/anchor.h), and what meets them. Of an operator of several
  * products, those of two activations have none; of the others the device says where it cannot be done. */
 static void ask_for_weights(Lowering *l, Node *anchor) {
     int64_t wanted = l->node && !l->elsewhere ? attr_int(l->node, WEIGHT_PRECISION, 0) : 0;
     if (wanted && (is_one_product(l->node) || is_of_constants(l, anchor->inputs[1])))
         node_set_int(anchor, WEIGHT_PRECISION, wanted);
+    if (wanted && attr_int(l->node, ROWS_INT8, 0)) node_set_int(anchor, ROWS_INT8, 1);
 }
 
 static Node *anchor(Lowering *l, const char *op, Value *const *inputs, int count) {

@@ -112,6 +112,8 @@ static Status lower_matmul_bits(Lowering *l, const Node *n) {
         y = matmul(l, widen(l, a), swap_last(l, widened_blocks(l, n, &b, groups)));
     } else if (l->policy && l->policy->target.anchors.bits && whole) {
         y = bits_matmul(l, widen(l, a), packed_blocks(l, n, &b), &b);
+        /* accuracy_level: the least that the exporter asks of A; 4 is int8 */
+        if (y && attr_int(n, ROWS_INT8, attr_int(n, "accuracy_level", 0) == 4)) node_set_int(y->producer, ROWS_INT8, 1);
     } else {
         Tensor *w = tensor_new(l->arena, DT_F32, 2, (const int64_t[]){b.n, b.k});
         weight_blocks_unpack(&b, w->data);

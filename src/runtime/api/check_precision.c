@@ -23,7 +23,7 @@ void policy_without_precision(Arena *arena, Policy *policy) {
     int kept = 0;
     for (int i = 0; i < policy->rule_count; i++) {
         Rule rule = policy->rules[i];
-        rule.precision = rule.weights = PRECISION_AS_IS;
+        rule.precision = rule.weights = rule.activations = PRECISION_AS_IS;
         rule.tolerance = 0;
         if (rule.fuse || rule.device) rules[kept++] = rule;
     }
@@ -170,17 +170,20 @@ static Status too_different(Arena *arena, const Policy *policy, const Worst *wor
     Text rules = text_make(arena);
     for (int i = 0; i < policy->rule_count; i++) {
         const Rule *rule = &policy->rules[i];
-        if (!rule->precision && !rule->weights) continue;
+        if (!rule_changes_numbers(rule)) continue;
         text_add(&rules, "%s%s%s", rules.size ? ", " : "", rule->whole ? "" : rule->where, rule->whole ? "" : ": ");
         if (rule->precision) text_add(&rules, "precision %s", precision_name(rule->precision));
         if (rule->weights)
             text_add(&rules, "%sweights %s", rule->precision ? " and " : "", precision_name(rule->weights));
+        if (rule->activations)
+            text_add(&rules, "%sactivations %s", rule->precision || rule->weights ? " and " : "",
+                     precision_name(rule->activations));
     }
     const char *place =
         worst->element < 0 ? "its shape" : arena_format(arena, "element %lld", (long long)worst->element);
     return status_error(STATUS_DIFFERENT,
                         "policy: on \"%s\" output \"%s\" differs by %.3g of its largest element (%s) from what it is "
-                        "without the policy's precision and weights (%s); %s%stolerance is %g",
+                        "without the policy's precision, weights and activations (%s); %s%stolerance is %g",
                         worst->folder, worst->output, worst->difference, place, rules.data,
                         strictest->whole ? "" : strictest->where, strictest->whole ? "the " : ".",
                         strictest->tolerance);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "runtime/device/cpu/matmul.h"
 #include "runtime/device/cpu/quads.h"
+#include "runtime/device/cpu/rounded.h"
 #include "runtime/device/matmul_shape.h"
 
 static bool is_of_bits(const CpuAnchor *anchor) { return anchor_holds_bits(anchor->node); }
@@ -185,9 +186,16 @@ Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     if (anchor->quads) anchor->form = (WeightForm){0};
     *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
     const Tensor *b = constants[1];
+    if (is_of_bits(anchor) && !b) return anchor_wrong(anchor, "its weight is no constant");
     if (is_of_bits(anchor))
-        return b ? pack_bits(anchor, m, b, pool) : anchor_wrong(anchor, "its weight is no constant");
-    if (b && b->rank >= 2 && tensor_count(b)) TRY(pack_constant(anchor, m, b, pool));
+        TRY(pack_bits(anchor, m, b, pool));
+    else if (b && b->rank >= 2 && tensor_count(b))
+        TRY(pack_constant(anchor, m, b, pool));
+    m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights &&
+                (anchor->form.kind == WEIGHT_INT4 || anchor->form.kind == WEIGHT_INT2);
+    if (m->rounds)
+        anchor->how =
+            anchor->form.kind == WEIGHT_INT4 ? "packed, weights int4, rows int8" : "packed, weights int2, rows int8";
     return NULL;
 }
 
@@ -339,7 +347,56 @@ static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a,
     pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
 }
 
-static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result) {
+/* ---- rows of i8 ---- */
+
+enum { ROUNDED_MOST_FEW = 8 }; /* so few rows wait for the weight, which is read as fast without */
+
+typedef struct Rounding {
+    const MatmulShape *shape;
+    const WeightForm *form;
+    const float *a;
+    char *to;
+    int64_t row_bytes;
+} Rounding;
+
+static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const Rounding *r = context;
+    const MatmulShape *s = r->shape;
+    for (int64_t i = begin; i < end; i++)
+        rounded_row(r->form, r->a + batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
+                    r->to + i * r->row_bytes);
+}
+
+/* Where a device may, and rows are so many that the weight is not what they wait for. Their distances become those of what they are rounded
+ * to, in elements of 4 bytes. */
+static Status take_rounded(AnchorRun *run, MatmulShape *s, const void **a, bool *out_rounded) {
+    const CpuAnchor *anchor = run->anchor;
+    const Matmul *m = anchor->kind_data;
+    int64_t rows = s->rows * s->batches;
+    *out_rounded = m->rounds && m->weight_count == 1 && rows > ROUNDED_MOST_FEW;
+    if (!*out_rounded) return NULL;
+    Rounding r = {s, &anchor->form, *a, NULL, rounded_row_bytes(&anchor->form, s->depth)};
+    size_t bytes;
+    void *to;
+    if (__builtin_mul_overflow((size_t)rows, (size_t)r.row_bytes, &bytes)) return status_out_of_memory();
+    TRY(scratch_take(&run->scratch, bytes, &to));
+    r.to = to;
+    double work = (double)rows * (double)s->depth;
+    pool_tell(work);
+    pool_for(work < 65536 ? NULL : run->pool, rows, 1 + 16384 / (1 + s->depth), round_rows, &r);
+    *a = to;
+    s->a_row = r.row_bytes / (int64_t)sizeof(float);
+    int64_t step = s->a_row * s->rows;
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        s->a_batch[i] = step;
+        step *= s->batch[i];
+    }
+    return NULL;
+}
+
+static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, bool rounded,
+                           void *result) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
     bool shared = true; /* one b for all batches: their rows are rows of one product */
@@ -368,6 +425,7 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
+            .rounded = rounded,
             .scales = anchor->quads && m->alpha != 1,
             .scale = m->alpha,
             .epilogue = &run->epilogue};
@@ -451,8 +509,11 @@ static Status matmul_run(AnchorRun *run) {
     bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
     if (!m->weights && anchor->type == DT_F32 && !anchor->quads && turned && s.rows <= DOT_ROWS)
         run_dot_product(run, &s, a, b, result, m->alpha);
-    else
-        TRY(run_products(run, &s, a, b, result));
+    else {
+        bool rounded;
+        TRY(take_rounded(run, &s, &a, &rounded));
+        TRY(run_products(run, &s, a, b, rounded, result));
+    }
     if (result != run->result) permute_result(run, &s, result);
     return NULL;
 }

@@ -11,6 +11,7 @@ typedef struct Matmul {
     Weight *weights; /* [weight_count], when b is constant; else NULL */
     int64_t weight_count;
     WeightBlocks blocks; /* of what came in few bits */
+    bool rounds;         /* rows may be rounded to i8 in blocks */
 } Matmul;
 
 /* The weight of a matrix, without its data. */

@@ -104,7 +104,8 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
     const Weight *w = slice->product->weight;
     const TileSet *set = w->set;
     /* Not by `count`, which depends on threads: sums of blocks are other sums than those of widened weights. */
-    bool narrow = slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS;
+    bool rounded = slice->product->rounded,
+         narrow = rounded || (slice->narrow && call->taps == 1 && slice->product->rows <= NARROW_ROWS);
     int64_t bytes;
     const char *next = take_weight(slice, call, first_depth, narrow, &bytes);
     call->form = &w->form;
@@ -114,9 +115,12 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         tile_products(set, slice->panel.vectors, count, call, next, bytes);
         return;
     }
-    for (int tiles = (count + NARROW_TILE_ROWS - 1) / NARROW_TILE_ROWS, m; tiles > 0; tiles--, count -= m) {
+    const TileFunction *loops =
+        rounded ? tile_blocks()->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
+    const int highest = rounded ? tile_blocks()->rows : NARROW_TILE_ROWS;
+    for (int tiles = (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
         m = (count + tiles - 1) / tiles;
-        tile_isa()->narrow[w->form.kind][slice->panel.vectors][m](call);
+        loops[m](call);
         call->rows += m;
         call->results += m;
     }

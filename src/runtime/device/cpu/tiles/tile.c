@@ -21,7 +21,9 @@ const TileSet *tile_set(DType type) {
 }
 
 extern const TileSet tile_quads_base, tile_pairs_base;
+extern const TileBlocks tile_blocks_base;
 #if defined(__x86_64__)
+extern const TileBlocks tile_blocks_avx2, tile_blocks_avxvnni, tile_blocks_avx512vnni;
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni, tile_quads_amx;
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
 #endif
@@ -156,5 +158,23 @@ int tile_sets_of_pairs(const TileSet *out_sets[5]) {
 const TileSet *tile_set_pairs(void) {
     const TileSet *sets[5];
     tile_sets_of_pairs(sets);
+    return sets[0];
+}
+
+int tile_sets_of_blocks(const TileBlocks *out_sets[4]) {
+    int count = 0;
+#if defined(__x86_64__)
+    VectorIsa isa = vector_isa();
+    if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_blocks_avx512vnni;
+    if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_blocks_avxvnni;
+    if (isa != VECTOR_BASE) out_sets[count++] = &tile_blocks_avx2;
+#endif
+    out_sets[count++] = &tile_blocks_base;
+    return count;
+}
+
+const TileBlocks *tile_blocks(void) {
+    const TileBlocks *sets[4];
+    tile_sets_of_blocks(sets);
     return sets[0];
 }

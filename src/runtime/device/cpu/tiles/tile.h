@@ -49,6 +49,8 @@ typedef struct WeightForm {
 enum { NARROW_BLOCK = 32, MOST_BLOCK = 1024, NARROW_TILE_ROWS = 4 };
 
 static inline bool weight_in_blocks(const WeightForm *form) { return form->kind >= WEIGHT_INT8; }
+/* What stands for 0 in a word. */
+static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : 8; }
 /* Depths in a word. */
 static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 : kind == WEIGHT_INT2 ? 16 : 1; }
 
@@ -90,6 +92,26 @@ typedef struct TileCall {
 } TileCall;
 
 typedef void (*TileFunction)(const TileCall *call);
+
+/* Rows of f32 that were rounded to i8 in blocks as long as those of the weight that they meet. A block is its head, and its depths
+ * a byte each, filled up with zeros: behind each other those that a word of the weight holds (weight_word), as quads: the one with what
+ * lies lowest in each of the word's four bytes first. An element is its byte times the scale. */
+typedef struct RoundedHead {
+    float scale;
+    int32_t start; /* where its sums begin: the bytes' sum times what stands for 0 in the weight, negative */
+} RoundedHead;
+
+/* ROUNDED_STEP: depths after which sums of narrower numbers are widened. */
+enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8 };
+
+static inline int64_t rounded_block_bytes(int64_t block) { return (int64_t)sizeof(RoundedHead) + block; }
+
+/* Products of such rows by weights in blocks of 4 and 2 bits. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
+ * tap, and columns are those of the whole panel. */
+typedef struct TileBlocks {
+    int rows;                                                 /* most */
+    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT4 and INT2 */
+} TileBlocks;
 
 /* A row of a depthwise kernel and the line of the input that it meets. */
 typedef struct LineRow {
@@ -240,6 +262,9 @@ int tile_sets_of_quads(const TileSet *out_sets[5]);
 /* Likewise, products of pairs of bf16, whose results are f32. */
 const TileSet *tile_set_pairs(void);
 int tile_sets_of_pairs(const TileSet *out_sets[5]);
+/* Likewise, products of rows in blocks: [out_count]. */
+const TileBlocks *tile_blocks(void);
+int tile_sets_of_blocks(const TileBlocks *out_sets[4]);
 /* Whether a set of quads, or of pairs, gives what plain C gives, on some numbers whose sums are exact. */
 bool tile_quads_agree(const TileSet *set);
 bool tile_pairs_agree(const TileSet *set);

@@ -65,6 +65,7 @@ TILE_INLINE V NAME(bounded)(V x, const Bounds *b) {
     return x * NAME(clamp)(gate + ((T)b->shift - (V){0}), low, high);
 }
 
+#ifndef TILE_WITHOUT_BOUND_ROW
 static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
     T *x = row;
     for (int64_t j = 0; j < count; j += TYPE_LANES) {
@@ -72,6 +73,7 @@ static void NAME(bound_row)(void *row, int64_t count, const Bounds *bounds) {
         NAME(store)(x + j, 0, 1, last, NAME(bounded)(NAME(load)(x + j, 0, 1, last), bounds));
     }
 }
+#endif
 #endif
 
 #ifdef TILE_ENDS

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included once an instruction set that multiplies bytes: defines the TileBlocks tile_blocks_<ISA>, products of rows rounded to i8 in
+ * blocks (runtime/device/cpu/rounded.h) by weights of 4 or 2 bits in blocks. Within a block all is exact: an element of the weight is
+ * multiplied as its bits, u8, and what stands for 0 in them is taken off with the sum of the row's. Wants
+ *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
+ *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
+ *                 hold for ROUNDED_STEP depths of weights of 4 bits; BLOCK_VNNI, the instruction for it */
+#include <string.h>
+#include "runtime/device/cpu/tiles/tile_unit.h"
+
+enum { LANES = VECTOR_BYTES / 4 };
+
+#define T float
+#define NAME(word) TILE_JOIN(f32, word)
+#define IS_FLOAT 1
+#define IS_F32 1
+#define WIDE (REGISTERS == 32)
+#define TILE_WITHOUT_LINES
+#define TILE_WITHOUT_PRODUCTS
+#define TILE_WITHOUT_BOUND_ROW
+#include "runtime/device/cpu/tiles/tile_type.h"
+
+enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4 };
+
+_Static_assert((int)BLOCK_ROWS <= (int)TILE_BLOCK_ROWS, "all heights have a place in the table");
+_Static_assert(ROUNDED_STEP / 2 * 15 * 127 <= INT16_MAX, "a lane of 16 bits adds up half of a step's products");
+
+typedef uint32_t VULoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+/* sum + w[0] x[0] + ... + w[3] x[3] in each lane; of BLOCK_PAIRS w[0] x[0] + w[1] x[1] in its lower half, the others in its upper one. */
+TILE_INLINE VU blocks_add(VU sum, VU w, VU x) {
+#if BLOCK_DOT == BLOCK_VNNI && VECTOR_BYTES == 64
+    return (VU)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+#elif BLOCK_DOT == BLOCK_VNNI
+    return (VU)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
+#elif BLOCK_DOT == BLOCK_PAIRS
+    return (VU)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)w, (__m256i)x));
+#else
+    VI wide = (VI)x;
+    sum += (w & 255) * (VU)(wide << 24 >> 24);
+    sum += (w >> 8 & 255) * (VU)(wide << 16 >> 24);
+    sum += (w >> 16 & 255) * (VU)(wide << 8 >> 24);
+    return sum + (w >> 24) * (VU)(wide >> 24);
+#endif
+}
+
+/* A step's sums in 32 bits. */
+TILE_INLINE VU blocks_widened(VU step) {
+#if BLOCK_DOT == BLOCK_PAIRS
+    return (VU)_mm256_madd_epi16((__m256i)step, _mm256_set1_epi16(1));
+#else
+    return step;
+#endif
+}
+
+TILE_INLINE VU blocks_spread(const char *x) {
+    typedef uint32_t Bits __attribute__((may_alias));
+    return *(const Bits *)(const void *)x - (VU){0};
+}
+
+/* A word of each column by the bytes of so many rows that it meets, which begin `at` behind x. */
+TILE_INLINE void blocks_word(VU *step, VU word, const char *const *x, int64_t at, const int m, const WeightKind kind) {
+    const int quads = weight_word(kind) / 4;
+    const uint32_t mask = kind == WEIGHT_INT2 ? 0x03030303 : 0x0f0f0f0f;
+    TILE_UNROLL
+    for (int q = 0; q < quads; q++) {
+        VU w = word >> (uint32_t)(8 / quads * q) & mask;
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            step[i] = blocks_add(step[i], w, blocks_spread(x[i] + at + 4 * q));
+            TILE_HOLD(
+                step[i]); /* else GCC adds all of a step up in pairs, which are far more than there are registers */
+        }
+    }
+}
+
+/* `words` words of the columns at `weight` by rows: added to sums. */
+TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU *sums, const char *const *x, int64_t at,
+                                    const int words, const int m, const WeightKind kind) {
+    VU step[TILE_BLOCK_ROWS];
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) step[i] = (VU){0};
+    TILE_UNROLL
+    for (int s = 0; s < words; s++, weight += row)
+        blocks_word(step, *(const VULoose *)(const void *)weight, x, at + s * weight_word(kind), m, kind);
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) sums[i] += blocks_widened(step[i]);
+    return weight;
+}
+
+/* A vector of columns. steps: all blocks are one whole step. */
+TILE_INLINE void blocks_column(const TileCall *call, int first, const char *const *rows, const int m,
+                               const WeightKind kind, const bool steps) {
+    const int64_t row = call->weight_stride * (int64_t)sizeof(float), block = steps ? ROUNDED_STEP : call->form->block;
+    const int word = weight_word(kind), last = call->columns - first;
+    const float zero = (float)weight_zero(kind);
+    const bool zeros = call->form->zeros;
+    const char *at = (const char *)call->weight + first * (int64_t)sizeof(float), *x[TILE_BLOCK_ROWS];
+    VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+    f32_clear(acc, m, 1);
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) x[i] = rows[i];
+    for (int64_t left = call->depth; left > 0; left -= block) {
+        const char *scales = at, *points = at + row;
+        VU sums[TILE_BLOCK_ROWS];
+        at += row * (1 + zeros);
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            TILE_HOLD_ADDRESS(x[i]);
+            sums[i] = blocks_spread(x[i] + offsetof(RoundedHead, start));
+        }
+        if (steps) {
+            at = blocks_step(at, row, sums, x, sizeof(RoundedHead), ROUNDED_STEP / word, m, kind);
+        } else {
+            const int64_t end = (int64_t)sizeof(RoundedHead) + (left < block ? left : block);
+            int64_t byte = sizeof(RoundedHead);
+            for (; byte + ROUNDED_STEP <= end; byte += ROUNDED_STEP)
+                at = blocks_step(at, row, sums, x, byte, ROUNDED_STEP / word, m, kind);
+            for (; byte < end; byte += word) at = blocks_step(at, row, sums, x, byte, 1, m, kind);
+        }
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            VF sum = __builtin_convertvector((VI)sums[i], VF);
+            if (zeros) {
+                VI start = (VI)blocks_spread(x[i] + offsetof(RoundedHead, start));
+                sum += __builtin_convertvector(start, VF) * (*(const VFLoose *)(const void *)points / zero);
+            }
+            acc[i][0] += sum * (*(const VFLoose *)(const void *)scales * (VF)blocks_spread(x[i]));
+            x[i] += rounded_block_bytes(block);
+        }
+    }
+    f32_finish(call, call->results, call->column + first, acc, m, 1, last < LANES ? last : LANES);
+}
+
+TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind) {
+    const char *x[TILE_BLOCK_ROWS];
+    const int64_t block = call->form->block, from = call->offset / block * rounded_block_bytes(block);
+    const bool steps = block == ROUNDED_STEP && call->depth % ROUNDED_STEP == 0;
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) x[i] = (const char *)call->rows[i] + from;
+    for (int first = 0; first < call->columns; first += LANES)
+        if (steps)
+            blocks_column(call, first, x, m, kind, true);
+        else
+            blocks_column(call, first, x, m, kind, false);
+}
+
+#define BLOCKS_ONE(word, kind, m)                                                                                      \
+    static void blocks_##word##_##m(const TileCall *call) { blocks_product(call, m, kind); }
+#define BLOCKS_FOUR(word, kind, a, b, c, d)                                                                            \
+    BLOCKS_ONE(word, kind, a) BLOCKS_ONE(word, kind, b) BLOCKS_ONE(word, kind, c) BLOCKS_ONE(word, kind, d)
+#define BLOCKS_NAMES(word) NULL, blocks_##word##_1, blocks_##word##_2, blocks_##word##_3, blocks_##word##_4
+#define BLOCKS_MORE_NAMES(word) blocks_##word##_5, blocks_##word##_6, blocks_##word##_7, blocks_##word##_8
+BLOCKS_FOUR(int4, WEIGHT_INT4, 1, 2, 3, 4)
+BLOCKS_FOUR(int2, WEIGHT_INT2, 1, 2, 3, 4)
+#if REGISTERS == 32
+BLOCKS_FOUR(int4, WEIGHT_INT4, 5, 6, 7, 8)
+BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
+#define BLOCKS_ALL(word)                                                                                               \
+    { BLOCKS_NAMES(word), BLOCKS_MORE_NAMES(word) }
+#else
+#define BLOCKS_ALL(word)                                                                                               \
+    { BLOCKS_NAMES(word) }
+#endif
+
+const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
+    .rows = BLOCK_ROWS, .products = {[WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)}};
+
+VECTOR_END

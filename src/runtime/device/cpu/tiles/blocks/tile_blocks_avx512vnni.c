@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of rows in blocks for AVX512-VNNI. */
+#if defined(__x86_64__)
+#define ISA avx512vnni
+#define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"
+#define VECTOR_BYTES 64
+#define REGISTERS 32
+#define BLOCK_PLAIN 0
+#define BLOCK_PAIRS 1
+#define BLOCK_VNNI 2
+#define BLOCK_DOT BLOCK_VNNI
+#include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
+#endif
+typedef int tile_blocks_avx512vnni_is_for_x86_64;

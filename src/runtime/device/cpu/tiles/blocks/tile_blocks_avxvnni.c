@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of rows in blocks for AVX-VNNI: processors without AVX-512. */
+#if defined(__x86_64__)
+#define ISA avxvnni
+#define ISA_TARGET "avx2,fma,f16c,avxvnni"
+#define VECTOR_BYTES 32
+#define REGISTERS 16
+#define BLOCK_PLAIN 0
+#define BLOCK_PAIRS 1
+#define BLOCK_VNNI 2
+#define BLOCK_DOT BLOCK_VNNI
+#include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
+#endif
+typedef int tile_blocks_avxvnni_is_for_x86_64;

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows rounded to i8 in blocks, and all tiles that multiply them by weights of few bits. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime/device/cpu/product.h"
+#include "runtime/device/cpu/rounded.h"
+
+enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + BLOCK) };
+
+static uint64_t draw(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* The byte of depth k in its block. */
+static int byte_at(WeightKind kind, const char *block, int64_t k) {
+    int word = weight_word(kind), quads = word / 4, in = (int)(k % word);
+    return (int8_t)block[8 + k / word * word + 4 * (in % quads) + in / quads];
+}
+
+Test(rounded, a_block_has_a_scale_and_a_sum) {
+    static const WeightKind kinds[] = {WEIGHT_INT4, WEIGHT_INT2};
+    for (int t = 0; t < 2; t++) {
+        WeightForm form = {kinds[t], 32, false};
+        float row[70];
+        char bytes[3 * 40];
+        for (int k = 0; k < 70; k++) row[k] = (float)(k % 32 - 16) * (k < 32 ? 1 : k < 64 ? 0x1p-140f : 0x1p100f);
+        row[3] = 254, row[4] = 1, row[5] = 3, row[6] = -254; /* quotients of .5, 1.5 */
+        cr_assert_eq(rounded_row_bytes(&form, 70), 120);
+        rounded_row(&form, row, 70, bytes);
+        const int wanted[] = {-8, -8, -7, 127, 0, 2, -127}; /* -16 / 2, -7.5, -7 */
+        for (int k = 0; k < 7; k++) cr_expect_eq(byte_at(form.kind, bytes, k), wanted[k], "%d", k);
+        for (int b = 0; b < 3; b++) {
+            RoundedHead head;
+            memcpy(&head, bytes + 40 * b, sizeof head);
+            int sum = 0;
+            float most = 0;
+            for (int k = 0; k < 32; k++) {
+                float x = 32 * b + k < 70 ? row[32 * b + k] : 0,
+                      found = (float)byte_at(form.kind, bytes + 40 * b, k) * head.scale;
+                sum += byte_at(form.kind, bytes + 40 * b, k);
+                most = fmaxf(most, fabsf(x));
+                cr_expect_leq(fabsf(found - x), 0.5001f * head.scale + 0x1p-149f * 64, "block %d, depth %d: %g, not %g",
+                              b, k, (double)found, (double)x);
+            }
+            cr_expect_eq(head.start, -sum * (t ? 2 : 8));
+            cr_expect_eq(head.scale, most / 127);
+        }
+    }
+}
+
+Test(rounded, what_is_not_finite_makes_its_block_nan) {
+    WeightForm form = {WEIGHT_INT4, 16, false};
+    const float wrong[] = {NAN, INFINITY, -INFINITY};
+    for (int t = 0; t < 3; t++) {
+        float row[32] = {1, 2, 3};
+        char bytes[2 * 24];
+        RoundedHead heads[2];
+        row[31] = wrong[t];
+        rounded_row(&form, row, 32, bytes);
+        memcpy(&heads[0], bytes, 8), memcpy(&heads[1], bytes + 24, 8);
+        cr_expect(heads[0].scale == 3.0f / 127 && heads[0].start == -8 * (42 + 85 + 127), "%d", t);
+        cr_expect(isnan(heads[1].scale) && heads[1].start == 0, "%d", t);
+    }
+    float zeros[16] = {0, -0.0f};
+    char bytes[24];
+    RoundedHead head;
+    rounded_row(&form, zeros, 16, bytes);
+    memcpy(&head, bytes, 8);
+    cr_expect(head.scale == 0 && head.start == 0 && byte_at(form.kind, bytes, 1) == 0);
+}
+
+/* Scales are powers of two, so that all is exact, whatever order it is done in. */
+static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, int rows, int columns,
+                       int64_t depth, uint64_t *state) {
+    const WeightForm form = {kind, BLOCK, zeros};
+    const int word = weight_word(kind), middle = kind == WEIGHT_INT2 ? 2 : 8;
+    static char x[ROWS][ROOM];
+    static _Alignas(64) float panel[2 * COLUMNS * DEPTH], results[ROWS][COLUMNS];
+    static int values[DEPTH][COLUMNS];
+    const void *from[ROWS];
+    void *to[ROWS];
+    int64_t blocks = (depth + BLOCK - 1) / BLOCK;
+    for (int i = 0; i < rows; i++) {
+        memset(x[i], 0, ROOM);
+        from[i] = x[i], to[i] = results[i];
+        for (int64_t b = 0; b < blocks; b++) {
+            char *block = x[i] + b * (8 + BLOCK);
+            RoundedHead head = {ldexpf(1, (int)(draw(state) % 3)), 0};
+            for (int64_t k = 0; k < BLOCK && b * BLOCK + k < depth; k++) {
+                int in = (int)(k % word), quads = word / 4, byte = (int)(draw(state) % 255) - 127;
+                block[8 + k / word * word + 4 * (in % quads) + in / quads] = (char)byte;
+                head.start -= byte * middle;
+            }
+            memcpy(block, &head, sizeof head);
+        }
+        for (int j = 0; j < COLUMNS; j++) results[i][j] = -1;
+    }
+    float *at = panel;
+    static float scales[DEPTH][COLUMNS], points[DEPTH][COLUMNS];
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t count = depth - b * BLOCK < BLOCK ? depth - b * BLOCK : BLOCK;
+        for (int j = 0; j < COLUMNS; j++)
+            at[j] = scales[b][j] = ldexpf(draw(state) % 2 ? 1 : -1, (int)(draw(state) % 3));
+        at += COLUMNS;
+        for (int j = 0; j < COLUMNS; j++) points[b][j] = zeros ? (float)((int)(draw(state) % 9) - 4) : 0;
+        if (zeros) memcpy(at, points[b], sizeof points[b]), at += COLUMNS;
+        for (int64_t k = 0; k < count; k += word, at += COLUMNS)
+            for (int j = 0; j < COLUMNS; j++) {
+                uint32_t bits = (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
+                memcpy(at + j, &bits, sizeof bits);
+                for (int64_t i = 0; i < word && k + i < count; i++)
+                    values[b * BLOCK + k + i][j] = (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
+            }
+    }
+    TileCall call = {.rows = from,
+                     .taps = 1,
+                     .depth = depth,
+                     .weight = panel,
+                     .weight_stride = COLUMNS,
+                     .form = &form,
+                     .results = to,
+                     .columns = columns};
+    set->products[kind][rows](&call);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            double wanted = 0;
+            for (int64_t k = 0; k < depth; k++) {
+                RoundedHead head;
+                const char *block = x[i] + k / BLOCK * (8 + BLOCK);
+                memcpy(&head, block, sizeof head);
+                wanted += (double)byte_at(kind, block, k % BLOCK) * (double)head.scale *
+                          ((double)values[k][j] - (double)points[k / BLOCK][j]) * (double)scales[k / BLOCK][j];
+            }
+            cr_assert_eq((double)results[i][j], j < columns ? wanted : -1,
+                         "set %d, kind %d, %d rows, %d columns, depth %d: [%d, %d] is %g, not %g", index, kind, rows,
+                         columns, (int)depth, i, j, (double)results[i][j], wanted);
+        }
+}
+
+Test(rounded, all_sets_give_what_the_formula_says) {
+    static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
+    const TileBlocks *sets[4];
+    uint64_t state = 1;
+    int count = tile_sets_of_blocks(sets);
+    cr_assert_eq(tile_blocks(), sets[0]);
+    for (int s = 0; s < count; s++)
+        for (int rows = 1; rows <= sets[s]->rows; rows++)
+            for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
+                for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                    for (int t = 0; t < 4; t++)
+                        check_tile(sets[s], s, t % 2 ? WEIGHT_INT4 : WEIGHT_INT2, t / 2, rows, columns, depths[d],
+                                   &state);
+}
