@@ -149,7 +149,7 @@ def prepared(case):
     model, case.feeds, results = load(case, kind)
     graph, case.numbers = model.graph, {}
     for i, value in enumerate(graph.input):
-        if of_type(value, kind) and i not in NOT_BY.get(case.operator, {}):
+        if of_type(value, kind) and i not in (of_case(NOT_BY, case) or {}):
             case.numbers[i] = value.name
     for k, i in enumerate(case.numbers):
         x, drawn = case.feeds[i], of_case(DRAWN, case)
@@ -293,13 +293,14 @@ F32 = {"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", 
 ROUNDED = {"RoiAlign", "MaxRoiPool", "DequantizeLinear", "GatherBlockQuantized", "LayerNormalization", "FeatureVectorizer", "LinearAttention", "LinearRegressor",
            "Normalizer", "Scaler"}
 RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}
-# Inputs of floats that are not differentiated by.
+# Inputs of floats that are not differentiated by: (pattern of "OPERATOR NAME").
 NOT_BY = {
-    "Resize": {1, 2},  # the region and the scales decide where the result's elements lie, and how many there are
-    "Upsample": {1},
-    "DynamicQuantizeMatMul": {0},  # rounded to steps that its own range decides: what its result jumps by is no gradient
-    "RoiAlign": {1},  # regions are taken as given (back_roi_align)
-    "MaxRoiPool": {1},  # regions are rounded to whole pixels, and their first number is that of an image
+    r"^Resize ": {1, 2},  # the region and the scales decide where the result's elements lie, and how many there are
+    r"^Upsample ": {1},
+    r"^DynamicQuantizeMatMul ": {0},  # rounded to steps that its own range decides: what its result jumps by is no gradient
+    r"^MatMulNBits .*rows_of_bytes": {0},  # likewise
+    r"^RoiAlign ": {1},  # regions are taken as given (back_roi_align)
+    r"^MaxRoiPool ": {1},  # regions are rounded to whole pixels, and their first number is that of an image
 }
 # Numbers from other ranges than the case's own: (pattern of "OPERATOR NAME") -> range.
 DRAWN = {
