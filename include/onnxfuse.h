@@ -97,6 +97,7 @@ typedef enum OnnxfuseKind {
     ONNXFUSE_ABSENT, /* an optional without a value */
     ONNXFUSE_TENSOR,
     ONNXFUSE_SEQUENCE,
+    ONNXFUSE_MAP, /* keys, each once, and a value beside each (ai.onnx.ml: ZipMap, DictVectorizer, CastMap) */
 } OnnxfuseKind;
 
 enum { ONNXFUSE_MAX_RANK = 16 };
@@ -116,6 +117,10 @@ ONNXFUSE_API OnnxfuseStatus onnxfuse_value_tensor_on_device(OnnxfuseDType dtype,
                                                             void *device_data, OnnxfuseValue **out_value);
 /* A sequence of the given values, which it takes over on success. */
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, OnnxfuseValue **out_value);
+/* A map of two tensors of rank 1 and the same length, which it takes over on success: keys (int64 or strings) in any
+ * order, and at the same position each key's value (float32, float64, int64 or strings). ONNXFUSE_INVALID: lengths
+ * differ, a key is there twice; ONNXFUSE_UNSUPPORTED: another element type. */
+ONNXFUSE_API OnnxfuseStatus onnxfuse_value_map(OnnxfuseValue *keys, OnnxfuseValue *values, OnnxfuseValue **out_value);
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_absent(OnnxfuseValue **out_value);
 ONNXFUSE_API void onnxfuse_value_free(OnnxfuseValue *value); /* accepts NULL */
 
@@ -123,19 +128,29 @@ ONNXFUSE_API OnnxfuseKind onnxfuse_value_kind(const OnnxfuseValue *value);
 ONNXFUSE_API OnnxfuseDType onnxfuse_value_dtype(const OnnxfuseValue *value); /* ONNXFUSE_NONE unless a tensor */
 ONNXFUSE_API int onnxfuse_value_rank(const OnnxfuseValue *value);
 ONNXFUSE_API const int64_t *onnxfuse_value_dims(const OnnxfuseValue *value);
-ONNXFUSE_API int64_t onnxfuse_value_count(const OnnxfuseValue *value); /* elements of a tensor, items of a sequence */
+ONNXFUSE_API int64_t
+onnxfuse_value_count(const OnnxfuseValue *value); /* elements of a tensor, items of a sequence, keys of a map */
 ONNXFUSE_API size_t onnxfuse_value_bytes(const OnnxfuseValue *value);
 ONNXFUSE_API void *onnxfuse_value_data(const OnnxfuseValue *value);        /* NULL unless a tensor */
 ONNXFUSE_API bool onnxfuse_value_is_on_device(const OnnxfuseValue *value); /* its data is not the host's to follow */
 ONNXFUSE_API const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int index); /* borrowed */
+/* A map's keys, ascending (strings by their bytes), and its values in that order: tensors [onnxfuse_value_count],
+ * borrowed; NULL of what is no map. */
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_value_keys(const OnnxfuseValue *map);
+ONNXFUSE_API const OnnxfuseValue *onnxfuse_value_values(const OnnxfuseValue *map);
 ONNXFUSE_API const char *onnxfuse_dtype_name(OnnxfuseDType dtype); /* "float32", as numpy's */
 ONNXFUSE_API size_t onnxfuse_dtype_size(OnnxfuseDType dtype);      /* bytes an element in memory */
 /* One element of a number or bool tensor as double (64-bit integers may be rounded); NaN of one in device memory. */
 ONNXFUSE_API double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t index);
 
-/* Reads a serialized TensorProto, SequenceProto or OptionalProto; which one it is follows from the declared kind of the
- * input or output it is for. out_name (may be NULL) receives the message's name, owned by the value. */
-typedef enum OnnxfuseProto { ONNXFUSE_PROTO_TENSOR, ONNXFUSE_PROTO_SEQUENCE, ONNXFUSE_PROTO_OPTIONAL } OnnxfuseProto;
+/* Reads a serialized TensorProto, SequenceProto, OptionalProto or MapProto; which one it is follows from the declared
+ * kind of the input or output it is for. out_name (may be NULL) receives the message's name, owned by the value. */
+typedef enum OnnxfuseProto {
+    ONNXFUSE_PROTO_TENSOR,
+    ONNXFUSE_PROTO_SEQUENCE, /* of tensors or maps */
+    ONNXFUSE_PROTO_OPTIONAL,
+    ONNXFUSE_PROTO_MAP,
+} OnnxfuseProto;
 ONNXFUSE_API OnnxfuseStatus onnxfuse_value_from_proto(OnnxfuseProto proto, const void *bytes, size_t size,
                                                       OnnxfuseValue **out_value, const char **out_name);
 
@@ -239,14 +254,15 @@ ONNXFUSE_API void onnxfuse_session_close(OnnxfuseSession *session); /* no run ma
 
 typedef struct OnnxfuseValueInfo {
     const char *name;
-    OnnxfuseProto kind;  /* tensor, sequence or optional */
-    OnnxfuseDType dtype; /* of the tensor, or of the sequence's or optional's tensors */
+    OnnxfuseProto kind;  /* tensor, sequence, optional or map */
+    OnnxfuseDType dtype; /* of the tensor, of the sequence's or optional's tensors, or of a map's values */
     int rank;            /* -1: not known before a run */
     const int64_t *dims; /* [rank]; -1 where not a constant */
     const char *const
         *symbols;          /* [rank]; the expression of a dim that is no constant ("batch", "floor(s/2)"), else NULL */
     bool random;           /* an output that depends on a random operator */
     const int64_t *hinted; /* of an input: dims with the sizes of the policy's first shape hint; NULL for outputs */
+    OnnxfuseDType key;     /* of a map, or of a sequence's maps: of their keys; else ONNXFUSE_NONE */
 } OnnxfuseValueInfo;
 
 ONNXFUSE_API int onnxfuse_session_input_count(const OnnxfuseSession *session);

@@ -21,7 +21,15 @@ typedef struct Graph Graph;
 typedef struct Node Node;
 typedef struct Value Value;
 
-typedef enum ValueKind { VALUE_TENSOR, VALUE_SEQUENCE, VALUE_OPTIONAL, VALUE_OPTIONAL_SEQUENCE } ValueKind;
+typedef enum ValueKind {
+    VALUE_TENSOR,
+    VALUE_SEQUENCE, /* of tensors */
+    VALUE_OPTIONAL,
+    VALUE_OPTIONAL_SEQUENCE,
+    VALUE_MAP,
+    VALUE_MAP_SEQUENCE, /* of maps */
+} ValueKind;
+static inline bool value_kind_has_maps(ValueKind kind) { return kind == VALUE_MAP || kind == VALUE_MAP_SEQUENCE; }
 
 typedef struct Use {
     Node *node;
@@ -40,9 +48,11 @@ struct Value {
     const ModelValue *stands_for; /* the values of the model that this one has all elements of; NULL: none. Follows
                                      value_replace; an edit that changes what a value is clears it */
     ValueKind kind;
-    DType dtype; /* of the tensor, or of a sequence's or optional's tensors; DT_NONE: not inferred yet */
+    DType dtype; /* of the tensor, of a sequence's or optional's tensors, or of maps' values; DT_NONE: not inferred yet */
+    DType key;   /* of maps' keys: DT_I64 or DT_STRING; DT_NONE: no maps */
     int rank; /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2
-                 when there is none yet; a size in which elements may differ is the symbol "$any", which is never bound
+                 when there is none yet; of maps -1; a size in which elements may differ is the symbol "$any", which is
+                 never bound
                */
     const Dim **dims;    /* [rank] */
     Node *producer;      /* NULL for graph inputs and constants */

@@ -352,6 +352,7 @@ static void store_value(StoreWriter *w, const Value *value) {
     store_string(w, value->name);
     store_number(w, value->kind);
     store_number(w, value->dtype);
+    store_number(w, value->key);
     store_number(w, (uint64_t)(value->rank + 2));
     store_dims(w, value->dims, value->rank);
     store_number(w, (uint64_t)(content + 1));
@@ -360,14 +361,15 @@ static void store_value(StoreWriter *w, const Value *value) {
 
 static Value *restore_value(StoreReader *r, Graph *graph) {
     const char *name = restore_name(r);
-    ValueKind kind = (ValueKind)restore_int(r, VALUE_OPTIONAL_SEQUENCE);
-    DType dtype = (DType)restore_int(r, DTYPE_COUNT - 1);
+    ValueKind kind = (ValueKind)restore_int(r, VALUE_MAP_SEQUENCE);
+    DType dtype = (DType)restore_int(r, DTYPE_COUNT - 1), key = (DType)restore_int(r, DTYPE_COUNT - 1);
     int rank = restore_int(r, MAX_RANK + 2) - 2;
     const Dim *const *dims = restore_dims(r, rank);
     int64_t content = restore_count(r, 1) - 1, expected = 1;
     if (r->error) rank = 0;
     Value *value = graph_add_value(graph, name, dtype, rank, dims);
     value->kind = kind;
+    value->key = key;
     if (content < 0 || r->error) return value;
     const Dim *const *sizes = restore_dims(r, (int)content);
     if (rank < 0 || rank > 1 || (rank && !dim_is_const(dims[0], &expected)) || content != expected)

@@ -34,15 +34,17 @@ Tensor *tensor_scalar_double(Arena *arena, DType dtype, double value);
 void tensor_print(Text *text, const Tensor *tensor,
                   int64_t most); /* nested brackets; at most `most` elements, then ... */
 
-/* What a host kernel or a graph's edge carries at run time: a tensor, a sequence of such, or an optional that may be
+/* What a host kernel or a graph's edge carries at run time: a tensor, a sequence, a map, or an optional that may be
  * empty. */
-typedef enum ItemKind { ITEM_NONE, ITEM_TENSOR, ITEM_SEQUENCE } ItemKind;
+typedef enum ItemKind { ITEM_NONE, ITEM_TENSOR, ITEM_SEQUENCE, ITEM_MAP } ItemKind;
 
 typedef struct Item {
     ItemKind kind; /* ITEM_NONE: an absent optional */
     Tensor tensor;
-    struct Item *items; /* of a sequence */
+    struct Item *items; /* of a sequence; of a map its keys and its values (graph/maps/map_value.h) */
     int count;
 } Item;
+
+static inline bool item_has_items(const Item *item) { return item->kind == ITEM_SEQUENCE || item->kind == ITEM_MAP; }
 
 #endif

@@ -432,6 +432,11 @@ static Status check_value(Verifier *v, const Value *value) {
     RULE(value->rank >= (value->kind == VALUE_TENSOR ? -1 : -2) && value->rank <= MAX_RANK, "value %s has rank %d",
          value->name, value->rank);
     for (int i = 0; i < value->rank; i++) RULE(value->dims[i], "value %s lacks dim %d", value->name, i);
+    if (value_kind_has_maps(value->kind))
+        RULE((value->key == DT_I64 || value->key == DT_STRING) && value->dtype != DT_NONE && value->rank == -1,
+             "the types of %s's keys and values make no map", value->name);
+    else
+        RULE(value->key == DT_NONE, "value %s has keys and is no map", value->name);
     const Tensor *t = value->constant;
     if (!t) return NULL;
     RULE(t->dtype == value->dtype && t->rank == value->rank, "constant %s differs from its tensor", value->name);

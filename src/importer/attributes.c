@@ -150,6 +150,8 @@ Status set_attribute(Importer *im, Node *node, const char *name, const Onnx__Att
     if (attribute_type(proto) == TYPE(TYPE_PROTO)) {
         DeclaredType type;
         TRY(status_at(read_type(im, proto->tp, name, &type), "attribute \"%s\"", shown(im, name)));
+        if (value_kind_has_maps(type.kind))
+            return status_error(STATUS_UNSUPPORTED, "attribute \"%s\": maps are not supported", shown(im, name));
         node_set_dtype(node, name, type.dtype);
         node_set_int(node, arena_format(im->arena, "%s_kind", name), type.kind);
         return NULL;

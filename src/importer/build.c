@@ -52,6 +52,7 @@ static Value *capture(Scope *scope, const char *name, Value *outer) {
     if (outer->constant) return graph_add_constant(scope->graph, name, outer->constant);
     Value *inner = graph_add_value(scope->graph, name, outer->dtype, outer->rank, outer->dims);
     inner->kind = outer->kind;
+    inner->key = outer->key;
     VEC_PUSH(scope->graph->arena, scope->captured, name);
     VEC_PUSH(scope->graph->arena, scope->captured_outer, outer);
     VEC_PUSH(scope->graph->arena, scope->captured_inner, inner);
@@ -266,6 +267,7 @@ static Status join_captures(Importer *im, Node *node, Scope *scopes, int count) 
                 TRY(charge(im, scopes[s].frame, NODE_BYTES + strlen(names.items[i])));
                 inner[i] = graph_add_value(graph, names.items[i], value->dtype, value->rank, value->dims);
                 inner[i]->kind = value->kind;
+                inner[i]->key = value->key;
             }
             VEC_PUSH(graph->arena, graph->inputs, inner[i]);
         }
@@ -511,6 +513,7 @@ static Status add_input(Importer *im, Scope *scope, const Onnx__ValueInfoProto *
     bool shaped = outermost || scope->shapes_hold;
     Value *value = graph_add_input(scope->graph, name, type.dtype, shaped ? type.rank : -1, type.dims);
     value->kind = type.kind;
+    value->key = type.key;
     return define(im, scope, name, value);
 }
 

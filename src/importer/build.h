@@ -59,6 +59,7 @@ Status order_nodes(Importer *im, Onnx__NodeProto *const *nodes, size_t count, co
 typedef struct DeclaredType {
     ValueKind kind;
     DType dtype;
+    DType key; /* as Value.key */
     int rank;
     const Dim *dims[MAX_RANK];
 } DeclaredType;

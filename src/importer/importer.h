@@ -76,8 +76,8 @@ typedef struct ExportOptions {
 Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
                          size_t *out_size);
 
-/* A TensorProto (VALUE_TENSOR), SequenceProto (VALUE_SEQUENCE) or OptionalProto (the others), as the backend tests
- * record them. *out_name (may be NULL): the message's own name, "" when it has none. Everything lives in the arena, the
+/* A TensorProto (VALUE_TENSOR), SequenceProto (of tensors or maps), MapProto (VALUE_MAP) or OptionalProto (the others),
+ * as the backend tests record them. *out_name (may be NULL): the message's own name, "" when it has none. Everything lives in the arena, the
  * mapped file included. */
 Status item_from_file(Arena *arena, const char *path, ValueKind kind, Item *out_item, const char **out_name);
 Status item_from_memory(Arena *arena, const void *bytes, size_t size, ValueKind kind, Item *out_item,

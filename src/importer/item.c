@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recorded inputs and outputs: TensorProto, SequenceProto, OptionalProto <-> Item. */
+/* Recorded inputs and outputs: TensorProto, SequenceProto, OptionalProto, MapProto <-> Item. */
+#include "graph/maps/map_value.h"
 #include "importer/importer.h"
 #include "importer/tensor_proto.h"
 
@@ -25,12 +26,13 @@ static Status read_sparse_item(TensorReader *reader, const Onnx__SparseTensorPro
 
 static Status read_optional(TensorReader *reader, const Onnx__OptionalProto *proto, Item *out);
 
+static Status read_map(TensorReader *reader, const Onnx__MapProto *proto, Item *out);
+
 static Status read_sequence(TensorReader *reader, const Onnx__SequenceProto *proto, Item *out) {
-    if (proto->n_map_values) return unsupported("maps");
     size_t counts[] = {proto->n_tensor_values, proto->n_sparse_tensor_values, proto->n_sequence_values,
-                       proto->n_optional_values};
-    size_t total = counts[0] + counts[1] + counts[2] + counts[3], at = 0;
-    for (int i = 0; i < 4; i++)
+                       proto->n_optional_values, proto->n_map_values};
+    size_t total = counts[0] + counts[1] + counts[2] + counts[3] + counts[4], at = 0;
+    for (int i = 0; i < 5; i++)
         if (counts[i] && counts[i] != total)
             return status_error(STATUS_INVALID, "a sequence holds values of several kinds");
     *out = (Item){.kind = ITEM_SEQUENCE, .count = (int)total};
@@ -41,12 +43,61 @@ static Status read_sequence(TensorReader *reader, const Onnx__SequenceProto *pro
         TRY(status_at(read_sparse_item(reader, proto->sparse_tensor_values[i], &out->items[at++]), "element %zu", i));
     for (size_t i = 0; i < counts[2]; i++) TRY(read_sequence(reader, proto->sequence_values[i], &out->items[at++]));
     for (size_t i = 0; i < counts[3]; i++) TRY(read_optional(reader, proto->optional_values[i], &out->items[at++]));
+    for (size_t i = 0; i < counts[4]; i++)
+        TRY(status_at(read_map(reader, proto->map_values[i], &out->items[at++]), "element %zu", i));
     return NULL;
+}
+
+static Status read_keys(TensorReader *reader, const Onnx__MapProto *proto, Tensor **out_keys) {
+    DType dtype;
+    TRY(dtype_from_proto(proto->key_type, &dtype));
+    if (!map_takes_key(dtype)) return unsupported("maps whose keys are neither int64 nor strings");
+    bool text = dtype == DT_STRING;
+    if (text ? proto->n_keys : proto->n_string_keys)
+        return status_error(STATUS_INVALID, "a map has keys of another type than it says");
+    int64_t count = (int64_t)(text ? proto->n_string_keys : proto->n_keys);
+    *out_keys = tensor_new_unset(reader->arena, dtype, 1, &count);
+    for (int64_t i = 0; i < count; i++)
+        if (text)
+            ((StringView *)(*out_keys)->data)[i] =
+                (StringView){(const char *)proto->string_keys[i].data, proto->string_keys[i].len};
+        else
+            ((int64_t *)(*out_keys)->data)[i] = proto->keys[i];
+    return NULL;
+}
+
+/* Values are tensors of one element each, of any rank. */
+static Status read_values(TensorReader *reader, const Onnx__SequenceProto *proto, int64_t count, Tensor **out_values) {
+    DType dtype = DT_F32; /* of no values at all, which say nothing */
+    Item values = {.kind = ITEM_SEQUENCE};
+    if (proto) TRY(status_at(read_sequence(reader, proto, &values), "the values of a map"));
+    if (values.count != count)
+        return status_error(STATUS_INVALID, "a map has %lld keys and %d values", (long long)count, values.count);
+    if (count) dtype = values.items[0].tensor.dtype;
+    for (int64_t i = 0; i < count; i++) {
+        const Item *value = &values.items[i];
+        if (value->kind != ITEM_TENSOR || tensor_count(&value->tensor) != 1)
+            return unsupported("maps to anything but one element a key");
+        if (value->tensor.dtype != dtype)
+            return status_error(STATUS_INVALID, "the values of a map are of several types");
+    }
+    *out_values = tensor_new_unset(reader->arena, dtype, 1, &count);
+    size_t size = dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)(*out_values)->data + (size_t)i * size, values.items[i].tensor.data, size);
+    return NULL;
+}
+
+static Status read_map(TensorReader *reader, const Onnx__MapProto *proto, Item *out) {
+    Tensor *keys, *values;
+    TRY(read_keys(reader, proto, &keys));
+    TRY(read_values(reader, proto->values, keys->dims[0], &values));
+    return map_make_item(reader->arena, keys, values, out);
 }
 
 static Status read_optional(TensorReader *reader, const Onnx__OptionalProto *proto, Item *out) {
     *out = (Item){.kind = ITEM_NONE};
-    if (proto->map_value) return unsupported("maps");
+    if (proto->map_value) return read_map(reader, proto->map_value, out);
     if (proto->tensor_value) return read_tensor_item(reader, proto->tensor_value, out);
     if (proto->sparse_tensor_value) return read_sparse_item(reader, proto->sparse_tensor_value, out);
     if (proto->sequence_value) return read_sequence(reader, proto->sequence_value, out);
@@ -64,11 +115,16 @@ static Status read_item(Arena *arena, MappedFile bytes, bool mapped, ValueKind k
         TRY(wire_unpack(arena, arena, &onnx__tensor_proto__descriptor, bytes.bytes, bytes.size, &proto));
         name = proto->name;
         status = read_tensor_item(&reader, proto, out);
-    } else if (kind == VALUE_SEQUENCE) {
+    } else if (kind == VALUE_SEQUENCE || kind == VALUE_MAP_SEQUENCE) {
         Onnx__SequenceProto *proto;
         TRY(wire_unpack(arena, arena, &onnx__sequence_proto__descriptor, bytes.bytes, bytes.size, &proto));
         name = proto->name;
         status = read_sequence(&reader, proto, out);
+    } else if (kind == VALUE_MAP) {
+        Onnx__MapProto *proto;
+        TRY(wire_unpack(arena, arena, &onnx__map_proto__descriptor, bytes.bytes, bytes.size, &proto));
+        name = proto->name;
+        status = read_map(&reader, proto, out);
     } else {
         Onnx__OptionalProto *proto;
         TRY(wire_unpack(arena, arena, &onnx__optional_proto__descriptor, bytes.bytes, bytes.size, &proto));
@@ -95,7 +151,9 @@ Status item_from_memory(Arena *arena, const void *bytes, size_t size, ValueKind 
 
 static Onnx__OptionalProto *optional_to_proto(Arena *arena, const Item *item, const char *name);
 
-/* Elements are tensors, or sequences; where they are neither alone, each is an optional. */
+static Onnx__MapProto *map_to_proto(Arena *arena, const Item *item, const char *name);
+
+/* Elements are tensors, sequences or maps; where they are none of these alone, each is an optional. */
 static ItemKind element_kind(const Item *item) {
     ItemKind kind = item->count ? item->items[0].kind : ITEM_TENSOR;
     for (int i = 1; i < item->count; i++)
@@ -123,6 +181,12 @@ static Onnx__SequenceProto *sequence_to_proto(Arena *arena, const Item *item, co
         proto->sequence_values = ARENA_ARRAY(arena, Onnx__SequenceProto *, count);
         for (size_t i = 0; i < count; i++) proto->sequence_values[i] = sequence_to_proto(arena, &item->items[i], NULL);
         break;
+    case ITEM_MAP:
+        proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__MAP;
+        proto->n_map_values = count;
+        proto->map_values = ARENA_ARRAY(arena, Onnx__MapProto *, count);
+        for (size_t i = 0; i < count; i++) proto->map_values[i] = map_to_proto(arena, &item->items[i], NULL);
+        break;
     case ITEM_NONE:
         proto->elem_type = ONNX__SEQUENCE_PROTO__DATA_TYPE__OPTIONAL;
         proto->n_optional_values = count;
@@ -130,6 +194,33 @@ static Onnx__SequenceProto *sequence_to_proto(Arena *arena, const Item *item, co
         for (size_t i = 0; i < count; i++) proto->optional_values[i] = optional_to_proto(arena, &item->items[i], NULL);
         break;
     }
+    return proto;
+}
+
+static Onnx__MapProto *map_to_proto(Arena *arena, const Item *item, const char *name) {
+    const Tensor *keys = map_keys(item), *values = map_values(item);
+    Onnx__MapProto *proto = ARENA_NEW(arena, Onnx__MapProto);
+    onnx__map_proto__init(proto);
+    proto->name = arena_string(arena, name);
+    proto->has_key_type = 1;
+    proto->key_type = (int32_t)keys->dtype;
+    size_t count = (size_t)keys->dims[0];
+    if (keys->dtype == DT_I64) {
+        proto->n_keys = count;
+        proto->keys = keys->data;
+    } else {
+        const StringView *views = keys->data;
+        proto->n_string_keys = count;
+        proto->string_keys = ARENA_ARRAY(arena, ProtobufCBinaryData, count);
+        for (size_t i = 0; i < count; i++)
+            proto->string_keys[i] = (ProtobufCBinaryData){views[i].size, (uint8_t *)(uintptr_t)views[i].data};
+    }
+    Item each = {.kind = ITEM_SEQUENCE, .items = ARENA_ARRAY(arena, Item, count), .count = (int)count};
+    for (size_t i = 0; i < count; i++)
+        each.items[i] =
+            (Item){.kind = ITEM_TENSOR,
+                   .tensor = {.dtype = values->dtype, .data = (char *)values->data + i * dtype_size(values->dtype)}};
+    proto->values = sequence_to_proto(arena, &each, NULL);
     return proto;
 }
 
@@ -141,6 +232,9 @@ static Onnx__OptionalProto *optional_to_proto(Arena *arena, const Item *item, co
     if (item->kind == ITEM_TENSOR) {
         proto->elem_type = ONNX__OPTIONAL_PROTO__DATA_TYPE__TENSOR;
         proto->tensor_value = tensor_to_proto(arena, &item->tensor, NULL);
+    } else if (item->kind == ITEM_MAP) {
+        proto->elem_type = ONNX__OPTIONAL_PROTO__DATA_TYPE__MAP;
+        proto->map_value = map_to_proto(arena, item, NULL);
     } else if (item->kind == ITEM_SEQUENCE) {
         proto->elem_type = ONNX__OPTIONAL_PROTO__DATA_TYPE__SEQUENCE;
         proto->sequence_value = sequence_to_proto(arena, item, NULL);
@@ -153,8 +247,10 @@ Status item_to_memory(Arena *arena, const Item *item, ValueKind kind, const char
     const ProtobufCMessage *message;
     if (kind == VALUE_TENSOR && item->kind == ITEM_TENSOR)
         message = &tensor_to_proto(arena, &item->tensor, name)->base;
-    else if (kind == VALUE_SEQUENCE && item->kind == ITEM_SEQUENCE)
+    else if ((kind == VALUE_SEQUENCE || kind == VALUE_MAP_SEQUENCE) && item->kind == ITEM_SEQUENCE)
         message = &sequence_to_proto(arena, item, name)->base;
+    else if (kind == VALUE_MAP && item->kind == ITEM_MAP)
+        message = &map_to_proto(arena, item, name)->base;
     else if (kind == VALUE_OPTIONAL || kind == VALUE_OPTIONAL_SEQUENCE)
         message = &optional_to_proto(arena, item, name)->base;
     else

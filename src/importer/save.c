@@ -76,9 +76,21 @@ static Onnx__TypeProto *tensor_type(Exporter *e, DType dtype, Onnx__TensorShapeP
     return type;
 }
 
-static Onnx__TypeProto *type_to_proto(Exporter *e, ValueKind kind, DType dtype, Onnx__TensorShapeProto *shape) {
+static Onnx__TypeProto *map_type(Exporter *e, DType key, Onnx__TypeProto *value) {
+    Onnx__TypeProto *type = NEW(Onnx__TypeProto, type_proto);
+    type->map_type = NEW(Onnx__TypeProto__Map, type_proto__map);
+    type->map_type->has_key_type = 1;
+    type->map_type->key_type = (int32_t)key;
+    type->map_type->value_type = value;
+    return type;
+}
+
+/* key: of kinds that have maps. */
+static Onnx__TypeProto *type_to_proto(Exporter *e, ValueKind kind, DType dtype, DType key,
+                                      Onnx__TensorShapeProto *shape) {
     Onnx__TypeProto *type = tensor_type(e, dtype, shape);
-    if (kind == VALUE_SEQUENCE || kind == VALUE_OPTIONAL_SEQUENCE) {
+    if (value_kind_has_maps(kind)) type = map_type(e, key, type);
+    if (kind == VALUE_SEQUENCE || kind == VALUE_OPTIONAL_SEQUENCE || kind == VALUE_MAP_SEQUENCE) {
         Onnx__TypeProto *sequence = NEW(Onnx__TypeProto, type_proto);
         sequence->sequence_type = NEW(Onnx__TypeProto__Sequence, type_proto__sequence);
         sequence->sequence_type->elem_type = type;
@@ -101,7 +113,8 @@ static Onnx__ValueInfoProto *untyped_info(Exporter *e, const char *name) {
 
 static Onnx__ValueInfoProto *info_to_proto(Exporter *e, const char *name, const Value *value) {
     Onnx__ValueInfoProto *info = untyped_info(e, name);
-    if (value->dtype != DT_NONE) info->type = type_to_proto(e, value->kind, value->dtype, shape_to_proto(e, value));
+    if (value->dtype != DT_NONE)
+        info->type = type_to_proto(e, value->kind, value->dtype, value->key, shape_to_proto(e, value));
     return info;
 }
 
@@ -187,7 +200,7 @@ static Status attribute_to_proto(Exporter *e, const Node *node, const Attr *attr
     if (attr->kind == ATTR_TENSORS) set_tensors(e, proto, attr);
     if (attr->kind == ATTR_TENSOR) proto->t = tensor_to_proto(e->arena, attr->tensor, NULL);
     if (attr->kind == ATTR_TYPE)
-        proto->tp = type_to_proto(e, kind_of_type(node, attr->name, e->arena), attr->dtype, NULL);
+        proto->tp = type_to_proto(e, kind_of_type(node, attr->name, e->arena), attr->dtype, DT_NONE, NULL);
     return NULL;
 }
 

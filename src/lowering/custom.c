@@ -19,7 +19,7 @@ static void add_type(Text *text, int index, const Value *value) {
         text_add(text, "none");
         return;
     }
-    const char *kinds[] = {"", "sequence of ", "optional ", "optional sequence of "};
+    const char *kinds[] = {"", "sequence of ", "optional ", "optional sequence of ", "map to ", "sequence of maps to "};
     text_add(text, "%s%s", kinds[value->kind], dtype_onnx_name(value->dtype));
     if (value->kind != VALUE_TENSOR) return;
     text_add(text, "[");

@@ -3,7 +3,7 @@
 #include "lowering/item_type.h"
 
 ItemType item_type_of(const Value *value) {
-    return (ItemType){value->kind, value->dtype, value->rank, (const Dim *const *)value->dims};
+    return (ItemType){value->kind, value->dtype, value->rank, (const Dim *const *)value->dims, value->key};
 }
 
 static const Dim **dims_of_rank(Lowering *l, int rank) {
@@ -13,6 +13,7 @@ static const Dim **dims_of_rank(Lowering *l, int rank) {
 void item_type_set(Lowering *l, Value *value, const ItemType *type) {
     value->kind = type->kind;
     value->dtype = type->dtype;
+    value->key = type->key;
     value->rank = type->rank;
     value->dims = dims_of_rank(l, type->rank);
     for (int i = 0; i < type->rank; i++) value->dims[i] = type->dims[i];
@@ -23,10 +24,14 @@ static const Dim *any_size(Lowering *l) { return dim_symbol(l->dims, "$any"); }
 ItemType item_type_held(Lowering *l, ItemType type, ValueKind kind) {
     const Dim **dims = dims_of_rank(l, type.rank);
     for (int i = 0; i < type.rank; i++) dims[i] = dim_is_const(type.dims[i], NULL) ? type.dims[i] : any_size(l);
-    return (ItemType){kind, type.dtype, type.rank, dims};
+    return (ItemType){kind, type.dtype, type.rank, dims, type.key};
 }
 
 static bool join_kinds(ValueKind a, ValueKind b, ValueKind *out_kind) {
+    if (value_kind_has_maps(a) || value_kind_has_maps(b)) {
+        *out_kind = a;
+        return a == b;
+    }
     bool optional =
         a == VALUE_OPTIONAL || b == VALUE_OPTIONAL || a == VALUE_OPTIONAL_SEQUENCE || b == VALUE_OPTIONAL_SEQUENCE;
     bool sequence_a = a == VALUE_SEQUENCE || a == VALUE_OPTIONAL_SEQUENCE;
@@ -40,8 +45,8 @@ static bool join_kinds(ValueKind a, ValueKind b, ValueKind *out_kind) {
 }
 
 bool item_type_join(Lowering *l, const ItemType *a, const ItemType *b, const char *hint, ItemType *out_type) {
-    ItemType joined = {.rank = a->rank};
-    if (!join_kinds(a->kind, b->kind, &joined.kind)) return false;
+    ItemType joined = {.rank = a->rank, .key = a->key};
+    if (a->key != b->key || !join_kinds(a->kind, b->kind, &joined.kind)) return false;
     if (a->dtype != DT_NONE && b->dtype != DT_NONE && a->dtype != b->dtype) return false;
     joined.dtype = a->dtype != DT_NONE ? a->dtype : b->dtype;
     const ItemType *known = a->rank == RANK_EMPTY ? b : a;
@@ -63,7 +68,7 @@ bool item_type_join(Lowering *l, const ItemType *a, const ItemType *b, const cha
 }
 
 bool item_type_same(const ItemType *a, const ItemType *b) {
-    if (a->kind != b->kind || a->dtype != b->dtype || a->rank != b->rank) return false;
+    if (a->kind != b->kind || a->dtype != b->dtype || a->key != b->key || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++)
         if (a->dims[i] != b->dims[i]) return false;
     return true;
@@ -80,6 +85,7 @@ Value *item_result(Lowering *l, Node *host, const ItemType *type) {
     Value *value = host_result(l, host, type->dtype, type->rank < 0 ? RANK_ANY : type->rank, type->dims);
     if (value) {
         value->kind = type->kind;
+        value->key = type->key;
         value->rank = type->rank;
     }
     return value;

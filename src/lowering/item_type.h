@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types of what an edge carries while lowering: tensors, sequences and optionals, with the element's rank and sizes
- * where known.
+ * where known, and maps.
  *
  * A sequence's elements differ in size, so its dims hold constants and the reserved symbol "$any" (never bound) where
  * they may differ; an optional's likewise. Reading an element puts a fresh symbol in the place of each "$any". */
@@ -19,6 +19,7 @@ typedef struct ItemType {
     DType dtype;
     int rank;               /* of the tensor, or of a sequence's or optional's tensors */
     const Dim *const *dims; /* [rank] */
+    DType key;              /* of maps, as Value.key */
 } ItemType;
 
 ItemType item_type_of(const Value *value);

@@ -12,6 +12,7 @@ typedef struct Copy {
 void pass_type(Value *to, const Value *from) {
     to->kind = from->kind;
     to->dtype = from->dtype;
+    to->key = from->key;
     to->rank = from->rank;
     to->dims = from->dims;
     to->content = from->content;

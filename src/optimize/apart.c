@@ -88,6 +88,7 @@ static void keep_backward(Graph *graph, const Apart *apart, const Values *saved,
         Value *input =
             graph_add_input(graph, arena_format(graph->arena, "saved.%d", i), from->dtype, from->rank, from->dims);
         input->kind = from->kind;
+        input->key = from->key;
         value_replace(graph, from, input);
     }
     Value **gradients = ARENA_ARRAY(scratch, Value *, count + 1);

@@ -67,7 +67,7 @@ const SchemaValue *schema_output(const Schema *schema, int index) {
 }
 
 bool schema_allows(const SchemaValue *value, ValueKind kind, DType dtype) {
-    return schema_types[value->types].allowed[kind] >> dtype & 1;
+    return (int)kind < VALUE_KINDS && schema_types[value->types].allowed[kind] >> dtype & 1;
 }
 
 bool schema_covers(const SchemaValue *value, const SchemaValue *other) {

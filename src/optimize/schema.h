@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 
 enum { SCHEMA_OLDEST = 7 }; /* of what came before, only the last version is known; keep OLDEST of write_schemas.py */
-enum { VALUE_KINDS = VALUE_OPTIONAL_SEQUENCE + 1 };
+enum { VALUE_KINDS = VALUE_OPTIONAL_SEQUENCE + 1 }; /* those that the standard's own domain has: no maps */
 
 typedef enum SchemaOption {
     ONE,

@@ -245,6 +245,26 @@ def test_nodes_that_cannot_be_lowered_stay():
     assert_close(opened.run(None, {"x": x})[0], plain(tested).run(None, {"x": x})[0])
 
 
+def test_maps_are_left_to_onnxruntime():
+    """A classifier as scikit-learn's exporter writes it: its scores are taken, the maps that it gives are not."""
+    nodes = [helper.make_node("LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", classlabels_strings=["a", "b"],
+                              coefficients=[1.0, -1.0, 0.5, -0.5, 0.25, 2.0, -1.0, 1.0], intercepts=[0.5, -0.5], post_transform="SOFTMAX"),
+             helper.make_node("ZipMap", ["scores"], ["probabilities"], domain="ai.onnx.ml", classlabels_strings=["b", "a"])]
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(FLOAT, [])))
+    graph = helper.make_graph(nodes, "test", [value("x", FLOAT, ["n", 4])],
+                              [value("label", TensorProto.STRING, ["n"]), helper.make_value_info("probabilities", kind)])
+    tested = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8)
+    opened = session(tested)
+    ours, total = parts(opened)
+    assert sorted(ours) == [1] and total == 2, (ours, total)
+    x = random(3, 4)
+    (labels, maps), (own_labels, own_maps) = opened.run(None, {"x": x}), plain(tested).run(None, {"x": x})
+    assert list(labels) == list(own_labels)
+    for got, wanted in zip(maps, own_maps, strict=True):
+        assert got.keys() == wanted.keys()
+        numpy.testing.assert_allclose([got[key] for key in wanted], list(wanted.values()), rtol=1e-6)
+
+
 def test_large_weights_and_external_files():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a recorded tensor, sequence or optional (the first byte says which): what can be read can be written,
+/* Any bytes as a recorded tensor, sequence, optional or map (the first byte says which): what can be read can be written,
  * and the written bytes read back. */
 #include "importer/importer.h"
 
@@ -30,7 +30,7 @@ static void round_trip(Arena *arena, const uint8_t *data, size_t size, ValueKind
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size) return 0;
     Arena *arena = arena_create(ARENA_LIMIT);
-    if (arena) round_trip(arena, data + 1, size - 1, (ValueKind)(data[0] % 4));
+    if (arena) round_trip(arena, data + 1, size - 1, (ValueKind)(data[0] % (VALUE_MAP + 1)));
     arena_destroy(arena);
     return 0;
 }

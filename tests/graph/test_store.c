@@ -16,9 +16,10 @@ static const char *const texts[] = {
     "  c = constant f32[] 0.5\n"
     "  y: f32[b, floor(s/2), min(s, 3*b) + 1] = add x, c  # from first, second\n"
     "}\n",
-    /* sequences, optionals, strings, values that are sizes, outputs that are not asked for */
+    /* sequences, optionals, maps, strings, values that are sizes, outputs that are not asked for */
     "opset 21\nopset \"ai.onnx.ml\" 3\n"
-    "graph \"all kinds\" (q: seq(f32[*]), o: opt(i64[n]), t: string[n], z: i64[2]<b, 7>) -> (a, t as same, k) {\n"
+    "graph \"all kinds\" (q: seq(f32[*]), o: opt(i64[n]), t: string[n], z: i64[2]<b, 7>, m: map(i64, string[*]), r: "
+    "mapseq(string, f32[*])) -> (a, t as same, k) {\n"
     "  k = constant string[2] {\"one\", \"\\x00two\"}\n"
     "  a: f32[u], _, d: string[3] = host \"my.domain\" Thing@4 q, _, t {names = [\"x\", \"\"], value = tensor f64[2] "
     "{1, "

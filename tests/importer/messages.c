@@ -86,6 +86,19 @@ void add_input(GraphMessage *graph, const char *name, DType dtype, const char *d
     APPEND(graph->input, graph->n_input, info);
 }
 
+void add_map_input(GraphMessage *graph, const char *name, DType key, DType value, bool sequence) {
+    add_input(graph, name, value, NULL);
+    Onnx__ValueInfoProto *info = graph->input[graph->n_input - 1];
+    Onnx__TypeProto *map = NEW(Onnx__TypeProto, type_proto), *list = NEW(Onnx__TypeProto, type_proto);
+    map->map_type = NEW(Onnx__TypeProto__Map, type_proto__map);
+    map->map_type->has_key_type = 1;
+    map->map_type->key_type = (int32_t)key;
+    map->map_type->value_type = info->type;
+    list->sequence_type = NEW(Onnx__TypeProto__Sequence, type_proto__sequence);
+    list->sequence_type->elem_type = map;
+    info->type = sequence ? list : map;
+}
+
 void add_output(GraphMessage *graph, const char *names) {
     for (char *name; (name = next_name(&names));) {
         Onnx__ValueInfoProto *info = NEW(Onnx__ValueInfoProto, value_info_proto);

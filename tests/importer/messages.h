@@ -17,7 +17,8 @@ extern Arena *test_arena; /* of all messages of a test */
 /* Lists of names are written "a, b, , c"; an empty place is an empty name. */
 Model *make_model(int64_t ir_version, const char *domains_and_versions); /* "=21, my=1" */
 GraphMessage *make_graph(const char *name);
-void add_input(GraphMessage *graph, const char *name, DType dtype, const char *dims_or_null); /* "N, 4, " */
+void add_input(GraphMessage *graph, const char *name, DType dtype, const char *dims_or_null);     /* "N, 4, " */
+void add_map_input(GraphMessage *graph, const char *name, DType key, DType value, bool sequence); /* of such maps */
 void add_output(GraphMessage *graph, const char *names);
 NodeMessage *make_node(const char *op, const char *inputs, const char *outputs);
 NodeMessage *add_node(GraphMessage *graph, const char *op, const char *inputs, const char *outputs);

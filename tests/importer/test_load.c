@@ -231,7 +231,47 @@ static Model *reference_outside(void) {
     return m;
 }
 
+static Model *maps(void) {
+    Model *m = make_model(10, "=21, ai.onnx.ml=1");
+    add_map_input(m->graph, "m", DT_I64, DT_F32, false);
+    add_map_input(m->graph, "s", DT_STRING, DT_I64, true);
+    add_node(m->graph, "ai.onnx.ml:CastMap", "m", "y");
+    add_output(m->graph, "y, s");
+    return m;
+}
+static Model *map_of(DType key, DType value) {
+    Model *m = maps();
+    add_map_input(m->graph, "other", key, value, true);
+    return m;
+}
+static Model *map_from_floats(void) { return map_of(DT_F32, DT_F32); }
+static Model *map_to_bytes(void) { return map_of(DT_STRING, DT_U8); }
+static Model *map_to_unknown(void) { return map_of(DT_STRING, (DType)99); }
+static Model *map_to_maps(void) {
+    Model *m = maps();
+    m->graph->input[0]->type->map_type->value_type = m->graph->input[1]->type;
+    return m;
+}
+static Model *optional_map(void) {
+    Model *m = maps();
+    Onnx__TypeProto *map = m->graph->input[0]->type;
+    m->graph->input[0]->type = ARENA_NEW(test_arena, Onnx__TypeProto);
+    onnx__type_proto__init(m->graph->input[0]->type);
+    m->graph->input[0]->type->optional_type = ARENA_NEW(test_arena, Onnx__TypeProto__Optional);
+    onnx__type_proto__optional__init(m->graph->input[0]->type->optional_type);
+    m->graph->input[0]->type->optional_type->elem_type = map;
+    return m;
+}
+
 static const Case cases[] = {
+    {"maps", maps, STATUS_OK,
+     "opset \"ai.onnx.ml\" 1\ngraph \"g\" (m: map(i64, f32[*]), s: mapseq(string, i64[*])) -> (y, s) {\n"
+     "  y = onnx \"ai.onnx.ml\" CastMap@1 m # from ai.onnx.ml.CastMap#0\n}\n"},
+    {"maps from floats", map_from_floats, STATUS_UNSUPPORTED, "input \"other\": maps from float32 to float32"},
+    {"maps to bytes", map_to_bytes, STATUS_UNSUPPORTED, "input \"other\": maps from string to uint8"},
+    {"maps to an element type that does not exist", map_to_unknown, STATUS_INVALID, "input \"other\": "},
+    {"maps to maps", map_to_maps, STATUS_UNSUPPORTED, "input \"m\": maps to anything but tensors"},
+    {"optional maps", optional_map, STATUS_UNSUPPORTED, "input \"m\": optional maps"},
     {"a model loads with its names, shapes and origins", in_order, STATUS_OK,
      "graph \"g\" (x: f32[N, 2]) -> (y) {\n  w = constant f32[2, 2] {1, 1, 1, 1}\n  y = onnx MatMul@21 x, w # from "
      "fc\n}\n"},

@@ -58,6 +58,25 @@ static Model *model_with_named_graphs(void) {
     return m;
 }
 
+/* Maps as inputs, one of which is an output as it is, in a branch's captures and as a node's result. */
+static Model *model_with_maps(void) {
+    Model *m = make_model(10, "=21, ai.onnx.ml=1");
+    GraphMessage *yes = make_graph("yes"), *no = make_graph("no");
+    add_input(m->graph, "go", DT_BOOL, "");
+    add_map_input(m->graph, "m", DT_I64, DT_F32, false);
+    add_map_input(m->graph, "s", DT_STRING, DT_STRING, true);
+    add_node(yes, "ai.onnx.ml:DictVectorizer", "m", "a");
+    add_output(yes, "a");
+    add_node(no, "ai.onnx.ml:CastMap", "m", "b");
+    add_output(no, "b");
+    NodeMessage *branch = add_node(m->graph, "If", "go", "x");
+    add_branch(branch, "then_branch", yes);
+    add_branch(branch, "else_branch", no);
+    add_node(m->graph, "ai.onnx.ml:ZipMap", "x", "z");
+    add_output(m->graph, "s, z, m");
+    return m;
+}
+
 static void check_saved_is_as_it_was(const Model *m) {
     size_t size, saved_size;
     void *saved;
@@ -76,5 +95,6 @@ Test(importer, a_saved_graph_loads_as_it_was) {
     test_arena = arena_create(0);
     check_saved_is_as_it_was(model_with_subgraphs());
     check_saved_is_as_it_was(model_with_named_graphs());
+    check_saved_is_as_it_was(model_with_maps());
     arena_destroy(test_arena);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encodings of tensors, external data, recorded sequences and optionals. */
+#include "graph/maps/map_value.h"
 #include "messages.h"
 
 #include <criterion/criterion.h>
@@ -180,7 +181,7 @@ Test(importer, external_data, .init = begin, .fini = end) {
     cr_assert_eq(system(arena_format(test_arena, "rm -r %s", root)), 0);
 }
 
-/* ---- sequences and optionals ---- */
+/* ---- sequences, optionals and maps ---- */
 
 static Item tensor_item(int64_t value) {
     return (Item){.kind = ITEM_TENSOR, .tensor = *tensor_scalar_int(test_arena, DT_I64, value)};
@@ -189,6 +190,11 @@ static Item tensor_item(int64_t value) {
 static void print_item(Text *text, const Item *item) {
     if (item->kind == ITEM_NONE) text_add(text, "none");
     if (item->kind == ITEM_TENSOR) tensor_print(text, &item->tensor, 9);
+    if (item->kind == ITEM_MAP) {
+        tensor_print(text, map_keys(item), 9);
+        text_add(text, " to ");
+        tensor_print(text, map_values(item), 9);
+    }
     if (item->kind != ITEM_SEQUENCE) return;
     text_add(text, "[");
     for (int i = 0; i < item->count; i++) {
@@ -202,6 +208,16 @@ Test(importer, recorded_items_read_back_as_written, .init = begin, .fini = end) 
     Item two[] = {tensor_item(1), tensor_item(2)}, holes[] = {tensor_item(1), {.kind = ITEM_NONE}};
     Item pair = {.kind = ITEM_SEQUENCE, .items = two, .count = 2}, empty = {.kind = ITEM_SEQUENCE};
     Item nested[] = {pair, empty};
+    int64_t numbers[] = {-4, 9};
+    float floats[] = {0.5f, -2};
+    StringView words[] = {{"a", 1}, {"b\0", 2}};
+    const Tensor keys = {.dtype = DT_I64, .rank = 1, .dims = {2}, .data = numbers},
+                 text_keys = {.dtype = DT_STRING, .rank = 1, .dims = {2}, .data = words},
+                 values = {.dtype = DT_F32, .rank = 1, .dims = {2}, .data = floats},
+                 no_keys = {.dtype = DT_STRING, .rank = 1}, no_values = {.dtype = DT_F32, .rank = 1};
+    Item map = map_of(test_arena, &keys, &values), text_map = map_of(test_arena, &text_keys, &text_keys),
+         empty_map = map_of(test_arena, &no_keys, &no_values);
+    Item maps[] = {map, text_map, empty_map};
     const struct {
         Item item;
         ValueKind kind;
@@ -215,6 +231,13 @@ Test(importer, recorded_items_read_back_as_written, .init = begin, .fini = end) 
         {{.kind = ITEM_NONE}, VALUE_OPTIONAL, "none"},
         {two[1], VALUE_OPTIONAL, "2"},
         {pair, VALUE_OPTIONAL_SEQUENCE, "[1 2]"},
+        {map, VALUE_MAP, "{-4, 9} to {0.5, -2}"},
+        {text_map, VALUE_MAP, "{\"a\", \"b\\x00\"} to {\"a\", \"b\\x00\"}"},
+        {empty_map, VALUE_MAP, "{} to {}"},
+        {map, VALUE_OPTIONAL, "{-4, 9} to {0.5, -2}"},
+        {{.kind = ITEM_SEQUENCE, .items = maps, .count = 3},
+         VALUE_MAP_SEQUENCE,
+         "[{-4, 9} to {0.5, -2} {\"a\", \"b\\x00\"} to {\"a\", \"b\\x00\"} {} to {}]"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *bytes;
@@ -227,5 +250,57 @@ Test(importer, recorded_items_read_back_as_written, .init = begin, .fini = end) 
         Text text = text_make(test_arena);
         print_item(&text, &back);
         cr_expect_str_eq(text.data, rows[i].wanted);
+    }
+}
+
+/* A map of two keys and `values` tensors [count] each, of which the last has another type. */
+static Onnx__MapProto *map_message(DType key, int values, int count, bool mixed) {
+    static float floats[4];
+    Onnx__MapProto *map = ARENA_NEW(test_arena, Onnx__MapProto);
+    Onnx__SequenceProto *list = ARENA_NEW(test_arena, Onnx__SequenceProto);
+    onnx__map_proto__init(map);
+    onnx__sequence_proto__init(list);
+    map->values = list;
+    map->has_key_type = 1;
+    map->key_type = (int32_t)key;
+    map->n_keys = 2;
+    map->keys = arena_copy(test_arena, (int64_t[]){5, 3}, 2 * sizeof(int64_t));
+    list->n_tensor_values = (size_t)values;
+    list->tensor_values = ARENA_ARRAY(test_arena, Onnx__TensorProto *, values);
+    for (int i = 0; i < values; i++) {
+        Tensor one = {.dtype = mixed && i + 1 == values ? DT_I32 : DT_F32, .rank = 1, .dims = {count}, .data = floats};
+        list->tensor_values[i] = tensor_to_proto(test_arena, &one, NULL);
+    }
+    return map;
+}
+
+Test(importer, recorded_maps_that_make_no_sense_are_refused, .init = begin, .fini = end) {
+    Onnx__MapProto *twice = map_message(DT_I64, 2, 1, false), *both = map_message(DT_I64, 2, 1, false);
+    twice->keys[1] = 5;
+    both->n_string_keys = 1;
+    both->string_keys = ARENA_ARRAY(test_arena, ProtobufCBinaryData, 1);
+    const struct {
+        const Onnx__MapProto *map;
+        StatusCode code;
+        const char *message;
+    } rows[] = {
+        {map_message(DT_I64, 1, 1, false), STATUS_INVALID, "2 keys and 1 values"},
+        {map_message(DT_I64, 2, 2, false), STATUS_UNSUPPORTED, "one element a key"},
+        {map_message(DT_I64, 2, 0, false), STATUS_UNSUPPORTED, "one element a key"},
+        {map_message(DT_I64, 2, 1, true), STATUS_INVALID, "of several types"},
+        {map_message(DT_STRING, 2, 1, false), STATUS_INVALID, "keys of another type"},
+        {map_message(DT_I32, 2, 1, false), STATUS_UNSUPPORTED, "neither int64 nor strings"},
+        {map_message((DType)99, 2, 1, false), STATUS_INVALID, "99"},
+        {both, STATUS_INVALID, "keys of another type"},
+        {twice, STATUS_INVALID, "twice"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t size;
+        Item back;
+        const void *bytes = pack(&rows[i].map->base, &size);
+        Status status = item_from_memory(test_arena, bytes, size, VALUE_MAP, &back, NULL);
+        cr_expect_eq(status_code(status), rows[i].code, "%zu: %s", i, status_message(status));
+        cr_expect(status && strstr(status_message(status), rows[i].message), "%zu: %s", i, status_message(status));
+        status_free(status);
     }
 }

@@ -2,7 +2,7 @@
 """How a case of an operator is told, and how it becomes a folder that `onnxfuse test` takes.
 
 A case is a row: table("Operator", row("what it shows", [inputs], attribute=value...), ...). Inputs are told by shape and fill (f, i, b,
-data); None is an input left out; constant(...) makes an input an initializer. What must come out is computed by ONNX Runtime, or by
+data, or entries of a map); None is an input left out; constant(...) makes an input an initializer. What must come out is computed by ONNX Runtime, or by
 the formula that the row names (expect), on the model of that one node. Each case is written twice: with the inputs' sizes in the
 model, and with sizes that are known at run time alone."""
 
@@ -65,6 +65,24 @@ def data(values, dtype=None):
 def drawn(draw):
     """An input of a form of its own: draw(generator) gives the array."""
     return Fill(draw)
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map as a value: its keys, and its values beside them."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    dtype = np.dtype(object)  # of no case's float inputs
+    ndim = 0
+
+    def as_dict(self):
+        return dict(zip(self.keys.tolist(), self.values.tolist()))
+
+
+def entries(keys, values, key, value):
+    """An input that is a map, of keys and values of these types."""
+    return Fill(lambda rng: Map(np.array(keys, key), np.array(values, value)))
 
 
 def constant(fill):
@@ -137,8 +155,8 @@ def model_of(case, arrays, results=None, open_sizes=False):
         if case.inputs[k].constant:
             initializers.append(numpy_helper.from_array(array, f"x{k}"))
             continue
-        sizes = [f"x{k}_{axis}" for axis in range(array.ndim)] if open_sizes else array.shape
-        inputs.append(helper.make_tensor_value_info(f"x{k}", helper.np_dtype_to_tensor_dtype(array.dtype), sizes))
+        sizes = [f"x{k}_{axis}" for axis in range(array.ndim)] if open_sizes else None
+        inputs.append(helper.make_value_info(f"x{k}", type_of(array, sizes)))
     declared = []
     for at, k in enumerate(case.outputs):
         if results is None and case.types:
@@ -147,8 +165,9 @@ def model_of(case, arrays, results=None, open_sizes=False):
             declared.append(helper.make_empty_tensor_value_info(f"y{k}"))
         else:
             result = results[at]
-            sizes = [None] * result.ndim if open_sizes else result.shape
-            declared.append(helper.make_tensor_value_info(f"y{k}", tensor_type(result), sizes))
+            sizes = [None] * result.ndim if open_sizes and not isinstance(result, list) else None
+            kind = type_of(result, sizes)
+            declared.append(helper.make_value_info(f"y{k}", kind) if kind else helper.make_empty_tensor_value_info(f"y{k}"))
     nodes = [node]
     if case.after:
         node.output[0] = "between"
@@ -158,6 +177,30 @@ def model_of(case, arrays, results=None, open_sizes=False):
     if case.domain:
         opsets.append(helper.make_opsetid(case.domain, case.version))
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def type_of(value, sizes=None):
+    """The TypeProto of an array (sizes: instead of its own), a map, or a list of maps; None of an empty list, which does not tell."""
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(type_of(value[0])) if value else None
+    if isinstance(value, Map):
+        return helper.make_map_type_proto(tensor_type(value.keys), helper.make_tensor_type_proto(tensor_type(value.values), None))
+    return helper.make_tensor_type_proto(tensor_type(value), value.shape if sizes is None else sizes)
+
+
+def proto_of(value):
+    """What a test's folder holds of it."""
+    if isinstance(value, list):
+        return onnx.SequenceProto(elem_type=onnx.SequenceProto.MAP, map_values=[proto_of(item) for item in value])
+    if not isinstance(value, Map):
+        return numpy_helper.from_array(value, "")
+    one_each = onnx.SequenceProto(elem_type=onnx.SequenceProto.TENSOR, tensor_values=[numpy_helper.from_array(v) for v in map(np.asarray, value.values)])
+    proto = onnx.MapProto(key_type=tensor_type(value.keys), values=one_each)
+    if proto.key_type == TensorProto.STRING:
+        proto.string_keys.extend(key.encode() for key in value.keys)
+    else:
+        proto.keys.extend(value.keys.tolist())
+    return proto
 
 
 def tensor_type(array):
@@ -177,7 +220,7 @@ def by_onnxruntime(case, arrays):
     model = model_of(case, arrays)
     session = onnxruntime.InferenceSession(model.SerializeToString(), session_options(), providers=["CPUExecutionProvider"])
     feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None and not case.inputs[k].constant}
-    return session.run(None, feeds)
+    return session.run(None, {name: a.as_dict() if isinstance(a, Map) else a for name, a in feeds.items()})
 
 
 def with_zeros(*indices):
@@ -216,6 +259,11 @@ def by_reference(case, inputs):
     return ReferenceEvaluator(model_of(case, inputs)).run(None, feeds)
 
 
+def maps_of(dictionaries):
+    """ONNX Runtime's sequence of maps, whose values are f32."""
+    return [Map(np.array(list(d), object if isinstance(next(iter(d)), str) else i64), np.array(list(d.values()), f32)) for d in dictionaries]
+
+
 def expected(case):
     """The outputs that are asked for. f16 is computed in f32 and rounded once."""
     arrays = [a.astype(f32) if case.dtype == f16 and a is not None and a.dtype == f16 else a for a in case.arrays]
@@ -223,9 +271,9 @@ def expected(case):
         results = case.expect(case, arrays)
     else:
         results = by_onnxruntime(case, arrays)
-    results = [np.asarray(r) for r in results]
+    results = [maps_of(r) if isinstance(r, list) else np.asarray(r) for r in results]
     if case.dtype == f16:
-        results = [r.astype(f16) if r.dtype == f32 else r for r in results]
+        results = [r.astype(f16) if isinstance(r, np.ndarray) and r.dtype == f32 else r for r in results]
     return results
 
 
@@ -254,6 +302,6 @@ def write(case, folder):
         given = [a for k, a in enumerate(case.arrays) if a is not None and not case.inputs[k].constant]
         for role, values in (("input", given), ("output", results)):
             for k, value in enumerate(values):
-                (data_set / f"{role}_{k}.pb").write_bytes(numpy_helper.from_array(value, "").SerializeToString())
+                (data_set / f"{role}_{k}.pb").write_bytes(proto_of(value).SerializeToString())
         folders.append(at)
     return folders

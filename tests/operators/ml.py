@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from onnx import numpy_helper
 
-from cases import ML, by_onnxruntime, by_reference, data, drawn, f, f32, f64, given_as, i, i32, i64, row, table
+from cases import ML, by_onnxruntime, by_reference, data, drawn, entries, f, f32, f64, given_as, i, i32, i64, row, table
 from formulas import POST
 from trees import MODES, ensemble, grow, lists, samples, summed
 
@@ -304,4 +304,69 @@ TREES = [
            forest("one tree", grow(116, trees=1, depth=5)), forest("many rows", grow(117, trees=20, depth=4), x=samples(rows=500)), **V5, **NEAR),
 ]
 
-CASES = [*FEATURES, *LABELS, *LINEAR, *SVMS, *TREES]
+# --- maps -------------------------------------------------------------------------------------------------------------
+def text_map(keys, values, value=f32):
+    return entries(keys, values, object, value)
+
+
+def number_map(keys, values, value=f32):
+    return entries(keys, values, i64, value)
+
+
+def gives(values, dtype):
+    """For maps that ONNX Runtime's Python interface does not pass on: all whose values are not f32, and those without entries."""
+    return lambda case, inputs: [np.array(values, dtype)]
+
+
+SPARSE = {"map_form": "SPARSE", "max_map": 5}
+MAPS = [
+    *table("ZipMap",
+           row("numbers", [f(4, 3)], classlabels_int64s=[0, 1, 2]), row("strings", [f(4, 3)], classlabels_strings=["cat", "dog", "rabbit"]),
+           row("labels in another order", [f(4, 3)], classlabels_int64s=[5, -1, 2**40]), row("strings in another order", [f(4, 3)], classlabels_strings=["b", "", "a\u00e4"]),
+           row("a vector", [f(3)], classlabels_int64s=[0, 1, 2]), row("one label", [f(2, 1)], classlabels_strings=["only"]),
+           row("no rows", [f(0, 3)], classlabels_int64s=[0, 1, 2]), row("many rows", [f(300, 40)], classlabels_int64s=list(range(40, 0, -1))),
+           row("a label twice", [f(4, 3)], classlabels_strings=["b", "a", "b"]), row("a number twice", [f(4, 4)], classlabels_int64s=[1, 7, 1, 1]),
+           row("not a number, infinite", [data([[np.nan, np.inf], [-np.inf, 0]], f32)], classlabels_int64s=[1, 0]),
+           row("too few labels", [f(4, 3)], classlabels_int64s=[0, 1], refused="2 class labels for 3 columns"),
+           row("too many labels", [f(3)], classlabels_strings=["a", "b", "c", "d"], refused="4 class labels for 3 columns"),
+           row("no labels", [f(4, 3)], refused="either classlabels_strings or classlabels_int64s"),
+           row("both labels", [f(4, 2)], classlabels_int64s=[0, 1], classlabels_strings=["a", "b"], refused="either classlabels_strings or classlabels_int64s"),
+           row("a scalar", [data(1, f32)], classlabels_int64s=[0], refused="X has 0 axes"),
+           row("three axes", [f(1, 4, 3)], classlabels_int64s=[0, 1, 2], refused="X has 3 axes"),
+           row("f64", [f(4, 2, dtype=f64)], classlabels_int64s=[0, 1], refused="X is float64"),
+           row("integers", [i(4, 2)], classlabels_int64s=[0, 1], refused="X is int64"),
+           row("a map", [number_map([1], [2])], classlabels_int64s=[0], refused="is not a tensor"), **V1),
+    *table("DictVectorizer",
+           row("strings", [text_map(["c", "a"], [3, 1])], string_vocabulary=["a", "b", "c"]),
+           row("a word twice", [text_map(["c", "a"], [3, 1])], string_vocabulary=["a", "c", "b", "a"]),
+           row("a key that is no word", [text_map(["c", "zebra", "a"], [3, 9, 1])], string_vocabulary=["a", "b", "c"]),
+           row("numbers", [number_map([7, -2, 2**40], [3, 1, 2])], int64_vocabulary=[1, 2**40, 7, 0]),
+           row("the other vocabulary as well", [number_map([7], [3])], int64_vocabulary=[7, 8], string_vocabulary=["a"]),
+           row("nothing in common", [text_map(["x"], [3])], string_vocabulary=["a", "b"]),
+           row("no entries", [text_map([], [])], string_vocabulary=["a", "b"], expect=gives([[0, 0]], f32)),
+           row("f64", [text_map(["c", "a"], [3.25, 1], f64)], string_vocabulary=["a", "b", "c"], expect=gives([[1, 0, 3.25]], f64)),
+           row("i64", [text_map(["c", "a"], [3, 2**60 + 1], i64)], string_vocabulary=["a", "b", "c"], expect=gives([[2**60 + 1, 0, 3]], i64)),
+           row("to strings", [number_map([4, 2], ["four", "two"], object)], int64_vocabulary=[2, 3, 4], expect=gives([["two", "", "four"]], object)),
+           row("no vocabulary", [text_map(["a"], [1])], refused="string_vocabulary is missing"),
+           row("the other vocabulary alone", [number_map([7], [3])], string_vocabulary=["a"], refused="int64_vocabulary is missing"),
+           row("a tensor", [f(2)], string_vocabulary=["a"], refused="input 0 is no map"), **V1),
+    *table("CastMap",
+           *(row(f"{form.get('map_form', 'dense')}, {to}", [number_map([3, 0, 1], [1.5, -2.75, 1e10])], cast_to=to, **form)
+             for to in ("TO_FLOAT", "TO_INT64", "TO_STRING") for form in ({}, SPARSE)),
+           row("keys below zero", [number_map([3, -5, 1], [1.5, -2.75, 1e10])]), row("the longest number", [number_map([0], [-3.4028235e38])], cast_to="TO_STRING"),
+           row("dense, said", [number_map([3, 0], [1.5, -2.75])], map_form="DENSE", max_map=1),
+           row("no entries", [number_map([], [])], expect=gives(np.zeros((1, 0)), f32)), row("no entries, sparse", [number_map([], [])], **SPARSE, expect=gives([[0] * 5], f32)),
+           row("from strings", [number_map([9, 4], ["-2", "1.5"], object)], expect=gives([[1.5, -2]], f32)),
+           row("from strings, sparse", [number_map([3, 1], ["-2", "7"], object)], cast_to="TO_INT64", **SPARSE, expect=gives([[0, 7, 0, -2, 0]], i64)),
+           row("strings stay", [number_map([9, 4], ["-2", "x"], object)], cast_to="TO_STRING", expect=gives([["x", "-2"]], object)),
+           row("no number", [number_map([9, 4], ["-2", "x"], object)], refused='"x" is not a number'),
+           row("a key that is too large", [number_map([5, 1], [1, 2])], **SPARSE, refused="key 5 is not below max_map, 5"),
+           row("a key below zero", [number_map([-1, 1], [1, 2])], **SPARSE, refused="key -1"),
+           row("no room", [number_map([0], [1])], map_form="SPARSE", max_map=0, refused="max_map is 0"),
+           row("unknown form", [number_map([0], [1])], map_form="LOOSE", refused='map_form "LOOSE"'),
+           row("unknown type", [number_map([0], [1])], cast_to="TO_DOUBLE", refused='cast_to "TO_DOUBLE"'),
+           row("string keys", [text_map(["a"], [1])], refused="the map is from string to float32"),
+           row("f64", [number_map([0], [1], f64)], refused="the map is from int64 to float64"), **V1),
+]
+
+CASES = [*FEATURES, *LABELS, *LINEAR, *SVMS, *TREES, *MAPS]

@@ -71,6 +71,21 @@ static OnnxfuseValue *tensor_of(const char *text, size_t size) {
     return value;
 }
 
+static OnnxfuseValue *map_of_text(const char *text, size_t size) {
+    const char *to = strstr(text, " to ");
+    OnnxfuseValue *map = NULL;
+    if (!to || to > text + size) stop("a test's map", text, NULL);
+    Status status = onnxfuse_value_map(tensor_of(text, (size_t)(to - text)),
+                                       tensor_of(to + 4, size - (size_t)(to + 4 - text)), &map);
+    if (status) stop("a test's map", text, status);
+    return map;
+}
+
+static OnnxfuseValue *item_of(const char *text, size_t size) {
+    while (size && *text == ' ') text++, size--;
+    return size > 4 && strncmp(text, "map ", 4) == 0 ? map_of_text(text + 4, size - 4) : tensor_of(text, size);
+}
+
 OnnxfuseValue *value_from(const char *text) {
     OnnxfuseValue *value = NULL, *items[16];
     Status status = NULL;
@@ -81,11 +96,11 @@ OnnxfuseValue *value_from(const char *text) {
         for (const char *at = text + 3, *end; *at; at = end + (*end == '|')) {
             end = strchr(at, '|');
             if (!end) end = at + strlen(at);
-            items[count++] = tensor_of(at, (size_t)(end - at));
+            items[count++] = item_of(at, (size_t)(end - at));
         }
         status = onnxfuse_value_sequence(items, count, &value);
     } else {
-        value = tensor_of(text, strlen(text));
+        value = item_of(text, strlen(text));
     }
     if (status) stop("a test's value", text, status);
     return value;
@@ -103,6 +118,13 @@ static void add_value(Text *text, const OnnxfuseValue *value) {
             text_add(text, i ? " | " : " ");
             add_value(text, onnxfuse_value_item(value, i));
         }
+        return;
+    }
+    if (onnxfuse_value_kind(value) == ONNXFUSE_MAP) {
+        text_add(text, "map ");
+        add_value(text, onnxfuse_value_keys(value));
+        text_add(text, " to ");
+        add_value(text, onnxfuse_value_values(value));
         return;
     }
     t.data = onnxfuse_value_data(value);

@@ -14,7 +14,7 @@ void *model_bytes(const char *text, size_t *out_size);
 OnnxfuseStatus open_text(const char *text, const OnnxfuseOptions *options, OnnxfuseSession **out_session);
 OnnxfuseSession *must_open(const char *text);
 
-/* "f32[2] {1, 2}"; "seq f32[1] {1} | f32[2] {1, 2}"; "none". */
+/* "f32[2] {1, 2}"; "map i64[1] {7} to f32[1] {1}"; "seq f32[1] {1} | f32[2] {1, 2}", maps likewise; "none". */
 OnnxfuseValue *value_from(const char *text);
 /* The same form of a value, so that they can be compared: value_text(value_from(t)). free() it. */
 char *value_text(const OnnxfuseValue *value);

@@ -182,12 +182,21 @@ static OnnxfuseStatus walk_values(void) {
     static const char picture[] = "P6 2 1 255\nabcdef";
     static const char proto[] = "\x08\x02\x10\x01\x42\x01y\x22\x08\0\0\x80\x3f\0\0\0\x40"; /* float y[2] */
     int64_t dims[] = {2, 2};
-    OnnxfuseValue *tensor = NULL, *absent = NULL, *sequence = NULL, *read = NULL, *image = NULL, *back = NULL;
+    OnnxfuseValue *tensor = NULL, *absent = NULL, *sequence = NULL, *read = NULL, *image = NULL, *back = NULL,
+                  *keys = NULL, *map = NULL;
     OnnxfuseDlpack *dlpack = NULL;
     const char *name = NULL;
     OnnxfuseStatus status = onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 2, dims, NULL, &tensor);
     UNLESS(onnxfuse_value_sequence(&tensor, 1, &sequence));
     if (sequence) tensor = NULL; /* taken over on success alone */
+    int64_t pair[] = {9, 4};
+    UNLESS(onnxfuse_value_tensor(ONNXFUSE_INT64, 1, dims, pair, &keys));
+    OnnxfuseValue *values = NULL;
+    UNLESS(onnxfuse_value_tensor(ONNXFUSE_INT64, 1, dims, pair, &values));
+    UNLESS(onnxfuse_value_map(keys, values, &map));
+    if (map) keys = values = NULL;
+    const OnnxfuseValue *view = map ? onnxfuse_value_keys(map) : NULL; /* NULL also where its memory is refused */
+    if (view) cr_expect_eq(onnxfuse_value_element(view, 0), 4);
     UNLESS(onnxfuse_value_absent(&absent));
     UNLESS(onnxfuse_value_from_proto(ONNXFUSE_PROTO_TENSOR, proto, sizeof proto - 1, &read, &name));
     if (read) cr_expect_eq(onnxfuse_value_element(read, 1), 2);
@@ -198,8 +207,8 @@ static OnnxfuseStatus walk_values(void) {
     if (dlpack) image = NULL;
     UNLESS(onnxfuse_value_from_dlpack(dlpack, &back));
     if (dlpack && !back) dlpack->deleter(dlpack);
-    OnnxfuseValue *all[] = {tensor, absent, sequence, read, image, back};
-    for (int i = 0; i < 6; i++) onnxfuse_value_free(all[i]);
+    OnnxfuseValue *all[] = {tensor, absent, sequence, read, image, back, keys, values, map};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) onnxfuse_value_free(all[i]);
     return status;
 }
 

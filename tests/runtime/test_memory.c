@@ -56,7 +56,8 @@ static Item numbers(void) {
 
 static bool same_item(const Item *a, const Item *b) {
     if (a->kind != b->kind) return false;
-    if (a->kind == ITEM_SEQUENCE) {
+    if (a->kind != b->kind) return false;
+    if (item_has_items(a)) {
         bool same = a->count == b->count;
         for (int i = 0; same && i < a->count; i++) same = same_item(&a->items[i], &b->items[i]);
         return same;
@@ -77,11 +78,15 @@ static bool same_item(const Item *a, const Item *b) {
 
 Test(memory, copies_are_deep) {
     Item parts[] = {numbers(), strings(), {.kind = ITEM_NONE}};
+    Item entries[] = {strings(), strings()};
+    Item maps[] = {{.kind = ITEM_MAP, .items = entries, .count = 2}, {.kind = ITEM_MAP, .items = entries, .count = 2}};
     Item cases[] = {parts[0],
                     parts[1],
                     parts[2],
                     {.kind = ITEM_SEQUENCE, .items = parts, .count = 3},
                     {.kind = ITEM_SEQUENCE},
+                    {.kind = ITEM_MAP, .items = entries, .count = 2},
+                    {.kind = ITEM_SEQUENCE, .items = maps, .count = 2},
                     {.kind = ITEM_TENSOR, .tensor = {.dtype = DT_I64, .rank = 2, .dims = {0, 5}}}};
     Memory memory;
     memory_init(&memory, 1);

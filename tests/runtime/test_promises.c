@@ -137,6 +137,39 @@ Test(promises, what_a_sequence_does_not_take_stays_the_callers) {
     onnxfuse_value_free(there);
 }
 
+Test(promises, what_a_map_tells) {
+    OnnxfuseValue *map = value_from("map string[3] {\"b\", \"\", \"ab\"} to f32[3] {1, 2, 3}");
+    cr_expect(onnxfuse_value_kind(map) == ONNXFUSE_MAP && onnxfuse_value_count(map) == 3);
+    cr_expect(onnxfuse_value_dtype(map) == ONNXFUSE_NONE && !onnxfuse_value_data(map) && !onnxfuse_value_rank(map));
+    cr_expect_null(onnxfuse_value_item(map, 0));
+    const OnnxfuseValue *keys = onnxfuse_value_keys(map), *values = onnxfuse_value_values(map);
+    char *text = value_text(map);
+    cr_expect_str_eq(text, "map string[3] {\"\", \"ab\", \"b\"} to f32[3] {2, 3, 1}");
+    cr_expect(keys == onnxfuse_value_keys(map) && values == onnxfuse_value_values(map));
+    cr_expect(!onnxfuse_value_keys(keys) && !onnxfuse_value_values(values));
+    free(text);
+    onnxfuse_value_free(map);
+}
+
+Test(promises, what_a_map_does_not_take_stays_the_callers) {
+    static float elsewhere;
+    OnnxfuseValue *keys = value_from("i64[2] {5, 3}"), *doubled = value_from("i64[2] {3, 3}"),
+                  *values = value_from("f32[2] {1, 2}"), *three = value_from("f32[3] {1, 2, 3}"),
+                  *sequence = value_from("seq f32[1] {1}"), *there, *map = NULL;
+    succeeds(onnxfuse_value_tensor_on_device(ONNXFUSE_FLOAT32, 1, (int64_t[]){1}, &elsewhere, &there));
+    refused(onnxfuse_value_map(doubled, values, &map), ONNXFUSE_INVALID, "twice");
+    refused(onnxfuse_value_map(keys, three, &map), ONNXFUSE_INVALID, "length");
+    refused(onnxfuse_value_map(keys, sequence, &map), ONNXFUSE_INVALID, "no tensors");
+    refused(onnxfuse_value_map(keys, there, &map), ONNXFUSE_INVALID, "host's memory");
+    refused(onnxfuse_value_map(values, keys, &map), ONNXFUSE_UNSUPPORTED, "maps from float32 to int64");
+    cr_expect_null(map);
+    OnnxfuseValue *all[] = {keys, doubled, values, three, sequence, there};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        cr_expect(i == 5 || onnxfuse_value_count(all[i]));
+        onnxfuse_value_free(all[i]);
+    }
+}
+
 /* --- options --- */
 static void write_text(const char *path, const char *text) {
     FILE *file = fopen(path, "w");

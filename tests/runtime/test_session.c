@@ -636,16 +636,23 @@ Test(session, wrong_values) {
 }
 
 Test(session, values_round_trip) {
-    static const char *const texts[] = {
-        "f32[2] {1, 2}",  "i64[] 5",     "seq f32[1] {1} | i64[2] {1, 2}", "none", "string[2] {\"a\", \"\"}",
-        "bool[1] {true}", "f32[0, 3] {}"};
+    static const char *const texts[] = {"f32[2] {1, 2}",
+                                        "i64[] 5",
+                                        "seq f32[1] {1} | i64[2] {1, 2}",
+                                        "none",
+                                        "string[2] {\"a\", \"\"}",
+                                        "bool[1] {true}",
+                                        "f32[0, 3] {}",
+                                        "map i64[2] {1, 2} to string[2] {\"a\", \"\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         OnnxfuseValue *value = value_from(texts[i]);
         const OnnxfuseValue *item = onnxfuse_value_item(value, 0);
         bool sequence = onnxfuse_value_kind(value) == ONNXFUSE_SEQUENCE;
         cr_expect(sequence == (item != NULL) && item == onnxfuse_value_item(value, 0), "%s", texts[i]);
         cr_expect(!onnxfuse_value_item(value, 2) && !onnxfuse_value_item(value, -1));
-        cr_expect((onnxfuse_value_dtype(value) == ONNXFUSE_NONE) == (sequence || i == 3), "%s", texts[i]);
+        bool map = onnxfuse_value_kind(value) == ONNXFUSE_MAP;
+        cr_expect((onnxfuse_value_dtype(value) == ONNXFUSE_NONE) == (sequence || map || i == 3), "%s", texts[i]);
+        cr_expect(map == (onnxfuse_value_keys(value) && onnxfuse_value_values(value)), "%s", texts[i]);
         onnxfuse_value_free(value);
     }
     cr_expect_str_eq(onnxfuse_dtype_name(ONNXFUSE_FLOAT16), "float16");

@@ -85,6 +85,8 @@ def read(path, declared, kind):
         for tensor in sequence.tensor_values:
             wide_tensor(tensor)
         return sequence.SerializeToString()
+    if which != "optional_type":
+        return data  # maps, which nothing is differentiated by
     optional = onnx.OptionalProto.FromString(data)
     wide_tensor(optional.tensor_value)
     for tensor in optional.sequence_value.tensor_values:
@@ -338,12 +340,12 @@ EXCEPT = [
     (r"^Loop .*grows", "a scan output changes its shape", "the values with which steps begin are stacked"),
 ]
 # Operators none of whose cases has a float that they depend on, beside those of EXCEPT.
-WITHOUT = """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow CategoryMapper ConcatFromSequence
-    ConstantOfShape ConvInteger Equal EyeLike Greater GreaterOrEqual GreedySearch HammingWindow HannWindow ImageDecoder IsInf IsNaN Less
+WITHOUT = """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow CastMap CategoryMapper ConcatFromSequence
+    ConstantOfShape ConvInteger DictVectorizer Equal EyeLike Greater GreaterOrEqual GreedySearch HammingWindow HannWindow ImageDecoder IsInf IsNaN Less
     LessOrEqual MatMulInteger MatMulInteger16 Multinomial NhwcMaxPool NonMaxSuppression NonZero Not OptionalHasElement Or QLinearAdd
     QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMatMul QLinearMul QLinearReduceMean
     QLinearSigmoid QLinearSoftmax QLinearWhere QuantizeLinear RandomNormal RandomUniform RegexFullMatch Sampling SequenceAt SequenceErase
-    SequenceInsert SequenceLength SequenceMap Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor""".split()
+    SequenceInsert SequenceLength SequenceMap Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor ZipMap""".split()
 # Operators whose gradient has none.
 ONLY_ONCE = {
     "DeformConv": "DeformColumnsGradient has no gradient", "Det": "Cofactors has no gradient",

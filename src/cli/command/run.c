@@ -74,17 +74,29 @@ static Problem *write_tensor(Writer *writer, const char *name, const OnnxfuseVal
     return found;
 }
 
-/* The items of a sequence as NAME.0, NAME.1, ... */
-static Problem *write_value(Writer *writer, const char *name, const OnnxfuseValue *value) {
-    if (onnxfuse_value_kind(value) == ONNXFUSE_TENSOR) return write_tensor(writer, name, value);
-    Problem *found = NULL;
-    for (int i = 0; i < onnxfuse_value_count(value) && !found; i++) {
-        char *item = NULL;
-        if (asprintf(&item, "%s.%d", name, i) < 0) return problem_out_of_memory();
-        found = write_value(writer, item, onnxfuse_value_item(value, i));
-        free(item);
-    }
+static Problem *write_value(Writer *writer, const char *name, const OnnxfuseValue *value);
+
+/* As NAME.WHICH, or of the sequence's item of that number as NAME.NUMBER where WHICH is NULL. */
+static Problem *write_part(Writer *writer, const char *name, const char *which, int number, const OnnxfuseValue *part) {
+    char *path = NULL;
+    if (!part || (which ? asprintf(&path, "%s.%s", name, which) : asprintf(&path, "%s.%d", name, number)) < 0)
+        return problem_out_of_memory();
+    Problem *found = write_value(writer, path, part);
+    free(path);
     return found;
+}
+
+/* The items of a sequence as NAME.0, NAME.1, ..., a map as NAME.keys and NAME.values. */
+static Problem *write_value(Writer *writer, const char *name, const OnnxfuseValue *value) {
+    OnnxfuseKind kind = onnxfuse_value_kind(value);
+    if (kind == ONNXFUSE_TENSOR) return write_tensor(writer, name, value);
+    if (kind == ONNXFUSE_MAP) {
+        TRY(write_part(writer, name, "keys", 0, onnxfuse_value_keys(value)));
+        return write_part(writer, name, "values", 0, onnxfuse_value_values(value));
+    }
+    for (int i = 0; i < onnxfuse_value_count(value); i++)
+        TRY(write_part(writer, name, NULL, i, onnxfuse_value_item(value, i)));
+    return NULL;
 }
 
 /* --- showing outputs
@@ -99,6 +111,10 @@ static void print_value(const char *name, const OnnxfuseValue *value, int depth)
         print_shape(stdout, value);
         fputs("  ", stdout);
         print_preview(stdout, value);
+        putchar('\n');
+    } else if (onnxfuse_value_kind(value) == ONNXFUSE_MAP) {
+        printf("  map of %lld  ", (long long)onnxfuse_value_count(value));
+        print_map(stdout, value);
         putchar('\n');
     } else {
         int64_t count = onnxfuse_value_count(value);
@@ -153,6 +169,7 @@ static cJSON *json_value(const char *name, const OnnxfuseValue *value) {
     cJSON_AddStringToObject(object, "kind",
                             kind == ONNXFUSE_TENSOR     ? "tensor"
                             : kind == ONNXFUSE_SEQUENCE ? "sequence"
+                            : kind == ONNXFUSE_MAP      ? "map"
                                                         : "absent");
     if (kind == ONNXFUSE_TENSOR) {
         cJSON_AddStringToObject(object, "dtype", onnxfuse_dtype_name(onnxfuse_value_dtype(value)));
@@ -162,6 +179,9 @@ static cJSON *json_value(const char *name, const OnnxfuseValue *value) {
         cJSON *items = cJSON_AddArrayToObject(object, "items");
         for (int i = 0; i < onnxfuse_value_count(value); i++)
             cJSON_AddItemToArray(items, json_value(NULL, onnxfuse_value_item(value, i)));
+    } else if (kind == ONNXFUSE_MAP && onnxfuse_value_keys(value)) {
+        cJSON_AddItemToObject(object, "keys", json_value(NULL, onnxfuse_value_keys(value)));
+        cJSON_AddItemToObject(object, "values", json_value(NULL, onnxfuse_value_values(value)));
     }
     return object;
 }

@@ -2,7 +2,7 @@
 /* onnxfuse test: runs models on recorded inputs and compares with recorded outputs.
  *
  * A folder is laid out as the ONNX standard's backend tests: model.onnx; test_data_set_K/input_J.pb and output_J.pb, J
- * the position among the model's inputs (outputs), each a TensorProto, SequenceProto or OptionalProto as declared;
+ * the position among the model's inputs (outputs), each a TensorProto, SequenceProto, OptionalProto or MapProto as declared;
  * perhaps data.json with rtol and atol, and integer_step where integers may be that far from what is recorded. */
 #include "cli/command/commands.h"
 #include "cli/value/compare.h"

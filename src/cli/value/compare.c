@@ -126,7 +126,10 @@ void print_kind(FILE *out, const OnnxfuseValue *value) {
         fputs(onnxfuse_dtype_name(onnxfuse_value_dtype(value)), out);
         print_shape(out, value);
     } else {
-        fprintf(out, kind == ONNXFUSE_SEQUENCE ? "a sequence of %lld" : "nothing",
+        fprintf(out,
+                kind == ONNXFUSE_SEQUENCE ? "a sequence of %lld"
+                : kind == ONNXFUSE_MAP    ? "a map of %lld"
+                                          : "nothing",
                 (long long)onnxfuse_value_count(value));
     }
 }
@@ -165,10 +168,22 @@ static Problem *compare_tensors(const OnnxfuseValue *got, const OnnxfuseValue *e
     return different ? report_element(got, expected, first, different) : NULL;
 }
 
+static const Tolerance exactly = {0};
+
+static Problem *compare_maps(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance t, bool types_only) {
+    const OnnxfuseValue *parts[] = {onnxfuse_value_keys(got), onnxfuse_value_keys(expected), onnxfuse_value_values(got),
+                                    onnxfuse_value_values(expected)};
+    for (int i = 0; i < 4; i++)
+        if (!parts[i]) return problem_out_of_memory();
+    TRY(problem_at(compare_tensors(parts[0], parts[1], exactly, types_only), "keys"));
+    return problem_at(compare_tensors(parts[2], parts[3], t, types_only), "values");
+}
+
 Problem *compare_values(const OnnxfuseValue *got, const OnnxfuseValue *expected, Tolerance tolerance, bool types_only) {
     OnnxfuseKind kind = onnxfuse_value_kind(got);
     if (kind != onnxfuse_value_kind(expected)) return report_kinds(got, expected);
     if (kind == ONNXFUSE_TENSOR) return compare_tensors(got, expected, tolerance, types_only);
+    if (kind == ONNXFUSE_MAP) return compare_maps(got, expected, tolerance, types_only);
     if (onnxfuse_value_count(got) != onnxfuse_value_count(expected))
         return types_only ? NULL : report_kinds(got, expected);
     for (int i = 0; i < onnxfuse_value_count(got); i++) {
@@ -190,6 +205,10 @@ unsigned compare_rules(const OnnxfuseValue *expected, Tolerance tolerance, bool 
         if (t.rtol > tolerance.rtol) return RULE_BFLOAT16;
         if (!is_discrete(dtype)) return RULE_CLOSE;
         return t.atol > 0 && dtype != ONNXFUSE_STRING ? RULE_STEP : RULE_EXACT;
+    }
+    if (onnxfuse_value_kind(expected) == ONNXFUSE_MAP) {
+        const OnnxfuseValue *values = onnxfuse_value_values(expected);
+        return RULE_EXACT | (values ? compare_rules(values, tolerance, false) : 0);
     }
     for (int i = 0; i < onnxfuse_value_count(expected); i++) {
         const OnnxfuseValue *item = onnxfuse_value_item(expected, i);
@@ -297,6 +316,13 @@ Difference compare_measure(const OnnxfuseValue *got, const OnnxfuseValue *expect
     if (kind != onnxfuse_value_kind(expected) || onnxfuse_value_count(got) != onnxfuse_value_count(expected))
         return worst;
     if (kind == ONNXFUSE_TENSOR) return measure_tensors(got, expected, tolerance);
+    if (kind == ONNXFUSE_MAP) {
+        const OnnxfuseValue *keys = onnxfuse_value_keys(got), *others = onnxfuse_value_keys(expected);
+        if (!keys || !others) return worst;
+        Difference d = measure_tensors(keys, others, exactly);
+        if (!d.comparable || d.different) return d;
+        return measure_tensors(onnxfuse_value_values(got), onnxfuse_value_values(expected), tolerance);
+    }
     worst.comparable = true;
     for (int i = 0; i < onnxfuse_value_count(got); i++) {
         const OnnxfuseValue *a = onnxfuse_value_item(got, i), *b = onnxfuse_value_item(expected, i);

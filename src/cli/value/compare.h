@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Are two values the same, and how far are they apart? Floating-point numbers are the same where
  * |got - expected| <= atol + rtol * |expected|, as numpy's allclose has it. Integers, bools and strings must be equal;
- * of integers a distance may be allowed, for results that were rounded to a step of a quantization. */
+ * of integers a distance may be allowed, for results that were rounded to a step of a quantization. Maps must have equal
+ * keys. */
 #ifndef ONNXFUSE_CLI_COMMAND_COMPARE_H
 #define ONNXFUSE_CLI_COMMAND_COMPARE_H
 
@@ -13,7 +14,7 @@ typedef struct Tolerance {
     double step; /* how far integers may be apart: 0 but where a case says so */
 } Tolerance;
 
-/* What a value is judged by; a sequence's items may differ. */
+/* What a value is judged by; a sequence's items, and a map's keys and values, may differ. */
 enum { RULE_CLOSE = 1, RULE_BFLOAT16 = 2, RULE_EXACT = 4, RULE_STEP = 8, RULE_TYPE = 16 };
 
 /* NULL when they agree, else a problem of code ONNXFUSE_DIFFERENT that names the first difference. types_only: compares
@@ -25,7 +26,7 @@ unsigned compare_rules(const OnnxfuseValue *expected, Tolerance tolerance, bool 
 /* "within 1e-07 + 0.001 |expected|, exact" */
 void print_rules(FILE *out, unsigned rules, Tolerance tolerance);
 
-/* Of two tensors, or of the first items of two sequences that differ. */
+/* Of two tensors, or of the first items of two sequences that differ; of two maps, of their keys or values. */
 typedef struct Difference {
     bool comparable;                     /* same kinds, types and shapes: else nothing below is set */
     const OnnxfuseValue *got, *expected; /* the tensors; of a sequence the items */
@@ -42,7 +43,7 @@ Difference compare_measure(const OnnxfuseValue *got, const OnnxfuseValue *expect
 double compare_scale(const OnnxfuseValue *tensor);
 /* "[0, 3, 5]" */
 void print_index(FILE *out, const OnnxfuseValue *tensor, int64_t index);
-/* "float32[1, 3]", "a sequence of 3" */
+/* "float32[1, 3]", "a sequence of 3", "a map of 3" */
 void print_kind(FILE *out, const OnnxfuseValue *value);
 
 #endif

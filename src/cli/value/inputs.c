@@ -17,7 +17,7 @@ const Flag input_flags[] = {
 };
 
 void print_inputs_help(FILE *out) {
-    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto or OptionalProto),\n"
+    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto, OptionalProto or MapProto),\n"
           "image:FILE for a picture, text:TEXT for a string, bytes:FILE for the file's bytes as numbers, random,\n"
           "or zeros. --input FILE.npz alone gives every input that the archive holds.\n"
           "Inputs that are not given are drawn at random, the same every time: floats in -1..1, integers and\n"
@@ -47,6 +47,11 @@ static const char *kind_prefix(OnnxfuseProto kind) {
 }
 
 void print_type(FILE *out, const OnnxfuseValueInfo *info) {
+    if (info->key) {
+        fprintf(out, info->kind == ONNXFUSE_PROTO_MAP ? "map from %s to %s" : "sequence of maps from %s to %s",
+                onnxfuse_dtype_name(info->key), onnxfuse_dtype_name(info->dtype));
+        return;
+    }
     fprintf(out, "%s%s", kind_prefix(info->kind), info->dtype ? onnxfuse_dtype_name(info->dtype) : "values");
     if (info->rank < 0) return;
     fputc('[', out);
@@ -116,6 +121,9 @@ static Problem *fill(const Making *m, int index, bool zeros) {
     const OnnxfuseValueInfo *info = onnxfuse_session_input(m->session, index);
     Loaded *loaded = &m->inputs->loaded[index];
     Shape shape = shape_of(m, info);
+    if (info->key)
+        return wants(m->session, ONNXFUSE_USAGE, "input \"%s\" is a map: it must be given (--input %s=FILE.pb)",
+                     info->name, info->name);
     if (!info->dtype || shape.rank < 0)
         return wants(m->session, ONNXFUSE_USAGE,
                      "input \"%s\" has no declared %s: it must be given (--input %s=FILE%s)", info->name,

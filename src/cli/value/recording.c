@@ -48,7 +48,18 @@ static Problem *copy_sequence(Recording *r, const OnnxfuseValue *from, OnnxfuseV
     return found;
 }
 
+static Problem *copy_map(Recording *r, const OnnxfuseValue *from, OnnxfuseValue **out_copy) {
+    const OnnxfuseValue *parts[] = {onnxfuse_value_keys(from), onnxfuse_value_values(from)};
+    OnnxfuseValue *copies[2] = {NULL};
+    Problem *found = parts[0] && parts[1] ? NULL : problem_out_of_memory();
+    for (int i = 0; i < 2 && !found; i++) found = copy_value(r, parts[i], &copies[i]);
+    if (!found) found = problem_from(onnxfuse_value_map(copies[0], copies[1], out_copy));
+    for (int i = 0; i < 2 && found; i++) onnxfuse_value_free(copies[i]);
+    return found;
+}
+
 static Problem *copy_value(Recording *r, const OnnxfuseValue *from, OnnxfuseValue **out_copy) {
+    if (onnxfuse_value_kind(from) == ONNXFUSE_MAP) return copy_map(r, from, out_copy);
     if (onnxfuse_value_kind(from) == ONNXFUSE_SEQUENCE) return copy_sequence(r, from, out_copy);
     if (onnxfuse_value_kind(from) == ONNXFUSE_ABSENT) return problem_from(onnxfuse_value_absent(out_copy));
     OnnxfuseValue *copy;

@@ -134,6 +134,19 @@ void print_preview(FILE *out, const OnnxfuseValue *tensor) {
     if (nans) fprintf(out, "  (%lld not a number)", (long long)nans);
 }
 
+void print_map(FILE *out, const OnnxfuseValue *map) {
+    const OnnxfuseValue *keys = onnxfuse_value_keys(map), *values = onnxfuse_value_values(map);
+    int64_t count = keys && values ? onnxfuse_value_count(map) : 0;
+    fputc('{', out);
+    for (int64_t i = 0; i < count && i < PREVIEW_ELEMENTS; i++) {
+        if (i) fputs(", ", out);
+        print_element(out, keys, i);
+        fputs(": ", out);
+        print_element(out, values, i);
+    }
+    fputs(count > PREVIEW_ELEMENTS ? ", ...}" : "}", out);
+}
+
 /* --- JSON
  * ------------------------------------------------------------------------------------------------------------------ */
 cJSON *json_shape(const OnnxfuseValue *tensor) {

@@ -33,6 +33,8 @@ void print_element(FILE *out, const OnnxfuseValue *tensor, int64_t index);
 void print_shape(FILE *out, const OnnxfuseValue *tensor); /* "[1, 3]" */
 /* The first few elements, and of many numbers their least, mean and largest. */
 void print_preview(FILE *out, const OnnxfuseValue *tensor);
+/* "{"cat": 0.25, "dog": 0.75}", the first few entries of a map. */
+void print_map(FILE *out, const OnnxfuseValue *map);
 cJSON *json_shape(const OnnxfuseValue *tensor);
 cJSON *json_preview(const OnnxfuseValue *tensor);
 double json_number(const cJSON *object, const char *name); /* 0: the object has no such number */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the text form (grammar: print.c) into a new graph. The text may be anyone's: every mistake is an error with
  * line and column, nesting is bounded, and nothing is allocated that the text is not long enough to fill. */
+#include "graph/maps/map_value.h"
 #include "graph/text/text_form.h"
 #include "base/plain.h"
 
@@ -245,13 +246,26 @@ static Status type_of(Parser *p, Value *type) {
     static const struct {
         const char *word;
         ValueKind kind;
-    } wrappers[] = {{"seq", VALUE_SEQUENCE}, {"opt", VALUE_OPTIONAL}, {"optseq", VALUE_OPTIONAL_SEQUENCE}};
+    } wrappers[] = {{"seq", VALUE_SEQUENCE},
+                    {"opt", VALUE_OPTIONAL},
+                    {"optseq", VALUE_OPTIONAL_SEQUENCE},
+                    {"map", VALUE_MAP},
+                    {"mapseq", VALUE_MAP_SEQUENCE}};
     *type = (Value){.kind = VALUE_TENSOR};
     for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
         if (take_word(p, wrappers[i].word)) type->kind = wrappers[i].kind;
     if (type->kind == VALUE_TENSOR) return tensor_type(p, type);
     TRY(expect(p, "("));
+    if (value_kind_has_maps(type->kind)) {
+        const char *start = p->at;
+        type->key = dtype_word(p);
+        if (!map_takes_key(type->key)) return error_at(p, start, "the type of a map's keys is expected");
+        TRY(expect(p, ","));
+    }
+    const char *start = p->at;
     TRY(tensor_type(p, type));
+    if (value_kind_has_maps(type->kind) && (!map_takes_value(type->dtype) || type->rank != -1))
+        return error_at(p, start, "the type of a map's values is expected");
     return expect(p, ")");
 }
 

@@ -75,8 +75,10 @@ static void print_content(Text *t, const Value *value) {
 }
 
 static void print_type(Text *t, const Value *value) {
-    static const char *const wrappers[] = {"", "seq(", "opt(", "optseq("};
-    text_add(t, "%s%s[", wrappers[value->kind], dtype_name(value->dtype));
+    static const char *const wrappers[] = {"", "seq(", "opt(", "optseq(", "map(", "mapseq("};
+    text_add(t, "%s", wrappers[value->kind]);
+    if (value_kind_has_maps(value->kind)) text_add(t, "%s, ", dtype_name(value->key));
+    text_add(t, "%s[", dtype_name(value->dtype));
     if (value->rank < 0)
         text_add_bytes(t, "*", 1);
     else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise arithmetic, comparison, logic, bits, casts and trigonometry: mostly one primitive each. */
-#include "ops/families.h"
+#include "ops/math/elementwise.h"
 
+#include "ops/families.h"
 #include "lowering/build.h"
 #include "base/plain.h"
 
@@ -238,7 +239,7 @@ static Status cast_kernel(HostCall *call) {
     return to_type == DT_STRING ? print_strings(call, from, to) : parse_strings(call, from, to);
 }
 
-static Value *cast_strings(Lowering *l, const Node *n, Value *x, DType to) {
+Value *cast_strings(Lowering *l, const Node *n, Value *x, DType to) {
     if (to != DT_STRING && !prim_accepts(PRIM_CAST, to)) {
         unsupported(l, "conversion from string to %s", dtype_onnx_name(to));
         return NULL;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ai.onnx.ml. What is arithmetic is told in primitives; look-ups, labels, trees and support vectors are host kernels.
- * ZipMap, CastMap and DictVectorizer work on maps, which the graph does not have. */
+/* ai.onnx.ml. What is arithmetic is told in primitives; look-ups, labels, trees and support vectors are host kernels. */
 #include "ops/families.h"
 
 #include <math.h>
 
 #include "ops/ml/class_scores.h"
 #include "ops/ml/forest.h"
+#include "ops/ml/maps.h"
 #include "ops/ml/svm.h"
 
 /* ---- arithmetic ---- */
@@ -462,7 +462,9 @@ static Status lower_one_hot(Lowering *l, const Node *n) {
 const OpRow ops_ml[] = {
     {ML, "ArrayFeatureExtractor", 1, 0, lower_feature_extractor, NULL, 0},
     {ML, "Binarizer", 1, 0, lower_binarizer, NULL, 0},
+    {ML, "CastMap", 1, 0, lower_cast_map, host_cast_map, 0},
     {ML, "CategoryMapper", 1, 0, lower_category_mapper, host_look_up, 0},
+    {ML, "DictVectorizer", 1, 0, lower_dict_vectorizer, host_dict_vectorizer, 0},
     {ML, "FeatureVectorizer", 1, 0, lower_feature_vectorizer, NULL, 0},
     {ML, "Imputer", 1, 0, lower_imputer, NULL, 0},
     {ML, "LabelEncoder", 1, 0, lower_label_encoder, host_look_up, 0},
@@ -476,5 +478,6 @@ const OpRow ops_ml[] = {
     {ML, "TreeEnsemble", 5, 0, lower_tree_ensemble, host_forest, 0},
     {ML, "TreeEnsembleClassifier", 1, 0, lower_tree_classifier, host_forest_classifier, 0},
     {ML, "TreeEnsembleRegressor", 1, 0, lower_tree_regressor, host_forest, 0},
+    {ML, "ZipMap", 1, 0, lower_zip_map, host_zip_map, 0},
     {0},
 };

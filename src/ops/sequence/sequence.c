@@ -261,7 +261,7 @@ static bool known_position(const Value *value, int64_t count, int64_t most, int6
 static Value *sequence_in(Lowering *l, const Node *n, int index) {
     Value *value = in(l, n, index);
     if (value && value->kind != VALUE_SEQUENCE) {
-        invalid(l, "input %d is no sequence", index);
+        invalid(l, "input %d is no sequence of tensors", index);
         return NULL;
     }
     return value;
@@ -466,6 +466,7 @@ static Status lower_optional(Lowering *l, const Node *n) {
         attr_int(n, "type_kind", VALUE_TENSOR) == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL;
     ItemType type = {kind, attr_dtype(n, "type", DT_NONE), RANK_EMPTY, NULL};
     if (x && is_optional(x)) return out(l, n, 0, x);
+    if (x && value_kind_has_maps(x->kind)) return invalid(l, "maps in optionals are not supported");
     if (x)
         type = item_type_held(l, item_type_of(x), x->kind == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL);
     Node *host = host_node(l, n, host_optional, &x, x ? 1 : 0);

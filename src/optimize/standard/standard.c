@@ -182,6 +182,7 @@ Status standard_form(Graph *lowered, Graph **out_graph) {
         const Value *input = lowered->inputs.items[i];
         Value *value = graph_add_input(target, input->name, input->dtype, input->rank, input->dims);
         value->kind = input->kind;
+        value->key = input->key;
         map_set_id(&s.w.forms, MAP_POINTER_KEY(input), value);
     }
     for (int i = 0; i < lowered->outputs.count; i++) need(&s, lowered->outputs.items[i]);

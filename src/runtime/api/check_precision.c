@@ -62,6 +62,7 @@ static Status list_sets(Sets *sets, const char *folder) {
 static ValueKind kind_of(OnnxfuseProto proto) {
     return proto == ONNXFUSE_PROTO_TENSOR     ? VALUE_TENSOR
            : proto == ONNXFUSE_PROTO_SEQUENCE ? VALUE_SEQUENCE
+           : proto == ONNXFUSE_PROTO_MAP      ? VALUE_MAP
                                               : VALUE_OPTIONAL;
 }
 
@@ -127,11 +128,11 @@ static void compare_tensors(const Tensor *a, const Tensor *b, Found *found) {
 }
 
 static void compare_items(const Item *a, const Item *b, Found *found) {
-    if (a->kind != b->kind || (a->kind == ITEM_SEQUENCE && a->count != b->count))
+    if (a->kind != b->kind || (item_has_items(a) && a->count != b->count))
         *found = (Found){INFINITY, found->largest, -1};
     else if (a->kind == ITEM_TENSOR)
         compare_tensors(&a->tensor, &b->tensor, found);
-    else if (a->kind == ITEM_SEQUENCE)
+    else if (item_has_items(a))
         for (int i = 0; i < a->count; i++) compare_items(&a->items[i], &b->items[i], found);
 }
 

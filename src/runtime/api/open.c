@@ -90,9 +90,11 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
 
 /* --- describing inputs and outputs --- */
 static OnnxfuseProto proto_of(ValueKind kind) {
-    return kind == VALUE_TENSOR     ? ONNXFUSE_PROTO_TENSOR
-           : kind == VALUE_SEQUENCE ? ONNXFUSE_PROTO_SEQUENCE
-                                    : ONNXFUSE_PROTO_OPTIONAL;
+    return kind == VALUE_TENSOR         ? ONNXFUSE_PROTO_TENSOR
+           : kind == VALUE_SEQUENCE     ? ONNXFUSE_PROTO_SEQUENCE
+           : kind == VALUE_MAP_SEQUENCE ? ONNXFUSE_PROTO_SEQUENCE
+           : kind == VALUE_MAP          ? ONNXFUSE_PROTO_MAP
+                                        : ONNXFUSE_PROTO_OPTIONAL;
 }
 
 static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v) {
@@ -110,6 +112,7 @@ static OnnxfuseValueInfo describe(Arena *arena, const char *name, const Value *v
     }
     info.dims = dims;
     info.symbols = symbols;
+    info.key = (OnnxfuseDType)v->key;
     return info;
 }
 

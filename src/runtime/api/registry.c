@@ -50,7 +50,7 @@ static Status compute_own(void *user, CustomCall *call) {
     for (int i = 0; i < host->node->input_count; i++) {
         if (!host->inputs[i]) continue;
         values[i].item = *host->inputs[i];
-        if (values[i].item.kind == ITEM_SEQUENCE) arena_defer(host->arena, release_views, &values[i]);
+        if (item_has_items(&values[i].item)) arena_defer(host->arena, release_views, &values[i]);
     }
     call->values = values;
     return own->compute(own->user, call);

@@ -200,7 +200,7 @@ static Status wrap_outputs(OnnxfuseSession *s, OnnxfuseValue **outputs, RunOutpu
 
 static void uncount(Memory *memory, const Item *item) {
     if (item->kind == ITEM_TENSOR) atomic_fetch_sub(&memory->used, memory_size(item->tensor.data));
-    if (item->kind != ITEM_SEQUENCE) return;
+    if (!item_has_items(item)) return;
     atomic_fetch_sub(&memory->used, memory_size(item->items));
     for (int i = 0; i < item->count; i++) uncount(memory, &item->items[i]);
 }

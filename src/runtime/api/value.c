@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public values: tensors, sequences and absent optionals. */
+/* The public values: tensors, sequences, maps and absent optionals. */
 #include "runtime/api/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+#include "graph/maps/map_value.h"
 #include "importer/importer.h"
 #include "ops/image/image_file.h"
 
@@ -87,6 +88,35 @@ OnnxfuseStatus onnxfuse_value_sequence(OnnxfuseValue *const *items, int count, O
     return NULL;
 }
 
+static Status make_map(Arena *arena, const Item *keys, const Item *values, Item *out_item) {
+    jmp_buf guard;
+    if (setjmp(guard)) return status_out_of_memory();
+    arena_guard(arena, &guard);
+    Item map;
+    TRY(map_make_item(arena, &keys->tensor, &values->tensor, &map));
+    return item_copy(NULL, &map, out_item);
+}
+
+OnnxfuseStatus onnxfuse_value_map(OnnxfuseValue *keys, OnnxfuseValue *values, OnnxfuseValue **out_value) {
+    if (keys->item.kind != ITEM_TENSOR || values->item.kind != ITEM_TENSOR || keys->on_device || values->on_device)
+        return status_error(STATUS_INVALID, "a map's keys and values are no tensors in the host's memory");
+    Arena *arena = arena_create(0);
+    if (!arena) return status_out_of_memory();
+    OnnxfuseValue *value;
+    Status status = new_value(&value);
+    if (!status) {
+        value->owns = true;
+        status = make_map(arena, &keys->item, &values->item, &value->item);
+        if (status) onnxfuse_value_free(value);
+    }
+    arena_destroy(arena);
+    if (status) return status;
+    onnxfuse_value_free(keys);
+    onnxfuse_value_free(values);
+    *out_value = value;
+    return NULL;
+}
+
 OnnxfuseStatus onnxfuse_value_absent(OnnxfuseValue **out_value) { return new_value(out_value); }
 
 void value_release_views(OnnxfuseValue *value) {
@@ -122,6 +152,7 @@ const int64_t *onnxfuse_value_dims(const OnnxfuseValue *value) { return value->i
 int64_t onnxfuse_value_count(const OnnxfuseValue *value) {
     return value->item.kind == ITEM_TENSOR     ? tensor_count(&value->item.tensor)
            : value->item.kind == ITEM_SEQUENCE ? value->item.count
+           : value->item.kind == ITEM_MAP      ? tensor_count(map_keys(&value->item))
                                                : 0;
 }
 
@@ -133,9 +164,9 @@ void *onnxfuse_value_data(const OnnxfuseValue *value) {
     return value->item.kind == ITEM_TENSOR ? value->item.tensor.data : NULL;
 }
 
-const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int index) {
-    if (sequence->item.kind != ITEM_SEQUENCE || index < 0 || index >= sequence->item.count) return NULL;
-    OnnxfuseValue *s = (OnnxfuseValue *)(uintptr_t)sequence;
+static const OnnxfuseValue *item_view(const OnnxfuseValue *value, ItemKind kind, int index) {
+    if (value->item.kind != kind || index < 0 || index >= value->item.count) return NULL;
+    OnnxfuseValue *s = (OnnxfuseValue *)(uintptr_t)value;
     if (!s->items) {
         s->items = calloc((size_t)s->item.count, sizeof *s->items);
         if (!s->items) return NULL;
@@ -153,6 +184,14 @@ const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int inde
     return s->items[index];
 }
 
+const OnnxfuseValue *onnxfuse_value_item(const OnnxfuseValue *sequence, int index) {
+    return item_view(sequence, ITEM_SEQUENCE, index);
+}
+
+const OnnxfuseValue *onnxfuse_value_keys(const OnnxfuseValue *map) { return item_view(map, ITEM_MAP, 0); }
+
+const OnnxfuseValue *onnxfuse_value_values(const OnnxfuseValue *map) { return item_view(map, ITEM_MAP, 1); }
+
 const char *onnxfuse_dtype_name(OnnxfuseDType dtype) { return dtype_onnx_name((DType)dtype); }
 
 size_t onnxfuse_dtype_size(OnnxfuseDType dtype) { return dtype_size((DType)dtype); }
@@ -165,7 +204,7 @@ double onnxfuse_value_element(const OnnxfuseValue *tensor, int64_t index) {
 }
 
 static Status read_proto(Arena *arena, OnnxfuseProto proto, const void *bytes, size_t size, OnnxfuseValue *value) {
-    static const ValueKind kinds[] = {VALUE_TENSOR, VALUE_SEQUENCE, VALUE_OPTIONAL};
+    static const ValueKind kinds[] = {VALUE_TENSOR, VALUE_SEQUENCE, VALUE_OPTIONAL, VALUE_MAP};
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);

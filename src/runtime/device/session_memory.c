@@ -88,10 +88,10 @@ Status item_copy(Memory *memory, const Item *from, Item *out_item) {
         TRY(item_new_tensor(memory, from->tensor.dtype, from->tensor.rank, from->tensor.dims, out_item));
         size_t bytes = tensor_bytes(&from->tensor);
         if (bytes) memcpy(out_item->tensor.data, from->tensor.data, bytes);
-    } else if (from->kind == ITEM_SEQUENCE) {
+    } else if (item_has_items(from)) {
         void *items;
         TRY(memory_alloc(memory, sizeof(Item) * (size_t)from->count, &items));
-        *out_item = (Item){.kind = ITEM_SEQUENCE, .items = items};
+        *out_item = (Item){.kind = from->kind, .items = items};
         for (; out_item->count < from->count; out_item->count++) {
             Status status = item_copy(memory, &from->items[out_item->count], &out_item->items[out_item->count]);
             if (status) {
@@ -105,7 +105,7 @@ Status item_copy(Memory *memory, const Item *from, Item *out_item) {
 
 void item_free(Memory *memory, Item *item) {
     if (item->kind == ITEM_TENSOR) memory_free(memory, item->tensor.data);
-    if (item->kind == ITEM_SEQUENCE) {
+    if (item_has_items(item)) {
         for (int i = 0; i < item->count; i++) item_free(memory, &item->items[i]);
         memory_free(memory, item->items);
     }

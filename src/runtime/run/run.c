@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "graph/eval/eval.h"
+#include "graph/maps/map_value.h"
 #include "runtime/device/host_movement.h"
 #include "runtime/plan/recordings.h"
 #include "runtime/run/replay.h"
@@ -213,18 +214,34 @@ static Status check_tensor(const Value *v, const Item *item, const char *what) {
     return NULL;
 }
 
+static Status check_map(const Value *v, const Item *item, const char *what) {
+    if (!item || item->kind != ITEM_MAP)
+        return status_error(STATUS_INVALID, "input \"%s\": a map is expected%s", v->name, what);
+    DType key = map_keys(item)->dtype, value = map_values(item)->dtype;
+    if (key == v->key && value == v->dtype) return NULL;
+    return status_error(STATUS_INVALID, "input \"%s\": a map from %s to %s is expected%s, one from %s to %s was given",
+                        v->name, dtype_onnx_name(v->key), dtype_onnx_name(v->dtype), what, dtype_onnx_name(key),
+                        dtype_onnx_name(value));
+}
+
 /* Sequences and optionals: their tensors have the declared type and rank, and sizes of their own. */
 static Status check_item(const Value *v, const Item *item) {
-    bool sequence = v->kind == VALUE_SEQUENCE || v->kind == VALUE_OPTIONAL_SEQUENCE;
+    bool needed = v->kind == VALUE_SEQUENCE || v->kind == VALUE_MAP_SEQUENCE,
+         sequence = needed || v->kind == VALUE_OPTIONAL_SEQUENCE;
     if (v->kind == VALUE_TENSOR) return check_tensor(v, item, "");
+    if (v->kind == VALUE_MAP) return check_map(v, item, "");
     if (!item || item->kind == ITEM_NONE) {
-        if (v->kind != VALUE_SEQUENCE) return NULL;
+        if (!needed) return NULL;
         return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
     }
     if (sequence && item->kind != ITEM_SEQUENCE)
         return status_error(STATUS_INVALID, "input \"%s\": a sequence is expected", v->name);
     const Item *items = sequence ? item->items : item;
     for (int i = 0; i < (sequence ? item->count : 1); i++) {
+        if (v->kind == VALUE_MAP_SEQUENCE) {
+            TRY(check_map(v, &items[i], " in the sequence"));
+            continue;
+        }
         TRY(check_tensor(v, &items[i], sequence ? " in the sequence" : ""));
         if (v->rank >= 0 && items[i].tensor.rank != v->rank)
             return status_error(STATUS_INVALID, "input \"%s\": tensors of rank %d are expected, one has rank %d",
