@@ -101,6 +101,45 @@ Test(compare, types_and_shapes_always_count) {
     onnxfuse_value_free(ints);
 }
 
+/* Of two keys and their values. */
+static OnnxfuseValue *a_map(int64_t first, int64_t second, float of_first, float of_second) {
+    OnnxfuseValue *keys, *values, *map;
+    int64_t two = 2;
+    cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_INT64, 1, &two, NULL, &keys));
+    cr_assert_null(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 1, &two, NULL, &values));
+    memcpy(onnxfuse_value_data(keys), (int64_t[]){first, second}, 2 * sizeof(int64_t));
+    memcpy(onnxfuse_value_data(values), (float[]){of_first, of_second}, 2 * sizeof(float));
+    cr_assert_null(onnxfuse_value_map(keys, values, &map));
+    return map;
+}
+
+Test(compare, maps) {
+    OnnxfuseValue *got = a_map(1, 2, 10, 20), *turned = a_map(2, 1, 20.5f, 10), *other = a_map(1, 3, 10, 20), *nothing;
+    cr_assert_null(onnxfuse_value_absent(&nothing));
+    cr_expect_null(compare_values(got, turned, (Tolerance){0, 1, 1}, false));
+    cr_expect_eq(compare_rules(got, (Tolerance){0, 1, 1}, false), RULE_EXACT | RULE_CLOSE);
+    const struct {
+        const OnnxfuseValue *expected;
+        Tolerance tolerance;
+        const char *message;
+    } rows[] = {
+        {turned, {0, 0}, "values: [1]: got 20, expected 20.5"},
+        {other, {0, 5, 5}, "keys: [1]: got 2, expected 3"},
+        {nothing, {0, 5}, "got a map of 2, expected nothing"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Problem *found = compare_values(got, rows[i].expected, rows[i].tolerance, false);
+        cr_expect(found && strstr(problem_text(found), rows[i].message), "%zu: %s", i, problem_text(found));
+        problem_free(found);
+    }
+    Difference values = compare_measure(got, turned, (Tolerance){0, 0}),
+               keys = compare_measure(got, other, (Tolerance){0, 5, 5});
+    cr_expect(values.comparable && values.different == 1 && values.distance == 0.5);
+    cr_expect(keys.comparable && keys.different == 1 && onnxfuse_value_dtype(keys.got) == ONNXFUSE_INT64);
+    OnnxfuseValue *all[] = {got, turned, other, nothing};
+    for (int i = 0; i < 4; i++) onnxfuse_value_free(all[i]);
+}
+
 Test(compare, strings_and_sequences) {
     OnnxfuseString a = {"one", 3}, b = {"two", 3};
     OnnxfuseValue *first[2], *second[2], *got, *expected;

@@ -283,6 +283,29 @@ def test_refused(folder, case, opset, nearest, words):
     optimize(folder / "in.onnx", folder / "out.onnx", "--convert-opset", str(nearest))
 
 
+def test_maps(folder):
+    """A classifier as scikit-learn's exporter writes it, and the types of maps that it declares."""
+    domain = {"domain": "ai.onnx.ml"}
+    nodes = [helper.make_node("DictVectorizer", ["d"], ["features"], string_vocabulary=["a", "b", "c"], **domain),
+             helper.make_node("LinearClassifier", ["features"], ["label", "scores"], classlabels_ints=[0, 1], coefficients=[1.0, -0.5, 0.25, -1.0, 0.5, 2.0],
+                              intercepts=[0.5, -0.5], post_transform="LOGISTIC", **domain),
+             helper.make_node("Normalizer", ["scores"], ["shares"], norm="L1", **domain), helper.make_node("Cast", ["label"], ["chosen"], to=INT64),
+             helper.make_node("ZipMap", ["shares"], ["probabilities"], classlabels_int64s=[0, 1], **domain)]
+    mapping = [helper.make_map_type_proto(key, helper.make_tensor_type_proto(FLOAT, [])) for key in (onnx.TensorProto.STRING, INT64)]
+    outputs = [helper.make_tensor_value_info("chosen", INT64, [None]), helper.make_value_info("probabilities", helper.make_sequence_type_proto(mapping[1]))]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("d", mapping[0])], outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8), folder / "in.onnx")
+    for flags, left in ([], 4), (["--convert-opset", "21"], 4), (["--regions"], 4):
+        report = optimize(folder / "in.onnx", folder / "out.onnx", *flags)
+        assert (report["nodes_before"], report["nodes_after"]) == (5, left), report
+        written = onnx.load(folder / "out.onnx")
+        onnx.checker.check_model(written, full_check=True)
+        assert [v.type for v in [*written.graph.input, *written.graph.output][::2]] == [v.type for v in [*graph.input, *graph.output][::2]]
+        feeds = {"d": {"c": 0.5, "a": -2.0, "x": 3.0}}
+        (chosen, maps), (wanted_chosen, wanted_maps) = (session(folder / name).run(None, feeds) for name in ("out.onnx", "in.onnx"))
+        assert list(chosen) == list(wanted_chosen) and maps == wanted_maps, (maps, wanted_maps)
+
+
 def test_subgraphs_and_functions(folder):
     """Each is of the model's version afterwards, though a function may have had another one."""
     branch = [helper.make_graph([helper.make_node("ReduceSum", ["x", "axis"], [n]), helper.make_node("Gelu", [n], [n + "y"])], n,
@@ -529,7 +552,7 @@ def main():
     tests += [(f"converted: {name}", test_converted, case) for name, case in CONVERTED.items()]
     tests += [(f"refused: {name}", test_refused, case) for name, case in REFUSED.items()]
     tests += [(test.__name__, test, ()) for test in (
-        test_subgraphs_and_functions, test_node_cases, test_patterns_regions, test_regions_shared, test_regions_with_policy,
+        test_maps, test_subgraphs_and_functions, test_node_cases, test_patterns_regions, test_regions_shared, test_regions_with_policy,
         test_regions_together)]
     tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_errors)]
     tests = [test for test in tests if not only or only in test[0]]
