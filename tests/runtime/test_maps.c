@@ -36,6 +36,11 @@ static const struct {
      "DictVectorizer@1 m {int64_vocabulary = [1]}\n    b2 = onnx Cast@21 b {to = 7}\n  }\n}\n",
      {"bool[] true", "map i64[3] {2, 1, 0} to f32[3] {1.5, 2.5, 3.5}"},
      {"i64[1, 3] {3, 2, 1}"}},
+    {"a map without entries has values of any type",
+     "graph (m: map(i64, f32[*]), s: map(i64, string[*])) -> (a, b, c) {\n  a = " ML "CastMap@1 m\n  b = " ML
+     "CastMap@1 s {map_form = \"SPARSE\", max_map = 2}\n  c = " ML "DictVectorizer@1 s {int64_vocabulary = [4]}\n}\n",
+     {"map i64[0] {} to f64[0] {}", "map i64[0] {} to f32[0] {}"},
+     {"f32[1, 0] {}", "f32[1, 2] {0, 0}", "string[1, 1] {\"\"}"}},
     {"a sequence of maps passes through",
      "graph (s: mapseq(i64, string[*])) -> (s as same) {\n}\n",
      {"seq map i64[1] {1} to string[1] {\"x\"} | map i64[0] {} to string[0] {}"},

@@ -22,6 +22,9 @@ static const Item *map_in(const HostCall *call) {
     return item && item->kind == ITEM_MAP ? item : NULL;
 }
 
+/* Not that of the map's values, which a map without entries does not tell. */
+static DType result_type(const HostCall *call) { return call->node->outputs[0]->dtype; }
+
 static Value *map_value_in(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (x && x->kind != VALUE_MAP) {
@@ -86,8 +89,8 @@ Status host_dict_vectorizer(HostCall *call) {
     if (!map) return host_error(call, "input 0 is no map");
     const Tensor *values = map_values(map);
     Tensor words = vocabulary(call->node, map_keys(map)->dtype), *y;
-    TRY(host_output(call, 0, values->dtype, 2, (const int64_t[]){1, words.dims[0]}, &y));
-    size_t size = dtype_size(values->dtype);
+    TRY(host_output(call, 0, result_type(call), 2, (const int64_t[]){1, words.dims[0]}, &y));
+    size_t size = dtype_size(result_type(call));
     for (int64_t i = 0; y && i < words.dims[0]; i++) {
         int64_t at = map_find(map, &words, i);
         char *to = (char *)y->data + (size_t)i * size;
@@ -151,7 +154,7 @@ Status host_cast_map(HostCall *call) {
         if (keys[i] < 0 || keys[i] >= count)
             return host_error(call, "key %lld is not below max_map, %lld", (long long)keys[i], (long long)count);
     Tensor *y;
-    TRY(host_output(call, 0, text ? DT_STRING : values->dtype, 2, (const int64_t[]){1, count}, &y));
+    TRY(host_output(call, 0, result_type(call), 2, (const int64_t[]){1, count}, &y));
     if (y && sparse) fill_gaps(y, text ? "0.f" : "0");
     for (int64_t i = 0; y && i < entries; i++) store_entry(call->arena, values, i, y, sparse ? keys[i] : i);
     return NULL;

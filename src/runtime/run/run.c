@@ -214,11 +214,12 @@ static Status check_tensor(const Value *v, const Item *item, const char *what) {
     return NULL;
 }
 
+/* A recorded map without entries does not say of what type its values are. */
 static Status check_map(const Value *v, const Item *item, const char *what) {
     if (!item || item->kind != ITEM_MAP)
         return status_error(STATUS_INVALID, "input \"%s\": a map is expected%s", v->name, what);
     DType key = map_keys(item)->dtype, value = map_values(item)->dtype;
-    if (key == v->key && value == v->dtype) return NULL;
+    if (key == v->key && (value == v->dtype || !tensor_count(map_values(item)))) return NULL;
     return status_error(STATUS_INVALID, "input \"%s\": a map from %s to %s is expected%s, one from %s to %s was given",
                         v->name, dtype_onnx_name(v->key), dtype_onnx_name(v->dtype), what, dtype_onnx_name(key),
                         dtype_onnx_name(value));
