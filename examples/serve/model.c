@@ -84,7 +84,8 @@ static OnnxfuseStatus check_values(const Model *m) {
     for (int i = 0; i < m->input_count + m->output_count; i++) {
         bool output = i >= m->input_count;
         const OnnxfuseValueInfo *info = output ? m->outputs[i - m->input_count] : m->inputs[i];
-        if (info->kind == ONNXFUSE_PROTO_SEQUENCE || (output && !model_wants_tensor(info)))
+        bool optional = !output && info->kind == ONNXFUSE_PROTO_OPTIONAL;
+        if (!optional && !model_wants_tensor(info))
             return unservable(m, info, "no tensor, and the protocol has nothing else");
         if (!datatype_of(info->dtype)) return unservable(m, info, "of an element type that the protocol has not");
         if (!text_is_utf8(info->name, strlen(info->name))) return unservable(m, info, "no name in UTF-8");

@@ -34,11 +34,11 @@ Test(map_value, keys_ascend) {
         Tensor keys;
         const char *wanted;
     } rows[] = {
-        {numbers(ascending, 4), "{0, 1, 2, 3} to {0, 1, 2, 3}"},
-        {numbers(mixed, 4), "{-9223372036854775808, -1, 7, 9223372036854775807} to {1, 3, 0, 2}"},
-        {strings(words, 4), "{\"\", \"a\\x00b\", \"ab\", \"b\"} to {1, 3, 2, 0}"},
-        {numbers(NULL, 0), "{} to {}"},
-        {strings(NULL, 0), "{} to {}"},
+        {numbers(ascending, 4), "[0, 1, 2, 3] to [0, 1, 2, 3]"},
+        {numbers(mixed, 4), "[-9223372036854775808, -1, 7, 9223372036854775807] to [1, 3, 0, 2]"},
+        {strings(words, 4), "[\"\", \"a\\x00b\", \"ab\", \"b\"] to [1, 3, 2, 0]"},
+        {numbers(NULL, 0), "[] to []"},
+        {strings(NULL, 0), "[] to []"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Item map;
@@ -60,7 +60,7 @@ Test(map_value, of_equal_keys_the_last_is_taken) {
     const struct {
         int64_t *keys;
         const char *wanted;
-    } rows[] = {{twice, "{3, 1, 2}"}, {all_twice, "{3, 1}"}};
+    } rows[] = {{twice, "[3, 1, 2]"}, {all_twice, "[3, 1]"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t count;
         Tensor keys = numbers(rows[i].keys, 4);

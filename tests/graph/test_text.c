@@ -34,8 +34,6 @@ static const struct {
      "onnx Source@1\n}\n"},
     {"sequences, optionals and known elements", "graph (q: seq(f32[*]), o: opt(i64[2]), p: optseq(string[])) -> (n) "
                                                 "{\n  n: i64[2]<b, 768> = onnx Shape@13 q\n}\n"},
-    {"maps", "graph (m: map(i64, f32[*]), s: mapseq(string, string[*])) -> (s, z) {\n"
-             "  z: mapseq(i64, f32[*]) = onnx ZipMap@1 m\n}\n"},
     {"anchors, hosts and regions",
      "graph (x: f32[b, 4]) -> (t, n) {\n  y: f32[b, 4] = anchor matmul x, x {trans_b = 1} # from MatMul_0\n"
      "  t: f32[b, 4] = region x, y graph (p0: f32[b, 4], p1: f32[b, 4]) -> (q) { # from Add_1, Relu_2\n    q: f32[b, "
@@ -47,6 +45,8 @@ static const struct {
     {"control flow with captures", "graph (c: bool[], x: f32[2]) -> (y) {\n  y: f32[2] = host If@13 c, x captures 1 "
                                    "graph \"then\" (x: f32[2]) -> (t) { # from If_0\n"
                                    "    t: f32[2] = neg x\n  } graph \"else\" (x: f32[2]) -> (x) {\n  }\n}\n"},
+    {"maps", "graph (m: map(i64, f32[*]), s: mapseq(string, string[*])) -> (s, z) {\n"
+             "  z: mapseq(i64, f32[*]) = onnx ZipMap@1 m\n}\n"},
 };
 
 static char *printed(Graph *graph) {
@@ -96,8 +96,8 @@ static const struct {
     {"graph (x: i64[2]<1>) -> () {\n}", "1:17: elements that do not fit the type"},
     {"graph (x: map(f32, f32[*])) -> () {\n}", "1:15: the type of a map's keys is expected"},
     {"graph (x: map(i64)) -> () {\n}", "1:18: \",\" is expected"},
-    {"graph (x: mapseq(i64, i8[*])) -> () {\n}", "1:23: the type of a map's values is expected"},
-    {"graph (x: map(i64, f32[2])) -> () {\n}", "1:20: the type of a map's values is expected"},
+    {"graph (x: mapseq(i64, i8[*])) -> () {\n}", "1:22: the type of a map's values is expected"},
+    {"graph (x: map(i64, f32[2])) -> () {\n}", "1:19: the type of a map's values is expected"},
     {"graph () -> () {\n  c = constant f32[65] {... 0x0123456789abcdef}\n}",
      "2:16: the elements of this constant were left out"},
     {"graph () -> () {\n  c = constant f32[99999999999] {1}\n}", "2:16: fewer than 99999999999 elements"},

@@ -265,8 +265,8 @@ static Model *optional_map(void) {
 
 static const Case cases[] = {
     {"maps", maps, STATUS_OK,
-     "opset \"ai.onnx.ml\" 1\ngraph \"g\" (m: map(i64, f32[*]), s: mapseq(string, i64[*])) -> (y, s) {\n"
-     "  y = onnx \"ai.onnx.ml\" CastMap@1 m # from ai.onnx.ml.CastMap#0\n}\n"},
+     "graph \"g\" (m: map(i64, f32[*]), s: mapseq(string, i64[*])) -> (y, s) {\n"
+     "  y = onnx \"ai.onnx.ml\" CastMap@1 m # from CastMap#0\n}\n"},
     {"maps from floats", map_from_floats, STATUS_UNSUPPORTED, "input \"other\": maps from float32 to float32"},
     {"maps to bytes", map_to_bytes, STATUS_UNSUPPORTED, "input \"other\": maps from string to uint8"},
     {"maps to an element type that does not exist", map_to_unknown, STATUS_INVALID, "input \"other\": "},

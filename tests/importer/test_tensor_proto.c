@@ -231,13 +231,13 @@ Test(importer, recorded_items_read_back_as_written, .init = begin, .fini = end) 
         {{.kind = ITEM_NONE}, VALUE_OPTIONAL, "none"},
         {two[1], VALUE_OPTIONAL, "2"},
         {pair, VALUE_OPTIONAL_SEQUENCE, "[1 2]"},
-        {map, VALUE_MAP, "{-4, 9} to {0.5, -2}"},
-        {text_map, VALUE_MAP, "{\"a\", \"b\\x00\"} to {\"a\", \"b\\x00\"}"},
-        {empty_map, VALUE_MAP, "{} to {}"},
-        {map, VALUE_OPTIONAL, "{-4, 9} to {0.5, -2}"},
+        {map, VALUE_MAP, "[-4, 9] to [0.5, -2]"},
+        {text_map, VALUE_MAP, "[\"a\", \"b\\x00\"] to [\"a\", \"b\\x00\"]"},
+        {empty_map, VALUE_MAP, "[] to []"},
+        {map, VALUE_OPTIONAL, "[-4, 9] to [0.5, -2]"},
         {{.kind = ITEM_SEQUENCE, .items = maps, .count = 3},
          VALUE_MAP_SEQUENCE,
-         "[{-4, 9} to {0.5, -2} {\"a\", \"b\\x00\"} to {\"a\", \"b\\x00\"} {} to {}]"},
+         "[[-4, 9] to [0.5, -2] [\"a\", \"b\\x00\"] to [\"a\", \"b\\x00\"] [] to []]"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *bytes;

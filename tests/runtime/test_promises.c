@@ -144,7 +144,7 @@ Test(promises, what_a_map_tells) {
     cr_expect_null(onnxfuse_value_item(map, 0));
     const OnnxfuseValue *keys = onnxfuse_value_keys(map), *values = onnxfuse_value_values(map);
     char *text = value_text(map);
-    cr_expect_str_eq(text, "map string[3] {\"\", \"ab\", \"b\"} to f32[3] {2, 3, 1}");
+    cr_expect_str_eq(text, "map string[3] [\"\", \"ab\", \"b\"] to f32[3] [2, 3, 1]");
     cr_expect(keys == onnxfuse_value_keys(map) && values == onnxfuse_value_values(map));
     cr_expect(!onnxfuse_value_keys(keys) && !onnxfuse_value_values(values));
     free(text);

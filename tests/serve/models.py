@@ -69,10 +69,34 @@ def scalar():
     return w
 
 
+def sequence():
+    """What the protocol has no place for: a sequence."""
+    w = onnx_writer.Writer()
+    w.output(w.op("SplitToSequence", w.input("x", ["batch", 2])), [])
+    return w
+
+
+def classifier():
+    """The end of a classifier that scikit-learn's exporter has written: a sequence of maps."""
+    w = onnx_writer.Writer()
+    w.output(w.op("ZipMap", w.input("x", ["batch", 2]), domain="ai.onnx.ml", classlabels_strings=["no", "yes"]), [])
+    return w
+
+
+def features():
+    """A map from int64 to float32 as an input."""
+    w = onnx_writer.Writer()
+    block, number = onnx_writer.block, onnx_writer.number
+    w.inputs.append(block(1, "x") + block(2, block(5, number(1, 7) + block(2, block(1, number(1, 1))))))
+    w.output(w.op("DictVectorizer", "x", domain="ai.onnx.ml", int64_vocabulary=[1, 2]), [1, 2])
+    return w
+
+
 def write(folder):
     """name -> path"""
     folder.mkdir(parents=True, exist_ok=True)
-    models = {"dense": dense(), "words": words(), "gather": gather(), "fixed": fixed(), "slow": slow(), "scalar": scalar()}
+    models = {"dense": dense(), "words": words(), "gather": gather(), "fixed": fixed(), "slow": slow(), "scalar": scalar(),
+              "sequence": sequence(), "classifier": classifier(), "features": features()}
     models |= {f"echo_{datatype}": echo(element) for datatype, element in ELEMENTS.items()}
     paths = {}
     for name, writer in models.items():

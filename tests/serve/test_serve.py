@@ -485,6 +485,17 @@ def connections_of_an_address():
     ends(server)
 
 
+def what_is_no_tensor():
+    """Models of sequences and maps are refused, and the message names the value."""
+    for name, value in (("sequence", "y"), ("classifier", "y"), ("features", "x")):
+        try:
+            serve("dense", name)
+        except RuntimeError as error:
+            assert f'model {name} cannot be served: "{value}" is no tensor' in str(error), error
+        else:
+            raise AssertionError(f"{name} is served")
+
+
 def many_shapes():
     """Requests of many shapes wait together, some of them for less time than there is; each gets what it asked for."""
     server = serve("slow", "words", arguments=("--runs", "1", "--max-batch", "4"))
@@ -643,7 +654,7 @@ def deep_requests():
     ends(server)
 
 
-TESTS = (endpoints, names_of_models, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
+TESTS = (endpoints, names_of_models, what_is_no_tensor, datatypes, json_numbers, outputs_and_members, binary_bodies, batching, one_wrong_request_beside_others,
          without_batching, sized_bodies, bodies_together, full_queue, deadlines, clients_that_leave, slow_clients, connections_of_an_address, many_shapes,
          draining, idle, memory, metrics, malformed_requests, deep_requests)
 

@@ -615,6 +615,7 @@ static Status add_outputs(const Parser *p, Node *node, const OutputList *outputs
         TRY(check_new(p, o->place, o->name));
         Value *value = node_add_output(node, o->name, o->type.dtype, o->type.rank, o->type.dims);
         value->kind = o->type.kind;
+        value->key = o->type.key;
         value->content = o->type.content;
     }
     return NULL;
@@ -690,6 +691,7 @@ static Status params(Parser *p) {
         TRY(type_of(p, &type));
         Value *value = graph_add_input(p->graph, value_name, type.dtype, type.rank, type.dims);
         value->kind = type.kind;
+        value->key = type.key;
         value->content = type.content;
     }
     return NULL;
