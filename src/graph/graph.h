@@ -48,7 +48,7 @@ struct Value {
     const ModelValue *stands_for; /* the values of the model that this one has all elements of; NULL: none. Follows
                                      value_replace; an edit that changes what a value is clears it */
     ValueKind kind;
-    DType dtype; /* of the tensor, of a sequence's or optional's tensors, or of maps' values; DT_NONE: not inferred yet */
+    DType dtype; /* of the tensor, of a sequence's or optional's tensors, of maps' values; DT_NONE: not inferred yet */
     DType key;   /* of maps' keys: DT_I64 or DT_STRING; DT_NONE: no maps */
     int rank; /* -1: not known (before lowering); of a sequence or optional its elements': -1 also when they differ, -2
                  when there is none yet; of maps -1; a size in which elements may differ is the symbol "$any", which is

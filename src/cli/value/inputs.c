@@ -17,9 +17,9 @@ const Flag input_flags[] = {
 };
 
 void print_inputs_help(FILE *out) {
-    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto, OptionalProto or MapProto),\n"
-          "image:FILE for a picture, text:TEXT for a string, bytes:FILE for the file's bytes as numbers, random,\n"
-          "or zeros. --input FILE.npz alone gives every input that the archive holds.\n"
+    fputs("\nWHAT is a file (.npy, .npz, or .pb with a serialized TensorProto, SequenceProto, OptionalProto or\n"
+          "MapProto), image:FILE for a picture, text:TEXT for a string, bytes:FILE for the file's bytes as\n"
+          "numbers, random, or zeros. --input FILE.npz alone gives every input that the archive holds.\n"
           "Inputs that are not given are drawn at random, the same every time: floats in -1..1, integers and\n"
           "booleans 0 or 1, the first of a row 1, strings words. Free sizes that neither --size, --shape nor a\n"
           "given input says are those of the policy's first shape hint, else 1. Standard error tells of both.\n\n",
