@@ -122,23 +122,34 @@ static Status read_form(CpuAnchor *anchor, const Tensor *weight) {
     return NULL;
 }
 
-Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale) {
+void anchor_keep_halves(CpuAnchor *anchor, int64_t elements) {
+    if (anchor->dtype == DT_F16 && !anchor->form.kind && elements * (int64_t)sizeof(float) > RESIDENT_WEIGHT_BYTES)
+        anchor->form = (WeightForm){WEIGHT_F16, NARROW_BLOCK, false};
+}
+
+static float weight_at(const Tensor *weight, int64_t index) {
+    if (weight->dtype == DT_F32) return float_at(weight->data, index);
+    return (float)dtype_load_double(weight->dtype, weight->data, index);
+}
+
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, double scale) {
     int64_t count = tensor_count(weight), at = 0;
     char place[MAX_RANK * 22 + 1];
     size_t length = 0;
-    if (!anchor->form.kind) return NULL;
-    while (at < count && isfinite(float_at(data, at) * (float)scale)) at++;
+    if (weight_precision(anchor) == PRECISION_AS_IS || !anchor->form.kind) return NULL;
+    while (at < count && isfinite(weight_at(weight, at) * (float)scale)) at++;
     if (at == count) return NULL;
+    const double found = (double)weight_at(weight, at);
     for (int i = 0; i < weight->rank; i++)
         length += (size_t)snprintf(place + length, sizeof place - length, "%s%lld", i ? ", " : "",
                                    (long long)(at / dims_product(weight->dims, i + 1, weight->rank) % weight->dims[i]));
     const Node *node = anchor->node;
     const char *name = node->inputs[1]->name;
-    return status_error(
-        STATUS_INVALID, "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
-        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
-        (double)float_at(data, at), isfinite(float_at(data, at)) ? ", infinite with the factors folded into it" : "",
-        weight_forms[weight_precision(anchor)].name);
+    return status_error(STATUS_INVALID,
+                        "%s (%s): element [%s] of the weight%s%s%s is %g%s, which weights %s cannot hold",
+                        node_origin_name(node), node->op, place, name ? " \"" : "", name ? name : "", name ? "\"" : "",
+                        found, isfinite(found) ? ", infinite with the factors folded into it" : "",
+                        weight_forms[weight_precision(anchor)].name);
 }
 
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise, bool pairs) {

@@ -99,6 +99,8 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
                            .depth = strides[b->rank - 2],
                            .taps = one_tap,
                            .scale = anchor->quads ? 1 : (double)m->alpha};
+    if (source.scale == 1) anchor_keep_halves(anchor, like.columns * like.depth);
+    source.halves = anchor->dtype == DT_F16;
     like.form = anchor->form;
     size_t bytes, all;
     void *data, *weights;
@@ -114,16 +116,19 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
         return NULL;
     }
     Scratch scratch = {0};
-    const void *from;
-    Status status = anchor->quads
-                        ? take_quads(anchor->quads, b->data, dims, strides, b->rank - 2, pool, &scratch, &from)
-                        : work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
+    const void *from = b->data;
+    const size_t size = source.halves ? dtype_size(DT_F16) : like.set->size;
+    Status status = NULL;
+    if (anchor->quads)
+        status = take_quads(anchor->quads, b->data, dims, strides, b->rank - 2, pool, &scratch, &from);
+    else if (!source.halves)
+        status = work_take(b->dtype, b->data, tensor_count(b), 0, pool, &scratch, &from);
     if (anchor->quads) { /* dense, with their own strides */
         dims[b->rank - 2] = like.depth;
         matmul_strides(b->rank, dims, strides);
         source.column = 1, source.depth = like.columns;
     }
-    if (!status) status = anchor_check_weight(anchor, b, from, source.scale);
+    if (!status) status = anchor_check_weight(anchor, b, source.scale);
     for (int64_t i = 0; !status && i < count; i++) {
         int64_t offset = 0, rest = i;
         for (int axis = b->rank - 3; axis >= 0; axis--) {
@@ -133,7 +138,7 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
         m->weights = weights;
         m->weights[i] = like;
         m->weights[i].data = (char *)data + bytes * (size_t)i;
-        source.data = (const char *)from + (size_t)offset * like.set->size;
+        source.data = (const char *)from + (size_t)offset * size;
         status = weight_pack(&m->weights[i], &source, pool);
     }
     scratch_release(&scratch);

@@ -73,9 +73,10 @@ Recipe anchor_recipe(const CpuAnchor *anchor, const Tensor *constant);
 Status anchor_wrong(const CpuAnchor *anchor, const char *what); /* STATUS_INVALID */
 /* A constant bias of the anchor's input `input` to anchor->bias; runs do not read it any more. */
 Status anchor_keep_bias(CpuAnchor *anchor, int input, const Tensor *bias, Pool *pool);
-/* What is packed of a weight in a form narrower than f32: all numbers are finite. data: of the constant, in the work
- * type; scale: as WeightSource.scale. */
-Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, const void *data, double scale);
+/* A constant weight of so many elements stays f16 if it came so; but one that lies in the first-level cache is widened once. */
+void anchor_keep_halves(CpuAnchor *anchor, int64_t elements);
+/* What a policy wants in a form narrower than f32: all numbers are finite. scale: as WeightSource.scale. */
+Status anchor_check_weight(const CpuAnchor *anchor, const Tensor *weight, double scale);
 /* pairs: of bf16, which are multiplied as such. */
 void anchor_is_packed(CpuAnchor *anchor, size_t bytes, bool depthwise, bool pairs);
 /* How many numbers of the factors go into a quad where they are multiplied so; else 0. */

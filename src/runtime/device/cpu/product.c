@@ -23,10 +23,9 @@ enum {
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
-    NARROW_ROWS = 8,               /* up to so many, narrow weights are widened in registers, by each tile again */
-    FINISH_ROWS = 48,              /* of a block of raw results */
-    FINISH_ELEMENTS = 48 * 96,     /* likewise: 18 kB, half of the smallest first-level caches */
-    RESIDENT_WEIGHT_BYTES = 16384, /* of a weight that stays there beside such a block */
+    NARROW_ROWS = 8,           /* up to so many, narrow weights are widened in registers, by each tile again */
+    FINISH_ROWS = 48,          /* of a block of raw results */
+    FINISH_ELEMENTS = 48 * 96, /* likewise: 18 kB, half of the smallest first-level caches */
     SLICES_A_THREAD = 4,
     /* Panels make so many times more slices, where rows are cut, too: 9 chunks of rows are 5 for one of two threads and 4
      * for the other. A feed-forward network of 2048 rows took 40.5 ms on two cores, with whole chunks 44.8. */

@@ -28,6 +28,8 @@ typedef struct BoundEpilogue {
 /* Elements that may be read beyond a bias: less than a vector. */
 enum { PANEL_SLACK = 64 };
 
+enum { RESIDENT_WEIGHT_BYTES = 16384 }; /* of a weight that stays in the first-level cache beside a block of results */
+
 /* Columns in panels as wide as the widest tile, each [taps][depth][width] in memory or in a narrow form of that
  * (WeightForm), the last of a group narrower: whole vectors, filled up with zeros. */
 typedef struct Weight {
@@ -43,9 +45,10 @@ typedef struct Weight {
     int64_t row;
 } Weight;
 
-/* Where a weight's elements stand: data[g * group + c * column + k * depth + taps[t]], in the work type. */
+/* Where a weight's elements stand: data[g * group + c * column + k * depth + taps[t]], in the work type or in f16. */
 typedef struct WeightSource {
     const void *data;
+    bool halves; /* f16, which is widened as it is packed */
     int64_t group, column, depth;
     const int64_t *taps;        /* [taps] */
     double scale;               /* floats only */

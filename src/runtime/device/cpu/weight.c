@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing of weights into panels. */
 #include <string.h>
+#include "graph/dtype.h"
 #include "runtime/device/cpu/work.h"
 #include "runtime/device/cpu/product.h"
 
@@ -34,21 +35,46 @@ typedef struct Packing {
     size_t wide_bytes;
 } Packing;
 
-/* One element, wherever it comes from: weights may stand unaligned in a mapped file. */
-static void copy_element(size_t size, void *to, int64_t to_index, const void *from, int64_t from_index) {
-    if (size == 4)
-        memcpy((char *)to + to_index * 4, (const char *)from + from_index * 4, 4);
-    else
-        memcpy((char *)to + to_index * 8, (const char *)from + from_index * 8, 8);
+/* `count` elements that are `step` apart, wherever they come from: weights may stand unaligned in a mapped file. halves: of f16. */
+static void take_elements(size_t size, bool halves, const char *from, int64_t step, int64_t count, void *to) {
+    if (halves && step == 1) {
+        tile_isa()->widen_f16(from, to, count);
+    } else if (halves) {
+        for (int64_t i = 0; i < count; i++) {
+            uint16_t half;
+            memcpy(&half, from + i * step * (int64_t)sizeof half, sizeof half);
+            ((float *)to)[i] = f16_to_f32(half);
+        }
+    } else if (step == 1) {
+        memcpy(to, from, (size_t)count * size);
+    } else if (size == 4) {
+        for (int64_t i = 0; i < count; i++) memcpy((char *)to + i * 4, from + i * step * 4, 4);
+    } else {
+        for (int64_t i = 0; i < count; i++) memcpy((char *)to + i * 8, from + i * step * 8, 8);
+    }
+}
+
+static int64_t source_size(const Weight *w, const WeightSource *s) {
+    return s->halves ? (int64_t)sizeof(uint16_t) : (int64_t)w->set->size;
+}
+
+/* lanes rows of as many elements, `stride` elements apart, to columns[i]. */
+static void turn_block(const TileSet *set, bool halves, const char *from, int64_t stride, void *const *columns) {
+    float wide[TILE_MAX_LANES][TILE_MAX_LANES];
+    const int lanes = set->lanes;
+    for (int i = 0; halves && i < lanes; i++)
+        tile_isa()->widen_f16(from + i * stride * (int64_t)sizeof(uint16_t), wide[0] + i * lanes, lanes);
+    set->transpose(halves ? (const void *)wide : from, halves ? lanes : stride, columns);
 }
 
 /* A column's depths and taps follow each other in memory (weights of convolutions, transposed matrices): square blocks
  * are turned in registers. The source's index q is depth q / taps, tap q % taps. */
-static void pack_turned(const Weight *w, const char *from, int64_t column_stride, int columns, int64_t width,
+static void pack_turned(const Weight *w, const WeightSource *s, const char *from, int columns, int64_t width,
                         char *to) {
     const TileSet *set = w->set;
+    const int64_t size = source_size(w, s), column_stride = s->column;
     int64_t length = w->taps * w->depth, lanes = set->lanes;
-    void *rows[64 / 4];
+    void *rows[TILE_MAX_LANES];
     for (int64_t q = 0; q < length; q += lanes) {
         int64_t some = length - q < lanes ? length - q : lanes;
         for (int64_t i = 0; i < some; i++) {
@@ -56,14 +82,13 @@ static void pack_turned(const Weight *w, const char *from, int64_t column_stride
             rows[i] = to + row * width * (int64_t)set->size;
         }
         for (int c = 0; c < columns; c += (int)lanes) {
-            const char *block = from + (size_t)(c * column_stride + q) * set->size;
-            if (some == lanes && c + lanes <= columns) {
-                set->transpose(block, column_stride, rows);
-            } else {
-                for (int64_t j = 0; j < lanes && c + j < columns; j++)
-                    for (int64_t i = 0; i < some; i++)
-                        copy_element(set->size, rows[i], j, block, j * column_stride + i);
-            }
+            const char *block = from + (c * column_stride + q) * size;
+            if (some == lanes && c + lanes <= columns)
+                turn_block(set, s->halves, block, column_stride, rows);
+            else
+                for (int64_t i = 0; i < some; i++)
+                    take_elements(set->size, s->halves, block + i * size, column_stride,
+                                  columns - c < lanes ? columns - c : lanes, rows[i]);
             for (int64_t i = 0; i < some; i++) rows[i] = (char *)rows[i] + lanes * (int64_t)set->size;
         }
     }
@@ -86,19 +111,17 @@ static void scale_panel(const TileSet *set, void *data, int64_t count, double sc
 void panel_pack(const Weight *w, const WeightSource *s, const Panel *panel, void *data) {
     size_t size = w->set->size;
     int64_t width = (int64_t)panel->vectors * w->set->lanes;
-    const char *from = (const char *)s->data + (panel->group * s->group + panel->first * s->column) * (int64_t)size;
+    const int64_t from_size = source_size(w, s);
+    const char *from = (const char *)s->data + (panel->group * s->group + panel->first * s->column) * from_size;
     char *to = data;
     if (panel->columns < width) memset(to, 0, (size_t)(w->taps * w->depth * width) * size);
     if (is_turned(w, s)) {
-        pack_turned(w, from, s->column, panel->columns, width, to);
+        pack_turned(w, s, from, panel->columns, width, to);
     } else {
         for (int64_t t = 0; t < w->taps; t++)
             for (int64_t k = 0; k < w->depth; k++, to += width * (int64_t)size) {
-                const char *row = from + (s->taps[t] + k * s->depth) * (int64_t)size;
-                if (s->column == 1)
-                    memcpy(to, row, (size_t)panel->columns * size);
-                else
-                    for (int c = 0; c < panel->columns; c++) copy_element(size, to, c, row, c * s->column);
+                const char *row = from + (s->taps[t] + k * s->depth) * from_size;
+                take_elements(size, s->halves, row, s->column, panel->columns, to);
             }
     }
     if (s->scale != 1) scale_panel(w->set, data, w->taps * w->depth * width, s->scale);
@@ -127,7 +150,10 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
             continue;
         }
         panel_pack(w, packing->source, &panel, w->form.kind ? wide : out);
-        if (w->form.kind) narrow_panel(w->form.kind, wide, length, width, out);
+        if (w->form.kind == WEIGHT_F16 && packing->source->halves) /* as they are, infinities too */
+            tile_isa()->narrow_f16(wide, out, length * width);
+        else if (w->form.kind)
+            narrow_panel(w->form.kind, wide, length, width, out);
     }
 }
 

@@ -25,9 +25,9 @@ static void widen_piece(void *context, int64_t begin, int64_t end, int worker) {
     if (is_work(c->dtype))
         memcpy(c->to + begin * (int64_t)dtype_size(c->dtype), from, (size_t)count * dtype_size(c->dtype));
     else if (c->dtype == DT_F16)
-        tile_isa()->widen_f16((const uint16_t *)(const void *)from, to, count);
+        tile_isa()->widen_f16(from, to, count);
     else if (c->dtype == DT_BF16)
-        tile_isa()->widen_bf16((const uint16_t *)(const void *)from, to, count);
+        tile_isa()->widen_bf16(from, to, count);
     else if (anchor_work_type(c->dtype) == DT_F32)
         for (int64_t i = 0; i < count; i++) to[i] = (float)dtype_load_double(c->dtype, from, i);
     else

@@ -123,8 +123,11 @@ static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, Ax
 
 static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) { return anchor_tiles(anchor, c->quads); }
 
-/* The weight in the work type, or as quads of its inputs: [outputs, inputs a group, kernel...]. */
+/* The weight in the work type, in f16 where packing reads that (Conv.halves), or as quads of its inputs: [outputs, inputs a
+ * group, kernel...]. */
 static Status take_weight(const Conv *c, const Tensor *w, Pool *pool, Scratch *scratch, const void **out_data) {
+    *out_data = w->data;
+    if (c->halves) return NULL;
     if (!c->quads) return work_take(w->dtype, w->data, tensor_count(w), 0, pool, scratch, out_data);
     int64_t outer = c->transposed ? c->group : w->dims[0], depth = c->transposed ? w->dims[0] / outer : w->dims[1];
     int64_t inner = product3(c->kernel) * (c->transposed ? c->outputs : 1);
@@ -225,7 +228,7 @@ static void tap_places(const Conv *c, const Phase *p, int64_t *taps) {
     for (int64_t t = 0; t < p->weight.taps && c->tiled > 1; t++) taps[t] *= c->outputs;
 }
 
-/* w: in the work type, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. constant: whose
+/* w: as take_weight gives it, [outputs, inputs a group, kernel...]; transposed [inputs, outputs a group, kernel...]. constant: whose
  * data that is; NULL in a run. */
 static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, const Tensor *constant, Pool *pool) {
     void *data, *taps = NULL;
@@ -246,7 +249,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
     for (int64_t i = 0; !status && i < c->phase_count; i++) {
         Phase *p = &c->phases[i];
         tap_places(c, p, taps);
-        WeightSource source = {.data = w, .taps = taps, .scale = 1};
+        WeightSource source = {.data = w, .halves = c->halves, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
         source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
         if (c->tiled > 1) source.column = 1;
@@ -299,13 +302,15 @@ static Status conv_prepare(CpuAnchor *anchor, const Tensor *const *constants, Po
         return NULL;
     }
     if (tiles_lines(anchor->node, c)) c->tiled = c->strides[AXES - 1];
+    if (!c->winograd) anchor_keep_halves(anchor, tensor_count(w));
+    c->halves = anchor->dtype == DT_F16 && !c->winograd && c->tiled == 1;
     TRY(make_phases(&memory, anchor, c));
     if (anchor->given) {
         is_packed(anchor, c);
         return pack_phases(&memory, c, NULL, w, pool);
     }
     Status status = take_weight(c, w, pool, &scratch, &work);
-    if (!status) status = anchor_check_weight(anchor, w, work, 1);
+    if (!status) status = anchor_check_weight(anchor, w, 1);
     if (!status) status = pack_phases(&memory, c, work, w, pool);
     scratch_release(&scratch);
     TRY(status);

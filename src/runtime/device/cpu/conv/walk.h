@@ -39,6 +39,7 @@ typedef struct Conv {
     bool turned;                    /* the input or the weight lies otherwise than its axes say (perm_x, perm_w) */
     int quads;                      /* as CpuAnchor has it */
     bool depthwise, winograd;       /* computed by depthwise.c, by winograd.c */
+    bool halves;                    /* the weight comes in f16 and is widened as it is packed */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
      * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
      */

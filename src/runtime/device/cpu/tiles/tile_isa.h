@@ -135,9 +135,16 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
 
 /* Exponent and fraction moved to their places make the value times 2^-112, subnormals included; infinity and NaN get
  * the largest exponent. */
-static void widen_f16(const uint16_t *from, float *to, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff) << 13, bits;
+static void widen_f16(const void *from, float *to, int64_t count) {
+    const char *at = from;
+    int64_t i = 0;
+#if VECTOR_BYTES > 16
+    for (; i + LANES <= count; i += LANES) *(VFLoose *)(to + i) = from_f16(at + i * 2);
+#endif
+    for (; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, at + i * 2, sizeof half);
+        uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = (uint32_t)(half & 0x7fff) << 13, bits;
         float scaled;
         memcpy(&scaled, &rest, sizeof scaled);
         scaled *= 0x1p112f;
@@ -149,7 +156,15 @@ static void widen_f16(const uint16_t *from, float *to, int64_t count) {
 
 /* To nearest even: normal numbers in integers; subnormals by adding 0.5, whose last place is 2^-24, the least f16. */
 static void narrow_f16(const float *from, uint16_t *to, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+#if VECTOR_BYTES == 64
+    for (; i + LANES <= count; i += LANES)
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), 0));
+#elif VECTOR_BYTES == 32
+    for (; i + LANES <= count; i += LANES)
+        _mm_storeu_si128((__m128i *)(void *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+#endif
+    for (; i < count; i++) {
         uint32_t bits, small;
         memcpy(&bits, from + i, sizeof bits);
         uint32_t sign = bits >> 16 & 0x8000;
@@ -164,9 +179,11 @@ static void narrow_f16(const float *from, uint16_t *to, int64_t count) {
     }
 }
 
-static void widen_bf16(const uint16_t *from, float *to, int64_t count) {
+static void widen_bf16(const void *from, float *to, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
+        uint16_t half;
+        memcpy(&half, (const char *)from + i * 2, sizeof half);
+        uint32_t bits = (uint32_t)half << 16;
         memcpy(to + i, &bits, sizeof bits);
     }
 }

@@ -16,10 +16,10 @@ TILE_INLINE VF from_f16(const void *from) {
 #elif VECTOR_BYTES == 32
     return _mm256_cvtph_ps(_mm_loadu_si128(from));
 #else
-    /* as widen_f16; infinity and NaN do not occur */
-    VU bits = __builtin_convertvector((VH) * (const VHLoose *)from, VU);
-    VF scaled = (VF)((bits & 0x7fff) << 13) * splat(0x1p112f);
-    return (VF)((VU)scaled | (bits & 0x8000) << 16);
+    /* as widen_f16 */
+    VU bits = __builtin_convertvector((VH) * (const VHLoose *)from, VU), rest = (bits & 0x7fff) << 13;
+    VF scaled = (VF)rest * splat(0x1p112f);
+    return (VF)((VU)scaled | (bits & 0x8000) << 16 | ((VU)(rest >= 0x0f800000) & 0x7f800000));
 #endif
 }
 
