@@ -86,9 +86,10 @@ static void draw_results(AnchorCase *s, DType dtype, int rank, const int64_t *di
     add_results(s, dtype, rank, dims, steps, takes_epilogue(s, dtype, rank) ? count : 0);
 }
 
-static DType any_type(uint64_t *state) {
+static DType any_type(uint64_t *state, AnchorDraw draw) {
     static const DType types[] = {DT_F32, DT_F32,  DT_F32, DT_F32, DT_F32, DT_F64,
                                   DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8,  DT_I16};
+    if (draw == ANCHOR_PLAIN || draw == ANCHOR_HALVES) return draw == ANCHOR_PLAIN ? DT_F32 : DT_F16;
     return types[anchor_case_below(state, sizeof types / sizeof *types)];
 }
 
@@ -114,7 +115,7 @@ static int any_size(uint64_t *state) { return sizes[anchor_case_below(state, siz
 
 AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
     AnchorCase s = anchor_case_new("matmul", seed);
-    DType dtype = draw == ANCHOR_PLAIN ? DT_F32 : any_type(&s.state);
+    DType dtype = any_type(&s.state, draw);
     int rank_a = 2 + anchor_case_below(&s.state, 3),
         rank_b = anchor_case_below(&s.state, 2) ? 2 : 2 + anchor_case_below(&s.state, 3),
         rank = rank_a > rank_b ? rank_a : rank_b;
@@ -158,7 +159,7 @@ AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
 
 AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     AnchorCase s = anchor_case_new(transposed ? "conv_transpose" : "conv", seed);
-    DType dtype = draw == ANCHOR_PLAIN ? DT_F32 : any_type(&s.state);
+    DType dtype = any_type(&s.state, draw);
     int spatial = 1 + anchor_case_below(&s.state, 3), rank = spatial + 2;
     int64_t x[5], w[5], y[5], strides[3], dilations[3], pads[6],
         group = 1, inputs = 1 + anchor_case_below(&s.state, 40), outputs = 1 + anchor_case_below(&s.state, 70);

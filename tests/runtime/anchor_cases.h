@@ -26,6 +26,7 @@ typedef enum AnchorDraw {
     ANCHOR_PLAIN,      /* of f32 with a bias and a ReLU: only sizes and layouts are drawn */
     ANCHOR_ONE_RESULT, /* any type, an epilogue of one result of the anchor's type */
     ANCHOR_ANY,
+    ANCHOR_HALVES, /* as ANCHOR_ANY, of f16 */
 } AnchorDraw;
 
 AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw);

@@ -6,12 +6,14 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include "../base/share.h"
 #include "anchor_body.h"
 #include "anchor_kernel.h"
 #include "lowering/anchor/anchor_eval.h"
 #include "rounding.h"
 #include "runtime/device/cpu/anchor.h"
+#include "runtime/device/cpu/tiles/tile.h"
 
 static void check(AnchorCase c, Pool *pool) {
     AnchorCase *s = &c;
@@ -59,6 +61,78 @@ Test(anchors, convolutions_agree_with_the_evaluator) {
 Test(anchors, transposed_convolutions_agree_with_the_evaluator) {
     for (uint64_t seed = 0; seed < 600; seed += share_step())
         check(anchor_case_conv(seed, true, ANCHOR_ANY), pool_of(1 + (int)(seed % 3)));
+}
+
+Test(anchors, of_f16_agree_with_the_evaluator) {
+    for (uint64_t seed = 0; seed < 600; seed += share_step()) {
+        Pool *pool = pool_of(1 + (int)(seed % 3));
+        check(seed % 2 ? anchor_case_conv(seed, seed % 3 == 0, ANCHOR_HALVES) : anchor_case_matmul(seed, ANCHOR_HALVES),
+              pool);
+    }
+}
+
+/* ---- the ends of what f16 holds ---- */
+
+typedef struct HalfProduct {
+    double x, w, result; /* all other factors are 0 */
+} HalfProduct;
+
+static const HalfProduct half_products[] = {
+    {65504, 1, 65504},       {65504, 2, INFINITY},        {-65504, 2, -INFINITY},       {152, 431, 65504}, /* 65512 */
+    {65, 1008, INFINITY}, /* 65520, halfway to what would be next */
+    {INFINITY, 1, INFINITY}, {1, -INFINITY, -INFINITY},   {INFINITY, 0, NAN},           {NAN, 1, NAN},
+    {1, NAN, NAN},           {0x1p-24, 1, 0x1p-24},       {0x3p-24, -1, -0x3p-24},      {0x1p-24, 0x1p10, 0x1p-14},
+    {0x1p-12, 0x1p-13, 0},   {0x3p-13, 0x1p-13, 0x1p-24}, {0x1p-24, 65504, 0x1.ffcp-9},
+};
+
+/* One product in the midst of zeros: rows so few that weights are widened in registers, and so many that there are several chunks;
+ * of constant weights and of a run's; a channel of a 3x3 convolution, where it is the middle one of nine taps. */
+static void check_half_product(const HalfProduct *p, bool convolution, int64_t rows, bool constant) {
+    enum { DEPTH = 70, COLUMNS = 90, AT = 33, COLUMN = 61 };
+    AnchorCase c = anchor_case_new(convolution ? "conv" : "matmul", 1);
+    const int64_t row = rows / 2, x_dims[] = {1, rows, 3, DEPTH}, w_dims[] = {COLUMNS, DEPTH, 3, 3},
+                  y_dims[] = {1, rows, 3, COLUMNS};
+    const int64_t width = convolution ? 3 : 1;
+    Value *x = anchor_case_input(&c, DT_F16, convolution ? 4 : 2, convolution ? x_dims : (int64_t[]){rows, DEPTH});
+    Value *w = anchor_case_input(&c, DT_F16, convolution ? 4 : 2, convolution ? w_dims : (int64_t[]){DEPTH, COLUMNS});
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, c.what, (Value *[]){x, w}, 2);
+    if (convolution) {
+        const Dim *one = dim_const(c.graph->dims, 1), *const pads[] = {one, one, one, one};
+        node_set_ints(c.node, "strides", (int64_t[]){1, 1}, 2);
+        node_set_ints(c.node, "dilations", (int64_t[]){1, 1}, 2);
+        node_set_dims(c.node, "pads", pads, 4);
+        node_set_int(c.node, "winograd", 0); /* which lets infinities reach neighbours */
+    }
+    anchor_case_output(&c, DT_F16, convolution ? 4 : 2, convolution ? y_dims : (int64_t[]){rows, COLUMNS});
+    for (int i = 0; i < 2; i++) memset(c.tensors[i]->data, 0, tensor_bytes(c.tensors[i]));
+    dtype_store_double(DT_F16, c.tensors[0]->data, (row * width + width / 2) * DEPTH + AT, p->x);
+    dtype_store_double(DT_F16, c.tensors[1]->data, convolution ? (COLUMN * DEPTH + AT) * 9 + 4 : AT * COLUMNS + COLUMN,
+                       p->w);
+    CpuAnchor *anchor;
+    uint32_t released;
+    Tensor *y =
+        tensor_new(c.graph->arena, DT_F16, convolution ? 4 : 2, convolution ? y_dims : (int64_t[]){rows, COLUMNS});
+    const Tensor *inputs[] = {c.tensors[0], c.tensors[1]}, *constants[] = {NULL, constant ? c.tensors[1] : NULL};
+    cr_assert_null(cpu_anchor_prepare(c.node, constants, pool_of(2), NULL, &anchor, &released));
+    cr_expect_str_eq(cpu_anchor_how(anchor), constant ? "packed, weights f16" : "packed at run");
+    const int64_t whole = (COLUMNS + TILE_MAX_LANES - 1) / TILE_MAX_LANES * TILE_MAX_LANES;
+    size_t most_bytes = (size_t)(tensor_count(c.tensors[1]) / COLUMNS * whole * 2 + 64);
+    if (constant) cr_expect_leq(cpu_anchor_bytes(anchor), most_bytes);
+    cr_assert_null(anchor_run_once(anchor, c.node, inputs, y, pool_of(2)));
+    double got = dtype_load_double(DT_F16, y->data, (row * width + width / 2) * COLUMNS + COLUMN);
+    cr_expect(isnan(p->result) ? isnan(got) : got == p->result, "%s of %lld rows, %g * %g: %g for %g", c.what,
+              (long long)rows, p->x, p->w, got, p->result);
+    if (isfinite(p->x)) cr_expect_eq(dtype_load_double(DT_F16, y->data, 0), 0); /* whose other taps are 0, too */
+    cpu_anchor_destroy(anchor);
+    graph_destroy(c.graph);
+}
+
+Test(anchors, products_of_f16_at_the_ends_of_its_range) {
+    static const int64_t rows[] = {3, 20, 500};
+    for (size_t i = 0; i < sizeof half_products / sizeof *half_products; i++)
+        for (int r = 0; r < 3; r++)
+            for (int which = 0; which < 4; which++)
+                check_half_product(&half_products[i], which & 1, rows[r], which & 2);
 }
 
 /* ---- one anchor, many sizes, several threads ---- */

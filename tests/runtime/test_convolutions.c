@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "anchor_body.h"
 #include "anchor_kernel.h"
@@ -73,14 +74,22 @@ static const double *magnitudes_of(const AnchorCase *c, const Shape *s, const in
     if (!s->transposed) return winograd_magnitudes(c, s->pads, y, arena);
     AnchorCase turned = *c;
     int64_t pads[4], inputs = s->inputs, outputs = s->outputs;
-    const float *from = c->tensors[1]->data;
+    const Tensor *from = c->tensors[1];
     Tensor *w = turned.tensors[1] = tensor_new(arena, DT_F32, 4, (int64_t[]){outputs, inputs, 3, 3});
     for (int i = 0; i < 4; i++) pads[i] = 2 - s->pads[i];
     for (int64_t o = 0; o < outputs; o++)
         for (int64_t k = 0; k < inputs; k++)
             for (int64_t i = 0; i < 9; i++)
-                ((float *)w->data)[(o * inputs + k) * 9 + i] = from[(k * outputs + o) * 9 + 8 - i];
+                ((float *)w->data)[(o * inputs + k) * 9 + i] =
+                    (float)dtype_load_double(from->dtype, from->data, (k * outputs + o) * 9 + 8 - i);
     return winograd_magnitudes(&turned, pads, y, arena);
+}
+
+/* What is said of a weight of f16 that is too large to be widened once. */
+static const char *how_it_goes(const Shape *s, const Tensor *weight, char text[64]) {
+    bool held = weight->dtype == DT_F16 && tensor_count(weight) * (int64_t)sizeof(float) > 16384;
+    snprintf(text, 64, "%s%s", s->how, held && strcmp(s->how, "winograd") != 0 ? ", weights f16" : "");
+    return text;
 }
 
 /* On 1, 2 and 16 threads: within the bound, and the same bits. */
@@ -102,7 +111,8 @@ static void check_type(const Shape *s, DType dtype, uint64_t seed) {
         uint32_t released;
         Pool *pool = pool_of(threads[t]);
         cr_assert_null(cpu_anchor_prepare(c.node, constants, pool, NULL, &anchor, &released));
-        cr_assert_str_eq(cpu_anchor_how(anchor), s->how);
+        char how[64];
+        cr_assert_str_eq(cpu_anchor_how(anchor), how_it_goes(s, c.tensors[1], how));
         Tensor *got = anchor_case_room(&c, arena, &shape);
         cr_assert_null(anchor_run_once(anchor, c.node, inputs, got, pool));
         if (!t) anchor_case_expect(&c, c.tensors, got);
@@ -136,6 +146,7 @@ Test(convolutions, depthwise_kernels_strides_dilations_paddings_and_channels) {
                 s.dilations[1] = dilation;
                 for (int i = 0; i < 4; i++) s.pads[i] = (int64_t)(seed >> i) % (kernel + 1);
                 check(&s, seed);
+                check_type(&s, DT_F16, seed);
             }
 }
 
@@ -211,6 +222,7 @@ Test(convolutions, products_with_epilogues) {
             s.step_count = counts[seed % 5];
             s.direct = true;
             check(&s, seed);
+            if (seed % 3 == 0) check_type(&s, DT_F16, seed);
         }
 }
 
@@ -233,9 +245,11 @@ Test(convolutions, winograd_extents_paddings_and_channels) {
                        {1, 1}};
             for (int p = 0; p < 4; p++) s.pads[p] = (int64_t)(seed >> p) % 4;
             check(&s, seed);
+            check_type(&s, DT_F16, seed);
             for (int p = 0; p < 4; p++) s.pads[p] %= 3;
             s.transposed = true;
             check(&s, seed);
+            check_type(&s, DT_F16, seed);
         }
 }
 
@@ -510,6 +524,42 @@ Test(convolutions, lines_of_all_instruction_sets) {
                     }
 }
 
+/* All halves, infinities and subnormal ones among them, at any alignment; of floats those between them, halfway and beside that. */
+Test(convolutions, f16_and_back_of_all_instruction_sets) {
+    enum { HALVES = 1 << 16, ODD = 13 };
+    static char bytes[2 * HALVES + 1];
+    static uint16_t halves[HALVES];
+    static float wide[HALVES], panel[HALVES];
+    const TileIsa *sets[3];
+    int count = all_sets(sets);
+    const WeightForm form = {WEIGHT_F16, NARROW_BLOCK, false};
+    for (int i = 0; i < HALVES; i++) halves[i] = (uint16_t)i;
+    memcpy(bytes + 1, halves, sizeof halves);
+    for (int s = 0; s < count; s++) {
+        sets[s]->widen_f16(bytes + 1, wide, HALVES - ODD);
+        sets[s]->widen_f16(bytes + 1 + 2 * (HALVES - ODD), wide + HALVES - ODD, ODD);
+        sets[s]->widen(&(WidenCall){&form, halves, HALVES, 0, 1, panel});
+        for (int i = 0; i < HALVES; i++) {
+            float want = f16_to_f32((uint16_t)i);
+            cr_assert(isnan(want) ? isnan(wide[i]) && isnan(panel[i]) : wide[i] == want && panel[i] == want,
+                      "%s: %04x becomes %g and %g", sets[s]->name, (unsigned)i, (double)wide[i], (double)panel[i]);
+            float near[16];
+            uint32_t bits, base;
+            memcpy(&base, &want, sizeof base);
+            for (uint32_t k = 0; k < 16; k++) {
+                static const uint32_t steps[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x800, 0x1800};
+                bits = base + (k < 8 ? 1 : -1u) * steps[k % 8];
+                memcpy(near + k, &bits, sizeof bits);
+            }
+            uint16_t got[16];
+            sets[s]->narrow_f16(near, got, i % 2 ? 16 : 13);
+            for (int k = 0; k < (i % 2 ? 16 : 13); k++)
+                cr_assert(isnan(near[k]) ? isnan(f16_to_f32(got[k])) : got[k] == f32_to_f16(near[k]),
+                          "%s: %a becomes %04x", sets[s]->name, (double)near[k], got[k]);
+        }
+    }
+}
+
 /* matrix in matrix^T, rounded nowhere; its magnitudes. */
 static void transformed(const double *matrix, int rows, const double *in, double *out, double *magnitudes) {
     for (int i = 0; i < rows * rows; i++) {
@@ -523,7 +573,8 @@ static void transformed(const double *matrix, int rows, const double *in, double
 
 Test(convolutions, winograd_transforms_of_all_instruction_sets) {
     enum { CHANNELS = 40, STRIDE = 48, PIXELS = 6 };
-    static float x[PIXELS * PIXELS * CHANNELS], products[36 * STRIDE], y[16][CHANNELS];
+    static float x[PIXELS * PIXELS * CHANNELS], products[36 * STRIDE], of_halves[36 * STRIDE], y[16][CHANNELS];
+    static uint16_t halves[PIXELS * PIXELS * CHANNELS];
     const TileIsa *sets[3];
     const WinogradMatrices m = winograd_matrices();
     int count = all_sets(sets);
@@ -547,6 +598,17 @@ Test(convolutions, winograd_transforms_of_all_instruction_sets) {
                         "%s: product %d of channel %d: %g, not %g", sets[s]->name, i, c,
                         (double)products[i * STRIDE + c], exact[i]);
             }
+            /* the same numbers from f16 */
+            sets[s]->narrow_f16(x, halves, PIXELS * PIXELS * CHANNELS);
+            sets[s]->widen_f16(halves, x, PIXELS * PIXELS * CHANNELS);
+            for (int h = 0; h < 2; h++) {
+                const void *from = h ? (const void *)halves : x;
+                float *to = h ? of_halves : products;
+                memset(to, 0, sizeof products);
+                sets[s]->winograd_input(
+                    &(WinogradInput){from, PIXELS * CHANNELS, CHANNELS, lines, pixels, channels, to, STRIDE, h});
+            }
+            cr_assert_arr_eq(products, of_halves, sizeof products, "%s: %d channels of f16", sets[s]->name, channels);
             void *results[16];
             fill(products, 36 * STRIDE, &state);
             memset(y, 0, sizeof y);

@@ -212,7 +212,7 @@ typedef struct MatrixRows {
     int64_t first_batch;
     const char *a;
     char *out;
-    int64_t size;
+    int64_t a_size, size; /* bytes of an element of a, of the result */
 } MatrixRows;
 
 static void fill_rows(const void *context, int64_t first, RowBlock *block) {
@@ -221,9 +221,9 @@ static void fill_rows(const void *context, int64_t first, RowBlock *block) {
     int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
     int count = block->count;
     for (int i = row_block_interior(block, count); i < count; batch++, row = 0) {
-        const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->size;
+        const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->a_size;
         char *out = m->out + (batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
-        for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->size, out += s->out_row * m->size) {
+        for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->a_size, out += s->out_row * m->size) {
             block->rows[i] = a;
             block->results[i] = out;
         }
@@ -305,8 +305,9 @@ enum { DOT_ROWS = 4, DOT_COLUMNS = 64 };
 
 typedef struct DotLoop {
     const MatmulShape *shape;
-    const float *a, *b;
+    const char *a, *b;
     float *out;
+    float *wide; /* not NULL: a and b are of f16; a worker's room for a row and a part's columns, widened */
     float alpha;
     const BoundEpilogue *epilogue;
     int64_t parts; /* of the columns */
@@ -324,32 +325,41 @@ static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64
 }
 
 static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
     const DotLoop *loop = context;
     const MatmulShape *s = loop->shape;
     for (int64_t i = begin; i < end; i++) {
         int64_t batch = i / loop->parts, part = i % loop->parts;
         int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
-        const float *a = loop->a + batch_offset(s, s->a_batch, batch),
-                    *b = loop->b + batch_offset(s, s->b_batch, batch) + first * s->b_column;
+        const int64_t size = loop->wide ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+        const char *a = loop->a + batch_offset(s, s->a_batch, batch) * size,
+                   *b = loop->b + (batch_offset(s, s->b_batch, batch) + first * s->b_column) * size;
         float *out = loop->out + batch_offset(s, s->out_batch, batch);
-        for (int64_t row = 0; row < s->rows; row++, a += s->a_row, out += s->out_row) {
+        float *wide = loop->wide ? loop->wide + worker * (1 + DOT_COLUMNS) * s->depth : NULL;
+        for (int64_t j = 0; wide && j < count; j++)
+            tile_isa()->widen_f16(b + j * s->b_column * size, wide + (1 + j) * s->depth, s->depth);
+        for (int64_t row = 0; row < s->rows; row++, a += s->a_row * size, out += s->out_row) {
             float raw[DOT_COLUMNS], *to = loop->epilogue->finish ? raw : out + first;
-            tile_isa()->dot(a, b, s->b_column, s->depth, to, count);
+            if (wide) tile_isa()->widen_f16(a, wide, s->depth);
+            const void *x = wide ? (const void *)wide : a, *columns = wide ? (const void *)(wide + s->depth) : b;
+            tile_isa()->dot(x, columns, wide ? s->depth : s->b_column, s->depth, to, count);
             for (int64_t j = 0; loop->alpha != 1 && j < count; j++) to[j] *= loop->alpha;
             finish_dots(loop->epilogue, out, first, count, to);
         }
     }
 }
 
-static void run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, void *result,
-                            float alpha) {
-    DotLoop loop = {s, a, b, result, alpha, &run->epilogue, 1};
+static Status run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, bool halves,
+                              void *result, float alpha) {
+    void *wide = NULL;
+    size_t bytes = (size_t)(1 + DOT_COLUMNS) * (size_t)s->depth * sizeof(float);
+    if (halves) TRY(scratch_take(&run->scratch, bytes * (size_t)pool_threads(run->pool), &wide));
+    DotLoop loop = {s, a, b, result, wide, alpha, &run->epilogue, 1};
     loop.parts = (s->columns + DOT_COLUMNS - 1) / DOT_COLUMNS;
     double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
     int64_t grain = 32768 / (s->rows * (s->depth + 16) * DOT_COLUMNS);
     pool_tell(work);
     pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
+    return NULL;
 }
 
 /* ---- rows of i8 ---- */
@@ -373,15 +383,16 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
                     r->to + i * r->row_bytes);
 }
 
-/* Where a device may, and rows are so many that the weight is not what they wait for. Their distances become those of what they are rounded
- * to, in elements of 4 bytes. */
-static Status take_rounded(AnchorRun *run, MatmulShape *s, const void **a, bool *out_rounded) {
-    const CpuAnchor *anchor = run->anchor;
-    const Matmul *m = anchor->kind_data;
+/* Where a device may, and rows are so many that the weight is not what they wait for. */
+static bool rounds_rows(const Matmul *m, const MatmulShape *s) {
+    return m->rounds && m->weight_count == 1 && s->rows * s->batches > ROUNDED_MOST_FEW;
+}
+
+/* The rows' distances become those of what they are rounded to, in elements of 4 bytes. */
+static Status round_factor(AnchorRun *run, MatmulShape *s, const void **a) {
+    const WeightForm *form = &run->anchor->form;
     int64_t rows = s->rows * s->batches;
-    *out_rounded = m->rounds && m->weight_count == 1 && rows > ROUNDED_MOST_FEW;
-    if (!*out_rounded) return NULL;
-    Rounding r = {s, &anchor->form, *a, NULL, rounded_row_bytes(&anchor->form, s->depth)};
+    Rounding r = {s, form, *a, NULL, rounded_row_bytes(form, s->depth)};
     size_t bytes;
     void *to;
     if (__builtin_mul_overflow((size_t)rows, (size_t)r.row_bytes, &bytes)) return status_out_of_memory();
@@ -400,14 +411,22 @@ static Status take_rounded(AnchorRun *run, MatmulShape *s, const void **a, bool 
     return NULL;
 }
 
-static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, bool rounded,
+/* What a product's factors are. */
+typedef enum Factors {
+    FACTORS_AS_COMPUTED, /* of the type that is computed in, or quads */
+    FACTORS_HALVES,      /* of f16 */
+    FACTORS_ROUNDED,     /* a is, b is held in few bits */
+} Factors;
+
+static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, Factors factors,
                            void *result) {
     const CpuAnchor *anchor = run->anchor;
+    const bool halves = factors == FACTORS_HALVES;
     const Matmul *m = anchor->kind_data;
     bool shared = true; /* one b for all batches: their rows are rows of one product */
     for (int i = 0; i < s->batch_rank; i++) shared &= s->b_batch[i] == 0 || s->batch[i] == 1;
     int64_t count = shared ? 1 : s->batches;
-    size_t size = dtype_size(anchor->type);
+    size_t size = dtype_size(anchor->type), from_size = halves ? dtype_size(DT_F16) : size;
     void *memory;
     if ((size_t)count > SIZE_MAX / 1024) return status_out_of_memory();
     TRY(scratch_take(&run->scratch, (size_t)count * (sizeof(Product) + sizeof(MatrixRows) + sizeof(WeightSource)),
@@ -419,7 +438,7 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
     size_t unused;
     TRY(weight_bytes(&like, &unused));
     for (int64_t i = 0; i < count; i++) {
-        rows[i] = (MatrixRows){s, i, a, result, (int64_t)size};
+        rows[i] = (MatrixRows){s, i, a, result, (int64_t)from_size, (int64_t)size};
         products[i] = (Product){
             .rows = shared ? s->rows * s->batches : s->rows,
             .line = 1,
@@ -430,14 +449,16 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
             .offsets = one_tap,
             .zeros = one_tap,
             .merged = 1,
-            .rounded = rounded,
+            .rounded = factors == FACTORS_ROUNDED,
             .scales = anchor->quads && m->alpha != 1,
             .scale = m->alpha,
             .epilogue = &run->epilogue};
+        if (halves) products[i].halves = a, products[i].halves_end = (const char *)a + tensor_bytes(run->inputs[0]);
         if (m->weights) continue;
-        sources[i] = (WeightSource){.column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = 1};
+        sources[i] =
+            (WeightSource){.halves = halves, .column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = 1};
         if (!anchor->quads) sources[i].scale = (double)m->alpha;
-        sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * size;
+        sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * from_size;
         products[i].source = &sources[i];
     }
     return product_run(products, count, run->pool, &run->scratch);
@@ -500,10 +521,13 @@ static Status matmul_run(AnchorRun *run) {
     const void *a, *b = NULL;
     void *result = run->result;
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
+    bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
+    bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && turned && s.rows <= DOT_ROWS;
+    bool rounded = rounds_rows(m, &s), halves = !rounded && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
+    if (anchor->quads || halves) a = ta->data, b = m->weights ? NULL : tb->data;
     if (anchor->quads) {
-        a = ta->data, b = m->weights ? NULL : tb->data;
         TRY(take_factors_of_quads(run, &s, &a, &b));
-    } else {
+    } else if (!halves) {
         TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
         if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     }
@@ -511,14 +535,15 @@ static Status matmul_run(AnchorRun *run) {
     TRY(straighten_result(run, &s, &result));
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
-    bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
-    if (!m->weights && anchor->type == DT_F32 && !anchor->quads && turned && s.rows <= DOT_ROWS)
-        run_dot_product(run, &s, a, b, result, m->alpha);
-    else {
-        bool rounded;
-        TRY(take_rounded(run, &s, &a, &rounded));
-        TRY(run_products(run, &s, a, b, rounded, result));
-    }
+    if (rounded) TRY(round_factor(run, &s, &a));
+    if (dots)
+        TRY(run_dot_product(run, &s, a, b, halves, result, m->alpha));
+    else
+        TRY(run_products(run, &s, a, b,
+                         rounded  ? FACTORS_ROUNDED
+                         : halves ? FACTORS_HALVES
+                                  : FACTORS_AS_COMPUTED,
+                         result));
     if (result != run->result) permute_result(run, &s, result);
     return NULL;
 }

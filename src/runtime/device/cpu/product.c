@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "runtime/device/cpu/joined.h"
+#include "runtime/device/cpu/wide_rows.h"
 
 enum {
     /* Rows a chunk: a multiple of all tiles' heights; more where a row is short, so that what a chunk costs by itself
@@ -18,18 +19,23 @@ enum {
     SHORT_CHUNK_ROWS = 480,
     SHORT_CHUNK_WORK = 480 * 128, /* rows times their length */
     SOURCE_CHUNK_ROWS = 2048,
+    WIDE_SOURCE_ROWS = 1 << 18, /* elements: such a chunk has fewer rows where they are widened, a megabyte */
     LARGE_WEIGHT_BYTES = 1 << 20,
     MAX_POINTERS = 1 << 15, /* a chunk's rows times taps */
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
     DIRECT_ROWS = 12,
     NARROW_ROWS = 8,           /* up to so many, narrow weights are widened in registers, by each tile again */
+    LINE = 64,                 /* bytes of a cache's line */
     FINISH_ROWS = 48,          /* of a block of raw results */
     FINISH_ELEMENTS = 48 * 96, /* likewise: 18 kB, half of the smallest first-level caches */
     SLICES_A_THREAD = 4,
     /* Panels make so many times more slices, where rows are cut, too: 9 chunks of rows are 5 for one of two threads and 4
      * for the other. A feed-forward network of 2048 rows took 40.5 ms on two cores, with whole chunks 44.8. */
     FINER_RANGES = 4,
+    /* Of a slice at least where several chunks of rows are widened: 8 elements are read, widened and stored once, and then
+     * multiplied 16 times by each panel of two vectors. Counted, not timed. */
+    WIDE_PANELS = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
 
@@ -261,8 +267,8 @@ static int64_t panel_depths(const Product *p) {
 
 /* A weight that is not packed and read a few times only stays where it is. */
 static bool reads_directly(const Product *p, const Panel *panel) {
-    return p->source && p->source->column == 1 && p->source->scale == 1 && p->rows <= DIRECT_ROWS &&
-           p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
+    return p->source && !p->source->halves && p->source->column == 1 && p->source->scale == 1 &&
+           p->rows <= DIRECT_ROWS && p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
 /* One part of the panel's sums. The thread that brings the last one finishes them. */
@@ -284,14 +290,16 @@ typedef struct SliceMemory {
     RowBlock block;
     void **raw_rows;
     void *raw, *panel;
+    float *wide_rows;
+    int64_t *held; /* whose rows those are: the number of the chunk and part */
 } SliceMemory;
 
 typedef struct Range {
     int64_t first, end;
 } Range;
 
-/* part: of the depth, by itself; -1: all of them. */
-static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part,
+/* part: of the depth, by itself; -1: all of them. number: of the chunk and part, among all products'. */
+static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part, int64_t number,
                       SliceMemory *memory) {
     const Product *p = joined->product;
     RowBlock *block = &memory->block;
@@ -309,6 +317,11 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
     block->count = (int)(rows.end - rows.first);
     block->interior = block->edges = block->run_count = 0;
     p->fill(p->context, first_row, block);
+    if (p->halves) {
+        wide_rows_take(p, first_row, slice.first_depth, slice.end_depth, *memory->held == number, block,
+                       memory->wide_rows);
+        *memory->held = number;
+    }
     slice.block = *block;
     EdgeRun interior = {0, block->interior, 0, p->weight->taps};
     if (part < 0 && ends_in_registers(&slice)) slice.ends = &p->epilogue->finish->ends;
@@ -362,7 +375,8 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     int64_t height = w->set->rows[w->set->vectors];
     Grid grid = {ceil_div(p->rows, rows), 1, 1};
     if (p->source) { /* a slice packs its own panels, so rows are cut only where that does not make enough of them */
-        grid.chunks = ceil_div(p->rows, SOURCE_CHUNK_ROWS);
+        int64_t wide_rows = most(LARGE_CHUNK_ROWS, WIDE_SOURCE_ROWS / most(1, w->depth));
+        grid.chunks = ceil_div(p->rows, p->halves ? least(SOURCE_CHUNK_ROWS, wide_rows) : SOURCE_CHUNK_ROWS);
         grid.ranges = least(panels, wanted);
         if (grid.chunks * grid.ranges < wanted)
             grid.chunks = most(grid.chunks, least(ceil_div(p->rows, CHUNK_ROWS / 2), ceil_div(wanted, grid.ranges)));
@@ -371,6 +385,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
     if (is_resident(w)) grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, wanted));
     int64_t fine = wanted > 1 && !is_resident(w) ? wanted * FINER_RANGES : wanted;
     if (grid.chunks < fine) grid.ranges = least(panels, ceil_div(fine, grid.chunks));
+    if (p->halves && grid.chunks > 1) grid.ranges = least(grid.ranges, most(1, panels / WIDE_PANELS));
     if (grid.chunks * grid.ranges < wanted)
         grid.chunks = most(grid.chunks, whole_tiles(p->rows, height, ceil_div(wanted, grid.ranges)));
     if (2 * grid.chunks * grid.ranges < wanted) grid.parts = joined->parts; /* each by itself costs some percent more */
@@ -389,8 +404,8 @@ typedef struct ProductLoop {
     const int64_t *before; /* [count + 1] slices of all earlier products */
     int64_t count;
     char *memory;
-    /* A worker's memory: these in this order, and a panel. */
-    size_t rows_bytes, results_bytes, runs_bytes, raw_rows_bytes, raw_bytes;
+    /* A worker's memory: these in this order, a line that says what wide rows it holds, and a panel. */
+    size_t rows_bytes, results_bytes, runs_bytes, raw_rows_bytes, raw_bytes, wide_rows_bytes;
     size_t worker_bytes;
 } ProductLoop;
 
@@ -414,7 +429,9 @@ static SliceMemory memory_of(const ProductLoop *loop, int worker) {
     m.block.runs = (EdgeRun *)(void *)(at += loop->results_bytes);
     m.raw_rows = (void **)(void *)(at += loop->runs_bytes);
     m.raw = at += loop->raw_rows_bytes;
-    m.panel = at + loop->raw_bytes;
+    m.wide_rows = (float *)(void *)(at += loop->raw_bytes);
+    m.held = (int64_t *)(void *)(at += loop->wide_rows_bytes);
+    m.panel = at + LINE;
     return m;
 }
 
@@ -434,11 +451,11 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         memory.block.capacity = rows;
         run_slice(joined, chunk, (Range){first, least(first + rows, p->rows)},
                   (Range){range * panels / grid->ranges, (range + 1) * panels / grid->ranges},
-                  grid->parts > 1 ? part : -1, &memory);
+                  grid->parts > 1 ? part : -1, loop->before[at] + chunk * grid->parts + part, &memory);
     }
 }
 
-static size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 static void at_least(size_t *bytes, size_t wanted) {
     if (*bytes < lines(wanted)) *bytes = lines(wanted);
@@ -458,10 +475,11 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
+        at_least(&loop->wide_rows_bytes, p->rows ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
         at_least(&panel, (size_t)panel_depths(p) * line);
     }
-    loop->worker_bytes =
-        loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes + loop->raw_bytes + panel;
+    loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes +
+                         loop->raw_bytes + loop->wide_rows_bytes + LINE + panel;
 }
 
 /* Room for the parts' sums, and for who has brought how many. */
@@ -520,6 +538,7 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     size_memory(&loop);
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
     loop.memory = memory;
+    for (int64_t i = 0; i < threads; i++) *memory_of(&loop, (int)i).held = -1;
     pool_tell(work);
     pool_for(pool, before[count], 1, run_slices, &loop);
     return NULL;

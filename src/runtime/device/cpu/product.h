@@ -107,6 +107,10 @@ typedef struct Product {
     int64_t line;                                                      /* chunks of rows are best multiples of it */
     void (*fill)(const void *context, int64_t first, RowBlock *block); /* block->count rows from `first` on */
     const void *context;
+    /* Not NULL: f16, [halves, halves_end), which rows point into and have no gaps between their elements (wide_rows.h); there is a tap
+     * at least. reach: of several taps, what of it `count` rows from `first` on read. */
+    const char *halves, *halves_end;
+    void (*reach)(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
     const Weight *weight;
     const WeightSource *source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs */
     const int64_t *offsets;     /* [taps] of interior rows */

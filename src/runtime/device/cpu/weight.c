@@ -150,7 +150,7 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
             continue;
         }
         panel_pack(w, packing->source, &panel, w->form.kind ? wide : out);
-        if (w->form.kind == WEIGHT_F16 && packing->source->halves) /* as they are, infinities too */
+        if (w->form.kind == WEIGHT_F16 && packing->source->halves && packing->source->scale == 1) /* as they are */
             tile_isa()->narrow_f16(wide, out, length * width);
         else if (w->form.kind)
             narrow_panel(w->form.kind, wide, length, width, out);

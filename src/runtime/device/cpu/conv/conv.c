@@ -416,6 +416,7 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                           const void *zeros, int64_t *words, Walk *w, Product *product) {
     int64_t *offsets = words, *merged = offsets + p->weight.taps, *no_offsets = merged + p->weight.taps;
     *w = (Walk){.sizes = s,
+                .x_size = (int64_t)(c->reads_halves ? dtype_size(DT_F16) : p->weight.set->size),
                 .size = (int64_t)p->weight.set->size,
                 .x = x,
                 .y = run->result,
@@ -441,6 +442,10 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .depth_gap = s->in_channels == 1 ? s->x_steps[2] - 1 : 0,
                          .inside = walk_is_inside(w),
                          .epilogue = &run->epilogue};
+    if (!c->reads_halves || !p->weight.taps) return;
+    product->halves = x;
+    product->halves_end = (const char *)x + tensor_bytes(run->inputs[0]);
+    product->reach = walk_reach;
 }
 
 /* Where no tap reaches some positions, all begin as the epilogue of 0. */
@@ -545,6 +550,7 @@ static Status take_phases(AnchorRun *run, Conv *c, const Sizes *s, const Tensor 
     const void *data;
     c->winograd = winograd_fits_run(run->anchor, c, s);
     TRY(make_phases(&memory, run->anchor, c));
+    c->halves = run->anchor->dtype == DT_F16 && !c->winograd && !lies_as_panel(c);
     TRY(take_weight(c, w, run->pool, &run->scratch, &data));
     if (!lies_as_panel(c)) return pack_phases(&memory, c, data, NULL, run->pool);
     c->phases[0].weight.row = c->outputs;
@@ -561,8 +567,11 @@ static Status conv_run(AnchorRun *run) {
     TRY(conv_of(anchor, tw, &c));
     TRY(sizes_of(anchor, &c, tx, run->output, run->symbols, &sizes));
     if (!c.phases) TRY(take_phases(run, &c, &sizes, tw));
+    c.reads_halves = anchor->dtype == DT_F16 && !c.turned;
     if (c.quads)
         TRY(take_pixels_of_quads(run, &c, tx, &x));
+    else if (c.reads_halves)
+        x = tx->data;
     else
         TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
     if (c.tiled > 1) TRY(repeat_bias(run, &c));

@@ -37,8 +37,8 @@ typedef struct Loop {
     int64_t count;
     const BoundEpilogue *epilogue;
     char *memory;
-    /* A worker's memory: the units' rows and results, where a kernel finishes raw results and where they are, a panel. */
-    size_t worker_bytes, rows_bytes, results_bytes, raw_rows_bytes, raw_bytes;
+    /* A worker's memory: the units' rows and results, where a kernel finishes raw results and where they are, lines, a panel. */
+    size_t worker_bytes, rows_bytes, results_bytes, raw_rows_bytes, raw_bytes, lines_bytes;
 } Loop;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -51,7 +51,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t meet_rows(const Cut *cut, int64_t n, const int64_t *q, LineRow *rows) {
     const Walk *w = cut->walk;
     const Sizes *s = w->sizes;
-    int64_t pixel = s->in_channels * w->size, count = 0;
+    int64_t pixel = s->in_channels * w->x_size, count = 0;
     for (int64_t t0 = 0; t0 < w->taps[0]; t0++) {
         int64_t i0 = q[0] * w->input_step[0] + w->shift[0][t0];
         if (i0 < 0 || i0 >= s->in[0]) continue;
@@ -97,6 +97,7 @@ typedef struct SliceMemory {
     LineRow *rows;
     void **results, **raw_rows;
     void *raw;
+    float *lines; /* of an input of f16: what the slice reads of it */
     float *wide;
 } SliceMemory;
 
@@ -150,6 +151,29 @@ static void run_panel(const Cut *cut, const Unit *units, int64_t count, const Bo
     }
 }
 
+static bool reads_halves(const Cut *cut) { return cut->walk->x_size != cut->walk->size && cut->weight->taps; }
+
+/* What of the input units [first, first + count) read. */
+static void units_reach(const Cut *cut, int64_t first, int64_t count, const char **out_begin, const char **out_end) {
+    const int64_t line = cut->walk->count[2], last = first + count - 1;
+    int64_t begin = first / cut->pieces * line + first % cut->pieces * cut->positions,
+            end = last / cut->pieces * line + least(line, (last % cut->pieces + 1) * cut->positions);
+    walk_reach(cut->walk, begin, end - begin, out_begin, out_end);
+}
+
+/* They then read floats, of which `to` has no more than they reach. */
+static void widen_lines(const Cut *cut, Unit *units, int64_t first, int64_t count, float *to) {
+    const char *begin, *end;
+    units_reach(cut, first, count, &begin, &end);
+    tile_isa()->widen_f16(begin, to, (end - begin) / cut->walk->x_size);
+    for (int64_t u = 0; u < count; u++)
+        for (int64_t r = 0; r < units[u].kernel_rows; r++) {
+            /* a line may begin before what is read of it */
+            int64_t elements = ((intptr_t)units[u].rows[r].x - (intptr_t)begin) / cut->walk->x_size;
+            units[u].rows[r].x = (const void *)((uintptr_t)to + (uintptr_t)(elements * (int64_t)sizeof *to));
+        }
+}
+
 static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const SliceMemory *memory) {
     const Weight *w = cut->weight;
     int64_t chunk = slice % cut->chunks, range = slice / cut->chunks, panels = weight_panels(w),
@@ -161,6 +185,7 @@ static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const Sli
         units[u].results = memory->results + u * cut->positions;
         take_unit(cut, first + u, &units[u]);
     }
+    if (reads_halves(cut)) widen_lines(cut, units, first, count, memory->lines);
     for (int64_t i = range * panels / cut->ranges; i < (range + 1) * panels / cut->ranges; i++) {
         if (pool_is_stopped()) return;
         Panel panel = weight_panel(w, i);
@@ -181,7 +206,8 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     memory.results = (void **)(void *)(at += loop->rows_bytes);
     memory.raw_rows = (void **)(void *)(at += loop->results_bytes);
     memory.raw = at += loop->raw_rows_bytes;
-    memory.wide = (float *)(void *)(at + loop->raw_bytes);
+    memory.lines = (float *)(void *)(at += loop->raw_bytes);
+    memory.wide = (float *)(void *)(at + loop->lines_bytes);
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t rest = slice;
         const Cut *cut = loop->cuts;
@@ -233,13 +259,20 @@ static void size_memory(Loop *loop) {
         if (rows > loop->rows_bytes) loop->rows_bytes = rows;
         if (results > loop->results_bytes) loop->results_bytes = results;
         if (wide > panel) panel = wide;
+        for (int64_t first = 0; reads_halves(cut) && first < cut->units; first += cut->slice_units) {
+            const char *begin, *end;
+            units_reach(cut, first, least(cut->slice_units, cut->units - first), &begin, &end);
+            size_t bytes = lines((size_t)(end - begin) / (size_t)cut->walk->x_size * sizeof(float));
+            if (bytes > loop->lines_bytes) loop->lines_bytes = bytes;
+        }
         if (!loop->epilogue->finish) continue;
         size_t raw_rows = lines((size_t)cut->positions * sizeof(void *)),
                raw = (size_t)cut->positions * (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
         if (raw_rows > loop->raw_rows_bytes) loop->raw_rows_bytes = raw_rows;
         if (lines(raw) > loop->raw_bytes) loop->raw_bytes = lines(raw);
     }
-    loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes + lines(panel);
+    loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes +
+                         loop->lines_bytes + lines(panel);
 }
 
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,

@@ -53,7 +53,7 @@ static void fill_edge(const Walk *w, int64_t n, const int64_t *q, const void **r
             int64_t line = inside ? n * s->x_batch + i0 * s->x_steps[0] + i1 * s->x_steps[1] : 0;
             for (int64_t t2 = 0; t2 < w->taps[2]; t2++, rows += capacity) {
                 int64_t i2 = q[2] * w->input_step[2] + w->shift[2][t2];
-                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2 * s->x_steps[2]) * w->size
+                *rows = inside && i2 >= 0 && i2 < s->in[2] ? w->x + (line + i2 * s->x_steps[2]) * w->x_size
                                                            : (const char *)w->zeros;
             }
         }
@@ -105,7 +105,7 @@ static void fill_interior(const Walk *w, int64_t n, int64_t *q, int64_t end, Row
     walk_results(w, n, q, count, block->results + at);
     for (int a = 0; a < AXES; a++)
         first += (q[a] * w->input_step[a] + (w->taps[a] ? w->shift[a][0] : 0)) * s->x_steps[a];
-    point((uintptr_t)(w->x + first * w->size), (uintptr_t)(w->input_step[2] * s->x_steps[2] * w->size), count,
+    point((uintptr_t)(w->x + first * w->x_size), (uintptr_t)(w->input_step[2] * s->x_steps[2] * w->x_size), count,
           (uintptr_t *)(block->rows + at));
     q[2] = end;
 }
@@ -121,13 +121,35 @@ static void fill_line(const Walk *w, int64_t n, int64_t *q, int64_t end, RowBloc
     fill_edges(w, n, q, end, block);
 }
 
+/* The position's number in its image; the image. */
+static int64_t place_of(const Walk *w, int64_t position, int64_t *q) {
+    for (int a = AXES - 1; a >= 0; a--) {
+        q[a] = position % w->count[a];
+        position /= w->count[a];
+    }
+    return position;
+}
+
+/* Along the first axis that has more than one place, from the first position's least tap to the last one's greatest, as far as that
+ * is inside; of the axes behind it all. */
+void walk_reach(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end) {
+    const Walk *w = context;
+    const Sizes *s = w->sizes;
+    int64_t q[AXES], n = place_of(w, first, q);
+    int axis = 0;
+    while (axis < AXES - 1 && s->in[axis] == 1 && w->count[axis] == 1) axis++;
+    const int64_t step = w->input_step[axis], *shift = w->shift[axis];
+    int64_t begin = n * s->x_batch + within(q[axis] * step + shift[0], 0, s->in[axis]) * s->x_steps[axis];
+    n = place_of(w, first + count - 1, q);
+    int64_t last = within(q[axis] * step + shift[w->taps[axis] - 1] + 1, 0, s->in[axis]),
+            end = n * s->x_batch + last * s->x_steps[axis];
+    *out_begin = w->x + begin * w->x_size;
+    *out_end = w->x + (end > begin ? end : begin) * w->x_size;
+}
+
 void walk_fill(const void *context, int64_t first, RowBlock *block) {
     const Walk *w = context;
-    int64_t q[AXES], n = first;
-    for (int a = AXES - 1; a >= 0; a--) {
-        q[a] = n % w->count[a];
-        n /= w->count[a];
-    }
+    int64_t q[AXES], n = place_of(w, first, q);
     for (int64_t left = block->count; left > 0;) {
         int64_t end = q[2] + left < w->count[2] ? q[2] + left : w->count[2];
         left -= end - q[2];

@@ -40,6 +40,7 @@ typedef struct Conv {
     int quads;                      /* as CpuAnchor has it */
     bool depthwise, winograd;       /* computed by depthwise.c, by winograd.c */
     bool halves;                    /* the weight comes in f16 and is widened as it is packed */
+    bool reads_halves;              /* so is the input, which is widened by slices */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
      * innermost kernel axis becomes columns of the product, which stand side by side in the result. That many; else 1.
      */
@@ -64,7 +65,7 @@ typedef struct Walk {
     int64_t count[AXES], first[AXES], step[AXES], input_step[AXES];
     int64_t taps[AXES], *shift[AXES];
     int64_t low[AXES], high[AXES]; /* positions whose taps all meet the input */
-    int64_t size;                  /* bytes an element */
+    int64_t x_size, size;          /* bytes of an element of the input, of the result */
     const char *x;
     char *y;
     const void *zeros;   /* in_channels of them, or of what else padding holds */
@@ -80,6 +81,8 @@ void walk_results(const Walk *w, int64_t n, const int64_t *q, int64_t count, voi
 
 /* As rows of a product: Product.fill, whose context is a Walk. */
 void walk_fill(const void *context, int64_t first, RowBlock *block);
+/* Product.reach, likewise. */
+void walk_reach(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
 /* Offsets of the taps of interior rows, from the first; of those that begin a row of the kernel. */
 void walk_offsets(const Walk *w, int64_t *offsets, int64_t *merged_offsets);
 /* Whether the taps of a row of the kernel meet neighbours. */

@@ -205,13 +205,14 @@ static void transform_tile(const Loop *loop, int64_t tile, float *to) {
     x += w->shift[2][0];
     WinogradInput in = {.line = s->in[2] * s->in_channels,
                         .pixel = s->in_channels,
+                        .halves = w->x_size != w->size,
                         .lines = inside(y, s->in[1]),
                         .pixels = inside(x, s->in[2]),
                         .channels = s->in_channels,
                         .to = to,
                         .stride = loop->input_stride};
-    in.x = (const float *)((uintptr_t)w->x +
-                           (uintptr_t)(((n * s->in[1] + y) * s->in[2] + x) * s->in_channels * (int64_t)sizeof(float)));
+    in.x =
+        (const void *)((uintptr_t)w->x + (uintptr_t)(((n * s->in[1] + y) * s->in[2] + x) * s->in_channels * w->x_size));
     tile_isa()->winograd_input(&in);
 }
 

@@ -181,12 +181,13 @@ typedef struct ScoreGradient {
 enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
 
 typedef struct WinogradInput {
-    const float *x;         /* the first pixel, which may lie outside the input */
+    const void *x;          /* the first pixel, which may lie outside the input */
     int64_t line, pixel;    /* elements from one line and one pixel to the next */
     uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0 */
     int64_t channels;
     float *to; /* [WINOGRAD_PRODUCTS][stride]: the channels, written in whole vectors */
     int64_t stride;
+    bool halves; /* x is of f16 */
 } WinogradInput;
 
 /* 4x4 pixels of the result from as many products. */

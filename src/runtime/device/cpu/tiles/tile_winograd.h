@@ -24,17 +24,26 @@ TILE_INLINE void winograd_backward(const VF m[6], VF y[4]) {
     y[3] = splat(0.421875f) * difference1 + (splat(3.375f) * difference2 + m[5]);
 }
 
+/* `count` channels of the input from this element on. */
+TILE_INLINE VF winograd_pixel(const WinogradInput *in, int64_t element, const int count, const bool halves) {
+    const void *at = (const void *)((uintptr_t)in->x + (uintptr_t)(element * (halves ? 2 : (int64_t)sizeof(float))));
+    if (!halves) return count == LANES ? (VF) * (const VFLoose *)at : f32_load_part(at, count);
+    if (count == LANES) return from_f16(at);
+    uint16_t part[LANES] = {0};
+    memcpy(part, at, (size_t)count * sizeof *part);
+    return from_f16(part);
+}
+
 /* One vector of channels. */
-TILE_INLINE void winograd_input_vector(const WinogradInput *in, int64_t channel, const bool whole, const int count) {
+TILE_INLINE void winograd_input_vector(const WinogradInput *in, int64_t channel, const bool whole, const int count,
+                                       const bool halves) {
     VF columns[6][6], d[6];
     TILE_UNROLL
     for (int x = 0; x < 6; x++) {
         TILE_UNROLL
         for (int y = 0; y < 6; y++) {
             bool inside = whole || ((in->lines >> y & 1) && (in->pixels >> x & 1));
-            const float *at = (const float *)((uintptr_t)in->x + (uintptr_t)((y * in->line + x * in->pixel + channel) *
-                                                                             (int64_t)sizeof(float)));
-            d[y] = inside ? count == LANES ? (VF) * (const VFLoose *)at : f32_load_part(at, count) : splat(0);
+            d[y] = inside ? winograd_pixel(in, y * in->line + x * in->pixel + channel, count, halves) : splat(0);
         }
         winograd_forward(d, columns[x]);
     }
@@ -49,14 +58,22 @@ TILE_INLINE void winograd_input_vector(const WinogradInput *in, int64_t channel,
     }
 }
 
-static void winograd_input(const WinogradInput *in) {
+TILE_INLINE void winograd_input_of(const WinogradInput *in, const bool halves) {
     const bool whole = in->lines == 63 && in->pixels == 63;
     int64_t channel = 0;
-    for (; whole && channel + LANES <= in->channels; channel += LANES) winograd_input_vector(in, channel, true, LANES);
+    for (; whole && channel + LANES <= in->channels; channel += LANES)
+        winograd_input_vector(in, channel, true, LANES, halves);
     for (; channel < in->channels; channel += LANES) {
         int64_t left = in->channels - channel;
-        winograd_input_vector(in, channel, false, left < LANES ? (int)left : LANES);
+        winograd_input_vector(in, channel, false, left < LANES ? (int)left : LANES, halves);
     }
+}
+
+static void winograd_input(const WinogradInput *in) {
+    if (in->halves)
+        winograd_input_of(in, true);
+    else
+        winograd_input_of(in, false);
 }
 
 /* One vector of columns. */
