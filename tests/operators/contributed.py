@@ -20,9 +20,9 @@ X, W = f(2, 3, 6, 5), f(4, 3, 3, 3)
 ROUND = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
-def dynamic(name, a, weight, dtype=i8, columns=False, zero=True, bias=False, **rest):
+def dynamic(name, a, weight, dtype=i8, columns=False, zero=True, bias=False, rows=None, **rest):
     many = weight[-1:] if columns else ()
-    return row(name, [f(*a), factor(*weight, dtype=dtype), scale(*many), level(*many, dtype=dtype) if zero else None, f(weight[-1]) if bias else None], **rest)
+    return row(name, [rows or f(*a), factor(*weight, dtype=dtype), scale(*many), level(*many, dtype=dtype) if zero else None, f(weight[-1]) if bias else None], **rest)
 
 
 def gemm(name, a, weight, types=(u8, i8), columns=False, c=None, result=True, **rest):
@@ -78,6 +78,13 @@ FUSED = [
            dynamic("a bias", (3, 8), (8, 5), bias=True),
            dynamic("batches, a bias, a scale a column", (2, 3, 8), (8, 5), columns=True, bias=True),
            dynamic("one row", (1, 64), (64, 33), bias=True),
+           dynamic("no rows", (0, 8), (8, 5), bias=True),
+           dynamic("one column", (3, 8), (8, 1), columns=True),
+           dynamic("no columns", (3, 8), (8, 0)),
+           dynamic("nothing to add up", (3, 0), (0, 5), bias=True, expect=lambda case, x: [np.tile(x[4], (3, 1))]),
+           dynamic("products of one", (3, 1), (1, 5), bias=True),
+           dynamic("zeros", (3, 8), (8, 5), bias=True, rows=data(np.zeros((3, 8)), f32)),
+           dynamic("equal numbers", (3, 8), (8, 5), rows=data(np.full((3, 8), -0.7), f32)),
            row("constant weights", [f(4, 16), constant(factor(16, 9, dtype=i8)), constant(scale(9)), constant(data(np.zeros(9), i8)), constant(f(9))]), **PLAIN, **SUMS),
     *table("QGemm",
            gemm("u8 and i8", (3, 8), (8, 5)),

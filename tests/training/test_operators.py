@@ -312,6 +312,7 @@ DRAWN = {
     r"test_operator_(pow|sqrt)$": (0.5, 2),  # roots of negative numbers
     r"test_mod_float_edge_cases": (0.5, 2),  # infinities
     r"^Normalizer .*_of_zeros": (0.5, 2),  # beside zero the slope has no bound
+    r"^DynamicQuantizeLinear .*(equal_numbers|zeros)": (-2, 2),  # beside equal numbers another one becomes the largest
 }
 # (step, share that may differ)
 STEPS = {
