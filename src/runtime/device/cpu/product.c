@@ -298,6 +298,12 @@ typedef struct Range {
     int64_t first, end;
 } Range;
 
+static void fill_block(const Product *p, Range rows, RowBlock *block) {
+    block->count = (int)(rows.end - rows.first);
+    block->interior = block->edges = block->run_count = 0;
+    p->fill(p->context, rows.first, block);
+}
+
 /* part: of the depth, by itself; -1: all of them. number: of the chunk and part, among all products'. */
 static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part, int64_t number,
                       SliceMemory *memory) {
@@ -314,9 +320,7 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
     }
     slice.raw_rows = memory->raw_rows;
     slice.raw = memory->raw;
-    block->count = (int)(rows.end - rows.first);
-    block->interior = block->edges = block->run_count = 0;
-    p->fill(p->context, first_row, block);
+    fill_block(p, rows, block);
     if (p->halves) {
         wide_rows_take(p, first_row, slice.first_depth, slice.end_depth, *memory->held == number, block,
                        memory->wide_rows);
@@ -407,6 +411,10 @@ typedef struct ProductLoop {
     /* A worker's memory: these in this order, a line that says what wide rows it holds, and a panel. */
     size_t rows_bytes, results_bytes, runs_bytes, raw_rows_bytes, raw_bytes, wide_rows_bytes;
     size_t worker_bytes;
+    /* Not NULL: wide rows of the one product, `room` a chunk, which are there before the slices and which all workers read: that is less
+     * than `room` a worker where there are no more chunks than workers. */
+    float *shared;
+    int64_t room;
 } ProductLoop;
 
 static int64_t product_of(const ProductLoop *loop, int64_t slice) {
@@ -435,6 +443,20 @@ static SliceMemory memory_of(const ProductLoop *loop, int worker) {
     return m;
 }
 
+static void widen_chunks(void *context, int64_t begin, int64_t end, int worker) {
+    const ProductLoop *loop = context;
+    const Product *p = loop->joined[0].product;
+    SliceMemory memory = memory_of(loop, worker);
+    int64_t rows = chunk_rows(p, &loop->grids[0]);
+    memory.block.capacity = rows;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        Range range = {chunk * rows, least((chunk + 1) * rows, p->rows)};
+        if (range.first >= range.end) continue;
+        fill_block(p, range, &memory.block);
+        wide_rows_take(p, range.first, 0, p->weight->depth, false, &memory.block, loop->shared + chunk * loop->room);
+    }
+}
+
 static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const ProductLoop *loop = context;
     SliceMemory memory = memory_of(loop, worker);
@@ -449,9 +471,11 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         int64_t rows = chunk_rows(p, grid), first = chunk * rows;
         if (first >= p->rows) continue;
         memory.block.capacity = rows;
+        int64_t number = loop->before[at] + chunk * grid->parts + part;
+        if (loop->shared) memory.wide_rows = loop->shared + chunk * loop->room, *memory.held = number;
         run_slice(joined, chunk, (Range){first, least(first + rows, p->rows)},
                   (Range){range * panels / grid->ranges, (range + 1) * panels / grid->ranges},
-                  grid->parts > 1 ? part : -1, loop->before[at] + chunk * grid->parts + part, &memory);
+                  grid->parts > 1 ? part : -1, number, &memory);
     }
 }
 
@@ -475,7 +499,8 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
-        at_least(&loop->wide_rows_bytes, p->rows ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
+        at_least(&loop->wide_rows_bytes,
+                 p->rows && !loop->shared ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
         at_least(&panel, (size_t)panel_depths(p) * line);
     }
     loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes +
@@ -535,10 +560,16 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     }
     ProductLoop loop = {.joined = joined, .grids = grids, .before = before, .count = count};
     TRY(take_sums(joined, grids, count, scratch));
+    if (count == 1 && products->halves && grids->chunks <= threads) {
+        loop.room = wide_rows_room(products, chunk_rows(products, grids));
+        TRY(scratch_take(scratch, (size_t)(grids->chunks * loop.room) * sizeof(float), &memory));
+        loop.shared = memory;
+    }
     size_memory(&loop);
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));
     loop.memory = memory;
     for (int64_t i = 0; i < threads; i++) *memory_of(&loop, (int)i).held = -1;
+    if (loop.shared) pool_for(pool, grids->chunks, 1, widen_chunks, &loop);
     pool_tell(work);
     pool_for(pool, before[count], 1, run_slices, &loop);
     return NULL;

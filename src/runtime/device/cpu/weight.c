@@ -45,8 +45,6 @@ static void take_elements(size_t size, bool halves, const char *from, int64_t st
             memcpy(&half, from + i * step * (int64_t)sizeof half, sizeof half);
             ((float *)to)[i] = f16_to_f32(half);
         }
-    } else if (step == 1) {
-        memcpy(to, from, (size_t)count * size);
     } else if (size == 4) {
         for (int64_t i = 0; i < count; i++) memcpy((char *)to + i * 4, from + i * step * 4, 4);
     } else {
@@ -121,7 +119,10 @@ void panel_pack(const Weight *w, const WeightSource *s, const Panel *panel, void
         for (int64_t t = 0; t < w->taps; t++)
             for (int64_t k = 0; k < w->depth; k++, to += width * (int64_t)size) {
                 const char *row = from + (s->taps[t] + k * s->depth) * from_size;
-                take_elements(size, s->halves, row, s->column, panel->columns, to);
+                if (s->column == 1 && !s->halves)
+                    memcpy(to, row, (size_t)panel->columns * size);
+                else
+                    take_elements(size, s->halves, row, s->column, panel->columns, to);
             }
     }
     if (s->scale != 1) scale_panel(w->set, data, w->taps * w->depth * width, s->scale);
