@@ -20,6 +20,12 @@ enum { LANES = VECTOR_BYTES / 4 };
 #define TILE_WITHOUT_BOUND_ROW
 #include "runtime/device/cpu/tiles/tile_type.h"
 
+/* AVX-512's product takes what it multiplies all lanes by from memory; others load that first, for two vectors of columns. */
+#if VECTOR_BYTES == 64
+#define BLOCK_VECTORS 1
+#else
+#define BLOCK_VECTORS 2
+#endif
 enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4 };
 
 _Static_assert((int)BLOCK_ROWS <= (int)TILE_BLOCK_ROWS, "all heights have a place in the table");
@@ -59,90 +65,124 @@ TILE_INLINE VU blocks_spread(const char *x) {
 }
 
 /* A word of each column by the bytes of so many rows that it meets, which begin `at` behind x. */
-TILE_INLINE void blocks_word(VU *step, VU word, const char *const *x, int64_t at, const int m, const WeightKind kind) {
+TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char *words, const char *const *x,
+                             int64_t at, const int m, const int nv, const WeightKind kind) {
     const int quads = weight_word(kind) / 4;
     const uint32_t mask = kind == WEIGHT_INT2 ? 0x03030303 : 0x0f0f0f0f;
+    VU word[BLOCK_VECTORS];
+    TILE_UNROLL
+    for (int j = 0; j < nv; j++) {
+        word[j] = *(const VULoose *)(const void *)(words + j * VECTOR_BYTES);
+        TILE_HOLD(word[j]); /* else it is loaded once for each of its quads */
+    }
     TILE_UNROLL
     for (int q = 0; q < quads; q++) {
-        VU w = word >> (uint32_t)(8 / quads * q) & mask;
+        VU w[BLOCK_VECTORS];
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) w[j] = word[j] >> (uint32_t)(8 / quads * q) & mask;
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            step[i] = blocks_add(step[i], w, blocks_spread(x[i] + at + 4 * q));
-            TILE_HOLD(
-                step[i]); /* else GCC adds all of a step up in pairs, which are far more than there are registers */
+            VU value = blocks_spread(x[i] + at + 4 * q);
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) {
+                step[i][j] = blocks_add(step[i][j], w[j], value);
+                TILE_HOLD(
+                    step[i]
+                        [j]); /* else GCC adds all of a step up in pairs, which are far more than there are registers */
+            }
         }
     }
 }
 
 /* `words` words of the columns at `weight` by rows: added to sums. */
-TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU *sums, const char *const *x, int64_t at,
-                                    const int words, const int m, const WeightKind kind) {
-    VU step[TILE_BLOCK_ROWS];
+TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TILE_BLOCK_ROWS][BLOCK_VECTORS],
+                                    const char *const *x, int64_t at, const int words, const int m, const int nv,
+                                    const WeightKind kind) {
+    VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS];
     TILE_UNROLL
-    for (int i = 0; i < m; i++) step[i] = (VU){0};
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) step[i][j] = (VU){0};
+    }
     TILE_UNROLL
     for (int s = 0; s < words; s++, weight += row)
-        blocks_word(step, *(const VULoose *)(const void *)weight, x, at + s * weight_word(kind), m, kind);
+        blocks_word(step, weight, x, at + s * weight_word(kind), m, nv, kind);
     TILE_UNROLL
-    for (int i = 0; i < m; i++) sums[i] += blocks_widened(step[i]);
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) sums[i][j] += blocks_widened(step[i][j]);
+    }
     return weight;
 }
 
-/* A vector of columns. steps: all blocks are one whole step. */
-TILE_INLINE void blocks_column(const TileCall *call, int first, const char *const *rows, const int m,
-                               const WeightKind kind, const bool steps) {
+/* Vectors of columns. steps: all blocks are one whole step. */
+TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *const *rows, const int m, const int nv,
+                                const WeightKind kind, const bool steps) {
     const int64_t row = call->weight_stride * (int64_t)sizeof(float), block = steps ? ROUNDED_STEP : call->form->block;
-    const int word = weight_word(kind), last = call->columns - first;
+    const int word = weight_word(kind), last = call->columns - first - (nv - 1) * LANES;
     const float zero = (float)weight_zero(kind);
     const bool zeros = call->form->zeros;
     const char *at = (const char *)call->weight + first * (int64_t)sizeof(float), *x[TILE_BLOCK_ROWS];
     VF acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-    f32_clear(acc, m, 1);
+    f32_clear(acc, m, nv);
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = rows[i];
     for (int64_t left = call->depth; left > 0; left -= block) {
-        const char *scales = at, *points = at + row;
-        VU sums[TILE_BLOCK_ROWS];
+        const VFLoose *scales = (const VFLoose *)(const void *)at, *points = (const VFLoose *)(const void *)(at + row);
+        VU sums[TILE_BLOCK_ROWS][BLOCK_VECTORS];
         at += row * (1 + zeros);
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
             TILE_HOLD_ADDRESS(x[i]);
-            sums[i] = blocks_spread(x[i] + offsetof(RoundedHead, start));
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) sums[i][j] = blocks_spread(x[i] + offsetof(RoundedHead, start));
         }
         if (steps) {
-            at = blocks_step(at, row, sums, x, sizeof(RoundedHead), ROUNDED_STEP / word, m, kind);
+            at = blocks_step(at, row, sums, x, sizeof(RoundedHead), ROUNDED_STEP / word, m, nv, kind);
         } else {
             const int64_t end = (int64_t)sizeof(RoundedHead) + (left < block ? left : block);
             int64_t byte = sizeof(RoundedHead);
             for (; byte + ROUNDED_STEP <= end; byte += ROUNDED_STEP)
-                at = blocks_step(at, row, sums, x, byte, ROUNDED_STEP / word, m, kind);
-            for (; byte < end; byte += word) at = blocks_step(at, row, sums, x, byte, 1, m, kind);
+                at = blocks_step(at, row, sums, x, byte, ROUNDED_STEP / word, m, nv, kind);
+            for (; byte < end; byte += word) at = blocks_step(at, row, sums, x, byte, 1, m, nv, kind);
         }
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            VF sum = __builtin_convertvector((VI)sums[i], VF);
-            if (zeros) {
-                VI start = (VI)blocks_spread(x[i] + offsetof(RoundedHead, start));
-                sum += __builtin_convertvector(start, VF) * (*(const VFLoose *)(const void *)points / zero);
+            VF scale = (VF)blocks_spread(x[i]);
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) {
+                VF sum = __builtin_convertvector((VI)sums[i][j], VF);
+                if (zeros) {
+                    VI start = (VI)blocks_spread(x[i] + offsetof(RoundedHead, start));
+                    sum += __builtin_convertvector(start, VF) * (points[j] / zero);
+                }
+                acc[i][j] += sum * (scales[j] * scale);
             }
-            acc[i][0] += sum * (*(const VFLoose *)(const void *)scales * (VF)blocks_spread(x[i]));
             x[i] += rounded_block_bytes(block);
         }
     }
-    f32_finish(call, call->results, call->column + first, acc, m, 1, last < LANES ? last : LANES);
+    f32_finish(call, call->results, call->column + first, acc, m, nv, last < LANES ? last : LANES);
 }
 
 TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind) {
     const char *x[TILE_BLOCK_ROWS];
     const int64_t block = call->form->block, from = call->offset / block * rounded_block_bytes(block);
     const bool steps = block == ROUNDED_STEP && call->depth % ROUNDED_STEP == 0;
+    int first = 0;
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const char *)call->rows[i] + from;
-    for (int first = 0; first < call->columns; first += LANES)
+#if BLOCK_VECTORS == 2
+    for (; first + LANES < call->columns; first += 2 * LANES)
         if (steps)
-            blocks_column(call, first, x, m, kind, true);
+            blocks_columns(call, first, x, m, 2, kind, true);
         else
-            blocks_column(call, first, x, m, kind, false);
+            blocks_columns(call, first, x, m, 2, kind, false);
+#endif
+    for (; first < call->columns; first += LANES)
+        if (steps)
+            blocks_columns(call, first, x, m, 1, kind, true);
+        else
+            blocks_columns(call, first, x, m, 1, kind, false);
 }
 
 #define BLOCKS_ONE(word, kind, m)                                                                                      \
