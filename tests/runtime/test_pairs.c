@@ -135,7 +135,10 @@ Test(pairs, all_sets_agree_on_sums_that_are_exact) {
     int count = sets_here(sets);
     for (int s = 0; s < count; s++) cr_expect(tile_pairs_agree(sets[s]), "set %d", s);
     TileSet wrong = *tile_set_pairs(); /* a vector less a row */
-    memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
+    if (wrong.lanes == TILE_MAX_LANES)
+        memcpy(wrong.products[2], wrong.products[1], sizeof wrong.products[2]);
+    else /* without masks that would read behind a vector: a row less */
+        memmove(&wrong.products[2][2], &wrong.products[2][1], (size_t)(wrong.rows[2] - 1) * sizeof(TileFunction));
     cr_expect_not(tile_pairs_agree(&wrong));
 }
 
