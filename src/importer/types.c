@@ -78,7 +78,7 @@ Status read_type(Importer *im, const Onnx__TypeProto *type, const char *name, De
         if (type->tensor_type->elem_type) TRY(dtype_from_proto(type->tensor_type->elem_type, &out->dtype));
         return read_shape(im, type->tensor_type->shape, name, out);
     }
-    if (type->sequence_type) { return read_sequence(im, type->sequence_type->elem_type, name, out); }
+    if (type->sequence_type) return read_sequence(im, type->sequence_type->elem_type, name, out);
     const Onnx__TypeProto *element = type->optional_type->elem_type;
     if (element && element->optional_type) return unsupported("optionals of optionals");
     TRY(read_type(im, element, name, out));

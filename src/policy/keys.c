@@ -18,7 +18,7 @@ typedef enum KeyType { KEY_BOOL, KEY_INT, KEY_INT64, KEY_NUMBER, KEY_STRING, KEY
 typedef struct Key {
     const char *path; /* with a dot where the key stands in an object */
     KeyType type;
-    size_t offset;    /* in Policy */
+    size_t offset;    /* in Policy; of what holds of the whole model, and is no number, in Rule */
     double low, high; /* of numbers */
     /* KEY_CHOICE: the enum's names, in its order, NULL-terminated */
     const char *const *names;
@@ -57,9 +57,9 @@ static const Key keys[] = {
     {"fusion.custom_kernels", KEY_LIST, 0, .read = read_custom_kernels, .print = print_custom_kernels},
     {"fusion.max_region_nodes", KEY_INT, offsetof(Policy, fusion.max_region_nodes), 1, 1000},
     {"fusions", KEY_LIST, 0, .read = read_fusions, .print = print_fusions},
-    {"precision", KEY_LIST, 0, .read = read_whole_precision},
-    {"weights", KEY_LIST, 0, .read = read_whole_weights},
-    {"activations", KEY_LIST, 0, .read = read_whole_activations},
+    {"precision", KEY_LIST, offsetof(Rule, precision), .read = read_whole_precision},
+    {"weights", KEY_LIST, offsetof(Rule, weights), .read = read_whole_weights},
+    {"activations", KEY_LIST, offsetof(Rule, activations), .read = read_whole_activations},
     {"tolerance", KEY_LIST, 0, .read = read_whole_tolerance},
     {"rules", KEY_LIST, 0, .read = read_rules, .print = print_rule_count},
     {"check.inputs", KEY_LIST, 0, .read = read_check_inputs, .print = print_check_inputs},
@@ -382,10 +382,7 @@ static bool print_whole(Text *text, const Policy *policy, const Key *key) {
             text_add(text, "not checked");
         return true;
     }
-    Precision precision = !rule                                   ? PRECISION_AS_IS
-                          : strcmp(key->path, "weights") == 0     ? rule->weights
-                          : strcmp(key->path, "activations") == 0 ? rule->activations
-                                                                  : rule->precision;
+    Precision precision = rule ? *(const Precision *)(const void *)((const char *)rule + key->offset) : PRECISION_AS_IS;
     text_add(text, "%s", precision_name(precision));
     return true;
 }

@@ -40,6 +40,16 @@ static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_
     return offset;
 }
 
+/* The strides of dense tensors over a product's batches, of which those with a stride of 0 are not there. */
+static int64_t dense_batch(const MatmulShape *s, int64_t each, int64_t *strides) {
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        if (!strides[i]) continue;
+        strides[i] = each;
+        each *= s->batch[i];
+    }
+    return each;
+}
+
 static const int64_t one_tap[1] = {0};
 
 Weight matmul_weight(const CpuAnchor *anchor, int64_t columns, int64_t depth) {
@@ -403,11 +413,7 @@ static Status round_factor(AnchorRun *run, MatmulShape *s, const void **a) {
     pool_for(work < 65536 ? NULL : run->pool, rows, 1 + 16384 / (1 + s->depth), round_rows, &r);
     *a = to;
     s->a_row = r.row_bytes / (int64_t)sizeof(float);
-    int64_t step = s->a_row * s->rows;
-    for (int i = s->batch_rank - 1; i >= 0; i--) {
-        s->a_batch[i] = step;
-        step *= s->batch[i];
-    }
+    dense_batch(s, s->a_row * s->rows, s->a_batch); /* b is one matrix: the batches are a's own */
     return NULL;
 }
 
@@ -462,16 +468,6 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
         products[i].source = &sources[i];
     }
     return product_run(products, count, run->pool, &run->scratch);
-}
-
-/* The strides of dense tensors over a product's batches, of which those with a stride of 0 are not there. */
-static int64_t dense_batch(const MatmulShape *s, int64_t each, int64_t *strides) {
-    for (int i = s->batch_rank - 1; i >= 0; i--) {
-        if (!strides[i]) continue;
-        strides[i] = each;
-        each *= s->batch[i];
-    }
-    return each;
 }
 
 /* Whether vectors of `depth` numbers are whole quads where they lie: neighbours of one are so far apart, vectors and

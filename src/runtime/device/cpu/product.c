@@ -120,9 +120,10 @@ static void run_tiles(const Slice *slice, TileCall *call, int64_t first_depth, c
         tile_products(set, slice->panel.vectors, count, call, next, bytes);
         return;
     }
+    const TileBlocks *blocks = rounded ? tile_blocks() : NULL;
     const TileFunction *loops =
-        rounded ? tile_blocks()->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
-    const int highest = rounded ? tile_blocks()->rows : NARROW_TILE_ROWS;
+        blocks ? blocks->products[w->form.kind] : tile_isa()->narrow[w->form.kind][slice->panel.vectors];
+    const int highest = blocks ? blocks->rows : NARROW_TILE_ROWS;
     for (int tiles = (count + highest - 1) / highest, m; tiles > 0; tiles--, count -= m) {
         m = (count + tiles - 1) / tiles;
         loops[m](call);
