@@ -143,41 +143,63 @@ TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to
     }
 }
 
-/* Whole tiles where all taps meet the input, what is left on both sides of them. */
-TILE_INLINE void NAME(line)(const LinesCall *call, const int nv, const int taps, const int stride) {
+/* Whole tiles where all taps meet the input, what is left on both sides of them. passes: over each tile, one behind the other, so that the
+ * second meets in the first-level cache what the first has read of the input's lines of 64 bytes. */
+TILE_INLINE void NAME(line)(const LinesCall *call, const int passes, const int nv, const int taps, const int stride) {
     const int64_t step = call->position_step, reach = call->first + (call->ends.taps - 1) * call->tap_step;
     int64_t low = call->first < 0 ? (-call->first + step - 1) / step : 0,
             high = reach < call->limit ? (call->limit - reach + step - 1) / step : 0;
     if (high > call->count) high = call->count;
     int64_t tiles = high > low ? (high - low) / LINE_TILE : 0;
-    if (call->count <= 2 * LINE_TILE || (VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES)) tiles = 0;
+    /* Without masks a partial vector has no whole tiles; it is the last. */
+    const int whole = VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES ? passes - 1 : passes;
+    if (call->count <= 2 * LINE_TILE || !whole) tiles = 0;
     int64_t around = call->count - tiles * LINE_TILE, before = around / 2;
     if (before > around - (call->count - high)) before = around - (call->count - high);
     if (before < low) before = low;
     if (!tiles) before = call->count;
-    const COLUMNS c = NAME(columns_of)(call, 0, nv);
-    for (int64_t i = 0; i < tiles; i++)
-        NAME(line_tile)(call, before + i * LINE_TILE, &c, LINE_TILE, nv, false, taps, stride);
+    COLUMNS c[LINE_VECTORS];
+    for (int p = 0; p < passes; p++) c[p] = NAME(columns_of)(call, p * nv, nv);
+    for (int64_t i = 0; i < tiles; i++) {
+        TILE_NO_UNROLL
+        for (int p = 0; p < whole; p++)
+            NAME(line_tile)(call, before + i * LINE_TILE, &c[p], LINE_TILE, nv, false, taps, stride);
+    }
     const int64_t edges[2][2] = {{0, before}, {before + tiles * LINE_TILE, call->count}};
     TILE_NO_UNROLL
-    for (int side = 0; side < 2; side++) NAME(line_edge)(call, edges[side][0], edges[side][1], &c, nv, taps, stride);
+    for (int part = 0; part < 2 * passes; part++) {
+        const int side = part / passes, p = part % passes;
+        if (p < whole)
+            NAME(line_edge)(call, edges[side][0], edges[side][1], &c[p], nv, taps, stride);
+        else if (side == 0)
+            NAME(line_edge)(call, 0, call->count, &c[p], nv, taps, stride);
+    }
 }
 
-#define LINE(name, nv, taps, stride)                                                                                   \
-    static void NAME(line_##name##_##nv)(const LinesCall *call) { NAME(line)(call, nv, taps, stride); }
-LINE(any, 1, 0, 0)
+#define LINE(name, vectors, passes, nv, taps, stride)                                                                  \
+    static void NAME(line_##name##_##vectors)(const LinesCall *call) { NAME(line)(call, passes, nv, taps, stride); }
+LINE(any, 1, 1, 1, 0, 0)
 #if IS_F32
-LINE(3x1, 1, 3, 1)
-LINE(3x2, 1, 3, 2)
-LINE(5x1, 1, 5, 1)
-LINE(5x2, 1, 5, 2)
+LINE(3x1, 1, 1, 1, 3, 1)
+LINE(3x2, 1, 1, 1, 3, 2)
+LINE(5x1, 1, 1, 1, 5, 1)
+LINE(5x2, 1, 1, 1, 5, 2)
+/* Two vectors: in registers where there are enough of them. */
 #if REGISTERS == 32
-LINE(any, 2, 0, 0)
-LINE(3x1, 2, 3, 1)
-LINE(3x2, 2, 3, 2)
-LINE(5x1, 2, 5, 1)
-LINE(5x2, 2, 5, 2)
+#define LINE_PASSES 1, 2
+#else
+#define LINE_PASSES 2, 1
 #endif
+#define LINE_PAIR(name, ...) LINE_OF(name, 2, __VA_ARGS__)
+#define LINE_OF(...) LINE(__VA_ARGS__)
+LINE_PAIR(any, LINE_PASSES, 0, 0)
+LINE_PAIR(3x1, LINE_PASSES, 3, 1)
+LINE_PAIR(3x2, LINE_PASSES, 3, 2)
+LINE_PAIR(5x1, LINE_PASSES, 5, 1)
+LINE_PAIR(5x2, LINE_PASSES, 5, 2)
+#undef LINE_PASSES
+#undef LINE_PAIR
+#undef LINE_OF
 #endif
 #undef LINE
 #undef COLUMNS

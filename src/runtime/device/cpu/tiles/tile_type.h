@@ -318,10 +318,10 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
             NULL, TILE_NAMES(set, what, 4)                                                                             \
         }                                                                                                              \
     }
-#define SET_0(set, type, turn, bounds, lines_of)                                                                       \
+#define SET_0(set, type, turn, bounds, lines_of, most_line_vectors)                                                    \
     {                                                                                                                  \
         SET_COMMON(set, type, turn, bounds), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),   \
-                                             .line_vectors = 1, .lines = lines_of(set)                                 \
+                                             .line_vectors = most_line_vectors, .lines = lines_of(set)                 \
     }
 #define SET_1(set, type, turn, bounds, lines_of)                                                                       \
     {                                                                                                                  \
@@ -332,14 +332,6 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #define LINES_0(set)                                                                                                   \
     {                                                                                                                  \
         [LINE_ANY] = { NULL, set##_line_any_1 }                                                                        \
-    }
-#define LINES_1(set)                                                                                                   \
-    {                                                                                                                  \
-        [LINE_ANY] = {NULL, set##_line_any_1}, [LINE_3X1] = {NULL, set##_line_3x1_1},                                  \
-        [LINE_3X2] = {NULL, set##_line_3x2_1}, [LINE_5X1] = {NULL, set##_line_5x1_1}, [LINE_5X2] = {                   \
-            NULL,                                                                                                      \
-            set##_line_5x2_1                                                                                           \
-        }                                                                                                              \
     }
 #define LINES_2(set)                                                                                                   \
     {                                                                                                                  \
@@ -356,13 +348,13 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     {                                                                                                                  \
         { NULL }                                                                                                       \
     }
-#define SET_NARROW(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_0)
+#define SET_NARROW(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_0, 1)
 #if REGISTERS == 32
 #define SET_WIDE(set, type, turn, bounds) SET_1(set, type, turn, bounds, LINES_2)
 #define SET_WITHOUT_LINES(set, type, turn, bounds) SET_1(set, type, turn, bounds, LINES_NONE)
 #else
-#define SET_WIDE(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_1)
-#define SET_WITHOUT_LINES(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_NONE)
+#define SET_WIDE(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_2, 2)
+#define SET_WITHOUT_LINES(set, type, turn, bounds) SET_0(set, type, turn, bounds, LINES_NONE, 1)
 #endif
 #endif
 
