@@ -13,6 +13,8 @@ typedef struct NAME(Columns) {
     int last;       /* lanes of the last vector */
 #if VECTOR_BYTES == 64
     uint32_t mask; /* of them */
+#elif VECTOR_BYTES == 32
+    VI mask; /* of them, as many bits a lane */
 #endif
 } NAME(Columns);
 #define COLUMNS NAME(Columns)
@@ -23,6 +25,8 @@ TILE_INLINE COLUMNS NAME(columns_of)(const LinesCall *call, int from, const int 
     c.last = left < nv * TYPE_LANES ? left - (nv - 1) * TYPE_LANES : TYPE_LANES;
 #if VECTOR_BYTES == 64
     c.mask = (uint32_t)((1u << c.last) - 1);
+#elif VECTOR_BYTES == 32
+    for (int i = 0; i < LANES; i++) c.mask[i] = -(i * 4 < c.last * (int)sizeof(T));
 #endif
     return c;
 }
@@ -35,6 +39,10 @@ TILE_INLINE V NAME(load_line)(uintptr_t from, int j, const int nv, const bool ed
     if (j < nv - 1) return *(const LOOSE *)at;
     if (sizeof(T) == 4) return (V)_mm512_maskz_loadu_epi32((__mmask16)c->mask, at);
     return (V)_mm512_maskz_loadu_epi64((__mmask8)c->mask, at);
+#elif VECTOR_BYTES == 32
+    if (!edge || j < nv - 1) return *(const LOOSE *)at;
+    if (sizeof(T) == 4) return (V)_mm256_maskload_epi32((const void *)at, (__m256i)c->mask);
+    return (V)_mm256_maskload_epi64((const void *)at, (__m256i)c->mask);
 #else
     if (edge) return NAME(load)(at, j, nv, c->last);
     return *(const LOOSE *)at;
@@ -108,19 +116,43 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
     }
 }
 
+/* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. */
+static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
+                                                        V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
+    TILE_NO_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_NO_UNROLL
+        for (int j = 0; j < nv; j++) {
+            V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+            acc[0][0] = sums[i][j];
+            NAME(finish)
+            (&call->ends, results + i, c->column + j * TYPE_LANES, acc, 1, 1, j < nv - 1 ? TYPE_LANES : c->last);
+        }
+    }
+}
+
 /* m positions from `position` on. edge: taps may meet the padding. */
 TILE_INLINE void NAME(line_tile)(const LinesCall *call, int64_t position, const COLUMNS *c, const int m, const int nv,
                                  const bool edge, const int taps, const int stride) {
     V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
     const int64_t first = call->first + position * call->position_step;
-    const int last = edge || VECTOR_BYTES == 64 ? c->last : TYPE_LANES;
     void *const *results = call->ends.results + position;
     NAME(clear)(acc, m, nv);
     if (taps)
         NAME(shared_columns)(call, first, c, acc, m, nv, edge, taps, stride);
     else
         NAME(any_columns)(call, first, c, acc, m, nv, edge);
-    NAME(finish)(&call->ends, results, c->column, acc, m, nv, last);
+    if (!edge) {
+        NAME(finish)(&call->ends, results, c->column, acc, m, nv, VECTOR_BYTES == 64 ? c->last : TYPE_LANES);
+        return;
+    }
+    V sums[LINE_TILE][LINE_VECTORS];
+    TILE_UNROLL
+    for (int i = 0; i < m; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < nv; j++) sums[i][j] = acc[i][j];
+    }
+    NAME(finish_edge)(call, results, c, sums, m, nv);
 }
 
 /* Positions [from, to) in tiles of one height, but for the last. */
@@ -169,10 +201,9 @@ TILE_INLINE void NAME(line)(const LinesCall *call, const int passes, const int n
     TILE_NO_UNROLL
     for (int part = 0; part < 2 * passes; part++) {
         const int side = part / passes, p = part % passes;
-        if (p < whole)
-            NAME(line_edge)(call, edges[side][0], edges[side][1], &c[p], nv, taps, stride);
-        else if (side == 0)
-            NAME(line_edge)(call, 0, call->count, &c[p], nv, taps, stride);
+        const bool all = p >= whole; /* no tiles between: the edges meet */
+        NAME(line_edge)
+        (call, all && side ? call->count : edges[side][0], all ? call->count : edges[side][1], &c[p], nv, taps, stride);
     }
 }
 
