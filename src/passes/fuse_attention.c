@@ -57,6 +57,7 @@ typedef struct Match {
     int inside_count; /* what nothing else may read */
     Operand q, k, v;
     int64_t perm_out[MAX_RANK];
+    bool free_form; /* the result's elements have the order of [lead..., s_q, d_v], its sizes may be others */
 } Match;
 
 /* --- small questions -------------------------------------------------------------------------------------- */
@@ -806,19 +807,34 @@ static bool split_rows(Match *m, Operand *q, const Value *scores) {
 
 /* --- the whole ------------------------------------------------------------------------------------------------ */
 
-/* The result in the form of the steps, out of any 16-bit casts and permutes that follow. */
+/* The result of the second GEMM has no more rows than the probabilities: values repeat none. */
+static bool repeats_no_rows(const Node *product) {
+    const Value *p = product->inputs[0], *y = product->outputs[0];
+    for (int i = 0; i < y->rank - 1; i++)
+        if (y->dims[i] != p->dims[i]) return false;
+    return true;
+}
+
+/* What the second GEMM gives, behind the reshape that follows. Where that leads elsewhere than to the form of the steps (the permute of one query is a
+ * reshape, and two of them are one), the elements have the same order all the same: *out_free. NULL: neither. */
+static Value *regrouped_result(const Match *m, bool *out_free) {
+    Value *y = m->product->outputs[0];
+    const Node *user = value_only_user(y);
+    if (node_attr(m->product, "perm_out")) return NULL;
+    if (user && user->kind == NODE_PRIM && user->prim == PRIM_RESHAPE) y = user->outputs[0];
+    *out_free = y->rank != m->rank;
+    for (int i = 0; !*out_free && i < m->rank - 1; i++) *out_free = y->dims[i] != m->dims[i];
+    return !*out_free || repeats_no_rows(m->product) ? y : NULL;
+}
+
+/* The result in the form of the steps, or of another whose elements follow in the same order, out of any 16-bit casts and permutes that follow. */
 static bool find_result(Match *m, Regroup r, bool narrow) {
     Value *y = m->product->outputs[0];
     int count, rank = m->rank;
+    m->free_form = false;
     for (int i = 0; i < rank; i++) m->perm_out[i] = i;
     if (r.kind != NO_REGROUP) {
-        Node *user = value_only_user(y);
-        if (node_attr(m->product, "perm_out") || !user || user->kind != NODE_PRIM || user->prim != PRIM_RESHAPE)
-            return false;
-        if (user->outputs[0]->rank != rank) return false;
-        for (int i = 0; i < rank - 1; i++)
-            if (user->outputs[0]->dims[i] != m->dims[i]) return false;
-        y = user->outputs[0];
+        if (!(y = regrouped_result(m, &m->free_form))) return false;
     } else {
         const int64_t *perm = attr_ints(m->product, "perm_out", &count);
         if (perm) memcpy(m->perm_out, perm, sizeof *perm * (size_t)rank);
@@ -827,7 +843,7 @@ static bool find_result(Match *m, Regroup r, bool narrow) {
     for (Node *user; (user = value_only_user(y)) && user->kind == NODE_PRIM;) {
         if (user->prim == PRIM_CAST && narrow && y->dtype != dtype && user->outputs[0]->dtype == dtype) {
             y = user->outputs[0];
-        } else if (user->prim == PRIM_PERMUTE) {
+        } else if (user->prim == PRIM_PERMUTE && !m->free_form) {
             const int64_t *after = attr_ints(user, "perm", &count);
             int64_t perm[MAX_RANK];
             if (after[rank - 1] != rank - 1) break;
@@ -986,7 +1002,13 @@ static void build(Graph *graph, Match *m) {
     node_add_origin(node, m->scores->origin);
     for (int i = m->inside_count - 1; i >= 0; i--) node_add_origin(node, m->inside[i]->origin);
     node_add_origin(node, m->product->origin);
-    value_replace(graph, old, node_add_output(node, NULL, old->dtype, old->rank, (const Dim *const *)old->dims));
+    const Dim *dims[MAX_RANK];
+    const int rank = m->free_form ? m->rank : old->rank;
+    for (int i = 0; i < rank; i++) dims[i] = m->free_form ? m->dims[i] : old->dims[i];
+    if (m->free_form) dims[rank - 1] = operand_dim(&m->v, rank - 1);
+    Value *y = node_add_output(node, NULL, old->dtype, rank, dims);
+    Value *formed = reshape(m->l, y, (const Dim *const *)old->dims, old->rank);
+    if (formed) value_replace(graph, old, formed);
 }
 
 /* A factor on the bare scores is the scale. */
@@ -1043,8 +1065,8 @@ static Status fuse_all(Graph *graph, const Policy *policy, const Map *trained) {
                    .drops = policy->target.anchors.attention_drop,
                    .sinks = policy->target.anchors.attention_sink};
         bool found = match(&m, node, ++mark);
+        if (found && !l.error) build(graph, &m);
         if (l.error) return l.error;
-        if (found) build(graph, &m);
     }
     graph_prune(graph);
     return NULL;
