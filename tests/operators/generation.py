@@ -8,17 +8,19 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from cases import MICROSOFT, Fill, by_onnxruntime, constant, data, f32, i32, row, table
+from cases import MICROSOFT, Fill, by_onnxruntime, constant, data, f, f16, f32, i32, row, table
 
 VOCABULARY, HEADS, SIZE, POSITIONS = 20, 2, 4, 64
 WIDTH = HEADS * SIZE
 END = 1
+FEATURES, FRAMES = 2, 7  # of what Whisper hears
 PAD = VOCABULARY  # has an embedding and no score: where it stands, nothing was chosen
 
 
 class Builder:
     def __init__(self, seed, prefix=""):
         self.rng, self.prefix, self.nodes, self.weights = np.random.default_rng(seed), prefix, [], []
+        self.first_tokens = False  # several tokens are read at once, each by itself and those before it
 
     def const(self, values):
         self.weights.append(numpy_helper.from_array(np.asarray(values), f"{self.prefix}w{len(self.weights)}"))
@@ -68,6 +70,12 @@ class Builder:
         seen = self.op("LessOrEqual", self.op("Range", zero, total, one), self.op("Unsqueeze", at, self.ints(1)))
         return self.hide(self.op("And", seen, self.given_mask("attention_mask")))
 
+    def triangle(self):
+        """[tokens, tokens]: 0 where a token of decoder_input_ids may look."""
+        zero, one = self.const(np.int64(0)), self.const(np.int64(1))
+        at = self.op("Range", zero, self.length("decoder_input_ids"), one)
+        return self.hide(self.op("LessOrEqual", at, self.op("Unsqueeze", at, self.ints(1))))
+
     def gpt_layer(self, x, mask, number):
         parts = self.op("Split", self.linear(x, 3 * WIDTH), outputs=3, axis=2, num_outputs=3)
         query, *now = [self.heads(part) for part in parts]
@@ -76,7 +84,7 @@ class Builder:
         keys, values = [self.op("Gather", f"present_{number}", self.const(np.int64(k)), axis=0) for k in range(2)]
         return self.feed(self.attend(x, query, keys, values, mask))
 
-    def t5_layer(self, x, mask, number, past, cross):
+    def encoded_layer(self, x, mask, number, past, cross):
         """past: the decoder has caches; cross: the names of keys and values of the encoder."""
         query = self.heads(self.linear(x))
         now = []
@@ -84,14 +92,14 @@ class Builder:
             named = {"name": f"present_{part}_self_{number}"}
             made = self.heads(self.linear(x), **({} if past else named))
             now.append(self.op("Concat", f"past_{part}_self_{number}", made, axis=2, **named) if past else made)
-        x = self.attend(x, query, *now)
+        x = self.attend(x, query, *now, self.triangle() if self.first_tokens else None)
         return self.feed(self.attend(x, self.heads(self.linear(x)), *cross, mask))
 
-    def t5_decoder(self, ids, layers, past, cross):
+    def encoded_decoder(self, ids, layers, past, cross, masked=True):
         x = self.op("Gather", self.matrix(VOCABULARY + 1, WIDTH, 1.0), ids)
-        mask = self.hide(self.given_mask("encoder_attention_mask"))
+        mask = self.hide(self.given_mask("encoder_attention_mask")) if masked else None
         for number in range(layers):
-            x = self.t5_layer(x, mask, number, past, [f"{cross}_{part}_cross_{number}" for part in ("key", "value")])
+            x = self.encoded_layer(x, mask, number, past, [f"{cross}_{part}_cross_{number}" for part in ("key", "value")])
         self.linear(x, VOCABULARY, name="logits")
 
 
@@ -127,7 +135,7 @@ def caches(when, where, layers, length, size=SIZE):
 
 def t5_decoder(seed=0, layers=2, hidden=False, tokens=1, size=SIZE):
     d = Builder(seed)
-    d.t5_decoder("input_ids", layers, True, "past")
+    d.encoded_decoder("input_ids", layers, True, "past")
     inputs = [declared("input_ids", T.INT32, "rows", tokens), declared("encoder_attention_mask", T.INT32, "rows", "encoded")]
     if hidden:
         inputs.append(declared("encoder_hidden_states", T.FLOAT, "rows", "encoded", WIDTH))
@@ -150,12 +158,46 @@ def t5_encoder(seed=0, layers=2, starts=False):
     outputs = caches("present", "cross", layers, "encoded")
     if starts:
         d = Builder(seed)
-        d.t5_decoder("decoder_input_ids", layers, False, "present")
+        d.encoded_decoder("decoder_input_ids", layers, False, "present")
         e.nodes += d.nodes
         e.weights += d.weights
         inputs.append(declared("decoder_input_ids", T.INT32, "rows", 1))
         outputs = [declared("logits", T.FLOAT, "rows", 1, VOCABULARY), declared("encoder_hidden_states", T.FLOAT, "rows", "encoded", WIDTH),
                    *caches("present", "self", layers, 1), *outputs]
+    return helper.make_graph(e.nodes, "encoder", inputs, outputs, e.weights)
+
+
+def whisper_decoder(seed=0, layers=2, hidden=False, masked=False):
+    """hidden: it declares the encoder's result, which none of its layers reads but through the caches; masked: and T5's mask."""
+    d = Builder(seed)
+    d.encoded_decoder("input_ids", layers, True, "past", masked)
+    inputs = [declared("input_ids", T.INT32, "rows", 1)]
+    if masked:
+        inputs.append(declared("encoder_attention_mask", T.INT32, "rows", "encoded"))
+    if hidden:
+        inputs.append(declared("encoder_hidden_states", T.FLOAT, "rows", "encoded", WIDTH))
+    inputs += caches("past", "self", layers, "past") + caches("past", "cross", layers, "encoded")
+    outputs = [declared("logits", T.FLOAT, "rows", 1, VOCABULARY), *caches("present", "self", layers, "positions")]
+    return helper.make_graph(d.nodes, "decoder", inputs, outputs, d.weights)
+
+
+def whisper_encoder(seed=0, layers=2, features=T.FLOAT):
+    """Frames by two features become states; the first tokens are read one after the other, each by those before it."""
+    e = Builder(seed + 100, "encoder_")
+    x = e.linear(e.op("Transpose", "encoder_input_ids", perm=[0, 2, 1]), rows=FEATURES)
+    x = e.attend(x, *[e.heads(e.linear(x)) for _ in range(3)])
+    e.op("Identity", x, name="encoder_hidden_states")
+    for k in range(layers):
+        for part in ("key", "value"):
+            e.heads(e.linear(x), name=f"present_{part}_cross_{k}")
+    d = Builder(seed)
+    d.first_tokens = True
+    d.encoded_decoder("decoder_input_ids", layers, False, "present", masked=False)
+    e.nodes += d.nodes
+    e.weights += d.weights
+    inputs = [declared("encoder_input_ids", features, "rows", FEATURES, "encoded"), declared("decoder_input_ids", T.INT32, "rows", "tokens")]
+    outputs = [declared("logits", T.FLOAT, "rows", "tokens", VOCABULARY), declared("encoder_hidden_states", T.FLOAT, "rows", "encoded", WIDTH),
+               *caches("present", "self", layers, "tokens"), *caches("present", "cross", layers, "encoded")]
     return helper.make_graph(e.nodes, "encoder", inputs, outputs, e.weights)
 
 
@@ -202,6 +244,60 @@ def t5(name, seed=0, starts=False, hidden=False, **rest):
     return beam(name, **{**graphs, **rest})
 
 
+def whisper(name, seed=0, batch=2, tokens=((2, 5, 7), (2, 6, 7), (2, 5, 8)), inputs=None, **rest):
+    """Sequences of what is heard begin with tokens that are given, or with decoder_start_token_id."""
+    graphs = {"decoder": whisper_decoder(seed), "encoder": whisper_encoder(seed), "model_type": 2, "decoder_start_token_id": 2}
+    given = {"input_ids": f(batch, FEATURES, FRAMES), "decoder_input_ids": tokens and np.array(tokens[:batch], np.int32), **(inputs or {})}
+    return beam(name, batch=batch, inputs=given, **{**graphs, **rest})
+
+
+def narrowed(graph, logits=T.FLOAT16):
+    """The graph in float16, its weights rounded; logits: their type."""
+    made = graph.__class__.FromString(graph.SerializeToString())
+    for k, weight in enumerate(made.initializer):
+        if weight.data_type == T.FLOAT:
+            made.initializer[k].CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(f16), weight.name))
+    for part in [*made.input, *made.output]:
+        if part.type.tensor_type.elem_type == T.FLOAT:
+            part.type.tensor_type.elem_type = T.FLOAT16
+    if logits != T.FLOAT16:
+        node = next(node for node in made.node if "logits" in node.output)
+        node.output[0] = "narrow_logits"
+        made.node.append(helper.make_node("Cast", ["narrow_logits"], ["logits"], to=logits))
+        next(part for part in made.output if part.name == "logits").type.tensor_type.elem_type = logits
+    return made
+
+
+def widened(graph):
+    """A graph of narrowed in float32, with its weights."""
+    made = graph.__class__.FromString(graph.SerializeToString())
+    for k, weight in enumerate(made.initializer):
+        if weight.data_type == T.FLOAT16:
+            made.initializer[k].CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(f32), weight.name))
+    for part in [*made.input, *made.output]:
+        if part.type.tensor_type.elem_type == T.FLOAT16:
+            part.type.tensor_type.elem_type = T.FLOAT
+    return made
+
+
+GRAPHS = ("decoder", "init_decoder", "encoder")
+
+
+def halved(case, logits=T.FLOAT16):
+    """A row whose graphs are of float16."""
+    name, inputs, attributes, own = case
+    attributes = {key: narrowed(value, logits) if key in GRAPHS else value for key, value in attributes.items()}
+    return row(name, inputs, **attributes, **own)
+
+
+def in_floats(case, inputs):
+    """What ONNX Runtime gives where its decoder computes in float32, with the same weights: for the CPU it has none of float16. Rounding
+    to float16 must choose no other token: a row is one of weights and prompts whose scores lie far enough apart."""
+    attributes = {key: widened(value) if key in GRAPHS else value for key, value in case.attributes.items()}
+    wide = replace(case, attributes=attributes, dtype=f32)
+    return to_the_end(wide, inputs) if case.op != "BeamSearch" else by_onnxruntime(wide, inputs)
+
+
 def to_the_end(case, inputs):
     """ONNX Runtime leaves open what stands behind the last token of all sequences."""
     found = by_onnxruntime(case, inputs)[0].copy()
@@ -232,6 +328,7 @@ def mask_of(*left_out, rows=None):
 
 SHARED = {"domain": MICROSOFT}
 ROWS = {"expect": to_the_end, **SHARED}
+NARROW = {"expect": in_floats, "dtypes": [f16], **SHARED}
 SCORES = {"rtol": 64, "atol": 64, **SHARED}  # sums of logarithms of a dozen tokens
 
 GREEDY_CASES = [
@@ -349,8 +446,8 @@ BEAM_CASES = [
            beam("no sequences", returned=0, refused="num_return_sequences is 0"),
            beam("max_length of the prompt's length", most=4, refused="the prompt has 4 tokens already"),
            beam("beams told in floats", inputs={"num_beams": data(3.0, f32)}, refused="num_beams is no tensor of int32"),
-           beam("features for a Whisper", inputs={"input_ids": data(np.zeros((1, 2, 3)), f32)}, refused="input_ids is no tensor of int32"),
-           beam("another kind of model", model_type=2, refused="model_type 2"),
+           beam("features for no Whisper", inputs={"input_ids": data(np.zeros((1, 2, 3)), f32)}, refused="input_ids is no tensor of int32"),
+           beam("another kind of model", model_type=3, refused="model_type 3"),
            beam("an encoder without use", encoder=decoder(), refused="attribute encoder"),
            beam("tokens for a Whisper", inputs={"decoder_input_ids": [[3], [4]]}, refused="decoder_input_ids"),
            beam("a processor for a Whisper", inputs={"logits_processor": 1}, refused="logits_processor 1"), **SHARED),
@@ -380,4 +477,51 @@ T5_CASES = [
            t5("T5, a result of the encoder that it does not give", hidden=True, refused="encoder_hidden_states"), **SHARED),
 ]
 
-CASES = [*T5_CASES, *GREEDY_CASES, *SAMPLING_CASES, *BEAM_CASES]
+WHISPER_CASES = [
+    *table("BeamSearch",
+           *[whisper(f"Whisper {seed}, {beams} beams, a batch of {batch}", seed=seed, beams=beams, returned=beams, batch=batch)
+             for seed, beams, batch in ((0, 1, 1), (1, 2, 3), (2, 4, 2), (3, 3, 1))],
+           whisper("Whisper, one token given", tokens=[[2], [3]]),
+           whisper("Whisper, no tokens given", tokens=None),
+           whisper("Whisper, an encoder's result declared", decoder=whisper_decoder(hidden=True)),
+           whisper("Whisper, stopping early", seed=1, early_stopping=1, most=30, batch=3),
+           whisper("Whisper, scores of each token", outputs=(0, 1, 2), eos_token_id=-1, most=9),
+           whisper("Whisper, tokens that are padding", tokens=[[PAD, 2, 5], [2, PAD, 5]]),
+           whisper("Whisper, a decoder of one layer", decoder=whisper_decoder(layers=1), encoder=whisper_encoder(layers=1)),
+           whisper("Whisper, everything", most=24, seed=1, batch=3, no_repeat_ngram_size=2,
+                   inputs={"min_length": 9, "repetition_penalty": 1.2, "length_penalty": 0.7, "vocab_mask": mask_of(4), "prefix_vocab_mask": mask_of(2, 3, rows=3)}), **SCORES),
+    *table("BeamSearch",
+           whisper("Whisper without an encoder", encoder=None, refused="attribute encoder is missing, which model_type 2 needs"),
+           whisper("Whisper without a first token", tokens=None, decoder_start_token_id=None, refused="decoder_start_token_id"),
+           whisper("Whisper and tokens alone", inputs={"input_ids": [[3, 4]]}, refused="input_ids is no tensor of floats"),
+           whisper("Whisper and a mask", inputs={"attention_mask": [[1, 1], [1, 1]]}, refused="attention_mask beside the features"),
+           whisper("Whisper, tokens of another batch", tokens=[[2, 5]], refused="decoder_input_ids has 1 sequences"),
+           whisper("Whisper, max_length of the tokens", most=3, refused="the prompt has 3 tokens already"),
+           whisper("Whisper, no token", inputs={"decoder_input_ids": np.zeros((2, 0), np.int32)}, refused="decoder_input_ids has no token"),
+           whisper("Whisper, features of another type", encoder=whisper_encoder(features=T.FLOAT16), refused='"encoder_input_ids" of encoder is not declared'),
+           whisper("Whisper, T5's encoder", encoder=t5_encoder(starts=True), refused='input 1 of encoder is called "encoder_attention_mask"'),
+           whisper("Whisper, T5's decoder", decoder=whisper_decoder(masked=True), refused="decoder with 10 inputs for 5 outputs where 9 are needed"),
+           whisper("Whisper, the rules of time stamps", inputs={"logits_processor": 1}, refused="logits_processor 1"),
+           whisper("Whisper, its cross attention", outputs=(0, 1, 2, 3), refused="output 3"), **SHARED),
+]
+
+HALF_CASES = [
+    *table("GreedySearch",
+           *[halved(greedy(f"float16, weights {seed}", batch=1 + seed % 3, seed_of_weights=seed)) for seed in (0, 1, 3)],
+           halved(greedy("float16, another decoder for the prompt", init_decoder=decoder(seed=9))),
+           halved(greedy("float16, logits of float32", batch=3), logits=T.FLOAT),
+           halved(greedy("float16, everything", most=24, batch=3, no_repeat_ngram_size=2,
+                         inputs={"min_length": 9, "repetition_penalty": 1.2, "vocab_mask": mask_of(4), "prefix_vocab_mask": mask_of(2, 3, rows=3),
+                                 "attention_mask": [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1]]})), **NARROW),
+    *table("Sampling",
+           *[halved(greedy(f"float16, weights {seed}, top_p 0.5", batch=2, seed_of_weights=seed, top_p=0.5, inputs={"seed": seed + 5})) for seed in range(2)], **NARROW),
+    *table("BeamSearch",
+           *[halved(beam(f"float16, weights {seed}, {beams} beams", batch=batch, beams=beams, returned=beams, seed_of_weights=seed))
+             for seed, beams, batch in ((0, 2, 3), (1, 3, 2), (2, 4, 1))],
+           halved(beam("float16, logits of float32"), logits=T.FLOAT),
+           halved(t5("float16, T5, the decoder starts", batch=2, seed=1)),
+           halved(t5("float16, T5, the encoder starts", batch=2, seed=1, starts=True)),
+           halved(whisper("float16, Whisper", batch=2, seed=1)), half=16, **NARROW),
+]
+
+CASES = [*T5_CASES, *WHISPER_CASES, *GREEDY_CASES, *SAMPLING_CASES, *BEAM_CASES, *HALF_CASES]

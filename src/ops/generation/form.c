@@ -102,7 +102,7 @@ static Status read_gpt(Reader *r) {
     return NULL;
 }
 
-/* ---- T5 ---- */
+/* ---- T5 and Whisper ---- */
 
 /* "past_key_self_0", "past_value_self_0", "past_key_self_1", ... */
 static const char *cache_name(const Reader *r, const char *when, const char *where, int index) {
@@ -112,7 +112,17 @@ static const char *cache_name(const Reader *r, const char *when, const char *whe
 static Status check_encoder(const Reader *r) {
     const Form *f = r->form;
     static const char *const fixed[] = {"encoder_input_ids", "encoder_attention_mask", "decoder_input_ids"};
-    for (int i = 0; i < (f->starts ? 3 : 2); i++) TRY(check_whole(r, "encoder", f->first, i, fixed[i]));
+    if (f->hears) {
+        TRY(check_input(r, "encoder", f->first, 0, fixed[0]));
+        TRY(check_whole(r, "encoder", f->first, 1, fixed[2]));
+        const Value *features = f->first->inputs.items[0];
+        if (features->dtype != r->n->inputs[0]->dtype || features->rank != 3)
+            return invalid(r->l, "\"%s\" of encoder is not declared as input_ids are, floats [batch, features, frames]",
+                           fixed[0]);
+    }
+    for (int i = 0; !f->hears && i < (f->starts ? 3 : 2); i++) TRY(check_whole(r, "encoder", f->first, i, fixed[i]));
+    int read = own_inputs(r, f->first), wanted = f->hears || !f->starts ? 2 : 3;
+    if (read != wanted) return invalid(r->l, "encoder has %d inputs where %d are needed", read, wanted);
     int made = f->starts ? FORM_FIRST_PRESENT + 2 * f->caches : f->caches;
     if (f->first->outputs.count != made)
         return invalid(r->l, "encoder has %d outputs where %d are needed", f->first->outputs.count, made);
@@ -127,11 +137,11 @@ static Status check_encoder(const Reader *r) {
     return NULL;
 }
 
-static Status check_t5_decoder(const Reader *r) {
+static Status check_encoded_decoder(const Reader *r) {
     const Form *f = r->form;
     TRY(check_counts(r, "decoder", f->decoder, 2));
     TRY(check_whole(r, "decoder", f->decoder, 0, "input_ids"));
-    TRY(check_whole(r, "decoder", f->decoder, 1, "encoder_attention_mask"));
+    if (!f->hears) TRY(check_whole(r, "decoder", f->decoder, 1, "encoder_attention_mask"));
     TRY(check_output(r, "decoder", f->decoder, 0, "logits"));
     if (f->caches % 2) return invalid(r->l, "decoder has %d caches, so keys without values", f->caches);
     for (int i = 0; i < f->caches; i++) {
@@ -145,23 +155,23 @@ static Status check_t5_decoder(const Reader *r) {
     return NULL;
 }
 
-static Status read_t5(Reader *r) {
+static Status read_encoded(Reader *r) {
     Form *f = r->form;
+    const int type = f->hears ? MODEL_WHISPER : MODEL_T5, hidden = f->hears ? 1 : 2;
     f->encodes = true;
     f->first = graph_of(r->n, "encoder_graph");
-    if (!f->first) return invalid(r->l, "attribute encoder is missing, which model_type 1 needs");
-    if (node_attr(r->n, "init_decoder_graph")) return unsupported(r->l, "attribute init_decoder beside model_type 1");
-    if (attr_int(r->n, "decoder_start_token_id", -1) < 0)
-        return invalid(r->l, "attribute decoder_start_token_id is missing or negative, which model_type 1 needs");
+    if (!f->first) return invalid(r->l, "attribute encoder is missing, which model_type %d needs", type);
+    if (node_attr(r->n, "init_decoder_graph"))
+        return unsupported(r->l, "attribute init_decoder beside model_type %d", type);
     const Graph *decoder = f->decoder;
-    f->reads_hidden = own_inputs(r, decoder) > 2 && decoder->inputs.items[2]->name &&
-                      strcmp(decoder->inputs.items[2]->name, "encoder_hidden_states") == 0;
-    f->first_past = f->reads_hidden ? 3 : 2;
+    f->reads_hidden = own_inputs(r, decoder) > hidden && decoder->inputs.items[hidden]->name &&
+                      strcmp(decoder->inputs.items[hidden]->name, "encoder_hidden_states") == 0;
+    f->first_past = hidden + f->reads_hidden;
     f->row_axis = 0;
     f->length_axis = 2;
     f->caches = decoder->outputs.count - FORM_PRESENT;
-    f->starts = own_inputs(r, f->first) > 2;
-    TRY(check_t5_decoder(r));
+    f->starts = f->hears || own_inputs(r, f->first) > 2;
+    TRY(check_encoded_decoder(r));
     TRY(check_encoder(r));
     if (f->reads_hidden && !f->starts)
         return invalid(r->l, "decoder reads encoder_hidden_states, which encoder does not give");
@@ -173,7 +183,8 @@ Status read_form(Lowering *l, const Node *n, Form *form) {
     Reader r = {l, n, form};
     int64_t type = attr_int(n, "model_type", 0);
     if (!form->decoder) return invalid(l, "attribute decoder is missing");
-    if (type == 0) return read_gpt(&r);
-    if (type == 1 && strcmp(n->op, "BeamSearch") == 0) return read_t5(&r);
+    form->hears = type == MODEL_WHISPER;
+    if (type == MODEL_GPT) return read_gpt(&r);
+    if ((type == MODEL_T5 || form->hears) && strcmp(n->op, "BeamSearch") == 0) return read_encoded(&r);
     return unsupported(l, "model_type %lld", (long long)type);
 }

@@ -18,6 +18,7 @@
  *   ...
  *       logits, caches = decoder(tokens, mask, caches, caches of cross attention)
  *
+ * Whisper's is T5's, but that the encoder reads features and all tokens that are there before, and no mask is there.
  * The prompt is read once for all beams of a sequence. Beams take the caches of the rows that they go on from (Gather). */
 #include "ops/generation/search.h"
 
@@ -77,6 +78,7 @@ typedef struct Search {
     Node *before; /* what is made stands before this node; NULL: at the end */
     SearchKind kind;
     Value *in[INPUTS];
+    Value *prompt; /* i32 [B, S]: input_ids; Whisper's decoder_input_ids */
     Form form;
 } Search;
 
@@ -85,21 +87,39 @@ typedef struct Search {
 static Status read_inputs(Search *s) {
     Lowering *l = s->l;
     int own = s->n->input_count - s->n->captures;
+    const bool hears = attr_int(s->n, "model_type", MODEL_GPT) == MODEL_WHISPER;
     for (int i = 0; i < INPUTS; i++) {
         int place = s->kind == SEARCH_BEAM ? inputs[i].beam : inputs[i].greedy;
         Value *value = place >= 0 && place < own ? s->n->inputs[place] : NULL;
         s->in[i] = value;
         if (!value) continue;
-        bool typed = inputs[i].type == WHOLE ? value->dtype == DT_I32 : dtype_is_float(value->dtype);
-        if (value->kind != VALUE_TENSOR || !typed)
-            return invalid(l, "%s is no tensor of %s", inputs[i].name, inputs[i].type == WHOLE ? "int32" : "floats");
-        if (value->rank != inputs[i].rank && (inputs[i].rank || value->rank != 1))
-            return invalid(l, "%s has %d axes instead of %d", inputs[i].name, value->rank, inputs[i].rank);
+        bool features = hears && i == IN_IDS, whole = inputs[i].type == WHOLE && !features;
+        int rank = features ? 3 : inputs[i].rank;
+        if (value->kind != VALUE_TENSOR || !(whole ? value->dtype == DT_I32 : dtype_is_float(value->dtype)))
+            return invalid(l, "%s is no tensor of %s", inputs[i].name, whole ? "int32" : "floats");
+        if (value->rank != rank && (rank || value->rank != 1))
+            return invalid(l, "%s has %d axes instead of %d", inputs[i].name, value->rank, rank);
     }
     if (!s->in[IN_IDS] || !s->in[IN_MOST]) return invalid(l, "input_ids or max_length is missing");
-    if (dim_equals(s->in[IN_IDS]->dims[1], 0)) return invalid(l, "input_ids has no token");
-    if (s->in[IN_DECODER_IDS]) return unsupported(l, "decoder_input_ids, which Whisper alone has,");
+    if (!hears && s->in[IN_DECODER_IDS]) return unsupported(l, "decoder_input_ids, which Whisper alone has,");
+    if (hears && s->in[IN_MASK]) return unsupported(l, "attention_mask beside the features of a Whisper");
+    s->prompt = hears ? s->in[IN_DECODER_IDS] : s->in[IN_IDS];
+    if (s->prompt && dim_equals(s->prompt->dims[1], 0))
+        return invalid(l, "%s has no token", inputs[hears ? IN_DECODER_IDS : IN_IDS].name);
     return NULL;
+}
+
+/* Sequences of an encoder's decoder begin with a token of their own. Whisper's may be given more of them. */
+static Status make_start(Search *s) {
+    Lowering *l = s->l;
+    int64_t first = attr_int(s->n, "decoder_start_token_id", -1);
+    if (!s->form.encodes || (s->form.hears && s->prompt)) return NULL;
+    if (first < 0)
+        return invalid(l, "attribute decoder_start_token_id is missing or negative, which model_type %d needs",
+                       s->form.hears ? MODEL_WHISPER : MODEL_T5);
+    const Dim *dims[] = {s->in[IN_IDS]->dims[0], dim_const(l->dims, 1)};
+    if (s->form.hears) s->prompt = expand(l, scalar_int(l, DT_I32, first), dims, 2);
+    return l->error;
 }
 
 static Status check_attributes(Search *s) {
@@ -165,9 +185,11 @@ static Status add_prompt(Search *s, Value **made) {
     };
     Value *given[PROMPT_INPUTS];
     for (int i = 0; i < PROMPT_INPUTS; i++) given[i] = s->in[places[i]];
+    given[PROMPT_IDS] = s->prompt;
     Node *host = host_node(l, s->n, host_search_prompt, given, PROMPT_INPUTS);
     if (!host) return l->error;
-    const Dim *batch = s->in[IN_IDS]->dims[0], *one = dim_const(d, 1);
+    node_set_dims(host, "encoded", (const Dim *const *)s->in[IN_IDS]->dims, 1);
+    const Dim *batch = s->prompt->dims[0], *one = dim_const(d, 1);
     const Dim *beams = size_of(s, IN_BEAMS, "beams", 1), *room = size_of(s, IN_MOST, "max_length", 0);
     const Dim *rows = dim_is_const(beams, NULL) ? dim_mul(d, batch, beams) : dim_fresh(d, "rows");
     const Dim *start[] = {batch, one}, *next[] = {rows, one}, *table[] = {rows, room}, *open[] = {rows},
@@ -179,8 +201,8 @@ static Status add_prompt(Search *s, Value **made) {
         const Dim **dims;
     } types[PROMPT_OUTPUTS] = {
         [PROMPT_START] = {DT_I32, 2, start},
-        [PROMPT_SEEN] = {DT_I32, 2, s->in[IN_IDS]->dims},
-        [PROMPT_POSITIONS] = {DT_I32, 2, s->in[IN_IDS]->dims},
+        [PROMPT_SEEN] = {DT_I32, 2, s->prompt->dims},
+        [PROMPT_POSITIONS] = {DT_I32, 2, s->prompt->dims},
         [PROMPT_NEXT_POSITION] = {DT_I32, 2, next},
         [PROMPT_ROOM] = {DT_I32, 2, table},
         [PROMPT_STATE + STATE_HISTORY] = {DT_I32, 2, table},
@@ -193,8 +215,9 @@ static Status add_prompt(Search *s, Value **made) {
     for (int i = 0; i < PROMPT_OUTPUTS; i++) {
         made[i] = NULL;
         bool wanted = i >= PROMPT_STATE   ? has_state(s, i - PROMPT_STATE)
-                      : i == PROMPT_START ? s->form.encodes
-                                          : i == PROMPT_SEEN || !s->form.encodes;
+                      : i == PROMPT_START ? s->form.encodes && !s->form.hears
+                      : i == PROMPT_SEEN  ? !s->form.hears
+                                          : !s->form.encodes;
         if (wanted)
             made[i] = host_result(l, host, types[i].dtype, types[i].rank, types[i].dims);
         else
@@ -406,15 +429,15 @@ static Start start_gpt(Search *s, Value *const *prompt) {
     return (Start){results[0], results + FORM_PRESENT, ARENA_ARRAY(s->l->arena, Value *, count)};
 }
 
-/* The encoder reads the prompt, and it or the decoder the first token. */
-static Start start_t5(Search *s, Value *const *prompt) {
+/* The encoder reads the prompt, and it or the decoder the first token (Whisper: tokens). */
+static Start start_encoded(Search *s, Value *const *prompt) {
     const Form *f = &s->form;
-    Value *given[] = {s->in[IN_IDS], prompt[PROMPT_SEEN], prompt[PROMPT_START]};
+    Value *given[] = {s->in[IN_IDS], f->hears ? s->prompt : prompt[PROMPT_SEEN], prompt[PROMPT_START]};
     Value **made = add_graph(s, s->l->graph, s->before, f->first, given, captured_of(s)),
           **encoded = ARENA_ARRAY(s->l->arena, Value *, f->first_past + 2 * f->caches),
           **cross = made + f->first->outputs.count - f->caches;
-    encoded[1] = prompt[PROMPT_SEEN];
-    if (f->reads_hidden) encoded[2] = made[FORM_HIDDEN];
+    if (!f->hears) encoded[1] = prompt[PROMPT_SEEN];
+    if (f->reads_hidden) encoded[f->first_past - 1] = made[FORM_HIDDEN];
     for (int i = 0; i < f->caches; i++) encoded[f->first_past + f->caches + i] = cross[i];
     if (f->starts) return (Start){made[0], made + FORM_FIRST_PRESENT, encoded};
     int count = f->first_past + 2 * f->caches;
@@ -459,11 +482,11 @@ static Status add_search(Search *s) {
     Value *prompt[PROMPT_OUTPUTS], *fixed[STEP_STATE] = {0};
     TRY(add_prompt(s, prompt));
     const Dim *zero = dim_const(l->dims, 0), *one = dim_const(l->dims, 1), *room = prompt[PROMPT_STATE]->dims[1],
-              *length = s->form.encodes ? one : s->in[IN_IDS]->dims[1],
+              *length = s->form.encodes && !s->form.hears ? one : s->prompt->dims[1],
               *steps = dim_max(l->dims, zero, dim_sub(l->dims, room, length));
     Value *trips = dim_scalar(l, dim_sub(l->dims, steps, one));
     for (int i = STEP_SCORES + 1; i < STEP_STATE; i++) fixed[i] = step_input(s, (StepInput)i, true);
-    Start start = s->form.encodes ? start_t5(s, prompt) : start_gpt(s, prompt);
+    Start start = s->form.encodes ? start_encoded(s, prompt) : start_gpt(s, prompt);
     if (l->error) return l->error;
     Token first = add_step(s, l->graph, s->before, start.logits, start.caches, fixed, prompt + PROMPT_STATE);
     int count = s->form.decoder->inputs.count - s->n->captures;
@@ -486,6 +509,7 @@ static Status lower_search(Lowering *l, const Node *n, SearchKind kind) {
     TRY(read_inputs(&s));
     TRY(check_attributes(&s));
     TRY(read_form(l, n, &s.form));
+    TRY(make_start(&s));
     return add_search(&s);
 }
 

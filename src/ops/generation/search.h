@@ -37,7 +37,7 @@ enum {
 
 /* Inputs of the prompt's kernel, each as the operator has it. */
 typedef enum PromptInput {
-    PROMPT_IDS,              /* i32 [B, S] */
+    PROMPT_IDS,              /* i32 [B, S]; Whisper's decoder_input_ids */
     PROMPT_MASK,             /* i32 [B, S], or none */
     PROMPT_MOST,             /* max_length; what follows may be left out */
     PROMPT_BEAMS,            /* num_beams */
@@ -90,7 +90,8 @@ typedef enum ResultInput {
     RESULT_INPUTS = RESULT_STATE + STATES,
 } ResultInput;
 
-/* Checks the inputs' values, and makes what the decoder reads of the prompt and the first state. */
+/* Checks the inputs' values, and makes what the decoder reads of the prompt and the first state. Attribute dims "encoded": sequences of input_ids, which
+ * must be those of the prompt. */
 Status host_search_prompt(HostCall *call);
 /* Chooses the next tokens. Attribute dims "cached": the length of the decoder's caches, which must be the tokens so far. */
 Status host_search_step(HostCall *call);

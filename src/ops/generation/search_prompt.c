@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Before the first token of a search: its inputs are checked, the prompt gets positions and a mask, tables are made. */
 #include "lowering/sizes.h"
+#include "ops/generation/form.h"
 #include "ops/generation/search.h"
 
 typedef struct Prompt {
@@ -56,6 +57,11 @@ static Status check_prompt(Prompt *p) {
     p->batch = p->ids->dims[0];
     p->length = p->ids->dims[1];
     if (!p->length) return host_error(p->call, "input_ids has no token");
+    int64_t encoded;
+    TRY(host_sizes(p->call, "encoded", 1, &encoded));
+    if (encoded != p->batch)
+        return host_error(p->call, "decoder_input_ids has %lld sequences, and input_ids has %lld", (long long)p->batch,
+                          (long long)encoded);
     p->mask = host_input(p->call, PROMPT_MASK);
     if (p->mask && !tensor_same_shape(p->mask, p->ids))
         return host_error(p->call, "attention_mask and input_ids differ in shape");
@@ -137,7 +143,7 @@ static Status start_state(const Prompt *p) {
 
 Status host_search_prompt(HostCall *call) {
     Prompt p = {.call = call,
-                .encodes = attr_int(call->node, "model_type", 0) == 1,
+                .encodes = attr_int(call->node, "model_type", MODEL_GPT) == MODEL_T5,
                 .pad = (int32_t)attr_int(call->node, "pad_token_id", 0)};
     TRY(check_prompt(&p));
     TRY(check_numbers(&p));
