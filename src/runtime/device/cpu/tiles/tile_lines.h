@@ -175,9 +175,13 @@ TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to
     }
 }
 
-/* Whole tiles where all taps meet the input, what is left on both sides of them. passes: over each tile, one behind the other, so that the
- * second meets in the first-level cache what the first has read of the input's lines of 64 bytes. */
-TILE_INLINE void NAME(line)(const LinesCall *call, const int passes, const int nv, const int taps, const int stride) {
+typedef void NAME(Edge)(const LinesCall *call, int64_t from, int64_t to, const COLUMNS *c);
+
+/* Whole tiles where all taps meet the input, what is left on both sides of them by `edge`. passes: over each tile, one
+ * behind the other, so that the second meets in the first-level cache what the first has read of the input's lines of
+ * 64 bytes. */
+TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Edge) *const edge, const int passes, const int nv,
+                            const int taps, const int stride) {
     const int64_t step = call->position_step, reach = call->first + (call->ends.taps - 1) * call->tap_step;
     int64_t low = call->first < 0 ? (-call->first + step - 1) / step : 0,
             high = reach < call->limit ? (call->limit - reach + step - 1) / step : 0;
@@ -199,38 +203,43 @@ TILE_INLINE void NAME(line)(const LinesCall *call, const int passes, const int n
     }
     const int64_t edges[2][2] = {{0, before}, {before + tiles * LINE_TILE, call->count}};
     TILE_NO_UNROLL
-    for (int part = 0; part < 2 * passes; part++) {
-        const int side = part / passes, p = part % passes;
-        const bool all = p >= whole; /* no tiles between: the edges meet */
-        NAME(line_edge)
-        (call, all && side ? call->count : edges[side][0], all ? call->count : edges[side][1], &c[p], nv, taps, stride);
+    for (int side = 0; side < 2; side++) {
+        TILE_NO_UNROLL
+        for (int p = 0; p < whole; p++) edge(call, edges[side][0], edges[side][1], &c[p]);
     }
+    if (whole < passes) edge(call, 0, call->count, &c[whole]);
 }
 
+#define LINE_EDGE(name, nv, taps, stride)                                                                              \
+    static __attribute__((noinline)) void NAME(edge_##name##_##nv)(const LinesCall *call, int64_t from, int64_t to,    \
+                                                                   const COLUMNS *c) {                                 \
+        NAME(line_edge)(call, from, to, c, nv, taps, stride);                                                          \
+    }
 #define LINE(name, vectors, passes, nv, taps, stride)                                                                  \
-    static void NAME(line_##name##_##vectors)(const LinesCall *call) { NAME(line)(call, passes, nv, taps, stride); }
-LINE(any, 1, 1, 1, 0, 0)
-#if IS_F32
-LINE(3x1, 1, 1, 1, 3, 1)
-LINE(3x2, 1, 1, 1, 3, 2)
-LINE(5x1, 1, 1, 1, 5, 1)
-LINE(5x2, 1, 1, 1, 5, 2)
+    static void NAME(line_##name##_##vectors)(const LinesCall *call) {                                                 \
+        NAME(line)(call, NAME(edge_##name##_##nv), passes, nv, taps, stride);                                          \
+    }
+#define LINE_ONE(name, taps, stride) LINE_EDGE(name, 1, taps, stride) LINE(name, 1, 1, 1, taps, stride)
 /* Two vectors: in registers where there are enough of them. */
 #if REGISTERS == 32
-#define LINE_PASSES 1, 2
+#define LINE_PAIR(name, taps, stride) LINE_EDGE(name, 2, taps, stride) LINE(name, 2, 1, 2, taps, stride)
 #else
-#define LINE_PASSES 2, 1
+#define LINE_PAIR(name, taps, stride) LINE(name, 2, 2, 1, taps, stride)
 #endif
-#define LINE_PAIR(name, ...) LINE_OF(name, 2, __VA_ARGS__)
-#define LINE_OF(...) LINE(__VA_ARGS__)
-LINE_PAIR(any, LINE_PASSES, 0, 0)
-LINE_PAIR(3x1, LINE_PASSES, 3, 1)
-LINE_PAIR(3x2, LINE_PASSES, 3, 2)
-LINE_PAIR(5x1, LINE_PASSES, 5, 1)
-LINE_PAIR(5x2, LINE_PASSES, 5, 2)
-#undef LINE_PASSES
+LINE_ONE(any, 0, 0)
+#if IS_F32
+LINE_ONE(3x1, 3, 1)
+LINE_ONE(3x2, 3, 2)
+LINE_ONE(5x1, 5, 1)
+LINE_ONE(5x2, 5, 2)
+LINE_PAIR(any, 0, 0)
+LINE_PAIR(3x1, 3, 1)
+LINE_PAIR(3x2, 3, 2)
+LINE_PAIR(5x1, 5, 1)
+LINE_PAIR(5x2, 5, 2)
+#endif
+#undef LINE_EDGE
+#undef LINE_ONE
 #undef LINE_PAIR
-#undef LINE_OF
-#endif
 #undef LINE
 #undef COLUMNS
