@@ -27,6 +27,9 @@
  *                   zero points are not in the middle weight_zeros, as lowering/anchor/weight_blocks.h has them: an
  *                   element is (number - zero point) * scale. attrs perm_a, perm_out. Where AnchorLimits.bits says so.
  *
+ * "matmul_blocks"   inputs a, b, scales and, where they are not in the middle, zeros: "matmul_bits" whose b, scales and zero points come with the
+ *                   run, with its other attrs, but perm_a and perm_out. No epilogue. Where AnchorLimits.bits says so.
+ *
  * "matmul_grouped"  inputs a [lead..., K], b, groups and, where there is one, bias [G, N]. groups: i64 of the result's axes but the
  *                   last, to which a's leading axes broadcast; its numbers are in [0, G). attrs: ints perm_b (missing: identity).
  *                   b' = permute(b, perm_b) is [G, K, N], and each row is multiplied by its group's matrix alone:
@@ -81,6 +84,7 @@
 #define WEIGHT_DEPTH "weight_depth"
 #define ROWS_INT8 "rows_int8"
 #define MATMUL_BITS "matmul_bits"
+#define MATMUL_BLOCKS "matmul_blocks"
 #define MATMUL_GROUPED "matmul_grouped"
 #define PAD_VALUE "pad_value"
 #define EPILOGUE_SAVES "epilogue_saves"

@@ -263,7 +263,8 @@ static bool keeps_columns(const Node *anchor) {
 static bool takes_epilogue(const Node *node) {
     if (node->kind != NODE_ANCHOR || node->subgraph_count || node->output_count != 1 || !node->outputs[0]) return false;
     DType t = node->outputs[0]->dtype;
-    bool product = strcmp(node->op, ATTENTION) != 0 && strcmp(node->op, MATMUL_GROUPED) != 0;
+    bool product = strcmp(node->op, ATTENTION) != 0 && strcmp(node->op, MATMUL_GROUPED) != 0 &&
+                   strcmp(node->op, MATMUL_BLOCKS) != 0;
     return product && node->outputs[0]->rank > 0 && keeps_columns(node) &&
            (dtype_is_float(t) ? dtype_size(t) > 1 : dtype_size(t) >= 4);
 }

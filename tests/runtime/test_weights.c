@@ -508,7 +508,7 @@ static Tensor *rounded_rows(const AnchorCase *c, const WeightBlocks *b) {
  * taken off sums, which are as large as the numbers before that. */
 static void expect_unpacked(const AnchorCase *bits, int64_t rows, bool rounds, const Tensor *got) {
     WeightBlocks b;
-    cr_assert_null(weight_blocks_of(bits->node, bits->tensors[1], &b));
+    cr_assert_null(weight_blocks_of_run(bits->node, (const Tensor *const *)bits->tensors, &b));
     AnchorCase c = anchor_case_new("matmul", bits->seed);
     Value *x = anchor_case_input(&c, DT_F32, 2, (int64_t[]){rows, b.k}),
           *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){b.n, b.k});
@@ -537,6 +537,35 @@ static void expect_unpacked(const AnchorCase *bits, int64_t rows, bool rounds, c
     graph_destroy(c.graph);
 }
 
+/* of_run: scales and zero points are inputs, and nothing is constant. */
+static AnchorCase bits_case(const Bits *m, uint64_t seed, bool of_run) {
+    AnchorCase c = anchor_case_new(of_run ? MATMUL_BLOCKS : MATMUL_BITS, seed);
+    int64_t blocks = (m->depth + m->block - 1) / m->block, count = m->columns * blocks;
+    Value *inputs[4] = {anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->rows, m->depth}),
+                        anchor_case_input(&c, DT_U8, 3, (int64_t[]){m->columns, blocks, (m->block * m->bits + 7) / 8})};
+    uint8_t *bytes = c.tensors[1]->data;
+    for (int64_t i = 0; i < tensor_count(c.tensors[1]); i++) bytes[i] = (uint8_t)anchor_case_bits(&c.state);
+    Tensor *scales = tensor_new(c.graph->arena, DT_F32, 1, &count),
+           *zeros = tensor_new(c.graph->arena, DT_F32, 1, &count);
+    for (int64_t i = 0; i < count; i++) {
+        ((float *)scales->data)[i] = (float)(anchor_case_below(&c.state, 2000) - 1000) * 1e-3f / (float)(1 << m->bits);
+        ((float *)zeros->data)[i] = (float)anchor_case_below(&c.state, 1 << m->bits);
+    }
+    for (int i = 0; of_run && i < (m->zeros ? 2 : 1); i++) {
+        inputs[2 + i] = anchor_case_input(&c, DT_F32, 1, &count);
+        c.tensors[2 + i] = i ? zeros : scales;
+    }
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, of_run ? MATMUL_BLOCKS : MATMUL_BITS, inputs, c.count);
+    if (!of_run) node_set_attr(c.node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = scales});
+    if (!of_run && m->zeros) node_set_attr(c.node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = zeros});
+    node_set_int(c.node, WEIGHT_BITS, m->bits);
+    node_set_int(c.node, WEIGHT_BLOCK, m->block);
+    node_set_int(c.node, WEIGHT_DEPTH, m->depth);
+    anchor_case_output(&c, DT_F32, 2, (int64_t[]){m->rows, m->columns});
+    c.constant[1] = !of_run;
+    return c;
+}
+
 /* On any number of threads, and from what was packed before. */
 static void check_bits(bool rounds) {
     for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
@@ -544,28 +573,8 @@ static void check_bits(bool rounds) {
         bool rounded = rounds && m->bits <= 4;
         char how[64];
         snprintf(how, sizeof how, "%s%s", m->how, rounded ? ", rows int8" : "");
-        AnchorCase c = anchor_case_new(MATMUL_BITS, r + 1);
-        int64_t blocks = (m->depth + m->block - 1) / m->block;
-        Value *a = anchor_case_input(&c, DT_F32, 2, (int64_t[]){m->rows, m->depth}),
-              *b = anchor_case_input(&c, DT_U8, 3, (int64_t[]){m->columns, blocks, (m->block * m->bits + 7) / 8});
-        uint8_t *bytes = c.tensors[1]->data;
-        for (int64_t i = 0; i < tensor_count(c.tensors[1]); i++) bytes[i] = (uint8_t)anchor_case_bits(&c.state);
-        Tensor *scales = tensor_new(c.graph->arena, DT_F32, 1, (int64_t[]){m->columns * blocks}),
-               *zeros = tensor_new(c.graph->arena, DT_F32, 1, (int64_t[]){m->columns * blocks});
-        for (int64_t i = 0; i < m->columns * blocks; i++) {
-            ((float *)scales->data)[i] =
-                (float)(anchor_case_below(&c.state, 2000) - 1000) * 1e-3f / (float)(1 << m->bits);
-            ((float *)zeros->data)[i] = (float)anchor_case_below(&c.state, 1 << m->bits);
-        }
-        c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, MATMUL_BITS, (Value *[]){a, b}, 2);
-        node_set_attr(c.node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = scales});
-        if (m->zeros) node_set_attr(c.node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = zeros});
-        node_set_int(c.node, WEIGHT_BITS, m->bits);
-        node_set_int(c.node, WEIGHT_BLOCK, m->block);
-        node_set_int(c.node, WEIGHT_DEPTH, m->depth);
+        AnchorCase c = bits_case(m, r + 1, false);
         if (rounds) node_set_int(c.node, ROWS_INT8, 1);
-        anchor_case_output(&c, DT_F32, 2, (int64_t[]){m->rows, m->columns});
-        c.constant[1] = true;
         Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, how);
         expect_unpacked(&c, m->rows, rounded && m->rows > 8, got);
         for (int threads = 2; threads <= 3; threads++) {
@@ -593,6 +602,31 @@ static void check_bits(bool rounds) {
 }
 
 Test(weights, few_bits_are_held_as_they_came) { check_bits(false); }
+
+/* On any number of threads; and a weight of another size than the node says is refused. */
+Test(weights, few_bits_may_come_with_the_run) {
+    for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
+        AnchorCase c = bits_case(&all_bits[r], r + 1, true);
+        Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, "packed at run");
+        expect_unpacked(&c, all_bits[r].rows, false, got);
+        for (int threads = 2; threads <= 3; threads++) {
+            Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, NULL);
+            cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);
+        }
+        CpuAnchor *anchor;
+        uint32_t released;
+        cr_assert_null(cpu_anchor_prepare(c.node, (const Tensor *[4]){NULL}, NULL, NULL, &anchor, &released));
+        Tensor fewer = *c.tensors[2];
+        fewer.dims[0]--;
+        const Tensor *inputs[] = {c.tensors[0], c.tensors[1], &fewer, c.tensors[3]};
+        Status status = anchor_run_once(anchor, c.node, inputs, got, NULL);
+        cr_assert(status, "row %zu", r);
+        cr_expect(strstr(status_message(status), "the weights do not have the size"), "%s", status_message(status));
+        status_free(status);
+        cpu_anchor_destroy(anchor);
+        graph_destroy(c.graph);
+    }
+}
 
 /* Rows of more than eight. */
 Test(weights, rows_are_rounded_where_they_may_be) { check_bits(true); }

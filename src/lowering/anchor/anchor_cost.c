@@ -37,7 +37,7 @@ static double product(const Operand *o, int first) {
 static bool products_of(const Node *node, const int64_t *symbols, double *out_work) {
     Operand a, b, v, y;
     if (node->input_count < 2 || !operand(node->outputs[0], node, NULL, symbols, &y)) return false;
-    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0 ||
+    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0 || strcmp(node->op, MATMUL_BLOCKS) == 0 ||
         strcmp(node->op, MATMUL_GROUPED) == 0) {
         if (!operand(node->inputs[0], node, "perm_a", symbols, &a)) return false;
         *out_work = 2 * product(&y, 0) * size_at(&a, 0);

@@ -219,7 +219,7 @@ static Status matmul_dims(const Eval *e, const Work *a, const Work *b, int *out_
 /* The matrix that b stands for. */
 static Status unpacked(const Eval *e, Work *out) {
     WeightBlocks blocks;
-    TRY(weight_blocks_of(e->node, e->inputs[1], &blocks));
+    TRY(weight_blocks_of_run(e->node, (const Tensor *const *)e->inputs, &blocks));
     Work columns;
     TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.n, blocks.k}, &columns));
     TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.k, blocks.n}, out));
@@ -796,7 +796,7 @@ Status eval_anchor(const Node *node, Tensor *const *inputs, const int64_t *symbo
     if (node->input_count < 2 || !inputs[0] || !inputs[1] ||
         !anchor_takes(inputs[0]->dtype, anchor_holds_bits(node) ? inputs[0]->dtype : inputs[1]->dtype))
         return wrong(&e, "two inputs of one element type are needed");
-    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0)
+    if (strcmp(node->op, "matmul") == 0 || strcmp(node->op, MATMUL_BITS) == 0 || strcmp(node->op, MATMUL_BLOCKS) == 0)
         TRY(eval_matmul(&e, results));
     else if (strcmp(node->op, MATMUL_GROUPED) == 0)
         TRY(eval_grouped(&e, results));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that came quantized in blocks, as the anchors "matmul_bits" and "matmul_grouped" have them (lowering/anchors.h). */
+/* Weights that came quantized in blocks, as the anchors "matmul_bits", "matmul_blocks" and "matmul_grouped" have them (lowering/anchors.h). */
 #ifndef ONNXFUSE_LOWERING_ANCHOR_WEIGHT_BLOCKS_H
 #define ONNXFUSE_LOWERING_ANCHOR_WEIGHT_BLOCKS_H
 
@@ -20,6 +20,8 @@ typedef struct WeightBlocks {
 /* What a node "matmul_bits" or "matmul_grouped" says, with its second input's data; of the latter n are the columns of all groups.
  * STATUS_INVALID where it does not go together. */
 Status weight_blocks_of(const Node *node, const Tensor *packed, WeightBlocks *out);
+/* Likewise of "matmul_blocks", too, with all inputs of the node. */
+Status weight_blocks_of_run(const Node *node, const Tensor *const *inputs, WeightBlocks *out);
 /* Derives count and block_bytes, and checks the tensors' types and sizes: what is wrong, or NULL. */
 const char *weight_blocks_check(WeightBlocks *blocks);
 /* f32 [n, k]. */

@@ -127,7 +127,8 @@ Value *matmul(Lowering *l, Value *a, Value *b) {
 Value *bytes_matmul(Lowering *l, Value *a, Value *b) { return l->error ? NULL : product_of(l, a, b); }
 
 static void set_blocks(Node *node, const WeightBlocks *blocks) {
-    node_set_attr(node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->scales});
+    if (blocks->scales)
+        node_set_attr(node, (Attr){.name = WEIGHT_SCALES, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->scales});
     if (blocks->zeros)
         node_set_attr(node, (Attr){.name = WEIGHT_ZEROS, .kind = ATTR_TENSOR, .tensor = (Tensor *)blocks->zeros});
     node_set_int(node, WEIGHT_BITS, blocks->bits);
@@ -135,7 +136,9 @@ static void set_blocks(Node *node, const WeightBlocks *blocks) {
     node_set_int(node, WEIGHT_DEPTH, blocks->k);
 }
 
-Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) {
+static Value *product_of_blocks(Lowering *l, const char *op, Value *const *inputs, int count,
+                                const WeightBlocks *blocks) {
+    const Value *a = inputs[0];
     if (l->error) return NULL;
     if (!sizes_agree(a->dims[a->rank - 1], size_const(l, blocks->k))) {
         invalid(l, "the rows of A do not have K elements");
@@ -144,9 +147,19 @@ Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) 
     const Dim **dims = size_array(l, a->rank);
     for (int i = 0; i < a->rank; i++) dims[i] = a->dims[i];
     dims[a->rank - 1] = size_const(l, blocks->n);
-    Node *node = anchor(l, MATMUL_BITS, (Value *[]){a, b}, 2);
+    Node *node = anchor(l, op, inputs, count);
     set_blocks(node, blocks);
     return node_add_output(node, NULL, DT_F32, a->rank, dims);
+}
+
+Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks) {
+    return product_of_blocks(l, MATMUL_BITS, (Value *[]){a, b}, 2, blocks);
+}
+
+Value *blocks_matmul(Lowering *l, Value *a, Value *b, Value *scales, Value *zeros, const WeightBlocks *blocks) {
+    WeightBlocks sizes = *blocks;
+    sizes.packed = sizes.scales = sizes.zeros = NULL;
+    return product_of_blocks(l, MATMUL_BLOCKS, (Value *[]){a, b, scales, zeros}, zeros ? 4 : 3, &sizes);
 }
 
 Value *grouped_matmul(Lowering *l, Value *a, Value *b, Value *groups, Value *bias, const WeightBlocks *blocks) {

@@ -33,6 +33,9 @@ Value *conv_padded(Lowering *l, const Node *n, Value *x, Value *w, Value *bias, 
 Value *bytes_matmul(Lowering *l, Value *a, Value *b);
 /* a: f32, of at least two axes; b: u8, constant, what `blocks` is about. Where the device has the anchor (AnchorLimits.bits). */
 Value *bits_matmul(Lowering *l, Value *a, Value *b, const WeightBlocks *blocks);
+/* The same where b [N, blocks, bytes], scales and zeros (NULL: the middle; shapes as weight_blocks.h has them) come with the run, as none of the tensors of
+ * `blocks` then do. Nothing asks for its gradient. */
+Value *blocks_matmul(Lowering *l, Value *a, Value *b, Value *scales, Value *zeros, const WeightBlocks *blocks);
 /* Each row of a by its group's matrix alone, [groups' axes..., N]; a [lead..., K], whose leading axes broadcast to those of groups, and
  * bias [G, N] (NULL: none) are f32 or f64. b is [G, N, K] of their type; or blocks is not NULL, and b u8, constant, of axes [G, N, ...],
  * what `blocks` is about with the columns of all groups. Where the device has the anchor (AnchorLimits.grouped), whose gradient nothing asks for. */

@@ -2,6 +2,7 @@
 /* MatMulNBits (com.microsoft): a product with weights quantized in blocks. */
 #include "lowering/anchors.h"
 #include "lowering/build.h"
+#include "lowering/gradient.h"
 #include "ops/families.h"
 #include "lowering/sizes.h"
 #include "ops/linear/linear.h"
@@ -33,6 +34,18 @@ static bool in_order(const Tensor *groups, const WeightBlocks *b) {
     for (int64_t k = 0; k < b->k; k++)
         if (((const int32_t *)groups->data)[k] != k / b->block) return false;
     return true;
+}
+
+static Value *shaped_as(Lowering *l, Value *x, int64_t rows, int64_t columns) {
+    const Dim *dims[] = {dim_const(l->dims, rows), dim_const(l->dims, columns)};
+    return reshape(l, x, dims, 2);
+}
+
+/* Whether a node's gradient is asked for, which a product by weights of the run has where these are unpacked. */
+static bool is_of_trained(const Lowering *l) {
+    const Graph *outermost = l->graph;
+    while (outermost->parent) outermost = outermost->parent;
+    return is_trained(outermost);
 }
 
 /* The packed weight as the anchor wants it, whatever axes it came with. */
@@ -96,6 +109,16 @@ static Value *widened_blocks(Lowering *l, const Node *n, const WeightBlocks *b, 
     return dequantized_levels(l, levels, parts[1], parts[0]);
 }
 
+/* The product by weights that come with the run, as they lie there. */
+static Value *product_of_run(Lowering *l, const Node *n, Value *a, const WeightBlocks *b) {
+    Value *packed = packed_blocks(l, n, b), *scales = shaped_as(l, in(l, n, 2), b->n, b->count),
+          *zeros = optional_in(l, n, 3);
+    if (l->error) return NULL;
+    if (packed->dtype != DT_U8) return invalid(l, "the weights are no bytes"), NULL;
+    if (zeros) zeros = shaped_as(l, zeros, b->n, zeros->dtype == DT_U8 ? (b->count * b->bits + 7) / 8 : b->count);
+    return blocks_matmul(l, a, packed, scales, zeros, b);
+}
+
 /* A * dequantized(B)^T + bias. A device that multiplies by the blocks gets them as they lie in the file; for others, or where
  * the policy wants another form of the weights, they are unpacked to f32, at load. */
 static Status lower_matmul_bits(Lowering *l, const Node *n) {
@@ -108,9 +131,12 @@ static Status lower_matmul_bits(Lowering *l, const Node *n) {
     const char *wrong = known ? weight_blocks_check(&b) : NULL;
     if (wrong) return invalid(l, "%s", wrong);
     bool whole = a->rank >= 2 && dtype_size(a->dtype) <= 4 && !attr_int(n, WEIGHT_PRECISION, 0);
-    if (!known || groups) {
+    const bool holds = l->policy && l->policy->target.anchors.bits && whole;
+    if (!known && !groups && holds && !is_of_trained(l)) {
+        y = product_of_run(l, n, widen(l, a), &b);
+    } else if (!known || groups) {
         y = matmul(l, widen(l, a), swap_last(l, widened_blocks(l, n, &b, groups)));
-    } else if (l->policy && l->policy->target.anchors.bits && whole) {
+    } else if (holds) {
         y = bits_matmul(l, widen(l, a), packed_blocks(l, n, &b), &b);
         /* accuracy_level: the least that the exporter asks of A; 4 is int8 */
         if (y && attr_int(n, ROWS_INT8, attr_int(n, "accuracy_level", 0) == 4)) node_set_int(y->producer, ROWS_INT8, 1);

@@ -82,8 +82,8 @@ int64_t dims_product(const int64_t *dims, int from, int to) {
 
 static const AnchorKind *kind_of(const Node *node) {
     static const AnchorKind *const kinds[] = {
-        &matmul_kind,         &matmul_bits_kind, &matmul_grouped_kind,    &conv_kind,
-        &conv_transpose_kind, &attention_kind,   &attention_backward_kind};
+        &matmul_kind, &matmul_bits_kind,    &matmul_blocks_kind, &matmul_grouped_kind,
+        &conv_kind,   &conv_transpose_kind, &attention_kind,     &attention_backward_kind};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(node->op, kinds[i]->op) == 0) return kinds[i];
     return NULL;

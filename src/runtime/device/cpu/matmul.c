@@ -10,11 +10,21 @@
 
 static bool is_of_bits(const CpuAnchor *anchor) { return anchor_holds_bits(anchor->node); }
 
-/* The matrix [K, N] that b stands for where it came in few bits; else b itself. */
-static const Tensor *second_factor(const CpuAnchor *anchor, const Tensor *b, Tensor *matrix) {
-    if (!is_of_bits(anchor)) return b;
+/* What came in few bits and comes with a run. */
+static bool is_of_run(const CpuAnchor *anchor) { return strcmp(anchor->node->op, MATMUL_BLOCKS) == 0; }
+
+/* What of a run came in few bits. */
+static Status take_blocks(const CpuAnchor *anchor, const Tensor *const *inputs, WeightBlocks *out) {
     const Matmul *m = anchor->kind_data;
-    *matrix = (Tensor){.dtype = DT_F32, .rank = 2, .dims = {m->blocks.k, m->blocks.n}};
+    *out = m->blocks;
+    return is_of_run(anchor) ? weight_blocks_of_run(anchor->node, inputs, out) : NULL;
+}
+
+/* The matrix [K, N] that b stands for where it came in few bits; else b itself. */
+static const Tensor *second_factor(const CpuAnchor *anchor, const Tensor *b, const WeightBlocks *blocks,
+                                   Tensor *matrix) {
+    if (!is_of_bits(anchor)) return b;
+    *matrix = (Tensor){.dtype = DT_F32, .rank = 2, .dims = {blocks->k, blocks->n}};
     return matrix;
 }
 
@@ -24,7 +34,9 @@ static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs,
     MatmulShape shape = {0};
     int64_t dims[MAX_RANK];
     Tensor matrix;
-    TRY(matmul_shape(anchor->node, inputs[0], second_factor(anchor, inputs[1], &matrix), NULL, &shape, dims));
+    WeightBlocks blocks;
+    TRY(take_blocks(anchor, inputs, &blocks));
+    TRY(matmul_shape(anchor->node, inputs[0], second_factor(anchor, inputs[1], &blocks, &matrix), NULL, &shape, dims));
     bool fits = output->rank == shape.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
@@ -201,6 +213,7 @@ Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     if (anchor->quads) anchor->form = (WeightForm){0};
     *m = (Matmul){.alpha = (float)attr_float(anchor->node, "alpha", 1)};
     const Tensor *b = constants[1];
+    if (is_of_run(anchor)) return NULL;
     if (is_of_bits(anchor) && !b) return anchor_wrong(anchor, "its weight is no constant");
     if (is_of_bits(anchor))
         TRY(pack_bits(anchor, m, b, pool));
@@ -424,8 +437,9 @@ typedef enum Factors {
     FACTORS_ROUNDED,     /* a is, b is held in few bits */
 } Factors;
 
-static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, Factors factors,
-                           void *result) {
+/* blocks: of what is held in few bits. */
+static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, const void *b,
+                           const WeightBlocks *blocks, Factors factors, void *result) {
     const CpuAnchor *anchor = run->anchor;
     const bool halves = factors == FACTORS_HALVES;
     const Matmul *m = anchor->kind_data;
@@ -441,6 +455,7 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
     MatrixRows *rows = (MatrixRows *)(products + count);
     WeightSource *sources = (WeightSource *)(rows + count);
     Weight like = matmul_weight(anchor, s->columns, s->depth);
+    if (is_of_run(anchor)) like.form = blocks_form(blocks);
     size_t unused;
     TRY(weight_bytes(&like, &unused));
     for (int64_t i = 0; i < count; i++) {
@@ -464,7 +479,10 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
         sources[i] =
             (WeightSource){.halves = halves, .column = s->b_column, .depth = s->b_depth, .taps = one_tap, .scale = 1};
         if (!anchor->quads) sources[i].scale = (double)m->alpha;
-        sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * from_size;
+        if (is_of_run(anchor))
+            sources[i].blocks = blocks;
+        else
+            sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * from_size;
         products[i].source = &sources[i];
     }
     return product_run(products, count, run->pool, &run->scratch);
@@ -511,7 +529,9 @@ static Status matmul_run(AnchorRun *run) {
     const CpuAnchor *anchor = run->anchor;
     const Matmul *m = anchor->kind_data;
     Tensor matrix;
-    const Tensor *ta = run->inputs[0], *tb = second_factor(anchor, run->inputs[1], &matrix);
+    WeightBlocks blocks;
+    TRY(take_blocks(anchor, run->inputs, &blocks));
+    const Tensor *ta = run->inputs[0], *tb = second_factor(anchor, run->inputs[1], &blocks, &matrix);
     MatmulShape s = {0};
     int64_t dims[MAX_RANK];
     const void *a, *b = NULL;
@@ -525,7 +545,8 @@ static Status matmul_run(AnchorRun *run) {
         TRY(take_factors_of_quads(run, &s, &a, &b));
     } else if (!halves) {
         TRY(work_take(ta->dtype, ta->data, tensor_count(ta), 0, run->pool, &run->scratch, &a));
-        if (!m->weights) TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
+        if (!m->weights && !is_of_bits(anchor))
+            TRY(work_take(tb->dtype, tb->data, tensor_count(tb), 0, run->pool, &run->scratch, &b));
     }
     TRY(straighten_a(run, &s, &a));
     TRY(straighten_result(run, &s, &result));
@@ -535,7 +556,7 @@ static Status matmul_run(AnchorRun *run) {
     if (dots)
         TRY(run_dot_product(run, &s, a, b, halves, result, m->alpha));
     else
-        TRY(run_products(run, &s, a, b,
+        TRY(run_products(run, &s, a, b, &blocks,
                          rounded  ? FACTORS_ROUNDED
                          : halves ? FACTORS_HALVES
                                   : FACTORS_AS_COMPUTED,
@@ -546,3 +567,4 @@ static Status matmul_run(AnchorRun *run) {
 
 const AnchorKind matmul_kind = {"matmul", matmul_prepare, matmul_check, matmul_run, matmul_packs};
 const AnchorKind matmul_bits_kind = {MATMUL_BITS, matmul_prepare, matmul_check, matmul_run, matmul_packs};
+const AnchorKind matmul_blocks_kind = {MATMUL_BLOCKS, matmul_prepare, matmul_check, matmul_run, NULL};

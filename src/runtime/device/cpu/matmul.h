@@ -10,7 +10,7 @@ typedef struct Matmul {
     float alpha;
     Weight *weights; /* [weight_count], when b is constant; else NULL */
     int64_t weight_count;
-    WeightBlocks blocks; /* of what came in few bits */
+    WeightBlocks blocks; /* of what came in few bits; its tensors are constant, or those of no run */
     bool rounds;         /* rows may be rounded to i8 in blocks */
 } Matmul;
 

@@ -102,45 +102,98 @@ WeightForm blocks_form(const WeightBlocks *blocks) {
     return (WeightForm){kinds[blocks->bits], block, blocks->zeros != NULL};
 }
 
-/* `words` words of a column's depths from `first` on. Those of 2 and 4 bits lie in the file as they do here; those of 3 bits
- * become 4 of them. */
-static void take_words(const WeightBlocks *b, int64_t column, int64_t first, int64_t words, uint32_t *to,
-                       int64_t width) {
-    if (b->bits != 3) {
-        const uint8_t *from = weight_block_bits(b, column, first / b->block) + first % b->block * b->bits / 8;
-        for (int64_t i = 0; i < words; i++) memcpy(to + i * width, from + i * 4, 4);
-        return;
+/* Where a panel's numbers stand. */
+typedef struct PanelBlocks {
+    char *to;
+    int64_t row;    /* bytes: of the scales, of a word of each column */
+    int64_t before; /* bytes of a block's scales and zero points */
+    int64_t each;   /* bytes of a whole block */
+    int64_t words;  /* in a whole block; of INT8 depths */
+} PanelBlocks;
+
+static PanelBlocks blocks_in_panel(const WeightForm *form, int64_t width, void *out) {
+    const bool bytes = form->kind == WEIGHT_INT8;
+    PanelBlocks p = {.to = out, .row = width * (int64_t)sizeof(float), .words = form->block / weight_word(form->kind)};
+    p.before = p.row * (1 + form->zeros);
+    p.each = p.before + p.words * (bytes ? width : p.row);
+    return p;
+}
+
+static char *word_in_panel(const PanelBlocks *p, int64_t word) {
+    return p->to + word / p->words * p->each + p->before + word % p->words * p->row;
+}
+
+/* Scales, and where there are some zero points, of a column's blocks. */
+static void take_scales(const WeightForm *form, const WeightBlocks *b, int64_t column, const PanelBlocks *p, char *to) {
+    const bool floats = b->scales->dtype == DT_F32;
+    const char *scales = (const char *)b->scales->data + (b->first + column) * b->count * (int64_t)sizeof(float);
+    for (int64_t k = 0; k < b->k; k += form->block, to += p->each) {
+        int64_t block = k / b->block;
+        float scale;
+        if (floats)
+            memcpy(&scale, scales + block * (int64_t)sizeof scale, sizeof scale);
+        else
+            scale = (float)weight_block_scale(b, column, block);
+        memcpy(to, &scale, sizeof scale);
+        if (!form->zeros) continue;
+        float zero = (float)(weight_block_zero(b, column, block) - weight_middle(b));
+        memcpy(to + p->row, &zero, sizeof zero);
     }
-    const uint8_t *from = weight_block_bits(b, column, first / b->block);
-    for (int64_t i = 0; i < words; i++) {
+}
+
+/* Words [first, end) of a column. Those of 2 and 4 bits lie in the file as they do here; those of 3 bits become 4 of them. */
+static void take_words(const WeightBlocks *b, int64_t column, int64_t first, int64_t end, const PanelBlocks *p,
+                       int64_t place) {
+    const uint8_t *from = weight_block_bits(b, column, 0);
+    for (int64_t q = first; q < end; q++) {
+        char *to = word_in_panel(p, q) + place * (int64_t)sizeof(uint32_t);
+        if (b->bits != 3) {
+            memcpy(to, from + q * (int64_t)sizeof(uint32_t), sizeof(uint32_t));
+            continue;
+        }
+        const uint8_t *bits = from + q * WORD / b->block * b->block_bytes;
         uint32_t word = 0;
         for (int64_t k = 0; k < WORD; k++)
-            word |= (uint32_t)(weight_bits(from, first % b->block + i * WORD + k, 3) + 4) << 4 * k;
-        to[i * width] = word;
+            word |= (uint32_t)(weight_bits(bits, q * WORD % b->block + k, 3) + 4) << 4 * k;
+        memcpy(to, &word, sizeof word);
+    }
+}
+
+/* All words of so many columns; squares of them are turned in registers. */
+static void take_all_words(const WeightForm *form, const WeightBlocks *b, int64_t first, int columns,
+                           const PanelBlocks *p) {
+    const TileSet *set = &tile_isa()->f32;
+    const int lanes = set->lanes;
+    const int64_t word = weight_word(form->kind), words = (b->k + word - 1) / word;
+    void *to[TILE_MAX_LANES];
+    int64_t turned = b->bits == 3 ? 0 : words / lanes * lanes;
+    int squares = columns / lanes * lanes;
+    for (int64_t q = 0; q < turned; q += lanes)
+        for (int c = 0; c < squares; c += lanes) {
+            for (int i = 0; i < lanes; i++) to[i] = word_in_panel(p, q + i) + c * (int64_t)sizeof(uint32_t);
+            set->transpose(weight_block_bits(b, first + c, 0) + q * (int64_t)sizeof(uint32_t),
+                           b->count * b->block_bytes / (int64_t)sizeof(uint32_t), to);
+        }
+    for (int c = 0; c < columns; c++) take_words(b, first + c, c < squares ? turned : 0, words, p, c);
+}
+
+/* All depths of a column of 8 bits. */
+static void take_bytes(const WeightForm *form, const WeightBlocks *b, int64_t column, const PanelBlocks *p,
+                       int64_t width, char *to) {
+    for (int64_t k = 0; k < b->k; k += form->block, to += p->each) {
+        int64_t depths = b->k - k < form->block ? b->k - k : form->block;
+        const uint8_t *from = weight_block_bits(b, column, k / b->block) + k % b->block;
+        for (int64_t i = 0; i < depths; i++) to[p->before + i * width] = (char)(from[i] ^ 0x80);
     }
 }
 
 void blocks_panel(const WeightForm *form, const WeightBlocks *b, int64_t first, int columns, int64_t width, void *out) {
-    char *to = out;
-    int64_t word = weight_word(form->kind);
-    if (columns < width) memset(to, 0, narrow_column_bytes(form, b->k) * (size_t)width);
-    for (int64_t k = 0; k < b->k; k += form->block) {
-        int64_t depths = b->k - k < form->block ? b->k - k : form->block, block = k / b->block;
-        for (int64_t c = 0; c < columns; c++) ((float *)(void *)to)[c] = (float)weight_block_scale(b, first + c, block);
-        to += width * (int64_t)sizeof(float);
-        for (int64_t c = 0; form->zeros && c < columns; c++)
-            ((float *)(void *)to)[c] = (float)(weight_block_zero(b, first + c, block) - weight_middle(b));
-        if (form->zeros) to += width * (int64_t)sizeof(float);
-        if (form->kind == WEIGHT_INT8) {
-            for (int64_t c = 0; c < columns; c++) {
-                const uint8_t *from = weight_block_bits(b, first + c, block) + k % b->block;
-                for (int64_t i = 0; i < depths; i++) to[i * width + c] = (char)(from[i] ^ 0x80);
-            }
-            to += depths * width;
-            continue;
-        }
-        int64_t words = (depths + word - 1) / word;
-        for (int64_t c = 0; c < columns; c++) take_words(b, first + c, k, words, (uint32_t *)(void *)to + c, width);
-        to += words * width * (int64_t)sizeof(uint32_t);
+    const PanelBlocks p = blocks_in_panel(form, width, out);
+    if (columns < width) memset(out, 0, narrow_column_bytes(form, b->k) * (size_t)width);
+    for (int c = 0; c < columns; c++) take_scales(form, b, first + c, &p, p.to + c * (int64_t)sizeof(float));
+    if (form->kind != WEIGHT_INT8) {
+        take_all_words(form, b, first, columns, &p);
+        return;
     }
+    for (int c = 0; c < columns; c++) take_bytes(form, b, first + c, &p, width, p.to + c);
 }

@@ -22,8 +22,8 @@ typedef struct AnchorKind {
     bool alone; /* no product with an epilogue: `run` makes the output itself, inputs have types of their own */
 } AnchorKind;
 
-extern const AnchorKind matmul_kind, matmul_bits_kind, matmul_grouped_kind, conv_kind, conv_transpose_kind,
-    attention_kind, attention_backward_kind;
+extern const AnchorKind matmul_kind, matmul_bits_kind, matmul_blocks_kind, matmul_grouped_kind, conv_kind,
+    conv_transpose_kind, attention_kind, attention_backward_kind;
 
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */

@@ -249,26 +249,39 @@ static void run_rows(Slice *slice, const EdgeRun *run, bool interior, bool all) 
 static bool widens_whole_panels(const Weight *w) { return w->taps > 1; }
 
 /* The panel's weight, or what stands for it until a block of it is wanted. */
-static void take_narrow_panel(Slice *slice, void *wide) {
+static void take_narrow_panel(Slice *slice, const char *panel, void *wide) {
     const Weight *w = slice->product->weight;
-    const char *panel = (const char *)w->data + slice->panel.at;
     WidenCall call = {&w->form, panel, slice->weight_stride, 0, w->taps * w->depth, wide};
     slice->wide = wide;
     slice->narrow = widens_whole_panels(w) ? NULL : panel;
     if (!slice->narrow) tile_isa()->widen(&call);
 }
 
+static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+
 /* Depths of a panel that a worker holds in the work type besides what is packed. */
 static int64_t panel_depths(const Product *p) {
     const Weight *w = p->weight;
     int64_t depths = w->taps * w->depth;
     if (!p->source && !w->form.kind) return 0;
-    return p->source || widens_whole_panels(w) || depths < BLOCK_DEPTH ? depths : BLOCK_DEPTH;
+    return (p->source && !p->source->blocks) || widens_whole_panels(w) || depths < BLOCK_DEPTH ? depths : BLOCK_DEPTH;
+}
+
+/* Bytes of such panels, and of one in its narrow form that a worker packs itself, which stands behind. */
+static size_t wide_panel_bytes(const Product *p) {
+    const Weight *w = p->weight;
+    return lines((size_t)panel_depths(p) * (size_t)(w->set->vectors * w->set->lanes) * w->set->size);
+}
+
+static size_t narrow_panel_bytes(const Product *p) {
+    const Weight *w = p->weight;
+    if (!p->source || !p->source->blocks) return 0;
+    return narrow_column_bytes(&w->form, w->taps * w->depth) * (size_t)(w->set->vectors * w->set->lanes);
 }
 
 /* A weight that is not packed and read a few times only stays where it is. */
 static bool reads_directly(const Product *p, const Panel *panel) {
-    return p->source && !p->source->halves && p->source->column == 1 && p->source->scale == 1 &&
+    return p->source && !p->source->blocks && !p->source->halves && p->source->column == 1 && p->source->scale == 1 &&
            p->rows <= DIRECT_ROWS && p->weight->taps == 1 && panel->columns % p->weight->set->lanes == 0;
 }
 
@@ -337,12 +350,18 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
         if (reads_directly(p, &slice.panel)) {
             slice.weight = (const char *)p->source->data + (size_t)slice.panel.first * p->weight->set->size;
             slice.weight_stride = p->source->depth;
+        } else if (p->source && p->source->blocks) {
+            char *narrow = (char *)panel_memory + wide_panel_bytes(p);
+            slice.weight = panel_memory;
+            blocks_panel(&p->weight->form, p->source->blocks, slice.panel.first, slice.panel.columns,
+                         slice.weight_stride, narrow);
+            take_narrow_panel(&slice, narrow, panel_memory);
         } else if (p->source) {
             slice.weight = panel_memory;
             panel_pack(p->weight, p->source, &slice.panel, panel_memory);
         } else if (p->weight->form.kind) {
             slice.weight = panel_memory;
-            take_narrow_panel(&slice, panel_memory);
+            take_narrow_panel(&slice, (const char *)p->weight->data + slice.panel.at, panel_memory);
         }
         if (part >= 0) {
             run_part(&slice, joined, part, first_row, joined->arrived + chunk * weight_panels(p->weight) + i);
@@ -480,8 +499,6 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static size_t lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-
 static void at_least(size_t *bytes, size_t wanted) {
     if (*bytes < lines(wanted)) *bytes = lines(wanted);
 }
@@ -491,8 +508,7 @@ static void size_memory(ProductLoop *loop) {
     for (int64_t i = 0; i < loop->count; i++) {
         const Product *p = loop->joined[i].product;
         const Weight *w = p->weight;
-        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]),
-               line = (size_t)(w->set->vectors * w->set->lanes) * w->set->size;
+        size_t rows = (size_t)chunk_rows(p, &loop->grids[i]);
         size_t raw = (size_t)block_rows(p, (int64_t)rows);
         at_least(&loop->rows_bytes, rows * (size_t)row_pointers(p) * sizeof(void *));
         at_least(&loop->results_bytes, rows * sizeof(void *));
@@ -502,7 +518,7 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
         at_least(&loop->wide_rows_bytes,
                  p->rows && !loop->shared ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
-        at_least(&panel, (size_t)panel_depths(p) * line);
+        at_least(&panel, wide_panel_bytes(p) + narrow_panel_bytes(p));
     }
     loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes +
                          loop->raw_bytes + loop->wide_rows_bytes + LINE + panel;

@@ -112,9 +112,10 @@ typedef struct Product {
     const char *halves, *halves_end;
     void (*reach)(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
     const Weight *weight;
-    const WeightSource *source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs */
-    const int64_t *offsets;     /* [taps] of interior rows */
-    const int64_t *zeros;       /* [taps] of 0 */
+    const WeightSource *
+        source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs, of blocks in their form */
+    const int64_t *offsets; /* [taps] of interior rows */
+    const int64_t *zeros;   /* [taps] of 0 */
     int64_t merged; /* interior rows: so many taps in a row are neighbours in memory and taken as one; divides taps */
     const int64_t *merged_offsets; /* [taps / merged] */
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
