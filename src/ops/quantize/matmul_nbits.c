@@ -41,8 +41,7 @@ static Value *shaped_as(Lowering *l, Value *x, int64_t rows, int64_t columns) {
     return reshape(l, x, dims, 2);
 }
 
-/* Whether a node's gradient is asked for, which a product by weights of the run has where these are unpacked. */
-static bool is_of_trained(const Lowering *l) {
+bool is_of_trained(const Lowering *l) {
     const Graph *outermost = l->graph;
     while (outermost->parent) outermost = outermost->parent;
     return is_trained(outermost);
@@ -109,7 +108,7 @@ static Value *widened_blocks(Lowering *l, const Node *n, const WeightBlocks *b, 
     return dequantized_levels(l, levels, parts[1], parts[0]);
 }
 
-/* The product by weights that come with the run, as they lie there. */
+/* The product by weights that come with the run, as they lie there. It has no gradient, which one by unpacked weights has. */
 static Value *product_of_run(Lowering *l, const Node *n, Value *a, const WeightBlocks *b) {
     Value *packed = packed_blocks(l, n, b), *scales = shaped_as(l, in(l, n, 2), b->n, b->count),
           *zeros = optional_in(l, n, 3);

@@ -127,17 +127,18 @@ static char *word_in_panel(const PanelBlocks *p, int64_t word) {
 static void take_scales(const WeightForm *form, const WeightBlocks *b, int64_t column, const PanelBlocks *p, char *to) {
     const bool floats = b->scales->dtype == DT_F32;
     const char *scales = (const char *)b->scales->data + (b->first + column) * b->count * (int64_t)sizeof(float);
-    for (int64_t k = 0; k < b->k; k += form->block, to += p->each) {
-        int64_t block = k / b->block;
-        float scale;
+    int64_t k = 0;
+    for (int64_t block = 0; block < b->count; block++) { /* which is one or several of the form's */
+        float scale, zero = 0;
         if (floats)
             memcpy(&scale, scales + block * (int64_t)sizeof scale, sizeof scale);
         else
             scale = (float)weight_block_scale(b, column, block);
-        memcpy(to, &scale, sizeof scale);
-        if (!form->zeros) continue;
-        float zero = (float)(weight_block_zero(b, column, block) - weight_middle(b));
-        memcpy(to + p->row, &zero, sizeof zero);
+        if (form->zeros) zero = (float)(weight_block_zero(b, column, block) - weight_middle(b));
+        for (int64_t end = k + b->block; k < end && k < b->k; k += form->block, to += p->each) {
+            memcpy(to, &scale, sizeof scale);
+            if (form->zeros) memcpy(to + p->row, &zero, sizeof zero);
+        }
     }
 }
 
@@ -170,7 +171,8 @@ static void take_all_words(const WeightForm *form, const WeightBlocks *b, int64_
     int squares = columns / lanes * lanes;
     for (int64_t q = 0; q < turned; q += lanes)
         for (int c = 0; c < squares; c += lanes) {
-            for (int i = 0; i < lanes; i++) to[i] = word_in_panel(p, q + i) + c * (int64_t)sizeof(uint32_t);
+            for (int i = 0; i < lanes; i++)
+                to[i] = c ? (char *)to[i] + lanes * (int64_t)sizeof(uint32_t) : word_in_panel(p, q + i);
             set->transpose(weight_block_bits(b, first + c, 0) + q * (int64_t)sizeof(uint32_t),
                            b->count * b->block_bytes / (int64_t)sizeof(uint32_t), to);
         }
