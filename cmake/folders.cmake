@@ -36,3 +36,13 @@ function(onnxfuse_plugin name folder)
   set_target_properties(onnxfuse_${name} PROPERTIES OUTPUT_NAME onnxfuse-${name})
   set(ONNXFUSE_PLUGINS ${ONNXFUSE_PLUGINS} onnxfuse_${name} PARENT_SCOPE)
 endfunction()
+
+# onnxfuse_vector_loops(source...): units that are compiled for an instruction set (src/base/vectors/vector_math.h), and what measures a machine. A
+# product and a sum are one operation there. GCC for aarch64 moves loads up before it gives registers out, so that a tile that fills them
+# all keeps some of its sums in memory.
+function(onnxfuse_vector_loops)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -fno-schedule-insns)
+  endif()
+endfunction()

@@ -78,7 +78,7 @@ static Value *drawn(Lowering *l, const Dim *const *shape, int rank, uint64_t bas
     uint64_t start = mix_seed(base + (uint64_t)draw * 0x9e3779b97f4a7c15u);
     Value *run = cast(l, dim_scalar(l, dim_symbol(l->dims, "$run")), DT_U64);
     Value *step = scalar_int(l, DT_U64, (int64_t)0x9e3779b97f4a7c15u); /* odd: no two runs share a seed */
-    Value *seed = add(l, scalar_int(l, DT_U64, (int64_t)start), mul(l, run, step));
+    Value *turn = mul(l, run, step), *seed = add(l, scalar_int(l, DT_U64, (int64_t)start), turn);
     NodeSpec spec = {.prim = PRIM_PHILOX, .inputs = &seed, .input_count = 1, .dtype = DT_U32};
     spec_shape(&spec, rank, shape);
     spec_dims(&spec, "shape", shape, rank);

@@ -71,7 +71,8 @@ static Value *softplus_of(Lowering *l, Value *x, const double *p) {
 
 static Value *softsign(Lowering *l, Value *x, const double *p) {
     (void)p;
-    return divide(l, x, add(l, number(l, x, 1), unary(l, PRIM_ABS, x)));
+    Value *magnitude = unary(l, PRIM_ABS, x);
+    return divide(l, x, add(l, number(l, x, 1), magnitude));
 }
 
 static Value *sigmoid(Lowering *l, Value *x, const double *p) {

@@ -126,7 +126,8 @@ static Status lower_mean_variance_norm(Lowering *l, const Node *n) {
 static Value *affine_norm(Lowering *l, Value *x, Value *scale, Value *bias, Value *average, Value *variance,
                           double epsilon) {
     Value *a = mul(l, scale, inverse_deviation(l, variance, epsilon));
-    return add(l, mul(l, x, a), sub(l, bias, mul(l, average, a)));
+    Value *b = sub(l, bias, mul(l, average, a));
+    return add(l, mul(l, x, a), b);
 }
 
 typedef struct BatchNorm {
@@ -254,7 +255,7 @@ static Status pass_through(Lowering *l, const Node *n, Value *x) {
 
 /* Whether u >= ratio for u in [0, 1) of 24 random bits: compared as whole numbers. */
 static Value *draw_keeps(Lowering *l, Value *bits, Value *ratio) {
-    Value *scaled = mul(l, cast(l, ratio, DT_F32), scalar(l, DT_F32, 0x1p24));
+    Value *numbers = scalar(l, DT_F32, 0x1p24), *scaled = mul(l, cast(l, ratio, DT_F32), numbers);
     Value *limit = cast(l, unary(l, PRIM_CEIL, scaled), DT_U32);
     return binary(l, PRIM_GE, binary(l, PRIM_SHR, bits, scalar_int(l, DT_U32, 8)), limit);
 }
@@ -264,8 +265,9 @@ static Status drop(Lowering *l, const Node *n, Value *x, Value *ratio, Value *tr
     bool has_seed = node_attr(n, "seed") != NULL;
     Value *wide = widen(l, x), *bits = random_choices(l, x->dims, x->rank, has_seed, (float)attr_float(n, "seed", 0));
     Value *kept = draw_keeps(l, bits, ratio);
-    Value *share = sub(l, like(l, wide, 1), cast_like(l, ratio, wide)), *zero = like(l, wide, 0);
-    Value *scale = where(l, binary(l, PRIM_EQ, share, zero), zero, unary(l, PRIM_RECIPROCAL, share));
+    Value *dropped = cast_like(l, ratio, wide), *share = sub(l, like(l, wide, 1), dropped), *zero = like(l, wide, 0);
+    Value *inverse = unary(l, PRIM_RECIPROCAL, share);
+    Value *scale = where(l, binary(l, PRIM_EQ, share, zero), zero, inverse);
     Value *y = where(l, kept, mul(l, wide, scale), zero);
     if (training) {
         y = where(l, training, y, wide);
