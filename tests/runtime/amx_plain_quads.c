@@ -9,6 +9,8 @@
 #define DOT_PAIRS 1
 #define DOT_VNNI 2
 #define DOT_AMX 3
+#define DOT_SIGNED 4
+#define DOT_SQUARES 5
 #define QUAD_DOT DOT_AMX
 #define TILE_AMX_PLAIN
 #include "runtime/device/cpu/tiles/quads/tile_quads.h"

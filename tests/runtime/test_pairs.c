@@ -77,9 +77,12 @@ static void multiply(Tile *t, const TileSet *set, int vectors, int rows, int col
 
 /* Products of bf16 are exact in f32, so that each addition rounds once, or less where two are added at once; scale and
  * bias round once each. A subnormal number, read or made, may be taken for 0: a factor's product, and 2^-126 for each
- * product, sum and result. */
+ * product, sum and result. aarch64's instruction rounds the sum of two products, and what that is added to, to odd: by up to a whole place. */
 static double allowed(const Tile *t, int row, int column, double *out_exact) {
     double exact = 0, magnitude = 0, lost = 0, roundings = DEPTH * PAIR + 2;
+#if defined(__aarch64__)
+    roundings += 2;
+#endif
     for (int k = 0; k < DEPTH * PAIR; k++) {
         double x = number_of(&t->x[row][k]), w = number_of(&t->weight[k / PAIR][column][k % PAIR]);
         exact += x * w;

@@ -8,10 +8,20 @@
 #include <sys/syscall.h>
 #endif
 
+enum {
+    ASKED = 1,
+    HAS_AVX512 = 2,
+    HAS_AVX2 = 4,
+    HAS_F16C = 8,
+    HAS_VNNI = 16,
+    HAS_AVX_VNNI = 32,
+    HAS_BF16 = 64,
+    HAS_DOT_PRODUCT = 128,
+    HAS_I8MM = 256
+};
+
 #if defined(__x86_64__)
 #include <cpuid.h>
-
-enum { ASKED = 1, HAS_AVX512 = 2, HAS_AVX2 = 4, HAS_F16C = 8, HAS_VNNI = 16, HAS_AVX_VNNI = 32, HAS_BF16 = 64 };
 
 /* Not all compilers know all names: F16C is leaf 1's bit 29 of ECX, AVX-VNNI leaf 7.1's bit 4 of EAX (Intel's manual,
  * volume 2, CPUID). */
@@ -27,6 +37,19 @@ static unsigned ask(void) {
     if (__builtin_cpu_supports("avx512bf16")) has |= HAS_BF16;
     return has;
 }
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* Not all C libraries know all names: ASIMDDP of AT_HWCAP, I8MM and BF16 of AT_HWCAP2 (Linux,
+ * arch/arm64/include/uapi/asm/hwcap.h). */
+static unsigned ask(void) {
+    unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    return ASKED | (first >> 20 & 1 ? HAS_DOT_PRODUCT : 0) | (second >> 13 & 1 ? HAS_I8MM : 0) |
+           (second >> 14 & 1 ? HAS_BF16 : 0);
+}
+#else
+static unsigned ask(void) { return ASKED; }
+#endif
 
 /* Asked once: each tile asks for its instructions, and on a virtual machine the host answers cpuid, in the time of a
  * whole tile. */
@@ -36,18 +59,13 @@ static bool has(unsigned which) {
     if (!answer) atomic_store_explicit(&known, answer = ask(), memory_order_relaxed);
     return answer & which;
 }
-#else
-enum { HAS_AVX512, HAS_AVX2, HAS_F16C, HAS_VNNI, HAS_AVX_VNNI, HAS_BF16 };
-static bool has(unsigned which) {
-    (void)which;
-    return false;
-}
-#endif
 
 VectorIsa vector_isa(void) { return has(HAS_AVX512) ? VECTOR_AVX512 : has(HAS_AVX2) ? VECTOR_AVX2 : VECTOR_BASE; }
 bool vector_has_f16c(void) { return has(HAS_F16C); }
 bool vector_has_vnni(void) { return has(HAS_VNNI); }
 bool vector_has_avx_vnni(void) { return has(HAS_AVX_VNNI); }
+bool vector_has_dot_product(void) { return has(HAS_DOT_PRODUCT); }
+bool vector_has_i8mm(void) { return has(HAS_I8MM); }
 bool vector_has_bf16(void) { return has(HAS_BF16); }
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -19,7 +19,10 @@ bool vector_has_f16c(void);
 /* Sums of four products of bytes: AVX512-VNNI, and AVX-VNNI of processors without AVX-512. */
 bool vector_has_vnni(void);
 bool vector_has_avx_vnni(void);
-/* Sums of two products of bf16: AVX512-BF16. */
+/* Of aarch64: sums of four products of bytes, both signed, and of a 2x8 by an 8x2 matrix of them (FEAT_DotProd, FEAT_I8MM). */
+bool vector_has_dot_product(void);
+bool vector_has_i8mm(void);
+/* Sums of products of bf16: AVX512-BF16, FEAT_BF16 of aarch64. */
 bool vector_has_bf16(void);
 /* AMX, which the system is asked for once, and lets the process use: sums of products of bf16 and of bytes. */
 bool vector_has_amx_bf16(void);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #include "base/heap.h"
 #include "base/vectors/vector_isa.h"
@@ -133,6 +135,11 @@ typedef struct NarrowLoop {
     double work; /* multiplications and additions of a call */
 } NarrowLoop;
 
+#if defined(__x86_64__)
+#define ANY_VECTOR(x) "+v"(x)
+#else
+#define ANY_VECTOR(x) "+w"(x)
+#endif
 /* step: of `sum`, x and y; they do not stand still for the compiler, which would take them out of the loop. */
 #define NARROW(name, attribute, vector, step)                                                                          \
     attribute static int name(int from) {                                                                              \
@@ -143,7 +150,7 @@ typedef struct NarrowLoop {
         for (int r = 0; r < ROUNDS; r++)                                                                               \
             for (int i = 0; i < CHAINS; i++) {                                                                         \
                 vector sum = sums[i];                                                                                  \
-                __asm__("" : "+v"(x));                                                                                 \
+                __asm__("" : ANY_VECTOR(x));                                                                           \
                 sums[i] = step;                                                                                        \
             }                                                                                                          \
         for (int i = 0; i < CHAINS; i++) all ^= (Lanes)sums[i];                                                        \
@@ -188,6 +195,13 @@ NARROW(bytes_avx512vnni, VNNI512, __m512i, _mm512_dpbusd_epi32(sum, x, y))
 NARROW(pairs_avx512bf16, BF16, __m512, _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y))
 NARROW_AMX(bytes_amx, AMX, _tile_dpbusd)
 NARROW_AMX(pairs_amx, AMX, _tile_dpbf16ps)
+#elif defined(__aarch64__)
+#define DOT_PRODUCT __attribute__((target("arch=armv8.2-a+dotprod")))
+#define I8MM __attribute__((target("arch=armv8.2-a+i8mm")))
+#define BF16 __attribute__((target("arch=armv8.2-a+bf16")))
+NARROW(bytes_dotprod, DOT_PRODUCT, int32x4_t, vdotq_s32(sum, (int8x16_t)x, (int8x16_t)y))
+NARROW(bytes_i8mm, I8MM, int32x4_t, vusmmlaq_s32(sum, (uint8x16_t)x, (int8x16_t)y))
+NARROW(pairs_bf16, BF16, float32x4_t, vbfmmlaq_f32(sum, (bfloat16x8_t)x, (bfloat16x8_t)y))
 #endif
 
 /* run NULL: there are none, and the numbers are widened. */
@@ -197,6 +211,9 @@ static NarrowLoop bytes_here(void) {
     if (vector_isa() == VECTOR_AVX512 && vector_has_vnni()) return (NarrowLoop){bytes_avx512vnni, NARROW_WORK(64)};
     if (vector_has_avx_vnni()) return (NarrowLoop){bytes_avxvnni, NARROW_WORK(32)};
     if (vector_isa() != VECTOR_BASE) return (NarrowLoop){bytes_avx2, NARROW_WORK(16)};
+#elif defined(__aarch64__)
+    if (vector_has_i8mm()) return (NarrowLoop){bytes_i8mm, NARROW_WORK(32)};
+    if (vector_has_dot_product()) return (NarrowLoop){bytes_dotprod, NARROW_WORK(16)};
 #endif
     return (NarrowLoop){0};
 }
@@ -205,6 +222,8 @@ static NarrowLoop pairs_here(void) {
 #if defined(__x86_64__)
     if (vector_has_amx_bf16()) return (NarrowLoop){pairs_amx, AMX_WORK(32)};
     if (vector_isa() == VECTOR_AVX512 && vector_has_bf16()) return (NarrowLoop){pairs_avx512bf16, NARROW_WORK(32)};
+#elif defined(__aarch64__)
+    if (vector_has_bf16()) return (NarrowLoop){pairs_bf16, NARROW_WORK(16)};
 #endif
     return (NarrowLoop){0};
 }

@@ -26,6 +26,9 @@ extern const TileBlocks tile_blocks_base;
 extern const TileBlocks tile_blocks_avx2, tile_blocks_avxvnni, tile_blocks_avx512vnni;
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni, tile_quads_amx;
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
+#elif defined(__aarch64__)
+extern const TileBlocks tile_blocks_dotprod;
+extern const TileSet tile_quads_dotprod, tile_quads_i8mm, tile_pairs_bf16;
 #endif
 
 void tile_products(const TileSet *set, int vectors, int count, TileCall *call, const void *next, int64_t bytes) {
@@ -131,6 +134,9 @@ int tile_sets_of_quads(const TileSet *out_sets[5]) {
     if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_quads_avx512vnni;
     if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_quads_avxvnni;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_quads_avx2;
+#elif defined(__aarch64__)
+    if (vector_has_i8mm()) out_sets[count++] = &tile_quads_i8mm;
+    if (vector_has_dot_product()) out_sets[count++] = &tile_quads_dotprod;
 #endif
     out_sets[count++] = &tile_quads_base;
     return count;
@@ -150,6 +156,8 @@ int tile_sets_of_pairs(const TileSet *out_sets[5]) {
     if (isa == VECTOR_AVX512 && vector_has_bf16()) out_sets[count++] = &tile_pairs_avx512bf16;
     if (isa == VECTOR_AVX512) out_sets[count++] = &tile_pairs_avx512;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_pairs_avx2;
+#elif defined(__aarch64__)
+    if (vector_has_bf16()) out_sets[count++] = &tile_pairs_bf16;
 #endif
     out_sets[count++] = &tile_pairs_base;
     return count;
@@ -168,6 +176,8 @@ int tile_sets_of_blocks(const TileBlocks *out_sets[4]) {
     if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_blocks_avx512vnni;
     if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_blocks_avxvnni;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_blocks_avx2;
+#elif defined(__aarch64__)
+    if (vector_has_dot_product()) out_sets[count++] = &tile_blocks_dotprod;
 #endif
     out_sets[count++] = &tile_blocks_base;
     return count;

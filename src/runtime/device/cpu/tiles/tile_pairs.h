@@ -2,8 +2,9 @@
 /* Included once an instruction set: defines the TileSet tile_pairs_<ISA>, products of pairs of bf16
  * (runtime/device/cpu/quads.h), summed in f32. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
- *   PAIR_DOT      1: the instruction for it adds both products, to nearest, and takes subnormal numbers for 0 (what it reads and
- *                 what it makes); 0: both are widened in registers and added one after the other, as f32 are
+ *   PAIR_DOT      1: the instruction for it adds both products and takes subnormal numbers for 0 (what it reads and what it makes), on
+ *                 x86-64 to nearest; on aarch64 to odd, their sum and what it is added to, and as a product of matrices (tile_squares.h);
+ *                 0: both are widened in registers and added one after the other, as f32 are
  *   PAIR_AMX      1: AMX does it (tile_amx.h); VECTOR_BYTES is 64 then */
 #include <math.h>
 #include <string.h>
@@ -30,7 +31,9 @@ TILE_INLINE VF pairs_spread(const float *x) {
 
 /* sum + x[0] w[0] + x[1] w[1] in each lane. */
 TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
-#if PAIR_DOT
+#if PAIR_DOT && defined(__aarch64__)
+    return (VF)vbfdotq_laneq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)x, 0);
+#elif PAIR_DOT
     return (VF)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)w);
 #else
     sum += (VF)((VU)x << 16) * (VF)((VU)w << 16);
@@ -38,10 +41,12 @@ TILE_INLINE VF pairs_add_product(VF sum, VF x, VF w) {
 #endif
 }
 
-/* To nearest even. The instruction takes subnormal numbers for 0. */
+/* To nearest even. x86's instruction takes subnormal numbers for 0. */
 typedef uint16_t PairsRounded __attribute__((vector_size(VECTOR_BYTES / 2)));
 TILE_INLINE PairsRounded pairs_round(VF x) {
-#if PAIR_DOT
+#if PAIR_DOT && defined(__aarch64__)
+    return (PairsRounded)vcvt_bf16_f32((float32x4_t)x);
+#elif PAIR_DOT
     return (PairsRounded)_mm512_cvtneps_pbh((__m512)x);
 #else
     VU bits = (VU)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = (VU)(x != x);
@@ -49,11 +54,15 @@ TILE_INLINE PairsRounded pairs_round(VF x) {
 #endif
 }
 
+#if PAIR_DOT && defined(__aarch64__)
+#define TILE_ADD_SQUARE(sum, x, w) (VF) vbfmmlaq_f32((float32x4_t)(sum), (bfloat16x8_t)(x), (bfloat16x8_t)(w))
+#endif
 #define TILE_ENDS pairs_round
 #define TILE_ADD_PRODUCT pairs_add_product
 #define TILE_SPREAD pairs_spread
 #include "runtime/device/cpu/tiles/tile_type.h"
 #undef TILE_ADD_PRODUCT
+#undef TILE_ADD_SQUARE
 #undef TILE_SPREAD
 #undef TILE_SCALES
 #undef TILE_ENDS

@@ -206,6 +206,13 @@ TILE_INLINE void NAME(clear)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const int m
 }
 
 #ifndef TILE_WITHOUT_PRODUCTS
+/* TILE_ADD_WEIGHT(sum, w): what a column's weights take off all its sums, whatever the rows are: the row of sums behind the tile's. */
+#ifdef TILE_ADD_WEIGHT
+#define TILE_OWN_ROWS 1
+#else
+#define TILE_OWN_ROWS 0
+#endif
+
 /* How far ahead weights are asked for by tiles of one or two rows, which are bound by reading them: elements. Tiles of
  * up to eight rows ask for the next block (TileCall.ahead); higher ones have no registers left for it, and are for few
  * columns, whose weights stay in the caches. */
@@ -226,6 +233,9 @@ TILE_INLINE void NAME(add_depths)(const TileCall *call, V acc[TILE_MAX_ROWS][TIL
         TILE_UNROLL
         for (int j = 0; j < nv; j++) {
             w[j] = *(const LOOSE *)(weight + j * TYPE_LANES);
+#ifdef TILE_ADD_WEIGHT
+            acc[m][j] = TILE_ADD_WEIGHT(acc[m][j], w[j]);
+#endif
             if (m <= 2) __builtin_prefetch(weight + j * TYPE_LANES + AHEAD);
         }
         TILE_UNROLL
@@ -244,9 +254,9 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
     const bool asks = m > 2 && m <= 8 && call->ahead_step;
     int tile = 0;
     do {
-        V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
+        V acc[TILE_MAX_ROWS + TILE_OWN_ROWS][TILE_MAX_VECTORS];
         const T *weight = call->weight;
-        NAME(clear)(acc, m, nv);
+        NAME(clear)(acc, m + TILE_OWN_ROWS, nv);
         for (int64_t t = 0; t < call->taps; t++, weight += depth * call->weight_stride) {
             const T *x[TILE_MAX_ROWS];
             const int64_t shift = call->offset + call->offsets[t];
@@ -264,6 +274,13 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
             }
             TILE_HOLD_ADDRESS(call);
         }
+#ifdef TILE_ADD_WEIGHT
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            TILE_UNROLL
+            for (int j = 0; j < nv; j++) acc[i][j] -= acc[m][j];
+        }
+#endif
         NAME(finish)(call, call->results + tile * m, call->column, acc, m, nv, last);
     } while (++tile < call->tiles);
 }
@@ -273,7 +290,16 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #include "runtime/device/cpu/tiles/tile_lines.h"
 #endif
 
-#ifdef TILE_WORDS
+#ifdef TILE_ADD_SQUARE
+#include "runtime/device/cpu/tiles/tile_squares.h"
+#define ONE(m, nv)                                                                                                     \
+    static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
+        if (call->depth_gap)                                                                                           \
+            NAME(product)(call, m, nv);                                                                                \
+        else                                                                                                           \
+            NAME(product_of_squares)(call, m, nv);                                                                     \
+    }
+#elif defined(TILE_WORDS)
 #include "runtime/device/cpu/tiles/tile_words.h"
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
@@ -323,9 +349,12 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
         SET_COMMON(set, type, turn, bounds), .vectors = 2, .rows = {0, 8, 6}, .products = SET_0_TILES(set, product),   \
                                              .line_vectors = most_line_vectors, .lines = lines_of(set)                 \
     }
+#ifndef SET_1_ROWS
+#define SET_1_ROWS 0, 12, 12, 8, 6
+#endif
 #define SET_1(set, type, turn, bounds, lines_of)                                                                       \
     {                                                                                                                  \
-        SET_COMMON(set, type, turn, bounds), .vectors = 4, .rows = {0, 12, 12, 8, 6},                                  \
+        SET_COMMON(set, type, turn, bounds), .vectors = 4, .rows = {SET_1_ROWS},                                       \
                                              .products = SET_1_TILES(set, product), .line_vectors = 2,                 \
                                              .lines = lines_of(set)                                                    \
     }
@@ -374,6 +403,7 @@ TILE_ROWS(ONE, 4)
 
 #undef ONE
 #undef AHEAD
+#undef TILE_OWN_ROWS
 #undef V
 #undef LOOSE
 #undef TYPE_LANES

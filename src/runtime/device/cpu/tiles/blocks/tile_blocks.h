@@ -4,7 +4,8 @@
  * multiplied as its bits, u8, and what stands for 0 in them is taken off with the sum of the row's. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
- *                 hold for ROUNDED_STEP depths of weights of 4 bits; BLOCK_VNNI, the instruction for it */
+ *                 hold for ROUNDED_STEP depths of weights of 4 bits; BLOCK_VNNI, the instruction for it;
+ *                 BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken, being less than 16 */
 #include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 
@@ -39,6 +40,8 @@ TILE_INLINE VU blocks_add(VU sum, VU w, VU x) {
     return (VU)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
 #elif BLOCK_DOT == BLOCK_VNNI
     return (VU)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
+#elif BLOCK_DOT == BLOCK_SIGNED
+    return (VU)vdotq_laneq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)x, 0);
 #elif BLOCK_DOT == BLOCK_PAIRS
     return (VU)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)w, (__m256i)x));
 #else

@@ -8,6 +8,7 @@
 #define BLOCK_PLAIN 0
 #define BLOCK_PAIRS 1
 #define BLOCK_VNNI 2
+#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_VNNI
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
 #endif

@@ -10,5 +10,6 @@
 #define BLOCK_PLAIN 0
 #define BLOCK_PAIRS 1
 #define BLOCK_VNNI 2
+#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_PLAIN
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"

@@ -4,7 +4,8 @@
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   QUAD_DOT      how four products are added: DOT_PLAIN, any vectors; DOT_PAIRS, AVX2's products of 16-bit pairs, which are
  *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it; DOT_AMX, AMX's (tile_amx.h);
- *                 VECTOR_BYTES is 64 then */
+ *                 VECTOR_BYTES is 64 then; DOT_SIGNED, aarch64's of bytes that are both signed (SDOT): 128 is taken off those of a row,
+ *                 and 128 times the column's sum added; DOT_SQUARES, aarch64's products of matrices (tile_squares.h) */
 #include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 
@@ -18,6 +19,8 @@
 #define TILE_WITHOUT_PRODUCTS
 #elif QUAD_DOT == DOT_PAIRS
 #define TILE_WORDS
+#elif QUAD_DOT == DOT_SIGNED
+#define SET_1_ROWS 0, 12, 12, 8, 5 /* a vector of weights has a register more */
 #endif
 
 /* One quad of a row in all lanes. */
@@ -26,6 +29,8 @@ TILE_INLINE VU quads_spread(const uint32_t *x) {
     VU value = *(const Bits *)x - (VU){0};
 #if QUAD_DOT == DOT_PAIRS
     TILE_HOLD(value); /* else GCC splits it in general registers and moves both halves over */
+#elif QUAD_DOT == DOT_SIGNED
+    value ^= 0x80808080;
 #endif
     return value;
 }
@@ -36,6 +41,10 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
     return (VU)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)w);
 #elif QUAD_DOT == DOT_VNNI
     return (VU)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)w);
+#elif QUAD_DOT == DOT_SIGNED
+    return (VU)vdotq_laneq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)x, 0);
+#elif QUAD_DOT == DOT_SQUARES
+    return (VU)vsudotq_laneq_s32((int32x4_t)sum, (int8x16_t)w, (uint8x16_t)x, 0);
 #elif QUAD_DOT == DOT_PAIRS
     typedef int16_t Words __attribute__((vector_size(VECTOR_BYTES)));
     typedef uint16_t Bare __attribute__((vector_size(VECTOR_BYTES)));
@@ -52,6 +61,14 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 #endif
 }
 
+#if QUAD_DOT == DOT_SIGNED
+/* -128 times the weights: what is taken off a column's sums for its rows' 128. */
+TILE_INLINE VU quads_add_weight(VU sum, VU w) { return (VU)vdotq_s32((int32x4_t)sum, (int8x16_t)w, vdupq_n_s8(-128)); }
+#define TILE_ADD_WEIGHT quads_add_weight
+#elif QUAD_DOT == DOT_SQUARES
+#define TILE_ADD_SQUARE(sum, x, w) (VU) vusmmlaq_s32((int32x4_t)(sum), (uint8x16_t)(x), (int8x16_t)(w))
+#endif
+
 #define TILE_ADD_PRODUCT quads_add_product
 #define TILE_SPREAD quads_spread
 #include "runtime/device/cpu/tiles/tile_type.h"
@@ -60,6 +77,8 @@ TILE_INLINE VU quads_add_product(VU sum, VU x, VU w) {
 #undef TILE_WITHOUT_LINES
 #undef TILE_WITHOUT_PRODUCTS
 #undef TILE_WORDS
+#undef TILE_ADD_WEIGHT
+#undef TILE_ADD_SQUARE
 
 #if QUAD_DOT == DOT_AMX
 #ifdef TILE_AMX_PLAIN

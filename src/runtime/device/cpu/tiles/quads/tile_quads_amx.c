@@ -9,6 +9,8 @@
 #define DOT_PAIRS 1
 #define DOT_VNNI 2
 #define DOT_AMX 3
+#define DOT_SIGNED 4
+#define DOT_SQUARES 5
 #define QUAD_DOT DOT_AMX
 #include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif
