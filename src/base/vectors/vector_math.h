@@ -17,6 +17,10 @@
 #include <arm_neon.h>
 #endif
 
+/* Clang's intrinsics for aarch64 are there where the whole unit is compiled for the set (cmake/folders.cmake). */
+#if defined(ISA_TARGET) && defined(__clang__) && defined(__aarch64__)
+#undef ISA_TARGET
+#endif
 #ifdef ISA_TARGET
 #define VECTOR_PRAGMA(text) _Pragma(#text)
 #ifdef __clang__

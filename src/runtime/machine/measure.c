@@ -195,7 +195,8 @@ NARROW(bytes_avx512vnni, VNNI512, __m512i, _mm512_dpbusd_epi32(sum, x, y))
 NARROW(pairs_avx512bf16, BF16, __m512, _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y))
 NARROW_AMX(bytes_amx, AMX, _tile_dpbusd)
 NARROW_AMX(pairs_amx, AMX, _tile_dpbf16ps)
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(__clang__) /* which wants a unit for each */
+#define ARM_LOOPS
 #define DOT_PRODUCT __attribute__((target("arch=armv8.2-a+dotprod")))
 #define I8MM __attribute__((target("arch=armv8.2-a+i8mm")))
 #define BF16 __attribute__((target("arch=armv8.2-a+bf16")))
@@ -211,7 +212,7 @@ static NarrowLoop bytes_here(void) {
     if (vector_isa() == VECTOR_AVX512 && vector_has_vnni()) return (NarrowLoop){bytes_avx512vnni, NARROW_WORK(64)};
     if (vector_has_avx_vnni()) return (NarrowLoop){bytes_avxvnni, NARROW_WORK(32)};
     if (vector_isa() != VECTOR_BASE) return (NarrowLoop){bytes_avx2, NARROW_WORK(16)};
-#elif defined(__aarch64__)
+#elif defined(ARM_LOOPS)
     if (vector_has_i8mm()) return (NarrowLoop){bytes_i8mm, NARROW_WORK(32)};
     if (vector_has_dot_product()) return (NarrowLoop){bytes_dotprod, NARROW_WORK(16)};
 #endif
@@ -222,7 +223,7 @@ static NarrowLoop pairs_here(void) {
 #if defined(__x86_64__)
     if (vector_has_amx_bf16()) return (NarrowLoop){pairs_amx, AMX_WORK(32)};
     if (vector_isa() == VECTOR_AVX512 && vector_has_bf16()) return (NarrowLoop){pairs_avx512bf16, NARROW_WORK(32)};
-#elif defined(__aarch64__)
+#elif defined(ARM_LOOPS)
     if (vector_has_bf16()) return (NarrowLoop){pairs_bf16, NARROW_WORK(16)};
 #endif
     return (NarrowLoop){0};
