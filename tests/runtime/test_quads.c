@@ -92,6 +92,7 @@ typedef struct Tall {
 
 static const Tall talls[] = {
     {"two tiles", 12, 1, 16, 0, 16, false},
+    {"a few rows", 5, 1, 17, 0, 16, false},
     {"tiles of two heights", 35, 1, 24, 0, 13, false},
     {"one vector", 31, 1, 9, 0, 5, false},
     {"more tiles than wait at a time", 131, 1, 200, 0, 16, false},
@@ -111,8 +112,19 @@ static uint32_t quad_product(uint32_t x, uint32_t w) {
     return sum;
 }
 
-static void check_tall(const TileSet *set, int index, const Tall *at, uint64_t *state) {
-    enum { ROWS = 160, TAPS = 32 };
+enum { ROWS = 160, TAPS = 32 };
+
+/* The rows as words, what is odd of each `length` behind what is even; room for what is written in whole vectors alone. */
+static uint32_t *as_words(const TileSet *set, const void *const *rows, int count, int64_t depth, int64_t length) {
+    uint32_t *words = malloc((size_t)count * (size_t)length * 2 * sizeof *words + 1);
+    cr_assert(words);
+    for (int i = 0; i < count; i++)
+        set->widen_words(rows[i], depth, words + i * 2 * length, words + (i * 2 + 1) * length);
+    return words;
+}
+
+/* widened: the rows are, before the call */
+static void check_tall(const TileSet *set, int index, const Tall *at, bool widened, uint64_t *state) {
     const int panel = set->vectors * set->lanes, step = 1 + at->gap;
     const int64_t width = (at->columns + panel - 1) / panel * panel, total = (int64_t)at->taps * at->depth;
     const int64_t reach = at->scattered ? at->depth : total, length = reach ? (reach - 1) * step + 1 : 0;
@@ -135,9 +147,14 @@ static void check_tall(const TileSet *set, int index, const Tall *at, uint64_t *
     for (int i = 0; i < at->rows; i++) result_of[i] = results + i * (at->columns + 1);
     if (!at->scattered)
         for (int i = 0; i < at->rows; i++) row_of[i] = x + i * length;
+    const int64_t words = (at->depth + set->lanes - 1) / set->lanes * set->lanes;
+    uint32_t *wide = widened ? as_words(set, row_of, at->rows, at->depth, words) : NULL;
+    const void *wide_row_of[ROWS];
+    for (int i = 0; widened && i < at->rows; i++) wide_row_of[i] = wide + i * 2 * words;
     for (int first = 0; first < at->columns; first += panel) {
         int columns = at->columns - first < panel ? at->columns - first : panel;
-        TileCall call = {.rows = row_of,
+        TileCall call = {.rows = widened ? wide_row_of : row_of,
+                         .words = widened ? words : 0,
                          .row_stride = at->scattered ? ROWS : 0,
                          .offsets = offsets,
                          .taps = at->taps,
@@ -164,6 +181,7 @@ static void check_tall(const TileSet *set, int index, const Tall *at, uint64_t *
         cr_assert_eq(results[i * (at->columns + 1) + at->columns], 0x55555555, "set %d, %s: written beyond", index,
                      at->what);
     }
+    free(wide);
     free(x);
     free(weight);
     free(results);
@@ -174,7 +192,11 @@ Test(quads, calls_of_many_tiles_sum_exactly) {
     const TileSet *sets[SETS];
     int count = sets_here(sets);
     for (int s = 0; s < count; s++)
-        for (size_t t = 0; t < sizeof talls / sizeof *talls; t++) check_tall(sets[s], s, &talls[t], &state);
+        for (size_t t = 0; t < sizeof talls / sizeof *talls; t++) {
+            check_tall(sets[s], s, &talls[t], false, &state);
+            if (sets[s]->widen_words && talls[t].taps == 1 && talls[t].depth && !talls[t].gap)
+                check_tall(sets[s], s, &talls[t], true, &state);
+        }
 }
 
 typedef struct Place {

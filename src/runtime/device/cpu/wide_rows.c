@@ -3,13 +3,49 @@
  * element that a chunk reaches, so that offsets between taps stay what they are. */
 #include "runtime/device/cpu/wide_rows.h"
 
-enum { HALF = 2 };
+enum {
+    HALF = 2,
+    /* Elements of a chunk's words at most: 512 kB, as the second-level caches of processors with AVX2 alone are; tiles read them in their
+     * order, 3 bytes a cycle. */
+    MOST_WORDS = 1 << 17,
+    LEAST_WORD_ROWS = 12, /* of a chunk: fewer are multiplied as they are */
+    LEAST_CUT_ROWS = 48,  /* chunks are not cut to fewer rows than that to be widened: each widens the weight anew */
+};
 
 /* Elements behind a row's pointer: all groups'. */
 static int64_t row_length(const Product *p) { return p->weight->groups * p->weight->depth; }
 
+/* What is even of a row, in whole vectors, and what is odd, likewise; 0: rows are not multiplied as words. */
+static int64_t words_length(const Product *p) {
+    const TileSet *set = p->weight->set;
+    if (!set->widen_words || p->weight->taps != 1) return 0;
+    return (row_length(p) + set->lanes - 1) / set->lanes * set->lanes;
+}
+
+static bool fits_words(const Product *p, int64_t chunk) {
+    int64_t length = words_length(p);
+    return length && chunk >= LEAST_WORD_ROWS && chunk <= MOST_WORDS / 2 / length;
+}
+
+int64_t wide_rows_chunk(const Product *p, int64_t rows) {
+    int64_t length = words_length(p), most = length ? MOST_WORDS / 2 / length : rows;
+    return rows <= most || most < LEAST_CUT_ROWS ? rows : most;
+}
+
+int64_t wide_rows_take_words(const Product *p, int64_t chunk, bool held, RowBlock *block, void *to) {
+    const int64_t length = words_length(p), from = p->offsets ? p->offsets[0] : 0;
+    if (!fits_words(p, chunk) || block->edges || block->count < LEAST_WORD_ROWS) return 0;
+    uint32_t *even = to;
+    for (int i = 0; i < block->count; i++, even += 2 * length) {
+        if (!held)
+            p->weight->set->widen_words((const uint32_t *)block->rows[i] + from, row_length(p), even, even + length);
+        block->rows[i] = (const void *)((uintptr_t)even - (uintptr_t)from * sizeof *even);
+    }
+    return length;
+}
+
 int64_t wide_rows_room(const Product *p, int64_t chunk) {
-    if (!p->halves) return 0;
+    if (!p->halves) return fits_words(p, chunk) ? chunk * 2 * words_length(p) : 0;
     if (p->weight->taps == 1) return chunk * row_length(p);
     int64_t most = 0;
     for (int64_t first = 0; first < p->rows; first += chunk) {

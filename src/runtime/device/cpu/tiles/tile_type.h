@@ -303,7 +303,7 @@ TILE_INLINE void NAME(product)(const TileCall *call, const int m, const int nv) 
 #include "runtime/device/cpu/tiles/tile_words.h"
 #define ONE(m, nv)                                                                                                     \
     static void NAME(product_##m##x##nv)(const TileCall *call) {                                                       \
-        if (call->tiles * m >= WORDS_LEAST_ROWS)                                                                       \
+        if (call->tiles * m >= WORDS_LEAST_ROWS || call->words)                                                        \
             NAME(product_of_words)(call, m, nv);                                                                       \
         else                                                                                                           \
             NAME(product)(call, m, nv);                                                                                \
@@ -325,13 +325,23 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
     set##_##what##_9x##nv, set##_##what##_10x##nv, set##_##what##_11x##nv, set##_##what##_12x##nv
 #define SET_COMMON(set, type, turn, bounds)                                                                            \
     .size = sizeof(type), .sums = (DType)TILE_SUMS_##type, .lanes = (int)(VECTOR_BYTES / sizeof(type)),                \
-    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set
+    .transpose = turn, .bound = bounds, .end_row = TILE_END_ROW_##set, .widen_words = TILE_WIDEN_WORDS_##set
 #define TILE_END_ROW_f32 NULL
 #define TILE_END_ROW_f64 NULL
 #define TILE_END_ROW_u32 NULL
 #define TILE_END_ROW_u64 NULL
 #define TILE_END_ROW_quads NULL
 #define TILE_END_ROW_pairs pairs_end_row
+#define TILE_WIDEN_WORDS_f32 NULL
+#define TILE_WIDEN_WORDS_f64 NULL
+#define TILE_WIDEN_WORDS_u32 NULL
+#define TILE_WIDEN_WORDS_u64 NULL
+#define TILE_WIDEN_WORDS_pairs NULL
+#ifdef TILE_WORDS
+#define TILE_WIDEN_WORDS_quads quads_widen_words
+#else
+#define TILE_WIDEN_WORDS_quads NULL
+#endif
 #define SET_0_TILES(set, what)                                                                                         \
     {                                                                                                                  \
         {NULL}, {NULL, TILE_NAMES(set, what, 1), TILE_MORE_NAMES(set, what, 1)}, { NULL, TILE_NAMES(set, what, 2) }    \

@@ -5,7 +5,7 @@
  *
  * The first and third bytes of quads stand apart from the second and fourth, as pairs of words: a loop over one kind, then over the other,
  * has a product of pairs and a sum for each vector, and nothing else. What is widened, a block of the depth, stays in the first-level cache;
- * the weight's for all tiles of a call, a tile's rows for that tile. The sums are those of the loop in registers: they are exact. */
+ * the weight's for all tiles of a call, a tile's rows for that tile, where they are not widened yet for all panels (TileCall.words). The sums are those of the loop in registers: they are exact. */
 
 enum {
     WORDS_DEPTH = 128, /* quads of a block: 16 kB of two vectors of weights beside 6 kB of rows */
@@ -71,17 +71,28 @@ static void NAME(widen_rows)(NAME(Widened) * to, const TileCall *call, const voi
     }
 }
 
-TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Widened) * from, int64_t count,
-                                 const int m, const int nv) {
+static void NAME(widen_words)(const void *row, int64_t count, void *even, void *odd) {
+    NAME(widen_run)(row, 1, count, even, odd);
+}
+
+/* What is odd of a row is `half` elements behind what is even. */
+TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Widened) * from,
+                                 const T *const rows[TILE_MAX_ROWS], int64_t half_step, int64_t count, const int m,
+                                 const int nv) {
     for (int half = 0; half < 2; half++) {
         const V *weight = from->weight[half][0];
-        const T *row = from->rows[half][0];
+        const T *x[TILE_MAX_ROWS];
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            x[i] = rows[i] + half * half_step;
+            TILE_HOLD_ADDRESS(x[i]);
+        }
         TILE_HOLD_ADDRESS(weight);
         TILE_NO_UNROLL
-        for (int64_t q = 0; q < count; q++, row++, weight += WORDS_VECTORS) {
+        for (int64_t q = 0; q < count; q++, weight += WORDS_VECTORS) {
             TILE_UNROLL
             for (int i = 0; i < m; i++) {
-                V value = TILE_SPREAD(row + i * (WORDS_DEPTH + TYPE_LANES));
+                V value = TILE_SPREAD(x[i] + q);
                 TILE_UNROLL
                 for (int j = 0; j < nv; j++) acc[i][j] += (V)_mm256_madd_epi16((__m256i)value, (__m256i)weight[j]);
             }
@@ -114,8 +125,15 @@ TILE_INLINE void NAME(product_of_words)(const TileCall *call, const int m, const
                 V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
                 NAME(clear)(acc, m, nv);
                 NAME(ask)(call, first + tile, at, count);
-                NAME(widen_rows)(&wide, call, call->rows + (first + tile) * m, m, place, count);
-                NAME(add_words)(acc, &wide, count, m, nv);
+                const T *x[TILE_MAX_ROWS];
+                if (!call->words) NAME(widen_rows)(&wide, call, call->rows + (first + tile) * m, m, place, count);
+                TILE_UNROLL
+                for (int i = 0; i < m; i++)
+                    x[i] = call->words
+                               ? (const T *)call->rows[(first + tile) * m + i] + call->offset + call->offsets[0] + at
+                               : wide.rows[0][i];
+                NAME(add_words)
+                (acc, &wide, x, call->words ? call->words : WORDS_ROWS * (WORDS_DEPTH + TYPE_LANES), count, m, nv);
                 TILE_UNROLL
                 for (int i = 0; i < m && at; i++) {
                     TILE_UNROLL
