@@ -28,6 +28,12 @@ enum { LANES = VECTOR_BYTES / 4 };
 #define BLOCK_VECTORS 2
 #endif
 enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4 };
+/* Without an instruction for them products are long enough for a loop over words. */
+#if BLOCK_DOT == BLOCK_PLAIN
+#define BLOCK_UNROLL TILE_NO_UNROLL
+#else
+#define BLOCK_UNROLL TILE_UNROLL
+#endif
 
 _Static_assert((int)BLOCK_ROWS <= (int)TILE_BLOCK_ROWS, "all heights have a place in the table");
 _Static_assert(ROUNDED_STEP / 2 * 15 * 127 <= INT16_MAX, "a lane of 16 bits adds up half of a step's products");
@@ -107,7 +113,7 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
         TILE_UNROLL
         for (int j = 0; j < nv; j++) step[i][j] = (VU){0};
     }
-    TILE_UNROLL
+    BLOCK_UNROLL
     for (int s = 0; s < words; s++, weight += row)
         blocks_word(step, weight, x, at + s * weight_word(kind), m, nv, kind);
     TILE_UNROLL
