@@ -104,39 +104,47 @@ bool tile_pairs_agree(const TileSet *set) { return agree(set, &tile_pairs_base, 
 
 /* ---- the sets of narrow numbers ---- */
 
-#if defined(__x86_64__)
-/* This project has had no machine with AMX yet: where it does not give what plain C gives, it is left alone. known: 1: no, 2: yes */
-static bool has_amx(_Atomic int *known, bool there, bool (*agrees)(const TileSet *set), const TileSet *set) {
-    int answer = *known;
+#if defined(__x86_64__) || defined(__aarch64__)
+/* This project has had no machine with these yet: where they do not give what plain C gives, they are left alone. */
+typedef struct Untried {
+    const char *name;
+    bool (*there)(void);
+    bool (*agrees)(const TileSet *set);
+    const TileSet *set;
+    _Atomic int known; /* 1: not used, 2: used; 0: not asked yet */
+} Untried;
+
+static bool works(Untried *u) {
+    int answer = u->known;
     if (!answer) {
-        *known = answer = 1 + (there && agrees(set));
-        if (answer == 1 && there) LOG(1, "AMX is not used: its products are wrong");
+        const bool there = u->there();
+        u->known = answer = 1 + (there && u->agrees(u->set));
+        if (answer == 1 && there) LOG(1, "%s is not used: its products are wrong", u->name);
     }
     return answer == 2;
 }
+#endif
 
-static bool has_amx_quads(void) {
-    static _Atomic int known;
-    return has_amx(&known, vector_has_amx_int8(), tile_quads_agree, &tile_quads_amx);
-}
-
-static bool has_amx_pairs(void) {
-    static _Atomic int known;
-    return has_amx(&known, vector_has_amx_bf16(), tile_pairs_agree, &tile_pairs_amx);
-}
+#if defined(__x86_64__)
+static Untried amx_int8 = {"AMX-INT8", vector_has_amx_int8, tile_quads_agree, &tile_quads_amx, 0},
+               amx_bf16 = {"AMX-BF16", vector_has_amx_bf16, tile_pairs_agree, &tile_pairs_amx, 0};
+#elif defined(__aarch64__)
+static Untried i8mm = {"FEAT_I8MM", vector_has_i8mm, tile_quads_agree, &tile_quads_i8mm, 0},
+               dot_product = {"FEAT_DotProd", vector_has_dot_product, tile_quads_agree, &tile_quads_dotprod, 0},
+               bf16 = {"FEAT_BF16", vector_has_bf16, tile_pairs_agree, &tile_pairs_bf16, 0};
 #endif
 
 int tile_sets_of_quads(const TileSet *out_sets[5]) {
     int count = 0;
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
-    if (isa == VECTOR_AVX512 && has_amx_quads()) out_sets[count++] = &tile_quads_amx;
+    if (isa == VECTOR_AVX512 && works(&amx_int8)) out_sets[count++] = &tile_quads_amx;
     if (isa == VECTOR_AVX512 && vector_has_vnni()) out_sets[count++] = &tile_quads_avx512vnni;
     if (isa != VECTOR_BASE && vector_has_avx_vnni()) out_sets[count++] = &tile_quads_avxvnni;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_quads_avx2;
 #elif defined(__aarch64__)
-    if (vector_has_i8mm()) out_sets[count++] = &tile_quads_i8mm;
-    if (vector_has_dot_product()) out_sets[count++] = &tile_quads_dotprod;
+    if (works(&i8mm)) out_sets[count++] = &tile_quads_i8mm;
+    if (works(&dot_product)) out_sets[count++] = &tile_quads_dotprod;
 #endif
     out_sets[count++] = &tile_quads_base;
     return count;
@@ -152,12 +160,12 @@ int tile_sets_of_pairs(const TileSet *out_sets[5]) {
     int count = 0;
 #if defined(__x86_64__)
     VectorIsa isa = vector_isa();
-    if (isa == VECTOR_AVX512 && has_amx_pairs()) out_sets[count++] = &tile_pairs_amx;
+    if (isa == VECTOR_AVX512 && works(&amx_bf16)) out_sets[count++] = &tile_pairs_amx;
     if (isa == VECTOR_AVX512 && vector_has_bf16()) out_sets[count++] = &tile_pairs_avx512bf16;
     if (isa == VECTOR_AVX512) out_sets[count++] = &tile_pairs_avx512;
     if (isa != VECTOR_BASE) out_sets[count++] = &tile_pairs_avx2;
 #elif defined(__aarch64__)
-    if (vector_has_bf16()) out_sets[count++] = &tile_pairs_bf16;
+    if (works(&bf16)) out_sets[count++] = &tile_pairs_bf16;
 #endif
     out_sets[count++] = &tile_pairs_base;
     return count;

@@ -14,7 +14,7 @@ typedef struct NAME(Columns) {
 #if VECTOR_BYTES == 64
     uint32_t mask; /* of them */
 #elif VECTOR_BYTES == 32
-    VI mask; /* of them, as many bits a lane */
+    VI mask; /* all bits of each of them */
 #endif
 } NAME(Columns);
 #define COLUMNS NAME(Columns)

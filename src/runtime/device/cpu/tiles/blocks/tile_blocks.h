@@ -6,6 +6,11 @@
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
  *                 hold for ROUNDED_STEP depths of weights of 4 bits; BLOCK_VNNI, the instruction for it;
  *                 BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken, being less than 16 */
+#define BLOCK_PLAIN 0
+#define BLOCK_PAIRS 1
+#define BLOCK_VNNI 2
+#define BLOCK_SIGNED 3
+
 #include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 

@@ -5,10 +5,6 @@
 #define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"
 #define VECTOR_BYTES 64
 #define REGISTERS 32
-#define BLOCK_PLAIN 0
-#define BLOCK_PAIRS 1
-#define BLOCK_VNNI 2
-#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_VNNI
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
 #endif

@@ -5,10 +5,6 @@
 #define ISA_TARGET "avx2,fma,f16c,avxvnni"
 #define VECTOR_BYTES 32
 #define REGISTERS 16
-#define BLOCK_PLAIN 0
-#define BLOCK_PAIRS 1
-#define BLOCK_VNNI 2
-#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_VNNI
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
 #endif

@@ -7,9 +7,5 @@
 #else
 #define REGISTERS 16
 #endif
-#define BLOCK_PLAIN 0
-#define BLOCK_PAIRS 1
-#define BLOCK_VNNI 2
-#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_PLAIN
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"

@@ -5,10 +5,6 @@
 #define ISA_TARGET "arch=armv8.2-a+dotprod"
 #define VECTOR_BYTES 16
 #define REGISTERS 32
-#define BLOCK_PLAIN 0
-#define BLOCK_PAIRS 1
-#define BLOCK_VNNI 2
-#define BLOCK_SIGNED 3
 #define BLOCK_DOT BLOCK_SIGNED
 #include "runtime/device/cpu/tiles/blocks/tile_blocks.h"
 #endif

@@ -6,6 +6,13 @@
  *                 exact where those of bytes saturate; DOT_VNNI, the instruction for it; DOT_AMX, AMX's (tile_amx.h);
  *                 VECTOR_BYTES is 64 then; DOT_SIGNED, aarch64's of bytes that are both signed (SDOT): 128 is taken off those of a row,
  *                 and 128 times the column's sum added; DOT_SQUARES, aarch64's products of matrices (tile_squares.h) */
+#define DOT_PLAIN 0
+#define DOT_PAIRS 1
+#define DOT_VNNI 2
+#define DOT_AMX 3
+#define DOT_SIGNED 4
+#define DOT_SQUARES 5
+
 #include <string.h>
 #include "runtime/device/cpu/tiles/tile_unit.h"
 

@@ -5,12 +5,6 @@
 #define ISA_TARGET "avx512f,avx512bw,avx512dq,avx512vl,amx-tile,amx-int8,avx2,fma,f16c"
 #define VECTOR_BYTES 64
 #define REGISTERS 32
-#define DOT_PLAIN 0
-#define DOT_PAIRS 1
-#define DOT_VNNI 2
-#define DOT_AMX 3
-#define DOT_SIGNED 4
-#define DOT_SQUARES 5
 #define QUAD_DOT DOT_AMX
 #include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif

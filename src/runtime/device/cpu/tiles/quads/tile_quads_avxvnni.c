@@ -5,12 +5,6 @@
 #define ISA_TARGET "avx2,fma,f16c,avxvnni"
 #define VECTOR_BYTES 32
 #define REGISTERS 16
-#define DOT_PLAIN 0
-#define DOT_PAIRS 1
-#define DOT_VNNI 2
-#define DOT_AMX 3
-#define DOT_SIGNED 4
-#define DOT_SQUARES 5
 #define QUAD_DOT DOT_VNNI
 #include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif

@@ -5,12 +5,6 @@
 #define ISA_TARGET "arch=armv8.2-a+i8mm"
 #define VECTOR_BYTES 16
 #define REGISTERS 32
-#define DOT_PLAIN 0
-#define DOT_PAIRS 1
-#define DOT_VNNI 2
-#define DOT_AMX 3
-#define DOT_SIGNED 4
-#define DOT_SQUARES 5
 #define QUAD_DOT DOT_SQUARES
 #include "runtime/device/cpu/tiles/quads/tile_quads.h"
 #endif
