@@ -67,7 +67,7 @@ static void back_matmul_bits(Backward *w, const Node *n) {
     Value *dr = by_perm(l, dy(w, n, 0), n, "perm_out", true);
     WeightBlocks blocks;
     if (!dr || !wants(w, n, 0)) return;
-    Status status = weight_blocks_of(n, n->inputs[1]->constant, &blocks);
+    Status status = weight_blocks_of(n, (const Tensor *[]){NULL, n->inputs[1]->constant}, &blocks);
     if (status) {
         l->error = status;
         return;

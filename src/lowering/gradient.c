@@ -14,6 +14,12 @@ bool is_trained(const Graph *graph) {
     return false;
 }
 
+bool lowers_trained(const Lowering *l) {
+    const Graph *outermost = l->graph;
+    while (outermost->parent) outermost = outermost->parent;
+    return is_trained(outermost);
+}
+
 Value *full_like(Lowering *l, const Value *x, double number) {
     if (!present(l, (Value *const *)&x, 1)) return NULL;
     return expand(l, like(l, x, number), x->dims, x->rank);

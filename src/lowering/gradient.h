@@ -19,6 +19,8 @@
 /* Whether the graph, or a body in it, has operators of training: the gradient of what stands there is asked for, or may be. Of the outermost
  * graph this holds before, while and after it is lowered, up to "differentiate". */
 bool is_trained(const Graph *graph);
+/* The same of the whole model that is being lowered: then no anchor is made that has no gradient. */
+bool lowers_trained(const Lowering *l);
 
 struct Backward {
     Lowering *l;   /* it puts its nodes elsewhere: behind the forward ones */

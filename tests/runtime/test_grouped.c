@@ -198,7 +198,7 @@ static void expect_sums(const AnchorCase *c, const Grouping *g, const Tensor *y,
     double epsilon = g->dtype == DT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     if (g->bits) {
         WeightBlocks b;
-        cr_assert_null(weight_blocks_of(c->node, c->tensors[B], &b));
+        cr_assert_null(weight_blocks_of(c->node, (const Tensor *const *)c->tensors, &b));
         unpacked = arena_array(c->graph->arena, (size_t)(b.n * b.k), sizeof *unpacked);
         weight_blocks_unpack(&b, unpacked);
     }

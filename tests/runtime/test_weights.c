@@ -508,7 +508,7 @@ static Tensor *rounded_rows(const AnchorCase *c, const WeightBlocks *b) {
  * taken off sums, which are as large as the numbers before that. */
 static void expect_unpacked(const AnchorCase *bits, int64_t rows, bool rounds, const Tensor *got) {
     WeightBlocks b;
-    cr_assert_null(weight_blocks_of_run(bits->node, (const Tensor *const *)bits->tensors, &b));
+    cr_assert_null(weight_blocks_of(bits->node, (const Tensor *const *)bits->tensors, &b));
     AnchorCase c = anchor_case_new("matmul", bits->seed);
     Value *x = anchor_case_input(&c, DT_F32, 2, (int64_t[]){rows, b.k}),
           *w = anchor_case_input(&c, DT_F32, 2, (int64_t[]){b.n, b.k});

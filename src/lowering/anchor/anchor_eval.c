@@ -219,7 +219,7 @@ static Status matmul_dims(const Eval *e, const Work *a, const Work *b, int *out_
 /* The matrix that b stands for. */
 static Status unpacked(const Eval *e, Work *out) {
     WeightBlocks blocks;
-    TRY(weight_blocks_of_run(e->node, (const Tensor *const *)e->inputs, &blocks));
+    TRY(weight_blocks_of(e->node, (const Tensor *const *)e->inputs, &blocks));
     Work columns;
     TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.n, blocks.k}, &columns));
     TRY(work_new(e, DT_F32, 2, (int64_t[]){blocks.k, blocks.n}, out));

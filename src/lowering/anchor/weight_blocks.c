@@ -25,29 +25,23 @@ static const Tensor *tensor_attr(const Node *node, const char *name) {
     return attr && attr->kind == ATTR_TENSOR ? attr->tensor : NULL;
 }
 
-static Status blocks_of(const Node *node, const Tensor *packed, const Tensor *scales, const Tensor *zeros,
-                        WeightBlocks *out) {
-    bool grouped = strcmp(node->op, MATMUL_GROUPED) == 0;
+static const Tensor *run_input(const Node *node, const Tensor *const *inputs, int i) {
+    return i < node->input_count ? inputs[i] : NULL;
+}
+
+Status weight_blocks_of(const Node *node, const Tensor *const *inputs, WeightBlocks *out) {
+    const bool grouped = strcmp(node->op, MATMUL_GROUPED) == 0, of_run = strcmp(node->op, MATMUL_BLOCKS) == 0;
+    const Tensor *packed = inputs[1];
     *out =
         (WeightBlocks){.packed = packed,
-                       .scales = scales,
-                       .zeros = zeros,
+                       .scales = of_run ? run_input(node, inputs, 2) : tensor_attr(node, WEIGHT_SCALES),
+                       .zeros = of_run ? run_input(node, inputs, 3) : tensor_attr(node, WEIGHT_ZEROS),
                        .n = packed->rank == (grouped ? 4 : 3) ? packed->dims[0] * (grouped ? packed->dims[1] : 1) : 0,
                        .k = attr_int(node, WEIGHT_DEPTH, 0),
                        .block = attr_int(node, WEIGHT_BLOCK, 0),
                        .bits = (int)attr_int(node, WEIGHT_BITS, 0)};
     const char *wrong = out->scales ? weight_blocks_check(out) : "it has no scales";
     return wrong ? status_error(STATUS_INVALID, "%s (%s): %s", node_origin_name(node), node->op, wrong) : NULL;
-}
-
-Status weight_blocks_of(const Node *node, const Tensor *packed, WeightBlocks *out) {
-    return blocks_of(node, packed, tensor_attr(node, WEIGHT_SCALES), tensor_attr(node, WEIGHT_ZEROS), out);
-}
-
-Status weight_blocks_of_run(const Node *node, const Tensor *const *inputs, WeightBlocks *out) {
-    if (strcmp(node->op, MATMUL_BLOCKS) != 0) return weight_blocks_of(node, inputs[1], out);
-    int count = node->input_count;
-    return blocks_of(node, inputs[1], count > 2 ? inputs[2] : NULL, count > 3 ? inputs[3] : NULL, out);
 }
 
 void weight_blocks_unpack(const WeightBlocks *b, float *to) {

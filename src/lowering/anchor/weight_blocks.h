@@ -17,11 +17,9 @@ typedef struct WeightBlocks {
     int bits;      /* 2, 3, 4 or 8 */
 } WeightBlocks;
 
-/* What a node "matmul_bits" or "matmul_grouped" says, with its second input's data; of the latter n are the columns of all groups.
- * STATUS_INVALID where it does not go together. */
-Status weight_blocks_of(const Node *node, const Tensor *packed, WeightBlocks *out);
-/* Likewise of "matmul_blocks", too, with all inputs of the node. */
-Status weight_blocks_of_run(const Node *node, const Tensor *const *inputs, WeightBlocks *out);
+/* What such a node says, with its inputs' data: the second's alone, of "matmul_blocks" all behind the first. Of "matmul_grouped" n are the
+ * columns of all groups. STATUS_INVALID where it does not go together. */
+Status weight_blocks_of(const Node *node, const Tensor *const *inputs, WeightBlocks *out);
 /* Derives count and block_bytes, and checks the tensors' types and sizes: what is wrong, or NULL. */
 const char *weight_blocks_check(WeightBlocks *blocks);
 /* f32 [n, k]. */

@@ -119,8 +119,9 @@ static Status check_encoder(const Reader *r) {
         if (features->dtype != r->n->inputs[0]->dtype || features->rank != 3)
             return invalid(r->l, "\"%s\" of encoder is not declared as input_ids are, floats [batch, features, frames]",
                            fixed[0]);
+    } else {
+        for (int i = 0; i < (f->starts ? 3 : 2); i++) TRY(check_whole(r, "encoder", f->first, i, fixed[i]));
     }
-    for (int i = 0; !f->hears && i < (f->starts ? 3 : 2); i++) TRY(check_whole(r, "encoder", f->first, i, fixed[i]));
     int read = own_inputs(r, f->first), wanted = f->hears || !f->starts ? 2 : 3;
     if (read != wanted) return invalid(r->l, "encoder has %d inputs where %d are needed", read, wanted);
     int made = f->starts ? FORM_FIRST_PRESENT + 2 * f->caches : f->caches;

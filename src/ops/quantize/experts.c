@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lowering/anchors.h"
+#include "lowering/gradient.h"
 #include "lowering/sizes.h"
 #include "ops/families.h"
 #include "ops/linear/linear.h"
@@ -19,7 +20,9 @@ typedef struct Layer {
 } Layer;
 
 /* Whether experts see the rows that are theirs alone; else all experts see all. What has a gradient is the latter. */
-static bool is_sparse(const Lowering *l) { return l->policy && l->policy->target.anchors.grouped && !is_of_trained(l); }
+static bool is_sparse(const Lowering *l) {
+    return l->policy && l->policy->target.anchors.grouped && !lowers_trained(l);
+}
 
 /* Zero points [experts * columns] that are packed across an expert's columns, each in a byte of its own. */
 static Tensor *zero_a_column(Lowering *l, const Tensor *zeros, int64_t experts, int64_t columns, int bits) {

@@ -36,15 +36,9 @@ static bool in_order(const Tensor *groups, const WeightBlocks *b) {
     return true;
 }
 
-static Value *shaped_as(Lowering *l, Value *x, int64_t rows, int64_t columns) {
+static Value *matrix(Lowering *l, Value *x, int64_t rows, int64_t columns) {
     const Dim *dims[] = {dim_const(l->dims, rows), dim_const(l->dims, columns)};
     return reshape(l, x, dims, 2);
-}
-
-bool is_of_trained(const Lowering *l) {
-    const Graph *outermost = l->graph;
-    while (outermost->parent) outermost = outermost->parent;
-    return is_trained(outermost);
 }
 
 /* The packed weight as the anchor wants it, whatever axes it came with. */
@@ -75,8 +69,7 @@ static Value *unpacked(Lowering *l, Value *bytes, int64_t rows, int64_t width, i
     for (int64_t i = 0; i < each; i++) powers[i] = (int64_t)1 << (bits * i);
     x = divide(l, x, cast(l, vector_i64(l, powers, (int)each), DT_I32));
     x = binary(l, PRIM_AND, x, scalar_int(l, DT_I32, ((int64_t)1 << bits) - 1));
-    const Dim *flat[] = {dim_const(l->dims, rows), dim_const(l->dims, width * each)};
-    x = x ? reshape(l, x, flat, 2) : NULL;
+    x = x ? matrix(l, x, rows, width * each) : NULL;
     return x ? slice_axis(l, x, 1, zero, dim_const(l->dims, count)) : NULL;
 }
 
@@ -110,11 +103,11 @@ static Value *widened_blocks(Lowering *l, const Node *n, const WeightBlocks *b, 
 
 /* The product by weights that come with the run, as they lie there. It has no gradient, which one by unpacked weights has. */
 static Value *product_of_run(Lowering *l, const Node *n, Value *a, const WeightBlocks *b) {
-    Value *packed = packed_blocks(l, n, b), *scales = shaped_as(l, in(l, n, 2), b->n, b->count),
+    Value *packed = packed_blocks(l, n, b), *scales = matrix(l, in(l, n, 2), b->n, b->count),
           *zeros = optional_in(l, n, 3);
     if (l->error) return NULL;
     if (packed->dtype != DT_U8) return invalid(l, "the weights are no bytes"), NULL;
-    if (zeros) zeros = shaped_as(l, zeros, b->n, zeros->dtype == DT_U8 ? (b->count * b->bits + 7) / 8 : b->count);
+    if (zeros) zeros = matrix(l, zeros, b->n, zeros->dtype == DT_U8 ? (b->count * b->bits + 7) / 8 : b->count);
     return blocks_matmul(l, a, packed, scales, zeros, b);
 }
 
@@ -131,7 +124,7 @@ static Status lower_matmul_bits(Lowering *l, const Node *n) {
     if (wrong) return invalid(l, "%s", wrong);
     bool whole = a->rank >= 2 && dtype_size(a->dtype) <= 4 && !attr_int(n, WEIGHT_PRECISION, 0);
     const bool holds = l->policy && l->policy->target.anchors.bits && whole;
-    if (!known && !groups && holds && !is_of_trained(l)) {
+    if (!known && !groups && holds && !lowers_trained(l)) {
         y = product_of_run(l, n, widen(l, a), &b);
     } else if (!known || groups) {
         y = matmul(l, widen(l, a), swap_last(l, widened_blocks(l, n, &b, groups)));

@@ -9,8 +9,6 @@ typedef struct Quantized {
     Value *x, *scale, *zero_point; /* as given: data, scale (f32), zero point (may be NULL) */
 } Quantized;
 
-/* Whether gradients of the model are asked for: then no anchor is made that has none. */
-bool is_of_trained(const Lowering *l);
 /* Inputs first to first + 2. */
 Quantized quantized_in(Lowering *l, const Node *n, int first);
 /* Of the f32 x, as DynamicQuantizeLinear does it. */

@@ -17,7 +17,7 @@ static bool is_of_run(const CpuAnchor *anchor) { return strcmp(anchor->node->op,
 static Status take_blocks(const CpuAnchor *anchor, const Tensor *const *inputs, WeightBlocks *out) {
     const Matmul *m = anchor->kind_data;
     *out = m->blocks;
-    return is_of_run(anchor) ? weight_blocks_of_run(anchor->node, inputs, out) : NULL;
+    return is_of_run(anchor) ? weight_blocks_of(anchor->node, inputs, out) : NULL;
 }
 
 /* The matrix [K, N] that b stands for where it came in few bits; else b itself. */
@@ -171,8 +171,9 @@ static Status pack_constant(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool 
 }
 
 /* What came in few bits: the panels hold the same numbers. A matrix, or one a group. */
-static Status pack_bits(CpuAnchor *anchor, Matmul *m, const Tensor *b, Pool *pool) {
-    TRY(weight_blocks_of(anchor->node, b, &m->blocks));
+static Status pack_bits(CpuAnchor *anchor, Matmul *m, const Tensor *const *constants, Pool *pool) {
+    const Tensor *b = constants[1];
+    TRY(weight_blocks_of(anchor->node, constants, &m->blocks));
     int64_t count = b->rank == 4 ? b->dims[0] : 1;
     WeightBlocks part = m->blocks;
     part.n /= count;
@@ -216,7 +217,7 @@ Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
     if (is_of_run(anchor)) return NULL;
     if (is_of_bits(anchor) && !b) return anchor_wrong(anchor, "its weight is no constant");
     if (is_of_bits(anchor))
-        TRY(pack_bits(anchor, m, b, pool));
+        TRY(pack_bits(anchor, m, constants, pool));
     else if (b && b->rank >= 2 && tensor_count(b))
         TRY(pack_constant(anchor, m, b, pool));
     m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights &&

@@ -5,7 +5,8 @@
  *
  * The first and third bytes of quads stand apart from the second and fourth, as pairs of words: a loop over one kind, then over the other,
  * has a product of pairs and a sum for each vector, and nothing else. What is widened, a block of the depth, stays in the first-level cache;
- * the weight's for all tiles of a call, a tile's rows for that tile, where they are not widened yet for all panels (TileCall.words). The sums are those of the loop in registers: they are exact. */
+ * the weight's for all tiles of a call, a tile's rows for that tile, where they are not widened yet for all panels (TileCall.words). The sums
+ * are those of the loop in registers: they are exact. */
 
 enum {
     WORDS_DEPTH = 128, /* quads of a block: 16 kB of two vectors of weights beside 6 kB of rows */
