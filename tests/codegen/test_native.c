@@ -149,7 +149,7 @@ Test(native, instructions_have_the_bytes_that_a_disassembler_reads) {
     LLVMDisasmContextRef context = disassembler();
     Arena *arena = arena_create(0);
     IrBuilder b;
-    ir_begin(&b, arena);
+    ir_begin(&b, arena, true);
     Text listing = text_make(arena);
     Machine m = {.ir = &b, .arena = arena, .listing = &listing};
     for (int op = 0; op < X_P_COPY; op++)

@@ -254,7 +254,7 @@ static const signed char integers[] = {RCX, RSI, RDI, 8, 9, 10, 11, RBX, RBP, 12
 static int real_register(const Machine *m, RegClass class, int number) {
     if (class == CLASS_INTEGER) return number < (int)sizeof integers ? integers[number] : -1;
     if (class == CLASS_MASK) return number + 1 < (m->spills[class] ? KEPT_MASK : 8) ? number + 1 : -1;
-    return number < (m->spills[class] ? FIRST_KEPT_VECTOR : 32) ? number : -1;
+    return number < (m->spills[class] ? first_kept_vector(m) : vector_registers(m)) ? number : -1;
 }
 
 static bool try_place(Allocate *a, Reg *r, int place) {
@@ -321,7 +321,7 @@ static void give_slots(Allocate *a) {
     for (int r = 1; r < m->regs.count; r++) {
         Reg *reg = &m->regs.items[r];
         if (reg->same != r || reg->place >= 0 || reg->constant || !reg->ranges.count) continue;
-        int bytes = reg->class == CLASS_VECTOR ? 64 : 8;
+        int bytes = reg->class == CLASS_VECTOR ? whole_bytes(m) : 8;
         m->frame = (m->frame + bytes - 1) & -bytes;
         reg->slot = (int)m->frame;
         m->frame += bytes;

@@ -12,13 +12,19 @@ void no_rule(IrBuilder *b, const char *what) {
 
 IrType ir_type(IrValue value) { return value->type; }
 
-int part_lanes(IrType type) {
-    int lanes = ir_lane_count(type), most = VECTOR_BITS / ir_bits(type);
-    return ir_element(type) == IR_I1 || lanes < most ? lanes : most;
+/* A mask is one register, whatever its lanes; without such registers it is a vector. */
+int part_lanes(const IrBuilder *b, IrType type) {
+    bool condition = is_lane_condition(type);
+    int lanes = ir_lane_count(type), bits = b->avx512 ? 512 : 256, most = bits / (condition ? 32 : ir_bits(type));
+    return (condition && b->avx512) || lanes < most ? lanes : most;
 }
 
-int part_count(IrType type) { return ir_lane_count(type) / part_lanes(type); }
-IrType part_type(IrType type) { return ir_lanes(ir_element(type), part_lanes(type)); }
+int part_count(const IrBuilder *b, IrType type) { return ir_lane_count(type) / part_lanes(b, type); }
+
+IrType part_type(const IrBuilder *b, IrType type) {
+    IrType element = is_lane_condition(type) && !b->avx512 ? (IrType)IR_I32 : ir_element(type);
+    return ir_lanes(element, part_lanes(b, type));
+}
 
 Inst *inst_new(IrBuilder *b, InstOp op, IrType type) {
     Inst *i = ARENA_NEW(b->arena, Inst);
@@ -46,7 +52,7 @@ Inst *inst_add(IrBuilder *b, InstOp op, IrType type, Inst *x, Inst *y, Inst *z) 
 IrValue native_value_new(IrBuilder *b, IrType type) {
     IrValue v = ARENA_NEW(b->arena, struct IrNode);
     v->type = type;
-    v->count = type == IR_VOID ? 1 : part_count(type);
+    v->count = type == IR_VOID ? 1 : part_count(b, type);
     if (v->count > MOST_PARTS) {
         no_rule(b, "a vector of more than eight registers");
         v->count = MOST_PARTS;
@@ -84,7 +90,11 @@ Inst *inst_constant(IrBuilder *b, IrType type, const int64_t *bits) {
 
 IrValue ir_vector(IrBuilder *b, IrType type, const int64_t *bits) {
     IrValue v = native_value_new(b, type);
-    for (int p = 0; p < v->count; p++) v->parts[p] = inst_constant(b, part_type(type), bits + p * part_lanes(type));
+    int64_t all[MOST_LANES];
+    bool condition = is_lane_condition(type) && !b->avx512;
+    for (int n = 0; n < ir_lane_count(type); n++) all[n] = condition ? -(bits[n] & 1) : bits[n];
+    for (int p = 0; p < v->count; p++)
+        v->parts[p] = inst_constant(b, part_type(b, type), all + p * part_lanes(b, type));
     return v;
 }
 
@@ -113,7 +123,7 @@ bool ir_constant(IrValue value, int64_t *out_value) {
 
 IrValue ir_undefined(IrBuilder *b, IrType type) {
     IrValue v = native_value_new(b, type);
-    for (int p = 0; p < v->count; p++) v->parts[p] = inst_add(b, I_UNDEFINED, part_type(type), NULL, NULL, NULL);
+    for (int p = 0; p < v->count; p++) v->parts[p] = inst_add(b, I_UNDEFINED, part_type(b, type), NULL, NULL, NULL);
     return v;
 }
 
@@ -164,20 +174,22 @@ IrValue build_phi(IrBuilder *b, IrType type) {
     phi->node = *native_value_new(b, type);
     phi->builder = b;
     for (int p = 0; p < phi->node.count; p++)
-        phi->node.parts[p] = inst_add(b, I_PHI, part_type(type), NULL, NULL, NULL);
+        phi->node.parts[p] = inst_add(b, I_PHI, part_type(b, type), NULL, NULL, NULL);
     return &phi->node;
 }
 
 void phi_add(IrValue phi, IrValue value, IrBlock from) {
-    Arena *arena = ((PhiValue *)(void *)phi)->builder->arena;
+    IrBuilder *b = ((PhiValue *)(void *)phi)->builder;
+    Arena *arena = b->arena;
+    if (is_lane_condition(phi->type) && !b->avx512) no_rule(b, "conditions of lanes that blocks choose");
     for (int p = 0; p < phi->count; p++) VEC_PUSH(arena, phi->parts[p]->incoming, (PhiArg){value->parts[p], from});
 }
 
 IrValue build_parameter(IrBuilder *b, int number) { return b->parameters.items[number]; }
 
-void ir_begin(IrBuilder *b, Arena *arena) {
+void ir_begin(IrBuilder *b, Arena *arena, bool avx512) {
     static const IrType types[] = {IR_POINTER, IR_POINTER, IR_I64, IR_I64, IR_POINTER};
-    *b = (IrBuilder){.arena = arena};
+    *b = (IrBuilder){.arena = arena, .avx512 = avx512};
     build_at(b, build_block_new(b, "entry"));
     for (int i = 0; i < 5; i++) {
         Inst *inst = inst_add(b, I_PARAMETER, types[i], NULL, NULL, NULL);
@@ -252,6 +264,7 @@ static Inst *without_low_mask(Inst *i) {
 }
 
 static Inst *cast_part(IrBuilder *b, IrCast cast, Inst *x, IrType type) {
+    if (x->op == I_VCONST && (cast == IR_SEXT || cast == IR_CUT)) return inst_constant(b, type, x->bits);
     Inst *i = inst_add(b, I_CAST, type, x, NULL, NULL);
     i->kind = (unsigned char)cast;
     return i;
@@ -260,6 +273,30 @@ static Inst *cast_part(IrBuilder *b, IrCast cast, Inst *x, IrType type) {
 /* Of which another is one instruction with it, as in the rounds of random numbers. */
 static bool is_xor_of_vectors(const Inst *x) {
     return x->op == I_BINOP && x->kind == IR_XOR && x->element != IR_I1 && x->lanes * ir_bits(x->element) >= 128;
+}
+
+static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y);
+
+static Inst *lanes_of(IrBuilder *b, Inst *like, int64_t value) {
+    int64_t all[MOST_LANES];
+    for (int n = 0; n < like->lanes; n++) all[n] = value;
+    return inst_constant(b, inst_type(like), all);
+}
+
+/* What AVX2 lacks for lanes of 64 bits: products, of halves, and shifts that keep the sign; NULL: nothing. */
+static Inst *binop_of_wide_lanes(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
+    IrType type = inst_type(x);
+    if (op == IR_MUL) {
+        Inst *half = lanes_of(b, x, 32), *low = inst_add(b, I_MULU32, type, x, y, NULL);
+        Inst *u = inst_add(b, I_MULU32, type, binop(b, IR_LSHR, x, half), y, NULL);
+        Inst *v = inst_add(b, I_MULU32, type, x, binop(b, IR_LSHR, y, half), NULL);
+        return binop(b, IR_ADD, low, binop(b, IR_SHL, binop(b, IR_ADD, u, v), half));
+    }
+    if (op == IR_ASHR && is_constant(y)) {
+        Inst *sign = binop(b, IR_LSHR, lanes_of(b, x, INT64_MIN), y);
+        return binop(b, IR_SUB, binop(b, IR_XOR, binop(b, IR_LSHR, x, y), sign), sign);
+    }
+    return NULL;
 }
 
 static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
@@ -282,7 +319,11 @@ static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
         int64_t by = op == IR_UDIV ? __builtin_ctzll((uint64_t)y->imm) : y->imm - 1;
         return binop(b, op == IR_UDIV ? IR_LSHR : IR_AND, x, inst_constant(b, type, &by));
     }
-    if (op == IR_XOR && is_xor_of_vectors(x)) return inst_add(b, I_XOR3, type, x->args[0], x->args[1], y);
+    if (x->lanes > 1 && x->element == IR_I64 && !b->avx512) {
+        Inst *several = binop_of_wide_lanes(b, op, x, y);
+        if (several) return several;
+    }
+    if (op == IR_XOR && b->avx512 && is_xor_of_vectors(x)) return inst_add(b, I_XOR3, type, x->args[0], x->args[1], y);
     Inst *i = inst_add(b, I_BINOP, type, x, y, NULL);
     i->kind = (unsigned char)op;
     return i;
@@ -311,6 +352,11 @@ IrValue build_binop(IrBuilder *b, IrOp op, IrValue x, IrValue y) {
         return build_cast(b, IR_CUT, build_binop(b, op, u, v), x->type);
     }
     if (divides && ir_lane_count(x->type) > 1) return by_lanes(b, op, x, y);
+    if (is_lane_condition(x->type) && !b->avx512) {
+        int bits = ir_bits((x->parts[0]->op == I_VCONST ? y : x)->parts[0]->element);
+        IrValue u = condition_lanes(b, x, bits), v = condition_lanes(b, y, bits);
+        return condition_of_lanes(b, build_binop(b, op, u, v));
+    }
     IrValue v = native_value_new(b, x->type);
     for (int p = 0; p < v->count; p++) v->parts[p] = binop(b, op, x->parts[p], y->parts[p]);
     return v;
@@ -321,7 +367,7 @@ IrValue build_unary(IrBuilder *b, IrUnary op, IrValue x) {
     bool counts = op == IR_CTLZ && ir_lane_count(x->type) == 1;
     if (counts && ir_bits(x->type) < 32) no_rule(b, "leading zeros of narrow integers");
     for (int p = 0; p < v->count; p++) {
-        v->parts[p] = inst_add(b, I_UNARY, part_type(x->type), x->parts[p], NULL, NULL);
+        v->parts[p] = inst_add(b, I_UNARY, part_type(b, x->type), x->parts[p], NULL, NULL);
         v->parts[p]->kind = (unsigned char)op;
     }
     return v;
@@ -340,7 +386,7 @@ IrValue build_fma(IrBuilder *b, IrValue x, IrValue y, IrValue z) {
         Inst *u = without_sign(x->parts[p], &kind, FMA_NEG_PRODUCT);
         Inst *w = without_sign(y->parts[p], &kind, FMA_NEG_PRODUCT);
         Inst *addend = without_sign(z->parts[p], &kind, FMA_NEG_ADDEND);
-        v->parts[p] = inst_add(b, I_FMA, part_type(x->type), u, w, addend);
+        v->parts[p] = inst_add(b, I_FMA, part_type(b, x->type), u, w, addend);
         v->parts[p]->kind = kind;
     }
     return v;
@@ -363,6 +409,20 @@ static bool compare_constants(IrCompare how, IrType type, int64_t x, int64_t y) 
     }
 }
 
+IrValue condition_lanes(IrBuilder *b, IrValue condition, int bits) {
+    int own = ir_bits(condition->parts[0]->element), lanes = ir_lane_count(condition->type);
+    IrValue v = native_value_new(b, ir_lanes(integer_of_bits(own), lanes));
+    memcpy(v->parts, condition->parts, sizeof v->parts);
+    return own == bits ? v : build_cast(b, own < bits ? IR_SEXT : IR_CUT, v, ir_lanes(integer_of_bits(bits), lanes));
+}
+
+IrValue condition_of_lanes(IrBuilder *b, IrValue lanes) {
+    IrValue v = ARENA_NEW(b->arena, struct IrNode);
+    *v = *lanes;
+    v->type = ir_lanes(IR_I1, ir_lane_count(lanes->type));
+    return v;
+}
+
 /* Masks of several registers' worth of lanes are one register, so the parts' are joined. */
 IrValue build_compare(IrBuilder *b, IrCompare how, IrValue x, IrValue y) {
     IrType type = ir_lanes(IR_I1, ir_lane_count(x->type));
@@ -378,9 +438,16 @@ IrValue build_compare(IrBuilder *b, IrCompare how, IrValue x, IrValue y) {
         return how == IR_NE ? differ : build_not(b, differ);
     }
     if (ir_element(x->type) == IR_F16) no_rule(b, "arithmetic on f16");
+    bool integers = ir_lane_count(x->type) > 1 && !b->avx512;
+    IrType element = integers ? integer_of_bits(ir_bits(x->type)) : IR_I1;
     for (int p = 0; p < x->count; p++) {
-        masks[p] = inst_add(b, I_COMPARE, ir_lanes(IR_I1, part_lanes(x->type)), x->parts[p], y->parts[p], NULL);
+        masks[p] = inst_add(b, I_COMPARE, ir_lanes(element, part_lanes(b, x->type)), x->parts[p], y->parts[p], NULL);
         masks[p]->kind = (unsigned char)how;
+    }
+    if (integers) {
+        IrValue lanes = native_value_new(b, ir_lanes(element, ir_lane_count(x->type)));
+        memcpy(lanes->parts, masks, (size_t)x->count * sizeof *masks);
+        return condition_of_lanes(b, lanes);
     }
     return native_value(b, type, join(b, masks, x->count));
 }
@@ -395,6 +462,7 @@ static Inst *min_or_max(IrBuilder *b, Inst *condition, Inst *yes, Inst *no) {
     bool same = x == yes && y == no, crossed = x == no && y == yes;
     bool is_float = is_float_element(x->element);
     if ((!less && !more) || (!same && !crossed) || (x->lanes == 1 && !is_float)) return NULL;
+    if (!is_float && x->element == IR_I64 && !b->avx512) return NULL;
     /* crossed: x < y ? y : x is y > x ? y : x, and so on */
     Inst *i = inst_add(b, (less == same) ? I_MIN : I_MAX, inst_type(yes), yes, no, NULL);
     i->kind = how == IR_SLT || how == IR_SGT;
@@ -412,7 +480,7 @@ IrValue build_select(IrBuilder *b, IrValue condition, IrValue yes, IrValue no) {
     bool one = ir_lane_count(condition->type) == 1;
     for (int p = 0; p < v->count; p++) {
         Inst *u = yes->parts[p], *w = no->parts[p];
-        Inst *simple = v->count == 1 ? min_or_max(b, condition->parts[0], u, w) : NULL;
+        Inst *simple = v->count == condition->count ? min_or_max(b, condition->parts[p], u, w) : NULL;
         Inst *mask = one ? condition->parts[0] : mask_part(b, condition, yes->type, p);
         v->parts[p] = simple ? simple : u == w ? u : inst_add(b, I_SELECT, inst_type(u), mask, u, w);
     }
@@ -425,7 +493,7 @@ static bool is_integer(IrType type) { return ir_element(type) >= IR_I8 && ir_ele
 
 static IrValue cast_parts(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
     IrValue v = native_value_new(b, type);
-    int lanes = part_lanes(x->type) < part_lanes(type) ? part_lanes(x->type) : part_lanes(type);
+    int lanes = part_lanes(b, x->type) < part_lanes(b, type) ? part_lanes(b, x->type) : part_lanes(b, type);
     int count = ir_lane_count(type) / lanes, pieces = count / v->count; /* of each result */
     Inst *all[MOST_PARTS];
     if (count > MOST_PARTS) {
@@ -434,7 +502,7 @@ static IrValue cast_parts(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
     }
     for (int n = 0; n < count; n++) {
         int at = n * lanes;
-        Inst *from = part_of(b, x->parts[at / part_lanes(x->type)], at % part_lanes(x->type), lanes);
+        Inst *from = part_of(b, x->parts[at / part_lanes(b, x->type)], at % part_lanes(b, x->type), lanes);
         all[n] = cast_part(b, cast, from, ir_lanes(ir_element(type), lanes));
     }
     for (int p = 0; p < v->count && (p + 1) * pieces <= count; p++) v->parts[p] = join(b, all + p * pieces, pieces);
@@ -446,6 +514,13 @@ static IrValue cast_constant(IrBuilder *b, IrCast cast, IrValue x, IrType type) 
     int bits = ir_bits(x->type);
     if (cast == IR_ZEXT && bits < 64) value &= ((int64_t)1 << bits) - 1;
     return ir_int(b, type, cast == IR_SEXT && bits == 1 ? -value : value);
+}
+
+static IrValue cast_by_lanes(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
+    IrValue result = ir_undefined(b, type);
+    for (int n = 0; n < ir_lane_count(type); n++)
+        result = build_insert(b, result, build_cast(b, cast, build_extract(b, x, n), ir_element(type)), n);
+    return result;
 }
 
 IrValue build_cast(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
@@ -471,6 +546,10 @@ IrValue build_cast(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
         return build_cast(b, IR_SITOF, word, type);
     }
     if ((cast == IR_FTOSI || cast == IR_FTOUI) && ir_bits(to) < 32) no_rule(b, "narrow integers of floats");
+    bool of_signed = cast == IR_SITOF || cast == IR_FTOSI, of_unsigned = cast == IR_UITOF || cast == IR_FTOUI;
+    bool wide = from == IR_I64 || to == IR_I64;
+    if (!b->avx512 && of_unsigned && wide) no_rule(b, "floats and unsigned integers of 64 bits, on AVX2");
+    if (!b->avx512 && lanes > 1 && (of_unsigned || (of_signed && wide))) return cast_by_lanes(b, cast, x, type);
     if ((from == IR_F16 || to == IR_F16) && cast != IR_BITS && from != IR_F32 && to != IR_F32)
         no_rule(b, "f16 but of f32");
     if (lanes == 1 && is_integer(from) && is_integer(to) && ir_bits(from) == ir_bits(to)) return x;
@@ -478,7 +557,7 @@ IrValue build_cast(IrBuilder *b, IrCast cast, IrValue x, IrType type) {
     if (cast != IR_BITS || ir_lane_count(x->type) == ir_lane_count(type)) return cast_parts(b, cast, x, type);
     IrValue v = native_value_new(b, type); /* bits of another number of lanes: the registers stay */
     if (v->count != x->count || lanes == 1 || ir_lane_count(x->type) == 1) no_rule(b, "bits of other lanes");
-    for (int p = 0; p < v->count; p++) v->parts[p] = cast_part(b, cast, x->parts[p], part_type(type));
+    for (int p = 0; p < v->count; p++) v->parts[p] = cast_part(b, cast, x->parts[p], part_type(b, type));
     return v;
 }
 
@@ -538,15 +617,15 @@ static void set_address(Inst *i, Inst *pointer, int64_t displacement) {
 }
 
 static bool is_variable(IrValue pointer) { return pointer->parts[0]->variable != NULL; }
-static int64_t part_bytes(IrType type) { return (int64_t)part_lanes(type) * ir_bits(type) / 8; }
+static int64_t part_bytes(const IrBuilder *b, IrType type) { return (int64_t)part_lanes(b, type) * ir_bits(type) / 8; }
 
 static IrValue load(IrBuilder *b, IrType type, IrValue pointer, IrValue mask) {
     IrValue v = native_value_new(b, type);
     if (ir_element(type) == IR_I1) no_rule(b, "conditions in memory");
     for (int p = 0; p < v->count; p++) {
         Inst *live = mask ? mask_part(b, mask, type, p) : NULL;
-        v->parts[p] = inst_add(b, I_LOAD, part_type(type), NULL, NULL, live);
-        set_address(v->parts[p], pointer->parts[0], p * part_bytes(type));
+        v->parts[p] = inst_add(b, I_LOAD, part_type(b, type), NULL, NULL, live);
+        set_address(v->parts[p], pointer->parts[0], p * part_bytes(b, type));
     }
     return v;
 }
@@ -556,7 +635,7 @@ IrValue build_load(IrBuilder *b, IrType type, IrValue pointer, int64_t align) {
     if (!is_variable(pointer)) return load(b, type, pointer, NULL);
     IrValue v = native_value_new(b, type);
     for (int p = 0; p < v->count; p++) {
-        v->parts[p] = inst_add(b, I_GET, part_type(type), NULL, NULL, NULL);
+        v->parts[p] = inst_add(b, I_GET, part_type(b, type), NULL, NULL, NULL);
         v->parts[p]->variable = pointer->parts[p];
     }
     return v;
@@ -566,10 +645,10 @@ static void store(IrBuilder *b, IrValue value, IrValue pointer, IrValue mask, in
     if (ir_element(value->type) == IR_I1) no_rule(b, "conditions in memory");
     for (int p = 0; p < value->count; p++) {
         Inst *live = mask ? mask_part(b, mask, value->type, p) : NULL;
-        Inst *i = inst_add(b, I_STORE, part_type(value->type), NULL, NULL, live);
+        Inst *i = inst_add(b, I_STORE, part_type(b, value->type), NULL, NULL, live);
         i->args[3] = value->parts[p];
         i->kind = (unsigned char)kind;
-        set_address(i, pointer->parts[0], p * part_bytes(value->type));
+        set_address(i, pointer->parts[0], p * part_bytes(b, value->type));
     }
 }
 
@@ -580,7 +659,7 @@ void build_store(IrBuilder *b, IrValue value, IrValue pointer, int64_t align) {
         return;
     }
     for (int p = 0; p < value->count; p++)
-        inst_add(b, I_SET, part_type(value->type), value->parts[p], NULL, NULL)->variable = pointer->parts[p];
+        inst_add(b, I_SET, part_type(b, value->type), value->parts[p], NULL, NULL)->variable = pointer->parts[p];
 }
 
 void build_store_past(IrBuilder *b, IrValue value, IrValue pointer, int64_t align) {
@@ -619,10 +698,11 @@ static void unsupported_narrow(IrBuilder *b, IrType type) {
 }
 
 IrValue build_gather(IrBuilder *b, IrType type, IrValue pointer, IrValue stride, int64_t align, IrValue mask) {
-    int lanes = ir_lane_count(type), most = lanes < GATHER_LANES ? lanes : GATHER_LANES, own = part_lanes(type);
+    int lanes = ir_lane_count(type), most = lanes < GATHER_LANES ? lanes : GATHER_LANES, own = part_lanes(b, type);
     IrValue v = native_value_new(b, type);
     (void)align;
     unsupported_narrow(b, type);
+    if (!b->avx512) no_rule(b, "strided access");
     for (int p = 0; p < v->count; p++) {
         Inst *pieces[MOST_PARTS];
         for (int n = 0; n < own; n += most) {
@@ -637,9 +717,10 @@ IrValue build_gather(IrBuilder *b, IrType type, IrValue pointer, IrValue stride,
 
 void build_scatter(IrBuilder *b, IrValue value, IrValue pointer, IrValue stride, int64_t align, IrValue mask) {
     int lanes = ir_lane_count(value->type), most = lanes < GATHER_LANES ? lanes : GATHER_LANES;
-    int own = part_lanes(value->type);
+    int own = part_lanes(b, value->type);
     (void)align;
     unsupported_narrow(b, value->type);
+    if (!b->avx512) no_rule(b, "strided access");
     for (int from = 0; from < lanes; from += most) {
         Inst *piece = part_of(b, value->parts[from / own], from % own, most);
         Inst *offsets = lane_offsets(b, stride, from, most), *live = gather_mask(b, mask, from, most);
@@ -655,10 +736,11 @@ void build_prefetch(IrBuilder *b, IrValue pointer) {
 void build_fence(IrBuilder *b) { inst_add(b, I_FENCE, IR_VOID, NULL, NULL, NULL); }
 
 IrValue build_variable(IrBuilder *b, IrType type, int count) {
+    if (is_lane_condition(type) && !b->avx512) no_rule(b, "variables of conditions of lanes");
     if (count == 1) {
         IrValue v = native_value_new(b, type);
         for (int p = 0; p < v->count; p++) {
-            Inst *i = inst_new(b, I_UNDEFINED, part_type(type));
+            Inst *i = inst_new(b, I_UNDEFINED, part_type(b, type));
             i->variable = i;
             i->imm = b->variable_count++;
             v->parts[p] = i;
@@ -698,6 +780,6 @@ IrValue build_call(IrBuilder *b, const char *name, const IrValue *arguments, int
 IrValue build_scale(IrBuilder *b, IrValue x, IrValue exponent) {
     IrValue v = native_value_new(b, x->type);
     for (int p = 0; p < v->count; p++)
-        v->parts[p] = inst_add(b, I_SCALE, part_type(x->type), x->parts[p], exponent->parts[p], NULL);
+        v->parts[p] = inst_add(b, I_SCALE, part_type(b, x->type), x->parts[p], exponent->parts[p], NULL);
     return v;
 }

@@ -58,16 +58,29 @@ static void evex(Machine *m, const MachineRow *row, const Encoded *e) {
     byte(m, row->opcode);
 }
 
-static void vex(Machine *m, const MachineRow *row, const Encoded *e, bool wide) {
+/* l: of vectors their length; 1 for instructions on three masks. */
+static void vex(Machine *m, const MachineRow *row, const Encoded *e, bool w, unsigned l) {
     const Operand *rm = &e->rm;
     unsigned r = (unsigned)e->reg, x = rm->memory && rm->index >= 0 ? (unsigned)rm->index >> 3 & 1 : 0;
-    unsigned b = (unsigned)rm->base >> 3 & 1, l = row->map == 1 && row->form == RVM; /* three masks */
-    bool shifts = row->map == 2;
-    byte(m, 0xC4);
-    byte(m, (~r >> 3 & 1) << 7 | (~x & 1) << 6 | (~b & 1) << 5 | row->map);
-    byte(m, (unsigned)(shifts ? wide : row->w) << 7 | (~(unsigned)e->second & 15) << 3 | l << 2 | row->pp);
+    unsigned b = rm->pool ? 0 : (unsigned)rm->base >> 3 & 1, rest = (~(unsigned)e->second & 15) << 3 | l << 2 | row->pp;
+    bool ignores_w = row->map == 1 && row->coding == BOTH && row->opcode != 0x2A && row->opcode != 0x2C &&
+                     row->opcode != 0x6E && row->opcode != 0x7E; /* but to and from integer registers */
+    if (row->map == 1 && (!w || ignores_w) && !x && !b) {
+        byte(m, 0xC5);
+        byte(m, (~r >> 3 & 1) << 7 | rest);
+    } else {
+        byte(m, 0xC4);
+        byte(m, (~r >> 3 & 1) << 7 | (~x & 1) << 6 | (~b & 1) << 5 | row->map);
+        byte(m, (unsigned)w << 7 | rest);
+    }
     byte(m, row->opcode);
 }
+
+static bool is_evex(const Machine *m, const MachineRow *row) {
+    return row->coding == EVEX || (row->coding == BOTH && m->avx512);
+}
+
+static bool on_vectors(const MachineRow *row) { return row->coding <= AVX; }
 
 static bool of_bytes(int op) { return op == X_MOV_STORE8 || op == X_MOVZX8 || op == X_MOVSX8; }
 
@@ -83,8 +96,8 @@ static void plain(Machine *m, int op, const MachineRow *row, const Encoded *e, b
     byte(m, row->opcode);
 }
 
-static int step_of(const MachineRow *row, const Encoded *e) {
-    if (row->coding == PLAIN || row->coding == VEX) return 1;
+static int step_of(const Machine *m, const MachineRow *row, const Encoded *e) {
+    if (!is_evex(m, row)) return 1;
     if (row->unit == 0) return 0;
     if (row->unit == 1) return row->w ? 8 : 4;
     return e->broadcast ? row->unit : 16 << e->length;
@@ -128,17 +141,38 @@ static void list_memory(Machine *m, const Operand *rm, bool broadcast) {
     if (broadcast) text_add(m->listing, "{1toN}");
 }
 
+/* As VEX's instruction is called. */
+static const char *own_name(const Machine *m, const MachineRow *row) {
+    static const char *const others[][2] = {{"VRNDSCALEPS", "VROUNDPS"},
+                                            {"VRNDSCALEPD", "VROUNDPD"},
+                                            {"VRNDSCALESS", "VROUNDSS"},
+                                            {"VRNDSCALESD", "VROUNDSD"},
+                                            {"VPANDD", "VPAND"},
+                                            {"VPANDQ", "VPAND"},
+                                            {"VPORD", "VPOR"},
+                                            {"VPORQ", "VPOR"},
+                                            {"VPXORD", "VPXOR"},
+                                            {"VPXORQ", "VPXOR"},
+                                            {"VINSERTI32X4", "VINSERTI128"},
+                                            {"VEXTRACTI32X4", "VEXTRACTI128"}};
+    for (size_t n = 0; row->coding == BOTH && !m->avx512 && n < sizeof others / sizeof *others; n++)
+        if (strcmp(row->name, others[n][0]) == 0) return others[n][1];
+    return row->name;
+}
+
 static void list(Machine *m, int op, const Encoded *e, bool wide, int64_t imm) {
     const MachineRow *row = &machine_rows[op];
     char name[32];
     size_t length = 0;
     if (!m->listing) return;
-    for (; row->name[length] && row->name[length] != '_' && length < sizeof name - 1; length++)
-        name[length] = (char)(row->name[length] >= 'A' ? row->name[length] | 0x20 : row->name[length]);
+    const char *own = own_name(m, row);
+    for (; own[length] && own[length] != '_' && length < sizeof name - 1; length++)
+        name[length] = (char)(own[length] >= 'A' ? own[length] | 0x20 : own[length]);
     name[length] = 0;
     text_add(m->listing, "    %-14s", name);
     bool first = true;
-    bool shown[3] = {row->form != VM && row->form != M, row->form == RVM || row->form == VM, true};
+    bool masks_store = op == X_VMASKMOVPS_STORE || op == X_VMASKMOVPD_STORE;
+    bool shown[3] = {row->form != VM && row->form != M, row->form == RVM || row->form == VM || masks_store, true};
     int order[] = {0, 1, 2};
     if (row->form == MR) order[0] = 2, order[1] = 1, order[2] = 0;
     for (int n = 0; n < 3; n++) {
@@ -152,7 +186,7 @@ static void list(Machine *m, int op, const Encoded *e, bool wide, int64_t imm) {
                           : order[n] == 1 ? e->second
                                           : e->rm.base,
                           e->length, wide);
-        if (first && e->mask) text_add(m->listing, " {k%d}%s", e->mask, e->zeroing ? "{z}" : "");
+        if (first && e->mask && is_evex(m, row)) text_add(m->listing, " {k%d}%s", e->mask, e->zeroing ? "{z}" : "");
         first = false;
     }
     if (immediate_bytes(op, row)) text_add(m->listing, ", %lld", (long long)imm);
@@ -164,14 +198,16 @@ void encode_one(Machine *m, int op, Encoded e, bool wide, int64_t imm) {
     int immediate = immediate_bytes(op, row);
     if (row->form == VM || row->form == M) e.reg = row->extra;
     list(m, op, &e, wide, imm);
-    if (row->coding == EVEX)
+    if (is_evex(m, row))
         evex(m, row, &e);
+    else if (on_vectors(row))
+        vex(m, row, &e, row->w, (unsigned)e.length);
     else if (row->coding == VEX)
-        vex(m, row, &e, wide);
+        vex(m, row, &e, row->map == 2 ? wide : row->w, row->map == 1 && row->form == RVM);
     else
         plain(m, op, row, &e, wide);
     if (e.rm.memory)
-        memory_bytes(m, e.reg, &e.rm, step_of(row, &e), immediate);
+        memory_bytes(m, e.reg, &e.rm, step_of(m, row, &e), immediate);
     else
         byte(m, 0xC0u | (unsigned)(e.reg & 7) << 3 | (unsigned)(e.rm.base & 7));
     word(m, (uint64_t)imm, immediate);
@@ -193,8 +229,9 @@ static Operand in_frame(int displacement) {
 }
 static Operand in_pool(int constant) { return (Operand){.memory = true, .pool = constant, .index = -1}; }
 
-static Encoded encoded(RegClass class, int reg, Operand rm) {
-    return (Encoded){.reg = reg, .rm = rm, .length = class == CLASS_VECTOR ? 2 : 0, .classes = {class, class, class}};
+static Encoded encoded(const Machine *m, RegClass class, int reg, Operand rm) {
+    int length = class == CLASS_VECTOR ? whole_length(m) : 0;
+    return (Encoded){.reg = reg, .rm = rm, .length = length, .classes = {class, class, class}};
 }
 
 static bool is_zero_constant(const Constant *c) {
@@ -206,13 +243,14 @@ static bool is_zero_constant(const Constant *c) {
 static void load_constant(Machine *m, int to, int constant) {
     const Constant *c = &m->pool.items[constant - 1];
     if (is_zero_constant(c)) {
-        Encoded e = encoded(CLASS_VECTOR, to, in_register(to));
+        Encoded e = encoded(m, CLASS_VECTOR, to, in_register(to));
         e.second = to;
         encode_one(m, X_VPXORD, e, true, 0);
         return;
     }
-    MachineOp op = c->bytes == 4 ? X_VBROADCASTSS : c->bytes == 8 ? X_VPBROADCASTQ : X_VMOVUPS_LOAD;
-    encode_one(m, op, encoded(CLASS_VECTOR, to, in_pool(constant)), true, 0);
+    MachineOp eight = m->avx512 ? X_VPBROADCASTQ : X_VPBROADCASTQ_X;
+    MachineOp op = c->bytes == 4 ? X_VBROADCASTSS : c->bytes == 8 ? eight : X_VMOVUPS_LOAD;
+    encode_one(m, op, encoded(m, CLASS_VECTOR, to, in_pool(constant)), true, 0);
 }
 
 static void load_place(Machine *m, int to, Place from) {
@@ -220,9 +258,9 @@ static void load_place(Machine *m, int to, Place from) {
     if (from.constant && from.number < 0)
         load_constant(m, to, from.constant);
     else if (from.number < 0)
-        encode_one(m, moves[from.class], encoded(from.class, to, in_frame(from.slot)), true, 0);
+        encode_one(m, moves[from.class], encoded(m, from.class, to, in_frame(from.slot)), true, 0);
     else if (from.number != to)
-        encode_one(m, between[from.class], encoded(from.class, to, in_register(from.number)), true, 0);
+        encode_one(m, between[from.class], encoded(m, from.class, to, in_register(from.number)), true, 0);
 }
 
 static void store_place(Machine *m, Place to, int from) {
@@ -230,7 +268,7 @@ static void store_place(Machine *m, Place to, int from) {
     if (to.number >= 0)
         load_place(m, to.number, real_place(to.class, from));
     else if (to.slot != -1)
-        encode_one(m, stores[to.class], encoded(to.class, from, in_frame(to.slot)), true, 0);
+        encode_one(m, stores[to.class], encoded(m, to.class, from, in_frame(to.slot)), true, 0);
 }
 
 /* Registers for values that have none, of one instruction. */
@@ -247,7 +285,7 @@ static int spare_vector(Machine *m, Spare *s) {
     if (oldest < 0) return -1;
     s->taken[oldest] = true;
     m->held[oldest] = (Held){.slot = -1, .asked = ++m->asked};
-    return FIRST_KEPT_VECTOR + oldest;
+    return first_kept_vector(m) + oldest;
 }
 
 static int spare(Machine *m, Spare *s, RegClass class) {
@@ -273,15 +311,15 @@ static Place source_place(Machine *m, Spare *s, int reg) {
         if (m->held[n].slot != place.slot) continue;
         m->held[n].asked = ++m->asked;
         s->taken[n] = true;
-        place.number = FIRST_KEPT_VECTOR + n;
+        place.number = first_kept_vector(m) + n;
         break;
     }
     return place;
 }
 
 static void hold(Machine *m, Place place, int reg) {
-    if (place.class == CLASS_VECTOR && !place.constant && reg >= FIRST_KEPT_VECTOR)
-        m->held[reg - FIRST_KEPT_VECTOR].slot = place.slot;
+    if (place.class == CLASS_VECTOR && !place.constant && reg >= first_kept_vector(m))
+        m->held[reg - first_kept_vector(m)].slot = place.slot;
 }
 
 static int bring(Machine *m, Spare *s, Place place) {
@@ -387,7 +425,7 @@ static Operand memory_operand(Machine *m, const Code *c, Spare *s) {
             if (s->used[CLASS_INTEGER] == 2 && !vector_index) { /* both: their sum, so that one is free again */
                 Operand sum = rm;
                 sum.displacement = 0;
-                encode_one(m, X_LEA, encoded(CLASS_INTEGER, RAX, sum), true, 0);
+                encode_one(m, X_LEA, encoded(m, CLASS_INTEGER, RAX, sum), true, 0);
                 rm.base = RAX;
                 rm.index = -1;
                 s->used[CLASS_INTEGER] = 1;
@@ -403,24 +441,24 @@ static Operand spilled_operand(Machine *m, const MachineRow *row, Place from, bo
     *out_broadcast = false;
     if (!from.constant) return in_frame(from.slot);
     Constant *c = &m->pool.items[from.constant - 1];
-    if ((row->unit == 4 && c->bytes == 4) || (row->unit == 8 && c->bytes <= 8))
+    if (is_evex(m, row) && ((row->unit == 4 && c->bytes == 4) || (row->unit == 8 && c->bytes <= 8)))
         *out_broadcast = true;
-    else if (row->unit != 1)
-        c->bytes = 64;
+    else if (row->unit != 1 && c->bytes < whole_bytes(m))
+        c->bytes = whole_bytes(m);
     return in_pool(from.constant);
 }
 
 /* Whether its last source may be a vector on the stack or a constant. */
 static bool reads_memory(const Code *c) {
     const MachineRow *row = &machine_rows[c->op];
-    return row->coding == EVEX && (row->form == RVM || row->form == RM) && !c->memory &&
+    return on_vectors(row) && (row->form == RVM || row->form == RM) && !c->memory &&
            !(c->op >= X_VMOVD_TO && c->op <= X_VMOVQ_TO);
 }
 
 /* For a result on the stack, which begins as that source or may take its register, where no other is left. */
 static int result_register(Machine *m, Spare *s, Place result, Place source) {
     bool all = result.class == CLASS_VECTOR && s->taken[0] && s->taken[1] && s->taken[2];
-    return all && source.number >= FIRST_KEPT_VECTOR ? source.number : spare(m, s, result.class);
+    return all && source.number >= first_kept_vector(m) ? source.number : spare(m, s, result.class);
 }
 
 static bool commutes(int op) { return op == X_ADD || op == X_IMUL || op == X_AND || op == X_OR || op == X_XOR; }
@@ -432,9 +470,16 @@ static void encode_general(Machine *m, const Code *c) {
     Encoded e = {.length = c->length, .zeroing = c->zeroing, .rm = {.index = -1}};
     Place result = {0}, places[3];
     for (int n = 0; n < c->count; n++) places[n] = source_place(m, &s, c->src[n]);
+    int64_t imm = c->imm;
     if (c->mask) {
-        Place mask = place_of(m, c->mask);
-        e.mask = mask.number < 0 ? bring(m, &s, mask) : mask.number;
+        Place mask = source_place(m, &s, c->mask);
+        int number = mask.number < 0 ? bring(m, &s, mask) : mask.number;
+        if (is_evex(m, row))
+            e.mask = number;
+        else if (row->extra)
+            imm = number << 4;
+        else
+            e.second = number;
     }
     if (c->memory) e.rm = memory_operand(m, c, &s);
     if (c->dst) {
@@ -472,10 +517,10 @@ static void encode_general(Machine *m, const Code *c) {
     if (c->count) e.classes[row->form == MR ? 0 : 2] = places[c->count - 1].class;
     if (row->form == RVM && c->count > 1 && !memory) e.classes[1] = places[c->count - 2].class;
     switch ((Form)row->form) {
-    case RVM: { /* tied ones have the result for a source beside these */
+    case RVM: { /* tied ones have the result for a source beside these; of a masked load the mask is all */
         int first = c->tied ? 1 : 0, own = c->count - first;
         e.reg = dst;
-        e.second = regs[first];
+        if (c->count > first) e.second = regs[first];
         if (!memory) e.rm = in_register(own > 1 ? last : regs[first]);
         break;
     }
@@ -497,7 +542,7 @@ static void encode_general(Machine *m, const Code *c) {
         break;
     case NONE: break;
     }
-    encode_one(m, c->op, e, c->wide, c->imm);
+    encode_one(m, c->op, e, c->wide, imm);
     if (c->dst && result.number < 0) keep_result(m, result, dst);
 }
 
@@ -593,7 +638,7 @@ static void encode_set(Machine *m, const Code *c) {
     byte(m, 0x0F);
     byte(m, 0x90u | c->condition);
     byte(m, 0xC0u | (unsigned)(to & 7));
-    encode_one(m, X_MOVZX8, encoded(CLASS_INTEGER, to, in_register(to)), false, 0);
+    encode_one(m, X_MOVZX8, encoded(m, CLASS_INTEGER, to, in_register(to)), false, 0);
     if (result.number < 0) store_place(m, result, to);
 }
 
@@ -620,7 +665,7 @@ static void encode_divide(Machine *m, const Code *c) {
         byte(m, 0x99);
         list_text(m, "cqo");
     } else {
-        encode_one(m, X_XOR, encoded(CLASS_INTEGER, RDX, in_register(RDX)), false, 0);
+        encode_one(m, X_XOR, encoded(m, CLASS_INTEGER, RDX, in_register(RDX)), false, 0);
     }
     list_text(m, is_signed ? "idiv" : "div");
     byte(m, 0x40u | (unsigned)c->wide << 3 | (unsigned)(rm.base > 7));
@@ -700,14 +745,14 @@ static void prologue(Machine *m) {
     for (size_t n = 0; n < sizeof kept; n++)
         if (m->used[CLASS_INTEGER] >> kept[n] & 1) push_or_pop(m, kept[n], false);
     if (!m->frame) return;
-    encode_one(m, X_MOV, encoded(CLASS_INTEGER, RAX, in_register(RSP)), true, 0);
-    encode_one(m, X_AND_I, encoded(CLASS_INTEGER, 0, in_register(RSP)), true, -64);
-    encode_one(m, X_SUB_I, encoded(CLASS_INTEGER, 0, in_register(RSP)), true, m->frame + 64);
-    encode_one(m, X_MOV_STORE, encoded(CLASS_INTEGER, RAX, in_frame((int)m->frame)), true, 0);
+    encode_one(m, X_MOV, encoded(m, CLASS_INTEGER, RAX, in_register(RSP)), true, 0);
+    encode_one(m, X_AND_I, encoded(m, CLASS_INTEGER, 0, in_register(RSP)), true, -64);
+    encode_one(m, X_SUB_I, encoded(m, CLASS_INTEGER, 0, in_register(RSP)), true, m->frame + 64);
+    encode_one(m, X_MOV_STORE, encoded(m, CLASS_INTEGER, RAX, in_frame((int)m->frame)), true, 0);
 }
 
 static void epilogue(Machine *m) {
-    if (m->frame) encode_one(m, X_MOV, encoded(CLASS_INTEGER, RSP, in_frame((int)m->frame)), true, 0);
+    if (m->frame) encode_one(m, X_MOV, encoded(m, CLASS_INTEGER, RSP, in_frame((int)m->frame)), true, 0);
     for (int n = (int)sizeof kept - 1; n >= 0; n--)
         if (m->used[CLASS_INTEGER] >> kept[n] & 1) push_or_pop(m, kept[n], true);
     list_text(m, "vzeroupper");
@@ -771,10 +816,10 @@ static void align_loop(Machine *m) {
 
 static void place_constants(Machine *m) {
     while (m->bytes.count % 64) byte(m, 0xCC);
-    for (int size = 64; size >= 8; size /= 8) /* the small ones take eight bytes, for both sizes of broadcasts */
+    for (int size = 64; size >= 8; size /= 2) /* the small ones take eight bytes, for both sizes of broadcasts */
         for (int n = 0; n < m->pool.count; n++) {
             Constant *c = &m->pool.items[n];
-            if ((c->bytes == 64 ? 64 : 8) != size) continue;
+            if ((c->bytes < 8 ? 8 : c->bytes) != size) continue;
             c->offset = m->bytes.count;
             for (int w = 0; w < size / 8; w++) word(m, (uint64_t)c->words[w], 8);
         }

@@ -14,7 +14,7 @@
 #include "base/arena.h"
 #include "codegen/render/builder.h"
 
-enum { VECTOR_BITS = 512, MOST_LANES = 64, MOST_PARTS = 8 };
+enum { MOST_LANES = 64, MOST_PARTS = 8 };
 
 /* In the comments x, y, z are args[0..2]. */
 typedef enum InstOp {
@@ -31,11 +31,11 @@ typedef enum InstOp {
     I_BINOP, /* kind: IrOp */
     I_UNARY, /* kind: IrUnary */
     I_MIN,
-    I_MAX,     /* x < y ? x : y (x > y); kind: whether integers have a sign */
-    I_MULU32,  /* of the low halves of 64-bit lanes */
-    I_XOR3,    /* of vectors */
-    I_FMA,     /* kind: FMA_NEG_PRODUCT, FMA_NEG_ADDEND */
-    I_COMPARE, /* kind: IrCompare; of vectors: to a mask */
+    I_MAX,    /* x < y ? x : y (x > y); kind: whether integers have a sign */
+    I_MULU32, /* of the low halves of 64-bit lanes */
+    I_XOR3,   /* of vectors */
+    I_FMA,    /* kind: FMA_NEG_PRODUCT, FMA_NEG_ADDEND */
+    I_COMPARE, /* kind: IrCompare; of vectors: to a mask, or, on AVX2, to integers as wide as what is compared, -1 or 0 */
     I_CAST,    /* kind: IrCast */
     I_SELECT,
     I_SCALE,
@@ -103,7 +103,8 @@ struct IrBlockBody {
     Inst **values; /* of variables at its end */
 };
 
-/* A value of the renderer: one instruction a register. */
+/* A value of the renderer: one instruction a register. On AVX2 the parts of conditions of lanes are integers, as wide as those that were
+ * compared. */
 struct IrNode {
     IrType type;
     int count;
@@ -112,6 +113,7 @@ struct IrNode {
 
 struct IrBuilder {
     Arena *arena;
+    bool avx512; /* else AVX2 */
     Block *at;
     VEC(Block *) blocks; /* from optimise on: those that are reached, in the order of the code */
     VEC(IrValue) parameters;
@@ -121,22 +123,32 @@ struct IrBuilder {
 };
 
 /* build.c */
-void ir_begin(IrBuilder *b, Arena *arena);
+void ir_begin(IrBuilder *b, Arena *arena, bool avx512);
 void no_rule(IrBuilder *b, const char *what);
 Inst *inst_new(IrBuilder *b, InstOp op, IrType type); /* not in a block yet */
 Inst *inst_add(IrBuilder *b, InstOp op, IrType type, Inst *x, Inst *y, Inst *z);
 IrValue native_value_new(IrBuilder *b, IrType type);
 IrValue native_value(IrBuilder *b, IrType type, Inst *inst);
-int part_lanes(IrType type); /* of each part but a narrower last one: all are powers of two */
-int part_count(IrType type);
-IrType part_type(IrType type);
+/* Of each part but a narrower last one: all are powers of two. Of conditions on AVX2: of integers of 32 bits. */
+int part_lanes(const IrBuilder *b, IrType type);
+int part_count(const IrBuilder *b, IrType type);
+IrType part_type(const IrBuilder *b, IrType type);
+static inline bool is_lane_condition(IrType type) { return ir_element(type) == IR_I1 && ir_lane_count(type) > 1; }
+static inline IrType integer_of_bits(int bits) {
+    return bits == 8 ? IR_I8 : bits == 16 ? IR_I16 : bits == 32 ? IR_I32 : IR_I64;
+}
 static inline bool is_float_element(int element) { return element >= IR_F16 && element <= IR_F64; }
 static inline IrType inst_type(const Inst *i) { return ir_lanes(i->element, i->lanes); }
 Inst *inst_constant(IrBuilder *b, IrType type, const int64_t *bits); /* vector or float */
 /* vector.c */
 Inst *part_of(IrBuilder *b, Inst *x, int from, int lanes);
 Inst *join(IrBuilder *b, Inst **pieces, int count); /* a power of two */
+/* The mask of a part of a value of that type. */
 Inst *mask_part(IrBuilder *b, IrValue mask, IrType like, int part);
+/* Conditions on AVX2, as integers of so many bits. */
+IrValue condition_lanes(IrBuilder *b, IrValue condition, int bits);
+/* Such integers as conditions. */
+IrValue condition_of_lanes(IrBuilder *b, IrValue lanes);
 
 /* optimise.c */
 void optimise(IrBuilder *b);

@@ -79,8 +79,8 @@ static Status compile(Arena *arena, const Kernel *kernel, const Target *target, 
                   .isa = render_isa(target),
                   .cache_bytes = (int64_t)target->cache_bytes,
                   .builder = b};
-    *m = (Machine){.ir = b, .arena = arena, .listing = listing};
-    ir_begin(b, arena);
+    *m = (Machine){.ir = b, .arena = arena, .avx512 = r->isa.avx512, .listing = listing};
+    ir_begin(b, arena, r->isa.avx512);
     render_analyse(r);
     render_kernel(r);
     if (!b->unsupported) optimise(b);
@@ -100,8 +100,8 @@ Status native_compile(const Kernel *kernel, const Target *target, char **out_lis
     *out_size = 0;
     *out_reason = NULL;
     Isa isa = render_isa(target);
-    if (!isa.avx512) {
-        *out_reason = "a target without AVX-512";
+    if (!isa.avx2) {
+        *out_reason = "a target without AVX2";
         return NULL;
     }
     Arena *arena = arena_create(0);

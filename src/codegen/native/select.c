@@ -64,21 +64,31 @@ static int constant_place(Machine *m, const Inst *i) {
     memcpy(words, bytes, sizeof words);
     int repeat = 8;
     for (int n = 1; n < 8; n++)
-        if (words[n] != words[0]) repeat = 64;
+        if (words[n] != words[0]) repeat = whole_bytes(m);
     if (repeat == 8 && (uint32_t)words[0] == (uint64_t)words[0] >> 32) repeat = 4;
     return pool_place(m, words, repeat);
 }
 
-static int constant_reg(Machine *m, const Inst *i) {
-    int place = constant_place(m, i);
+static int place_reg(Machine *m, int place) {
     if (m->pool.items[place].reg) return m->pool.items[place].reg;
     int reg = reg_new(m, CLASS_VECTOR);
     m->regs.items[reg].constant = place + 1;
     m->pool.items[place].reg = reg;
-    Code c = {.op = X_P_VECTOR, .dst = reg, .length = 2, .scale = 1};
+    Code c = {.op = X_P_VECTOR, .dst = reg, .length = (unsigned char)whole_length(m), .scale = 1};
     VEC_PUSH(m->arena, m->entry, c);
     return reg;
 }
+
+static int constant_reg(Machine *m, const Inst *i) { return place_reg(m, constant_place(m, i)); }
+
+/* Bits set in so many bytes of a register, and none behind. */
+static int low_bytes_reg(Machine *m, int bytes) {
+    int64_t words[8] = {0};
+    memset(words, 255, (size_t)bytes);
+    return place_reg(m, pool_place(m, words, whole_bytes(m)));
+}
+
+static int ones_reg(Machine *m) { return low_bytes_reg(m, whole_bytes(m)); }
 
 static int number_reg(Select *s, int64_t value) {
     int reg = reg_new(s->m, CLASS_INTEGER);
@@ -270,11 +280,22 @@ static bool compares_integers(const Inst *i) {
     return i->op == I_COMPARE && i->lanes == 1 && !is_float_element(i->args[0]->element);
 }
 
+/* Equal where no lane is set. */
+static void any_flags(Select *s, const Inst *any) {
+    Inst *x = any->args[0];
+    int mask = use(s, x), bytes = x->lanes * ir_bits(x->element) / 8;
+    if (s->m->avx512) {
+        code(s, X_KORTESTQ, 0, mask, 0);
+        return;
+    }
+    int lanes = bytes < 16 ? low_bytes_reg(s->m, bytes) : mask; /* of a smaller one the register has more */
+    vector_code(s, X_VPTEST, length_of(x), 0, mask, lanes);
+}
+
 static int condition_flags(Select *s, Inst *condition) {
     if (compares_integers(condition)) return compare_flags(s, condition);
     if (condition->op == I_ANY) {
-        int mask = use(s, condition->args[0]);
-        code(s, X_KORTESTQ, 0, mask, 0)->memory = false;
+        any_flags(s, condition);
         return COND_NE;
     }
     int reg = use(s, condition);
@@ -298,6 +319,8 @@ static void vector_shift(Select *s, const Inst *i, IrOp op) {
     int row = op - IR_SHL, column = ir_bits(i->element) == 16 ? 0 : ir_bits(i->element) == 32 ? 1 : 2;
     bool same = y->op == I_VCONST;
     for (int n = 1; same && n < y->lanes; n++) same = y->bits[n] == y->bits[0];
+    bool lacks = op == IR_ASHR ? column == 2 || (column == 0 && !same) : column == 0 && !same;
+    if (lacks && !s->m->avx512) none_such(s, "a shift of such lanes on AVX2");
     if (same)
         one(s, i, (MachineOp)by_number[row][column], length_of(i), i->args[0], false)->imm = y->bits[0];
     else
@@ -377,10 +400,10 @@ static void unary(Select *s, const Inst *i) {
         if (i->lanes == 1) {
             int from = use(s, x);
             code(s, X_LZCNT, i->reg, from, 0)->wide = i->element == IR_I64;
-        } else if (ir_bits(i->element) >= 32) {
+        } else if (ir_bits(i->element) >= 32 && s->m->avx512) {
             one(s, i, i->element == IR_I64 ? X_VPLZCNTQ : X_VPLZCNTD, length, x, false);
         } else {
-            none_such(s, "leading zeros of narrow integers");
+            none_such(s, "leading zeros of such integers");
         }
         return;
     }
@@ -415,6 +438,63 @@ static void fused(Select *s, const Inst *i) {
     if (memory >= 0) set_memory(s, c, i->args[memory]);
 }
 
+static int temporary(Select *s, MachineOp op, int length, int x, int y) {
+    int reg = reg_new(s->m, CLASS_VECTOR);
+    vector_code(s, op, length, reg, x, y);
+    return reg;
+}
+
+/* AVX2 knows equal and, with signs, greater; what is least or most of two says the rest. */
+static void compare_lanes_of_integers(Select *s, const Inst *i) {
+    IrCompare how = (IrCompare)i->kind;
+    Inst *x = i->args[0];
+    int u = use(s, x), v = use(s, i->args[1]), length = length_of(x);
+    bool is_signed = how >= IR_SLT && how <= IR_SGE, equal = how == IR_EQ || how == IR_NE;
+    bool less = how == IR_SLT || how == IR_ULT || how == IR_SGE || how == IR_UGE; /* or its opposite */
+    bool opposite = how == IR_NE || how == IR_SLE || how == IR_SGE || how == IR_ULE || how == IR_UGE;
+    MachineOp equals = by_element(x, X_VPCMPEQB, X_VPCMPEQW, X_VPCMPEQD, X_VPCMPEQQ),
+              greater = by_element(x, X_VPCMPGTB, X_VPCMPGTW, X_VPCMPGTD, X_VPCMPGTQ);
+    if (!is_signed && !equal && x->element == IR_I64) {
+        int64_t bits[MOST_LANES];
+        for (int n = 0; n < x->lanes; n++) bits[n] = INT64_MIN;
+        Inst sign = {.op = I_VCONST, .element = x->element, .lanes = x->lanes, .bits = bits};
+        int flip = constant_reg(s->m, &sign);
+        u = temporary(s, X_VPXORQ, length, u, flip);
+        v = temporary(s, X_VPXORQ, length, v, flip);
+        is_signed = true;
+    }
+    if (!is_signed && !equal) { /* x <= y where the lesser is x: what is wanted, or its opposite */
+        MachineOp end = less ? by_element(x, X_VPMAXUB, X_VPMAXUW, X_VPMAXUD, X_VPMAXUD)
+                             : by_element(x, X_VPMINUB, X_VPMINUW, X_VPMINUD, X_VPMINUD);
+        v = temporary(s, end, length, u, v);
+        equal = true;
+        opposite = !opposite;
+    }
+    int to = opposite ? reg_new(s->m, CLASS_VECTOR) : i->reg;
+    vector_code(s, equal ? equals : greater, length, to, less && !equal ? v : u, less && !equal ? u : v);
+    if (opposite) vector_code(s, X_VPXORD, length, i->reg, to, ones_reg(s->m));
+}
+
+/* op: of floats. */
+static void compare_without_masks(Select *s, const Inst *i, MachineOp op, int predicate) {
+    Inst *x = i->args[0], *y = i->args[1];
+    if (!is_float_element(x->element)) {
+        compare_lanes_of_integers(s, i);
+        return;
+    }
+    if (x->lanes > 1) {
+        two(s, i, op, length_of(x), x, y)->imm = predicate;
+        return;
+    }
+    Inst scalar = *i;
+    int lanes = scalar.reg = reg_new(s->m, CLASS_VECTOR), all = reg_new(s->m, CLASS_INTEGER);
+    two(s, &scalar, op, 0, x, y)->imm = predicate;
+    vector_code(s, X_VMOVD_FROM, 0, all, lanes, 0);
+    Code *c = code(s, X_AND_I, i->reg, all, 0);
+    c->imm = 1;
+    c->tied = true;
+}
+
 static void compare(Select *s, const Inst *i) {
     static const unsigned char predicates[] = {
         [IR_EQ] = 0,   [IR_NE] = 4,    [IR_SLT] = 1,   [IR_SLE] = 2,   [IR_SGT] = 6,  [IR_SGE] = 5,
@@ -433,6 +513,10 @@ static void compare(Select *s, const Inst *i) {
     if (!is_float_element(x->element))
         op = unsigned_ones ? by_element(x, X_VPCMPUB, X_VPCMPUW, X_VPCMPUD, X_VPCMPUQ)
                            : by_element(x, X_VPCMPB, X_VPCMPW, X_VPCMPD, X_VPCMPQ);
+    if (!s->m->avx512) {
+        compare_without_masks(s, i, op, predicates[i->kind]);
+        return;
+    }
     if (x->lanes == 1) { /* of floats: from the mask to a register */
         Inst scalar = *i;
         int mask = scalar.reg = reg_new(s->m, CLASS_MASK);
@@ -472,6 +556,34 @@ static bool is_zero_vector(const Inst *i) {
     return i->op == I_VCONST;
 }
 
+/* One condition for all lanes, without masks. */
+static int condition_vector(Select *s, Inst *condition, const Inst *like) {
+    int reg = use(s, condition), all = reg_new(s->m, CLASS_INTEGER);
+    code(s, X_NEG, all, reg, 0)->tied = true;
+    int one = temporary(s, X_VMOVQ_TO, 0, all, 0);
+    return like->lanes == 1 ? one : temporary(s, X_VPBROADCASTQ_X, length_of(like), one, 0);
+}
+
+static void select_without_masks(Select *s, const Inst *i) {
+    Inst *condition = i->args[0], *yes = i->args[1], *no = i->args[2];
+    int mask = condition->lanes > 1 ? use(s, condition) : condition_vector(s, condition, i), length = length_of(i);
+    if (is_zero_vector(no)) {
+        int u = use(s, yes);
+        vector_code(s, X_VPANDD, length, i->reg, mask, u);
+    } else if (is_zero_vector(yes)) {
+        int u = use(s, no);
+        vector_code(s, X_VPANDN, length, i->reg, mask, u);
+    } else {
+        int bits = ir_bits(i->element);
+        bool fold = can_fold(s, i, yes) && i->lanes * bits >= 128;
+        int u = use(s, no), v = fold ? 0 : use(s, yes);
+        MachineOp op = bits == 32 ? X_VBLENDVPS : bits == 64 ? X_VBLENDVPD : X_VPBLENDVB;
+        Code *c = vector_code(s, op, length, i->reg, u, v);
+        c->mask = mask;
+        if (fold) set_memory(s, c, yes);
+    }
+}
+
 static void select_values(Select *s, const Inst *i) {
     Inst *condition = i->args[0], *yes = i->args[1], *no = i->args[2];
     if (class_of(i) == CLASS_INTEGER) {
@@ -480,6 +592,10 @@ static void select_values(Select *s, const Inst *i) {
         c->tied = c->early = true;
         c->condition = (unsigned char)flags;
         c->wide = i->element >= IR_I64;
+        return;
+    }
+    if (!s->m->avx512) {
+        select_without_masks(s, i);
         return;
     }
     int mask = condition->lanes > 1 ? use(s, condition) : condition_mask(s, condition, i->lanes);
@@ -554,16 +670,25 @@ static void scalar_cast(Select *s, const Inst *i) {
         return;
     case IR_FTOSI:
     case IR_FTOUI: {
-        MachineOp op = i->kind == IR_FTOSI ? X_VCVTTSS2SI_D : X_VCVTTSS2USI_D;
-        one(s, i, (MachineOp)(op + (x->element == IR_F64 ? 2 : 0) + to_wide), 0, x, false);
+        bool by_sign = i->kind == IR_FTOSI || !s->m->avx512; /* of 64 bits, which hold all of 32 without sign */
+        MachineOp op = by_sign ? X_VCVTTSS2SI_D : X_VCVTTSS2USI_D;
+        bool wide = to_wide || (by_sign && i->kind == IR_FTOUI);
+        one(s, i, (MachineOp)(op + (x->element == IR_F64 ? 2 : 0) + wide), 0, x, false);
         return;
     }
     case IR_SITOF:
     case IR_UITOF: {
         static const int64_t zero[1];
         Inst none = {.op = I_VCONST, .element = i->element, .lanes = 1, .bits = zero};
-        MachineOp op = i->kind == IR_SITOF ? X_VCVTSI2SS_D : X_VCVTUSI2SS_D;
+        bool by_sign = i->kind == IR_SITOF || !s->m->avx512;
+        MachineOp op = by_sign ? X_VCVTSI2SS_D : X_VCVTUSI2SS_D;
         int v = use(s, x), u = constant_reg(s->m, &none);
+        if (by_sign && i->kind == IR_UITOF) {
+            int low = reg_new(s->m, CLASS_INTEGER);
+            code(s, X_MOV, low, v, 0)->wide = false;
+            v = low;
+            from_wide = true;
+        }
         vector_code(s, (MachineOp)(op + (i->element == IR_F64 ? 2 : 0) + from_wide), 0, i->reg, u, v);
         return;
     }
@@ -584,6 +709,26 @@ static void scalar_cast(Select *s, const Inst *i) {
     }
 }
 
+/* On AVX2: the bytes that stay go to the begin of each 16, and those of the upper 16 behind the lower ones'. */
+static void cut_lanes(Select *s, const Inst *i) {
+    const Inst *x = i->args[0];
+    int from = ir_bits(x->element) / 8, to = ir_bits(i->element) / 8, bytes = 16 / from * to;
+    unsigned char order[16];
+    int64_t words[8];
+    memset(order, 128, sizeof order); /* zero */
+    for (int n = 0; n < bytes; n++) order[n] = (unsigned char)(n / to * from + n % to);
+    for (int n = 0; n < 4; n++) memcpy(&words[2 * n], order, sizeof order);
+    int u = use(s, i->args[0]), length = length_of(x),
+        constant = place_reg(s->m, pool_place(s->m, words, whole_bytes(s->m)));
+    if (length == 0) {
+        vector_code(s, X_VPSHUFB, 0, i->reg, u, constant);
+        return;
+    }
+    int low = temporary(s, X_VPSHUFB, length, u, constant), high = reg_new(s->m, CLASS_VECTOR);
+    vector_code(s, X_VEXTRACTI32X4, length, high, low, 0)->imm = 1;
+    vector_code(s, bytes == 8 ? X_VPUNPCKLQDQ : bytes == 4 ? X_VPUNPCKLDQ : X_VPUNPCKLWD, 0, i->reg, low, high);
+}
+
 /* Instructions of a cast by the elements' sizes; 0: none. length: the wider side's. */
 static void vector_cast(Select *s, const Inst *i) {
     static const short zero[4][4] = {
@@ -597,6 +742,10 @@ static void vector_cast(Select *s, const Inst *i) {
     bool wide = i->element == IR_F64, u64 = x->element == IR_I64;
     MachineOp op = (MachineOp)0;
     if (i->element == IR_I1 || x->element == IR_I1) none_such(s, "a cast of masks");
+    if (i->kind == IR_CUT && !s->m->avx512) {
+        cut_lanes(s, i);
+        return;
+    }
     switch ((IrCast)i->kind) {
     case IR_ZEXT: op = (MachineOp)zero[from & 3][to & 3]; break;
     case IR_SEXT: op = (MachineOp)sign[from & 3][to & 3]; break;
@@ -634,11 +783,17 @@ static void splat(Select *s, const Inst *i) {
         return;
     }
     bool memory = can_fold(s, i, x) && x->lanes == 1;
+    MachineOp eight = s->m->avx512 ? X_VPBROADCASTQ : X_VPBROADCASTQ_X,
+              op = is_float_element(i->element) && bits == 32
+                       ? X_VBROADCASTSS
+                       : by_element(i, X_VPBROADCASTB, X_VPBROADCASTW, X_VPBROADCASTD, eight);
     if (memory || class_of(x) == CLASS_VECTOR) {
-        MachineOp op = is_float_element(i->element) && bits == 32
-                           ? X_VBROADCASTSS
-                           : by_element(i, X_VPBROADCASTB, X_VPBROADCASTW, X_VPBROADCASTD, X_VPBROADCASTQ);
         one(s, i, op, length, x, true);
+        return;
+    }
+    if (!s->m->avx512) {
+        int from = use(s, x), lane = temporary(s, bits == 64 ? X_VMOVQ_TO : X_VMOVD_TO, 0, from, 0);
+        vector_code(s, op, length, i->reg, lane, 0);
         return;
     }
     one(s, i, by_element(i, X_VPBROADCASTB_R, X_VPBROADCASTW_R, X_VPBROADCASTD_R, X_VPBROADCASTQ_R), length, x, false);
@@ -706,6 +861,24 @@ static void join_two(Select *s, const Inst *i) {
         none_such(s, "a join of narrow pieces");
 }
 
+/* All lanes are the piece, of which then one is taken. */
+static void place_by_blend(Select *s, const Inst *i) {
+    static const short all[] = {X_VPBROADCASTB, X_VPBROADCASTW, X_VPBROADCASTD, X_VPBROADCASTQ_X};
+    Inst *x = i->args[0], *y = i->args[1];
+    int bits = ir_bits(i->element), size = y->lanes * bits, at = (int)i->imm * bits, length = length_of(i);
+    int u = use(s, x), v = use(s, y);
+    if (class_of(y) != CLASS_VECTOR) v = temporary(s, size == 64 ? X_VMOVQ_TO : X_VMOVD_TO, 0, v, 0);
+    v = temporary(s, (MachineOp)all[__builtin_ctz((unsigned)size) - 3], length, v, 0);
+    if (size >= 32) {
+        vector_code(s, X_VPBLENDD, length, i->reg, u, v)->imm = ((1 << size / 32) - 1) << at / 32;
+        return;
+    }
+    int64_t words[8] = {0};
+    memset((char *)words + at / 8, 255, (size_t)size / 8);
+    int mask = place_reg(s->m, pool_place(s->m, words, whole_bytes(s->m)));
+    vector_code(s, X_VPBLENDVB, length, i->reg, u, v)->mask = mask;
+}
+
 static void place(Select *s, const Inst *i) {
     Inst *x = i->args[0], *y = i->args[1];
     int bits = ir_bits(i->element), size = y->lanes * bits, at = (int)i->imm * bits, length = length_of(i);
@@ -723,6 +896,10 @@ static void place(Select *s, const Inst *i) {
     }
     if (size > 64 || at % size) {
         no_rule(s->m->ir, "a piece put into a vector");
+        return;
+    }
+    if (!s->m->avx512) {
+        place_by_blend(s, i);
         return;
     }
     /* broadcast under a mask, over a copy */
@@ -743,10 +920,19 @@ static void unpack(Select *s, const Inst *i) {
 
 static void groups(Select *s, const Inst *i) {
     int length = length_of(i);
+    if (!s->m->avx512) {
+        two(s, i, X_VPERM2I128, length, i->args[0], i->args[1])->imm = i->kind ? 0x31 : 0x20;
+        return;
+    }
     two(s, i, X_VSHUFI32X4, length, i->args[0], i->args[1])->imm = length == 2 ? (i->kind ? 0xDD : 0x88) : i->kind * 3;
 }
 
 static void permute(Select *s, const Inst *i) {
+    if (!s->m->avx512) { /* of one register, by indices of 32 bits */
+        int from = use(s, i->args[0]), lanes = use(s, i->args[1]);
+        vector_code(s, X_VPERMD_Y, 1, i->reg, lanes, from);
+        return;
+    }
     int x = use(s, i->args[0]), y = use(s, i->args[1]), indices = use(s, i->args[2]);
     Code *c =
         vector_code(s, by_element(i, X_VPERMT2W, X_VPERMT2W, X_VPERMT2D, X_VPERMT2Q), length_of(i), i->reg, x, indices);
@@ -783,13 +969,24 @@ static void first(Select *s, const Inst *i) {
 
 /* --- memory --- */
 
+/* Of a vector that is smaller than the least register the lanes behind it are none of memory's. */
+static int access_mask(Select *s, const Inst *i) {
+    int bytes = i->lanes * ir_bits(i->element) / 8, mask = use(s, i->args[2]);
+    if (s->m->avx512) return mask;
+    if (ir_bits(i->element) < 32) none_such(s, "masks of narrow elements in memory, on AVX2");
+    return bytes < 16 ? temporary(s, X_VPANDD, 0, mask, low_bytes_reg(s->m, bytes)) : mask;
+}
+
 static void load(Select *s, const Inst *i) {
-    int bits = ir_bits(i->element), size = i->lanes * bits, mask = i->args[2] ? use(s, i->args[2]) : 0;
+    int bits = ir_bits(i->element), size = i->lanes * bits, mask = i->args[2] ? access_mask(s, i) : 0;
     bool is_float = is_float_element(i->element);
     Code *c;
     if (i->lanes == 1 && !is_float) {
         c = code(s, bits == 8 ? X_MOVZX8 : bits == 16 ? X_MOVZX16 : X_MOV, i->reg, 0, 0);
         c->wide = bits == 64;
+    } else if (mask && !s->m->avx512) {
+        c = vector_code(s, bits == 32 ? X_VMASKMOVPS_LOAD : X_VMASKMOVPD_LOAD, length_of(i), i->reg, 0, 0);
+        c->mask = mask;
     } else if (mask) {
         c = vector_code(s, by_element(i, X_VMOVDQU8_LOAD, X_VMOVDQU16_LOAD, X_VMOVUPS_LOAD, X_VMOVUPD_LOAD),
                         length_of(i), i->reg, 0, 0);
@@ -808,12 +1005,15 @@ static void load(Select *s, const Inst *i) {
 
 static void store(Select *s, const Inst *i) {
     Inst *value = i->args[3];
-    int bits = ir_bits(i->element), size = i->lanes * bits, mask = i->args[2] ? use(s, i->args[2]) : 0;
+    int bits = ir_bits(i->element), size = i->lanes * bits, mask = i->args[2] ? access_mask(s, i) : 0;
     Code *c;
     int from = use(s, value);
     if (i->lanes == 1 && !is_float_element(i->element)) {
         c = code(s, bits == 8 ? X_MOV_STORE8 : bits == 16 ? X_MOV_STORE16 : X_MOV_STORE, 0, from, 0);
         c->wide = bits == 64;
+    } else if (mask && !s->m->avx512) {
+        c = vector_code(s, bits == 32 ? X_VMASKMOVPS_STORE : X_VMASKMOVPD_STORE, length_of(i), 0, from, 0);
+        c->mask = mask;
     } else if (mask) {
         c = vector_code(s, by_element(i, X_VMOVDQU8_STORE, X_VMOVDQU16_STORE, X_VMOVUPS_STORE, X_VMOVUPD_STORE),
                         length_of(i), 0, from, 0);
@@ -941,8 +1141,7 @@ static void select_inst(Select *s, const Block *block, const Inst *i) {
     case I_LOOKUP: lookup(s, i); return;
     case I_FIRST: first(s, i); return;
     case I_ANY: {
-        int mask = use(s, i->args[0]);
-        code(s, X_KORTESTQ, 0, mask, 0);
+        any_flags(s, i);
         code(s, X_P_SET, i->reg, 0, 0)->condition = COND_NE;
         return;
     }

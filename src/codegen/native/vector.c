@@ -25,7 +25,8 @@ Inst *join(IrBuilder *b, Inst **pieces, int count) {
 }
 
 Inst *mask_part(IrBuilder *b, IrValue mask, IrType like, int part) {
-    int lanes = part_lanes(like);
+    if (!b->avx512) return condition_lanes(b, mask, ir_bits(like))->parts[part];
+    int lanes = part_lanes(b, like);
     return part_of(b, mask->parts[0], part * lanes, lanes);
 }
 
@@ -35,12 +36,16 @@ IrValue build_splat(IrBuilder *b, IrValue scalar, int lanes) {
     IrValue v = native_value_new(b, type);
     if (x->op == I_CONST || x->op == I_VCONST) return ir_int(b, type, x->op == I_CONST ? x->imm : x->bits[0]);
     if (x->op == I_UNDEFINED && !x->variable) return ir_undefined(b, type);
-    for (int p = 0; p < v->count; p++) v->parts[p] = inst_add(b, I_SPLAT, part_type(type), x, NULL, NULL);
+    if (is_lane_condition(type) && !b->avx512)
+        return condition_of_lanes(b, build_splat(b, build_cast(b, IR_SEXT, scalar, IR_I32), lanes));
+    for (int p = 0; p < v->count; p++) v->parts[p] = inst_add(b, I_SPLAT, part_type(b, type), x, NULL, NULL);
     return v;
 }
 
 IrValue build_extract(IrBuilder *b, IrValue vector, int lane) {
-    int own = part_lanes(vector->type);
+    if (is_lane_condition(vector->type) && !b->avx512)
+        return build_cast(b, IR_CUT, build_extract(b, condition_lanes(b, vector, 32), lane), IR_I1);
+    int own = part_lanes(b, vector->type);
     Inst *x = vector->parts[lane / own];
     lane %= own;
     if (x->op == I_SPLAT) return native_value(b, x->element, x->args[0]);
@@ -51,9 +56,9 @@ IrValue build_extract(IrBuilder *b, IrValue vector, int lane) {
 
 static IrValue placed(IrBuilder *b, IrValue vector, Inst *piece, int lane) {
     IrValue v = native_value_new(b, vector->type);
-    int own = part_lanes(vector->type);
+    int own = part_lanes(b, vector->type);
     memcpy(v->parts, vector->parts, sizeof v->parts);
-    Inst *i = inst_add(b, I_PLACE, part_type(v->type), vector->parts[lane / own], piece, NULL);
+    Inst *i = inst_add(b, I_PLACE, part_type(b, v->type), vector->parts[lane / own], piece, NULL);
     i->imm = lane % own;
     v->parts[lane / own] = i;
     return v;
@@ -92,6 +97,31 @@ static bool takes_groups(const int *from, int lanes, int group, bool odd) {
     return true;
 }
 
+/* On AVX2: lanes of 32 bits of each of two registers, or halves of wider ones, and then of both those that are wanted. */
+static Inst *permuted(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
+    int lanes = ir_lane_count(type), words = ir_bits(type) / 32, all = lanes * words;
+    if (words == 0) {
+        no_rule(b, "a shuffle of narrow lanes");
+        return x;
+    }
+    int64_t indices[2][MOST_LANES] = {{0}}, second[MOST_LANES];
+    bool used[2] = {false, false};
+    for (int n = 0; n < all; n++) {
+        int at = from[n / words], of = at >= lanes;
+        second[n] = -of;
+        if (at < 0) continue;
+        used[of] = true;
+        indices[of][n] = at % lanes * words + n % words;
+    }
+    IrType integers = ir_lanes(IR_I32, all);
+    Inst *both[2] = {x, y};
+    for (int k = 0; k < 2; k++)
+        if (used[k]) both[k] = inst_add(b, I_PERMUTE, type, both[k], inst_constant(b, integers, indices[k]), NULL);
+    if (!used[0] || !used[1]) return both[used[1]];
+    Inst *mask = inst_constant(b, integers, second);
+    return inst_add(b, I_SELECT, type, mask, both[1], both[0]);
+}
+
 static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
     int lanes = ir_lane_count(type), group = 128 / ir_bits(type);
     if (x->lanes == lanes && lanes >= group && x->element != IR_I1)
@@ -106,6 +136,7 @@ static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType ty
         no_rule(b, "a shuffle");
         return x;
     }
+    if (!b->avx512) return permuted(b, x, y, from, type);
     int64_t indices[MOST_LANES];
     for (int n = 0; n < lanes; n++) indices[n] = from[n] < 0 ? 0 : from[n];
     IrType integers = ir_lanes(ir_bits(type) == 16 ? IR_I16 : ir_bits(type) == 32 ? IR_I32 : IR_I64, lanes);
@@ -117,9 +148,13 @@ static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType ty
 }
 
 IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int lanes) {
+    if (is_lane_condition(x->type) && !b->avx512) {
+        IrValue u = condition_lanes(b, x, 32), v = condition_lanes(b, y, 32);
+        return condition_of_lanes(b, build_shuffle(b, u, v, from, lanes));
+    }
     IrType type = ir_lanes(ir_element(x->type), lanes);
-    int own = part_lanes(x->type), all = ir_lane_count(x->type), start = from[0] < 0 ? 0 : from[0];
-    if (part_count(type) == 1 && runs_from(from, lanes, start) && start % own + lanes <= own)
+    int own = part_lanes(b, x->type), all = ir_lane_count(x->type), start = from[0] < 0 ? 0 : from[0];
+    if (part_count(b, type) == 1 && runs_from(from, lanes, start) && start % own + lanes <= own)
         return native_value(b, type, part_of(b, (start < all ? x : y)->parts[start % all / own], start % own, lanes));
     if (runs_from(from, lanes, start) && start % own == 0 && lanes % own == 0) {
         IrValue v = native_value_new(b, type);
@@ -135,9 +170,9 @@ IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int l
             int at = start + p * own;
             pieces[p] = (at < all ? x : y)->parts[at % all / own];
         }
-        if (part_count(type) == 1) return native_value(b, type, join(b, pieces, lanes / own));
+        if (part_count(b, type) == 1) return native_value(b, type, join(b, pieces, lanes / own));
     }
-    if (x->count > 1 || part_count(type) > 1) {
+    if (x->count > 1 || part_count(b, type) > 1) {
         no_rule(b, "a shuffle of several registers");
         return ir_undefined(b, type);
     }
@@ -145,6 +180,15 @@ IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int l
 }
 
 IrValue build_any(IrBuilder *b, IrValue condition) {
+    if (!b->avx512) {
+        IrValue lanes = condition_lanes(b, condition, ir_bits(condition->parts[0]->element));
+        Inst *any = lanes->parts[0];
+        for (int p = 1; p < lanes->count; p++) {
+            any = inst_add(b, I_BINOP, inst_type(any), any, lanes->parts[p], NULL);
+            any->kind = IR_OR;
+        }
+        return native_value(b, IR_I1, inst_add(b, I_ANY, IR_I1, any, NULL, NULL));
+    }
     return native_value(b, IR_I1, inst_add(b, I_ANY, IR_I1, condition->parts[0], NULL, NULL));
 }
 
@@ -153,7 +197,7 @@ IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool a
     enum { ENTRIES = 8 };
     IrType type = ir_lanes(IR_F32, ir_lane_count(index->type));
     IrValue v = native_value_new(b, type);
-    int lanes = part_lanes(type) < ENTRIES ? ENTRIES : part_lanes(type);
+    int lanes = part_lanes(b, type) < ENTRIES ? ENTRIES : part_lanes(b, type);
     int64_t bits[MOST_LANES];
     (void)avx512;
     for (int n = 0; n < lanes; n++) {
@@ -164,6 +208,6 @@ IrValue build_permute(IrBuilder *b, const double *entries, IrValue index, bool a
     }
     Inst *table = inst_constant(b, ir_lanes(IR_F32, lanes), bits);
     for (int p = 0; p < v->count; p++)
-        v->parts[p] = inst_add(b, I_LOOKUP, part_type(type), table, index->parts[p], NULL);
+        v->parts[p] = inst_add(b, I_LOOKUP, part_type(b, type), table, index->parts[p], NULL);
     return v;
 }
