@@ -162,7 +162,7 @@ static void unite(Allocate *a, int to, int from) {
     to = reg_find(m, to);
     from = reg_find(m, from);
     Reg *x = &m->regs.items[to], *y = &m->regs.items[from];
-    if (to == from || x->class != y->class || x->constant || y->constant || meet(x, y)) return;
+    if (to == from || x->class != y->class || x->constant || y->constant || x->part || y->part || meet(x, y)) return;
     Reg all = *x;
     all.ranges.items = NULL;
     all.ranges.count = all.ranges.capacity = 0;
@@ -315,8 +315,7 @@ static bool place_class(Allocate *a, const int *order, int count, RegClass class
     return all;
 }
 
-static void give_slots(Allocate *a) {
-    Machine *m = a->m;
+static void give_slots(Machine *m) {
     m->frame = (m->ir->frame + 63) & -64;
     for (int r = 1; r < m->regs.count; r++) {
         Reg *reg = &m->regs.items[r];
@@ -380,14 +379,102 @@ static void gather_constants(Machine *m, CodeBlock *block) {
     block->code.capacity = code.capacity;
 }
 
-/* A value that finds no register is stored as well as loaded; a constant is in memory already. (A GELU by tanh is as fast or a few
- * percent faster than with 1 instead of 4: an AMD EPYC of family 26.) */
-enum { CONSTANT_WEIGHT = 4 };
+/* A value that finds no register is stored as well as loaded; a constant is in memory already. (With AVX-512 a GELU by tanh is as fast or a few
+ * percent faster by 4 than by 1: an AMD EPYC of family 26. With 16 registers one of family 25 waits for loads: by 1 a chain of twenty
+ * functions takes .89 of the time.) */
+static double constant_weight(const Machine *m) { return m->avx512 ? 4 : 1; }
 
-void allocate(Machine *m) {
+/* --- parts of a life --- */
+
+static bool is_stacked(const Machine *m, int reg) {
+    const Reg *r = &m->regs.items[reg_find(m, reg)];
+    return reg && r->class == CLASS_VECTOR && r->place < 0 && !r->constant && r->ranges.count;
+}
+
+typedef struct LifePart {
+    int first, last, uses, value;
+    bool makes; /* it begins where the value is made */
+    int reg;
+} LifePart;
+
+typedef struct LifeParts {
+    VEC(LifePart) items;
+} LifeParts;
+
+static void find_parts(Machine *m, const CodeBlock *block, LifeParts *parts) {
+    enum { NEAR = 12 }; /* instructions between two uses of a part */
+    int *open = ARENA_ARRAY(m->arena, int, m->regs.count + 1);
+    for (int k = 0; k < block->code.count; k++) {
+        const Code *c = &block->code.items[k];
+        for (int n = 0; n < c->count && c->op != X_P_COPY; n++) {
+            if (!is_stacked(m, c->src[n])) continue;
+            LifePart *part = open[c->src[n]] ? &parts->items.items[open[c->src[n]] - 1] : NULL;
+            if (part && k - part->last <= NEAR) {
+                part->last = k;
+                part->uses++;
+            } else {
+                VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 1, c->src[n], false, 0});
+                open[c->src[n]] = parts->items.count;
+            }
+        }
+        if (c->op == X_P_COPY || !is_stacked(m, c->dst)) continue;
+        VEC_PUSH(m->arena, parts->items, (LifePart){k, k, 0, c->dst, true, 0});
+        open[c->dst] = parts->items.count;
+    }
+}
+
+static Code copy_code(int to, int from) {
+    return (Code){.op = X_P_COPY, .dst = to, .src = {from}, .count = 1, .scale = 1};
+}
+
+static void take_part(Machine *m, CodeBlock *block, LifePart *part) {
+    part->reg = reg_new(m, CLASS_VECTOR);
+    m->regs.items[part->reg].part = true;
+    for (int k = part->first + part->makes; k <= part->last; k++) {
+        Code *c = &block->code.items[k];
+        for (int n = 0; n < c->count; n++)
+            if (c->src[n] == part->value) c->src[n] = part->reg;
+    }
+    if (part->makes) block->code.items[part->first].dst = part->reg;
+}
+
+/* A value on the stack that is asked for several times within a few instructions: a register of its own from the first to the last of
+ * these, for which there may be room where there was none for all of the value's life. */
+static void split_lives(Machine *m, CodeBlock *block) {
+    enum { LEAST = 2 }; /* uses of a part */
+    LifeParts parts = {0};
+    VEC(Code) code = {0};
+    find_parts(m, block, &parts);
+    for (int k = 0, next = 0; k < block->code.count; k++) {
+        int begin = next;
+        for (; next < parts.items.count && parts.items.items[next].first == k; next++) {
+            LifePart *part = &parts.items.items[next];
+            if (part->uses < LEAST) continue;
+            take_part(m, block, part);
+            if (!part->makes) VEC_PUSH(m->arena, code, copy_code(part->reg, part->value));
+        }
+        VEC_PUSH(m->arena, code, block->code.items[k]);
+        for (int n = begin; n < next; n++) {
+            const LifePart *part = &parts.items.items[n];
+            if (part->reg && part->makes) VEC_PUSH(m->arena, code, copy_code(part->value, part->reg));
+        }
+    }
+    block->code.items = code.items;
+    block->code.count = code.count;
+    block->code.capacity = code.capacity;
+}
+
+/* --- all --- */
+
+static void find_places(Machine *m) {
     Allocate a = {.m = m};
-    for (int n = 0; n < m->ir->blocks.count; n++)
-        if (m->ir->blocks.items[n]->depth) gather_constants(m, &m->blocks[n]);
+    for (int r = 1; r < m->regs.count; r++) {
+        const Reg *was = &m->regs.items[r];
+        m->regs.items[r] = (Reg){
+            .class = was->class, .constant = was->constant, .part = was->part, .same = r, .place = -1, .slot = -1};
+    }
+    memset(m->used, 0, sizeof m->used);
+    memset(m->spills, 0, sizeof m->spills);
     find_live(&a);
     find_ranges(&a);
     unite_moves(&a);
@@ -399,7 +486,7 @@ void allocate(Machine *m) {
         int length = 0;
         if (reg->same != r || !reg->ranges.count) continue;
         for (int n = 0; n < reg->ranges.count; n++) length += reg->ranges.items[n].to - reg->ranges.items[n].from;
-        if (reg->constant) reg->weight /= CONSTANT_WEIGHT;
+        if (reg->constant) reg->weight /= constant_weight(m);
         reg->weight /= length;
         order[count++] = r;
     }
@@ -411,5 +498,16 @@ void allocate(Machine *m) {
         forget_places(&a, class);
         place_class(&a, order, count, class);
     }
-    give_slots(&a);
+}
+
+void allocate(Machine *m) {
+    for (int n = 0; n < m->ir->blocks.count; n++)
+        if (m->ir->blocks.items[n]->depth) gather_constants(m, &m->blocks[n]);
+    find_places(m);
+    if (m->spills[CLASS_VECTOR] && !m->avx512) {
+        for (int n = 0; n < m->ir->blocks.count; n++)
+            if (m->ir->blocks.items[n]->depth) split_lives(m, &m->blocks[n]);
+        find_places(m);
+    }
+    give_slots(m);
 }

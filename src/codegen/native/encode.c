@@ -189,7 +189,13 @@ static void list(Machine *m, int op, const Encoded *e, bool wide, int64_t imm) {
         if (first && e->mask && is_evex(m, row)) text_add(m->listing, " {k%d}%s", e->mask, e->zeroing ? "{z}" : "");
         first = false;
     }
-    if (immediate_bytes(op, row)) text_add(m->listing, ", %lld", (long long)imm);
+    bool names_mask = op >= X_VBLENDVPS && op <= X_VPBLENDVB;
+    if (names_mask) {
+        text_add(m->listing, ", ");
+        list_register(m, CLASS_VECTOR, (int)(imm >> 4), e->length, true);
+    } else if (immediate_bytes(op, row)) {
+        text_add(m->listing, ", %lld", (long long)imm);
+    }
     text_add(m->listing, "\n");
 }
 
@@ -274,13 +280,13 @@ static void store_place(Machine *m, Place to, int from) {
 /* Registers for values that have none, of one instruction. */
 typedef struct Spare {
     int used[REG_CLASSES];
-    bool taken[KEPT_VECTORS];
+    bool taken[MOST_KEPT_VECTORS];
 } Spare;
 
 /* Of vectors the one that was asked for longest ago, for what it holds may be read again. */
 static int spare_vector(Machine *m, Spare *s) {
     int oldest = -1;
-    for (int n = 0; n < KEPT_VECTORS; n++)
+    for (int n = 0; n < kept_vectors(m); n++)
         if (!s->taken[n] && (oldest < 0 || m->held[n].asked < m->held[oldest].asked)) oldest = n;
     if (oldest < 0) return -1;
     s->taken[oldest] = true;
@@ -300,14 +306,14 @@ static int spare(Machine *m, Spare *s, RegClass class) {
 }
 
 static void forget_held(Machine *m) {
-    for (int n = 0; n < KEPT_VECTORS; n++) m->held[n] = (Held){.slot = -1};
+    for (int n = 0; n < kept_vectors(m); n++) m->held[n] = (Held){.slot = -1};
 }
 
 /* The place of a source: a kept register that has just held what is on the stack, too. */
 static Place source_place(Machine *m, Spare *s, int reg) {
     Place place = place_of(m, reg);
     if (place.class != CLASS_VECTOR || place.number >= 0 || place.constant) return place;
-    for (int n = 0; n < KEPT_VECTORS; n++) {
+    for (int n = 0; n < kept_vectors(m); n++) {
         if (m->held[n].slot != place.slot) continue;
         m->held[n].asked = ++m->asked;
         s->taken[n] = true;
@@ -331,7 +337,7 @@ static int bring(Machine *m, Spare *s, Place place) {
 
 /* Its slot is written: what registers hold of it is of before. */
 static void forget_slot(Machine *m, Place place) {
-    for (int n = 0; n < KEPT_VECTORS; n++)
+    for (int n = 0; n < kept_vectors(m); n++)
         if (place.class == CLASS_VECTOR && m->held[n].slot == place.slot) m->held[n].slot = -1;
 }
 
@@ -457,7 +463,8 @@ static bool reads_memory(const Code *c) {
 
 /* For a result on the stack, which begins as that source or may take its register, where no other is left. */
 static int result_register(Machine *m, Spare *s, Place result, Place source) {
-    bool all = result.class == CLASS_VECTOR && s->taken[0] && s->taken[1] && s->taken[2];
+    bool all = result.class == CLASS_VECTOR;
+    for (int n = 0; n < kept_vectors(m); n++) all &= s->taken[n];
     return all && source.number >= first_kept_vector(m) ? source.number : spare(m, s, result.class);
 }
 
@@ -508,7 +515,8 @@ static void encode_general(Machine *m, const Code *c) {
     if (c->dst && dst < 0) {
         static const signed char again[] = {RAX, -1, KEPT_MASK};
         bool over = result.class != CLASS_VECTOR && s.used[result.class] && !c->early;
-        dst = over ? again[result.class] : spare(m, &s, result.class);
+        Place first = real_place(CLASS_VECTOR, c->early ? -1 : regs[0]);
+        dst = over ? again[result.class] : result_register(m, &s, result, first);
     }
     int last = c->count ? regs[c->count - 1] : -1;
     bool memory = e.rm.memory;

@@ -205,7 +205,7 @@ extern const MachineRow machine_rows[MACHINE_OP_COUNT];
 
 /* Real registers that are never given out: rsp, and rax and rdx for moves, divisions and values on the stack; those of
  * vectors and masks where there are such values. */
-enum { RAX = 0, RCX, RDX, RBX, RSP, RBP, RSI, RDI, KEPT_VECTORS = 3, KEPT_MASK = 7 };
+enum { RAX = 0, RCX, RDX, RBX, RSP, RBP, RSI, RDI, MOST_KEPT_VECTORS = 3, KEPT_MASK = 7 };
 
 typedef enum RegClass { CLASS_INTEGER, CLASS_VECTOR, CLASS_MASK, REG_CLASSES } RegClass;
 
@@ -255,6 +255,7 @@ typedef struct Range {
 typedef struct Reg {
     RegClass class;
     int constant; /* 1 + its place in the pool, of vectors that are loaded from there; else 0 */
+    bool part;    /* of another one's life, which is on the stack beside it: not to be made one with that */
     int same;     /* the register that it was made one with, or itself */
     int place;    /* the real register; -1: the stack, or the pool */
     int slot;     /* bytes into the frame */
@@ -305,14 +306,15 @@ typedef struct Machine {
     VEC(Jump) jumps;
     VEC(Fix) fixes;
     int *block_at; /* by order */
-    Held held[KEPT_VECTORS];
+    Held held[MOST_KEPT_VECTORS];
     int asked;
 } Machine;
 
 static inline int whole_length(const Machine *m) { return m->avx512 ? 2 : 1; } /* Code.length of all of a register */
 static inline int whole_bytes(const Machine *m) { return 16 << whole_length(m); }
 static inline int vector_registers(const Machine *m) { return m->avx512 ? 32 : 16; }
-static inline int first_kept_vector(const Machine *m) { return vector_registers(m) - KEPT_VECTORS; }
+static inline int kept_vectors(const Machine *m) { return m->avx512 ? MOST_KEPT_VECTORS : 2; }
+static inline int first_kept_vector(const Machine *m) { return vector_registers(m) - kept_vectors(m); }
 
 int reg_new(Machine *m, RegClass class);
 static inline int reg_find(const Machine *m, int reg) {
