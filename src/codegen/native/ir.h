@@ -40,16 +40,16 @@ typedef enum InstOp {
     I_SELECT,
     I_SCALE,
     /* lanes */
-    I_SPLAT,   /* of a scalar */
-    I_PART,    /* lanes [imm, imm + lanes) of x */
-    I_JOIN,    /* x and y, of the same size, one behind the other; masks too */
-    I_PLACE,   /* x with y from lane imm on */
-    I_UNPACK,  /* x and y; kind: 0 low, 1 high halves interleaved within 16 bytes */
-    I_GROUPS,  /* the even (kind 0) or odd (1) groups of 16 bytes of x, then of y */
-    I_PERMUTE, /* lanes of x and y by the constant indices z */
-    I_LOOKUP,  /* lanes of the table x by the indices y */
-    I_FIRST,   /* lane 0 as a scalar */
-    I_ANY,     /* i1: of a mask */
+    I_SPLAT,  /* of a scalar */
+    I_PART,   /* lanes [imm, imm + lanes) of x */
+    I_JOIN,   /* x and y, of the same size, one behind the other; masks too */
+    I_PLACE,  /* x with y from lane imm on */
+    I_UNPACK, /* x and y; kind: 0 low, 1 high halves interleaved within 16 bytes */
+    I_GROUPS, /* the even (kind 0) or odd (1) groups of 16 bytes of x, then of y */
+    I_PERMUTE, /* lanes of x and y by the constant indices z; on AVX2 of x by those of y, of bytes within 16 or of 32 bits */
+    I_LOOKUP, /* lanes of the table x by the indices y */
+    I_FIRST,  /* lane 0 as a scalar */
+    I_ANY,    /* i1: of a mask */
     /* memory: address x + y * scale + imm; y may be NULL */
     I_ADDRESS,
     I_LOAD,    /* z: mask or NULL */

@@ -928,9 +928,12 @@ static void groups(Select *s, const Inst *i) {
 }
 
 static void permute(Select *s, const Inst *i) {
-    if (!s->m->avx512) { /* of one register, by indices of 32 bits */
+    if (!s->m->avx512) { /* of one register, by indices of bytes, within 16, or of 32 bits */
         int from = use(s, i->args[0]), lanes = use(s, i->args[1]);
-        vector_code(s, X_VPERMD_Y, 1, i->reg, lanes, from);
+        if (i->args[1]->element == IR_I8)
+            vector_code(s, X_VPSHUFB, length_of(i), i->reg, from, lanes);
+        else
+            vector_code(s, X_VPERMD_Y, 1, i->reg, lanes, from);
         return;
     }
     int x = use(s, i->args[0]), y = use(s, i->args[1]), indices = use(s, i->args[2]);

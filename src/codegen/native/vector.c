@@ -97,29 +97,47 @@ static bool takes_groups(const int *from, int lanes, int group, bool odd) {
     return true;
 }
 
-/* On AVX2: lanes of 32 bits of each of two registers, or halves of wider ones, and then of both those that are wanted. */
-static Inst *permuted(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
-    int lanes = ir_lane_count(type), words = ir_bits(type) / 32, all = lanes * words;
-    if (words == 0) {
+/* Lanes of one register as AVX2 has it: within 16 bytes by bytes, else by 32 bits. from[n] < 0: any. */
+static Inst *permuted(IrBuilder *b, Inst *x, const int *from, IrType type) {
+    int lanes = ir_lane_count(type), bytes = ir_bits(type) / 8, unit, count;
+    bool stays = true, within = true;
+    for (int n = 0; n < lanes; n++) {
+        stays &= from[n] < 0 || from[n] == n;
+        within &= from[n] < 0 || from[n] * bytes / 16 == n * bytes / 16;
+    }
+    if (stays) return x;
+    if (!within && bytes < 4) {
         no_rule(b, "a shuffle of narrow lanes");
         return x;
     }
-    int64_t indices[2][MOST_LANES] = {{0}}, second[MOST_LANES];
-    bool used[2] = {false, false};
-    for (int n = 0; n < all; n++) {
-        int at = from[n / words], of = at >= lanes;
-        second[n] = -of;
-        if (at < 0) continue;
-        used[of] = true;
-        indices[of][n] = at % lanes * words + n % words;
+    unit = within ? 1 : 4;
+    count = lanes * bytes / unit;
+    int64_t indices[MOST_LANES];
+    for (int n = 0; n < count; n++) {
+        int lane = n * unit / bytes, at = from[lane] < 0 ? 0 : from[lane] * bytes / unit + n % (bytes / unit);
+        indices[n] = within ? at % 16 : at;
     }
-    IrType integers = ir_lanes(IR_I32, all);
-    Inst *both[2] = {x, y};
-    for (int k = 0; k < 2; k++)
-        if (used[k]) both[k] = inst_add(b, I_PERMUTE, type, both[k], inst_constant(b, integers, indices[k]), NULL);
-    if (!used[0] || !used[1]) return both[used[1]];
-    Inst *mask = inst_constant(b, integers, second);
-    return inst_add(b, I_SELECT, type, mask, both[1], both[0]);
+    Inst *by = inst_constant(b, ir_lanes(within ? IR_I8 : IR_I32, count), indices);
+    return inst_add(b, I_PERMUTE, type, x, by, NULL);
+}
+
+/* Likewise of two, and then of both those that are wanted. */
+static Inst *permuted_both(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
+    int lanes = ir_lane_count(type), own[2][MOST_LANES];
+    int64_t second[MOST_LANES];
+    bool used[2] = {false, false};
+    for (int n = 0; n < lanes; n++) {
+        bool of = from[n] >= lanes;
+        own[of][n] = from[n] < 0 ? -1 : from[n] % lanes;
+        own[!of][n] = -1;
+        second[n] = -of;
+        used[of] |= from[n] >= 0;
+    }
+    if (!used[1]) return permuted(b, x, own[0], type);
+    Inst *v = permuted(b, y, own[1], type);
+    if (!used[0]) return v;
+    Inst *mask = inst_constant(b, ir_lanes(integer_of_bits(ir_bits(type)), lanes), second);
+    return inst_add(b, I_SELECT, type, mask, v, permuted(b, x, own[0], type));
 }
 
 static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType type) {
@@ -132,11 +150,11 @@ static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType ty
             i->kind = (unsigned char)kind;
             return i;
         }
-    if (x->lanes != lanes || ir_bits(type) < 16 || lanes < 2) {
+    if (x->lanes != lanes || (ir_bits(type) < 16 && b->avx512) || lanes < 2) {
         no_rule(b, "a shuffle");
         return x;
     }
-    if (!b->avx512) return permuted(b, x, y, from, type);
+    if (!b->avx512) return permuted_both(b, x, y, from, type);
     int64_t indices[MOST_LANES];
     for (int n = 0; n < lanes; n++) indices[n] = from[n] < 0 ? 0 : from[n];
     IrType integers = ir_lanes(ir_bits(type) == 16 ? IR_I16 : ir_bits(type) == 32 ? IR_I32 : IR_I64, lanes);
@@ -145,6 +163,13 @@ static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType ty
     for (int n = 0; n < lanes; n++)
         if (indices[n] >= lanes) indices[n] += held - lanes;
     return inst_add(b, I_PERMUTE, type, x, y, inst_constant(b, integers, indices));
+}
+
+/* Whether each register of the result has lanes of those at its place of x and y alone. */
+static bool takes_own_parts(const int *from, int lanes, int own, int all) {
+    for (int n = 0; n < lanes; n++)
+        if (from[n] >= 0 && from[n] % all / own != n / own) return false;
+    return true;
 }
 
 IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int lanes) {
@@ -171,6 +196,18 @@ IrValue build_shuffle(IrBuilder *b, IrValue x, IrValue y, const int *from, int l
             pieces[p] = (at < all ? x : y)->parts[at % all / own];
         }
         if (part_count(b, type) == 1) return native_value(b, type, join(b, pieces, lanes / own));
+    }
+    if (!b->avx512 && x->count > 1 && x->count == part_count(b, type) && takes_own_parts(from, lanes, own, all)) {
+        IrValue v = native_value_new(b, type);
+        for (int p = 0; p < v->count; p++) {
+            int part[MOST_LANES];
+            for (int n = 0; n < own; n++) {
+                int at = from[p * own + n];
+                part[n] = at < 0 ? -1 : at % own + (at >= all ? own : 0);
+            }
+            v->parts[p] = shuffled(b, x->parts[p], y->parts[p], part, part_type(b, type));
+        }
+        return v;
     }
     if (x->count > 1 || part_count(b, type) > 1) {
         no_rule(b, "a shuffle of several registers");
