@@ -7,6 +7,9 @@
  * Kernels for GPUs, which OpenCL's compiler takes its time for: all, or with ONNXFUSE_TEST_TURN=N every second one; with N + 1
  * the others.
  *
+ * Kernels that LLVM compiles at each level of processors, most of whose time is LLVM's: with ONNXFUSE_TEST_TURN as many of these pairs
+ * as of random cases, others the next time.
+ *
  * ONNXFUSE_TEST_SHARE=N, for a slow machine: one of N of all these. ONNXFUSE_TEST_ALL: all. */
 #ifndef ONNXFUSE_TESTS_BASE_SHARE_H
 #define ONNXFUSE_TESTS_BASE_SHARE_H
@@ -50,6 +53,11 @@ static inline bool share_turn(void) {
     static unsigned long number;
     if (!getenv("ONNXFUSE_TEST_TURN")) return true;
     return (number++ + share_number("ONNXFUSE_TEST_TURN")) % (2 * share_of_slow()) == 0;
+}
+
+/* Whether the case of this number runs at this level: in a turn neighbours run at different ones. */
+static inline bool share_level(unsigned long number, unsigned long level) {
+    return !getenv("ONNXFUSE_TEST_TURN") || (number + level + share_number("ONNXFUSE_TEST_TURN")) % share_of() == 0;
 }
 
 #endif
