@@ -120,7 +120,7 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
     uint64_t drawn = random_state;
     Arena *arena = arena_create(0);
     for (int l = 0; l < LEVELS; l++) {
-        if (!share_level(number, (unsigned long)l)) continue;
+        if (!share_pair(number, (unsigned long)l)) continue;
         random_state =
             drawn + (uint64_t)(l + 1) * 0x9e3779b97f4a7c15u; /* 2^64 by the golden ratio: apart from the others */
         Target target = {.level = levels[l]};
