@@ -7,6 +7,9 @@
  * Kernels for GPUs, which OpenCL's compiler takes its time for: all, or with ONNXFUSE_TEST_TURN=N every second one; with N + 1
  * the others.
  *
+ * Pairs, such as kernels and the levels of processors that LLVM compiles each for, most of whose time is LLVM's: with
+ * ONNXFUSE_TEST_TURN as many as of random cases, others the next time.
+ *
  * ONNXFUSE_TEST_SHARE=N, for a slow machine: one of N of all these. ONNXFUSE_TEST_ALL: all. */
 #ifndef ONNXFUSE_TESTS_BASE_SHARE_H
 #define ONNXFUSE_TESTS_BASE_SHARE_H
@@ -50,6 +53,11 @@ static inline bool share_turn(void) {
     static unsigned long number;
     if (!getenv("ONNXFUSE_TEST_TURN")) return true;
     return (number++ + share_number("ONNXFUSE_TEST_TURN")) % (2 * share_of_slow()) == 0;
+}
+
+/* Whether this pair runs: neighbours of one number run with different others. */
+static inline bool share_pair(unsigned long one, unsigned long other) {
+    return !getenv("ONNXFUSE_TEST_TURN") || (one + other + share_number("ONNXFUSE_TEST_TURN")) % share_of() == 0;
 }
 
 #endif

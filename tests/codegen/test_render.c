@@ -9,6 +9,7 @@
 #include "codegen/object.h"
 #include "codegen/llvm_plugin.h"
 #include "codegen/native/native.h"
+#include "../base/share.h"
 #include "render_cases.h"
 
 static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"};
@@ -109,12 +110,19 @@ static KernelFunction load_native(const Kernel *k, const Target *target, ObjectC
     return function;
 }
 
-/* Compiles at every level and runs with each set of parameters, `width` of them each. */
+/* Compiles at every level (of a share of them: base/share.h) and runs with each set of parameters, `width` of them each. What is drawn
+ * for a level, and for later kernels, does not depend on which others are taken. */
 static void check(const Kernel *k, const int64_t *params, int sets, int width) {
     Status bad = kernel_verify(k);
     cr_assert(!bad, "%s", status_message(bad));
+    static unsigned long kernels;
+    unsigned long number = kernels++;
+    uint64_t drawn = random_state;
     Arena *arena = arena_create(0);
     for (int l = 0; l < LEVELS; l++) {
+        if (!share_pair(number, (unsigned long)l)) continue;
+        random_state =
+            drawn + (uint64_t)(l + 1) * 0x9e3779b97f4a7c15u; /* 2^64 by the golden ratio: apart from the others */
         Target target = {.level = levels[l]};
         void *object;
         size_t size;
@@ -138,6 +146,8 @@ static void check(const Kernel *k, const int64_t *params, int sets, int width) {
         object_unload(&own);
         free(object);
     }
+    random_state = drawn;
+    random_bits();
     arena_destroy(arena);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "../base/share.h"
 #include "counted_memory.h"
 #include "models.h"
 
@@ -491,11 +492,11 @@ static void tidy_up(void) {
 TestSuite(allocations, .init = prepare, .fini = tidy_up, .timeout = 600);
 
 /* --- the test --- */
-/* Each allocation; with a sanitizer, where a walk takes several times as long, one of so many. */
+/* Each allocation; with a sanitizer, where a walk takes several times as long, one of so many, others in another turn. */
 static int step_between(void) {
     const char *step = getenv("ONNXFUSE_ALLOCATION_STEP");
 #ifdef __SANITIZE_ADDRESS__
-    return step ? atoi(step) : 12;
+    return step ? atoi(step) : 12 * (int)share_of_slow();
 #else
     return step ? atoi(step) : 1;
 #endif
@@ -508,7 +509,7 @@ static void fail_each(const char *name, OnnxfuseStatus (*walk)(void), int least)
         onnxfuse_trim(NULL);
     }
     int refused = 0, tried = 0, step = step_between();
-    for (long long n = 1;; n += step) {
+    for (long long n = 1 + (long long)(share_number("ONNXFUSE_TEST_TURN") % (unsigned)step);; n += step) {
         size_t before = counted_blocks();
         counted_mark();
         counted_begin(n);
