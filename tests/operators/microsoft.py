@@ -159,6 +159,8 @@ QUANTIZED_PRODUCTS = [
            nbits("rows of bytes", 40, 96, 32, 4, zeros=u8, batch=(30,), accuracy_level=4, bias=True),
            nbits("rows of bytes, a last block that is cut", 70, 200, 64, 4, batch=(9,), accuracy_level=4),
            nbits("rows of bytes, 2 bits", 24, 96, 16, 2, zeros=u8, batch=(2, 7), accuracy_level=4),
+           nbits("rows of bytes, 8 bits", 40, 96, 32, 8, batch=(30,), accuracy_level=4),
+           nbits("rows of bytes, 8 bits, zero points, a last block that is cut", 33, 200, 64, 8, zeros=u8, batch=(9,), accuracy_level=4, bias=True),
            expect=picked(formulas.matmul_nbits_of_bytes), rtol=256, atol=256, **PLAIN),
     *table("MatMulNBits",
            nbits("as ONNX Runtime: 4 bits", 16, 64, 32, 4, zeros=u8, bias=True),

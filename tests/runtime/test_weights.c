@@ -486,7 +486,8 @@ static const Bits all_bits[] = {
     {4, 8, 1040, 65, 16, true, "packed, weights int4"},   {3, 2, 96, 33, 32, true, "packed, weights int4"},
     {2, 5, 100, 33, 16, true, "packed, weights int2"},    {2, 40, 96, 33, 64, false, "packed, weights int2"},
     {8, 1, 96, 70, 32, false, "packed, weights int8"},    {8, 20, 96, 70, 48, true, "packed, weights int8"},
-    {4, 1, 4096, 8, 2048, false, "packed, weights int4"},
+    {4, 1, 4096, 8, 2048, false, "packed, weights int4"}, {8, 100, 1100, 200, 32, true, "packed, weights int8"},
+    {8, 9, 2100, 31, 16, false, "packed, weights int8"},  {8, 40, 3000, 66, 1024, true, "packed, weights int8"},
 };
 
 /* As rounded.h says, told again: elements of a row in blocks as long as those that the weight is held in. */
@@ -570,13 +571,12 @@ static AnchorCase bits_case(const Bits *m, uint64_t seed, bool of_run) {
 static void check_bits(bool rounds) {
     for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
         const Bits *m = &all_bits[r];
-        bool rounded = rounds && m->bits <= 4;
         char how[64];
-        snprintf(how, sizeof how, "%s%s", m->how, rounded ? ", rows int8" : "");
+        snprintf(how, sizeof how, "%s%s", m->how, rounds ? ", rows int8" : "");
         AnchorCase c = bits_case(m, r + 1, false);
         if (rounds) node_set_int(c.node, ROWS_INT8, 1);
         Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, how);
-        expect_unpacked(&c, m->rows, rounded && m->rows > 8, got);
+        expect_unpacked(&c, m->rows, rounds && m->rows > 8, got);
         for (int threads = 2; threads <= 3; threads++) {
             Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, how);
             cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);

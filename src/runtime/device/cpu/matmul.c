@@ -220,11 +220,11 @@ Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         TRY(pack_bits(anchor, m, constants, pool));
     else if (b && b->rank >= 2 && tensor_count(b))
         TRY(pack_constant(anchor, m, b, pool));
-    m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights &&
-                (anchor->form.kind == WEIGHT_INT4 || anchor->form.kind == WEIGHT_INT2);
-    if (m->rounds)
-        anchor->how =
-            anchor->form.kind == WEIGHT_INT4 ? "packed, weights int4, rows int8" : "packed, weights int2, rows int8";
+    static const char *const rounded[WEIGHT_KINDS] = {[WEIGHT_INT8] = "packed, weights int8, rows int8",
+                                                      [WEIGHT_INT4] = "packed, weights int4, rows int8",
+                                                      [WEIGHT_INT2] = "packed, weights int2, rows int8"};
+    m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights && rounded[anchor->form.kind];
+    if (m->rounds) anchor->how = rounded[anchor->form.kind];
     return NULL;
 }
 

@@ -26,8 +26,8 @@ enum { TILE_MAX_ROWS = 12, TILE_MOST_ROWS = 32, TILE_MAX_VECTORS = 4, TILE_MAX_L
  *   WORK              [length][width] in the work type
  *   F16, BF16         [length][width]
  *   INT8, INT4, INT2  blocks of `block` depths, the last one shorter: float scales [width], where there are zero points these,
- *                     float [width], then INT8: int8_t [depths][width]; INT4, INT2: uint32_t [words][width], a word 8 or 16
- *                     depths of a column from its lowest bits on, 4 or 2 bits each, that hold the value plus 8 or 2.
+ *                     float [width], then uint32_t [words][width], a word 4, 8 or 16 depths of a column from its lowest bits
+ *                     on, 8, 4 or 2 bits each, that hold the value plus 128, 8 or 2.
  *                     An element is (value - zero point) * scale, a difference and a product of floats. */
 typedef enum WeightKind {
     WEIGHT_WORK,
@@ -50,9 +50,9 @@ enum { NARROW_BLOCK = 32, MOST_BLOCK = 1024, NARROW_TILE_ROWS = 4 };
 
 static inline bool weight_in_blocks(const WeightForm *form) { return form->kind >= WEIGHT_INT8; }
 /* What stands for 0 in a word. */
-static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : 8; }
+static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : kind == WEIGHT_INT4 ? 8 : 128; }
 /* Depths in a word. */
-static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 : kind == WEIGHT_INT2 ? 16 : 1; }
+static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT2 ? 16 : kind == WEIGHT_INT4 ? 8 : 4; }
 
 /* How sums of f32 become bf16: bias and addend are added, in this order, the bounds hold, and what comes out is rounded. Results are
  * known by where f32 would stand: one at address a goes to `to` + a / 2. */
@@ -109,11 +109,11 @@ enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8 };
 
 static inline int64_t rounded_block_bytes(int64_t block) { return (int64_t)sizeof(RoundedHead) + block; }
 
-/* Products of such rows by weights in blocks of 4 and 2 bits. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
+/* Products of such rows by weights in blocks. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
  * tap, and columns are those of the whole panel. */
 typedef struct TileBlocks {
     int rows;                                                 /* most */
-    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT4 and INT2 */
+    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
 } TileBlocks;
 
 /* A row of a depthwise kernel and the line of the input that it meets. */
