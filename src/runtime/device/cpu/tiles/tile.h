@@ -152,6 +152,25 @@ typedef struct WidenCall {
     float *to;
 } WidenCall;
 
+/* Few rows by columns of weights in blocks, of 8, 4 or 2 bits, as a model has them: nothing is packed. A column is words of 32 bits, depths from
+ * their lowest bits on; a group is as many of them as a vector has lanes.
+ *
+ *     results[i][c] = sum over blocks of scales[c][block] * (the block's sum of row i by the column - zeros[c][block] * sums[i][block])
+ */
+typedef struct BlockDots {
+    const float *const *rows; /* arranged: of each group [depths in a word][words], and 0 where the row has ended */
+    const float *const *sums; /* of a row's blocks; with zero points only */
+    const char *const *weights,
+        *const *scales;        /* [columns]; of any alignment. Scales are f32; a vector's are readable behind them */
+    const float *const *zeros; /* less what stands for 0; NULL: there are none */
+    int64_t words, block_words, blocks; /* block_words: a power of two */
+    int64_t ahead;                      /* bytes behind what is read, from where more is asked for meanwhile */
+    float *const *results;
+    int columns;
+} BlockDots;
+
+enum { BLOCK_DOT_COLUMNS = 4 }; /* that are computed at a time, at most */
+
 /* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
 typedef struct ScoreCall {
     float *x;
@@ -235,6 +254,8 @@ typedef struct TileIsa {
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    /* [kind][rows]; of INT8, INT4 and INT2 */
+    void (*block_dots[WEIGHT_KINDS][NARROW_TILE_ROWS + 1])(const BlockDots *call);
     void (*score_step)(const ScoreCall *call);
     /* Row i is a key that column j sees where i <= last[j]; hidden: alpha, or x + alpha. */
     void (*score_limit)(const ScoreCall *call, const int32_t *last, bool adds);
