@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/device/cpu/product.h"
-#include "runtime/device/cpu/rounded.h"
+#include "runtime/device/cpu/matmul/rounded.h"
 
 enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + BLOCK) };
 

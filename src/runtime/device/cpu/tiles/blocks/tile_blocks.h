@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included once an instruction set that multiplies bytes: defines the TileBlocks tile_blocks_<ISA>, products of rows rounded to i8 in
- * blocks (runtime/device/cpu/rounded.h) by weights of 8, 4 or 2 bits in blocks. Within a block all is exact: an element of the weight is
+ * blocks (runtime/device/cpu/matmul/rounded.h) by weights of 8, 4 or 2 bits in blocks. Within a block all is exact: an element of the weight is
  * multiplied as its bits, u8, and what stands for 0 in them is taken off with the sum of the row's. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/device/cpu/dots.h"
+#include "runtime/device/cpu/matmul/dots.h"
 
 #include <string.h>
 #include "lowering/sizes.h"

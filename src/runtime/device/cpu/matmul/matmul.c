@@ -3,10 +3,10 @@
  * rows are not contiguous. */
 #include <math.h>
 #include <string.h>
-#include "runtime/device/cpu/dots.h"
-#include "runtime/device/cpu/matmul.h"
+#include "runtime/device/cpu/matmul/dots.h"
+#include "runtime/device/cpu/matmul/matmul.h"
 #include "runtime/device/cpu/quads.h"
-#include "runtime/device/cpu/rounded.h"
+#include "runtime/device/cpu/matmul/rounded.h"
 #include "runtime/device/matmul_shape.h"
 
 static bool is_of_bits(const CpuAnchor *anchor) { return anchor_holds_bits(anchor->node); }
