@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows rounded to i8 in blocks, and all tiles that multiply them by weights of few bits. */
+/* Rows rounded to i8 in blocks, and all tiles that multiply them by weights in blocks. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
 #include "runtime/device/cpu/product.h"
-#include "runtime/device/cpu/rounded.h"
+#include "runtime/device/cpu/matmul/rounded.h"
 
 enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + BLOCK) };
 
@@ -21,8 +21,8 @@ static int byte_at(WeightKind kind, const char *block, int64_t k) {
 }
 
 Test(rounded, a_block_has_a_scale_and_a_sum) {
-    static const WeightKind kinds[] = {WEIGHT_INT4, WEIGHT_INT2};
-    for (int t = 0; t < 2; t++) {
+    static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
+    for (int t = 0; t < 3; t++) {
         WeightForm form = {kinds[t], 32, false};
         float row[70];
         char bytes[3 * 40];
@@ -45,7 +45,7 @@ Test(rounded, a_block_has_a_scale_and_a_sum) {
                 cr_expect_leq(fabsf(found - x), 0.5001f * head.scale + 0x1p-149f * 64, "block %d, depth %d: %g, not %g",
                               b, k, (double)found, (double)x);
             }
-            cr_expect_eq(head.start, -sum * (t ? 2 : 8));
+            cr_expect_eq(head.start, -sum * (t == 0 ? 128 : t == 1 ? 8 : 2));
             cr_expect_eq(head.scale, most / 127);
         }
     }
@@ -72,11 +72,12 @@ Test(rounded, what_is_not_finite_makes_its_block_nan) {
     cr_expect(head.scale == 0 && head.start == 0 && byte_at(form.kind, bytes, 1) == 0);
 }
 
-/* Scales are powers of two, so that all is exact, whatever order it is done in. */
-static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, int rows, int columns,
-                       int64_t depth, uint64_t *state) {
+/* Scales are powers of two, so that all is exact, whatever order it is done in. extreme: all factors are the largest that there are,
+ * whose sums a set may not saturate. */
+static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool zeros, bool extreme, int rows,
+                       int columns, int64_t depth, uint64_t *state) {
     const WeightForm form = {kind, BLOCK, zeros};
-    const int word = weight_word(kind), middle = kind == WEIGHT_INT2 ? 2 : 8;
+    const int word = weight_word(kind), middle = 1 << (32 / word - 1);
     static char x[ROWS][ROOM];
     static _Alignas(64) float panel[2 * COLUMNS * DEPTH], results[ROWS][COLUMNS];
     static int values[DEPTH][COLUMNS];
@@ -90,7 +91,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
             char *block = x[i] + b * (8 + BLOCK);
             RoundedHead head = {ldexpf(1, (int)(draw(state) % 3)), 0};
             for (int64_t k = 0; k < BLOCK && b * BLOCK + k < depth; k++) {
-                int in = (int)(k % word), quads = word / 4, byte = (int)(draw(state) % 255) - 127;
+                int in = (int)(k % word), quads = word / 4, byte = extreme ? 127 : (int)(draw(state) % 255) - 127;
                 block[8 + k / word * word + 4 * (in % quads) + in / quads] = (char)byte;
                 head.start -= byte * middle;
             }
@@ -109,7 +110,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
         if (zeros) memcpy(at, points[b], sizeof points[b]), at += COLUMNS;
         for (int64_t k = 0; k < count; k += word, at += COLUMNS)
             for (int j = 0; j < COLUMNS; j++) {
-                uint32_t bits = (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
+                uint32_t bits = extreme ? UINT32_MAX : (uint32_t)draw(state) ^ (uint32_t)draw(state) << 8;
                 memcpy(at + j, &bits, sizeof bits);
                 for (int64_t i = 0; i < word && k + i < count; i++)
                     values[b * BLOCK + k + i][j] = (int)(bits >> (32 / word * i) & (uint32_t)(2 * middle - 1)) - middle;
@@ -142,6 +143,7 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
 
 Test(rounded, all_sets_give_what_the_formula_says) {
     static const int64_t depths[] = {1, 16, 33, 64, 100, DEPTH};
+    static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
     const TileBlocks *sets[4];
     uint64_t state = 1;
     int count = tile_sets_of_blocks(sets);
@@ -150,7 +152,6 @@ Test(rounded, all_sets_give_what_the_formula_says) {
         for (int rows = 1; rows <= sets[s]->rows; rows++)
             for (int columns = 1; columns <= COLUMNS; columns += 1 + columns % 5)
                 for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
-                    for (int t = 0; t < 4; t++)
-                        check_tile(sets[s], s, t % 2 ? WEIGHT_INT4 : WEIGHT_INT2, t / 2, rows, columns, depths[d],
-                                   &state);
+                    for (int t = 0; t < 9; t++)
+                        check_tile(sets[s], s, kinds[t % 3], t / 3 == 1, t / 3 == 2, rows, columns, depths[d], &state);
 }

@@ -247,6 +247,77 @@ Test(weights, tiles_of_all_instruction_sets_take_blocks_as_they_came) {
                                      &state);
 }
 
+/* Weights that are multiplied where they lie: small whole numbers by powers of two, so that sums are exact. Columns end where memory does. */
+static void check_block_dots(const TileIsa *isa, WeightKind kind, int block, bool zeros, int m, int columns, int depth,
+                             uint64_t *state) {
+    enum { MOST_DEPTH = 600, ROOM = MOST_DEPTH / 16 + 2 * TILE_MAX_LANES, LENGTH = MOST_DEPTH + 16 * TILE_MAX_LANES };
+    static float x[NARROW_TILE_ROWS][MOST_DEPTH], arranged[NARROW_TILE_ROWS][LENGTH], sums[NARROW_TILE_ROWS][ROOM],
+        scales[BLOCK_DOT_COLUMNS][ROOM], points[BLOCK_DOT_COLUMNS][ROOM], y[NARROW_TILE_ROWS][BLOCK_DOT_COLUMNS];
+    const int word = weight_word(kind), bits = 32 / word, lanes = isa->f32.lanes, words = (depth + word - 1) / word;
+    uint8_t *bytes[BLOCK_DOT_COLUMNS];
+    const float *rows[NARROW_TILE_ROWS], *row_sums[NARROW_TILE_ROWS], *zero[BLOCK_DOT_COLUMNS];
+    const char *weights[BLOCK_DOT_COLUMNS], *scale[BLOCK_DOT_COLUMNS];
+    float *results[NARROW_TILE_ROWS];
+    memset(arranged, 0, sizeof arranged), memset(sums, 0, sizeof sums), memset(y, 0, sizeof y);
+    for (int i = 0; i < m; i++) {
+        rows[i] = arranged[i], row_sums[i] = sums[i], results[i] = y[i];
+        for (int k = 0; k < depth; k++) {
+            int group = word * lanes, in = k % group;
+            x[i][k] = (float)(anchor_case_below(state, 17) - 8);
+            arranged[i][k / group * group + in % word * lanes + in / word] = x[i][k];
+            sums[i][k / block] += x[i][k];
+        }
+    }
+    memset(scales, 0, sizeof scales), memset(points, 0, sizeof points);
+    for (int c = 0; c < columns; c++) {
+        cr_assert(bytes[c] = malloc((size_t)words * 4 + 1));
+        for (int i = 0; i <= words * 4; i++) bytes[c][i] = (uint8_t)anchor_case_bits(state);
+        weights[c] = (const char *)bytes[c] + 1, scale[c] = (const char *)scales[c], zero[c] = points[c];
+        for (int b = 0; b * block < depth; b++) {
+            scales[c][b] = ldexpf(1, anchor_case_below(state, 3));
+            points[c][b] = (float)(anchor_case_below(state, 9) - 4);
+        }
+    }
+    isa->block_dots[kind][m](&(BlockDots){.rows = rows,
+                                          .sums = zeros ? row_sums : NULL,
+                                          .weights = weights,
+                                          .scales = scale,
+                                          .zeros = zeros ? zero : NULL,
+                                          .words = words,
+                                          .block_words = block / word,
+                                          .blocks = (depth + block - 1) / block,
+                                          .results = results,
+                                          .columns = columns});
+    for (int i = 0; i < m; i++)
+        for (int c = 0; c < BLOCK_DOT_COLUMNS; c++) {
+            float sum = 0;
+            for (int k = 0; c < columns && k < depth; k++)
+                sum += x[i][k] * scales[c][k / block] *
+                       ((float)(weight_bits(bytes[c] + 1, k, bits) - (1 << (bits - 1))) -
+                        (zeros ? points[c][k / block] : 0));
+            cr_assert(y[i][c] == sum,
+                      "%s, %d bits, blocks of %d, %d rows, %d columns, depth %d: %g at [%d, %d], not %g", isa->name,
+                      bits, block, m, columns, depth, (double)y[i][c], i, c, (double)sum);
+        }
+    for (int c = 0; c < columns; c++) free(bytes[c]);
+}
+
+Test(weights, tiles_of_all_instruction_sets_multiply_blocks_where_they_lie) {
+    static const WeightKind kinds[] = {WEIGHT_INT8, WEIGHT_INT4, WEIGHT_INT2};
+    static const int depths[] = {1, 31, 32, 64, 100, 256, 384, 600};
+    const TileIsa *sets[3];
+    uint64_t state = 11;
+    int count = all_sets(sets);
+    for (int s = 0; s < count; s++)
+        for (int kind = 0; kind < 3; kind++)
+            for (int block = 16; block <= 512; block *= 2)
+                for (int m = 1; m <= NARROW_TILE_ROWS; m++)
+                    for (int columns = 1; columns <= BLOCK_DOT_COLUMNS; columns++)
+                        for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+                            check_block_dots(sets[s], kinds[kind], block, d % 2 == (size_t)m % 2, m, columns, depths[d],
+                                             &state);
+}
+
 Test(weights, tiles_of_all_instruction_sets_widen_what_was_rounded) {
     const TileIsa *sets[3];
     int count = all_sets(sets);
@@ -479,14 +550,17 @@ typedef struct Bits {
 } Bits;
 
 static const Bits all_bits[] = {
-    {4, 1, 64, 40, 32, false, "packed, weights int4"},    {4, 3, 200, 70, 64, true, "packed, weights int4"},
-    {4, 9, 130, 17, 128, false, "packed, weights int4"},  {4, 100, 1100, 200, 32, true, "packed, weights int4"},
-    {2, 33, 1030, 24, 256, true, "packed, weights int2"}, {4, 13, 2100, 31, 16, false, "packed, weights int4"},
-    {3, 10, 96, 33, 48, true, "packed, weights int4"},    {4, 1, 3000, 66, 256, true, "packed, weights int4"},
-    {4, 8, 1040, 65, 16, true, "packed, weights int4"},   {3, 2, 96, 33, 32, true, "packed, weights int4"},
-    {2, 5, 100, 33, 16, true, "packed, weights int2"},    {2, 40, 96, 33, 64, false, "packed, weights int2"},
-    {8, 1, 96, 70, 32, false, "packed, weights int8"},    {8, 20, 96, 70, 48, true, "packed, weights int8"},
-    {4, 1, 4096, 8, 2048, false, "packed, weights int4"},
+    {4, 1, 64, 40, 32, false, "packed, weights int4"},     {4, 3, 200, 70, 64, true, "packed, weights int4"},
+    {4, 9, 130, 17, 128, false, "packed, weights int4"},   {4, 100, 1100, 200, 32, true, "packed, weights int4"},
+    {2, 33, 1030, 24, 256, true, "packed, weights int2"},  {4, 13, 2100, 31, 16, false, "packed, weights int4"},
+    {3, 10, 96, 33, 48, true, "packed, weights int4"},     {4, 1, 3000, 66, 256, true, "packed, weights int4"},
+    {4, 8, 1040, 65, 16, true, "packed, weights int4"},    {3, 2, 96, 33, 32, true, "packed, weights int4"},
+    {2, 5, 100, 33, 16, true, "packed, weights int2"},     {2, 40, 96, 33, 64, false, "packed, weights int2"},
+    {8, 1, 96, 70, 32, false, "packed, weights int8"},     {8, 20, 96, 70, 48, true, "packed, weights int8"},
+    {4, 1, 4096, 8, 2048, false, "packed, weights int4"},  {8, 100, 1100, 200, 32, true, "packed, weights int8"},
+    {8, 9, 2100, 31, 16, false, "packed, weights int8"},   {8, 5, 1000, 131, 16, true, "packed, weights int8"},
+    {4, 7, 2048, 130, 32, true, "packed, weights int4"},   {2, 1, 2048, 67, 64, true, "packed, weights int2"},
+    {8, 40, 3000, 66, 1024, true, "packed, weights int8"},
 };
 
 /* As rounded.h says, told again: elements of a row in blocks as long as those that the weight is held in. */
@@ -570,13 +644,12 @@ static AnchorCase bits_case(const Bits *m, uint64_t seed, bool of_run) {
 static void check_bits(bool rounds) {
     for (size_t r = 0; r < sizeof all_bits / sizeof *all_bits; r++) {
         const Bits *m = &all_bits[r];
-        bool rounded = rounds && m->bits <= 4;
         char how[64];
-        snprintf(how, sizeof how, "%s%s", m->how, rounded ? ", rows int8" : "");
+        snprintf(how, sizeof how, "%s%s", m->how, rounds ? ", rows int8" : "");
         AnchorCase c = bits_case(m, r + 1, false);
         if (rounds) node_set_int(c.node, ROWS_INT8, 1);
         Tensor *got = run_case(&c, c.tensors[1], NULL, PRECISION_AS_IS, how);
-        expect_unpacked(&c, m->rows, rounded && m->rows > 8, got);
+        expect_unpacked(&c, m->rows, rounds && m->rows > 8, got);
         for (int threads = 2; threads <= 3; threads++) {
             Tensor *again = run_case(&c, c.tensors[1], pool_of(threads), PRECISION_AS_IS, how);
             cr_expect(memcmp(got->data, again->data, tensor_bytes(got)) == 0, "row %zu on %d threads", r, threads);

@@ -83,3 +83,12 @@ Status matmul_shape(const Node *node, const Tensor *a, const Tensor *b, const in
     for (int i = 0; i < rank - 2; i++) s->batches *= s->batch[i];
     return result_strides(node, rank, rd, s, out_dims);
 }
+
+int64_t matmul_batch_offset(const MatmulShape *s, const int64_t *strides, int64_t flat) {
+    int64_t offset = 0;
+    for (int i = s->batch_rank - 1; i >= 0; i--) {
+        offset += flat % s->batch[i] * strides[i];
+        flat /= s->batch[i];
+    }
+    return offset;
+}

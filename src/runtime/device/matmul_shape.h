@@ -23,6 +23,8 @@ Status matmul_shape(const Node *node, const Tensor *a, const Tensor *b, const in
 /* dims and strides of permute(t, the node's attribute attr), t dense of these dims. */
 Status matmul_permuted(const Node *node, const char *attr, int rank, const int64_t *dims, int64_t *out_dims,
                        int64_t *out_strides);
+/* The offset of flat batch index `flat` by such strides. */
+int64_t matmul_batch_offset(const MatmulShape *s, const int64_t *strides, int64_t flat);
 void matmul_strides(int rank, const int64_t *dims, int64_t *out_strides); /* row-major, in elements */
 
 #endif

@@ -14,8 +14,7 @@ size_t narrow_column_bytes(const WeightForm *form, int64_t length) {
     if (form->kind == WEIGHT_F16 || form->kind == WEIGHT_BF16) return (size_t)length * sizeof(uint16_t);
     int64_t blocks = (length + form->block - 1) / form->block, word = weight_word(form->kind);
     size_t before = (size_t)blocks * (1 + form->zeros) * sizeof(float);
-    return before +
-           (form->kind == WEIGHT_INT8 ? (size_t)length : (size_t)((length + word - 1) / word) * sizeof(uint32_t));
+    return before + (size_t)((length + word - 1) / word) * sizeof(uint32_t);
 }
 
 /* ---- halves ---- */
@@ -58,22 +57,16 @@ static void round_row(const float *row, const float *scales, int64_t width, floa
     }
 }
 
-static void *round_int8(const float *rows, int64_t depths, int64_t width, const float *scales, void *out) {
-    int8_t *to = out;
-    for (int64_t k = 0; k < depths; k++, to += width) round_row(rows + k * width, scales, width, 127, to);
-    return to;
-}
-
-enum { WORD = 8 }; /* depths */
-
-static void *round_int4(const float *rows, int64_t depths, int64_t width, const float *scales, void *out) {
+static void *round_words(WeightKind kind, const float *rows, int64_t depths, int64_t width, const float *scales,
+                         void *out) {
+    const int word = weight_word(kind), zero = weight_zero(kind);
     uint32_t *to = out;
     int8_t whole[MAX_WIDTH];
     for (int64_t k = 0; k < depths; k++) {
-        int shift = (int)(k % WORD) * 4;
-        round_row(rows + k * width, scales, width, 7, whole);
-        for (int64_t j = 0; j < width; j++) to[j] = (shift ? to[j] : 0) | (uint32_t)(whole[j] + 8) << shift;
-        if (shift == 28 || k + 1 == depths) to += width;
+        int in = (int)(k % word), shift = in * 32 / word;
+        round_row(rows + k * width, scales, width, (float)(zero - 1), whole);
+        for (int64_t j = 0; j < width; j++) to[j] = (in ? to[j] : 0) | (uint32_t)(whole[j] + zero) << shift;
+        if (in + 1 == word || k + 1 == depths) to += width;
     }
     return to;
 }
@@ -87,8 +80,8 @@ void narrow_panel(WeightKind kind, const float *panel, int64_t length, int64_t w
         const float *rows = panel + k * width;
         float *scales = out;
         int64_t depths = length - k < NARROW_BLOCK ? length - k : NARROW_BLOCK;
-        block_scales(rows, depths, width, kind == WEIGHT_INT8 ? 127 : 7, scales);
-        out = (kind == WEIGHT_INT8 ? round_int8 : round_int4)(rows, depths, width, scales, scales + width);
+        block_scales(rows, depths, width, (float)(weight_zero(kind) - 1), scales);
+        out = round_words(kind, rows, depths, width, scales, scales + width);
     }
 }
 
@@ -108,14 +101,13 @@ typedef struct PanelBlocks {
     int64_t row;    /* bytes: of the scales, of a word of each column */
     int64_t before; /* bytes of a block's scales and zero points */
     int64_t each;   /* bytes of a whole block */
-    int64_t words;  /* in a whole block; of INT8 depths */
+    int64_t words;  /* in a whole block */
 } PanelBlocks;
 
 static PanelBlocks blocks_in_panel(const WeightForm *form, int64_t width, void *out) {
-    const bool bytes = form->kind == WEIGHT_INT8;
     PanelBlocks p = {.to = out, .row = width * (int64_t)sizeof(float), .words = form->block / weight_word(form->kind)};
     p.before = p.row * (1 + form->zeros);
-    p.each = p.before + p.words * (bytes ? width : p.row);
+    p.each = p.before + p.words * p.row;
     return p;
 }
 
@@ -142,7 +134,9 @@ static void take_scales(const WeightForm *form, const WeightBlocks *b, int64_t c
     }
 }
 
-/* Words [first, end) of a column. Those of 2 and 4 bits lie in the file as they do here; those of 3 bits become 4 of them. */
+enum { WORD = 8 }; /* depths of what was of 3 bits and is held in 4 of them */
+
+/* Words [first, end) of a column. Those of 2, 4 and 8 bits lie in the file as they do here. */
 static void take_words(const WeightBlocks *b, int64_t column, int64_t first, int64_t end, const PanelBlocks *p,
                        int64_t place) {
     const uint8_t *from = weight_block_bits(b, column, 0);
@@ -179,23 +173,9 @@ static void take_all_words(const WeightForm *form, const WeightBlocks *b, int64_
     for (int c = 0; c < columns; c++) take_words(b, first + c, c < squares ? turned : 0, words, p, c);
 }
 
-/* All depths of a column of 8 bits. */
-static void take_bytes(const WeightForm *form, const WeightBlocks *b, int64_t column, const PanelBlocks *p,
-                       int64_t width, char *to) {
-    for (int64_t k = 0; k < b->k; k += form->block, to += p->each) {
-        int64_t depths = b->k - k < form->block ? b->k - k : form->block;
-        const uint8_t *from = weight_block_bits(b, column, k / b->block) + k % b->block;
-        for (int64_t i = 0; i < depths; i++) to[p->before + i * width] = (char)(from[i] ^ 0x80);
-    }
-}
-
 void blocks_panel(const WeightForm *form, const WeightBlocks *b, int64_t first, int columns, int64_t width, void *out) {
     const PanelBlocks p = blocks_in_panel(form, width, out);
     if (columns < width) memset(out, 0, narrow_column_bytes(form, b->k) * (size_t)width);
     for (int c = 0; c < columns; c++) take_scales(form, b, first + c, &p, p.to + c * (int64_t)sizeof(float));
-    if (form->kind != WEIGHT_INT8) {
-        take_all_words(form, b, first, columns, &p);
-        return;
-    }
-    for (int c = 0; c < columns; c++) take_bytes(form, b, first + c, &p, width, p.to + c);
+    take_all_words(form, b, first, columns, &p);
 }

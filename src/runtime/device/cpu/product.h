@@ -120,7 +120,7 @@ typedef struct Product {
     const int64_t *merged_offsets; /* [taps / merged] */
     int64_t depth_gap;             /* of merged taps of one depth: elements of a row between one and the next */
     bool inside;                   /* all rows are interior */
-    bool rounded;                  /* rows are of i8 in blocks (RoundedHead), and so is the weight, of 4 or 2 bits */
+    bool rounded;                  /* rows are of i8 in blocks (RoundedHead), and so is the weight */
     bool scales;                   /* of pairs: sums are multiplied by `scale` */
     float scale;
     const BoundEpilogue *epilogue;

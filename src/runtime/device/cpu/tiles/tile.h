@@ -26,8 +26,8 @@ enum { TILE_MAX_ROWS = 12, TILE_MOST_ROWS = 32, TILE_MAX_VECTORS = 4, TILE_MAX_L
  *   WORK              [length][width] in the work type
  *   F16, BF16         [length][width]
  *   INT8, INT4, INT2  blocks of `block` depths, the last one shorter: float scales [width], where there are zero points these,
- *                     float [width], then INT8: int8_t [depths][width]; INT4, INT2: uint32_t [words][width], a word 8 or 16
- *                     depths of a column from its lowest bits on, 4 or 2 bits each, that hold the value plus 8 or 2.
+ *                     float [width], then uint32_t [words][width], a word 4, 8 or 16 depths of a column from its lowest bits
+ *                     on, 8, 4 or 2 bits each, that hold the value plus 128, 8 or 2.
  *                     An element is (value - zero point) * scale, a difference and a product of floats. */
 typedef enum WeightKind {
     WEIGHT_WORK,
@@ -50,9 +50,9 @@ enum { NARROW_BLOCK = 32, MOST_BLOCK = 1024, NARROW_TILE_ROWS = 4 };
 
 static inline bool weight_in_blocks(const WeightForm *form) { return form->kind >= WEIGHT_INT8; }
 /* What stands for 0 in a word. */
-static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : 8; }
+static inline int weight_zero(WeightKind kind) { return kind == WEIGHT_INT2 ? 2 : kind == WEIGHT_INT4 ? 8 : 128; }
 /* Depths in a word. */
-static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT4 ? 8 : kind == WEIGHT_INT2 ? 16 : 1; }
+static inline int weight_word(WeightKind kind) { return kind == WEIGHT_INT2 ? 16 : kind == WEIGHT_INT4 ? 8 : 4; }
 
 /* How sums of f32 become bf16: bias and addend are added, in this order, the bounds hold, and what comes out is rounded. Results are
  * known by where f32 would stand: one at address a goes to `to` + a / 2. */
@@ -109,11 +109,11 @@ enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8 };
 
 static inline int64_t rounded_block_bytes(int64_t block) { return (int64_t)sizeof(RoundedHead) + block; }
 
-/* Products of such rows by weights in blocks of 4 and 2 bits. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
+/* Products of such rows by weights in blocks. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
  * tap, and columns are those of the whole panel. */
 typedef struct TileBlocks {
     int rows;                                                 /* most */
-    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT4 and INT2 */
+    TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
 } TileBlocks;
 
 /* A row of a depthwise kernel and the line of the input that it meets. */
@@ -151,6 +151,25 @@ typedef struct WidenCall {
     int64_t width, first, end;
     float *to;
 } WidenCall;
+
+/* Few rows by columns of weights in blocks, of 8, 4 or 2 bits, as a model has them: nothing is packed. A column is words of 32 bits, depths from
+ * their lowest bits on; a group is as many of them as a vector has lanes.
+ *
+ *     results[i][c] = sum over blocks of scales[c][block] * (the block's sum of row i by the column - zeros[c][block] * sums[i][block])
+ */
+typedef struct BlockDots {
+    const float *const *rows; /* arranged: of each group [depths in a word][words], and 0 where the row has ended */
+    const float *const *sums; /* of a row's blocks; with zero points only */
+    const char *const *weights,
+        *const *scales;        /* [columns]; of any alignment. Scales are f32; a vector's are readable behind them */
+    const float *const *zeros; /* less what stands for 0; NULL: there are none */
+    int64_t words, block_words, blocks; /* block_words: a power of two */
+    int64_t ahead;                      /* bytes behind what is read, from where more is asked for meanwhile */
+    float *const *results;
+    int columns;
+} BlockDots;
+
+enum { BLOCK_DOT_COLUMNS = 4 }; /* that are computed at a time, at most */
 
 /* A block of scores, x[i * stride + j] for i < rows, j < columns, through a step of attention (ScoreStep, not CAUSAL). */
 typedef struct ScoreCall {
@@ -235,6 +254,8 @@ typedef struct TileIsa {
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    /* [kind][rows]; of INT8, INT4 and INT2 */
+    void (*block_dots[WEIGHT_KINDS][NARROW_TILE_ROWS + 1])(const BlockDots *call);
     void (*score_step)(const ScoreCall *call);
     /* Row i is a key that column j sees where i <= last[j]; hidden: alpha, or x + alpha. */
     void (*score_limit)(const ScoreCall *call, const int32_t *last, bool adds);

@@ -129,6 +129,7 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
 }
 
 #include "runtime/device/cpu/tiles/tile_narrow.h"
+#include "runtime/device/cpu/tiles/tile_block_dots.h"
 #include "runtime/device/cpu/tiles/tile_winograd.h"
 
 /* Conversions. */
@@ -210,6 +211,9 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .winograd_input = winograd_input,
     .winograd_output = winograd_output,
     .dot = dot,
+    .block_dots = {[WEIGHT_INT8] = BLOCK_DOTS_NAMES(int8),
+                   [WEIGHT_INT4] = BLOCK_DOTS_NAMES(int4),
+                   [WEIGHT_INT2] = BLOCK_DOTS_NAMES(int2)},
     .score_step = score_step,
     .score_limit = score_limit,
     .score_softmax_columns = score_softmax_columns,

@@ -4,8 +4,6 @@
 
 typedef uint16_t VH __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef uint16_t VHLoose __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
-typedef int8_t VB __attribute__((vector_size(VECTOR_BYTES / 4)));
-typedef int8_t VBLoose __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
 typedef uint32_t VULoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
 /* ---- one vector ---- */
@@ -33,19 +31,11 @@ TILE_INLINE VF from_bf16(const void *from) {
 #endif
 }
 
-TILE_INLINE VF from_int8(const void *from) {
-#if VECTOR_BYTES == 64
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from)));
-#elif VECTOR_BYTES == 32
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from)));
-#else
-    return __builtin_convertvector(__builtin_convertvector((VB) * (const VBLoose *)from, VI), VF);
-#endif
-}
-
 /* The values of depth `index` of words. */
 TILE_INLINE VF from_words(VU words, int index, const WeightKind kind) {
-    const int bits = kind == WEIGHT_INT2 ? 2 : 4, middle = 1 << (bits - 1);
+    const int bits = 32 / weight_word(kind), middle = weight_zero(kind);
+    if (kind == WEIGHT_INT8) /* without the middle, which one operation takes off a whole word, they are signed bytes */
+        return __builtin_convertvector((VI)((words ^ 0x80808080) << (uint32_t)(24 - 8 * index)) >> 24, VF);
 #if VECTOR_BYTES ==                                                                                                    \
     64 /* the permutation reads the lowest four bits of a lane alone, of which the table may leave out two */
     VF values;
@@ -111,15 +101,6 @@ TILE_INLINE const char *add_block(const char *at, int64_t width, VF sums[TILE_MA
                                   const float *const *x, int64_t k, int64_t end, const int m, const int nv,
                                   const WeightKind kind) {
     VF w[TILE_MAX_VECTORS];
-    if (kind == WEIGHT_INT8) {
-        for (; k < end; k++, at += width) {
-            __builtin_prefetch(at + NARROW_AHEAD);
-            TILE_UNROLL
-            for (int j = 0; j < nv; j++) w[j] = from_int8(at + j * LANES);
-            add_products(sums, x, k, w, m, nv);
-        }
-        return at;
-    }
     const int word = weight_word(kind);
     for (; k < end; k += word, at += width * (int64_t)sizeof(uint32_t)) {
         VU words[TILE_MAX_VECTORS];
@@ -241,13 +222,6 @@ TILE_INLINE void widen_block(const WidenCall *call, const char *from, int64_t fi
     const int64_t width = call->width, row = width * (int64_t)sizeof(float);
     const bool zeros = call->form->zeros;
     const char *numbers = from + row * (1 + zeros);
-    if (kind == WEIGHT_INT8) {
-        numbers += first * width;
-        for (int64_t k = first; k < end; k++)
-            for (int64_t j = 0; j < width; j += LANES, numbers += LANES, to += LANES)
-                *(VFLoose *)to = scaled(from_int8(numbers), from + j * (int64_t)sizeof(float), row, zeros);
-        return;
-    }
     const int word = weight_word(kind);
     for (int64_t k = first / word * word; k < end; k += word) {
         int low = k < first ? (int)(first - k) : 0, high = end - k < word ? (int)(end - k) : word;
@@ -263,8 +237,7 @@ TILE_INLINE void widen_block(const WidenCall *call, const char *from, int64_t fi
 
 TILE_INLINE void widen_blocks(const WidenCall *call, const WeightKind kind) {
     const int64_t depths = call->form->block, word = weight_word(kind);
-    int64_t number_bytes = kind == WEIGHT_INT8 ? depths : depths / word * (int64_t)sizeof(uint32_t),
-            block_bytes = call->width * ((1 + call->form->zeros) * (int64_t)sizeof(float) + number_bytes);
+    int64_t block_bytes = call->width * (1 + call->form->zeros + depths / word) * (int64_t)sizeof(uint32_t);
     float *to = call->to;
     for (int64_t k = call->first; k < call->end;) {
         int64_t block = k / depths, base = block * depths;

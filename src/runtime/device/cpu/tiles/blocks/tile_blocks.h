@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included once an instruction set that multiplies bytes: defines the TileBlocks tile_blocks_<ISA>, products of rows rounded to i8 in
- * blocks (runtime/device/cpu/rounded.h) by weights of 4 or 2 bits in blocks. Within a block all is exact: an element of the weight is
+ * blocks (runtime/device/cpu/matmul/rounded.h) by weights of 8, 4 or 2 bits in blocks. Within a block all is exact: an element of the weight is
  * multiplied as its bits, u8, and what stands for 0 in them is taken off with the sum of the row's. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
- *                 hold for ROUNDED_STEP depths of weights of 4 bits; BLOCK_VNNI, the instruction for it;
- *                 BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken, being less than 16 */
+ *                 hold for ROUNDED_STEP depths of weights of 4 bits, so that one of 8 bits is two halves, low and high; BLOCK_VNNI, the
+ *                 instruction for it; BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken where they
+ *                 are less than 16, and bytes are less what stands for 0 in them */
 #define BLOCK_PLAIN 0
 #define BLOCK_PAIRS 1
 #define BLOCK_VNNI 2
@@ -42,6 +43,8 @@ enum { BLOCK_ROWS = REGISTERS == 32 ? 8 : 4 };
 
 _Static_assert((int)BLOCK_ROWS <= (int)TILE_BLOCK_ROWS, "all heights have a place in the table");
 _Static_assert(ROUNDED_STEP / 2 * 15 * 127 <= INT16_MAX, "a lane of 16 bits adds up half of a step's products");
+_Static_assert(MOST_BLOCK * 255 * 127 <= INT32_MAX && MOST_BLOCK * 128 * 127 <= 1 << 24,
+               "the sum of a block's bytes is exact, and in f32 what it is without that of zeros");
 
 typedef uint32_t VULoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
@@ -64,11 +67,18 @@ TILE_INLINE VU blocks_add(VU sum, VU w, VU x) {
 #endif
 }
 
-/* A step's sums in 32 bits. */
-TILE_INLINE VU blocks_widened(VU step) {
+/* Whether a weight's element is multiplied as two: its lower four bits, and its upper ones. */
+TILE_INLINE bool blocks_halved(const WeightKind kind) { return BLOCK_DOT == BLOCK_PAIRS && kind == WEIGHT_INT8; }
+
+/* Whether what stands for 0 is taken off the weight's elements, and not off the sums. */
+TILE_INLINE bool blocks_signed(const WeightKind kind) { return BLOCK_DOT == BLOCK_SIGNED && kind == WEIGHT_INT8; }
+
+/* A step's sums in 32 bits, times `factor`. */
+TILE_INLINE VU blocks_widened(VU step, const short factor) {
 #if BLOCK_DOT == BLOCK_PAIRS
-    return (VU)_mm256_madd_epi16((__m256i)step, _mm256_set1_epi16(1));
+    return (VU)_mm256_madd_epi16((__m256i)step, _mm256_set1_epi16(factor));
 #else
+    (void)factor;
     return step;
 #endif
 }
@@ -81,8 +91,10 @@ TILE_INLINE VU blocks_spread(const char *x) {
 /* A word of each column by the bytes of so many rows that it meets, which begin `at` behind x. */
 TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char *words, const char *const *x,
                              int64_t at, const int m, const int nv, const WeightKind kind) {
-    const int quads = weight_word(kind) / 4;
-    const uint32_t mask = kind == WEIGHT_INT2 ? 0x03030303 : 0x0f0f0f0f;
+    const int quads = weight_word(kind) / 4, parts = 1 + blocks_halved(kind), count = nv * parts;
+    const uint32_t mask = kind == WEIGHT_INT2                          ? 0x03030303
+                          : kind == WEIGHT_INT4 || blocks_halved(kind) ? 0x0f0f0f0f
+                                                                       : 0xffffffff;
     VU word[BLOCK_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -93,12 +105,15 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
     for (int q = 0; q < quads; q++) {
         VU w[BLOCK_VECTORS];
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) w[j] = word[j] >> (uint32_t)(8 / quads * q) & mask;
+        for (int j = 0; j < count; j++) {
+            w[j] = word[j / parts] >> (uint32_t)(8 / quads * q + 4 * (j % parts)) & mask;
+            if (blocks_signed(kind)) w[j] ^= 0x80808080;
+        }
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
             VU value = blocks_spread(x[i] + at + 4 * q);
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) {
+            for (int j = 0; j < count; j++) {
                 step[i][j] = blocks_add(step[i][j], w[j], value);
                 TILE_HOLD(
                     step[i]
@@ -113,10 +128,11 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
                                     const char *const *x, int64_t at, const int words, const int m, const int nv,
                                     const WeightKind kind) {
     VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS];
+    const int parts = 1 + blocks_halved(kind);
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) step[i][j] = (VU){0};
+        for (int j = 0; j < nv * parts; j++) step[i][j] = (VU){0};
     }
     BLOCK_UNROLL
     for (int s = 0; s < words; s++, weight += row)
@@ -124,7 +140,10 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) sums[i][j] += blocks_widened(step[i][j]);
+        for (int j = 0; j < nv; j++) {
+            sums[i][j] += blocks_widened(step[i][j * parts], 1);
+            if (blocks_halved(kind)) sums[i][j] += blocks_widened(step[i][j * parts + 1], 16);
+        }
     }
     return weight;
 }
@@ -149,7 +168,8 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
         for (int i = 0; i < m; i++) {
             TILE_HOLD_ADDRESS(x[i]);
             TILE_UNROLL
-            for (int j = 0; j < nv; j++) sums[i][j] = blocks_spread(x[i] + offsetof(RoundedHead, start));
+            for (int j = 0; j < nv; j++)
+                sums[i][j] = blocks_signed(kind) ? (VU){0} : blocks_spread(x[i] + offsetof(RoundedHead, start));
         }
         if (steps) {
             at = blocks_step(at, row, sums, x, sizeof(RoundedHead), ROUNDED_STEP / word, m, nv, kind);
@@ -186,7 +206,7 @@ TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightK
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const char *)call->rows[i] + from;
 #if BLOCK_VECTORS == 2
-    for (; first + LANES < call->columns; first += 2 * LANES)
+    for (; first + LANES < call->columns && !blocks_halved(kind); first += 2 * LANES)
         if (steps)
             blocks_columns(call, first, x, m, 2, kind, true);
         else
@@ -205,9 +225,11 @@ TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightK
     BLOCKS_ONE(word, kind, a) BLOCKS_ONE(word, kind, b) BLOCKS_ONE(word, kind, c) BLOCKS_ONE(word, kind, d)
 #define BLOCKS_NAMES(word) NULL, blocks_##word##_1, blocks_##word##_2, blocks_##word##_3, blocks_##word##_4
 #define BLOCKS_MORE_NAMES(word) blocks_##word##_5, blocks_##word##_6, blocks_##word##_7, blocks_##word##_8
+BLOCKS_FOUR(int8, WEIGHT_INT8, 1, 2, 3, 4)
 BLOCKS_FOUR(int4, WEIGHT_INT4, 1, 2, 3, 4)
 BLOCKS_FOUR(int2, WEIGHT_INT2, 1, 2, 3, 4)
 #if REGISTERS == 32
+BLOCKS_FOUR(int8, WEIGHT_INT8, 5, 6, 7, 8)
 BLOCKS_FOUR(int4, WEIGHT_INT4, 5, 6, 7, 8)
 BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
 #define BLOCKS_ALL(word)                                                                                               \
@@ -218,6 +240,7 @@ BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
 #endif
 
 const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
-    .rows = BLOCK_ROWS, .products = {[WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)}};
+    .rows = BLOCK_ROWS,
+    .products = {[WEIGHT_INT8] = BLOCKS_ALL(int8), [WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)}};
 
 VECTOR_END

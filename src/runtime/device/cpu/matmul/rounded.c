@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/device/cpu/rounded.h"
+#include "runtime/device/cpu/matmul/rounded.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,9 +3,10 @@
  * rows are not contiguous. */
 #include <math.h>
 #include <string.h>
-#include "runtime/device/cpu/matmul.h"
+#include "runtime/device/cpu/matmul/dots.h"
+#include "runtime/device/cpu/matmul/matmul.h"
 #include "runtime/device/cpu/quads.h"
-#include "runtime/device/cpu/rounded.h"
+#include "runtime/device/cpu/matmul/rounded.h"
 #include "runtime/device/matmul_shape.h"
 
 static bool is_of_bits(const CpuAnchor *anchor) { return anchor_holds_bits(anchor->node); }
@@ -40,16 +41,6 @@ static Status matmul_check(const CpuAnchor *anchor, const Tensor *const *inputs,
     bool fits = output->rank == shape.batch_rank + 2;
     for (int i = 0; fits && i < output->rank; i++) fits = output->dims[i] == dims[i];
     return fits ? NULL : anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
-}
-
-/* The offset of flat batch index `flat`. */
-static int64_t batch_offset(const MatmulShape *s, const int64_t *strides, int64_t flat) {
-    int64_t offset = 0;
-    for (int i = s->batch_rank - 1; i >= 0; i--) {
-        offset += flat % s->batch[i] * strides[i];
-        flat /= s->batch[i];
-    }
-    return offset;
 }
 
 /* The strides of dense tensors over a product's batches, of which those with a stride of 0 are not there. */
@@ -220,11 +211,11 @@ Status matmul_prepare(CpuAnchor *anchor, const Tensor *const *constants, Pool *p
         TRY(pack_bits(anchor, m, constants, pool));
     else if (b && b->rank >= 2 && tensor_count(b))
         TRY(pack_constant(anchor, m, b, pool));
-    m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights &&
-                (anchor->form.kind == WEIGHT_INT4 || anchor->form.kind == WEIGHT_INT2);
-    if (m->rounds)
-        anchor->how =
-            anchor->form.kind == WEIGHT_INT4 ? "packed, weights int4, rows int8" : "packed, weights int2, rows int8";
+    static const char *const rounded[WEIGHT_KINDS] = {[WEIGHT_INT8] = "packed, weights int8, rows int8",
+                                                      [WEIGHT_INT4] = "packed, weights int4, rows int8",
+                                                      [WEIGHT_INT2] = "packed, weights int2, rows int8"};
+    m->rounds = attr_int(anchor->node, ROWS_INT8, 0) && m->weights && rounded[anchor->form.kind];
+    if (m->rounds) anchor->how = rounded[anchor->form.kind];
     return NULL;
 }
 
@@ -245,8 +236,8 @@ static void fill_rows(const void *context, int64_t first, RowBlock *block) {
     int64_t batch = m->first_batch + first / s->rows, row = first % s->rows;
     int count = block->count;
     for (int i = row_block_interior(block, count); i < count; batch++, row = 0) {
-        const char *a = m->a + (batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->a_size;
-        char *out = m->out + (batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
+        const char *a = m->a + (matmul_batch_offset(s, s->a_batch, batch) + row * s->a_row) * m->a_size;
+        char *out = m->out + (matmul_batch_offset(s, s->out_batch, batch) + row * s->out_row) * m->size;
         for (; i < count && row < s->rows; i++, row++, a += s->a_row * m->a_size, out += s->out_row * m->size) {
             block->rows[i] = a;
             block->results[i] = out;
@@ -323,69 +314,6 @@ static void permute_result(AnchorRun *run, const MatmulShape *dense, const void 
     strided_copy(dtype_size(run->anchor->type), rank, dims, out, from, run->result, run->pool);
 }
 
-/* Few rows by a transposed matrix of activations (the scores of one new token against a long past): turning it would
- * cost more than the product. */
-enum { DOT_ROWS = 4, DOT_COLUMNS = 64 };
-
-typedef struct DotLoop {
-    const MatmulShape *shape;
-    const char *a, *b;
-    float *out;
-    float *wide; /* not NULL: a and b are of f16; a worker's room for a row and a part's columns, widened */
-    float alpha;
-    const BoundEpilogue *epilogue;
-    int64_t parts; /* of the columns */
-} DotLoop;
-
-/* Columns [first, first + count) of the row `out`, whose sums stand at `raw`. */
-static void finish_dots(const BoundEpilogue *e, float *out, int64_t first, int64_t count, float *raw) {
-    const float *bias = e->bias;
-    const float *addend =
-        e->addend ? (const float *)((const char *)raw + ((const char *)e->addend - (const char *)e->result)) : NULL;
-    for (int64_t j = 0; bias && j < count; j++) raw[j] += bias[first + j];
-    for (int64_t j = 0; addend && j < count; j++) raw[j] += addend[j];
-    if (e->bounds.clamp) tile_set(DT_F32)->bound(raw, count, &e->bounds);
-    if (e->finish) finish_rows(e->finish, (void *[]){out}, 1, first, count, raw, count);
-}
-
-static void run_dots(void *context, int64_t begin, int64_t end, int worker) {
-    const DotLoop *loop = context;
-    const MatmulShape *s = loop->shape;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t batch = i / loop->parts, part = i % loop->parts;
-        int64_t first = part * s->columns / loop->parts, count = (part + 1) * s->columns / loop->parts - first;
-        const int64_t size = loop->wide ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
-        const char *a = loop->a + batch_offset(s, s->a_batch, batch) * size,
-                   *b = loop->b + (batch_offset(s, s->b_batch, batch) + first * s->b_column) * size;
-        float *out = loop->out + batch_offset(s, s->out_batch, batch);
-        float *wide = loop->wide ? loop->wide + worker * (1 + DOT_COLUMNS) * s->depth : NULL;
-        for (int64_t j = 0; wide && j < count; j++)
-            tile_isa()->widen_f16(b + j * s->b_column * size, wide + (1 + j) * s->depth, s->depth);
-        for (int64_t row = 0; row < s->rows; row++, a += s->a_row * size, out += s->out_row) {
-            float raw[DOT_COLUMNS], *to = loop->epilogue->finish ? raw : out + first;
-            if (wide) tile_isa()->widen_f16(a, wide, s->depth);
-            const void *x = wide ? (const void *)wide : a, *columns = wide ? (const void *)(wide + s->depth) : b;
-            tile_isa()->dot(x, columns, wide ? s->depth : s->b_column, s->depth, to, count);
-            for (int64_t j = 0; loop->alpha != 1 && j < count; j++) to[j] *= loop->alpha;
-            finish_dots(loop->epilogue, out, first, count, to);
-        }
-    }
-}
-
-static Status run_dot_product(AnchorRun *run, const MatmulShape *s, const void *a, const void *b, bool halves,
-                              void *result, float alpha) {
-    void *wide = NULL;
-    size_t bytes = (size_t)(1 + DOT_COLUMNS) * (size_t)s->depth * sizeof(float);
-    if (halves) TRY(scratch_take(&run->scratch, bytes * (size_t)pool_threads(run->pool), &wide));
-    DotLoop loop = {s, a, b, result, wide, alpha, &run->epilogue, 1};
-    loop.parts = (s->columns + DOT_COLUMNS - 1) / DOT_COLUMNS;
-    double work = (double)s->batches * (double)s->rows * (double)s->columns * (double)s->depth;
-    int64_t grain = 32768 / (s->rows * (s->depth + 16) * DOT_COLUMNS);
-    pool_tell(work);
-    pool_for(work < 65536 ? NULL : run->pool, s->batches * loop.parts, grain, run_dots, &loop);
-    return NULL;
-}
-
 /* ---- rows of i8 ---- */
 
 enum { ROUNDED_MOST_FEW = 8 }; /* so few rows wait for the weight, which is read as fast without */
@@ -403,7 +331,7 @@ static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
     const Rounding *r = context;
     const MatmulShape *s = r->shape;
     for (int64_t i = begin; i < end; i++)
-        rounded_row(r->form, r->a + batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
+        rounded_row(r->form, r->a + matmul_batch_offset(s, s->a_batch, i / s->rows) + i % s->rows * s->a_row, s->depth,
                     r->to + i * r->row_bytes);
 }
 
@@ -483,7 +411,7 @@ static Status run_products(AnchorRun *run, const MatmulShape *s, const void *a, 
         if (is_of_run(anchor))
             sources[i].blocks = blocks;
         else
-            sources[i].data = (const char *)b + (size_t)batch_offset(s, s->b_batch, i) * from_size;
+            sources[i].data = (const char *)b + (size_t)matmul_batch_offset(s, s->b_batch, i) * from_size;
         products[i].source = &sources[i];
     }
     return product_run(products, count, run->pool, &run->scratch);
@@ -538,9 +466,10 @@ static Status matmul_run(AnchorRun *run) {
     const void *a, *b = NULL;
     void *result = run->result;
     TRY(matmul_shape(anchor->node, ta, tb, NULL, &s, dims));
-    bool turned = s.b_depth == 1 && s.b_column != 1 && s.depth > 1;
-    bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && turned && s.rows <= DOT_ROWS;
-    bool rounded = rounds_rows(m, &s), halves = !rounded && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
+    const bool lying = is_of_run(anchor) && dots_take_blocks(&s, &blocks);
+    bool dots = !m->weights && anchor->type == DT_F32 && !anchor->quads && dots_take(&s);
+    bool rounded = rounds_rows(m, &s),
+         halves = !rounded && !lying && anchor->dtype == DT_F16 && (s.a_depth == 1 || s.depth <= 1);
     if (anchor->quads || halves) a = ta->data, b = m->weights ? NULL : tb->data;
     if (anchor->quads) {
         TRY(take_factors_of_quads(run, &s, &a, &b));
@@ -554,8 +483,10 @@ static Status matmul_run(AnchorRun *run) {
     if (run->epilogue.finish && result != run->result) return anchor_wrong(anchor, "an epilogue of a turned result");
     run->epilogue.result = result;
     if (rounded) TRY(round_factor(run, &s, &a));
-    if (dots)
-        TRY(run_dot_product(run, &s, a, b, halves, result, m->alpha));
+    if (lying)
+        TRY(dots_run_blocks(run, &s, a, &blocks, result, m->alpha));
+    else if (dots)
+        TRY(dots_run(run, &s, a, b, halves, result, m->alpha));
     else
         TRY(run_products(run, &s, a, b, &blocks,
                          rounded  ? FACTORS_ROUNDED

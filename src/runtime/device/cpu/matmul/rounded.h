@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of f32 rounded to i8 in blocks (RoundedHead), for products by weights of few bits that are exact within a block. */
+/* Rows of f32 rounded to i8 in blocks (RoundedHead), for products by weights in blocks that are exact within a block. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ROUNDED_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ROUNDED_H
 
@@ -7,7 +7,7 @@
 
 /* Bytes of a row of `depth` elements: a multiple of 8. */
 int64_t rounded_row_bytes(const WeightForm *form, int64_t depth);
-/* row [depth], for a weight of that form, of 4 or 2 bits: a block's scale is its largest magnitude / 127, an element the whole number nearest to
+/* row [depth], for a weight of that form, INT8, INT4 or INT2: a block's scale is its largest magnitude / 127, an element the whole number nearest to
  * its quotient by that, ties to even. A block with what is not finite becomes NaN throughout. */
 void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *to);
 

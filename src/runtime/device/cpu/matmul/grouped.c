@@ -4,7 +4,7 @@
  * others are not read. A row's result depends on how many rows its group has, not on the number of threads. */
 #include <string.h>
 
-#include "runtime/device/cpu/matmul.h"
+#include "runtime/device/cpu/matmul/matmul.h"
 #include "runtime/device/matmul_shape.h"
 
 enum { ROWS, MATRICES, GROUPS, BIAS }; /* inputs */
