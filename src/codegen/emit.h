@@ -12,13 +12,14 @@ typedef struct EmitPair {
 
 typedef struct Emit {
     Arena *arena;
-    Kernel *kernel;      /* its axes stand already */
-    uint32_t reduced;    /* bit i: kernel axis i is reduced */
-    uint32_t lanes;      /* bit i: kernel axis i is LANE or REDUCE_LANE */
-    bool for_gpu;        /* where the same function has another form there */
-    VEC(EmitPair) tanhs; /* tanh(y) and y: 1 + tanh(y) has a form of its own */
-    int *slots;          /* open addressing over the instructions; -1: free */
-    int slot_count;      /* a power of two */
+    Kernel *kernel;                  /* its axes stand already */
+    uint32_t reduced;                /* bit i: kernel axis i is reduced */
+    uint32_t lanes;                  /* bit i: kernel axis i is LANE or REDUCE_LANE */
+    bool for_gpu;                    /* where the same function has another form there */
+    VEC(EmitPair) tanhs;             /* tanh(y) and y: 1 + tanh(y) has a form of its own */
+    VEC(EmitPair) widened, narrowed; /* numbers of small floats and their codes; codes and what was rounded to them */
+    int *slots;                      /* open addressing over the instructions; -1: free */
+    int slot_count;                  /* a power of two */
 } Emit;
 
 void emit_begin(Emit *e, Arena *arena, Kernel *kernel);

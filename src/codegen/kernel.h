@@ -80,7 +80,8 @@ typedef struct KernelBuffer {
 } KernelBuffer;
 
 /* Instructions compute in: bool, i8..i64, u8..u64, f32, f64. f16 and bf16 exist in memory alone: a load widens to f32,
- * a store rounds to nearest even. X(enumerator, name, arguments, comment) */
+ * a store rounds to nearest even. Small types (dtype_is_small) are bytes here (small_types.h).
+ * X(enumerator, name, arguments, comment) */
 #define KERNEL_OPS(X)                                                                                                  \
     X(K_CONST, "const", 0, "bits: the value (f64 bits for floats, i64 otherwise)")                                     \
     X(K_PARAM, "param", 0,                                                                                             \

@@ -141,20 +141,9 @@ uint16_t f32_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Formats of one sign bit, exponent and mantissa. FNUZ formats have neither -0 nor infinity; their one NaN is the code
- * of -0. */
-typedef struct SmallFloat {
-    int mantissa_bits, bias;
-    uint8_t sign;    /* the sign's bit */
-    uint8_t largest; /* code of the largest finite value */
-    uint8_t beyond;  /* code of what is larger, unless saturated: infinity, NaN, or the largest value */
-    uint8_t nan;
-    bool unsigned_nan; /* FNUZ: the sign is dropped from zero and NaN */
-} SmallFloat;
-
 /* f4e2m1 has no NaN; the standard leaves its conversion open, zero (of the other sign) is what the ml_dtypes library
  * gives. */
-static const SmallFloat *small_float(DType dtype) {
+const SmallFloat *small_float(DType dtype) {
     static const SmallFloat e4m3fn = {3, 7, 0x80, 0x7e, 0x7f, 0x7f, false},
                             e4m3fnuz = {3, 8, 0x80, 0x7f, 0x80, 0x80, true},
                             e5m2 = {2, 15, 0x80, 0x7b, 0x7c, 0x7e, false},

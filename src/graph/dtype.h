@@ -64,6 +64,15 @@ static inline bool dtype_is_integer(DType t) {
 /* What sums of products of such elements are: i32 of 8-bit integers, else the elements' own type. */
 static inline DType dtype_of_sums(DType t) { return dtype_is_integer(t) && dtype_size(t) == 1 ? DT_I32 : t; }
 int dtype_file_bits(DType dtype); /* bits an element takes in a file: 4 for i4, 2 for u2, else 8 * dtype_size */
+/* The f8 and f4 types and integers of fewer than 8 bits. Nothing is computed in them: they are moved, selected and cast. */
+static inline bool dtype_is_small(DType t) {
+    return dtype_size(t) == 1 && (dtype_is_float(t) || (dtype_is_integer(t) && dtype_file_bits(t) < 8));
+}
+/* The type of bytes that are the codes of such elements; else the type itself. */
+static inline DType dtype_of_code(DType t) {
+    if (!dtype_is_small(t)) return t;
+    return dtype_class(t) == DTYPE_SIGNED ? DT_I8 : DT_U8;
+}
 
 /* Conversions of the narrow floats; to-nearest-even. `saturate` as in ONNX Cast: out of range gives the largest finite
  * value instead of infinity or NaN (f8 types only). */
@@ -71,6 +80,17 @@ float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
+/* Formats of one sign bit, exponent and mantissa. FNUZ formats have neither -0 nor infinity; their one NaN is the code
+ * of -0. */
+typedef struct SmallFloat {
+    int mantissa_bits, bias;
+    uint8_t sign;    /* the sign's bit */
+    uint8_t largest; /* code of the largest finite value */
+    uint8_t beyond;  /* code of what is larger, unless saturated: infinity, NaN, or the largest value */
+    uint8_t nan;
+    bool unsigned_nan; /* FNUZ: the sign is dropped from zero and NaN */
+} SmallFloat;
+const SmallFloat *small_float(DType dtype);          /* of the f8 and f4 types but f8e8m0; else NULL */
 float small_float_to_f32(DType dtype, uint8_t bits); /* the f8 and f4 types */
 uint8_t f32_to_small_float(DType dtype, float value, bool saturate);
 /* The `round_mode` of ONNX Cast-24 for f8e8m0, a power of two without sign; f32_to_small_float rounds up, Cast's

@@ -62,7 +62,7 @@ static bool is_one(const Dim *dim) { return dim_equals(dim, 1); }
 
 /* ---- which primitives ---- */
 
-static bool computes_on(DType t) {
+static bool holds(DType t) {
     switch (t) {
     case DT_F32:
     case DT_F64:
@@ -77,12 +77,12 @@ static bool computes_on(DType t) {
     case DT_I16:
     case DT_I32:
     case DT_I64: return true;
-    default: return false;
+    default: return dtype_is_small(t);
     }
 }
 
 static bool known_tensor(const Value *v) {
-    if (!v || v->kind != VALUE_TENSOR || v->rank < 0 || v->rank > MAX_RANK || !computes_on(v->dtype)) return false;
+    if (!v || v->kind != VALUE_TENSOR || v->rank < 0 || v->rank > MAX_RANK || !holds(v->dtype)) return false;
     for (int i = 0; i < v->rank; i++) /* nothing to compute: no kernel is compiled for it */
         if (!v->dims[i] || dim_equals(v->dims[i], 0)) return false;
     return true;
@@ -122,10 +122,20 @@ bool is_tiny(const Node *node) {
     return true;
 }
 
+/* All that regions do with small types. */
+static bool moves_or_casts(const Node *node) {
+    PrimClass class = prim_info(node->prim)->klass;
+    return class == PRIM_CLASS_MOVE || class == PRIM_CLASS_CAST || class == PRIM_CLASS_SELECT;
+}
+
 bool space_accepts(const Node *node) {
     if (node->kind != NODE_PRIM || node->output_count != 1 || !known_tensor(node->outputs[0])) return false;
-    for (int i = 0; i < node->input_count; i++)
+    bool small = dtype_is_small(node->outputs[0]->dtype);
+    for (int i = 0; i < node->input_count; i++) {
         if (!known_tensor(node->inputs[i])) return false;
+        small |= dtype_is_small(node->inputs[i]->dtype);
+    }
+    if (small && !moves_or_casts(node)) return false;
     switch (prim_info(node->prim)->klass) {
     case PRIM_CLASS_UNARY:
     case PRIM_CLASS_TEST:

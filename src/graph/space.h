@@ -62,7 +62,7 @@ bool is_tiny(const Node *node); /* all its values have constant sizes of at most
 
 /* Primitives that can stand in a region at all: elementwise, reductions, iota, philox, reshape, permute, expand, slice,
  * over dtypes f32, f64, f16, bf16, bool and the 8- to 64-bit integers, none of a constant size 0; expand only of
- * constant sizes 1. */
+ * constant sizes 1. Small types (dtype_is_small) are moved, selected and cast. */
 bool space_accepts(const Node *node);
 
 /* Analyses `nodes` (topologically ordered). NULL when they do not fit one space; *out_why (may be NULL) then says why,

@@ -41,6 +41,25 @@ static const struct {
      "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f16 in\nbuffer f16 out\n%0 = load f32 b0[1]\n%1 = "
      "mul f32 %0 %0\n"
      "store b1[1] %1\n"},
+    {"floats of 8 bits are bytes, whose numbers are put together where they are cast; their scale is a parameter",
+     "graph (x: f8e5m2[n]) -> (v) {\n s = constant f32[] 0.3\n f: f32[n] = cast x {to = f32}\n v: f32[n] = mul f, s\n}",
+     "kernel params 2 stages 1 lane_block 1024\naxis lane p0\nbuffer u8 in\nbuffer f32 out\n%0 = load u8 b0[1]\n%1 = "
+     "cast i32 %0\n%2 = const i32 127\n%3 = and i32 %1 %2\n%4 = const i32 123\n%5 = gt bool %3 %4\n%6 = const i32 "
+     "124\n%7 = eq bool %3 %6\n%8 = const i32 2139095040\n%9 = const i32 2143289344\n%10 = select i32 %7 %8 %9\n%11 = "
+     "const i32 4\n%12 = lt bool %3 %11\n%13 = cast f32 %3\n%14 = const f32 1.52587890625e-05\n%15 = mul f32 %13 "
+     "%14\n%16 = bitcast i32 %15\n%17 = const i32 21\n%18 = shl i32 %3 %17\n%19 = const i32 939524096\n%20 = add i32 "
+     "%18 %19\n%21 = select i32 %12 %16 %20\n%22 = select i32 %5 %10 %21\n%23 = const i32 128\n%24 = and i32 %1 "
+     "%23\n%25 = const i32 24\n%26 = shl i32 %24 %25\n%27 = or i32 %22 %26\n%28 = bitcast f32 %27\n%29 = param f32 "
+     "p1\n%30 = mul f32 %28 %29\nstore b1[1] %30\n"},
+    {"those of f8e8m0 are powers of two", "graph (x: f32[n]) -> (v) {\n v: f8e8m0[n] = cast x {to = f8e8m0}\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f32 in\nbuffer u8 out\n%0 = load f32 b0[1]\n%1 = "
+     "bitcast i32 %0\n%2 = const i32 2147483647\n%3 = and i32 %1 %2\n%4 = const i32 2139095040\n%5 = ge bool %3 %4\n%6 "
+     "= const i32 255\n%7 = const i32 8388607\n%8 = add i32 %3 %7\n%9 = const i32 23\n%10 = shr i32 %8 %9\n%11 = ge "
+     "bool %10 %6\n%12 = const i32 254\n%13 = select i32 %11 %12 %10\n%14 = select i32 %5 %6 %13\n%15 = cast u8 "
+     "%14\nstore b1[1] %15\n"},
+    {"integers of 4 bits are bytes", "graph (x: f32[n]) -> (v) {\n v: i4[n] = cast x {to = i4}\n}",
+     "kernel params 1 stages 1 lane_block 1024\naxis lane p0\nbuffer f32 in\nbuffer i8 out\n%0 = load f32 b0[1]\n%1 = "
+     "cast i8 %0\n%2 = const i8 7\n%3 = min i8 %1 %2\n%4 = const i8 -8\n%5 = max i8 %3 %4\nstore b1[1] %5\n"},
     {"rows are reduced along lanes, and read again in the next stage",
      "graph (x: f32[b, s, n]) -> (v) {\n m: f32[b, s, 1] = reduce_max x {axes = [2]}\n v: f32[b, s, n] = sub x, m\n}",
      "kernel params 2 stages 2\naxis task p0\naxis reduce_lane p1\nbuffer f32 in\nbuffer f32 out\n%0 = load f32 b0[p1 "

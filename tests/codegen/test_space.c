@@ -182,6 +182,9 @@ Test(space, what_regions_cannot_hold) {
         "graph (x: f32[2], y: i64[2]) -> (v) {\n v: f32[2] = gather x, y {axis = 0}\n}",
         "graph (x: f16[2]) -> (v) {\n v: i16[2] = bitcast x {to = i16}\n}",
         "graph (x: f8e5m2[2]) -> (v) {\n v: f8e5m2[2] = neg x\n}",
+        "graph (x: i4[2]) -> (v) {\n v: bool[2] = eq x, x\n}",
+        "graph (x: u2[2]) -> (v) {\n v: u2[1] = reduce_max x {axes = [0]}\n}",
+        "graph () -> (v) {\n v: i4[2] = iota {shape = (2), axis = 0, dtype = i4}\n}",
         "graph (x: f32[n]) -> (v) {\n v: f32[m] = expand x {shape = (m)}\n}",
         "graph () -> (v) {\n v: i64[2] = dims {shape = (2, 3)}\n}",
     };

@@ -12,7 +12,7 @@ int lower_load(Lowered *l, const Access *access) {
     int buffer = 0;
     while (buffer < l->sources.count && l->sources.items[buffer] != source) buffer++;
     if (buffer == l->sources.count) {
-        VEC_PUSH(l->arena, l->kernel->buffers, (KernelBuffer){.dtype = source->dtype});
+        VEC_PUSH(l->arena, l->kernel->buffers, (KernelBuffer){.dtype = dtype_of_code(source->dtype)});
         VEC_PUSH(l->arena, l->sources, source);
         VEC_PUSH(l->arena, l->outputs, -1);
     }
@@ -26,7 +26,7 @@ static int constant_value(Lowered *l, const Value *value) {
     const Tensor *t = value->constant;
     DType dtype = compute_dtype(value->dtype);
     if (dtype_is_float(dtype)) return emit_float(&l->emit, dtype, dtype_load_double(t->dtype, t->data, 0));
-    return emit_int(&l->emit, dtype, dtype_load_int(t->dtype, t->data, 0));
+    return emit_int(&l->emit, dtype, dtype_load_int(dtype_of_code(t->dtype), t->data, 0));
 }
 
 /* values: Value -> instruction + 1. */
@@ -130,7 +130,7 @@ static void store_output(Lowered *l, Map *values, int index) {
     const KernelInst *inst = &l->kernel->insts.items[value];
     KernelOp rounds = out->dtype == DT_F16 ? K_ROUND_F16 : K_ROUND_BF16;
     if (inst->op == rounds && dtype_size(out->dtype) == 2) value = inst->args[0]; /* the store rounds */
-    VEC_PUSH(l->arena, l->kernel->buffers, (KernelBuffer){.dtype = out->dtype, .output = true});
+    VEC_PUSH(l->arena, l->kernel->buffers, (KernelBuffer){.dtype = dtype_of_code(out->dtype), .output = true});
     VEC_PUSH(l->arena, l->sources, NULL);
     VEC_PUSH(l->arena, l->outputs, index);
     emit_inst(&l->emit, (KernelInst){.op = K_STORE,

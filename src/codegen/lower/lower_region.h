@@ -48,7 +48,7 @@ typedef struct Lowered {
     VEC(int) outputs;           /* likewise: the output's index, or -1 */
 } Lowered;
 
-static inline DType compute_dtype(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+static inline DType compute_dtype(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : dtype_of_code(t); }
 
 /* lower_region.c: the body's nodes and stores, its parameters and buffers in canonical order. values: Value ->
  * instruction + 1 of what is known already; is added to. */

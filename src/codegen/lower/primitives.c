@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include "codegen/math.h"
+#include "codegen/small_types.h"
 
 /* One node: its arithmetic type (of its first arithmetic input) and arguments. */
 typedef struct Operation {
@@ -136,15 +137,18 @@ static int compare(const Operation *o, KernelOp op) {
     }
 }
 
-static int cast_to(Emit *e, DType to, bool loose, int a) {
+static int cast_to(Emit *e, const Node *node, DType from, DType to, int a) {
+    if (dtype_is_small(from) && dtype_is_float(from)) a = small_to_f32(e, from, a);
+    if (dtype_is_small(to)) return small_from(e, to, a, attr_int(node, "saturate", 1) != 0);
     int wide = emit_cast(e, compute_dtype(to), a);
-    if (loose) return wide;
+    if (attr_int(node, "loose", 0)) return wide;
     if (to == DT_F16) return emit1(e, K_ROUND_F16, DT_F32, wide);
     if (to == DT_BF16) return emit1(e, K_ROUND_BF16, DT_F32, wide);
     return wide;
 }
 
 static int bitcast(Emit *e, DType from, DType to, int a) {
+    from = dtype_of_code(from), to = dtype_of_code(to);
     if (from == to) return a;
     if (from == DT_BOOL || to == DT_BOOL) return emit_cast(e, to, a);
     return emit1(e, K_BITCAST, to, a);
@@ -215,7 +219,7 @@ int lower_elementwise(Emit *e, const Node *node, const int *args) {
     case PRIM_CLASS_SELECT: return emit_op(e, K_SELECT, compute_dtype(to), args[0], args[1], args[2]);
     case PRIM_CLASS_CAST:
         if (node->prim == PRIM_BITCAST) return bitcast(e, from, to, args[0]);
-        return cast_to(e, to, attr_int(node, "loose", 0) != 0, args[0]);
+        return cast_to(e, node, from, to, args[0]);
     case PRIM_CLASS_UNARY:
     case PRIM_CLASS_TEST: return unary(&o, node->prim);
     default: return binary(&o, node->prim);

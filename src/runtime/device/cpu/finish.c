@@ -39,7 +39,8 @@ bool finish_bind(Finish *f, KernelFunction function, const RegionKernel *region,
         if (!t) continue;
         b->data = t->data;
         b->size = (int64_t)dtype_size(k->buffers.items[i].dtype);
-        if (t->dtype != k->buffers.items[i].dtype || !broadcast_of(t->rank, t->dims, rank, outputs[0].dims, &b->over))
+        if (dtype_of_code(t->dtype) != k->buffers.items[i].dtype ||
+            !broadcast_of(t->rank, t->dims, rank, outputs[0].dims, &b->over))
             return false;
         b->wide = b->over.inner % f->columns == 0 && b->over.inner >= f->columns;
         f->flat &= is_scalar(k, i) || (b->over.inner == b->over.period && goes_along(k, i));
