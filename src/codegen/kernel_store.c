@@ -151,7 +151,7 @@ static void check_buffer(StoreReader *r, const Node *node, const RegionKernel *r
     const Value *value = b->output ? (out >= 0 && out < body->outputs.count ? body->outputs.items[out] : NULL)
                                    : (in >= 0 && in < body->inputs.count ? body->inputs.items[in] : NULL);
     bool raw = node->kind == NODE_ANCHOR && in == 0 && b->dtype == DT_F32;
-    if (!value || (in >= 0) == (out >= 0) || (value->dtype != b->dtype && !raw))
+    if (!value || (in >= 0) == (out >= 0) || (dtype_of_code(value->dtype) != b->dtype && !raw))
         store_wrong(r, "a buffer of a kernel is none of its region's values");
 }
 

@@ -101,6 +101,11 @@ static const Row rows[] = {
      "graph (x: f16[4], i: i8[3], d: f64[2]) -> (a, b, e) {\na = onnx Add@21 x, x\nb = onnx Add@21 i, i\n"
      "e = onnx Exp@21 d\n}\n",
      {"f16[4] {1, 2, 3, 4}", "i8[3] {100, 27, -1}", "f64[2] {0, 1}"}},
+    {"small types, as inputs and results of kernels and of the epilogue of a product",
+     "graph (x: f32[n, 40]) -> (y, z, u) {\nw = constant $(40,40)\nt = constant f32[] 0.3\np = onnx MatMul@21 x, w\n"
+     "y = onnx Cast@21 p {to = 17}\nd = onnx Cast@21 x {to = 19, saturate = 0}\nz = onnx Transpose@21 d\n"
+     "q = onnx Cast@21 z {to = 1}\nr = onnx Mul@21 q, t\nu = onnx Cast@21 r {to = 22}\n}\n",
+     {"$(3,40)", "$(1,40)"}},
     {"a weight and a bias of several products",
      "graph (x: f32[n, 40]) -> (y) {\nw = constant $(40,40)\nb = constant $(40)\np = onnx MatMul@21 x, w\n"
      "q = onnx Add@21 p, b\nr = onnx MatMul@21 q, w\ns = onnx Add@21 r, b\ny = onnx MatMul@21 s, w\n}\n",
