@@ -7,17 +7,32 @@
 #include "runtime/device/cpu/product.h"
 #include "runtime/device/cpu/matmul/rounded.h"
 
-enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + BLOCK) };
+enum { ROWS = 8, DEPTH = 200, COLUMNS = 48, BLOCK = 64, ROOM = 4 * (8 + 2 * BLOCK) };
 
 static uint64_t draw(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return *state >> 33;
 }
 
-/* The byte of depth k in its block. */
-static int byte_at(WeightKind kind, const char *block, int64_t k) {
+/* Where in its block the number of depth k is; words: two bytes. */
+static int64_t place_of(WeightKind kind, bool words, int64_t k) {
     int word = weight_word(kind), quads = word / 4, in = (int)(k % word);
-    return (int8_t)block[8 + k / word * word + 4 * (in % quads) + in / quads];
+    if (words) return 8 + 2 * (k / 4 * 4 + (in % 2 ? 2 : 0) + in / 2);
+    return 8 + k / word * word + 4 * (in % quads) + in / quads;
+}
+
+static int number_at(WeightKind kind, bool words, const char *block, int64_t k) {
+    const char *at = block + place_of(kind, words, k);
+    int16_t word;
+    memcpy(&word, at, sizeof word);
+    return words ? word : (int8_t)*at;
+}
+
+static bool in_words(const TileBlocks *set, WeightKind kind) { return set->words && kind == WEIGHT_INT8; }
+
+/* As this machine's tiles take it. */
+static int byte_at(WeightKind kind, const char *block, int64_t k) {
+    return number_at(kind, in_words(tile_blocks(), kind), block, k);
 }
 
 Test(rounded, a_block_has_a_scale_and_a_sum) {
@@ -25,22 +40,24 @@ Test(rounded, a_block_has_a_scale_and_a_sum) {
     for (int t = 0; t < 3; t++) {
         WeightForm form = {kinds[t], 32, false};
         float row[70];
-        char bytes[3 * 40];
+        const bool words = in_words(tile_blocks(), form.kind);
+        const int each = words ? 72 : 40;
+        char bytes[3 * 72];
         for (int k = 0; k < 70; k++) row[k] = (float)(k % 32 - 16) * (k < 32 ? 1 : k < 64 ? 0x1p-140f : 0x1p100f);
         row[3] = 254, row[4] = 1, row[5] = 3, row[6] = -254; /* quotients of .5, 1.5 */
-        cr_assert_eq(rounded_row_bytes(&form, 70), 120);
+        cr_assert_eq(rounded_row_bytes(&form, 70), 3 * each);
         rounded_row(&form, row, 70, bytes);
         const int wanted[] = {-8, -8, -7, 127, 0, 2, -127}; /* -16 / 2, -7.5, -7 */
         for (int k = 0; k < 7; k++) cr_expect_eq(byte_at(form.kind, bytes, k), wanted[k], "%d", k);
         for (int b = 0; b < 3; b++) {
             RoundedHead head;
-            memcpy(&head, bytes + 40 * b, sizeof head);
+            memcpy(&head, bytes + each * b, sizeof head);
             int sum = 0;
             float most = 0;
             for (int k = 0; k < 32; k++) {
                 float x = 32 * b + k < 70 ? row[32 * b + k] : 0,
-                      found = (float)byte_at(form.kind, bytes + 40 * b, k) * head.scale;
-                sum += byte_at(form.kind, bytes + 40 * b, k);
+                      found = (float)byte_at(form.kind, bytes + each * b, k) * head.scale;
+                sum += byte_at(form.kind, bytes + each * b, k);
                 most = fmaxf(most, fabsf(x));
                 cr_expect_leq(fabsf(found - x), 0.5001f * head.scale + 0x1p-149f * 64, "block %d, depth %d: %g, not %g",
                               b, k, (double)found, (double)x);
@@ -83,16 +100,17 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
     static int values[DEPTH][COLUMNS];
     const void *from[ROWS];
     void *to[ROWS];
+    const bool words = in_words(set, kind);
     int64_t blocks = (depth + BLOCK - 1) / BLOCK;
     for (int i = 0; i < rows; i++) {
         memset(x[i], 0, ROOM);
         from[i] = x[i], to[i] = results[i];
         for (int64_t b = 0; b < blocks; b++) {
-            char *block = x[i] + b * (8 + BLOCK);
+            char *block = x[i] + b * (8 + BLOCK * (1 + words));
             RoundedHead head = {ldexpf(1, (int)(draw(state) % 3)), 0};
             for (int64_t k = 0; k < BLOCK && b * BLOCK + k < depth; k++) {
-                int in = (int)(k % word), quads = word / 4, byte = extreme ? 127 : (int)(draw(state) % 255) - 127;
-                block[8 + k / word * word + 4 * (in % quads) + in / quads] = (char)byte;
+                int16_t byte = extreme ? 127 : (int16_t)((int)(draw(state) % 255) - 127);
+                memcpy(block + place_of(kind, words, k), &byte, 1 + words); /* the lower byte first */
                 head.start -= byte * middle;
             }
             memcpy(block, &head, sizeof head);
@@ -130,9 +148,9 @@ static void check_tile(const TileBlocks *set, int index, WeightKind kind, bool z
             double wanted = 0;
             for (int64_t k = 0; k < depth; k++) {
                 RoundedHead head;
-                const char *block = x[i] + k / BLOCK * (8 + BLOCK);
+                const char *block = x[i] + k / BLOCK * (8 + BLOCK * (1 + words));
                 memcpy(&head, block, sizeof head);
-                wanted += (double)byte_at(kind, block, k % BLOCK) * (double)head.scale *
+                wanted += (double)number_at(kind, words, block, k % BLOCK) * (double)head.scale *
                           ((double)values[k][j] - (double)points[k / BLOCK][j]) * (double)scales[k / BLOCK][j];
             }
             cr_assert_eq((double)results[i][j], j < columns ? wanted : -1,

@@ -5,8 +5,10 @@
 #include <string.h>
 #include "lowering/sizes.h"
 
+static bool in_words(const WeightForm *form) { return form->kind == WEIGHT_INT8 && tile_blocks()->words; }
+
 int64_t rounded_row_bytes(const WeightForm *form, int64_t depth) {
-    return (depth + form->block - 1) / form->block * rounded_block_bytes(form->block);
+    return (depth + form->block - 1) / form->block * rounded_block_bytes(form->block, in_words(form));
 }
 
 /* The bits of the largest magnitude: those of what is not finite are the largest. */
@@ -41,11 +43,17 @@ static void to_quads(const int8_t *from, int64_t count, int word, int8_t *to) {
             for (int b = 0; b < 4; b++) to[k + 4 * q + b] = from[k + b * quads + q];
 }
 
+static void to_words(const int8_t *from, int64_t count, int16_t *to) {
+    for (int64_t k = 0; k < count; k += 4)
+        for (int b = 0; b < 4; b++) to[k + b % 2 * 2 + b / 2] = from[k + b];
+}
+
 void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *to) {
     const float tiny = 0x1p-60f, large = 0x1p60f; /* quotients by less are not finite */
+    const bool words = in_words(form);
     int8_t bytes[MOST_BLOCK];
     char *at = to;
-    for (int64_t k = 0; k < depth; k += form->block, at += rounded_block_bytes(form->block)) {
+    for (int64_t k = 0; k < depth; k += form->block, at += rounded_block_bytes(form->block, words)) {
         int64_t count = depth - k < form->block ? depth - k : form->block;
         uint32_t bits = largest_bits(row + k, count);
         float most;
@@ -58,6 +66,9 @@ void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *
             head.start = -weight_zero(form->kind) * round_some(row + k, count, most < tiny ? large : 1,
                                                                127 / (most < tiny ? most * large : most), bytes);
         memcpy(at, &head, sizeof head);
-        to_quads(bytes, form->block, weight_word(form->kind), (int8_t *)at + sizeof head);
+        if (words)
+            to_words(bytes, form->block, (int16_t *)(void *)(at + sizeof head));
+        else
+            to_quads(bytes, form->block, weight_word(form->kind), (int8_t *)at + sizeof head);
     }
 }

@@ -7,7 +7,7 @@
 
 /* Bytes of a row of `depth` elements: a multiple of 8. */
 int64_t rounded_row_bytes(const WeightForm *form, int64_t depth);
-/* row [depth], for a weight of that form, INT8, INT4 or INT2: a block's scale is its largest magnitude / 127, an element the whole number nearest to
+/* row [depth], for a weight of that form and this machine's tile_blocks(), INT8, INT4 or INT2: a block's scale is its largest magnitude / 127, an element the whole number nearest to
  * its quotient by that, ties to even. A block with what is not finite becomes NaN throughout. */
 void rounded_row(const WeightForm *form, const float *row, int64_t depth, void *to);
 

@@ -107,12 +107,17 @@ typedef struct RoundedHead {
 /* ROUNDED_STEP: depths after which sums of narrower numbers are widened. */
 enum { ROUNDED_STEP = 32, TILE_BLOCK_ROWS = 8 };
 
-static inline int64_t rounded_block_bytes(int64_t block) { return (int64_t)sizeof(RoundedHead) + block; }
+/* words: as TileBlocks has them. */
+static inline int64_t rounded_block_bytes(int64_t block, bool words) {
+    return (int64_t)sizeof(RoundedHead) + block * (1 + words);
+}
 
 /* Products of such rows by weights in blocks. In a TileCall `rows` are such, `offset` is a multiple of the block, there is one
  * tap, and columns are those of the whole panel. */
 typedef struct TileBlocks {
-    int rows;                                                 /* most */
+    int rows; /* most */
+    /* By INT8 rows are words of 16 bits, two in the place of each quad: its first and third byte, then its second and fourth. */
+    bool words;
     TileFunction products[WEIGHT_KINDS][TILE_BLOCK_ROWS + 1]; /* [kind][rows]; of INT8, INT4 and INT2 */
 } TileBlocks;
 

@@ -4,8 +4,8 @@
  * multiplied as its bits, u8, and what stands for 0 in them is taken off with the sum of the row's. Wants
  *   ISA, ISA_TARGET, VECTOR_BYTES, REGISTERS   as tile_isa.h
  *   BLOCK_DOT     how four products of u8 by i8 are added: BLOCK_PLAIN, any vectors; BLOCK_PAIRS, AVX2's sums of pairs, which 16 bits
- *                 hold for ROUNDED_STEP depths of weights of 4 bits, so that one of 8 bits is two halves, low and high; BLOCK_VNNI, the
- *                 instruction for it; BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken where they
+ *                 hold for ROUNDED_STEP depths of weights of 4 bits, and of 8 bits its sums of pairs of 16 bits (TileBlocks.words);
+ *                 BLOCK_VNNI, the instruction for it; BLOCK_SIGNED, aarch64's of bytes that are both signed, as those of a weight may be taken where they
  *                 are less than 16, and bytes are less what stands for 0 in them */
 #define BLOCK_PLAIN 0
 #define BLOCK_PAIRS 1
@@ -48,8 +48,15 @@ _Static_assert(MOST_BLOCK * 255 * 127 <= INT32_MAX && MOST_BLOCK * 128 * 127 <= 
 
 typedef uint32_t VULoose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
+/* Whether numbers are multiplied as words of 16 bits, whose sums of pairs have 32. */
+TILE_INLINE bool blocks_in_words(const WeightKind kind) { return BLOCK_DOT == BLOCK_PAIRS && kind == WEIGHT_INT8; }
+
 /* sum + w[0] x[0] + ... + w[3] x[3] in each lane; of BLOCK_PAIRS w[0] x[0] + w[1] x[1] in its lower half, the others in its upper one. */
-TILE_INLINE VU blocks_add(VU sum, VU w, VU x) {
+TILE_INLINE VU blocks_add(VU sum, VU w, VU x, const WeightKind kind) {
+#if BLOCK_DOT == BLOCK_PAIRS
+    if (blocks_in_words(kind)) return (VU)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16((__m256i)w, (__m256i)x));
+#endif
+    (void)kind;
 #if BLOCK_DOT == BLOCK_VNNI && VECTOR_BYTES == 64
     return (VU)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
 #elif BLOCK_DOT == BLOCK_VNNI
@@ -67,20 +74,16 @@ TILE_INLINE VU blocks_add(VU sum, VU w, VU x) {
 #endif
 }
 
-/* Whether a weight's element is multiplied as two: its lower four bits, and its upper ones. */
-TILE_INLINE bool blocks_halved(const WeightKind kind) { return BLOCK_DOT == BLOCK_PAIRS && kind == WEIGHT_INT8; }
-
 /* Whether what stands for 0 is taken off the weight's elements, and not off the sums. */
 TILE_INLINE bool blocks_signed(const WeightKind kind) { return BLOCK_DOT == BLOCK_SIGNED && kind == WEIGHT_INT8; }
 
-/* A step's sums in 32 bits, times `factor`. */
-TILE_INLINE VU blocks_widened(VU step, const short factor) {
+/* A step's sums in 32 bits. */
+TILE_INLINE VU blocks_widened(VU step, const WeightKind kind) {
 #if BLOCK_DOT == BLOCK_PAIRS
-    return (VU)_mm256_madd_epi16((__m256i)step, _mm256_set1_epi16(factor));
-#else
-    (void)factor;
-    return step;
+    if (!blocks_in_words(kind)) return (VU)_mm256_madd_epi16((__m256i)step, _mm256_set1_epi16(1));
 #endif
+    (void)kind;
+    return step;
 }
 
 TILE_INLINE VU blocks_spread(const char *x) {
@@ -88,13 +91,15 @@ TILE_INLINE VU blocks_spread(const char *x) {
     return *(const Bits *)(const void *)x - (VU){0};
 }
 
-/* A word of each column by the bytes of so many rows that it meets, which begin `at` behind x. */
+/* A word of each column by the numbers of so many rows that it meets, those of the block from depth `at` on. */
 TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char *words, const char *const *x,
                              int64_t at, const int m, const int nv, const WeightKind kind) {
-    const int quads = weight_word(kind) / 4, parts = 1 + blocks_halved(kind), count = nv * parts;
-    const uint32_t mask = kind == WEIGHT_INT2                          ? 0x03030303
-                          : kind == WEIGHT_INT4 || blocks_halved(kind) ? 0x0f0f0f0f
-                                                                       : 0xffffffff;
+    const bool wide = blocks_in_words(kind);
+    const int quads = wide ? 2 : weight_word(kind) / 4; /* of words: pairs */
+    const uint32_t mask = wide                  ? 0x00ff00ff
+                          : kind == WEIGHT_INT8 ? 0xffffffff
+                          : kind == WEIGHT_INT4 ? 0x0f0f0f0f
+                                                : 0x03030303;
     VU word[BLOCK_VECTORS];
     TILE_UNROLL
     for (int j = 0; j < nv; j++) {
@@ -105,16 +110,16 @@ TILE_INLINE void blocks_word(VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS], const char
     for (int q = 0; q < quads; q++) {
         VU w[BLOCK_VECTORS];
         TILE_UNROLL
-        for (int j = 0; j < count; j++) {
-            w[j] = word[j / parts] >> (uint32_t)(8 / quads * q + 4 * (j % parts)) & mask;
+        for (int j = 0; j < nv; j++) {
+            w[j] = word[j] >> (uint32_t)(wide ? 8 * q : 8 / quads * q) & mask;
             if (blocks_signed(kind)) w[j] ^= 0x80808080;
         }
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
-            VU value = blocks_spread(x[i] + at + 4 * q);
+            VU value = blocks_spread(x[i] + sizeof(RoundedHead) + at * (1 + wide) + 4 * q);
             TILE_UNROLL
-            for (int j = 0; j < count; j++) {
-                step[i][j] = blocks_add(step[i][j], w[j], value);
+            for (int j = 0; j < nv; j++) {
+                step[i][j] = blocks_add(step[i][j], w[j], value, kind);
                 TILE_HOLD(
                     step[i]
                         [j]); /* else GCC adds all of a step up in pairs, which are far more than there are registers */
@@ -128,11 +133,10 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
                                     const char *const *x, int64_t at, const int words, const int m, const int nv,
                                     const WeightKind kind) {
     VU step[TILE_BLOCK_ROWS][BLOCK_VECTORS];
-    const int parts = 1 + blocks_halved(kind);
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv * parts; j++) step[i][j] = (VU){0};
+        for (int j = 0; j < nv; j++) step[i][j] = (VU){0};
     }
     BLOCK_UNROLL
     for (int s = 0; s < words; s++, weight += row)
@@ -140,10 +144,7 @@ TILE_INLINE const char *blocks_step(const char *weight, int64_t row, VU sums[TIL
     TILE_UNROLL
     for (int i = 0; i < m; i++) {
         TILE_UNROLL
-        for (int j = 0; j < nv; j++) {
-            sums[i][j] += blocks_widened(step[i][j * parts], 1);
-            if (blocks_halved(kind)) sums[i][j] += blocks_widened(step[i][j * parts + 1], 16);
-        }
+        for (int j = 0; j < nv; j++) sums[i][j] += blocks_widened(step[i][j], kind);
     }
     return weight;
 }
@@ -172,13 +173,13 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
                 sums[i][j] = blocks_signed(kind) ? (VU){0} : blocks_spread(x[i] + offsetof(RoundedHead, start));
         }
         if (steps) {
-            at = blocks_step(at, row, sums, x, sizeof(RoundedHead), ROUNDED_STEP / word, m, nv, kind);
+            at = blocks_step(at, row, sums, x, 0, ROUNDED_STEP / word, m, nv, kind);
         } else {
-            const int64_t end = (int64_t)sizeof(RoundedHead) + (left < block ? left : block);
-            int64_t byte = sizeof(RoundedHead);
-            for (; byte + ROUNDED_STEP <= end; byte += ROUNDED_STEP)
-                at = blocks_step(at, row, sums, x, byte, ROUNDED_STEP / word, m, nv, kind);
-            for (; byte < end; byte += word) at = blocks_step(at, row, sums, x, byte, 1, m, nv, kind);
+            const int64_t end = left < block ? left : block;
+            int64_t k = 0;
+            for (; k + ROUNDED_STEP <= end; k += ROUNDED_STEP)
+                at = blocks_step(at, row, sums, x, k, ROUNDED_STEP / word, m, nv, kind);
+            for (; k < end; k += word) at = blocks_step(at, row, sums, x, k, 1, m, nv, kind);
         }
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
@@ -192,7 +193,7 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
                 }
                 acc[i][j] += sum * (scales[j] * scale);
             }
-            x[i] += rounded_block_bytes(block);
+            x[i] += rounded_block_bytes(block, blocks_in_words(kind));
         }
     }
     f32_finish(call, call->results, call->column + first, acc, m, nv, last < LANES ? last : LANES);
@@ -200,13 +201,14 @@ TILE_INLINE void blocks_columns(const TileCall *call, int first, const char *con
 
 TILE_INLINE void blocks_product(const TileCall *call, const int m, const WeightKind kind) {
     const char *x[TILE_BLOCK_ROWS];
-    const int64_t block = call->form->block, from = call->offset / block * rounded_block_bytes(block);
+    const int64_t block = call->form->block,
+                  from = call->offset / block * rounded_block_bytes(block, blocks_in_words(kind));
     const bool steps = block == ROUNDED_STEP && call->depth % ROUNDED_STEP == 0;
     int first = 0;
     TILE_UNROLL
     for (int i = 0; i < m; i++) x[i] = (const char *)call->rows[i] + from;
 #if BLOCK_VECTORS == 2
-    for (; first + LANES < call->columns && !blocks_halved(kind); first += 2 * LANES)
+    for (; first + LANES < call->columns; first += 2 * LANES)
         if (steps)
             blocks_columns(call, first, x, m, 2, kind, true);
         else
@@ -241,6 +243,7 @@ BLOCKS_FOUR(int2, WEIGHT_INT2, 5, 6, 7, 8)
 
 const TileBlocks TILE_JOIN(tile_blocks, ISA) = {
     .rows = BLOCK_ROWS,
+    .words = BLOCK_DOT == BLOCK_PAIRS,
     .products = {[WEIGHT_INT8] = BLOCKS_ALL(int8), [WEIGHT_INT4] = BLOCKS_ALL(int4), [WEIGHT_INT2] = BLOCKS_ALL(int2)}};
 
 VECTOR_END
