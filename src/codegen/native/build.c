@@ -277,23 +277,17 @@ static bool is_xor_of_vectors(const Inst *x) {
 
 static Inst *binop(IrBuilder *b, IrOp op, Inst *x, Inst *y);
 
-static Inst *lanes_of(IrBuilder *b, Inst *like, int64_t value) {
-    int64_t all[MOST_LANES];
-    for (int n = 0; n < like->lanes; n++) all[n] = value;
-    return inst_constant(b, inst_type(like), all);
-}
-
 /* What AVX2 lacks for lanes of 64 bits: products, of halves, and shifts that keep the sign; NULL: nothing. */
 static Inst *binop_of_wide_lanes(IrBuilder *b, IrOp op, Inst *x, Inst *y) {
     IrType type = inst_type(x);
     if (op == IR_MUL) {
-        Inst *half = lanes_of(b, x, 32), *low = inst_add(b, I_MULU32, type, x, y, NULL);
+        Inst *half = ir_int(b, type, 32)->parts[0], *low = inst_add(b, I_MULU32, type, x, y, NULL);
         Inst *u = inst_add(b, I_MULU32, type, binop(b, IR_LSHR, x, half), y, NULL);
         Inst *v = inst_add(b, I_MULU32, type, x, binop(b, IR_LSHR, y, half), NULL);
         return binop(b, IR_ADD, low, binop(b, IR_SHL, binop(b, IR_ADD, u, v), half));
     }
     if (op == IR_ASHR && is_constant(y)) {
-        Inst *sign = binop(b, IR_LSHR, lanes_of(b, x, INT64_MIN), y);
+        Inst *sign = binop(b, IR_LSHR, ir_int(b, type, INT64_MIN)->parts[0], y);
         return binop(b, IR_SUB, binop(b, IR_XOR, binop(b, IR_LSHR, x, y), sign), sign);
     }
     return NULL;

@@ -157,7 +157,7 @@ static Inst *shuffled(IrBuilder *b, Inst *x, Inst *y, const int *from, IrType ty
     if (!b->avx512) return permuted_both(b, x, y, from, type);
     int64_t indices[MOST_LANES];
     for (int n = 0; n < lanes; n++) indices[n] = from[n] < 0 ? 0 : from[n];
-    IrType integers = ir_lanes(ir_bits(type) == 16 ? IR_I16 : ir_bits(type) == 32 ? IR_I32 : IR_I64, lanes);
+    IrType integers = ir_lanes(integer_of_bits(ir_bits(type)), lanes);
     /* one below 16 bytes: the second source begins where the register's lanes end */
     int held = lanes * ir_bits(type) < 128 ? group : lanes;
     for (int n = 0; n < lanes; n++)

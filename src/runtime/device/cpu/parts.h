@@ -84,5 +84,6 @@ int anchor_quads(const CpuAnchor *anchor);
 /* The loops that it runs; quads: anchor_quads, or 0. */
 const TileSet *anchor_tiles(const CpuAnchor *anchor, int quads);
 int64_t dims_product(const int64_t *dims, int from, int to);
+static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 #endif

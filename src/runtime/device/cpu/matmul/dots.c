@@ -92,8 +92,6 @@ typedef struct BlocksLoop {
     int64_t parts;
 } BlocksLoop;
 
-static int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
-
 /* A row of `depth` elements in the order in which they meet vectors of words; to [groups][word][lanes]. */
 static void arrange_row(const float *row, int64_t depth, int word, int lanes, float *to) {
     int64_t k = 0, group = (int64_t)word * lanes;
