@@ -158,6 +158,34 @@ static bool goes_to_later_anchor(const Growth *g, const Node *reader, const Valu
     return false;
 }
 
+/* Whether what the value is made of, as far back as the anchor, is no region's work alone and reads `v` itself: then who
+ * reads it and v waits for more than the region that makes v, squeeze-and-excite networks' gates for one. */
+enum { MOST_BETWEEN = 64 };
+static bool waits_for(const Growth *g, const Value *from, const Value *v) {
+    VEC(const Node *) nodes = {0};
+    Map seen = map_make(g->scratch);
+    bool leaves_region = false, reaches = false;
+    for (int at = -1; at < nodes.count && nodes.count < MOST_BETWEEN; at++) {
+        const Node *node = at < 0 ? NULL : nodes.items[at];
+        for (int i = 0; i < (node ? node->input_count : 1); i++) {
+            const Value *in = node ? node->inputs[i] : from;
+            const Node *p = in ? in->producer : NULL;
+            reaches |= node && in == v;
+            if (!p || in == v || p->tag <= g->anchor->tag || map_get_id(&seen, MAP_POINTER_KEY(p))) continue;
+            map_set_id(&seen, MAP_POINTER_KEY(p), (void *)(uintptr_t)p);
+            leaves_region |= p->kind != NODE_PRIM;
+            VEC_PUSH(g->scratch, nodes, p);
+        }
+    }
+    return leaves_region && reaches;
+}
+
+static bool waits_for_more(const Growth *g, const Node *reader, const Value *v) {
+    for (int i = 0; i < reader->input_count; i++)
+        if (reader->inputs[i] != v && waits_for(g, reader->inputs[i], v)) return true;
+    return false;
+}
+
 /* How a value is read by what stands behind place `end` of the gathered nodes. */
 typedef struct Readers {
     bool region; /* the region that the rest becomes, or that what is not gathered would be in anyway */
@@ -179,7 +207,7 @@ static Readers readers_of(const Growth *g, const Value *v, int end) {
         }
         bool fusible = reader->kind == NODE_PRIM && space_accepts(reader) &&
                        prim_info(reader->prim)->klass != PRIM_CLASS_MOVE && reader->fence == g->anchor->fence;
-        if (fusible && !goes_to_later_anchor(g, reader, v))
+        if (fusible && !goes_to_later_anchor(g, reader, v) && !waits_for_more(g, reader, v))
             r.region = true;
         else
             r.memory = true;
