@@ -116,17 +116,29 @@ TILE_INLINE void NAME(any_columns)(const LinesCall *call, int64_t first, const C
     }
 }
 
-/* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. */
+/* The end of an edge's sums, whatever its height: all tiles of edges share this code, which else is most of theirs. As `finish`. */
 static __attribute__((noinline)) void NAME(finish_edge)(const LinesCall *call, void *const *results, const COLUMNS *c,
                                                         V sums[LINE_TILE][LINE_VECTORS], int m, int nv) {
+    const TileCall *ends = &call->ends;
     TILE_NO_UNROLL
-    for (int i = 0; i < m; i++) {
+    for (int j = 0; j < nv; j++) {
+        const int64_t column = c->column + j * TYPE_LANES;
+        const int last = j < nv - 1 ? TYPE_LANES : c->last;
+        V bias = {0};
+        if (ends->bias) bias = *(const LOOSE *)((const T *)ends->bias + column);
+#if IS_FLOAT
+        const Bounds bounds = ends->bounds;
+#endif
         TILE_NO_UNROLL
-        for (int j = 0; j < nv; j++) {
-            V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
-            acc[0][0] = sums[i][j];
-            NAME(finish)
-            (&call->ends, results + i, c->column + j * TYPE_LANES, acc, 1, 1, j < nv - 1 ? TYPE_LANES : c->last);
+        for (int i = 0; i < m; i++) {
+            V x = sums[i][j];
+            if (ends->bias) x += bias;
+            if (ends->has_addend)
+                x += NAME(load)((const T *)((intptr_t)results[i] + ends->addend_shift) + column, 0, 1, last);
+#if IS_FLOAT
+            if (bounds.clamp) x = NAME(bounded)(x, &bounds);
+#endif
+            NAME(store)((T *)results[i] + column, 0, 1, last, x);
         }
     }
 }
@@ -177,20 +189,23 @@ TILE_INLINE void NAME(line_edge)(const LinesCall *call, int64_t from, int64_t to
 
 typedef void NAME(Edge)(const LinesCall *call, int64_t from, int64_t to, const COLUMNS *c);
 
-/* Whole tiles where all taps meet the input, what is left on both sides of them by `edge`. passes: over each tile, one
- * behind the other, so that the second meets in the first-level cache what the first has read of the input's lines of
- * 64 bytes. */
+/* Whole tiles where all taps meet the input, what is left on both sides of them by `edge`. A tile of few positions takes
+ * as long as one of LINE_TILE, so there are no more tiles in all than positions need: where there is padding, a whole one
+ * less on its side. passes: over each tile, one behind the other, so that the second meets in the first-level cache what
+ * the first has read of the input's lines of 64 bytes. */
 TILE_INLINE void NAME(line)(const LinesCall *call, NAME(Edge) *const edge, const int passes, const int nv,
                             const int taps, const int stride) {
     const int64_t step = call->position_step, reach = call->first + (call->ends.taps - 1) * call->tap_step;
     int64_t low = call->first < 0 ? (-call->first + step - 1) / step : 0,
             high = reach < call->limit ? (call->limit - reach + step - 1) / step : 0;
     if (high > call->count) high = call->count;
+    const int64_t needed = (call->count + LINE_TILE - 1) / LINE_TILE - (low > 0) - (high < call->count);
     int64_t tiles = high > low ? (high - low) / LINE_TILE : 0;
     /* Without masks a partial vector has no whole tiles; it is the last. */
     const int whole = VECTOR_BYTES != 64 && call->ends.columns % TYPE_LANES ? passes - 1 : passes;
-    if (call->count <= 2 * LINE_TILE || !whole) tiles = 0;
-    int64_t around = call->count - tiles * LINE_TILE, before = around / 2;
+    if (tiles > needed) tiles = needed;
+    if (tiles < 0 || !whole) tiles = 0;
+    int64_t around = call->count - tiles * LINE_TILE, before = low == 0 ? 0 : high < call->count ? around / 2 : around;
     if (before > around - (call->count - high)) before = around - (call->count - high);
     if (before < low) before = low;
     if (!tiles) before = call->count;
