@@ -628,3 +628,139 @@ Test(convolutions, winograd_transforms_of_all_instruction_sets) {
             }
         }
 }
+
+/* ---- depthwise, then 1x1 ---- */
+
+typedef struct Pair {
+    Shape depthwise;
+    int64_t outputs; /* of the 1x1 convolution */
+    AnchorStep steps[4];
+    int step_count;
+} Pair;
+
+static const Tensor *const *given_to(const AnchorCase *c, const Tensor **inputs) {
+    for (int i = 0; i < c->count; i++) inputs[i] = c->tensors[i];
+    return inputs;
+}
+
+static CpuAnchor *prepared(const AnchorCase *c) {
+    const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c->tensors[1]};
+    CpuAnchor *anchor;
+    uint32_t released;
+    cr_assert_null(cpu_anchor_prepare(c->node, constants, pool_of(1), NULL, &anchor, &released));
+    return anchor;
+}
+
+/* The weights are constants of the graph, too, which is what pairs are told by. */
+static void keep_weight(AnchorCase *c) { c->node->inputs[1]->constant = c->tensors[1]; }
+
+/* Whether the second's result, with the first as its prologue, has the bits that both by themselves make. */
+static void check_pair(const Pair *pair, uint64_t seed) {
+    static const int threads[] = {1, 2, 16};
+    int64_t between[4], y[4];
+    cr_assert(result_dims(&pair->depthwise, between));
+    Shape second = {"packed", between[0], {between[1], between[2]}, 1, between[3], pair->outputs, {1, 1},
+                    {1, 1},   {1, 1}};
+    memcpy(second.steps, pair->steps, sizeof second.steps);
+    second.step_count = pair->step_count;
+    cr_assert(result_dims(&second, y));
+    AnchorCase maker = make_case(&pair->depthwise, DT_F32, seed, between),
+               reader = make_case(&second, DT_F32, seed + 1, y);
+    keep_weight(&maker);
+    keep_weight(&reader);
+    cr_assert(cpu_anchor_is_prologue(maker.node, reader.node));
+    cr_assert_not(cpu_anchor_is_prologue(reader.node, maker.node));
+    Arena *arena = reader.graph->arena;
+    const Tensor *before[ANCHOR_CASE_INPUTS], *behind[ANCHOR_CASE_INPUTS];
+    given_to(&maker, before);
+    given_to(&reader, behind);
+    Tensor made = {.dtype = DT_F32, .rank = 4}, shape = made, *apart = NULL;
+    memcpy(made.dims, between, sizeof between);
+    memcpy(shape.dims, y, sizeof y);
+    CpuAnchor *first = prepared(&maker), *then = prepared(&reader);
+    AnchorKernel ends[2] = {anchor_kernel(maker.graph->arena, maker.node), anchor_kernel(arena, reader.node)};
+    for (int t = 0; t < 3; t++) {
+        Pool *pool = pool_of(threads[t]);
+        Tensor *whole = anchor_case_room(&maker, arena, &made), *got = anchor_case_room(&reader, arena, &shape);
+        if (!t) {
+            cr_assert_null(anchor_kernel_run(first, &ends[0], before, whole, pool));
+            apart = anchor_case_room(&reader, arena, &shape);
+            behind[0] = whole;
+            cr_assert_null(anchor_kernel_run(then, &ends[1], behind, apart, pool));
+            anchor_case_expect(&maker, maker.tensors, whole);
+        }
+        behind[0] = &made; /* has no data */
+        KernelFunction functions[2];
+        for (int i = 0; i < 2; i++) functions[i] = ends[i].code ? kernel_code_function(ends[i].code) : NULL;
+        const CpuPrologue prologue = {first, functions[0], functions[0] ? &ends[0].region : NULL, before, &made};
+        cr_assert_null(cpu_anchor_run_behind(&prologue, then, functions[1], functions[1] ? &ends[1].region : NULL,
+                                             behind, NULL, got, pool));
+        cr_expect_arr_eq(got->data, apart->data, tensor_bytes(got), "seed %llu: %d threads make another result",
+                         (unsigned long long)seed, threads[t]);
+    }
+    for (int i = 0; i < 2; i++) anchor_kernel_release(&ends[i]);
+    cpu_anchor_destroy(first);
+    cpu_anchor_destroy(then);
+    graph_destroy(maker.graph);
+    graph_destroy(reader.graph);
+}
+
+Test(convolutions, depthwise_within_pointwise) {
+    static const int64_t channels[] = {2, 7, 8, 16, 17, 33, 40, 70, 130, 300},
+                         widths[] = {1, 2, 9, 14, 28, 41, 97, 230}, outputs[] = {1, 7, 16, 24, 70};
+    static const AnchorStep steps[][3] = {{ANCHOR_BIAS},
+                                          {ANCHOR_BIAS, ANCHOR_RELU},
+                                          {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_BOUNDS},
+                                          {ANCHOR_BIAS, ANCHOR_SWISH},
+                                          {ANCHOR_ROWS, ANCHOR_CHANNELS, ANCHOR_TANH},
+                                          {ANCHOR_BIAS, ANCHOR_HARD_SWISH, ANCHOR_ADD}};
+    static const int counts[] = {0, 2, 3, 2, 3, 3};
+    for (uint64_t seed = 0; seed < 120; seed++) {
+        int64_t kernel = 1 + 2 * (int64_t)(seed % 3), stride = 1 + (int64_t)(seed / 3 % 2),
+                pad = (int64_t)seed % kernel;
+        Pair pair = {{"depthwise",
+                      1 + (int64_t)seed % 2,
+                      {kernel + (int64_t)seed % 23, kernel + widths[seed % 8]},
+                      channels[seed % 10],
+                      1,
+                      1,
+                      {kernel, kernel},
+                      {stride, 1 + (int64_t)seed % 2},
+                      {1, 1},
+                      {pad, pad, pad, (int64_t)seed % 2}},
+                     outputs[seed % 5]};
+        memcpy(pair.depthwise.steps, steps[seed % 6], sizeof steps[0]);
+        pair.depthwise.step_count = counts[seed % 6];
+        memcpy(pair.steps, steps[seed / 6 % 6], sizeof steps[0]);
+        pair.step_count = counts[seed / 6 % 6];
+        check_pair(&pair, seed);
+    }
+}
+
+/* Whoever reads the input otherwise than position by position reads what is made elsewhere, too. */
+Test(convolutions, what_is_no_prologue) {
+    Shape depthwise = {"depthwise", 1, {9, 9}, 16, 1, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+          pointwise = {"packed", 1, {9, 9}, 1, 16, 8, {1, 1}, {1, 1}, {1, 1}};
+    static const struct {
+        int64_t kernel, stride, pad, group;
+        bool may;
+    } cases[] = {
+        {1, 1, 0, 1, true}, {3, 1, 0, 1, false}, {1, 2, 0, 1, false}, {1, 1, 1, 1, false}, {1, 1, 0, 2, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Shape second = pointwise;
+        int64_t y[4], z[4];
+        second.kernel[0] = second.kernel[1] = cases[i].kernel;
+        second.strides[1] = cases[i].stride;
+        second.pads[3] = cases[i].pad;
+        second.group = cases[i].group;
+        second.inputs /= second.group;
+        cr_assert(result_dims(&depthwise, y) && result_dims(&second, z));
+        AnchorCase maker = make_case(&depthwise, DT_F32, 1, y), reader = make_case(&second, DT_F32, 2, z);
+        keep_weight(&maker);
+        cr_expect_not(cpu_anchor_is_prologue(maker.node, reader.node), "case %zu: a weight of the run", i);
+        keep_weight(&reader);
+        cr_expect_eq(cpu_anchor_is_prologue(maker.node, reader.node), cases[i].may, "case %zu", i);
+        graph_destroy(maker.graph);
+        graph_destroy(reader.graph);
+    }
+}

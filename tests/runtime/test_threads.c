@@ -153,6 +153,18 @@ static const Case cases[] = {
      {2, 40, 19, 9},
      "x: f32[n, 40, 19, 9]",
      "y = onnx Conv@21 x, w {kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 40}\n"},
+    {"one within the pointwise one that reads it, and the same with other ends",
+     NULL,
+     {{"w", "f32", "40, 1, 3, 3", 360}, {"v", "f32", "24, 40, 1, 1", 960}},
+     F32,
+     4,
+     {1, 40, 130, 131},
+     "x: f32[n, 40, 130, 131]",
+     "a = onnx Conv@21 x, w {kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 40}\nb = onnx Conv@21 a, v "
+     "{kernel_shape = [1, 1]}\nc = onnx Conv@21 x, w {kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 40}\nd = "
+     "onnx "
+     "Sigmoid@21 c\ne = onnx Mul@21 c, d\nf = onnx Conv@21 e, v {kernel_shape = [1, 1]}\ng = onnx Tanh@21 f\ny = onnx "
+     "Add@21 b, g\n"},
     {"products of activations",
      NULL,
      {{0}},

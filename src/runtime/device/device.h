@@ -33,6 +33,14 @@ typedef struct AnchorFinish {
     const DeviceKernel *kernel;
 } AnchorFinish;
 
+/* An anchor whose result another one reads, its first input, and makes as it needs it: it is nowhere as a whole. */
+typedef struct AnchorPrologue {
+    DeviceAnchor *anchor;
+    const AnchorFinish *finish;  /* as run_anchor's */
+    const Tensor *const *inputs; /* of its node */
+    const Tensor *output;        /* without data */
+} AnchorPrologue;
+
 typedef struct DeviceTable {
     DeviceKind kind;
     const char *name;
@@ -93,6 +101,14 @@ typedef struct DeviceTable {
      * finish: NULL where finishes_with says that there is none. */
     Status (*run_anchor)(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
                          const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs);
+    /* Whether the anchor `maker` may run as the prologue of `reader`, which alone reads its result. NULL: none may. */
+    bool (*is_prologue)(const Device *device, const Node *maker, const Node *reader);
+    /* Whether such a one is to, where its result has this shape (its data is not looked at); else each runs by itself. */
+    bool (*takes_prologue)(const Device *device, const Tensor *between);
+    /* As run_anchor, where both say so: inputs[0] has no data. */
+    Status (*run_behind)(Device *device, Stream *stream, const AnchorPrologue *prologue, DeviceAnchor *anchor,
+                         const AnchorFinish *finish, const Tensor *const *inputs, const int64_t *symbols,
+                         Tensor *outputs);
     /* A primitive outside regions (runtime/device/host_movement.h); scratch: of this call. */
     Status (*run_prim)(Device *device, Stream *stream, const Node *node, const Tensor *const *inputs,
                        const int64_t *symbols, Tensor *output, Arena *scratch);

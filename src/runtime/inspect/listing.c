@@ -127,6 +127,7 @@ void plan_print(Text *text, const Plan *plan, int indent) {
                      fusion ? fusion : "");
         }
         if (step->anchor) text_add(text, " (%s)", step->on->table->anchor_how(step->anchor));
+        if (step->within >= 0) text_add(text, " within %d", step->within);
         for (int i = 0; i < step->input_count; i++) print_slot(text, plan, step->inputs[i]);
         text_add(text, " ->");
         for (int o = 0; o < step->output_count; o++) print_slot(text, plan, step->outputs[o]);

@@ -126,6 +126,7 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
         add_key(r, "how", step->on->table->anchor_how(step->anchor));
         text_add(r->text, ",\"weight_bytes\":%zu", step->on->table->anchor_bytes(step->anchor));
     }
+    if (step->within >= 0) text_add(r->text, ",\"within\":%d", step->within);
     if (is_backward(step)) text_add(r->text, ",\"backward\":true");
     add_nodes(r, &step->node->origin);
     add_slots(r, "inputs", step->inputs, step->input_count);

@@ -38,7 +38,7 @@ static bool copy_cost(const Plan *plan, const Step *step, const int64_t *symbols
     return true;
 }
 
-bool step_cost(const Plan *plan, const Step *step, const int64_t *symbols, Cost *out_cost) {
+static bool own_cost(const Plan *plan, const Step *step, const int64_t *symbols, Cost *out_cost) {
     bool known = true;
     *out_cost = (Cost){0};
     switch (step->kind) {
@@ -55,4 +55,27 @@ bool step_cost(const Plan *plan, const Step *step, const int64_t *symbols, Cost 
     }
     if (!known) *out_cost = (Cost){0};
     return known;
+}
+
+/* The step that runs within this one at these sizes, and the bytes that stand between the two. */
+static const Step *prologue_at(const Plan *plan, const Step *step, const int64_t *symbols, double *out_bytes) {
+    const Value *value = step->prologue < 0 ? NULL : step->node->inputs[0];
+    Tensor between = {.dtype = value ? value->dtype : DT_NONE, .rank = value ? value->rank : 0};
+    for (int d = 0; d < between.rank; d++)
+        if ((between.dims[d] = dim_eval(value->dims[d], symbols)) == UNBOUND_DIM) return NULL;
+    *out_bytes = value ? (double)tensor_bytes(&between) : 0;
+    return value ? plan_prologue(plan, step, &between) : NULL;
+}
+
+bool step_cost(const Plan *plan, const Step *step, const int64_t *symbols, Cost *out_cost) {
+    double between;
+    Cost before;
+    const Step *prologue = prologue_at(plan, step, symbols, &between);
+    bool known = own_cost(plan, step, symbols, out_cost);
+    if (step->within >= 0 && prologue_at(plan, &plan->steps[step->within], symbols, &between)) *out_cost = (Cost){0};
+    if (!known || !prologue || !own_cost(plan, prologue, symbols, &before)) return known;
+    before.written -= between;
+    out_cost->read -= between;
+    cost_add(out_cost, &before);
+    return true;
 }

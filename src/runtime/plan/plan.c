@@ -156,7 +156,12 @@ static void find_late(Planner *planner) {
 /* --- the same value in the other place --- */
 static Step *new_step(Plan *plan, StepKind kind, const Node *node, Place place) {
     Step *step = &plan->steps[plan->step_count];
-    *step = (Step){.kind = kind, .place = place, .node = node, .on = place == PLACE_DEVICE ? plan->device : plan->host};
+    *step = (Step){.kind = kind,
+                   .place = place,
+                   .node = node,
+                   .on = place == PLACE_DEVICE ? plan->device : plan->host,
+                   .prologue = -1,
+                   .within = -1};
     return step;
 }
 
@@ -249,19 +254,26 @@ static void extend_resolved(Plan *plan) {
     }
 }
 
-static void list_deaths(Planner *planner, int number) {
-    Plan *plan = planner->plan;
-    Step *step = &plan->steps[number];
-    VEC(int) dies = {0};
-    for (int i = 0; i < step->input_count + step->output_count; i++) {
-        int slot = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
-        if (slot < 0) continue;
-        int root = plan->slots[slot].root;
+typedef VEC(int) Dying;
+
+static void list_dying(const Plan *plan, const int *slots, int count, int number, Dying *dies) {
+    for (int i = 0; i < count; i++) {
+        if (slots[i] < 0) continue;
+        int root = plan->slots[slots[i]].root;
         const Slot *r = &plan->slots[root];
         bool owned = r->storage == STORE_DYNAMIC || r->storage == STORE_ITEM;
-        for (int k = 0; k < dies.count; k++) owned &= dies.items[k] != root;
-        if (owned && r->last == number && r->output < 0) VEC_PUSH(plan->arena, dies, root);
+        for (int k = 0; k < dies->count; k++) owned &= dies->items[k] != root;
+        if (owned && r->last == number && r->output < 0) VEC_PUSH(plan->arena, *dies, root);
     }
+}
+
+static void list_deaths(Plan *plan, int number) {
+    Step *step = &plan->steps[number];
+    const Step *prologue = step->prologue < 0 ? NULL : &plan->steps[step->prologue];
+    Dying dies = {0};
+    list_dying(plan, step->inputs, step->input_count, number, &dies);
+    list_dying(plan, step->outputs, step->output_count, number, &dies);
+    if (prologue) list_dying(plan, prologue->inputs, prologue->input_count, number, &dies);
     step->dies = dies.items;
     step->die_count = dies.count;
 }
@@ -505,11 +517,12 @@ static Status fill_plan(Plan *plan, Shared *shared, Arena *scratch) {
     states_order(plan, scratch);
     arrange_for_recording(plan, planner.late_symbols, planner.used, scratch);
     states_settle(plan);
+    find_prologues(plan, scratch);
     extend_resolved(plan);
     find_waits(plan, scratch);
     for (int s = 0; s < plan->step_count; s++) {
         choose_inplace(plan, &plan->steps[s], s);
-        list_deaths(&planner, s);
+        list_deaths(plan, s);
     }
     for (int i = 0; i < plan->symbol_count; i++)
         if (planner.used[i] && !planner.late_symbols[i]) VEC_PUSH(plan->arena, plan->input_symbols, i);

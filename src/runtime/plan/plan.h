@@ -81,6 +81,8 @@ typedef struct Step {
     int work_expr;   /* STEP_KERNEL: instructions of a run, for the grain */
     /* STEP_ANCHOR */
     DeviceAnchor *anchor;
+    int prologue; /* the anchor's step that makes inputs[0], which this one may run as its prologue; -1: none */
+    int within;   /* the step that may run this one so; -1: none */
     /* STEP_HOST */
     HostFn host;
     /* STEP_DIMS, STEP_BIND */
@@ -191,6 +193,9 @@ bool plan_appends(const Plan *plan, int input, int output);
 /* Copies those of the latest run: values [exprs.count], offsets [slot_count], and the symbols [symbol_count] that its
  * inputs have bound, UNBOUND_DIM for others. False: none is remembered. */
 bool sizes_latest(const Plan *plan, int64_t *symbols, int64_t *values, size_t *offsets, size_t arena_bytes[PLACES]);
+
+/* prologues.c: the step that runs within this one where its first input has this shape; NULL: none does. */
+const Step *plan_prologue(const Plan *plan, const Step *step, const Tensor *between);
 
 /* --- what a step is (steps.c), for who reads a plan; cost.h has what it costs --- */
 const char *step_kind_name(StepKind kind);

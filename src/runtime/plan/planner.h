@@ -4,6 +4,7 @@
  *   plan.c       slots, steps, copies, lifetimes
  *   states.c     what is written over its old value comes last
  *   arrange.c    the order in which device steps can be recorded
+ *   prologues.c  anchors that run within those that read them
  *   prepare.c    anchors, constants on the device, kernels
  *   listing.c    counts and text */
 #ifndef ONNXFUSE_RUNTIME_PLAN_PLANNER_H
@@ -44,6 +45,10 @@ void find_lifetimes(Plan *plan);
 /* Once all steps stand. late_symbols: bound by a step, or "$run"; used: what sizes are remembered by, completed. Sets
  * the plan's recorded_first, recorded_end and not_recorded. */
 void arrange_for_recording(Plan *plan, const bool *late_symbols, bool *used, Arena *scratch);
+
+/* --- prologues.c --- */
+/* Once the order of steps and their lifetimes stand: finds anchors that may run within the one that reads them. */
+void find_prologues(Plan *plan, Arena *scratch);
 
 /* --- prepare.c --- */
 /* What a plan shares with those nested in it. */

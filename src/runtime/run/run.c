@@ -46,22 +46,62 @@ static Status run_kernel(State *s, const Step *step) {
                          s->scratch[step->place].data);
 }
 
-static Status run_anchor(State *s, const Step *step) {
-    enum { MOST_INPUTS = 16 }; /* EPILOGUE_INPUTS and what anchors have besides */
+/* What an anchor is given. */
+enum { MOST_INPUTS = 16 }; /* EPILOGUE_INPUTS and what anchors have besides */
+typedef struct AnchorCall {
     Tensor tensors[MOST_INPUTS], outputs[EPILOGUE_OUTPUTS];
     const Tensor *inputs[MOST_INPUTS];
-    if (step->node->input_count > MOST_INPUTS || step->node->output_count > EPILOGUE_OUTPUTS)
-        return status_error(STATUS_FAULT, "an anchor of %d inputs and %d outputs", step->node->input_count,
-                            step->node->output_count);
-    for (int o = 0; o < step->node->output_count; o++) outputs[o] = tensor_at(s, step->outputs[o]);
-    for (int i = 0; i < step->node->input_count; i++) {
-        if (step->inputs[i] >= 0) tensors[i] = tensor_at(s, step->inputs[i]);
-        inputs[i] = step->inputs[i] >= 0 ? &tensors[i] : NULL;
+    AnchorFinish finish;
+} AnchorCall;
+
+static Status make_call(const State *s, const Step *step, AnchorCall *call) {
+    const Node *node = step->node;
+    if (node->input_count > MOST_INPUTS || node->output_count > EPILOGUE_OUTPUTS)
+        return status_error(STATUS_FAULT, "an anchor of %d inputs and %d outputs", node->input_count,
+                            node->output_count);
+    for (int o = 0; o < node->output_count; o++) call->outputs[o] = tensor_at(s, step->outputs[o]);
+    for (int i = 0; i < node->input_count; i++) {
+        if (step->inputs[i] >= 0) call->tensors[i] = tensor_at(s, step->inputs[i]);
+        call->inputs[i] = step->inputs[i] >= 0 ? &call->tensors[i] : NULL;
     }
-    AnchorFinish finish = {&step->region, step->kernel};
-    Status status = step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor,
-                                                step->kernel ? &finish : NULL, inputs, s->symbols, outputs);
+    call->finish = (AnchorFinish){&step->region, step->kernel};
+    return NULL;
+}
+
+static const AnchorFinish *finish_of(const Step *step, const AnchorCall *call) {
+    return step->kernel ? &call->finish : NULL;
+}
+
+static Status anchor_failed(const Step *step, Status status) {
     return status ? status_at(status, "node \"%s\" (%s)", node_origin_name(step->node), step->node->op) : NULL;
+}
+
+static Status run_behind(State *s, const Step *step, const Step *maker, const AnchorCall *call, Tensor *outputs) {
+    AnchorCall before;
+    TRY(make_call(s, maker, &before));
+    const AnchorPrologue prologue = {maker->anchor, finish_of(maker, &before), before.inputs, before.outputs};
+    return step->on->table->run_behind(step->on, stream_of(s, step), &prologue, step->anchor, finish_of(step, call),
+                                       call->inputs, s->symbols, outputs);
+}
+
+/* Who shows values wants all of them. */
+static const Step *prologue_of(const State *s, const Step *step) {
+    if (step->prologue < 0 || s->watch) return NULL;
+    Tensor between = tensor_at(s, step->inputs[0]);
+    return plan_prologue(s->plan, step, &between);
+}
+
+static bool runs_within(const State *s, const Step *step) {
+    return step->within >= 0 && prologue_of(s, &s->plan->steps[step->within]);
+}
+
+static Status run_anchor(State *s, const Step *step, const Step *prologue) {
+    AnchorCall call;
+    TRY(make_call(s, step, &call));
+    if (prologue) return anchor_failed(step, run_behind(s, step, prologue, &call, call.outputs));
+    return anchor_failed(step,
+                         step->on->table->run_anchor(step->on, stream_of(s, step), step->anchor, finish_of(step, &call),
+                                                     call.inputs, s->symbols, call.outputs));
 }
 
 static Status run_prim(State *s, const Step *step, Arena *arena) {
@@ -122,18 +162,26 @@ static bool allocates_itself(const State *s, const Step *step, int number) {
            slot_at(s, number)->value->dtype == DT_STRING;
 }
 
-static Status take_step(State *s, const Step *step) {
-    if (step->kind == STEP_COPY) return run_copy(s, step);
-    if (step->waits) TRY(wait_for_device(s));
-    s->run->busy |= step->place == PLACE_DEVICE;
+static Status make_ready(State *s, const Step *step) {
     for (int i = 0; i < step->input_count; i++)
         if (step->inputs[i] >= 0) TRY(ready(s, step->inputs[i]));
+    return NULL;
+}
+
+static Status take_step(State *s, const Step *step) {
+    if (step->kind == STEP_COPY) return run_copy(s, step);
+    const Step *prologue = prologue_of(s, step);
+    if (runs_within(s, step)) return NULL;
+    if (step->waits) TRY(wait_for_device(s));
+    s->run->busy |= step->place == PLACE_DEVICE;
+    if (prologue) TRY(make_ready(s, prologue));
+    TRY(make_ready(s, step));
     for (int o = 0; o < step->output_count; o++)
         if (step->outputs[o] >= 0 && !s->data[step->outputs[o]] && !allocates_itself(s, step, step->outputs[o]))
             TRY(ensure_data(s, step->outputs[o]));
     switch (step->kind) {
     case STEP_KERNEL: return run_kernel(s, step);
-    case STEP_ANCHOR: return run_anchor(s, step);
+    case STEP_ANCHOR: return run_anchor(s, step, prologue);
     case STEP_DIMS: return run_dims(s, step);
     case STEP_BIND: return run_bind(s, step);
     default: break;
@@ -160,6 +208,7 @@ static const char *how_of(const Step *step) {
 }
 
 static void record(const State *s, const Step *step, double start, double end) {
+    if (runs_within(s, step)) return;
     Cost cost;
     step_cost(s->plan, step, s->symbols, &cost);
     const char *name = step_name(s->plan, step), *how = how_of(step);

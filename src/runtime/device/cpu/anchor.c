@@ -413,15 +413,61 @@ static Status run_plain(AnchorRun *run) {
     return status;
 }
 
+bool cpu_anchor_is_prologue(const Node *maker, const Node *reader) { return conv_is_prologue(maker, reader); }
+
+/* Bytes between the two from which on one pass pays. What stays in the second-level cache or near it costs no more than
+ * short chunks do: 0.9 MB took up to 4 % longer in one pass, a text detector's whole picture of 960 x 960 3 to 17 % less time (AMD EPYC
+ * of family 25, one and two threads, least of 5 alternating runs, November 2026). */
+enum { LEAST_BETWEEN = 2 << 20 };
+
+bool cpu_anchor_takes_prologue(const Tensor *between, const Pool *pool) {
+    if ((int64_t)tensor_bytes(between) < LEAST_BETWEEN) return false;
+    int64_t row = between->dims[between->rank - 1], count = tensor_count(between);
+    return product_makes_rows(count / row, between->dims[between->rank - 2], row * (int64_t)dtype_size(between->dtype),
+                              pool);
+}
+
+static Status run_any(AnchorRun *run, KernelFunction finish, const RegionKernel *region) {
+    const CpuAnchor *anchor = run->anchor;
+    if (anchor->kind->alone) return anchor->kind->run(run);
+    return anchor->finishes ? run_finished(run, finish, region, run->output) : run_product(run);
+}
+
+static Status check_run(const AnchorRun *run) {
+    TRY(check_inputs(run->anchor, run->inputs, run->output));
+    return run->anchor->plain ? NULL : run->anchor->kind->check(run->anchor, run->inputs, run->symbols, run->output);
+}
+
 Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *outputs, Pool *pool) {
-    TRY(check_inputs(anchor, inputs, outputs));
     AnchorRun run = {.anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool};
+    TRY(check_run(&run));
     if (anchor->plain) return run_plain(&run);
-    TRY(anchor->kind->check(anchor, inputs, symbols, outputs));
-    Status status = anchor->kind->alone ? anchor->kind->run(&run)
-                    : anchor->finishes  ? run_finished(&run, finish, region, outputs)
-                                        : run_product(&run);
+    Status status = run_any(&run, finish, region);
+    scratch_release(&run.scratch);
+    return status;
+}
+
+Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
+                             const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,
+                             Tensor *outputs, Pool *pool) {
+    RowMaker maker;
+    Tensor between = *prologue->output;
+    between.data = (void *)(uintptr_t)HEAP_ALIGNMENT; /* never read or written */
+    AnchorRun made = {.anchor = prologue->anchor,
+                      .inputs = prologue->inputs,
+                      .symbols = symbols,
+                      .output = &between,
+                      .pool = pool,
+                      .out_maker = &maker};
+    AnchorRun run = {
+        .anchor = anchor, .inputs = inputs, .symbols = symbols, .output = outputs, .pool = pool, .maker = &maker};
+    TRY(check_run(&made));
+    TRY(check_run(&run));
+    if (made.anchor->plain || anchor->plain) return status_error(STATUS_FAULT, "the oracle makes no rows");
+    Status status = run_any(&made, prologue->finish, prologue->region);
+    if (!status) status = run_any(&run, finish, region);
+    scratch_release(&made.scratch);
     scratch_release(&run.scratch);
     return status;
 }

@@ -42,6 +42,25 @@ size_t cpu_anchor_bytes(const CpuAnchor *anchor); /* packed weights, shared ones
  * symbols, as dim_eval takes them, for paddings that depend on the input's size; NULL when none does. */
 Status cpu_anchor_run(CpuAnchor *anchor, KernelFunction finish, const RegionKernel *region, const Tensor *const *inputs,
                       const int64_t *symbols, Tensor *outputs, Pool *pool);
+
+/* An anchor that makes the first input of another as that needs it, with what its run is given. */
+typedef struct CpuPrologue {
+    CpuAnchor *anchor;
+    KernelFunction finish;
+    const RegionKernel *region;
+    const Tensor *const *inputs;
+    const Tensor *output; /* without data */
+} CpuPrologue;
+
+/* Whether the node `maker` may be the prologue of `reader`, whose first input it makes for nobody else. */
+bool cpu_anchor_is_prologue(const Node *maker, const Node *reader);
+/* Whether it is worth it where what stands between the two has this shape: rows are made once, and there are enough of them for all
+ * threads. */
+bool cpu_anchor_takes_prologue(const Tensor *between, const Pool *pool);
+/* As cpu_anchor_run, where both say so: inputs[0] has no data. */
+Status cpu_anchor_run_behind(const CpuPrologue *prologue, CpuAnchor *anchor, KernelFunction finish,
+                             const RegionKernel *region, const Tensor *const *inputs, const int64_t *symbols,
+                             Tensor *outputs, Pool *pool);
 /* What the anchor runs on, for profiles and inspect: "packed", "packed, bf16", "packed at run", "depthwise", "winograd", "plain"; "packed, weights
  * int8" and the like. */
 const char *cpu_anchor_how(const CpuAnchor *anchor);

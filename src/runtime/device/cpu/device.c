@@ -170,11 +170,33 @@ static DType cpu_finishes_with(const Device *device, const Node *node, const Val
     return cpu_anchor_finishes_with(node, out_begin);
 }
 
+static KernelFunction finish_function(const AnchorFinish *finish) { return finish ? finish->kernel->function : NULL; }
+static const RegionKernel *finish_region(const AnchorFinish *finish) { return finish ? finish->region : NULL; }
+
 static Status cpu_run_anchor(Device *device, Stream *stream, DeviceAnchor *anchor, const AnchorFinish *finish,
                              const Tensor *const *inputs, const int64_t *symbols, Tensor *outputs) {
     (void)stream;
-    return cpu_anchor_run((CpuAnchor *)anchor, finish ? finish->kernel->function : NULL, finish ? finish->region : NULL,
-                          inputs, symbols, outputs, device->pool);
+    return cpu_anchor_run((CpuAnchor *)anchor, finish_function(finish), finish_region(finish), inputs, symbols, outputs,
+                          device->pool);
+}
+
+static Status cpu_run_behind(Device *device, Stream *stream, const AnchorPrologue *prologue, DeviceAnchor *anchor,
+                             const AnchorFinish *finish, const Tensor *const *inputs, const int64_t *symbols,
+                             Tensor *outputs) {
+    (void)stream;
+    const CpuPrologue before = {(CpuAnchor *)prologue->anchor, finish_function(prologue->finish),
+                                finish_region(prologue->finish), prologue->inputs, prologue->output};
+    return cpu_anchor_run_behind(&before, (CpuAnchor *)anchor, finish_function(finish), finish_region(finish), inputs,
+                                 symbols, outputs, device->pool);
+}
+
+static bool cpu_is_prologue(const Device *device, const Node *maker, const Node *reader) {
+    (void)device;
+    return cpu_anchor_is_prologue(maker, reader);
+}
+
+static bool cpu_takes_prologue(const Device *device, const Tensor *between) {
+    return cpu_anchor_takes_prologue(between, device->pool);
 }
 
 static bool cpu_takes_unaligned(const Node *node, int index) {
@@ -243,6 +265,9 @@ const DeviceTable cpu_device = {
     .kernel_scratch = cpu_kernel_scratch,
     .launch = cpu_launch,
     .run_anchor = cpu_run_anchor,
+    .is_prologue = cpu_is_prologue,
+    .takes_prologue = cpu_takes_prologue,
+    .run_behind = cpu_run_behind,
     .run_prim = cpu_run_prim,
     .allocate = cpu_allocate,
     .release = cpu_release,

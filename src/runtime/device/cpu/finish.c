@@ -57,6 +57,14 @@ void finish_bind_rounding(Finish *f, const Tensor *output, const PlainEpilogue *
     if (addend) f->ends.addend = (const char *)addend->data - (uintptr_t)f->base / 2;
 }
 
+void finish_move(Finish *f, int64_t row, void *to) {
+    for (int i = 0; i < f->region->buffer_count; i++) {
+        FinishBuffer *b = &f->buffers[i];
+        if (f->region->buffer_output[i] >= 0)
+            b->data = (char *)((uintptr_t)to - (uintptr_t)(row * f->columns * b->size));
+    }
+}
+
 /* Rows from `row` on that are `*out_stride` elements apart in the buffer. */
 static int64_t even_rows(const Finish *f, const FinishBuffer *b, int64_t row, int64_t *out_stride) {
     int64_t columns = f->columns, rows = b->over.period / columns;

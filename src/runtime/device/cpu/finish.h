@@ -41,6 +41,9 @@ bool finish_bind(Finish *finish, KernelFunction function, const RegionKernel *re
 /* Without a kernel. plain, addend: of bf16 alone, with the addend's tensor; its bias is finish->ends.bias. */
 void finish_bind_rounding(Finish *finish, const Tensor *output, const PlainEpilogue *plain, const Tensor *addend);
 
+/* The results of a kernel with one output, rows from `row` on, go to `to` instead, one after the other. */
+void finish_move(Finish *finish, int64_t row, void *to);
+
 /* How far apart rows of `columns` raw results are to be, `width` at least where they cannot follow each other. */
 int64_t finish_stride(const Finish *finish, int64_t columns, int64_t width);
 /* Row i of a block of raw results at `raw`, as a pointer whose element `column` begins it. */

@@ -25,6 +25,9 @@ typedef struct AnchorKind {
 extern const AnchorKind matmul_kind, matmul_bits_kind, matmul_blocks_kind, matmul_grouped_kind, conv_kind,
     conv_transpose_kind, attention_kind, attention_backward_kind;
 
+/* Whether `reader` can have the rows of its first input made by `maker`: a convolution of 1x1 behind a depthwise one. */
+bool conv_is_prologue(const Node *maker, const Node *reader);
+
 struct CpuAnchor {
     const Node *node; /* borrowed: the plan's graph outlives its anchors */
     const AnchorKind *kind;
@@ -61,6 +64,9 @@ struct AnchorRun {
     Scratch scratch;
     BoundEpilogue epilogue;
     Finish finish; /* behind epilogue.finish */
+    /* Not NULL: nothing is computed, this is to make the result's rows, as long as the run's scratch is held. */
+    RowMaker *out_maker;
+    const RowMaker *maker; /* not NULL: the first input's data is NULL, and this makes its rows */
 };
 
 /* Lives as long as the anchor; 64-byte aligned; not zeroed. */

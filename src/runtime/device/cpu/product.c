@@ -21,6 +21,9 @@ enum {
     SOURCE_CHUNK_ROWS = 2048,
     WIDE_SOURCE_ROWS = 1 << 18, /* elements: such a chunk has fewer rows where they are widened, a megabyte */
     LARGE_WEIGHT_BYTES = 1 << 20,
+    /* Of a chunk whose rows are made: they and what they are made of stay in the second-level cache beside a panel. */
+    MADE_BYTES = 128 * 1024,
+    LEAST_MADE_ROWS = 24,
     MAX_POINTERS = 1 << 15, /* a chunk's rows times taps */
     /* A panel of 64 columns is 256 kB then, half of the smallest second-level caches of today. */
     BLOCK_DEPTH = 1024,
@@ -320,9 +323,15 @@ static void fill_block(const Product *p, Range rows, RowBlock *block) {
     p->fill(p->context, rows.first, block);
 }
 
+static void make_rows(const Product *p, int64_t first, RowBlock *block, void *to, int worker) {
+    const uintptr_t row = (uintptr_t)p->weight->depth * p->weight->set->size;
+    p->maker->make(p->maker->context, first, block->count, to, worker);
+    for (int i = 0; i < block->count; i++) block->rows[i] = (const void *)((uintptr_t)to + (uintptr_t)i * row);
+}
+
 /* part: of the depth, by itself; -1: all of them. number: of the chunk and part, among all products'. */
 static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range panels, int64_t part, int64_t number,
-                      SliceMemory *memory) {
+                      SliceMemory *memory, int worker) {
     const Product *p = joined->product;
     RowBlock *block = &memory->block;
     void *panel_memory = memory->panel;
@@ -337,12 +346,13 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
     slice.raw_rows = memory->raw_rows;
     slice.raw = memory->raw;
     fill_block(p, rows, block);
+    if (p->maker) make_rows(p, first_row, block, memory->wide_rows, worker);
     if (p->halves) {
         wide_rows_take(p, first_row, slice.first_depth, slice.end_depth, *memory->held == number, block,
                        memory->wide_rows);
         *memory->held = number;
     }
-    if (!p->halves && part < 0) {
+    if (!p->halves && !p->maker && part < 0) {
         slice.words = wide_rows_take_words(p, block->capacity, *memory->held == number, block, memory->wide_rows);
         if (slice.words) *memory->held = number;
     }
@@ -393,9 +403,22 @@ static int64_t whole_tiles(int64_t rows, int64_t height, int64_t chunks) {
 
 static int64_t row_pointers(const Product *p) { return p->inside ? 1 : most(1, p->weight->taps); }
 
+/* Of rows that are made, a chunk: a few lines, or a part of a long one. */
+static int64_t made_rows(int64_t line, int64_t row_bytes) {
+    int64_t rows = most(LEAST_MADE_ROWS, least(LARGE_CHUNK_ROWS, MADE_BYTES / most(1, row_bytes)));
+    if (line <= rows) return rows / line * line;
+    return ceil_div(line, ceil_div(line, rows));
+}
+
+bool product_makes_rows(int64_t rows, int64_t line, int64_t row_bytes, const Pool *pool) {
+    int64_t threads = pool_threads(pool), wanted = threads > 1 ? threads * SLICES_A_THREAD : 1;
+    return rows && line && ceil_div(rows, made_rows(line, row_bytes)) >= wanted;
+}
+
 static Grid cut(const Joined *joined, int64_t wanted) {
     const Product *p = joined->product;
     const Weight *w = p->weight;
+    if (p->maker) return (Grid){ceil_div(p->rows, made_rows(p->line, w->depth * (int64_t)w->set->size)), 1, 1};
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
     int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form.kind
@@ -426,6 +449,7 @@ static Grid cut(const Joined *joined, int64_t wanted) {
 
 static int64_t chunk_rows(const Product *p, const Grid *grid) {
     int64_t rows = ceil_div(p->rows, grid->chunks), line = p->line;
+    if (p->maker) return made_rows(line, p->weight->depth * (int64_t)p->weight->set->size);
     if (line > 1 && rows >= line / 2) rows = ceil_div(rows, line) * line;
     return rows;
 }
@@ -503,7 +527,7 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
         if (loop->shared) memory.wide_rows = loop->shared + chunk * loop->room, *memory.held = number;
         run_slice(joined, chunk, (Range){first, least(first + rows, p->rows)},
                   (Range){range * panels / grid->ranges, (range + 1) * panels / grid->ranges},
-                  grid->parts > 1 ? part : -1, number, &memory);
+                  grid->parts > 1 ? part : -1, number, &memory, worker);
     }
 }
 
@@ -524,8 +548,9 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
+        at_least(&loop->wide_rows_bytes, p->maker ? rows * (size_t)w->depth * w->set->size : 0);
         at_least(&loop->wide_rows_bytes,
-                 p->rows && !loop->shared ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
+                 p->rows && !loop->shared && !p->maker ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
         at_least(&panel, wide_panel_bytes(p) + narrow_panel_bytes(p));
     }
     loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes +

@@ -102,6 +102,12 @@ typedef struct RowBlock {
 int row_block_interior(RowBlock *block, int count);
 int row_block_edges(RowBlock *block, int count, int64_t first_tap, int64_t end_tap);
 
+/* Makes rows [first, first + count) of a product's depth, one after the other from `to` on, on a worker of the pool. */
+typedef struct RowMaker {
+    void (*make)(const void *context, int64_t first, int64_t count, void *to, int worker);
+    const void *context;
+} RowMaker;
+
 typedef struct Product {
     int64_t rows;
     int64_t line;                                                      /* chunks of rows are best multiples of it */
@@ -111,6 +117,9 @@ typedef struct Product {
      * at least. reach: of several taps, what of it `count` rows from `first` on read. */
     const char *halves, *halves_end;
     void (*reach)(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
+    /* Not NULL: the rows are in no memory, this makes them (product_makes_rows); `fill` says where results are alone. All are interior,
+     * of one tap and one group, in the work type. */
+    const RowMaker *maker;
     const Weight *weight;
     const WeightSource *
         source; /* not NULL: the weight is not packed yet (one group); each slice packs what it needs, of blocks in their form */
@@ -125,6 +134,9 @@ typedef struct Product {
     float scale;
     const BoundEpilogue *epilogue;
 } Product;
+
+/* Whether rows of so many bytes, best taken `line` at a time, are made by the product that reads them: each once, and enough at a time. */
+bool product_makes_rows(int64_t rows, int64_t line, int64_t row_bytes, const Pool *pool);
 
 /* Runs them all, in no order. */
 Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *scratch);

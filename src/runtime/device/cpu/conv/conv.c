@@ -441,6 +441,7 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .merged_offsets = merged,
                          .depth_gap = s->in_channels == 1 ? s->x_steps[2] - 1 : 0,
                          .inside = walk_is_inside(w),
+                         .maker = run->maker,
                          .epilogue = &run->epilogue};
     if (!c->reads_halves || !p->weight.taps) return;
     product->halves = x;
@@ -482,6 +483,8 @@ static Status run_phases(AnchorRun *run, const Conv *c, const Sizes *s, const vo
         phase_product(run, c, &c->phases[i], s, x, zeros, at, &walks[i], &products[i]);
         at += phase_words(&c->phases[i]);
     }
+    if (run->out_maker)
+        return depthwise_rows(walks, c->phases, &run->epilogue, run->pool, &run->scratch, run->out_maker);
     if (c->winograd) return winograd_run(walks, c->phases, &run->epilogue, run->pool, &run->scratch);
     return c->depthwise ? depthwise_run(walks, c->phases, count, &run->epilogue, run->pool, &run->scratch)
                         : product_run(products, count, run->pool, &run->scratch);
@@ -570,12 +573,56 @@ static Status conv_run(AnchorRun *run) {
     c.reads_halves = anchor->dtype == DT_F16 && !c.turned;
     if (c.quads)
         TRY(take_pixels_of_quads(run, &c, tx, &x));
+    else if (run->maker)
+        x = run->output->data; /* never read: its rows are made elsewhere */
     else if (c.reads_halves)
         x = tx->data;
     else
         TRY(work_take(tx->dtype, tx->data, tensor_count(tx), 0, run->pool, &run->scratch, &x));
     if (c.tiled > 1) TRY(repeat_bias(run, &c));
     return run_phases(run, &c, &sizes, x);
+}
+
+/* ---- depthwise, then 1x1 ---- */
+
+static bool is_plain_conv(const Node *node, const char *const *refused, int count) {
+    if (node->kind != NODE_ANCHOR || strcmp(node->op, conv_kind.op) != 0 || node->output_count != 1) return false;
+    for (int i = 0; i < count; i++)
+        if (node_attr(node, refused[i])) return false;
+    const Value *x = node->inputs[0], *w = node->inputs[1];
+    return w->constant && x->dtype == DT_F32 && node->outputs[0]->dtype == DT_F32 && x->rank == w->rank &&
+           w->rank > 2 && w->rank <= 2 + AXES;
+}
+
+static bool all_are(const Node *node, const char *name, int64_t wanted) {
+    int count;
+    const int64_t *values = attr_ints(node, name, &count);
+    for (int i = 0; i < count; i++)
+        if (values[i] != wanted) return false;
+    return true;
+}
+
+/* Each position of the result meets one of the input, all channels of it. */
+static bool is_pointwise(const Node *node) {
+    const Tensor *w = node->inputs[1]->constant;
+    int count;
+    const Dim *const *pads = attr_dims(node, "pads", &count);
+    for (int i = 0; i < count; i++)
+        if (!dim_equals(pads[i], 0)) return false;
+    for (int i = 2; i < w->rank; i++)
+        if (w->dims[i] != 1) return false;
+    return attr_int(node, "group", 1) == 1 && all_are(node, "strides", 1);
+}
+
+static bool is_depthwise(const Node *node) {
+    const Tensor *w = node->inputs[1]->constant;
+    return w->dims[0] > 1 && w->dims[1] == 1 && w->dims[0] == attr_int(node, "group", 1);
+}
+
+bool conv_is_prologue(const Node *maker, const Node *reader) {
+    static const char *const turned[] = {"perm_x", "perm_w"};
+    return is_plain_conv(maker, turned, 2) && is_plain_conv(reader, turned, 2) && is_depthwise(maker) &&
+           is_pointwise(reader);
 }
 
 const AnchorKind conv_kind = {"conv", conv_prepare, conv_check, conv_run, conv_packs};

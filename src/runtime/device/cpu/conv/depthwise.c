@@ -65,14 +65,15 @@ static int64_t meet_rows(const Cut *cut, int64_t n, const int64_t *q, LineRow *r
     return count;
 }
 
-static void take_unit(const Cut *cut, int64_t index, Unit *unit) {
+/* `most` positions from the result's `position` on, or what is left of its line. */
+static void take_unit(const Cut *cut, int64_t position, int64_t most, Unit *unit) {
     const Walk *w = cut->walk;
-    int64_t line = index / cut->pieces, q[AXES], n;
-    q[2] = index % cut->pieces * cut->positions;
+    int64_t line = position / w->count[2], q[AXES], n;
+    q[2] = position % w->count[2];
     q[1] = line % w->count[1];
     q[0] = line / w->count[1] % w->count[0];
     n = line / w->count[1] / w->count[0];
-    unit->count = least(cut->positions, w->count[2] - q[2]);
+    unit->count = least(most, w->count[2] - q[2]);
     unit->first = q[2] * w->input_step[2] + (w->taps[2] ? w->shift[2][0] : 0);
     unit->kernel_rows = meet_rows(cut, n, q, unit->rows);
     walk_results(w, n, q, unit->count, unit->results);
@@ -153,11 +154,15 @@ static void run_panel(const Cut *cut, const Unit *units, int64_t count, const Bo
 
 static bool reads_halves(const Cut *cut) { return cut->walk->x_size != cut->walk->size && cut->weight->taps; }
 
+/* Where the unit begins. */
+static int64_t position_of(const Cut *cut, int64_t unit) {
+    return unit / cut->pieces * cut->walk->count[2] + unit % cut->pieces * cut->positions;
+}
+
 /* What of the input units [first, first + count) read. */
 static void units_reach(const Cut *cut, int64_t first, int64_t count, const char **out_begin, const char **out_end) {
-    const int64_t line = cut->walk->count[2], last = first + count - 1;
-    int64_t begin = first / cut->pieces * line + first % cut->pieces * cut->positions,
-            end = last / cut->pieces * line + least(line, (last % cut->pieces + 1) * cut->positions);
+    int64_t begin = position_of(cut, first), last = position_of(cut, first + count - 1),
+            left = cut->walk->count[2] - last % cut->walk->count[2], end = last + least(left, cut->positions);
     walk_reach(cut->walk, begin, end - begin, out_begin, out_end);
 }
 
@@ -174,19 +179,18 @@ static void widen_lines(const Cut *cut, Unit *units, int64_t first, int64_t coun
         }
 }
 
-static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const SliceMemory *memory) {
+/* A unit of the slice or block, with its memory. */
+static void put_unit(const Cut *cut, int64_t position, int64_t most, const SliceMemory *memory, int64_t index,
+                     Unit *unit) {
+    unit->rows = memory->rows + index * cut->walk->taps[0] * cut->walk->taps[1];
+    unit->results = memory->results + index * cut->positions;
+    take_unit(cut, position, most, unit);
+}
+
+static void run_panels(const Cut *cut, const Unit *units, int64_t count, int64_t first, int64_t end,
+                       const BoundEpilogue *epilogue, const SliceMemory *memory) {
     const Weight *w = cut->weight;
-    int64_t chunk = slice % cut->chunks, range = slice / cut->chunks, panels = weight_panels(w),
-            first = chunk * cut->slice_units, count = least(cut->slice_units, cut->units - first),
-            kernel_rows = cut->walk->taps[0] * cut->walk->taps[1];
-    Unit units[MOST_UNITS];
-    for (int64_t u = 0; u < count; u++) {
-        units[u].rows = memory->rows + u * kernel_rows;
-        units[u].results = memory->results + u * cut->positions;
-        take_unit(cut, first + u, &units[u]);
-    }
-    if (reads_halves(cut)) widen_lines(cut, units, first, count, memory->lines);
-    for (int64_t i = range * panels / cut->ranges; i < (range + 1) * panels / cut->ranges; i++) {
+    for (int64_t i = first; i < end; i++) {
         if (pool_is_stopped()) return;
         Panel panel = weight_panel(w, i);
         const void *weight = (const char *)w->data + panel.at;
@@ -195,12 +199,22 @@ static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const Sli
             tile_isa()->widen(&(WidenCall){&w->form, weight, width, 0, w->taps, memory->wide});
             weight = memory->wide;
         }
-        run_panel(cut, units, count, loop->epilogue, &panel, weight, memory);
+        run_panel(cut, units, count, epilogue, &panel, weight, memory);
     }
 }
 
-static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
-    const Loop *loop = context;
+static void run_slice(const Loop *loop, const Cut *cut, int64_t slice, const SliceMemory *memory) {
+    int64_t chunk = slice % cut->chunks, range = slice / cut->chunks, panels = weight_panels(cut->weight),
+            first = chunk * cut->slice_units, count = least(cut->slice_units, cut->units - first);
+    Unit units[MOST_UNITS];
+    for (int64_t u = 0; u < count; u++)
+        put_unit(cut, position_of(cut, first + u), cut->positions, memory, u, &units[u]);
+    if (reads_halves(cut)) widen_lines(cut, units, first, count, memory->lines);
+    run_panels(cut, units, count, range * panels / cut->ranges, (range + 1) * panels / cut->ranges, loop->epilogue,
+               memory);
+}
+
+static SliceMemory memory_of(const Loop *loop, int worker) {
     char *at = loop->memory + loop->worker_bytes * (size_t)worker;
     SliceMemory memory = {.rows = (LineRow *)(void *)at};
     memory.results = (void **)(void *)(at += loop->rows_bytes);
@@ -208,6 +222,12 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     memory.raw = at += loop->raw_rows_bytes;
     memory.lines = (float *)(void *)(at += loop->raw_bytes);
     memory.wide = (float *)(void *)(at + loop->lines_bytes);
+    return memory;
+}
+
+static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
+    const Loop *loop = context;
+    SliceMemory memory = memory_of(loop, worker);
     for (int64_t slice = begin; slice < end; slice++) {
         int64_t rest = slice;
         const Cut *cut = loop->cuts;
@@ -274,6 +294,62 @@ static void size_memory(Loop *loop) {
     loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->raw_rows_bytes + loop->raw_bytes +
                          loop->lines_bytes + lines(panel);
 }
+
+/* ---- rows for a product ---- */
+
+typedef struct Rows {
+    Cut cut;
+    Loop loop; /* of the one cut */
+    Walk walk;
+    Sizes sizes;
+} Rows;
+
+/* Positions [first, first + count) of the result, as rows one after the other from `to` on. */
+static void make_rows(const void *context, int64_t first, int64_t count, void *to, int worker) {
+    const Rows *rows = context;
+    const int64_t row_bytes = rows->cut.weight->columns * rows->cut.walk->size,
+                  panels = weight_panels(rows->cut.weight);
+    const SliceMemory memory = memory_of(&rows->loop, worker);
+    Walk walk = *rows->cut.walk;
+    Cut cut = rows->cut;
+    BoundEpilogue epilogue = *rows->loop.epilogue;
+    Finish finish;
+    cut.walk = &walk;
+    if (epilogue.finish) {
+        finish = *epilogue.finish;
+        finish_move(&finish, first, to);
+        epilogue.finish = &finish;
+    } else { /* the result would begin so far before `to` */
+        walk.y = (char *)((uintptr_t)to - (uintptr_t)(first * row_bytes));
+        epilogue.result = walk.y;
+    }
+    for (int64_t end = first + count; first < end;) {
+        Unit units[MOST_UNITS];
+        int64_t unit = 0;
+        for (; unit < cut.slice_units && first < end; first += units[unit++].count)
+            put_unit(&cut, first, least(cut.positions, end - first), &memory, unit, &units[unit]);
+        run_panels(&cut, units, unit, 0, panels, &epilogue, &memory);
+    }
+}
+
+Status depthwise_rows(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch,
+                      RowMaker *out_maker) {
+    void *memory;
+    TRY(scratch_take(scratch, sizeof(Rows), &memory));
+    Rows *rows = memory;
+    rows->walk = *walk;
+    rows->sizes = *walk->sizes;
+    rows->walk.sizes = &rows->sizes;
+    rows->cut = cut_phase(&rows->walk, phase, epilogue->finish ? FINISH_POSITIONS : MOST_POSITIONS, 1);
+    rows->loop = (Loop){.cuts = &rows->cut, .count = 1, .epilogue = epilogue};
+    size_memory(&rows->loop);
+    TRY(scratch_take(scratch, rows->loop.worker_bytes * (size_t)pool_threads(pool), &memory));
+    rows->loop.memory = memory;
+    *out_maker = (RowMaker){make_rows, rows};
+    return NULL;
+}
+
+/* ---- the whole ---- */
 
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
                      Scratch *scratch) {

@@ -93,6 +93,10 @@ bool walk_is_inside(const Walk *w);
 /* Depthwise convolutions, a walk each, with weights of one row of `columns` a tap. */
 Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, const BoundEpilogue *epilogue, Pool *pool,
                      Scratch *scratch);
+/* The same for a product that asks for rows (positions) as it needs them: nothing is computed yet. The phase and the epilogue are read
+ * until then, and what is taken of `scratch`. */
+Status depthwise_rows(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch,
+                      RowMaker *out_maker);
 
 /* Whether Winograd's algorithm is used, by what is known before a run, or where the run brings the weight: then a phase's weight has
  * WINOGRAD_PRODUCTS taps. */
