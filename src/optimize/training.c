@@ -302,6 +302,9 @@ static bool is_differentiable(const Value *input, const Map *needed) {
     return input->kind == VALUE_TENSOR && dtype_is_float(input->dtype) && map_get_id(needed, MAP_POINTER_KEY(input));
 }
 
+static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
+static bool is_trained_type(DType dtype) { return is_narrow(dtype) || dtype == DT_F32 || dtype == DT_F64; }
+
 static Status find_weights(Build *b) {
     Map constants = map_make(b->arena);
     for (int i = 0; i < b->graph->values.count; i++) {
@@ -321,8 +324,9 @@ static Status find_weights(Build *b) {
             !map_get_id(&needed, MAP_POINTER_KEY(value)))
             continue;
         if (globs ? !is_named(globs, used, value->name) : !looks_like_weight(value)) continue;
-        if (b->kind == TRAIN_STEP && value->dtype != DT_F32 && value->dtype != DT_F64)
-            return status_error(STATUS_UNSUPPORTED, "weight \"%s\" is %s: float32 and float64 weights are trained",
+        if (b->kind == TRAIN_STEP && !is_trained_type(value->dtype))
+            return status_error(STATUS_UNSUPPORTED,
+                                "weight \"%s\" is %s: float64, float32, float16 and bfloat16 weights are trained",
                                 value->name, dtype_onnx_name(value->dtype));
         VEC_PUSH(b->arena, b->weights, value);
     }
@@ -632,6 +636,30 @@ static void make_input(Build *b, Value *value) {
     VEC_PUSH(b->arena, b->tensors, tensor);
 }
 
+/* A step may be less than what a narrow number can change by, so such a weight is kept in f32, and the model computes with what it is
+ * rounded to ("master weights", Micikevicius et al., as above). The constant's data stays as it is: what training begins with. */
+static void keep_wide(Build *b, Value *weight) {
+    DType narrow = weight->dtype;
+    if (!is_narrow(narrow)) return;
+    Value *none = NULL;
+    Node *cast = graph_add_node(b->graph, b->graph->first, NODE_ONNX, "Cast", &none, 1);
+    const char *name = arena_format(b->graph->arena, "training/Cast_%d", b->made++);
+    cast->domain = "";
+    cast->opset = b->opset;
+    cast->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
+    node_set_dtype(cast, "to", narrow);
+    value_replace(b->graph, weight, result(cast));
+    node_set_input(cast, 0, weight);
+    weight->dtype = DT_F32;
+}
+
+/* Whether the loss is scaled: some gradient is of f16, by the policy's wish or by the model's own type. */
+static bool has_halves(const Build *b) {
+    bool halves = b->wanted->precision == PRECISION_F16;
+    for (int i = 0; i < b->weights.count; i++) halves |= b->weights.items[i]->dtype == DT_F16;
+    return halves;
+}
+
 /* Clipping and the optimizer's formula: from the weights' gradients to their new values. */
 static void update(Build *b, Value *const *weights, Value **gradients) {
     if (b->scale >= 0) unscale(b, gradients);
@@ -684,9 +712,11 @@ static Status train(Build *b) {
     graph_truncate_outputs(b->graph, 0);
     graph_add_named_output(b->graph, b->loss, b->loss->name);
     b->step->data_inputs = b->graph->inputs.count;
+    const bool scaled = has_halves(b);
+    for (int i = 0; i < b->weights.count; i++) keep_wide(b, b->weights.items[i]);
     for (int i = 0; i < b->weights.count; i++) make_input(b, b->weights.items[i]);
     for (int i = 0; i < b->statistics.count; i++) make_input(b, b->statistics.items[i]);
-    if (b->wanted->precision == PRECISION_F16) {
+    if (scaled) {
         b->scale = add_number_state(b, "training.loss_scale", b->wanted->loss_scale);
         add_number_state(b, "training.steps_at_scale", 0);
     }

@@ -15,8 +15,8 @@ typedef struct TrainedTensor {
     const char *
         name; /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum", ".gradient"); of the loss's scale "training.loss_scale" and
              "training.steps_at_scale" */
-    const Tensor *initial; /* what training begins with; NULL: zeros */
-    const Value *like;     /* has its type and shape */
+    const Tensor *initial; /* what training begins with, of a narrower type perhaps; NULL: zeros */
+    const Value *like;     /* has its type and shape; weights of f16 and bf16 are kept in f32 */
     struct {
         int input, output; /* where it stands among the graph's; -1: not there, not changed there */
     } in[TRAINING_GRAPHS];

@@ -282,6 +282,55 @@ Test(training, a_net_learns, .init = make_folder, .fini = remove_folder) {
     onnxfuse_training_close(training);
 }
 
+/* Each step is 2^-14 of the weight, of which neither f16 nor bf16 has a neighbour so near; the gradient is x, whatever the weight. */
+Test(training, weights_of_narrow_types_take_small_steps, .init = make_folder, .fini = remove_folder) {
+    static const struct {
+        const char *name;
+        OnnxfuseDType dtype;
+        uint16_t one, less; /* 1, and 1 - 64 * 2^-14 to nearest even */
+        bool scaled;
+    } types[] = {{"f16", ONNXFUSE_FLOAT16, 0x3c00, 0x3bf8, true}, {"bf16", ONNXFUSE_BFLOAT16, 0x3f80, 0x3f7f, false}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char text[400];
+        snprintf(
+            text, sizeof text,
+            "opset 17\ngraph (x: %s[2]) -> (y) {\n  w = constant %s[2] {1, 1}\n  p = onnx Mul@17 w, x # from product\n"
+            "  y = onnx ReduceSum@17 p {keepdims = 0} # from sum\n}\n",
+            types[i].name, types[i].name);
+        const char *path = model_of("narrow.onnx", text), *saved = file_in("saved.onnx"),
+                   *checkpoint = file_in("narrow_64.onnx");
+        OnnxfuseTraining *training =
+            open_with(path, "{\"training\": {\"optimizer\": \"sgd\", \"rate\": 6.103515625e-05, \"of\": [\"w\"]}}");
+        OnnxfuseValue *x;
+        DONE(onnxfuse_value_tensor(types[i].dtype, 1, (int64_t[]){2}, (uint16_t[]){types[i].one, 0}, &x));
+        while (onnxfuse_training_steps(training) < 64) /* the loss's first scale is too large for f16 */
+            DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){x}, NULL, NULL));
+        const OnnxfuseValue *w = onnxfuse_training_tensor(training, 0);
+        cr_assert_eq(onnxfuse_value_dtype(w), ONNXFUSE_FLOAT32);
+        cr_expect_eq(((const float *)onnxfuse_value_data(w))[0], 1 - 64 * 0x1p-14f, "%s: %.9g", types[i].name,
+                     ((const float *)onnxfuse_value_data(w))[0]);
+        cr_expect_eq(((const float *)onnxfuse_value_data(w))[1], 1);
+        bool scaled = false;
+        for (int t = 0; t < onnxfuse_training_tensor_count(training); t++)
+            scaled |= strcmp(onnxfuse_training_tensor_name(training, t), "training.loss_scale") == 0;
+        cr_expect_eq(scaled, types[i].scaled, "%s", types[i].name);
+        DONE(onnxfuse_training_save_checkpoint(training, checkpoint));
+        DONE(onnxfuse_training_load_checkpoint(training, checkpoint));
+        DONE(onnxfuse_training_save_model(training, saved));
+        onnxfuse_training_close(training);
+        /* The saved model has weights of its own type. */
+        Graph *graph = NULL;
+        DONE(import_file(saved, NULL, &graph));
+        const Tensor *narrow = ((Value *)map_get(&graph->names, "w"))->constant;
+        cr_assert_eq((int)narrow->dtype, (int)types[i].dtype);
+        cr_expect_eq(((const uint16_t *)narrow->data)[0], types[i].less, "%s: %#x", types[i].name,
+                     ((const uint16_t *)narrow->data)[0]);
+        cr_expect_eq(((const uint16_t *)narrow->data)[1], types[i].one);
+        graph_destroy(graph);
+        onnxfuse_value_free(x);
+    }
+}
+
 Test(training, goes_on_from_a_checkpoint_with_the_same_bits, .init = make_folder, .fini = remove_folder) {
     const char *path = model_of("net.onnx", net), *checkpoint = file_in("at_7.onnx");
     OnnxfuseTraining *whole = open_with(path, net_policy);

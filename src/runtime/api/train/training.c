@@ -59,6 +59,14 @@ struct OnnxfuseTraining {
 
 /* --- opening -------------------------------------------------------------------------------------------------------------- */
 
+/* To a tensor of as many elements; weights of f16 and bf16 are kept in f32 (optimize/training.h). */
+static void convert(const Tensor *from, Tensor *to) {
+    if (from->dtype == to->dtype && tensor_bytes(to)) memcpy(to->data, from->data, tensor_bytes(to));
+    if (from->dtype == to->dtype) return;
+    for (int64_t i = 0, count = tensor_count(to); i < count; i++)
+        dtype_store_double(to->dtype, to->data, i, dtype_load_double(from->dtype, from->data, i));
+}
+
 static Status keep_tensor(const TrainedTensor *tensor, Arena *arena, Kept *kept) {
     int64_t dims[MAX_RANK];
     const Value *like = tensor->like;
@@ -69,9 +77,11 @@ static Status keep_tensor(const TrainedTensor *tensor, Arena *arena, Kept *kept)
     }
     for (int i = 0; i < like->rank; i++) dim_is_const(like->dims[i], &dims[i]); /* as weights are */
     TRY(onnxfuse_value_tensor((OnnxfuseDType)like->dtype, like->rank, dims, NULL, &kept->now));
-    size_t bytes = tensor_bytes(&kept->now->item.tensor);
-    if (tensor->initial && bytes) memcpy(kept->now->item.tensor.data, tensor->initial->data, bytes);
-    if (!tensor->initial && bytes) memset(kept->now->item.tensor.data, 0, bytes);
+    Tensor *now = &kept->now->item.tensor;
+    if (tensor->initial)
+        convert(tensor->initial, now);
+    else if (tensor_bytes(now))
+        memset(now->data, 0, tensor_bytes(now));
     return NULL;
 }
 
@@ -394,9 +404,16 @@ const OnnxfuseValue *onnxfuse_training_tensor(const OnnxfuseTraining *t, int ind
     return failed ? NULL : t->kept[index].now;
 }
 
-static bool same_type(const Tensor *a, const Tensor *b) {
-    return a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+static bool same_dims(const Tensor *a, const Tensor *b) {
+    return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+static bool same_type(const Tensor *a, const Tensor *b) { return a->dtype == b->dtype && same_dims(a, b); }
+
+/* Whether training has kept this constant as `kept`. */
+static bool is_kept_as(const Tensor *constant, const Tensor *kept) {
+    bool narrow = constant->dtype == DT_F16 || constant->dtype == DT_BF16;
+    return same_type(constant, kept) || (narrow && kept->dtype == DT_F32 && same_dims(constant, kept));
 }
 
 static Status set_kept(Kept *kept, const Tensor *tensor) {
@@ -465,11 +482,16 @@ static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
         const Kept *kept = &t->kept[i];
         if (kept->is_state) continue;
         Value *value = map_get(&graph->names, kept->name);
-        if (!value || !value->constant || !same_type(value->constant, &kept->now->item.tensor))
+        const Tensor *now = &kept->now->item.tensor;
+        if (!value || !value->constant || !is_kept_as(value->constant, now))
             return status_error(STATUS_INVALID, "\"%s\" changed while its weights were trained: \"%s\" is another",
                                 t->path, kept->name);
         Tensor *copy = arena_copy(graph->arena, value->constant, sizeof *copy);
-        copy->data = kept->now->item.tensor.data;
+        copy->data = now->data;
+        if (copy->dtype != now->dtype) {
+            copy = tensor_new(graph->arena, copy->dtype, copy->rank, copy->dims);
+            convert(now, copy);
+        }
         value->constant = copy;
     }
     return write_graph(graph, &original, file);
