@@ -146,3 +146,44 @@ void capture_constants(Graph *graph, const Map *constants) {
             read_from_outside(node->subgraphs[i], &held, constants);
     }
 }
+
+/* ---- constants of bodies that become the graph's ---- */
+
+typedef struct Lift {
+    Graph *graph;
+    WantedFn wanted;
+    void *context;
+    Map *constants;
+    Map seen, names; /* Tensor; name -> what has it inside */
+} Lift;
+
+static const char *name_outside(Lift *lift, const Value *inside) {
+    const char *name = inside->name;
+    for (int i = 2; map_get(&lift->graph->names, name) || map_get(&lift->names, name); i++)
+        name = arena_format(lift->graph->arena, "%s.%d", inside->name, i);
+    map_set(&lift->names, name, (void *)(uintptr_t)inside);
+    return name;
+}
+
+static void lift_from(Lift *lift, const Graph *body) {
+    for (int i = 0; i < body->values.count; i++) {
+        const Value *inside = body->values.items[i];
+        uint64_t key = MAP_POINTER_KEY(inside->constant);
+        if (!inside->constant || map_get_id(&lift->seen, key)) continue;
+        map_set_id(&lift->seen, key, (void *)(uintptr_t)inside);
+        const char *name = name_outside(lift, inside);
+        if (lift->wanted(lift->context, inside, name))
+            map_set_id(lift->constants, key, graph_add_constant(lift->graph, name, inside->constant));
+    }
+    FOR_EACH_NODE(node, body)
+    for (int i = 0; i < node->subgraph_count; i++) lift_from(lift, node->subgraphs[i]);
+}
+
+void lift_constants(Graph *graph, WantedFn wanted, void *context, Map *constants) {
+    Lift lift = {graph, wanted, context, constants, map_make(graph->arena), map_make(graph->arena)};
+    for (int i = 0, own = graph->values.count; i < own; i++)
+        if (graph->values.items[i]->constant)
+            map_set_id(&lift.seen, MAP_POINTER_KEY(graph->values.items[i]->constant), &lift);
+    FOR_EACH_NODE(node, graph)
+    for (int i = 0; i < node->subgraph_count; i++) lift_from(&lift, node->subgraphs[i]);
+}

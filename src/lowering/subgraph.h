@@ -15,6 +15,9 @@ void copy_node_to(Graph *target, Node *before, const Node *node, Map *values);
 /* The importer copies constants into the bodies that read them. Those of `constants` (Tensor -> Value of the graph) that stand in bodies of the
  * graph's control flow, and in bodies of these, are captured instead. In: LEVEL_ONNX. */
 void capture_constants(Graph *graph, const Map *constants);
+/* Of the constants that stand in bodies alone those that are wanted become constants of the graph and are added to `constants`. Each has the name it has inside, or that with a number where another value has it: the same names, whichever are wanted. */
+typedef bool (*WantedFn)(void *context, const Value *inside, const char *name);
+void lift_constants(Graph *graph, WantedFn wanted, void *context, Map *constants);
 /* Copies a body's nodes into a graph, before a node (NULL: to the end); its inputs become `inputs`. outputs: [body outputs]. */
 void inline_graph_in(Graph *target, Node *before, const Graph *body, Value *const *inputs, Value **outputs);
 /* Copies a lowered body's nodes before the node that is being lowered; its inputs become `inputs`. outputs: [body

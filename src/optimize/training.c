@@ -305,19 +305,34 @@ static bool is_differentiable(const Value *input, const Map *needed) {
 static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
 static bool is_trained_type(DType dtype) { return is_narrow(dtype) || dtype == DT_F32 || dtype == DT_F64; }
 
+/* A weight inside a body, which names itself or looks like one: the graph's own from here on. */
+typedef struct Globs {
+    const char *const *globs; /* NULL: none */
+    bool *used;
+} Globs;
+
+static bool is_weight_inside(void *context, const Value *inside, const char *name) {
+    const Globs *g = context;
+    if (!dtype_is_float(inside->dtype) || !value_is_read(inside)) return false;
+    return g->globs ? is_named(g->globs, g->used, name) : looks_like_weight(inside);
+}
+
 static Status find_weights(Build *b) {
     Map constants = map_make(b->arena);
+    const char *const *globs = b->wanted->of;
+    int named = 0;
+    while (globs && globs[named]) named++;
+    bool *used = ARENA_ARRAY(b->arena, bool, named + 1);
     for (int i = 0; i < b->graph->values.count; i++) {
         Value *value = b->graph->values.items[i];
         if (value->constant && dtype_is_float(value->dtype))
             map_set_id(&constants, MAP_POINTER_KEY(value->constant), value);
     }
+    lift_constants(b->graph, is_weight_inside, &(Globs){globs, used}, &constants);
+    memset(used, 0, sizeof *used * (size_t)(named + 1)); /* what the loss does not depend on is named in vain */
     capture_constants(b->graph, &constants);
     Map needed = ancestors(b);
-    const char *const *globs = b->wanted->of;
-    int count = b->graph->values.count, named = 0;
-    while (globs && globs[named]) named++;
-    bool *used = ARENA_ARRAY(b->arena, bool, named + 1);
+    int count = b->graph->values.count;
     for (int i = 0; i < count; i++) {
         Value *value = b->graph->values.items[i];
         if (!value->constant || !dtype_is_float(value->dtype) || is_statistic(b, value) ||

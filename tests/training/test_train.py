@@ -75,6 +75,28 @@ def bodies(folder):
     found = onnxruntime.InferenceSession(folder / "new.onnx").run(None, {"x": x[:4]})[0]
     assert np.allclose(found, x[:4] @ wanted, atol=1e-3), found
 
+    # Weights that stand inside the bodies, of one name and of several types of bodies, come outside when the model is saved.
+    own = [onnx.numpy_helper.from_array(np.full((3, 2), value, np.float32), "v") for value in (1, 2)]
+    del then.node[0].input[1], other.node[0].input[1]
+    then.node[0].input.append("v"), other.node[0].input.append("v")
+    then.initializer.append(own[0]), other.initializer.append(own[1])
+    nodes[-1] = h.make_node("If", ["t"], ["y"], then_branch=then, else_branch=other)
+    kept = onnx.numpy_helper.from_array(np.full((2,), 0.25, np.float32), "kept")
+    step = h.make_graph([h.make_node("MatMul", ["carried", "u"], ["m"]), h.make_node("Add", ["m", "kept"], ["k"]), h.make_node("Identity", ["go"], ["on"])], "step",
+                        [info("i", onnx.TensorProto.INT64, []), info("go", onnx.TensorProto.BOOL, []), info("carried", kind, ["n", 2])],
+                        [info("on", onnx.TensorProto.BOOL, []), info("k", kind, ["n", 2])], [onnx.numpy_helper.from_array(np.eye(2, dtype=np.float32), "u")])
+    two = onnx.numpy_helper.from_array(np.array(2, np.int64), "two")
+    graph = h.make_graph([*nodes, h.make_node("Loop", ["two", "", "y"], ["r"], body=step)], "bodies", [info("x", kind, ["n", 3])], [info("r", kind, ["n", 2])], [kept, two])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10), folder / "inside.onnx")
+    np.savez(folder / "inside.npz", x=x, target=np.float32(np.sign(x.sum())) * (x @ wanted))
+    train(folder / "inside.onnx", "--data", folder / "inside.npz", "--loss", "mse:r,target", "--rate", 0.02, "--steps", 1500, "--of", "v*", "--of", "u", "-o", folder / "new.onnx")
+    new = onnx.load(folder / "new.onnx")
+    onnx.checker.check_model(new)
+    values = {i.name: onnx.numpy_helper.to_array(i) for i in new.graph.initializer}
+    assert {"v", "v.2", "u"} <= set(values), values.keys()
+    before, after = (onnxruntime.InferenceSession(folder / name).run(None, {"x": x[:4]})[0] for name in ("inside.onnx", "new.onnx"))
+    target = np.sign(x.sum()) * (x[:4] @ wanted)
+    assert np.abs(after - target).max() < 0.1 * np.abs(before - target).max(), (before, after, target)
 
 
 def goes_on(folder):

@@ -468,6 +468,14 @@ static Status with_graph(OnnxfuseTraining *t, Graph *graph, GraphFn work, const 
     return status;
 }
 
+static bool is_kept_weight(void *context, const Value *inside, const char *name) {
+    const OnnxfuseTraining *t = context;
+    (void)inside;
+    for (int i = 0; i < t->kept_count; i++)
+        if (!t->kept[i].is_state && strcmp(t->kept[i].name, name) == 0) return true;
+    return false;
+}
+
 static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
     MappedFile original;
     TRY(fetch_all(t));
@@ -477,6 +485,7 @@ static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
         Value *value = t->kept[i].is_state ? NULL : map_get(&graph->names, t->kept[i].name);
         if (value && value->constant) map_set_id(&weights, MAP_POINTER_KEY(value->constant), value);
     }
+    lift_constants(graph, is_kept_weight, t, &weights);
     capture_constants(graph, &weights); /* what bodies read is to be new, too */
     for (int i = 0; i < t->kept_count; i++) {
         const Kept *kept = &t->kept[i];
