@@ -34,6 +34,8 @@ static const Net nets[] = {
     {"lstm: one step of one row", "LSTM", "forward", 4, 1, 1, 8, 128, .bias = true, .initial = true},
     {"lstm: lengths in both directions", "LSTM", "bidirectional", 4, 6, 9, 4, 70, .bias = true, .lengths = true,
      .initial = true},
+    {"lstm: many rows", "LSTM", "bidirectional", 4, 5, 75, 4, 33, .bias = true, .initial = true, .lengths = true},
+    {"gru: many rows", "GRU", "forward", 3, 4, 71, 4, 40, .bias = true, .lengths = true},
     {"lstm: peepholes", "LSTM", "reverse", 4, 3, 2, 4, 6, .bias = true, .initial = true, .peepholes = true},
     {"lstm: coupled gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .attribute = "input_forget"},
     {"lstm: clipped gates", "LSTM", "forward", 4, 3, 2, 4, 6, .bias = true, .clip = 0.3},

@@ -9,9 +9,14 @@
 #include "lowering/sizes.h"
 #include "ops/recurrent/recurrent_parts.h"
 
+/* Batch rows that go together: all of a thread's share one reading of the weights, as far as what is kept of their steps stays within so many
+ * bytes; ROWS at least. */
+enum { MOST_ROWS = 32, KEPT_BYTES = 16 << 20 };
+
 typedef struct Fast {
     const Net *net;
     const RecurrentIsa *isa;
+    int64_t rows; /* a block, but for the last of a direction; a multiple of ROWS */
     int64_t n, width, n_room, width_room,
         first_room; /* hidden; all gates; the same and the gates of the first product in whole pieces */
     const float *projection, *h0, *c0, *bias;
@@ -24,30 +29,30 @@ typedef struct Fast {
     int64_t scratch_size;
 } Fast;
 
-/* Rows of a direction. A step of all of them is one behind the other: [T][ROWS][...]. */
+/* Rows of a direction. A step of all of them is one behind the other: [T][rows][...]. */
 typedef struct Rows {
     const Fast *f;
     int direction, count;
     int64_t first, steps;
-    int64_t lengths[ROWS];
+    int64_t lengths[MOST_ROWS];
     const float *forward, *third, *backward; /* of the direction */
-    float *gates;                            /* [T][ROWS][width_room] */
-    float *h, *c;                            /* [T + 1][ROWS][n_room], the first is the initial one */
-    float *inner;                            /* [T][ROWS][n_room]: as in recurrent_gradient.c */
-    float *dh, *dc, *next;                   /* [ROWS][n_room] */
-    float *d, *product; /* [ROWS][width_room]: of what goes into the functions, and of the products by the weights */
+    float *gates;                            /* [T][rows][width_room] */
+    float *h, *c;                            /* [T + 1][rows][n_room], the first is the initial one */
+    float *inner;                            /* [T][rows][n_room]: as in recurrent_gradient.c */
+    float *dh, *dc, *next;                   /* [rows][n_room] */
+    float *d, *product; /* [rows][width_room]: of what goes into the functions, and of the products by the weights */
 } Rows;
 
 static int64_t whole_pieces(int64_t n) { return (n + PIECE - 1) / PIECE * PIECE; }
 
-/* sums [ROWS][room] += x [ROWS][x_room] by weights [depth][stride], of their first `count` columns, whole pieces. */
+/* sums [rows][room] += x [rows][x_room] by weights [depth][stride], of their first `count` columns, whole pieces. */
 static void add_product(const Rows *r, float *sums, int64_t room, const float *x, int64_t x_room, const float *weights,
                         int64_t stride, int64_t depth, int64_t count) {
     float part[ROWS][PANEL];
     for (int64_t at = 0; at < count; at += PANEL) {
         int columns = (int)(count - at < PANEL ? count - at : PANEL);
         for (int row = 0, rows; row < r->count; row += rows) {
-            rows = r->count - row >= 4 ? 4 : r->count - row >= 2 ? 2 : 1;
+            rows = r->count - row >= ROWS ? ROWS : r->count - row >= 2 ? 2 : 1;
             for (int i = 0; i < rows; i++)
                 memcpy(part[i], sums + (row + i) * room + at, (size_t)columns * sizeof(float));
             r->f->isa->product(
@@ -95,8 +100,8 @@ VECTORISED static void gru_state(const float *gates, const float *h, float *next
 
 static void finish_lstm(const Rows *r, int64_t s, int i) {
     const Fast *f = r->f;
-    int64_t n = f->n, at = (s * ROWS + i) * f->n_room, next = at + ROWS * f->n_room;
-    float *gates = r->gates + (s * ROWS + i) * f->width_room;
+    int64_t n = f->n, at = (s * f->rows + i) * f->n_room, next = at + f->rows * f->n_room;
+    float *gates = r->gates + (s * f->rows + i) * f->width_room;
     f->isa->sigmoids(gates, 3 * n);
     f->isa->tanhs(gates + 3 * n, n);
     lstm_cell(gates, r->c + at, r->c + next, n);
@@ -110,7 +115,8 @@ static void run_third_gate(const Rows *r, int64_t s) {
     const Fast *f = r->f;
     int64_t n = f->n, wide = f->width_room, room = f->n_room;
     bool after = f->net->linear_before_reset;
-    float *gates = r->gates + s * ROWS * wide, *h = r->h + s * ROWS * room, *inner = r->inner + s * ROWS * room;
+    float *gates = r->gates + s * f->rows * wide, *h = r->h + s * f->rows * room,
+          *inner = r->inner + s * f->rows * room;
     for (int i = 0; i < r->count; i++) {
         f->isa->sigmoids(gates + i * wide, 2 * n);
         if (!after) multiply(gates + i * wide + n, h + i * room, inner + i * room, n);
@@ -127,20 +133,21 @@ static void run_third_gate(const Rows *r, int64_t s) {
             for (int64_t j = 0; j < n; j++) x[j] += r->product[i * room + j];
         }
         f->isa->tanhs(x, n);
-        gru_state(gates + i * wide, h + i * room, h + (ROWS + i) * room, n);
+        gru_state(gates + i * wide, h + i * room, h + (f->rows + i) * room, n);
     }
 }
 
 static void keep_state(const Rows *r, int64_t s, int i) {
-    int64_t room = r->f->n_room, at = (s * ROWS + i) * room;
-    memcpy(r->h + at + ROWS * room, r->h + at, (size_t)room * sizeof(float));
-    memcpy(r->c + at + ROWS * room, r->c + at, (size_t)room * sizeof(float));
+    const Fast *f = r->f;
+    int64_t room = f->n_room, at = (s * f->rows + i) * room;
+    memcpy(r->h + at + f->rows * room, r->h + at, (size_t)room * sizeof(float));
+    memcpy(r->c + at + f->rows * room, r->c + at, (size_t)room * sizeof(float));
 }
 
 static void run_step(const Rows *r, int64_t s) {
     const Fast *f = r->f;
     int64_t n = f->n, wide = f->width_room;
-    float *gates = r->gates + s * ROWS * wide, *h = r->h + s * ROWS * f->n_room;
+    float *gates = r->gates + s * f->rows * wide, *h = r->h + s * f->rows * f->n_room;
     for (int i = 0; i < r->count; i++) {
         memset(gates + i * wide, 0, (size_t)wide * sizeof(float));
         if (!is_over(r, i, s))
@@ -152,7 +159,7 @@ static void run_step(const Rows *r, int64_t s) {
         if (f->net->cell == CELL_LSTM) finish_lstm(r, s, i);
         if (f->net->cell == CELL_RNN) {
             f->isa->tanhs(gates + i * wide, n);
-            memcpy(h + (ROWS + i) * f->n_room, gates + i * wide, (size_t)n * sizeof(float));
+            memcpy(h + (f->rows + i) * f->n_room, gates + i * wide, (size_t)n * sizeof(float));
         }
         if (is_over(r, i, s)) keep_state(r, s, i);
     }
@@ -206,9 +213,10 @@ static void back_third_gate(const Rows *r, int64_t s) {
     const Fast *f = r->f;
     int64_t n = f->n, wide = f->width_room, room = f->n_room;
     bool after = f->net->linear_before_reset;
-    const float *gates = r->gates + s * ROWS * wide, *h = r->h + s * ROWS * room, *inner = r->inner + s * ROWS * room;
+    const float *gates = r->gates + s * f->rows * wide, *h = r->h + s * f->rows * room,
+                *inner = r->inner + s * f->rows * room;
     float *of_reset = r->dc; /* a GRU has no other use of it */
-    memset(of_reset, 0, (size_t)(ROWS * room) * sizeof(float));
+    memset(of_reset, 0, (size_t)(f->rows * room) * sizeof(float));
     if (!after) add_product(r, of_reset, room, r->d + 2 * n, wide, r->backward + 2 * n * room, room, n, room);
     for (int i = 0; i < r->count; i++) {
         const float *g = gates + i * wide;
@@ -227,10 +235,10 @@ static void back_step(const Rows *r, int64_t s) {
     int64_t n = f->n, wide = f->width_room, room = f->n_room;
     Cell cell = f->net->cell;
     bool resets = cell == CELL_GRU && !f->net->linear_before_reset;
-    memset(r->next, 0, (size_t)(ROWS * room) * sizeof(float));
-    memset(r->d, 0, (size_t)(ROWS * wide) * sizeof(float));
+    memset(r->next, 0, (size_t)(f->rows * room) * sizeof(float));
+    memset(r->d, 0, (size_t)(f->rows * wide) * sizeof(float));
     for (int i = 0; i < r->count; i++) {
-        const float *g = r->gates + (s * ROWS + i) * wide, *h = r->h + (s * ROWS + i) * room;
+        const float *g = r->gates + (s * f->rows + i) * wide, *h = r->h + (s * f->rows + i) * room;
         float *dh = r->dh + i * room, *d = r->d + i * wide;
         if (is_over(r, i, s)) {
             memcpy(r->next + i * room, dh, (size_t)n * sizeof(float));
@@ -238,7 +246,8 @@ static void back_step(const Rows *r, int64_t s) {
         }
         if (f->given[0]) add_row(dh, f->given[0] + of_state(r, i, s) * n, n);
         if (cell == CELL_LSTM)
-            back_lstm(g, r->c + (s * ROWS + i) * room, r->inner + (s * ROWS + i) * room, dh, r->dc + i * room, d, n);
+            back_lstm(g, r->c + (s * f->rows + i) * room, r->inner + (s * f->rows + i) * room, dh, r->dc + i * room, d,
+                      n);
         else if (cell == CELL_GRU)
             back_gru(g, h, dh, d, r->next + i * room, n);
         else
@@ -247,14 +256,14 @@ static void back_step(const Rows *r, int64_t s) {
     if (cell == CELL_GRU) back_third_gate(r, s);
     const float *product = cell == CELL_GRU ? r->product : r->d;
     add_product(r, r->next, room, product, wide, r->backward, room, resets ? 2 * n : f->width, room);
-    memcpy(r->dh, r->next, (size_t)(ROWS * room) * sizeof(float));
+    memcpy(r->dh, r->next, (size_t)(f->rows * room) * sizeof(float));
     for (int i = 0; i < r->count; i++) {
         if (is_over(r, i, s)) continue;
         int64_t place = place_of(r, i, s);
         store(r, 0, place, r->d + i * wide, f->width);
         store(r, 1, place, product + i * wide, f->width);
-        store(r, 2, place, r->h + (s * ROWS + i) * room, n);
-        store(r, 3, place, r->inner + (s * ROWS + i) * room, n);
+        store(r, 2, place, r->h + (s * f->rows + i) * room, n);
+        store(r, 3, place, r->inner + (s * f->rows + i) * room, n);
     }
 }
 
@@ -262,33 +271,34 @@ static void back_step(const Rows *r, int64_t s) {
 
 static void start_from(const Rows *r, float *to, const float *from) {
     const Fast *f = r->f;
-    memset(to, 0, (size_t)(ROWS * f->n_room) * sizeof(float));
+    memset(to, 0, (size_t)(f->rows * f->n_room) * sizeof(float));
     for (int i = 0; from && i < r->count; i++)
         memcpy(to + i * f->n_room, from + (r->direction * f->net->batch + r->first + i) * f->n,
                (size_t)f->n * sizeof(float));
 }
 
 static int64_t scratch_size(const Fast *f) {
-    return f->net->time * ROWS * f->width_room + (3 * f->net->time + 5) * ROWS * f->n_room + 2 * ROWS * f->width_room;
+    return f->net->time * f->rows * f->width_room + (3 * f->net->time + 5) * f->rows * f->n_room +
+           2 * f->rows * f->width_room;
 }
 
 static void run_rows(void *context, int64_t begin, int64_t end, int worker) {
     const Fast *f = context;
     const Net *net = f->net;
-    int64_t blocks = (net->batch + ROWS - 1) / ROWS, state = ROWS * f->n_room;
+    int64_t blocks = (net->batch + f->rows - 1) / f->rows, state = f->rows * f->n_room;
     Rows r = {.f = f, .gates = f->scratch + worker * f->scratch_size};
-    r.h = r.gates + net->time * ROWS * f->width_room;
+    r.h = r.gates + net->time * f->rows * f->width_room;
     r.c = r.h + (net->time + 1) * state;
     r.inner = r.c + (net->time + 1) * state;
     r.dh = r.inner + net->time * state;
     r.dc = r.dh + state;
     r.next = r.dc + state;
     r.d = r.next + state;
-    r.product = r.d + ROWS * f->width_room;
+    r.product = r.d + f->rows * f->width_room;
     for (int64_t b = begin; b < end && !pool_is_stopped(); b++) {
         r.direction = (int)(b / blocks);
-        r.first = b % blocks * ROWS;
-        r.count = (int)(net->batch - r.first < ROWS ? net->batch - r.first : ROWS);
+        r.first = b % blocks * f->rows;
+        r.count = (int)(net->batch - r.first < f->rows ? net->batch - r.first : f->rows);
         r.steps = 0;
         for (int i = 0; i < r.count; i++) {
             r.lengths[i] = recurrent_length(net, r.first + i);
@@ -332,6 +342,15 @@ static void lay_out(Fast *f, const double *plain) {
     f->backward = backward;
 }
 
+static int64_t rows_of(Fast *f) {
+    int64_t threads = pool_threads(f->net->pool), share = (f->net->batch * f->net->directions + threads - 1) / threads;
+    f->rows = ROWS;
+    int64_t fitting = KEPT_BYTES / (int64_t)sizeof(float) / scratch_size(f), most = fitting * ROWS;
+    if (share > MOST_ROWS) share = MOST_ROWS;
+    share = (share + ROWS - 1) / ROWS * ROWS;
+    return most < ROWS ? ROWS : share < most ? share : most;
+}
+
 bool recurrent_back_is_fast(const Net *net) {
     return net->dtype == DT_F32 && net->usual && !net->coupled && !net->peepholes && net->limit == INFINITY;
 }
@@ -352,7 +371,8 @@ void recurrent_back_fast(const Net *net, const double *weights, const Tensor *co
               .given = {floats(given[0]), floats(given[1]), floats(given[2])},
               .results = results};
     lay_out(&f, weights);
+    f.rows = rows_of(&f);
     f.scratch_size = scratch_size(&f);
     f.scratch = arena_array(net->arena, (size_t)pool_threads(net->pool), (size_t)f.scratch_size * sizeof(float) + 1);
-    pool_for(net->pool, net->directions * ((net->batch + ROWS - 1) / ROWS), 1, run_rows, &f);
+    pool_for(net->pool, net->directions * ((net->batch + f.rows - 1) / f.rows), 1, run_rows, &f);
 }

@@ -167,5 +167,5 @@ void write_host(Writer *w, const Node *n) {
                 {"AveragePoolGradient", write_average_pool_gradient}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, n->op) == 0 && !*n->domain) return rows[i].write(w, n);
-    refuse(w, "what it does (%s) is no operator of the standard", n->op);
+    refuse(w, "%s is not written in operators of the standard here", n->op);
 }
