@@ -271,6 +271,12 @@ for command in "optimize" "quantize --int4" "differentiate" "train --data $scrat
 done
 expect "a loss that is many numbers" 2 differentiate $model --loss scores -o "$scratch/never.onnx"
 holds "is told with its shape" "$err" '"scores" f32\[batch, 10\] is no single number'
+expect "weights in narrow numbers" 0 quantize $model --int4 -o "$scratch/narrow.onnx"
+for form in --int4 --bf16 "--int8 --inputs $models/classifier"; do
+  read -ra words <<<"$form"
+  expect "again: ${words[0]}" 3 quantize "$scratch/narrow.onnx" "${words[@]}" -o "$scratch/never.onnx"
+  holds "there is nothing left: ${words[0]}" "$err" 'there is nothing to quantize'
+done
 expect "a policy without regions" 2 optimize $model --policy "$scratch/hints.json" -o "$scratch/never.onnx"
 holds "is for these alone" "$err" '--policy is for --regions'
 expect "a shape that ends too soon" 2 run $model --shape x=2x
