@@ -256,7 +256,16 @@ for what in plan kernels llvm assembly; do expect "inspect --$what" 0 inspect $m
 
 # What is found out before the work, and what would be lost.
 cp $model "$scratch/model.onnx"
+mkfifo "$scratch/pipe"
 expect "a compiled model in the model's place" 2 compile "$scratch/model.onnx" -o "$scratch/./model.onnx"
+for report in "inspect --html" "bench --seconds 0.01 --profile"; do
+  read -ra words <<<"$report"
+  expect "$report in the model's place" 2 "${words[0]}" "$scratch/model.onnx" "${words[@]:1}" "$scratch/./model.onnx"
+  holds "$report says so" "$err" 'is the file of the model'
+  expect "$report in the place of no file" 4 "${words[0]}" "$scratch/model.onnx" "${words[@]:1}" "$scratch/pipe"
+  [ -p "$scratch/pipe" ]
+  holds "which stays" $? '^0$'
+done
 cmp -s $model "$scratch/model.onnx"
 holds "the model stays" $? '^0$'
 expect "a compiled model" 0 compile "$scratch/model.onnx" -o "$scratch/model.ofx"

@@ -30,10 +30,7 @@ static Problem *compile(void *given) {
     const CompileOptions *options = given;
     const char *model = options->common.arguments.items[0];
     if (!options->output) return problem(ONNXFUSE_USAGE, "compile needs --output FILE");
-    if (file_is_same(options->output, model))
-        return problem(ONNXFUSE_USAGE, "--output \"%s\" is the model, which a compiled one cannot stand in for",
-                       options->output);
-    TRY(file_may_be_written(options->output));
+    TRY(file_may_stand_beside(model, "output", options->output));
     OnnxfuseOptions how = session_options(&options->common);
     char *text;
     TRY(problem_from(onnxfuse_compile(model, &how, options->output, &text)));

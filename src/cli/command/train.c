@@ -251,14 +251,13 @@ static Problem *check_files(const TrainOptions *o, const char *model) {
         const char *flag, *path, *what, *other;
     } pairs[] = {{"output", o->output, "the examples", o->data},
                  {"checkpoint", o->checkpoint, "the examples", o->data},
-                 {"checkpoint", o->checkpoint, "the model", model},
                  {"checkpoint", o->checkpoint, "the output", o->output}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].path && file_is_same(pairs[i].path, pairs[i].other))
             return problem(ONNXFUSE_USAGE, "--%s \"%s\" is the file of %s: it would take that file's place",
                            pairs[i].flag, pairs[i].path, pairs[i].what);
     TRY(file_may_be_written(o->output));
-    return o->checkpoint ? file_may_be_written(o->checkpoint) : NULL;
+    return o->checkpoint ? file_may_stand_beside(model, "checkpoint", o->checkpoint) : NULL;
 }
 
 static Problem *train(void *given) {

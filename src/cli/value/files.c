@@ -112,6 +112,13 @@ Problem *folder_make(const char *path) {
     return found;
 }
 
+Problem *file_may_stand_beside(const char *model, const char *flag, const char *path) {
+    if (file_is_same(path, model))
+        return problem(ONNXFUSE_USAGE, "--%s \"%s\" is the file of the model: it would take that file's place", flag,
+                       path);
+    return file_may_be_written(path);
+}
+
 static void forget(NewFile *file) {
     if (file->stream) fclose(file->stream);
     free(file->path);
@@ -120,6 +127,7 @@ static void forget(NewFile *file) {
 }
 
 Problem *file_begin(const char *path, NewFile *out_file) {
+    TRY(file_may_be_written(path));
     NewFile file = {NULL, strdup(path), NULL};
     if (!file.path || asprintf(&file.temporary, "%s.XXXXXX", path) < 0) {
         file.temporary = NULL;
