@@ -280,6 +280,10 @@ for command in "optimize" "quantize --int4" "differentiate" "train --data $scrat
 done
 expect "a loss that is many numbers" 2 differentiate $model --loss scores -o "$scratch/never.onnx"
 holds "is told with its shape" "$err" '"scores" f32\[batch, 10\] is no single number'
+mkdir -p "$scratch/asked/inputs"
+cp -r $models/classifier/test_data_set_0 "$scratch/asked/inputs"
+printf '{"precision": "bf16", "tolerance": 0.5, "check": {"inputs": "inputs"}}' >"$scratch/asked/policy.json"
+expect "recorded inputs beside a policy that a flag changes" 0 compare $model --policy "$scratch/asked/policy.json" --seed 3 --rtol 0.1
 expect "weights in narrow numbers" 0 quantize $model --int4 -o "$scratch/narrow.onnx"
 for form in --int4 --bf16 "--int8 --inputs $models/classifier"; do
   read -ra words <<<"$form"

@@ -144,6 +144,13 @@ def says(folder):
     train(MODEL, *LOSS, *data, "--checkpoint", folder / "done.ckpt", "--steps", 3)
     done = train(MODEL, *LOSS, *data, "--checkpoint", folder / "done.ckpt", "--steps", 3, "--resume")
     assert "3 steps were made before, none was left" in done.stdout, done.stdout
+    beside = folder / "model.policy.json"
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels"')
+    assert f"{beside}: line 1: not valid JSON" in train(copy, *data, "--steps", 3, code=4).stderr
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "lion"}}')
+    assert "there is no \"lion\"" in train(copy, *data, "--steps", 3, code=4).stderr, "the policy beside the model is not read"
+    train(copy, *data, "--steps", 3, "--optimizer", "sgd")
+    beside.unlink()
     np.savez(folder / "odd.npz", x=examples(10, 0)[0], labels=np.zeros(9, np.int64))
     done = train(MODEL, *LOSS, "--data", folder / "odd.npz", "-o", folder / "never.onnx", code=4)
     assert "9 examples of \"labels\", 10 of others" in done.stderr, done.stderr

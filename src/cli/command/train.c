@@ -3,6 +3,7 @@
 #include "cli/command/commands.h"
 #include "cli/base/session.h"
 #include "cli/value/dataset.h"
+#include "cli/value/policy_file.h"
 #include "cli/value/show.h"
 
 #include <math.h>
@@ -99,26 +100,19 @@ static char *labels_of(const cJSON *training) {
     return comma ? strdup(comma + 1) : NULL;
 }
 
-/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says. */
+/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says; *out_json stays NULL where
+ * it is no JSON. */
 static Problem *policy_with_flags(const TrainOptions *o, const char *model, char **out_json, char **out_labels) {
-    char *beside = NULL;
-    Bytes text = {0};
-    if (!o->common.policy && asprintf(&beside, "%s.policy.json", model) < 0) return problem_out_of_memory();
-    const char *path = o->common.policy ? o->common.policy : file_exists(beside) ? beside : NULL;
-    Problem *found = path ? file_read(path, &text) : NULL;
-    cJSON *root = found  ? NULL
-                  : path ? cJSON_ParseWithLength((const char *)text.data, text.size)
-                         : cJSON_CreateObject();
-    if (!found && !cJSON_IsObject(root))
-        found = problem(ONNXFUSE_INVALID, "%s: no JSON object", path ? path : "policy");
+    cJSON *root;
+    TRY(policy_of(o->common.policy, model, &root));
+    if (!root) return NULL;
+    Problem *found = NULL;
     cJSON *training = cJSON_GetObjectItemCaseSensitive(root, "training");
     if (!found && !training) training = cJSON_AddObjectToObject(root, "training");
     if (!found && cJSON_IsObject(training)) set_flags(o, training);
     if (!found) *out_labels = labels_of(training);
     if (!found && !(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
     cJSON_Delete(root);
-    free(text.data);
-    free(beside);
     return found;
 }
 
@@ -127,7 +121,7 @@ static Problem *open_training(const TrainOptions *o, const char *model, Onnxfuse
     char *json = NULL;
     TRY(policy_with_flags(o, model, &json, out_labels));
     OnnxfuseOptions options = session_options(&o->common);
-    options.policy_file = NULL;
+    if (json) options.policy_file = NULL;
     options.policy_json = json;
     Problem *found = problem_from(onnxfuse_training_open(model, &options, out_training));
     free(json);
