@@ -7,7 +7,7 @@
 #include "cli/command/commands.h"
 #include "cli/command/compare_outcome.h"
 #include "cli/value/inputs.h"
-#include "cli/value/policy_file.h"
+#include "cli/command/policy_file.h"
 #include "cli/base/session.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "cli/command/commands.h"
 #include "cli/base/session.h"
 #include "cli/value/dataset.h"
-#include "cli/value/policy_file.h"
+#include "cli/command/policy_file.h"
 #include "cli/value/show.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The policy of a model as JSON, for commands that say something over it. */
-#ifndef ONNXFUSE_CLI_INPUT_POLICY_FILE_H
-#define ONNXFUSE_CLI_INPUT_POLICY_FILE_H
+#ifndef ONNXFUSE_CLI_COMMAND_POLICY_FILE_H
+#define ONNXFUSE_CLI_COMMAND_POLICY_FILE_H
 
 #include <cjson/cJSON.h>
 

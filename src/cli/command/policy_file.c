@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/value/policy_file.h"
+#include "cli/command/policy_file.h"
 
 #include <stdlib.h>
 #include <string.h>
