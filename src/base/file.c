@@ -28,25 +28,53 @@ static Status find_place(NewFile *file) {
     return errno == ENOMEM ? status_out_of_memory() : cannot_write(file);
 }
 
-Status new_file_begin(NewFile *file) {
+/* A file that has no name until it is whole, so that nothing is left of it where the process is killed. -1: there is no such thing in
+ * this file system, or no /proc to give it a name by. */
+static int open_nameless(const char *place) {
+    const char *slash = strrchr(place, '/');
+    char *folder = slash ? strndup(place, (size_t)(slash - place) + 1) : strdup(".");
+    bool possible = folder && access("/proc/self/fd", X_OK) == 0;
+    int file = possible ? open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666) : -1;
+    free(folder);
+    return file;
+}
+
+/* Makes a name beside the place that nothing has yet, and the file there: a new one where it is not open, else its own. False with
+ * errno; ENOMEM: there is no memory. */
+static bool take_name(NewFile *file) {
     static atomic_uint number;
     enum { TRIES = 100 };
-    TRY(find_place(file));
-    for (int i = 0; i < TRIES && file->file < 0; i++) {
+    char own[32];
+    snprintf(own, sizeof own, "/proc/self/fd/%d", file->file);
+    for (int i = 0; i < TRIES; i++) {
         char *name;
-        if (asprintf(&name, "%s.%ld-%u.tmp", file->place, (long)getpid(), atomic_fetch_add(&number, 1)) < 0)
-            return status_out_of_memory();
-        file->file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->file >= 0) {
+        if (asprintf(&name, "%s.%ld-%u.tmp", file->place, (long)getpid(), atomic_fetch_add(&number, 1)) < 0) {
+            errno = ENOMEM;
+            return false;
+        }
+        bool taken;
+        if (file->file >= 0)
+            taken = linkat(AT_FDCWD, own, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+        else
+            taken = (file->file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) >= 0;
+        if (taken) {
             file->temporary = name;
-            return NULL;
+            return true;
         }
         int reason = errno;
         free(name);
         errno = reason;
         if (errno != EEXIST) break;
     }
-    return cannot_write(file);
+    return false;
+}
+
+static Status no_name(const NewFile *file) { return errno == ENOMEM ? status_out_of_memory() : cannot_write(file); }
+
+Status new_file_begin(NewFile *file) {
+    TRY(find_place(file));
+    file->file = open_nameless(file->place);
+    return file->file >= 0 || take_name(file) ? NULL : no_name(file);
 }
 
 bool file_put(int file, const void *data, size_t size) {
@@ -71,11 +99,12 @@ Status new_file_append(NewFile *file, const void *data, size_t size) {
 
 Status new_file_close(NewFile *file) {
     bool failed = fsync(file->file) < 0 && errno != EINVAL; /* EINVAL: a file system without it */
+    failed = failed || (!file->temporary && !take_name(file));
     int reason = errno;
     if (close(file->file) < 0 && !failed) failed = true, reason = errno;
     file->file = -1;
     errno = reason;
-    return failed ? cannot_write(file) : NULL;
+    return failed ? no_name(file) : NULL;
 }
 
 /* So that a new name, too, is on the disk; the file is in its place all the same. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that appear whole or not at all: written beside their place under a name of their own, brought to the disk, then
- * moved there. What stood in the place before is untouched until then. */
+/* Files that appear whole or not at all: written beside their place, without a name where the file system can do that, brought to the
+ * disk, then moved there. What stood in the place before is untouched until then. */
 #ifndef ONNXFUSE_BASE_FILE_H
 #define ONNXFUSE_BASE_FILE_H
 
@@ -12,7 +12,7 @@
 typedef struct NewFile {
     const char *path; /* what the caller named; borrowed */
     char *place;      /* where it goes: `path`, or the file that a symbolic link there leads to; NULL: not begun */
-    char *temporary;  /* NULL: not begun, or in its place */
+    char *temporary;  /* NULL: it has no name yet, or is in its place */
     int file;         /* -1: closed */
     int64_t size;     /* written so far */
 } NewFile;

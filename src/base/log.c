@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "base/plain.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +14,22 @@ static atomic_int current_level = -1;
 static _Atomic(LogSink) current_sink;
 static _Atomic(void *) current_user;
 
+/* The whole number that a variable holds, 0 where it is not set; what is no number is told, not taken for a wish. */
+static int number_in(const char *variable) {
+    const char *text = getenv(variable);
+    if (!text || !*text) return 0;
+    char *end;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (!*end && !errno && number >= 0 && number <= INT_MAX) return (int)number;
+    fprintf(stderr, "onnxfuse: %s: \"%.40s\" is no whole number from 0 on, it is passed over\n", variable, text);
+    return 0;
+}
+
 int log_level(void) {
     int level = atomic_load_explicit(&current_level, memory_order_relaxed);
     if (level < 0) {
-        const char *text = getenv("ONNXFUSE_DEBUG");
-        level = text ? atoi(text) : 0;
-        if (level < 0) level = 0;
+        level = number_in("ONNXFUSE_DEBUG");
         atomic_store_explicit(&current_level, level, memory_order_relaxed);
     }
     return level;
@@ -27,11 +39,9 @@ bool log_verify(void) {
     static atomic_int wanted = -1;
     int known = atomic_load_explicit(&wanted, memory_order_relaxed);
     if (known < 0) {
-        const char *text = getenv("ONNXFUSE_VERIFY");
+        known = number_in("ONNXFUSE_VERIFY") > 0;
 #ifdef ONNXFUSE_VERIFY_BY_DEFAULT
-        known = !text || atoi(text) > 0;
-#else
-        known = text && atoi(text) > 0;
+        known |= !getenv("ONNXFUSE_VERIFY");
 #endif
         atomic_store_explicit(&wanted, known, memory_order_relaxed);
     }
@@ -46,6 +56,11 @@ Generator log_generator(void) {
         known = GENERATOR_ANY;
         if (text && strcmp(text, "llvm") == 0) known = GENERATOR_LLVM;
         if (text && strcmp(text, "native") == 0) known = GENERATOR_NATIVE;
+        if (text && *text && known == GENERATOR_ANY)
+            fprintf(stderr,
+                    "onnxfuse: ONNXFUSE_GENERATOR: there is no \"%.40s\" (llvm and native are possible), it is passed "
+                    "over\n",
+                    text);
         atomic_store_explicit(&wanted, known, memory_order_relaxed);
     }
     return (Generator)known;

@@ -386,7 +386,8 @@ static bool fusible(const Node *node) {
            space_accepts(node);
 }
 
-/* Custom operators of an application, and what hands tensors on to bodies that may hold some. */
+/* Custom operators of an application, and what hands tensors on to bodies that may hold some. What a run alone finds out, such as the
+ * axes of what a sequence holds, is for these or for the graph's reader. */
 static bool takes_any_rank(const Node *node) {
     return node->kind == NODE_HOST && (node->custom || node->subgraph_count);
 }
@@ -410,8 +411,8 @@ static Status check_level(const Verifier *v) {
     for (int i = 0; i < node->output_count; i++) {
         const Value *out = node->outputs[i];
         if (!out || out->kind != VALUE_TENSOR) continue;
-        RULE(out->dtype != DT_NONE && (out->rank >= 0 || takes_any_rank(node)), "type or rank of output %d is unknown",
-             i);
+        bool any_rank = takes_any_rank(node) || (node->kind == NODE_HOST && only_read_with_any_rank(out));
+        RULE(out->dtype != DT_NONE && (out->rank >= 0 || any_rank), "type or rank of output %d is unknown", i);
     }
     if (node->kind == NODE_ANCHOR && is_attention(node)) return check_attention(v);
     if (node->kind == NODE_ANCHOR && is_grouped(node)) return check_grouped(v);

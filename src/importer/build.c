@@ -152,8 +152,7 @@ static Status opset_of(Importer *im, const Frame *frame, const char *domain, int
 static Status build_nodes(Importer *im, Scope *scope, Onnx__NodeProto *const *nodes, size_t count);
 static Status build_body(Importer *im, Scope *scope, const Onnx__GraphProto *proto, bool outermost);
 
-/* The node's own name, else "Op#index". */
-static const char *node_name(Importer *im, const Onnx__NodeProto *proto, int index) {
+const char *node_name(Importer *im, const Onnx__NodeProto *proto, int index) {
     return given(proto->name) ? proto->name : arena_format(im->arena, "%s#%d", proto->op_type, index);
 }
 

@@ -49,6 +49,8 @@ typedef struct Importer {
 const char *domain_of(const char *name);
 /* A name as messages show it: without control characters, not too long. */
 const char *shown(Importer *im, const char *name);
+/* The node's own name, else "Op#index". */
+const char *node_name(Importer *im, const Onnx__NodeProto *proto, int index);
 
 /* order.c: *out_order[i] is the index of the node that comes i-th; NULL when the list is in order as it stands. A cycle
  * is an error that names a node on it. */

@@ -106,7 +106,7 @@ static Status sort(Importer *im, const Edges *edges, Onnx__NodeProto *const *nod
             int read = edges->to.items[next[node]++];
             if (state[read] == OPEN)
                 return status_error(STATUS_INVALID, "node \"%s\" (%s): its inputs depend on its own outputs, a cycle",
-                                    shown(im, nodes[read]->name), shown(im, nodes[read]->op_type));
+                                    shown(im, node_name(im, nodes[read], read)), shown(im, nodes[read]->op_type));
             if (state[read] == DONE) continue;
             stack[depth++] = read;
             state[read] = OPEN;

@@ -10,8 +10,9 @@
 typedef struct Exporter {
     Arena *arena;
     const Graph *outermost;
-    Map names;   /* Value * -> the name it has in the file */
-    Map taken;   /* names in use, of any graph */
+    Map names; /* Value * -> the name it has in the file */
+    Map taken; /* names in use, of any graph */
+    Map nodes; /* names of nodes in use, of the present graph -> 1, or the next number behind it: some runtimes refuse two of one name */
     Map weights; /* Tensor * of the outermost graph's initializers -> name: subgraphs read them from there */
     const ExportOptions *options;
     struct Functions *functions; /* NULL: nodes stand alone */
@@ -36,6 +37,17 @@ static char *name_of(Exporter *e, const Value *value) {
     map_set(&e->taken, name, name);
     map_set_id(&e->names, MAP_POINTER_KEY(value), name);
     return name;
+}
+
+/* Two nodes have one name where a function was put in place of its calls, or where one node has become several. */
+static char *node_name_of(Exporter *e, const char *wanted) {
+    if (!*wanted) return borrowed(wanted);
+    uintptr_t number = (uintptr_t)map_get(&e->nodes, wanted); /* of nodes that wanted this name */
+    const char *name = wanted;
+    for (; map_get(&e->nodes, name); number++) name = arena_format(e->arena, "%s_%d", wanted, (int)number);
+    map_set(&e->nodes, wanted, (void *)(number ? number : 1));
+    if (name != wanted) map_set(&e->nodes, name, (void *)1);
+    return borrowed(name);
 }
 
 static char **names_of(Exporter *e, Value *const *values, int count) {
@@ -251,7 +263,7 @@ static Status node_to_proto(Exporter *e, const Node *node, Onnx__NodeProto **out
     Onnx__NodeProto *proto = *out = NEW(Onnx__NodeProto, node_proto);
     proto->op_type = borrowed(node->op);
     proto->domain = borrowed(node->domain);
-    proto->name = borrowed(node->origin.count ? node->origin.names[node->origin.count - 1] : "");
+    proto->name = node_name_of(e, node->origin.count ? node->origin.names[node->origin.count - 1] : "");
     proto->n_input = (size_t)(node->input_count - node->captures);
     proto->input = names_of(e, node->inputs, node->input_count - node->captures);
     proto->n_output = (size_t)node->output_count;
@@ -278,7 +290,7 @@ static Onnx__NodeProto *identity_to_proto(Exporter *e, char *input, char *output
     Onnx__NodeProto *proto = NEW(Onnx__NodeProto, node_proto);
     proto->op_type = borrowed("Identity");
     proto->domain = borrowed("");
-    proto->name = output; /* as any node's that is read and written again */
+    proto->name = node_name_of(e, output); /* as any node's that is read and written again */
     proto->n_input = proto->n_output = 1;
     proto->input = arena_copy(e->arena, &input, sizeof input);
     proto->output = arena_copy(e->arena, &output, sizeof output);
@@ -369,8 +381,11 @@ static Status graph_to_proto(Exporter *e, const Graph *graph, int captures, bool
         Map readers = map_make(e->arena);
         hoist_constants(e, graph, &readers, proto);
     }
+    Map outer = e->nodes;
+    e->nodes = map_make(e->arena);
     TRY(add_nodes_to_proto(e, graph, proto));
     for (int i = 0; i < graph->outputs.count; i++) add_output_to_proto(e, graph, i, named, proto);
+    e->nodes = outer;
     return NULL;
 }
 
@@ -756,7 +771,8 @@ static Status move_out(Exporter *e, Onnx__GraphProto *graph, const ExportOptions
 Status export_model_with(const Graph *graph, Arena *arena, const ExportOptions *options, void **out_bytes,
                          size_t *out_size) {
     Exporter *e = ARENA_NEW(arena, Exporter);
-    *e = (Exporter){arena, graph, map_make(arena), map_make(arena), map_make(arena), options, NULL};
+    *e = (Exporter){.arena = arena, .outermost = graph, .options = options};
+    e->names = e->taken = e->nodes = e->weights = map_make(arena);
     if (options->region_count) {
         e->functions = ARENA_NEW(arena, Functions);
         *e->functions = (Functions){.bodies = map_make(arena), .calls = map_make(arena)};

@@ -18,8 +18,20 @@ static int64_t constant_input_bytes(const Node *node) {
     return bytes;
 }
 
+/* A tensor in narrow numbers, as it is or moved: folded, however small it is, no runtime would multiply it as such any more. */
+static bool is_dequantized(const Node *node) {
+    static const char *const moves[] = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"};
+    while (node && !is_standard(node, "DequantizeLinear")) {
+        bool is_moved = false;
+        for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) is_moved |= is_standard(node, moves[i]);
+        const Value *from = is_moved ? node_in(node, 0) : NULL;
+        node = from ? from->producer : NULL;
+    }
+    return node != NULL;
+}
+
 static bool fold(Rewrite *r, Node *node, Value *value, const Value *fact) {
-    if (value_is_output(value)) return false;
+    if (value_is_output(value) || is_dequantized(node)) return false;
     Tensor *tensor = rewrite_constant(r, fact);
     if (!tensor) return false;
     int64_t growth = (int64_t)tensor_bytes(tensor) - constant_input_bytes(node);

@@ -5,12 +5,14 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -222,6 +224,24 @@ Test(file, what_is_no_regular_file_is_not_replaced) {
     cr_assert_eq(symlink("/dev/null", path), 0);
     expect_failure(write_text(path, "text"), "it is no regular file");
     cr_expect(!stat("/dev/null", &info) && S_ISCHR(info.st_mode));
+}
+
+Test(file, nothing_is_left_of_one_whose_process_is_killed) {
+    int able = open(folder, O_WRONLY | O_TMPFILE);
+    if (able < 0) cr_skip_test("no files without a name in /tmp");
+    close(able);
+    put_plainly(path, "before");
+    pid_t child = fork();
+    if (child == 0) {
+        NewFile file = new_file(path);
+        bool written = !new_file_begin(&file) && !new_file_append(&file, "half", 4);
+        raise(written ? SIGKILL : SIGTERM);
+    }
+    int result;
+    cr_assert(child > 0 && waitpid(child, &result, 0) == child);
+    cr_expect(WIFSIGNALED(result) && WTERMSIG(result) == SIGKILL);
+    expect_content(path, "before");
+    cr_expect_eq(entries(), 1);
 }
 
 Test(file, a_folder_that_is_not_there) {

@@ -254,6 +254,53 @@ expect "inspect draws" 0 inspect $model --after import --dot
 holds "Graphviz input" "$out" '^digraph'
 for what in plan kernels llvm assembly; do expect "inspect --$what" 0 inspect $model --$what; done
 
+# What is found out before the work, and what would be lost.
+cp $model "$scratch/model.onnx"
+mkfifo "$scratch/pipe"
+expect "a compiled model in the model's place" 2 compile "$scratch/model.onnx" -o "$scratch/./model.onnx"
+for report in "inspect --html" "bench --seconds 0.01 --profile"; do
+  read -ra words <<<"$report"
+  expect "$report in the model's place" 2 "${words[0]}" "$scratch/model.onnx" "${words[@]:1}" "$scratch/./model.onnx"
+  holds "$report says so" "$err" 'is the file of the model'
+  expect "$report in the place of no file" 4 "${words[0]}" "$scratch/model.onnx" "${words[@]:1}" "$scratch/pipe"
+  [ -p "$scratch/pipe" ]
+  holds "which stays" $? '^0$'
+done
+cmp -s $model "$scratch/model.onnx"
+holds "the model stays" $? '^0$'
+expect "a compiled model" 0 compile "$scratch/model.onnx" -o "$scratch/model.ofx"
+for command in "optimize" "quantize --int4" "differentiate" "train --data $scratch/none.npz"; do
+  read -ra words <<<"$command"
+  expect "$command of a compiled model" 2 "${words[0]}" "$scratch/model.ofx" "${words[@]:1}" -o "$scratch/never.onnx"
+  holds "$command says what it is" "$err" 'is a compiled model: the ONNX file'
+  expect "$command into a folder that is not there" 4 "${words[0]}" $model "${words[@]:1}" -o "$scratch/none/never.onnx"
+  holds "$command names the file and why" "$err" '/none/never.onnx" cannot be written: No such file'
+  expect "$command into a device" 4 "${words[0]}" $model "${words[@]:1}" -o /dev/null
+  holds "$command says that it is one" "$err" 'it is no regular file'
+done
+expect "a loss that is many numbers" 2 differentiate $model --loss scores -o "$scratch/never.onnx"
+holds "is told with its shape" "$err" '"scores" f32\[batch, 10\] is no single number'
+mkdir -p "$scratch/asked/inputs"
+cp -r $models/classifier/test_data_set_0 "$scratch/asked/inputs"
+printf '{"precision": "bf16", "tolerance": 0.5, "check": {"inputs": "inputs"}}' >"$scratch/asked/policy.json"
+expect "recorded inputs beside a policy that a flag changes" 0 compare $model --policy "$scratch/asked/policy.json" --seed 3 --rtol 0.1
+expect "weights in narrow numbers" 0 quantize $model --int4 -o "$scratch/narrow.onnx"
+for form in --int4 --bf16 "--int8 --inputs $models/classifier"; do
+  read -ra words <<<"$form"
+  expect "again: ${words[0]}" 3 quantize "$scratch/narrow.onnx" "${words[@]}" -o "$scratch/never.onnx"
+  holds "there is nothing left: ${words[0]}" "$err" 'there is nothing to quantize'
+done
+expect "a policy without regions" 2 optimize $model --policy "$scratch/hints.json" -o "$scratch/never.onnx"
+holds "is for these alone" "$err" '--policy is for --regions'
+expect "a shape that ends too soon" 2 run $model --shape x=2x
+holds "says so" "$err" 'a size is missing at its end'
+expect "a shape that a constant refuses" 4 run $model --shape x=2x15
+holds "names the number once" "$err" '"x" has size 15 in axis 1, but 16 is declared'
+for setting in ONNXFUSE_DEBUG=abc ONNXFUSE_VERIFY=-1 ONNXFUSE_GENERATOR=junk; do
+  out=$(env $setting "$onnxfuse" run $model 2>&1)
+  holds "a wish that is none is told: $setting" "$out" "onnxfuse: ${setting%=*}: .*\"${setting#*=}\".* passed over"
+done
+
 printf '{"fusion": {"enable": 1}}' >"$scratch/policy.json"
 expect "a policy of a wrong type" 4 run $model --shape x=1x16 --policy "$scratch/policy.json"
 holds "the policy's place is named" "$err" 'fusion.enable'

@@ -353,7 +353,7 @@ static const struct {
     {"a symbol is bound", "f32[b, 3]", {5, 3}, 5, NULL},
     {"the same symbol twice must agree", "f32[b, b]", {5, 6}, 5, "has size 6 in axis 1, but b = 5 is declared"},
     {"an expression is checked", "f32[b, b*2]", {5, 11}, 5, "b*2 = 10 is declared"},
-    {"a constant is checked", "f32[b, 3]", {5, 4}, 5, "3 = 3 is declared"},
+    {"a constant is checked", "f32[b, 3]", {5, 4}, 5, "in axis 1, but 3 is declared"},
     {"an expression of unknown symbols waits", "f32[b + 1, 3]", {5, 3}, UNBOUND_DIM, NULL},
 };
 

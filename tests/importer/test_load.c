@@ -158,6 +158,11 @@ static Model *cycle(void) {
     add_node(m->graph, "Neg", "p", "q");
     return m;
 }
+static Model *nameless_cycle(void) {
+    Model *m = cycle();
+    m->graph->node[0]->name = "";
+    return m;
+}
 static Model *defined_twice(void) {
     Model *m = one_node("Neg", "x", "y");
     add_node(m->graph, "Abs", "x", "y");
@@ -317,6 +322,8 @@ static const Case cases[] = {
     {"a node without operator is an error", no_operator, STATUS_INVALID, "\"n\" names no operator"},
     {"a domain must be imported", no_opset, STATUS_INVALID, "\"com.foo\""},
     {"a cycle names a node on it", cycle, STATUS_INVALID, "node \"n\" (Add): its inputs depend on its own outputs"},
+    {"one without a name by its operator and place", nameless_cycle, STATUS_INVALID,
+     "node \"Add#0\" (Add): its inputs"},
     {"a name is defined once", defined_twice, STATUS_INVALID, "\"y\" is defined twice"},
     {"If has two branches", no_else, STATUS_INVALID, "graph \"else_branch\" is missing"},
     {"an attribute has one value, of its type", two_values, STATUS_INVALID, "attribute \"axis\""},

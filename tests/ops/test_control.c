@@ -140,6 +140,18 @@ static const struct {
      "graph (n: i64[], x: f32[1]) -> (y) {\ny = onnx Loop@21 n, _, x captures 0 graph \"b\" (i: i64[], c: bool[]) -> "
      "(c, i) {\n}\n}\n",
      NULL, "2 inputs where 3 are passed"},
+    {"a number of iterations that is none",
+     "graph (n: f32[], x: f32[1]) -> (y) {\ny = onnx Loop@21 n, _, x captures 0 graph \"b\" (i: i64[], c: bool[], v: "
+     "f32[1]) -> (c, v) {\n}\n}\n",
+     NULL, "the number of iterations is not int64, \"n\" is float32"},
+    {"a condition that is a number",
+     "graph (c: f32[], x: f32[1]) -> (y) {\ny = onnx Loop@21 _, c, x captures 0 graph \"b\" (i: i64[], d: bool[], v: "
+     "f32[1]) -> (d, v) {\n}\n}\n",
+     NULL, "the condition is not bool, \"c\" is float32"},
+    {"a condition of two elements",
+     "graph (c: bool[2], x: f32[1]) -> (y) {\ny = onnx If@21 c, x captures 1 graph \"then\" (x: f32[1]) -> (x) {\n} "
+     "graph \"else\" (x: f32[1]) -> (x) {\n}\n}\n",
+     NULL, "the condition is one element, \"c\" has 2 in axis 0"},
     {"a carried value that changes its type",
      "graph (n: i64[], x: f32[1]) -> (y) {\ny = onnx Loop@21 n, _, x captures 0 graph \"b\" (i: i64[], c: bool[], v: "
      "f32[1]) -> (c, w) {\n"

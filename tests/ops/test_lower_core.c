@@ -338,9 +338,16 @@ static const struct {
      "t = constant i64[2] {1, -1}\n"
      "y = onnx NegativeLogLikelihoodLoss@13 x, t {ignore_index = -1}\n"
      "}\n",
-     "graph () -> (v13 as y) {\n"
-     "  v13 = constant f32[] 2\n"
+     "graph () -> (v16 as y) {\n"
+     "  v16 = constant f32[] 2\n"
      "}\n"},
+    {"a label below the classes does not count from their end",
+     "graph () -> (y) {\n"
+     "x = constant f32[2, 2] {-1, -2, -3, -4}\n"
+     "t = constant i64[2] {1, -1}\n"
+     "y = onnx NegativeLogLikelihoodLoss@13 x, t\n"
+     "}\n",
+     "gather_elements: index -3 (element 1 of the indices) is out of range for size 2"},
     {"an unknown operator",
      "graph (x: f32[2]) -> (y) {\n"
      "y = onnx Frobnicate@13 x\n"

@@ -330,6 +330,36 @@ def test_subgraphs_and_functions(folder):
         assert_close([session(folder / "out.onnx").run(None, {"x": x})[0]], [y.astype(numpy.float32)], [bound + 2.0**-23 * numpy.abs(y)])
 
 
+def test_function_called_twice(folder):
+    """Its nodes, with names or without, stand twice in the model, and each has a name of its own: ONNX Runtime refuses two of one name."""
+    inner = helper.make_function("own", "Wave", ["v"], ["w"], [helper.make_node("Neg", ["v"], ["c"], name="inner"), helper.make_node("Tanh", ["c"], ["w"])],
+                                 [helper.make_opsetid("", 21)])
+    calls = [helper.make_node("Wave", [a], [b], domain="own", name=name) for a, b, name in (("x", "a", "one"), ("a", "b", "two"), ("b", "y", ""))]
+    case = model(calls, ["n", 4])
+    case.functions.append(inner)
+    case.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(case, folder / "in.onnx")
+    x = floats(3, 4)
+    y = -numpy.tanh(numpy.tanh(numpy.tanh(x.astype(float))))
+    for flags in ([], ["--convert-opset", "13"], ["--regions"]):
+        optimize(folder / "in.onnx", folder / "out.onnx", *flags)
+        names = [n.name for n in onnx.load(folder / "out.onnx").graph.node]
+        assert len(set(names)) == len(names), names
+        # three functions of a slope of at most 1, each off by some units of a result of at most 1
+        assert_close([session(folder / "out.onnx").run(None, {"x": x})[0]], [y.astype(numpy.float32)], [numpy.full(y.shape, 3 * 2.0**-22)])
+
+
+def test_narrow_numbers_stay(folder):
+    """However small a quantized weight is, and whatever moves it: other runtimes tell a product of narrow numbers by it."""
+    constants = weights(w=rng.integers(-8, 8, (4, 4)).astype(numpy.int8), s=numpy.float32(0.5), b=rng.integers(-8, 8, 4).astype(numpy.int32), shape=[4])
+    nodes = [node("DequantizeLinear", "w s", "d"), node("Transpose", "d", "t"), node("MatMul", "x t", "m"), node("DequantizeLinear", "b s", "e"),
+             node("Reshape", "e shape", "r"), node("Add", "m r", "y")]
+    onnx.save(model(nodes, ["n", 4], constants), folder / "in.onnx")
+    optimize(folder / "in.onnx", folder / "out.onnx")
+    left = [n.op_type for n in onnx.load(folder / "out.onnx").graph.node]
+    assert left.count("DequantizeLinear") == 2, left
+
+
 # Of how many cases a version is refused: of those that are written in it in turn, and of all.
 CASE_OPSETS = (7, 9, 10, 11, 13, 17, 20, 22, 24, 28)
 REFUSED_CASES = {7: 137, 9: 111, 10: 94, 11: 67, 13: 58, 17: 48, 20: 23, 22: 15, 24: 17, 28: 0}
@@ -552,8 +582,8 @@ def main():
     tests += [(f"converted: {name}", test_converted, case) for name, case in CONVERTED.items()]
     tests += [(f"refused: {name}", test_refused, case) for name, case in REFUSED.items()]
     tests += [(test.__name__, test, ()) for test in (
-        test_maps, test_subgraphs_and_functions, test_node_cases, test_patterns_regions, test_regions_shared, test_regions_with_policy,
-        test_regions_together)]
+        test_maps, test_subgraphs_and_functions, test_function_called_twice, test_narrow_numbers_stay, test_node_cases, test_patterns_regions, test_regions_shared,
+        test_regions_with_policy, test_regions_together)]
     tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_errors)]
     tests = [test for test in tests if not only or only in test[0]]
     for name, test, given in tests:

@@ -441,6 +441,7 @@ Test(api, a_failing_call_leaves_its_results_as_they_were) {
     LEAVES(onnxfuse_compile_memory(junk, sizeof junk, NULL, NULL, &out, &(size_t){0}));
     LEAVES(onnxfuse_inspect("no/such/file", NULL, "plan", "text", (char **)&out));
     LEAVES(onnxfuse_inspect("tests/models/classifier/model.onnx", NULL, "no such stage", "text", (char **)&out));
+    LEAVES(onnxfuse_inspect("tests/models/classifier/model.onnx", NULL, NULL, NULL, (char **)&out));
     LEAVES(onnxfuse_optimize("no/such/file", "/nowhere/out", NULL, (char **)&out));
     onnxfuse_value_free(sequence);
 }

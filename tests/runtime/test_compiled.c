@@ -93,6 +93,10 @@ static const Row rows[] = {
      "graph (q: seq(f32[p]), o: opt(f32[2])) -> (r, h) {\n"
      "r = onnx ConcatFromSequence@21 q {axis = 0}\nh = onnx OptionalHasElement@21 o\n}\n",
      {"seq f32[1] {1} | f32[2] {1, 2}", "f32[2] {1, 2}", NULL, "seq f32[1] {5}", "none"}},
+    {"results whose number of axes a run alone finds out",
+     "graph (s: seq(f32[*])) -> (y) {\n"
+     "y = onnx ConcatFromSequence@21 s {axis = 0}\n}\n",
+     {"seq f32[1] {1} | f32[2] {1, 2}", NULL, "seq f32[1, 2] {5, 6}"}},
     {"the same draws",
      "graph (x: f32[n, 5]) -> (y, z) {\nr = constant f32[] 0.5\nt = constant bool[] true\n"
      "y = onnx Dropout@21 x, r, t {seed = 7}\nz = onnx RandomNormalLike@21 x\n}\n",

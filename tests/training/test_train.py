@@ -129,6 +129,13 @@ def sums(folder):
 
 def says(folder):
     data = ["--data", folder / "data.npz", "-o", folder / "never.onnx"]
+    x, labels = examples(100, 0)
+    for name, wrong, where in (("below", -1, 7), ("ignored", -100, slice(None))):
+        changed = labels.copy()
+        changed[where] = wrong
+        np.savez(folder / f"{name}.npz", x=x, labels=changed)
+    copy = folder / "model.onnx"
+    copy.write_bytes(MODEL.read_bytes())
     rows = [
         ([MODEL, *data], 2, "\"scores\" is no single number"),
         ([MODEL, "-o", "x.onnx"], 2, "train needs --data"),
@@ -138,14 +145,34 @@ def says(folder):
         ([MODEL, *LOSS, *data, "--batch", 5000], 2, "a batch of 5000 is more than the 4000 examples"),
         ([MODEL, "--loss", "mse:scores,truth", *data], 4, "training data for \"truth\""),
         ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "\"nothing*\""),
-        ([MODEL, *LOSS, *data, "--checkpoint", MODEL, "--resume"], 4, "is no checkpoint of a training"),
+        ([MODEL, *LOSS, *data, "--checkpoint", copy, "--resume"], 4, "is no checkpoint of a training"),
         ([folder / "missing.onnx", *LOSS, *data], 4, "missing.onnx"),
+        ([copy, *LOSS, *data, "--checkpoint", folder / "../" / folder.name / "model.onnx"], 2, "is the file of the model"),
+        ([MODEL, *LOSS, *data, "--checkpoint", folder / "never.onnx"], 2, "is the file of the output"),
+        ([MODEL, *LOSS, *data, "--checkpoint", folder / "data.npz"], 2, "is the file of the examples"),
+        ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "data.npz"], 2, "is the file of the examples"),
+        ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "none/never.onnx", "--log-every", 1], 4, "cannot be written"),
+        ([MODEL, *LOSS, *data, "--checkpoint", folder / "none/never.ckpt", "--log-every", 1], 4, "cannot be written"),
+        ([MODEL, *LOSS, "--data", folder / "below.npz", "-o", folder / "never.onnx"], 4, "\"labels\": example 7 has the label -1"),
+        ([MODEL, *LOSS, "--data", folder / "ignored.npz", "-o", folder / "never.onnx"], 5, "step 1 is not a number: the examples"),
         ([MODEL, *LOSS, *data, "--rate", 1e6, "--optimizer", "sgd", "--steps", 2000], 5, "a lower rate"),
     ]
     for arguments, code, message in rows:
         done = train(*arguments, code=code)
         assert message in done.stderr, f"{arguments}: {done.stderr}"
         assert not (folder / "never.onnx").exists(), arguments
+        assert code != 4 or "loss" not in done.stderr, f"{arguments}: found out after a step: {done.stderr}"
+    assert copy.read_bytes() == MODEL.read_bytes()
+    train(MODEL, *LOSS, *data, "--checkpoint", folder / "done.ckpt", "--steps", 3)
+    done = train(MODEL, *LOSS, *data, "--checkpoint", folder / "done.ckpt", "--steps", 3, "--resume")
+    assert "3 steps were made before, none was left" in done.stdout, done.stdout
+    beside = folder / "model.policy.json"
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels"')
+    assert f"{beside}: line 1: not valid JSON" in train(copy, *data, "--steps", 3, code=4).stderr
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "lion"}}')
+    assert "there is no \"lion\"" in train(copy, *data, "--steps", 3, code=4).stderr, "the policy beside the model is not read"
+    train(copy, *data, "--steps", 3, "--optimizer", "sgd")
+    beside.unlink()
     np.savez(folder / "odd.npz", x=examples(10, 0)[0], labels=np.zeros(9, np.int64))
     done = train(MODEL, *LOSS, "--data", folder / "odd.npz", "-o", folder / "never.onnx", code=4)
     assert "9 examples of \"labels\", 10 of others" in done.stderr, done.stderr

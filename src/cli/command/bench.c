@@ -391,6 +391,8 @@ static Problem *bench(void *given) {
     const BenchOptions *options = given;
     InputRequest request;
     cJSON *list = NULL;
+    if (options->profile)
+        TRY(file_may_stand_beside(options->base.common.arguments.items[0], "profile", options->profile));
     TRY(request_read(&options->base, &request));
     Problem *found = options->shape_list ? read_shape_list(options->shape_list, &list) : NULL;
     Result result = {.first = -1};

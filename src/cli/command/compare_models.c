@@ -7,6 +7,7 @@
 #include "cli/command/commands.h"
 #include "cli/command/compare_outcome.h"
 #include "cli/value/inputs.h"
+#include "cli/command/policy_file.h"
 #include "cli/base/session.h"
 
 #include <math.h>
@@ -48,32 +49,6 @@ static void side_free(Side *side) {
     *side = (Side){0};
 }
 
-static char *beside(const char *model) {
-    size_t length = strlen(model);
-    char *path = NULL;
-    if (length > 5 && strcmp(model + length - 5, ".onnx") == 0) length -= 5;
-    return asprintf(&path, "%.*s.policy.json", (int)length, model) < 0 ? NULL : path;
-}
-
-/* The policy that the side would read by itself; *out_policy is an empty object where there is none, and NULL where it
- * cannot be read as JSON, which the library then says better. */
-static Problem *read_policy(const Side *side, cJSON **out_policy) {
-    char *path = side->policy_file ? strdup(side->policy_file) : beside(side->model);
-    if (!path) return problem_out_of_memory();
-    Bytes bytes = {0};
-    Problem *found = NULL;
-    bool given = side->policy_file || file_exists(path);
-    if (given) found = file_read(path, &bytes);
-    free(path);
-    if (found) return problem_at(found, "policy");
-    *out_policy = given ? cJSON_Parse((const char *)bytes.data) : cJSON_CreateObject();
-    free(bytes.data);
-    if (cJSON_IsObject(*out_policy)) return NULL;
-    cJSON_Delete(*out_policy);
-    *out_policy = NULL;
-    return NULL;
-}
-
 static void set_item(cJSON *policy, const char *key, cJSON *item) {
     cJSON_DeleteItemFromObjectCaseSensitive(policy, key);
     cJSON_AddItemToObject(policy, key, item);
@@ -94,7 +69,7 @@ static Problem *side_policy(const CompareOptions *options, Side *side, Fusing fu
     if (fusing == PLAIN)
         policy = cJSON_CreateObject();
     else
-        TRY(read_policy(side, &policy));
+        TRY(policy_of(side->policy_file, side->model, &policy));
     if (!policy) return NULL;
     if (fusing != AS_ASKED) set_unfused(policy);
     if (options->seed >= 0) set_item(policy, "seed", cJSON_CreateNumber(options->seed));

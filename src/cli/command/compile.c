@@ -2,6 +2,7 @@
 /* onnxfuse compile: a model as one file that opens at once. */
 #include "cli/base/session.h"
 #include "cli/command/commands.h"
+#include "cli/value/files.h"
 #include "cli/value/show.h"
 
 typedef struct CompileOptions {
@@ -27,10 +28,12 @@ static void print_report(const cJSON *report, const char *output) {
 
 static Problem *compile(void *given) {
     const CompileOptions *options = given;
+    const char *model = options->common.arguments.items[0];
     if (!options->output) return problem(ONNXFUSE_USAGE, "compile needs --output FILE");
+    TRY(file_may_stand_beside(model, "output", options->output));
     OnnxfuseOptions how = session_options(&options->common);
     char *text;
-    TRY(problem_from(onnxfuse_compile(options->common.arguments.items[0], &how, options->output, &text)));
+    TRY(problem_from(onnxfuse_compile(model, &how, options->output, &text)));
     return print_report_of(text, options->common.json, print_report, options->output);
 }
 
@@ -38,7 +41,7 @@ const Command compile_command = {
     .name = "compile",
     .arguments = "MODEL -o FILE",
     .summary = "write a model as one file that opens at once, for this machine",
-    .details = "The file holds the plan, packed weights and machine code. All commands take it as they take a model;\n"
+    .details = "The file holds the plan, packed weights and machine code. All commands that run a model take it;\n"
                "it fits this version of onnxfuse, the device, and processors of the same kind. It is code: open only\n"
                "files that you would run as a program.\n",
     .flag_tables = (const Flag *const[]){compile_flags, model_flags, common_flags, NULL},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/command/commands.h"
+#include "cli/value/files.h"
 #include "cli/value/show.h"
 
 typedef struct DifferentiateOptions {
@@ -56,6 +57,7 @@ static char *joined(const TextList *list) {
 static Problem *differentiate(void *given) {
     const DifferentiateOptions *options = given;
     if (!options->output) return problem(ONNXFUSE_USAGE, "differentiate needs --output FILE");
+    TRY(file_may_be_written(options->output));
     char *text, *of = joined(&options->of);
     if (!of) return problem_out_of_memory();
     OnnxfuseDifferentiateOptions how = {sizeof how, options->loss, options->of.count ? of : NULL,

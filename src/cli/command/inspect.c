@@ -89,6 +89,7 @@ static Problem *inspect(void *given) {
     if ((options->html != NULL) + (options->stage != NULL) + options->roofline > 1)
         return problem(ONNXFUSE_USAGE, "--html, --roofline and a stage: one of them at a time");
     if (options->roofline) return inspect_roofline(options);
+    if (options->html) TRY(file_may_stand_beside(common->arguments.items[0], "html", options->html));
     if (options->html) return page_write(&options->base, options->html);
     if (options->base.inputs.count || options->base.shapes.count || options->base.sizes.count)
         return problem(ONNXFUSE_USAGE, "--input, --size and --shape are for --html and --roofline");

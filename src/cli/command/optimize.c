@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onnxfuse optimize: a model with fewer nodes that computes the same. */
 #include "cli/command/commands.h"
+#include "cli/value/files.h"
 #include "cli/value/show.h"
 
 #include <string.h>
@@ -50,6 +51,8 @@ static void print_report(const cJSON *report, const char *output) {
 static Problem *optimize(void *given) {
     const OptimizeOptions *options = given;
     if (!options->output) return problem(ONNXFUSE_USAGE, "optimize needs --output FILE");
+    if (options->common.policy && !options->regions) return problem(ONNXFUSE_USAGE, "--policy is for --regions");
+    TRY(file_may_be_written(options->output));
     OnnxfuseOptimizeOptions how = {sizeof how,       options->external_data, options->fix_shapes,   options->extract,
                                    options->regions, options->convert_opset, options->common.policy};
     char *text;

@@ -110,6 +110,7 @@ static Problem *quantize(void *given) {
     Samples samples = {0};
     char *text = NULL;
     TRY(options_of(o, &how));
+    TRY(file_may_be_written(o->output));
     if (o->inputs) {
         TRY(samples_open(o->inputs, &samples));
         how.sample = next_sample;

@@ -3,6 +3,7 @@
 #include "cli/command/commands.h"
 #include "cli/base/session.h"
 #include "cli/value/dataset.h"
+#include "cli/command/policy_file.h"
 #include "cli/value/show.h"
 
 #include <math.h>
@@ -91,33 +92,36 @@ static void set_flags(const TrainOptions *o, cJSON *training) {
     for (int i = 0; i < o->of.count; i++) cJSON_AddItemToArray(globs, cJSON_CreateString(o->of.items[i]));
 }
 
-/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says. */
-static Problem *policy_with_flags(const TrainOptions *o, const char *model, char **out_json) {
-    char *beside = NULL;
-    Bytes text = {0};
-    if (!o->common.policy && asprintf(&beside, "%s.policy.json", model) < 0) return problem_out_of_memory();
-    const char *path = o->common.policy ? o->common.policy : file_exists(beside) ? beside : NULL;
-    Problem *found = path ? file_read(path, &text) : NULL;
-    cJSON *root = found  ? NULL
-                  : path ? cJSON_ParseWithLength((const char *)text.data, text.size)
-                         : cJSON_CreateObject();
-    if (!found && !cJSON_IsObject(root))
-        found = problem(ONNXFUSE_INVALID, "%s: no JSON object", path ? path : "policy");
+/* Of "cross_entropy:LOGITS,LABELS" the labels; NULL: another loss, or no memory. The caller frees it. */
+static char *labels_of(const cJSON *training) {
+    static const char begin[] = "cross_entropy:";
+    const char *loss = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(training, "loss"));
+    const char *comma = loss && strncmp(loss, begin, sizeof begin - 1) == 0 ? strchr(loss, ',') : NULL;
+    return comma ? strdup(comma + 1) : NULL;
+}
+
+/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says; *out_json stays NULL where
+ * it is no JSON. */
+static Problem *policy_with_flags(const TrainOptions *o, const char *model, char **out_json, char **out_labels) {
+    cJSON *root;
+    TRY(policy_of(o->common.policy, model, &root));
+    if (!root) return NULL;
+    Problem *found = NULL;
     cJSON *training = cJSON_GetObjectItemCaseSensitive(root, "training");
     if (!found && !training) training = cJSON_AddObjectToObject(root, "training");
     if (!found && cJSON_IsObject(training)) set_flags(o, training);
+    if (!found) *out_labels = labels_of(training);
     if (!found && !(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
     cJSON_Delete(root);
-    free(text.data);
-    free(beside);
     return found;
 }
 
-static Problem *open_training(const TrainOptions *o, const char *model, OnnxfuseTraining **out_training) {
+static Problem *open_training(const TrainOptions *o, const char *model, OnnxfuseTraining **out_training,
+                              char **out_labels) {
     char *json = NULL;
-    TRY(policy_with_flags(o, model, &json));
+    TRY(policy_with_flags(o, model, &json, out_labels));
     OnnxfuseOptions options = session_options(&o->common);
-    options.policy_file = NULL;
+    if (json) options.policy_file = NULL;
     options.policy_json = json;
     Problem *found = problem_from(onnxfuse_training_open(model, &options, out_training));
     free(json);
@@ -172,14 +176,21 @@ static Problem *run_batches(OnnxfuseTraining *training, Dataset *data, double *o
     return NULL;
 }
 
+/* What the weights have become by training may be to blame from the second step on. */
+static Problem *no_loss(const Progress *p, int64_t step) {
+    return problem(ONNXFUSE_FAULT, "the loss of step %lld is %s: %s", (long long)step + 1,
+                   isnan(p->loss) ? "not a number" : "infinite",
+                   step == p->first
+                       ? "the examples or the weights hold such numbers, they are too large, or no label counts"
+                       : "a lower rate, or clip-norm, may help");
+}
+
 static Problem *run_steps(OnnxfuseTraining *training, const TrainOptions *o, Dataset *data, Progress *p) {
     *p = (Progress){.begin = now_ms(), .first = onnxfuse_training_steps(training), .loss = NAN, .shown = NAN};
     double shown = p->begin;
     for (int64_t step = p->first; step < o->steps; step++) {
         TRY(run_batches(training, data, &p->loss));
-        if (!isfinite(p->loss))
-            return problem(ONNXFUSE_FAULT, "the loss of step %lld is %g: a lower rate, or clip-norm, may help",
-                           (long long)step + 1, p->loss);
+        if (!isfinite(p->loss)) return no_loss(p, step);
         p->sum += p->loss;
         p->count++;
         bool line = (step + 1) % o->log_every == 0 || step + 1 == o->steps;
@@ -195,8 +206,11 @@ static Problem *run_steps(OnnxfuseTraining *training, const TrainOptions *o, Dat
 static void report(const OnnxfuseTraining *training, const TrainOptions *o, const Dataset *data, const Progress *p) {
     int64_t steps = onnxfuse_training_steps(training);
     if (!o->common.json) {
-        printf("%lld steps of %lld examples, loss %.6g, %.3g steps/s: ", (long long)steps, (long long)data->batch_size,
-               p->loss, p->rate);
+        if (steps == p->first)
+            printf("%lld steps were made before, none was left: ", (long long)steps);
+        else
+            printf("%lld steps of %lld examples, loss %.6g, %.3g steps/s: ", (long long)steps,
+                   (long long)data->batch_size, p->loss, p->rate);
         print_safe(stdout, o->output);
         putchar('\n');
         return;
@@ -211,17 +225,33 @@ static void report(const OnnxfuseTraining *training, const TrainOptions *o, cons
     print_json(object);
 }
 
-static Problem *train_on(OnnxfuseTraining *training, const TrainOptions *o) {
+static Problem *train_on(OnnxfuseTraining *training, const TrainOptions *o, const char *labels) {
     Dataset data;
     Progress progress;
     if (o->resume && file_exists(o->checkpoint))
         TRY(problem_from(onnxfuse_training_load_checkpoint(training, o->checkpoint)));
     TRY(dataset_read(training, o->data, o->batch, (uint64_t)o->seed, &data));
-    Problem *found = run_steps(training, o, &data, &progress);
+    Problem *found = labels ? dataset_check_labels(&data, training, labels) : NULL;
+    if (!found) found = run_steps(training, o, &data, &progress);
     if (!found) found = problem_from(onnxfuse_training_save_model(training, o->output));
     if (!found) report(training, o, &data, &progress);
     dataset_free(&data);
     return found;
+}
+
+/* What is written may take the old model's place, and that of nothing else that is read; found out before the first step, not after the last. */
+static Problem *check_files(const TrainOptions *o, const char *model) {
+    const struct {
+        const char *flag, *path, *what, *other;
+    } pairs[] = {{"output", o->output, "the examples", o->data},
+                 {"checkpoint", o->checkpoint, "the examples", o->data},
+                 {"checkpoint", o->checkpoint, "the output", o->output}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].path && file_is_same(pairs[i].path, pairs[i].other))
+            return problem(ONNXFUSE_USAGE, "--%s \"%s\" is the file of %s: it would take that file's place",
+                           pairs[i].flag, pairs[i].path, pairs[i].what);
+    TRY(file_may_be_written(o->output));
+    return o->checkpoint ? file_may_stand_beside(model, "checkpoint", o->checkpoint) : NULL;
 }
 
 static Problem *train(void *given) {
@@ -229,10 +259,14 @@ static Problem *train(void *given) {
     if (!o->data) return problem(ONNXFUSE_USAGE, "train needs --data FOLDER or --data FILE.npz");
     if (!o->output) return problem(ONNXFUSE_USAGE, "train needs --output FILE");
     if (o->resume && !o->checkpoint) return problem(ONNXFUSE_USAGE, "--resume needs --checkpoint FILE");
-    OnnxfuseTraining *training;
-    TRY(open_training(o, o->common.arguments.items[0], &training));
-    Problem *found = train_on(training, o);
+    const char *model = o->common.arguments.items[0];
+    TRY(check_files(o, model));
+    OnnxfuseTraining *training = NULL;
+    char *labels = NULL;
+    Problem *found = open_training(o, model, &training, &labels);
+    if (!found) found = train_on(training, o, labels);
     onnxfuse_training_close(training);
+    free(labels);
     return found;
 }
 

@@ -113,6 +113,25 @@ Problem *dataset_read(const OnnxfuseTraining *training, const char *path, int64_
     return found;
 }
 
+Problem *dataset_check_labels(const Dataset *d, const OnnxfuseTraining *training, const char *labels) {
+    enum { DOES_NOT_COUNT = -100 };
+    for (int i = 0; i < d->count; i++) {
+        if (strcmp(onnxfuse_training_input(training, i)->name, labels) != 0) continue;
+        const OnnxfuseValue *array = d->arrays[i].value;
+        int64_t all = onnxfuse_value_count(array);
+        for (int64_t k = 0; k < all; k++) {
+            double label = onnxfuse_value_element(array, k);
+            if (label < 0 && label != DOES_NOT_COUNT)
+                return problem(
+                    ONNXFUSE_INVALID,
+                    "training data for \"%s\": example %lld has the label %.0f; labels are 0 or more, or -100 "
+                    "for one that does not count",
+                    labels, (long long)(k / (all / d->examples)), label);
+        }
+    }
+    return NULL;
+}
+
 void dataset_free(Dataset *d) {
     for (int i = 0; i < d->count; i++) {
         if (d->arrays) loaded_free(&d->arrays[i]);

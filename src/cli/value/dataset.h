@@ -21,6 +21,8 @@ typedef struct Dataset {
  * else 32, or all there are. */
 Problem *dataset_read(const OnnxfuseTraining *training, const char *path, int64_t batch_size, uint64_t seed,
                       Dataset *out_dataset);
+/* That all labels of a loss by classes are 0 or more, or -100, which does not count. labels: their input's name; no error where there is none. */
+Problem *dataset_check_labels(const Dataset *dataset, const OnnxfuseTraining *training, const char *labels);
 void dataset_free(Dataset *dataset);
 /* Batch `batch` (from 0): of each epoch's shuffled examples the next ones; what is left over at its end is not seen in that
  * epoch. */

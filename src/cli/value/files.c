@@ -55,6 +55,43 @@ Problem *file_read(const char *path, Bytes *out_bytes) {
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+/* Of the folder that the path's file is in; NULL: there is none, or no memory. The caller frees it. */
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."),
+         *resolved = folder ? realpath(folder, NULL) : NULL;
+    free(folder);
+    return resolved;
+}
+
+Problem *file_may_be_written(const char *path) {
+    struct stat about;
+    char *leads_to = realpath(path, NULL);
+    bool there = leads_to && stat(leads_to, &about) == 0;
+    char *folder = folder_of(leads_to ? leads_to : path);
+    Problem *found = NULL;
+    if (there && !S_ISREG(about.st_mode))
+        found = problem(ONNXFUSE_INVALID, "\"%s\" cannot be written: it is no regular file", path);
+    else if (!folder || access(folder, W_OK | X_OK) < 0)
+        found = problem(ONNXFUSE_INVALID, "\"%s\" cannot be written: %s", path, strerror(errno));
+    free(folder);
+    free(leads_to);
+    return found;
+}
+
+bool file_is_same(const char *path, const char *other) {
+    struct stat a, b;
+    if (stat(path, &a) == 0) return stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    if (stat(other, &b) == 0) return false;
+    const char *name = strrchr(path, '/'), *other_name = strrchr(other, '/');
+    if (strcmp(name ? name + 1 : path, other_name ? other_name + 1 : other) != 0) return false;
+    char *folder = folder_of(path), *other_folder = folder_of(other);
+    bool same = folder && other_folder && strcmp(folder, other_folder) == 0;
+    free(folder);
+    free(other_folder);
+    return same;
+}
+
 Problem *folder_make(const char *path) {
     char *copy = strdup(path);
     if (!copy) return problem_out_of_memory();
@@ -75,6 +112,13 @@ Problem *folder_make(const char *path) {
     return found;
 }
 
+Problem *file_may_stand_beside(const char *model, const char *flag, const char *path) {
+    if (file_is_same(path, model))
+        return problem(ONNXFUSE_USAGE, "--%s \"%s\" is the file of the model: it would take that file's place", flag,
+                       path);
+    return file_may_be_written(path);
+}
+
 static void forget(NewFile *file) {
     if (file->stream) fclose(file->stream);
     free(file->path);
@@ -83,6 +127,7 @@ static void forget(NewFile *file) {
 }
 
 Problem *file_begin(const char *path, NewFile *out_file) {
+    TRY(file_may_be_written(path));
     NewFile file = {NULL, strdup(path), NULL};
     if (!file.path || asprintf(&file.temporary, "%s.XXXXXX", path) < 0) {
         file.temporary = NULL;

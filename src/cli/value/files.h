@@ -16,6 +16,12 @@ Problem *file_read(const char *path, Bytes *out_bytes);
 /* Makes the folder and those above it. */
 Problem *folder_make(const char *path);
 bool file_exists(const char *path);
+/* Before the work whose result goes there: that there is a folder, which may be written to, and no folder or device in the file's place. */
+Problem *file_may_be_written(const char *path);
+/* Whether both paths lead to one file, which need not be there yet. */
+bool file_is_same(const char *path, const char *other);
+/* file_may_be_written, and is not the model's file. flag: what the path was given by. */
+Problem *file_may_stand_beside(const char *model, const char *flag, const char *path);
 
 /* A file under way: written beside its place, moved there by file_finish. */
 typedef struct NewFile {

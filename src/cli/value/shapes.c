@@ -44,7 +44,7 @@ static Problem *parse_dims(const char *argument, const char *text, Shape *shape)
         if (shape->rank == ONNXFUSE_MAX_RANK)
             return problem(ONNXFUSE_USAGE, "--shape %s: more than %d dims", argument, ONNXFUSE_MAX_RANK);
         shape->dims[shape->rank++] = dim;
-        text += *text != 0;
+        if (*text && !*++text) return problem(ONNXFUSE_USAGE, "--shape %s: a size is missing at its end", argument);
     }
     return NULL;
 }

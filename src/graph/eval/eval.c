@@ -28,8 +28,11 @@ Status bind_dims(const DimTable *table, const Value *value, int rank, const int6
         if (!setjmp(guard)) {
             arena_guard(arena, &guard);
             Text text = text_make(arena);
-            dim_print(&text, value->dims[i]);
-            status = status_error(STATUS_INVALID, "\"%s\" has size %lld in axis %d, but %s = %lld is declared",
+            if (!dim_is_const(value->dims[i], &expected)) {
+                dim_print(&text, value->dims[i]);
+                text_add(&text, " = ");
+            }
+            status = status_error(STATUS_INVALID, "\"%s\" has size %lld in axis %d, but %s%lld is declared",
                                   value->name, (long long)actual[i], i, text.data, (long long)expected);
         }
         arena_destroy(arena);

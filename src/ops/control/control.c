@@ -57,6 +57,20 @@ static Status check_node(Lowering *l, const Node *n, int subgraphs) {
     return NULL;
 }
 
+/* Input `index`, where it is there, is one element of that type, as far as is known. */
+static Status check_scalar(Lowering *l, const Node *n, int index, DType dtype, const char *what) {
+    const Value *value = own_input(n, index);
+    int64_t size;
+    if (!value) return NULL;
+    if (value->kind != VALUE_TENSOR || (value->dtype != DT_NONE && value->dtype != dtype))
+        return invalid(l, "%s is not %s, \"%s\" is %s", what, dtype_onnx_name(dtype), value->name,
+                       value->kind == VALUE_TENSOR ? dtype_onnx_name(value->dtype) : "no tensor");
+    for (int i = 0; i < value->rank; i++)
+        if (dim_is_const(value->dims[i], &size) && size != 1)
+            return invalid(l, "%s is one element, \"%s\" has %lld in axis %d", what, value->name, (long long)size, i);
+    return NULL;
+}
+
 static Status check_body(Lowering *l, const Node *n, const Graph *body, int inputs, int least_outputs) {
     if (body->inputs.count - n->captures != inputs)
         return invalid(l, "the body has %d inputs where %d are passed", body->inputs.count - n->captures, inputs);
@@ -316,6 +330,7 @@ static Status lower_if(Lowering *l, const Node *n) {
     TRY(check_node(l, n, 2));
     Value *condition = own_inputs(n) == 1 ? n->inputs[0] : NULL;
     if (!condition) return invalid(l, "expected one input, the condition");
+    TRY(check_scalar(l, n, 0, DT_BOOL, "the condition"));
     for (int b = 0; b < 2; b++) { TRY(check_body(l, n, n->subgraphs[b], 0, n->output_count)); }
     bool known;
     if (known_bool(condition, &known)) return take_branch(l, n, known ? 0 : 1);
@@ -532,6 +547,8 @@ static Status check_carried(Lowering *l, const Node *n, int first, int count) {
 
 static Status lower_loop(Lowering *l, const Node *n) {
     TRY(check_node(l, n, 1));
+    TRY(check_scalar(l, n, 0, DT_I64, "the number of iterations"));
+    TRY(check_scalar(l, n, 1, DT_BOOL, "the condition"));
     int count = own_inputs(n) > 2 ? own_inputs(n) - 2 : 0; /* what is left out at the end may be missing */
     TRY(check_body(l, n, n->subgraphs[0], 2 + count, 1 + count));
     TRY(check_carried(l, n, 2, count));

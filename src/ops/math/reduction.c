@@ -395,6 +395,10 @@ static Value *likelihood_loss(Lowering *l, const Node *n, const Scores *s, Value
         ignored = binary(l, PRIM_EQ, target, scalar_int(l, target->dtype, ignore->i));
         target = where(l, ignored, scalar_int(l, target->dtype, 0), target);
     }
+    /* One below 0 is as wrong as one above the classes, where an index counts from the end: none is as far below as that. */
+    Value *classes = cast_like(l, dim_scalar(l, s->x->dims[1]), target);
+    target = where(l, binary(l, PRIM_LT, target, scalar_int(l, target->dtype, 0)), sub(l, target, classes), target);
+    if (l->error) return NULL;
     Value *picked = widen(l, gather_elements(l, s->x, unsqueeze(l, target, (const int[]){1}, 1), 1));
     for (int i = 0; i < 2; i++)
         if (s->less[i]) picked = sub(l, picked, s->less[i]);

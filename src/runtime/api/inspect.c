@@ -207,6 +207,7 @@ typedef struct Asked {
 
 static Status inspect(Arena *arena, void *context) {
     const Asked *asked = context;
+    if (!asked->stage || !asked->format) return status_error(STATUS_USAGE, "a stage and a format are needed");
     bool dot = strcmp(asked->format, "dot") == 0;
     if (!is_stage(asked->stage)) return status_error(STATUS_USAGE, "there is no stage \"%s\"", asked->stage);
     if (!dot && strcmp(asked->format, "text") != 0)

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/api/model/model_file.h"
+#include "runtime/compiled/compiled.h"
 
 #include <stdlib.h>
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
+
+Status model_file_import(const char *path, const ImportOptions *options, Graph **out_graph) {
+    if (compiled_is_file(path))
+        return status_error(STATUS_USAGE, "\"%s\" is a compiled model: the ONNX file that it was made of is needed",
+                            path);
+    return import_file(path, options, out_graph);
+}
 
 ModelFile model_file_none(void) { return (ModelFile){.model = {.file = -1}, .data = {.file = -1}}; }
 
@@ -37,7 +45,7 @@ Status model_file_write(ModelFile *file, const Graph *graph, bool external_data,
     TRY(new_file_begin(&file->model));
     TRY(new_file_append(&file->model, bytes, size));
     TRY(new_file_close(&file->model));
-    return file->data.temporary ? new_file_close(&file->data) : NULL;
+    return file->data.file >= 0 ? new_file_close(&file->data) : NULL;
 }
 
 Status model_file_publish(ModelFile *file) {

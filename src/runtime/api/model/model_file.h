@@ -12,6 +12,9 @@ typedef struct ModelFile {
     NewFile model, data;
 } ModelFile;
 
+/* import_file, which refuses a compiled model by that name. */
+Status model_file_import(const char *path, const ImportOptions *options, Graph **out_graph);
+
 /* model_file_abandon is due from here on. */
 ModelFile model_file_none(void);
 void model_file_at(ModelFile *file, Arena *arena, const char *path);

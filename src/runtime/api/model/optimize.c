@@ -239,8 +239,8 @@ static Status optimize(Work *w, jmp_buf *guard) {
     Counts counts = {.arena = w->arena, .rows = map_make(w->arena)};
     Policy policy = policy_default();
     MappedFile original;
-    TRY(import_file(w->path, NULL, &w->graph));
-    TRY(import_file(w->path, NULL, &w->twin));
+    TRY(model_file_import(w->path, NULL, &w->graph));
+    TRY(model_file_import(w->path, NULL, &w->twin));
     TRY(file_map(w->arena, w->path, &original));
     int64_t bytes_before = (int64_t)original.size;
     if (w->options->extract) {

@@ -76,6 +76,9 @@ static Status take_ranges(Work *w, OnnxfuseValue *const *outputs) {
     for (int i = 0; i < w->q.activations.count; i++) {
         Activation *a = w->q.activations.items[i];
         double low = onnxfuse_value_element(outputs[2 * i], 0), high = onnxfuse_value_element(outputs[2 * i + 1], 0);
+        if (low > high)
+            return status_error(STATUS_INVALID, "recorded inputs %d: \"%s\" has no elements", w->samples,
+                                a->value->name);
         if (!isfinite(low) || !isfinite(high))
             return status_error(STATUS_INVALID, "recorded inputs %d: \"%s\" is not finite", w->samples, a->value->name);
         a->low = fmin(a->low, low);
@@ -224,8 +227,8 @@ static Status quantize_guarded(Work *w) {
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(w->arena, &guard);
     model_file_at(&w->file, w->arena, w->out_path);
-    TRY(import_file(w->path, NULL, &w->graph));
-    TRY(import_file(w->path, NULL, &w->twin));
+    TRY(model_file_import(w->path, NULL, &w->graph));
+    TRY(model_file_import(w->path, NULL, &w->twin));
     return quantize(w);
 }
 

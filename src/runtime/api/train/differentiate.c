@@ -61,6 +61,16 @@ static Status find_loss(const Work *w, const Rewrite *r, const char **out_loss) 
                         found ? "more than one" : "none", others.data);
 }
 
+/* Of one that is named, and of whose shape enough is known. */
+static Status check_loss(const Rewrite *r, const Graph *graph, const char *loss) {
+    const Value *value = map_get(&graph->names, loss);
+    const Value *fact = value ? fact_of(r, value) : NULL;
+    if (!fact || fact->dtype == DT_NONE || fact->rank < 0 || is_scalar(fact)) return NULL;
+    Text text = text_make(r->arena);
+    list_output(&text, loss, fact);
+    return status_error(STATUS_USAGE, "the loss %s is no single number (reduce it, or name another)", text.data);
+}
+
 /* --- what gradients are of --- */
 
 static const char *const *names_in(Arena *arena, const char *text) {
@@ -106,7 +116,7 @@ static Status add_gradients(Work *w) {
     Rewrite r = {.arena = w->graph->arena, .facts = map_make(w->graph->arena)};
     const char *loss = w->options->loss;
     TRY(rewrite_facts(&r, w->graph, w->twin, &w->policy));
-    if (!loss) TRY(find_loss(w, &r, &loss));
+    TRY(loss ? check_loss(&r, w->graph, loss) : find_loss(w, &r, &loss));
     TRY(rewrite_version(&r, w->graph, STANDARD_OPSET));
     w->policy.training.loss = loss;
     w->policy.training.of = names_in(w->arena, w->options->of);
@@ -142,9 +152,9 @@ static Status differentiate_guarded(Work *w) {
     arena_guard(w->arena, &guard);
     model_file_at(&w->file, w->arena, w->out_path);
     w->policy = policy_default();
-    TRY(import_file(w->path, NULL, &w->graph));
-    TRY(import_file(w->path, NULL, &w->twin));
-    TRY(import_file(w->path, NULL, &w->other));
+    TRY(model_file_import(w->path, NULL, &w->graph));
+    TRY(model_file_import(w->path, NULL, &w->twin));
+    TRY(model_file_import(w->path, NULL, &w->other));
     return differentiate_graph(w);
 }
 

@@ -9,6 +9,7 @@
 #include "importer/importer.h"
 #include "optimize/apart.h"
 #include "optimize/training.h"
+#include "runtime/api/model/model_file.h"
 
 typedef enum Half { HALF_FORWARD, HALF_BACKWARD, HALVES } Half;
 
@@ -96,8 +97,8 @@ static Status open_half(Opening *o, jmp_buf *guard) {
     TRY(session_policy_json(o->options, o->path, p->arena, &json));
     given.policy_file = NULL;
     given.policy_json = json ? json : "{}";
-    TRY(import_file(o->path, &as_sessions, &o->graph));
-    TRY(import_file(o->path, &as_sessions, &o->twin));
+    TRY(model_file_import(o->path, &as_sessions, &o->graph));
+    TRY(model_file_import(o->path, &as_sessions, &o->twin));
     wanted.twin = o->twin;
     arena_guard(o->graph->arena, guard);
     arena_guard(o->twin->arena, guard);

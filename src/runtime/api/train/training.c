@@ -110,8 +110,8 @@ static Status make_step(Opening *o, jmp_buf *guard) {
     static const ImportOptions as_sessions = {.unaligned_weights = true};
     OnnxfuseTraining *t = o->training;
     TrainingOptions wanted = {.wanted = &t->policy.training};
-    TRY(import_file(t->path, &as_sessions, &o->graph));
-    TRY(import_file(t->path, &as_sessions, &o->twin));
+    TRY(model_file_import(t->path, &as_sessions, &o->graph));
+    TRY(model_file_import(t->path, &as_sessions, &o->twin));
     wanted.twin = o->twin;
     arena_guard(o->graph->arena, guard);
     arena_guard(o->twin->arena, guard);
@@ -508,7 +508,7 @@ static Status save_weights(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
 
 OnnxfuseStatus onnxfuse_training_save_model(OnnxfuseTraining *t, const char *path) {
     Graph *graph;
-    TRY(import_file(t->path, NULL, &graph));
+    TRY(model_file_import(t->path, NULL, &graph));
     return with_graph(t, graph, save_weights, path);
 }
 
@@ -573,6 +573,6 @@ static Status load_kept(OnnxfuseTraining *t, Graph *graph, ModelFile *file) {
 
 OnnxfuseStatus onnxfuse_training_load_checkpoint(OnnxfuseTraining *t, const char *path) {
     Graph *graph;
-    TRY(import_file(path, NULL, &graph));
+    TRY(model_file_import(path, NULL, &graph));
     return with_graph(t, graph, load_kept, path);
 }
