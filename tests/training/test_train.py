@@ -6,6 +6,7 @@
 import json
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -110,12 +111,27 @@ def goes_on(folder):
         flags = [*map(str, common), "-o", str(out), "--checkpoint", str(checkpoint), "--resume"]
         program = subprocess.Popen([onnxfuse, "train", *flags], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         time.sleep(r.random() * length)
-        program.kill()
+        program.send_signal(signal.SIGINT if kill % 4 == 3 else signal.SIGKILL)
         program.wait()
         if checkpoint.exists():
             onnx.checker.check_model(str(checkpoint))
         train(*flags)
         assert out.read_bytes() == (folder / "whole.onnx").read_bytes(), f"kill {kill}: other bits"
+
+
+def stops(folder):
+    """The first SIGINT or SIGTERM lets the step end and writes the checkpoint."""
+    common = [onnxfuse, "train", str(MODEL), *LOSS, "--data", str(folder / "data.npz"), "--steps", "1000000", "-o", str(folder / "never.onnx"), "--log-every", "50"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        checkpoint = folder / f"stopped_{number}.check"
+        program = subprocess.Popen([*common, "--checkpoint", str(checkpoint), "--checkpoint-every", "1000000"], stderr=subprocess.PIPE, text=True)
+        program.stderr.readline()  # of step 50
+        program.send_signal(number)
+        told = program.stderr.read()
+        assert program.wait() == -number, (program.returncode, told)
+        steps = int(next(p.value for p in onnx.load(checkpoint).metadata_props if p.key == "onnxfuse.training.steps"))
+        assert steps >= 50 and f"stopped after step {steps}, which {checkpoint} holds" in told, (steps, told)
+        assert not (folder / "never.onnx").exists()
 
 
 def sums(folder):
@@ -179,6 +195,6 @@ def says(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for test in (learns, bodies, sums, goes_on, says):
+    for test in (learns, bodies, sums, stops, goes_on, says):
         test(pathlib.Path(name))
         print("ok   ", test.__name__)

@@ -7,6 +7,7 @@
 #include "cli/value/show.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -185,10 +186,37 @@ static Problem *no_loss(const Progress *p, int64_t step) {
                        : "a lower rate, or clip-norm, may help");
 }
 
+/* ---- SIGINT and SIGTERM, where there is a checkpoint to write: the step ends, and what it has come to is kept ---- */
+
+static volatile sig_atomic_t stopped_by; /* 0: none has come */
+
+static void note_signal(int number) { stopped_by = number; }
+
+/* A second one ends the process at once, as any does without a checkpoint. */
+static void take_signals(const TrainOptions *o) {
+    const struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    if (!o->checkpoint) return;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static Problem *stop(OnnxfuseTraining *training, const TrainOptions *o) {
+    TRY(save_checkpoint(training, o));
+    fprintf(stderr, "%sstopped after step %lld, which ", isatty(STDERR_FILENO) ? "\r\033[K" : "",
+            (long long)onnxfuse_training_steps(training));
+    print_safe(stderr, o->checkpoint);
+    fputs(" holds: --resume goes on from there\n", stderr);
+    signal(stopped_by, SIG_DFL);
+    raise(stopped_by);
+    return NULL;
+}
+
 static Problem *run_steps(OnnxfuseTraining *training, const TrainOptions *o, Dataset *data, Progress *p) {
     *p = (Progress){.begin = now_ms(), .first = onnxfuse_training_steps(training), .loss = NAN, .shown = NAN};
     double shown = p->begin;
+    take_signals(o);
     for (int64_t step = p->first; step < o->steps; step++) {
+        if (stopped_by) return stop(training, o);
         TRY(run_batches(training, data, &p->loss));
         if (!isfinite(p->loss)) return no_loss(p, step);
         p->sum += p->loss;

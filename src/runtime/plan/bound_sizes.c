@@ -164,6 +164,8 @@ static Status check_sizes(const Plan *plan, const Sizes *sizes) {
         if (slot->dims_expr < 0 || slot->late) continue;
         const int64_t *dims = &sizes->values[slot->dims_expr];
         Status status = tensor_size_of(slot->value->dtype, slot->value->rank, dims, NULL, NULL);
+        const Node *maker = slot->value->producer;
+        if (status && maker) return status_at(status, "node \"%s\": its result", node_origin_name(maker));
         if (status) return status_at(status, "value \"%s\"", slot->value->name);
     }
     return NULL;
