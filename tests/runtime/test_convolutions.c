@@ -22,6 +22,7 @@ typedef struct Shape {
     int step_count;
     bool direct; /* the policy forbids Winograd's algorithm */
     bool transposed;
+    int pad_value; /* of bytes */
 } Shape;
 
 static Pool *pool_of(int threads) {
@@ -52,7 +53,8 @@ static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const in
             second = s->transposed ? s->outputs : s->inputs;
     AnchorCase c = anchor_case_new(op, seed);
     Value *x = anchor_case_input(&c, dtype, 4, (int64_t[]){s->batch, s->in[0], s->in[1], s->inputs * s->group});
-    Value *w = anchor_case_input(&c, dtype, 4, (int64_t[]){first, second, s->kernel[0], s->kernel[1]});
+    Value *w = anchor_case_input(&c, dtype == DT_U8 ? DT_I8 : dtype, 4,
+                                 (int64_t[]){first, second, s->kernel[0], s->kernel[1]});
     const Dim *pads[4], *sizes[4];
     c.constant[1] = true;
     c.terms = s->inputs * s->kernel[0] * s->kernel[1];
@@ -61,10 +63,11 @@ static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const in
     node_set_ints(c.node, "dilations", s->dilations, 2);
     node_set_int(c.node, "group", s->group);
     if (s->direct) node_set_int(c.node, "winograd", 0);
+    if (s->pad_value) node_set_int(c.node, PAD_VALUE, s->pad_value);
     for (int i = 0; i < 4; i++)
         pads[i] = dim_const(c.graph->dims, s->pads[i]), sizes[i] = dim_const(c.graph->dims, y[i]);
     node_set_dims(c.node, "pads", pads, 4);
-    anchor_case_results(&c, dtype, 4, sizes, s->steps, s->step_count);
+    anchor_case_results(&c, dtype_of_sums(dtype), 4, sizes, s->steps, s->step_count);
     return c;
 }
 
@@ -100,7 +103,7 @@ static void check_type(const Shape *s, DType dtype, uint64_t seed) {
     AnchorCase c = make_case(s, dtype, seed, y);
     Arena *arena = c.graph->arena;
     const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]}, *inputs[ANCHOR_CASE_INPUTS];
-    Tensor shape = {.dtype = dtype, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
+    Tensor shape = {.dtype = dtype_of_sums(dtype), .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
     for (int i = 0; i < c.count; i++) inputs[i] = c.tensors[i];
     if (strcmp(s->how, "winograd") == 0) {
         c.magnitudes = magnitudes_of(&c, s, y);
@@ -223,6 +226,35 @@ Test(convolutions, products_with_epilogues) {
             s.direct = true;
             check(&s, seed);
             if (seed % 3 == 0) check_type(&s, DT_F16, seed);
+        }
+}
+
+/* Rows of several taps, which are widened at once where there are many (wide_rows.c): too few for that, several chunks, edges alone,
+ * taps in lines of their own, groups, a padding that is no 0, sums of several blocks, and more than is widened at a time. */
+Test(convolutions, products_of_bytes) {
+    static const struct {
+        const char *what;
+        Shape shape;
+    } rows[] = {
+        {"a few positions", {"packed", 1, {3, 3}, 1, 8, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"one image", {"packed", 1, {7, 7}, 1, 64, 40, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"chunks", {"packed", 1, {31, 29}, 1, 32, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"images", {"packed", 3, {9, 8}, 1, 12, 17, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"strides", {"packed", 2, {17, 18}, 1, 16, 33, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}}},
+        {"dilations", {"packed", 1, {19, 20}, 1, 20, 16, {3, 3}, {1, 2}, {3, 2}, {2, 2, 2, 2}}},
+        {"pixels of three", {"packed", 1, {30, 31}, 1, 3, 24, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}}},
+        {"one line", {"packed", 2, {1, 150}, 1, 10, 9, {1, 9}, {1, 1}, {1, 1}, {0, 4, 0, 4}}},
+        {"groups", {"packed", 1, {14, 15}, 3, 8, 10, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"long sums", {"packed", 1, {6, 7}, 1, 600, 18, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"no padding", {"packed", 1, {12, 13}, 1, 24, 12, {3, 3}, {1, 1}, {1, 1}, {0, 0, 0, 0}}},
+        {"padding alone", {"packed", 1, {2, 2}, 1, 9, 5, {2, 2}, {1, 1}, {1, 1}, {6, 6, 6, 6}}},
+        {"lines too long", {"packed", 1, {3, 700}, 1, 128, 8, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int pad_value = 0; pad_value < 256; pad_value += 77) {
+            Shape s = rows[i].shape;
+            s.pad_value = pad_value;
+            check_type(&s, DT_U8, i);
         }
 }
 

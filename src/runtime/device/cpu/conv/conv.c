@@ -442,10 +442,10 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .depth_gap = s->in_channels == 1 ? s->x_steps[2] - 1 : 0,
                          .inside = walk_is_inside(w),
                          .epilogue = &run->epilogue};
+    if (p->weight.taps && (c->reads_halves || c->quads)) product->reach = walk_reach;
     if (!c->reads_halves || !p->weight.taps) return;
     product->halves = x;
     product->halves_end = (const char *)x + tensor_bytes(run->inputs[0]);
-    product->reach = walk_reach;
 }
 
 /* Where no tap reaches some positions, all begin as the epilogue of 0. */
