@@ -23,6 +23,7 @@ typedef struct Shape {
     bool direct; /* the policy forbids Winograd's algorithm */
     bool transposed;
     int pad_value; /* of bytes */
+    bool ends;     /* bytes of the greatest magnitude alone */
 } Shape;
 
 static Pool *pool_of(int threads) {
@@ -105,7 +106,11 @@ static void check_type(const Shape *s, DType dtype, uint64_t seed) {
     const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]}, *inputs[ANCHOR_CASE_INPUTS];
     Tensor shape = {.dtype = dtype_of_sums(dtype), .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
     for (int i = 0; i < c.count; i++) inputs[i] = c.tensors[i];
-    if (strcmp(s->how, "winograd") == 0) {
+    if (s->ends) {
+        memset(c.tensors[0]->data, 255, tensor_bytes(c.tensors[0]));
+        memset(c.tensors[1]->data, seed % 2 ? 0x80 : 0x7f, tensor_bytes(c.tensors[1])); /* -128, 127 */
+    }
+    if (strcmp(s->how, "winograd") == 0 && dtype != DT_U8) {
         c.magnitudes = magnitudes_of(&c, s, y);
         c.terms = s->inputs + 32; /* conv/winograd.c */
     }
@@ -254,6 +259,7 @@ Test(convolutions, products_of_bytes) {
         for (int pad_value = 0; pad_value < 256; pad_value += 77) {
             Shape s = rows[i].shape;
             s.pad_value = pad_value;
+            s.direct = true;
             check_type(&s, DT_U8, i);
         }
 }
@@ -283,6 +289,58 @@ Test(convolutions, winograd_extents_paddings_and_channels) {
             check(&s, seed);
             check_type(&s, DT_F16, seed);
         }
+}
+
+/* Bytes, exactly: channels that fill no quad, numbers at their ends, paddings of any value. */
+Test(convolutions, winograd_of_bytes) {
+    static const int64_t inputs[] = {32, 33, 47, 64, 130}, outputs[] = {16, 17, 40, 72, 100},
+                         extents[] = {1, 2, 3, 4, 7, 9, 14, 26, 33};
+    static const AnchorStep steps[][2] = {{ANCHOR_BIAS}, {ANCHOR_BIAS, ANCHOR_ADD}};
+    const char *how = tile_set_quads()->widen_words ? "winograd" : "packed";
+    uint64_t seed = 0;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++, seed++) {
+            Shape s = {how,       1 + (int64_t)seed % 3, {extents[seed % 9], extents[seed / 2 % 9]}, 1, inputs[i],
+                       outputs[o]};
+            for (int axis = 0; axis < 2; axis++) s.kernel[axis] = 3, s.strides[axis] = s.dilations[axis] = 1;
+            for (int p = 0; p < 4; p++) s.pads[p] = (int64_t)(seed >> p) % 4;
+            s.pad_value = (int)(seed * 51 % 256);
+            s.ends = seed % 4 == 3;
+            s.step_count = (int)seed % 3;
+            if (s.step_count) memcpy(s.steps, steps[s.step_count - 1], sizeof steps[0]);
+            check_type(&s, DT_U8, seed);
+        }
+}
+
+/* A compiled model may come from where bytes are not multiplied so. */
+Test(convolutions, bytes_that_were_packed_otherwise) {
+    Shape s = {"packed", 1, {12, 13}, 1, 64, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}};
+    int64_t y[4];
+    CpuAnchor *direct, *restored;
+    const Packed *packed;
+    uint32_t released;
+    Pool *pool = pool_of(1);
+    cr_assert(result_dims(&s, y));
+    AnchorCase other = make_case(&s, DT_U8, 1, y);
+    s.direct = true;
+    AnchorCase c = make_case(&s, DT_U8, 1, y);
+    const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]};
+    const Tensor *inputs[ANCHOR_CASE_INPUTS] = {c.tensors[0], c.tensors[1]};
+    Tensor shape = {.dtype = DT_I32, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}};
+    cr_assert_null(cpu_anchor_prepare(c.node, constants, pool, NULL, &direct, &released));
+    int count = cpu_anchor_packed(direct, &packed, &released);
+    cr_assert_null(cpu_anchor_restore(other.node, constants, packed, count, pool, &restored, &released));
+    cr_expect_str_eq(cpu_anchor_how(restored), "packed");
+    Tensor *got = anchor_case_room(&c, c.graph->arena, &shape);
+    cr_assert_null(anchor_run_once(restored, other.node, inputs, got, pool));
+    anchor_case_expect(&c, c.tensors, got);
+    cpu_anchor_destroy(restored);
+    Status status = cpu_anchor_restore(other.node, constants, packed, 0, pool, &restored, &released);
+    cr_expect(status);
+    status_free(status);
+    cpu_anchor_destroy(direct);
+    graph_destroy(c.graph);
+    graph_destroy(other.graph);
 }
 
 /* Runs that bring their weight transform its kernels, where there are tiles to pay for that: to the bits of one that was there before. */
