@@ -127,11 +127,13 @@ def run(program, path, feeds, names, folder):
 
 
 def steps(path, names):
-    """By output: the scale of the DequantizeLinear that makes it."""
+    """By output: the scale of the DequantizeLinear that makes it, or what it is a copy of."""
     graph = onnx.load(path).graph
     scales = {t.name: t for t in graph.initializer}
     made = {n.output[0]: n.input[1] for n in graph.node if n.op_type == "DequantizeLinear"}
-    return [float(numpy_helper.to_array(scales[made[n]])) if made.get(n) in scales else None for n in names]
+    same = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Identity"}
+    made = [made.get(same.get(n, n)) for n in names]
+    return [float(numpy_helper.to_array(scales[n])) if n in scales else None for n in made]
 
 
 def compare(a, b, step):

@@ -22,6 +22,8 @@ typedef struct Shape {
     int step_count;
     bool direct; /* the policy forbids Winograd's algorithm */
     bool transposed;
+    int pad_value; /* of bytes */
+    bool ends;     /* bytes of the greatest magnitude alone */
 } Shape;
 
 static Pool *pool_of(int threads) {
@@ -52,7 +54,8 @@ static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const in
             second = s->transposed ? s->outputs : s->inputs;
     AnchorCase c = anchor_case_new(op, seed);
     Value *x = anchor_case_input(&c, dtype, 4, (int64_t[]){s->batch, s->in[0], s->in[1], s->inputs * s->group});
-    Value *w = anchor_case_input(&c, dtype, 4, (int64_t[]){first, second, s->kernel[0], s->kernel[1]});
+    Value *w = anchor_case_input(&c, dtype == DT_U8 ? DT_I8 : dtype, 4,
+                                 (int64_t[]){first, second, s->kernel[0], s->kernel[1]});
     const Dim *pads[4], *sizes[4];
     c.constant[1] = true;
     c.terms = s->inputs * s->kernel[0] * s->kernel[1];
@@ -61,10 +64,11 @@ static AnchorCase make_case(const Shape *s, DType dtype, uint64_t seed, const in
     node_set_ints(c.node, "dilations", s->dilations, 2);
     node_set_int(c.node, "group", s->group);
     if (s->direct) node_set_int(c.node, "winograd", 0);
+    if (s->pad_value) node_set_int(c.node, PAD_VALUE, s->pad_value);
     for (int i = 0; i < 4; i++)
         pads[i] = dim_const(c.graph->dims, s->pads[i]), sizes[i] = dim_const(c.graph->dims, y[i]);
     node_set_dims(c.node, "pads", pads, 4);
-    anchor_case_results(&c, dtype, 4, sizes, s->steps, s->step_count);
+    anchor_case_results(&c, dtype_of_sums(dtype), 4, sizes, s->steps, s->step_count);
     return c;
 }
 
@@ -100,9 +104,13 @@ static void check_type(const Shape *s, DType dtype, uint64_t seed) {
     AnchorCase c = make_case(s, dtype, seed, y);
     Arena *arena = c.graph->arena;
     const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]}, *inputs[ANCHOR_CASE_INPUTS];
-    Tensor shape = {.dtype = dtype, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
+    Tensor shape = {.dtype = dtype_of_sums(dtype), .rank = 4, .dims = {y[0], y[1], y[2], y[3]}}, *first = NULL;
     for (int i = 0; i < c.count; i++) inputs[i] = c.tensors[i];
-    if (strcmp(s->how, "winograd") == 0) {
+    if (s->ends) {
+        memset(c.tensors[0]->data, 255, tensor_bytes(c.tensors[0]));
+        memset(c.tensors[1]->data, seed % 2 ? 0x80 : 0x7f, tensor_bytes(c.tensors[1])); /* -128, 127 */
+    }
+    if (strcmp(s->how, "winograd") == 0 && dtype != DT_U8) {
         c.magnitudes = magnitudes_of(&c, s, y);
         c.terms = s->inputs + 32; /* conv/winograd.c */
     }
@@ -226,6 +234,36 @@ Test(convolutions, products_with_epilogues) {
         }
 }
 
+/* Rows of several taps, which are widened at once where there are many (wide_rows.c): too few for that, several chunks, edges alone,
+ * taps in lines of their own, groups, a padding that is no 0, sums of several blocks, and more than is widened at a time. */
+Test(convolutions, products_of_bytes) {
+    static const struct {
+        const char *what;
+        Shape shape;
+    } rows[] = {
+        {"a few positions", {"packed", 1, {3, 3}, 1, 8, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"one image", {"packed", 1, {7, 7}, 1, 64, 40, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"chunks", {"packed", 1, {31, 29}, 1, 32, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"images", {"packed", 3, {9, 8}, 1, 12, 17, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"strides", {"packed", 2, {17, 18}, 1, 16, 33, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}}},
+        {"dilations", {"packed", 1, {19, 20}, 1, 20, 16, {3, 3}, {1, 2}, {3, 2}, {2, 2, 2, 2}}},
+        {"pixels of three", {"packed", 1, {30, 31}, 1, 3, 24, {7, 7}, {2, 2}, {1, 1}, {3, 3, 3, 3}}},
+        {"one line", {"packed", 2, {1, 150}, 1, 10, 9, {1, 9}, {1, 1}, {1, 1}, {0, 4, 0, 4}}},
+        {"groups", {"packed", 1, {14, 15}, 3, 8, 10, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"long sums", {"packed", 1, {6, 7}, 1, 600, 18, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+        {"no padding", {"packed", 1, {12, 13}, 1, 24, 12, {3, 3}, {1, 1}, {1, 1}, {0, 0, 0, 0}}},
+        {"padding alone", {"packed", 1, {2, 2}, 1, 9, 5, {2, 2}, {1, 1}, {1, 1}, {6, 6, 6, 6}}},
+        {"lines too long", {"packed", 1, {3, 700}, 1, 128, 8, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int pad_value = 0; pad_value < 256; pad_value += 77) {
+            Shape s = rows[i].shape;
+            s.pad_value = pad_value;
+            s.direct = true;
+            check_type(&s, DT_U8, i);
+        }
+}
+
 /* ---- Winograd ---- */
 
 Test(convolutions, winograd_extents_paddings_and_channels) {
@@ -251,6 +289,58 @@ Test(convolutions, winograd_extents_paddings_and_channels) {
             check(&s, seed);
             check_type(&s, DT_F16, seed);
         }
+}
+
+/* Bytes, exactly: channels that fill no quad, numbers at their ends, paddings of any value. */
+Test(convolutions, winograd_of_bytes) {
+    static const int64_t inputs[] = {32, 33, 47, 64, 130}, outputs[] = {16, 17, 40, 72, 100},
+                         extents[] = {1, 2, 3, 4, 7, 9, 14, 26, 33};
+    static const AnchorStep steps[][2] = {{ANCHOR_BIAS}, {ANCHOR_BIAS, ANCHOR_ADD}};
+    const char *how = tile_set_quads()->widen_words ? "winograd" : "packed";
+    uint64_t seed = 0;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++, seed++) {
+            Shape s = {how,       1 + (int64_t)seed % 3, {extents[seed % 9], extents[seed / 2 % 9]}, 1, inputs[i],
+                       outputs[o]};
+            for (int axis = 0; axis < 2; axis++) s.kernel[axis] = 3, s.strides[axis] = s.dilations[axis] = 1;
+            for (int p = 0; p < 4; p++) s.pads[p] = (int64_t)(seed >> p) % 4;
+            s.pad_value = (int)(seed * 51 % 256);
+            s.ends = seed % 4 == 3;
+            s.step_count = (int)seed % 3;
+            if (s.step_count) memcpy(s.steps, steps[s.step_count - 1], sizeof steps[0]);
+            check_type(&s, DT_U8, seed);
+        }
+}
+
+/* A compiled model may come from where bytes are not multiplied so. */
+Test(convolutions, bytes_that_were_packed_otherwise) {
+    Shape s = {"packed", 1, {12, 13}, 1, 64, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}};
+    int64_t y[4];
+    CpuAnchor *direct, *restored;
+    const Packed *packed;
+    uint32_t released;
+    Pool *pool = pool_of(1);
+    cr_assert(result_dims(&s, y));
+    AnchorCase other = make_case(&s, DT_U8, 1, y);
+    s.direct = true;
+    AnchorCase c = make_case(&s, DT_U8, 1, y);
+    const Tensor *constants[ANCHOR_CASE_INPUTS] = {NULL, c.tensors[1]};
+    const Tensor *inputs[ANCHOR_CASE_INPUTS] = {c.tensors[0], c.tensors[1]};
+    Tensor shape = {.dtype = DT_I32, .rank = 4, .dims = {y[0], y[1], y[2], y[3]}};
+    cr_assert_null(cpu_anchor_prepare(c.node, constants, pool, NULL, &direct, &released));
+    int count = cpu_anchor_packed(direct, &packed, &released);
+    cr_assert_null(cpu_anchor_restore(other.node, constants, packed, count, pool, &restored, &released));
+    cr_expect_str_eq(cpu_anchor_how(restored), "packed");
+    Tensor *got = anchor_case_room(&c, c.graph->arena, &shape);
+    cr_assert_null(anchor_run_once(restored, other.node, inputs, got, pool));
+    anchor_case_expect(&c, c.tensors, got);
+    cpu_anchor_destroy(restored);
+    Status status = cpu_anchor_restore(other.node, constants, packed, 0, pool, &restored, &released);
+    cr_expect(status);
+    status_free(status);
+    cpu_anchor_destroy(direct);
+    graph_destroy(c.graph);
+    graph_destroy(other.graph);
 }
 
 /* Runs that bring their weight transform its kernels, where there are tiles to pay for that: to the bits of one that was there before. */

@@ -115,11 +115,11 @@ static uint32_t quad_product(uint32_t x, uint32_t w) {
 enum { ROWS = 160, TAPS = 32 };
 
 /* The rows as words, what is odd of each `length` behind what is even; room for what is written in whole vectors alone. */
-static uint32_t *as_words(const TileSet *set, const void *const *rows, int count, int64_t depth, int64_t length) {
+static uint32_t *as_words(const TileSet *set, const uint32_t *rows, int count, int64_t depth, int64_t length) {
     uint32_t *words = malloc((size_t)count * (size_t)length * 2 * sizeof *words + 1);
     cr_assert(words);
     for (int i = 0; i < count; i++)
-        set->widen_words(rows[i], depth, words + i * 2 * length, words + (i * 2 + 1) * length);
+        set->widen_words(rows + i * depth, depth, words + i * 2 * length, words + (i * 2 + 1) * length);
     return words;
 }
 
@@ -147,10 +147,10 @@ static void check_tall(const TileSet *set, int index, const Tall *at, bool widen
     for (int i = 0; i < at->rows; i++) result_of[i] = results + i * (at->columns + 1);
     if (!at->scattered)
         for (int i = 0; i < at->rows; i++) row_of[i] = x + i * length;
-    const int64_t words = (at->depth + set->lanes - 1) / set->lanes * set->lanes;
-    uint32_t *wide = widened ? as_words(set, row_of, at->rows, at->depth, words) : NULL;
-    const void *wide_row_of[ROWS];
-    for (int i = 0; widened && i < at->rows; i++) wide_row_of[i] = wide + i * 2 * words;
+    const int64_t words = (length + set->lanes - 1) / set->lanes * set->lanes;
+    uint32_t *wide = widened ? as_words(set, x, ROWS * kinds, length, words) : NULL;
+    const void *wide_row_of[ROWS * TAPS];
+    for (int i = 0; widened && i < ROWS * kinds; i++) wide_row_of[i] = wide + i * 2 * words;
     for (int first = 0; first < at->columns; first += panel) {
         int columns = at->columns - first < panel ? at->columns - first : panel;
         TileCall call = {.rows = widened ? wide_row_of : row_of,
@@ -194,7 +194,7 @@ Test(quads, calls_of_many_tiles_sum_exactly) {
     for (int s = 0; s < count; s++)
         for (size_t t = 0; t < sizeof talls / sizeof *talls; t++) {
             check_tall(sets[s], s, &talls[t], false, &state);
-            if (sets[s]->widen_words && talls[t].taps == 1 && talls[t].depth && !talls[t].gap)
+            if (sets[s]->widen_words && talls[t].taps && talls[t].depth && !talls[t].gap)
                 check_tall(sets[s], s, &talls[t], true, &state);
         }
 }

@@ -353,7 +353,8 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
         *memory->held = number;
     }
     if (!p->halves && !p->maker && part < 0) {
-        slice.words = wide_rows_take_words(p, block->capacity, *memory->held == number, block, memory->wide_rows);
+        slice.words =
+            wide_rows_take_words(p, first_row, block->capacity, *memory->held == number, block, memory->wide_rows);
         if (slice.words) *memory->held = number;
     }
     slice.block = *block;

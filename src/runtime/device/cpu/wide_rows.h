@@ -14,8 +14,9 @@ void wide_rows_take(const Product *product, int64_t first, int64_t first_depth, 
                     RowBlock *block, float *to);
 /* At most so many of `rows` rows a chunk, that they are widened to words if the set has those. */
 int64_t wide_rows_chunk(const Product *product, int64_t rows);
-/* All depths of the block's rows as words, likewise: what is odd of them is so many elements behind what is even; 0: they stay as they
- * are. `to` has room for chunks of `chunk` rows, or none. */
-int64_t wide_rows_take_words(const Product *product, int64_t chunk, bool held, RowBlock *block, void *to);
+/* All depths of the block's rows, from the product's row `first` on, as words, likewise: what is odd of them is so many elements behind
+ * what is even; 0: they stay as they are. `to` has room for chunks of `chunk` rows, or none. */
+int64_t wide_rows_take_words(const Product *product, int64_t first, int64_t chunk, bool held, RowBlock *block,
+                             void *to);
 
 #endif

@@ -61,7 +61,7 @@ static Status read_weight_shape(const CpuAnchor *anchor, const Tensor *w, Conv *
 /* Of a constant weight, where groups are of whole quads and nothing else is done with the numbers. */
 static void take_quads(const CpuAnchor *anchor, Conv *c) {
     int quads = anchor_quads(anchor);
-    if (!quads || c->winograd || c->depthwise || (c->group > 1 && c->inputs % quads)) return;
+    if (!quads || (c->winograd && quads != QUAD) || c->depthwise || (c->group > 1 && c->inputs % quads)) return;
     c->quads = quads;
     c->inputs = quads_in(c->inputs, QUAD / quads);
 }
@@ -121,13 +121,15 @@ static Status axis_phases(const PhaseMemory *memory, const Conv *c, int axis, Ax
     return NULL;
 }
 
-static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) { return anchor_tiles(anchor, c->quads); }
+static const TileSet *conv_tiles(const CpuAnchor *anchor, const Conv *c) {
+    return c->winograd && c->quads ? tile_winograd(anchor->dtype).set : anchor_tiles(anchor, c->quads);
+}
 
 /* The weight in the work type, in f16 where packing reads that (Conv.halves), or as quads of its inputs: [outputs, inputs a
  * group, kernel...]. */
 static Status take_weight(const Conv *c, const Tensor *w, Pool *pool, Scratch *scratch, const void **out_data) {
     *out_data = w->data;
-    if (c->halves) return NULL;
+    if (c->halves || (c->winograd && c->quads)) return NULL;
     if (!c->quads) return work_take(w->dtype, w->data, tensor_count(w), 0, pool, scratch, out_data);
     int64_t outer = c->transposed ? c->group : w->dims[0], depth = c->transposed ? w->dims[0] / outer : w->dims[1];
     int64_t inner = product3(c->kernel) * (c->transposed ? c->outputs : 1);
@@ -164,9 +166,9 @@ static Status make_phases(const PhaseMemory *memory, const CpuAnchor *anchor, Co
                              .form = anchor->form,
                              .groups = c->group,
                              .columns = c->outputs * c->tiled,
-                             .depth = c->inputs};
+                             .depth = c->winograd && c->quads ? 2 * c->inputs : c->inputs};
         if (c->depthwise) p->weight.groups = 1, p->weight.columns = c->group, p->weight.depth = 1;
-        p->weight.taps = c->winograd ? WINOGRAD_PRODUCTS : p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
+        p->weight.taps = c->winograd ? c->winograd : p->axes[0].taps * p->axes[1].taps * p->axes[2].taps;
         size_t bytes;
         TRY(weight_bytes(&p->weight, &bytes));
         c->weight_bytes += (bytes + 63) / 64 * 64;
@@ -215,7 +217,7 @@ static Status take_packed(Conv *c, void *data) {
 /* Where the phase's taps stand in the kernel. */
 static void tap_places(const Conv *c, const Phase *p, int64_t *taps) {
     if (c->winograd) {
-        for (int64_t t = 0; t < WINOGRAD_PRODUCTS; t++) taps[t] = t;
+        for (int64_t t = 0; t < c->winograd; t++) taps[t] = t;
         return;
     }
     int64_t *at = taps;
@@ -242,7 +244,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
     Status status = NULL;
     if (c->winograd) {
         status = winograd_weight(c, &scratch, pool, &w);
-        kernel = WINOGRAD_PRODUCTS;
+        kernel = c->winograd;
     }
     if (!status) status = scratch_take(&scratch, (size_t)(kernel ? kernel : 1) * sizeof(int64_t), &taps);
     if (!status && c->tiled > 1) status = channels_last_weight(memory->anchor, c, &scratch, pool, &w);
@@ -251,7 +253,7 @@ static Status pack_phases(const PhaseMemory *memory, Conv *c, const void *w, con
         tap_places(c, p, taps);
         WeightSource source = {.data = w, .halves = c->halves, .taps = taps, .scale = 1};
         source.group = c->inputs * c->outputs * kernel;
-        source.column = c->depthwise || c->transposed ? kernel : c->inputs * kernel;
+        source.column = c->depthwise || c->transposed ? kernel : p->weight.depth * kernel;
         if (c->tiled > 1) source.column = 1;
         source.depth = c->transposed ? c->outputs * kernel : kernel;
         if (c->turned) source.column = c->weight_steps[0], source.depth = c->weight_steps[1];
@@ -443,10 +445,10 @@ static void phase_product(AnchorRun *run, const Conv *c, const Phase *p, const S
                          .inside = walk_is_inside(w),
                          .maker = run->maker,
                          .epilogue = &run->epilogue};
+    if (p->weight.taps && (c->reads_halves || c->quads)) product->reach = walk_reach;
     if (!c->reads_halves || !p->weight.taps) return;
     product->halves = x;
     product->halves_end = (const char *)x + tensor_bytes(run->inputs[0]);
-    product->reach = walk_reach;
 }
 
 /* Where no tap reaches some positions, all begin as the epilogue of 0. */

@@ -38,7 +38,8 @@ typedef struct Conv {
     int64_t weight_steps[2 + AXES]; /* of the weight's axes as the attribute perm_w has them, in elements */
     bool turned;                    /* the input or the weight lies otherwise than its axes say (perm_x, perm_w) */
     int quads;                      /* as CpuAnchor has it */
-    bool depthwise, winograd;       /* computed by depthwise.c, by winograd.c */
+    bool depthwise;                 /* computed by depthwise.c */
+    int winograd;                   /* not 0: computed by winograd.c, in so many products */
     bool halves;                    /* the weight comes in f16 and is widened as it is packed */
     bool reads_halves;              /* so is the input, which is widened by slices */
     /* A transposed convolution whose kernel is as wide as its stride writes each stretch of a line once: then the
@@ -98,11 +99,11 @@ Status depthwise_run(const Walk *walks, const Phase *phases, int64_t count, cons
 Status depthwise_rows(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch,
                       RowMaker *out_maker);
 
-/* Whether Winograd's algorithm is used, by what is known before a run, or where the run brings the weight: then a phase's weight has
- * WINOGRAD_PRODUCTS taps. */
-bool winograd_fits(const CpuAnchor *anchor, const Conv *c);
-bool winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s);
-/* w: [outputs][inputs][3][3], becomes [outputs][inputs][WINOGRAD_PRODUCTS]; transposed likewise. */
+/* In how many products Winograd's algorithm is used, by what is known before a run, or where the run brings the weight: then a phase's
+ * weight has so many taps; 0: it is not. */
+int winograd_fits(const CpuAnchor *anchor, const Conv *c);
+int winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s);
+/* w: [outputs][inputs][3][3], becomes [outputs][inputs][products], of bytes words (a quad of inputs two elements); transposed likewise. */
 Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void **w);
 Status winograd_run(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch);
 

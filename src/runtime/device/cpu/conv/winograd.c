@@ -16,15 +16,19 @@
  * (N. Higham, Accuracy and Stability of Numerical Algorithms, section 3: gamma(n) = n u / (1 - n u); 32 roundings are
  * more than the transforms do to any number). Transformed kernels are rounded once from double.
  *
+ * Bytes are multiplied so, too, in 2x2 pixels of the result and 16 products (tiles/quads/tile_words_avx2.c), where that is faster.
+ *
  * A slice is some tiles and a range of panels; its pieces' transforms and its products stay in the second-level cache. */
 #include <string.h>
 #include "lowering/sizes.h"
 #include "runtime/device/cpu/conv/walk.h"
+#include "runtime/device/cpu/quads.h"
 
 enum {
     SLICE_BYTES = 512 * 1024, /* of transforms and products: half of a second-level cache of 1 MB */
     MOST_TILES = 48,
-    TILE_PIXELS = WINOGRAD_RESULTS * WINOGRAD_RESULTS,
+    GROUP_PIXELS =
+        48,   /* of tiles that are finished at once: of whole ones, whose raw results stay in the first-level cache */
     PAD = 16, /* elements between products, so that they do not all begin in the same set of the first-level cache */
 };
 
@@ -75,37 +79,78 @@ enum {
     TILES_AT_RUN = 256,        /* of all images, where each run transforms its kernels */
 };
 
-static int64_t tiles_along(int64_t extent) { return (extent + WINOGRAD_RESULTS - 1) / WINOGRAD_RESULTS; }
+/* Bytes, where products are of words of 16 bits (AVX2), by F(2x2, 3x3), which is exact: its matrices hold whole numbers, those of kernels
+ * doubled, and four times the result is less than 2^31. Times of the direct product over this, one thread of an AMD EPYC of family 25, the
+ * shortest runs of `onnxfuse bench` of one layer with and without {"winograd": false} in turn, beside other programs:
+ *
+ *     channels>columns   7     14    28    56 pixels wide and high
+ *      16>16           1.25  1.18  1.04  0.97
+ *      16>64                       0.94
+ *      32>16                       1.23
+ *      32>32           1.21  1.29  1.23  1.21
+ *      64>64           1.47  1.64  1.57  1.60
+ *     128>128          1.62  1.86  1.91
+ *     256>256          1.76  2.14
+ *     512>512          1.90
+ *
+ * In a model many kernels come from memory, and are 3.6 times their bytes. */
+enum {
+    MOST_BYTES = ((1 << 29) - 1) / (9 * 255 * 128), /* channels */
+    LEAST_BYTES = 32,                               /* likewise */
+    LEAST_BYTE_COLUMNS = 16,
+    BYTE_KERNELS_A_TILE = 2048, /* beyond SMALL_KERNELS */
+};
 
-static int64_t known_tiles(const Node *node) {
+static int64_t tiles_along(int64_t extent, int results) { return (extent + results - 1) / results; }
+
+static int64_t known_tiles(const Node *node, int results) {
     const Value *y = node->outputs[0];
     int64_t height, width;
     if (!dim_is_const(y->dims[1], &height) || !dim_is_const(y->dims[2], &width)) return 0;
-    return tiles_along(height) * tiles_along(width);
+    return tiles_along(height, results) * tiles_along(width, results);
 }
 
 /* A transposed convolution of stride 1 is one by the kernel turned round. */
 static bool winograd_computes(const CpuAnchor *anchor, const Conv *c) {
     const Node *node = anchor->node;
-    if (c->spatial != 2 || c->group != 1 || c->turned || anchor->type != DT_F32 || anchor->form.kind) return false;
+    if (c->spatial != 2 || c->group != 1 || c->turned || anchor->form.kind) return false;
     if (!attr_int(node, "winograd", 1)) return false;
     for (int i = 1; i < AXES; i++)
         if (c->kernel[i] != 3 || c->strides[i] != 1 || c->dilations[i] != 1) return false;
-    return c->inputs >= LEAST_CHANNELS && c->outputs >= LEAST_COLUMNS;
+    if (anchor->dtype == DT_U8)
+        return !c->transposed && c->inputs >= LEAST_BYTES && c->inputs <= MOST_BYTES &&
+               c->outputs >= LEAST_BYTE_COLUMNS;
+    return anchor->type == DT_F32 && c->inputs >= LEAST_CHANNELS && c->outputs >= LEAST_COLUMNS;
 }
 
-static bool has_tiles(const Conv *c, int64_t tiles) {
-    return c->inputs * c->outputs <= SMALL_KERNELS ||
-           tiles >= (c->inputs * c->outputs + KERNELS_A_TILE - 1) / KERNELS_A_TILE;
+/* kernels: so many at most a tile, where there are many. */
+static bool has_tiles(const Conv *c, int64_t tiles, int64_t kernels) {
+    return c->inputs * c->outputs <= SMALL_KERNELS || tiles >= (c->inputs * c->outputs + kernels - 1) / kernels;
 }
 
-bool winograd_fits(const CpuAnchor *anchor, const Conv *c) {
-    return winograd_computes(anchor, c) && has_tiles(c, known_tiles(anchor->node));
+static TileWinograd loops_of(const CpuAnchor *anchor) { return tile_winograd(anchor->dtype == DT_U8 ? DT_U8 : DT_F32); }
+
+/* Whether a compiled model holds bytes so: it may have been made where products of bytes are others. */
+static bool holds_words(const CpuAnchor *anchor, const Conv *c) {
+    const int lanes = loops_of(anchor).set->lanes;
+    int64_t direct = (c->outputs + lanes - 1) / lanes * lanes * 9 * quads_in(c->inputs, 1) * QUAD;
+    return anchor->given_count > 0 && (int64_t)anchor->given[0].bytes >= 2 * direct;
 }
 
-bool winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s) {
-    int64_t tiles = s->batch * tiles_along(s->out[1]) * tiles_along(s->out[2]);
-    return tiles >= TILES_AT_RUN && winograd_computes(anchor, c) && has_tiles(c, tiles);
+int winograd_fits(const CpuAnchor *anchor, const Conv *c) {
+    const TileWinograd loops = loops_of(anchor);
+    const bool bytes = anchor->dtype == DT_U8;
+    if (!loops.set || !winograd_computes(anchor, c)) return 0;
+    if (!has_tiles(c, known_tiles(anchor->node, loops.results), bytes ? BYTE_KERNELS_A_TILE : KERNELS_A_TILE)) return 0;
+    if (bytes && !(anchor->given ? holds_words(anchor, c) : tile_set_quads()->widen_words != NULL)) return 0;
+    return loops.pixels * loops.pixels;
+}
+
+int winograd_fits_run(const CpuAnchor *anchor, const Conv *c, const Sizes *s) {
+    int64_t tiles = s->batch * tiles_along(s->out[1], WINOGRAD_RESULTS) * tiles_along(s->out[2], WINOGRAD_RESULTS);
+    bool fits = anchor->dtype != DT_U8 && tiles >= TILES_AT_RUN && winograd_computes(anchor, c) &&
+                has_tiles(c, tiles, KERNELS_A_TILE);
+    return fits ? WINOGRAD_PRODUCTS : 0;
 }
 
 /* ---- kernels ---- */
@@ -154,7 +199,58 @@ static void transform_kernels(void *context, int64_t begin, int64_t end, int wor
     }
 }
 
+/* ---- kernels of bytes ---- */
+
+/* 2 G g, whose factors are whole numbers */
+static void combine_bytes(const int *g, int step, int *to) {
+    const int a = g[0], b = g[step], c = g[2 * step];
+    to[0] = 2 * a;
+    to[1] = a + b + c;
+    to[2] = a - b + c;
+    to[3] = 2 * c;
+}
+
+static void transform_bytes(const int8_t *from, int16_t *to, int64_t step) {
+    int kernel[9], half[3][4], whole[4];
+    for (int i = 0; i < 9; i++) kernel[i] = from[i];
+    for (int x = 0; x < 3; x++) combine_bytes(kernel + x, 3, half[x]);
+    for (int i = 0; i < 4; i++) {
+        combine_bytes(&half[0][i], 4, whole);
+        for (int j = 0; j < 4; j++) to[(i * 4 + j) * step] = (int16_t)whole[j];
+    }
+}
+
+typedef struct ByteTransform {
+    const Conv *conv;
+    const int8_t *from;
+    int16_t *to;
+} ByteTransform;
+
+/* Pairs of channels are elements: [outputs][pairs][products][2]. */
+static void transform_outputs(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    const ByteTransform *t = context;
+    const Conv *c = t->conv;
+    const int64_t pairs = 2 * c->inputs;
+    for (int64_t o = begin; o < end; o++)
+        for (int64_t k = 0; k < c->channels; k++)
+            transform_bytes(t->from + (o * c->channels + k) * 9, t->to + (o * pairs + k / 2) * c->winograd * 2 + k % 2,
+                            2);
+}
+
+static Status weight_of_bytes(const Conv *c, Scratch *scratch, Pool *pool, const void **w) {
+    size_t bytes = (size_t)(c->outputs * 2 * c->inputs * c->winograd) * 2 * sizeof(int16_t);
+    void *to;
+    TRY(scratch_take(scratch, bytes, &to));
+    memset(to, 0, bytes); /* channels that fill up the last quad */
+    ByteTransform t = {c, *w, to};
+    pool_for(pool, c->outputs, 1, transform_outputs, &t);
+    *w = to;
+    return NULL;
+}
+
 Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void **w) {
+    if (c->quads) return weight_of_bytes(c, scratch, pool, w);
     Transform t = {.from = *w, .count = c->inputs * c->outputs, .turned = c->transposed};
     void *to;
     TRY(scratch_take(scratch, (size_t)t.count * WINOGRAD_PRODUCTS * sizeof(float), &to));
@@ -168,6 +264,8 @@ Status winograd_weight(const Conv *c, Scratch *scratch, Pool *pool, const void *
 /* ---- runs ---- */
 
 typedef struct Loop {
+    TileWinograd loops;
+    int products;
     const Walk *walk;
     const Weight *weight;
     const BoundEpilogue *epilogue;
@@ -180,7 +278,7 @@ typedef struct Loop {
 
 /* What a worker holds. */
 typedef struct Slice {
-    float *input, *sums, *raw; /* raw: a tile's columns of a panel, where a kernel finishes them */
+    float *input, *sums, *raw; /* raw: some tiles' columns of a panel, where a kernel finishes them */
     const void **rows;         /* [slice_tiles] of the input's first product */
     void **results;            /* likewise of the sums' */
 } Slice;
@@ -189,31 +287,33 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Which of the six positions from `first` on are in [0, count). */
-static uint32_t inside(int64_t first, int64_t count) {
+/* Which of the tile's positions from `first` on are in [0, count). */
+static uint32_t inside(int pixels, int64_t first, int64_t count) {
     uint32_t bits = 0;
-    for (int i = 0; i < WINOGRAD_PIXELS; i++) bits |= (uint32_t)(first + i >= 0 && first + i < count) << i;
+    for (int i = 0; i < pixels; i++) bits |= (uint32_t)(first + i >= 0 && first + i < count) << i;
     return bits;
 }
 
 static void transform_tile(const Loop *loop, int64_t tile, float *to) {
     const Walk *w = loop->walk;
     const Sizes *s = w->sizes;
-    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * WINOGRAD_RESULTS,
-            x = tile % loop->across * WINOGRAD_RESULTS;
+    const int step = loop->loops.results, pixels = loop->loops.pixels;
+    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * step,
+            x = tile % loop->across * step;
     y += w->shift[1][0];
     x += w->shift[2][0];
     WinogradInput in = {.line = s->in[2] * s->in_channels,
                         .pixel = s->in_channels,
                         .halves = w->x_size != w->size,
-                        .lines = inside(y, s->in[1]),
-                        .pixels = inside(x, s->in[2]),
+                        .lines = inside(pixels, y, s->in[1]),
+                        .pixels = inside(pixels, x, s->in[2]),
                         .channels = s->in_channels,
                         .to = to,
                         .stride = loop->input_stride};
+    memcpy(&in.padding, w->zeros, sizeof in.padding);
     in.x =
         (const void *)((uintptr_t)w->x + (uintptr_t)(((n * s->in[1] + y) * s->in[2] + x) * s->in_channels * w->x_size));
-    tile_isa()->winograd_input(&in);
+    loop->loops.input(&in);
 }
 
 /* The products of one panel. */
@@ -223,7 +323,7 @@ static void multiply(const Loop *loop, const Slice *slice, int64_t count, const 
     const int64_t none = 0, width = (int64_t)panel->vectors * set->lanes;
     const size_t product_bytes = (size_t)(w->depth * width) * sizeof(float);
     TileCall call = {.offsets = &none, .taps = 1, .depth = w->depth, .weight_stride = width, .columns = (int)width};
-    for (int p = 0; p < WINOGRAD_PRODUCTS; p++) {
+    for (int p = 0; p < loop->products; p++) {
         call.weight = (const char *)w->data + panel->at + (size_t)p * product_bytes;
         call.offset = p * loop->input_stride;
         call.column = p * loop->sums_stride;
@@ -234,43 +334,55 @@ static void multiply(const Loop *loop, const Slice *slice, int64_t count, const 
     }
 }
 
-/* The tile's pixels in the result: how many there are; which of the 4x4 they are. */
-static int tile_pixels(const Loop *loop, int64_t tile, void **results, int *places) {
+/* How many tiles from this one on, of `left`, are finished at once: neighbours in a line of tiles, whose pixels follow each other in
+ * the result, so that a kernel has long runs of them. */
+static int tiles_together(const Loop *loop, int64_t tile, int64_t left) {
+    const int pixels = loop->loops.results * loop->loops.results;
+    return (int)least(least(left, GROUP_PIXELS / pixels), loop->across - tile % loop->across);
+}
+
+/* Their pixels in the result, line by line: how many there are; which of which tile's they are. */
+static int group_pixels(const Loop *loop, int64_t tile, int tiles, void **results, int *places) {
     const Walk *w = loop->walk;
     const Sizes *s = w->sizes;
     int count = 0;
-    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * WINOGRAD_RESULTS,
-            x = tile % loop->across * WINOGRAD_RESULTS;
-    for (int i = 0; i < TILE_PIXELS; i++) {
-        int64_t line = y + i / WINOGRAD_RESULTS, pixel = x + i % WINOGRAD_RESULTS;
-        if (line >= s->out[1] || pixel >= s->out[2]) continue;
-        int64_t at = ((n * s->out[1] + line) * s->out[2] + pixel) * s->out_channels;
-        places[count] = i;
-        results[count++] = w->y + at * (int64_t)sizeof(float);
-    }
+    const int step = loop->loops.results;
+    int64_t n = tile / (loop->down * loop->across), y = tile / loop->across % loop->down * step,
+            x = tile % loop->across * step;
+    for (int i = 0; i < step; i++)
+        for (int j = 0; j < tiles * step; j++) {
+            if (y + i >= s->out[1] || x + j >= s->out[2]) continue;
+            int64_t at = ((n * s->out[1] + y + i) * s->out[2] + x + j) * s->out_channels;
+            places[count] = (j / step * step + i) * step + j % step;
+            results[count++] = w->y + at * (int64_t)sizeof(float);
+        }
     return count;
 }
 
-/* A panel's columns of one tile, from its products. */
-static void finish_tile(const Loop *loop, const Slice *slice, int64_t tile, int64_t index, const Panel *panel) {
+/* A panel's columns of neighbouring tiles, from their products. */
+static void finish_tiles(const Loop *loop, const Slice *slice, int64_t tile, int64_t index, int tiles,
+                         const Panel *panel) {
     const BoundEpilogue *e = loop->epilogue;
-    void *results[TILE_PIXELS], *raw_rows[TILE_PIXELS], *to[TILE_PIXELS] = {NULL};
-    int places[TILE_PIXELS], count = tile_pixels(loop, tile, results, places);
+    void *results[GROUP_PIXELS], *raw_rows[GROUP_PIXELS], *to[GROUP_PIXELS] = {NULL};
+    int places[GROUP_PIXELS], count = group_pixels(loop, tile, tiles, results, places);
     int64_t stride = loop->width;
     if (e->finish) {
         stride = finish_stride(e->finish, panel->columns, stride);
         finish_raw_rows(slice->raw, count, stride, panel->first, (int64_t)sizeof(float), raw_rows);
     }
     for (int i = 0; i < count; i++) to[places[i]] = e->finish ? raw_rows[i] : results[i];
-    WinogradOutput out = {.from = slice->results[index], .stride = loop->sums_stride};
-    out.ends = (TileCall){.results = to,
-                          .column = panel->first,
+    WinogradOutput out = {.stride = loop->sums_stride};
+    out.ends = (TileCall){.column = panel->first,
                           .columns = panel->columns,
                           .bias = e->bias,
                           .has_addend = e->addend != NULL,
                           .bounds = e->bounds};
     if (e->addend) out.ends.addend_shift = (intptr_t)e->addend - (intptr_t)e->result;
-    tile_isa()->winograd_output(&out);
+    for (int t = 0; t < tiles; t++) {
+        out.from = slice->results[index + t];
+        out.ends.results = to + t * loop->loops.results * loop->loops.results;
+        loop->loops.output(&out);
+    }
     if (e->finish) finish_rows(e->finish, results, count, panel->first, panel->columns, slice->raw, stride);
 }
 
@@ -288,7 +400,10 @@ static void run_slice(const Loop *loop, int64_t index, const Slice *slice) {
         int64_t width = (int64_t)panel.vectors * loop->weight->set->lanes;
         for (int64_t t = 0; t < count; t++) slice->results[t] = slice->sums + t * width;
         multiply(loop, slice, count, &panel);
-        for (int64_t t = 0; t < count; t++) finish_tile(loop, slice, first + t, t, &panel);
+        for (int64_t t = 0, some; t < count; t += some) {
+            some = tiles_together(loop, first + t, count - t);
+            finish_tiles(loop, slice, first + t, t, (int)some, &panel);
+        }
     }
 }
 
@@ -296,16 +411,16 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
     const Loop *loop = context;
     char *memory = loop->memory + loop->worker_bytes * (size_t)worker;
     Slice slice = {.input = (float *)(void *)memory};
-    slice.sums = slice.input + WINOGRAD_PRODUCTS * loop->input_stride;
-    slice.raw = slice.sums + WINOGRAD_PRODUCTS * loop->sums_stride;
-    slice.rows = (const void **)(void *)(slice.raw + TILE_PIXELS * loop->width);
+    slice.sums = slice.input + loop->products * loop->input_stride;
+    slice.raw = slice.sums + loop->products * loop->sums_stride;
+    slice.rows = (const void **)(void *)(slice.raw + GROUP_PIXELS * loop->width);
     slice.results = (void **)(uintptr_t)(slice.rows + loop->slice_tiles);
     for (int64_t i = begin; i < end; i++) run_slice(loop, i, &slice);
 }
 
 /* Slices as large as the cache holds, a whole number of them a thread. */
 static void cut(Loop *loop, int64_t threads) {
-    int64_t panels = weight_panels(loop->weight), bytes = WINOGRAD_PRODUCTS * (int64_t)sizeof(float),
+    int64_t panels = weight_panels(loop->weight), bytes = loop->products * (int64_t)sizeof(float),
             tiles = most(1, least(MOST_TILES, SLICE_BYTES / (bytes * (loop->channels + loop->width))));
     loop->chunks = ceil_div(loop->tiles, tiles);
     loop->ranges = least(panels, ceil_div(threads, loop->chunks));
@@ -314,7 +429,7 @@ static void cut(Loop *loop, int64_t threads) {
     loop->input_stride = loop->slice_tiles * loop->channels + PAD;
     loop->sums_stride = loop->slice_tiles * loop->width + PAD;
     size_t worker = (size_t)(loop->input_stride + loop->sums_stride) * (size_t)bytes +
-                    (size_t)(TILE_PIXELS * loop->width) * sizeof(float) +
+                    (size_t)(GROUP_PIXELS * loop->width) * sizeof(float) +
                     (size_t)loop->slice_tiles * 2 * sizeof(void *);
     loop->worker_bytes = (worker + 63) / 64 * 64;
 }
@@ -322,15 +437,18 @@ static void cut(Loop *loop, int64_t threads) {
 Status winograd_run(const Walk *walk, const Phase *phase, const BoundEpilogue *epilogue, Pool *pool, Scratch *scratch) {
     const Sizes *s = walk->sizes;
     const Weight *w = &phase->weight;
-    Loop loop = {.walk = walk,
+    const TileWinograd loops = tile_winograd(w->set->sums == DT_F32 ? DT_F32 : DT_U8);
+    Loop loop = {.loops = loops,
+                 .products = loops.pixels * loops.pixels,
+                 .walk = walk,
                  .weight = w,
                  .epilogue = epilogue,
-                 .down = ceil_div(s->out[1], WINOGRAD_RESULTS),
-                 .across = ceil_div(s->out[2], WINOGRAD_RESULTS)};
+                 .down = ceil_div(s->out[1], loops.results),
+                 .across = ceil_div(s->out[2], loops.results)};
     void *memory;
     loop.tiles = s->batch * loop.down * loop.across;
     if (!loop.tiles) return NULL;
-    loop.channels = ceil_div(s->in_channels, w->set->lanes) * w->set->lanes;
+    loop.channels = ceil_div(w->depth, w->set->lanes) * w->set->lanes;
     loop.width = least(w->set->vectors, ceil_div(w->columns, w->set->lanes)) * w->set->lanes;
     cut(&loop, pool_threads(pool));
     TRY(scratch_take(scratch, loop.worker_bytes * (size_t)pool_threads(pool), &memory));

@@ -25,6 +25,7 @@ extern const TileBlocks tile_blocks_base;
 #if defined(__x86_64__)
 extern const TileBlocks tile_blocks_avx2, tile_blocks_avxvnni, tile_blocks_avx512vnni;
 extern const TileSet tile_quads_avx2, tile_quads_avxvnni, tile_quads_avx512vnni, tile_quads_amx;
+extern const TileWinograd tile_winograd_words_avx2;
 extern const TileSet tile_pairs_avx2, tile_pairs_avx512, tile_pairs_avx512bf16, tile_pairs_amx;
 #elif defined(__aarch64__)
 extern const TileBlocks tile_blocks_dotprod;
@@ -154,6 +155,16 @@ const TileSet *tile_set_quads(void) {
     const TileSet *sets[5];
     tile_sets_of_quads(sets);
     return sets[0];
+}
+
+TileWinograd tile_winograd(DType type) {
+    const TileIsa *isa = tile_isa();
+    if (type == DT_F32)
+        return (TileWinograd){WINOGRAD_RESULTS, WINOGRAD_PIXELS, &isa->f32, isa->winograd_input, isa->winograd_output};
+#if defined(__x86_64__)
+    if (isa != &tile_base) return tile_winograd_words_avx2;
+#endif
+    return (TileWinograd){0};
 }
 
 int tile_sets_of_pairs(const TileSet *out_sets[5]) {

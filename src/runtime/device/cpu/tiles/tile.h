@@ -204,22 +204,24 @@ typedef struct ScoreGradient {
     const float *l, *d; /* [columns]; l infinite: all of the column is 0 */
 } ScoreGradient;
 
-/* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. */
+/* Winograd's convolution F(4x4, 3x3) (conv/winograd.c): 6x6 pixels of f32 become the factors of 36 products. Of bytes it is
+ * F(2x2, 3x3) (TileWinograd); these are the most. */
 enum { WINOGRAD_RESULTS = 4, WINOGRAD_PIXELS = 6, WINOGRAD_PRODUCTS = 36 };
 
 typedef struct WinogradInput {
     const void *x;          /* the first pixel, which may lie outside the input */
     int64_t line, pixel;    /* elements from one line and one pixel to the next */
-    uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0 */
-    int64_t channels;
-    float *to; /* [WINOGRAD_PRODUCTS][stride]: the channels, written in whole vectors */
+    uint32_t lines, pixels; /* bits: which of the six are inside; the others are 0, or quads of `padding` */
+    int64_t channels;       /* quads of bytes */
+    void *to; /* [products][stride]: the channels, of bytes as words, a quad two elements; written in whole vectors */
     int64_t stride;
     bool halves; /* x is of f16 */
+    uint32_t padding;
 } WinogradInput;
 
 /* 4x4 pixels of the result from as many products. */
 typedef struct WinogradOutput {
-    const float *from; /* [WINOGRAD_PRODUCTS][stride]: the columns, read in whole vectors */
+    const void *from; /* [products][stride]: the columns, read in whole vectors */
     int64_t stride;
     TileCall ends; /* its results (4x4; NULL: outside the result), column, columns, bias, addend and bounds */
 } WinogradOutput;
@@ -276,6 +278,17 @@ typedef struct TileIsa {
     void (*widen_bf16)(const void *from, float *to, int64_t count); /* likewise */
     void (*narrow_bf16)(const float *from, uint16_t *to, int64_t count);
 } TileIsa;
+
+/* Winograd's convolution of one element type: results and pixels of a tile along either axis; pixels * pixels products. */
+typedef struct TileWinograd {
+    int results, pixels;
+    const TileSet *set; /* of the products; NULL: there is none */
+    void (*input)(const WinogradInput *in);
+    void (*output)(const WinogradOutput *out);
+} TileWinograd;
+
+/* type: DT_F32, or DT_U8, whose products are of words of 16 bits: AVX2 alone. */
+TileWinograd tile_winograd(DType type);
 
 /* call->rows and results [count] as tiles that are as high as each other, but for one row: a low one has fewer sums than products
  * in flight, and reads as much weight as a high one. What stands at `next`, so many bytes, is asked for meanwhile. */

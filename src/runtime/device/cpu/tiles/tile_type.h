@@ -331,12 +331,14 @@ enum { TILE_SUMS_float = DT_F32, TILE_SUMS_double = DT_F64, TILE_SUMS_uint32_t =
 #define TILE_END_ROW_u32 NULL
 #define TILE_END_ROW_u64 NULL
 #define TILE_END_ROW_quads NULL
+#define TILE_END_ROW_words NULL
 #define TILE_END_ROW_pairs pairs_end_row
 #define TILE_WIDEN_WORDS_f32 NULL
 #define TILE_WIDEN_WORDS_f64 NULL
 #define TILE_WIDEN_WORDS_u32 NULL
 #define TILE_WIDEN_WORDS_u64 NULL
 #define TILE_WIDEN_WORDS_pairs NULL
+#define TILE_WIDEN_WORDS_words NULL
 #ifdef TILE_WORDS
 #define TILE_WIDEN_WORDS_quads quads_widen_words
 #else

@@ -54,7 +54,7 @@ TILE_INLINE void winograd_input_vector(const WinogradInput *in, int64_t channel,
         for (int x = 0; x < 6; x++) d[x] = columns[x][y];
         winograd_forward(d, t);
         TILE_UNROLL
-        for (int x = 0; x < 6; x++) *(VFLoose *)(in->to + (y * 6 + x) * in->stride + channel) = t[x];
+        for (int x = 0; x < 6; x++) *(VFLoose *)((float *)in->to + (y * 6 + x) * in->stride + channel) = t[x];
     }
 }
 
@@ -84,7 +84,8 @@ TILE_INLINE void winograd_output_vector(const WinogradOutput *out, int64_t first
     TILE_UNROLL
     for (int x = 0; x < 6; x++) {
         TILE_UNROLL
-        for (int y = 0; y < 6; y++) m[y] = *(const VFLoose *)(out->from + (y * 6 + x) * out->stride + first);
+        for (int y = 0; y < 6; y++)
+            m[y] = *(const VFLoose *)((const float *)out->from + (y * 6 + x) * out->stride + first);
         winograd_backward(m, columns[x]);
     }
     VF bias = ends->bias ? (VF) * (const VFLoose *)((const float *)ends->bias + column) : splat(0);

@@ -76,12 +76,12 @@ static void NAME(widen_words)(const void *row, int64_t count, void *even, void *
     NAME(widen_run)(row, 1, count, even, odd);
 }
 
-/* What is odd of a row is `half` elements behind what is even. */
-TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Widened) * from,
+/* Depths [first, first + count) of a block. What is odd of a row is `half_step` elements behind what is even. */
+TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const NAME(Widened) * from, int64_t first,
                                  const T *const rows[TILE_MAX_ROWS], int64_t half_step, int64_t count, const int m,
                                  const int nv) {
     for (int half = 0; half < 2; half++) {
-        const V *weight = from->weight[half][0];
+        const V *weight = from->weight[half][first];
         const T *x[TILE_MAX_ROWS];
         TILE_UNROLL
         for (int i = 0; i < m; i++) {
@@ -98,6 +98,24 @@ TILE_INLINE void NAME(add_words)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], const N
                 for (int j = 0; j < nv; j++) acc[i][j] += (V)_mm256_madd_epi16((__m256i)value, (__m256i)weight[j]);
             }
         }
+    }
+}
+
+/* Depths [place, place + count) of a tile's rows, by a block of the weight. Rows that are words already are taken tap by tap from where
+ * they lie. */
+TILE_INLINE void NAME(add_block)(V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS], NAME(Widened) * wide, const TileCall *call,
+                                 const void *const *rows, NAME(Place) place, int64_t count, const int m, const int nv) {
+    if (!call->words) NAME(widen_rows)(wide, call, rows, m, place, count);
+    for (int64_t done = 0, some; done < count; done += some, place.tap++, place.depth = 0) {
+        const T *x[TILE_MAX_ROWS];
+        some = call->words && call->depth - place.depth < count - done ? call->depth - place.depth : count - done;
+        TILE_UNROLL
+        for (int i = 0; i < m; i++)
+            x[i] = call->words ? (const T *)rows[place.tap * call->row_stride + i] + call->offset +
+                                     call->offsets[place.tap] + place.depth
+                               : wide->rows[0][i];
+        NAME(add_words)
+        (acc, wide, done, x, call->words ? call->words : WORDS_ROWS * (WORDS_DEPTH + TYPE_LANES), some, m, nv);
     }
 }
 
@@ -126,15 +144,7 @@ TILE_INLINE void NAME(product_of_words)(const TileCall *call, const int m, const
                 V acc[TILE_MAX_ROWS][TILE_MAX_VECTORS];
                 NAME(clear)(acc, m, nv);
                 NAME(ask)(call, first + tile, at, count);
-                const T *x[TILE_MAX_ROWS];
-                if (!call->words) NAME(widen_rows)(&wide, call, call->rows + (first + tile) * m, m, place, count);
-                TILE_UNROLL
-                for (int i = 0; i < m; i++)
-                    x[i] = call->words
-                               ? (const T *)call->rows[(first + tile) * m + i] + call->offset + call->offsets[0] + at
-                               : wide.rows[0][i];
-                NAME(add_words)
-                (acc, &wide, x, call->words ? call->words : WORDS_ROWS * (WORDS_DEPTH + TYPE_LANES), count, m, nv);
+                NAME(add_block)(acc, &wide, call, call->rows + (first + tile) * m, place, count, m, nv);
                 TILE_UNROLL
                 for (int i = 0; i < m && at; i++) {
                     TILE_UNROLL
