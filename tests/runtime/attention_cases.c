@@ -120,15 +120,20 @@ AttentionSetup attention_case_setup(const AttentionCase *c, Arena *arena) {
                   v[] = {c->batch, c->kv_heads, c->keys, c->width}, out[] = {c->batch, c->heads, c->queries, c->width};
     const int64_t q1[] = {q[0], q[2], q[1], q[3]}, k1[] = {k[0], k[1], k[3], k[2]}, v1[] = {v[2], v[0], v[1], v[3]},
                   out1[] = {out[0], out[2], out[1], out[3]};
+    const int64_t k2[] = {k[2], k[0], k[1], k[3]}, v2[] = {v[2], v[0], v[1], v[3]};
     double spread = c->spread > 0 ? (double)c->spread : 2;
     add_input(&s, c->dtype, 4, c->permuted ? q1 : q, spread);
-    add_input(&s, c->dtype, 4, c->permuted ? k1 : k, spread);
-    add_input(&s, c->dtype, 4, c->permuted ? v1 : v, 1);
+    add_input(&s, c->dtype, 4, c->permuted ? k1 : c->interleaved ? k2 : k, spread);
+    add_input(&s, c->dtype, 4, c->permuted ? v1 : c->interleaved ? v2 : v, 1);
     if (c->permuted) {
         node_set_ints(s.node, "perm_q", (const int64_t[]){0, 2, 1, 3}, 4);
         node_set_ints(s.node, "perm_k", (const int64_t[]){0, 1, 3, 2}, 4);
         node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
         node_set_ints(s.node, "perm_out", (const int64_t[]){0, 2, 1, 3}, 4);
+    }
+    if (c->interleaved) {
+        node_set_ints(s.node, "perm_k", (const int64_t[]){1, 2, 0, 3}, 4);
+        node_set_ints(s.node, "perm_v", (const int64_t[]){1, 2, 0, 3}, 4);
     }
     node_set_float(s.node, "scale", 1 / sqrt((double)c->size));
     node_set_int(s.node, "empty", c->empty);

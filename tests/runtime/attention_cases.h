@@ -29,9 +29,10 @@ typedef struct AttentionCase {
     AttentionMask mask;
     int64_t offset; /* of the causal mask */
     AttentionEmpty empty;
-    bool permuted; /* q, k, v and the result as [batch, sequence, heads, size], k with the keys last */
-    bool poisoned; /* some queries and keys hold NaN and infinity */
-    float spread;  /* of queries and keys; 0: 2 */
+    bool permuted;    /* q, k, v and the result as [batch, sequence, heads, size], k with the keys last */
+    bool poisoned;    /* some queries and keys hold NaN and infinity */
+    float spread;     /* of queries and keys; 0: 2 */
+    bool interleaved; /* k and v as [keys, batch, heads, size], as a state that grows is held */
 } AttentionCase;
 
 typedef struct AttentionSetup {

@@ -142,10 +142,11 @@ Test(attention, cases, .init = open_pools, .fini = close_pools) {
 
 /* What a cache holds where no query of a task sees it is no part of the result: keys and values that are no numbers. */
 Test(attention, keys_that_bools_hide_are_not_read, .init = open_pools, .fini = close_pools) {
-    static const int64_t sizes[][3] = {{1, 900, 700}, {5, 2000, 1300}, {40, 900, 100}, {100, 700, 500}};
-    for (int i = 0; i < 4; i++) {
-        AttentionCase c = {"a window",  DT_F32, 1,  2,           2,           sizes[i][0],
-                           sizes[i][1], 20,     20, MASK_WINDOW, sizes[i][2], EMPTY_ZERO};
+    static const int64_t sizes[][3] = {{1, 900, 700},   {5, 2000, 1300}, {40, 900, 100},
+                                       {100, 700, 500}, {1, 900, 700},   {5, 2000, 1300}};
+    for (int i = 0; i < 6; i++) {
+        AttentionCase c = {"a window", DT_F32, 1,           2,           2,          sizes[i][0],         sizes[i][1],
+                           20,         20,     MASK_WINDOW, sizes[i][2], EMPTY_ZERO, .interleaved = i > 3};
         check(&c);
         Arena *arena = arena_create(0);
         AttentionSetup s = attention_case_setup(&c, arena);
@@ -156,7 +157,7 @@ Test(attention, keys_that_bools_hide_are_not_read, .init = open_pools, .fini = c
         cr_assert_null(cpu_anchor_prepare(s.node, constants, pools[0], NULL, &anchor, &released));
         Tensor whole = run_on(&c, &s, anchor, like, pools[0]);
         for (int64_t at = 0; at < 2 * c.keys; at++) {
-            int64_t key = at % c.keys;
+            int64_t key = c.interleaved ? at / 2 : at % c.keys;
             if (key >= c.offset && key < c.offset + c.queries + 8) continue;
             for (int64_t e = 0; e < 20; e++)
                 for (int t = 1; t < 3; t++) ((float *)s.inputs[t]->data)[at * 20 + e] = NAN;
@@ -197,6 +198,33 @@ Test(attention, masks, .init = open_pools, .fini = close_pools) {
                 if (c.kv_heads == 2 && form % 2) c.kv_heads = 4;
                 check(&c);
             }
+}
+
+/* Few queries of heads whose keys lie beside each other: tasks of several heads, in blocks of fewer keys; of many heads, of
+ * long rows and of many queries some of the heads, or one. */
+Test(attention, heads_beside_each_other, .init = open_pools, .fini = close_pools) {
+    static const int64_t sizes[][5] = {/* heads, of keys, queries, keys, size */
+                                       {16, 4, 1, 1501, 64}, {6, 3, 3, 1200, 20}, {8, 8, 1, 512, 7},
+                                       {24, 24, 1, 600, 40}, {4, 2, 4, 700, 300}, {9, 3, 2, 2100, 8},
+                                       {6, 3, 20, 600, 20},  {4, 4, 2, 511, 20}};
+    static const DType types[] = {DT_F32, DT_F16, DT_BF16};
+    for (int mask = 0; mask <= MASK_SINK; mask++)
+        for (int i = 0; i < 8; i++) {
+            if (!share_pair((unsigned long)i, (unsigned long)mask)) continue;
+            char name[80];
+            snprintf(name, sizeof name, "mask %d, %d heads beside each other, %d keys of %d", mask, (int)sizes[i][0],
+                     (int)sizes[i][3], (int)sizes[i][4]);
+            AttentionCase c = {name, types[(mask + i) % 3], 1 + i % 2, sizes[i][0], sizes[i][1], sizes[i][2]};
+            c.keys = sizes[i][3];
+            c.size = sizes[i][4];
+            c.width = i % 3 ? c.size : c.size + 12;
+            c.mask = (AttentionMask)mask;
+            c.offset = mask == MASK_WINDOW ? 300 : (int64_t[]){0, 300, c.keys - 3}[(mask + i) % 3];
+            c.empty = (AttentionEmpty)(i % 3);
+            c.interleaved = true;
+            c.poisoned = mask == MASK_BIAS;
+            check(&c);
+        }
 }
 
 /* ---- gradients ---- */

@@ -11,11 +11,13 @@
 #include "runtime/device/cpu/attention/attention.h"
 
 enum {
-    SPLIT_KEYS = 512,  /* least keys of a split: 256 kB of keys and values of 64 elements */
+    SPLIT_KEYS = 512,  /* least keys of a split, of all matrices: 256 kB of keys and values of 64 elements */
     LEAST_TASKS = 16,  /* rows are cut finer until there are so many */
     SPLIT_TASKS = 64,  /* keys are split until there are so many tasks */
     JOIN_WORK = 16384, /* floats that a piece of the joining reads */
     ATTENTION_ZEROS = 64,
+    TOGETHER_KEYS = 512,   /* least keys of matrices that share a task: of fewer, tasks were too few */
+    TOGETHER_BYTES = 2048, /* of a key of all these at most: block.c's steps stay in the first-level cache */
 };
 
 /* ---- places ---- */
@@ -31,15 +33,23 @@ static int64_t lead_offset(const AttentionRun *run, const AttentionStrides *s, i
     return offset;
 }
 
-void attention_rows(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first, int count,
-                    int64_t *offsets) {
+static void rows_of_matrix(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first,
+                           int64_t count, int64_t *offsets) {
     int64_t queries = run->shape.queries, head, offset = lead_offset(run, s, matrix, &head), query = first % queries;
     head += first / queries;
-    for (int i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         offsets[i] = offset + head * s->lead[ATTENTION_HEADS] + query * s->row;
         if (++query < queries) continue;
         query = 0;
         head++;
+    }
+}
+
+void attention_rows(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first, int count,
+                    int64_t *offsets) {
+    for (int64_t done = 0, here; done < count; done += here, first = 0) {
+        here = run->rows - first < count - done ? run->rows - first : count - done;
+        rows_of_matrix(run, s, matrix++, first, here, offsets + done);
     }
 }
 
@@ -175,7 +185,9 @@ bool attention_outweighs(const AttentionRun *run, int64_t matrix) {
 /* Keys from this one on are hidden from all of rows [first, first + count). */
 static int64_t seen_keys(const AttentionRun *run, int64_t matrix, int64_t first, int64_t count) {
     int64_t queries = run->shape.queries, last = (first + count - 1) % queries;
-    if (run->causal < 0 || !attention_outweighs(run, matrix)) return run->shape.keys;
+    if (run->causal < 0) return run->shape.keys;
+    for (int64_t m = matrix; m <= matrix + (first + count - 1) / run->rows; m++)
+        if (!attention_outweighs(run, m)) return run->shape.keys;
     if (first / queries != (first + count - 1) / queries) last = queries - 1;
     int64_t seen = last + run->shape.offset + 1;
     return seen < 0 ? 0 : seen < run->shape.keys ? seen : run->shape.keys;
@@ -238,7 +250,7 @@ void attention_leave_hidden(const AttentionRun *run, AttentionTask *task) {
 typedef struct TaskLoop {
     AttentionRun run;
     int block;              /* rows of a task */
-    int64_t blocks, splits; /* of a matrix; of a block's keys */
+    int64_t blocks, splits; /* of run.together matrices; of a block's keys */
     char *memory;
     size_t worker_bytes;
     float *partial; /* [matrices * rows][splits][2 + width] */
@@ -249,10 +261,12 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static void run_tasks(void *context, int64_t begin, int64_t end, int worker) {
     const TaskLoop *loop = context;
     const AttentionRun *run = &loop->run;
+    const int64_t rows = run->rows * run->together, unit = attention_block_keys(run);
     for (int64_t i = begin; i < end && !pool_is_stopped(); i++) {
         int64_t split = i % loop->splits, block = i / loop->splits % loop->blocks;
-        AttentionTask task = {.matrix = i / loop->splits / loop->blocks, .first_row = block * loop->block};
-        int64_t left = run->rows - task.first_row, unit = run->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS;
+        AttentionTask task = {.first_row = block * loop->block};
+        int64_t left = rows - task.first_row;
+        task.matrix = i / loop->splits / loop->blocks * run->together;
         task.rows = (int)(left < loop->block ? left : loop->block);
         task.end_key = run->shape.keys;
         attention_leave_hidden(run, &task);
@@ -293,6 +307,7 @@ static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
 
 /* Rows of a task: fewer where there would be few tasks, by sizes alone. */
 static int rows_of_tasks(const AttentionRun *run) {
+    if (run->together > 1) return (int)(run->rows * run->together);
     int64_t rows = ATTENTION_ROWS, lanes = tile_set(DT_F32)->lanes;
     while (rows > lanes && run->matrices * ceil_div(run->rows, rows) < LEAST_TASKS) rows /= 2;
     return (int)(rows < run->rows ? rows : run->rows);
@@ -300,7 +315,8 @@ static int rows_of_tasks(const AttentionRun *run) {
 
 /* By sizes alone. */
 static int64_t splits_of(const AttentionRun *run) {
-    int64_t tasks = run->matrices * ceil_div(run->rows, ATTENTION_ROWS), most = run->shape.keys / SPLIT_KEYS;
+    int64_t tasks = run->matrices / run->together * ceil_div(run->rows, ATTENTION_ROWS);
+    int64_t most = run->shape.keys * run->together / SPLIT_KEYS;
     int64_t wanted = ceil_div(SPLIT_TASKS, tasks);
     return most < 2 || wanted < 2 ? 1 : most < wanted ? most : wanted;
 }
@@ -310,6 +326,23 @@ static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(
 /* A key is read in whole vectors where queries are rows. */
 static bool is_contiguous(const AttentionStrides *s) { return s->column <= 1; }
 
+/* Whether a key of one head lies beside the same key of the next one. */
+static bool is_interleaved(const AttentionStrides *s) {
+    return s->lead[ATTENTION_HEADS] && s->lead[ATTENTION_HEADS] < s->row;
+}
+
+/* Of heads whose keys are interleaved, a task that reads one alone takes small pieces far from each other. So several
+ * share a task, as many as lie in TOGETHER_BYTES of memory; by sizes and strides alone. */
+static int64_t matrices_together(const AttentionRun *run) {
+    const AttentionShape *s = &run->shape;
+    int64_t heads = s->lead[ATTENTION_HEADS] / run->group, together = 1;
+    if (!run->few || s->keys < TOGETHER_KEYS || (!is_interleaved(&s->k) && !is_interleaved(&s->v))) return 1;
+    int64_t bytes = (s->size > s->width ? s->size : s->width) * (int64_t)dtype_size(run->dtype);
+    for (int64_t i = 2; i <= heads && i * run->rows <= ATTENTION_ROWS && i * bytes <= TOGETHER_BYTES; i++)
+        if (heads % i == 0) together = i;
+    return together;
+}
+
 static void describe(AttentionRun *run) {
     const AttentionShape *s = &run->shape;
     int64_t heads = s->lead[ATTENTION_HEADS];
@@ -317,6 +350,7 @@ static void describe(AttentionRun *run) {
     run->rows = run->group * s->queries;
     run->matrices = dims_product(s->lead, 0, ATTENTION_LEAD) / run->group;
     run->few = run->rows <= ATTENTION_FEW && is_contiguous(&s->k) && is_contiguous(&s->v);
+    run->together = matrices_together(run);
     find_causal(run);
 }
 
@@ -348,7 +382,7 @@ static Status attention_run(AnchorRun *anchor_run) {
     if (anchor_run->anchor->node->output_count > 1) run->logarithms = anchor_run->output[1].data;
     void *memory;
     loop.block = rows_of_tasks(run);
-    loop.blocks = ceil_div(run->rows, loop.block);
+    loop.blocks = ceil_div(run->rows * run->together, loop.block);
     loop.splits = splits_of(run);
     if (loop.splits > 1) {
         int64_t floats = run->matrices * run->rows * loop.splits * (run->shape.width + 2);
@@ -358,7 +392,8 @@ static Status attention_run(AnchorRun *anchor_run) {
     loop.worker_bytes = attention_task_bytes(run, loop.block);
     TRY(scratch_take(&anchor_run->scratch, loop.worker_bytes * (size_t)pool_threads(anchor_run->pool), &memory));
     loop.memory = memory;
-    pool_for(anchor_run->pool, run->matrices * loop.blocks * loop.splits, 1, run_tasks, &loop);
+    int64_t tasks = run->matrices / run->together * loop.blocks * loop.splits;
+    pool_for(anchor_run->pool, tasks, 1, run_tasks, &loop);
     if (loop.splits == 1 || pool_is_stopped()) return NULL;
     int64_t grain = JOIN_WORK / (loop.splits * (run->shape.width + 2));
     pool_for(anchor_run->pool, run->matrices * run->rows, grain < 1 ? 1 : grain, join_rows, &loop);

@@ -2,7 +2,8 @@
 /* What attention.c (one run cut into tasks), block.c (one task) and backward.c (gradients) share.
  *
  * A matrix is one key matrix and one value matrix with all queries that read them: of the heads of a group, one head
- * after the other. A task is some of these rows and some of the keys. */
+ * after the other. A task is some of these rows and some of the keys; or all rows of a few matrices, whose keys lie
+ * beside each other. */
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_ATTENTION_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_ATTENTION_H
 
@@ -15,7 +16,7 @@ enum {
      * are, for a vector of partial sums a key. Above, a query is a column: nothing is summed within a vector. */
     ATTENTION_FEW = 8,
     ATTENTION_KEYS = 384,     /* keys of a block: scores of 64 queries are 96 kB then, in the second-level cache */
-    ATTENTION_FEW_KEYS = 512, /* likewise, where queries are rows */
+    ATTENTION_FEW_KEYS = 512, /* likewise, where queries are rows; of all matrices of a task */
 };
 
 typedef struct AttentionRun {
@@ -34,6 +35,7 @@ typedef struct AttentionRun {
     int64_t group;             /* heads of a matrix */
     int64_t matrices, rows;    /* rows: of a matrix */
     bool few;
+    int64_t together;    /* matrices of a task: a divisor of those that differ in their heads alone; 1 unless few */
     int causal;          /* which step leaves the keys behind it unseen, whatever they are; -1: none does */
     const float *bounds; /* [matrices] not NULL: that step hides by a finite number; what scores are at most */
 } AttentionRun;
@@ -56,11 +58,13 @@ void attention_leave_hidden(const AttentionRun *run, AttentionTask *task);
 /* Whether what the causal step hides is lost in the sums, or -inf. */
 bool attention_outweighs(const AttentionRun *run, int64_t matrix);
 
+/* Most keys of a block. */
+int64_t attention_block_keys(const AttentionRun *run);
 /* Bytes of memory that attention_task wants, of a task of up to `rows` rows. */
 size_t attention_task_bytes(const AttentionRun *run, int rows);
 void attention_task(const AttentionRun *run, const AttentionTask *task, void *memory);
 
-/* Where rows [first, first + count) of a matrix begin in a tensor of these strides. */
+/* Where rows [first, first + count) of a matrix, and of those behind it, begin in a tensor of these strides. */
 void attention_rows(const AttentionRun *run, const AttentionStrides *s, int64_t matrix, int64_t first, int count,
                     int64_t *out_offsets);
 /* Where the matrix of keys or values begins; own_heads: how many the tensor has. */

@@ -5,7 +5,7 @@
 
 #include "runtime/device/cpu/attention/attention.h"
 
-/* Keys or values of a block: element e of key t is data[t * row + e * column]. */
+/* Keys or values of a block, of one matrix: element e of key t is data[t * row + e * column]. */
 typedef struct Side {
     const float *data;
     int64_t row, column;
@@ -25,10 +25,11 @@ typedef struct Block {
     float *results;       /* [width][columns], or [rows][width] */
     float *values;        /* of a step: as scores */
     float *dense;         /* [lanes][size, width or keys]: rows that are to be turned */
-    float *k, *v;         /* a block of keys and of values where they are not read in place */
-    float *top, *sum, *factor; /* [columns] */
-    int32_t *last;             /* [columns] */
-    int64_t *offsets;          /* [rows] of a tensor's rows */
+    float *k, *v;         /* a block of keys and of values, matrix after matrix, where they are not read in place */
+    float *top, *sum, *factor;        /* [columns] */
+    int32_t *last;                    /* [columns] */
+    int64_t *offsets;                 /* [rows] of a tensor's rows */
+    int64_t *k_matrices, *v_matrices; /* where the task's matrices begin; of attention_task alone */
     void **score_rows, **result_rows;
     const void **read_rows;
 } Block;

@@ -157,6 +157,15 @@ typedef struct WidenCall {
     float *to;
 } WidenCall;
 
+/* A few rows by a transposed matrix: results[i * result_stride + j] = sum over k < depth of rows[i * row_stride + k] *
+ * weight[j * stride + k], j < columns. */
+typedef struct Dots {
+    const float *rows, *weight;
+    float *results;
+    int64_t row_stride, stride, result_stride, depth, columns;
+    int row_count;
+} Dots;
+
 /* Few rows by columns of weights in blocks, of 8, 4 or 2 bits, as a model has them: nothing is packed. A column is words of 32 bits, depths from
  * their lowest bits on; a group is as many of them as a vector has lanes.
  *
@@ -261,6 +270,8 @@ typedef struct TileIsa {
     /* sum over k < depth of row[k] * columns[j * stride + k], to result[j] for j < count: products by a transposed
      * matrix with few rows */
     void (*dot)(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count);
+    /* The same bits for each row. */
+    void (*dots)(const Dots *call);
     /* [kind][rows]; of INT8, INT4 and INT2 */
     void (*block_dots[WEIGHT_KINDS][NARROW_TILE_ROWS + 1])(const BlockDots *call);
     void (*score_step)(const ScoreCall *call);

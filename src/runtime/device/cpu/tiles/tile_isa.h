@@ -44,9 +44,6 @@ TILE_INLINE VD f64_clamp(VD x, VD low, VD high) {
 #define WIDE 0
 #include "runtime/device/cpu/tiles/tile_type.h"
 
-/* Square blocks turned in registers: in round `step`, rows i and i + step exchange their off-diagonal sub-blocks of
- * `step` lanes. */
-
 #ifdef __clang__
 #define TILE_SHUFFLE(a, b, mask) shuffle_lanes(a, b, mask)
 TILE_INLINE VU shuffle_lanes(VU a, VU b, VI mask) {
@@ -58,34 +55,71 @@ TILE_INLINE VU shuffle_lanes(VU a, VU b, VI mask) {
 #define TILE_SHUFFLE(a, b, mask) __builtin_shuffle(a, b, mask)
 #endif
 
+#if VECTOR_BYTES == 64
+#define LANE_NUMBERS                                                                                                   \
+    { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }
+#elif VECTOR_BYTES == 32
+#define LANE_NUMBERS                                                                                                   \
+    { 0, 1, 2, 3, 4, 5, 6, 7 }
+#else
+#define LANE_NUMBERS                                                                                                   \
+    { 0, 1, 2, 3 }
+#endif
+
+/* Of each 2 * step lanes, a's second half and b's first one change places. The masks are an expression of constants: of
+ * those filled lane by lane GCC 12 makes numbers of the run, and of a shuffle several instructions. */
+TILE_INLINE void exchange(VU *a, VU *b, const int step) {
+    const VI lane = LANE_NUMBERS, second = (lane & (step - (VI){0})) != 0;
+    const VI low = lane + (second & (LANES - step - (VI){0})), high = low + (step - (VI){0});
+    const VU x = TILE_SHUFFLE(*a, *b, low), y = TILE_SHUFFLE(*a, *b, high);
+    *a = x;
+    *b = y;
+}
+
+/* In round `step`, rows i and i + step exchange their off-diagonal sub-blocks of `step` lanes (% LANES: rounds that
+ * narrow vectors do not have must compile). */
+TILE_INLINE void transpose_round(VU r[LANES], const int step) {
+    TILE_UNROLL
+    for (int i = 0; i < LANES; i++)
+        if (!(i & step)) exchange(&r[i], &r[i + step], step);
+}
+
+/* Square blocks turned in registers. */
 static void transpose_block(const void *rows, int64_t row_stride, void *const *columns) {
     typedef uint32_t Loose __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
     VU r[LANES];
     TILE_UNROLL
     for (int i = 0; i < LANES; i++) r[i] = *(const Loose *)((const char *)rows + i * row_stride * 4);
-    TILE_UNROLL
-    for (int step = 1; step < LANES; step *= 2) {
-        VI low, high;
-        for (int j = 0; j < LANES; j++) {
-            low[j] = j & step ? LANES + j - step : j;
-            high[j] = j & step ? LANES + j : j + step;
-        }
-        TILE_UNROLL
-        for (int i = 0; i < LANES; i++) {
-            if (i & step) continue;
-            VU a = r[i], b = r[i + step];
-            r[i] = TILE_SHUFFLE(a, b, low);
-            r[i + step] = TILE_SHUFFLE(a, b, high);
-        }
-    }
+    transpose_round(r, 1);
+    transpose_round(r, 2);
+    if (LANES > 4) transpose_round(r, 4 % LANES);
+    if (LANES > 8) transpose_round(r, 8 % LANES);
     TILE_UNROLL
     for (int i = 0; i < LANES; i++) *(Loose *)columns[i] = r[i];
 }
 
 #include "runtime/device/cpu/tiles/tile_score.h"
 
-/* As many columns at a time as a vector has lanes, a vector of partial sums each; then lane c becomes the sum of vector
- * c: in a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
+/* In a round, vectors i and i + step exchange halves of 2 * step lanes and are added. */
+TILE_INLINE void fold_round(VF sums[LANES], const int step) {
+    TILE_UNROLL
+    for (int i = 0; i < step; i++) {
+        VU a = (VU)sums[i], b = (VU)sums[i + step];
+        exchange(&a, &b, step);
+        sums[i] = (VF)a + (VF)b;
+    }
+}
+
+/* Lane c is the sum of vector c. */
+TILE_INLINE VF fold_sums(VF sums[LANES]) {
+    if (LANES > 8) fold_round(sums, 8 % LANES);
+    if (LANES > 4) fold_round(sums, 4 % LANES);
+    fold_round(sums, 2);
+    fold_round(sums, 1);
+    return sums[0];
+}
+
+/* As many columns at a time as a vector has lanes, a vector of partial sums each. */
 static void dot(const float *row, const float *columns, int64_t stride, int64_t depth, float *result, int64_t count) {
     for (int64_t j = 0; j < count; j += LANES) {
         VF sums[LANES];
@@ -108,24 +142,69 @@ static void dot(const float *row, const float *columns, int64_t stride, int64_t 
             TILE_UNROLL
             for (int c = 0; c < 4; c++) sums[g + c] += x * f32_load_part(at[c] + whole, (int)(depth - whole));
         }
+        VF folded = fold_sums(sums);
+        if (some == LANES)
+            *(VFLoose *)(result + j) = folded;
+        else
+            f32_store_part(result + j, some, folded);
+    }
+}
+
+/* m rows by as many columns as have a vector of partial sums each then: what is loaded is used several times. */
+TILE_INLINE void dots_of_rows(const Dots *call, int first, const int m) {
+    enum { MOST = LANES };
+    const int n = LANES / m, whole = (int)(call->depth / LANES * LANES), rest = (int)call->depth - whole;
+    const float *rows = call->rows + first * call->row_stride;
+    float *results = call->results + first * call->result_stride;
+    for (int64_t j = 0; j < call->columns; j += n) {
+        VF sums[MOST], y[MOST];
+        const float *at[MOST];
+        const int some = call->columns - j < n ? (int)(call->columns - j) : n;
         TILE_UNROLL
-        for (int step = LANES / 2; step; step /= 2) {
-            VI low, high;
-            for (int l = 0; l < LANES; l++) {
-                low[l] = l & step ? LANES + l - step : l;
-                high[l] = l & step ? LANES + l : l + step;
-            }
+        for (int c = 0; c < n; c++) at[c] = call->weight + (j + (c < some ? c : some - 1)) * call->stride;
+        TILE_UNROLL
+        for (int i = 0; i < LANES; i++) sums[i] = (VF){0};
+        for (int64_t k = 0; k < whole; k += LANES) {
             TILE_UNROLL
-            for (int i = 0; i < step; i++) {
-                VU a = (VU)sums[i], b = (VU)sums[i + step];
-                sums[i] = (VF)TILE_SHUFFLE(a, b, low) + (VF)TILE_SHUFFLE(a, b, high);
+            for (int c = 0; c < n; c++) y[c] = *(const VFLoose *)(at[c] + k);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) {
+                VF x = *(const VFLoose *)(rows + i * call->row_stride + k);
+                TILE_UNROLL
+                for (int c = 0; c < n; c++) sums[i * n + c] += x * y[c];
             }
         }
-        if (some == LANES)
-            *(VFLoose *)(result + j) = sums[0];
-        else
-            f32_store_part(result + j, some, sums[0]);
+        if (rest) {
+            TILE_UNROLL
+            for (int c = 0; c < n; c++) y[c] = f32_load_part(at[c] + whole, rest);
+            TILE_UNROLL
+            for (int i = 0; i < m; i++) {
+                VF x = f32_load_part(rows + i * call->row_stride + whole, rest);
+                TILE_UNROLL
+                for (int c = 0; c < n; c++) sums[i * n + c] += x * y[c];
+            }
+        }
+        const VF folded = fold_sums(sums);
+        float lanes[LANES];
+        memcpy(lanes, &folded, sizeof lanes);
+        TILE_UNROLL
+        for (int i = 0; i < m; i++) {
+            float *to = results + i * call->result_stride + j;
+            if (some == n)
+                memcpy(to, lanes + i * n, (size_t)n * sizeof *to);
+            else
+                for (int c = 0; c < some; c++) to[c] = lanes[i * n + c];
+        }
     }
+}
+
+static void dots(const Dots *call) {
+    int i = 0;
+    for (; i + 4 <= call->row_count; i += 4) dots_of_rows(call, i, 4);
+    for (; i + 2 <= call->row_count; i += 2) dots_of_rows(call, i, 2);
+    if (i < call->row_count)
+        dot(call->rows + i * call->row_stride, call->weight, call->stride, call->depth,
+            call->results + i * call->result_stride, call->columns);
 }
 
 #include "runtime/device/cpu/tiles/tile_narrow.h"
@@ -211,6 +290,7 @@ const TileIsa TILE_JOIN(tile, ISA) = {
     .winograd_input = winograd_input,
     .winograd_output = winograd_output,
     .dot = dot,
+    .dots = dots,
     .block_dots = {[WEIGHT_INT8] = BLOCK_DOTS_NAMES(int8),
                    [WEIGHT_INT4] = BLOCK_DOTS_NAMES(int4),
                    [WEIGHT_INT2] = BLOCK_DOTS_NAMES(int2)},
