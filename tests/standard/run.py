@@ -118,7 +118,7 @@ def test_cases(folder):
         if answer == "written":
             written.append((case, target))
         elif answer.startswith("refused: "):
-            named = re.search(r"what it does \((\w+)\)", answer)
+            named = re.search(r"(\w+) is not written in operators of the standard", answer)
             refused[named[1] if named else "draws" if "draws its random numbers" in answer else answer] += 1
     for case, target in written:
         try:
