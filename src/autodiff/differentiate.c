@@ -69,6 +69,11 @@ static Status differentiate_node(Backward *w, const Node *node) {
     return status_at(status, "gradient of node \"%s\" (%s)", node_origin_name(node), node->op);
 }
 
+static Status no_gradient_by(const Value *x) {
+    return status_error(STATUS_UNSUPPORTED, "there is no gradient with respect to \"%s\": it is no tensor of floats",
+                        x->name);
+}
+
 static Status check_arguments(const Value *y, const Value *seed, Value *const *of, int count) {
     bool sequence = y->kind == VALUE_SEQUENCE && seed && seed->kind == VALUE_SEQUENCE;
     if ((y->kind != VALUE_TENSOR && !sequence) || !dtype_is_float(y->dtype))
@@ -76,9 +81,8 @@ static Status check_arguments(const Value *y, const Value *seed, Value *const *o
     if (seed && (seed->dtype != y->dtype || (!sequence && !value_same_shape(seed, y))))
         return status_error(STATUS_INVALID, "the gradient given for \"%s\" has another type or shape", y->name);
     for (int i = 0; i < count; i++)
-        if (of[i]->kind != VALUE_TENSOR || !dtype_is_float(of[i]->dtype))
-            return status_error(STATUS_UNSUPPORTED,
-                                "there is no gradient with respect to \"%s\": it is no tensor of floats", of[i]->name);
+        if ((of[i]->kind != VALUE_TENSOR && of[i]->kind != VALUE_SEQUENCE) || !dtype_is_float(of[i]->dtype))
+            return no_gradient_by(of[i]);
     return NULL;
 }
 
@@ -102,11 +106,13 @@ Status differentiate_all(Lowering *l, const Differentiation *d, Value **out_grad
         if (has_any_dy(&w, node) && depends_on_inputs(&w, node)) TRY(differentiate_node(&w, node));
     for (int i = 0; i < d->of_count; i++) {
         out_gradients[i] = map_get_id(&w.gradients, MAP_POINTER_KEY(d->of[i]));
-        if (!out_gradients[i]) out_gradients[i] = full_like(l, d->of[i], 0);
+        if (!out_gradients[i]) out_gradients[i] = zeros_like(l, d->of[i]);
     }
     return taken_error(l);
 }
 
 Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients) {
+    for (int i = 0; i < count; i++)
+        if (of[i]->kind != VALUE_TENSOR) return no_gradient_by(of[i]);
     return differentiate_all(l, &(Differentiation){&y, &seed, 1, of, count}, out_gradients);
 }

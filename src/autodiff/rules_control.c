@@ -2,9 +2,13 @@
 /* Gradients of control flow (ops/control/control.c says what its nodes mean). Of an If: an If over the same condition, whose branches are the
  * forward ones with their gradients behind them. Of a Loop or Scan: a Scan backwards over the steps, whose body is the forward one, run
  * again from the values with which each step began, with its gradient behind it (Griewank and Walther, "Evaluating Derivatives", 2008, 4);
- * those values are stacked as further outputs of the forward node. */
+ * those values are stacked as further outputs of the forward node. Tensors whose size differs between steps become one sequence. Of a sequence
+ * that a Loop carries hardly more than its length is read again (ops/sequence/sequence_gradient.c), so that is stacked, and the elements that the
+ * body takes out are kept; where the body reads it otherwise, the sequences with which all steps began are, one behind the other. Of a
+ * SequenceMap: one over the gradients of its results. */
 #include "autodiff/rules.h"
 
+#include "lowering/item_type.h"
 #include "lowering/prune.h"
 #include "lowering/sizes.h"
 #include "lowering/subgraph.h"
@@ -16,7 +20,13 @@ static Status taken_error(Lowering *l) {
 }
 
 static bool is_differentiable(const Value *value) {
-    return value && value->kind == VALUE_TENSOR && value->rank >= 0 && dtype_is_float(value->dtype);
+    if (!value || !dtype_is_float(value->dtype)) return false;
+    return value->kind == VALUE_SEQUENCE || (value->kind == VALUE_TENSOR && value->rank >= 0);
+}
+
+static Status no_gradient(const Node *n, const Value *value) {
+    return status_error(STATUS_UNSUPPORTED, "node \"%s\": the gradient of \"%s\", %s", node_origin_name(n), value->name,
+                        value->kind == VALUE_TENSOR ? "a tensor of an unknown number of axes" : "an optional");
 }
 
 /* A body under construction: a copy of a forward one, and what is asked of it. */
@@ -30,12 +40,12 @@ typedef struct Body {
 } Body;
 
 static Body body_of(Lowering *l, const Graph *forward) {
-    int outputs = forward->outputs.count, inputs = forward->inputs.count;
+    int inputs = forward->inputs.count, ys = forward->outputs.count + inputs;
     return (Body){.graph = graph_sub(l->graph, forward->name),
                   .forward = forward,
                   .values = map_make(l->arena),
-                  .ys = ARENA_ARRAY(l->arena, Value *, outputs),
-                  .seeds = ARENA_ARRAY(l->arena, Value *, outputs),
+                  .ys = ARENA_ARRAY(l->arena, Value *, ys),
+                  .seeds = ARENA_ARRAY(l->arena, Value *, ys),
                   .of = ARENA_ARRAY(l->arena, Value *, inputs),
                   .gradients = ARENA_ARRAY(l->arena, Value *, inputs)};
 }
@@ -73,7 +83,7 @@ static Lowering inside(const Lowering *l, Graph *graph) {
 static Status differentiate_body(const Lowering *l, Body *b) {
     Lowering own = inside(l, b->graph);
     for (int i = 0; i < b->y_count; i++) /* of the same sizes, which may be written in other symbols */
-        if (is_differentiable(b->ys[i]))
+        if (b->ys[i]->kind == VALUE_TENSOR)
             b->seeds[i] = reshape(&own, b->seeds[i], (const Dim *const *)b->ys[i]->dims, b->ys[i]->rank);
     TRY(taken_error(&own));
     return differentiate_all(&own, &(Differentiation){b->ys, b->seeds, b->y_count, b->of, b->of_count}, b->gradients);
@@ -94,12 +104,25 @@ static Status back_branch(Backward *w, const Node *n, const Graph *branch, Graph
         if (!has_dy(w, n, i)) continue;
         const Value *result = branch->outputs.items[i];
         Value *seed = add_input(&b, result);
-        if (is_computed(result) || result->kind == VALUE_SEQUENCE) ask_for(&b, now(&b, result), seed);
+        if (is_computed(result)) ask_for(&b, now(&b, result), seed);
     }
     TRY(differentiate_body(w->l, &b));
     for (int i = 0; i < b.of_count; i++) graph_add_output(b.graph, b.gradients[i]);
+    graph_prune(b.graph);
     *out_graph = b.graph;
     return NULL;
+}
+
+/* What neither branch reads is not passed to them: a sequence that a loop carries need not be kept for that. */
+static int drop_unread_captures(Graph *const *branches, Value **captured, int count) {
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        if (!value_is_read(branches[0]->inputs.items[i]) && !value_is_read(branches[1]->inputs.items[i])) continue;
+        for (int k = 0; k < 2; k++) branches[k]->inputs.items[kept] = branches[k]->inputs.items[i];
+        captured[kept++] = captured[i];
+    }
+    for (int k = 0; k < 2; k++) branches[k]->inputs.count = kept;
+    return kept;
 }
 
 static void back_if(Backward *w, const Node *n) {
@@ -110,18 +133,17 @@ static void back_if(Backward *w, const Node *n) {
     for (int i = 0; i < n->output_count; i++)
         if (has_dy(w, n, i)) inputs[count++] = dy(w, n, i);
     for (int i = first; i < n->input_count; i++)
-        if (wants(w, n, i) && !is_differentiable(n->inputs[i])) {
-            unsupported(l, "the gradient of \"%s\", a sequence", n->inputs[i]->name);
-            return;
-        }
+        if (wants(w, n, i) && !is_differentiable(n->inputs[i]) && !l->error) l->error = no_gradient(n, n->inputs[i]);
     Graph *branches[2];
     for (int i = 0; i < 2 && !l->error; i++) l->error = back_branch(w, n, n->subgraphs[i], &branches[i]);
+    if (l->error) return;
+    count = first + drop_unread_captures(branches, inputs + first, count - first);
     Node *node = backward_host(w, n, n->op, NULL, inputs, count);
     if (!node) return;
     node->captures = count - first;
     for (int i = 0; i < 2; i++) node_add_subgraph(node, branches[i]);
     for (int i = first; i < n->input_count; i++)
-        if (wants(w, n, i)) give(w, n, i, host_result_like(l, node, n->inputs[i]));
+        if (wants(w, n, i)) give(w, n, i, result_like(l, node, n->inputs[i]));
 }
 
 /* ---- Loop and Scan ---- */
@@ -153,26 +175,59 @@ static Steps steps_of(const Node *n) {
 
 static Value *body_result(const Steps *s, int index) { return s->body->outputs.items[s->loop + index]; }
 
-/* A carried value can be stacked: it is a tensor, whose sizes stay as they are. Where lowering cannot tell, the run does, and refuses. */
+static bool is_optional(const Value *value) { return value->kind != VALUE_TENSOR && value->kind != VALUE_SEQUENCE; }
+
+/* Whether the carried value has another size along the axis in each step, as far as lowering can tell. */
+static bool varies(const Steps *s, int index, int axis) {
+    return s->body->inputs.items[s->lead + index]->dims[axis] != s->node->inputs[s->first + index]->dims[axis];
+}
+
+/* Whether the carried values of all steps can be stacked: tensors of one shape. Where lowering takes them for that, the run may still refuse. */
 static bool can_be_stacked(const Steps *s, int index) {
     const Value *inner = s->body->inputs.items[s->lead + index];
-    return inner->kind == VALUE_TENSOR && s->node->inputs[s->first + index]->kind == VALUE_TENSOR;
+    for (int i = 0; inner->kind == VALUE_TENSOR && i < inner->rank; i++)
+        if (varies(s, index, i)) return false;
+    return inner->kind == VALUE_TENSOR;
+}
+
+/* The type of a carried value in one step or behind the last, written in sizes of its own. */
+static void set_type(const Lowering *l, const Steps *s, int index, Value *value) {
+    const Value *inner = s->body->inputs.items[s->lead + index];
+    pass_type(value, inner);
+    value->content = NULL;
+    if (inner->kind != VALUE_TENSOR || inner->rank <= 0) return;
+    value->dims = ARENA_ARRAY(l->arena, const Dim *, inner->rank);
+    for (int i = 0; i < inner->rank; i++)
+        value->dims[i] = varies(s, index, i) ? dim_fresh(l->dims, "size") : inner->dims[i];
+}
+
+/* The carried value behind the last step, which nothing may have asked for. */
+static Value *last_value(const Lowering *l, const Steps *s, int index) {
+    Node *node = (Node *)s->node; /* of the graph that is being differentiated */
+    while (node->output_count <= index) node_attach_output(node, NULL);
+    if (node->outputs[index]) return node->outputs[index];
+    Value *last = graph_add_value(node->graph, NULL, DT_NONE, -1, NULL);
+    set_type(l, s, index, last);
+    last->producer = node;
+    last->output_index = index;
+    return node->outputs[index] = last;
 }
 
 /* What the backward Scan scans, and where from. */
 typedef struct Slices {
-    Value **inner, **outer; /* outer: NULL where the forward node is yet to stack what the body's input `saved` is */
-    int *saved;
+    Value **inner, **outer; /* outer: NULL where the forward node is yet to stack `saved`, of its body */
+    Value **saved;
     int64_t *axes, *directions;
     int count;
 } Slices;
 
 static Slices slices_make(Arena *arena, int most) {
-    return (Slices){ARENA_ARRAY(arena, Value *, most), ARENA_ARRAY(arena, Value *, most), ARENA_ARRAY(arena, int, most),
-                    ARENA_ARRAY(arena, int64_t, most), ARENA_ARRAY(arena, int64_t, most), 0};
+    return (Slices){ARENA_ARRAY(arena, Value *, most), ARENA_ARRAY(arena, Value *, most),
+                    ARENA_ARRAY(arena, Value *, most), ARENA_ARRAY(arena, int64_t, most),
+                    ARENA_ARRAY(arena, int64_t, most), 0};
 }
 
-static void add_slice(Slices *s, Value *inner, Value *outer, int saved, int64_t axis, bool backwards) {
+static void add_slice(Slices *s, Value *inner, Value *outer, Value *saved, int64_t axis, bool backwards) {
     int i = s->count++;
     s->inner[i] = inner;
     s->outer[i] = outer;
@@ -186,20 +241,20 @@ static const Dim *step_count(Lowering *l, const Steps *s) {
     const Node *n = s->node;
     if (!s->loop) return n->inputs[s->first + s->carried]->dims[s->in_axes[0]];
     for (int i = s->carried; i < n->output_count; i++)
-        if (n->outputs[i]) return n->outputs[i]->dims[0];
+        if (n->outputs[i] && n->outputs[i]->kind == VALUE_TENSOR) return n->outputs[i]->dims[0];
     return dim_fresh(l->dims, "iterations");
 }
 
-/* Makes the forward node stack its body's input `index`, along axis 0. */
-static Value *stack(Lowering *l, const Steps *s, int index) {
-    Node *node = (Node *)s->node; /* of the graph that is being differentiated */
-    Value *input = s->body->inputs.items[index];
+/* Makes the forward node stack a value of its body: a tensor along axis 0, of sequences all elements one behind the other. */
+static Value *stack(Lowering *l, const Steps *s, Value *saved) {
+    Node *node = (Node *)s->node;
     const Dim *dims[MAX_RANK], *count = step_count(l, s);
-    if (input->rank >= MAX_RANK) return unsupported(l, "a stack of more than %d axes", MAX_RANK), NULL;
+    if (saved->kind == VALUE_TENSOR && saved->rank >= MAX_RANK)
+        return unsupported(l, "a stack of more than %d axes", MAX_RANK), NULL;
     while (node->output_count < s->body->outputs.count - s->loop) node_attach_output(node, NULL);
-    graph_add_output(s->body, input);
+    graph_add_output(s->body, saved);
     dims[0] = count;
-    for (int i = 0; i < input->rank; i++) dims[1 + i] = input->dims[i];
+    for (int i = 0; saved->kind == VALUE_TENSOR && i < saved->rank; i++) dims[1 + i] = saved->dims[i];
     if (!s->loop) {
         int total = s->body->outputs.count - s->carried;
         int64_t *axes = ARENA_ARRAY(l->arena, int64_t, total), *directions = ARENA_ARRAY(l->arena, int64_t, total);
@@ -211,7 +266,8 @@ static Value *stack(Lowering *l, const Steps *s, int index) {
         node_set_ints(node, "scan_output_axes", axes, total);
         node_set_ints(node, "scan_output_directions", directions, total);
     }
-    return node_add_output(node, NULL, input->dtype, 1 + input->rank, dims);
+    if (saved->kind == VALUE_SEQUENCE) return result_like(l, node, saved);
+    return node_add_output(node, NULL, saved->dtype, 1 + saved->rank, dims);
 }
 
 static Value *true_for(Body *b, const Value *input) {
@@ -221,8 +277,13 @@ static Value *true_for(Body *b, const Value *input) {
     return graph_add_constant(b->graph, NULL, tensor);
 }
 
+/* What the backward Scan captures. outer: NULL where the forward node is yet to keep `saved`, a tensor of its body, step by step. */
+typedef struct Capture {
+    Value *inner, *outer, *saved;
+} Capture;
+
 /* The parts of the backward Scan, in the order of its inputs: the gradients of carried values that are floats, the sums of those of captures,
- * slices, captures. */
+ * slices, captures: those of the forward node, then what its steps began with and cannot be stacked. */
 typedef struct Reverse {
     Steps s;
     Body b;
@@ -231,39 +292,35 @@ typedef struct Reverse {
     Value **state_inputs, **starts; /* inside and outside */
     int state_count;
     int first_sum; /* of the states */
+    VEC(Capture) captures;
+    Value *number; /* of the step, where the forward body has none: a slice */
 } Reverse;
 
-static void add_state(Reverse *r, const Value *model, Value *start) {
-    r->state_inputs[r->state_count] = add_input(&r->b, model);
-    r->starts[r->state_count++] = start;
+static Value *add_state(Reverse *r, const Value *model, Value *start) {
+    r->starts[r->state_count] = start;
+    return r->state_inputs[r->state_count++] = add_input(&r->b, model);
 }
 
 static Status add_states(Backward *w, Reverse *r) {
     const Steps *s = &r->s;
     const Node *n = s->node;
     for (int i = 0; i < n->output_count; i++)
-        if (has_dy(w, n, i) && !is_differentiable(n->outputs[i]))
-            return status_error(STATUS_UNSUPPORTED, "node \"%s\": the gradient of \"%s\", a sequence",
-                                node_origin_name(n), n->outputs[i]->name);
+        if (has_dy(w, n, i) && !is_differentiable(n->outputs[i])) return no_gradient(n, n->outputs[i]);
     for (int i = 0; i < s->carried; i++) {
         Value *model = s->body->inputs.items[s->lead + i];
         r->states[i] = -1;
+        if (is_optional(model) && dtype_is_float(model->dtype)) return no_gradient(n, n->inputs[s->first + i]);
         if (!is_differentiable(model)) continue;
-        if (!can_be_stacked(s, i))
-            return status_error(STATUS_UNSUPPORTED,
-                                "node \"%s\": the gradient of a %s whose carried value %d is no tensor",
-                                node_origin_name(n), n->op, i);
         r->states[i] = r->state_count;
         bool given = i < n->output_count && n->outputs[i] && has_dy(w, n, i);
-        add_state(r, model, given ? dy(w, n, i) : full_like(w->l, n->inputs[s->first + i], 0));
+        Value *last = can_be_stacked(s, i) ? n->inputs[s->first + i] : last_value(w->l, s, i); /* of its shape */
+        set_type(w->l, s, i, add_state(r, model, given ? dy(w, n, i) : zeros_like(w->l, last)));
     }
     r->first_sum = r->state_count;
     for (int i = n->input_count - n->captures; i < n->input_count; i++) {
         if (!wants(w, n, i)) continue;
-        if (!is_differentiable(n->inputs[i]))
-            return status_error(STATUS_UNSUPPORTED, "node \"%s\": the gradient of \"%s\", a sequence",
-                                node_origin_name(n), n->inputs[i]->name);
-        add_state(r, n->inputs[i], full_like(w->l, n->inputs[i], 0));
+        if (!is_differentiable(n->inputs[i])) return no_gradient(n, n->inputs[i]);
+        add_state(r, n->inputs[i], zeros_like(w->l, n->inputs[i]));
     }
     return taken_error(w->l);
 }
@@ -275,15 +332,155 @@ static void add_slices(Reverse *r) {
     int scanned = s->lead + s->carried;
     for (int i = 0; i < s->scanned; i++)
         add_slice(&r->slices, add_same(&r->b, s->body->inputs.items[scanned + i]), n->inputs[s->first + s->carried + i],
-                  -1, s->in_axes[i], !s->in_directions[i]);
+                  NULL, s->in_axes[i], !s->in_directions[i]);
     for (int i = 0; i < s->lead + s->carried; i++) {
         Value *input = s->body->inputs.items[i];
         if (s->loop && i == 1)
             map_set_id(&r->b.values, MAP_POINTER_KEY(input), true_for(&r->b, input)); /* the step was taken */
         else
-            add_slice(&r->slices, add_same(&r->b, input), NULL, i, 0, true);
+            add_slice(&r->slices, add_same(&r->b, input), NULL, input, 0, true);
     }
 }
+
+/* ---- what steps begin with and cannot be stacked ---- */
+
+static bool is_step(const Node *node, const char *op) {
+    return node->kind == NODE_HOST && node->host == ops_host_named(op);
+}
+
+static bool has_known_sizes(const Value *element) {
+    if (element->kind != VALUE_TENSOR || element->rank < 0) return false;
+    for (int i = 0; i < element->rank; i++)
+        if (!dim_is_const(element->dims[i], NULL)) return false;
+    return true;
+}
+
+/* Whether nothing of the sequence is read but its length and elements. */
+static bool is_read_apart(const Value *sequence) {
+    for (int i = 0; i < sequence->uses.count; i++) {
+        const Node *node = sequence->uses.items[i].node;
+        bool element = is_step(node, "SequenceAt") && node->outputs[0]->kind == VALUE_TENSOR;
+        if (!element && !is_step(node, "SequenceLength")) return false;
+    }
+    return !value_is_output(sequence);
+}
+
+static Node *behind(const Steps *s, const Value *value) {
+    return value->producer ? value->producer->next : s->body->first;
+}
+
+/* In the forward body, before all other readers: what changes the sequence in place has to be the last. */
+static Value *length_of(const Steps *s, Value *sequence) {
+    for (int i = 0; i < sequence->uses.count; i++)
+        if (is_step(sequence->uses.items[i].node, "SequenceLength")) return sequence->uses.items[i].node->outputs[0];
+    Node *node = sequence_step(s->body, behind(s, sequence), "SequenceLength", &sequence, 1);
+    node->origin = s->node->origin;
+    return node_add_output(node, NULL, DT_I64, 0, NULL);
+}
+
+static Value *forward_of(const Reverse *r, const Value *copy) {
+    FOR_EACH_NODE(node, r->s.body)
+    if (node->output_count && node->outputs[0] && now(&r->b, node->outputs[0]) == copy) return node->outputs[0];
+    return NULL;
+}
+
+/* What a step of the forward node has made, as it is stacked. */
+static Value *slice_of(Reverse *r, Value *saved) {
+    for (int i = 0; i < r->slices.count; i++)
+        if (r->slices.saved[i] == saved) return r->slices.inner[i];
+    Value *slice = add_input(&r->b, saved);
+    add_slice(&r->slices, slice, NULL, saved, 0, true);
+    return slice;
+}
+
+static Value *capture(Reverse *r, Value *outer) {
+    Value *inner = add_input(&r->b, outer);
+    VEC_PUSH(r->b.graph->arena, r->captures, (Capture){.inner = inner, .outer = outer});
+    return inner;
+}
+
+/* The step's number in the forward node. */
+static Value *step_number(Lowering *l, Reverse *r) {
+    if (r->s.loop) return slice_of(r, r->s.body->inputs.items[0]);
+    if (r->number) return r->number;
+    const Dim *count = step_count(l, &r->s);
+    Value *numbers = iota(l, &count, 1, 0, DT_I64);
+    r->number = graph_add_input(r->b.graph, NULL, DT_I64, 0, NULL);
+    add_slice(&r->slices, r->number, numbers, NULL, 0, true);
+    return r->number;
+}
+
+/* Computes what a step has of what all steps have, before all else in the backward body. */
+static Value *found_again(Lowering *l, Reverse *r, const char *op, Value *const *inputs, int count, const Value *like) {
+    Node *node = sequence_step(r->b.graph, r->b.graph->first, op, inputs, count);
+    node->origin = r->s.node->origin;
+    node->backward = true;
+    return result_like(l, node, like);
+}
+
+/* A tensor whose size differs between steps is kept as an element of a sequence, if what reads it, or has its sizes, stays. */
+static Value *element_of(Lowering *l, Reverse *r, Value *saved, const Value *like) {
+    ItemType type = item_type_held(l, item_type_of(saved), VALUE_SEQUENCE);
+    Value *all = graph_add_input(r->b.graph, NULL, DT_NONE, -1, NULL);
+    item_type_set(l, all, &type);
+    VEC_PUSH(r->b.graph->arena, r->captures, (Capture){.inner = all, .saved = saved});
+    return found_again(l, r, "SequenceAt", (Value *[]){all, step_number(l, r)}, 2, like);
+}
+
+static Value *all_elements(Lowering *l, const Steps *s, const Capture *capture) {
+    Value *saved = capture->saved;
+    Node *node = sequence_step(s->body, behind(s, saved), "SequenceConstruct", &saved, 1);
+    node->origin = s->node->origin;
+    return stack(l, s, result_like(l, node, capture->inner));
+}
+
+static void replace(Reverse *r, Value *value, Value *found) {
+    if (found) value_replace(r->b.graph, value, found);
+}
+
+static void read_apart(Lowering *l, Reverse *r, Value *sequence, const Value *inner) {
+    while (inner->uses.count && !l->error) {
+        Node *node = inner->uses.items[0].node;
+        Value *result = node->outputs[0];
+        Value *saved = is_step(node, "SequenceLength") ? length_of(&r->s, sequence) : forward_of(r, result);
+        replace(r, result, has_known_sizes(result) ? slice_of(r, saved) : element_of(l, r, saved, result));
+        graph_remove_node(r->b.graph, node);
+    }
+}
+
+/* A step's part of `all`, which holds as many elements for each as `saved` had there. */
+static Value *sequence_of(Lowering *l, Reverse *r, Value *all, Value *saved) {
+    Value *lengths = stack(l, &r->s, length_of(&r->s, saved));
+    Value *inputs[] = {capture(r, all), capture(r, lengths), step_number(l, r)};
+    return found_again(l, r, "SequenceOfIteration", inputs, 3, saved);
+}
+
+/* Its sizes are those of what is found in its place. */
+static void drop_input(Graph *graph, const Value *input) {
+    int kept = 0;
+    for (int i = 0; i < graph->inputs.count; i++)
+        if (graph->inputs.items[i] != input) graph->inputs.items[kept++] = graph->inputs.items[i];
+    graph->inputs.count = kept;
+}
+
+static void read_unstacked(Lowering *l, Reverse *r) {
+    for (int i = 0; i < r->s.carried && !l->error; i++) {
+        Value *carried = r->s.body->inputs.items[r->s.lead + i], *inner = now(&r->b, carried);
+        if (is_optional(carried) || can_be_stacked(&r->s, i)) continue;
+        if (carried->kind == VALUE_TENSOR) {
+            drop_input(r->b.graph, inner);
+            replace(r, inner, element_of(l, r, carried, inner));
+        } else if (!value_is_read(inner))
+            continue;
+        else if (is_read_apart(inner))
+            read_apart(l, r, carried, inner);
+        else
+            replace(r, inner, sequence_of(l, r, stack(l, &r->s, carried), carried));
+    }
+    graph_prune(r->b.graph); /* positions of elements */
+}
+
+/* ---- what the backward Scan is made of ---- */
 
 static void add_seeds(Backward *w, Reverse *r) {
     const Steps *s = &r->s;
@@ -291,12 +488,20 @@ static void add_seeds(Backward *w, Reverse *r) {
     for (int i = 0; i < s->carried; i++)
         if (r->states[i] >= 0 && is_computed(body_result(s, i)))
             ask_for(&r->b, now(&r->b, body_result(s, i)), r->state_inputs[r->states[i]]);
+    for (int i = 0, sum = r->first_sum; i < n->captures; i++) /* so the body adds to the sum */
+        if (wants(w, n, n->input_count - n->captures + i))
+            ask_for(&r->b, now(&r->b, s->body->inputs.items[s->body->inputs.count - n->captures + i]),
+                    r->state_inputs[sum++]);
     for (int i = 0; i < s->stacked; i++) {
-        const Value *result = body_result(s, s->carried + i);
+        Value *result = body_result(s, s->carried + i);
         bool given = s->carried + i < n->output_count && n->outputs[s->carried + i] && has_dy(w, n, s->carried + i);
         if (!given || !is_computed(result)) continue;
+        if (result->kind == VALUE_SEQUENCE) {
+            ask_for(&r->b, now(&r->b, result), sequence_of(w->l, r, dy(w, n, s->carried + i), result));
+            continue;
+        }
         Value *slice = add_input(&r->b, result);
-        add_slice(&r->slices, slice, dy(w, n, s->carried + i), -1, s->loop ? 0 : s->out_axes[i],
+        add_slice(&r->slices, slice, dy(w, n, s->carried + i), NULL, s->loop ? 0 : s->out_axes[i],
                   s->loop || !s->out_directions[i]);
         ask_for(&r->b, now(&r->b, result), slice);
     }
@@ -318,16 +523,6 @@ static void add_targets(Backward *w, Reverse *r) {
             b->of[b->of_count++] = now(b, s->body->inputs.items[s->lead + s->carried + i]);
 }
 
-static void add_outputs(Backward *w, Reverse *r) {
-    Lowering own = inside(w->l, r->b.graph);
-    for (int i = 0; i < r->b.of_count; i++) {
-        Value *g = r->b.gradients[i];
-        if (i >= r->first_sum && i < r->state_count) g = add(&own, r->state_inputs[i], g);
-        if (g) graph_add_output(r->b.graph, g);
-    }
-    if (own.error) w->l->error = own.error;
-}
-
 /* Leaves out the slices that nothing reads, but for one: it says how many steps there are. */
 static void drop_unread(Lowering *l, Reverse *r) {
     Slices *s = &r->slices;
@@ -343,12 +538,11 @@ static void drop_unread(Lowering *l, Reverse *r) {
     }
     s->count = kept;
     for (int i = 0; i < kept && !l->error; i++) {
-        int saved = s->saved[i];
         if (s->outer[i]) continue;
-        if (saved >= r->s.lead && !can_be_stacked(&r->s, saved - r->s.lead))
-            unsupported(l, "a carried value that is no tensor");
+        if (s->saved[i]->kind == VALUE_TENSOR)
+            s->outer[i] = stack(l, &r->s, s->saved[i]);
         else
-            s->outer[i] = stack(l, &r->s, saved);
+            unsupported(l, "what it carries, \"%s\", is an optional, and steps read it again", s->saved[i]->name);
     }
 }
 
@@ -356,9 +550,9 @@ static void emit_scan(Backward *w, Reverse *r) {
     Lowering *l = w->l;
     const Node *n = r->s.node;
     const Slices *slices = &r->slices;
-    int own = n->input_count - n->captures, before = r->s.lead + r->s.carried + r->s.scanned, count = 0, captures = 0;
+    int own = n->input_count - n->captures, count = 0, captures = 0;
     Graph *graph = r->b.graph;
-    Value **inputs = ARENA_ARRAY(l->arena, Value *, r->state_count + slices->count + n->captures);
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, r->state_count + slices->count + r->captures.count);
     graph->inputs.count = 0; /* in the Scan's order */
     for (int i = 0; i < r->state_count; i++) {
         VEC_PUSH(graph->arena, graph->inputs, r->state_inputs[i]);
@@ -368,11 +562,11 @@ static void emit_scan(Backward *w, Reverse *r) {
         VEC_PUSH(graph->arena, graph->inputs, slices->inner[i]);
         inputs[count++] = slices->outer[i];
     }
-    for (int i = 0; i < n->captures; i++) {
-        Value *input = now(&r->b, r->s.body->inputs.items[before + i]);
-        if (!value_is_read(input)) continue;
-        VEC_PUSH(graph->arena, graph->inputs, input);
-        inputs[count++] = n->inputs[own + i];
+    for (int i = 0; i < r->captures.count; i++) {
+        const Capture *c = &r->captures.items[i];
+        if (!value_is_read(c->inner)) continue;
+        VEC_PUSH(graph->arena, graph->inputs, c->inner);
+        inputs[count++] = c->outer ? c->outer : all_elements(l, &r->s, c);
         captures++;
     }
     Node *node = backward_host(w, n, "Scan", NULL, inputs, count);
@@ -382,13 +576,11 @@ static void emit_scan(Backward *w, Reverse *r) {
     node_add_subgraph(node, graph);
     int64_t *axes = ARENA_ARRAY(l->arena, int64_t, r->s.scanned),
             *directions = ARENA_ARRAY(l->arena, int64_t, r->s.scanned);
-    int stacked = 0, state = 0;
-    for (int i = 0; i < r->s.carried; i++) {
-        if (r->states[i] < 0) continue;
-        give(w, n, r->s.first + i, host_result_like(l, node, r->starts[state++]));
-    }
+    int stacked = 0;
+    for (int i = r->s.first; i < r->s.first + r->s.carried; i++)
+        if (r->states[i - r->s.first] >= 0) give(w, n, i, result_like(l, node, n->inputs[i]));
     for (int i = own; i < n->input_count; i++)
-        if (wants(w, n, i)) give(w, n, i, host_result_like(l, node, r->starts[state++]));
+        if (wants(w, n, i)) give(w, n, i, result_like(l, node, n->inputs[i]));
     for (int i = 0; i < r->s.scanned; i++) {
         int input = r->s.first + r->s.carried + i;
         if (!wants(w, n, input)) continue;
@@ -406,7 +598,7 @@ static void emit_scan(Backward *w, Reverse *r) {
 static void back_steps(Backward *w, const Node *n) {
     Lowering *l = w->l;
     Steps s = steps_of(n);
-    int inputs = s.body->inputs.count, most = inputs + s.stacked;
+    int inputs = s.body->inputs.count, most = inputs + s.stacked + s.body->node_count + 2 * s.carried;
     Reverse r = {.s = s, .b = body_of(l, s.body), .slices = slices_make(l->arena, most)};
     r.states = ARENA_ARRAY(l->arena, int, s.carried);
     r.state_inputs = ARENA_ARRAY(l->arena, Value *, inputs);
@@ -414,7 +606,10 @@ static void back_steps(Backward *w, const Node *n) {
     Status status = add_states(w, &r);
     if (!status) {
         add_slices(&r);
-        for (int i = inputs - n->captures; i < inputs; i++) add_same(&r.b, s.body->inputs.items[i]);
+        for (int i = 0; i < n->captures; i++) {
+            Value *inner = add_same(&r.b, s.body->inputs.items[inputs - n->captures + i]);
+            VEC_PUSH(r.b.graph->arena, r.captures, (Capture){inner, n->inputs[n->input_count - n->captures + i], NULL});
+        }
         copy_nodes(&r.b);
         add_seeds(w, &r);
         add_targets(w, &r);
@@ -425,14 +620,65 @@ static void back_steps(Backward *w, const Node *n) {
         l->error = status;
         return;
     }
-    add_outputs(w, &r);
-    if (l->error) return;
+    for (int i = 0; i < r.b.of_count; i++) graph_add_output(r.b.graph, r.b.gradients[i]);
     graph_prune(r.b.graph);
+    read_unstacked(l, &r);
     drop_unread(l, &r);
     if (!l->error) emit_scan(w, &r);
 }
 
+/* ---- SequenceMap ---- */
+
+/* A SequenceMap over the same sequences and the gradients of its results. It gives a gradient an element, also of tensors that all elements
+ * share, where these are added up. */
+static void back_map(Backward *w, const Node *n) {
+    Lowering *l = w->l;
+    const Graph *body = n->subgraphs[0];
+    Body b = body_of(l, body);
+    int own = n->input_count - n->captures, count = own;
+    Value **inputs = ARENA_ARRAY(l->arena, Value *, n->input_count + n->output_count);
+    for (int i = 0; i < n->input_count; i++)
+        if (wants(w, n, i) && !is_differentiable(n->inputs[i]) && !l->error) l->error = no_gradient(n, n->inputs[i]);
+    for (int i = 0; i < own; i++) {
+        add_same(&b, body->inputs.items[i]);
+        inputs[i] = n->inputs[i];
+    }
+    Value **seeds = ARENA_ARRAY(l->arena, Value *, n->output_count);
+    for (int i = 0; i < n->output_count; i++) {
+        if (!n->outputs[i] || !has_dy(w, n, i)) continue;
+        seeds[i] = add_input(&b, body->outputs.items[i]);
+        Value *parts[] = {dy(w, n, i), n->outputs[i]}; /* each step reads a tensor */
+        inputs[count++] = backward_step(l, "SequenceFilled", n->outputs[i], parts, 2);
+    }
+    for (int i = own; i < n->input_count; i++) {
+        add_same(&b, body->inputs.items[i]);
+        inputs[count++] = n->inputs[i];
+    }
+    copy_nodes(&b);
+    for (int i = 0; i < n->output_count; i++)
+        if (seeds[i] && is_computed(body->outputs.items[i])) ask_for(&b, now(&b, body->outputs.items[i]), seeds[i]);
+    for (int i = 0; i < n->input_count; i++)
+        if (wants(w, n, i)) b.of[b.of_count++] = now(&b, body->inputs.items[i]);
+    if (!l->error) l->error = differentiate_body(l, &b);
+    if (l->error) return;
+    for (int i = 0; i < b.of_count; i++) graph_add_output(b.graph, b.gradients[i]);
+    graph_prune(b.graph);
+    Node *node = backward_host(w, n, n->op, NULL, inputs, count);
+    if (!node) return;
+    node->captures = n->captures;
+    node_add_subgraph(node, b.graph);
+    for (int i = 0; i < n->input_count; i++) {
+        if (!wants(w, n, i)) continue;
+        Value *x = n->inputs[i];
+        ItemType type = item_type_held(l, item_type_of(x), VALUE_SEQUENCE);
+        Value *parts[] = {item_result(l, node, &type),
+                          x->kind == VALUE_TENSOR ? dims_value(l, (const Dim *const *)x->dims, x->rank) : NULL};
+        give(w, n, i, x->kind == VALUE_SEQUENCE ? parts[0] : backward_step(l, "SequenceTotal", x, parts, 2));
+    }
+}
+
 BackwardFn rule_of_control(const char *op) {
     if (strcmp(op, "If") == 0) return back_if;
+    if (strcmp(op, "SequenceMap") == 0) return back_map;
     return strcmp(op, "Loop") == 0 || strcmp(op, "Scan") == 0 ? back_steps : NULL;
 }

@@ -378,6 +378,81 @@ static Status check_grouped(const Verifier *v) {
     return check_perm(v, "perm_b", b->rank);
 }
 
+static bool comes_with_run(const Node *node) { return strcmp(node->op, "matmul_blocks") == 0; }
+static bool is_of_blocks(const Node *node) { return strcmp(node->op, "matmul_bits") == 0 || comes_with_run(node); }
+
+/* Whether a tensor has so many elements, as far as its sizes are known. */
+static bool has_elements(const Value *value, int64_t count) {
+    int64_t elements = 1, size;
+    for (int i = 0; i < value->rank; i++) {
+        if (!dim_is_const(value->dims[i], &size)) return true;
+        elements *= size;
+    }
+    return elements == count;
+}
+
+/* Scales or zero points: floats, or bytes that hold packed numbers, as many as it takes (scales: none do). */
+static Status check_numbers(const Verifier *v, const char *what, DType dtype, bool fits, bool fits_packed) {
+    RULE(dtype == DT_U8 ? fits_packed : dtype_is_float(dtype) && fits, "%s are no number a block", what);
+    return NULL;
+}
+
+static Status check_attached(const Verifier *v, const char *name, int64_t blocks, int64_t packed) {
+    const Attr *attr = node_attr(v->node, name);
+    if (!attr) return NULL;
+    RULE(attr->kind == ATTR_TENSOR, "attribute %s is no tensor", name);
+    int64_t count = tensor_count(attr->tensor);
+    return check_numbers(v, name, attr->tensor->dtype, count == blocks, count == packed);
+}
+
+static Status check_read(const Verifier *v, int input, const char *name, int64_t blocks, int64_t packed) {
+    if (input >= v->node->input_count) return NULL;
+    const Value *value = v->node->inputs[input];
+    return check_numbers(v, name, value->dtype, has_elements(value, blocks),
+                         packed >= 0 && has_elements(value, packed));
+}
+
+/* Likewise of "matmul_bits" and "matmul_blocks". */
+static Status check_blocks(const Verifier *v) {
+    const Node *node = v->node;
+    bool of_run = comes_with_run(node);
+    int own = of_run ? 4 : 2;
+    RULE(of_run ? node->input_count == 3 || node->input_count == 4
+                : node->input_count >= 2 && (node->input_count == 2 || node->subgraph_count),
+         "%d inputs", node->input_count);
+    RULE(node->output_count >= 1 && node->outputs[0] && (node->output_count == 1 || node->subgraph_count), "%d outputs",
+         node->output_count);
+    for (int i = 0; i < node->input_count && i < own; i++)
+        RULE(node->inputs[i] && node->inputs[i]->kind == VALUE_TENSOR && node->inputs[i]->rank >= 0,
+             "input %d is missing or unknown", i);
+    const Value *a = node->inputs[0], *b = node->inputs[1], *y = node->outputs[0];
+    int64_t depth = attr_int(node, "weight_depth", 0), block = attr_int(node, "weight_block", 0),
+            bits = attr_int(node, "weight_bits", 0), columns, size;
+    RULE(a->dtype == DT_F32 && a->rank >= 1 && y->rank == a->rank && (node->subgraph_count || y->dtype == DT_F32),
+         "rows and result do not go together");
+    RULE(b->dtype == DT_U8 && b->rank == 3 && (of_run || b->constant), "the second factor is no matrix in blocks");
+    RULE(bits == 2 || bits == 3 || bits == 4 || bits == 8, "weight_bits is %lld", (long long)bits);
+    RULE(block >= 16 && block % 16 == 0, "weight_block is %lld", (long long)block);
+    RULE(depth >= 1, "weight_depth is %lld", (long long)depth);
+    int64_t blocks = (depth + block - 1) / block;
+    RULE((!dim_is_const(b->dims[1], &size) || size == blocks) &&
+             (!dim_is_const(b->dims[2], &size) || size == (block * bits + 7) / 8),
+         "the second factor has not the blocks of its depth");
+    TRY(check_perm(v, "perm_a", a->rank));
+    TRY(check_perm(v, "perm_out", a->rank));
+    RULE(!of_run || !(node_attr(node, "perm_a") || node_attr(node, "perm_out")), "permutes of weights of the run");
+    RULE(of_run || node_attr(node, "weight_scales"), "it has no scales");
+    RULE(!of_run || !(node_attr(node, "weight_scales") || node_attr(node, "weight_zeros")),
+         "scales or zero points of weights of the run are no inputs");
+    if (!dim_is_const(b->dims[0], &columns)) return NULL;
+    int64_t packed = columns * ((blocks * bits + 7) / 8);
+    TRY(check_attached(v, "weight_scales", columns * blocks, -1));
+    TRY(check_attached(v, "weight_zeros", columns * blocks, packed));
+    if (!of_run) return NULL;
+    TRY(check_read(v, 2, "scales", columns * blocks, -1));
+    return check_read(v, 3, "zero points", columns * blocks, packed);
+}
+
 /* ---- levels ---- */
 
 /* What the partition must put into a region. */
@@ -416,6 +491,7 @@ static Status check_level(const Verifier *v) {
     }
     if (node->kind == NODE_ANCHOR && is_attention(node)) return check_attention(v);
     if (node->kind == NODE_ANCHOR && is_grouped(node)) return check_grouped(v);
+    if (node->kind == NODE_ANCHOR && is_of_blocks(node)) return check_blocks(v);
     if (node->kind != NODE_PRIM) return NULL;
     TRY(check_prim(v));
     RULE(v->level != LEVEL_PARTITIONED || v->in_region || !fusible(node) || is_tiny(node),
@@ -509,7 +585,8 @@ static Status check_region(const Verifier *v) {
 /* The body of an anchor's epilogue: its first input is the raw result, the others are the node's from the third on. */
 static Status check_epilogue(const Verifier *v) {
     const Node *node = v->node;
-    RULE(node->subgraph_count == 1 && !is_attention(node) && !is_grouped(node), "%d epilogues", node->subgraph_count);
+    RULE(node->subgraph_count == 1 && !is_attention(node) && !is_grouped(node) && !comes_with_run(node), "%d epilogues",
+         node->subgraph_count);
     const Graph *body = node->subgraphs[0];
     RULE(node->input_count >= 2 && body->inputs.count == node->input_count - 1 &&
              body->outputs.count == node->output_count && node->output_count > 0,

@@ -3,6 +3,7 @@
 #include "lowering/gradient.h"
 
 #include <string.h>
+#include "lowering/item_type.h"
 #include "lowering/sizes.h"
 
 bool is_trained(const Graph *graph) {
@@ -23,6 +24,34 @@ bool lowers_trained(const Lowering *l) {
 Value *full_like(Lowering *l, const Value *x, double number) {
     if (!present(l, (Value *const *)&x, 1)) return NULL;
     return expand(l, like(l, x, number), x->dims, x->rank);
+}
+
+Value *result_like(Lowering *l, Node *host, const Value *x) {
+    ItemType type = item_type_of(x);
+    return x->kind == VALUE_TENSOR ? host_result_like(l, host, x) : item_result(l, host, &type);
+}
+
+Node *sequence_step(Graph *graph, Node *before, const char *op, Value *const *inputs, int count) {
+    Node *node = graph_add_node(graph, before, NODE_HOST, op, inputs, count);
+    node->host = ops_host_named(op);
+    node->domain = "";
+    return node;
+}
+
+Value *backward_step(Lowering *l, const char *op, const Value *x, Value *const *inputs, int count) {
+    for (int i = 0; i < count; i++)
+        if (!inputs[i]) return NULL;
+    if (l->error) return NULL;
+    Node *node = sequence_step(l->graph, builder_place(l), op, inputs, count);
+    if (l->node) node->origin = l->node->origin;
+    node->backward = l->elsewhere;
+    return x ? result_like(l, node, x) : host_result(l, node, DT_I64, 0, NULL);
+}
+
+Value *zeros_like(Lowering *l, const Value *x) {
+    if (x->kind == VALUE_TENSOR) return full_like(l, x, 0);
+    Value *length = backward_step(l, "SequenceLength", NULL, (Value *const[]){(Value *)x}, 1);
+    return backward_step(l, "SequenceZeros", x, &length, 1);
 }
 
 Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Value *const *inputs, int count) {
@@ -52,7 +81,7 @@ bool has_dy(const Backward *w, const Node *n, int output) {
 Value *dy(Backward *w, const Node *n, int output) {
     const Value *y = n->outputs[output];
     Value *gradient = map_get_id(&w->gradients, MAP_POINTER_KEY(y));
-    return gradient ? gradient : full_like(w->l, y, 0);
+    return gradient ? gradient : zeros_like(w->l, y);
 }
 
 static bool depends(const Backward *w, const Value *x) { return x && map_get_id(&w->depends, MAP_POINTER_KEY(x)); }
@@ -93,20 +122,27 @@ Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes) {
 void give_value(Backward *w, Value *value, Value *gradient) {
     Lowering *l = w->l;
     if (!depends(w, value) || !gradient) return;
-    if (value->kind != VALUE_TENSOR) { /* parts of it are added up by who gives them (ops/sequence) */
-        if (map_get_id(&w->gradients, MAP_POINTER_KEY(value))) unsupported(l, "two gradients of one sequence");
-        map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
+    Value *before = map_get_id(&w->gradients, MAP_POINTER_KEY(value));
+    if (value->kind != VALUE_TENSOR) {
+        if (before) gradient = backward_step(l, "SequenceSum", value, (Value *const[]){before, gradient}, 2);
+        if (gradient) map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
         return;
     }
     if (!present(l, &gradient, 1)) return;
     if (gradient->rank < value->rank) gradient = expand(l, gradient, value->dims, value->rank);
     gradient = cast_like(l, sum_to(l, gradient, value), value);
     if (gradient && !value_same_shape(gradient, value)) gradient = expand(l, gradient, value->dims, value->rank);
-    Value *before = map_get_id(&w->gradients, MAP_POINTER_KEY(value));
     if (before) gradient = add(l, before, gradient);
     if (gradient) map_set_id(&w->gradients, MAP_POINTER_KEY(value), gradient);
 }
 
 void give(Backward *w, const Node *n, int input, Value *gradient) {
     if (wants(w, n, input)) give_value(w, n->inputs[input], gradient);
+}
+
+Value *take_gradient(Backward *w, const Node *n, int input) {
+    uint64_t key = MAP_POINTER_KEY(n->inputs[input]);
+    Value *gradient = map_get_id(&w->gradients, key);
+    map_set_id(&w->gradients, key, NULL);
+    return gradient ? gradient : zeros_like(w->l, n->inputs[input]);
 }

@@ -35,10 +35,13 @@ bool has_dy(const Backward *w, const Node *n, int output);
 /* Whether the gradient of that input is asked for, itself or on the way to others. */
 bool wants(const Backward *w, const Node *n, int input);
 /* Adds a part of the input's gradient: summed over the axes along which numpy's rule had repeated the input, then of its
- * shape and type. Ignored where it is not asked for. */
+ * shape and type; of a sequence, element by element. Ignored where it is not asked for. */
 void give(Backward *w, const Node *n, int input, Value *gradient);
 /* The same for any value that `depends`. */
 void give_value(Backward *w, Value *value, Value *gradient);
+/* The sum of what has been given for the input, zeros where nothing was, for a rule that adds its part itself and gives the whole: to one
+ * element of a sequence, say. */
+Value *take_gradient(Backward *w, const Node *n, int input);
 /* A host step of the rule of n: with its attributes. */
 Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Value *const *inputs, int count);
 /* A tensor of zeros of x's shape and type, to which `updates` are added at the places (i64, of the elements in their order; as many as
@@ -52,5 +55,13 @@ Value *sum_to(Lowering *l, Value *g, const Value *x);
 Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes);
 /* A tensor of x's shape and type that holds one number. */
 Value *full_like(Lowering *l, const Value *x, double number);
+/* Zeros of x's type: of a tensor's shape, or as many as a sequence has elements. */
+Value *zeros_like(Lowering *l, const Value *x);
+/* The host node's next result, of x's type, which may be a sequence. */
+Value *result_like(Lowering *l, Node *host, const Value *x);
+/* A step of the backward pass, of a HostRow of ops/sequence/sequence_gradient.c; its result is of x's type, or (x NULL) a whole number. */
+Value *backward_step(Lowering *l, const char *op, const Value *x, Value *const *inputs, int count);
+/* The same in any graph, without a result. before: NULL: the graph's last node. */
+Node *sequence_step(Graph *graph, Node *before, const char *op, Value *const *inputs, int count);
 
 #endif

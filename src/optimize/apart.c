@@ -33,15 +33,23 @@ static bool is_view(const Node *node) {
     return node->prim == PRIM_RESHAPE || node->prim == PRIM_PERMUTE || node->prim == PRIM_EXPAND;
 }
 
+/* Whether it computes for gradients alone: what they need of forward values, which may as well be made behind the split. Where the gradient of a
+ * sequence is zero it has no tensors (ops/sequence/sequence_gradient.c), which only the backward graph may hold. */
+static bool is_of_gradients(const Node *node) {
+    bool sequence =
+        node->kind == NODE_HOST && node->output_count && node->outputs[0] && node->outputs[0]->kind == VALUE_SEQUENCE;
+    return node->backward && (node->kind == NODE_PRIM || sequence);
+}
+
 static void mark(Graph *graph, const Apart *apart, Arena *scratch) {
     Map seeds = map_make(scratch), needed = map_make(scratch);
     for (int i = apart->seeds; i < graph->inputs.count; i++)
         map_set_id(&seeds, MAP_POINTER_KEY(graph->inputs.items[i]), graph->inputs.items[i]);
     FOR_EACH_NODE(node, graph) {
         bool prim = node->kind == NODE_PRIM;
-        node->tag = depends(&seeds, node) || (prim && node->backward) ? BACKWARD
-                    : prim && is_random(node)                         ? RANDOM
-                                                                      : FORWARD;
+        node->tag = depends(&seeds, node) || is_of_gradients(node) ? BACKWARD
+                    : prim && is_random(node)                      ? RANDOM
+                                                                   : FORWARD;
     }
     for (Node *node = graph->last; node; node = node->prev) {
         bool reads = node->tag == BACKWARD;

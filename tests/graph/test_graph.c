@@ -327,6 +327,97 @@ Test(verify, rows_in_groups) {
     }
 }
 
+#define OF_4 "weight_bits = 4, weight_block = 16, weight_depth = 20"
+#define SCALES ", weight_scales = tensor f32[6] {1, 2, 3, 4, 5, 6}"
+
+Test(verify, weights_in_blocks) {
+    static const struct {
+        const char *name, *node, *message; /* NULL: nothing is wrong */
+    } rows[] = {
+        {"constant weights", "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES "}", NULL},
+        {"constant weights, zero points packed",
+         "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES ", weight_zeros = tensor u8[3] {1, 2, 3}}", NULL},
+        {"constant weights, zero points of floats, permuted",
+         "y: f32[3, t] = anchor matmul_bits z, k {" OF_4 SCALES
+         ", weight_zeros = tensor f32[6] {1, 2, 3, 4, 5, 6}, perm_a = [1, 0], perm_out = [1, 0]}",
+         NULL},
+        {"constant weights, an epilogue of another type",
+         "y: f64[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES
+         "} graph (r: f32[t, 3]) -> (e) {\n e: f64[t, 3] = cast r {to = f64}\n}",
+         NULL},
+        {"weights of the run", "y: f32[t, 3] = anchor matmul_blocks x, w, s {" OF_4 "}", NULL},
+        {"weights of the run, zero points packed", "y: f32[t, 3] = anchor matmul_blocks x, w, s, u {" OF_4 "}", NULL},
+        {"weights of the run, of unknown columns", "y: f32[t, n] = anchor matmul_blocks x, o, s, s {" OF_4 "}", NULL},
+        {"no second factor", "y: f32[t, 3] = anchor matmul_bits x {" OF_4 SCALES "}", "1 inputs"},
+        {"an input too many", "y: f32[t, 3] = anchor matmul_bits x, k, s {" OF_4 SCALES "}", "3 inputs"},
+        {"scales that do not come with the run", "y: f32[t, 3] = anchor matmul_blocks x, w {" OF_4 "}", "2 inputs"},
+        {"two results", "y: f32[t, 3], q: f32[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES "}", "2 outputs"},
+        {"rows of doubles", "y: f32[t, 3] = anchor matmul_bits d, k {" OF_4 SCALES "}",
+         "rows and result do not go together"},
+        {"a result of another type", "y: f64[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES "}",
+         "rows and result do not go together"},
+        {"a result of fewer axes", "y: f32[3] = anchor matmul_bits x, k {" OF_4 SCALES "}",
+         "rows and result do not go together"},
+        {"constant weights that come with the run", "y: f32[t, 3] = anchor matmul_bits x, w {" OF_4 SCALES "}",
+         "the second factor is no matrix in blocks"},
+        {"weights that are floats", "y: f32[t, 3] = anchor matmul_blocks x, s, s {" OF_4 "}",
+         "the second factor is no matrix in blocks"},
+        {"five bits",
+         "y: f32[t, 3] = anchor matmul_bits x, k {weight_bits = 5, weight_block = 16, weight_depth = 20" SCALES "}",
+         "weight_bits is 5"},
+        {"a block of 24",
+         "y: f32[t, 3] = anchor matmul_bits x, k {weight_bits = 4, weight_block = 24, weight_depth = 20" SCALES "}",
+         "weight_block is 24"},
+        {"no depth", "y: f32[t, 3] = anchor matmul_bits x, k {weight_bits = 4, weight_block = 16" SCALES "}",
+         "weight_depth is 0"},
+        {"a block too many",
+         "y: f32[t, 3] = anchor matmul_bits x, k {weight_bits = 4, weight_block = 16, weight_depth = 16" SCALES "}",
+         "the second factor has not the blocks of its depth"},
+        {"blocks of too few bytes",
+         "y: f32[t, 3] = anchor matmul_blocks x, w, s {weight_bits = 8, weight_block = 16, weight_depth = 20}",
+         "the second factor has not the blocks of its depth"},
+        {"no scales", "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 "}", "it has no scales"},
+        {"scales of columns",
+         "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 ", weight_scales = tensor f32[3] {1, 2, 3}}",
+         "weight_scales are no number a block"},
+        {"scales that are bytes", "y: f32[t, 3] = anchor matmul_blocks x, w, u {" OF_4 "}",
+         "scales are no number a block"},
+        {"zero points of too few bytes",
+         "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES ", weight_zeros = tensor u8[2] {1, 2}}",
+         "weight_zeros are no number a block"},
+        {"zero points of the run, of columns", "y: f32[t, 3] = anchor matmul_blocks x, w, s, c {" OF_4 "}",
+         "zero points are no number a block"},
+        {"scales said twice", "y: f32[t, 3] = anchor matmul_blocks x, w, s {" OF_4 SCALES "}",
+         "scales or zero points of weights of the run are no inputs"},
+        {"a permute of three axes", "y: f32[t, 3] = anchor matmul_bits x, k {" OF_4 SCALES ", perm_a = [0, 1, 2]}",
+         "perm_a"},
+        {"a permuted result, of the run", "y: f32[3, t] = anchor matmul_blocks x, w, s {" OF_4 ", perm_out = [1, 0]}",
+         "permutes of weights of the run"},
+        {"an epilogue, of the run",
+         "y: f32[t, 3] = anchor matmul_blocks x, w, s {" OF_4
+         "} graph (r: f32[t, 3], s: f32[3, 2]) -> (e) {\n e: f32[t, 3] = exp r\n}",
+         "1 epilogues"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Arena *arena = arena_create(0);
+        Graph *graph = parsed(arena_format(
+            arena,
+            "graph (x: f32[t, 20], z: f32[20, t], d: f64[t, 20], w: u8[3, 2, 8], o: u8[n, 2, 8], s: f32[3, 2], u: "
+            "u8[3], c: f32[3]) -> (y) {\nk = constant u8[3, 2, 8] {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, "
+            "2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}\n%s\n}",
+            rows[i].node));
+        if (rows[i].message) {
+            expect_fault(rows[i].name, graph, LEVEL_PRIM, rows[i].message);
+        } else {
+            Status status = graph_verify(graph, LEVEL_PRIM);
+            cr_expect(!status, "%s: %s", rows[i].name, status_message(status));
+            status_free(status);
+            graph_destroy(graph);
+        }
+        arena_destroy(arena);
+    }
+}
+
 typedef void (*Damage)(Graph *graph);
 
 static void swap_nodes(Graph *graph) { graph_move_before(graph, graph->last, graph->first); }

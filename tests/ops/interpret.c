@@ -80,8 +80,20 @@ static Status call_host(Frame *f, const Node *node, Item **inputs) {
 
 /* ---- control flow ---- */
 
+/* All elements of sequences, one behind the other. */
+static Item *join(Frame *f, const Item *parts, int count) {
+    Item *whole = ARENA_NEW(f->arena, Item);
+    whole->kind = ITEM_SEQUENCE;
+    for (int i = 0; i < count; i++) whole->count += parts[i].count;
+    whole->items = ARENA_ARRAY(f->arena, Item, whole->count + 1);
+    for (int i = 0, at = 0; i < count; i++)
+        for (int k = 0; k < parts[i].count; k++) whole->items[at++] = parts[i].items[k];
+    return whole;
+}
+
 /* Results of all iterations, stacked along a new axis. */
 static Item *stack(Frame *f, const Value *like, const Item *parts, int count, int axis, bool backward) {
+    if (like->kind == VALUE_SEQUENCE) return join(f, parts, count);
     Tensor first = count ? parts[0].tensor : (Tensor){.dtype = like->dtype, .rank = like->rank};
     for (int i = 0; !count && i < like->rank; i++) {
         int64_t size = dim_eval(like->dims[i], f->symbols);

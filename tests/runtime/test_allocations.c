@@ -428,6 +428,18 @@ static const char training_model[] =
     "graph (x: f32[n, 64]) -> (y) {\nw = constant f32[64, 8] {#}\np = onnx MatMul@21 x, w # from product\n"
     "t = onnx Tanh@21 p\nm = onnx Mul@21 t, t\ny = onnx ReduceMean@21 m {keepdims = 0}\n}\n";
 
+/* A sequence of which only elements are kept for the backward pass, one that is kept as a whole, and a tensor that grows. */
+static const char training_loop_model[] =
+    "graph (x: f32[n, 64]) -> (y) {\nw = constant f32[64, 8] {#}\np = onnx MatMul@21 x, w # from product\n"
+    "three = constant i64[] 3\nq = onnx SequenceConstruct@21 p\n"
+    "a, b, g = onnx Loop@21 three, _, q, q, p captures 0 graph \"body\" (i: i64[], k: bool[], a: seq(f32[*]), b: "
+    "seq(f32[*]), g: f32[m, 8]) -> (k, c, d, h) {\nlast = constant i64[] -1\ne = onnx SequenceAt@21 a, last\n"
+    "t = onnx Tanh@21 e\nc = onnx SequenceInsert@21 a, t\nj = onnx ConcatFromSequence@21 b {axis = 0, new_axis = 1}\n"
+    "axes = constant i64[1] {0}\nr = onnx ReduceSum@21 j, axes {keepdims = 0}\nd = onnx SequenceInsert@21 b, r\n"
+    "h = onnx Concat@21 g, t {axis = 0}\n}\n"
+    "l = onnx ConcatFromSequence@21 a {axis = 0}\nm = onnx ConcatFromSequence@21 b {axis = 0}\n"
+    "all = onnx Concat@21 l, m, g {axis = 0}\ns = onnx Mul@21 all, all\ny = onnx ReduceMean@21 s {keepdims = 0}\n}\n";
+
 /* Attention, whose scores are masked by a condition, and a recurrent layer. */
 static const char attention_model[] =
     "graph (x: f32[n, 64]) -> (y) {\nw = constant f32[64, 8] {#}\nq = onnx MatMul@21 x, w # from product\n"
@@ -571,3 +583,6 @@ MODEL_WALKS(attention)
 
 static void prepare_training(void) { prepare_model(training_model); }
 MODEL_WALK(training, steps, 50)
+
+static void prepare_training_loop(void) { prepare_model(training_loop_model); }
+MODEL_WALK(training_loop, steps, 50)

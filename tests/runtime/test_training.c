@@ -746,6 +746,40 @@ Test(training, several_forward_passes_wait_with_their_own_masks, .init = make_fo
     onnxfuse_passes_close(passes);
 }
 
+/* Rows x, x p0, (x + x p0) p1: each iteration reads all before it, and an element of a sequence from outside. */
+Test(training, sequences_of_a_loop_cross_between_passes, .init = make_folder, .fini = remove_folder) {
+    static const char rows[] =
+        "opset 17\ngraph (x: f32[1, 2], p: f32[2, 2]) -> (y) {\n  n = constant i64[] 2\n  one = constant i64[] 1\n"
+        "  q0 = onnx SequenceConstruct@17 x\n  s = onnx SplitToSequence@17 p, one {axis = 0}\n"
+        "  q = onnx Loop@17 n, _, q0, s captures 1 graph \"body\" (i: i64[], c: bool[], v: seq(f32[*]), s: "
+        "seq(f32[*])) -> (c, u) {\n    axes = constant i64[1] {0}\n    h = onnx ConcatFromSequence@17 v {axis = 0}\n"
+        "    m = onnx ReduceSum@17 h, axes {keepdims = 1}\n    e = onnx SequenceAt@17 s, i\n    f = onnx Mul@17 m, e\n"
+        "    u = onnx SequenceInsert@17 v, f\n  }\n  y = onnx ConcatFromSequence@17 q {axis = 0}\n}\n";
+    float x[] = {2, -3}, p[] = {5, 7, 0.5f, -1}, dy[] = {1, 1, 1, 1, 1, 1};
+    OnnxfusePasses *passes = open_passes(model_of("rows.onnx", rows), "{}");
+    OnnxfuseValue *inputs[] = {tensor_of(1, 2, x), tensor_of(2, 2, p)}, *seed = tensor_of(3, 2, dy), *y = NULL,
+                  *gradients[2] = {0};
+    OnnxfuseSaved *saved;
+    DONE(onnxfuse_passes_forward(passes, (const OnnxfuseValue *const *)inputs, &y, NULL, &saved));
+    DONE(onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){seed}, gradients, NULL));
+    for (int k = 0; k < 2; k++) {
+        const float p0 = p[k], p1 = p[2 + k], *dx = onnxfuse_value_data(gradients[0]),
+                    *dp = onnxfuse_value_data(gradients[1]);
+        cr_expect_eq(((float *)onnxfuse_value_data(y))[4 + k], (x[k] + x[k] * p0) * p1);
+        cr_expect_eq(dx[k], 1 + p0 + (1 + p0) * p1, "dx[%d] is %g", k, dx[k]);
+        cr_expect_eq(dp[k], x[k] + x[k] * p1, "dp[0, %d] is %g", k, dp[k]);
+        cr_expect_eq(dp[2 + k], x[k] + x[k] * p0, "dp[1, %d] is %g", k, dp[2 + k]);
+    }
+    for (int i = 0; i < 2; i++) {
+        onnxfuse_value_free(inputs[i]);
+        onnxfuse_value_free(gradients[i]);
+    }
+    onnxfuse_value_free(y);
+    onnxfuse_value_free(seed);
+    onnxfuse_saved_free(saved);
+    onnxfuse_passes_close(passes);
+}
+
 Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
     const char *path = model_of("net.onnx", net), *plain = model_of("linear.onnx", linear);
     expect_refused(path, "{\"training\": {\"loss\": \"score\"}}", ONNXFUSE_USAGE, "the model has no value \"score\"");

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -118,7 +118,7 @@ def test_cases(folder):
         if answer == "written":
             written.append((case, target))
         elif answer.startswith("refused: "):
-            named = re.search(r"what it does \((\w+)\)", answer)
+            named = re.search(r"(\w+) is not written in operators of the standard", answer)
             refused[named[1] if named else "draws" if "draws its random numbers" in answer else answer] += 1
     for case, target in written:
         try:
@@ -273,6 +273,12 @@ def test_dropout(folder):
         fail("dropout", f"{kept} but {gradient}")
 
 
+LOOP = '''<ir_version: 10, opset_import: ["": 21]> g (double[2] x) => (double y) <double[2] w = {1, 2}> {
+    n = Constant<value = int64 {3}>() empty = SequenceEmpty<dtype = 11>()
+    s = Loop(n, "", empty) <body = b (int64 i, bool c, seq(double[2]) v) => (bool d, seq(double[2]) u) { d = Identity(c) t = Mul(x, w) u = SequenceInsert(v, t) }>
+    a = ConcatFromSequence<axis = 0>(s) y = ReduceSum<keepdims = 0>(a) }'''
+
+
 def test_refusals(folder):
     path, out = ROOT / "tests/models/classifier/model.onnx", folder / "out.onnx"
     for flags, code, words in (([], 2, '"scores" f32[batch, 10]'), (["--loss", "nothing"], 2, "nothing"),
@@ -280,6 +286,11 @@ def test_refusals(folder):
         said = differentiate(path, out, *flags, code=code)
         if words not in said or out.exists():
             fail(f"differentiate {' '.join(flags)}", said)
+    loop = parser.parse_model(LOOP)
+    onnx.save(loop, folder / "loop.onnx")
+    said = differentiate(folder / "loop.onnx", out, "--loss", "y", "--of", "w", code=3)
+    if 'node "' not in said or "is not written in operators of the standard" not in said or out.exists():
+        fail("the gradient of a loop", said)
     onnx.save(model([node("RandomNormalLike", "x", "n"), node("Mul", "x w", "a"), node("Add", "a n", "b"), node("ReduceSum", "b", "y", keepdims=0)],
                     dict(x=[4]), dict(y=[]), dict(w=np.ones(4)), dtype=np.float32), folder / "draws.onnx")
     differentiate(folder / "draws.onnx", out, "--of", "w")  # the draw is the model's own

@@ -66,8 +66,7 @@ Status host_construct(HostCall *call) {
     return NULL;
 }
 
-/* The sequence without `removed` elements from `at` on, with `added` in their place. */
-static Status give_changed(HostCall *call, const Item *from, int at, int removed, const Tensor *added) {
+Status give_changed(HostCall *call, const Item *from, int at, int removed, const Tensor *added) {
     if (call->splice) return call->splice(call, at, removed, added);
     int count = at, rest = from->count - at - removed;
     Item *items = ARENA_ARRAY(call->arena, Item, from->count + 1);
@@ -105,7 +104,7 @@ Status host_at(HostCall *call) {
     return give_item(call, &from->items[at]);
 }
 
-static Status host_length(HostCall *call) {
+Status host_length(HostCall *call) {
     const Item *from;
     Tensor *result;
     TRY(sequence_at(call, 0, &from));
@@ -164,8 +163,7 @@ Status host_concat(HostCall *call) {
     return NULL;
 }
 
-/* The sizes of the pieces: a list, or (split a scalar, or left out: 1) equal ones, the last one smaller. */
-static Status piece_sizes(HostCall *call, int64_t whole, int64_t **out_sizes, int64_t *out_count) {
+Status piece_sizes(HostCall *call, int64_t whole, int64_t **out_sizes, int64_t *out_count) {
     const Tensor *split = host_input(call, 1);
     if (split && (!dtype_is_integer(split->dtype) || split->rank > 1))
         return host_error(call, "split is no list of integers");

@@ -9,6 +9,7 @@ Status host_construct(HostCall *call);
 Status host_insert(HostCall *call);
 Status host_erase(HostCall *call);
 Status host_at(HostCall *call);
+Status host_length(HostCall *call);
 Status host_split(HostCall *call);
 Status host_concat(HostCall *call);
 
@@ -17,6 +18,11 @@ Status sequence_at(const HostCall *call, int index, const Item **out_item);
 Status sequence_position(const HostCall *call, int index, int64_t count, int64_t most, int64_t otherwise,
                          int64_t *out_at);
 void give_sequence(HostCall *call, Item *items, int count);
+/* Output 0 is `from`, which is input 0, without `removed` elements from `at` on, with `added` (NULL: nothing) in their place. Comes last: `from`
+ * may have changed hands. */
+Status give_changed(HostCall *call, const Item *from, int at, int removed, const Tensor *added);
+/* The sizes of SplitToSequence's pieces, by input 1: a list, or (a scalar, or left out: 1) equal ones, the last one smaller. */
+Status piece_sizes(HostCall *call, int64_t whole, int64_t **out_sizes, int64_t *out_count);
 /* Copies `count` indices along `axis` of `from`, from `start`, to `to` at `to_start`; the other sizes agree. */
 void copy_slab(Tensor *to, int64_t to_start, const Tensor *from, int64_t start, int64_t count, int axis);
 /* The element as ConcatFromSequence joins it: with new_axis, an axis of size 1 put in at `axis`. */

@@ -104,8 +104,23 @@ static Status own_strings(Control *c, Item *item) {
     return status;
 }
 
+/* All elements of all parts, sequences, one behind the other. */
+static Status join_sequences(Control *c, Stack *stack, Item *out_item) {
+    size_t count = 0;
+    void *items;
+    for (int i = 0; i < stack->parts.count; i++) count += (size_t)stack->parts.items[i].count;
+    if (count > INT32_MAX) return control_error(c, "its sequences have too many elements");
+    TRY(memory_alloc(c->run->memory, sizeof(Item) * count, &items));
+    *out_item = (Item){.kind = ITEM_SEQUENCE, .items = items};
+    for (int i = 0; i < stack->parts.count; i++)
+        for (int k = 0; k < stack->parts.items[i].count; k++)
+            move(&stack->parts.items[i].items[k], &out_item->items[out_item->count++]);
+    return NULL;
+}
+
 /* All parts along a new axis; `empty` gives dtype and dims when there are none. */
-static Status join_stack(Control *c, const Stack *stack, const Value *empty, int axis, bool backward, Item *out_item) {
+static Status join_stack(Control *c, Stack *stack, const Value *empty, int axis, bool backward, Item *out_item) {
+    if (empty->kind == VALUE_SEQUENCE) return join_sequences(c, stack, out_item);
     int count = stack->parts.count;
     Tensor shape = {.dtype = empty->dtype, .rank = empty->rank < 0 ? 0 : empty->rank};
     if (count) {
@@ -179,7 +194,10 @@ static Status check_stacks(const Control *c, int64_t trips) {
     const Graph *graph = c->body->graph;
     size_t bytes = 0, limit = c->run->memory ? c->run->memory->limit : SIZE_MAX;
     if (graph->outputs.items[0] != graph->inputs.items[1]) return NULL;
-    for (int i = 0; i < c->stack_count; i++) bytes += tensor_bytes(&c->stacks[i].parts.items[0].tensor);
+    for (int i = 0; i < c->stack_count; i++) {
+        const Item *part = &c->stacks[i].parts.items[0];
+        if (part->kind == ITEM_TENSOR) bytes += tensor_bytes(&part->tensor);
+    }
     if (!bytes || (uint64_t)trips <= limit / bytes) return NULL;
     return status_error(STATUS_FAULT,
                         "node \"%s\" (%s): out of memory: %" PRId64
@@ -239,6 +257,7 @@ typedef struct ScanState {
     int states, scans;
     const int64_t *in_axes, *in_back, *out_axes, *out_back;
     const Item **body;
+    Item **given_up; /* of the body: its states, which each step makes anew */
     int64_t steps;
 } ScanState;
 
@@ -251,7 +270,7 @@ static Status scan_step(Control *c, ScanState *s, int64_t t) {
     for (int i = 0; i < s->states; i++) s->body[i] = &c->carried[i];
     for (int i = 0; i < c->captures; i++) s->body[s->states + s->scans + i] = c->inputs[c->first_capture + i];
     memset(c->made, 0, sizeof *c->made * (size_t)c->made_count);
-    TRY(plan_run(c->body, c->run, c->symbols, s->body, c->made));
+    TRY(plan_run_taking(c->body, c->run, c->symbols, s->body, s->given_up, c->made));
     keep_made(c, 0);
     for (int i = 0; i < s->scans; i++) item_free(c->run->memory, &c->slices[i]);
     return NULL;
@@ -268,7 +287,8 @@ static Status scan_steps(Control *c, ScanState *s) {
     }
     for (int i = 0; i < s->states; i++) {
         if (!c->inputs[i]) return control_error(c, "a state has no initial value");
-        TRY(item_copy(c->run->memory, c->inputs[i], &c->carried[i]));
+        TRY(carry(c, i, &c->carried[i]));
+        s->given_up[i] = &c->carried[i];
     }
     for (int64_t t = 0; t < s->steps; t++) TRY(scan_step(c, s, t));
     return NULL;
@@ -283,6 +303,7 @@ static Status run_scan(Control *c, RunOutput *outputs) {
     s.out_axes = attr_ints(c->node, "scan_output_axes", &count);
     s.out_back = attr_ints(c->node, "scan_output_directions", &count);
     s.body = ARENA_ARRAY(c->arena, const Item *, s.states + scans + c->captures + 1);
+    s.given_up = ARENA_ARRAY(c->arena, Item *, s.states + scans + c->captures + 1);
     make_lists(c, s.states, scans, values, s.states + values);
     TRY(scan_steps(c, &s));
     for (int i = 0; i < values; i++) {

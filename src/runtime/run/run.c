@@ -274,8 +274,9 @@ static Status check_map(const Value *v, const Item *item, const char *what) {
                         dtype_onnx_name(value));
 }
 
-/* Sequences and optionals: their tensors have the declared type and rank, and sizes of their own. */
-static Status check_item(const Value *v, const Item *item) {
+/* Sequences and optionals: their tensors have the declared type and rank, and sizes of their own. nested: of a body or branch, where
+ * the gradient of a sequence has no tensor where it is zero. */
+static Status check_item(const Value *v, const Item *item, bool nested) {
     bool needed = v->kind == VALUE_SEQUENCE || v->kind == VALUE_MAP_SEQUENCE,
          sequence = needed || v->kind == VALUE_OPTIONAL_SEQUENCE;
     if (v->kind == VALUE_TENSOR) return check_tensor(v, item, "");
@@ -292,6 +293,7 @@ static Status check_item(const Value *v, const Item *item) {
             TRY(check_map(v, &items[i], " in the sequence"));
             continue;
         }
+        if (nested && sequence && items[i].kind == ITEM_NONE) continue;
         TRY(check_tensor(v, &items[i], sequence ? " in the sequence" : ""));
         if (v->rank >= 0 && items[i].tensor.rank != v->rank)
             return status_error(STATUS_INVALID, "input \"%s\": tensors of rank %d are expected, one has rank %d",
@@ -306,7 +308,7 @@ static Status bind_inputs(State *s, const Item *const *inputs) {
         const Value *v = graph->inputs.items[i];
         int number = s->plan->inputs[i];
         s->items[number] = inputs[i];
-        TRY(check_item(v, inputs[i]));
+        TRY(check_item(v, inputs[i], s->run->depth > 1));
         bool on_device = s->input_on_device && s->input_on_device[i];
         if (on_device && (v->kind != VALUE_TENSOR || v->dtype == DT_STRING))
             return status_error(STATUS_INVALID, "input \"%s\": only tensors of numbers can be in device memory",
