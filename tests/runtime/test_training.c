@@ -302,7 +302,8 @@ Test(training, weights_of_narrow_types_take_small_steps, .init = make_folder, .f
         OnnxfuseTraining *training =
             open_with(path, "{\"training\": {\"optimizer\": \"sgd\", \"rate\": 6.103515625e-05, \"of\": [\"w\"]}}");
         OnnxfuseValue *x;
-        DONE(onnxfuse_value_tensor(types[i].dtype, 1, (int64_t[]){2}, (uint16_t[]){types[i].one, 0}, &x));
+        uint16_t numbers[] = {types[i].one, 0};
+        DONE(onnxfuse_value_tensor(types[i].dtype, 1, (int64_t[]){2}, numbers, &x));
         while (onnxfuse_training_steps(training) < 64) /* the loss's first scale is too large for f16 */
             DONE(onnxfuse_training_step(training, (const OnnxfuseValue *const[]){x}, NULL, NULL));
         const OnnxfuseValue *w = onnxfuse_training_tensor(training, 0);
