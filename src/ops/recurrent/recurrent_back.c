@@ -11,7 +11,7 @@
 
 /* Batch rows that go together: all of a thread's share one reading of the weights, as far as what is kept of their steps stays within so many
  * bytes; ROWS at least. */
-enum { MOST_ROWS = 32, KEPT_BYTES = 16 << 20 };
+enum { MOST_ROWS = 32, KEPT_BYTES = 4 << 20 };
 
 typedef struct Fast {
     const Net *net;
