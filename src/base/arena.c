@@ -225,6 +225,14 @@ void arena_free_large(Arena *arena, void *memory, size_t size) {
     free_block(block);
 }
 
+bool arena_holds(const Arena *arena, const void *memory) {
+    for (const Block *block = arena->blocks; block; block = block->next)
+        if ((const char *)memory >= (const char *)block &&
+            (const char *)memory < (const char *)block + HEADER + block->size)
+            return true;
+    return false;
+}
+
 void *arena_array(Arena *arena, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) exhausted(arena);

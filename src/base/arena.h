@@ -46,6 +46,7 @@ size_t arena_bytes(const Arena *arena);
 /* What is larger than this may be freed before the arena is. */
 enum { ARENA_LARGE = 1 << 18 };
 void arena_free_large(Arena *arena, void *memory, size_t size); /* size: as allocated */
+bool arena_holds(const Arena *arena, const void *memory);       /* not by arenas inside it */
 
 #define ARENA_NEW(arena, type) ((type *)arena_alloc_struct(arena, sizeof(type)))
 #define ARENA_ARRAY(arena, type, count) ((type *)arena_array(arena, (size_t)(count), sizeof(type)))

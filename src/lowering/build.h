@@ -31,9 +31,16 @@ struct Lowering {
     DType restores; /* type of the node's results that it computes in another (precision.c); DT_NONE: none */
     struct Precisions *precisions; /* private to precision.c */
     struct KnownRow *rows;         /* private to lower.c */
+    Arena *chain;                  /* not NULL: where large constants are folded to (chain_begin) */
+    int chain_first;               /* the first value since then */
 };
 
 static inline Node *builder_place(const Lowering *l) { return l->elsewhere ? l->place : (Node *)l->node; }
+
+/* Between the two calls constants are folded into memory of their own; then `result` (NULL: there is none) and what nodes read of it is kept, and
+ * all else goes back. For a formula of large constants, of which nothing holds a tensor but by its value. Returns result. */
+void chain_begin(Lowering *l);
+Value *chain_end(Lowering *l, Value *result);
 
 /* --- inputs, outputs, errors ------------------------------------------------------------------------------- */
 Value *in(Lowering *l, const Node *n, int index);          /* NULL and an error when left out */

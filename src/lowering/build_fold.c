@@ -251,13 +251,35 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
     Tensor *tensor = NULL, **inputs = ARENA_ARRAY(scratch(l), Tensor *, spec->input_count);
     for (int i = 0; i < spec->input_count; i++)
         inputs[i] = takes_unaligned(spec) ? spec->inputs[i]->constant : aligned_constant(l, spec->inputs[i]);
-    l->error = eval_prim_on(pool_for_work(l, bytes), &node, inputs, NULL, l->arena, &tensor);
+    Arena *arena = l->chain && bytes > INTERNED_BYTES ? l->chain : l->arena;
+    l->error = eval_prim_on(pool_for_work(l, bytes), &node, inputs, NULL, arena, &tensor);
     for (int i = 0; i < spec->input_count; i++) {
         release_aligned(l, spec->inputs[i], inputs[i]);
         /* Mostly it was read for this alone, and would be held beside what has become of it. */
         graph_forget(l->graph, spec->inputs[i]->constant);
     }
     return l->error ? NULL : constant(l, tensor);
+}
+
+void chain_begin(Lowering *l) {
+    l->chain = arena_create_inside(l->graph->arena);
+    l->chain_first = l->graph->values.count;
+}
+
+Value *chain_end(Lowering *l, Value *result) {
+    Arena *chain = l->chain;
+    l->chain = NULL;
+    for (int i = l->chain_first; i < l->graph->values.count; i++) {
+        Value *value = l->graph->values.items[i];
+        const Tensor *made = value->constant;
+        if (!made || !arena_holds(chain, made->data)) continue;
+        value->constant = NULL;
+        if (value != result && !value_is_read(value)) continue;
+        value->constant = arena_copy(l->arena, made, sizeof *made);
+        value->constant->data = arena_copy(l->arena, made->data, tensor_bytes(made));
+    }
+    arena_destroy(chain);
+    return result;
 }
 
 /* --- sizes known without running anything -------------------------------------------------------------------- */
@@ -363,6 +385,6 @@ Value *emit(Lowering *l, const NodeSpec *spec) {
     if (!value && !l->error) value = known_result(l, spec);
     if (l->error) return NULL;
     if (!value) value = emit_node(l, spec);
-    remember(l, spec, hash, value);
+    if (!l->chain || !value->constant) remember(l, spec, hash, value); /* it may not be there for long */
     return value;
 }

@@ -131,6 +131,11 @@ Value *quantized(Lowering *l, Value *q, Value *zero_point, DType to, bool satura
     return cast(l, clip(l, whole, scalar(l, DT_F32, range->low), scalar(l, DT_F32, range->high)), to);
 }
 
+/* Weights that a model holds in floats and quantizes itself: their formulas' steps are several times what comes out. */
+static bool all_constant(const Value *x, const Value *scale, const Value *zero_point) {
+    return x->constant && scale->constant && (!zero_point || zero_point->constant);
+}
+
 static DType working_type(DType dtype) {
     return dtype == DT_F16 || dtype == DT_BF16 || dtype == DT_F64 ? dtype : DT_F32;
 }
@@ -150,10 +155,13 @@ static Status lower_quantize(Lowering *l, const Node *n) {
     if (!range_of(to) && !narrow_float(to)) return invalid(l, "%s is not a type to quantize to", dtype_onnx_name(to));
     if (precision == DT_NONE) precision = scale->dtype;
     DType work = working_type(precision);
+    const bool fixed = all_constant(x, scale, zero_point);
+    if (fixed) chain_begin(l);
     Value *quotient = divide(l, cast(l, view_of(l, x, &grain), work), spread(l, cast(l, scale, work), x, &grain));
     Value *zero = spread(l, zero_point_f32(l, zero_point), x, &grain);
     Value *y = quantized(l, cast(l, quotient, DT_F32), zero, to, attr_int(n, "saturate", 1) != 0);
-    return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
+    y = y ? reshape(l, y, x->dims, x->rank) : NULL;
+    return out(l, n, 0, fixed ? chain_end(l, y) : y);
 }
 
 static Status lower_dequantize(Lowering *l, const Node *n) {
@@ -165,10 +173,13 @@ static Status lower_dequantize(Lowering *l, const Node *n) {
     if (to == DT_NONE) to = scale->dtype;
     if (!dtype_is_float(to)) return invalid(l, "%s is not a type to dequantize to", dtype_onnx_name(to));
     if (zero_point && zero_point->dtype != x->dtype) return invalid(l, "the zero point is not of the input's type");
+    const bool fixed = all_constant(x, scale, zero_point);
+    if (fixed) chain_begin(l);
     Value *zero = spread(l, zero_of_levels(l, x, zero_point), x, &grain),
           *factor = spread(l, cast(l, scale, DT_F32), x, &grain);
     Value *y = cast(l, dequantized_levels(l, view_of(l, x, &grain), zero, factor), to);
-    return out(l, n, 0, y ? reshape(l, y, x->dims, x->rank) : NULL);
+    y = y ? reshape(l, y, x->dims, x->rank) : NULL;
+    return out(l, n, 0, fixed ? chain_end(l, y) : y);
 }
 
 /* Of all elements: of rows first, which threads share, then of those. */
