@@ -39,14 +39,21 @@ typedef struct Build {
 /* Beside the model all is computed in its own type, whatever the policy says of the model's nodes. */
 static const Wanted own_type = {DT_F32, NULL};
 
-static Node *add_node(Build *b, const char *domain, const char *op, int opset, Value *const *inputs, int count) {
-    Node *node = graph_add_node(b->graph, NULL, NODE_ONNX, op, inputs, count);
+/* before: NULL for the end. */
+static Node *place_node(Build *b, Node *before, const char *domain, const char *op, int opset, Value *const *inputs,
+                        int count) {
+    Node *node = graph_add_node(b->graph, before, NODE_ONNX, op, inputs, count);
     const char *name = arena_format(b->graph->arena, "training/%s_%d", op, b->made++);
     node->domain = domain;
     node->opset = opset;
+    node->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
+    return node;
+}
+
+static Node *add_node(Build *b, const char *domain, const char *op, int opset, Value *const *inputs, int count) {
+    Node *node = place_node(b, NULL, domain, op, opset, inputs, count);
     node->fence = b->fence;
     node->wanted = b->kind == TRAIN_STEP ? &own_type : NULL;
-    node->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
     return node;
 }
 
@@ -302,8 +309,7 @@ static bool is_differentiable(const Value *input, const Map *needed) {
     return input->kind == VALUE_TENSOR && dtype_is_float(input->dtype) && map_get_id(needed, MAP_POINTER_KEY(input));
 }
 
-static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
-static bool is_trained_type(DType dtype) { return is_narrow(dtype) || dtype == DT_F32 || dtype == DT_F64; }
+static bool is_trained_type(DType dtype) { return training_type(dtype) == DT_F32 || dtype == DT_F64; }
 
 /* A weight inside a body, which names itself or looks like one: the graph's own from here on. */
 typedef struct Globs {
@@ -655,17 +661,13 @@ static void make_input(Build *b, Value *value) {
  * rounded to ("master weights", Micikevicius et al., as above). The constant's data stays as it is: what training begins with. */
 static void keep_wide(Build *b, Value *weight) {
     DType narrow = weight->dtype;
-    if (!is_narrow(narrow)) return;
+    if (training_type(narrow) == narrow) return;
     Value *none = NULL;
-    Node *cast = graph_add_node(b->graph, b->graph->first, NODE_ONNX, "Cast", &none, 1);
-    const char *name = arena_format(b->graph->arena, "training/Cast_%d", b->made++);
-    cast->domain = "";
-    cast->opset = b->opset;
-    cast->origin = (Origin){arena_copy(b->graph->arena, &name, sizeof name), 1};
+    Node *cast = place_node(b, b->graph->first, "", "Cast", b->opset, &none, 1);
     node_set_dtype(cast, "to", narrow);
     value_replace(b->graph, weight, result(cast));
     node_set_input(cast, 0, weight);
-    weight->dtype = DT_F32;
+    weight->dtype = training_type(narrow);
 }
 
 /* Whether the loss is scaled: some gradient is of f16, by the policy's wish or by the model's own type. */

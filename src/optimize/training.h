@@ -16,7 +16,7 @@ typedef struct TrainedTensor {
         name; /* of the model's weight; of a state "WEIGHT.STATE" (".momentum", ".variance", ".sum", ".gradient"); of the loss's scale "training.loss_scale" and
              "training.steps_at_scale" */
     const Tensor *initial; /* what training begins with, of a narrower type perhaps; NULL: zeros */
-    const Value *like;     /* has its type and shape; weights of f16 and bf16 are kept in f32 */
+    const Value *like;     /* has its type (training_type of a weight's) and shape */
     struct {
         int input, output; /* where it stands among the graph's; -1: not there, not changed there */
     } in[TRAINING_GRAPHS];
@@ -32,6 +32,9 @@ typedef enum TrainingNumber {
     NUMBER_OLD, /* 0: the batch is the first behind an update, so gradients are not added to what is there; else 1 */
     TRAINING_NUMBERS,
 } TrainingNumber;
+
+/* The type in which a weight is kept: a step may be less than what a narrow number can change by. */
+static inline DType training_type(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16 ? DT_F32 : dtype; }
 
 typedef struct TrainingStep {
     Graph *update;          /* the caller's to destroy; NULL: the step's own graph updates the weights */

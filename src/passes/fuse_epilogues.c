@@ -181,6 +181,7 @@ static bool waits_for(const Growth *g, const Value *from, const Value *v) {
 }
 
 static bool waits_for_more(const Growth *g, const Node *reader, const Value *v) {
+    if (v->uses.count < 2) return false; /* nothing else is made of it */
     for (int i = 0; i < reader->input_count; i++)
         if (reader->inputs[i] != v && waits_for(g, reader->inputs[i], v)) return true;
     return false;

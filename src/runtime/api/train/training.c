@@ -404,16 +404,11 @@ const OnnxfuseValue *onnxfuse_training_tensor(const OnnxfuseTraining *t, int ind
     return failed ? NULL : t->kept[index].now;
 }
 
-static bool same_dims(const Tensor *a, const Tensor *b) {
-    return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
-}
-
-static bool same_type(const Tensor *a, const Tensor *b) { return a->dtype == b->dtype && same_dims(a, b); }
+static bool same_type(const Tensor *a, const Tensor *b) { return a->dtype == b->dtype && tensor_same_shape(a, b); }
 
 /* Whether training has kept this constant as `kept`. */
 static bool is_kept_as(const Tensor *constant, const Tensor *kept) {
-    bool narrow = constant->dtype == DT_F16 || constant->dtype == DT_BF16;
-    return same_type(constant, kept) || (narrow && kept->dtype == DT_F32 && same_dims(constant, kept));
+    return kept->dtype == training_type(constant->dtype) && tensor_same_shape(constant, kept);
 }
 
 static Status set_kept(Kept *kept, const Tensor *tensor) {

@@ -352,7 +352,7 @@ static void run_slice(const Joined *joined, int64_t chunk, Range rows, Range pan
                        memory->wide_rows);
         *memory->held = number;
     }
-    if (!p->halves && !p->maker && part < 0) {
+    if (!p->halves && part < 0) {
         slice.words =
             wide_rows_take_words(p, first_row, block->capacity, *memory->held == number, block, memory->wide_rows);
         if (slice.words) *memory->held = number;
@@ -411,15 +411,23 @@ static int64_t made_rows(int64_t line, int64_t row_bytes) {
     return ceil_div(line, ceil_div(line, rows));
 }
 
+static int64_t slices_wanted(const Pool *pool) {
+    int64_t threads = pool_threads(pool);
+    return threads > 1 ? threads * SLICES_A_THREAD : 1;
+}
+
 bool product_makes_rows(int64_t rows, int64_t line, int64_t row_bytes, const Pool *pool) {
-    int64_t threads = pool_threads(pool), wanted = threads > 1 ? threads * SLICES_A_THREAD : 1;
-    return rows && line && ceil_div(rows, made_rows(line, row_bytes)) >= wanted;
+    return rows && line && ceil_div(rows, made_rows(line, row_bytes)) >= slices_wanted(pool);
+}
+
+static int64_t rows_of_maker(const Product *p) {
+    return made_rows(p->line, p->weight->depth * (int64_t)p->weight->set->size);
 }
 
 static Grid cut(const Joined *joined, int64_t wanted) {
     const Product *p = joined->product;
     const Weight *w = p->weight;
-    if (p->maker) return (Grid){ceil_div(p->rows, made_rows(p->line, w->depth * (int64_t)w->set->size)), 1, 1};
+    if (p->maker) return (Grid){ceil_div(p->rows, rows_of_maker(p)), 1, 1};
     int64_t panels = weight_panels(w);
     double bytes = (double)w->taps * (double)w->depth * (double)w->columns * (double)w->groups * (double)w->set->size;
     int64_t rows = bytes > LARGE_WEIGHT_BYTES || w->form.kind
@@ -449,8 +457,8 @@ static Grid cut(const Joined *joined, int64_t wanted) {
 }
 
 static int64_t chunk_rows(const Product *p, const Grid *grid) {
+    if (p->maker) return rows_of_maker(p);
     int64_t rows = ceil_div(p->rows, grid->chunks), line = p->line;
-    if (p->maker) return made_rows(line, p->weight->depth * (int64_t)p->weight->set->size);
     if (line > 1 && rows >= line / 2) rows = ceil_div(rows, line) * line;
     return rows;
 }
@@ -549,9 +557,8 @@ static void size_memory(ProductLoop *loop) {
         at_least(&loop->raw_rows_bytes, loop->grids[i].parts > 1 ? rows * sizeof(void *) : 0);
         at_least(&loop->raw_rows_bytes, p->epilogue->finish ? raw * sizeof(void *) : 0);
         at_least(&loop->raw_bytes, p->epilogue->finish ? raw * (size_t)block_width(p) * w->set->size : 0);
-        at_least(&loop->wide_rows_bytes, p->maker ? rows * (size_t)w->depth * w->set->size : 0);
         at_least(&loop->wide_rows_bytes,
-                 p->rows && !loop->shared && !p->maker ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
+                 p->rows && !loop->shared ? (size_t)wide_rows_room(p, (int64_t)rows) * sizeof(float) : 0);
         at_least(&panel, wide_panel_bytes(p) + narrow_panel_bytes(p));
     }
     loop->worker_bytes = loop->rows_bytes + loop->results_bytes + loop->runs_bytes + loop->raw_rows_bytes +
@@ -600,8 +607,7 @@ Status product_run(const Product *products, int64_t count, Pool *pool, Scratch *
     TRY(scratch_take(scratch, (size_t)count * each + sizeof(int64_t), &memory));
     Joined *joined = memory;
     Grid *grids = (Grid *)(joined + count);
-    int64_t *before = (int64_t *)(grids + count), threads = pool_threads(pool),
-            wanted = threads > 1 ? threads * SLICES_A_THREAD : 1;
+    int64_t *before = (int64_t *)(grids + count), threads = pool_threads(pool), wanted = slices_wanted(pool);
     before[0] = 0;
     for (int64_t i = 0; i < count; i++) {
         joined[i] = joined_of(&products[i], count);

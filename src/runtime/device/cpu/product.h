@@ -120,7 +120,7 @@ typedef struct Product {
      * to one row of padding. */
     void (*reach)(const void *context, int64_t first, int64_t count, const char **out_begin, const char **out_end);
     /* Not NULL: the rows are in no memory, this makes them (product_makes_rows); `fill` says where results are alone. All are interior,
-     * of one tap and one group, in the work type. */
+     * of one tap and one group, of f32. */
     const RowMaker *maker;
     const Weight *weight;
     const WeightSource *

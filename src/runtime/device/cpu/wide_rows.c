@@ -99,6 +99,7 @@ static int64_t halves_reach(const Product *p, int64_t first, int64_t count) {
 }
 
 int64_t wide_rows_room(const Product *p, int64_t chunk) {
+    if (p->maker) return chunk * row_length(p);
     if (words_length(p)) return fits_words(p, chunk) ? chunk * 2 * words_length(p) : 0;
     if (p->halves && p->weight->taps == 1) return chunk * row_length(p);
     int64_t most = 0;

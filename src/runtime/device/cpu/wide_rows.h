@@ -6,7 +6,7 @@
 
 #include "runtime/device/cpu/product.h"
 
-/* Elements of four bytes that the chunks of so many rows take at most; 0 where they are not widened. */
+/* Elements of four bytes that the chunks of so many rows take at most, widened or made (Product.maker); 0 where they stay where they are. */
 int64_t wide_rows_room(const Product *product, int64_t chunk);
 /* Depths [first_depth, end_depth) of the block's rows, from the product's row `first` on, to `to`, which the block's pointers
  * then lead to. held: they are there already. */

@@ -587,10 +587,9 @@ static Status conv_run(AnchorRun *run) {
 
 /* ---- depthwise, then 1x1 ---- */
 
-static bool is_plain_conv(const Node *node, const char *const *refused, int count) {
+static bool is_plain_conv(const Node *node) {
     if (node->kind != NODE_ANCHOR || strcmp(node->op, conv_kind.op) != 0 || node->output_count != 1) return false;
-    for (int i = 0; i < count; i++)
-        if (node_attr(node, refused[i])) return false;
+    if (node_attr(node, "perm_x") || node_attr(node, "perm_w")) return false;
     const Value *x = node->inputs[0], *w = node->inputs[1];
     return w->constant && x->dtype == DT_F32 && node->outputs[0]->dtype == DT_F32 && x->rank == w->rank &&
            w->rank > 2 && w->rank <= 2 + AXES;
@@ -622,9 +621,7 @@ static bool is_depthwise(const Node *node) {
 }
 
 bool conv_is_prologue(const Node *maker, const Node *reader) {
-    static const char *const turned[] = {"perm_x", "perm_w"};
-    return is_plain_conv(maker, turned, 2) && is_plain_conv(reader, turned, 2) && is_depthwise(maker) &&
-           is_pointwise(reader);
+    return is_plain_conv(maker) && is_plain_conv(reader) && is_depthwise(maker) && is_pointwise(reader);
 }
 
 const AnchorKind conv_kind = {"conv", conv_prepare, conv_check, conv_run, conv_packs};
