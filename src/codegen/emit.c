@@ -185,11 +185,12 @@ static int simplify(Emit *e, KernelOp op, DType t, int a, int b, int c) {
 }
 
 /* Whether many elements are divided by one (divide.h): the divisor stays the same along the lanes, or from row to row
- * of a reduction. GPUs gain nothing: a thread has few elements of a row. */
+ * of a reduction. Without reductions a thread of a GPU has few elements of a row: it gains by constants alone. */
 static bool is_by_row(const Emit *e, int a, int b) {
     const KernelInst *insts = e->kernel->insts.items;
     bool varies = insts[a].axes & e->lanes, lanes = !(insts[b].axes & e->lanes);
-    return !e->for_gpu && varies && (lanes || insts[a].axes & e->reduced & ~insts[b].axes);
+    if (e->for_gpu && !e->reduced && insts[b].op != K_CONST) return false;
+    return varies && (lanes || insts[a].axes & e->reduced & ~insts[b].axes);
 }
 
 int emit_op(Emit *e, KernelOp op, DType dtype, int a, int b, int c) {

@@ -174,6 +174,8 @@ typedef struct Kernel {
      * GPUs alone, whose vector accesses need it. */
     const int64_t *param_multiples;
     int stage_count; /* 1 without reductions */
+    /* For GPUs: buffers may begin at any element, and sizes go beyond GPU_SMALL. Not part of the text. */
+    bool general;
     VEC(KernelBuffer) buffers;
     VEC(KernelInst) insts;
 } Kernel;

@@ -32,7 +32,7 @@ static const Case cases[] = {
     {"argmax", "graph (x: i32[b, n]) -> (v) {\n v: i64[b, 1] = argmax x {axes = [1]}\n}", {GPU_INNER, 1, 1, 4, 0}},
     {"transpose",
      "graph (x: f32[m, n]) -> (v) {\n v: f32[n, m] = permute x {perm = [1, 0]}\n}",
-     {GPU_TRANSPOSE, 1, 1, 0, 32}},
+     {GPU_TRANSPOSE, 1, 1, 0, 64}},
     {"random",
      "graph (x: f32[b, 64], seed: u64[]) -> (v) {\n r: u32[b, 64] = philox seed {shape = (b, 64)}\n c: f32[b, 64] = "
      "cast r {to = "
@@ -113,7 +113,7 @@ static const LaunchCase launches[] = {
     {"few rows: more threads each", "softmax", {4, 1024}, 1, "_held", 4, 256, 4, 256, 0},
     {"a row too long for registers: several blocks, a launch a stage",
      "argmax",
-     {1, 1 << 24},
+     {1, (1 << 24) + 1},
      2,
      "_long",
      256,
@@ -121,10 +121,12 @@ static const LaunchCase launches[] = {
      1,
      256,
      256},
-    {"many long rows: a block each", "argmax", {100000, 5000}, 1, "_long", 100000, 256, 100000, 256, 1},
+    {"many long rows: a block each", "argmax", {100000, 5001}, 1, "_long", 100000, 256, 100000, 256, 1},
+    {"rows of whole vectors", "argmax", {100000, 5000}, 1, "_even_held", 100000, 512, 100000, 512, 0},
+    {"whole vectors, longer than registers", "argmax", {100000, 50000}, 1, "_even_long", 100000, 256, 100000, 256, 1},
     {"short columns stay in registers", "sum_of_columns", {20}, 1, "_held", 1, 256, 16, 16, 0},
     {"long columns are split", "sum_of_columns", {1 << 20}, 2, "_long", 256, 256, 16, 16, 256},
-    {"a tile a block", "transpose", {100, 70}, 1, "", 12, 256, 0, 0, 0},
+    {"a tile a block", "transpose", {100, 70}, 1, "", 4, 256, 0, 0, 0},
 };
 
 Test(gpu_render, launches) {

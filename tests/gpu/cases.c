@@ -17,7 +17,7 @@
 #include "runtime/api/devices.h"
 
 enum {
-    MOST_BINDINGS = 8,
+    MOST_BINDINGS = 10,
     MOST_BYTES = 192 << 20, /* of all buffers of a kernel */
     MOST_SYMBOLS = 4,       /* that are made long, or zero, one at a time */
 };
@@ -167,6 +167,12 @@ static void choose_sizes(Chooser *ch) {
         ch->symbols[ch->used[s]] = 0;
         take(ch);
     }
+    for (int s = 0; s < ch->used_count && s < 2; s++) /* long, and whole vectors */
+        for (size_t n = 0; n < sizeof longest / sizeof *longest; n++) {
+            set_all(ch, 16);
+            ch->symbols[ch->used[s]] = longest[n] / 64 * 64;
+            if (take(ch)) break;
+        }
     set_all(ch, 1);
     take(ch);
     uint64_t state = 88172645463325252u; /* what a model asks of its sizes (a window that fits, say) is met by luck */

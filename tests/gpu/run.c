@@ -126,7 +126,7 @@ static Status prove(Proof *proof, const int *indices, int count);
 
 /* --- one kernel ----------------------------------------------------------------------------------------------- */
 typedef struct Coverage {
-    const char *const *suffixes;
+    GpuSchedule schedule;
     bool run[4];
 } Coverage;
 
@@ -151,8 +151,8 @@ static void count_launches(Tally *tally, Coverage *coverage, const GpuLaunches *
     tally->launches += launches->count;
     if (launches->scratch_bytes) tally->split++;
     for (int l = 0; l < launches->count; l++)
-        for (int s = 0; coverage->suffixes[s]; s++)
-            if (!strcmp(coverage->suffixes[s], launches->items[l].suffix)) coverage->run[s] = true;
+        for (int s = 0; gpu_suffix(&coverage->schedule, s); s++)
+            if (!strcmp(gpu_suffix(&coverage->schedule, s), launches->items[l].suffix)) coverage->run[s] = true;
 }
 
 static const char *describe(const Trial *t, const GpuLaunches *launches, int processors, bool inplace, Arena *arena) {
@@ -180,19 +180,21 @@ static bool can_share(const KernelCase *c, const Binding *binding) {
     return false;
 }
 
-/* One set of sizes on devices of several sizes; false when something failed. */
+/* One set of sizes on devices of several sizes, and again with buffers that begin anywhere; false when something failed. */
 static bool prove_binding(Proof *proof, int index, const Binding *binding, const Source *source, Coverage *coverage,
                           int number) {
     Machine *m = proof->state;
     const KernelCase *c = proof->cases->items.items[index];
     GpuSchedule schedule = gpu_schedule(c->kernel);
     Trial *trial = trial_create(c, binding, (uint64_t)number + 1, number == 0 && !kernel_sums_floats(c->kernel));
-    GpuLaunches tried[3];
+    enum { DEVICES = 3 };
+    GpuLaunches tried[2 * DEVICES];
     bool good = true, shares = can_share(c, binding);
-    for (int n = 0; n < 3 && good; n++) {
+    for (int n = 0; n < 2 * DEVICES && good; n++) {
         Arena *arena = arena_create(0);
         GpuLimits limits = *m->driver->limits(m->context);
-        limits.multiprocessors = sizes_of_device[n];
+        limits.multiprocessors = sizes_of_device[n % DEVICES];
+        if (n == DEVICES) schedule.even = (GpuEven){0};
         gpu_launches(c->kernel, &schedule, &limits, binding->params, &tried[n]);
         bool known = number > 0 && m->dialect == GPU_OPENCL && is_dear(&tried[n]);
         for (int before = 0; before < n; before++) known |= same_launches(&tried[before], &tried[n]);
@@ -217,13 +219,13 @@ static bool prove_binding(Proof *proof, int index, const Binding *binding, const
 
 static void prove_case(Proof *proof, int index, const Source *source) {
     const KernelCase *c = proof->cases->items.items[index];
-    Coverage coverage = {gpu_suffixes(c->kernel), {0}};
+    Coverage coverage = {gpu_schedule(c->kernel), {0}};
     proof_begin(proof, index);
     bool good = true;
     for (int b = 0; b < c->bindings.count && good; b++)
         good = prove_binding(proof, index, &c->bindings.items[b], source, &coverage, b);
     if (!c->bindings.count) proof_tally(proof)->skipped++;
-    for (int s = 0; coverage.suffixes[s] && c->bindings.count; s++) {
+    for (int s = 0; gpu_suffix(&coverage.schedule, s) && c->bindings.count; s++) {
         proof_tally(proof)->functions++;
         proof_tally(proof)->functions_run += coverage.run[s];
     }

@@ -15,7 +15,9 @@
  * that is shared by several blocks (`splits`) takes one launch a stage: a launch combines the partial results that
  * earlier ones left in scratch memory, so nothing waits for other blocks and results are the same each time.
  *
- * Sizes are run-time arguments: a new shape compiles nothing. */
+ * Sizes are run-time arguments: a new shape compiles nothing. Where a size or a stride is not known to be a multiple of
+ * the elements that 16 bytes hold, there are two functions of each kind: one for any sizes, and `even` for those that
+ * are such multiples, which most are; the launch chooses. */
 #ifndef ONNXFUSE_CODEGEN_GPU_GPU_H
 #define ONNXFUSE_CODEGEN_GPU_GPU_H
 
@@ -35,6 +37,14 @@ typedef struct GpuLimits {
 
 typedef enum GpuClass { GPU_POINTWISE, GPU_INNER, GPU_OUTER, GPU_TRANSPOSE } GpuClass;
 
+/* Of functions for sizes that divide by whole vectors. */
+typedef struct GpuEven {
+    int vector;      /* as in GpuSchedule, as are step and hold; 0: there are no such functions */
+    int step, hold;
+    int lane;        /* the size of the vector axis must be a multiple of this, */
+    uint64_t params; /* and of `vector` each parameter whose bit is set: strides and offsets */
+} GpuEven;
+
 typedef struct GpuSchedule {
     GpuClass class;
     int vector; /* elements along the vector axis (LANE, or REDUCE_LANE of inner kernels) that a thread takes at once:
@@ -43,11 +53,17 @@ typedef struct GpuSchedule {
                    share   a Philox counter, graph/prim.h) */
     int hold;   /* vectors of a row that a thread keeps in registers; 0: no `held` function */
     int tile;   /* TRANSPOSE: the tile's side */
+    GpuEven even;
 } GpuSchedule;
 
 GpuSchedule gpu_schedule(const Kernel *kernel);
 
-/* The program of a kernel: functions `<name>`, or `<name>_held` and `<name>_long`. Complete: nothing is included. */
+/* Whether indices of these sizes fit 32 bits, in which kernels count; those with Kernel.general count in 64. */
+#define GPU_SMALL (INT64_C(1) << 30)
+bool gpu_is_small(const Kernel *kernel, const int64_t *params);
+
+/* The program of a kernel: functions `<name>`, or `<name>_held` and `<name>_long`; the same with `_even` before them.
+ * Complete: nothing is included. */
 void gpu_render(Text *text, const Kernel *kernel, GpuDialect dialect, const char *name);
 
 /* Several kernels as one program. */
@@ -56,7 +72,7 @@ void gpu_render_all(Text *text, const Kernel *const *kernels, const char *const 
 /* One launch. Arguments in order: the kernel's buffers, scratch, then i64: the kernel's params, then `extra`. */
 enum { GPU_MAX_EXTRA = 6, GPU_MAX_LAUNCHES = 16 };
 typedef struct GpuLaunch {
-    const char *suffix; /* of the function's name: "", "_held", "_long" */
+    const char *suffix; /* of the function's name: gpu_suffix's */
     int64_t grid;       /* blocks */
     int block;          /* threads a block; a multiple of 32 */
     int extra_count;
@@ -69,10 +85,11 @@ typedef struct GpuLaunches {
     size_t scratch_bytes; /* device memory, uninitialised, shared by these launches alone */
 } GpuLaunches;
 
-/* schedule: gpu_schedule's of this kernel. */
+/* schedule: gpu_schedule's of this kernel; without its `even`, functions for any sizes run, whose vectors are shorter. */
 void gpu_launches(const Kernel *kernel, const GpuSchedule *schedule, const GpuLimits *limits, const int64_t *params,
                   GpuLaunches *out_launches);
-/* Of any launch of this kernel, for planning: the functions that it may ask for; NULL-terminated. */
-const char *const *gpu_suffixes(const Kernel *kernel);
+/* The functions that launches of this kernel may ask for: the i-th of at most GPU_MOST_FUNCTIONS; NULL behind the last. */
+enum { GPU_MOST_FUNCTIONS = 4 };
+const char *gpu_suffix(const GpuSchedule *schedule, int i);
 
 #endif

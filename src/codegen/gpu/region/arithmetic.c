@@ -3,6 +3,8 @@
  * states, to the bit. */
 #include "codegen/gpu/region/render.h"
 
+#include "codegen/divide.h"
+
 #include <math.h>
 
 #define F(...) arena_format(r->arena, __VA_ARGS__)
@@ -59,8 +61,8 @@ const char *value_of(GpuRender *r, int i) {
     if (inst->op == K_CONST)
         return dtype_is_float(inst->dtype) ? float_literal(r, inst->dtype, inst->bits)
                                            : int_literal(r, inst->dtype, inst->bits);
-    if (inst->op == K_PARAM) return F("p%lld", (long long)inst->bits);
-    if (inst->op == K_INDEX) return index_text(r, inst->axis);
+    if (inst->op == K_PARAM) return F(r->narrow ? "p%lld_" : "p%lld", (long long)inst->bits);
+    if (inst->op == K_INDEX) return F(r->narrow ? "(i64)%s" : "%s", index_text(r, inst->axis));
     if (kernel_op_is_reduce(inst->op)) return F(wide ? "r%d[j]" : "r%d", i);
     if (in_loop(r, i) && r->hold && r->hold[i] && inst->stage < r->stage) return F(wide ? "h%d[e][j]" : "h%d[e]", i);
     if (wide && !in_loop(r, i)) return F("k%d[j]", i);
@@ -217,6 +219,25 @@ static const char *looked_up(GpuRender *r, int64_t number, const char *index) {
     return F("%s(%s)", name, index);
 }
 
+/* --- many divided by one (codegen/divide.h) --- */
+/* Of a constant divisor the compiler computes the inverse; of others it leaves the loop. */
+static const char *number(GpuRender *r, double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return float_literal(r, DT_F32, bits);
+}
+
+static const char *divided_by_row(GpuRender *r, const char *a, const char *b) {
+    need_helper(r, "divide_by_row",
+                F("FUNCTION f32 divide_by_row(f32 a, f32 b) {\n"
+                  "    const f32 size = fabs_f32(b), inverse = 1.0f / b * %s;\n"
+                  "    if (!(size >= %s && size <= %s)) return a / b;\n"
+                  "    return fma_f32(a, inverse, a * (fma_f32(-inverse, b, 1.0f) * inverse));\n"
+                  "}\n\n",
+                  number(r, DIVISOR_BEFORE), number(r, DIVISOR_LEAST), number(r, DIVISOR_MOST)));
+    return F("divide_by_row(%s, %s)", a, b);
+}
+
 /* --- all --- */
 static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *const *v) {
     static const char *const symbols[KERNEL_OP_COUNT] = {
@@ -232,7 +253,9 @@ static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *
     case K_AND:
     case K_OR:
     case K_XOR: return F("(%s)(%s %s %s)", compute_type(t), v[0], symbols[inst->op], v[1]);
-    case K_DIV: return real ? F("%s / %s", v[0], v[1]) : divided(r, inst, v[0], v[1]);
+    case K_DIV:
+        if (real && inst->bits) return divided_by_row(r, v[0], v[1]);
+        return real ? F("%s / %s", v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_REM: return real ? F("fmod_%s(%s, %s)", suffix, v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_FMA: return F("fma_%s(%s, %s, %s)", suffix, v[0], v[1], v[2]);
     case K_SCALE: return scaled(r, t, v[0], v[1]);

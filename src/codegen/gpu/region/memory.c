@@ -79,7 +79,7 @@ void emit_offset(GpuRender *r, int inst, const char *name) {
     for (int i = 0; i < r->k->axis_count; i++)
         add_term(&text, arena_format(r->arena, "i%d", i), a->kind[i], a->stride[i]);
     add_term(&text, "", a->offset_kind, a->offset);
-    emit_line(r, "const i64 %s = %s;", name, text.size ? text.data : "0");
+    emit_line(r, "const %s %s = %s;", r->index, name, text.size ? text.data : "0");
 }
 
 /* From one element of a vector to the next: "" with factor 1. */

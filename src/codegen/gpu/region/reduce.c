@@ -151,21 +151,21 @@ static const char *group_text(GpuRender *r, const GroupText *g) {
     Text x = text_make(r->arena);
     text_add(&x,
              "%s"
-             "    const i64 begin = THREAD & ~(width - 1);\n"
-             "    i64 n;\n"
+             "    const i32 begin = (i32)THREAD & ~(width - 1);\n"
+             "    i32 n;\n"
              "#if HAS_SHUFFLE\n"
-             "    const i64 apart = stride > 32 ? stride : 32;\n"
-             "    for (i64 mask = stride; mask < width && mask < 32; mask *= 2) {\n"
+             "    const i32 apart = stride > 32 ? stride : 32;\n"
+             "    for (i32 mask = stride; mask < width && mask < 32; mask *= 2) {\n"
              "%s"
              "    }\n"
              "    if (width <= 32) {\n"
              "    %s"
              "    }\n"
              "#else\n"
-             "    const i64 apart = width < 32 * stride ? width : 32 * stride, near = THREAD & ~(apart - 1);\n"
+             "    const i32 apart = width < 32 * stride ? width : 32 * stride, near = (i32)THREAD & ~(apart - 1);\n"
              "    %s;\n"
              "    BARRIER;\n"
-             "    n = near + (THREAD & (stride - 1));\n"
+             "    n = near + ((i32)THREAD & (stride - 1));\n"
              "    %s;\n"
              "    for (n += stride; n < near + apart; n += stride) {\n"
              "%s"
@@ -176,7 +176,7 @@ static const char *group_text(GpuRender *r, const GroupText *g) {
     text_add(&x,
              "    %s;\n"
              "    BARRIER;\n"
-             "    n = begin + (THREAD & (apart - 1));\n"
+             "    n = begin + ((i32)THREAD & (apart - 1));\n"
              "    %s;\n"
              "    for (n += apart; n < begin + width; n += apart) {\n"
              "%s"
@@ -193,7 +193,7 @@ static void need_group(GpuRender *r, const KernelInst *inst) {
     const char *type = compute_type(t), *name = name_of(r, inst), *shuffle = shuffle_type(t);
     GroupText text = {
         .head =
-            F("FUNCTION %s group_%s(%s a, i64 stride, i64 width, SHARED_POINTER u64 *exchange) {\n", type, name, type),
+            F("FUNCTION %s group_%s(%s a, i32 stride, i32 width, SHARED_POINTER u64 *exchange) {\n", type, name, type),
         .shuffle = F("        a = combine_%s(a, (%s)SHUFFLE_XOR_%s(a, mask, exchange));\n", name, type, shuffle),
         .write = F("exchange[THREAD] = %s", to_cell(r, t, "a", "u64")),
         .first = F("a = %s", from_cell(r, t, "exchange[n]")),
@@ -207,7 +207,7 @@ static void need_group_position(GpuRender *r, const KernelInst *inst) {
     DType t = operand_dtype(r->k, inst);
     const char *type = compute_type(t), *name = name_of(r, inst), *shuffle = shuffle_type(t);
     GroupText text = {
-        .head = F("FUNCTION i64 group_%s(%s a, i64 at, i64 stride, i64 width, SHARED_POINTER u64 *exchange,\n"
+        .head = F("FUNCTION i64 group_%s(%s a, i64 at, i32 stride, i32 width, SHARED_POINTER u64 *exchange,\n"
                   "                      SHARED_POINTER i64 *positions, %s *best) {\n",
                   name, type, type),
         .shuffle = F("        const %s b = (%s)SHUFFLE_XOR_%s(a, mask, exchange);\n"
@@ -301,15 +301,15 @@ static void read_partial(GpuRender *r, int i, int cell) {
 void emit_partials(GpuRender *r) {
     int bytes, cells = reduction_cells(r, &bytes);
     emit_open(r, "if (live && g == 0)");
-    emit_line(r, "const i64 cell = (unit * splits + part) * %d;", cells);
+    emit_line(r, "const i64 cell = ((i64)unit * splits + part) * %d;", cells);
     each_partial(r, write_partial);
     emit_close(r);
 }
 
 void emit_from_partials(GpuRender *r) {
     int bytes, cells = reduction_cells(r, &bytes);
-    emit_open(r, "for (i64 n = g; n < splits; n += group)");
-    emit_line(r, "const i64 cell = (unit * splits + n) * %d;", cells);
+    emit_open(r, "for (%s n = g; n < splits; n += group)", r->index);
+    emit_line(r, "const i64 cell = ((i64)unit * splits + n) * %d;", cells);
     each_partial(r, read_partial);
     emit_close(r);
 }

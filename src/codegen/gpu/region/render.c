@@ -10,10 +10,7 @@
 
 #define F(...) arena_format(r->arena, __VA_ARGS__)
 
-enum {
-    BOUND = 512,
-    ROWS_A_PASS = 8
-}; /* threads a block may have; rows of a tile that a block's threads take at once */
+enum { BOUND = 512 }; /* threads a block may have */
 
 /* --- lines --- */
 static void add_line(GpuRender *r, const char *format, va_list arguments, const char *end) {
@@ -58,11 +55,12 @@ static const char quotient_text[] =
 
 /* Of threads and blocks, which are below 2^31. */
 static const char *small_quotient(GpuRender *r, const char *a, const char *b) {
-    return F("(i64)((u32)%s / (u32)%s)", a, b);
+    return F("(%s)((u32)%s / (u32)%s)", r->index, a, b);
 }
 
 static const char *quotient(GpuRender *r, const char *a, const char *b) {
     if (strcmp(b, "1") == 0) return a;
+    if (r->narrow) return small_quotient(r, a, b);
     need_helper(r, "quotient", quotient_text);
     return F("quotient(%s, %s)", a, b);
 }
@@ -77,11 +75,11 @@ static void emit_indices(GpuRender *r, uint32_t axes, const char *from) {
     for (int i = r->k->axis_count - 1; i >= 0; i--) {
         if (!(axes >> i & 1)) continue;
         if (i == outermost) {
-            emit_line(r, "const i64 i%d = %s;", i, rest);
+            emit_line(r, "const %s i%d = %s;", r->index, i, rest);
         } else {
             const char *next = F("rest%d", i), *size = size_text(r, i);
-            emit_line(r, "const i64 %s = %s;", next, quotient(r, rest, size));
-            emit_line(r, "const i64 i%d = %s - %s * %s;", i, rest, next, size);
+            emit_line(r, "const %s %s = %s;", r->index, next, quotient(r, rest, size));
+            emit_line(r, "const %s i%d = %s - %s * %s;", r->index, i, rest, next, size);
             rest = next;
         }
         emit_line(r, "(void)i%d;", i);
@@ -318,11 +316,11 @@ static void emit_place(GpuRender *r) {
     uint32_t outer = axes_of_role(r, AXIS_REDUCE);
     const char *along = "v";
     if (outer) {
-        emit_line(r, "const i64 around = %s, along = v - around * %s;", quotient(r, "v", lane_vectors(r)),
+        emit_line(r, "const %s around = %s, along = v - around * %s;", r->index, quotient(r, "v", lane_vectors(r)),
                   lane_vectors(r));
         along = "along";
     }
-    emit_line(r, "const i64 i%d = %s;", r->vector_axis, lane_of_vector(r, along));
+    emit_line(r, "const %s i%d = %s;", r->index, r->vector_axis, lane_of_vector(r, along));
     emit_line(r, "(void)i%d;", r->vector_axis);
     if (outer) emit_indices(r, outer, "around");
     if (has_positions(r->k)) {
@@ -352,7 +350,7 @@ static bool hoist_loads(GpuRender *r) {
 
 static void open_held_loop(GpuRender *r) {
     emit_open(r, "UNROLL for (i32 e = 0; e < %d; e++)", r->schedule.hold);
-    emit_line(r, "const i64 v = g + e * group;");
+    emit_line(r, "const %s v = g + e * group;", r->index);
     emit_open(r, "if (live && v < count)");
     emit_place(r);
 }
@@ -382,7 +380,7 @@ static void emit_held_loop(GpuRender *r) {
 
 static void emit_long_loop(GpuRender *r) {
     emit_open(r, "if (first <= %d && live)", r->stage);
-    emit_open(r, "UNROLL_4 for (i64 v = part * group + g; v < count; v += splits * group)");
+    emit_open(r, "UNROLL_4 for (%s v = part * group + g; v < count; v += splits * group)", r->index);
     emit_place(r);
     emit_point(r);
     emit_close(r);
@@ -438,27 +436,28 @@ static void emit_units(GpuRender *r) {
     bool outer = r->schedule.class == GPU_OUTER;
     const char *block = r->hold ? "BLOCK" : "block";
     if (!r->hold)
-        emit_line(r, "const i64 block = %s, part = BLOCK - block * splits;", small_quotient(r, "BLOCK", "splits"));
+        emit_line(r, "const %s block = %s, part = BLOCK - block * splits;", r->index,
+                  small_quotient(r, "BLOCK", "splits"));
     if (!outer) {
-        emit_line(r, "const i64 g = THREAD & (group - 1), own = %s * %s + %s;", block,
+        emit_line(r, "const %s g = THREAD & (group - 1), own = %s * %s + %s;", r->index, block,
                   small_quotient(r, "BLOCK_SIZE", "group"), small_quotient(r, "THREAD", "group"));
         emit_line(r, "bool live = own < units;");
-        emit_line(r, "const i64 unit = live ? own : 0;");
+        emit_line(r, "const %s unit = live ? own : 0;", r->index);
         emit_indices(r, axes_of_role(r, AXIS_TASK), "unit");
         emit_line(r, "(void)unit;");
     } else {
-        emit_line(r, "const i64 group = %s, g = %s, vectors = %s;", small_quotient(r, "BLOCK_SIZE", "lanes"),
+        emit_line(r, "const %s group = %s, g = %s, vectors = %s;", r->index, small_quotient(r, "BLOCK_SIZE", "lanes"),
                   small_quotient(r, "THREAD", "lanes"), lane_vectors(r));
-        emit_line(r, "const i64 across = %s, task = %s;", small_quotient(r, "(vectors + lanes - 1)", "lanes"),
+        emit_line(r, "const %s across = %s, task = %s;", r->index, small_quotient(r, "(vectors + lanes - 1)", "lanes"),
                   small_quotient(r, block, "across"));
-        emit_line(r, "const i64 own = (%s - task * across) * lanes + (THREAD & (lanes - 1));", block);
+        emit_line(r, "const %s own = (%s - task * across) * lanes + (THREAD & (lanes - 1));", r->index, block);
         emit_line(r, "bool live = own < vectors && task * vectors + own < units;");
-        emit_line(r, "const i64 i%d = live ? %s : 0, unit = task * vectors + own;", r->vector_axis,
+        emit_line(r, "const %s i%d = live ? %s : 0, unit = task * vectors + own;", r->index, r->vector_axis,
                   lane_of_vector(r, "own"));
         emit_line(r, "(void)i%d, (void)unit;", r->vector_axis);
         emit_indices(r, axes_of_role(r, AXIS_TASK), "task");
     }
-    emit_line(r, "const i64 count = %s;", reduced_count(r));
+    emit_line(r, "const %s count = %s;", r->index, reduced_count(r));
     emit_line(r, "(void)count;");
 }
 
@@ -481,14 +480,14 @@ static void emit_pointwise(GpuRender *r) {
     r->stage = 0;
     emit_outside(r);
     if (!find_needed(r)) return;
-    emit_open(r, "for (i64 at = BLOCK * BLOCK_SIZE + THREAD; at < total; at += BLOCKS * BLOCK_SIZE)");
+    emit_open(r, "for (%s at = BLOCK * BLOCK_SIZE + THREAD; at < total; at += BLOCKS * BLOCK_SIZE)", r->index);
     const char *along = "at";
     if (tasks) {
-        emit_line(r, "const i64 task = %s, along = at - task * %s;", quotient(r, "at", lane_vectors(r)),
+        emit_line(r, "const %s task = %s, along = at - task * %s;", r->index, quotient(r, "at", lane_vectors(r)),
                   lane_vectors(r));
         along = "along";
     }
-    emit_line(r, "const i64 i%d = %s;", r->vector_axis, lane_of_vector(r, along));
+    emit_line(r, "const %s i%d = %s;", r->index, r->vector_axis, lane_of_vector(r, along));
     emit_line(r, "(void)i%d;", r->vector_axis);
     if (tasks) emit_indices(r, tasks, "task");
     emit_point(r);
@@ -496,23 +495,13 @@ static void emit_pointwise(GpuRender *r) {
 }
 
 /* --- transpose --- */
-static bool goes_through_tile(const GpuRender *r, int i) {
-    const KernelInst *inst = inst_at(r, i);
-    if (inst->op != K_LOAD) return false;
-    StrideKind along = inst->access->kind[r->vector_axis];
-    return along != STRIDE_ONE && along != STRIDE_ZERO && inst->access->kind[r->k->tile_axis] == STRIDE_ONE;
-}
-
-enum { SHARED_BYTES = 40 << 10 }; /* of the 48 KiB that every device has for a block */
-
 static void choose_tiled(GpuRender *r) {
     bool *tiled = ARENA_ARRAY(r->arena, bool, r->k->insts.count + 1);
     size_t used = 0;
     for (int i = 0; i < r->k->insts.count; i++) {
-        if (!goes_through_tile(r, i)) continue;
-        size_t bytes = (size_t)(r->schedule.tile * (r->schedule.tile + 1)) *
-                       dtype_size(r->k->buffers.items[inst_at(r, i)->buffer].dtype);
-        tiled[i] = used + bytes <= SHARED_BYTES;
+        if (!gpu_goes_through_tile(r->k, i)) continue;
+        size_t bytes = gpu_tile_bytes(r->k, i, r->schedule.tile);
+        tiled[i] = used + bytes <= GPU_TILE_BYTES;
         if (tiled[i]) used += bytes;
     }
     r->tiled = tiled;
@@ -522,20 +511,21 @@ static void choose_tiled(GpuRender *r) {
 static void emit_corner(GpuRender *r) {
     int tile = r->schedule.tile, across = r->k->tile_axis, lane = r->vector_axis;
     uint32_t others = axes_of_role(r, AXIS_TASK) & ~(1u << across);
-    emit_line(r, "const i64 lane_tiles = (%s + %d) / %d, across_tiles = (%s + %d) / %d;", size_text(r, lane), tile - 1,
+    emit_line(r, "const %s lane_tiles = (%s + %d) / %d, across_tiles = (%s + %d) / %d;", r->index, size_text(r, lane), tile - 1,
               tile, size_text(r, across), tile - 1, tile);
-    emit_line(r, "const i64 upper = %s, lane_from = (BLOCK - upper * lane_tiles) * %d;",
+    emit_line(r, "const %s upper = %s, lane_from = (BLOCK - upper * lane_tiles) * %d;", r->index,
               quotient(r, "BLOCK", "lane_tiles"), tile);
-    emit_line(r, "const i64 task = %s, across_from = (upper - task * across_tiles) * %d;",
+    emit_line(r, "const %s task = %s, across_from = (upper - task * across_tiles) * %d;", r->index,
               quotient(r, "upper", "across_tiles"), tile);
     if (others) emit_indices(r, others, "task");
-    emit_line(r, "const i64 x = THREAD & %d, y0 = THREAD / %d;", tile - 1, tile);
+    emit_line(r, "const %s x = THREAD & %d, y0 = THREAD / %d;", r->index, tile - 1, tile);
 }
 
 static void open_tile_rows(GpuRender *r, int axis_x, const char *from_x, int axis_y, const char *from_y) {
-    emit_line(r, "const i64 i%d = %s + x;", axis_x, from_x);
-    emit_open(r, "UNROLL for (i32 n = 0; n < %d; n++)", r->schedule.tile / ROWS_A_PASS);
-    emit_line(r, "const i64 y = y0 + n * %d, i%d = %s + y;", ROWS_A_PASS, axis_y, from_y);
+    emit_line(r, "const %s i%d = %s + x;", r->index, axis_x, from_x);
+    int at_once = BOUND / 2 / r->schedule.tile; /* rows that a block's threads take */
+    emit_open(r, "UNROLL for (i32 n = 0; n < %d; n++)", r->schedule.tile / at_once);
+    emit_line(r, "const %s y = y0 + n * %d, i%d = %s + y;", r->index, at_once, axis_y, from_y);
     emit_open(r, "if (i%d < %s && i%d < %s)", axis_x, size_text(r, axis_x), axis_y, size_text(r, axis_y));
 }
 
@@ -570,25 +560,34 @@ static void emit_transpose(GpuRender *r) {
 }
 
 /* --- functions --- */
-static const char *extra_arguments(const GpuRender *r) {
+static const char *const *extra_arguments(const GpuRender *r) {
+    static const char *const one[] = {"total", NULL}, *const none[] = {NULL},
+                             *const texts[2][2][5] = {{{"units", "group", "splits", "first"}, {"units", "group"}},
+                                                      {{"units", "lanes", "splits", "first"}, {"units", "lanes"}}};
     switch (r->schedule.class) {
-    case GPU_POINTWISE: return ", i64 total";
-    case GPU_TRANSPOSE: return "";
-    case GPU_INNER: return r->hold ? ", i64 units, i64 group" : ", i64 units, i64 group, i64 splits, i64 first";
-    default: return r->hold ? ", i64 units, i64 lanes" : ", i64 units, i64 lanes, i64 splits, i64 first";
+    case GPU_POINTWISE: return one;
+    case GPU_TRANSPOSE: return none;
+    default: return texts[r->schedule.class == GPU_OUTER][r->hold != NULL];
     }
 }
 
+/* An argument is 64 bits long and called `name_`; what indices are computed of is as wide as they are. */
+static void add_argument(GpuRender *r, Text *head, Text *narrowed, const char *name) {
+    text_add(head, ", i64 %s%s", name, r->narrow ? "_" : "");
+    if (r->narrow) text_add(narrowed, "    const i32 %s = (i32)%s_;\n    (void)%s;\n", name, name, name);
+}
+
 static void emit_function(GpuRender *r, const char *name, const char *suffix) {
-    Text head = text_make(r->arena);
+    Text head = text_make(r->arena), narrowed = text_make(r->arena);
     text_add(&head, "KERNEL_OF(%d) %s%s(", r->reduced ? BOUND : BOUND / 2, name, suffix);
     for (int i = 0; i < r->k->buffers.count; i++) text_add(&head, "BUFFER_ARG(a%d), ", i);
     text_add(&head, "BUFFER_ARG(scratch)");
-    for (int i = 0; i < r->k->param_count; i++) text_add(&head, ", i64 p%d", i);
-    text_add(&head, "%s)", extra_arguments(r));
-    emit_open(r, "%s", head.data);
+    for (int i = 0; i < r->k->param_count; i++) add_argument(r, &head, &narrowed, F("p%d", i));
+    for (const char *const *extra = extra_arguments(r); *extra; extra++) add_argument(r, &head, &narrowed, *extra);
+    emit_open(r, "%s)", head.data);
     for (int i = 0; i < r->k->buffers.count; i++)
         emit_line(r, "BUFFER(%s, b%d, a%d);", memory_type(r->k->buffers.items[i].dtype), i, i);
+    text_add_bytes(&r->body, narrowed.data, narrowed.size);
     if (r->schedule.class == GPU_POINTWISE)
         emit_pointwise(r);
     else if (r->schedule.class == GPU_TRANSPOSE)
@@ -599,18 +598,31 @@ static void emit_function(GpuRender *r, const char *name, const char *suffix) {
     emit_line(r, "%s", "");
 }
 
-static void render_one(GpuRender *r, const Kernel *kernel, const char *name) {
+static void begin_kernel(GpuRender *r, const Kernel *kernel, const GpuSchedule *schedule) {
     r->k = kernel;
-    r->schedule = gpu_schedule(kernel);
+    r->schedule = *schedule;
+    r->narrow = !kernel->general;
+    r->index = r->narrow ? "i32" : "i64";
     r->vector_axis = gpu_vector_axis(kernel);
     r->reduced = gpu_reduced_axes(kernel);
     r->loop_axes = r->reduced ? r->reduced : (1u << kernel->axis_count) - 1;
     r->needed = ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1);
     r->tiled = NULL;
-    for (const char *const *suffix = gpu_suffixes(kernel); *suffix; suffix++) {
-        r->hold = strcmp(*suffix, "_held") == 0 ? gpu_held_values(r->arena, kernel) : NULL;
+}
+
+static void render_one(GpuRender *r, const Kernel *kernel, const char *name) {
+    GpuSchedule schedule = gpu_schedule(kernel), even_schedule = gpu_even_schedule(&schedule);
+    Kernel even;
+    gpu_even_kernel(r->arena, kernel, &schedule.even, &even);
+    for (int i = 0; gpu_suffix(&schedule, i); i++) {
+        const char *suffix = gpu_suffix(&schedule, i);
+        if (gpu_is_even(suffix))
+            begin_kernel(r, &even, &even_schedule);
+        else
+            begin_kernel(r, kernel, &schedule);
+        r->hold = gpu_is_held(suffix) ? gpu_held_values(r->arena, kernel) : NULL;
         r->hoisted = r->hold ? ARENA_ARRAY(r->arena, bool, kernel->insts.count + 1) : NULL;
-        emit_function(r, name, *suffix);
+        emit_function(r, name, suffix);
     }
 }
 

@@ -20,6 +20,8 @@ typedef struct GpuRender {
     GpuSchedule schedule;
     const bool *hold;   /* [instruction] kept in registers by `held`; NULL in other functions */
     int vector_axis;    /* LANE or REDUCE_LANE */
+    bool narrow;        /* indices are counted in 32 bits */
+    const char *index;  /* their type */
     uint32_t reduced;   /* axes */
     uint32_t loop_axes; /* axes that the loops around a point run over: the reduced ones, or all without reductions */
     bool *needed;       /* [instruction] computed at a point of the present stage */
@@ -36,6 +38,17 @@ typedef struct GpuRender {
 /* --- schedule.c */
 int gpu_vector_axis(const Kernel *kernel);
 uint32_t gpu_reduced_axes(const Kernel *kernel);
+/* TRANSPOSE: loads that are turned in shared memory; bytes that one takes there; bytes that there are, of the 48 KiB that
+ * every device has for a block. */
+enum { GPU_TILE_BYTES = 40 << 10 };
+bool gpu_goes_through_tile(const Kernel *kernel, int inst);
+size_t gpu_tile_bytes(const Kernel *kernel, int inst, int tile);
+/* The kernel that `even` functions are of, over the same instructions, and its schedule. */
+void gpu_even_kernel(Arena *arena, const Kernel *kernel, const GpuEven *even, Kernel *out_kernel);
+GpuSchedule gpu_even_schedule(const GpuSchedule *schedule);
+/* Of a function by its suffix. */
+bool gpu_is_even(const char *suffix);
+bool gpu_is_held(const char *suffix);
 /* [instruction]: what later stages read of earlier ones, so that nothing is loaded or computed twice. */
 const bool *gpu_held_values(Arena *arena, const Kernel *kernel);
 

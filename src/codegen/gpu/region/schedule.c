@@ -6,7 +6,7 @@
 enum { ACCESS_BYTES = 16, MOST_VECTOR = 8, RANDOM_STEP = 16, RANDOM_VECTOR = 4, RANDOM_GROUP = 64 };
 /* Registers (of 4 bytes) that held values may take, of the 128 a thread has in blocks of 512. */
 enum { HELD_REGISTERS = 64, MOST_HOLD = 4 };
-enum { BLOCK = 256, LARGE_BLOCK = 512, TILE = 32, WARP = 32 };
+enum { BLOCK = 256, LARGE_BLOCK = 512, TILE = 32, LARGE_TILE = 64 };
 /* Blocks that keep a multiprocessor busy in a grid-stride loop; and in a reduction that is split. */
 enum { WAVES = 32, SPLIT_WAVES = 4, MOST_SPLITS = 256, LONGEST_SUM = 1024 };
 /* Elements of a column, vectors of a thread's row, that a split should have at least: what it leaves in scratch memory
@@ -81,34 +81,121 @@ static bool draws_along_lanes(const Kernel *k) {
     return false;
 }
 
+static int whole_vector(const Kernel *k) {
+    int vector = ACCESS_BYTES / widest_access(k, gpu_vector_axis(k));
+    return vector < MOST_VECTOR ? vector : MOST_VECTOR;
+}
+
+/* What a thread takes and keeps where the vector axis is a multiple of so many elements. */
+static void choose_vectors(const Kernel *k, GpuClass class, int64_t multiple, int *vector, int *step, int *hold) {
+    *vector = whole_vector(k);
+    *step = 1;
+    while (*vector > 1 && multiple % *vector) *vector /= 2;
+    if (draws_along_lanes(k) && class != GPU_OUTER && multiple % RANDOM_GROUP == 0) {
+        *vector = RANDOM_VECTOR;
+        *step = RANDOM_STEP;
+    }
+    *hold = 0;
+    if (class == GPU_POINTWISE) return;
+    int registers = held_registers(k) * *vector;
+    *hold = MOST_HOLD;
+    while (*hold > 0 && registers * *hold > HELD_REGISTERS) *hold /= 2;
+}
+
+/* Parameters that must be multiples of a vector so that accesses along the vector axis begin at such: of strides along
+ * other axes, and offsets. False: there are too many parameters, or a constant stride is none. */
+static bool uneven_params(const Kernel *k, int vector, uint64_t *out_params) {
+    int lane = gpu_vector_axis(k);
+    *out_params = 0;
+    if (k->param_count > 64) return false;
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelAccess *a = k->insts.items[i].access;
+        if (!a || a->kind[lane] != STRIDE_ONE) continue;
+        for (int axis = 0; axis <= k->axis_count; axis++) {
+            if (axis == lane) continue;
+            StrideKind kind = axis == k->axis_count ? a->offset_kind : a->kind[axis];
+            int64_t value = axis == k->axis_count ? a->offset : a->stride[axis];
+            if (kind == STRIDE_PARAM && (!k->param_multiples || k->param_multiples[value] % vector))
+                *out_params |= (uint64_t)1 << value;
+        }
+    }
+    return true;
+}
+
+static GpuEven even_of(const Kernel *k, const GpuSchedule *s) {
+    GpuEven even = {0}, none = {0};
+    const KernelAxis *lane = &k->axes[gpu_vector_axis(k)];
+    bool draws = draws_along_lanes(k) && s->class != GPU_OUTER;
+    int unit = draws ? RANDOM_GROUP : whole_vector(k);
+    if (unit == 1) return none;
+    even.lane = lane->param < 0 || lane->multiple > unit ? (int)(lane->multiple < 64 ? lane->multiple : 64) : unit;
+    choose_vectors(k, s->class, even.lane, &even.vector, &even.step, &even.hold);
+    if (even.vector == 1 || !uneven_params(k, even.vector, &even.params)) return none;
+    bool same = even.vector == s->vector && even.step == s->step && !even.params;
+    return same ? none : even;
+}
+
+bool gpu_goes_through_tile(const Kernel *k, int i) {
+    const KernelInst *inst = &k->insts.items[i];
+    if (inst->op != K_LOAD) return false;
+    StrideKind along = inst->access->kind[gpu_vector_axis(k)];
+    return along != STRIDE_ONE && along != STRIDE_ZERO && inst->access->kind[k->tile_axis] == STRIDE_ONE;
+}
+
+size_t gpu_tile_bytes(const Kernel *k, int i, int tile) {
+    return (size_t)(tile * (tile + 1)) * dtype_size(k->buffers.items[k->insts.items[i].buffer].dtype);
+}
+
+/* The large one, whose rows of 16-bit numbers too are whole cache lines, where all loads that turn have one. */
+static int tile_of(const Kernel *k) {
+    size_t bytes = 0;
+    for (int i = 0; i < k->insts.count; i++)
+        if (gpu_goes_through_tile(k, i)) bytes += gpu_tile_bytes(k, i, LARGE_TILE);
+    return bytes <= GPU_TILE_BYTES ? LARGE_TILE : TILE;
+}
+
 GpuSchedule gpu_schedule(const Kernel *k) {
     GpuSchedule s = {.class = class_of(k), .vector = 1, .step = 1};
-    int lane = gpu_vector_axis(k);
-    int64_t multiple = k->axes[lane].multiple;
     if (s.class == GPU_TRANSPOSE) {
-        s.tile = TILE;
+        s.tile = tile_of(k);
         return s;
     }
-    s.vector = ACCESS_BYTES / widest_access(k, lane);
-    if (s.vector > MOST_VECTOR) s.vector = MOST_VECTOR;
-    while (s.vector > 1 && multiple % s.vector) s.vector /= 2;
-    if (draws_along_lanes(k) && s.class != GPU_OUTER && multiple % RANDOM_GROUP == 0) {
-        s.vector = RANDOM_VECTOR;
-        s.step = RANDOM_STEP;
-    }
-    if (s.class == GPU_POINTWISE) return s;
-    int registers = held_registers(k) * s.vector;
-    s.hold = MOST_HOLD;
-    while (s.hold > 0 && registers * s.hold > HELD_REGISTERS) s.hold /= 2;
+    choose_vectors(k, s.class, k->general ? 1 : k->axes[gpu_vector_axis(k)].multiple, &s.vector, &s.step, &s.hold);
+    if (!k->general) s.even = even_of(k, &s);
     return s;
 }
 
-const char *const *gpu_suffixes(const Kernel *k) {
-    static const char *const one[] = {"", NULL}, *const both[] = {"_held", "_long", NULL},
-                             *const only_long[] = {"_long", NULL};
-    GpuSchedule s = gpu_schedule(k);
-    if (s.class == GPU_POINTWISE || s.class == GPU_TRANSPOSE) return one;
-    return s.hold ? both : only_long;
+void gpu_even_kernel(Arena *arena, const Kernel *k, const GpuEven *even, Kernel *out) {
+    int64_t *multiples = ARENA_ARRAY(arena, int64_t, k->param_count + 1);
+    for (int p = 0; p < k->param_count; p++) {
+        multiples[p] = k->param_multiples ? k->param_multiples[p] : 1;
+        if (p < 64 && even->params >> p & 1) multiples[p] = even->vector;
+    }
+    *out = *k;
+    out->axes[gpu_vector_axis(k)].multiple = even->lane;
+    out->param_multiples = multiples;
+}
+
+GpuSchedule gpu_even_schedule(const GpuSchedule *s) {
+    return (GpuSchedule){
+        .class = s->class, .vector = s->even.vector, .step = s->even.step, .hold = s->even.hold, .tile = s->tile};
+}
+
+/* The parts that a name is made of: plain, even. */
+enum { ONE, HELD, LONG };
+static const char *const suffixes[2][3] = {{"", "_held", "_long"}, {"_even", "_even_held", "_even_long"}};
+
+bool gpu_is_even(const char *suffix) { return strncmp(suffix, "_even", 5) == 0; }
+bool gpu_is_held(const char *suffix) { return strstr(suffix, "_held") != NULL; }
+
+const char *gpu_suffix(const GpuSchedule *s, int i) {
+    bool one = s->class == GPU_POINTWISE || s->class == GPU_TRANSPOSE;
+    for (int even = 0; even <= (s->even.vector > 0); even++)
+        for (int part = one ? ONE : HELD; part <= (one ? ONE : LONG); part++) {
+            if (part == HELD && !(even ? s->even.hold : s->hold)) continue;
+            if (i-- == 0) return suffixes[even][part];
+        }
+    return NULL;
 }
 
 /* --- launches --- */
@@ -146,18 +233,19 @@ static Extents extents_of(const Kernel *k, const int64_t *params) {
 static void launch_pointwise(const GpuSchedule *s, const GpuLimits *limits, const Extents *x, GpuLaunches *out) {
     int64_t total = x->tasks * (x->lane / s->vector);
     out->count = total > 0;
-    out->items[0] = (GpuLaunch){.suffix = "",
+    out->items[0] = (GpuLaunch){.suffix = suffixes[0][ONE],
                                 .grid = least(ceil_div(total, BLOCK), (int64_t)limits->multiprocessors * WAVES),
                                 .block = BLOCK,
                                 .extra_count = 1,
                                 .extra = {total}};
 }
 
-static void launch_transpose(const Kernel *k, const int64_t *params, const Extents *x, GpuLaunches *out) {
+static void launch_transpose(const Kernel *k, const GpuSchedule *s, const int64_t *params, const Extents *x,
+                             GpuLaunches *out) {
     int64_t across = axis_size(&k->axes[k->tile_axis], params);
-    int64_t tiles = across ? x->tasks / across * ceil_div(across, TILE) * ceil_div(x->lane, TILE) : 0;
+    int64_t tiles = across ? x->tasks / across * ceil_div(across, s->tile) * ceil_div(x->lane, s->tile) : 0;
     out->count = tiles > 0;
-    out->items[0] = (GpuLaunch){.suffix = "", .grid = tiles, .block = BLOCK, .extra_count = 0};
+    out->items[0] = (GpuLaunch){.suffix = suffixes[0][ONE], .grid = tiles, .block = BLOCK, .extra_count = 0};
 }
 
 /* One launch a stage where a row is shared by several blocks, else one for all. */
@@ -197,7 +285,7 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
         while (group < LARGE_BLOCK && group < vectors && rows * group < busy) group *= 2;
         int block = group > BLOCK ? LARGE_BLOCK : BLOCK;
         out->count = 1;
-        out->items[0] = (GpuLaunch){.suffix = "_held",
+        out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = ceil_div(rows, block / group),
                                     .block = block,
                                     .extra_count = 2,
@@ -207,7 +295,7 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     int64_t group = least(power_above(vectors), BLOCK), blocks = ceil_div(rows, BLOCK / group);
     int64_t splits = choose_splits(k, limits, blocks, vectors / (group * SPLIT_VECTORS), vectors / group);
     GpuLaunch launch = {
-        .suffix = "_long", .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
+        .suffix = suffixes[0][LONG], .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {rows, group}};
     add_stages(k, launch, splits, out);
     out->scratch_bytes = partial_bytes(k, s, rows, splits);
 }
@@ -221,7 +309,7 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
         while (lanes > fewest && s->hold * (block / lanes) < x->reduced) lanes /= 2;
         if (s->hold * (block / lanes) < x->reduced) block = LARGE_BLOCK;
         out->count = 1;
-        out->items[0] = (GpuLaunch){.suffix = "_held",
+        out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = x->tasks * ceil_div(vectors, lanes),
                                     .block = (int)block,
                                     .extra_count = 2,
@@ -231,20 +319,64 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     int64_t blocks = x->tasks * ceil_div(vectors, lanes), group = block / lanes;
     int64_t splits = choose_splits(k, limits, blocks, x->reduced / SPLIT_ROWS, x->reduced / group);
     GpuLaunch launch = {
-        .suffix = "_long", .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {units, lanes}};
+        .suffix = suffixes[0][LONG], .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {units, lanes}};
     add_stages(k, launch, splits, out);
     out->scratch_bytes = partial_bytes(k, s, units, splits);
 }
 
-void gpu_launches(const Kernel *k, const GpuSchedule *s, const GpuLimits *limits, const int64_t *params,
+/* Elements from the first to the last that an access reads, at most. */
+static bool reaches_far(const Kernel *k, const KernelAccess *a, const int64_t *params) {
+    int64_t reach = a->offset_kind == STRIDE_ZERO    ? 0
+                    : a->offset_kind == STRIDE_PARAM ? params[a->offset]
+                                                     : a->offset;
+    bool far = reach < -GPU_SMALL || reach > GPU_SMALL;
+    for (int i = 0; i < k->axis_count && !far; i++) {
+        int64_t stride = a->stride[i], way;
+        if (a->kind[i] == STRIDE_ZERO) continue;
+        if (a->kind[i] != STRIDE_CONST) stride = a->kind[i] == STRIDE_ONE ? 1 : params[stride];
+        far = __builtin_mul_overflow(stride < 0 ? -stride : stride, axis_size(&k->axes[i], params), &way) ||
+              __builtin_add_overflow(reach < 0 ? -reach : reach, way, &reach) || reach > GPU_SMALL;
+    }
+    return far;
+}
+
+bool gpu_is_small(const Kernel *k, const int64_t *params) {
+    int64_t points = 1;
+    for (int i = 0; i < k->axis_count; i++)
+        if (__builtin_mul_overflow(points, axis_size(&k->axes[i], params), &points) || points > GPU_SMALL) return false;
+    for (int i = 0; i < k->insts.count; i++)
+        if (k->insts.items[i].access && reaches_far(k, k->insts.items[i].access, params)) return false;
+    return true;
+}
+
+static bool is_even(const Kernel *k, const GpuEven *even, const int64_t *params) {
+    if (!even->vector || axis_size(&k->axes[gpu_vector_axis(k)], params) % even->lane) return false;
+    for (uint64_t left = even->params; left; left &= left - 1)
+        if (params[__builtin_ctzll(left)] % even->vector) return false;
+    return true;
+}
+
+static void name_even(GpuLaunches *out) {
+    for (int i = 0; i < out->count; i++)
+        for (int part = 0; part < 3; part++)
+            if (out->items[i].suffix == suffixes[0][part]) {
+                out->items[i].suffix = suffixes[1][part];
+                break;
+            }
+}
+
+void gpu_launches(const Kernel *k, const GpuSchedule *schedule, const GpuLimits *limits, const int64_t *params,
                   GpuLaunches *out) {
     Extents x = extents_of(k, params);
+    bool even = is_even(k, &schedule->even, params);
+    const GpuSchedule s = even ? gpu_even_schedule(schedule) : *schedule;
     out->count = 0;
     out->scratch_bytes = 0;
-    switch (s->class) {
-    case GPU_POINTWISE: launch_pointwise(s, limits, &x, out); break;
-    case GPU_TRANSPOSE: launch_transpose(k, params, &x, out); break;
-    case GPU_INNER: launch_inner(k, s, limits, &x, out); break;
-    case GPU_OUTER: launch_outer(k, s, limits, &x, out); break;
+    switch (s.class) {
+    case GPU_POINTWISE: launch_pointwise(&s, limits, &x, out); break;
+    case GPU_TRANSPOSE: launch_transpose(k, &s, params, &x, out); break;
+    case GPU_INNER: launch_inner(k, &s, limits, &x, out); break;
+    case GPU_OUTER: launch_outer(k, &s, limits, &x, out); break;
     }
+    if (even) name_even(out);
 }

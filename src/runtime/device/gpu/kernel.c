@@ -8,25 +8,26 @@
 #include "codegen/math.h"
 #include "runtime/device/gpu/gpu.h"
 
-enum { MOST_FUNCTIONS = 4, FEW_ARGUMENTS = 64, VECTOR_BYTES = 16 };
+enum { FEW_ARGUMENTS = 64, VECTOR_BYTES = 16 };
 static const char region_name[] = "region";
 
-/* The same kernel without vectors, for buffers of callers that begin anywhere. */
-typedef struct Unaligned {
+/* The same kernel without vectors and with long indices, for buffers of callers that begin anywhere, and for tensors of
+ * 2^30 elements and more. */
+typedef struct General {
     Kernel kernel;
     GpuSchedule schedule;
     DeviceKernel *_Atomic compiled; /* when first needed */
-} Unaligned;
+} General;
 
 struct DeviceKernel {
     const Kernel *kernel; /* the plan's */
     GpuSchedule schedule;
-    Unaligned *unaligned; /* NULL: there are no vectors in the first place */
+    General *general; /* NULL: it is that already */
     GpuProgram *program;
     int function_count;
-    const char *suffixes[MOST_FUNCTIONS];
-    const GpuFunction *functions[MOST_FUNCTIONS];
-    unsigned char alignments[]; /* of the kernel's buffers: what their accesses need */
+    const char *suffixes[GPU_MOST_FUNCTIONS];
+    const GpuFunction *functions[GPU_MOST_FUNCTIONS];
+    unsigned char alignments[]; /* [2][the kernel's buffers]: what their accesses need; then, of `even` functions */
 };
 
 /* --- what runs --- */
@@ -117,52 +118,52 @@ static void find_alignments(const Kernel *kernel, int vector, unsigned char *ali
         if (inst->op != K_LOAD && inst->op != K_STORE) continue;
         for (int a = 0; a < kernel->axis_count; a++) runs_along = runs_along || inst->access->kind[a] == STRIDE_ONE;
         if (!runs_along) continue;
-        size_t bytes = dtype_size(kernel->buffers.items[inst->buffer].dtype) * (size_t)vector;
+        size_t bytes = dtype_size(kernel->buffers.items[inst->buffer].dtype) * (size_t)(vector ? vector : 1);
         alignments[inst->buffer] = (unsigned char)(bytes < VECTOR_BYTES ? bytes : VECTOR_BYTES);
     }
 }
 
 static Status add_functions(DeviceKernel *k) {
     char name[64];
-    for (const char *const *suffix = gpu_suffixes(k->kernel); *suffix; suffix++) {
-        if (k->function_count == MOST_FUNCTIONS)
-            return status_error(STATUS_FAULT, "a kernel of more than %d functions", MOST_FUNCTIONS);
-        snprintf(name, sizeof name, "%s%s", region_name, *suffix);
-        k->suffixes[k->function_count] = *suffix;
-        TRY(gpu_program_function(k->program, name, &k->functions[k->function_count]));
+    for (int i = 0; gpu_suffix(&k->schedule, i); i++) {
+        k->suffixes[i] = gpu_suffix(&k->schedule, i);
+        snprintf(name, sizeof name, "%s%s", region_name, k->suffixes[i]);
+        TRY(gpu_program_function(k->program, name, &k->functions[i]));
         k->function_count++;
     }
     return NULL;
 }
 
-static Status add_unaligned(DeviceKernel *k) {
-    if (k->schedule.vector == 1) return NULL;
-    Unaligned *u = calloc(1, sizeof *u);
-    if (!u) return status_out_of_memory();
-    k->unaligned = u;
-    u->kernel = *k->kernel;
-    for (int i = 0; i < u->kernel.axis_count; i++) u->kernel.axes[i].multiple = 1; /* so no vector fits */
-    u->schedule = gpu_schedule(&u->kernel);
-    return u->schedule.vector == 1 ? NULL : status_error(STATUS_FAULT, "a kernel that cannot do without vectors");
+static Status add_general(DeviceKernel *k) {
+    if (k->kernel->general) return NULL;
+    General *g = calloc(1, sizeof *g);
+    if (!g) return status_out_of_memory();
+    k->general = g;
+    g->kernel = *k->kernel;
+    g->kernel.general = true;
+    g->schedule = gpu_schedule(&g->kernel);
+    return NULL;
 }
 
 static Status kernel_new(const Kernel *kernel, GpuProgram *program, DeviceKernel **out_kernel) {
-    DeviceKernel *k = calloc(1, sizeof *k + (size_t)kernel->buffers.count);
+    size_t buffers = (size_t)kernel->buffers.count;
+    DeviceKernel *k = calloc(1, sizeof *k + 2 * buffers);
     if (!k) return status_out_of_memory();
     k->kernel = kernel;
     k->program = gpu_program_hold(program);
     k->schedule = gpu_schedule(kernel);
     find_alignments(kernel, k->schedule.vector, k->alignments);
+    find_alignments(kernel, k->schedule.even.vector, k->alignments + buffers);
     *out_kernel = k;
-    TRY(add_unaligned(k));
+    TRY(add_general(k));
     return add_functions(k);
 }
 
 void gpu_release_kernel(Device *device, DeviceKernel *kernel) {
     if (!kernel) return;
-    if (kernel->unaligned) gpu_release_kernel(device, atomic_load(&kernel->unaligned->compiled));
+    if (kernel->general) gpu_release_kernel(device, atomic_load(&kernel->general->compiled));
     gpu_program_release(kernel->program);
-    free(kernel->unaligned);
+    free(kernel->general);
     free(kernel);
 }
 
@@ -202,6 +203,12 @@ Status gpu_compile(Device *device, const RegionKernel *const *kernels, int count
 
 /* --- launching --- */
 
+static GpuSchedule without_even(const GpuSchedule *schedule) {
+    GpuSchedule plain = *schedule;
+    plain.even = (GpuEven){0};
+    return plain;
+}
+
 static size_t scratch_of(const Device *device, const Kernel *kernel, const GpuSchedule *schedule,
                          const int64_t *params) {
     GpuLaunches launches;
@@ -209,10 +216,16 @@ static size_t scratch_of(const Device *device, const Kernel *kernel, const GpuSc
     return launches.count ? launches.scratch_bytes : 0;
 }
 
+/* Whichever of its functions the buffers' addresses then allow. */
 size_t gpu_kernel_scratch(const Device *device, const DeviceKernel *kernel, const int64_t *params) {
-    size_t bytes = scratch_of(device, kernel->kernel, &kernel->schedule, params), other = 0;
-    if (kernel->unaligned) other = scratch_of(device, &kernel->unaligned->kernel, &kernel->unaligned->schedule, params);
-    return bytes > other ? bytes : other;
+    const GpuSchedule plain = without_even(&kernel->schedule);
+    size_t bytes[] = {
+        scratch_of(device, kernel->kernel, &kernel->schedule, params),
+        scratch_of(device, kernel->kernel, &plain, params),
+        kernel->general ? scratch_of(device, &kernel->general->kernel, &kernel->general->schedule, params) : 0,
+    };
+    size_t most = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    return most > bytes[2] ? most : bytes[2];
 }
 
 static const GpuFunction *function_of(const DeviceKernel *k, const char *suffix) {
@@ -237,15 +250,15 @@ static Status launch_all(GpuDevice *d, Stream *stream, const DeviceKernel *k, co
 }
 
 /* Threads that need it at once may each make one; the first stays. */
-static Status compile_unaligned(GpuDevice *d, const DeviceKernel *k, const DeviceKernel **out_kernel) {
-    Unaligned *u = k->unaligned;
-    DeviceKernel *made = NULL, *first = atomic_load(&u->compiled);
+static Status compile_general(GpuDevice *d, const DeviceKernel *k, const DeviceKernel **out_kernel) {
+    General *g = k->general;
+    DeviceKernel *made = NULL, *first = atomic_load(&g->compiled);
     *out_kernel = first;
     if (first) return NULL;
-    const RegionKernel region = {.kernel = &u->kernel}, *regions = &region;
+    const RegionKernel region = {.kernel = &g->kernel}, *regions = &region;
     TRY(gpu_compile(&d->base, &regions, 1, NULL, &made));
     *out_kernel = made;
-    if (atomic_compare_exchange_strong(&u->compiled, &first, made)) return NULL;
+    if (atomic_compare_exchange_strong(&g->compiled, &first, made)) return NULL;
     gpu_release_kernel(&d->base, made);
     *out_kernel = first;
     return NULL;
@@ -253,9 +266,9 @@ static Status compile_unaligned(GpuDevice *d, const DeviceKernel *k, const Devic
 
 /* The planned memory, constants and what the device allocates are aligned for all accesses; what a caller brings may
  * not be. -1, or the first such buffer. */
-static int first_misaligned(const DeviceKernel *k, void *const *buffers) {
+static int first_misaligned(const DeviceKernel *k, const unsigned char *alignments, void *const *buffers) {
     for (int i = 0; i < k->kernel->buffers.count; i++)
-        if ((uintptr_t)buffers[i] % k->alignments[i]) return i;
+        if ((uintptr_t)buffers[i] % alignments[i]) return i;
     return -1;
 }
 
@@ -269,8 +282,10 @@ static Status misaligned(const DeviceKernel *k, int buffer, const void *data) {
 static Status launch_kernel(GpuDevice *d, Stream *stream, const DeviceKernel *kernel, void *const *buffers,
                             const int64_t *params, void *scratch) {
     const Kernel *k = kernel->kernel;
+    bool even = first_misaligned(kernel, kernel->alignments + k->buffers.count, buffers) < 0;
+    const GpuSchedule schedule = even ? kernel->schedule : without_even(&kernel->schedule);
     GpuLaunches launches;
-    gpu_launches(k, &kernel->schedule, d->limits, params, &launches);
+    gpu_launches(k, &schedule, d->limits, params, &launches);
     int count = 0, most = k->buffers.count + 1 + k->param_count + GPU_MAX_EXTRA;
     GpuArgument few[FEW_ARGUMENTS], *arguments = few;
     if (most > FEW_ARGUMENTS) arguments = malloc(sizeof *arguments * (size_t)most);
@@ -288,10 +303,10 @@ Status gpu_launch(Device *device, Stream *stream, const DeviceKernel *kernel, vo
                   const int64_t *params, int64_t work, void *scratch) {
     (void)work;
     GpuDevice *d = gpu_device(device);
-    int bad = first_misaligned(kernel, buffers);
-    if (bad >= 0 && kernel->unaligned) {
-        TRY(compile_unaligned(d, kernel, &kernel));
-        bad = first_misaligned(kernel, buffers);
+    int bad = first_misaligned(kernel, kernel->alignments, buffers);
+    if ((bad >= 0 || !gpu_is_small(kernel->kernel, params)) && kernel->general) {
+        TRY(compile_general(d, kernel, &kernel));
+        bad = first_misaligned(kernel, kernel->alignments, buffers);
     }
     if (bad >= 0) return misaligned(kernel, bad, buffers[bad]);
     return launch_kernel(d, stream ? gpu_stream(stream)->stream : NULL, kernel, buffers, params, scratch);
