@@ -494,7 +494,7 @@ Test(gpu_device, launches_carry_buffers_scratch_params_and_extra_in_order) {
     must(gpu_compile(device, regions, count, &stats, kernels));
     cr_expect(stats.compiled == 2 && stats.from_memory == 1);
     for (int i = 0; i < count; i++)
-        for (int64_t n = 1; n < 100000; n *= 17) {
+        for (int64_t n = 1; n < 300; n *= 17) {
             int64_t params[16];
             void *buffers[] = {device_pointer(1), device_pointer(2)}, *scratch = device_pointer(3);
             for (int p = 0; p < regions[i]->kernel->param_count; p++) params[p] = n * 64;
@@ -507,6 +507,11 @@ Test(gpu_device, launches_carry_buffers_scratch_params_and_extra_in_order) {
     fake.launch_count = 0;
     must(gpu_launch(device, NULL, kernels[0], (void *[]){NULL, NULL}, zero, 0, NULL));
     cr_expect(fake.launch_count == 0 && gpu_kernel_scratch(device, kernels[0], zero) == 0, "nothing to compute");
+    int64_t far[16];
+    for (int p = 0; p < 16; p++) far[p] = 1 << 20;
+    must(gpu_launch(device, NULL, kernels[0], (void *[]){device_pointer(1), device_pointer(2)}, far, 0, NULL));
+    cr_assert_eq(fake.launch_count, 1);
+    cr_expect(strstr(fake.launches[0].name, "_even") == NULL, "indices beyond 32 bits: %s", fake.launches[0].name);
     for (int i = 0; i < count; i++) gpu_release_kernel(device, kernels[i]);
     gpu_close(device);
 }

@@ -24,6 +24,19 @@ static const struct {
                                "g: T[M, N] = add one, f\n"
                                "h: T[M, N] = mul r, half\n"
                                "y: T[M, N] = mul h, g\n"},
+    {GPU_ACTIVATION_GELU_TANH, "cubic = constant T[] 0.044715\n" /* halved at the end */
+                               "root = constant T[] 0.7978845608\n"
+                               "one = constant T[] 1\n"
+                               "half = constant T[] 0.5\n"
+                               "a: T[M, N] = mul r, r\n"
+                               "b: T[M, N] = mul r, a\n"
+                               "c: T[M, N] = mul b, cubic\n"
+                               "d: T[M, N] = add r, c\n"
+                               "e: T[M, N] = mul d, root\n"
+                               "f: T[M, N] = tanh e\n"
+                               "g: T[M, N] = add f, one\n"
+                               "h: T[M, N] = mul r, g\n"
+                               "y: T[M, N] = mul h, half\n"},
 };
 
 static const char *typed(Arena *arena, const char *body, DType type) {
