@@ -220,22 +220,37 @@ static const char *looked_up(GpuRender *r, int64_t number, const char *index) {
 }
 
 /* --- many divided by one (codegen/divide.h) --- */
-/* Of a constant divisor the compiler computes the inverse; of others it leaves the loop. */
 static const char *number(GpuRender *r, double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
     return float_literal(r, DT_F32, bits);
 }
 
-static const char *divided_by_row(GpuRender *r, const char *a, const char *b) {
+void need_inverse(GpuRender *r) {
     need_helper(r, "divide_by_row",
-                F("FUNCTION f32 divide_by_row(f32 a, f32 b) {\n"
-                  "    const f32 size = fabs_f32(b), inverse = 1.0f / b * %s;\n"
-                  "    if (!(size >= %s && size <= %s)) return a / b;\n"
-                  "    return fma_f32(a, inverse, a * (fma_f32(-inverse, b, 1.0f) * inverse));\n"
+                F("FUNCTION bool has_inverse(f32 b) { return fabs_f32(b) >= %s && fabs_f32(b) <= %s; }\n"
+                  "FUNCTION f32 inverse_of(f32 b) { return 1.0f / b * %s; }\n"
+                  "FUNCTION f32 rest_of_inverse(f32 inverse, f32 b) { return fma_f32(-inverse, b, 1.0f) * inverse; }\n"
+                  "FUNCTION f32 divide_by_row(f32 a, f32 b) {\n"
+                  "    const f32 inverse = inverse_of(b);\n"
+                  "    return has_inverse(b) ? fma_f32(a, inverse, a * rest_of_inverse(inverse, b)) : a / b;\n"
                   "}\n\n",
-                  number(r, DIVISOR_BEFORE), number(r, DIVISOR_LEAST), number(r, DIVISOR_MOST)));
-    return F("divide_by_row(%s, %s)", a, b);
+                  number(r, DIVISOR_LEAST), number(r, DIVISOR_MOST), number(r, DIVISOR_BEFORE)));
+}
+
+bool divides_row(const GpuRender *r, int i) {
+    const KernelInst *inst = inst_at(r, i);
+    if (inst->op != K_DIV || !inst->bits || !dtype_is_float(inst->dtype)) return false;
+    int by = inst->args[1];
+    return inst_at(r, by)->op != K_CONST && !in_loop(r, by) && !is_wide(r, by);
+}
+
+/* Of a constant divisor the compiler computes the inverse. */
+static const char *divided_by_row(GpuRender *r, int i, const char *a, const char *b) {
+    int by = inst_at(r, i)->args[1];
+    need_inverse(r);
+    return r->quick && divides_row(r, i) ? F("fma_f32(%s, n%d, %s * m%d)", a, by, a, by)
+                                         : F("divide_by_row(%s, %s)", a, b);
 }
 
 /* --- all --- */
@@ -253,9 +268,7 @@ static const char *arithmetic(GpuRender *r, const KernelInst *inst, const char *
     case K_AND:
     case K_OR:
     case K_XOR: return F("(%s)(%s %s %s)", compute_type(t), v[0], symbols[inst->op], v[1]);
-    case K_DIV:
-        if (real && inst->bits) return divided_by_row(r, v[0], v[1]);
-        return real ? F("%s / %s", v[0], v[1]) : divided(r, inst, v[0], v[1]);
+    case K_DIV: return real ? F("%s / %s", v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_REM: return real ? F("fmod_%s(%s, %s)", suffix, v[0], v[1]) : divided(r, inst, v[0], v[1]);
     case K_FMA: return F("fma_%s(%s, %s, %s)", suffix, v[0], v[1], v[2]);
     case K_SCALE: return scaled(r, t, v[0], v[1]);
@@ -295,6 +308,9 @@ const char *expression_of(GpuRender *r, int i) {
     case K_LE:
     case K_GT:
     case K_GE: return F("%s %s %s", v[0], comparisons[inst->op - K_EQ], v[1]);
+    case K_DIV:
+        if (inst->bits && dtype_is_float(inst->dtype)) return divided_by_row(r, i, v[0], v[1]);
+        return arithmetic(r, inst, v);
     case K_CAST: return cast(r, from, inst->dtype, v[0]);
     case K_BITCAST: return bitcast(r, from, inst->dtype, v[0]);
     case K_RANDOM: return random_word(r, i);

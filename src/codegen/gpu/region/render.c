@@ -387,15 +387,54 @@ static void emit_long_loop(GpuRender *r) {
     emit_close(r);
 }
 
+static void emit_loop(GpuRender *r) {
+    if (r->hold)
+        emit_held_loop(r);
+    else
+        emit_long_loop(r);
+}
+
+/* Inverses of what the present loop divides whole rows by: n5 and m5 of x5. Gives the condition under which all divisors have
+ * one; NULL: there are none. */
+static const char *emit_inverses(GpuRender *r) {
+    Text safe = text_make(r->arena);
+    bool *known = ARENA_ARRAY(r->arena, bool, r->k->insts.count + 1);
+    for (int i = 0; i < r->k->insts.count; i++) {
+        int by = inst_at(r, i)->args[1];
+        if (!is_point(r, i) || !divides_row(r, i) || known[by]) continue;
+        const char *value = value_of(r, by);
+        known[by] = true;
+        need_inverse(r);
+        emit_line(r, "const f32 n%d = inverse_of(%s), m%d = rest_of_inverse(n%d, %s);", by, value, by, by, value);
+        text_add(&safe, "%shas_inverse(%s)", safe.size ? " && " : "", value);
+    }
+    return safe.size ? safe.data : NULL;
+}
+
+/* Twice where it divides by numbers of the row, so that the usual way has no branch at each element. */
+static void emit_loops(GpuRender *r) {
+    const char *safe = emit_inverses(r);
+    if (safe) {
+        emit_open(r, "if (%s)", safe);
+        r->quick = true;
+        emit_loop(r);
+        r->quick = false;
+        emit_close(r);
+        emit_open(r, "else");
+    }
+    emit_loop(r);
+    if (safe) emit_close(r);
+}
+
 static void emit_stage(GpuRender *r) {
     bool last = r->stage == r->k->stage_count - 1;
     emit_outside(r);
     if (!last) emit_accumulators(r);
     if (find_needed(r)) {
-        if (r->hold)
-            emit_held_loop(r);
-        else
-            emit_long_loop(r);
+        emit_line(r, "{");
+        r->indent++;
+        emit_loops(r);
+        emit_close(r);
     }
     if (last) return;
     if (!r->hold) {
