@@ -525,7 +525,8 @@ Test(cuda, a_launch_gives_shared_memory) {
     succeeds(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2));
     cr_expect(double_launch(0)->count == 1 && double_launch(0)->values[0] == 5);
     arguments[1].i64 = (227 << 10) + 1;
-    fails(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2), STATUS_UNSUPPORTED, "no 232449 bytes of shared");
+    fails(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2), STATUS_UNSUPPORTED,
+          "no 232449 bytes of shared");
     arguments[1].i64--; /* but for the kernel's own */
     fails(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2), STATUS_FAULT, "232448 bytes of shared memory");
     succeeds(scene_end(&s));
