@@ -15,6 +15,7 @@
 static const GpuLimits limits = {.multiprocessors = 108,
                                  .block_threads = 1024,
                                  .shared_bytes = 48 << 10,
+                                 .shared_most = 163 << 10,
                                  .fp64 = true,
                                  .matrix = true,
                                  .argument_bytes = 4096};
@@ -163,6 +164,8 @@ static void add_attention(Cases *cases) {
                                       .size = sizes[s][0],
                                       .width = sizes[s][1],
                                       .shared_bytes = limits.shared_bytes,
+                                      .shared_most = limits.shared_most,
+                                      .positive = number % 2,
                                       .matrix = matrix,
                                       .empty = (GpuEmpty)(number % 3),
                                       .step_count = mask < 0 ? 0 : counts[mask]};

@@ -407,6 +407,7 @@ Test(cuda, sessions_share_a_context_unless_their_products_differ) {
     cr_expect_eq(driver->limits(a)->multiprocessors, 132);
     cr_expect_eq(driver->limits(a)->block_threads, 1024);
     cr_expect_eq(driver->limits(a)->shared_bytes, 49152);
+    cr_expect_eq(driver->limits(a)->shared_most, 227 << 10);
     driver->close(a);
     void *data;
     succeeds(driver->allocate(b, NULL, 100, &data));
@@ -509,6 +510,29 @@ Test(cuda, arguments_reach_the_kernel_in_order_and_size) {
     books_are_even("arguments");
 }
 
+/* More than 48 KB, which a launch must ask for; the size is none of the kernel's parameters. */
+Test(cuda, a_launch_gives_shared_memory) {
+    Scene s = {.context = open_default()};
+    size_t size;
+    const GpuFunction *sorted;
+    succeeds(driver->compile(s.context,
+                             "extern \"C\" __global__ void __launch_bounds__(96) sorted(long long n) {\n"
+                             "    extern __shared__ float tile[];\n    __shared__ float own[2];\n}\n",
+                             &s.binary, &size));
+    succeeds(driver->load(s.context, s.binary, size, &s.module));
+    succeeds(driver->function(s.context, s.module, "sorted", &sorted));
+    GpuArgument arguments[] = {{.kind = GPU_ARG_I64, .i64 = 5}, {.kind = GPU_ARG_SHARED, .i64 = 100 << 10}};
+    succeeds(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2));
+    cr_expect(double_launch(0)->count == 1 && double_launch(0)->values[0] == 5);
+    arguments[1].i64 = (227 << 10) + 1;
+    fails(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2), STATUS_UNSUPPORTED,
+          "no 232449 bytes of shared");
+    arguments[1].i64--; /* but for the kernel's own */
+    fails(driver->launch(s.context, NULL, sorted, 7, 96, arguments, 2), STATUS_FAULT, "232448 bytes of shared memory");
+    succeeds(scene_end(&s));
+    books_are_even("shared memory");
+}
+
 /* --- copies --- */
 
 static void fill(unsigned char *data, size_t size, unsigned seed) {
@@ -527,6 +551,8 @@ Test(cuda, the_double_is_as_strict_as_the_driver) {
                                "    float *a = (float *)a_buffer; (*(float *)(a)) = 0;\n}\n";
     static const char greedy[] = "extern \"C\" __global__ void __launch_bounds__(128) greedy(float *a) {\n"
                                  "    __shared__ float tile[(64 + 4) * 2 > 100 ? 12288 : 1], one[1];\n}\n";
+    static const char given[] = "extern \"C\" __global__ void __launch_bounds__(128) given(float *a) {\n"
+                                "    extern __shared__ float tile[];\n}\n";
     static const char unbound[] = "extern \"C\" __global__ void unbound(float *a) {}\n";
     static const struct {
         const char *what, *source, *function;
@@ -542,6 +568,7 @@ Test(cuda, the_double_is_as_strict_as_the_driver) {
         {"bound to 128 threads, not 256", text, "narrow", 0, 2, 256, false},
         {"the number n is an address", text, "narrow", 0, 2, 128, true},
         {"49156 bytes of shared memory", greedy, "greedy", 0, 1, 128, false},
+        {"kernel given: 0 bytes of shared memory are given", given, "given", 0, 1, 128, false},
         {"has no launch bounds", unbound, "unbound", 0, 1, 128, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

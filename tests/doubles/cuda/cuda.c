@@ -107,7 +107,11 @@ typedef struct Function {
     Object object;
     Module *module;
     const SourceKernel *kernel;
+    size_t most_given; /* of shared memory by a launch: cuFuncSetAttribute */
 } Function;
+
+/* Shared memory of a block: without asking for more, and at most (of sm_90) */
+enum { MOST_SHARED = 48 << 10, MOST_SHARED_GIVEN = 227 << 10 };
 
 enum { MOST_LAUNCHES = 4096 };
 static const uint64_t device_tag = 1ull << 62; /* no address of a process */
@@ -656,7 +660,8 @@ CuResult cuDeviceGetAttribute(int *value, CuDeviceAttribute attribute, CuDevice 
     (void)device;
     switch (attribute) {
     case CU_MAX_THREADS_PER_BLOCK: *value = 1024; break;
-    case CU_MAX_SHARED_MEMORY_PER_BLOCK: *value = 49152; break;
+    case CU_MAX_SHARED_MEMORY_PER_BLOCK: *value = MOST_SHARED; break;
+    case CU_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = MOST_SHARED_GIVEN; break;
     case CU_MULTIPROCESSOR_COUNT: *value = 132; break;
     case CU_CAPABILITY_MAJOR: *value = (int)properties[DOUBLE_ARCH] / 10; break;
     case CU_CAPABILITY_MINOR: *value = (int)properties[DOUBLE_ARCH] % 10; break;
@@ -725,7 +730,7 @@ CuResult cuCtxGetCurrent(CuContext *out_context) {
 
 /* --- modules --- */
 
-enum { MOST_SHARED = 48 << 10, MOST_PARAM_BYTES = 4096 }; /* of a kernel, without asking for more */
+enum { MOST_PARAM_BYTES = 4096 }; /* of a kernel */
 
 /* What the compiler would refuse, or would not promise: without launch bounds a block may need more registers than
  * there are. */
@@ -774,6 +779,25 @@ CuResult cuModuleGetFunction(CuFunction *out_function, CuModule module, const ch
     f->kernel = &m->kernels->items[i];
     *out_function = (CuFunction)f;
     GIVE(CU_OK);
+}
+
+CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, int value) {
+    ENTER_CONTEXT();
+    Function *f = books_check(function, OBJECT_FUNCTION, __func__);
+    if (!f) GIVE(CU_INVALID_HANDLE);
+    if (attribute != CU_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 ||
+        (size_t)value + f->kernel->shared > MOST_SHARED_GIVEN)
+        GIVE(CU_INVALID_VALUE);
+    f->most_given = (size_t)value;
+    GIVE(CU_OK);
+}
+
+/* What the hardware would let pass: a kernel that reads what it was not given, or is given what it does not use. */
+static bool check_shared(const Function *f, size_t given) {
+    const SourceKernel *k = f->kernel;
+    if (k->shared_given != (given > 0))
+        books_violation("kernel %s: %zu bytes of shared memory are given", k->name, given);
+    return given <= f->most_given || given + k->shared <= MOST_SHARED;
 }
 
 typedef struct RunningLaunch {
@@ -859,7 +883,7 @@ CuResult cuLaunchKernel(CuFunction function, unsigned grid_x, unsigned grid_y, u
         GIVE(CU_INVALID_HANDLE);
     }
     if (!grid_x || grid_x > INT32_MAX || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
-        block_z != 1 || shared_bytes || extra)
+        block_z != 1 || extra || !check_shared(f, shared_bytes))
         GIVE(CU_INVALID_VALUE);
     const SourceKernel *k = f->kernel;
     if (k->most_threads && block_x > (unsigned)k->most_threads) {

@@ -222,7 +222,7 @@ static const char *read_struct(const char *at, const char *text, int *out_size) 
     return at;
 }
 
-/* __shared__ TYPE a[N], b[M]; */
+/* __shared__ TYPE a[N], b[M]; extern __shared__ TYPE a[]; */
 static void add_shared(SourceKernel *k, const char *text, const char *body, const char *end) {
     for (const char *at = body; (at = strstr(at, "__shared__")) && at < end;) {
         int size;
@@ -235,8 +235,9 @@ static void add_shared(SourceKernel *k, const char *text, const char *body, cons
             next = read_name(next + (*next == ','), name, sizeof name);
             long count = 1;
             if (*next == '[') {
-                next++;
-                count = expression(&next, 0);
+                next = skip(next + 1);
+                k->shared_given |= *next == ']';
+                count = *next == ']' ? 0 : expression(&next, 0);
                 next = skip(next);
                 if (*next != ']') give_up("the size of shared memory", next);
                 next = skip(next + 1);

@@ -19,8 +19,9 @@ typedef struct KernelParam {
 
 typedef struct SourceKernel {
     char name[64];
-    int most_threads; /* launch bounds; 0: none are given */
-    size_t shared;    /* bytes of static shared memory */
+    int most_threads;  /* launch bounds; 0: none are given */
+    size_t shared;     /* bytes of static shared memory */
+    bool shared_given; /* by the launch, beside it */
     int pack; /* bytes of a pack of neighbours that helper functions access where the host allows it; 0: none do */
     int param_count;
     KernelParam params[KERNEL_MOST_PARAMS];

@@ -7,9 +7,11 @@
 static int padded(int x) { return (x + 31) / 32 * 32; }
 
 enum {
-    MOST_SHARED = 48 << 10,  /* what every CUDA device gives a block without asking */
-    MOST_SUMS = 64,          /* a thread's weighted values in registers, of up to 255 */
-    MOST_MATRIX_WIDTH = 128, /* on matrix units a thread has half a row's width of them */
+    MOST_SHARED = 48 << 10, /* what every CUDA device gives a block without asking */
+    MOST_SUMS = 64,         /* a thread's weighted values in registers, of up to 255 */
+    MOST_MATRIX_SUMS = 128, /* on matrix units, where a thread has half a row's width of them a band */
+    MOST_MASKED_SUMS = 64,  /* the same where addresses of steps' tensors take registers */
+    BAND = 64,              /* rows of a block for each 16 of a warp */
 };
 
 /* Bytes of shared memory of a tile; rows are 4 elements longer than their data. */
@@ -23,15 +25,50 @@ static bool divides_both(int chunk, const AttentionPlan *plan) {
     return plan->size % chunk == 0 && plan->width % chunk == 0;
 }
 
-/* Keys a tile for which queries, keys and values fit shared memory on matrix units, as 16-bit floats; 0: none do. */
-static int matrix_keys(const GpuAttentionText *text, const AttentionPlan *plan, size_t most) {
-    int rows = tile_rows(&plan->tiles[TILE_TALL]);
-    if (!text->matrix || dtype_size(text->dtype) != 2 || plan->width > MOST_MATRIX_WIDTH) return 0;
+/* The longest tiles of keys for which queries, keys and values fit shared memory as 16-bit floats. */
+static void plan_matrix(const GpuAttentionText *text, const AttentionPlan *plan, int bands, AttentionTile *tile) {
+    size_t most = text->shared_most > text->shared_bytes ? text->shared_most : text->shared_bytes;
+    int sums = bands * plan->width / 2, most_sums = MOST_MATRIX_SUMS;
+    for (int i = 0; i < text->step_count; i++)
+        if (gpu_score_reads(text->steps[i].kind)) most_sums = MOST_MASKED_SUMS / bands;
+    if (!text->matrix || dtype_size(text->dtype) != 2 || sums > most_sums) return;
     for (int keys = 64; keys >= 32; keys /= 2) {
-        size_t elements = (size_t)(rows * (plan->size + 8) + keys * (plan->size + plan->width + 16));
-        if (elements * sizeof(uint16_t) + 2 * (size_t)rows * sizeof(int32_t) <= most) return keys;
+        size_t elements = (size_t)(bands * BAND * (plan->size + 8) + keys * (plan->size + plan->width + 16)),
+               bytes = elements * sizeof(uint16_t), places = 2 * (size_t)(bands * BAND) * sizeof(int32_t);
+        if (bytes + places > most) continue;
+        *tile = (AttentionTile){.suffix = tile->suffix,
+                                .form = FORM_MATRIX,
+                                .down = BAND,
+                                .rows = bands,
+                                .keys = keys,
+                                .threads = ATTENTION_THREADS,
+                                .given_bytes = bytes,
+                                .wide = bands > 1};
+        return;
     }
-    return 0;
+}
+
+/* Rows of whole quads that a block's threads share out evenly; 64 weighted values a thread. */
+static void plan_squares(const GpuAttentionText *text, const AttentionPlan *plan, AttentionTile *tile) {
+    enum { DOWN = 16, ROWS = 8, KEYS = 64 };
+    size_t most = text->shared_most > text->shared_bytes ? text->shared_most : text->shared_bytes;
+    int across = plan->width > 64 ? 16 : 8, rows = DOWN * ROWS;
+    for (int i = 0; i < text->step_count; i++)
+        if (gpu_score_reads(text->steps[i].kind)) across = 16; /* addresses of the steps' tensors take registers */
+    size_t elements = (size_t)((rows + KEYS) * plan->size + KEYS * plan->width + rows * KEYS),
+           bytes = elements * sizeof(float), places = 4 * (size_t)rows * sizeof(int32_t);
+    bool even = across * DOWN % (plan->size / 4) == 0 && across * DOWN % (plan->width / 4) == 0 &&
+                plan->width / across % 4 == 0;
+    if (!text->matrix || text->dtype != DT_F32 || !even || plan->width > 128 || bytes + places > most) return;
+    *tile = (AttentionTile){.suffix = tile->suffix,
+                            .across = across,
+                            .down = DOWN,
+                            .rows = ROWS,
+                            .form = FORM_SQUARES,
+                            .keys = KEYS,
+                            .threads = across * DOWN,
+                            .given_bytes = bytes,
+                            .wide = true};
 }
 
 /* 8 rows a thread where shared memory and registers suffice: two loads from shared memory then serve 16 to 32
@@ -41,12 +78,18 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
     AttentionPlan plan = {
         .size = padded(text->size),
         .width = padded(text->width),
-        .tiles = {{"_tall", 16, 8, 8, 64}, {"_short", 16, 8, 2, 64}, {"_few", 32, 4, 1, 128}},
+        .tiles = {{"_long"},
+                  {"_tall", 16, 8, 8, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
+                  {"_short", 16, 8, 2, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
+                  {"_few", 32, 4, 1, 128, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS}},
     };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
-    plan.matrix_keys = matrix_keys(text, &plan, most);
-    for (int i = plan.matrix_keys ? TILE_SHORT : TILE_TALL; i < TILE_COUNT; i++) {
+    plan_matrix(text, &plan, 1, &plan.tiles[TILE_TALL]);
+    plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
+    plan_squares(text, &plan, &plan.tiles[TILE_LONG]);
+    for (int i = 0; i < TILE_COUNT; i++) {
         AttentionTile *tile = &plan.tiles[i];
+        if (tile->form != FORM_PLAIN) continue;
         while (tile->chunk > 32 && (!divides_both(tile->chunk, &plan) || shared_bytes(tile, &plan) > most))
             tile->chunk -= 32;
         while (tile->rows > 1 &&
@@ -59,8 +102,8 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
 bool gpu_attention_fits(const GpuAttentionText *text, const GpuLimits *limits) {
     AttentionPlan plan = attention_plan(text);
     bool fits = limits->block_threads >= ATTENTION_THREADS;
-    for (int i = plan.matrix_keys ? TILE_SHORT : TILE_TALL; i < TILE_COUNT; i++)
-        fits &= shared_bytes(&plan.tiles[i], &plan) <= limits->shared_bytes;
+    for (int i = 0; i < TILE_COUNT; i++)
+        fits &= plan.tiles[i].form != FORM_PLAIN || shared_bytes(&plan.tiles[i], &plan) <= limits->shared_bytes;
     return fits;
 }
 
@@ -85,9 +128,19 @@ int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset) {
     return none || (text->steps[at].alpha <= -1e30F && !tensors) ? at : -1;
 }
 
-const char *const *gpu_attention_suffixes(void) {
-    static const char *const suffixes[] = {"_tall", "_short", "_few", "_join", NULL};
-    return suffixes;
+bool attention_keeps_order(const GpuAttentionText *text) {
+    bool keeps = text->positive;
+    for (int i = 0; i < text->step_count; i++) {
+        GpuScoreKind kind = text->steps[i].kind;
+        bool hides = kind == GPU_SCORE_KEEP || kind == GPU_SCORE_HIDE || kind == GPU_SCORE_CAUSAL;
+        keeps &= hides && text->steps[i].alpha == -INFINITY;
+    }
+    return keeps;
+}
+
+const char *const *gpu_attention_suffixes(const GpuAttentionText *text) {
+    static const char *const suffixes[GPU_ATTENTION_FUNCTIONS + 1] = {"_long", "_tall", "_short", "_few", "_join"};
+    return suffixes + (attention_plan(text).tiles[TILE_LONG].form == FORM_NONE);
 }
 
 /* ---- launches ---- */
@@ -97,7 +150,7 @@ static void push_strides(GpuAttentionLaunch *launch, const GpuAttentionStrides *
     for (int i = 0; i < 5; i++) launch->arguments[launch->count++] = all[i];
 }
 
-/* How a tile of k or v is read. */
+/* How a tile of q, k or v is read. */
 static int64_t read_mode(const GpuAttentionStrides *s, bool aligned, DType dtype, int size) {
     int wide = 16 / (int)dtype_size(dtype);
     bool whole = s->column == 1 && size % wide == 0 && s->row % wide == 0;
@@ -106,24 +159,45 @@ static int64_t read_mode(const GpuAttentionStrides *s, bool aligned, DType dtype
     return s->row == 1 && s->column != 1 ? READ_KEYS : READ_ELEMENTS;
 }
 
+static bool reads_wide(const GpuAttentionText *text, const GpuAttentionRun *a) {
+    return read_mode(&a->q, a->q_aligned, text->dtype, text->size) == READ_WIDE &&
+           read_mode(&a->k, a->k_aligned, text->dtype, text->size) == READ_WIDE &&
+           read_mode(&a->v, a->v_aligned, text->dtype, text->width) == READ_WIDE;
+}
+
+static bool writes_pairs(const GpuAttentionRun *a, int width) {
+    bool even = a->out_aligned && a->out.column == 1 && width % 2 == 0 && a->out.row % 2 == 0;
+    for (int i = 0; i < GPU_ATTENTION_LEAD; i++) even &= a->out.lead[i] % 2 == 0;
+    return even;
+}
+
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum {
-    BLOCKS_EACH = 4,  /* blocks that a multiprocessor runs at once, about */
-    SPAN_UNIT = 64,   /* a multiple of every tile's keys */
-    LEAST_SPAN = 128, /* keys of a split: below it the second launch costs more than it saves */
+    BLOCKS_EACH = 4,              /* blocks that a multiprocessor runs at once, about */
+    LONG_EACH = 2,                /* of long tiles */
+    MOST_COLUMN = INT32_MAX / 64, /* elements from one key to the next: within a tile they are counted in 32 bits */
+    SPAN_UNIT = 64,               /* a multiple of every tile's keys */
+    LEAST_SPAN = 128,             /* keys of a split: below it the second launch costs more than it saves */
 };
 
-/* The tallest tile that still gives every multiprocessor a block, or has matrix units; few rows take what they fill. */
-static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, const GpuLimits *limits) {
+/* The longest tile that still gives every multiprocessor a block and is well filled, or the tall one that has matrix
+ * units; few rows take what they fill. */
+static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, bool wide, const GpuLimits *limits) {
+    const AttentionTile *tall = &plan->tiles[TILE_TALL], *longest = &plan->tiles[TILE_LONG];
     if (rows <= tile_rows(&plan->tiles[TILE_FEW])) return TILE_FEW;
-    const AttentionTile *tall = &plan->tiles[TILE_TALL];
-    bool filled = plan->matrix_keys || heads * ceil_div(rows, tile_rows(tall)) >= limits->multiprocessors;
-    return rows > tile_rows(&plan->tiles[TILE_SHORT]) && filled ? TILE_TALL : TILE_SHORT;
+    if (rows <= tile_rows(&plan->tiles[TILE_SHORT])) return TILE_SHORT;
+    int64_t tall_tiles = ceil_div(rows, tile_rows(tall));
+    if (longest->form != FORM_NONE && (wide || !longest->wide)) {
+        int64_t tiles = ceil_div(rows, tile_rows(longest));
+        bool filled = tiles * tile_rows(longest) * 4 <= tall_tiles * tile_rows(tall) * 5;
+        if (filled && heads * tiles >= limits->multiprocessors) return TILE_LONG;
+    }
+    return tall->form == FORM_MATRIX || heads * tall_tiles >= limits->multiprocessors ? TILE_TALL : TILE_SHORT;
 }
 
-static int64_t choose_splits(int64_t blocks, int64_t keys, const GpuLimits *limits) {
-    int64_t room = (int64_t)limits->multiprocessors * BLOCKS_EACH / (blocks ? blocks : 1), most = keys / LEAST_SPAN;
+static int64_t choose_splits(int64_t blocks, int each, int64_t keys, const GpuLimits *limits) {
+    int64_t room = (int64_t)limits->multiprocessors * each / (blocks ? blocks : 1), most = keys / LEAST_SPAN;
     int64_t splits = room < most ? room : most;
     return splits < 1 ? 1 : splits;
 }
@@ -137,8 +211,10 @@ static void fill_tiles(const GpuAttentionText *text, const GpuAttentionRun *a, c
             keys = a->keys, size = text->size, width = text->width, offset = a->offset,
             skip = skips >= 0 && a->offset >= least, span = tile_span,
             k_mode = read_mode(&a->k, a->k_aligned, text->dtype, text->size),
-            v_mode = read_mode(&a->v, a->v_aligned, text->dtype, text->width);
-    *launch = (GpuAttentionLaunch){.suffix = tile->suffix, .grid = blocks * splits, .block = ATTENTION_THREADS};
+            v_mode = read_mode(&a->v, a->v_aligned, text->dtype, text->width),
+            q_mode = read_mode(&a->q, a->q_aligned, text->dtype, text->size), pairs = writes_pairs(a, text->width);
+    *launch = (GpuAttentionLaunch){
+        .suffix = tile->suffix, .grid = blocks * splits, .block = tile->threads, .shared_bytes = tile->given_bytes};
 #define PUSH_ARGUMENT(name) launch->arguments[launch->count++] = name;
     ATTENTION_ARGUMENTS(PUSH_ARGUMENT)
     push_strides(launch, &a->q);
@@ -166,14 +242,18 @@ bool gpu_attention_launches(const GpuAttentionText *text, const GpuAttentionRun 
     AttentionPlan plan = attention_plan(text);
     int64_t rows, heads, row_tiles, blocks, elements;
     if (!a->lead[0] || !a->lead[1] || !a->lead[2] || !a->queries) return true;
+    for (int i = 0; i < text->step_count; i++)
+        if (gpu_score_reads(text->steps[i].kind) && a->steps[i].column > MOST_COLUMN) return false;
     if (a->kv_heads < 1 || a->lead[2] % a->kv_heads) return false;
     if (__builtin_mul_overflow(a->lead[2] / a->kv_heads, a->queries, &rows) || rows > INT32_MAX / 2) return false;
     if (__builtin_mul_overflow(a->lead[0] * a->lead[1], a->kv_heads, &heads) || a->keys > INT32_MAX / 2) return false;
-    const AttentionTile *tile = &plan.tiles[choose_tile(&plan, rows, heads, limits)];
+    const AttentionTile *tile = &plan.tiles[choose_tile(&plan, rows, heads, reads_wide(text, a), limits)];
     row_tiles = ceil_div(rows, tile_rows(tile));
     if (__builtin_mul_overflow(heads, row_tiles, &blocks) || blocks > INT32_MAX) return false;
     if (__builtin_mul_overflow(heads * rows, (int64_t)text->width, &elements)) return false;
-    int64_t splits = choose_splits(blocks, a->keys, limits), span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
+    int each = tile == &plan.tiles[TILE_LONG] ? LONG_EACH : BLOCKS_EACH;
+    int64_t splits = choose_splits(blocks, each, a->keys, limits),
+            span = ceil_div(ceil_div(a->keys, splits), SPAN_UNIT);
     span = (span ? span : 1) * SPAN_UNIT;
     splits = a->keys ? ceil_div(a->keys, span) : 1;
     fill_tiles(text, a, tile, blocks, row_tiles, splits, span, &out->items[out->count++]);

@@ -6,12 +6,12 @@
  * memory and takes tiles of 32 keys in turn: scores, their steps, the running maximum and sum of each row (Milakov and
  * Gimelshein, "Online normalizer calculation for softmax", 2018), and the weighted values, which are scaled whenever
  * the maximum grows (Dao et al., "FlashAttention", 2022). Keys that a causal mask hides from all rows of a tile are not
- * read. There are functions for tiles of up to 64, of 16, and of 4 rows; few rows are those of a decoder's step. Where
+ * read. There are functions for tiles of 128, of up to 64, of 16, and of 4 rows; few rows are those of a decoder's step. Where
  * there are fewer tiles than the device has room for, the keys are split over blocks: each leaves maximum, sum and
  * weighted values in scratch memory, and a second launch joins them in order, so that results are the same each time.
  *
- * All sizes and strides are arguments. f16 and bf16 are computed in f32; tall tiles of them run on matrix units where
- * the device has such (attention_matrix.c) and heads have up to 128 elements. */
+ * All sizes and strides are arguments. f16 and bf16 are computed in f32; long and tall tiles of them run on matrix units
+ * where the device has such (attention_matrix.c). */
 #ifndef ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_H
 #define ONNXFUSE_CODEGEN_GPU_ATTENTION_ATTENTION_H
 
@@ -48,8 +48,10 @@ enum { GPU_ATTENTION_STEPS = 8, GPU_ATTENTION_LEAD = 3, GPU_ATTENTION_HEAD = 256
 typedef struct GpuAttentionText {
     DType dtype;         /* of q, k, v and the result: f32, f16, bf16 */
     int size, width;     /* elements of a key and of a value: 1 to GPU_ATTENTION_HEAD */
-    size_t shared_bytes; /* of GpuLimits, as `matrix` */
+    size_t shared_bytes; /* of GpuLimits, as `shared_most` and `matrix` */
+    size_t shared_most;
     bool matrix;
+    bool positive; /* the scale is */
     GpuEmpty empty;
     int step_count;
     GpuScore steps[GPU_ATTENTION_STEPS];
@@ -58,10 +60,11 @@ typedef struct GpuAttentionText {
 /* Whether the tiles fit the device's shared memory and blocks. */
 bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limits);
 
-/* Functions `<name>_tall`, `<name>_short`, `<name>_few`, `<name>_join`. Complete: nothing is included. */
+/* Functions `<name><suffix>` of gpu_attention_suffixes. Complete: nothing is included. */
 void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name);
-/* NULL-terminated. */
-const char *const *gpu_attention_suffixes(void);
+/* "_long" where there is one, "_tall", "_short", "_few", "_join"; NULL-terminated. */
+enum { GPU_ATTENTION_FUNCTIONS = 5 };
+const char *const *gpu_attention_suffixes(const GpuAttentionText *attention);
 
 /* Strides in elements; 0 where the tensor is repeated. */
 typedef struct GpuAttentionStrides {
@@ -76,16 +79,18 @@ typedef struct GpuAttentionRun {
     int64_t queries, keys;
     int64_t offset;                                               /* of the causal step */
     GpuAttentionStrides q, k, v, out, steps[GPU_ATTENTION_STEPS]; /* steps: by step */
-    bool k_aligned, v_aligned;                                    /* addresses divisible by 16 */
+    bool q_aligned, k_aligned, v_aligned;                         /* addresses divisible by 16 */
+    bool out_aligned;                                             /* address divisible by two elements */
 } GpuAttentionRun;
 
-/* Arguments in order: buffers q, k, v, result, scratch, the steps' tensors; the scale as f32; then the i64. `join`:
- * only buffers result and scratch, and its own i64. */
+/* Arguments in order: buffers q, k, v, result, scratch, the steps' tensors; the scale as f32; then the i64; shared memory
+ * if there is any to give. `join`: only buffers result and scratch, and its own i64. */
 typedef struct GpuAttentionLaunch {
     const char *suffix;
     int64_t grid;
     int block;
     bool join;
+    size_t shared_bytes; /* to give; 0: there is no such argument */
     int count;
     int64_t arguments[GPU_ATTENTION_ARGUMENTS];
 } GpuAttentionLaunch;

@@ -7,28 +7,49 @@
 
 enum { ATTENTION_THREADS = 128, ATTENTION_KEYS = 32 }; /* threads a block, keys a tile */
 
-/* A function's tile: across x down threads, each with `rows` rows, `down` apart, and every across-th key. */
+typedef enum AttentionForm {
+    FORM_NONE,    /* there is no such function */
+    FORM_PLAIN,   /* attention_source.c */
+    FORM_MATRIX,  /* attention_matrix.c: on matrix units */
+    FORM_SQUARES, /* attention_squares.c: f32, squares of scores a thread */
+} AttentionForm;
+
+/* A function's tile: across x down threads, each with `rows` rows, `down` apart, and every across-th key; on matrix units
+ * `rows` bands of `down` rows. */
 typedef struct AttentionTile {
     const char *suffix;
     int across, down, rows;
     int chunk; /* elements of keys and values in shared memory at once */
+    AttentionForm form;
+    int keys;           /* a tile; PLAIN: ATTENTION_KEYS */
+    int threads;        /* a block */
+    size_t given_bytes; /* of shared memory, by the launch */
+    bool wide;          /* takes only queries, keys and values that are read by 16 bytes */
 } AttentionTile;
 
-enum { TILE_TALL, TILE_SHORT, TILE_FEW, TILE_COUNT };
+enum { TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_COUNT };
 
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
     AttentionTile tiles[TILE_COUNT];
-    int matrix_keys; /* keys a tile of the tall function on matrix units; 0: it does not run there */
 } AttentionPlan;
 
 AttentionPlan attention_plan(const GpuAttentionText *text);
 static inline int tile_rows(const AttentionTile *tile) { return tile->down * tile->rows; }
 
-/* attention_matrix.c: the parts of the tall function on matrix units: what it calls, its shared memory, its body up to
- * the steps and behind them. */
-void attention_matrix_words(Text *text, const AttentionPlan *plan, DType dtype, GpuDialect dialect);
-extern const char attention_matrix_memory[], attention_matrix_scores[], attention_matrix_values[];
+/* The body of a function in order. `rows`, `keys`, `end`: the loops over the thread's rows and keys around the steps on
+ * `score` of key `own` + `at`; they stand there once, or once for tiles at the edge and once for the others. */
+typedef struct AttentionParts {
+    const char *memory, *scores, *rows, *keys, *at, *end, *values;
+} AttentionParts;
+
+/* attention_matrix.c: what functions on matrix units call, and their parts. */
+void attention_matrix_words(Text *text, DType dtype, GpuDialect dialect);
+extern const AttentionParts attention_matrix_parts;
+
+/* attention_squares.c: likewise; needs the words of matrix_words.h. */
+void attention_squares_words(Text *text);
+extern const AttentionParts attention_squares_parts;
 
 /* The causal step whose hidden keys need not be read, when the offset is at least *out_least_offset; -1: none. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
@@ -37,11 +58,16 @@ int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);
 #define ATTENTION_ARGUMENTS(X)                                                                                         \
     X(lead1)                                                                                                           \
     X(kv_heads)                                                                                                        \
-    X(group) X(queries) X(keys) X(size) X(width) X(offset) X(skip) X(row_tiles) X(splits) X(span) X(k_mode) X(v_mode)
+    X(group)                                                                                                           \
+    X(queries)                                                                                                         \
+    X(keys) X(size) X(width) X(offset) X(skip) X(row_tiles) X(splits) X(span) X(q_mode) X(k_mode) X(v_mode) X(pairs)
 #define ATTENTION_JOIN_ARGUMENTS(X) X(lead1) X(kv_heads) X(group) X(queries) X(keys) X(width) X(splits) X(elements)
 /* Of each operand: <name>_lead0, <name>_lead1, <name>_head, <name>_row, <name>_column. */
 
-/* How a tile of keys or values is read: element by element along the elements or along the keys, or by 16 bytes. */
+/* Whether only the order of scores and what is hidden matters before the softmax, so that they need not be scaled. */
+bool attention_keeps_order(const GpuAttentionText *text);
+
+/* How a tile of queries, keys or values is read: element by element along the elements or along the keys, or by 16 bytes. */
 enum { READ_ELEMENTS, READ_KEYS, READ_WIDE };
 
 #endif

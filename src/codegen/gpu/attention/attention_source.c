@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of attention programs. The body stands once; macros before it choose the tile. Keep the order of the
  * arguments: attention.c fills them in that of attention_parts.h. */
+#include <math.h>
+
 #include "codegen/gpu/attention/attention_parts.h"
 #include "codegen/gpu/dialect.h"
+#include "codegen/gpu/matrix_words.h"
 
 /* clang-format off */
 
@@ -64,22 +67,19 @@ static const char place_part[] =
     "    k += b0 * k_lead0 + b1 * k_lead1 + kv_head * k_head;\n"
     "    v += b0 * v_lead0 + b1 * v_lead1 + kv_head * v_head;\n"
     "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
-    "        heads[r] = (row0 + r) / (i32)queries;\n"
-    "        positions[r] = (row0 + r) % (i32)queries;\n"
+    "        i32 row = row0 + r < rows ? row0 + r : rows - 1;\n" /* of a row behind the last one nothing is kept */
+    "        heads[r] = row / (i32)queries;\n"
+    "        positions[r] = row % (i32)queries;\n"
     "    }\n"
     "    BARRIER;\n" /* the key loop, which has barriers of its own, may be empty */
     "    i32 begin = split * (i32)span, end = begin + (i32)span < count ? begin + (i32)span : count;\n"
-    "    if (skip) {\n" /* the last query of the tile sees most */
-    "        i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1, first = row0;\n"
-    "        i64 seen = (last / (i32)queries > first / (i32)queries ? queries - 1 : last % (i32)queries) + offset + 1;\n"
-    "        if (seen < end) end = seen < 0 ? 0 : (i32)seen;\n"
-    "    }\n";
-
-static const char tile_memory[] =
-    "    SHARED u128 query_tile[TILE_ROWS * (SIZE / 4 + 1)];\n"
-    "    SHARED u128 tile[KEYS * (CHUNK / 4 + 1)];\n"
-    "    SHARED u128 weight_tile[TILE_ROWS * (KEYS / 4 + 1)];\n"
-    "    SHARED_POINTER f32 *weights = (SHARED_POINTER f32 *)weight_tile;\n";
+    /* a causal step: how many keys the query that sees most of the tile's does, and the one that sees least */
+    "    i32 last = (row0 + TILE_ROWS < rows ? row0 + TILE_ROWS : rows) - 1;\n"
+    "    bool one_head = last / (i32)queries == row0 / (i32)queries;\n"
+    "    i64 seen_by_one = (one_head ? last % (i32)queries : queries - 1) + offset + 1;\n"
+    "    i64 seen_by_first = (one_head ? row0 % (i32)queries : 0) + offset + 1;\n"
+    "    i32 seen_by_all = !CAUSAL || seen_by_first > count ? count : (i32)seen_by_first;\n"
+    "    if (skip && seen_by_one < end) end = seen_by_one < 0 ? 0 : (i32)seen_by_one;\n";
 
 /* The queries in shared memory, the scores s of the thread's rows and keys, up to the steps. */
 static const char scores_part[] =
@@ -125,25 +125,10 @@ static const char scores_part[] =
     "                        for (i32 l = 0; l < 4; l++) s[i][j] = fma_f32(lane(a, l), lane(b[j], l), s[i][j]);\n"
     "                }\n"
     "            }\n"
-    "        }\n"
-    "        UNROLL\n"
-    "        for (i32 i = 0; i < ROWS; i++) {\n"
-    "            f32 most = -INFINITY_f32;\n"
-    "            UNROLL\n"
-    "            for (i32 j = 0; j < KEYS / ACROSS; j++) {\n"
-    "                i32 t = t0 + x + j * ACROSS;\n"
-    "                f32 score = -INFINITY_f32;\n"
-    "                if (t < count && row0 + y + i * DOWN < rows) {\n"
-    "                    score = scale * s[i][j];\n";
+    "        }\n";
 
 /* Behind the steps: the running maximum and sum, the weighted values, the result. */
 static const char values_part[] =
-    "                }\n"
-    "                s[i][j] = score;\n"
-    "                most = larger(most, score);\n"
-    "            }\n"
-    "            weights[(y + i * DOWN) * (KEYS + 4) + x] = most;\n"
-    "        }\n"
     "        BARRIER;\n"
     "        UNROLL\n"
     "        for (i32 i = 0; i < ROWS; i++) {\n"
@@ -207,6 +192,7 @@ static const char values_part[] =
     "        for (i32 j = 0; j < ACROSS; j++) whole += weights[(y + i * DOWN) * (KEYS + 4) + j];\n"
     "        i64 to = (kv_head * group + heads[y + i * DOWN]) * out_head + positions[y + i * DOWN] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
     "        i64 part = (((i64)head * rows + row) * splits + split) * (width + 2);\n"
+    "        f32 inverse = inverse_of(top[i], whole, keys);\n"
     "        if (splits > 1 && x == 0) { WRITE(f32, scratch + part, top[i]); WRITE(f32, scratch + part + 1, whole); }\n"
     "        UNROLL\n"
     "        for (i32 n = 0; n < WIDTH / CHUNK; n++)\n"
@@ -215,10 +201,32 @@ static const char values_part[] =
     "                i32 c = n * CHUNK + x * (CHUNK / ACROSS) + j;\n"
     "                if (c >= (i32)width) continue;\n"
     "                if (splits > 1) WRITE(f32, scratch + part + 2 + c, acc[n][i][j]);\n"
-    "                else STORE(out + to + c * out_column, result_of(acc[n][i][j], top[i], whole, keys));\n"
+    "                else STORE(out + to + c * out_column, result_of(acc[n][i][j], inverse));\n"
     "            }\n"
     "    }\n"
     "}\n";
+
+static const AttentionParts plain_parts = {
+    .memory = "    SHARED u128 query_tile[TILE_ROWS * (SIZE / 4 + 1)];\n"
+              "    SHARED u128 tile[KEYS * (CHUNK / 4 + 1)];\n"
+              "    SHARED u128 weight_tile[TILE_ROWS * (KEYS / 4 + 1)];\n"
+              "    SHARED_POINTER f32 *weights = (SHARED_POINTER f32 *)weight_tile;\n",
+    .scores = scores_part,
+    .rows = "        UNROLL\n"
+            "        for (i32 i = 0; i < ROWS; i++) {\n"
+            "            f32 most = -INFINITY_f32;\n"
+            "            i32 own = t0 + x;\n",
+    .keys = "            UNROLL\n"
+            "            for (i32 j = 0; j < KEYS / ACROSS; j++) {\n"
+            "                f32 score = s[i][j];\n",
+    .at = "j * ACROSS",
+    .end = "                s[i][j] = score;\n"
+           "                most = larger(most, score);\n"
+           "            }\n"
+           "            weights[(y + i * DOWN) * (KEYS + 4) + x] = most;\n"
+           "        }\n",
+    .values = values_part,
+};
 
 /* A thread joins the parts of one element of the result. */
 static const char join_part[] =
@@ -242,17 +250,22 @@ static const char join_part[] =
     "    i64 h = head % kv_heads * group + row / queries;\n"
     "    b1 %= lead1;\n"
     "    STORE(out + b0 * out_lead0 + b1 * out_lead1 + h * out_head + row % queries * out_row + c * out_column,\n"
-    "          result_of(acc, top, sum, keys));\n"
+    "          result_of(acc, inverse_of(top, sum, keys)));\n"
     "}\n";
 
-/* The quotient; without keys at all the product is an empty sum, and where all are hidden the row is as asked for. */
+/* What weighted values are multiplied by, 0 for a row of zeros; without keys at all the product is an empty sum, and where
+ * all are hidden the row is as asked for. */
 static const char *const results[] = {
-    [GPU_EMPTY_NAN] = "keys == 0 ? 0 : sum == 0 ? NAN_f32 : acc / sum",
-    [GPU_EMPTY_ZERO] = "sum == 0 ? 0 : acc / sum",
-    [GPU_EMPTY_NAN_ZERO] = "sum == 0 || sum != sum || top != top ? 0 : acc / sum",
+    [GPU_EMPTY_NAN] = "keys == 0 ? 0 : sum == 0 ? NAN_f32 : 1 / sum",
+    [GPU_EMPTY_ZERO] = "sum == 0 ? 0 : 1 / sum",
+    [GPU_EMPTY_NAN_ZERO] = "sum == 0 || sum != sum || top != top ? 0 : 1 / sum",
 };
 
 /* clang-format on */
+
+enum {
+    MOST_HELD = 128
+}; /* elements of a row of queries, all bands, that a lane's warp holds in registers: 32 of them */
 
 typedef struct ElementType {
     DType dtype;
@@ -277,24 +290,31 @@ static const ElementType *element_type(DType dtype) {
     return &element_types[0];
 }
 
+static bool is_causal(GpuScoreKind kind) { return kind == GPU_SCORE_CAUSAL || kind == GPU_SCORE_CAUSAL_ADD; }
+
 static void add_number(Text *text, float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     text_add(text, "FLOAT_u32(0x%08xu)", bits);
 }
 
-/* One step on `score`; p: where its tensor's element is. */
-static void add_step(Text *text, const GpuScore *step, int index) {
-    const char *indent = "                    ";
+/* Where the row's elements of a step's tensor are, or how far a causal step lets it see. */
+static void add_row_of_step(Text *text, const GpuScore *step, int index) {
     if (gpu_score_reads(step->kind))
-        text_add(
-            text,
-            "%s{ GLOBAL const %s *p = s%d + (kv_head * group + heads[TILE_ROW]) * s%d_head + positions[TILE_ROW] * "
-            "s%d_row + t * s%d_column;\n%s  f32 y = %s; ",
-            indent, element_type(step->dtype)->type, index, index, index, index, indent,
-            element_type(step->dtype)->load);
-    else
-        text_add(text, "%s{ ", indent);
+        text_add(text,
+                 "                GLOBAL const %s *r%d = s%d + (kv_head * group + heads[TILE_ROW]) * s%d_head + "
+                 "positions[TILE_ROW] * s%d_row + own * s%d_column;\n",
+                 element_type(step->dtype)->type, index, index, index, index, index);
+    else if (is_causal(step->kind))
+        text_add(text, "                i64 seen%d = positions[TILE_ROW] + offset;\n", index);
+}
+
+/* One step on `score`. */
+static void add_step(Text *text, const GpuScore *step, int index) {
+    text_add(text, "                    { ");
+    if (gpu_score_reads(step->kind))
+        text_add(text, "GLOBAL const %s *p = r%d + at * (i32)s%d_column; f32 y = %s; ", element_type(step->dtype)->type,
+                 index, index, element_type(step->dtype)->load);
     switch (step->kind) {
     case GPU_SCORE_SCALE: text_add(text, "score *= "), add_number(text, step->alpha); break;
     case GPU_SCORE_TANH: text_add(text, "score = tanh_f32(score)"); break;
@@ -311,7 +331,7 @@ static void add_step(Text *text, const GpuScore *step, int index) {
         break;
     case GPU_SCORE_CAUSAL_ADD:
     default:
-        text_add(text, "score = t <= positions[TILE_ROW] + offset ? score : %s",
+        text_add(text, "score = own + at <= seen%d ? score : %s", index,
                  step->kind == GPU_SCORE_CAUSAL_ADD ? "score + " : "");
         add_number(text, step->alpha);
         break;
@@ -347,21 +367,64 @@ static void add_header(Text *text, const GpuAttentionText *a, const AttentionTil
     add_strides(text, "out", -1);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) add_strides(text, "s", i);
-    text_add(text, ") {\n");
+    text_add(text, "%s) {\n", tile->given_bytes ? " SHARED_ARG(query_tile)" : "");
 }
 
-/* The body: `memory` declares shared memory, the steps stand between `scores` and `values`. */
-static void add_body(Text *text, const GpuAttentionText *a, const char *memory, const char *scores,
-                     const char *values) {
+/* The step that hides keys behind those that a row sees whatever the other steps make of them; -1: none. */
+static int hiding_step(const GpuAttentionText *a) {
+    int64_t least;
+    int at = attention_skips(a, &least);
+    return at >= 0 && a->steps[at].alpha == -INFINITY ? at : -1;
+}
+
+/* The loops over the thread's scores with the steps; at the edge there are keys that some or all rows do not see. */
+static void add_steps(Text *text, const GpuAttentionText *a, const AttentionParts *parts, bool scaled, bool edge) {
+    int hiding = hiding_step(a);
+    text_add(text, "%s", parts->rows);
+    if (edge && hiding >= 0)
+        text_add(text, "                i64 seen = positions[TILE_ROW] + offset + 1;\n"
+                       "                i32 limit = (seen > count ? count : seen < 0 ? 0 : (i32)seen) - own;\n");
+    else if (edge)
+        text_add(text, "                i32 limit = count - own;\n");
+    for (int i = 0; i < a->step_count; i++)
+        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) add_row_of_step(text, &a->steps[i], i);
+    text_add(text, "%s                    i32 at = %s;\n", parts->keys, parts->at);
+    if (!scaled) text_add(text, "                    score *= scale;\n");
+    if (edge) text_add(text, "                    if (at < limit) {\n");
+    for (int i = 0; i < a->step_count; i++)
+        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) add_step(text, &a->steps[i], i);
+    if (edge)
+        text_add(text, "                    } else {\n                        score = -INFINITY_f32;\n"
+                       "                    }\n");
+    text_add(text, "%s", parts->end);
+}
+
+/* The steps twice, so that only tiles at the edge look where they are: what is left for the others may be nothing. */
+static void add_steps_by_tile(Text *text, const GpuAttentionText *a, const AttentionParts *parts, bool scaled) {
+    bool left = !scaled;
+    for (int i = 0; i < a->step_count; i++) left |= !is_causal(a->steps[i].kind);
+    text_add(text, "        if (t0 + TILE_KEYS > seen_by_all) {\n");
+    add_steps(text, a, parts, scaled, true);
+    if (left) {
+        text_add(text, "        } else {\n");
+        add_steps(text, a, parts, scaled, false);
+    }
+    text_add(text, "        }\n");
+}
+
+static void add_body(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const AttentionParts *parts) {
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind))
             text_add(text, "    BUFFER(const %s, s%d, s%d_arg);\n", element_type(a->steps[i].dtype)->type, i, i);
-    text_add(text, "%s%s", memory, place_part);
+    text_add(text, "%s%s", parts->memory, place_part);
     for (int i = 0; i < a->step_count; i++)
         if (gpu_score_reads(a->steps[i].kind)) text_add(text, "    s%d += b0 * s%d_lead0 + b1 * s%d_lead1;\n", i, i, i);
-    text_add(text, "%s", scores);
-    for (int i = 0; i < a->step_count; i++) add_step(text, &a->steps[i], i);
-    text_add(text, "%s#undef TILE_ROWS\n#undef TILE_ROW\n", values);
+    text_add(text, "%s", parts->scores);
+    if (tile->form == FORM_PLAIN)
+        add_steps(text, a, parts, false, true);
+    else
+        add_steps_by_tile(text, a, parts, attention_keeps_order(a));
+    text_add(text, "%s#undef TILE_ROWS\n#undef TILE_ROW\n", parts->values);
 }
 
 static void add_tile_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
@@ -378,16 +441,39 @@ static void add_tile_function(Text *text, const GpuAttentionText *a, const Atten
                  "*)tile)[(t) * (CHUNK + 4) + x * %d + j];\n",
                  columns, columns);
     add_header(text, a, tile, name);
-    add_body(text, a, tile_memory, scores_part, values_part);
+    add_body(text, a, tile, &plain_parts);
     text_add(text, "#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef CHUNK\n#undef LOAD_TILE\n#undef VALUES\n");
 }
 
-static void add_matrix_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan, GpuDialect dialect,
-                                const char *name) {
-    attention_matrix_words(text, plan, a->dtype, dialect);
-    text_add(text, "#define TILE_ROW (warp + l / 4 + of * 8)\n");
-    add_header(text, a, &plan->tiles[TILE_TALL], name);
-    add_body(text, a, attention_matrix_memory, attention_matrix_scores, attention_matrix_values);
+static void add_matrix_function(Text *text, const GpuAttentionText *a, const AttentionPlan *plan,
+                                const AttentionTile *tile, const char *name) {
+    bool scaled = attention_keeps_order(a);
+    text_add(text, "#define BANDS %d\n#define TILE_KEYS %d\n#define QUERIES_HELD %d\n", tile->rows, tile->keys,
+             tile->rows * plan->size <= MOST_HELD);
+    text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
+    text_add(text, "#define MODE_OF(mode) %s\n", tile->wide ? "MODE_WIDE" : "(i32)(mode)");
+    text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
+    text_add(text, "#define TILE_ROW (warp + m * 16 + l / 4 + of * 8)\n");
+    add_header(text, a, tile, name);
+    add_body(text, a, tile, &attention_matrix_parts);
+    text_add(text, "#undef BANDS\n#undef TILE_KEYS\n#undef QUERIES_HELD\n#undef OWN_SIZE\n#undef MODE_OF\n#undef "
+                   "OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
+}
+
+static void add_squares_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
+    bool scaled = attention_keeps_order(a);
+    text_add(text, "#undef THREADS\n#define THREADS %d\n", tile->threads);
+    text_add(text, "#define ROWS %d\n#define ACROSS %d\n#define DOWN %d\n#define TILE_KEYS %d\n", tile->rows,
+             tile->across, tile->down, tile->keys);
+    text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
+    text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
+    text_add(text, "#define TILE_ROW (y + i * DOWN)\n");
+    attention_squares_words(text);
+    add_header(text, a, tile, name);
+    add_body(text, a, tile, &attention_squares_parts);
+    text_add(text, "#undef ROWS\n#undef ACROSS\n#undef DOWN\n#undef TILE_KEYS\n#undef OWN_SIZE\n#undef OWN_WIDTH\n"
+                   "#undef SCORE_SCALE\n#undef LOG2\n#undef THREADS\n");
+    text_add(text, "#define THREADS %d\n", ATTENTION_THREADS);
 }
 
 static void add_join_function(Text *text, const char *name) {
@@ -406,14 +492,23 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
     text_add(text, "#define MODE_KEYS %d\n#define MODE_WIDE %d\n", READ_KEYS, READ_WIDE);
     text_add(text, "#define THREADS %d\n#define KEYS %d\n#define SIZE %d\n#define WIDTH %d\n", ATTENTION_THREADS,
              ATTENTION_KEYS, plan.size, plan.width);
+    bool causal = false;
+    for (int i = 0; i < attention->step_count; i++) causal |= is_causal(attention->steps[i].kind);
+    text_add(text, "#define CAUSAL %d\n", causal);
     text_add(text, "%s%s", attention->dtype == DT_F32 ? spread_f32 : spread_16, functions);
-    text_add(text, "FUNCTION f32 result_of(f32 acc, f32 top, f32 sum, i64 keys) { return %s; }\n",
+    text_add(text,
+             "FUNCTION f32 inverse_of(f32 top, f32 sum, i64 keys) { return %s; }\n"
+             "FUNCTION f32 result_of(f32 acc, f32 inverse) { return inverse == 0 ? 0 : acc * inverse; }\n",
              results[attention->empty]);
+    if (plan.tiles[TILE_TALL].form == FORM_MATRIX) attention_matrix_words(text, attention->dtype, dialect);
     for (int i = 0; i < TILE_COUNT; i++) {
-        if (i == TILE_TALL && plan.matrix_keys)
-            add_matrix_function(text, attention, &plan, dialect, name);
-        else
-            add_tile_function(text, attention, &plan.tiles[i], name);
+        const AttentionTile *tile = &plan.tiles[i];
+        if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
+        if (tile->form == FORM_SQUARES) {
+            text_add(text, "%s", gpu_matrix_words(dialect));
+            add_squares_function(text, attention, tile, name);
+        }
+        if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
     }
     add_join_function(text, name);
 }

@@ -15,7 +15,7 @@
 #ifndef ONNXFUSE_CUDA_TYPES
 #define ONNXFUSE_CUDA_TYPES
 typedef int CuResult, CuDevice;
-typedef unsigned CuDeviceAttribute, CuPoolAttribute, CuCaptureMode;
+typedef unsigned CuDeviceAttribute, CuFunctionAttribute, CuPoolAttribute, CuCaptureMode;
 typedef unsigned long long CuDevicePointer;
 typedef struct CuContextOpaque *CuContext;
 typedef struct CuModuleOpaque *CuModule;
@@ -74,6 +74,7 @@ typedef struct LtHeuristic {
     X(CuResult, module_load, cuModuleLoadData, (CuModule * module, const void *image))                                 \
     X(CuResult, module_unload, cuModuleUnload, (CuModule module))                                                      \
     X(CuResult, module_function, cuModuleGetFunction, (CuFunction * function, CuModule module, const char *name))      \
+    X(CuResult, function_set, cuFuncSetAttribute, (CuFunction function, CuFunctionAttribute attribute, int value))     \
     X(CuResult, launch, cuLaunchKernel,                                                                                \
       (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,     \
        unsigned block_z, unsigned shared_bytes, CuStream stream, void **arguments, void **extra))                      \
@@ -157,8 +158,11 @@ enum { /* CUdevice_attribute */
        CU_MULTIPROCESSOR_COUNT = 16,
        CU_CAPABILITY_MAJOR = 75,
        CU_CAPABILITY_MINOR = 76,
+       CU_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
        CU_MEMORY_POOLS_SUPPORTED = 115,
 };
+
+enum { CU_FUNCTION_MAX_DYNAMIC_SHARED = 8 }; /* CUfunction_attribute */
 
 enum { /* CUmemPool_attribute; values are uint64_t */
        CU_POOL_RELEASE_THRESHOLD = 4,

@@ -56,7 +56,7 @@ static Status find_device(const CudaDriver *api, int ordinal, CuDevice *out_devi
 
 /* What the driver says of the device; fills name, arch, limits, pools. */
 static Status read_device(CudaContext *c) {
-    int major = 0, minor = 0, shared = 0, pools = 0;
+    int major = 0, minor = 0, shared = 0, shared_most = 0, pools = 0;
     const struct {
         CuDeviceAttribute attribute;
         int *value;
@@ -66,6 +66,7 @@ static Status read_device(CudaContext *c) {
         {CU_MULTIPROCESSOR_COUNT, &c->limits.multiprocessors},
         {CU_MAX_THREADS_PER_BLOCK, &c->limits.block_threads},
         {CU_MAX_SHARED_MEMORY_PER_BLOCK, &shared},
+        {CU_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared_most},
         {CU_MEMORY_POOLS_SUPPORTED, &pools},
     };
     CuResult result = c->api->device_name(c->name, (int)sizeof c->name, c->device);
@@ -76,6 +77,7 @@ static Status read_device(CudaContext *c) {
     c->arch = 10 * major + minor;
     c->has_pools = pools != 0;
     c->limits.shared_bytes = (size_t)shared;
+    c->limits.shared_most = (size_t)(shared_most > shared ? shared_most : shared);
     c->limits.fp64 = true; /* of every GPU that NVRTC still compiles for */
     c->limits.matrix = c->arch >= 80;
     return NULL;

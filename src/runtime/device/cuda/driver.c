@@ -134,9 +134,21 @@ static Status table_function(GpuContext *context, GpuModule *module, const char 
     return leave(&call, status);
 }
 
-static Status launch(const Call *call, const GpuFunction *function, int64_t grid, int block,
+/* The function's launches may ask for so much shared memory: more than 48 KB with what it declares is an error else. */
+static Status allow_shared(const Call *call, CuFunction function, int64_t bytes) {
+    if (bytes > (int64_t)call->context->limits.shared_most)
+        return status_error(STATUS_UNSUPPORTED, "CUDA: a block has no %lld bytes of shared memory", (long long)bytes);
+    return cuda_check(call->context,
+                      call->context->api->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SHARED, (int)bytes),
+                      "a kernel cannot have %lld bytes of shared memory", (long long)bytes);
+}
+
+static Status launch(const Call *call, const GpuFunction *gpu_function, int64_t grid, int block,
                      const GpuArgument *arguments, int count) {
     void *places[MOST_ARGUMENTS + 1];
+    CuFunction function = (CuFunction)(uintptr_t)gpu_function;
+    int taken = 0;
+    int64_t shared = 0;
     if (grid > most_grid || block <= 0 || block > MOST_BLOCK || count < 0 || count > MOST_ARGUMENTS)
         return status_error(STATUS_UNSUPPORTED,
                             "CUDA: a launch of %lld blocks of %d threads with %d arguments is too large",
@@ -146,12 +158,16 @@ static Status launch(const Call *call, const GpuFunction *function, int64_t grid
         const void *place = a->kind == GPU_ARG_BUFFER ? (const void *)&a->buffer
                             : a->kind == GPU_ARG_I64  ? (const void *)&a->i64
                                                       : (const void *)&a->f32;
-        places[i] = (void *)(uintptr_t)place; /* read by the call, before it returns */
+        if (a->kind == GPU_ARG_SHARED)
+            shared += a->i64; /* no parameter of the kernel */
+        else
+            places[taken++] = (void *)(uintptr_t)place; /* read by the call, before it returns */
     }
-    places[count] = NULL; /* the driver takes no count: a kernel that wants one more finds nothing */
+    places[taken] = NULL; /* the driver takes no count: a kernel that wants one more finds nothing */
+    if (shared) TRY(allow_shared(call, function, shared));
     return cuda_check(call->context,
-                      call->context->api->launch((CuFunction)(uintptr_t)function, (unsigned)grid, 1, 1, (unsigned)block,
-                                                 1, 1, 0, call->stream->handle, places, NULL),
+                      call->context->api->launch(function, (unsigned)grid, 1, 1, (unsigned)block, 1, 1,
+                                                 (unsigned)shared, call->stream->handle, places, NULL),
                       "cannot launch a kernel of %lld blocks of %d threads", (long long)grid, block);
 }
 

@@ -14,7 +14,6 @@ _Static_assert((int)ATTENTION_STEPS == (int)GPU_ATTENTION_STEPS && (int)SCORE_DR
 _Static_assert((int)ATTENTION_HEAD == (int)GPU_ATTENTION_HEAD, "likewise for the size of a head");
 
 enum { Q, K, V, STEPS }; /* inputs */
-enum { SUFFIXES = 4 };   /* functions of the program */
 
 struct GpuAttention {
     const Node *node; /* borrowed */
@@ -22,7 +21,7 @@ struct GpuAttention {
     int input[ATTENTION_STEPS]; /* of each step; -1: none */
     float scale;
     GpuProgram *program;
-    const GpuFunction *functions[SUFFIXES];
+    const GpuFunction *functions[GPU_ATTENTION_FUNCTIONS];
 };
 
 /* ---- the node ---- */
@@ -58,6 +57,8 @@ static bool describe_steps(const Node *node, GpuAttentionText *text, int *input)
 /* What the program depends on; false where there is none. */
 static bool describe(const GpuDevice *device, const Node *node, GpuAttentionText *text, int *input) {
     *text = (GpuAttentionText){.shared_bytes = device->limits->shared_bytes,
+                               .shared_most = device->limits->shared_most,
+                               .positive = (float)attr_float(node, "scale", 1) > 0,
                                .matrix = device->limits->matrix,
                                .empty = (GpuEmpty)attr_int(node, "empty", EMPTY_NAN)};
     if (node->input_count < STEPS || !node->inputs[Q] || !node->inputs[K] || !node->inputs[V]) return false;
@@ -93,9 +94,10 @@ static Status load_program(GpuDevice *device, GpuAttention *attention) {
     if (!status) status = gpu_program_get(device, source, NULL, &attention->program);
     arena_destroy(arena);
     TRY(status);
-    for (int i = 0; i < SUFFIXES; i++) {
+    const char *const *suffixes = gpu_attention_suffixes(&attention->text);
+    for (int i = 0; suffixes[i]; i++) {
         char name[32];
-        snprintf(name, sizeof name, "attention%s", gpu_attention_suffixes()[i]);
+        snprintf(name, sizeof name, "attention%s", suffixes[i]);
         TRY(gpu_program_function(attention->program, name, &attention->functions[i]));
     }
     return NULL;
@@ -143,7 +145,7 @@ static GpuAttentionStrides strides_of(const AttentionStrides *from) {
     return s;
 }
 
-static bool aligned(const void *data) { return (uintptr_t)data % 16 == 0; }
+static bool aligned(const void *data, size_t bytes) { return (uintptr_t)data % bytes == 0; }
 
 static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const int64_t *symbols, const Tensor *output,
                        GpuAttentionRun *run) {
@@ -165,8 +167,10 @@ static Status bind_run(const GpuAttention *a, const Tensor *const *inputs, const
                              .k = strides_of(&shape.k),
                              .v = strides_of(&shape.v),
                              .out = strides_of(&shape.out),
-                             .k_aligned = aligned(inputs[K]->data),
-                             .v_aligned = aligned(inputs[V]->data)};
+                             .q_aligned = aligned(inputs[Q]->data, 16),
+                             .k_aligned = aligned(inputs[K]->data, 16),
+                             .v_aligned = aligned(inputs[V]->data, 16),
+                             .out_aligned = aligned(output->data, 2 * dtype_size(output->dtype))};
     for (int i = 0; i < a->text.step_count; i++) run->steps[i] = strides_of(&shape.steps[i]);
     return NULL;
 }
@@ -175,9 +179,10 @@ static GpuArgument buffer_argument(void *data) { return (GpuArgument){.kind = GP
 
 static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, const GpuAttentionLaunch *l,
                      const Tensor *const *inputs, void *scratch, const Tensor *output) {
-    GpuArgument arguments[GPU_ATTENTION_ARGUMENTS + GPU_ATTENTION_STEPS + 6];
+    GpuArgument arguments[GPU_ATTENTION_ARGUMENTS + GPU_ATTENTION_STEPS + 7];
+    const char *const *suffixes = gpu_attention_suffixes(&a->text);
     int count = 0, function = 0;
-    while (strcmp(gpu_attention_suffixes()[function], l->suffix)) function++;
+    while (strcmp(suffixes[function], l->suffix)) function++;
     for (int i = Q; i <= V && !l->join; i++) arguments[count++] = buffer_argument(inputs[i]->data);
     arguments[count++] = buffer_argument(output->data);
     arguments[count++] = buffer_argument(scratch);
@@ -185,6 +190,7 @@ static Status launch(GpuDevice *d, GpuStream *stream, const GpuAttention *a, con
         if (a->input[i] >= 0) arguments[count++] = buffer_argument(inputs[a->input[i]]->data);
     if (!l->join) arguments[count++] = (GpuArgument){.kind = GPU_ARG_F32, .f32 = a->scale};
     for (int i = 0; i < l->count; i++) arguments[count++] = (GpuArgument){.kind = GPU_ARG_I64, .i64 = l->arguments[i]};
+    if (l->shared_bytes) arguments[count++] = (GpuArgument){.kind = GPU_ARG_SHARED, .i64 = (int64_t)l->shared_bytes};
     return gpu_watch(
         d, d->driver->launch(d->context, stream->stream, a->functions[function], l->grid, l->block, arguments, count));
 }

@@ -17,7 +17,9 @@ typedef struct GpuContext GpuContext;   /* a driver's own */
 typedef struct GpuModule GpuModule;     /* a loaded program */
 typedef struct GpuFunction GpuFunction; /* of a module, lives as long */
 
-typedef enum GpuArgumentKind { GPU_ARG_BUFFER, GPU_ARG_I64, GPU_ARG_F32 } GpuArgumentKind;
+/* GPU_ARG_SHARED: the memory of a block that a kernel declares with SHARED_ARG (codegen/gpu/dialect.h), at most
+ * GpuLimits.shared_most bytes; i64: how many. */
+typedef enum GpuArgumentKind { GPU_ARG_BUFFER, GPU_ARG_I64, GPU_ARG_F32, GPU_ARG_SHARED } GpuArgumentKind;
 typedef struct GpuArgument {
     GpuArgumentKind kind;
     void *buffer; /* device memory; may be NULL */

@@ -50,6 +50,7 @@ static GpuLimits limits_of(const OpenClDevice *d) {
         .multiprocessors = d->units ? (int)d->units : 1,
         .block_threads = d->block_threads < MOST_THREADS ? (int)d->block_threads : MOST_THREADS,
         .shared_bytes = (size_t)d->shared,
+        .shared_most = (size_t)d->shared,
         .fp64 = d->fp64,
         .argument_bytes = d->argument_bytes < INT_MAX ? (int)d->argument_bytes : INT_MAX,
     };

@@ -290,6 +290,7 @@ static Status set_argument(GpuContext *context, cl_kernel kernel, const GpuArgum
         break;
     case GPU_ARG_I64: error = cl->clSetKernelArg(kernel, (*at)++, sizeof argument->i64, &argument->i64); break;
     case GPU_ARG_F32: error = cl->clSetKernelArg(kernel, (*at)++, sizeof argument->f32, &argument->f32); break;
+    case GPU_ARG_SHARED: error = cl->clSetKernelArg(kernel, (*at)++, (size_t)argument->i64, NULL); break;
     }
     return opencl_check(error, "argument %u", (unsigned)*at - 1);
 }
