@@ -30,6 +30,7 @@ typedef struct GpuLimits {
     size_t shared_bytes; /* most shared memory a block may have */
     bool fp64;           /* double precision */
     bool matrix;         /* PTX's mma.sync of 16 x 8 x 16 elements of f16 and bf16: compute capability 8.0 and up */
+    bool tf32;           /* such units, and products of f32 may round their factors to tf32 */
     int argument_bytes;  /* most bytes of a launch's arguments; 0: unknown, the least of the dialect's standard */
 } GpuLimits;
 
