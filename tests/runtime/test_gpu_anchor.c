@@ -116,11 +116,12 @@ Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator
 /* ---- matrix units ---- */
 
 /* Devices without such units imitate them. */
-static void check_units(uint64_t count, AnchorCase (*make)(uint64_t seed)) {
+static void check_units(uint64_t count, bool tf32, AnchorCase (*make)(uint64_t seed)) {
     Bench b;
     uint64_t seed, end;
     anchor_bench_open(&b);
-    b.limits.matrix = b.limits.tf32 = true;
+    b.limits.matrix = true;
+    b.limits.tf32 = tf32;
     for (seeds(count, &seed, &end); seed < end; seed++) {
         if (!share_turn()) continue;
         size_t lead = look_like_another(&b, seed);
@@ -135,11 +136,16 @@ static AnchorCase unit_transposed(uint64_t seed) { return anchor_case_conv(seed,
 static AnchorCase tf32_matmul(uint64_t seed) { return anchor_case_matmul(seed, ANCHOR_TF32); }
 static AnchorCase tf32_conv(uint64_t seed) { return anchor_case_conv(seed, seed & 1, ANCHOR_TF32); }
 
-Test(gpu_anchor, matmuls_on_matrix_units_agree_with_the_evaluator) { check_units(24, unit_matmul); }
-Test(gpu_anchor, convolutions_on_matrix_units_agree_with_the_evaluator) { check_units(24, unit_conv); }
-Test(gpu_anchor, transposed_convolutions_on_matrix_units_agree_with_the_evaluator) { check_units(10, unit_transposed); }
-Test(gpu_anchor, matmuls_of_tf32_agree_with_the_evaluator) { check_units(12, tf32_matmul); }
-Test(gpu_anchor, convolutions_of_tf32_agree_with_the_evaluator) { check_units(10, tf32_conv); }
+Test(gpu_anchor, matmuls_on_matrix_units_agree_with_the_evaluator) { check_units(24, false, unit_matmul); }
+Test(gpu_anchor, convolutions_on_matrix_units_agree_with_the_evaluator) { check_units(24, false, unit_conv); }
+Test(gpu_anchor, transposed_convolutions_on_matrix_units_agree_with_the_evaluator) {
+    check_units(10, false, unit_transposed);
+}
+Test(gpu_anchor, matmuls_of_tf32_agree_with_the_evaluator) { check_units(12, true, tf32_matmul); }
+Test(gpu_anchor, convolutions_of_tf32_agree_with_the_evaluator) { check_units(10, true, tf32_conv); }
+
+Test(gpu_anchor, matmuls_of_f32_by_copies_ahead_agree_with_the_evaluator) { check_units(16, false, tf32_matmul); }
+Test(gpu_anchor, convolutions_of_f32_by_copies_ahead_agree_with_the_evaluator) { check_units(12, false, tf32_conv); }
 
 /* ---- the driver's library ---- */
 

@@ -63,6 +63,7 @@ typedef struct GpuVariant {
     DType dtype;
     bool a_outer, b_outer;       /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
     bool matrix;                 /* MATMUL, CONV: on matrix units; f32 as tf32 */
+    bool exact;                  /* `matrix`: its copies and tiles, but f32 as it is, on ordinary units */
     bool gather;                 /* `matrix`: lines of a factor do not begin at multiples of 16 bytes */
     bool transposed;             /* convolution */
     bool depthwise;              /* CHANNELS: one channel a group on both sides */

@@ -253,8 +253,11 @@ static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const Gp
     int64_t large = product_ceil_div(rows, 128) * product_ceil_div(c->outputs, 128) * c->group * phases;
     bool fills = rows > 64 && c->outputs > 64 && large >= limits->multiprocessors;
     v.tile = c->outputs <= 16 ? GPU_TILE_TALL : fills && dtype_size(c->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;
-    v.matrix = product_on_matrix(limits, c->dtype) && rows < INT32_MAX; /* which are counted in 32 bits there */
-    if (v.matrix) v.tile = product_matrix_tile(limits, rows, c->outputs, c->group * phases, c->transposed);
+    v.exact = product_exact(limits, c->dtype);
+    v.matrix = product_on_matrix(limits, c->dtype) && !(v.exact && v.tile == GPU_TILE_TALL) &&
+               rows < INT32_MAX; /* which are counted in 32 bits there */
+    v.exact &= v.matrix;
+    if (v.matrix) v.tile = product_matrix_tile(limits, rows, c->outputs, c->group * phases, product_without_large(&v));
     v.b_outer = true;
     return v;
 }

@@ -221,13 +221,17 @@ const char product_narrow_text[] =
 
 /* Rows and columns are counted in 32 bits there. */
 static bool on_matrix(const GpuMatmul *m, const GpuLimits *limits) {
+    if (product_exact(limits, m->dtype) &&
+        (m->a_outer || !m->b_outer || m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns))
+        return false;
     return product_on_matrix(limits, m->dtype) && m->rows > NARROW_MOST_ROWS && m->rows < INT32_MAX &&
            m->columns < INT32_MAX;
 }
 
 static GpuTile tile_of(const GpuMatmul *m, const GpuLimits *limits, int64_t batches) {
     if (m->rows <= NARROW_MOST_ROWS) return m->rows == 1 ? GPU_TILE_ROW : GPU_TILE_ROWS;
-    if (on_matrix(m, limits)) return product_matrix_tile(limits, m->rows, m->columns, batches, false);
+    if (on_matrix(m, limits))
+        return product_matrix_tile(limits, m->rows, m->columns, batches, product_exact(limits, m->dtype));
     if (m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns) return GPU_TILE_TALL;
     int64_t large = product_ceil_div(m->rows, 128) * product_ceil_div(m->columns, 128) * batches;
     bool fills = m->rows > 64 && m->columns > 64 && large >= limits->multiprocessors;
@@ -272,6 +276,7 @@ void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuEpi
     v->a_outer = m->a_outer && !narrow; /* the narrow kernel does not ask */
     v->b_outer = m->b_outer;
     v->matrix = on_matrix(m, limits);
+    v->exact = v->matrix && product_exact(limits, m->dtype);
     int64_t flags = flags_of(m, v);
     v->gather = v->matrix && (flags & (WHOLE_A | WHOLE_B)) != (WHOLE_A | WHOLE_B);
     if (v->gather) v->tile = GPU_TILE_MEDIUM;

@@ -31,6 +31,11 @@
     "#define STAGES 3\n"                                                                                               \
     "#define FRAGMENTS_A (WARP_ROWS / 16)\n"                                                                           \
     "#define FRAGMENTS_B (WARP_COLUMNS / 16)\n"                                                                        \
+    /* EXACT, f32 on ordinary units: a lane has LANE_ROWS rows, ROW_LANES apart, and columns in fours. */ \
+    "#define LANE_ROWS 8\n"                                                                                           \
+    "#define ROW_LANES (WARP_ROWS / LANE_ROWS)\n"                                                                     \
+    "#define COLUMN_LANES (32 / ROW_LANES)\n"                                                                         \
+    "#define LANE_COLUMNS (WARP_COLUMNS / COLUMN_LANES)\n"                                                            \
     "#define BY_WORDS(outer_first) ((outer_first) && UNIT == 4)\n"                                                     \
     "#define SWIZZLE(line, outer_first) ((outer_first) ? (UNIT == 4 ? ((line) & 3) << 1 : (line) & 7) : (line) / 2 & 3)\n" \
     "FUNCTION i32 fragment_at(i32 outer_first, i32 of_b, i32 chunks, i32 first, i32 lane) {\n"                         \
@@ -86,8 +91,14 @@
     "    const i32 to_b = SIZE_A + line_b * CHUNKS_B + (chunk_b ^ SWIZZLE(line_b, B_OUTER));\n"                        \
     "    const i32 lane = (i32)(whole_thread % 32), warp_row = (i32)(whole_thread / 32 / (TILE_COLUMNS / WARP_COLUMNS)),\n" \
     "              warp_column = (i32)(whole_thread / 32 % (TILE_COLUMNS / WARP_COLUMNS));\n"                          \
+    "#if EXACT\n"                                                                                                     \
+    "    const i32 lane_row = lane / COLUMN_LANES, lane_column = lane % COLUMN_LANES;\n"                              \
+    "    const i32 from_a = (warp_row * WARP_ROWS + lane_row) * CHUNKS_A + SWIZZLE(lane_row, 0);\n"                   \
+    "    const i32 from_b = warp_column * (WARP_COLUMNS / UNIT) + lane_column;\n"                                     \
+    "#else\n"                                                                                                         \
     "    const i32 from_a = fragment_at(A_OUTER, 0, CHUNKS_A, warp_row * WARP_ROWS, lane);\n"                          \
     "    const i32 from_b = fragment_at(B_OUTER, 1, CHUNKS_B, warp_column * WARP_COLUMNS, lane);\n"                    \
+    "#endif\n"                                                                                                         \
     "    f32 sums[FRAGMENTS_A * FRAGMENTS_B * 8];\n"                                                                   \
     "    UNROLL\n"                                                                                                     \
     "    for (i32 i = 0; i < FRAGMENTS_A * FRAGMENTS_B * 8; i++) sums[i] = 0;\n"                                       \
@@ -111,6 +122,30 @@
     "        fill = fill == (STAGES - 1) * (SIZE_A + SIZE_B) ? 0 : fill + SIZE_A + SIZE_B;\n"                          \
     "        if (step >= 0) {\n"                                                                                       \
     "            SHARED_POINTER const u128 *tile_a = tiles + fill, *tile_b = tiles + fill + SIZE_A;\n"                   \
+    "#if EXACT\n"                                                                                                      \
+    "            UNROLL\n"                                                                                             \
+    "            for (i32 c = 0; c < DEPTH_CHUNKS; c++) {\n"                                                           \
+    "                f32 x[LANE_ROWS * 4];\n"                                                                          \
+    "                UNROLL\n"                                                                                         \
+    "                for (i32 i = 0; i < LANE_ROWS; i++)\n"                                                            \
+    "                    read_sums((SHARED_POINTER const f32 *)(tile_a + (from_a ^ c ^ SWIZZLE(i * ROW_LANES, 0)) + i * ROW_LANES * DEPTH_CHUNKS),\n"\
+    "                              x + i * 4);\n"                                                                      \
+    "                UNROLL\n"                                                                                         \
+    "                for (i32 d = 0; d < 4; d++) {\n"                                                                  \
+    "                    f32 y[LANE_COLUMNS];\n"                                                                       \
+    "                    UNROLL\n"                                                                                     \
+    "                    for (i32 j = 0; j < LANE_COLUMNS; j += 4)\n"                                                  \
+    "                        read_sums((SHARED_POINTER const f32 *)(tile_b + (from_b ^ SWIZZLE(d, 1) ^ j / 4 * COLUMN_LANES) + (c * 4 + d) * CHUNKS_B),\n"\
+    "                                  y + j);\n"                                                                      \
+    "                    UNROLL\n"                                                                                     \
+    "                    for (i32 i = 0; i < LANE_ROWS; i++) {\n"                                                      \
+    "                        UNROLL\n"                                                                                 \
+    "                        for (i32 j = 0; j < LANE_COLUMNS; j++)\n"                                                 \
+    "                            sums[i * LANE_COLUMNS + j] = MULTIPLY_ADD(x[i * 4 + d], y[j], sums[i * LANE_COLUMNS + j]);\n"\
+    "                    }\n"                                                                                          \
+    "                }\n"                                                                                              \
+    "            }\n"                                                                                                  \
+    "#else\n"                                                                                                          \
     "            UNROLL\n"                                                                                             \
     "            for (i32 k = 0; k < TILE_DEPTH / MATRIX_DEPTH; k++) {\n"                                              \
     "                u32 fb[FRAGMENTS_B * 4];\n"                                                                       \
@@ -126,6 +161,7 @@
     "                        MULTIPLY_MATRICES(sums + (i * FRAGMENTS_B * 2 + j) * 4, fa, fb[j * 2], fb[j * 2 + 1]);\n" \
     "                }\n"                                                                                              \
     "            }\n"                                                                                                  \
+    "#endif\n"                                                                                                         \
     "        }\n"                                                                                                      \
     "    }\n"                                                                                                          \
     "    COPY_WAIT(0);\n"                                                                                              \
@@ -140,12 +176,26 @@
     "        UNROLL\n"                                                                                                 \
     "        for (i32 i = 0; i < FRAGMENTS_A; i++) {\n"                                                                \
     "            if (i != pass) continue;\n"                                                                           \
+    "#if EXACT\n"                                                                                                      \
+    "            UNROLL\n"                                                                                             \
+    "            for (i32 n = 0; n < LANE_ROWS / FRAGMENTS_A; n++) {\n"                                                \
+    "                UNROLL\n"                                                                                         \
+    "                for (i32 j = 0; j < LANE_COLUMNS; j += 4) {\n"                                                    \
+    "                    const f32 *s = sums + (i * (LANE_ROWS / FRAGMENTS_A) + n) * LANE_COLUMNS + j;\n"              \
+    "                    const i32 r = warp_row * 16 + n * ROW_LANES + lane_row, c = warp_column * WARP_COLUMNS + (j / 4 * COLUMN_LANES + lane_column) * 4;\n"\
+    "                    u128 four;\n"                                                                                 \
+    "                    four.x = BITS_f32(s[0]); four.y = BITS_f32(s[1]); four.z = BITS_f32(s[2]); four.w = BITS_f32(s[3]);\n"\
+    "                    *(SHARED_POINTER u128 *)(staged + r * STAGED_LINE + c) = four;\n"                             \
+    "                }\n"                                                                                              \
+    "            }\n"                                                                                                  \
+    "#else\n"                                                                                                          \
     "            UNROLL\n"                                                                                             \
     "            for (i32 j = 0; j < FRAGMENTS_B * 4; j++) {\n"                                                        \
     "                const f32 *s = sums + i * FRAGMENTS_B * 8 + j * 2;\n"                                             \
     "                const i32 r = warp_row * 16 + lane / 4 + j % 2 * 8, c = warp_column * WARP_COLUMNS + j / 2 * 8 + lane % 4 * 2;\n" \
     "                ((SHARED_POINTER u64 *)staged)[(r * STAGED_LINE + c) / 2] = (u64)BITS_f32(s[0]) | (u64)BITS_f32(s[1]) << 32;\n" \
     "            }\n"                                                                                                  \
+    "#endif\n"                                                                                                         \
     "        }\n"                                                                                                      \
     "        BARRIER;\n"                                                                                               \
     "        for (i32 e = thread; e < STAGED_ROWS * (TILE_COLUMNS / PACK); e += THREADS) {\n"                          \
@@ -358,8 +408,10 @@ const char product_matrix_conv_text[] =
 /* ---- which tile ---- */
 
 bool product_on_matrix(const GpuLimits *limits, DType dtype) {
-    return dtype == DT_F32 ? limits->tf32 : limits->matrix && (dtype == DT_F16 || dtype == DT_BF16);
+    return limits->matrix && (dtype == DT_F32 || dtype == DT_F16 || dtype == DT_BF16);
 }
+
+bool product_exact(const GpuLimits *limits, DType dtype) { return dtype == DT_F32 && !limits->tf32; }
 
 /* A warp's part of 64 x 32 reads each element of shared memory for more products than one of 32 x 32. The time that a
  * multiprocessor takes for a tile is its area times `weight`. */
@@ -374,13 +426,15 @@ int product_matrix_threads(const MatrixShape *s) {
     return 32 * (s->rows / s->warp_rows) * (s->columns / s->warp_columns);
 }
 
-/* The tile of which the multiprocessor that has most of them has the least work. A transposed convolution's blocks keep
- * more in shared memory than large tiles leave. */
-GpuTile product_matrix_tile(const GpuLimits *limits, int64_t rows, int64_t columns, int64_t times, bool transposed) {
+/* A transposed convolution's blocks keep more in shared memory than large tiles leave; f32 as it is takes more registers. */
+bool product_without_large(const GpuVariant *v) { return v->transposed || v->exact; }
+
+/* The tile of which the multiprocessor that has most of them has the least work. */
+GpuTile product_matrix_tile(const GpuLimits *limits, int64_t rows, int64_t columns, int64_t times, bool no_large) {
     static const GpuTile tiles[] = {GPU_TILE_LARGE, GPU_TILE_HALF, GPU_TILE_MEDIUM};
     GpuTile best = GPU_TILE_MEDIUM;
     int64_t least = INT64_MAX;
-    for (size_t i = transposed; i < sizeof tiles / sizeof *tiles; i++) {
+    for (size_t i = no_large; i < sizeof tiles / sizeof *tiles; i++) {
         const MatrixShape *s = &shapes[tiles[i]];
         int64_t blocks = product_ceil_div(rows, s->rows) * product_ceil_div(columns, s->columns) * times;
         int64_t work = product_ceil_div(blocks, limits->multiprocessors) * (s->rows * s->columns * s->weight);
@@ -395,7 +449,7 @@ int product_add_matrix_tiles(GpuVariant *variants, int count, const GpuVariant *
     static const GpuTile tiles[] = {GPU_TILE_LARGE, GPU_TILE_HALF, GPU_TILE_MEDIUM};
     GpuVariant v = *variant;
     v.gather = false;
-    for (size_t i = v.transposed; i < sizeof tiles / sizeof *tiles; i++) {
+    for (size_t i = product_without_large(&v); i < sizeof tiles / sizeof *tiles; i++) {
         v.tile = tiles[i];
         count = product_add_variant(variants, count, &v);
     }

@@ -28,11 +28,13 @@ typedef struct MatrixShape {
     int weight; /* time for an element of a tile, in tenths of a large one's */
 } MatrixShape;
 
-bool product_on_matrix(const GpuLimits *limits, DType dtype);
+bool product_on_matrix(const GpuLimits *limits, DType dtype); /* or by the same copies, as product_exact */
+bool product_exact(const GpuLimits *limits, DType dtype);
 MatrixShape product_matrix_shape(GpuTile tile);
 int product_matrix_threads(const MatrixShape *shape);
 /* times: products of these sizes that are launched at once. */
-GpuTile product_matrix_tile(const GpuLimits *limits, int64_t rows, int64_t columns, int64_t times, bool transposed);
+GpuTile product_matrix_tile(const GpuLimits *limits, int64_t rows, int64_t columns, int64_t times, bool no_large);
+bool product_without_large(const GpuVariant *variant);
 /* Adds the variant, not gathered, with each of the tiles that it may get with other sizes. */
 int product_add_matrix_tiles(GpuVariant *variants, int count, const GpuVariant *variant);
 
