@@ -132,19 +132,22 @@ static void add_tile(Text *t, const GpuVariant *v) {
              product_threads(&s), beside(v, &s), s.rows, s.columns, s.depth, s.thread_rows, s.thread_columns);
 }
 
-/* As above: none spills. */
-static int beside_on_matrix(const GpuVariant *v, const MatrixShape *s) {
-    if (s->beside == 2) return 2;
-    return s->beside - (v->kind == GPU_PRODUCT_CONV || v->exact) - (v->exact && v->transposed);
+/* As above: none spills on sm_80, sm_90 and sm_100, which takes more registers (ptxas 13.0). */
+static int beside_on_matrix(const GpuVariant *v, const MatrixShape *s, bool sm_100) {
+    bool conv = v->kind == GPU_PRODUCT_CONV;
+    int count = s->beside - sm_100;
+    if (s->beside > 2) count -= (conv || v->exact) + (v->transposed && (v->exact || v->gather));
+    return count < 1 ? 1 : count;
 }
 
 static void add_matrix_tile(Text *t, const GpuVariant *v) {
     MatrixShape s = product_matrix_shape(v->tile);
     text_add(t,
-             "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n"
+             "#define THREADS %d\n#if __CUDA_ARCH__ >= 1000\n#define BLOCKS_BESIDE %d\n#else\n#define BLOCKS_BESIDE "
+             "%d\n#endif\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n"
              "#define WARP_ROWS %d\n#define WARP_COLUMNS %d\n#define UNIT %d\n#define GATHER %d\n#define EXACT %d\n",
-             product_matrix_threads(&s), beside_on_matrix(v, &s), s.rows, s.columns, s.warp_rows, s.warp_columns,
-             16 / (int)dtype_size(v->dtype), v->gather, v->exact);
+             product_matrix_threads(&s), beside_on_matrix(v, &s, true), beside_on_matrix(v, &s, false), s.rows,
+             s.columns, s.warp_rows, s.warp_columns, 16 / (int)dtype_size(v->dtype), v->gather, v->exact);
 }
 
 static void add_narrow(Text *t, const GpuVariant *v) {
