@@ -177,7 +177,7 @@ typedef struct Policy {
             *libraries; /* folder in which libcuda, libnvrtc, libcublasLt are looked for first; NULL: the usual */
         bool
             strict; /* a library that is missing or refuses a product is an error; else our own kernels take its place */
-        bool tf32;  /* f32 products may round their factors to 10 bits of mantissa */
+        bool tf32;  /* f32 products and convolutions may round their factors to 10 bits of mantissa */
         bool graphs; /* replay runs of known shapes as CUDA graphs */
     } cuda;
     struct {

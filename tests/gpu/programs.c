@@ -38,8 +38,9 @@ static void add_variant(Cases *cases, const GpuVariant *v) {
     Text text = text_make(cases->arena);
     gpu_product_render(&text, v, GPU_CUDA, "product");
     add_program(cases, text.data,
-                arena_format(cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s, %s", v->kind, v->tile,
-                             dtype_name(v->dtype), v->a_outer ? ", a turned" : "", v->b_outer ? "" : ", b turned",
+                arena_format(cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s%s%s, %s", v->kind, v->tile,
+                             dtype_name(v->dtype), v->matrix ? ", on matrix units" : "", v->gather ? ", gathered" : "",
+                             v->a_outer ? ", a turned" : "", v->b_outer ? "" : ", b turned",
                              v->transposed ? ", transposed" : "", v->depthwise ? ", depthwise" : "",
                              v->partial ? ", partial" : "", v->epilogue ? "with an epilogue" : "bare"));
 }
@@ -93,11 +94,11 @@ static GpuEpilogue *epilogue_of(Arena *arena, DType dtype, int number) {
 
 /* All that launches may ask for where no size is known, by the functions that say so to the runtime. Texts for integers
  * differ in the type's name alone: each of those has one order of the factors and one kind of convolution, in turn. */
-static void add_products(Cases *cases) {
+static void add_products_of(Cases *cases, const GpuLimits *device, int types) {
     GpuVariant variants[GPU_MAX_VARIANTS];
     int number = 0;
-    for (int t = 0; t < ALL_TYPES; t++) {
-        if (!gpu_product_type(&limits, all_types[t])) continue;
+    for (int t = 0; t < types; t++) {
+        if (!gpu_product_type(device, all_types[t])) continue;
         bool all = dtype_is_float(all_types[t]);
         for (int order = 0; order < 4; order++) {
             if (!all && order != t % 4) continue;
@@ -109,7 +110,7 @@ static void add_products(Cases *cases) {
                            .a_outer = order & 1,
                            .b_outer = order & 2};
             GpuEpilogue *epilogue = epilogue_of(cases->arena, m.dtype, number++);
-            int count = gpu_matmul_variants(&m, &limits, epilogue, variants);
+            int count = gpu_matmul_variants(&m, device, epilogue, variants);
             for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
         }
         for (int kind = 0; kind < 4; kind++) {
@@ -130,14 +131,21 @@ static void add_products(Cases *cases) {
                 for (int i = 0; i < GPU_CONV_AXES; i++) c.kernel[i] = i ? 3 : 1;
             }
             GpuEpilogue *epilogue = epilogue_of(cases->arena, c.dtype, number++);
-            int count = gpu_conv_variants(&c, &limits, epilogue, variants);
+            int count = gpu_conv_variants(&c, device, epilogue, variants);
             for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
         }
         GpuProductLaunch finish; /* the epilogue of a library's result */
         GpuEpilogue *epilogue = epilogue_of(cases->arena, all_types[t], number++);
-        gpu_finish_launch(all_types[t], 1, 0, 1, 1, 1, 1, &limits, epilogue, &finish);
+        gpu_finish_launch(all_types[t], 1, 0, 1, 1, 1, 1, device, epilogue, &finish);
         add_variant(cases, &finish.variant);
     }
+}
+
+static void add_products(Cases *cases) {
+    GpuLimits tf32 = limits;
+    tf32.tf32 = true;
+    add_products_of(cases, &limits, ALL_TYPES);
+    add_products_of(cases, &tf32, 1); /* f32 */
     GpuVariant v;
     const char *name;
     for (int i = 0; gpu_product_sample(cases->arena, i, &v, &name); i++) add_variant(cases, &v);

@@ -79,16 +79,20 @@ static bool takes_epilogue(const AnchorCase *s, DType dtype, int rank) {
 
 enum { RECIPES = 120 };
 
+static bool for_units(AnchorDraw draw) { return draw == ANCHOR_UNITS || draw == ANCHOR_TF32; }
+
 static void draw_results(AnchorCase *s, DType dtype, int rank, const int64_t *dims, AnchorDraw draw) {
     AnchorStep steps[ANCHOR_MOST_STEPS] = {ANCHOR_BIAS, ANCHOR_RELU};
     int count = 2;
-    if (draw != ANCHOR_PLAIN) count = anchor_draw_steps(s->seed % RECIPES, dtype, draw, steps);
+    if (!for_units(draw) && draw != ANCHOR_PLAIN) count = anchor_draw_steps(s->seed % RECIPES, dtype, draw, steps);
     add_results(s, dtype, rank, dims, steps, takes_epilogue(s, dtype, rank) ? count : 0);
 }
 
 static DType any_type(uint64_t *state, AnchorDraw draw) {
     static const DType types[] = {DT_F32, DT_F32,  DT_F32, DT_F32, DT_F32, DT_F64,
                                   DT_F16, DT_BF16, DT_I32, DT_I64, DT_U8,  DT_I16};
+    if (draw == ANCHOR_TF32) return DT_F32;
+    if (draw == ANCHOR_UNITS) return anchor_case_below(state, 2) ? DT_BF16 : DT_F16;
     if (draw == ANCHOR_PLAIN || draw == ANCHOR_HALVES) return draw == ANCHOR_PLAIN ? DT_F32 : DT_F16;
     return types[anchor_case_below(state, sizeof types / sizeof *types)];
 }
@@ -113,6 +117,19 @@ static void before_perm(int rank, const int64_t *perm, const int64_t *wanted, in
 static const int sizes[] = {0, 1, 1, 2, 3, 5, 6, 7, 12, 13, 16, 17, 31, 33, 48, 64, 65, 70, 97, 130};
 static int any_size(uint64_t *state) { return sizes[anchor_case_below(state, sizeof sizes / sizeof *sizes)]; }
 
+/* Three of four sizes for matrix units are multiples of 8. */
+static int64_t unit_size(uint64_t *state, AnchorDraw draw, int64_t size) {
+    return for_units(draw) && anchor_case_below(state, 4) ? (size + 7) / 8 * 8 : size;
+}
+
+/* Factors that tf32 holds as they are. */
+static void shorten(const AnchorCase *s, AnchorDraw draw) {
+    for (int i = 0; draw == ANCHOR_TF32 && i < 2; i++) {
+        uint32_t *bits = s->tensors[i]->data;
+        for (int64_t k = 0; k < tensor_count(s->tensors[i]); k++) bits[k] &= 0xffffe000u;
+    }
+}
+
 AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
     AnchorCase s = anchor_case_new("matmul", seed);
     DType dtype = any_type(&s.state, draw);
@@ -123,6 +140,7 @@ AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
                               perm[4], dims[4], out[4];
     int64_t m = any_size(&s.state), n = any_size(&s.state),
             k = anchor_case_below(&s.state, 12) ? any_size(&s.state) : 1500;
+    m = unit_size(&s.state, draw, m), n = unit_size(&s.state, draw, n), k = unit_size(&s.state, draw, k);
     for (int i = 0; i < rank - 2; i++) {
         int ai = i - (rank - rank_a), bi = i - (rank - rank_b);
         int64_t extent = batch[i + 2 - (rank - 2)];
@@ -153,6 +171,7 @@ AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw) {
     }
     if (dtype_is_float(dtype) && !anchor_case_below(&s.state, 3)) node_set_float(s.node, "alpha", 0.125);
     draw_results(&s, dtype_of_sums(dtype), rank, out, draw);
+    shorten(&s, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 2);
     return s;
 }
@@ -172,6 +191,7 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     default: break;
     }
     if (!anchor_case_below(&s.state, 10)) inputs = 300;
+    if (inputs > 1) inputs = unit_size(&s.state, draw, inputs), outputs = unit_size(&s.state, draw, outputs);
     bool tiled = transposed && !anchor_case_below(&s.state, 3);
     x[0] = y[0] = 1 + anchor_case_below(&s.state, 2);
     x[rank - 1] = inputs * group;
@@ -206,6 +226,7 @@ AnchorCase anchor_case_conv(uint64_t seed, bool transposed, AnchorDraw draw) {
     node_set_dims(s.node, "pads", pad_dims, 2 * spatial);
     if (dtype == DT_U8 && !transposed) node_set_int(s.node, PAD_VALUE, seed % 3 ? anchor_case_below(&s.state, 256) : 0);
     draw_results(&s, dtype_of_sums(dtype), rank, y, draw);
+    shorten(&s, draw);
     for (int i = 1; i < s.count; i++) s.constant[i] = anchor_case_below(&s.state, 3) > 0;
     return s;
 }

@@ -27,6 +27,8 @@ typedef enum AnchorDraw {
     ANCHOR_ONE_RESULT, /* any type, an epilogue of one result of the anchor's type */
     ANCHOR_ANY,
     ANCHOR_HALVES, /* as ANCHOR_ANY, of f16 */
+    ANCHOR_UNITS,  /* as ANCHOR_PLAIN, of f16 or bf16, most sizes multiples of 8 */
+    ANCHOR_TF32,   /* the same of f32 whose factors have 10 bits of mantissa */
 } AnchorDraw;
 
 AnchorCase anchor_case_matmul(uint64_t seed, AnchorDraw draw);

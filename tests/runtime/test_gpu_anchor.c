@@ -113,6 +113,40 @@ Test(gpu_anchor, matmuls_of_all_layouts_agree_with_the_evaluator) { check_seeds(
 Test(gpu_anchor, convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(50, plain_conv); }
 Test(gpu_anchor, transposed_convolutions_of_all_layouts_agree_with_the_evaluator) { check_seeds(40, plain_transposed); }
 
+/* ---- matrix units ---- */
+
+/* Devices without such units imitate them. */
+static void check_units(uint64_t count, bool tf32, AnchorCase (*make)(uint64_t seed)) {
+    Bench b;
+    uint64_t seed, end;
+    anchor_bench_open(&b);
+    b.limits.matrix = true;
+    b.limits.tf32 = tf32;
+    for (seeds(count, &seed, &end); seed < end; seed++) {
+        if (!share_turn()) continue;
+        size_t lead = look_like_another(&b, seed);
+        check(&b, make(seed), lead);
+    }
+    bench_close(&b);
+}
+
+static AnchorCase unit_matmul(uint64_t seed) { return anchor_case_matmul(seed, ANCHOR_UNITS); }
+static AnchorCase unit_conv(uint64_t seed) { return anchor_case_conv(seed, false, ANCHOR_UNITS); }
+static AnchorCase unit_transposed(uint64_t seed) { return anchor_case_conv(seed, true, ANCHOR_UNITS); }
+static AnchorCase tf32_matmul(uint64_t seed) { return anchor_case_matmul(seed, ANCHOR_TF32); }
+static AnchorCase tf32_conv(uint64_t seed) { return anchor_case_conv(seed, seed & 1, ANCHOR_TF32); }
+
+Test(gpu_anchor, matmuls_on_matrix_units_agree_with_the_evaluator) { check_units(24, false, unit_matmul); }
+Test(gpu_anchor, convolutions_on_matrix_units_agree_with_the_evaluator) { check_units(24, false, unit_conv); }
+Test(gpu_anchor, transposed_convolutions_on_matrix_units_agree_with_the_evaluator) {
+    check_units(10, false, unit_transposed);
+}
+Test(gpu_anchor, matmuls_of_tf32_agree_with_the_evaluator) { check_units(12, true, tf32_matmul); }
+Test(gpu_anchor, convolutions_of_tf32_agree_with_the_evaluator) { check_units(10, true, tf32_conv); }
+
+Test(gpu_anchor, matmuls_of_f32_by_copies_ahead_agree_with_the_evaluator) { check_units(16, false, tf32_matmul); }
+Test(gpu_anchor, convolutions_of_f32_by_copies_ahead_agree_with_the_evaluator) { check_units(12, false, tf32_conv); }
+
 /* ---- the driver's library ---- */
 
 /* A library of products that is a plain loop on the host, so that what is asked of one is proven without it. */

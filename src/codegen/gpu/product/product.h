@@ -10,7 +10,7 @@
  * same each time.
  *
  * All sizes, strides and numbers are arguments of the launch: a new shape compiles nothing. f16 and bf16 are multiplied
- * in f32; devices with matrix units have libraries for them (GpuDriver.gemm). */
+ * on matrix units where the device has them, and so is f32 as tf32 where that is allowed; else in f32. */
 #ifndef ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_H
 #define ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_H
 
@@ -51,6 +51,7 @@ typedef enum GpuTile {
     GPU_TILE_TALL,   /* 128 x 16 */
     GPU_TILE_ROW,    /* narrow: 1 row */
     GPU_TILE_ROWS,   /* narrow: 8 rows */
+    GPU_TILE_HALF,   /* 128 x 64, on matrix units alone */
 } GpuTile;
 
 enum { GPU_BATCH_AXES = 3, GPU_PRODUCT_ARGUMENTS = 48, GPU_MAX_VARIANTS = 8 };
@@ -61,6 +62,9 @@ typedef struct GpuVariant {
     GpuTile tile;
     DType dtype;
     bool a_outer, b_outer;       /* matmul: rows of a (columns of b) are neighbours in memory; else the depth is */
+    bool matrix;                 /* MATMUL, CONV: on matrix units; f32 as tf32 */
+    bool exact;                  /* `matrix`: its copies and tiles, but f32 as it is, on ordinary units */
+    bool gather;                 /* `matrix`: lines of a factor do not begin at multiples of 16 bytes */
     bool transposed;             /* convolution */
     bool depthwise;              /* CHANNELS: one channel a group on both sides */
     bool partial;                /* FINISH: of split sums; else of a result, in place */

@@ -1,142 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, channels last: their texts, and which of them suits which sizes. */
 #include <string.h>
+#include "codegen/gpu/product/product_conv.h"
 #include "codegen/gpu/product/product_parts.h"
 
 /* clang-format off */
-
-/* One spatial axis of the work that a block has. Position q of `count` is the result's first + q * step; its tap t of
- * `taps` is the kernel's kernel_first + t * kernel_step and meets the input's q * in_step + base + t * tap_step.
- *
- * A transposed convolution's phase r has the result's positions o with (o + pad) % stride == r, and the taps k with
- * k * dilation % stride == r, which come again every `period` = stride / gcd(stride, dilation) taps; all divisions by the
- * stride are exact then. Positions of the input are kept below 2^30 on both sides, far outside of which no tap reaches
- * back, so that they fit 32 bits. */
-#define CONV_FUNCTIONS                                                                                                 \
-    "typedef struct Axis {\n"                                                                                          \
-    "    i64 count, first, step, in_step, base;\n"                                                                     \
-    "    i32 taps, tap_step, kernel_first, kernel_step, extent;\n"                                                     \
-    "} Axis;\n"                                                                                                        \
-    "#if TRANSPOSED\n"                                                                                                 \
-    "#define AXIS SHARED_POINTER const Axis\n"                                                                        \
-    "#else\n"                                                                                                         \
-    "#define AXIS const Axis\n"                                                                                       \
-    "#endif\n"                                                                                                        \
-    "typedef struct Tap { i32 t0, t1, t2, c; } Tap;\n"                                                                 \
-    "FUNCTION Axis axis_of(i64 phase, i64 in, i64 out, i64 size, i64 stride, i64 dilation, i64 pad, i64 period) {\n" \
-    "    Axis x;\n"                                                                                                    \
-    "    x.extent = (i32)in;\n"                                                                                        \
-    "#if TRANSPOSED\n"                                                                                                 \
-    "    const i64 limit = size < period ? size : period;\n"                                                       \
-    "    i64 t = 0;\n"                                                                                                 \
-    "    while (t < limit && t * dilation % stride != phase) t++;\n"                                                   \
-    "    x.first = ((phase - pad) % stride + stride) % stride;\n"                                                      \
-    "    x.step = stride;\n"                                                                                           \
-    "    x.in_step = 1;\n"                                                                                             \
-    "    x.count = x.first < out ? (out - x.first - 1) / stride + 1 : 0;\n"                                            \
-    "    x.taps = t < limit ? (i32)((size - t - 1) / period + 1) : 0;\n"                                             \
-    "    x.base = t < limit ? (x.first + pad - t * dilation) / stride : 0;\n"                                          \
-    "    x.tap_step = (i32)-(period * dilation / stride);\n"                                                           \
-    "    x.kernel_first = (i32)t;\n"                                                                                   \
-    "    x.kernel_step = (i32)period;\n"                                                                               \
-    "#else\n"                                                                                                          \
-    "    x.first = 0;\n"                                                                                               \
-    "    x.step = 1;\n"                                                                                                \
-    "    x.in_step = stride;\n"                                                                                        \
-    "    x.count = out;\n"                                                                                             \
-    "    x.taps = (i32)size;  \n"                                                                                      \
-    "    x.base = -pad;\n"                                                                                             \
-    "    x.tap_step = (i32)dilation;\n"                                                                                \
-    "    x.kernel_first = 0;\n"                                                                                        \
-    "    x.kernel_step = 1;\n"                                                                                         \
-    "#endif\n"                                                                                                         \
-    "    return x;\n"                                                                                                  \
-    "}\n"                                                                                                              \
-    "FUNCTION i32 position_at(AXIS *x, i64 q) {\n"                                                               \
-    "    const i64 most = 1 << 30, i = q * x->in_step + x->base;\n"                                                    \
-    "    return (i32)(i > most ? most : i < -most ? -most : i);\n"                                                     \
-    "}\n"                                                                                                              \
-    /* Where a tap of a row meets the input, a position of all images; -1: in the padding, or no row. */                         \
-    "FUNCTION i64 place_at(AXIS *x0, AXIS *x1, AXIS *x2, i32 n, i32 p0, i32 p1, i32 p2, const Tap *tap) {\n" \
-    "    const i32 i0 = p0 + tap->t0 * x0->tap_step, i1 = p1 + tap->t1 * x1->tap_step, i2 = p2 + tap->t2 * x2->tap_step;\n" \
-    "    if (n < 0 || (u32)i0 >= (u32)x0->extent || (u32)i1 >= (u32)x1->extent || (u32)i2 >= (u32)x2->extent) return -1;\n"     \
-    "    return (((i64)n * x0->extent + i0) * x1->extent + i1) * x2->extent + i2;\n"                                                      \
-    "}\n"                                                                                                              \
-    "FUNCTION i64 kernel_at(AXIS *x0, AXIS *x1, AXIS *x2, const Tap *tap, i64 kernel1, i64 kernel2) {\n" \
-    "    return ((x0->kernel_first + (i64)tap->t0 * x0->kernel_step) * kernel1 + x1->kernel_first +\n"                 \
-    "            (i64)tap->t1 * x1->kernel_step) * kernel2 + x2->kernel_first + (i64)tap->t2 * x2->kernel_step;\n"     \
-    "}\n"                                                                                                              \
-    /* Row r of the product: its image and positions along the axes. */                                                \
-    "FUNCTION i64 row_at(i64 r, AXIS *x0, AXIS *x1, AXIS *x2, i64 *q0, i64 *q1, i64 *q2) {\n"        \
-    "    *q2 = r % x2->count;\n"                                                                                       \
-    "    r /= x2->count;\n"                                                                                            \
-    "    *q1 = r % x1->count;\n"                                                                                       \
-    "    r /= x1->count;\n"                                                                                            \
-    "    *q0 = r % x0->count;\n"                                                                                       \
-    "    return r / x0->count;\n"                                                                                      \
-    "}\n"                                                                                                              \
-    "FUNCTION void advance_row(AXIS *x0, AXIS *x1, AXIS *x2, i64 *n, i64 *q0, i64 *q1, i64 *q2) {\n"   \
-    "    if (++*q2 < x2->count) return;\n"                                                                            \
-    "    *q2 = 0;\n"                                                                                                  \
-    "    if (++*q1 < x1->count) return;\n"                                                                            \
-    "    *q1 = 0;\n"                                                                                                  \
-    "    if (++*q0 < x0->count) return;\n"                                                                            \
-    "    *q0 = 0;\n"                                                                                                  \
-    "    ++*n;\n"                                                                                                     \
-    "}\n"                                                                                                              \
-    /* Where row r's positions stand in the result. */                                                                 \
-    "FUNCTION i64 out_row_at(i64 r, AXIS *x0, AXIS *x1, AXIS *x2, i64 out0, i64 out1, i64 out2) {\n" \
-    "#if TRANSPOSED\n"                                                                                                 \
-    "    i64 q0, q1, q2;\n"                                                                                            \
-    "    const i64 n = row_at(r, x0, x1, x2, &q0, &q1, &q2);\n"                                                        \
-    "    return ((n * out0 + x0->first + q0 * x0->step) * out1 + x1->first + q1 * x1->step) * out2 + x2->first +\n"    \
-    "           q2 * x2->step;\n"                                                                                      \
-    "#else\n"                                                                                                          \
-    "    return r;\n"                                                                                                  \
-    "#endif\n"                                                                                                         \
-    "}\n"
-
-#define CONV_HEAD                                                                                                      \
-    "KERNEL_BESIDE(THREADS, BLOCKS_BESIDE) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
-    "    BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 images, i64 in0, i64 in1, i64 in2, i64 out0, i64 out1, i64 out2,\n" \
-    "    i64 kernel0, i64 kernel1, i64 kernel2, i64 stride0, i64 stride1, i64 stride2, i64 dilation0, i64 dilation1,\n" \
-    "    i64 dilation2, i64 pad0, i64 pad1, i64 pad2, i64 period0, i64 period1, i64 period2, i64 group, i64 inputs,\n" \
-    "    i64 outputs, i64 w_tap, i64 w_input, i64 w_output, i64 w_group, i64 row_tiles, i64 column_tiles, i64 splits,\n" \
-    "    i64 elements, i64 flags STEP_NUMBERS) {\n"                                                                    \
-    "    BUFFER(const BITS, a, a_buffer);\n"                                                                           \
-    "    BUFFER(const BITS, b, b_buffer);\n"                                                                           \
-    "    BUFFER(BITS, out, out_buffer);\n"                                                                             \
-    "    STEP_DECLARE\n"                                                                                               \
-    "#if TRANSPOSED\n"                                                                                                 \
-    "    SHARED Axis axes[3];\n"                                                                                       \
-    "#endif\n"
-
-/* part: the block's number without its tile. */
-#define CONV_PLACE                                                                                                     \
-    "    const i32 thread = (i32)THREAD;\n"                                                                            \
-    "    const i32 whole_a = (i32)flags & 1, whole_b = (i32)flags & 2, whole_out = (i32)flags & 4;\n"                  \
-    "    const i64 tile = BLOCK % (row_tiles * column_tiles);\n"                                                       \
-    "    i64 part = BLOCK / (row_tiles * column_tiles);\n"
-
-/* A transposed convolution's axes depend on the phase: a thread each computes them for all, in shared memory, which
- * spares the registers. */
-#define CONV_AXES                                                                                                      \
-    "#if TRANSPOSED\n"                                                                                                 \
-    "    if (thread == 0) axes[0] = axis_of(part / stride2 / stride1, in0, out0, kernel0, stride0, dilation0, pad0,\n" \
-    "                                       period0);\n"                                                               \
-    "    if (thread == 1) axes[1] = axis_of(part / stride2 % stride1, in1, out1, kernel1, stride1, dilation1, pad1,\n" \
-    "                                       period1);\n"                                                               \
-    "    if (thread == 2) axes[2] = axis_of(part % stride2, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n" \
-    "    BARRIER;\n"                                                                                                   \
-    "#else\n"                                                                                                          \
-    "    Axis axes[3];\n"                                                                                              \
-    "    axes[0] = axis_of(0, in0, out0, kernel0, stride0, dilation0, pad0, period0);\n"                               \
-    "    axes[1] = axis_of(0, in1, out1, kernel1, stride1, dilation1, pad1, period1);\n"                               \
-    "    axes[2] = axis_of(0, in2, out2, kernel2, stride2, dilation2, pad2, period2);\n"                               \
-    "#endif\n"                                                                                                         \
-    "    AXIS *x0 = axes, *x1 = axes + 1, *x2 = axes + 2;\n"                                                           \
-    "    const i64 rows = images * x0->count * x1->count * x2->count, channels_in = group * inputs,\n"                    \
-    "              channels_out = group * outputs;\n"
 
 /* Along the depth, the input's channels are faster than the taps. A thread's packs of x have one depth and several rows;
  * while no tap is left behind, a step along the depth is one along the channels. */
@@ -144,53 +12,7 @@ const char product_conv_text[] =
     CONV_FUNCTIONS
     "#define PACKS_A LOADS(TILE_ROWS)\n"
     "#define PACKS_B LOADS(TILE_COLUMNS)\n"
-    "FUNCTION Tap tap_at(i64 depth, i64 inputs, AXIS *x1, AXIS *x2) {\n"
-    "    Tap tap;\n"
-    "    i64 t = depth / inputs;\n"
-    "    tap.c = (i32)(depth % inputs);\n"
-    "    tap.t2 = (i32)(t % x2->taps);\n"
-    "    t /= x2->taps;\n"
-    "    tap.t1 = (i32)(t % x1->taps);\n"
-    "    tap.t0 = (i32)(t / x1->taps);\n"
-    "    return tap;\n"
-    "}\n"
-    /* Where a tap's weights begin. Of an ordinary convolution the number of the tap suffices, which t2 holds alone. */
-    "#if TRANSPOSED\n"
-    "#define WEIGHT_TAP_AT(depth) tap_at(depth, inputs, x1, x2)\n"
-    "#define WEIGHT_AT(tap) kernel_at(x0, x1, x2, tap, kernel1, kernel2)\n"
-    "#define ADVANCE_WEIGHT(tap) advance_tap(tap, TILE_DEPTH, (i32)inputs, x1, x2)\n"
-    "#else\n"
-    "#define WEIGHT_TAP_AT(depth) number_at(depth, inputs)\n"
-    "#define WEIGHT_AT(tap) (i64)(tap)->t2\n"
-    "#define ADVANCE_WEIGHT(tap) advance_number(tap, TILE_DEPTH, (i32)inputs)\n"
-    "#endif\n"
-    "FUNCTION Tap number_at(i64 depth, i64 inputs) {\n"
-    "    Tap tap;\n"
-    "    tap.t0 = tap.t1 = 0;\n"
-    "    tap.t2 = (i32)(depth / inputs);\n"
-    "    tap.c = (i32)(depth % inputs);\n"
-    "    return tap;\n"
-    "}\n"
-    "FUNCTION void advance_number(Tap *tap, i32 by, i32 inputs) {\n"
-    "    for (tap->c += by; tap->c >= inputs; tap->c -= inputs) tap->t2++;\n"
-    "}\n"
-    /* Returns whether the tap is another one. */
-    "FUNCTION i32 advance_tap(Tap *tap, i32 by, i32 inputs, AXIS *x1, AXIS *x2) {\n"
-    "    i32 changed = 0;\n"
-    "    tap->c += by;\n"
-    "    while (tap->c >= inputs) {\n"
-    "        tap->c -= inputs;\n"
-    "        changed = 1;\n"
-    "        if (++tap->t2 == x2->taps) {\n"
-    "            tap->t2 = 0;\n"
-    "            if (++tap->t1 == x1->taps) {\n"
-    "                tap->t1 = 0;\n"
-    "                tap->t0++;\n"
-    "            }\n"
-    "        }\n"
-    "    }\n"
-    "    return changed;\n"
-    "}\n"
+    CONV_TAPS
     CONV_HEAD
     "    BUFFER(VALUE, partial, partial_buffer);\n"
     TILES_DECLARED
@@ -206,7 +28,7 @@ const char product_conv_text[] =
     "    const i64 length = (depth + splits * TILE_DEPTH - 1) / (splits * TILE_DEPTH) * TILE_DEPTH;\n"
     "    const i64 begin = split * length, end = begin + length < depth ? begin + length : depth;\n"
     "    i64 row0, column0;\n"
-    "    tile_at(tile, row_tiles, column_tiles, &row0, &column0);\n"
+    "    tile_at(tile, (u32)row_tiles, (u32)column_tiles, &row0, &column0);\n"
     "    if (row0 >= rows) return;\n"
     /* What the end wants again, so that no registers hold it meanwhile. */
     "    if (thread == 0) {\n"
@@ -431,6 +253,11 @@ static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const Gp
     int64_t large = product_ceil_div(rows, 128) * product_ceil_div(c->outputs, 128) * c->group * phases;
     bool fills = rows > 64 && c->outputs > 64 && large >= limits->multiprocessors;
     v.tile = c->outputs <= 16 ? GPU_TILE_TALL : fills && dtype_size(c->dtype) < 8 ? GPU_TILE_LARGE : GPU_TILE_MEDIUM;
+    v.exact = product_exact(limits, c->dtype);
+    v.matrix = product_on_matrix(limits, c->dtype) && !(v.exact && v.tile == GPU_TILE_TALL) &&
+               rows < INT32_MAX; /* which are counted in 32 bits there */
+    v.exact &= v.matrix;
+    if (v.matrix) v.tile = product_matrix_tile(limits, rows, c->outputs, c->group * phases, product_without_large(&v));
     v.b_outer = true;
     return v;
 }
@@ -440,16 +267,17 @@ static bool divides(int64_t pack, int64_t size, int64_t alignment, int64_t strid
 }
 
 static int64_t flags_of(const GpuConv *c, const GpuVariant *v) {
-    int64_t pack = product_pack(c->dtype), size = (int64_t)dtype_size(c->dtype), flags = 0, inputs = c->inputs,
-            outputs = c->outputs;
+    int64_t size = (int64_t)dtype_size(c->dtype), flags = 0, inputs = c->inputs, outputs = c->outputs,
+            out_pack = product_pack(c->dtype), pack = v->matrix ? 16 / size : out_pack;
     bool channels = v->kind == GPU_PRODUCT_CHANNELS; /* its packs run across groups */
     if (divides(pack, size, c->x_alignment, channels ? inputs * c->group : inputs)) flags |= WHOLE_A;
     if (divides(pack, size, c->w_alignment, c->w_tap)) {
         if (v->depthwise && c->w_group == 1) flags |= WHOLE_B;
         bool lines = c->w_input % pack == 0 && (c->group == 1 || c->w_group % pack == 0);
-        if (!channels && c->w_output == 1 && lines) flags |= WHOLE_B;
+        bool dense = !v->matrix || c->transposed || c->w_tap == c->inputs * c->w_input; /* one line after the other */
+        if (!channels && c->w_output == 1 && lines && dense) flags |= WHOLE_B;
     }
-    if (divides(pack, size, c->out_alignment, outputs * c->group) && (channels || outputs % pack == 0))
+    if (divides(out_pack, size, c->out_alignment, outputs * c->group) && (channels || outputs % out_pack == 0))
         flags |= WHOLE_OUT;
     return flags;
 }
@@ -463,6 +291,9 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
     int64_t phases, rows = phase_rows(c, &phases), periods[GPU_CONV_AXES], row_tiles, column_tiles, depth = c->inputs;
     GpuVariant *v = &l->variant;
     *v = variant_of(c, limits, epilogue, rows, phases);
+    int64_t flags = flags_of(c, v);
+    v->gather = v->matrix && (flags & (WHOLE_A | WHOLE_B)) != (WHOLE_A | WHOLE_B);
+    if (v->gather) v->tile = GPU_TILE_MEDIUM;
     for (int i = 0; i < GPU_CONV_AXES; i++) {
         periods[i] = c->strides[i] / common_divisor(c->strides[i], c->dilations[i]);
         depth *= c->transposed ? product_ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
@@ -475,12 +306,17 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
         l->block = CHANNELS_THREADS;
         l->grid = row_tiles * phases;
     } else {
-        TileShape shape = product_tile(v->tile, c->dtype);
-        row_tiles = product_ceil_div(rows, shape.rows);
-        column_tiles = product_ceil_div(c->outputs, shape.columns);
+        TileShape shape = {0};
+        MatrixShape matrix = {0};
+        if (v->matrix)
+            matrix = product_matrix_shape(v->tile);
+        else
+            shape = product_tile(v->tile, c->dtype);
+        row_tiles = product_ceil_div(rows, v->matrix ? matrix.rows : shape.rows);
+        column_tiles = product_ceil_div(c->outputs, v->matrix ? matrix.columns : shape.columns);
         int64_t blocks = row_tiles * column_tiles * c->group * phases;
         l->splits = product_splits(limits, blocks, 2, depth);
-        l->block = product_threads(&shape);
+        l->block = v->matrix ? product_matrix_threads(&matrix) : product_threads(&shape);
         l->grid = blocks * l->splits;
     }
     product_argument(l, c->images);
@@ -493,7 +329,7 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
     add_axes(l, periods);
     int64_t elements = c->images * c->out[0] * c->out[1] * c->out[2] * c->outputs * c->group;
     const int64_t rest[] = {c->group,   c->inputs, c->outputs,   c->w_tap,  c->w_input, c->w_output,
-                            c->w_group, row_tiles, column_tiles, l->splits, elements,   flags_of(c, v)};
+                            c->w_group, row_tiles, column_tiles, l->splits, elements,   flags};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) product_argument(l, rest[i]);
 }
 
@@ -522,6 +358,8 @@ int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuEp
         if (!weight) c.outputs = some_outputs[i >> 2];
         gpu_conv_launch(&c, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
+        if (launch.variant.matrix && !(sizes && weight) && (!launch.variant.gather || !weight))
+            count = product_add_matrix_tiles(out, count, &launch.variant);
         if (launch.splits < 2) continue;
         gpu_finish_launch(c.dtype, 1, launch.splits, 1, 1, 1, 1, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);

@@ -58,38 +58,7 @@ const char product_tiles_text[] =
     "        }\n"
     "    }\n"
     "}\n"
-    /* Tiles that run at the same time stand in bands of 8 rows of tiles, so that both factors are found in the cache. */
-    "FUNCTION void tile_at(i64 tile, i64 row_tiles, i64 column_tiles, i64 *row, i64 *column) {\n"
-    "    const i64 band = tile / (8 * column_tiles), rest = tile % (8 * column_tiles);\n"
-    "    const i64 height = row_tiles - band * 8 < 8 ? row_tiles - band * 8 : 8;\n"
-    "    *row = (band * 8 + rest % height) * TILE_ROWS;\n"
-    "    *column = rest / height * TILE_COLUMNS;\n"
-    "}\n";
-
-#define MATMUL_HEAD                                                                                                    \
-    "KERNEL_BESIDE(THREADS, BLOCKS_BESIDE) NAME(BUFFER_ARG(a_buffer), BUFFER_ARG(b_buffer), BUFFER_ARG(out_buffer),\n"                    \
-    "    BUFFER_ARG(partial_buffer) STEP_BUFFERS, i64 rows, i64 columns, i64 depth, i64 a_row, i64 a_depth,\n"         \
-    "    i64 b_depth, i64 b_column, i64 out_row, i64 out_column, i64 batch1, i64 batch2, i64 a_batch0, i64 a_batch1,\n" \
-    "    i64 a_batch2, i64 b_batch0, i64 b_batch1, i64 b_batch2, i64 out_batch0, i64 out_batch1, i64 out_batch2,\n"    \
-    "    i64 row_tiles, i64 column_tiles, i64 splits, i64 elements, i64 flags, i64 alpha STEP_NUMBERS) {\n"            \
-    "    BUFFER(const BITS, a, a_buffer);\n"                                                                           \
-    "    BUFFER(const BITS, b, b_buffer);\n"                                                                           \
-    "    BUFFER(BITS, out, out_buffer);\n"                                                                             \
-    "    BUFFER(VALUE, partial, partial_buffer);\n"                                                                    \
-    "    STEP_DECLARE\n"
-
-/* Which tile, part of the depth and batch a block has; begin and end: of its part of the depth. */
-#define MATMUL_PLACE                                                                                                   \
-    "    const i32 thread = (i32)THREAD;\n"                                                                            \
-    "    const i32 whole_a = (i32)flags & 1, whole_b = (i32)flags & 2, whole_out = (i32)flags & 4;\n"                  \
-    "    const i64 tile = BLOCK % (row_tiles * column_tiles), part = BLOCK / (row_tiles * column_tiles);\n"            \
-    "    const i64 batch = part / splits;\n"                                                                           \
-    "    const i64 i2 = batch % batch2, i1 = batch / batch2 % batch1, i0 = batch / batch2 / batch1;\n"                 \
-    "    i64 split = part % splits, out_at = i0 * out_batch0 + i1 * out_batch1 + i2 * out_batch2;\n"                   \
-    "    const i64 length = (depth + splits * UNIT_DEPTH - 1) / (splits * UNIT_DEPTH) * UNIT_DEPTH;\n"                 \
-    "    const i64 begin = split * length, end = begin + length < depth ? begin + length : depth;\n"                   \
-    "    a += i0 * a_batch0 + i1 * a_batch1 + i2 * a_batch2;\n"                                                        \
-    "    b += i0 * b_batch0 + i1 * b_batch1 + i2 * b_batch2;\n"
+    TILE_AT;
 
 /* Each step loads the next tiles into registers, multiplies those in shared memory, and stores the next to the other half
  * of it: one barrier a step. */
@@ -101,7 +70,7 @@ const char product_matmul_text[] =
     TILES_NAMED
     MATMUL_PLACE
     "    i64 row0, column0;\n"
-    "    tile_at(tile, row_tiles, column_tiles, &row0, &column0);\n"
+    "    tile_at(tile, (u32)row_tiles, (u32)column_tiles, &row0, &column0);\n"
     /* What the end wants again, so that no registers hold it meanwhile. */
     "    if (thread == 0) {\n"
     "        kept[0] = row0;\n"
@@ -250,8 +219,19 @@ const char product_narrow_text[] =
 
 /* ---- which variant ---- */
 
+/* Rows and columns are counted in 32 bits there. */
+static bool on_matrix(const GpuMatmul *m, const GpuLimits *limits) {
+    if (product_exact(limits, m->dtype) &&
+        (m->a_outer || !m->b_outer || m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns))
+        return false;
+    return product_on_matrix(limits, m->dtype) && m->rows > NARROW_MOST_ROWS && m->rows < INT32_MAX &&
+           m->columns < INT32_MAX;
+}
+
 static GpuTile tile_of(const GpuMatmul *m, const GpuLimits *limits, int64_t batches) {
     if (m->rows <= NARROW_MOST_ROWS) return m->rows == 1 ? GPU_TILE_ROW : GPU_TILE_ROWS;
+    if (on_matrix(m, limits))
+        return product_matrix_tile(limits, m->rows, m->columns, batches, product_exact(limits, m->dtype));
     if (m->columns <= product_tile(GPU_TILE_TALL, m->dtype).columns) return GPU_TILE_TALL;
     int64_t large = product_ceil_div(m->rows, 128) * product_ceil_div(m->columns, 128) * batches;
     bool fills = m->rows > 64 && m->columns > 64 && large >= limits->multiprocessors;
@@ -259,9 +239,8 @@ static GpuTile tile_of(const GpuMatmul *m, const GpuLimits *limits, int64_t batc
 }
 
 /* Whether packs along the contiguous axis (stride `inner`) start at multiples of their size. */
-static bool in_packs(const GpuMatmul *m, int64_t inner, int64_t other, int64_t others, const int64_t *batch,
-                     int64_t alignment) {
-    int64_t pack = product_pack(m->dtype);
+static bool in_packs(const GpuMatmul *m, int64_t pack, int64_t inner, int64_t other, int64_t others,
+                     const int64_t *batch, int64_t alignment) {
     bool fits =
         inner == 1 && alignment % (pack * (int64_t)dtype_size(m->dtype)) == 0 && (others == 1 || other % pack == 0);
     for (int i = 0; i < GPU_BATCH_AXES; i++) fits &= m->batch[i] == 1 || batch[i] % pack == 0;
@@ -269,15 +248,15 @@ static bool in_packs(const GpuMatmul *m, int64_t inner, int64_t other, int64_t o
 }
 
 static int64_t flags_of(const GpuMatmul *m, const GpuVariant *v) {
-    int64_t flags = 0;
+    int64_t flags = 0, pack = product_pack(m->dtype), unit = v->matrix ? 16 / (int64_t)dtype_size(m->dtype) : pack;
     bool a_outer = v->a_outer && v->kind == GPU_PRODUCT_MATMUL;
-    if (a_outer ? in_packs(m, m->a_row, m->a_depth, m->depth, m->a_batch, m->a_alignment)
-                : in_packs(m, m->a_depth, m->a_row, m->rows, m->a_batch, m->a_alignment))
+    if (a_outer ? in_packs(m, unit, m->a_row, m->a_depth, m->depth, m->a_batch, m->a_alignment)
+                : in_packs(m, unit, m->a_depth, m->a_row, m->rows, m->a_batch, m->a_alignment))
         flags |= WHOLE_A;
-    if (v->b_outer ? in_packs(m, m->b_column, m->b_depth, m->depth, m->b_batch, m->b_alignment)
-                   : in_packs(m, m->b_depth, m->b_column, m->columns, m->b_batch, m->b_alignment))
+    if (v->b_outer ? in_packs(m, unit, m->b_column, m->b_depth, m->depth, m->b_batch, m->b_alignment)
+                   : in_packs(m, unit, m->b_depth, m->b_column, m->columns, m->b_batch, m->b_alignment))
         flags |= WHOLE_B;
-    if (in_packs(m, m->out_column, m->out_row, m->rows, m->out_batch, m->out_alignment)) flags |= WHOLE_OUT;
+    if (in_packs(m, pack, m->out_column, m->out_row, m->rows, m->out_batch, m->out_alignment)) flags |= WHOLE_OUT;
     return flags;
 }
 
@@ -296,11 +275,21 @@ void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuEpi
     bool narrow = v->kind == GPU_PRODUCT_NARROW;
     v->a_outer = m->a_outer && !narrow; /* the narrow kernel does not ask */
     v->b_outer = m->b_outer;
+    v->matrix = on_matrix(m, limits);
+    v->exact = v->matrix && product_exact(limits, m->dtype);
+    int64_t flags = flags_of(m, v);
+    v->gather = v->matrix && (flags & (WHOLE_A | WHOLE_B)) != (WHOLE_A | WHOLE_B);
+    if (v->gather) v->tile = GPU_TILE_MEDIUM;
     int64_t tile_rows, tile_columns;
     if (narrow) {
         tile_rows = v->tile == GPU_TILE_ROW ? 1 : 8;
         tile_columns = product_narrow_columns(v);
         l->block = NARROW_THREADS;
+    } else if (v->matrix) {
+        MatrixShape shape = product_matrix_shape(v->tile);
+        tile_rows = shape.rows;
+        tile_columns = shape.columns;
+        l->block = product_matrix_threads(&shape);
     } else {
         TileShape shape = product_tile(v->tile, m->dtype);
         tile_rows = shape.rows;
@@ -319,9 +308,7 @@ void gpu_matmul_launch(const GpuMatmul *m, const GpuLimits *limits, const GpuEpi
     add_arguments(l, m->b_batch, GPU_BATCH_AXES);
     add_arguments(l, m->out_batch, GPU_BATCH_AXES);
     add_arguments(
-        l,
-        (int64_t[]){row_tiles, column_tiles, l->splits, m->elements, flags_of(m, v), product_scale(m->dtype, m->alpha)},
-        6);
+        l, (int64_t[]){row_tiles, column_tiles, l->splits, m->elements, flags, product_scale(m->dtype, m->alpha)}, 6);
 }
 
 /* ---- what may come ---- */
@@ -332,10 +319,35 @@ enum { SOME_SIZES = sizeof some_sizes / sizeof *some_sizes };
 
 static int64_t size_or(int64_t known, int i) { return known >= 0 ? known : some_sizes[i]; }
 
+/* Strides are not known here: lines begin at multiples of 16 bytes, but those of dense matrices where their sizes do
+ * not. */
+static GpuMatmul with_strides(const GpuMatmul *known) {
+    GpuMatmul m = *known;
+    m.a_row = m.a_outer;
+    m.a_depth = !m.a_outer;
+    m.b_column = m.b_outer;
+    m.b_depth = !m.b_outer;
+    memset(m.a_batch, 0, sizeof m.a_batch);
+    memset(m.b_batch, 0, sizeof m.b_batch);
+    m.a_alignment = m.b_alignment = 16;
+    return m;
+}
+
+static int add_matrix(const GpuMatmul *known, const GpuVariant *variant, GpuVariant *out, int count) {
+    GpuVariant v = *variant;
+    int64_t unit = 16 / (int64_t)dtype_size(v.dtype), line_a = known->a_outer ? known->rows : known->depth,
+            line_b = known->b_outer ? known->columns : known->depth;
+    count = product_add_variant(out, count, &v);
+    if (known->rows < 0 || known->columns < 0 || known->batch[0] < 0) count = product_add_matrix_tiles(out, count, &v);
+    v.gather = true;
+    v.tile = GPU_TILE_MEDIUM;
+    return line_a < 0 || line_b < 0 || line_a % unit || line_b % unit ? product_add_variant(out, count, &v) : count;
+}
+
 int gpu_matmul_variants(const GpuMatmul *known, const GpuLimits *limits, const GpuEpilogue *epilogue, GpuVariant *out) {
     int count = 0;
     for (int i = 0; i < SOME_SIZES * SOME_SIZES * 4; i++) {
-        GpuMatmul m = *known;
+        GpuMatmul m = with_strides(known);
         GpuProductLaunch launch;
         m.rows = size_or(known->rows, i % SOME_SIZES);
         m.columns = size_or(known->columns, i / SOME_SIZES % SOME_SIZES);
@@ -345,7 +357,10 @@ int gpu_matmul_variants(const GpuMatmul *known, const GpuLimits *limits, const G
         m.depth = size_or(known->depth, high & 2 ? SOME_SIZES - 1 : 0);
         if (m.rows < 1 || m.columns < 1) continue;
         gpu_matmul_launch(&m, limits, epilogue, &launch);
-        count = product_add_variant(out, count, &launch.variant);
+        if (launch.variant.matrix)
+            count = add_matrix(known, &launch.variant, out, count);
+        else
+            count = product_add_variant(out, count, &launch.variant);
         if (launch.splits < 2) continue;
         gpu_finish_launch(m.dtype, 1, launch.splits, 1, 1, 1, 1, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);

@@ -2,6 +2,7 @@
 /* Programs of products: element types and packs of neighbours, around the epilogue and the bodies of product_matmul.c,
  * product_conv.c and product.c. What a variant decides stands in #defines before them. */
 #include "codegen/gpu/dialect.h"
+#include "codegen/gpu/matrix.h"
 #include "codegen/gpu/product/product_parts.h"
 
 /* An element: its bits in memory, the type that it is added up in, and the way between them. */
@@ -131,6 +132,24 @@ static void add_tile(Text *t, const GpuVariant *v) {
              product_threads(&s), beside(v, &s), s.rows, s.columns, s.depth, s.thread_rows, s.thread_columns);
 }
 
+/* As above: none spills on sm_80, sm_90 and sm_100, which takes more registers (ptxas 13.0). */
+static int beside_on_matrix(const GpuVariant *v, const MatrixShape *s, bool sm_100) {
+    bool conv = v->kind == GPU_PRODUCT_CONV;
+    int count = s->beside - sm_100;
+    if (s->beside > 2) count -= (conv || v->exact) + (v->transposed && (v->exact || v->gather));
+    return count < 1 ? 1 : count;
+}
+
+static void add_matrix_tile(Text *t, const GpuVariant *v) {
+    MatrixShape s = product_matrix_shape(v->tile);
+    text_add(t,
+             "#define THREADS %d\n#if __CUDA_ARCH__ >= 1000\n#define BLOCKS_BESIDE %d\n#else\n#define BLOCKS_BESIDE "
+             "%d\n#endif\n#define TILE_ROWS %d\n#define TILE_COLUMNS %d\n"
+             "#define WARP_ROWS %d\n#define WARP_COLUMNS %d\n#define UNIT %d\n#define GATHER %d\n#define EXACT %d\n",
+             product_matrix_threads(&s), beside_on_matrix(v, &s, true), beside_on_matrix(v, &s, false), s.rows,
+             s.columns, s.warp_rows, s.warp_columns, 16 / (int)dtype_size(v->dtype), v->gather, v->exact);
+}
+
 static void add_narrow(Text *t, const GpuVariant *v) {
     bool row = v->tile == GPU_TILE_ROW;
     text_add(t,
@@ -145,7 +164,9 @@ static void add_narrow(Text *t, const GpuVariant *v) {
 }
 
 void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const char *name) {
-    text_add(t, "%s#define NAME %s\n", gpu_prelude(dialect), name);
+    text_add(t, "%s", gpu_prelude(dialect));
+    if (v->matrix) gpu_matrix_words(t, v->dtype, dialect);
+    text_add(t, "#define NAME %s\n", name);
     add_types(t, v);
     product_add_epilogue(t, v);
     text_add(t, "#define A_OUTER %d\n#define B_OUTER %d\n#define TRANSPOSED %d\n#define DEPTHWISE %d\n", v->a_outer,
@@ -153,6 +174,11 @@ void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const 
     switch (v->kind) {
     case GPU_PRODUCT_MATMUL:
     case GPU_PRODUCT_CONV:
+        if (v->matrix) {
+            add_matrix_tile(t, v);
+            text_add(t, "%s", v->kind == GPU_PRODUCT_CONV ? product_matrix_conv_text : product_matrix_matmul_text);
+            break;
+        }
         add_tile(t, v);
         text_add(t, "%s%s", product_tiles_text, v->kind == GPU_PRODUCT_CONV ? product_conv_text : product_matmul_text);
         break;

@@ -80,6 +80,7 @@ static Status read_device(CudaContext *c) {
     c->limits.shared_most = (size_t)(shared_most > shared ? shared_most : shared);
     c->limits.fp64 = true; /* of every GPU that NVRTC still compiles for */
     c->limits.matrix = c->arch >= 80;
+    c->limits.tf32 = c->limits.matrix && c->tf32;
     return NULL;
 }
 

@@ -150,6 +150,26 @@ static Status prepare_pointwise(DeviceAnchor *anchor) {
     return gpu_anchor_prepare_product(anchor, &known, false);
 }
 
+static void weight_strides(const DeviceAnchor *anchor, const ConvWeight *w, GpuConv *c) {
+    int64_t taps = taps_of(w);
+    if (w->known) {
+        c->w_tap = w->inputs * w->line;
+        c->w_input = w->line;
+        c->w_output = 1;
+        c->w_group = w->outputs;
+    } else if (is_transposed(anchor->node)) {
+        c->w_tap = 1;
+        c->w_input = w->outputs * taps;
+        c->w_output = taps;
+        c->w_group = w->inputs * w->outputs * taps;
+    } else {
+        c->w_tap = 1;
+        c->w_input = taps;
+        c->w_output = w->inputs * taps;
+        c->w_group = w->outputs * w->inputs * taps;
+    }
+}
+
 static Status prepare_windows(DeviceAnchor *anchor, const Window *window) {
     const Value *x = anchor->node->inputs[0], *y = anchor->node->outputs[0];
     const ConvWeight *w = &anchor->conv;
@@ -167,6 +187,8 @@ static Status prepare_windows(DeviceAnchor *anchor, const Window *window) {
         known.strides[i] = window->strides[i];
         known.dilations[i] = window->dilations[i];
     }
+    known.x_alignment = known.w_alignment = known.out_alignment = gpu_alignment(NULL); /* of memory of ours */
+    weight_strides(anchor, w, &known);
     GpuVariant variants[GPU_MAX_VARIANTS];
     int count = gpu_conv_variants(&known, anchor->device->limits, anchor->epilogue, variants);
     if (count && variants[0].kind == GPU_PRODUCT_CHANNELS)
@@ -240,26 +262,6 @@ static Status axis_sizes(const AnchorRun *run, const Window *window, GpuConv *c,
     if (expected != UNBOUND_DIM && expected != c->out[i])
         return gpu_anchor_wrong(anchor, "the inputs do not give a result of the planned shape");
     return NULL;
-}
-
-static void weight_strides(const DeviceAnchor *anchor, const ConvWeight *w, GpuConv *c) {
-    int64_t taps = taps_of(w);
-    if (w->known) {
-        c->w_tap = w->inputs * w->line;
-        c->w_input = w->line;
-        c->w_output = 1;
-        c->w_group = w->outputs;
-    } else if (is_transposed(anchor->node)) {
-        c->w_tap = 1;
-        c->w_input = w->outputs * taps;
-        c->w_output = taps;
-        c->w_group = w->inputs * w->outputs * taps;
-    } else {
-        c->w_tap = 1;
-        c->w_input = taps;
-        c->w_output = w->inputs * taps;
-        c->w_group = w->outputs * w->inputs * taps;
-    }
 }
 
 static Status conv_of(const AnchorRun *run, const Window *window, ConvWeight *w, GpuConv *c) {
