@@ -15,6 +15,8 @@
 /* Threads of 128 registers fill half of a multiprocessor: enough for what is bound by memory, as regions are. Programs of
  * products hold tiles in registers: a block of them must fit a multiprocessor's, which are given out by eights. */
 enum { MOST_REGISTERS = 128, MOST_SHARED = 48 << 10, MULTIPROCESSOR_REGISTERS = 65536 };
+/* Binaries for sm_90 and up count what the system keeps of a block's shared memory, too, which is not of the 48 KB. */
+enum { SYSTEM_SHARED = 1 << 10 };
 /* Divisions of 64-bit integers, and of floats near the ends of their range, are calls of the compiler's own functions,
  * around which some registers are saved: rare ways, and few bytes. Other local memory is none. */
 enum { MOST_SAVED = 64 };
@@ -41,7 +43,7 @@ static const char *wrong_with(const CubinKernel *k, bool program) {
     if (!k->registers) return "the binary does not tell its registers";
     int most_program = k->registers == ALL_REGISTERS ? MOST_BESIDE_ALL : MOST_ASIDE;
     if (k->stack > (k->calls ? MOST_SAVED : program ? most_program : 0)) return "local memory";
-    if (k->shared > MOST_SHARED) return "more shared memory than a block has";
+    if (k->shared > MOST_SHARED + SYSTEM_SHARED) return "more shared memory than a block has";
     if (!program) return k->registers > MOST_REGISTERS ? "too many registers" : NULL;
     if (!k->threads) return "the binary does not tell its launch bounds";
     return (k->registers + 7) / 8 * 8 * k->threads > MULTIPROCESSOR_REGISTERS ? "a block does not fit" : NULL;

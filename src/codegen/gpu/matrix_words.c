@@ -75,4 +75,4 @@ static const char opencl_words[] =
 
 /* clang-format on */
 
-const char *gpu_matrix_words(GpuDialect dialect) { return dialect == GPU_CUDA ? cuda_words : opencl_words; }
+const char *gpu_fragment_words(GpuDialect dialect) { return dialect == GPU_CUDA ? cuda_words : opencl_words; }

@@ -31,6 +31,6 @@
 #include "codegen/gpu/gpu.h"
 
 /* Behind the prelude. */
-const char *gpu_matrix_words(GpuDialect dialect);
+const char *gpu_fragment_words(GpuDialect dialect);
 
 #endif

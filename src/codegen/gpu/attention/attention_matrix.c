@@ -265,6 +265,6 @@ const AttentionParts attention_matrix_parts = {
 
 void attention_matrix_words(Text *text, DType dtype, GpuDialect dialect) {
     const char *type = dtype_name(dtype);
-    text_add(text, "%s#define PACK(x, y) PACK_%s(x, y)\n", gpu_matrix_words(dialect), type);
+    text_add(text, "%s#define PACK(x, y) PACK_%s(x, y)\n", gpu_fragment_words(dialect), type);
     text_add(text, "#define MULTIPLY(c, a, b0, b1) MULTIPLY_%s(c, a, b0, b1)\n%s", type, functions);
 }

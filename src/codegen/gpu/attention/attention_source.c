@@ -505,7 +505,7 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
         const AttentionTile *tile = &plan.tiles[i];
         if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
         if (tile->form == FORM_SQUARES) {
-            text_add(text, "%s", gpu_matrix_words(dialect));
+            text_add(text, "%s", gpu_fragment_words(dialect));
             add_squares_function(text, attention, tile, name);
         }
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
