@@ -34,7 +34,7 @@ static void plan_matrix(const GpuAttentionText *text, const AttentionPlan *plan,
     if (!text->matrix || dtype_size(text->dtype) != 2 || sums > most_sums) return;
     for (int keys = 64; keys >= 32; keys /= 2) {
         size_t elements = (size_t)(bands * BAND * (plan->size + 8) + keys * (plan->size + plan->width + 16)),
-               bytes = elements * sizeof(uint16_t), places = 2 * (size_t)(bands * BAND) * sizeof(int32_t);
+               bytes = elements * sizeof(uint16_t), places = 4 * (size_t)(bands * BAND) * sizeof(int32_t);
         if (bytes + places > most) continue;
         *tile = (AttentionTile){.suffix = tile->suffix,
                                 .form = FORM_MATRIX,

@@ -299,22 +299,22 @@ static void add_number(Text *text, float x) {
 }
 
 /* Where the row's elements of a step's tensor are, or how far a causal step lets it see. */
-static void add_row_of_step(Text *text, const GpuScore *step, int index) {
+static void add_row_of_step(Text *text, const GpuScore *step, int index, const char *from) {
     if (gpu_score_reads(step->kind))
         text_add(text,
                  "                GLOBAL const %s *r%d = s%d + (kv_head * group + heads[TILE_ROW]) * s%d_head + "
-                 "positions[TILE_ROW] * s%d_row + own * s%d_column;\n",
-                 element_type(step->dtype)->type, index, index, index, index, index);
+                 "positions[TILE_ROW] * s%d_row + %s * s%d_column;\n",
+                 element_type(step->dtype)->type, index, index, index, index, from, index);
     else if (is_causal(step->kind))
         text_add(text, "                i64 seen%d = positions[TILE_ROW] + offset;\n", index);
 }
 
-/* One step on `score`. */
-static void add_step(Text *text, const GpuScore *step, int index) {
+/* One step on `score`; `at`: the key, from the row's place on. */
+static void add_step(Text *text, const GpuScore *step, int index, const char *at) {
     text_add(text, "                    { ");
     if (gpu_score_reads(step->kind))
-        text_add(text, "GLOBAL const %s *p = r%d + at * (i32)s%d_column; f32 y = %s; ", element_type(step->dtype)->type,
-                 index, index, element_type(step->dtype)->load);
+        text_add(text, "GLOBAL const %s *p = r%d + %s * (i32)s%d_column; f32 y = %s; ", element_type(step->dtype)->type,
+                 index, at, index, element_type(step->dtype)->load);
     switch (step->kind) {
     case GPU_SCORE_SCALE: text_add(text, "score *= "), add_number(text, step->alpha); break;
     case GPU_SCORE_TANH: text_add(text, "score = tanh_f32(score)"); break;
@@ -380,19 +380,23 @@ static int hiding_step(const GpuAttentionText *a) {
 /* The loops over the thread's scores with the steps; at the edge there are keys that some or all rows do not see. */
 static void add_steps(Text *text, const GpuAttentionText *a, const AttentionParts *parts, bool scaled, bool edge) {
     int hiding = hiding_step(a);
+    bool plain = parts == &plain_parts; /* has no registers for places of its own in each row */
     text_add(text, "%s", parts->rows);
     if (edge && hiding >= 0)
         text_add(text, "                i64 seen = positions[TILE_ROW] + offset + 1;\n"
                        "                i32 limit = (seen > count ? count : seen < 0 ? 0 : (i32)seen) - own;\n");
     else if (edge)
         text_add(text, "                i32 limit = count - own;\n");
-    for (int i = 0; i < a->step_count; i++)
-        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) add_row_of_step(text, &a->steps[i], i);
+    for (int i = 0; i < a->step_count && !plain; i++)
+        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) add_row_of_step(text, &a->steps[i], i, "own");
     text_add(text, "%s                    i32 at = %s;\n", parts->keys, parts->at);
     if (!scaled) text_add(text, "                    score *= scale;\n");
     if (edge) text_add(text, "                    if (at < limit) {\n");
     for (int i = 0; i < a->step_count; i++)
-        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) add_step(text, &a->steps[i], i);
+        if (i != hiding && (edge || !is_causal(a->steps[i].kind))) {
+            if (plain) add_row_of_step(text, &a->steps[i], i, "(own + at)");
+            add_step(text, &a->steps[i], i, plain ? "0" : "at");
+        }
     if (edge)
         text_add(text, "                    } else {\n                        score = -INFINITY_f32;\n"
                        "                    }\n");
