@@ -41,7 +41,7 @@ static const Case cases[] = {
     {"random_halves",
      "graph (x: u32[b, 64], seed: u64[]) -> (v) {\n r: u32[b, 64] = philox seed {shape = (b, 64), halves = 1}\n"
      " v: u32[b, 64] = xor x, r\n}",
-     {GPU_POINTWISE, 4, 16, 0, 0}},
+     {GPU_POINTWISE, 8, 16, 0, 0}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -52,7 +52,7 @@ typedef struct GpuSchedule {
     int vector; /* elements along the vector axis (LANE, or REDUCE_LANE of inner kernels) that a thread takes at once:
                    1, 2, 4, 8 */
     int step;   /* elements between two of a vector: 1, or 16 where a thread draws random words (four elements 16 apart
-                   share   a Philox counter, graph/prim.h) */
+                   share a Philox counter, graph/prim.h); vectors of 8 are then 4 pairs of neighbours (of halves) */
     int hold;   /* vectors of a row that a thread keeps in registers; 0: no `held` function */
     int tile;   /* TRANSPOSE: the tile's side */
     GpuEven even;

@@ -52,7 +52,7 @@ static const char *int_literal(GpuRender *r, DType dtype, int64_t bits) {
 
 static const char *index_text(GpuRender *r, int axis) {
     if (axis != r->vector_axis || !r->inside) return F("i%d", axis);
-    return r->schedule.step > 1 ? F("(i%d + %d * j)", axis, r->schedule.step) : F("(i%d + j)", axis);
+    return F("(i%d + %s)", axis, place_of_element(r));
 }
 
 const char *value_of(GpuRender *r, int i) {
@@ -180,7 +180,7 @@ static const char *random_word(GpuRender *r, int i) {
     if (halves) need_helper(r, "philox_half", half_text);
     const char *word = F("philox_word(%s, %s)", value_of(r, inst->args[0]), place);
     if (r->schedule.step > 1 && inst->bits & RANDOM_CONSECUTIVE && is_wide(r, i))
-        word = F("(w%d_whole ? w%d[j] : %s)", i, i, word);
+        word = F(run_of(r) == 2 ? "(w%d_whole ? w%d[j >> 1] : %s)" : "(w%d_whole ? w%d[j] : %s)", i, i, word);
     return halves ? F("philox_half(%s, %s)", word, index) : word;
 }
 

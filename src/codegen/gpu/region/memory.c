@@ -86,23 +86,29 @@ void emit_offset(GpuRender *r, int inst, const char *name) {
 static const char *element_step(GpuRender *r, const KernelAccess *a) {
     StrideKind kind = a->kind[r->vector_axis];
     int64_t value = a->stride[r->vector_axis];
-    const char *step = r->schedule.step > 1 ? arena_format(r->arena, "%d * ", r->schedule.step) : "";
-    if (kind == STRIDE_ONE) return arena_format(r->arena, "%sj", step);
-    if (kind == STRIDE_CONST) return arena_format(r->arena, "%sj * %lld", step, (long long)value);
-    return arena_format(r->arena, "%sj * p%lld", step, (long long)value);
+    const char *place = place_of_element(r);
+    if (kind == STRIDE_ONE) return place;
+    if (kind == STRIDE_CONST) return arena_format(r->arena, "%s * %lld", place, (long long)value);
+    return arena_format(r->arena, "%s * p%lld", place, (long long)value);
 }
 
 /* The pieces of a vector access: as large as may be. */
-static int piece_bytes(int bytes) {
+int piece_bytes(const GpuRender *r, DType dtype) {
+    int bytes = run_of(r) * (int)dtype_size(dtype);
     return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
 }
-static const char *piece_type(int bytes) {
+
+const char *piece_type(int bytes) {
     return bytes == 16 ? "u128" : bytes == 8 ? "u64" : bytes == 4 ? "u32" : bytes == 2 ? "u16" : "u8";
 }
 
 static bool in_pieces(const GpuRender *r, const KernelInst *inst) {
-    return r->schedule.vector > 1 && r->schedule.step == 1 && inst->access->kind[r->vector_axis] == STRIDE_ONE &&
-           is_aligned(r, inst->access);
+    return run_of(r) > 1 && inst->access->kind[r->vector_axis] == STRIDE_ONE && is_aligned(r, inst->access);
+}
+
+/* Where piece n begins from the vector's first element, in pieces. */
+static int piece_place(const GpuRender *r, int n) {
+    return r->schedule.step > 1 ? n * r->schedule.step / run_of(r) : n;
 }
 
 const char *loaded_name(GpuRender *r, int i) {
@@ -112,7 +118,7 @@ const char *loaded_name(GpuRender *r, int i) {
 void declare_loaded(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
     DType dtype = r->k->buffers.items[inst->buffer].dtype;
-    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
+    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(r, dtype);
     const char *times = r->hoisted && r->hoisted[i] ? arena_format(r->arena, "[%d]", r->schedule.hold) : "";
     if (in_pieces(r, inst))
         emit_line(r, "union { %s e[%d]; %s q[%d]; } l%d%s;", memory_type(dtype), vector, piece_type(piece),
@@ -125,10 +131,10 @@ static void emit_wide_load(GpuRender *r, int i, const char *offset) {
     const KernelInst *inst = inst_at(r, i);
     DType dtype = r->k->buffers.items[inst->buffer].dtype;
     const char *type = memory_type(dtype), *name = loaded_name(r, i);
-    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
+    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(r, dtype);
     for (int n = 0; in_pieces(r, inst) && n < bytes / piece; n++)
         emit_line(r, "%s.q[%d] = READ(%s, (GLOBAL %s *)(b%d + %s) + %d);", name, n, piece_type(piece),
-                  piece_type(piece), inst->buffer, offset, n);
+                  piece_type(piece), inst->buffer, offset, piece_place(r, n));
     if (!in_pieces(r, inst))
         emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) %s.e[j] = READ(%s, b%d + %s + %s);", vector, name, type,
                   inst->buffer, offset, element_step(r, inst->access));
@@ -167,7 +173,7 @@ void emit_store(GpuRender *r, int i) {
     const char *type = memory_type(dtype), *offset = arena_format(r->arena, "o%d", i);
     uint32_t all = (1u << r->k->axis_count) - 1;
     const char *guard = store_guard(r, inst, in_loop(r, i) ? all : all & ~r->reduced);
-    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(bytes);
+    int vector = r->schedule.vector, bytes = vector * (int)dtype_size(dtype), piece = piece_bytes(r, dtype);
     emit_offset(r, i, offset);
     if (inst->access->kind[r->vector_axis] == STRIDE_ZERO) {
         const char *value = stored_bits(r, dtype, value_of(r, inst->args[0]));
@@ -175,7 +181,7 @@ void emit_store(GpuRender *r, int i) {
     } else if (in_pieces(r, inst)) {
         for (int n = 0; n < bytes / piece; n++)
             emit_line(r, "%sWRITE(%s, (GLOBAL %s *)(b%d + %s) + %d, s%d.q[%d]);", guard, piece_type(piece),
-                      piece_type(piece), inst->buffer, offset, n, i, n);
+                      piece_type(piece), inst->buffer, offset, piece_place(r, n), i, n);
     } else {
         emit_line(r, "UNROLL for (i32 j = 0; j < %d; j++) %sWRITE(%s, b%d + %s + %s, s%d.e[j]);", vector, guard, type,
                   inst->buffer, offset, element_step(r, inst->access), i);

@@ -116,7 +116,7 @@ void emit_accumulators(GpuRender *r) {
 
 void emit_accumulate(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
-    const char *at = r->schedule.class == GPU_OUTER ? "v" : F("(flat + %d * j)", r->schedule.step);
+    const char *at = r->schedule.class == GPU_OUTER ? "v" : F("(flat + %s)", place_of_element(r));
     emit_combine(r, inst, F("c%d[j]", i), F("q%d[j]", i), value_of(r, inst->args[0]), at);
 }
 

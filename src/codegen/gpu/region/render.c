@@ -93,8 +93,14 @@ static uint32_t axes_of_role(const GpuRender *r, AxisRole role) {
     return axes;
 }
 
+const char *place_of_element(const GpuRender *r) {
+    if (r->schedule.step == 1) return "j";
+    return run_of(r) == 2 ? "(16 * (j >> 1) + (j & 1))" : "16 * j";
+}
+
 /* The first element of vector v along the vector axis. */
 static const char *lane_of_vector(GpuRender *r, const char *v) {
+    if (r->schedule.step > 1 && run_of(r) == 2) return F("(%s >> 3 << 6) + ((%s & 7) << 1)", v, v);
     if (r->schedule.step > 1) return F("(%s >> 4 << 6) + (%s & 15)", v, v); /* 16 vectors of 4 elements, 16 apart */
     return r->schedule.vector > 1 ? F("%s * %d", v, r->schedule.vector) : v;
 }
@@ -167,9 +173,9 @@ static void declare_elements(GpuRender *r, int i) {
 /* Where a vector's bits stand until they are stored. */
 static void declare_stored(GpuRender *r, int i) {
     DType dtype = r->k->buffers.items[inst_at(r, i)->buffer].dtype;
-    int bytes = r->schedule.vector * (int)dtype_size(dtype), piece = bytes % 16 == 0 ? 16 : bytes;
-    const char *type = piece == 16 ? "u128" : piece == 8 ? "u64" : piece == 4 ? "u32" : piece == 2 ? "u16" : "u8";
-    emit_line(r, "union { %s e[%d]; %s q[%d]; } s%d;", memory_type(dtype), r->schedule.vector, type, bytes / piece, i);
+    int bytes = r->schedule.vector * (int)dtype_size(dtype), piece = piece_bytes(r, dtype);
+    emit_line(r, "union { %s e[%d]; %s q[%d]; } s%d;", memory_type(dtype), r->schedule.vector, piece_type(piece),
+              bytes / piece, i);
 }
 
 static void emit_stored_element(GpuRender *r, int i) {
@@ -474,9 +480,11 @@ static const char *reduced_count(GpuRender *r) {
 static void emit_units(GpuRender *r) {
     bool outer = r->schedule.class == GPU_OUTER;
     const char *block = r->hold ? "BLOCK" : "block";
-    if (!r->hold)
-        emit_line(r, "const %s block = %s, part = BLOCK - block * splits;", r->index,
-                  small_quotient(r, "BLOCK", "splits"));
+    if (!r->hold) { /* every other launch goes the other way: what the one before read last is in the cache */
+        emit_line(r, "const %s turn = first & 1 ? BLOCKS - 1 - BLOCK : BLOCK;", r->index);
+        emit_line(r, "const %s block = %s, part = turn - block * splits;", r->index,
+                  small_quotient(r, "turn", "splits"));
+    }
     if (!outer) {
         emit_line(r, "const %s g = THREAD & (group - 1), own = %s * %s + %s;", r->index, block,
                   small_quotient(r, "BLOCK_SIZE", "group"), small_quotient(r, "THREAD", "group"));

@@ -59,6 +59,9 @@ void emit_open(GpuRender *r, const char *format, ...) STATUS_FORMAT(2, 3); /* a 
 void emit_close(GpuRender *r);
 static inline const KernelInst *inst_at(const GpuRender *r, int i) { return &r->k->insts.items[i]; }
 static inline bool is_wide(const GpuRender *r, int i) { return inst_at(r, i)->axes >> r->vector_axis & 1; }
+/* Neighbours that a vector has side by side, and where its element j stands from the first. */
+static inline int run_of(const GpuRender *r) { return r->schedule.vector / (r->schedule.step > 1 ? 4 : 1); }
+const char *place_of_element(const GpuRender *r);
 static inline bool in_loop(const GpuRender *r, int i) { return inst_at(r, i)->axes & r->loop_axes; }
 
 /* --- memory.c */
@@ -69,6 +72,8 @@ const char *loaded_value(GpuRender *r, int inst, const char *bits);     /* expre
 const char *stored_bits(GpuRender *r, DType memory, const char *value); /* and back */
 const char *loaded_name(GpuRender *r, int inst);                        /* of the vector's bits: l5, or l5[e] */
 void declare_loaded(GpuRender *r, int inst);                            /* wide ones */
+int piece_bytes(const GpuRender *r, DType dtype);                       /* of an access of a vector */
+const char *piece_type(int bytes);
 void emit_load(GpuRender *r, int inst);                                 /* wide: l[j]; else x */
 void emit_store(GpuRender *r, int inst);                                /* wide: from s[j]; else from the value */
 void emit_offset(GpuRender *r, int inst, const char *name); /* const i64 name = element offset at the point */

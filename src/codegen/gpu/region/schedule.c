@@ -81,6 +81,15 @@ static bool draws_along_lanes(const Kernel *k) {
     return false;
 }
 
+/* Whether all words are drawn for two neighbours each. */
+static bool draws_halves(const Kernel *k) {
+    for (int i = 0; i < k->insts.count; i++) {
+        const KernelInst *inst = &k->insts.items[i];
+        if (inst->op == K_RANDOM && inst->bits & RANDOM_CONSECUTIVE && !(inst->bits & RANDOM_HALVES)) return false;
+    }
+    return true;
+}
+
 static int whole_vector(const Kernel *k) {
     int vector = ACCESS_BYTES / widest_access(k, gpu_vector_axis(k));
     return vector < MOST_VECTOR ? vector : MOST_VECTOR;
@@ -92,7 +101,7 @@ static void choose_vectors(const Kernel *k, GpuClass class, int64_t multiple, in
     *step = 1;
     while (*vector > 1 && multiple % *vector) *vector /= 2;
     if (draws_along_lanes(k) && class != GPU_OUTER && multiple % RANDOM_GROUP == 0) {
-        *vector = RANDOM_VECTOR;
+        *vector = class == GPU_POINTWISE && draws_halves(k) ? 2 * RANDOM_VECTOR : RANDOM_VECTOR; /* registers of rows */
         *step = RANDOM_STEP;
     }
     *hold = 0;
