@@ -138,15 +138,26 @@ static void close_elements(GpuRender *r) {
     emit_close(r);
 }
 
-/* Four words at once where the vector's elements share a counter; tested where its first element is known. */
+/* Four words at once where the vector's elements share a counter; tested where its first element is known. Else one after
+ * the other, in a loop: it is rare, and each word takes a hundred instructions. */
 static void emit_shared_words(GpuRender *r, int i) {
     const KernelInst *inst = inst_at(r, i);
-    const char *index = value_of(r, inst->args[1]);
-    const char *place = inst->bits & RANDOM_HALVES ? F("philox_half_place(%s)", index) : index;
+    int vector = r->schedule.vector, run = run_of(r);
+    const char *seed = value_of(r, inst->args[0]), *place = inst->bits & RANDOM_HALVES ? "philox_half_place" : "";
     (void)expression_of(r, i); /* for its helper functions */
     emit_open(r, "if (j == 0)");
-    emit_line(r, "w%d_whole = ((i32)%s & 48) == 0;", i, index);
-    emit_line(r, "if (w%d_whole) philox(%s, %s, w%d);", i, value_of(r, inst->args[0]), place, i);
+    emit_line(r, "const u64 begin = %s;", value_of(r, inst->args[1]));
+    emit_open(r, "if (((i32)begin & %d) == 0)", 48 + run - 1);
+    emit_line(r, "u32 words[4];");
+    emit_line(r, "philox(%s, %s(begin), words);", seed, place);
+    emit_line(r, "UNROLL for (i32 n = 0; n < %d; n++) w%d[n] = words[n / %d];", vector, i, run);
+    emit_close(r);
+    emit_open(r, "else");
+    emit_open(r, "ROLLED for (i32 j = 0; j < %d; j++)", vector);
+    emit_line(r, "const u32 word = philox_word(%s, %s(begin + %s));", seed, place, place_of_element(r));
+    emit_line(r, "UNROLL for (i32 n = 0; n < %d; n++) w%d[n] = n == j ? word : w%d[n];", vector, i, i);
+    emit_close(r);
+    emit_close(r);
     emit_close(r);
 }
 
@@ -166,8 +177,7 @@ static void emit_element(GpuRender *r, int i, const char *name) {
 
 static void declare_elements(GpuRender *r, int i) {
     if (!shares_words(r, i)) return;
-    emit_line(r, "u32 w%d[4] = {0, 0, 0, 0};", i);
-    emit_line(r, "bool w%d_whole = false;", i);
+    emit_line(r, "u32 w%d[%d] = {0};", i, r->schedule.vector);
 }
 
 /* Where a vector's bits stand until they are stored. */
@@ -384,9 +394,19 @@ static void emit_held_loop(GpuRender *r) {
     if (ahead) emit_close(r);
 }
 
+/* Instructions of a vector above which four of them at once gain nothing and take long to compile. */
+enum { FEW_INSTRUCTIONS = 160, RANDOM_INSTRUCTIONS = 100 };
+
+static const char *unrolled(const GpuRender *r) {
+    int count = 0;
+    for (int i = 0; i < r->k->insts.count; i++)
+        if (is_point(r, i)) count += inst_at(r, i)->op == K_RANDOM ? RANDOM_INSTRUCTIONS : r->schedule.vector;
+    return count > FEW_INSTRUCTIONS ? "ROLLED" : "UNROLL_4";
+}
+
 static void emit_long_loop(GpuRender *r) {
     emit_open(r, "if (first <= %d && live)", r->stage);
-    emit_open(r, "UNROLL_4 for (%s v = part * group + g; v < count; v += splits * group)", r->index);
+    emit_open(r, "%s for (%s v = part * group + g; v < count; v += splits * group)", unrolled(r), r->index);
     emit_place(r);
     emit_point(r);
     emit_close(r);
