@@ -137,23 +137,65 @@ static void read_done(Data *data, const Map *holders, const Tensor *constant, Pl
     if (data && --data->reads[place] == 0 && !is_read(data) && is_alone(holders, constant)) tensor_forget(constant);
 }
 
-/* Weights go back as soon as they are packed, so that the model is not held twice. */
+typedef struct Preparing {
+    const Plan *plan;
+    Step *step;
+    const Tensor **constants; /* [inputs of the node] */
+    uint32_t released;
+    Status status;
+} Preparing;
+
+static void prepare_piece(void *context, int64_t begin, int64_t end, int worker) {
+    Preparing *all = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        all[i].status = prepare_anchor(all[i].plan, all[i].step, all[i].constants, &all[i].released);
+}
+
+static void give_back(const Preparing *p, const Map *datas, const Map *holders) {
+    const Step *step = p->step;
+    const Node *node = step->node;
+    for (int i = 0; i < node->input_count && i < 32; i++)
+        if (p->released >> i & 1)
+            read_done(data_of(p->plan, datas, step->inputs[i]), holders, p->constants[i], step->place);
+    for (int i = 0; p->released && i < WEIGHT_PARTS; i++) {
+        const Tensor *part = weight_part(node, i);
+        if (part) read_done(map_get_id(datas, data_key(part)), holders, part, step->place);
+    }
+}
+
+/* Of several the first. */
+static Status first_status(Preparing *all, int count) {
+    Status first = NULL;
+    for (int i = 0; i < count; i++) {
+        const Node *node = all[i].step->node;
+        if (!first)
+            first = status_at(all[i].status, "node \"%s\" (%s)", node_origin_name(node), node->op);
+        else
+            status_free(all[i].status);
+    }
+    return first;
+}
+
+static bool is_apart(const Preparing *p) { return p->step->on->table->separate_memory; }
+
+/* Weights go back as soon as they are packed, so that the model is not held twice. Anchors of a device with its own
+ * memory, which copies them one after the other, compile their programs beside each other. */
 static Status prepare_anchors(Plan *plan, const Map *datas, const Map *holders, Arena *scratch) {
+    Preparing *all = ARENA_ARRAY(scratch, Preparing, plan->step_count + 1);
+    int count = 0;
     for (int s = 0; s < plan->step_count; s++) {
-        Step *step = &plan->steps[s];
-        const Node *node = step->node;
-        if (step->kind != STEP_ANCHOR) continue;
-        uint32_t released = 0;
+        const Node *node = plan->steps[s].node;
+        if (plan->steps[s].kind != STEP_ANCHOR) continue;
         const Tensor **constants = ARENA_ARRAY(scratch, const Tensor *, node->input_count);
         for (int i = 0; i < node->input_count; i++) constants[i] = node->inputs[i] ? node->inputs[i]->constant : NULL;
-        TRY(status_at(prepare_anchor(plan, step, constants, &released), "node \"%s\" (%s)", node_origin_name(node),
-                      node->op));
-        for (int i = 0; i < node->input_count && i < 32; i++)
-            if (released >> i & 1) read_done(data_of(plan, datas, step->inputs[i]), holders, constants[i], step->place);
-        for (int i = 0; released && i < WEIGHT_PARTS; i++) {
-            const Tensor *part = weight_part(node, i);
-            if (part) read_done(map_get_id(datas, data_key(part)), holders, part, step->place);
-        }
+        all[count++] = (Preparing){.plan = plan, .step = &plan->steps[s], .constants = constants};
+    }
+    for (int from = 0, to; from < count; from = to) {
+        for (to = from + 1; to < count && is_apart(&all[from]) && is_apart(&all[to]);) to++;
+        pool_for(to - from > 1 ? all[from].step->on->pool : NULL, to - from, 1, prepare_piece, all + from);
+        TRY(first_status(all + from, to - from));
+        for (int i = from; i < to; i++) give_back(&all[i], datas, holders);
     }
     return NULL;
 }

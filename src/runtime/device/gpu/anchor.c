@@ -78,16 +78,17 @@ static Status prepare_inputs(DeviceAnchor *anchor, Stream *stream, const Tensor 
 /* Constants have arrived when this returns. */
 static Status prepare(DeviceAnchor *anchor, const Tensor *const *constants) {
     Stream *stream;
-    TRY(read_epilogue(anchor));
     TRY(gpu_setup_begin(anchor->device, &stream));
-    Status status = prepare_inputs(anchor, stream, constants);
+    Status status = read_epilogue(anchor); /* one at a time: it may enter sizes into the graph's table */
+    if (!status) status = prepare_inputs(anchor, stream, constants);
     if (!status) status = anchor->kind->prepare(anchor, stream, constants);
     Status waited = gpu_setup_end(anchor->device);
     if (status)
         status_free(waited);
     else
         status = waited;
-    return status;
+    TRY(status);
+    return anchor->kind->get_programs(anchor);
 }
 
 /* Weights are as the model has them. */

@@ -210,7 +210,14 @@ static Status conv_prepare(DeviceAnchor *anchor, Stream *stream, const Tensor *c
         TRY(weight_sizes(anchor, &window, dims, &anchor->conv));
     }
     anchor->conv.pointwise = is_pointwise(node, &window, &anchor->conv);
-    return anchor->conv.pointwise ? prepare_pointwise(anchor) : prepare_windows(anchor, &window);
+    return NULL;
+}
+
+static Status conv_programs(DeviceAnchor *anchor) {
+    Window window;
+    if (anchor->conv.pointwise) return prepare_pointwise(anchor);
+    if (!window_of(anchor->node, &window)) return gpu_anchor_wrong(anchor, "attributes and ranks do not fit together");
+    return prepare_windows(anchor, &window);
 }
 
 /* ---- sizes of a run ---- */
@@ -345,5 +352,5 @@ static Status conv_run(AnchorRun *run) {
     return anchor->conv.pointwise ? run_pointwise(run, &conv) : run_windows(run, &conv);
 }
 
-const AnchorKind gpu_conv_kind = {"conv", conv_runs, conv_prepare, conv_run};
-const AnchorKind gpu_conv_transpose_kind = {"conv_transpose", conv_runs, conv_prepare, conv_run};
+const AnchorKind gpu_conv_kind = {"conv", conv_runs, conv_prepare, conv_programs, conv_run};
+const AnchorKind gpu_conv_transpose_kind = {"conv_transpose", conv_runs, conv_prepare, conv_programs, conv_run};

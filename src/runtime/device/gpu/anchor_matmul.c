@@ -440,8 +440,7 @@ static Status matmul_prepare(DeviceAnchor *anchor, Stream *stream, const Tensor 
     MatmulWeight *w = &anchor->matmul;
     w->a_outer = last_axis_is_inner(node, "perm_a", node->inputs[0]->rank, 2);
     w->b_outer = !last_axis_is_inner(node, "perm_b", node->inputs[1]->rank, 2);
-    if (constants[1]) TRY(upload_weight(anchor, stream, constants[1]));
-    return prepare_programs(anchor);
+    return constants[1] ? upload_weight(anchor, stream, constants[1]) : NULL;
 }
 
 static bool matmul_runs(const GpuDevice *device, const Node *node) {
@@ -498,4 +497,4 @@ static Status matmul_run(AnchorRun *run) {
     return gpu_anchor_run_product(run, &call);
 }
 
-const AnchorKind gpu_matmul_kind = {"matmul", matmul_runs, matmul_prepare, matmul_run};
+const AnchorKind gpu_matmul_kind = {"matmul", matmul_runs, matmul_prepare, prepare_programs, matmul_run};

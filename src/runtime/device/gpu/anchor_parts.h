@@ -18,8 +18,9 @@ typedef struct AnchorRun AnchorRun;
 typedef struct AnchorKind {
     const char *op;
     bool (*runs)(const GpuDevice *device, const Node *node); /* beside what all kinds ask of types and epilogues */
-    /* Copies a constant weight to the device, gets programs. stream: for copies. */
+    /* Copies a constant weight to the device. stream: for copies. One anchor of a device at a time. */
     Status (*prepare)(DeviceAnchor *anchor, Stream *stream, const Tensor *const *constants);
+    Status (*get_programs)(DeviceAnchor *anchor); /* then; anchors beside each other */
     Status (*run)(AnchorRun *run);
 } AnchorKind;
 
