@@ -53,7 +53,8 @@ static const PackText packs[] = {
     {2, "u64",
      "u32 low = (u32)w, high = (u32)(w >> 32); v[0] = FROM_BITS((u16)low); v[1] = FROM_HIGH(low); "
      "v[2] = FROM_BITS((u16)high); v[3] = FROM_HIGH(high);",
-     "w = 0; UNROLL for (i32 i = 0; i < 4; i++) w |= (u64)TO_BITS(v[i]) << (16 * i);"},
+     "u32 low = (u32)TO_BITS(v[0]) | (u32)TO_BITS(v[1]) << 16, high = (u32)TO_BITS(v[2]) | (u32)TO_BITS(v[3]) << 16; "
+     "w = low | (u64)high << 32;"},
     {4, "u128", "v[0] = FROM_BITS(w.x); v[1] = FROM_BITS(w.y); v[2] = FROM_BITS(w.z); v[3] = FROM_BITS(w.w);",
      "w.x = TO_BITS(v[0]); w.y = TO_BITS(v[1]); w.z = TO_BITS(v[2]); w.w = TO_BITS(v[3]);"},
     {8, "u128", "v[0] = FROM_BITS((u64)w.x | (u64)w.y << 32); v[1] = FROM_BITS((u64)w.z | (u64)w.w << 32);",
