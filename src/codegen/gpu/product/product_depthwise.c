@@ -12,11 +12,6 @@
 const char product_depthwise_text[] =
     "#define PATCH_LINES (STRIDE == 1 && WINDOW < 7 ? 2 : 1)\n" /* lines by strides share little; 7 x 7 has no registers left */
     "#define PATCH_COLUMNS 4\n"
-    "#if WINDOW > 3 || PACK < 4\n" /* whose weights of all taps would not find room in registers */
-    "#define BY_LINES ROLLED\n"
-    "#else\n"
-    "#define BY_LINES UNROLL\n"
-    "#endif\n"
     "#define BEHIND(p, bytes, count) ((GLOBAL const BITS *)((GLOBAL const u8 *)(p) + (bytes) * (count)))\n"
     "#define COLUMNS ((PATCH_COLUMNS - 1) * STRIDE + WINDOW)\n"
     "#define LINES ((PATCH_LINES - 1) * STRIDE + WINDOW)\n"

@@ -170,6 +170,14 @@ static void add_narrow(Text *t, const GpuVariant *v) {
              product_narrow_columns(v), v->b_outer ? product_pack(v->dtype) : 4);
 }
 
+/* Whether a depthwise convolution's lines are unrolled: the weights of all taps stay in registers, and loads run ahead
+ * of sums. Otherwise a thread would take more than the 128 registers that it has (ptxas 13.0, sm_80 to sm_100). */
+static bool unrolls_lines(const GpuVariant *v) {
+    const GpuEpilogue *e = v->epilogue;
+    bool bias = !e || (e->operand_count == 1 && e->forms[0] == GPU_OPERAND_COLUMN) || !e->operand_count;
+    return v->window == 3 && bias && dtype_is_float(v->dtype) && dtype_size(v->dtype) < 8;
+}
+
 void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const char *name) {
     text_add(t, "%s", gpu_prelude(dialect));
     if (v->matrix) gpu_matrix_words(t, v->dtype, dialect);
@@ -197,7 +205,7 @@ void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const 
         if (v->window) {
             text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define WINDOW %d\n#define STRIDE %d\n",
                      CHANNELS_THREADS, beside(v, NULL), v->window, v->stride);
-            text_add(t, "%s", product_depthwise_text);
+            text_add(t, "#define BY_LINES %s\n%s", unrolls_lines(v) ? "UNROLL" : "ROLLED", product_depthwise_text);
             break;
         }
         text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define THREAD_ROWS %d\n%s", CHANNELS_THREADS,
