@@ -42,6 +42,7 @@ static const char *const words[] = {
     "SHUFFLE_XOR_f32",
     "SHUFFLE_XOR_f64",
     "load_f16",
+    "load_f16_high",
     "store_f16",
     "load_bf16",
     "store_bf16",

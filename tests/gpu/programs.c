@@ -38,11 +38,14 @@ static void add_variant(Cases *cases, const GpuVariant *v) {
     Text text = text_make(cases->arena);
     gpu_product_render(&text, v, GPU_CUDA, "product");
     add_program(cases, text.data,
-                arena_format(cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s%s%s, %s", v->kind, v->tile,
-                             dtype_name(v->dtype), v->matrix ? ", on matrix units" : "", v->gather ? ", gathered" : "",
-                             v->a_outer ? ", a turned" : "", v->b_outer ? "" : ", b turned",
-                             v->transposed ? ", transposed" : "", v->depthwise ? ", depthwise" : "",
-                             v->partial ? ", partial" : "", v->epilogue ? "with an epilogue" : "bare"));
+                arena_format(
+                    cases->arena, "product of kind %d, tile %d, %s%s%s%s%s%s%s%s, %s", v->kind, v->tile,
+                    dtype_name(v->dtype), v->matrix ? ", on matrix units" : "", v->gather ? ", gathered" : "",
+                    v->a_outer ? ", a turned" : "", v->b_outer ? "" : ", b turned", v->transposed ? ", transposed" : "",
+                    v->window ? arena_format(cases->arena, ", depthwise %dx%d by %d", v->window, v->window, v->stride)
+                    : v->depthwise ? ", depthwise"
+                                   : "",
+                    v->partial ? ", partial" : "", v->epilogue ? "with an epilogue" : "bare"));
 }
 
 /* Steps that make y of r, of type T[M, N], with operands b: T[N], a: T[M, N] and s: T[M, 1]: a bias, a step more, and
@@ -127,12 +130,21 @@ static void add_products_of(Cases *cases, const GpuLimits *device, int types) {
                          .inputs = -1,
                          .outputs = -1};
             if (kind & 2) { /* depthwise */
-                c.inputs = c.outputs = 1;
+                c.inputs = c.outputs = c.w_group = c.w_output = 1;
+                c.w_input = c.w_tap = c.group;
                 for (int i = 0; i < GPU_CONV_AXES; i++) c.kernel[i] = i ? 3 : 1;
             }
             GpuEpilogue *epilogue = epilogue_of(cases->arena, c.dtype, number++);
             int count = gpu_conv_variants(&c, device, epilogue, variants);
             for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
+            for (int stride = 1; kind == 2 && stride <= 2; stride++)
+                for (int size = 3; size <= 7; size += 2) {
+                    c.kernel[1] = c.kernel[2] = size;
+                    c.strides[1] = c.strides[2] = stride;
+                    epilogue = epilogue_of(cases->arena, c.dtype, number++);
+                    count = gpu_conv_variants(&c, device, epilogue, variants);
+                    for (int i = 0; i < count; i++) add_variant(cases, &variants[i]);
+                }
         }
         GpuProductLaunch finish; /* the epilogue of a library's result */
         GpuEpilogue *epilogue = epilogue_of(cases->arena, all_types[t], number++);

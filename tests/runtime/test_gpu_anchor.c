@@ -275,6 +275,67 @@ Test(gpu_anchor, convolutions_of_one_tap_are_products) {
     bench_close(&b);
 }
 
+/* ---- depthwise convolutions of known taps ---- */
+
+typedef struct Depthwise {
+    const char *name;
+    DType dtype;
+    int64_t images, in[2], channels, kernel, stride, pads[4];
+    bool constant;
+} Depthwise;
+
+static const Depthwise depthwises[] = {
+    {"3x3, lines and columns that patches do not divide", DT_F32, 2, {9, 11}, 20, 3, 1, {1, 1, 1, 1}, true},
+    {"3x3, many blocks", DT_F32, 2, {41, 77}, 68, 3, 1, {1, 1, 1, 1}, true},
+    {"3x3, by strides", DT_F32, 2, {14, 23}, 24, 3, 2, {1, 1, 1, 1}, true},
+    {"3x3, by strides, padded at the end alone", DT_F32, 1, {16, 16}, 8, 3, 2, {0, 0, 1, 1}, true},
+    {"3x3, no padding", DT_F32, 1, {3, 3}, 4, 3, 1, {0, 0, 0, 0}, true},
+    {"3x3, more padding than taps", DT_F32, 1, {2, 5}, 16, 3, 1, {4, 5, 3, 2}, true},
+    {"3x3, less than none", DT_F32, 1, {9, 9}, 16, 3, 1, {-1, -2, 1, -1}, true},
+    {"5x5", DT_F32, 1, {13, 13}, 32, 5, 1, {2, 2, 2, 2}, true},
+    {"5x5, by strides", DT_F32, 1, {13, 18}, 12, 5, 2, {2, 2, 2, 2}, true},
+    {"7x7", DT_F32, 1, {10, 9}, 12, 7, 1, {3, 3, 3, 3}, true},
+    {"7x7, by strides", DT_F32, 1, {10, 9}, 12, 7, 2, {3, 3, 3, 3}, true},
+    {"3x3 of f16", DT_F16, 2, {9, 11}, 40, 3, 1, {1, 1, 1, 1}, true},
+    {"5x5 of bf16, by strides", DT_BF16, 2, {9, 11}, 24, 5, 2, {2, 1, 2, 1}, true},
+    {"3x3 of f64", DT_F64, 1, {9, 11}, 6, 3, 1, {1, 1, 1, 1}, true},
+    {"a weight that comes with a run", DT_F32, 1, {9, 11}, 16, 3, 1, {1, 1, 1, 1}, false},
+    {"channels that packs do not divide", DT_F32, 1, {9, 11}, 18, 3, 1, {1, 1, 1, 1}, true},
+};
+
+static AnchorCase depthwise_case(const Depthwise *d, uint64_t seed) {
+    static const AnchorStep steps[] = {ANCHOR_BIAS, ANCHOR_ADD, ANCHOR_RELU};
+    AnchorCase c = anchor_case_new("conv", seed);
+    const int64_t x[] = {d->images, d->in[0], d->in[1], d->channels}, w[] = {d->channels, 1, d->kernel, d->kernel};
+    Value *inputs[] = {anchor_case_input(&c, d->dtype, 4, x), anchor_case_input(&c, d->dtype, 4, w)};
+    const Dim *sizes[4], *pads[4];
+    for (int i = 0; i < 4; i++) sizes[i] = dim_const(c.graph->dims, x[i]);
+    for (int i = 0; i < 4; i++) pads[i] = dim_const(c.graph->dims, d->pads[i]);
+    for (int i = 0; i < 2; i++)
+        sizes[1 + i] = dim_const(c.graph->dims, (d->in[i] + d->pads[i] + d->pads[2 + i] - d->kernel) / d->stride + 1);
+    c.node = graph_add_node(c.graph, NULL, NODE_ANCHOR, c.what, inputs, 2);
+    node_set_ints(c.node, "strides", (int64_t[]){d->stride, d->stride}, 2);
+    node_set_ints(c.node, "dilations", (int64_t[]){1, 1}, 2);
+    node_set_int(c.node, "group", d->channels);
+    node_set_dims(c.node, "pads", pads, 4);
+    anchor_case_results(&c, d->dtype, 4, sizes, steps, 3);
+    c.constant[1] = c.constant[2] = d->constant;
+    c.terms = d->kernel * d->kernel;
+    c.what = d->name;
+    return c;
+}
+
+/* In memory that begins at multiples of a pack, and between two of them. */
+Test(gpu_anchor, depthwise_convolutions_of_known_taps_agree_with_the_evaluator) {
+    Bench b;
+    anchor_bench_open(&b);
+    for (size_t i = 0; i < sizeof depthwises / sizeof *depthwises; i++) {
+        check(&b, depthwise_case(&depthwises[i], i), 0);
+        if (i % 4 == 0) check(&b, depthwise_case(&depthwises[i], i), 8);
+    }
+    bench_close(&b);
+}
+
 /* ---- one anchor, many sizes ---- */
 
 Test(gpu_anchor, one_anchor_runs_any_number_of_rows_and_compiles_nothing_more) {

@@ -111,6 +111,11 @@ static const char cuda_prelude[] =
     "#define INFINITY_f64 FLOAT_u64(0x7ff0000000000000UL)\n"
     "#define NAN_f64 FLOAT_u64(0x7ff8000000000000UL)\n"
     "FUNCTION f32 load_f16(u16 x) { f32 r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r; }\n"
+    "FUNCTION f32 load_f16_high(u32 x) {\n"
+    "    f32 r;\n"
+    "    asm(\"{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}\" : \"=f\"(r) : \"r\"(x));\n"
+    "    return r;\n"
+    "}\n"
     "FUNCTION u16 store_f16(f32 x) { u16 r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n"
     /* clang-format off */
     BF16_BY_INTEGERS
@@ -253,6 +258,7 @@ static const char opencl_prelude[] =
     "    return (u16)(sign | r);\n"
     "}\n"
     "#endif\n"
+    "#define load_f16_high(x) load_f16((u16)((u32)(x) >> 16))\n"
     /* clang-format off */
     BF16_BY_INTEGERS
     "FUNCTION u16 store_bf16(f32 x) { return store_bf16_bits(BITS_f32(x)); }\n"

@@ -33,6 +33,7 @@
  * HAS_SHUFFLE                  1 where shuffles are the device's own, else 0: then barriers outside of branches and loops
  *                              serve better
  * load_f16(u16) -> f32, store_f16(f32) -> u16, load_bf16, store_bf16      to nearest even, NaN stays NaN
+ * load_f16_high(u32) -> f32     of the upper half of a word
  * fma_<f> sqrt_<f> floor_<f> ceil_<f> trunc_<f> rint_<f> fabs_<f> fmod_<f>   <f>: f32 f64. Correctly rounded, no contraction
  * max_f32(a, b)                the number where one is NaN
  * exp2_f32(x)                  within 2^-22, results below the normal ones may be 0

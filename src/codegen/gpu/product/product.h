@@ -54,7 +54,7 @@ typedef enum GpuTile {
     GPU_TILE_HALF,   /* 128 x 64, on matrix units alone */
 } GpuTile;
 
-enum { GPU_BATCH_AXES = 3, GPU_PRODUCT_ARGUMENTS = 48, GPU_MAX_VARIANTS = 8 };
+enum { GPU_BATCH_AXES = 3, GPU_PRODUCT_ARGUMENTS = 48, GPU_MAX_VARIANTS = 12 };
 
 /* What a program's text depends on. Zeroed where unused, so that variants compare as bytes. */
 typedef struct GpuVariant {
@@ -67,6 +67,7 @@ typedef struct GpuVariant {
     bool gather;                 /* `matrix`: lines of a factor do not begin at multiples of 16 bytes */
     bool transposed;             /* convolution */
     bool depthwise;              /* CHANNELS: one channel a group on both sides */
+    int window, stride;          /* `depthwise`: its taps and strides, the same along the last two axes; 0: any */
     bool partial;                /* FINISH: of split sums; else of a result, in place */
     const GpuEpilogue *epilogue; /* NULL: none */
 } GpuVariant;

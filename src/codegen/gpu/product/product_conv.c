@@ -248,6 +248,8 @@ static GpuVariant variant_of(const GpuConv *c, const GpuLimits *limits, const Gp
     if (c->group > 1 && c->outputs < LEAST_TILED_OUTPUTS) {
         v.kind = GPU_PRODUCT_CHANNELS;
         v.depthwise = c->inputs == 1 && c->outputs == 1;
+        v.window = product_window(c);
+        if (v.window) v.stride = (int)c->strides[2];
         return v;
     }
     int64_t large = product_ceil_div(rows, 128) * product_ceil_div(c->outputs, 128) * c->group * phases;
@@ -294,6 +296,10 @@ void gpu_conv_launch(const GpuConv *c, const GpuLimits *limits, const GpuEpilogu
     int64_t flags = flags_of(c, v);
     v->gather = v->matrix && (flags & (WHOLE_A | WHOLE_B)) != (WHOLE_A | WHOLE_B);
     if (v->gather) v->tile = GPU_TILE_MEDIUM;
+    if (v->window) {
+        product_depthwise_launch(c, flags == (WHOLE_A | WHOLE_B | WHOLE_OUT), l);
+        return;
+    }
     for (int i = 0; i < GPU_CONV_AXES; i++) {
         periods[i] = c->strides[i] / common_divisor(c->strides[i], c->dilations[i]);
         depth *= c->transposed ? product_ceil_div(c->kernel[i], periods[i]) : c->kernel[i];
@@ -362,6 +368,15 @@ int gpu_conv_variants(const GpuConv *known, const GpuLimits *limits, const GpuEp
             count = product_add_matrix_tiles(out, count, &launch.variant);
         if (launch.splits < 2) continue;
         gpu_finish_launch(c.dtype, 1, launch.splits, 1, 1, 1, 1, limits, epilogue, &launch);
+        count = product_add_variant(out, count, &launch.variant);
+    }
+    for (int i = 0; !weight && i < product_window_count; i++) {
+        GpuConv c = *known;
+        GpuProductLaunch launch;
+        c.kernel[0] = c.inputs = c.outputs = 1;
+        c.kernel[1] = c.kernel[2] = product_windows[i];
+        if (!sizes) c.images = c.out[0] = c.out[1] = c.out[2] = 1;
+        gpu_conv_launch(&c, limits, epilogue, &launch);
         count = product_add_variant(out, count, &launch.variant);
     }
     return count;

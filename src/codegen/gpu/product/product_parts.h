@@ -3,6 +3,7 @@
  *   product_parts.c   tiles, packs, splits, arguments
  *   product.c         the end of products
  *   product_matrix.c  tiles on matrix units
+ *   product_depthwise.c
  *   product_matmul.c, product_conv.c
  *   product_text.c    programs, around the bodies of these */
 #ifndef ONNXFUSE_CODEGEN_GPU_PRODUCT_PRODUCT_PARTS_H
@@ -43,7 +44,8 @@ enum { WHOLE_A = 1, WHOLE_B = 2, WHOLE_OUT = 4 };
 
 /* Texts of the bodies. */
 extern const char product_tiles_text[], product_matmul_text[], product_narrow_text[], product_conv_text[],
-    product_channels_text[], product_finish_text[], product_matrix_matmul_text[], product_matrix_conv_text[];
+    product_channels_text[], product_depthwise_text[], product_finish_text[], product_matrix_matmul_text[],
+    product_matrix_conv_text[];
 
 /* clang-format off */
 /* Tiles that run at the same time stand in bands of 8 rows of tiles, so that both factors are found in the cache. */
@@ -139,6 +141,12 @@ enum {
 int product_narrow_columns(const GpuVariant *v); /* of a block */
 enum { CHANNELS_THREADS = 256, CHANNELS_ROWS = 4 /* positions a thread */ };
 enum { FINISH_THREADS = 256 };
+
+/* product_depthwise.c: depthwise convolutions by programs that know their taps and strides. */
+extern const int product_windows[], product_window_count;
+int product_window(const GpuConv *conv); /* which of them are the convolution's taps; 0: none, or it is another one */
+/* Completes a launch that has its variant. whole: all memory may be accessed in packs. */
+void product_depthwise_launch(const GpuConv *conv, bool whole, GpuProductLaunch *launch);
 
 /* The argument that scales sums: the bits of alpha in the type that is added up in. */
 int64_t product_scale(DType dtype, double alpha);

@@ -50,8 +50,11 @@ typedef struct PackText {
 static const PackText packs[] = {
     {1, "u32", "UNROLL for (i32 i = 0; i < 4; i++) v[i] = FROM_BITS((u8)(w >> (8 * i)));",
      "w = 0; UNROLL for (i32 i = 0; i < 4; i++) w |= (u32)TO_BITS(v[i]) << (8 * i);"},
-    {2, "u64", "UNROLL for (i32 i = 0; i < 4; i++) v[i] = FROM_BITS((u16)(w >> (16 * i)));",
-     "w = 0; UNROLL for (i32 i = 0; i < 4; i++) w |= (u64)TO_BITS(v[i]) << (16 * i);"},
+    {2, "u64",
+     "u32 low = (u32)w, high = (u32)(w >> 32); v[0] = FROM_BITS((u16)low); v[1] = FROM_HIGH(low); "
+     "v[2] = FROM_BITS((u16)high); v[3] = FROM_HIGH(high);",
+     "u32 low = (u32)TO_BITS(v[0]) | (u32)TO_BITS(v[1]) << 16, high = (u32)TO_BITS(v[2]) | (u32)TO_BITS(v[3]) << 16; "
+     "w = low | (u64)high << 32;"},
     {4, "u128", "v[0] = FROM_BITS(w.x); v[1] = FROM_BITS(w.y); v[2] = FROM_BITS(w.z); v[3] = FROM_BITS(w.w);",
      "w.x = TO_BITS(v[0]); w.y = TO_BITS(v[1]); w.z = TO_BITS(v[2]); w.w = TO_BITS(v[3]);"},
     {8, "u128", "v[0] = FROM_BITS((u64)w.x | (u64)w.y << 32); v[1] = FROM_BITS((u64)w.z | (u64)w.w << 32);",
@@ -101,6 +104,10 @@ static void add_types(Text *t, const GpuVariant *v) {
     text_add(t, "#define BITS %s\n#define VALUE %s\n#define WORD %s\n#define PACK %d\n", e->bits, e->value, p->word,
              product_pack(v->dtype));
     text_add(t, "#define FROM_BITS(b) %s\n#define TO_BITS(v) %s\n", e->from_bits, e->to_bits);
+    if (p->size == 2)
+        text_add(t, "#define FROM_HIGH(w) %s\n",
+                 v->dtype == DT_F16 ? "load_f16_high(w)" : "FROM_BITS((u16)((w) >> 16))");
+    text_add(t, "#define CLEAR(w) %s\n", p->size < 4 ? "w = 0;" : "w.x = w.y = w.z = w.w = 0;");
     text_add(t, "#define UNPACK(w, v) %s\n#define PACK_UP(w, v) %s\n", p->unpack, p->pack);
     text_add(t, "#define SUM_BITS(b) %s(b)\n", !is_float ? "" : v->dtype == DT_F64 ? "FLOAT_u64" : "FLOAT_u32");
     if (is_float)
@@ -163,6 +170,14 @@ static void add_narrow(Text *t, const GpuVariant *v) {
              product_narrow_columns(v), v->b_outer ? product_pack(v->dtype) : 4);
 }
 
+/* Whether a depthwise convolution's lines are unrolled: the weights of all taps stay in registers, and loads run ahead
+ * of sums. Otherwise a thread would take more than the 128 registers that it has (ptxas 13.0, sm_80 to sm_100). */
+static bool unrolls_lines(const GpuVariant *v) {
+    const GpuEpilogue *e = v->epilogue;
+    bool bias = !e || (e->operand_count == 1 && e->forms[0] == GPU_OPERAND_COLUMN) || !e->operand_count;
+    return v->window == 3 && bias && dtype_is_float(v->dtype) && dtype_size(v->dtype) < 8;
+}
+
 void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const char *name) {
     text_add(t, "%s", gpu_prelude(dialect));
     if (v->matrix) gpu_matrix_words(t, v->dtype, dialect);
@@ -187,6 +202,12 @@ void gpu_product_render(Text *t, const GpuVariant *v, GpuDialect dialect, const 
         text_add(t, "%s", product_narrow_text);
         break;
     case GPU_PRODUCT_CHANNELS:
+        if (v->window) {
+            text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define WINDOW %d\n#define STRIDE %d\n",
+                     CHANNELS_THREADS, beside(v, NULL), v->window, v->stride);
+            text_add(t, "#define BY_LINES %s\n%s", unrolls_lines(v) ? "UNROLL" : "ROLLED", product_depthwise_text);
+            break;
+        }
         text_add(t, "#define THREADS %d\n#define BLOCKS_BESIDE %d\n#define THREAD_ROWS %d\n%s", CHANNELS_THREADS,
                  beside(v, NULL), CHANNELS_ROWS, product_channels_text);
         break;
