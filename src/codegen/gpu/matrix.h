@@ -7,6 +7,9 @@
 /* clang-format off
  *
  * MATRIX_MEMORY                     what the words need, declared at the top of a kernel's body
+ * EXCHANGE                          for SHUFFLE_XOR_<t> of dialect.h, in a kernel with MATRIX_MEMORY
+ * COPIES_ARG COPIES                 the last of a function's parameters, and what a kernel gives it, where the function copies
+ *                                   late; no comma before them
  * MATRIX_DEPTH                      elements along the depth of one product: 32 bytes, 16 elements of f16 and bf16, 8 of tf32
  * MULTIPLY_MATRICES(c, a, b0, b1)   c += a b, f32 c[4], u32 a[4], b0, b1: 16 x MATRIX_DEPTH by MATRIX_DEPTH x 8 elements
  *                                   (mma.m16n8k16; m16n8k8 of tf32). Lane l of the warp: g = l / 4, i = l % 4. A word is 2
@@ -18,11 +21,12 @@
  * LOAD_TURNED(r, tile, at, more)    the same of 8 x 8 elements of 16 bits each, turned: r[m] has elements l / 4 of rows
  *                                   2 (l % 4) and the next
  * ROUND_TO_MATRIX(word)             tf32: the bits of a f32, rounded to it; else the word itself
+ * PACK(x, y)                        16-bit types: two f32 as a word, x in its low half, to nearest even
  * FORGET(x)                         the compiler forgets what it knows of a u32 variable's value, so that what is made of it is
  *                                   made again rather than kept in registers. Statement, with ;
- * COPY_LATER(to, from, bytes)       16 bytes from GLOBAL memory to the u128 at `to` in SHARED memory, `bytes` (0 to 16) of
- *                                   them taken and the rest zeros; both at multiples of 16 bytes. None of 0 bytes are looked
- *                                   at. They may arrive at once, and have arrived, for the thread itself, when COPY_WAIT says so
+ * COPY_LATER(tile, at, more, from, bytes)   16 bytes from GLOBAL memory, a multiple of 16, to tile[at + more], which are as above;
+ *                                   `bytes` (0 to 16) of them taken and the rest zeros. None of 0 bytes are looked at. They
+ *                                   may arrive at once, and have arrived, for the thread itself, when COPY_WAIT says so
  * COPY_GROUP                        ends a group of copies, which may be empty. Statement, with ;
  * COPY_WAIT(n)                      waits for all groups but the last n, a constant. Statement, with ;
  *

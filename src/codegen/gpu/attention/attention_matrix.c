@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of the long and the tall tile on matrix units (matrix_words.h), after Dao, "FlashAttention-2" (2023). A warp has
+/* The text of the long and the tall tile on matrix units (matrix.h), after Dao, "FlashAttention-2" (2023). A warp has
  * BANDS times 16 rows: scores leave the first product in the layout in which the second takes its weights, so neither leaves
  * registers; weights are rounded to 16 bits for it. Values come in while scores are computed, the next keys while values
  * are weighted. Scores are kept as they are where only their size matters to the steps: then the scale is part of what
@@ -8,36 +8,36 @@
  * Rows of the tiles in shared memory are 16 bytes longer than their data, so that 8 of them, as one matrix takes, lie in
  * different banks. */
 #include "codegen/gpu/attention/attention_parts.h"
-#include "codegen/gpu/matrix_words.h"
 
 /* clang-format off */
 
 /* A tile of keys or values from t0 on; zeros outside. By rows a thread has 16 bytes of every so manieth key, from `at` on,
- * and the result is where it goes on. Copies are under way until COPY_WAIT. `place` is the address of
- * `tile`. The slow way stays short, for it is in the main loop. */
+ * and the result is where it goes on. Copies are under way until COPY_WAIT. The slow way stays short, for it is in the
+ * main loop. LINE: chunks of 16 bytes from a row of a tile to the next. */
 static const char functions[] =
+    "#define LINE(padded) ((padded) / 8 + 1)\n"
     "#define BY_ROWS(padded) (THREADS % ((padded) / 8) == 0)\n"
     "#define FIRST_OF(from, t0, padded, row) ((from) + (i64)((t0) + thread / ((padded) / 8)) * (row) + thread % ((padded) / 8) * 8)\n"
-    "FUNCTION GLOBAL const T *load_tile(PLACE place, SHARED_POINTER u128 *tile, GLOBAL const T *from, GLOBAL const T *at, i32 t0,\n"
-    "                                   i32 count, i32 keys, i32 padded, i32 size, i64 row, i64 column, i32 mode, i32 thread) {\n"
+    "FUNCTION GLOBAL const T *load_tile(SHARED_POINTER u128 *tile, GLOBAL const T *from, GLOBAL const T *at, i32 t0, i32 count,\n"
+    "                                   i32 keys, i32 padded, i32 size, i64 row, i64 column, i32 mode, i32 thread COPIES_ARG) {\n"
     "    if (mode == MODE_WIDE && BY_ROWS(padded)) {\n"
-    "        i32 t = thread / (padded / 8), c = thread % (padded / 8) * 8, step = THREADS / (padded / 8);\n"
-    "        place += t * (padded + 8) * 2 + c * 2;\n"
+    "        i32 t = thread / (padded / 8), c = thread % (padded / 8), step = THREADS / (padded / 8);\n"
+    "        i32 to = t * LINE(padded) + c;\n"
     "        if (t0 + keys <= count) {\n"
     "            UNROLL\n"
-    "            for (i32 i = 0; i < keys; i += step) { COPY_16(place + i * (padded + 8) * 2, at, c < size); at += step * row; }\n"
+    "            for (i32 i = 0; i < keys; i += step) { COPY_LATER(tile, to, i * LINE(padded), at, c * 8 < size ? 16 : 0); at += step * row; }\n"
     "        } else {\n"
     "            ROLLED\n"
     "            for (i32 i = 0; i < keys; i += step) {\n"
-    "                COPY_16(place + i * (padded + 8) * 2, at, t0 + t + i < count && c < size);\n"
+    "                COPY_LATER(tile, to, i * LINE(padded), at, t0 + t + i < count && c * 8 < size ? 16 : 0);\n"
     "                at += step * row;\n"
     "            }\n"
     "        }\n"
     "    } else if (mode == MODE_WIDE) {\n"
     "        for (i32 i = thread; i < keys * (padded / 8); i += THREADS) {\n"
-    "            i32 t = i / (padded / 8), c = i % (padded / 8) * 8;\n"
-    "            bool there = t0 + t < count && c < size;\n"
-    "            COPY_16(place + (t * (padded + 8) + c) * 2, from + (i64)(t0 + t) * row + c, there);\n"
+    "            i32 t = i / (padded / 8), c = i % (padded / 8);\n"
+    "            i32 bytes = t0 + t < count && c * 8 < size ? 16 : 0;\n"
+    "            COPY_LATER(tile, t * LINE(padded) + c, 0, from + (i64)(t0 + t) * row + c * 8, bytes);\n"
     "        }\n"
     "    } else {\n"
     "        ROLLED\n"
@@ -52,14 +52,14 @@ static const char functions[] =
     "    return at;\n"
     "}\n"
     /* All rows of the tile; of those behind the last one nothing is kept. */
-    "FUNCTION void load_queries(PLACE place, SHARED_POINTER u128 *tile, GLOBAL const T *from, SHARED_POINTER const i32 *heads,\n"
+    "FUNCTION void load_queries(SHARED_POINTER u128 *tile, GLOBAL const T *from, SHARED_POINTER const i32 *heads,\n"
     "                           SHARED_POINTER const i32 *positions, i32 height, i32 size, i64 head, i64 row, i64 column,\n"
-    "                           i32 mode, i32 thread) {\n"
+    "                           i32 mode, i32 thread COPIES_ARG) {\n"
     "    if (mode == MODE_WIDE) {\n"
     "        for (i32 i = thread; i < height * (SIZE / 8); i += THREADS) {\n"
-    "            i32 r = i / (SIZE / 8), c = i % (SIZE / 8) * 8;\n"
+    "            i32 r = i / (SIZE / 8), c = i % (SIZE / 8);\n"
     "            GLOBAL const T *at = from + heads[r] * head + positions[r] * row;\n"
-    "            COPY_16(place + (r * (SIZE + 8) + c) * 2, at + c, c < size);\n"
+    "            COPY_LATER(tile, r * LINE(SIZE) + c, 0, at + c * 8, c * 8 < size ? 16 : 0);\n"
     "        }\n"
     "    } else {\n"
     "        ROLLED\n"
@@ -77,12 +77,11 @@ static const char functions[] =
 /* Up to the steps. */
 static const char scores[] =
     "    i32 l = thread % 32, warp = thread / 32 * 16 * BANDS;\n"
-    "    SHARED_POINTER u128 *key_tile = query_tile + TILE_ROWS * (SIZE + 8) / 8;\n"
-    "    SHARED_POINTER u128 *value_tile = key_tile + TILE_KEYS * (SIZE + 8) / 8;\n"
-    "    PLACE query_place = PLACE_OF(query_tile), key_place = PLACE_OF(key_tile), value_place = PLACE_OF(value_tile);\n"
-    "    PLACE query_from = query_place + ((warp + l % 16) * (SIZE + 8) + l / 16 * 8) * 2;\n"
-    "    PLACE key_from = key_place + ((l % 8 + l / 16 * 8) * (SIZE + 8) + l / 8 % 2 * 8) * 2;\n"
-    "    PLACE value_from = value_place + (l % 16 * (WIDTH + 8) + l / 16 * 8) * 2;\n"
+    "    SHARED_POINTER u128 *key_tile = query_tile + TILE_ROWS * LINE(SIZE);\n"
+    "    SHARED_POINTER u128 *value_tile = key_tile + TILE_KEYS * LINE(SIZE);\n"
+    "    i32 query_from = (warp + l % 16) * LINE(SIZE) + l / 16;\n"
+    "    i32 key_from = (l % 8 + l / 16 * 8) * LINE(SIZE) + l / 8 % 2;\n"
+    "    i32 value_from = l % 16 * LINE(WIDTH) + l / 16;\n"
     /* Of each row's result, or what the block knows of it; nowhere: -1. Later, registers are scarce. */
     "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
     "        i64 place = (kv_head * group + heads[r]) * out_head + positions[r] * out_row + b0 * out_lead0 + b1 * out_lead1;\n"
@@ -91,10 +90,10 @@ static const char scores[] =
     "    }\n"
     "    GLOBAL const T *key_at = FIRST_OF(k, begin, SIZE, k_row), *value_at = FIRST_OF(v, begin, WIDTH, v_row);\n"
     "    if (begin < end) {\n"
-    "        load_queries(query_place, query_tile, q + kv_head * group * q_head, heads, positions, TILE_ROWS, OWN_SIZE, q_head,\n"
-    "                     q_row, q_column, MODE_OF(q_mode), thread);\n"
-    "        key_at = load_tile(key_place, key_tile, k, key_at, begin, count, TILE_KEYS, SIZE, OWN_SIZE, k_row, k_column, MODE_OF(k_mode), thread);\n"
-    "        COPY_COMMIT;\n"
+    "        load_queries(query_tile, q + kv_head * group * q_head, heads, positions, TILE_ROWS, OWN_SIZE, q_head,\n"
+    "                     q_row, q_column, MODE_OF(q_mode), thread COPIES);\n"
+    "        key_at = load_tile(key_tile, k, key_at, begin, count, TILE_KEYS, SIZE, OWN_SIZE, k_row, k_column, MODE_OF(k_mode), thread COPIES);\n"
+    "        COPY_GROUP;\n"
     "    }\n"
     "    f32 top[BANDS][2], sum[BANDS][2], acc[BANDS][WIDTH / 8][4];\n"
     "#if QUERIES_HELD\n"
@@ -104,7 +103,7 @@ static const char scores[] =
     "    UNROLL\n"
     "    for (i32 m = 0; m < BANDS; m++)\n"
     "        UNROLL\n"
-    "        for (i32 c = 0; c < SIZE / 16; c++) LOAD_MATRIX(held[m][c], query_from + (m * 16 * (SIZE + 8) + c * 16) * 2);\n"
+    "        for (i32 c = 0; c < SIZE / 16; c++) LOAD_MATRICES(held[m][c], query_tile, query_from, m * 16 * LINE(SIZE) + c * 2);\n"
     "#endif\n"
     "    UNROLL\n"
     "    for (i32 m = 0; m < BANDS; m++) {\n"
@@ -116,8 +115,8 @@ static const char scores[] =
     "        f32 s[BANDS][TILE_KEYS / 8][4];\n"
     "        COPY_WAIT(0);\n"
     "        BARRIER;\n" /* the keys are there, the values before are done with */
-    "        value_at = load_tile(value_place, value_tile, v, value_at, t0, count, TILE_KEYS, WIDTH, OWN_WIDTH, v_row, v_column, MODE_OF(v_mode), thread);\n"
-    "        COPY_COMMIT;\n"
+    "        value_at = load_tile(value_tile, v, value_at, t0, count, TILE_KEYS, WIDTH, OWN_WIDTH, v_row, v_column, MODE_OF(v_mode), thread COPIES);\n"
+    "        COPY_GROUP;\n"
     "        UNROLL\n"
     "        for (i32 m = 0; m < BANDS; m++)\n"
     "            UNROLL\n"
@@ -129,17 +128,17 @@ static const char scores[] =
     "#else\n"
     "            u32 a[BANDS][4];\n"
     "            UNROLL\n"
-    "            for (i32 m = 0; m < BANDS; m++) LOAD_MATRIX(a[m], query_from + (m * 16 * (SIZE + 8) + c * 16) * 2);\n"
+    "            for (i32 m = 0; m < BANDS; m++) LOAD_MATRICES(a[m], query_tile, query_from, m * 16 * LINE(SIZE) + c * 2);\n"
     "#define QUERIES(m) a[m]\n"
     "#endif\n"
     "            UNROLL\n"
     "            for (i32 j = 0; j < TILE_KEYS / 8; j += 2) {\n"
     "                u32 b[4];\n"
-    "                LOAD_MATRIX(b, key_from + (j * 8 * (SIZE + 8) + c * 16) * 2);\n"
+    "                LOAD_MATRICES(b, key_tile, key_from, j * 8 * LINE(SIZE) + c * 2);\n"
     "                UNROLL\n"
     "                for (i32 m = 0; m < BANDS; m++) {\n"
-    "                    MULTIPLY(s[m][j], QUERIES(m), b[0], b[1]);\n"
-    "                    MULTIPLY(s[m][j + 1], QUERIES(m), b[2], b[3]);\n"
+    "                    MULTIPLY_MATRICES(s[m][j], QUERIES(m), b[0], b[1]);\n"
+    "                    MULTIPLY_MATRICES(s[m][j + 1], QUERIES(m), b[2], b[3]);\n"
     "                }\n"
     "            }\n"
     "        }\n"
@@ -147,8 +146,8 @@ static const char scores[] =
     "        COPY_WAIT(0);\n"
     "        BARRIER;\n" /* the values are there, the keys are done with */
     "        if (t0 + TILE_KEYS < end) {\n"
-    "            key_at = load_tile(key_place, key_tile, k, key_at, t0 + TILE_KEYS, count, TILE_KEYS, SIZE, OWN_SIZE, k_row, k_column, MODE_OF(k_mode), thread);\n"
-    "            COPY_COMMIT;\n"
+    "            key_at = load_tile(key_tile, k, key_at, t0 + TILE_KEYS, count, TILE_KEYS, SIZE, OWN_SIZE, k_row, k_column, MODE_OF(k_mode), thread COPIES);\n"
+    "            COPY_GROUP;\n"
     "        }\n";
 
 /* Behind the steps; LOG2: what a score is multiplied by for powers of two. */
@@ -187,11 +186,11 @@ static const char values[] =
     "            UNROLL\n"
     "            for (i32 n = 0; n < WIDTH / 8; n += 2) {\n"
     "                u32 b[4];\n"
-    "                LOAD_MATRIX_ACROSS(b, value_from + (j * 8 * (WIDTH + 8) + n * 8) * 2);\n"
+    "                LOAD_TURNED(b, value_tile, value_from, j * 8 * LINE(WIDTH) + n);\n"
     "                UNROLL\n"
     "                for (i32 m = 0; m < BANDS; m++) {\n"
-    "                    MULTIPLY(acc[m][n], a[m], b[0], b[1]);\n"
-    "                    MULTIPLY(acc[m][n + 1], a[m], b[2], b[3]);\n"
+    "                    MULTIPLY_MATRICES(acc[m][n], a[m], b[0], b[1]);\n"
+    "                    MULTIPLY_MATRICES(acc[m][n + 1], a[m], b[2], b[3]);\n"
     "                }\n"
     "            }\n"
     "        }\n"
@@ -263,8 +262,4 @@ const AttentionParts attention_matrix_parts = {
 
 /* clang-format on */
 
-void attention_matrix_words(Text *text, DType dtype, GpuDialect dialect) {
-    const char *type = dtype_name(dtype);
-    text_add(text, "%s#define PACK(x, y) PACK_%s(x, y)\n", gpu_fragment_words(dialect), type);
-    text_add(text, "#define MULTIPLY(c, a, b0, b1) MULTIPLY_%s(c, a, b0, b1)\n%s", type, functions);
-}
+void attention_matrix_words(Text *text) { text_add(text, "%s", functions); }

@@ -43,11 +43,11 @@ typedef struct AttentionParts {
     const char *memory, *scores, *rows, *keys, *at, *end, *values;
 } AttentionParts;
 
-/* attention_matrix.c: what functions on matrix units call, and their parts. */
-void attention_matrix_words(Text *text, DType dtype, GpuDialect dialect);
+/* attention_matrix.c: what functions on matrix units call, and their parts; both need the words of matrix.h. */
+void attention_matrix_words(Text *text);
 extern const AttentionParts attention_matrix_parts;
 
-/* attention_squares.c: likewise; needs the words of matrix_words.h. */
+/* attention_squares.c: likewise. */
 void attention_squares_words(Text *text);
 extern const AttentionParts attention_squares_parts;
 

@@ -5,7 +5,7 @@
 
 #include "codegen/gpu/attention/attention_parts.h"
 #include "codegen/gpu/dialect.h"
-#include "codegen/gpu/matrix_words.h"
+#include "codegen/gpu/matrix.h"
 
 /* clang-format off */
 
@@ -504,14 +504,13 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
              "FUNCTION f32 inverse_of(f32 top, f32 sum, i64 keys) { return %s; }\n"
              "FUNCTION f32 result_of(f32 acc, f32 inverse) { return inverse == 0 ? 0 : acc * inverse; }\n",
              results[attention->empty]);
-    if (plan.tiles[TILE_TALL].form == FORM_MATRIX) attention_matrix_words(text, attention->dtype, dialect);
+    bool matrix = plan.tiles[TILE_TALL].form == FORM_MATRIX, squares = plan.tiles[TILE_LONG].form == FORM_SQUARES;
+    if (matrix || squares) gpu_matrix_words(text, attention->dtype, dialect);
+    if (matrix) attention_matrix_words(text);
     for (int i = 0; i < TILE_COUNT; i++) {
         const AttentionTile *tile = &plan.tiles[i];
         if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
-        if (tile->form == FORM_SQUARES) {
-            text_add(text, "%s", gpu_fragment_words(dialect));
-            add_squares_function(text, attention, tile, name);
-        }
+        if (tile->form == FORM_SQUARES) add_squares_function(text, attention, tile, name);
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
     }
     add_join_function(text, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of the long tile in f32 on plain cores: a thread has 8 rows and 8 keys (or 4) of the scores, then 8 rows and 8
  * columns of the weighted values, so that 16 loads from shared memory serve 256 multiplications. Values come in while
- * scores are computed, the next keys while values are weighted (COPY_16 of matrix_words.h).
+ * scores are computed, the next keys while values are weighted (COPY_LATER of matrix.h).
  *
  * Shared memory is counted in quads, 16 bytes. Quad c of row r of queries, keys and weights stands at c ^ r % 8 of the row:
  * threads of a warp that read the same quad of different rows find it in different banks. Quad c of a row of weights has
@@ -13,12 +13,13 @@
 /* A thread copies quads of the same column; `at`: of its first row. */
 static const char functions[] =
     "#define QUAD(row, c, quads) ((row) * (quads) + ((c) ^ (row) % 8))\n"
-    "FUNCTION GLOBAL const T *load_rows(PLACE place, GLOBAL const T *at, i32 t0, i32 count, i32 height, i32 quads, i32 size,\n"
-    "                                   i64 row, bool turned, i32 thread) {\n"
+    "FUNCTION GLOBAL const T *load_rows(SHARED_POINTER u128 *tile, GLOBAL const T *at, i32 t0, i32 count, i32 height, i32 quads, i32 size,\n"
+    "                                   i64 row, bool turned, i32 thread COPIES_ARG) {\n"
     "    i32 t = thread / quads, c = thread % quads, step = THREADS / quads;\n"
     "    UNROLL\n"
     "    for (i32 i = 0; i < height; i += step) {\n"
-    "        COPY_16(place + (turned ? QUAD(t + i, c, quads) : (t + i) * quads + c) * 16, at, t0 + t + i < count && c * 4 < size);\n"
+    "        i32 to = turned ? QUAD(t + i, c, quads) : (t + i) * quads + c;\n"
+    "        COPY_LATER(tile, to, 0, at, t0 + t + i < count && c * 4 < size ? 16 : 0);\n"
     "        at += step * row;\n"
     "    }\n"
     "    return at;\n"
@@ -28,7 +29,6 @@ static const char scores[] =
     "    i32 x = thread % ACROSS, y = thread / ACROSS;\n"
     "    SHARED_POINTER u128 *key_tile = query_tile + TILE_ROWS * (SIZE / 4), *value_tile = key_tile + TILE_KEYS * (SIZE / 4);\n"
     "    SHARED_POINTER u128 *weight_tile = value_tile + TILE_KEYS * (WIDTH / 4);\n"
-    "    PLACE query_place = PLACE_OF(query_tile), key_place = PLACE_OF(key_tile), value_place = PLACE_OF(value_tile);\n"
     "    GLOBAL const T *key_at = k + (i64)(begin + thread / (SIZE / 4)) * k_row + thread % (SIZE / 4) * 4;\n"
     "    GLOBAL const T *value_at = v + (i64)(begin + thread / (WIDTH / 4)) * v_row + thread % (WIDTH / 4) * 4;\n"
     "    for (i32 r = thread; r < TILE_ROWS; r += THREADS) {\n"
@@ -39,10 +39,10 @@ static const char scores[] =
     "    if (begin < end) {\n"
     "        GLOBAL const T *query = q + kv_head * group * q_head + thread % (SIZE / 4) * 4;\n"
     "        for (i32 r = thread / (SIZE / 4); r < TILE_ROWS; r += THREADS / (SIZE / 4))\n"
-    "            COPY_16(query_place + QUAD(r, thread % (SIZE / 4), SIZE / 4) * 16, query + heads[r] * q_head + positions[r] * q_row,\n"
-    "                    thread % (SIZE / 4) * 4 < OWN_SIZE);\n"
-    "        key_at = load_rows(key_place, key_at, begin, count, TILE_KEYS, SIZE / 4, OWN_SIZE, k_row, 1, thread);\n"
-    "        COPY_COMMIT;\n"
+    "            COPY_LATER(query_tile, QUAD(r, thread % (SIZE / 4), SIZE / 4), 0, query + heads[r] * q_head + positions[r] * q_row,\n"
+    "                       thread % (SIZE / 4) * 4 < OWN_SIZE ? 16 : 0);\n"
+    "        key_at = load_rows(key_tile, key_at, begin, count, TILE_KEYS, SIZE / 4, OWN_SIZE, k_row, 1, thread COPIES);\n"
+    "        COPY_GROUP;\n"
     "    }\n"
     "    f32 top[ROWS], sum[ROWS], acc[ROWS][WIDTH / ACROSS];\n"
     "    UNROLL\n"
@@ -55,8 +55,8 @@ static const char scores[] =
     "        f32 s[ROWS][TILE_KEYS / ACROSS];\n"
     "        COPY_WAIT(0);\n"
     "        BARRIER;\n" /* the keys are there, the values and weights before are done with */
-    "        value_at = load_rows(value_place, value_at, t0, count, TILE_KEYS, WIDTH / 4, OWN_WIDTH, v_row, 0, thread);\n"
-    "        COPY_COMMIT;\n"
+    "        value_at = load_rows(value_tile, value_at, t0, count, TILE_KEYS, WIDTH / 4, OWN_WIDTH, v_row, 0, thread COPIES);\n"
+    "        COPY_GROUP;\n"
     "        UNROLL\n"
     "        for (i32 i = 0; i < ROWS; i++)\n"
     "            UNROLL\n"
@@ -107,8 +107,8 @@ static const char values[] =
     "        COPY_WAIT(0);\n"
     "        BARRIER;\n" /* the values and weights are there, the keys are done with */
     "        if (t0 + TILE_KEYS < end) {\n"
-    "            key_at = load_rows(key_place, key_at, t0 + TILE_KEYS, count, TILE_KEYS, SIZE / 4, OWN_SIZE, k_row, 1, thread);\n"
-    "            COPY_COMMIT;\n"
+    "            key_at = load_rows(key_tile, key_at, t0 + TILE_KEYS, count, TILE_KEYS, SIZE / 4, OWN_SIZE, k_row, 1, thread COPIES);\n"
+    "            COPY_GROUP;\n"
     "        }\n"
     "        UNROLL_4\n"
     "        for (i32 c = 0; c < TILE_KEYS / 4; c++) {\n"

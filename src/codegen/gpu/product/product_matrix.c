@@ -236,7 +236,7 @@ const char product_matrix_matmul_text[] =
     "                const i32 depth = (outer_first) ? l < ahead ? UNIT : 0 : chunk_left(ahead - c); \\\n"
     "                const i32 count = outer < depth ? outer : depth; \\\n"
     "                GLOBAL const BITS *f = (from) + p * (lines) * ((outer_first) ? (depth_step) : (outer_step)); \\\n"
-    "                if (!GATHER || (whole)) COPY_LATER(to + (place) + p * THREADS, f, count * (16 / UNIT)); \\\n"
+    "                if (!GATHER || (whole)) COPY_LATER(to, place, p * THREADS, f, count * (16 / UNIT)); \\\n"
     "                else to[(place) + p * THREADS] = gather(f, (outer_first) ? (outer_step) : (depth_step), count); \\\n"
     "            } \\\n"
     "            from += TILE_DEPTH * (depth_step)\n"
@@ -369,7 +369,7 @@ const char product_matrix_conv_text[] =
     "            const i32 there = depth_a < ahead ? inside : 0;\n"
     "            UNROLL\n"
     "            for (i32 p = 0; p < LOADS_A; p++)\n"
-    "                COPY_LATER(to + to_a + p * THREADS, a + (place[p] + reach), (there >> p & 1) * 16);\n"
+    "                COPY_LATER(to, to_a, p * THREADS, a + (place[p] + reach), (there >> p & 1) * 16);\n"
     "            moved = advance_tap(&tap_a, TILE_DEPTH, (i32)inputs, x1, x2);\n"
     "            reach += TILE_DEPTH;\n"
     "#endif\n"
@@ -387,7 +387,7 @@ const char product_matrix_conv_text[] =
     "#else\n"
     "                GLOBAL const BITS *from = chunks_b + p * LINES_B * w_input;\n"
     "#endif\n"
-    "                COPY_LATER(to + to_b + p * THREADS, from, count ? 16 : 0);\n" /* lines end with whole chunks */
+    "                COPY_LATER(to, to_b, p * THREADS, from, count ? 16 : 0);\n" /* lines end with whole chunks */
     "#endif\n"
     "            }\n"
     "#if !TRANSPOSED\n"
