@@ -85,6 +85,25 @@ Test(gpu_attention, cases) {
     bench_close(&b);
 }
 
+/* Few rows whose keys are read straight to registers; an odd address takes the ordinary function. */
+static const AttentionCase few_rows[] = {
+    {"one row streamed, split keys", DT_F16, 1, 2, 2, 1, 1500, 128, 128, MASK_NONE, 0, 0, false},
+    {"three rows streamed under a mask", DT_BF16, 1, 6, 2, 1, 300, 80, 80, MASK_BIAS, 0, 0, true},
+    {"eight rows streamed, a causal mask", DT_F16, 1, 2, 1, 4, 150, 128, 64, MASK_CAUSAL, 100, 0, false},
+    {"rows streamed that see no key", DT_F16, 1, 4, 2, 3, 100, 64, 64, MASK_CAUSAL, -2, EMPTY_ZERO, false},
+    {"eight rows streamed of heads of 256", DT_F32, 1, 1, 1, 8, 700, 256, 256, MASK_CAPPED, 0, 0, false},
+    {"rows streamed of values narrower than keys", DT_F32, 2, 3, 3, 3, 70, 128, 20, MASK_HIDING, 0, EMPTY_NAN_ZERO,
+     true},
+};
+
+Test(gpu_attention, few_rows) {
+    Bench b;
+    bench_open(&b);
+    for (size_t i = 0; i < sizeof few_rows / sizeof *few_rows; i++)
+        for (size_t lead = 0; lead <= 4; lead += 4) check(&b, &few_rows[i], lead);
+    bench_close(&b);
+}
+
 /* Matrix units are imitated on OpenCL, so that the layouts of their fragments are seen to fit. */
 static const AttentionCase matrix_cases[] = {
     {"f16 on matrix units", DT_F16, 2, 2, 2, 150, 130, 64, 64, MASK_BIAS, 0, 0, false},
@@ -130,7 +149,7 @@ Test(gpu_attention, a_barrier_stands_behind_the_places_of_rows) {
             at += strlen("positions[r] =");
             cr_expect(barrier && keys && barrier < keys, "kernel %d: no barrier before the keys", kernels);
         }
-        cr_expect(kernels == 3 + matrix[i % 2], "%d kernels", kernels);
+        cr_expect(kernels == 5 + matrix[i % 2], "%d kernels", kernels);
         arena_destroy(arena);
     }
 }

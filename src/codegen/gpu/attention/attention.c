@@ -71,6 +71,26 @@ static void plan_squares(const GpuAttentionText *text, const AttentionPlan *plan
                             .wide = true};
 }
 
+/* Up to 4 rows, of at most 64 weighted values a thread, for 8 would spill; about four loads of keys and as many of
+ * values are under way at once. */
+static void plan_stream(const GpuAttentionText *text, bool one, AttentionTile *tile) {
+    enum { LANES = 8, LOADS = 4, SUMS = 64, ROWS = 4 };
+    int wide = 16 / (int)dtype_size(text->dtype), size = text->size, width = text->width;
+    if (size % wide || width % wide) return;
+    int larger = size > width ? size : width, chunks = (larger + LANES * wide - 1) / (LANES * wide);
+    int rows = SUMS / (chunks * wide), steps = chunks < LOADS ? LOADS / chunks : 1;
+    *tile = (AttentionTile){.suffix = tile->suffix,
+                            .across = steps,
+                            .down = 1,
+                            .rows = one           ? 1
+                                    : rows < ROWS ? rows
+                                                  : ROWS,
+                            .form = FORM_STREAM,
+                            .keys = ATTENTION_THREADS / LANES * steps,
+                            .threads = ATTENTION_THREADS,
+                            .wide = true};
+}
+
 /* 8 rows a thread where shared memory and registers suffice: two loads from shared memory then serve 16 to 32
  * multiplications, less than the units can do at once. Few rows wait for memory: their tiles of keys are as long as
  * they can be, so that more is under way between two barriers. */
@@ -81,12 +101,16 @@ AttentionPlan attention_plan(const GpuAttentionText *text) {
         .tiles = {{"_long"},
                   {"_tall", 16, 8, 8, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
                   {"_short", 16, 8, 2, 64, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
-                  {"_few", 32, 4, 1, 128, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS}},
+                  {"_few", 32, 4, 1, 128, FORM_PLAIN, ATTENTION_KEYS, ATTENTION_THREADS},
+                  {"_stream"},
+                  {"_one"}},
     };
     size_t most = text->shared_bytes < MOST_SHARED ? text->shared_bytes : MOST_SHARED;
     plan_matrix(text, &plan, 1, &plan.tiles[TILE_TALL]);
     plan_matrix(text, &plan, 2, &plan.tiles[TILE_LONG]);
     plan_squares(text, &plan, &plan.tiles[TILE_LONG]);
+    plan_stream(text, false, &plan.tiles[TILE_STREAM]);
+    plan_stream(text, true, &plan.tiles[TILE_ONE]);
     for (int i = 0; i < TILE_COUNT; i++) {
         AttentionTile *tile = &plan.tiles[i];
         if (tile->form != FORM_PLAIN) continue;
@@ -139,8 +163,11 @@ bool attention_keeps_order(const GpuAttentionText *text) {
 }
 
 const char *const *gpu_attention_suffixes(const GpuAttentionText *text) {
-    static const char *const suffixes[GPU_ATTENTION_FUNCTIONS + 1] = {"_long", "_tall", "_short", "_few", "_join"};
-    return suffixes + (attention_plan(text).tiles[TILE_LONG].form == FORM_NONE);
+    static const char *const suffixes[2][GPU_ATTENTION_FUNCTIONS + 1] = {
+        {"_long", "_tall", "_short", "_few", "_join"},
+        {"_long", "_tall", "_short", "_few", "_stream", "_one", "_join"}};
+    AttentionPlan plan = attention_plan(text);
+    return suffixes[plan.tiles[TILE_STREAM].form != FORM_NONE] + (plan.tiles[TILE_LONG].form == FORM_NONE);
 }
 
 /* ---- launches ---- */
@@ -178,6 +205,7 @@ enum {
     LONG_EACH = 2,                /* of long tiles */
     MOST_COLUMN = INT32_MAX / 64, /* elements from one key to the next: within a tile they are counted in 32 bits */
     SPAN_UNIT = 64,               /* a multiple of every tile's keys */
+    MOST_STREAMED = 8,            /* rows of a key head; the others' tiles have more */
     LEAST_SPAN = 128,             /* keys of a split: below it the second launch costs more than it saves */
 };
 
@@ -185,6 +213,8 @@ enum {
  * units; few rows take what they fill. */
 static int choose_tile(const AttentionPlan *plan, int64_t rows, int64_t heads, bool wide, const GpuLimits *limits) {
     const AttentionTile *tall = &plan->tiles[TILE_TALL], *longest = &plan->tiles[TILE_LONG];
+    bool streamed = wide && plan->tiles[TILE_STREAM].form != FORM_NONE;
+    if (streamed && rows <= MOST_STREAMED) return rows == 1 ? TILE_ONE : TILE_STREAM;
     if (rows <= tile_rows(&plan->tiles[TILE_FEW])) return TILE_FEW;
     if (rows <= tile_rows(&plan->tiles[TILE_SHORT])) return TILE_SHORT;
     int64_t tall_tiles = ceil_div(rows, tile_rows(tall));

@@ -6,7 +6,8 @@
  * memory and takes tiles of 32 keys in turn: scores, their steps, the running maximum and sum of each row (Milakov and
  * Gimelshein, "Online normalizer calculation for softmax", 2018), and the weighted values, which are scaled whenever
  * the maximum grows (Dao et al., "FlashAttention", 2022). Keys that a causal mask hides from all rows of a tile are not
- * read. There are functions for tiles of 128, of up to 64, of 16, and of 4 rows; few rows are those of a decoder's step. Where
+ * read. There are functions for tiles of 128, of up to 64, of 16, and of 4 rows; few rows are those of a decoder's step,
+ * for which there are functions of their own where keys and values are read by 16 bytes (attention_stream.c). Where
  * there are fewer tiles than the device has room for, the keys are split over blocks: each leaves maximum, sum and
  * weighted values in scratch memory, and a second launch joins them in order, so that results are the same each time.
  *
@@ -62,8 +63,9 @@ bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limi
 
 /* Functions `<name><suffix>` of gpu_attention_suffixes. Complete: nothing is included. */
 void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name);
-/* "_long" where there is one, "_tall", "_short", "_few", "_join"; NULL-terminated. */
-enum { GPU_ATTENTION_FUNCTIONS = 5 };
+/* "_long" where there is one, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join";
+ * NULL-terminated. */
+enum { GPU_ATTENTION_FUNCTIONS = 7 };
 const char *const *gpu_attention_suffixes(const GpuAttentionText *attention);
 
 /* Strides in elements; 0 where the tensor is repeated. */

@@ -12,10 +12,11 @@ typedef enum AttentionForm {
     FORM_PLAIN,   /* attention_source.c */
     FORM_MATRIX,  /* attention_matrix.c: on matrix units */
     FORM_SQUARES, /* attention_squares.c: f32, squares of scores a thread */
+    FORM_STREAM,  /* attention_stream.c: few rows, keys by 16 bytes to registers */
 } AttentionForm;
 
 /* A function's tile: across x down threads, each with `rows` rows, `down` apart, and every across-th key; on matrix units
- * `rows` bands of `down` rows. */
+ * `rows` bands of `down` rows. STREAM: all threads have all rows, and `across` keys in turn each. */
 typedef struct AttentionTile {
     const char *suffix;
     int across, down, rows;
@@ -27,7 +28,7 @@ typedef struct AttentionTile {
     bool wide;          /* takes only queries, keys and values that are read by 16 bytes */
 } AttentionTile;
 
-enum { TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_COUNT };
+enum { TILE_LONG, TILE_TALL, TILE_SHORT, TILE_FEW, TILE_STREAM, TILE_ONE, TILE_COUNT };
 
 typedef struct AttentionPlan {
     int size, width; /* padded to multiples of 32 */
@@ -50,6 +51,10 @@ extern const AttentionParts attention_matrix_parts;
 /* attention_squares.c: likewise. */
 void attention_squares_words(Text *text);
 extern const AttentionParts attention_squares_parts;
+
+/* attention_stream.c: likewise, without those words. */
+void attention_stream_words(Text *text);
+extern const AttentionParts attention_stream_parts;
 
 /* The causal step whose hidden keys need not be read, when the offset is at least *out_least_offset; -1: none. */
 int attention_skips(const GpuAttentionText *text, int64_t *out_least_offset);

@@ -480,6 +480,18 @@ static void add_squares_function(Text *text, const GpuAttentionText *a, const At
     text_add(text, "#define THREADS %d\n", ATTENTION_THREADS);
 }
 
+static void add_stream_function(Text *text, const GpuAttentionText *a, const AttentionTile *tile, const char *name) {
+    bool scaled = attention_keeps_order(a);
+    text_add(text, "#define STEPS %d\n#define TILE_KEYS %d\n", tile->across, tile->keys);
+    text_add(text, "#define OWN_SIZE %d\n#define OWN_WIDTH %d\n", a->size, a->width);
+    text_add(text, "#define SCORE_SCALE %s\n#define LOG2 (SCORE_SCALE * 1.44269504f)\n", scaled ? "scale" : "1.0f");
+    text_add(text, "#define TILE_ROW i\n");
+    add_header(text, a, tile, name);
+    add_body(text, a, tile, &attention_stream_parts);
+    text_add(text,
+             "#undef STEPS\n#undef TILE_KEYS\n#undef OWN_SIZE\n#undef OWN_WIDTH\n#undef SCORE_SCALE\n#undef LOG2\n");
+}
+
 static void add_join_function(Text *text, const char *name) {
     text_add(text, "KERNEL_OF(THREADS) %s_join(BUFFER_ARG(out_arg), BUFFER_ARG(scratch_arg)", name);
     const char *separator = ", i64 ";
@@ -507,8 +519,10 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
     bool matrix = plan.tiles[TILE_TALL].form == FORM_MATRIX, squares = plan.tiles[TILE_LONG].form == FORM_SQUARES;
     if (matrix || squares) gpu_matrix_words(text, attention->dtype, dialect);
     if (matrix) attention_matrix_words(text);
+    if (plan.tiles[TILE_STREAM].form == FORM_STREAM) attention_stream_words(text);
     for (int i = 0; i < TILE_COUNT; i++) {
         const AttentionTile *tile = &plan.tiles[i];
+        if (tile->form == FORM_STREAM) add_stream_function(text, attention, tile, name);
         if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
         if (tile->form == FORM_SQUARES) add_squares_function(text, attention, tile, name);
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
