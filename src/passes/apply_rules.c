@@ -95,7 +95,7 @@ static Status take(Rules *r, Node *node) {
     if (missed && !rule->optional)
         return status_error(
             STATUS_INVALID,
-            "policy: %s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
+            "%s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
             "\"optional\": true, leaves it out",
             rule->where, missed, node_origin_name(node), node->op, weighted || !rule->weights ? "met" : "kept");
     r->precise += precise;
@@ -137,17 +137,17 @@ static Status find_all(Rules *r, const Rule *rule) {
     r->pattern = NULL;
     r->matched = r->precise = 0;
     if (rule->pattern)
-        TRY(pattern_parse(r->arena, rule->pattern, arena_format(r->arena, "policy: %s.match.pattern", rule->where),
+        TRY(pattern_parse(r->arena, rule->pattern, arena_format(r->arena, "%s.match.pattern", rule->where),
                           &r->pattern));
     TRY(find(r, r->root));
     if (rule->optional) return NULL;
     if (!r->matched)
         return status_error(STATUS_INVALID,
-                            "policy: %s.match: no node of the model matches (\"optional\": true allows it)",
+                            "%s.match: no node of the model matches (\"optional\": true allows it)",
                             rule->where);
     if (rule->precision && !r->precise)
         return status_error(STATUS_INVALID,
-                            "policy: %s.precision: no node that matches computes in a floating-point type of its "
+                            "%s.precision: no node that matches computes in a floating-point type of its "
                             "inputs (\"optional\": true allows it)",
                             rule->where);
     return NULL;
@@ -207,7 +207,8 @@ Status apply_rules(Graph *graph, const Policy *policy) {
     Rules r = {.policy = policy, .arena = arena, .root = graph, .wishes = map_make(arena)};
     Status status = NULL;
     find_constants(graph);
-    for (int i = 0; i < policy->rule_count && !status; i++) status = find_all(&r, &policy->rules[i]);
+    for (int i = 0; i < policy->rule_count && !status; i++)
+        status = status_at(find_all(&r, &policy->rules[i]), "%s", policy_source(policy));
     int fences = HOST_FENCE;
     for (int i = 0; i < r.all.count && !status; i++) fulfil(&r, r.all.items[i], &fences);
     arena_destroy(arena);
