@@ -78,7 +78,8 @@ static bool takes_datatype(const void *context, const char *input, const char *d
     if (at < 0) return problem_say(problem, "model %.64s has no input \"%.64s\"", m->name, input);
     const char *taken = datatype_of(m->inputs[at]->dtype)->name;
     return strcmp(datatype, taken) == 0 ||
-           problem_say(problem, "input \"%.64s\": its datatype is \"%.32s\", the model takes %s", input, datatype, taken);
+           problem_say(problem, "input \"%.64s\": its datatype is \"%.32s\", the model takes %s", input, datatype,
+                       taken);
 }
 
 static bool fits(const Tensor *t, const OnnxfuseValueInfo *info, Problem *problem) {

@@ -239,7 +239,7 @@ typedef struct MadeData {
     char *data;
     size_t bytes;
     bool in_pages; /* its pages can go back, but not its addresses; else it is a block of the arena */
-    bool read; /* scratch of the search */
+    bool read;     /* scratch of the search */
 } MadeData;
 
 typedef struct ModelInfo {
@@ -253,10 +253,10 @@ typedef struct ModelInfo {
     uint64_t next_name; /* for values without one */
     uint64_t next_seed; /* for random nodes without a seed attribute: node K draws from stream K */
     VEC(NodeGroup) groups;
-    VEC(Applied) applied; /* in the order in which it was done; a fusion has a row for each of its nodes */
-    VEC(MadeData) made;     /* large ones */
-    size_t made_since;      /* bytes of those that came after the last search */
-    bool gives_unread_back; /* graph_give_unread_back */
+    VEC(Applied) applied;         /* in the order in which it was done; a fusion has a row for each of its nodes */
+    VEC(MadeData) made;           /* large ones */
+    size_t made_since, made_kept; /* bytes of those that came after the last search, and of those that it left */
+    bool gives_unread_back;       /* graph_give_unread_back */
 } ModelInfo;
 
 /* arena_limit: most bytes, 0 for no limit. The graph owns the arena. NULL when there is no memory. */

@@ -92,18 +92,21 @@ void graph_give_back(Graph *graph) {
     mark_read(info, graph);
     take_unread_out(info, graph);
     int kept = 0;
+    info->made_since = info->made_kept = 0;
     for (int i = 0; i < info->made.count; i++) {
         MadeData *made = &info->made.items[i];
-        if (made->read)
-            info->made.items[kept++] = *made;
-        else
+        if (!made->read) {
             give_back(graph, made);
+            continue;
+        }
+        info->made_kept += made->bytes;
+        info->made.items[kept++] = *made;
     }
     info->made.count = kept;
-    info->made_since = 0;
 }
 
 void graph_give_back_many(Graph *graph) {
-    enum { WORTH = 4 << 20 }; /* bytes */
-    if (graph->info->made_since >= WORTH) graph_give_back(graph);
+    enum { WORTH = 4 << 20, SHARE = 8 }; /* bytes; of what is kept, so that searches stay few where there is much */
+    const ModelInfo *info = graph->info;
+    if (info->made_since >= WORTH && info->made_since >= info->made_kept / SHARE) graph_give_back(graph);
 }

@@ -93,11 +93,11 @@ static Status take(Rules *r, Node *node) {
          meets = rule->activations && has_weight(node);
     const char *missed = rule->weights && !weighted ? "weights" : rule->activations && !meets ? "activations" : NULL;
     if (missed && !rule->optional)
-        return status_error(
-            STATUS_INVALID,
-            "%s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
-            "\"optional\": true, leaves it out",
-            rule->where, missed, node_origin_name(node), node->op, weighted || !rule->weights ? "met" : "kept");
+        return status_error(STATUS_INVALID,
+                            "%s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
+                            "\"optional\": true, leaves it out",
+                            rule->where, missed, node_origin_name(node), node->op,
+                            weighted || !rule->weights ? "met" : "kept");
     r->precise += precise;
     if (!precise && !weighted && !meets && !rule->fuse && !rule->device) return NULL;
     Wish *wish = wish_of(r, node);
@@ -142,8 +142,7 @@ static Status find_all(Rules *r, const Rule *rule) {
     TRY(find(r, r->root));
     if (rule->optional) return NULL;
     if (!r->matched)
-        return status_error(STATUS_INVALID,
-                            "%s.match: no node of the model matches (\"optional\": true allows it)",
+        return status_error(STATUS_INVALID, "%s.match: no node of the model matches (\"optional\": true allows it)",
                             rule->where);
     if (rule->precision && !r->precise)
         return status_error(STATUS_INVALID,

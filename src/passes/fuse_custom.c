@@ -77,8 +77,7 @@ static Status list_sources(Fuser *f, const Policy *policy) {
         const PolicyFusion *fusion = &policy->fusions[i];
         const char *where =
             arena_format(f->arena, "%s: %s, fusion %s", policy_source(policy), fusion->path, fusion->name);
-        VEC_PUSH(f->arena, f->sources,
-                 (Source){fusion->name, where, fusion->phase, fusion->patterns, NULL, false});
+        VEC_PUSH(f->arena, f->sources, (Source){fusion->name, where, fusion->phase, fusion->patterns, NULL, false});
     }
     add_registry(f, policy->builtins, true);
     for (int i = 0; i < f->sources.count; i++)
@@ -105,8 +104,8 @@ static Status unknown_name(const Fuser *f, const Policy *policy, int index) {
     for (int i = 0; i < f->sources.count; i++)
         text_add(&known, "%s%s.%s", i ? ", " : "", f->sources.items[i].name, phase_name(f->sources.items[i].phase));
     return status_error(STATUS_INVALID, "%s: fusion.custom_kernels[%d]: there is no fusion \"%s\" (there %s %s)",
-                        policy_source(policy), index, policy->fusion.custom_kernels[index], f->sources.count == 1 ? "is" : "are",
-                        f->sources.count ? known.data : "none");
+                        policy_source(policy), index, policy->fusion.custom_kernels[index],
+                        f->sources.count == 1 ? "is" : "are", f->sources.count ? known.data : "none");
 }
 
 static Status check_names(const Fuser *f, const Policy *policy) {

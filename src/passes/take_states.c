@@ -77,9 +77,8 @@ static Status add_pair(Pairs *p, const PolicyState *state, int input, const char
         return status_error(STATUS_INVALID, "%s: input \"%s\" has an output already, by %s", where, in->name,
                             p->list.items[p->pair_of_input[input] - 1].from->where);
     if (p->pair_of_output[output])
-        return status_error(STATUS_INVALID,
-                            "%s: output \"%s\" is the next value of input \"%s\" already, by %s", where, called,
-                            graph->inputs.items[p->list.items[p->pair_of_output[output] - 1].input]->name,
+        return status_error(STATUS_INVALID, "%s: output \"%s\" is the next value of input \"%s\" already, by %s", where,
+                            called, graph->inputs.items[p->list.items[p->pair_of_output[output] - 1].input]->name,
                             p->list.items[p->pair_of_output[output] - 1].from->where);
     bool tensors = in->kind == VALUE_TENSOR && out->kind == VALUE_TENSOR;
     if (!tensors || in->dtype != out->dtype || in->rank != out->rank || in->dtype == DT_STRING || in->rank < 0)
@@ -171,8 +170,8 @@ static Status classify(const Pairs *p, Pair *pair) {
     int wanted = pair->from->axis;
     pair->kept = (GraphKept){.axis = -1, .capacity = pair->from->capacity};
     if (wanted != NO_AXIS && (wanted < -in->rank || wanted >= in->rank))
-        return status_error(STATUS_INVALID, "%s.axis: %d, but input \"%s\" has rank %d", pair->from->where,
-                            wanted, in->name, in->rank);
+        return status_error(STATUS_INVALID, "%s.axis: %d, but input \"%s\" has rank %d", pair->from->where, wanted,
+                            in->name, in->rank);
     if (wanted < 0) wanted += in->rank;
     if (grows && (pair->from->axis == NO_AXIS || wanted == (int)attr_int(grows, "axis", 0))) {
         pair->kept.form = KEPT_APPENDED;

@@ -75,7 +75,8 @@ static const char *set_end(const char *at, const char **out_wrong) {
         }
         if (*c == '\\' && c[1]) c++;
         bool range = c[1] == '-' && c[2] && c[2] != ']' && c[2] != '[' && c[2] != '\\';
-        if (range && (unsigned char)c[2] < (unsigned char)c[0]) return *out_wrong = "a range that ends before it begins", NULL;
+        if (range && (unsigned char)c[2] < (unsigned char)c[0])
+            return *out_wrong = "a range that ends before it begins", NULL;
         if (range) c += 2;
     }
     return *out_wrong = "[ without ] (the character [ itself is [[])", NULL;

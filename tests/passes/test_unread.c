@@ -19,12 +19,13 @@ static Tensor *bytes_of_weights(Arena *arena) {
 /* y = x + ((w - 3) * .5 as DequantizeLinear, then twice that, less 1), all of which but the last is folded away. */
 static Graph *quantized_sum(void) {
     Graph *graph = NULL;
-    cr_assert_null(graph_parse("graph (x: f32[512, 1024]) -> (y) {\n"
-                               "  w = constant u8[1, 1] {0}\n  s = constant f32[] 0.5\n  z = constant u8[] 3\n"
-                               "  two = constant f32[] 2\n  one = constant f32[] 1\n"
-                               "  a = onnx DequantizeLinear@19 w, s, z\n  b = onnx Mul@14 a, two\n  c = onnx Sub@14 b, one\n"
-                               "  y = onnx Add@14 x, c\n}\n",
-                               &graph));
+    cr_assert_null(
+        graph_parse("graph (x: f32[512, 1024]) -> (y) {\n"
+                    "  w = constant u8[1, 1] {0}\n  s = constant f32[] 0.5\n  z = constant u8[] 3\n"
+                    "  two = constant f32[] 2\n  one = constant f32[] 1\n"
+                    "  a = onnx DequantizeLinear@19 w, s, z\n  b = onnx Mul@14 a, two\n  c = onnx Sub@14 b, one\n"
+                    "  y = onnx Add@14 x, c\n}\n",
+                    &graph));
     for (int i = 0; i < graph->values.count; i++) {
         Value *w = graph->values.items[i];
         if (strcmp(w->name, "w") != 0) continue;
@@ -57,7 +58,8 @@ Test(unread, what_became_another_constant_goes_back) {
     cr_expect_eq((void *)graph->info->made.items[0].data, t->data);
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         float expected = ((float)(i * 7 % 251) - 3) * .5f * 2 - 1;
-        if (((const float *)t->data)[i] != expected) cr_fatal("element %d is %g, not %g", i, (double)((const float *)t->data)[i], (double)expected);
+        float found = ((const float *)t->data)[i];
+        cr_assert(found == expected, "element %d is %g, not %g", i, (double)found, (double)expected);
     }
     graph_destroy(graph);
 }
@@ -95,7 +97,8 @@ Test(unread, readers) {
     Value *x = graph_add_input(graph, "x", DT_F32, 2, dims), *by_node = noted(graph, "by_node"),
           *by_attr = noted(graph, "by_attr"), *as_wider = noted(graph, "as_wider"), *in_part = noted(graph, "in_part"),
           *inside = noted(graph, "inside"), *unread = noted(graph, "unread"), *small = noted(graph, "small");
-    Tensor *narrow = tensor_new(graph->arena, DT_BF16, 2, (int64_t[]){1, 1}), part = *in_part->constant, same = *inside->constant;
+    Tensor *narrow = tensor_new(graph->arena, DT_BF16, 2, (int64_t[]){1, 1}), part = *in_part->constant,
+           same = *inside->constant;
     Value *rounded = graph_add_constant(graph, "rounded", narrow);
     rounded->wider = as_wider->constant;
     part.dims[0] = 1;
@@ -116,7 +119,9 @@ Test(unread, readers) {
     Value *const kept[] = {by_node, by_attr, as_wider, in_part, inside};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         cr_assert(kept[i]->constant && !kept[i]->gone, "%s", kept[i]->name);
-        cr_expect(is_made(graph, kept[i]->constant->data) && ((float *)kept[i]->constant->data)[ROWS * COLUMNS - 1] == 7, "%s", kept[i]->name);
+        cr_expect(is_made(graph, kept[i]->constant->data) &&
+                      ((float *)kept[i]->constant->data)[ROWS * COLUMNS - 1] == 7,
+                  "%s", kept[i]->name);
     }
     cr_expect(unread->gone && !unread->constant && !is_made(graph, data));
     node_set_input(others, 0, y); /* what had been rounded is read no more */

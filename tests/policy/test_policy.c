@@ -60,7 +60,8 @@ Test(policy, keys) {
 
 /* fnmatch takes all of these. */
 Test(policy, globs) {
-    static const char *const globs[] = {"*", "a?b", "[a-z]*", "[]]", "[!]]", "[^]a]", "[[]", "[-a]", "[a-]", "[[:alpha:]_]x", "a\\\\*", "a]", "-"};
+    static const char *const globs[] = {"*",    "a?b",  "[a-z]*",        "[]]",    "[!]]", "[^]a]", "[[]",
+                                        "[-a]", "[a-]", "[[:alpha:]_]x", "a\\\\*", "a]",   "-"};
     for (size_t i = 0; i < sizeof globs / sizeof *globs; i++) {
         Arena *arena = arena_create(0);
         Policy policy;
@@ -86,7 +87,8 @@ static const struct {
     {NAMED("[a\\\\]"), NO_NAMES("[a\\]") "[ without ]"},
     {NAMED("[9-0]"), NO_NAMES("[9-0]") "a range that ends before it begins"},
     {NAMED("a\\\\"), NO_NAMES("a\\") "\\ at its end, where no character follows"},
-    {"{\"training\": {\"of\": [\"a*\", \"b[\"]}}", "p.json: training.of[1]: no pattern for names: \"b[\" has [ without ]"},
+    {"{\"training\": {\"of\": [\"a*\", \"b[\"]}}",
+     "p.json: training.of[1]: no pattern for names: \"b[\" has [ without ]"},
     {"", "p.json: line 1: not valid JSON"},
     {"{", "p.json: line 1: not valid JSON"},
     {"{\n\"threads\": 1,\n}", "p.json: line 3: not valid JSON"},

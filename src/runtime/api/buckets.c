@@ -27,8 +27,8 @@ static Status bind_hint(const Plan *plan, const ShapeHint *hint, int number, int
     for (int i = 0; i < hint->count; i++) {
         int symbol = symbol_number(graph, hint->symbols[i]);
         if (symbol < 0 || symbol >= plan->symbol_count || !is_input_symbol(plan, symbol))
-            return status_error(STATUS_INVALID, "shapes.hints[%d].%s: no input of the model has such a size",
-                                number, hint->symbols[i]);
+            return status_error(STATUS_INVALID, "shapes.hints[%d].%s: no input of the model has such a size", number,
+                                hint->symbols[i]);
         symbols[symbol] = hint->sizes[i];
     }
     for (int i = 0; i < plan->input_symbols.count; i++) {
@@ -158,8 +158,8 @@ static Status check_pad(const ShapeBucket *bucket, int number, const Value *v) {
     _Alignas(16) char element[16];
     double pad = bucket->pads[number];
     if (v->dtype == DT_STRING || !(dtype_is_float(v->dtype) || dtype_is_integer(v->dtype) || v->dtype == DT_BOOL))
-        return status_error(STATUS_INVALID, "shapes.buckets.%s.pad.%s: an input of %s cannot be padded",
-                            bucket->symbol, v->name, dtype_onnx_name(v->dtype));
+        return status_error(STATUS_INVALID, "shapes.buckets.%s.pad.%s: an input of %s cannot be padded", bucket->symbol,
+                            v->name, dtype_onnx_name(v->dtype));
     if (dtype_is_float(v->dtype)) return NULL;
     bool whole = pad == floor(pad) && fabs(pad) <= 0x1p53;
     if (whole) dtype_store_int(v->dtype, element, 0, (int64_t)pad);

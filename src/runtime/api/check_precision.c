@@ -53,8 +53,7 @@ static Status list_sets(Sets *sets, const char *folder) {
             VEC_PUSH(sets->arena, sets->folders, arena_format(sets->arena, "%s/%s", folder, entry->d_name));
     closedir(directory);
     if (!sets->folders.count)
-        return status_error(STATUS_INVALID, "check.inputs: \"%s\" has neither input_0.pb nor %sK", folder,
-                            prefix);
+        return status_error(STATUS_INVALID, "check.inputs: \"%s\" has neither input_0.pb nor %sK", folder, prefix);
     qsort(sets->folders.items, (size_t)sets->folders.count, sizeof *sets->folders.items, by_name);
     return NULL;
 }
@@ -74,8 +73,7 @@ static Status read_inputs(Arena *arena, const OnnxfuseSession *session, const ch
         const char *path = arena_format(arena, "%s/input_%d.pb", folder, i);
         if (access(path, F_OK) != 0) {
             if (info->kind == ONNXFUSE_PROTO_OPTIONAL) continue;
-            return status_error(STATUS_INVALID, "check.inputs: \"%s\", for input \"%s\", is missing", path,
-                                info->name);
+            return status_error(STATUS_INVALID, "check.inputs: \"%s\", for input \"%s\", is missing", path, info->name);
         }
         OnnxfuseValue *value = ARENA_NEW(arena, OnnxfuseValue);
         *value = (OnnxfuseValue){0};

@@ -27,6 +27,6 @@ Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch) {
     if (!missing.count) return NULL;
     return status_error(STATUS_UNSUPPORTED,
                         "%s: fallback.steps forbids steps on the CPU, but %s has none for %d node%s: %s%s",
-                        policy_source(policy), plan->device->table->name, missing.count, missing.count == 1 ? "" : "s", missing.names.data,
-                        missing.count > MOST_NAMED ? ", ..." : "");
+                        policy_source(policy), plan->device->table->name, missing.count, missing.count == 1 ? "" : "s",
+                        missing.names.data, missing.count > MOST_NAMED ? ", ..." : "");
 }
