@@ -71,10 +71,18 @@ static bool wrong_shape(const Tensor *t, const OnnxfuseValueInfo *info, Problem 
     return false;
 }
 
+/* Of the context, a Model. */
+static bool takes_datatype(const void *context, const char *input, const char *datatype, Problem *problem) {
+    const Model *m = context;
+    int at = find(m->inputs, m->input_count, input);
+    if (at < 0) return problem_say(problem, "model %.64s has no input \"%.64s\"", m->name, input);
+    const char *taken = datatype_of(m->inputs[at]->dtype)->name;
+    return strcmp(datatype, taken) == 0 ||
+           problem_say(problem, "input \"%.64s\": its datatype is \"%.32s\", the model takes %s", input, datatype,
+                       taken);
+}
+
 static bool fits(const Tensor *t, const OnnxfuseValueInfo *info, Problem *problem) {
-    if (t->dtype != info->dtype)
-        return problem_say(problem, "input \"%.64s\": its datatype is %s, the model takes %s", t->name,
-                           datatype_of(t->dtype)->name, datatype_of(info->dtype)->name);
     if (info->rank < 0) return true;
     if (t->rank != info->rank) return wrong_shape(t, info, problem);
     for (int i = 0; i < t->rank; i++)
@@ -184,8 +192,9 @@ static void find_shape(Job *job) {
 
 bool job_prepare(Job *job) {
     Problem problem;
+    RequestCheck check = {takes_datatype, job->model};
     bool good = job->raw ? read_raw(job, &problem)
-                         : request_parse(job->body, job->size, job->json_size, &job->request, &problem);
+                         : request_parse(job->body, job->size, job->json_size, check, &job->request, &problem);
     good = good && bind_inputs(job, &problem) && check_outputs(job, &problem);
     if (!good) {
         reply_error(&job->reply, problem.status, problem.text);

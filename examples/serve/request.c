@@ -191,6 +191,7 @@ typedef struct Parser {
     char *binary; /* what is not taken yet */
     size_t binary_size;
     const Skeleton *skeleton;
+    RequestCheck check;
     Problem *problem;
 } Parser;
 
@@ -262,6 +263,8 @@ static bool read_input(Parser *p, const cJSON *input, Tensor *tensor) {
     if (!tensor->name) return problem_say(p->problem, "an input has no \"name\"");
     if (!string_member(input, "datatype", "an input", &datatype, p->problem)) return false;
     if (!datatype) return problem_say(p->problem, "input \"%.64s\" has no \"datatype\"", tensor->name);
+    /* Before its data is read by a type that the model does not take: what is wrong with that would be said instead. */
+    if (!p->check.datatype(p->check.context, tensor->name, datatype, p->problem)) return false;
     const DatatypeInfo *info = datatype_named(datatype);
     if (!info)
         return problem_say(p->problem, "input \"%.64s\": there is no datatype \"%.32s\"", tensor->name, datatype);
@@ -352,11 +355,12 @@ static bool parse_skeleton(const Skeleton *skeleton, Request *request, Problem *
     return problem_say(problem, "the request is not JSON%s%s", size ? ", at: " : "", near);
 }
 
-bool request_parse(char *body, size_t size, size_t json_size, Request *out_request, Problem *problem) {
+bool request_parse(char *body, size_t size, size_t json_size, RequestCheck check, Request *out_request,
+                   Problem *problem) {
     Skeleton skeleton = {0};
     Request request = {0};
     Scanner scanner = {.at = body, .end = body + json_size, .problem = problem};
-    Parser parser = {body + json_size, size - json_size, &skeleton, problem};
+    Parser parser = {body + json_size, size - json_size, &skeleton, check, problem};
     bool good =
         scan(&scanner, &skeleton) && parse_skeleton(&skeleton, &request, problem) && read_root(&parser, &request);
     skeleton_free(&skeleton);

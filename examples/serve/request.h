@@ -28,9 +28,17 @@ typedef struct Request {
     struct cJSON *json;       /* owner of the names */
 } Request;
 
+/* Whether the model takes an input of this name and datatype, of which nothing else is known yet; false: *problem says
+ * what it takes. */
+typedef struct RequestCheck {
+    bool (*datatype)(const void *context, const char *input, const char *datatype, Problem *problem);
+    const void *context;
+} RequestCheck;
+
 /* body[size + 1]; body[size] is 0. The first json_size bytes are JSON, the rest is binary data. The body is changed
  * (strings are decoded where they stand) and must live as long as the request. On failure the request is empty. */
-bool request_parse(char *body, size_t size, size_t json_size, Request *out_request, Problem *problem);
+bool request_parse(char *body, size_t size, size_t json_size, RequestCheck check, Request *out_request,
+                   Problem *problem);
 void request_free(Request *request);
 
 #endif

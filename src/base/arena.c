@@ -8,7 +8,7 @@
 #include "base/heap.h"
 #include "base/plain.h"
 
-enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 4 * ARENA_LARGE };
+enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 16 * ARENA_LARGE };
 
 typedef struct Block {
     struct Block *next, *before;
@@ -189,7 +189,7 @@ static void *take(Arena *arena, size_t size, size_t align) {
     if (!block || size > ARENA_LARGE || at + size > block->size) {
         size_t grown = block ? block->size * 2 : FIRST_BLOCK;
         if (grown > LARGEST_BLOCK) grown = LARGEST_BLOCK;
-        if (size > grown / 4) { /* its own block, behind the current one, which keeps its room */
+        if (size > ARENA_LARGE || size > grown / 4) { /* its own block, behind the current one, which keeps its room */
             Block *own = add_block(arena, size ? size : 1);
             if (block) {
                 link_blocks(own, block->next);

@@ -44,7 +44,7 @@ char *arena_format(Arena *arena, const char *format, ...) STATUS_FORMAT(2, 3);
 void arena_defer(Arena *arena, void (*release)(void *), void *what);
 size_t arena_bytes(const Arena *arena);
 /* What is larger than this may be freed before the arena is. */
-enum { ARENA_LARGE = 1 << 18 };
+enum { ARENA_LARGE = 1 << 16 };
 void arena_free_large(Arena *arena, void *memory, size_t size); /* size: as allocated */
 bool arena_holds(const Arena *arena, const void *memory);       /* not by arenas inside it */
 

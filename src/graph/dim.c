@@ -8,6 +8,7 @@
  * becomes an atom add(a, b) or mul(a, b), which still evaluates exactly; an expression deeper than MAX_DEPTH or larger
  * than MAX_SIZE is replaced by a fresh symbol. INT64_MIN is UNBOUND_DIM and never a coefficient, so coefficients can be
  * negated. */
+#include "base/integer.h"
 #include "graph/dim_form.h"
 
 enum { MAX_TERMS = 64, MAX_DEGREE = 32, MAX_DEPTH = 64, MAX_SIZE = 4096 };
@@ -31,9 +32,6 @@ static int64_t extended_add(int64_t x, int64_t y) {
     if (infinite(x)) return x;
     return infinite(y) ? y : clamp((__int128)x + y);
 }
-
-static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
-static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 
 static Range range_add(Range a, Range b) {
     return (Range){a.low == INT64_MIN || b.low == INT64_MIN ? INT64_MIN : extended_add(a.low, b.low),

@@ -64,6 +64,7 @@ struct Value {
                             running anything; [max(1, elements)] */
     VEC(Use) uses;       /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
     uint64_t tag;        /* scratch for the running pass */
+    bool gone; /* it was a constant that nothing read, and its data went back (graph/unread.h): nothing may read it */
 };
 
 typedef enum NodeKind {
@@ -233,6 +234,14 @@ static inline bool mapped_file_holds(const MappedFile *file, const void *bytes, 
     return (uintptr_t)from >= (uintptr_t)file->bytes && (uintptr_t)from + size <= (uintptr_t)file->bytes + file->size;
 }
 
+/* Data of a constant that was made while the model was compiled (graph/unread.h). */
+typedef struct MadeData {
+    char *data;
+    size_t bytes;
+    bool in_pages; /* its pages can go back, but not its addresses; else it is a block of the arena */
+    bool read;     /* scratch of the search */
+} MadeData;
+
 typedef struct ModelInfo {
     int64_t ir_version;
     const char *producer; /* "name version", may be "" */
@@ -244,7 +253,10 @@ typedef struct ModelInfo {
     uint64_t next_name; /* for values without one */
     uint64_t next_seed; /* for random nodes without a seed attribute: node K draws from stream K */
     VEC(NodeGroup) groups;
-    VEC(Applied) applied; /* in the order in which it was done; a fusion has a row for each of its nodes */
+    VEC(Applied) applied;         /* in the order in which it was done; a fusion has a row for each of its nodes */
+    VEC(MadeData) made;           /* large ones */
+    size_t made_since, made_kept; /* bytes of those that came after the last search, and of those that it left */
+    bool gives_unread_back;       /* graph_give_unread_back */
 } ModelInfo;
 
 /* arena_limit: most bytes, 0 for no limit. The graph owns the arena. NULL when there is no memory. */

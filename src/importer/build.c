@@ -3,6 +3,7 @@
 #include "importer/build.h"
 
 #include <limits.h>
+#include "graph/unread.h"
 
 enum {
     MOST_DEPTH = 200,      /* subgraphs and calls inside each other */
@@ -569,7 +570,10 @@ static bool is_weight(const Value *value) {
 static void settle_constants(Importer *im, const Graph *graph) {
     for (int i = 0; i < graph->values.count; i++) {
         const Value *value = graph->values.items[i];
-        if (value->constant && !is_weight(value)) tensor_settle(&im->tensors, value->constant);
+        if (!value->constant || is_weight(value)) continue;
+        const void *before = value->constant->data;
+        tensor_settle(&im->tensors, value->constant);
+        if (value->constant->data != before) graph_note_pages(im->graph, value->constant);
     }
     FOR_EACH_NODE(node, graph)
     for (int s = 0; s < node->subgraph_count; s++) settle_constants(im, node->subgraphs[s]);

@@ -4,6 +4,7 @@
 #include "lowering/build_internal.h"
 
 #include "graph/eval/eval.h"
+#include "graph/unread.h"
 
 /* --- descriptions ------------------------------------------------------------------------------------------------ */
 
@@ -140,7 +141,7 @@ static void remember(Lowering *l, const NodeSpec *spec, uint64_t hash, Value *va
 
 static Value *find_seen(Lowering *l, const NodeSpec *spec, uint64_t hash) {
     for (Seen *seen = map_get_id(map_of(l, MAP_NODES), hash); seen; seen = seen->next)
-        if (seen->group == group_of(l, spec) && same_spec(seen, spec)) return seen->value;
+        if (seen->group == group_of(l, spec) && !seen->value->gone && same_spec(seen, spec)) return seen->value;
     return NULL;
 }
 
@@ -258,7 +259,9 @@ Value *fold(Lowering *l, const NodeSpec *spec) {
         /* Mostly it was read for this alone, and would be held beside what has become of it. */
         graph_forget(l->graph, spec->inputs[i]->constant);
     }
-    return l->error ? NULL : constant(l, tensor);
+    if (l->error) return NULL;
+    if (arena == l->graph->arena) graph_note_made(l->graph, tensor);
+    return constant(l, tensor);
 }
 
 void chain_begin(Lowering *l) {
@@ -276,7 +279,8 @@ Value *chain_end(Lowering *l, Value *result) {
         value->constant = NULL;
         if (value != result && !value_is_read(value)) continue;
         value->constant = arena_copy(l->arena, made, sizeof *made);
-        value->constant->data = arena_copy(l->arena, made->data, tensor_bytes(made));
+        value->constant->data = arena_copy(l->graph->arena, made->data, tensor_bytes(made));
+        graph_note_made(l->graph, value->constant);
     }
     arena_destroy(chain);
     return result;

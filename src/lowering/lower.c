@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX operators to primitives, anchors and host kernels: one sweep in topological order, each node replaced by what
  * its row in the table builds; then what nothing reads any more is taken out. */
+#include "graph/unread.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
 #include "lowering/custom.h"
@@ -114,7 +115,9 @@ static Status lower_node(Lowering *l, Node *n, Node **out_next) {
 static Status lower_nodes(Lowering *l, Graph *graph) {
     for (Node *node = graph->first, *next; node; node = next) {
         next = node->next;
-        if (node->kind == NODE_ONNX) TRY(lower_node(l, node, &next));
+        if (node->kind != NODE_ONNX) continue;
+        TRY(lower_node(l, node, &next));
+        if (!graph->parent) graph_give_back_many(graph);
     }
     return NULL;
 }

@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "graph/unread.h"
 #include "lowering/build.h"
 
 /* Values turned before: the constants of several nodes, and what a turned-back result was made of. */
@@ -114,11 +115,12 @@ static double within_f16(double x) {
 static Value *turn_constant(Lowering *l, const Value *v, DType to) {
     uint64_t key = MAP_POINTER_KEY(v) * 64 + (uint64_t)to;
     Value *known = map_get_id(&l->precisions->constants, key);
-    if (known) return known;
+    if (known && !known->gone) return known;
     const Tensor *from = v->constant;
     Value *made;
     if (to == DT_F16 && !fits_f16(from)) {
-        Tensor *t = tensor_new(l->arena, to, from->rank, from->dims);
+        Tensor *t = tensor_new(l->graph->arena, to, from->rank, from->dims);
+        graph_note_made(l->graph, t);
         int64_t count = tensor_count(t);
         for (int64_t i = 0; i < count; i++) dtype_store_double(to, t->data, i, within_f16(load(from, i)));
         graph_forget(l->graph, from);

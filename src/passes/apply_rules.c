@@ -93,11 +93,11 @@ static Status take(Rules *r, Node *node) {
          meets = rule->activations && has_weight(node);
     const char *missed = rule->weights && !weighted ? "weights" : rule->activations && !meets ? "activations" : NULL;
     if (missed && !rule->optional)
-        return status_error(
-            STATUS_INVALID,
-            "policy: %s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
-            "\"optional\": true, leaves it out",
-            rule->where, missed, node_origin_name(node), node->op, weighted || !rule->weights ? "met" : "kept");
+        return status_error(STATUS_INVALID,
+                            "%s.%s: node \"%s\" (%s) has no constant matrix that could be %s so; a narrower match, or "
+                            "\"optional\": true, leaves it out",
+                            rule->where, missed, node_origin_name(node), node->op,
+                            weighted || !rule->weights ? "met" : "kept");
     r->precise += precise;
     if (!precise && !weighted && !meets && !rule->fuse && !rule->device) return NULL;
     Wish *wish = wish_of(r, node);
@@ -137,17 +137,16 @@ static Status find_all(Rules *r, const Rule *rule) {
     r->pattern = NULL;
     r->matched = r->precise = 0;
     if (rule->pattern)
-        TRY(pattern_parse(r->arena, rule->pattern, arena_format(r->arena, "policy: %s.match.pattern", rule->where),
+        TRY(pattern_parse(r->arena, rule->pattern, arena_format(r->arena, "%s.match.pattern", rule->where),
                           &r->pattern));
     TRY(find(r, r->root));
     if (rule->optional) return NULL;
     if (!r->matched)
-        return status_error(STATUS_INVALID,
-                            "policy: %s.match: no node of the model matches (\"optional\": true allows it)",
+        return status_error(STATUS_INVALID, "%s.match: no node of the model matches (\"optional\": true allows it)",
                             rule->where);
     if (rule->precision && !r->precise)
         return status_error(STATUS_INVALID,
-                            "policy: %s.precision: no node that matches computes in a floating-point type of its "
+                            "%s.precision: no node that matches computes in a floating-point type of its "
                             "inputs (\"optional\": true allows it)",
                             rule->where);
     return NULL;
@@ -207,7 +206,8 @@ Status apply_rules(Graph *graph, const Policy *policy) {
     Rules r = {.policy = policy, .arena = arena, .root = graph, .wishes = map_make(arena)};
     Status status = NULL;
     find_constants(graph);
-    for (int i = 0; i < policy->rule_count && !status; i++) status = find_all(&r, &policy->rules[i]);
+    for (int i = 0; i < policy->rule_count && !status; i++)
+        status = status_at(find_all(&r, &policy->rules[i]), "%s", policy_source(policy));
     int fences = HOST_FENCE;
     for (int i = 0; i < r.all.count && !status; i++) fulfil(&r, r.all.items[i], &fences);
     arena_destroy(arena);

@@ -75,9 +75,9 @@ static Status list_sources(Fuser *f, const Policy *policy) {
     add_registry(f, policy->registry, false);
     for (int i = 0; i < policy->fusion_count; i++) {
         const PolicyFusion *fusion = &policy->fusions[i];
-        VEC_PUSH(f->arena, f->sources,
-                 (Source){fusion->name, arena_format(f->arena, "policy: %s, fusion %s", fusion->path, fusion->name),
-                          fusion->phase, fusion->patterns, NULL, false});
+        const char *where =
+            arena_format(f->arena, "%s: %s, fusion %s", policy_source(policy), fusion->path, fusion->name);
+        VEC_PUSH(f->arena, f->sources, (Source){fusion->name, where, fusion->phase, fusion->patterns, NULL, false});
     }
     add_registry(f, policy->builtins, true);
     for (int i = 0; i < f->sources.count; i++)
@@ -103,9 +103,9 @@ static Status unknown_name(const Fuser *f, const Policy *policy, int index) {
     Text known = text_make(f->arena);
     for (int i = 0; i < f->sources.count; i++)
         text_add(&known, "%s%s.%s", i ? ", " : "", f->sources.items[i].name, phase_name(f->sources.items[i].phase));
-    return status_error(STATUS_INVALID, "policy: fusion.custom_kernels[%d]: there is no fusion \"%s\" (there %s %s)",
-                        index, policy->fusion.custom_kernels[index], f->sources.count == 1 ? "is" : "are",
-                        f->sources.count ? known.data : "none");
+    return status_error(STATUS_INVALID, "%s: fusion.custom_kernels[%d]: there is no fusion \"%s\" (there %s %s)",
+                        policy_source(policy), index, policy->fusion.custom_kernels[index],
+                        f->sources.count == 1 ? "is" : "are", f->sources.count ? known.data : "none");
 }
 
 static Status check_names(const Fuser *f, const Policy *policy) {

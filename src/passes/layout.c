@@ -5,6 +5,7 @@
  *
  * In and out: LEVEL_PRIM. One forward sweep: when a node is visited, its inputs have already been moved as far as they
  * go. */
+#include "graph/unread.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
@@ -332,10 +333,10 @@ static Status free_permutes(Graph *graph, const Policy *policy) {
     return NULL;
 }
 
-Status layout(Graph *graph, const Policy *policy) {
-    if (!policy->fusion.enable) return NULL; /* every value as the model has it */
-    uint64_t number = 0;
-    FOR_EACH_NODE(node, graph) node->tag = ++number;
+/* What stands behind permutes comes before them, node by node. */
+static Status pass_permutes(Graph *graph, const Policy *policy) {
+    Arena *scratch = arena_create_inside(graph->arena);
+    Status status = NULL;
     FOR_EACH_NODE_SAFE(node, graph) {
         if (is_product(node)) {
             absorb_input(node, 0, "perm_a");
@@ -348,13 +349,29 @@ Status layout(Graph *graph, const Policy *policy) {
             continue;
         }
         if (node->kind != NODE_PRIM) continue;
-        Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = node};
+        Lowering l = {.graph = graph,
+                      .arena = graph->arena,
+                      .scratch = scratch,
+                      .dims = graph->dims,
+                      .policy = policy,
+                      .node = node};
         Value *moved = pass(&l, node);
-        if (l.error) return l.error;
+        if ((status = l.error)) break;
+        arena_reset(scratch);
         if (!moved || moved == node->outputs[0]) continue;
         value_replace(graph, node->outputs[0], moved);
         graph_remove_node(graph, node);
+        graph_give_back_many(graph);
     }
+    arena_destroy(scratch);
+    return status;
+}
+
+Status layout(Graph *graph, const Policy *policy) {
+    if (!policy->fusion.enable) return NULL; /* every value as the model has it */
+    uint64_t number = 0;
+    FOR_EACH_NODE(node, graph) node->tag = ++number;
+    TRY(pass_permutes(graph, policy));
     graph_prune(graph);
     for (Node *node = graph->first, *next; node; node = next) {
         next = node->next;

@@ -4,6 +4,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/log.h"
+#include "graph/unread.h"
 #include "lowering/ops.h"
 
 static const Pass passes[] = {
@@ -49,6 +50,7 @@ Status pipeline_run_changing(Graph *graph, const Policy *policy, void (*after)(v
                              void (*change)(void *, Graph *), void *user) {
     if (after) after(user, "import", graph);
     graph_name_results(graph);
+    graph_give_unread_back(graph);
     GraphLevel level = LEVEL_ONNX;
     TRY(verify(graph, level, "importing"));
     for (const Pass *pass = passes; pass->name; pass++) {
@@ -58,6 +60,7 @@ Status pipeline_run_changing(Graph *graph, const Policy *policy, void (*after)(v
             TRY(verify(graph, level, "changing"));
         }
         TRY(run_nested(pass, graph, policy));
+        if (pass->run == lower_graph || pass->run == simplify) graph_give_back(graph);
         LOG(1, "pass %s: %d nodes -> %d, %zu MB", pass->name, before, graph->node_count,
             arena_bytes(graph->arena) >> 20);
         level = pass->run == lower_graph ? LEVEL_PRIM : pass->run == partition ? LEVEL_PARTITIONED : level;

@@ -3,6 +3,7 @@
  * normalisation) go into constant weights and a bias.
  *
  * In and out: LEVEL_PRIM. */
+#include "graph/unread.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
@@ -106,7 +107,10 @@ static Value *scaled_bf16_weight(Lowering *l, const Node *anchor, const Value *f
         to[at] = f32_to_bf16(wide * factor[at / inner % channels]);
     }
     graph_forget(l->graph, w->wider);
-    if (t != w->constant) return constant(l, t);
+    if (t != w->constant) {
+        graph_note_made(l->graph, t);
+        return constant(l, t);
+    }
     w->stands_for = NULL;
     w->wider = NULL;
     return w;
@@ -161,13 +165,18 @@ static bool is_affine(const Node *node) {
 }
 
 /* All affine steps behind the anchor become one addition at most. One that stands alone is that already. */
-static Status fold_affines(Graph *graph, const Policy *policy, Node *anchor, Node **next) {
+static Status fold_affines(Graph *graph, const Policy *policy, Arena *scratch, Node *anchor, Node **next) {
     Value *y = affine_beginning(anchor), *bias = NULL;
     Node *first = y ? value_only_user(y) : NULL;
     if (!first) return NULL;
     if (first->kind == NODE_PRIM && first->prim == PRIM_ADD && !is_affine(value_only_user(first->outputs[0])))
         return NULL;
-    Lowering l = {.graph = graph, .arena = graph->arena, .dims = graph->dims, .policy = policy, .node = anchor};
+    Lowering l = {.graph = graph,
+                  .arena = graph->arena,
+                  .scratch = scratch,
+                  .dims = graph->dims,
+                  .policy = policy,
+                  .node = anchor};
     for (Node *user; (user = value_only_user(y));) {
         bool folded = fold_affine(&l, anchor, y, user, &bias);
         if (l.error) return l.error;
@@ -190,10 +199,17 @@ static Status fold_affines(Graph *graph, const Policy *policy, Node *anchor, Nod
 
 Status simplify(Graph *graph, const Policy *policy) {
     if (!policy->fusion.enable) return NULL; /* what is folded is a value less to look at */
+    Arena *scratch = arena_create_inside(graph->arena);
+    Status status = NULL;
     FOR_EACH_NODE_SAFE(node, graph) {
         if (is_anchor(node, "matmul")) fold_factors(graph, node);
-        if (takes_affine(node)) TRY(fold_affines(graph, policy, node, &next_node));
+        if (takes_affine(node)) status = fold_affines(graph, policy, scratch, node, &next_node);
+        if (status) break;
+        arena_reset(scratch);
+        graph_give_back_many(graph);
     }
+    arena_destroy(scratch);
+    TRY(status);
     graph_prune(graph);
     return NULL;
 }

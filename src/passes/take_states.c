@@ -71,19 +71,18 @@ static Status add_pair(Pairs *p, const PolicyState *state, int input, const char
     int output = output_called(graph, called);
     const char *where = state->where;
     if (output < 0)
-        return status_error(STATUS_INVALID, "policy: %s: input \"%s\" has no output \"%s\"", where, in->name, called);
+        return status_error(STATUS_INVALID, "%s: input \"%s\" has no output \"%s\"", where, in->name, called);
     const Value *out = graph->outputs.items[output];
     if (p->pair_of_input[input])
-        return status_error(STATUS_INVALID, "policy: %s: input \"%s\" has an output already, by %s", where, in->name,
+        return status_error(STATUS_INVALID, "%s: input \"%s\" has an output already, by %s", where, in->name,
                             p->list.items[p->pair_of_input[input] - 1].from->where);
     if (p->pair_of_output[output])
-        return status_error(STATUS_INVALID,
-                            "policy: %s: output \"%s\" is the next value of input \"%s\" already, by %s", where, called,
-                            graph->inputs.items[p->list.items[p->pair_of_output[output] - 1].input]->name,
+        return status_error(STATUS_INVALID, "%s: output \"%s\" is the next value of input \"%s\" already, by %s", where,
+                            called, graph->inputs.items[p->list.items[p->pair_of_output[output] - 1].input]->name,
                             p->list.items[p->pair_of_output[output] - 1].from->where);
     bool tensors = in->kind == VALUE_TENSOR && out->kind == VALUE_TENSOR;
     if (!tensors || in->dtype != out->dtype || in->rank != out->rank || in->dtype == DT_STRING || in->rank < 0)
-        return status_error(STATUS_INVALID, "policy: %s: input \"%s\" is %s, output \"%s\" is %s: %s", where, in->name,
+        return status_error(STATUS_INVALID, "%s: input \"%s\" is %s, output \"%s\" is %s: %s", where, in->name,
                             type_text(p->scratch, in), called, type_text(p->scratch, out),
                             in->dtype == DT_STRING ? "strings cannot be a state"
                                                    : "a state needs tensors of one type and rank");
@@ -101,7 +100,7 @@ static Status find_pairs(Pairs *p) {
             if (matches(p->scratch, state->input, p->graph->inputs.items[i]->name, parts))
                 TRY(add_pair(p, state, i, with_parts(p->scratch, state->output, parts)));
         if (p->list.count == before)
-            return status_error(STATUS_INVALID, "policy: %s: no input of the model is called \"%s\"", state->where,
+            return status_error(STATUS_INVALID, "%s: no input of the model is called \"%s\"", state->where,
                                 state->input);
     }
     return NULL;
@@ -171,8 +170,8 @@ static Status classify(const Pairs *p, Pair *pair) {
     int wanted = pair->from->axis;
     pair->kept = (GraphKept){.axis = -1, .capacity = pair->from->capacity};
     if (wanted != NO_AXIS && (wanted < -in->rank || wanted >= in->rank))
-        return status_error(STATUS_INVALID, "policy: %s.axis: %d, but input \"%s\" has rank %d", pair->from->where,
-                            wanted, in->name, in->rank);
+        return status_error(STATUS_INVALID, "%s.axis: %d, but input \"%s\" has rank %d", pair->from->where, wanted,
+                            in->name, in->rank);
     if (wanted < 0) wanted += in->rank;
     if (grows && (pair->from->axis == NO_AXIS || wanted == (int)attr_int(grows, "axis", 0))) {
         pair->kept.form = KEPT_APPENDED;
@@ -187,12 +186,12 @@ static Status classify(const Pairs *p, Pair *pair) {
         pair->kept.axis = d;
         if (in->dims[d] != out->dims[d] || pair->kept.capacity) return NULL;
         return status_error(STATUS_INVALID,
-                            "policy: %s: input \"%s\" needs a capacity: nothing else says how long its axis %d is",
+                            "%s: input \"%s\" needs a capacity: nothing else says how long its axis %d is",
                             pair->from->where, in->name, d);
     }
     if (!pair->kept.capacity) return NULL;
     return status_error(STATUS_INVALID,
-                        "policy: %s.capacity: input \"%s\" does not grow: output \"%s\" is neither a Concat of it and "
+                        "%s.capacity: input \"%s\" does not grow: output \"%s\" is neither a Concat of it and "
                         "more nor a cache with room for more%s",
                         pair->from->where, in->name, p->graph->output_names.items[pair->output],
                         pair->from->axis != NO_AXIS ? " along that axis" : "");
@@ -269,9 +268,10 @@ static Status take(Pairs *p) {
     Graph *graph = p->graph;
     p->pair_of_input = ARENA_ARRAY(p->scratch, int, graph->inputs.count + 1);
     p->pair_of_output = ARENA_ARRAY(p->scratch, int, graph->outputs.count + 1);
-    TRY(find_pairs(p));
+    TRY(status_at(find_pairs(p), "%s", policy_source(p->policy)));
     Value **turned = ARENA_ARRAY(p->scratch, Value *, p->list.count + 1);
-    for (int i = 0; i < p->list.count; i++) TRY(classify(p, &p->list.items[i]));
+    for (int i = 0; i < p->list.count; i++)
+        TRY(status_at(classify(p, &p->list.items[i]), "%s", policy_source(p->policy)));
     for (int i = 0; i < p->list.count; i++) {
         turned[i] = graph->outputs.items[p->list.items[i].output];
         if (p->list.items[i].kept.form == KEPT_APPENDED) TRY(turn(p, &p->list.items[i], &turned[i]));
@@ -284,7 +284,8 @@ static Status take(Pairs *p) {
 Status take_states(Graph *graph, const Policy *policy) {
     if (graph->parent || !policy->state_count) return NULL;
     if (graph->states.count || graph->seeds)
-        return status_error(STATUS_INVALID, "policy: state: models that are trained keep no states of runs");
+        return status_error(STATUS_INVALID, "%s: state: models that are trained keep no states of runs",
+                            policy_source(policy));
     Arena *scratch = arena_create_inside(graph->arena);
     Pairs pairs = {.graph = graph, .policy = policy, .scratch = scratch};
     Status status = take(&pairs);

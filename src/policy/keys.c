@@ -136,7 +136,7 @@ static Status read_trained(Reader *r, const char *path, const cJSON *array) {
     if (!count) return reader_error(r, path, "names no weight");
     const char **globs = ARENA_ARRAY(r->arena, const char *, count + 1);
     cJSON_ArrayForEach(item, array) {
-        TRY(reader_filled_string(r, arena_format(r->arena, "%s[%d]", path, number), item, &globs[number]));
+        TRY(reader_glob(r, arena_format(r->arena, "%s[%d]", path, number), item, &globs[number]));
         number++;
     }
     r->policy->training.of = globs;

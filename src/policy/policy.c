@@ -22,6 +22,8 @@ Policy policy_default(void) {
     };
 }
 
+const char *policy_source(const Policy *policy) { return policy->name ? policy->name : "policy"; }
+
 Status policy_pool(const Policy *policy, Pool **out_pool) {
     *out_pool = policy->pool;
     return policy->pool ? NULL : pool_shared(policy->threads, out_pool);

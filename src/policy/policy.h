@@ -207,6 +207,8 @@ typedef struct Policy {
 } Policy;
 
 Policy policy_default(void);
+/* What messages about it begin with: the file that it was read from, or "policy". */
+const char *policy_source(const Policy *policy);
 /* Reads a JSON object over the defaults; strings go to the arena. `name` is the file's name for messages. Unknown keys,
  * wrong types and values out of range: STATUS_INVALID naming the JSON path ("fusion.enable: expected true or false,
  * found a string"). */

@@ -63,6 +63,41 @@ Status reader_filled_string(const Reader *r, const char *path, const cJSON *item
     return **out_text ? NULL : reader_error(r, path, "is empty");
 }
 
+/* Behind the set that begins at `at`; NULL: it is none, as *out_wrong says. A ] that comes first is an element; [: :] is a class of characters. */
+static const char *set_end(const char *at, const char **out_wrong) {
+    const char *first = at + 1 + (at[1] == '!' || at[1] == '^');
+    for (const char *c = first; *c; c++) {
+        if (*c == ']' && c > first) return c + 1;
+        const char *close = c[0] == '[' && c[1] == ':' ? strstr(c + 2, ":]") : NULL;
+        if (close) {
+            c = close + 1;
+            continue;
+        }
+        if (*c == '\\' && c[1]) c++;
+        bool range = c[1] == '-' && c[2] && c[2] != ']' && c[2] != '[' && c[2] != '\\';
+        if (range && (unsigned char)c[2] < (unsigned char)c[0])
+            return *out_wrong = "a range that ends before it begins", NULL;
+        if (range) c += 2;
+    }
+    return *out_wrong = "[ without ] (the character [ itself is [[])", NULL;
+}
+
+Status reader_glob(const Reader *r, const char *path, const cJSON *item, const char **out_glob) {
+    const char *wrong = NULL;
+    TRY(reader_filled_string(r, path, item, out_glob));
+    for (const char *c = *out_glob; c && *c;) {
+        if (*c == '[') {
+            c = set_end(c, &wrong);
+        } else if (*c == '\\' && !c[1]) {
+            wrong = "\\ at its end, where no character follows";
+            c = NULL;
+        } else {
+            c += *c == '\\' ? 2 : 1;
+        }
+    }
+    return wrong ? reader_error(r, path, "no pattern for names: \"%s\" has %s", *out_glob, wrong) : NULL;
+}
+
 Status reader_bool(const Reader *r, const char *path, const cJSON *item, bool *out_value) {
     if (!cJSON_IsBool(item)) return reader_wrong_type(r, path, "true or false", item);
     *out_value = cJSON_IsTrue(item);

@@ -27,6 +27,8 @@ Status reader_object(const Reader *r, const char *path, const cJSON *item); /* a
 Status reader_array(const Reader *r, const char *path, const cJSON *item);
 Status reader_string(const Reader *r, const char *path, const cJSON *item, const char **out_text);
 Status reader_filled_string(const Reader *r, const char *path, const cJSON *item, const char **out_text);
+/* A pattern over names, as fnmatch takes it; refused where no name could be meant. */
+Status reader_glob(const Reader *r, const char *path, const cJSON *item, const char **out_glob);
 Status reader_bool(const Reader *r, const char *path, const cJSON *item, bool *out_value);
 Status reader_whole(const Reader *r, const char *path, const cJSON *item, double low, double high, int64_t *out_value);
 Status reader_number(const Reader *r, const char *path, const cJSON *item, double *out_value); /* finite */

@@ -11,7 +11,7 @@ static Status read_match(const Reader *r, const char *path, const cJSON *match, 
     cJSON_ArrayForEach(item, match) {
         const char *at = arena_format(r->arena, "%s.%s", path, item->string);
         if (strcmp(item->string, "name") == 0) {
-            TRY(reader_filled_string(r, at, item, &rule->name));
+            TRY(reader_glob(r, at, item, &rule->name));
         } else if (strcmp(item->string, "operator") == 0) {
             TRY(reader_filled_string(r, at, item, &rule->op));
         } else if (strcmp(item->string, "domain") == 0) {

@@ -304,6 +304,14 @@ done
 printf '{"fusion": {"enable": 1}}' >"$scratch/policy.json"
 expect "a policy of a wrong type" 4 run $model --shape x=1x16 --policy "$scratch/policy.json"
 holds "the policy's place is named" "$err" 'fusion.enable'
+printf '{"rules": [{"match": {"name": "nobody*"}, "fuse": false}]}' >"$scratch/policy.json"
+expect "a rule that no node meets" 4 run $model --shape x=1x16 --policy "$scratch/policy.json"
+holds "the policy's file is named" "$err" 'policy.json: rules\[0\].match: no node of the model matches'
+expect "the same with a precision beside it" 4 run $model --shape x=1x16 --policy "$scratch/policy.json" --precision bf16
+holds "the policy's file is named then, too" "$err" 'policy.json: rules\[0\].match: no node of the model matches'
+printf '{"rules": [{"match": {"name": "block[0*"}, "fuse": false}]}' >"$scratch/policy.json"
+expect "a rule whose pattern is none" 4 run $model --shape x=1x16 --policy "$scratch/policy.json"
+holds "the pattern is told" "$err" 'policy.json: rules\[0\].match.name: no pattern for names: "block\[0\*" has \[ without \]'
 printf '{"fusion": {"enable": false}}' >"$scratch/policy.json"
 expect "a policy" 0 test $models/classifier --policy "$scratch/policy.json"
 "$onnxfuse" --help >/dev/full 2>/dev/null

@@ -522,6 +522,10 @@ def test_external_data(folder):
     optimize(folder / "out.onnx", folder / "out.onnx", "--external-data")  # also as input, and over itself
     compare(folder / "in.onnx", folder / "out.onnx", {"x": floats(2, 64)}, 0)
     assert sorted(f.name for f in folder.iterdir()) == ["in.onnx", "out.onnx", "out.onnx.data"]
+    assert "unread_data" not in report
+    report = optimize(folder / "out.onnx", folder / "out.onnx")  # with its weights inside: what is left is told, and stays
+    assert report["unread_data"] == str(folder / "out.onnx.data") and (folder / "out.onnx.data").exists()
+    compare(folder / "in.onnx", folder / "out.onnx", {"x": floats(2, 64)}, 0)
 
 
 def test_fixed_shapes(folder):

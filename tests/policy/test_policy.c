@@ -58,10 +58,37 @@ Test(policy, keys) {
     }
 }
 
+/* fnmatch takes all of these. */
+Test(policy, globs) {
+    static const char *const globs[] = {"*",    "a?b",  "[a-z]*",        "[]]",    "[!]]", "[^]a]", "[[]",
+                                        "[-a]", "[a-]", "[[:alpha:]_]x", "a\\\\*", "a]",   "-"};
+    for (size_t i = 0; i < sizeof globs / sizeof *globs; i++) {
+        Arena *arena = arena_create(0);
+        Policy policy;
+        const char *json =
+            arena_format(arena, "{\"rules\": [{\"match\": {\"name\": \"%s\"}, \"fuse\": false}]}", globs[i]);
+        Status status = parse(json, strlen(json), arena, &policy);
+        cr_expect(!status, "%s: %s", globs[i], status_message(status));
+        status_free(status);
+        arena_destroy(arena);
+    }
+}
+
 /* --- mistakes ---------------------------------------------------------------------------------------------------- */
 static const struct {
     const char *json, *message;
 } mistakes[] = {
+#define NAMED(glob) "{\"rules\": [{\"match\": {\"name\": \"" glob "\"}, \"fuse\": false}]}"
+#define NO_NAMES(glob) "p.json: rules[0].match.name: no pattern for names: \"" glob "\" has "
+    {NAMED("a["), NO_NAMES("a[") "[ without ] (the character [ itself is [[])"},
+    {NAMED("[]a"), NO_NAMES("[]a") "[ without ]"},
+    {NAMED("[!]"), NO_NAMES("[!]") "[ without ]"},
+    {NAMED("[[:digit:]"), NO_NAMES("[[:digit:]") "[ without ]"},
+    {NAMED("[a\\\\]"), NO_NAMES("[a\\]") "[ without ]"},
+    {NAMED("[9-0]"), NO_NAMES("[9-0]") "a range that ends before it begins"},
+    {NAMED("a\\\\"), NO_NAMES("a\\") "\\ at its end, where no character follows"},
+    {"{\"training\": {\"of\": [\"a*\", \"b[\"]}}",
+     "p.json: training.of[1]: no pattern for names: \"b[\" has [ without ]"},
     {"", "p.json: line 1: not valid JSON"},
     {"{", "p.json: line 1: not valid JSON"},
     {"{\n\"threads\": 1,\n}", "p.json: line 3: not valid JSON"},

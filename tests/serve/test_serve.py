@@ -182,6 +182,12 @@ def outputs_and_members():
     expect(server.infer("dense", {"z": x}), 400, "no input", "z")
     expect(server.infer("dense", {}), 400, "lacks", "x")
     expect(server.infer("dense", {"x": x.astype(np.float64)}), 400, "FP64", "FP32")
+    # What is wrong is the datatype, not that the data does not fit the wrong one.
+    for datatype, data in (("INT64", "[0.5]"), ("FP64", '["one"]'), ("float32", "[1]"), ("BYTES", "[1]"), ("FP32 ", "[1]")):
+        body = '{"inputs":[{"name":"x","datatype":"%s","shape":[1,8],"data":%s}]}' % (datatype, data)
+        status, _, answer = server.call("POST", "/v2/models/dense/infer", body)
+        message = f'input "x": its datatype is "{datatype}", the model takes FP32'
+        assert status == 400 and json.loads(answer)["error"] == message, (datatype, status, answer)
     expect(server.infer("dense", {"x": x[:, :7]}), 400, "[2, 7]", "[batch, 8]")
     expect(server.infer("dense", {"x": x.ravel()}), 400, "[16]")
     arrays, document = server.infer("dense", {"x": x}, parameters={"anything": "else"}, unknown=[1, 2])

@@ -197,6 +197,16 @@ void print_json(cJSON *object) {
     cJSON_Delete(object);
 }
 
+/* Of an earlier model of this name, mostly. */
+static void print_unread_data(const cJSON *report, const char *output) {
+    const char *data = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "unread_data"));
+    if (!data) return;
+    print_safe(stdout, data);
+    fputs(" is still there, but not read by ", stdout);
+    print_safe(stdout, output);
+    putchar('\n');
+}
+
 Problem *print_report_of(char *text, bool json, void (*print)(const cJSON *report, const char *output),
                          const char *output) {
     cJSON *report = cJSON_Parse(text);
@@ -207,6 +217,7 @@ Problem *print_report_of(char *text, bool json, void (*print)(const cJSON *repor
         return NULL;
     }
     print(report, output);
+    print_unread_data(report, output);
     cJSON_Delete(report);
     return NULL;
 }

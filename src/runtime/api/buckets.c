@@ -27,14 +27,14 @@ static Status bind_hint(const Plan *plan, const ShapeHint *hint, int number, int
     for (int i = 0; i < hint->count; i++) {
         int symbol = symbol_number(graph, hint->symbols[i]);
         if (symbol < 0 || symbol >= plan->symbol_count || !is_input_symbol(plan, symbol))
-            return status_error(STATUS_INVALID, "policy: shapes.hints[%d].%s: no input of the model has such a size",
-                                number, hint->symbols[i]);
+            return status_error(STATUS_INVALID, "shapes.hints[%d].%s: no input of the model has such a size", number,
+                                hint->symbols[i]);
         symbols[symbol] = hint->sizes[i];
     }
     for (int i = 0; i < plan->input_symbols.count; i++) {
         int symbol = plan->input_symbols.items[i];
         if (symbols[symbol] == UNBOUND_DIM && is_input_symbol(plan, symbol))
-            return status_error(STATUS_INVALID, "policy: shapes.hints[%d]: the size \"%s\" is missing", number,
+            return status_error(STATUS_INVALID, "shapes.hints[%d]: the size \"%s\" is missing", number,
                                 dim_symbol_name(graph->dims, symbol));
     }
     return NULL;
@@ -84,21 +84,23 @@ static Status prepare_hint(const Plan *plan, const ShapeHint *hint, int number, 
                            struct RunMemory *buffers, Taken *taken) {
     const Sizes *sizes;
     TRY(bind_hint(plan, hint, number, symbols));
-    TRY(status_at(sizes_get(plan, symbols, &sizes), "policy: shapes.hints[%d]", number));
+    TRY(status_at(sizes_get(plan, symbols, &sizes), "shapes.hints[%d]", number));
     Status status = NULL;
     for (int place = 0; place < PLACES && !status; place++) {
         size_t wanted[2] = {sizes->arena_bytes[place], scratch_of(plan, sizes, (Place)place)};
         status = take(taken, buffers, (Place)place, wanted, 2);
     }
     sizes_release(plan, sizes);
-    return status_at(status, "policy: shapes.hints[%d]", number);
+    return status_at(status, "shapes.hints[%d]", number);
 }
 
 Status hint_arena(const Plan *plan, const ShapeHint *hint, int number, int64_t *out_bytes) {
     static const ShapeHint none = {0};
     const Sizes *sizes = NULL;
     int64_t *symbols = malloc(sizeof *symbols * ((size_t)plan->symbol_count + 1));
-    Status status = symbols ? bind_hint(plan, hint ? hint : &none, number, symbols) : status_out_of_memory();
+    Status status = symbols ? status_at(bind_hint(plan, hint ? hint : &none, number, symbols), "%s",
+                                        policy_source(plan->device->policy))
+                            : status_out_of_memory();
     if (!status) status = sizes_get(plan, symbols, &sizes);
     *out_bytes = 0;
     for (int place = 0; sizes && place < PLACES; place++) *out_bytes += (int64_t)sizes->arena_bytes[place];
@@ -114,7 +116,8 @@ Status hints_prepare(const Plan *plan, const Policy *policy, struct RunMemory *b
     int64_t *symbols = malloc(sizeof *symbols * ((size_t)plan->symbol_count + 1));
     Status status = symbols ? NULL : status_out_of_memory();
     for (int i = 0; i < count && !status; i++)
-        status = prepare_hint(plan, &policy->shapes.hints[i], i, symbols, buffers, &taken);
+        status = status_at(prepare_hint(plan, &policy->shapes.hints[i], i, symbols, buffers, &taken), "%s",
+                           policy_source(policy));
     for (int place = 0; place < PLACES; place++)
         for (int i = 0; i < taken.count[place]; i++) run_memory_give(buffers, (Place)place, taken.blocks[place][i]);
     free(symbols);
@@ -155,13 +158,13 @@ static Status check_pad(const ShapeBucket *bucket, int number, const Value *v) {
     _Alignas(16) char element[16];
     double pad = bucket->pads[number];
     if (v->dtype == DT_STRING || !(dtype_is_float(v->dtype) || dtype_is_integer(v->dtype) || v->dtype == DT_BOOL))
-        return status_error(STATUS_INVALID, "policy: shapes.buckets.%s.pad.%s: an input of %s cannot be padded",
-                            bucket->symbol, v->name, dtype_onnx_name(v->dtype));
+        return status_error(STATUS_INVALID, "shapes.buckets.%s.pad.%s: an input of %s cannot be padded", bucket->symbol,
+                            v->name, dtype_onnx_name(v->dtype));
     if (dtype_is_float(v->dtype)) return NULL;
     bool whole = pad == floor(pad) && fabs(pad) <= 0x1p53;
     if (whole) dtype_store_int(v->dtype, element, 0, (int64_t)pad);
     if (whole && (double)dtype_load_int(v->dtype, element, 0) == pad) return NULL;
-    return status_error(STATUS_INVALID, "policy: shapes.buckets.%s.pad.%s: %g is no %s", bucket->symbol, v->name, pad,
+    return status_error(STATUS_INVALID, "shapes.buckets.%s.pad.%s: %g is no %s", bucket->symbol, v->name, pad,
                         dtype_onnx_name(v->dtype));
 }
 
@@ -181,7 +184,7 @@ static Status find_inputs(Buckets *b, Arena *arena, int number, int symbol) {
             if (dim_symbol_index(v->dims[d]) != symbol) continue;
             if (pad < 0)
                 return status_error(STATUS_INVALID,
-                                    "policy: shapes.buckets.%s.pad: input \"%s\" has this size too, and is not named",
+                                    "shapes.buckets.%s.pad: input \"%s\" has this size too, and is not named",
                                     bucket->symbol, v->name);
             if (!seen[pad]) TRY(check_pad(bucket, pad, v));
             seen[pad] = true;
@@ -190,7 +193,7 @@ static Status find_inputs(Buckets *b, Arena *arena, int number, int symbol) {
     }
     for (int i = 0; i < bucket->pad_count; i++)
         if (!seen[i])
-            return status_error(STATUS_INVALID, "policy: shapes.buckets.%s.pad.%s: no input of this name has this size",
+            return status_error(STATUS_INVALID, "shapes.buckets.%s.pad.%s: no input of this name has this size",
                                 bucket->symbol, bucket->inputs[i]);
     return NULL;
 }
@@ -205,7 +208,7 @@ static Status find_outputs(Buckets *b, Arena *arena, int number, int symbol) {
                 Text text = text_make(arena);
                 dim_print(&text, v->dims[d]);
                 return status_error(STATUS_INVALID,
-                                    "policy: shapes.buckets.%s: output \"%s\" has the size %s, which cannot be cropped",
+                                    "shapes.buckets.%s: output \"%s\" has the size %s, which cannot be cropped",
                                     bucket->symbol, b->graph->output_names.items[o], text.data);
             }
             VEC_PUSH(arena, b->outputs, (Axis){.value = o, .axis = d, .bucket = number});
@@ -214,20 +217,22 @@ static Status find_outputs(Buckets *b, Arena *arena, int number, int symbol) {
     return NULL;
 }
 
+static Status find_axes(Buckets *b, Arena *arena, int number) {
+    const char *name = b->policy->shapes.buckets[number].symbol;
+    int symbol = symbol_number(b->graph, name);
+    if (symbol < 0)
+        return status_error(STATUS_INVALID, "shapes.buckets.%s: no input of the model has such a size", name);
+    TRY(find_inputs(b, arena, number, symbol));
+    return find_outputs(b, arena, number, symbol);
+}
+
 Status buckets_make(Arena *arena, const Policy *policy, const Graph *graph, const Buckets **out_buckets) {
     *out_buckets = NULL;
     if (!policy->shapes.bucket_count) return NULL;
     Buckets *b = ARENA_NEW(arena, Buckets);
     *b = (Buckets){.policy = policy, .graph = graph};
-    for (int i = 0; i < policy->shapes.bucket_count; i++) {
-        const char *name = policy->shapes.buckets[i].symbol;
-        int symbol = symbol_number(graph, name);
-        if (symbol < 0)
-            return status_error(STATUS_INVALID, "policy: shapes.buckets.%s: no input of the model has such a size",
-                                name);
-        TRY(find_inputs(b, arena, i, symbol));
-        TRY(find_outputs(b, arena, i, symbol));
-    }
+    for (int i = 0; i < policy->shapes.bucket_count; i++)
+        TRY(status_at(find_axes(b, arena, i), "%s", policy_source(policy)));
     *out_buckets = b;
     return NULL;
 }

@@ -47,14 +47,13 @@ static Status list_sets(Sets *sets, const char *folder) {
         return NULL;
     }
     DIR *directory = opendir(folder);
-    if (!directory) return status_error(STATUS_INVALID, "policy: check.inputs: \"%s\" cannot be read: %m", folder);
+    if (!directory) return status_error(STATUS_INVALID, "check.inputs: \"%s\" cannot be read: %m", folder);
     for (struct dirent *entry; (entry = readdir(directory));)
         if (strncmp(entry->d_name, prefix, sizeof prefix - 1) == 0)
             VEC_PUSH(sets->arena, sets->folders, arena_format(sets->arena, "%s/%s", folder, entry->d_name));
     closedir(directory);
     if (!sets->folders.count)
-        return status_error(STATUS_INVALID, "policy: check.inputs: \"%s\" has neither input_0.pb nor %sK", folder,
-                            prefix);
+        return status_error(STATUS_INVALID, "check.inputs: \"%s\" has neither input_0.pb nor %sK", folder, prefix);
     qsort(sets->folders.items, (size_t)sets->folders.count, sizeof *sets->folders.items, by_name);
     return NULL;
 }
@@ -74,12 +73,11 @@ static Status read_inputs(Arena *arena, const OnnxfuseSession *session, const ch
         const char *path = arena_format(arena, "%s/input_%d.pb", folder, i);
         if (access(path, F_OK) != 0) {
             if (info->kind == ONNXFUSE_PROTO_OPTIONAL) continue;
-            return status_error(STATUS_INVALID, "policy: check.inputs: \"%s\", for input \"%s\", is missing", path,
-                                info->name);
+            return status_error(STATUS_INVALID, "check.inputs: \"%s\", for input \"%s\", is missing", path, info->name);
         }
         OnnxfuseValue *value = ARENA_NEW(arena, OnnxfuseValue);
         *value = (OnnxfuseValue){0};
-        TRY(status_at(item_from_file(arena, path, kind_of(info->kind), &value->item, NULL), "policy: check.inputs"));
+        TRY(status_at(item_from_file(arena, path, kind_of(info->kind), &value->item, NULL), "check.inputs"));
         inputs[i] = value;
     }
     return NULL;
@@ -164,7 +162,7 @@ static Status check_set(Arena *arena, OnnxfuseSession *session, OnnxfuseSession 
         onnxfuse_value_free(ruled[o]);
         onnxfuse_value_free(expected[o]);
     }
-    return status_at(status, "policy: check.inputs: \"%s\"", folder);
+    return status_at(status, "check.inputs: \"%s\"", folder);
 }
 
 static Status too_different(Arena *arena, const Policy *policy, const Worst *worst, const Rule *strictest) {
@@ -183,7 +181,7 @@ static Status too_different(Arena *arena, const Policy *policy, const Worst *wor
     const char *place =
         worst->element < 0 ? "its shape" : arena_format(arena, "element %lld", (long long)worst->element);
     return status_error(STATUS_DIFFERENT,
-                        "policy: on \"%s\" output \"%s\" differs by %.3g of its largest element (%s) from what it is "
+                        "on \"%s\" output \"%s\" differs by %.3g of its largest element (%s) from what it is "
                         "without the policy's precision, weights and activations (%s); %s%stolerance is %g",
                         worst->folder, worst->output, worst->difference, place, rules.data,
                         strictest->whole ? "" : strictest->where, strictest->whole ? "the " : ".",
@@ -216,5 +214,5 @@ static Status check_sets(Arena *arena, void *context) {
 }
 
 Status check_precision(OnnxfuseSession *session, OnnxfuseSession *plain, const Policy *policy) {
-    return with_arena(check_sets, &(Checked){session, plain, policy});
+    return status_at(with_arena(check_sets, &(Checked){session, plain, policy}), "%s", policy_source(policy));
 }

@@ -78,9 +78,10 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
         policy_by_flag(out_policy, "threads");
     }
     if (options && options->precision) {
-        const char *json;
+        const char *json, *name = out_policy->name;
         TRY(precision_json(arena, NULL, options->precision, &json));
         TRY(policy_parse(json, strlen(json), "options", arena, out_policy));
+        if (name) out_policy->name = name; /* all else that may be wrong stands there */
         policy_by_flag(out_policy, "precision");
     }
     out_policy->registry = registry_of(options ? options->registry : NULL);

@@ -318,7 +318,8 @@ Status states_make(OnnxfuseSession *s) {
     s->states = ARENA_ARRAY(s->arena, OnnxfuseStateInfo, count + 1);
     if (!count) return NULL;
     if (s->policy.shapes.bucket_count)
-        return status_error(STATUS_INVALID, "policy: shapes.buckets: sizes are not rounded up where there are states");
+        return status_error(STATUS_INVALID, "%s: shapes.buckets: sizes are not rounded up where there are states",
+                            policy_source(&s->policy));
     for (int i = 0; i < count; i++) {
         const GraphKept *pair = pair_at(s, i);
         s->states[i] = (OnnxfuseStateInfo){.input = input_of(s, i)->name,

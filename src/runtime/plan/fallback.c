@@ -26,7 +26,7 @@ Status check_fallback(const Plan *plan, const Policy *policy, Arena *scratch) {
     find_missing(&missing, plan);
     if (!missing.count) return NULL;
     return status_error(STATUS_UNSUPPORTED,
-                        "policy: fallback.steps forbids steps on the CPU, but %s has none for %d node%s: %s%s",
-                        plan->device->table->name, missing.count, missing.count == 1 ? "" : "s", missing.names.data,
-                        missing.count > MOST_NAMED ? ", ..." : "");
+                        "%s: fallback.steps forbids steps on the CPU, but %s has none for %d node%s: %s%s",
+                        policy_source(policy), plan->device->table->name, missing.count, missing.count == 1 ? "" : "s",
+                        missing.names.data, missing.count > MOST_NAMED ? ", ..." : "");
 }

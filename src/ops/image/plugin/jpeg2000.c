@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JPEG 2000, by openjp2: JP2 files and bare codestreams, without alpha and without colour profiles. */
+#include "base/integer.h"
 #include "ops/image/plugin/decoders.h"
 
 #include <openjpeg.h>
@@ -69,8 +70,6 @@ static bool find_codestream(ImageBytes f, size_t *out_at) {
     }
     return false;
 }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* openjp2 takes memory for all tiles while it reads the header, so the size marker, the first of a codestream, is read
  * here before. */

@@ -3,6 +3,7 @@
 #include "runtime/compiled/compiled.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { MOST_INSIDE = 1800000000 }; /* bytes of a model that keeps its weights: protobuf ends at 2 GiB */
 enum { DATA_ALIGNMENT = 4096 };    /* of an initializer in the data file, so that readers can map it */
@@ -46,6 +47,12 @@ Status model_file_write(ModelFile *file, const Graph *graph, bool external_data,
     TRY(new_file_append(&file->model, bytes, size));
     TRY(new_file_close(&file->model));
     return file->data.file >= 0 ? new_file_close(&file->data) : NULL;
+}
+
+void model_file_report_unread(const ModelFile *file, Text *text) {
+    if (file->data.place || access(file->data.path, F_OK) != 0) return;
+    text_add(text, ",\"unread_data\":");
+    text_add_json(text, file->data.path, strlen(file->data.path));
 }
 
 Status model_file_publish(ModelFile *file) {

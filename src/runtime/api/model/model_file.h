@@ -24,6 +24,9 @@ Status model_file_write(ModelFile *file, const Graph *graph, bool external_data,
 Status model_file_publish(ModelFile *file);
 /* And hands over the text of a report, or NULL, which is freed where there is nothing to report. out_report may be NULL. */
 Status model_file_publish_with(ModelFile *file, char *text, char **out_report);
+/* The member "unread_data" of a report: a file of the data file's name that stood there before, where what is written needs none. It may be another
+ * model's, so it stays. */
+void model_file_report_unread(const ModelFile *file, Text *text);
 void model_file_abandon(ModelFile *file); /* what is in its place is not touched */
 
 /* A graph of ONNX nodes as a model in memory, whose initializers stay where they are: each is a data file of its own, named by its

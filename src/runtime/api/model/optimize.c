@@ -158,6 +158,7 @@ static Status report(const Work *w, const Counts *c, int64_t bytes_before, char 
             text_add(&text, ",\"opset\":%lld", (long long)w->graph->info->opsets.items[i].version);
     if (w->options->regions)
         text_add(&text, ",\"regions\":%d,\"nodes_in_regions\":%d", w->regions.kinds.count, w->regions.nodes);
+    model_file_report_unread(&w->file, &text);
     text_add(&text, "}");
     char *copy = strdup(text.data);
     if (!copy) return status_out_of_memory();

@@ -142,7 +142,9 @@ static Status report(const Work *w, size_t bytes_before, char **out_report) {
         if (i) text_add(&text, ",");
         report_layer(&text, w->q.layers.items[i]);
     }
-    text_add(&text, "]}");
+    text_add(&text, "]");
+    model_file_report_unread(&w->file, &text);
+    text_add(&text, "}");
     char *copy = strdup(text.data);
     if (!copy) return status_out_of_memory();
     *out_report = copy;

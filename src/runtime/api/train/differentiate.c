@@ -102,8 +102,10 @@ static Status report(const Work *w, const char *loss, char **out_report) {
         text_add_json(&text, name, strlen(name));
         text_add(&text, "}");
     }
-    text_add(&text, "],\"nodes\":%d,\"bytes\":%lld,\"external_bytes\":%lld}", count_nodes(graph),
+    text_add(&text, "],\"nodes\":%d,\"bytes\":%lld,\"external_bytes\":%lld", count_nodes(graph),
              (long long)w->file.model.size, (long long)w->file.data.size);
+    model_file_report_unread(&w->file, &text);
+    text_add(&text, "}");
     char *copy = strdup(text.data);
     if (!copy) return status_out_of_memory();
     *out_report = copy;

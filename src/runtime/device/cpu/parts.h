@@ -3,6 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_PARTS_H
 
+#include "base/integer.h"
 #include "lowering/anchor/plain_epilogue.h"
 #include "runtime/device/cpu/anchor.h"
 #include "runtime/device/cpu/product.h"
@@ -90,6 +91,5 @@ int anchor_quads(const CpuAnchor *anchor);
 /* The loops that it runs; quads: anchor_quads, or 0. */
 const TileSet *anchor_tiles(const CpuAnchor *anchor, int quads);
 int64_t dims_product(const int64_t *dims, int from, int to);
-static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/integer.h"
 #include "runtime/device/cpu/joined.h"
 #include "runtime/device/cpu/wide_rows.h"
 
@@ -41,10 +42,6 @@ enum {
     WIDE_PANELS = 4,
     ALONE_WORK = 1 << 16, /* multiply-adds that take 0.7 us or so on one core: less than waking another */
 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 int row_block_interior(RowBlock *block, int count) {
     block->interior += count;

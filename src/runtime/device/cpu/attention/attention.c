@@ -7,6 +7,7 @@
  * result is the same on any number of threads. */
 #include <math.h>
 #include <string.h>
+#include "base/integer.h"
 
 #include "runtime/device/cpu/attention/attention.h"
 
@@ -255,8 +256,6 @@ typedef struct TaskLoop {
     size_t worker_bytes;
     float *partial; /* [matrices * rows][splits][2 + width] */
 } TaskLoop;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static void run_tasks(void *context, int64_t begin, int64_t end, int worker) {
     const TaskLoop *loop = context;

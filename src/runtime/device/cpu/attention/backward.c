@@ -47,8 +47,6 @@ typedef struct Worker {
     int64_t k_step;
 } Worker;
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static Worker make_worker(const Gradients *all, char **memory) {
     const AttentionRun *run = &all->run;
     const int64_t size = (int64_t)sizeof(float);

@@ -3,6 +3,7 @@
 #ifndef ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_BLOCK_H
 #define ONNXFUSE_RUNTIME_DEVICE_CPU_ATTENTION_BLOCK_H
 
+#include "base/integer.h"
 #include "runtime/device/cpu/attention/attention.h"
 
 /* Keys or values of a block, of one matrix: element e of key t is data[t * row + e * column]. */
@@ -33,9 +34,6 @@ typedef struct Block {
     void **score_rows, **result_rows;
     const void **read_rows;
 } Block;
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static inline void *block_take(char **memory, int64_t bytes) {
     char *at = *memory;

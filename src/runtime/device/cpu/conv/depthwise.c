@@ -5,6 +5,7 @@
  * A unit is a line of the result or a piece of a long one; a slice is a few units after each other and a range of
  * panels. Panel after panel, all units of the slice are computed, so that the lines that neighbouring units share are
  * still in the first-level cache. */
+#include "base/integer.h"
 #include "runtime/device/cpu/conv/walk.h"
 
 enum {
@@ -40,10 +41,6 @@ typedef struct Loop {
     /* A worker's memory: the units' rows and results, where a kernel finishes raw results and where they are, lines, a panel. */
     size_t worker_bytes, rows_bytes, results_bytes, raw_rows_bytes, raw_bytes, lines_bytes;
 } Loop;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- one unit ---- */
 

@@ -20,6 +20,7 @@
  *
  * A slice is some tiles and a range of panels; its pieces' transforms and its products stay in the second-level cache. */
 #include <string.h>
+#include "base/integer.h"
 #include "lowering/sizes.h"
 #include "runtime/device/cpu/conv/walk.h"
 #include "runtime/device/cpu/quads.h"
@@ -282,10 +283,6 @@ typedef struct Slice {
     const void **rows;         /* [slice_tiles] of the input's first product */
     void **results;            /* likewise of the sums' */
 } Slice;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Which of the tile's positions from `first` on are in [0, count). */
 static uint32_t inside(int pixels, int64_t first, int64_t count) {
