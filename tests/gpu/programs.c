@@ -192,7 +192,7 @@ static void add_attention(Cases *cases) {
                 if (mask >= 0) memcpy(a.steps, masks[mask], sizeof a.steps);
                 if (!gpu_attention_fits(&a, &limits)) continue;
                 Text text = text_make(cases->arena);
-                gpu_attention_render(&text, &a, GPU_CUDA, "attention");
+                gpu_attention_render(&text, &a, GPU_CUDA, "attention", NULL);
                 add_program(cases, text.data,
                             arena_format(cases->arena, "attention of %s, heads of %d and %d%s, mask %d",
                                          dtype_name(a.dtype), a.size, a.width, matrix ? " on matrix units" : "", mask));

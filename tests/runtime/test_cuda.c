@@ -1533,7 +1533,7 @@ Test(cuda_compiler, the_double_knows_what_compiled_kernels_say_of_themselves, .t
     const GpuAttentionText attention = {
         .dtype = DT_F16, .size = 64, .width = 64, .shared_bytes = 48 << 10, .matrix = true};
     Text text = text_make(arena);
-    gpu_attention_render(&text, &attention, GPU_CUDA, "attention");
+    gpu_attention_render(&text, &attention, GPU_CUDA, "attention", NULL);
     compare_program(nvrtc, "attention", text.data);
     for (int kind = GPU_MOVE_COPY; kind <= GPU_MOVE_SCATTER_ND; kind++) {
         text = text_make(arena);

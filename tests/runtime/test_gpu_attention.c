@@ -142,7 +142,7 @@ Test(gpu_attention, a_barrier_stands_behind_the_places_of_rows) {
             .dtype = DT_F16, .size = 64, .width = 64, .shared_bytes = 48 << 10, .matrix = matrix[i % 2]};
         Arena *arena = arena_create(0);
         Text text = text_make(arena);
-        gpu_attention_render(&text, &a, i / 2 ? GPU_OPENCL : GPU_CUDA, "attention");
+        gpu_attention_render(&text, &a, i / 2 ? GPU_OPENCL : GPU_CUDA, "attention", NULL);
         int kernels = 0;
         for (const char *at = text.data; (at = strstr(at, "positions[r] =")); kernels++) {
             const char *barrier = strstr(at, "BARRIER;"), *keys = strstr(at, "for (i32 t0 = begin");

@@ -61,8 +61,9 @@ typedef struct GpuAttentionText {
 /* Whether the tiles fit the device's shared memory and blocks. */
 bool gpu_attention_fits(const GpuAttentionText *attention, const GpuLimits *limits);
 
-/* Functions `<name><suffix>` of gpu_attention_suffixes. Complete: nothing is included. */
-void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name);
+/* The function `<name><suffix>` of one of gpu_attention_suffixes; all of them: NULL. Complete: nothing is included. */
+void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name,
+                          const char *suffix);
 /* "_long" where there is one, "_tall", "_short", "_few", "_stream" and "_one" where there are such, "_join";
  * NULL-terminated. */
 enum { GPU_ATTENTION_FUNCTIONS = 7 };

@@ -501,7 +501,10 @@ static void add_join_function(Text *text, const char *name) {
     text_add(text, ") {\n%s", join_part);
 }
 
-void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name) {
+static bool is_wanted(const char *suffix, const char *wanted) { return !wanted || strcmp(suffix, wanted) == 0; }
+
+void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDialect dialect, const char *name,
+                          const char *suffix) {
     AttentionPlan plan = attention_plan(attention);
     const ElementType *type = element_type(attention->dtype);
     text_add(text, "%s%s", gpu_prelude(dialect), type->words);
@@ -522,10 +525,11 @@ void gpu_attention_render(Text *text, const GpuAttentionText *attention, GpuDial
     if (plan.tiles[TILE_STREAM].form == FORM_STREAM) attention_stream_words(text);
     for (int i = 0; i < TILE_COUNT; i++) {
         const AttentionTile *tile = &plan.tiles[i];
+        if (!is_wanted(tile->suffix, suffix)) continue;
         if (tile->form == FORM_STREAM) add_stream_function(text, attention, tile, name);
         if (tile->form == FORM_MATRIX) add_matrix_function(text, attention, &plan, tile, name);
         if (tile->form == FORM_SQUARES) add_squares_function(text, attention, tile, name);
         if (tile->form == FORM_PLAIN) add_tile_function(text, attention, tile, name);
     }
-    add_join_function(text, name);
+    if (is_wanted("_join", suffix)) add_join_function(text, name);
 }

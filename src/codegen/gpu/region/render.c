@@ -346,7 +346,8 @@ static void emit_place(GpuRender *r) {
     }
 }
 
-/* Loads that are all on their way before the first is used: as many as these registers take (of 4 bytes). */
+/* Loads that are all on their way before the first is used: as many as these registers take (of 4 bytes); a quarter beside random
+ * numbers, which take registers of their own. */
 enum { HOISTED_REGISTERS = 64 };
 
 static bool hoist_loads(GpuRender *r) {
@@ -357,7 +358,7 @@ static bool hoist_loads(GpuRender *r) {
         if (!is_point(r, i) || !is_wide_load(r, i)) continue;
         size_t bytes = dtype_size(r->k->buffers.items[inst_at(r, i)->buffer].dtype);
         int own = (r->schedule.hold * r->schedule.vector * (int)bytes + 3) / 4;
-        if (registers + own > HOISTED_REGISTERS) continue;
+        if (registers + own > (gpu_draws(r->k) ? HOISTED_REGISTERS / 4 : HOISTED_REGISTERS)) continue;
         registers += own;
         r->hoisted[i] = any = true;
     }
@@ -646,7 +647,9 @@ static void add_argument(GpuRender *r, Text *head, Text *narrowed, const char *n
 
 static void emit_function(GpuRender *r, const char *name, const char *suffix) {
     Text head = text_make(r->arena), narrowed = text_make(r->arena);
-    text_add(&head, "KERNEL_OF(%d) %s%s(", r->reduced ? BOUND : BOUND / 2, name, suffix);
+    bool draws = r->reduced && gpu_draws(r->k);
+    text_add(&head, draws ? "KERNEL_BESIDE(%d, 3) %s%s(" : "KERNEL_OF(%d) %s%s(", r->reduced && !draws ? BOUND : BOUND / 2,
+             name, suffix);
     for (int i = 0; i < r->k->buffers.count; i++) text_add(&head, "BUFFER_ARG(a%d), ", i);
     text_add(&head, "BUFFER_ARG(scratch)");
     for (int i = 0; i < r->k->param_count; i++) add_argument(r, &head, &narrowed, F("p%d", i));

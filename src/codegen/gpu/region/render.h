@@ -47,6 +47,9 @@ size_t gpu_tile_bytes(const Kernel *kernel, int inst, int tile);
 /* The kernel that `even` functions are of, over the same instructions, and its schedule. */
 void gpu_even_kernel(Arena *arena, const Kernel *kernel, const GpuEven *even, Kernel *out_kernel);
 GpuSchedule gpu_even_schedule(const GpuSchedule *schedule);
+/* Whether random numbers are drawn: many instructions, whose order would take many registers. Then blocks have at most 256
+ * threads, three beside each other. */
+bool gpu_draws(const Kernel *kernel);
 /* Of a function by its suffix. */
 bool gpu_is_even(const char *suffix);
 bool gpu_is_held(const char *suffix);

@@ -75,6 +75,12 @@ static int widest_access(const Kernel *k, int lane) {
     return (int)bytes;
 }
 
+bool gpu_draws(const Kernel *k) {
+    for (int i = 0; i < k->insts.count; i++)
+        if (k->insts.items[i].op == K_RANDOM) return true;
+    return false;
+}
+
 static bool draws_along_lanes(const Kernel *k) {
     for (int i = 0; i < k->insts.count; i++)
         if (k->insts.items[i].op == K_RANDOM && k->insts.items[i].bits & RANDOM_CONSECUTIVE) return true;
@@ -289,10 +295,11 @@ static void launch_inner(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                          GpuLaunches *out) {
     int64_t rows = x->tasks, vectors = x->reduced / s->vector, busy = (int64_t)limits->multiprocessors * 4 * BLOCK;
     if (rows <= 0) return;
-    if (s->hold && vectors <= (int64_t)s->hold * LARGE_BLOCK) {
+    int large = gpu_draws(k) ? BLOCK : LARGE_BLOCK;
+    if (s->hold && vectors <= (int64_t)s->hold * large) {
         int64_t group = power_above(ceil_div(vectors, s->hold));
-        while (group < LARGE_BLOCK && group < vectors && rows * group < busy) group *= 2;
-        int block = group > BLOCK ? LARGE_BLOCK : BLOCK;
+        while (group < large && group < vectors && rows * group < busy) group *= 2;
+        int block = group > BLOCK ? large : BLOCK;
         out->count = 1;
         out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = ceil_div(rows, block / group),
@@ -313,10 +320,10 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
                          GpuLaunches *out) {
     int64_t vectors = x->lane / s->vector, units = x->tasks * vectors, lanes = least(power_above(vectors), OUTER_LANES);
     if (units <= 0) return;
-    int64_t fewest = least(lanes, LEAST_OUTER_LANES), block = BLOCK;
-    if (s->hold && x->reduced <= s->hold * (LARGE_BLOCK / fewest)) {
+    int64_t fewest = least(lanes, LEAST_OUTER_LANES), block = BLOCK, large = gpu_draws(k) ? BLOCK : LARGE_BLOCK;
+    if (s->hold && x->reduced <= s->hold * (large / fewest)) {
         while (lanes > fewest && s->hold * (block / lanes) < x->reduced) lanes /= 2;
-        if (s->hold * (block / lanes) < x->reduced) block = LARGE_BLOCK;
+        if (s->hold * (block / lanes) < x->reduced) block = large;
         out->count = 1;
         out->items[0] = (GpuLaunch){.suffix = suffixes[0][HELD],
                                     .grid = x->tasks * ceil_div(vectors, lanes),

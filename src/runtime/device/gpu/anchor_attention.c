@@ -20,7 +20,7 @@ struct GpuAttention {
     GpuAttentionText text;
     int input[ATTENTION_STEPS]; /* of each step; -1: none */
     float scale;
-    GpuProgram *program;
+    GpuProgram *programs[GPU_ATTENTION_FUNCTIONS]; /* one a function, so that they are compiled beside each other */
     const GpuFunction *functions[GPU_ATTENTION_FUNCTIONS];
 };
 
@@ -75,30 +75,35 @@ bool gpu_attention_runs(const GpuDevice *device, const Node *node) {
     return describe(device, node, &text, input) && gpu_attention_fits(&text, device->limits);
 }
 
-static Status source_of(Arena *arena, const GpuAttentionText *attention, GpuDialect dialect, const char **out_source) {
+static Status render_functions(Arena *arena, const GpuAttentionText *attention, GpuDialect dialect,
+                               const char **sources) {
     jmp_buf guard;
     if (setjmp(guard)) return status_out_of_memory();
     arena_guard(arena, &guard);
-    Text text = text_make(arena);
-    gpu_attention_render(&text, attention, dialect, "attention");
+    const char *const *suffixes = gpu_attention_suffixes(attention);
+    for (int i = 0; suffixes[i]; i++) {
+        Text text = text_make(arena);
+        gpu_attention_render(&text, attention, dialect, "attention", suffixes[i]);
+        sources[i] = text.data;
+    }
     arena_guard(arena, NULL);
-    *out_source = text.data;
     return NULL;
 }
 
-static Status load_program(GpuDevice *device, GpuAttention *attention) {
-    const char *source;
+static Status load_programs(GpuDevice *device, GpuAttention *attention) {
+    const char *sources[GPU_ATTENTION_FUNCTIONS], *const *suffixes = gpu_attention_suffixes(&attention->text);
+    int count = 0;
+    while (suffixes[count]) count++;
     Arena *arena = arena_create(0);
     if (!arena) return status_out_of_memory();
-    Status status = source_of(arena, &attention->text, device->driver->dialect, &source);
-    if (!status) status = gpu_program_get(device, source, NULL, &attention->program);
+    Status status = render_functions(arena, &attention->text, device->driver->dialect, sources);
+    if (!status) status = gpu_programs_get(device, sources, count, NULL, attention->programs);
     arena_destroy(arena);
     TRY(status);
-    const char *const *suffixes = gpu_attention_suffixes(&attention->text);
-    for (int i = 0; suffixes[i]; i++) {
+    for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "attention%s", suffixes[i]);
-        TRY(gpu_program_function(attention->program, name, &attention->functions[i]));
+        TRY(gpu_program_function(attention->programs[i], name, &attention->functions[i]));
     }
     return NULL;
 }
@@ -110,7 +115,7 @@ Status gpu_attention_prepare(GpuDevice *device, const Node *node, GpuAttention *
     attention->node = node;
     attention->scale = (float)attr_float(node, "scale", 1);
     Status status = describe(device, node, &attention->text, attention->input)
-                        ? load_program(device, attention)
+                        ? load_programs(device, attention)
                         : status_error(STATUS_FAULT, "an attention that this device does not run");
     if (status) {
         gpu_attention_release(attention);
@@ -122,7 +127,7 @@ Status gpu_attention_prepare(GpuDevice *device, const Node *node, GpuAttention *
 
 void gpu_attention_release(GpuAttention *attention) {
     if (!attention) return;
-    gpu_program_release(attention->program);
+    for (int i = 0; i < GPU_ATTENTION_FUNCTIONS; i++) gpu_program_release(attention->programs[i]);
     free(attention);
 }
 
