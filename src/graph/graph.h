@@ -64,7 +64,7 @@ struct Value {
                             running anything; [max(1, elements)] */
     VEC(Use) uses;       /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
     uint64_t tag;        /* scratch for the running pass */
-    bool gone; /* it was a constant that nothing read, and its data went back (graph/unread.h): nothing may read it */
+    bool gone; /* it was a constant that nothing read, and its data went back (graph/constants/unread.h): nothing may read it */
 };
 
 typedef enum NodeKind {
@@ -234,7 +234,7 @@ static inline bool mapped_file_holds(const MappedFile *file, const void *bytes, 
     return (uintptr_t)from >= (uintptr_t)file->bytes && (uintptr_t)from + size <= (uintptr_t)file->bytes + file->size;
 }
 
-/* Data of a constant that was made while the model was compiled (graph/unread.h). */
+/* Data of a constant that was made while the model was compiled (graph/constants/unread.h). */
 typedef struct MadeData {
     char *data;
     size_t bytes;

@@ -3,7 +3,7 @@
 #include "importer/build.h"
 
 #include <limits.h>
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 
 enum {
     MOST_DEPTH = 200,      /* subgraphs and calls inside each other */

@@ -4,7 +4,7 @@
 #include "lowering/build_internal.h"
 
 #include "graph/eval/eval.h"
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 
 /* --- descriptions ------------------------------------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX operators to primitives, anchors and host kernels: one sweep in topological order, each node replaced by what
  * its row in the table builds; then what nothing reads any more is taken out. */
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"
 #include "lowering/custom.h"

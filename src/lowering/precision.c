@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/build.h"
 
 /* Values turned before: the constants of several nodes, and what a turned-back result was made of. */

@@ -5,7 +5,7 @@
  *
  * In and out: LEVEL_PRIM. One forward sweep: when a node is visited, its inputs have already been moved as far as they
  * go. */
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"

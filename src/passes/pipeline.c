@@ -4,7 +4,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/log.h"
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/ops.h"
 
 static const Pass passes[] = {

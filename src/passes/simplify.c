@@ -3,7 +3,7 @@
  * normalisation) go into constant weights and a bias.
  *
  * In and out: LEVEL_PRIM. */
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/anchors.h"
 #include "lowering/build.h"
 #include "lowering/prune.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large constants that folding has made go back when nothing reads them, and what is read keeps its data, whoever shares it (graph/unread.h). */
+/* Large constants that folding has made go back when nothing reads them, and what is read keeps its data, whoever shares it (graph/constants/unread.h). */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 #include "lowering/ops.h"
 #include "passes/passes.h"
 

@@ -41,7 +41,7 @@ typedef enum GpuClass { GPU_POINTWISE, GPU_INNER, GPU_OUTER, GPU_TRANSPOSE } Gpu
 
 /* Of functions for sizes that divide by whole vectors. */
 typedef struct GpuEven {
-    int vector;      /* as in GpuSchedule, as are step and hold; 0: there are no such functions */
+    int vector; /* as in GpuSchedule, as are step and hold; 0: there are no such functions */
     int step, hold;
     int lane;        /* the size of the vector axis must be a multiple of this, */
     uint64_t params; /* and of `vector` each parameter whose bit is set: strides and offsets */

@@ -179,8 +179,7 @@ static const char *random_word(GpuRender *r, int i) {
     need_helper(r, "philox_word", word_text);
     if (halves) need_helper(r, "philox_half", half_text);
     const char *word = F("philox_word(%s, %s)", value_of(r, inst->args[0]), place);
-    if (r->schedule.step > 1 && inst->bits & RANDOM_CONSECUTIVE && is_wide(r, i))
-        word = F("w%d[j]", i);
+    if (r->schedule.step > 1 && inst->bits & RANDOM_CONSECUTIVE && is_wide(r, i)) word = F("w%d[j]", i);
     return halves ? F("philox_half(%s, %s)", word, index) : word;
 }
 

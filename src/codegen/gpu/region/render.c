@@ -579,8 +579,8 @@ static void choose_tiled(GpuRender *r) {
 static void emit_corner(GpuRender *r) {
     int tile = r->schedule.tile, across = r->k->tile_axis, lane = r->vector_axis;
     uint32_t others = axes_of_role(r, AXIS_TASK) & ~(1u << across);
-    emit_line(r, "const %s lane_tiles = (%s + %d) / %d, across_tiles = (%s + %d) / %d;", r->index, size_text(r, lane), tile - 1,
-              tile, size_text(r, across), tile - 1, tile);
+    emit_line(r, "const %s lane_tiles = (%s + %d) / %d, across_tiles = (%s + %d) / %d;", r->index, size_text(r, lane),
+              tile - 1, tile, size_text(r, across), tile - 1, tile);
     emit_line(r, "const %s upper = %s, lane_from = (BLOCK - upper * lane_tiles) * %d;", r->index,
               quotient(r, "BLOCK", "lane_tiles"), tile);
     emit_line(r, "const %s task = %s, across_from = (upper - task * across_tiles) * %d;", r->index,
@@ -648,8 +648,8 @@ static void add_argument(GpuRender *r, Text *head, Text *narrowed, const char *n
 static void emit_function(GpuRender *r, const char *name, const char *suffix) {
     Text head = text_make(r->arena), narrowed = text_make(r->arena);
     bool draws = r->reduced && gpu_draws(r->k);
-    text_add(&head, draws ? "KERNEL_BESIDE(%d, 3) %s%s(" : "KERNEL_OF(%d) %s%s(", r->reduced && !draws ? BOUND : BOUND / 2,
-             name, suffix);
+    text_add(&head, draws ? "KERNEL_BESIDE(%d, 3) %s%s(" : "KERNEL_OF(%d) %s%s(",
+             r->reduced && !draws ? BOUND : BOUND / 2, name, suffix);
     for (int i = 0; i < r->k->buffers.count; i++) text_add(&head, "BUFFER_ARG(a%d), ", i);
     text_add(&head, "BUFFER_ARG(scratch)");
     for (int i = 0; i < r->k->param_count; i++) add_argument(r, &head, &narrowed, F("p%d", i));

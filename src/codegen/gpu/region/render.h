@@ -77,8 +77,8 @@ const char *loaded_name(GpuRender *r, int inst);                        /* of th
 void declare_loaded(GpuRender *r, int inst);                            /* wide ones */
 int piece_bytes(const GpuRender *r, DType dtype);                       /* of an access of a vector */
 const char *piece_type(int bytes);
-void emit_load(GpuRender *r, int inst);                                 /* wide: l[j]; else x */
-void emit_store(GpuRender *r, int inst);                                /* wide: from s[j]; else from the value */
+void emit_load(GpuRender *r, int inst);                     /* wide: l[j]; else x */
+void emit_store(GpuRender *r, int inst);                    /* wide: from s[j]; else from the value */
 void emit_offset(GpuRender *r, int inst, const char *name); /* const i64 name = element offset at the point */
 
 /* --- arithmetic.c */

@@ -334,17 +334,18 @@ static void launch_outer(const Kernel *k, const GpuSchedule *s, const GpuLimits 
     }
     int64_t blocks = x->tasks * ceil_div(vectors, lanes), group = block / lanes;
     int64_t splits = choose_splits(k, limits, blocks, x->reduced / SPLIT_ROWS, x->reduced / group);
-    GpuLaunch launch = {
-        .suffix = suffixes[0][LONG], .grid = blocks * splits, .block = BLOCK, .extra_count = 2, .extra = {units, lanes}};
+    GpuLaunch launch = {.suffix = suffixes[0][LONG],
+                        .grid = blocks * splits,
+                        .block = BLOCK,
+                        .extra_count = 2,
+                        .extra = {units, lanes}};
     add_stages(k, launch, splits, out);
     out->scratch_bytes = partial_bytes(k, s, units, splits);
 }
 
 /* Elements from the first to the last that an access reads, at most. */
 static bool reaches_far(const Kernel *k, const KernelAccess *a, const int64_t *params) {
-    int64_t reach = a->offset_kind == STRIDE_ZERO    ? 0
-                    : a->offset_kind == STRIDE_PARAM ? params[a->offset]
-                                                     : a->offset;
+    int64_t reach = a->offset_kind == STRIDE_ZERO ? 0 : a->offset_kind == STRIDE_PARAM ? params[a->offset] : a->offset;
     bool far = reach < -GPU_SMALL || reach > GPU_SMALL;
     for (int i = 0; i < k->axis_count && !far; i++) {
         int64_t stride = a->stride[i], way;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large constants that were made while the model was compiled, and memory of those that nothing reads any more: a weight that is dequantized and then
  * scaled was three others before, each of them four bytes a number. What lies in the model's file or belongs to the caller is none of them. */
-#ifndef ONNXFUSE_GRAPH_UNREAD_H
-#define ONNXFUSE_GRAPH_UNREAD_H
+#ifndef ONNXFUSE_GRAPH_CONSTANTS_UNREAD_H
+#define ONNXFUSE_GRAPH_CONSTANTS_UNREAD_H
 
 #include "graph/graph.h"
 

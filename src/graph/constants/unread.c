@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A search marks the noted blocks that something points into, and frees the others. Blocks are found by address, so whatever shares one's data keeps it. */
-#include "graph/unread.h"
+#include "graph/constants/unread.h"
 
 #include <stdlib.h>
 #include "base/heap.h"
