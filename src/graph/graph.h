@@ -64,7 +64,8 @@ struct Value {
                             running anything; [max(1, elements)] */
     VEC(Use) uses;       /* kept by node_set_input and the other edits below; outputs of the graph are not uses */
     uint64_t tag;        /* scratch for the running pass */
-    bool gone; /* it was a constant that nothing read, and its data went back (graph/constants/unread.h): nothing may read it */
+    bool
+        gone; /* it was a constant that nothing read, and its data went back (graph/constants/unread.h): nothing may read it */
 };
 
 typedef enum NodeKind {
