@@ -2,6 +2,7 @@
 /* Attention on GPUs: the tiles for a head size, and the launches for a run's sizes. */
 #include <math.h>
 
+#include "base/integer.h"
 #include "codegen/gpu/attention/attention_parts.h"
 
 static int padded(int x) { return (x + 31) / 32 * 32; }
@@ -197,8 +198,6 @@ static bool writes_pairs(const GpuAttentionRun *a, int width) {
     for (int i = 0; i < GPU_ATTENTION_LEAD; i++) even &= a->out.lead[i] % 2 == 0;
     return even;
 }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum {
     BLOCKS_EACH = 4,              /* blocks that a multiprocessor runs at once, about */

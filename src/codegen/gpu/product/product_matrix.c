@@ -202,26 +202,7 @@
     "            const i32 line = e / (TILE_COLUMNS / PACK), first = e % (TILE_COLUMNS / PACK) * PACK;\n"              \
     "            const i64 r = (i64)row0 + (line / 16 * WARP_ROWS + pass * 16 + line % 16), c = (i64)column0 + first;\n"           \
     "            if (r >= rows || c >= columns) continue;\n"                                                           \
-    "            const i32 count = NEAR(columns - c);\n"                                                               \
-    "            const i64 at = OUT_AT(r) + c * out_column;\n"                                                         \
-    "            VALUE v[PACK];\n"                                                                                     \
-    "            i64 places[PACK];\n"                                                                                  \
-    "            UNROLL\n"                                                                                             \
-    "            for (i32 k = 0; k < PACK; k++) places[k] = place0 + c + k;\n"                                         \
-    "            read_sums(staged + line * STAGED_LINE + first, v);\n"                                                 \
-    "            if (splits > 1) {\n"                                                                                  \
-    "                UNROLL\n"                                                                                         \
-    "                for (i32 k = 0; k < PACK; k++)\n"                                                                 \
-    "                    if (k < count) WRITE(VALUE, partial + split * elements + at + k * out_column, v[k]);\n"       \
-    "                continue;\n"                                                                                      \
-    "            }\n"                                                                                                  \
-    "            UNROLL\n"                                                                                             \
-    "            for (i32 k = 0; k < PACK; k++) v[k] = SCALE(v[k], alpha);\n"                                          \
-    "            finish_pack(v, places, at, out_column, count, whole_out STEP_PASSED);\n"                              \
-    "            write_pack(out + at, out_column, count, whole_out, v);\n"                                             \
-    "        }\n"                                                                                                      \
-    "        BARRIER;\n"                                                                                               \
-    "    }\n"
+    PRODUCT_STORE_PACK("staged + line * STAGED_LINE + first")
 
 /* A chunk's elements are neighbours, its lines `line_step` apart; outer_left, ahead: elements of the two axes that are
  * there from the tile's beginning on. */

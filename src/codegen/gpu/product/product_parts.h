@@ -95,6 +95,29 @@ extern const char product_tiles_text[], product_matmul_text[], product_narrow_te
     "    SHARED_POINTER VALUE *tiles_a = (SHARED_POINTER VALUE *)words_a;\n"                                           \
     "    SHARED_POINTER VALUE *tiles_b = (SHARED_POINTER VALUE *)words_b;\n"
 
+/* The end of a tile's store, element by element of the lines that stand in shared memory from `sums` on: r and c are set. */
+#define PRODUCT_STORE_PACK(sums)                                                                                       \
+    "            const i32 count = NEAR(columns - c);\n"                                                               \
+    "            const i64 at = OUT_AT(r) + c * out_column;\n"                                                         \
+    "            VALUE v[PACK];\n"                                                                                     \
+    "            i64 places[PACK];\n"                                                                                  \
+    "            UNROLL\n"                                                                                             \
+    "            for (i32 k = 0; k < PACK; k++) places[k] = place0 + c + k;\n"                                         \
+    "            read_sums(" sums ", v);\n"                                                                            \
+    "            if (splits > 1) {\n"                                                                                  \
+    "                UNROLL\n"                                                                                         \
+    "                for (i32 k = 0; k < PACK; k++)\n"                                                                 \
+    "                    if (k < count) WRITE(VALUE, partial + split * elements + at + k * out_column, v[k]);\n"       \
+    "                continue;\n"                                                                                      \
+    "            }\n"                                                                                                  \
+    "            UNROLL\n"                                                                                             \
+    "            for (i32 k = 0; k < PACK; k++) v[k] = SCALE(v[k], alpha);\n"                                          \
+    "            finish_pack(v, places, at, out_column, count, whole_out STEP_PASSED);\n"                              \
+    "            write_pack(out + at, out_column, count, whole_out, v);\n"                                             \
+    "        }\n"                                                                                                      \
+    "        BARRIER;\n"                                                                                               \
+    "    }\n"
+
 #define PRODUCT_STORE                                                                                                  \
     "    for (i32 pass = 0; pass < THREAD_ROWS; pass++) {\n"                                                           \
     "        UNROLL\n"                                                                                                 \
@@ -109,26 +132,7 @@ extern const char product_tiles_text[], product_matmul_text[], product_narrow_te
     "            const i32 line = e / (TILE_COLUMNS / PACK), first = e % (TILE_COLUMNS / PACK) * PACK;\n"              \
     "            const i64 r = row0 + line * 4 + ROW_AT(pass), c = column0 + first;\n"                                 \
     "            if (r >= rows || c >= columns) continue;\n"                                                           \
-    "            const i32 count = NEAR(columns - c);\n"                                                               \
-    "            const i64 at = OUT_AT(r) + c * out_column;\n"                                                         \
-    "            VALUE v[PACK];\n"                                                                                     \
-    "            i64 places[PACK];\n"                                                                                  \
-    "            UNROLL\n"                                                                                             \
-    "            for (i32 k = 0; k < PACK; k++) places[k] = place0 + c + k;\n"                                         \
-    "            read_sums(tiles_a + line * LINE(TILE_COLUMNS) + first, v);\n"                                         \
-    "            if (splits > 1) {\n"                                                                                  \
-    "                UNROLL\n"                                                                                         \
-    "                for (i32 k = 0; k < PACK; k++)\n"                                                                 \
-    "                    if (k < count) WRITE(VALUE, partial + split * elements + at + k * out_column, v[k]);\n"       \
-    "                continue;\n"                                                                                      \
-    "            }\n"                                                                                                  \
-    "            UNROLL\n"                                                                                             \
-    "            for (i32 k = 0; k < PACK; k++) v[k] = SCALE(v[k], alpha);\n"                                          \
-    "            finish_pack(v, places, at, out_column, count, whole_out STEP_PASSED);\n"                              \
-    "            write_pack(out + at, out_column, count, whole_out, v);\n"                                             \
-    "        }\n"                                                                                                      \
-    "        BARRIER;\n"                                                                                               \
-    "    }\n"
+    PRODUCT_STORE_PACK("tiles_a + line * LINE(TILE_COLUMNS) + first")
 /* clang-format on */
 
 /* Sizes that the narrow kernel is written for. */

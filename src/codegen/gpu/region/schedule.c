@@ -2,6 +2,8 @@
 /* Which threads of a GPU take which elements, what they keep, and the launches of a run. */
 #include "codegen/gpu/region/render.h"
 
+#include "base/integer.h"
+
 /* A thread's access is at most 16 bytes, and a vector at most 8 elements. */
 enum { ACCESS_BYTES = 16, MOST_VECTOR = 8, RANDOM_STEP = 16, RANDOM_VECTOR = 4, RANDOM_GROUP = 64 };
 /* Registers (of 4 bytes) that held values may take, of the 128 a thread has in blocks of 512. */
@@ -214,9 +216,6 @@ const char *gpu_suffix(const GpuSchedule *s, int i) {
 }
 
 /* --- launches --- */
-static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t power_above(int64_t n) {
     int64_t p = 1;
