@@ -204,13 +204,10 @@ static void set_type(const Lowering *l, const Steps *s, int index, Value *value)
 /* The carried value behind the last step, which nothing may have asked for. */
 static Value *last_value(const Lowering *l, const Steps *s, int index) {
     Node *node = (Node *)s->node; /* of the graph that is being differentiated */
-    while (node->output_count <= index) node_attach_output(node, NULL);
-    if (node->outputs[index]) return node->outputs[index];
-    Value *last = graph_add_value(node->graph, NULL, DT_NONE, -1, NULL);
+    if (index < node->output_count && node->outputs[index]) return node->outputs[index];
+    Value *last = node_output_at(node, index, DT_NONE, -1, NULL);
     set_type(l, s, index, last);
-    last->producer = node;
-    last->output_index = index;
-    return node->outputs[index] = last;
+    return last;
 }
 
 /* What the backward Scan scans, and where from. */

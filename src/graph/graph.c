@@ -348,6 +348,15 @@ Value *node_add_output(Node *node, const char *name, DType dtype, int rank, cons
     return value;
 }
 
+Value *node_output_at(Node *node, int index, DType dtype, int rank, const Dim *const *dims) {
+    while (node->output_count <= index) node_attach_output(node, NULL);
+    if (node->outputs[index]) return node->outputs[index];
+    Value *value = graph_add_value(node->graph, NULL, dtype, rank, dims);
+    value->producer = node;
+    value->output_index = index;
+    return node->outputs[index] = value;
+}
+
 void node_add_subgraph(Node *node, Graph *subgraph) {
     Graph **grown = ARENA_ARRAY(node->graph->arena, Graph *, node->subgraph_count + 1);
     if (node->subgraph_count) memcpy(grown, node->subgraphs, (size_t)node->subgraph_count * sizeof *grown);

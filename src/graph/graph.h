@@ -289,6 +289,8 @@ Node *graph_add_node(Graph *graph, Node *before, NodeKind kind, const char *op, 
 Node *graph_add_prim(Graph *graph, Node *before, Prim prim, Value *const *inputs, int input_count);
 /* Makes an output value (dtype and dims as given) and appends it to node->outputs. */
 Value *node_add_output(Node *node, const char *name, DType dtype, int rank, const Dim *const *dims);
+/* The output of that number, made (dtype and dims as given) if nothing has asked for it so far. */
+Value *node_output_at(Node *node, int index, DType dtype, int rank, const Dim *const *dims);
 void node_attach_output(Node *node, Value *value_or_null); /* appends an existing value without producer */
 void node_set_input(Node *node, int index, Value *value);
 void node_append_input(Node *node, Value *value);

@@ -106,6 +106,13 @@ Status recurrent_read(HostCall *call, Net *net) {
     return NULL;
 }
 
+bool recurrent_keeps(const Node *node) {
+    Net net = {.dtype = node->inputs[0]->dtype, .cell = (Cell)attr_int(node, "cell", 0)};
+    read_functions(node, &net);
+    bool holes = node->input_count > 5 && node->inputs[5];
+    return net.usual && !holes && !attr_int(node, "input_forget", 0) && !(attr_float(node, "clip", 0) > 0);
+}
+
 static Status host_recurrent(HostCall *call) {
     Net net = {.pool = call->pool, .arena = call->arena};
     TRY(recurrent_read(call, &net));
@@ -113,6 +120,10 @@ static Status host_recurrent(HostCall *call) {
     TRY(host_output(call, 0, net.dtype, 4, all, &net.y));
     TRY(host_output(call, 1, net.dtype, 3, all + 1, &net.y_h));
     if (net.cell == CELL_LSTM) TRY(host_output(call, 2, net.dtype, 3, all + 1, &net.y_c));
+    int64_t gates[] = {net.time, net.batch, net.directions * net.gates * net.hidden};
+    int64_t inner[] = {net.time, net.batch, net.directions * net.hidden};
+    if (call->node->output_count > KEPT_GATES) TRY(host_output(call, KEPT_GATES, net.dtype, 3, gates, &net.kept_gates));
+    if (call->node->output_count > KEPT_INNER) TRY(host_output(call, KEPT_INNER, net.dtype, 3, inner, &net.kept_inner));
     if (net.batch == 0) return NULL;
     if (net.usual)
         recurrent_run_fast(&net);
@@ -304,6 +315,12 @@ static Value *cut(Lowering *l, Value *x, int64_t start, const Dim *size) {
     return slice_axis(l, x, 2, dim_const(l->dims, start), size);
 }
 
+/* A result of the forward node, which gives it from now on. */
+static Value *kept(const Node *n, int index, int rank, const Dim *const *dims) {
+    Node *node = (Node *)n; /* of the graph that is being differentiated */
+    return node_output_at(node, index, n->inputs[0]->dtype, rank, dims);
+}
+
 /* The kernel goes back through the steps (Werbos, "Backpropagation through time", Proceedings of the IEEE, 1990); what the weights get is a
  * product over all steps at once. */
 static void back_recurrent(Backward *w, const Node *n) {
@@ -312,16 +329,26 @@ static void back_recurrent(Backward *w, const Node *n) {
     int64_t hidden = attr_int(n, "hidden_size", 0), gates = recurrent_cells[cell].gates;
     bool after = attr_int(n, "linear_before_reset", 0) != 0, resets = cell == CELL_GRU && !after;
     const Dim *directions = dim_const(l->dims, attr_int(n, "directions", 1)), *h = dim_const(l->dims, hidden);
-    Value *projection = n->inputs[0], *inputs[10] = {NULL};
-    for (int i = 0; i < n->input_count; i++) inputs[i] = n->inputs[i];
-    for (int i = 0; i < n->output_count; i++) inputs[7 + i] = has_dy(w, n, i) ? dy(w, n, i) : NULL;
-    Node *node = backward_host(w, n, "RecurrentGradient", host_recurrent_gradient, inputs, 10);
-    if (!node) return;
+    Value *projection = n->inputs[0], *inputs[12] = {NULL};
     const Dim *states[] = {projection->dims[0], projection->dims[1], size_mul(l, directions, h)};
     const Dim *initial[] = {directions, projection->dims[1], h};
+    for (int i = 0; i < n->input_count; i++) inputs[i] = n->inputs[i];
+    for (int i = 0; i < n->output_count && i < KEPT_GATES; i++) inputs[7 + i] = has_dy(w, n, i) ? dy(w, n, i) : NULL;
+    if (recurrent_keeps(n)) {
+        const Dim *y[] = {projection->dims[0], directions, projection->dims[1], h};
+        inputs[0] = kept(n, KEPT_GATES, 3, (const Dim *const *)projection->dims);
+        inputs[10] = kept(n, 0, 4, y);
+        if (cell == CELL_LSTM || after) inputs[11] = kept(n, KEPT_INNER, 3, states);
+    }
+    Node *node = backward_host(w, n, "RecurrentGradient", host_recurrent_gradient, inputs, 12);
+    if (!node) return;
     const Dim *holes[] = {directions, projection->dims[1], dim_const(l->dims, 3 * hidden)};
-    give(w, n, 0, host_result_like(l, node, projection));
     Value *products = host_result_like(l, node, projection), *reset = NULL;
+    give(w, n, 0, products);
+    if (after)
+        products = host_result_like(l, node, projection);
+    else
+        node_attach_output(node, NULL);
     Value *multiplied = host_result(l, node, projection->dtype, 3, states);
     if (resets)
         reset = host_result(l, node, projection->dtype, 3, states);

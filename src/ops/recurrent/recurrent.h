@@ -9,7 +9,9 @@
  *
  * The kernel's inputs: projection [T, B, D * G * H], packed weights, sequence_lens [B], initial h [D, B, H], initial c,
  * peepholes [D, 3 * H] (LSTM), recurrent bias of the hidden gate [D, H] (GRU with linear_before_reset); all but the
- * first two may be NULL. Outputs: Y [T, D, B, H], Y_h [D, B, H], Y_c [D, B, H]. */
+ * first two may be NULL. Outputs: Y [T, D, B, H], Y_h [D, B, H], Y_c [D, B, H]; and where a gradient is asked for that reads them
+ * (recurrent_keeps), what the activation functions gave, [T, B, D * G * H], and [T, B, D * H]: an LSTM's cell behind each step, what a
+ * GRU with linear_before_reset multiplies by its reset gate. */
 #ifndef ONNXFUSE_OPS_RECURRENT_RECURRENT_H
 #define ONNXFUSE_OPS_RECURRENT_RECURRENT_H
 
@@ -18,6 +20,7 @@
 typedef enum Cell { CELL_RNN, CELL_GRU, CELL_LSTM } Cell;
 
 enum { MOST_FUNCTIONS = 6 };
+enum { KEPT_GATES = 3, KEPT_INNER }; /* outputs */
 
 /* By Cell: gates of W and R, activation functions a direction, units of a panel (recurrent_parts.h). */
 extern const struct CellInfo { int gates, functions, units; } recurrent_cells[];
@@ -54,7 +57,7 @@ typedef struct Net {
     Function functions[MOST_FUNCTIONS]; /* [directions][functions of the cell] */
     bool usual;                         /* the default activation functions */
     const Tensor *projection, *weights, *lengths, *h0, *c0, *peepholes, *bias;
-    Tensor *y, *y_h, *y_c;
+    Tensor *y, *y_h, *y_c, *kept_gates, *kept_inner;
     Pool *pool;
     Arena *arena;
 } Net;
@@ -77,20 +80,23 @@ void recurrent_clear_tail(const Net *net, int direction, int64_t row);
 
 /* The kernel's inputs and attributes, checked. */
 Status recurrent_read(HostCall *call, Net *net);
+/* Whether the kernel of that node can keep what its gradient on vectors reads: in f32, with the usual functions, nothing clipped. */
+bool recurrent_keeps(const Node *node);
 /* A tensor's numbers, in the arena; NULL of NULL. */
 double *recurrent_doubles(Arena *arena, const Tensor *tensor);
 double recurrent_apply(const Function *f, double x);
 
-/* recurrent_gradient.c: the inputs of the kernel, then the gradients of Y, Y_h and Y_c, any of which may be NULL. Outputs: the gradient of
- * the projection; that of the products of the state by the recurrent weights, likewise [T, B, D * G * H]; the states that were multiplied,
- * [T, B, D * H], and what a GRU that resets first has multiplied by its third gate's weights; the gradients of initial h and c; and of
- * each row's peepholes, [D, B, 3 * H]. */
+/* recurrent_gradient.c: the inputs of the kernel, then the gradients of Y, Y_h and Y_c, any of which may be NULL; where the kernel keeps them,
+ * its gates instead of the projection, and Y and the last output behind the gradients. Outputs: the gradient of the projection; of a GRU with
+ * linear_before_reset that of the products of the state by the recurrent weights, likewise [T, B, D * G * H], which is the same else; the
+ * states that were multiplied, [T, B, D * H], and what a GRU that resets first has multiplied by its third gate's weights; the gradients of
+ * initial h and c; and of each row's peepholes, [D, B, 3 * H]. */
 Status host_recurrent_gradient(HostCall *call);
 
-/* recurrent_back.c: the same in f32 with the usual functions, on vectors; results but that of the peepholes, zeroed (outputs 0 to 5, NULL: not
- * asked for). weights: [D][gates * hidden][hidden]; given: the gradients of the outputs. */
-bool recurrent_back_is_fast(const Net *net);
-void recurrent_back_fast(const Net *net, const double *weights, const Tensor *const *given, Tensor *const *results);
+/* recurrent_back.c: the same of what was kept, on vectors; results but that of the peepholes, zeroed (outputs 0 to 5, NULL: not asked for).
+ * net: with the kept gates as projection; weights: [D][gates * hidden][hidden]; given: the gradients of the outputs. */
+void recurrent_back_fast(const Net *net, const double *weights, const Tensor *const *given, const Tensor *y,
+                         const Tensor *inner, Tensor *const *results);
 
 /* recurrent_fast.c: in f32 with the usual functions, on vectors and threads. */
 void recurrent_run_fast(const Net *net);

@@ -77,11 +77,18 @@ static void begin_sums(const Block *b, const Pass *pass, int r, int64_t unit, fl
     }
 }
 
-static void put_results(const Block *b, int r, int64_t unit) {
+/* What a pass has made of a panel: gates that are kept, and behind the last one the state. */
+static void put_results(const Block *b, const Pass *pass, int r, int64_t unit, const float *sums, bool last) {
+    const Net *net = b->net;
     const Row *row = &b->row[r];
-    int64_t count = b->net->hidden - unit < b->net->units ? b->net->hidden - unit : b->net->units;
-    if (row->result && !row->over)
-        memcpy(row->result + unit, b->next + r * b->width + unit, (size_t)count * sizeof(float));
+    size_t bytes = (size_t)(net->hidden - unit < net->units ? net->hidden - unit : net->units) * sizeof(float);
+    if (row->over) return;
+    for (int gate = 0; row->gates && gate < pass->count; gate++)
+        memcpy(row->gates + (pass->first + gate) * net->hidden + unit, sums + gate * net->units, bytes);
+    if (!last) return;
+    int64_t at = r * b->width + unit;
+    if (row->result) memcpy(row->result + unit, b->next + at, bytes);
+    if (row->inner) memcpy(row->inner + unit, (net->cell == CELL_LSTM ? b->c : b->held) + at, bytes);
 }
 
 /* Panels [begin, end) for all rows of a block, in the order in which the step goes through them: each begins with what the one
@@ -92,6 +99,7 @@ static void run_pass(const Block *b, const Passes *passes, int number, int64_t b
     bool last = number + 1 == passes->count;
     float sums[ROWS][PANEL];
     PanelProduct product = {.sums = sums[0],
+                            .sums_stride = PANEL,
                             .h_stride = b->width,
                             .stride = pass->count * net->units,
                             .depth = net->hidden,
@@ -107,7 +115,7 @@ static void run_pass(const Block *b, const Passes *passes, int number, int64_t b
             passes->product(&product);
             for (int r = 0; r < product.rows; r++) {
                 pass->finish(b, row + r, unit, sums[r]);
-                if (last) put_results(b, row + r, unit);
+                put_results(b, pass, row + r, unit, sums[r], last);
             }
         }
     }
@@ -115,22 +123,25 @@ static void run_pass(const Block *b, const Passes *passes, int number, int64_t b
 
 /* ---- steps ---- */
 
+static float *row_of(const Tensor *tensor, int64_t row, int64_t size) {
+    return tensor ? (float *)tensor->data + row * size : NULL;
+}
+
 /* Where the rows' inputs and results of a step are. */
 static void begin_step(Block *b, int64_t step) {
     const Net *net = b->net;
     b->backwards = step % 2;
-    int64_t all = net->directions * net->gates * net->hidden;
+    int64_t all = net->gates * net->hidden;
     for (int r = 0; r < b->rows; r++) {
         int64_t at = b->first + r, length = recurrent_length(net, at);
         Row *row = &b->row[r];
         row->over = step >= length;
         int64_t t = row->over ? 0 : recurrent_time(net, b->direction, length, step);
-        row->input = (const float *)net->projection->data + (t * net->batch + at) * all +
-                     (int64_t)b->direction * net->gates * net->hidden;
-        row->result = NULL;
-        if (net->y)
-            row->result =
-                (float *)net->y->data + ((t * net->directions + b->direction) * net->batch + at) * net->hidden;
+        int64_t place = (t * net->batch + at) * net->directions + b->direction;
+        row->input = (const float *)net->projection->data + place * all;
+        row->gates = row_of(net->kept_gates, place, all);
+        row->inner = row_of(net->kept_inner, place, net->hidden);
+        row->result = row_of(net->y, (t * net->directions + b->direction) * net->batch + at, net->hidden);
     }
 }
 

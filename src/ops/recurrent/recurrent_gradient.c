@@ -306,7 +306,7 @@ Status host_recurrent_gradient(HostCall *call) {
     int64_t steps[] = {net.time, net.batch, d * width}, states[] = {net.time, net.batch, d * n};
     int64_t initial[] = {d, net.batch, n}, holes[] = {d, net.batch, 3 * n};
     const int64_t *dims[] = {steps, steps, states, states, initial, initial, holes};
-    const Tensor *given[3];
+    const Tensor *given[3], *y = call->node->input_count > 10 ? host_input(call, 10) : NULL;
     Back b = {.net = &net, .width = width, .scratch_size = scratch_size(&net, width)};
     for (int i = 0; i < 3; i++) {
         given[i] = host_input(call, 7 + i);
@@ -320,8 +320,8 @@ Status host_recurrent_gradient(HostCall *call) {
     }
     if (net.batch == 0) return NULL;
     b.weights = unpacked(&net, width);
-    if (recurrent_back_is_fast(&net)) {
-        recurrent_back_fast(&net, b.weights, given, b.results);
+    if (y) {
+        recurrent_back_fast(&net, b.weights, given, y, host_input(call, 11), b.results);
         return NULL;
     }
     b.projection = recurrent_doubles(call->arena, net.projection);

@@ -19,7 +19,7 @@ VECTOR_INLINE void add_up(const PanelProduct *m, int from, const int rows, const
     VECTOR_UNROLL
     for (int r = 0; r < rows; r++) {
         VECTOR_UNROLL
-        for (int v = 0; v < vectors; v++) sums[r][v] = LOAD(m->sums + r * PANEL + (from + v) * LANES);
+        for (int v = 0; v < vectors; v++) sums[r][v] = LOAD(m->sums + r * m->sums_stride + (from + v) * LANES);
     }
     const float *weights = m->weights + from * LANES, *h = m->h;
     int64_t h_stride = m->h_stride;
@@ -34,7 +34,7 @@ VECTOR_INLINE void add_up(const PanelProduct *m, int from, const int rows, const
     VECTOR_UNROLL
     for (int r = 0; r < rows; r++) {
         VECTOR_UNROLL
-        for (int v = 0; v < vectors; v++) STORE(m->sums + r * PANEL + (from + v) * LANES, sums[r][v]);
+        for (int v = 0; v < vectors; v++) STORE(m->sums + r * m->sums_stride + (from + v) * LANES, sums[r][v]);
     }
 }
 
@@ -82,12 +82,16 @@ VECTOR_INLINE void put_state(const Block *b, int r, int64_t unit, VF h) {
     STORE(b->next + at, h);
 }
 
-static void rnn_state(const Block *b, int r, int64_t unit, const float *sums) {
-    for (int u = 0; u < RNN_UNITS; u += LANES) put_state(b, r, unit + u, tanh_of(b, LOAD(sums + u)));
+static void rnn_state(const Block *b, int r, int64_t unit, float *sums) {
+    for (int u = 0; u < RNN_UNITS; u += LANES) {
+        VF h = tanh_of(b, LOAD(sums + u));
+        if (b->row[r].gates) STORE(sums + u, h);
+        put_state(b, r, unit + u, h);
+    }
 }
 
 /* i, o, f, g = gates; the state's formulas are ONNX LSTM's with f = sigmoid, g = h = tanh. */
-VECTOR_INLINE void lstm_lanes(const Block *b, int r, int64_t unit, const float *gates, const bool full) {
+VECTOR_INLINE void lstm_lanes(const Block *b, int r, int64_t unit, float *gates, const bool full) {
     int64_t at = r * b->width + unit;
     const float *hole = full ? b->peephole + unit : NULL;
     VF i = LOAD(gates), o = LOAD(gates + LSTM_UNITS), f = LOAD(gates + 2 * LSTM_UNITS), c = LOAD(b->c + at);
@@ -97,13 +101,21 @@ VECTOR_INLINE void lstm_lanes(const Block *b, int r, int64_t unit, const float *
     }
     i = sigmoid_of(b, i);
     f = full && b->net->coupled ? splat(1) - i : sigmoid_of(b, f);
-    c = f * c + i * tanh_of(b, LOAD(gates + 3 * LSTM_UNITS));
+    VF x = tanh_of(b, LOAD(gates + 3 * LSTM_UNITS));
+    c = f * c + i * x;
     if (full) o += LOAD(hole + b->width) * c;
+    o = sigmoid_of(b, o);
+    if (b->row[r].gates) {
+        STORE(gates, i);
+        STORE(gates + LSTM_UNITS, o);
+        STORE(gates + 2 * LSTM_UNITS, f);
+        STORE(gates + 3 * LSTM_UNITS, x);
+    }
     if (!b->row[r].over) STORE(b->c + at, c);
-    put_state(b, r, unit, sigmoid_of(b, o) * tanh_vector(c));
+    put_state(b, r, unit, o * tanh_vector(c));
 }
 
-static void lstm_state(const Block *b, int r, int64_t unit, const float *gates) {
+static void lstm_state(const Block *b, int r, int64_t unit, float *gates) {
     if (b->peephole)
         for (int u = 0; u < LSTM_UNITS; u += LANES) lstm_lanes(b, r, unit + u, gates + u, true);
     else
@@ -115,27 +127,40 @@ VECTOR_INLINE void gru_lanes(const Block *b, int r, int64_t unit, VF z, VF x) {
 }
 
 /* z, r, inner = gates: h = (1 - z) * tanh(x + r * inner) + z * h with inner = R h + bias. */
-static void gru_state_after(const Block *b, int r, int64_t unit, const float *gates) {
-    float x[GRU_UNITS];
-    recurrent_input(b, r, 2, unit, x);
+static void gru_state_after(const Block *b, int r, int64_t unit, float *gates) {
+    float input[GRU_UNITS];
+    recurrent_input(b, r, 2, unit, input);
     for (int u = 0; u < GRU_UNITS; u += LANES) {
-        VF z = sigmoid_of(b, LOAD(gates + u)), reset = sigmoid_of(b, LOAD(gates + GRU_UNITS + u));
-        gru_lanes(b, r, unit + u, z, tanh_of(b, LOAD(x + u) + reset * LOAD(gates + 2 * GRU_UNITS + u)));
+        VF z = sigmoid_of(b, LOAD(gates + u)), reset = sigmoid_of(b, LOAD(gates + GRU_UNITS + u)),
+           inner = LOAD(gates + 2 * GRU_UNITS + u), x = tanh_of(b, LOAD(input + u) + reset * inner);
+        gru_lanes(b, r, unit + u, z, x);
+        if (!b->row[r].gates) continue;
+        STORE(b->held + r * b->width + unit + u, inner);
+        STORE(gates + u, z);
+        STORE(gates + GRU_UNITS + u, reset);
+        STORE(gates + 2 * GRU_UNITS + u, x);
     }
 }
 
 /* The same with inner = R (r * h), in two passes: z and r * h first. */
-static void gru_gates(const Block *b, int r, int64_t unit, const float *gates) {
+static void gru_gates(const Block *b, int r, int64_t unit, float *gates) {
     int64_t at = r * b->width + unit;
     for (int u = 0; u < GRU_UNITS; u += LANES) {
-        STORE(b->c + at + u, sigmoid_of(b, LOAD(gates + u)));
-        STORE(b->held + at + u, sigmoid_of(b, LOAD(gates + GRU_UNITS + u)) * LOAD(b->h + at + u));
+        VF z = sigmoid_of(b, LOAD(gates + u)), reset = sigmoid_of(b, LOAD(gates + GRU_UNITS + u));
+        STORE(b->c + at + u, z);
+        STORE(b->held + at + u, reset * LOAD(b->h + at + u));
+        if (!b->row[r].gates) continue;
+        STORE(gates + u, z);
+        STORE(gates + GRU_UNITS + u, reset);
     }
 }
 
-static void gru_state(const Block *b, int r, int64_t unit, const float *gates) {
-    for (int u = 0; u < GRU_UNITS; u += LANES)
-        gru_lanes(b, r, unit + u, LOAD(b->c + r * b->width + unit + u), tanh_of(b, LOAD(gates + u)));
+static void gru_state(const Block *b, int r, int64_t unit, float *gates) {
+    for (int u = 0; u < GRU_UNITS; u += LANES) {
+        VF x = tanh_of(b, LOAD(gates + u));
+        if (b->row[r].gates) STORE(gates + u, x);
+        gru_lanes(b, r, unit + u, LOAD(b->c + r * b->width + unit + u), x);
+    }
 }
 
 /* ---- functions ---- */

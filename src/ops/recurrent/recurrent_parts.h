@@ -19,6 +19,8 @@ enum {
 typedef struct Row {
     const float *input; /* the projection of this step's input, all gates; of any step where the sequence is over */
     float *result;      /* of this step in Y; NULL: not wanted */
+    float *gates;       /* likewise, [gates][hidden], of what the activation functions give */
+    float *inner;       /* likewise, [hidden] */
     bool over;          /* the row's sequence is: its state stays */
 } Row;
 
@@ -26,13 +28,14 @@ typedef struct Row {
 typedef struct Block {
     const Net *net;
     int direction, rows;
-    int64_t first;         /* batch row */
-    int64_t width;         /* units in whole panels */
-    bool backwards;        /* this step goes through the panels from the last one to the first */
-    float limit;           /* of clip; infinite when there is none */
-    const float *weights;  /* of the direction */
-    float *h, *next;       /* [rows][width]: the state, and what it becomes in this step */
-    float *c, *held;       /* [rows][width]: LSTM's cell, GRU's z; GRU: r * h */
+    int64_t first;        /* batch row */
+    int64_t width;        /* units in whole panels */
+    bool backwards;       /* this step goes through the panels from the last one to the first */
+    float limit;          /* of clip; infinite when there is none */
+    const float *weights; /* of the direction */
+    float *h, *next;      /* [rows][width]: the state, and what it becomes in this step */
+    float *c,
+        *held; /* [rows][width]: LSTM's cell, GRU's z; GRU: r * h, or with linear_before_reset what r multiplies */
     const float *bias;     /* [width]: GRU's with linear_before_reset */
     const float *peephole; /* [3 * width] in the order i, o, f; NULL without peepholes and coupled gates */
     Row *row;              /* [rows] */
@@ -41,7 +44,8 @@ typedef struct Block {
 /* A product of one to ROWS (1, 2 or 4) rows with a part of a panel:
  *   sums[r][j] += h[r][k] * weights[k][j] for j < columns, for k = 0 .. depth-1 in turn */
 typedef struct PanelProduct {
-    float *sums; /* [rows][PANEL] */
+    float *sums; /* [rows][sums_stride] */
+    int64_t sums_stride;
     const float *h;
     int64_t h_stride;
     const float *weights;
@@ -49,8 +53,9 @@ typedef struct PanelProduct {
     int rows, columns;     /* columns: a multiple of PIECE */
 } PanelProduct;
 
-/* What the sums of a panel become: of row r, its units from `unit` on; sums: [gates][units]. */
-typedef void (*FinishFn)(const Block *block, int r, int64_t unit, const float *sums);
+/* What the sums of a panel become: of row r, its units from `unit` on; sums: [gates][units]. Where the row keeps its gates, they take the place
+ * of the sums. */
+typedef void (*FinishFn)(const Block *block, int r, int64_t unit, float *sums);
 
 typedef struct RecurrentIsa {
     void (*product)(const PanelProduct *product);
