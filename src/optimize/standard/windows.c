@@ -167,5 +167,6 @@ void write_host(Writer *w, const Node *n) {
                 {"AveragePoolGradient", write_average_pool_gradient}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, n->op) == 0 && !*n->domain) return rows[i].write(w, n);
+    if (write_sequence(w, n)) return;
     refuse(w, "%s is not written in operators of the standard here", n->op);
 }
