@@ -64,6 +64,20 @@ FLOW = {
                 line = Reshape(q, all) r = Sin(line) e = Reshape(r, s) }}>
             z = Mul(z1, z1) {SUM} }}""",
         [{"x": TABLE, "m": STEPS}, {"x": TABLE.T.copy(), "m": np.array(1)}]),
+    "if_of_ranks": (
+        f"""g (double[n, 2] x) => (double y) <{WV}> {{
+            xw = Mul(x, w) rows = Shape<start = 0, end = 1>(x) one = Constant<value = int64[1] {{1}}>() is_one = Equal(rows, one)
+            q = If(is_one) <then_branch = t () => (a) {{ axis = Constant<value = int64[1] {{0}}>() a = Squeeze(xw, axis) }},
+                            else_branch = f () => (b) {{ b = Identity(xw) }}>
+            p = Mul(q, v) z = Sin(p) {SUM} }}""",
+        [{"x": TABLE}, {"x": TABLE[:1]}]),
+    "branch_fails": (
+        f"""g (double[n, 2] x) => (double y) <{WV}> {{
+            xw = Mul(x, w) rows = Shape<start = 0, end = 1>(x) one = Constant<value = int64[1] {{1}}>() is_one = Equal(rows, one)
+            q = If(is_one) <then_branch = t () => (a) {{ axis = Constant<value = int64[1] {{0}}>() a = Squeeze(xw, axis) }},
+                            else_branch = f () => (b) {{ b = Identity(xw) }}>
+            p = Mul(q, v) turned = Transpose<perm = [1, 0]>(p) z = Sin(turned) {SUM} }}""",
+        [{"x": TABLE}]),
     "if_in_loop": (
         f"""g (double[2] x, int64 n) => (double y) <{WV}> {{
             one = Constant<value = int64 {{1}}>()

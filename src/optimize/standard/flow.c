@@ -49,6 +49,32 @@ static void write_bodies(Sweep *s, const Node *n) {
         if (is_asked(s, n->outputs[i])) give(s, node, n->outputs[i]);
 }
 
+/* In a branch that fails when it is taken: an element behind the only one of a tensor, at a place that the condition says, so that nothing before
+ * the run finds it to be wrong. */
+static Value *failing_number(Writer *w) {
+    Value *condition = capture(w, form_of(w->outer, w->outer->node->inputs[0]));
+    Value *place = apply2(w, "Add", convert(w, to_scalar(w, condition), DT_I64), whole(w, DT_I64, 1));
+    return place ? apply(w, "Gather", DT_I64, (Value *[]){vector_of(w, 0), place}, 2, NULL, 0) : NULL;
+}
+
+void write_refusal(Writer *w, const Node *n) {
+    Value *number = failing_number(w);
+    for (int i = 0; i < n->output_count && !*w->error; i++) {
+        const Value *output = n->outputs[i];
+        int rank = output->rank > 0 ? output->rank : 0;
+        int64_t sizes[MAX_RANK];
+        for (int k = 0; k < rank; k++)
+            if (!dim_is_const(output->dims[k], &sizes[k])) sizes[k] = 1;
+        Value *value = convert(w, number, output->dtype);
+        if (rank) value = apply(w, "Expand", output->dtype, (Value *[]){value, ints_value(w, sizes, rank)}, 2, NULL, 0);
+        if (output->kind == VALUE_SEQUENCE)
+            value = apply_to_items(w, "SequenceConstruct", VALUE_SEQUENCE, output->dtype, &value, 1, NULL, 0);
+        else if (output->kind != VALUE_TENSOR)
+            refuse(w, "a branch that fails gives an optional");
+        set_form(w, output, value);
+    }
+}
+
 /* --- Loop and Scan ------------------------------------------------------------------------------------------------------------- */
 
 /* Both as one. The node's own inputs: `first`, carried values, scanned tensors; the body's outputs: `lead`, carried values, results of each step. */

@@ -35,8 +35,6 @@ static Value *length_of(Writer *w, Value *sequence) {
 
 static Value *shape_of(Writer *w, Value *x) { return x ? apply(w, "Shape", DT_I64, &x, 1, NULL, 0) : NULL; }
 
-static Value *one_size(Writer *w, int64_t size) { return ints_value(w, &size, 1); }
-
 /* --- elements of gradients -------------------------------------------------------------------------------------------------------- */
 
 /* Of the elements of such a sequence; 1 where it is not known. */
@@ -51,7 +49,7 @@ static Value *no_element(Writer *w, DType dtype, int rank) {
 static Value *filled(Writer *w, Value *element, Value *shape) {
     if (!element || !shape) return NULL;
     Attr keep = int_attr("keepdims", 1), axis = int_attr("axis", 0), zero_stays = int_attr("allowzero", 1);
-    Value *flat = apply(w, "Reshape", element->dtype, (Value *[]){element, one_size(w, -1)}, 2, NULL, 0);
+    Value *flat = apply(w, "Reshape", element->dtype, (Value *[]){element, vector_of(w, -1)}, 2, NULL, 0);
     Value *count = apply(w, "ReduceProd", DT_I64, &shape, 1, &keep, 1);
     Value *missing = apply2(w, "Sub", count, shape_of(w, flat));
     if (!missing) return NULL;
@@ -200,7 +198,7 @@ static Value *erase_gradient(Writer *w, const Node *n, Value *const *in) {
 static Value *split_gradient(Writer *w, const Node *n, Value *const *in) {
     Attr axis = int_attr("axis", attr_int(n, "axis", 0));
     Value *pieces = apply_to_items(w, "SplitToSequence", VALUE_SEQUENCE, type_of(n), in, in[1] ? 2 : 1, &axis, 1);
-    Value *gradients = each(w, in[2], pieces, filled_like), *none = one_size(w, 0), *along = one_size(w, axis.i);
+    Value *gradients = each(w, in[2], pieces, filled_like), *none = vector_of(w, 0), *along = vector_of(w, axis.i);
     Value *empty = apply(w, "Slice", type_of(n), (Value *[]){in[0], none, none, along}, 4, NULL, 0);
     Value *all = inserted(w, gradients, empty, NULL);
     return all ? apply(w, "ConcatFromSequence", type_of(n), &all, 1, &axis, 1) : NULL;
@@ -213,7 +211,7 @@ static Value *sizes_along(Writer *w, Value *sequence, int64_t axis) {
     Writer *b = &r->body;
     Value *shape = shape_of(b, element_at(b, capture(b, sequence), r->number));
     Attr joined = int_attr("axis", 0);
-    Value *size = shape ? apply(b, "Gather", DT_I64, (Value *[]){shape, one_size(b, axis)}, 2, &joined, 1) : NULL;
+    Value *size = shape ? apply(b, "Gather", DT_I64, (Value *[]){shape, vector_of(b, axis)}, 2, &joined, 1) : NULL;
     return end_repeat(w, r, size ? apply(b, "Concat", DT_I64, (Value *[]){r->carried, size}, 2, &joined, 1) : NULL);
 }
 
@@ -250,7 +248,7 @@ static Value *first_of(Writer *w, Value *lengths, Value *iteration, Value **out_
     Attr flat = int_attr("keepdims", 0);
     *out_count = lengths && iteration ? apply2(w, "Gather", lengths, to_scalar(w, iteration)) : NULL;
     if (!*out_count) return NULL;
-    Value *list[] = {lengths, one_size(w, 0), reshape_to(w, iteration, &one, 1)};
+    Value *list[] = {lengths, vector_of(w, 0), reshape_to(w, iteration, &one, 1)};
     Value *before = apply(w, "Slice", DT_I64, list, 3, NULL, 0);
     return before ? apply(w, "ReduceSum", DT_I64, &before, 1, &flat, 1) : NULL;
 }

@@ -183,10 +183,17 @@ static void type_outputs(Graph *graph, const Graph *lowered) {
     }
 }
 
+Policy standard_policy(const Policy *policy) {
+    Policy own = *policy;
+    own.target.no_recurrence = true;
+    return own;
+}
+
 Status standard_gradients(Graph *graph, const Policy *policy) {
     Graph *lowered;
+    Policy own = standard_policy(policy);
     add_masks(graph);
-    TRY(lowered_copy(graph, policy, &lowered));
+    TRY(lowered_copy(graph, &own, &lowered));
     TRY(write_gradients(graph, lowered));
     type_outputs(graph, lowered);
     drop_unread_masks(graph);

@@ -164,7 +164,8 @@ void write_host(Writer *w, const Node *n) {
     } rows[] = {{"MaxPool", write_max_pool},
                 {"MaxPoolGradient", write_max_pool_gradient},
                 {"AveragePool", write_average_pool},
-                {"AveragePoolGradient", write_average_pool_gradient}};
+                {"AveragePoolGradient", write_average_pool_gradient},
+                {"If", write_refusal}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, n->op) == 0 && !*n->domain) return rows[i].write(w, n);
     if (write_sequence(w, n)) return;

@@ -375,7 +375,7 @@ static Value *symbol_value(Writer *w, int symbol) {
     return apply(w, "Shape", DT_I64, &value, 1, attrs, 2);
 }
 
-static Value *vector_of(Writer *w, int64_t value) { return ints_value(w, &value, 1); }
+Value *vector_of(Writer *w, int64_t value) { return ints_value(w, &value, 1); }
 
 /* Integer Mod has the sign of the divisor, so a - a mod b is a multiple of b, below a. */
 static Value *factor_value(Writer *w, DimFactor factor) {

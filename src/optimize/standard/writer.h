@@ -87,6 +87,7 @@ Value *number(Writer *w, DType dtype, double value); /* of no axes */
 Value *whole(Writer *w, DType dtype, int64_t value);
 Value *small_constant(Writer *w, Tensor *tensor); /* a small one; equal ones are made once */
 Value *ints_value(Writer *w, const int64_t *values, int count);
+Value *vector_of(Writer *w, int64_t value);                       /* i64, of one element */
 Value *shape_value(Writer *w, const Dim *const *dims, int count); /* an i64 vector */
 Value *size_number(Writer *w, const Dim *dim);                    /* i64, of no axes */
 
@@ -122,6 +123,8 @@ Value *end_repeat(Writer *w, Repeat *repeat, Value *next);
 /* --- rows.c, anchors.c, windows.c, sequences.c --- */
 /* These write a node: its results get forms. write_sequence: false: it is another one's. */
 bool write_sequence(Writer *w, const Node *n);
+/* In flow.c: of an If that lowering has put into a branch which fails when it is taken. */
+void write_refusal(Writer *w, const Node *n);
 void write_prim(Writer *w, const Node *n);
 void write_anchor(Writer *w, const Node *n);
 void write_host(Writer *w, const Node *n);
