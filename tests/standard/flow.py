@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with control flow and sequences, for run.py: a row a case, `FLOW[name] = (graph, [feeds, ...])`. Gradients are asked for with
+"""Models with control flow, sequences and sizes that only a run knows, for run.py: a row a case, `FLOW[name] = (graph, [feeds, ...])`. Gradients are asked for with
 respect to all initializers; the loss is y. Feeds that follow the first meet another branch, another number of iterations, or none."""
 import numpy as np
 from onnx import parser
@@ -211,4 +211,31 @@ FLOW = {
                     d2 = Identity(c2) f = Cast<to = 11>(i2) p2 = Mul(a, w) p3 = Add(p2, f) e2 = Sin(p3) u = SequenceInsert(q, e2) }}>
                 j = ConcatFromSequence<axis = 0, new_axis = 1>(s) r = ReduceSum<keepdims = 0>(j, axis) e = Mul(r, v) }}> {SUM} }}""",
         [steps(3), steps(0)]),
+    "top_k": (
+        f"""g (double[n, 2] x, int64[1] k) => (double y) <{WV}> {{
+            xw = Mul(x, w) m = Sin(xw) t, places = TopK<axis = 0, largest = 0>(m, k) f = Cast<to = 11>(places) tf = Mul(t, f) z = Mul(tf, v) {SUM} }}""",
+        [{"x": TABLE, "k": np.array([3])}]),
+    "running_sum": (
+        f"""g (double[n, 2] x) => (double y) <{W}> {{
+            xw = Mul(x, w) axis = Constant<value = int64 {{0}}>() s = CumSum<exclusive = 1, reverse = 1>(xw, axis) z = Sin(s) {SUM} }}""",
+        [{"x": TABLE}]),
+    "axes_of_the_run": (
+        f"""g (double[n, 2] x, int64[1] axes) => (double y) <{WV}> {{
+            xw = Mul(x, w) s = Sin(xw) m = ReduceMax(s, axes) p = ReduceProd(s, axes) q = Add(m, p) q1 = ReduceMean(s, axes) q2 = Mul(q, q1) z = Mul(q2, v) {SUM} }}""",
+        [{"x": TABLE + 0.3, "axes": np.array([0])}, {"x": TABLE + 0.3, "axes": np.array([-1])}]),
+    "places_of_the_run": (
+        f"""g (double[n, 2] x, int64[2] from, int64[2] to, bool[k] taken, int64[2] shape, int64[4] pads) => (double y) <{WV}> {{
+            xw = Mul(x, w) s = Slice(xw, from, to) c = Compress<axis = 0>(xw, taken) cv = Mul(c, v) r = Reshape(s, shape) p = Pad(cv, pads)
+            hits = NonZero(taken) f = Cast<to = 11>(hits) s1 = Sin(r) s2 = Sin(p) a = ReduceSum<keepdims = 0>(s1) b = ReduceSum<keepdims = 0>(s2)
+            h = ReduceSum<keepdims = 0>(f) ab = Add(a, b) z = Mul(ab, h) {SUM} }}""",
+        [{"x": TABLE, "from": np.array([1, -2]), "to": np.array([-1, 9]), "taken": np.array([True, False, True, True, False]), "shape": np.array([-1, 3]),
+          "pads": np.array([1, 0, 2, -1])},
+         {"x": TABLE, "from": np.array([0, 0]), "to": np.array([4, 1]), "taken": np.array([False, True, False, False, False]), "shape": np.array([0, -1]),
+          "pads": np.array([0, -1, -1, 3])}]),
+    "axes_of_slices": (
+        f"""g (double[n, 2] x, int64[1] from, int64[1] to, int64[1] axes, int64[1] steps, int64 last) => (double y) <{WV}> {{
+            xw = Mul(x, w) s = Slice(xw, from, to, axes, steps) sw = Sin(s) a = ReduceSum<keepdims = 0>(sw) none = Constant<value = int64 {{0}}>()
+            one = Constant<value = int64 {{1}}>() line = Range(none, last, one) f = Cast<to = 11>(line) q = ReduceSum<keepdims = 0>(f) rows = Gather<axis = 0>(x, line)
+            b = Mul(rows, v) c = Mul(b, a) z = Mul(c, q) {SUM} }}""",
+        [{"x": TABLE, "from": np.array([4]), "to": np.array([0]), "axes": np.array([0]), "steps": np.array([-2]), "last": np.array(3)}]),
 }

@@ -413,6 +413,8 @@ static const struct {
     [PRIM_SCATTER_ND] = {"ScatterND", scattered},
 };
 
+const char *prim_operator(Prim prim) { return rows[prim].op; }
+
 void write_prim(Writer *w, const Node *n) {
     Value **inputs = ARENA_ARRAY(w->arena, Value *, n->input_count + 1);
     for (int i = 0; i < n->input_count; i++)

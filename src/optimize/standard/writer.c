@@ -84,6 +84,8 @@ static const struct {
     const char *op;
     uint32_t types;
 } kernels[] = {
+    {"CumSum", WIDE},
+    {"TopK", WIDE},
     {"Where", WIDE | BIT(DT_U8) | BIT(DT_STRING)},
     {"ReduceSum", WIDE},
     {"ReduceProd", WIDE},
@@ -159,6 +161,12 @@ Value *apply_to_items(Writer *w, const char *op, ValueKind kind, DType result, V
     Value *value = apply(w, op, result, inputs, count, attrs, attr_count);
     if (value) value->kind = kind;
     return value;
+}
+
+Value *further_result(Value *first, const char *op, const char *name, DType dtype) {
+    Node *node = first->producer;
+    while (strcmp(node->op, op) != 0) node = node->inputs[0]->producer;
+    return node_add_output(node, name, dtype, -1, NULL);
 }
 
 Value *copied(Writer *w, Value *a) {

@@ -72,6 +72,8 @@ Value *apply1(Writer *w, const char *op, Value *a);            /* of a's type */
 Value *apply2(Writer *w, const char *op, Value *a, Value *b);  /* likewise */
 Value *compare(Writer *w, const char *op, Value *a, Value *b); /* bool */
 Value *choose(Writer *w, Value *condition, Value *then, Value *otherwise);
+/* Of the node `op` that made `first`, which may have been cast since, the next result. */
+Value *further_result(Value *first, const char *op, const char *name, DType dtype);
 Value *convert(Writer *w, Value *a, DType to); /* a itself when it is of that type */
 /* Of a transposition made here, one of what that reads. */
 Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank);
@@ -120,11 +122,13 @@ Repeat *begin_repeat(Writer *w, Value *times, Value *start);
 /* The carried value behind the last step. */
 Value *end_repeat(Writer *w, Repeat *repeat, Value *next);
 
-/* --- rows.c, anchors.c, windows.c, sequences.c --- */
-/* These write a node: its results get forms. write_sequence: false: it is another one's. */
+/* --- rows.c, anchors.c, steps.c --- */
+/* These write a node: its results get forms. In windows.c and sequences.c: false: it is none of theirs. */
+bool write_window(Writer *w, const Node *n);
 bool write_sequence(Writer *w, const Node *n);
 /* In flow.c: of an If that lowering has put into a branch which fails when it is taken. */
 void write_refusal(Writer *w, const Node *n);
+const char *prim_operator(Prim prim); /* of one node: a reduction */
 void write_prim(Writer *w, const Node *n);
 void write_anchor(Writer *w, const Node *n);
 void write_host(Writer *w, const Node *n);
