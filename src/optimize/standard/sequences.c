@@ -29,11 +29,14 @@ static Value *element_at(Writer *w, Value *sequence, Value *place) {
     return apply(w, "SequenceAt", sequence->dtype, (Value *[]){sequence, place}, 2, NULL, 0);
 }
 
+Value *no_elements(Writer *w, DType dtype) {
+    Attr attr = int_attr("dtype", dtype);
+    return apply_to_items(w, "SequenceEmpty", VALUE_SEQUENCE, dtype, NULL, 0, &attr, 1);
+}
+
 static Value *length_of(Writer *w, Value *sequence) {
     return sequence ? apply(w, "SequenceLength", DT_I64, &sequence, 1, NULL, 0) : NULL;
 }
-
-static Value *shape_of(Writer *w, Value *x) { return x ? apply(w, "Shape", DT_I64, &x, 1, NULL, 0) : NULL; }
 
 /* --- elements of gradients -------------------------------------------------------------------------------------------------------- */
 
@@ -88,10 +91,7 @@ static Value *replaced(Writer *w, Value *sequence, Value *place, Value *element)
 
 /* Each element of one sequence becomes, with the one of the same place of another, an element of the result. */
 static Value *each(Writer *w, Value *sequence, Value *other, Value *(*make)(Writer *w, Value *a, Value *b)) {
-    Attr dtype = int_attr("dtype", sequence ? sequence->dtype : DT_NONE);
-    Value *none = sequence && other
-                      ? apply_to_items(w, "SequenceEmpty", VALUE_SEQUENCE, sequence->dtype, NULL, 0, &dtype, 1)
-                      : NULL;
+    Value *none = sequence && other ? no_elements(w, sequence->dtype) : NULL;
     Repeat *r = begin_repeat(w, length_of(w, other), none);
     if (!r) return NULL;
     Writer *b = &r->body;
@@ -104,10 +104,8 @@ static Value *filled_like(Writer *w, Value *element, Value *other) { return fill
 /* --- operators of the standard ---------------------------------------------------------------------------------------------------------- */
 
 static Value *construct(Writer *w, const Node *n, Value *const *in) {
-    Attr dtype = int_attr("dtype", type_of(n));
-    bool none = n->input_count == 0;
-    return apply_to_items(w, none ? "SequenceEmpty" : "SequenceConstruct", VALUE_SEQUENCE, type_of(n), in,
-                          n->input_count, &dtype, none);
+    if (!n->input_count) return no_elements(w, type_of(n));
+    return apply_to_items(w, "SequenceConstruct", VALUE_SEQUENCE, type_of(n), in, n->input_count, NULL, 0);
 }
 
 /* A place is a tensor of no axes. */
@@ -255,9 +253,7 @@ static Value *first_of(Writer *w, Value *lengths, Value *iteration, Value **out_
 
 static Value *of_iteration(Writer *w, const Node *n, Value *const *in) {
     Value *count, *first = first_of(w, in[1], in[2], &count);
-    Attr dtype = int_attr("dtype", type_of(n));
-    Value *none = apply_to_items(w, "SequenceEmpty", VALUE_SEQUENCE, type_of(n), NULL, 0, &dtype, 1);
-    Repeat *r = begin_repeat(w, count, none);
+    Repeat *r = begin_repeat(w, count, no_elements(w, type_of(n)));
     if (!r) return NULL;
     Writer *b = &r->body;
     Value *where_from = apply2(b, "Add", capture(b, first), r->number);

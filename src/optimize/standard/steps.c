@@ -5,8 +5,6 @@
 
 static DType type_of(const Node *n) { return n->outputs[0]->dtype; }
 
-static Value *shape_of(Writer *w, Value *x) { return x ? apply(w, "Shape", DT_I64, &x, 1, NULL, 0) : NULL; }
-
 static Value *of_one_axis(Writer *w, Value *x) {
     const Dim *one = dim_const(w->table, 1);
     return x ? reshape_to(w, x, &one, 1) : NULL;

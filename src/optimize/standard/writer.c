@@ -242,6 +242,8 @@ Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank) {
     return shape ? apply(w, "Reshape", a->dtype, (Value *[]){a, shape}, 2, &attr, !known || zero) : NULL;
 }
 
+Value *shape_of(Writer *w, Value *a) { return a ? apply(w, "Shape", DT_I64, &a, 1, NULL, 0) : NULL; }
+
 Value *to_scalar(Writer *w, Value *a) { return a && a->rank == 0 ? a : reshape_to(w, a, NULL, 0); }
 
 /* --- constants ------------------------------------------------------------------------------------------------------------ */

@@ -78,7 +78,9 @@ Value *convert(Writer *w, Value *a, DType to); /* a itself when it is of that ty
 /* Of a transposition made here, one of what that reads. */
 Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank);
 Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank);
-Value *to_scalar(Writer *w, Value *a); /* of one element; a itself where it has no axes */
+Value *shape_of(Writer *w, Value *a);       /* an i64 vector, by a Shape */
+Value *no_elements(Writer *w, DType dtype); /* a sequence of such tensors */
+Value *to_scalar(Writer *w, Value *a);      /* of one element; a itself where it has no axes */
 Value *copied(Writer *w, Value *a);
 /* A node and its next result, as they are given. */
 Node *write_new_node(Writer *w, const char *op, Value *const *inputs, int count);
