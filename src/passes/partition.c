@@ -60,30 +60,40 @@ static Group *group_of(const Partition *p, const Node *node) {
 }
 
 /* --- what a node waits for ---------------------------------------------------------------------------------- */
+/* The first to give a size at run time is the symbol's binder; NULL: it is there before the first node. */
+static void note_binder(Partition *p, bool *given, const Dim *dim, Node *binder) {
+    int symbol = dim_symbol_index(dim);
+    if (symbol < 0 || given[symbol]) return;
+    given[symbol] = true;
+    p->binders[symbol] = binder;
+    p->any_binder |= binder != NULL;
+}
+
+static void note_sizes(Partition *p, bool *given, const Value *value, Node *binder) {
+    for (int d = 0; value && value->kind == VALUE_TENSOR && d < value->rank; d++)
+        note_binder(p, given, value->dims[d], binder);
+}
+
 /* Sizes known only at run time: symbols that a bind_sizes step, or a host step by the shape of its result, defines. */
+static void note_graph(Partition *p, bool *given, const Graph *graph) {
+    bool own = graph == p->graph;
+    for (int i = 0; i < graph->inputs.count; i++) note_sizes(p, given, graph->inputs.items[i], NULL);
+    FOR_EACH_NODE(node, graph) {
+        if (node->kind != NODE_HOST) continue;
+        int count = 0;
+        const Dim *const *bound = attr_dims(node, "symbols", &count);
+        for (int i = 0; i < count; i++) note_binder(p, given, bound[i], own ? node : NULL);
+        for (int o = 0; o < node->output_count; o++) note_sizes(p, given, node->outputs[o], own ? node : NULL);
+    }
+}
+
+/* A body's run begins with the sizes that are known around it, so nothing in it waits for these. */
 static void find_binders(Partition *p) {
     p->symbols = dim_symbol_count(p->graph->dims);
     p->binders = ARENA_ARRAY(p->arena, Node *, p->symbols);
     bool *given = ARENA_ARRAY(p->arena, bool, p->symbols);
-    for (int i = 0; i < p->graph->inputs.count; i++) {
-        const Value *v = p->graph->inputs.items[i];
-        for (int d = 0; v->kind == VALUE_TENSOR && d < v->rank; d++)
-            if (dim_symbol_index(v->dims[d]) >= 0) given[dim_symbol_index(v->dims[d])] = true;
-    }
-    FOR_EACH_NODE(node, p->graph) {
-        if (node->kind != NODE_HOST) continue;
-        int count = 0;
-        const Dim *const *bound = attr_dims(node, "symbols", &count);
-        for (int i = 0; i < count; i++) {
-            int symbol = dim_symbol_index(bound[i]);
-            if (symbol >= 0 && !given[symbol]) p->binders[symbol] = node, given[symbol] = p->any_binder = true;
-        }
-        for (int o = 0; o < node->output_count; o++)
-            for (int d = 0; node->outputs[o] && d < node->outputs[o]->rank; d++) {
-                int symbol = dim_symbol_index(node->outputs[o]->dims[d]);
-                if (symbol >= 0 && !given[symbol]) p->binders[symbol] = node, given[symbol] = p->any_binder = true;
-            }
-    }
+    for (const Graph *around = p->graph->parent; around; around = around->parent) note_graph(p, given, around);
+    note_graph(p, given, p->graph);
 }
 
 typedef struct Waiting {

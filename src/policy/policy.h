@@ -35,6 +35,7 @@ typedef struct Target {
         bool grouped;        /* "matmul_grouped" */
         bool turned_conv;    /* "conv" with perm_x and perm_w */
     } anchors;
+    bool no_recurrence; /* it has no kernel for recurrent nets: they are Scans */
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 

@@ -165,3 +165,24 @@ Test(golden, fuse_epilogues) { run_cases(&(Pass){"fuse_epilogues", fuse_epilogue
 Test(golden, partition) { run_cases(&(Pass){"partition", partition}); }
 Test(golden, take_states) { run_cases(&(Pass){"take_states", take_states}); }
 Test(golden, take_quantized) { run_cases(&(Pass){"take_quantized", take_quantized}); }
+
+/* A body's run begins with the sizes that are known around it: that a step inside gives one again holds back nothing that reads it. */
+Test(golden, partition_of_a_body) {
+    Policy policy = policy_default();
+    Graph *graph = parse("partition", "a body",
+                         "graph (x: f32[m, 4], t: f32[n], c: bool[]) -> (y) {\n"
+                         "  y: f32[n, 4] = host If@13 c, x captures 1 graph \"then\" (u: f32[m, 4]) -> (r) {\n"
+                         "    v: f32[n, 4] = reshape u {shape = (n, 4)}\n"
+                         "    r: f32[n, 4] = host Foo@1 v\n"
+                         "  } graph \"else\" (u: f32[m, 4]) -> (s) {\n"
+                         "    s: f32[n, 4] = reshape u {shape = (n, 4)}\n"
+                         "  }\n}\n");
+    Graph *body = graph->first->subgraphs[0];
+    Status status = partition(body, &policy);
+    cr_assert(!status, "%s", status_message(status));
+    status = graph_verify(graph, LEVEL_PARTITIONED);
+    cr_expect(!status, "%s", status_message(status));
+    cr_expect(body->first->kind == NODE_PRIM && body->first->prim == PRIM_RESHAPE);
+    status_free(status);
+    graph_destroy(graph);
+}

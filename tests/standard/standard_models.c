@@ -18,7 +18,7 @@ static Status write_file(const char *path, const void *bytes, size_t size) {
 
 static Status rewrite(Graph *graph, const char *out_path, bool *out_lowered) {
     jmp_buf guard;
-    Policy policy = policy_default();
+    Policy usual = policy_default(), policy = standard_policy(&usual);
     Graph *written;
     void *bytes;
     size_t size;

@@ -85,6 +85,14 @@ static Value *tanh_of(Lowering *l, Value *x, const double *p) {
     return unary(l, PRIM_TANH, x);
 }
 
+static Value *affine(Lowering *l, Value *x, const double *p) {
+    return add(l, mul(l, number(l, x, p[0]), x), number(l, x, p[1]));
+}
+
+static Value *scaled_tanh(Lowering *l, Value *x, const double *p) {
+    return mul(l, number(l, x, p[0]), unary(l, PRIM_TANH, mul(l, number(l, x, p[1]), x)));
+}
+
 #define PREFIX "activation_"
 
 /* By the operator's name: its numbers' attributes, as they are called where the function is a part of another operator, and what they
@@ -94,12 +102,14 @@ static const struct Activating {
     double defaults[2];
     Value *(*apply)(Lowering *l, Value *x, const double *p);
 } activating[] = {
+    {"Affine", {PREFIX "alpha", PREFIX "beta"}, {1, 0}, affine},
     {"Celu", {PREFIX "alpha"}, {1}, celu},
     {"Clip", {PREFIX "min", PREFIX "max"}, {-INFINITY, INFINITY}, between},
     {"Elu", {PREFIX "alpha"}, {1}, elu},
     {"HardSigmoid", {PREFIX "alpha", PREFIX "beta"}, {0.2f, 0.5f}, hard_sigmoid},
     {"LeakyRelu", {PREFIX "alpha"}, {0.01f}, leaky_relu},
     {"Relu", {NULL}, {0}, relu},
+    {"ScaledTanh", {PREFIX "alpha", PREFIX "beta"}, {1, 1}, scaled_tanh},
     {"Selu", {PREFIX "alpha", PREFIX "gamma"}, {1.67326319217681884765625f, 1.05070102214813232421875f}, selu},
     {"Sigmoid", {NULL}, {0}, sigmoid},
     {"Softplus", {NULL}, {0}, softplus_of},
@@ -126,6 +136,13 @@ Value *activated(Lowering *l, const Node *n, Value *x) {
         p[i] = listed ? list->floats[i] : f->attrs[i] ? attr_float(n, f->attrs[i], f->defaults[i]) : 0;
     }
     return f->apply(l, x, p);
+}
+
+Value *activation(Lowering *l, const char *name, Value *x, const double *numbers) {
+    const struct Activating *f = activating_named(name);
+    if (!present(l, &x, 1)) return NULL;
+    if (!f) return unsupported(l, "activation \"%s\"", name), NULL;
+    return f->apply(l, x, numbers);
 }
 
 /* The operator of that name itself. */

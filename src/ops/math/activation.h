@@ -8,5 +8,7 @@
 /* x, or the function of x that node n's attribute `activation` names, by its attributes activation_params, or activation_alpha and
  * the like. */
 Value *activated(Lowering *l, const Node *n, Value *x);
+/* The function of that name, which the standard's recurrent nets have too, by its numbers [2]. */
+Value *activation(Lowering *l, const char *name, Value *x, const double *numbers);
 
 #endif

@@ -8,6 +8,7 @@
 #include "lowering/gradient.h"
 #include "lowering/sizes.h"
 #include "ops/families.h"
+#include "ops/recurrent/recurrent_steps.h"
 
 const struct CellInfo recurrent_cells[] = {
     [CELL_RNN] = {1, 1, RNN_UNITS}, [CELL_GRU] = {3, 2, GRU_UNITS}, [CELL_LSTM] = {4, 3, LSTM_UNITS}};
@@ -25,6 +26,8 @@ static const struct ActivationInfo {
     {"Elu", 1, 0, 1, 0},          {"Softsign", 0, 0, 0, 0},
     {"Softplus", 0, 0, 0, 0},
 };
+
+const char *recurrent_activation_name(Activation kind) { return activations[kind].name; }
 
 static bool find_activation(StringView name, Activation *out_kind) {
     for (int i = 0; i < ACT_COUNT; i++) {
@@ -134,15 +137,13 @@ static Status host_recurrent(HostCall *call) {
 
 /* ---- lowering ---- */
 
-static Status set_functions(Lowering *l, const Node *n, Node *host, Cell cell, int directions) {
+static Status find_functions(Lowering *l, const Node *n, Cell cell, int directions, Function *functions) {
     int count = recurrent_cells[cell].functions * directions, alpha_at = 0, beta_at = 0;
     const Attr *names = node_attr(n, "activations"), *alphas = node_attr(n, "activation_alpha"),
                *betas = node_attr(n, "activation_beta");
     if (names && names->count == 0) names = NULL;
     if (names && (names->kind != ATTR_STRINGS || names->count != count))
         return invalid(l, "activations has %d names where %d are needed", names->count, count);
-    int64_t *kinds = ARENA_ARRAY(l->arena, int64_t, count);
-    float *scales = ARENA_ARRAY(l->arena, float, 2 * count);
     for (int i = 0; i < count; i++) {
         bool gate = cell != CELL_RNN && i % recurrent_cells[cell].functions == 0;
         Activation kind = gate ? ACT_SIGMOID : ACT_TANH;
@@ -151,13 +152,22 @@ static Status set_functions(Lowering *l, const Node *n, Node *host, Cell cell, i
         const struct ActivationInfo *info = &activations[kind];
         bool has_alpha = info->alphas && alphas && alphas->kind == ATTR_FLOATS && alpha_at < alphas->count;
         bool has_beta = info->betas && betas && betas->kind == ATTR_FLOATS && beta_at < betas->count;
-        kinds[i] = kind;
-        scales[2 * i] = has_alpha ? alphas->floats[alpha_at++] : (float)info->alpha;
-        scales[2 * i + 1] = has_beta ? betas->floats[beta_at++] : (float)info->beta;
+        functions[i] = (Function){kind, has_alpha ? alphas->floats[alpha_at++] : (float)info->alpha,
+                                  has_beta ? betas->floats[beta_at++] : (float)info->beta};
+    }
+    return NULL;
+}
+
+static void set_functions(Lowering *l, Node *host, const Function *functions, int count) {
+    int64_t *kinds = ARENA_ARRAY(l->arena, int64_t, count);
+    float *scales = ARENA_ARRAY(l->arena, float, 2 * count);
+    for (int i = 0; i < count; i++) {
+        kinds[i] = functions[i].kind;
+        scales[2 * i] = (float)functions[i].alpha;
+        scales[2 * i + 1] = (float)functions[i].beta;
     }
     node_set_ints(host, "function_kinds", kinds, count);
     node_set_attr(host, (Attr){.name = "function_scales", .kind = ATTR_FLOATS, .count = 2 * count, .floats = scales});
-    return NULL;
 }
 
 /* Gates [first, first + count) of r [D, G, H, H] -> [D, panels, H * count * units]. */
@@ -223,6 +233,28 @@ static Value *initial_state(Lowering *l, const Node *n, int index, bool batch_fi
     return permute(l, x, (int[]){1, 0, 2});
 }
 
+/* Results that nothing reads stay NULL. */
+static void run_kernel(Lowering *l, const Node *n, const RecurrentSteps *r, Value **out_results) {
+    Value *weights = pack_weights(l, r->weights, r->directions, r->hidden, r->cell, r->linear_before_reset);
+    Value *inputs[] = {r->projection, weights, r->lengths, r->h0, r->c0, r->peepholes, r->bias};
+    Node *host = host_node(l, n, host_recurrent, inputs, 7);
+    if (!host) return;
+    node_set_int(host, "cell", r->cell);
+    node_set_int(host, "hidden_size", r->hidden);
+    node_set_int(host, "directions", r->directions);
+    node_set_int(host, "reverse_first", r->reverse_first);
+    set_functions(l, host, r->functions, recurrent_cells[r->cell].functions * r->directions);
+    DType dtype = r->projection->dtype;
+    const Dim *all[] = {r->projection->dims[0], dim_const(l->dims, r->directions), r->projection->dims[1],
+                        dim_const(l->dims, r->hidden)};
+    for (int i = 0; i < (r->cell == CELL_LSTM ? 3 : 2); i++) {
+        if (is_needed(n, i))
+            out_results[i] = i == 0 ? host_result(l, host, dtype, 4, all) : host_result(l, host, dtype, 3, all + 1);
+        else
+            node_attach_output(host, NULL);
+    }
+}
+
 static Status lower_recurrent_of(Lowering *l, const Node *n, Cell cell, Value *w, Value *r) {
     const char *direction = attr_string(n, "direction", "forward");
     size_t length = strlen(direction);
@@ -246,31 +278,34 @@ static Status lower_recurrent_of(Lowering *l, const Node *n, Cell cell, Value *w
     bool keep_apart = cell == CELL_GRU && attr_int(n, "linear_before_reset", 0) != 0;
     if (bias)
         projection = add(l, projection, input_bias(l, bias, directions, gates, hidden, keep_apart ? &apart : NULL));
-    Value *inputs[] = {projection,
-                       pack_weights(l, widen(l, r), directions, hidden, cell, keep_apart),
-                       optional_in(l, n, 4),
-                       initial_state(l, n, 5, batch_first),
-                       cell == CELL_LSTM ? initial_state(l, n, 6, batch_first) : NULL,
-                       cell == CELL_LSTM ? widened(l, n, 7) : NULL,
-                       apart};
+    double limit = attr_float(n, "clip", 0);
+    Function functions[MOST_FUNCTIONS];
+    TRY(find_functions(l, n, cell, (int)directions, functions));
+    RecurrentSteps steps = {.cell = cell,
+                            .directions = (int)directions,
+                            .hidden = hidden,
+                            .reverse_first = reverse,
+                            .coupled = attr_int(n, "input_forget", 0) != 0,
+                            .linear_before_reset = keep_apart,
+                            .limit = limit > 0 ? limit : INFINITY,
+                            .functions = functions,
+                            .projection = projection,
+                            .weights = widen(l, r),
+                            .lengths = optional_in(l, n, 4),
+                            .h0 = initial_state(l, n, 5, batch_first),
+                            .c0 = cell == CELL_LSTM ? initial_state(l, n, 6, batch_first) : NULL,
+                            .peepholes = cell == CELL_LSTM ? widened(l, n, 7) : NULL,
+                            .bias = apart};
+    Value *results[3] = {NULL};
     if (l->error) return l->error;
-
-    Node *host = host_node(l, n, host_recurrent, inputs, 7);
-    if (!host) return l->error;
-    node_set_int(host, "cell", cell);
-    node_set_int(host, "hidden_size", hidden);
-    node_set_int(host, "directions", directions);
-    node_set_int(host, "reverse_first", reverse);
-    TRY(set_functions(l, n, host, cell, (int)directions));
-    DType dtype = projection->dtype;
-    const Dim *all[] = {projection->dims[0], dim_const(l->dims, directions), projection->dims[1],
-                        dim_const(l->dims, hidden)};
+    if (l->policy && l->policy->target.no_recurrence)
+        recurrent_as_scans(l, n, &steps, results);
+    else
+        run_kernel(l, n, &steps, results);
     for (int i = 0; i < (cell == CELL_LSTM ? 3 : 2); i++) {
-        if (!is_needed(n, i)) {
-            node_attach_output(host, NULL);
-            continue;
-        }
-        Value *y = i == 0 ? host_result(l, host, dtype, 4, all) : host_result(l, host, dtype, 3, all + 1);
+        Value *y = results[i];
+        if (l->error) return l->error;
+        if (!is_needed(n, i)) continue;
         if (batch_first) y = permute(l, y, i == 0 ? (int[]){2, 0, 1, 3} : (int[]){1, 0, 2});
         TRY(out(l, n, i, cast_like(l, y, n->inputs[0])));
     }

@@ -413,9 +413,11 @@ static const struct {
     [PRIM_SCATTER_ND] = {"ScatterND", scattered},
 };
 
+const char *prim_operator(Prim prim) { return rows[prim].op; }
+
 void write_prim(Writer *w, const Node *n) {
     Value **inputs = ARENA_ARRAY(w->arena, Value *, n->input_count + 1);
     for (int i = 0; i < n->input_count; i++)
         if (n->prim != PRIM_PHILOX) inputs[i] = form_of(w, n->inputs[i]);
-    if (!w->error) set_form(w, n->outputs[0], rows[n->prim].write(w, n, rows[n->prim].op, inputs));
+    if (!*w->error) set_form(w, n->outputs[0], rows[n->prim].write(w, n, rows[n->prim].op, inputs));
 }

@@ -1,157 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sweeps: backwards to find which nodes of the lowered graph make what is asked for, forwards to write them. */
+/* What is asked for: a whole graph, or the results of its nodes Gradient. */
 #include "optimize/standard/standard.h"
 
 #include "autodiff/autodiff.h"
 #include "lowering/prune.h"
 #include "lowering/subgraph.h"
-#include "optimize/standard/writer.h"
-
-typedef struct Sweep {
-    Writer w;
-    const Graph *lowered;
-    Map needed;    /* Node * of the lowered graph -> itself */
-    Map available; /* name -> Value * of the target that is made before the place */
-} Sweep;
-
-/* --- where sizes are found ------------------------------------------------------------------------------------------------ */
-
-static void add_source(Writer *w, const Dim *dim, Source found) {
-    int symbol = dim_symbol_index(dim);
-    if (symbol < 0) return;
-    Source *source = ARENA_NEW(w->arena, Source);
-    *source = found;
-    source->next = map_get_id(&w->symbols, (uint64_t)symbol + 1);
-    map_set_id(&w->symbols, (uint64_t)symbol + 1, source);
-}
-
-static void add_sources_of(Writer *w, const Value *value, bool binds) {
-    for (int i = 0; value && value->kind == VALUE_TENSOR && i < value->rank; i++)
-        add_source(w, value->dims[i], (Source){value, i, false, binds, NULL});
-}
-
-static void add_bound(Writer *w, const Node *node) {
-    int count;
-    const Dim *const *bound = attr_dims(node, "symbols", &count);
-    for (int i = 0; bound && i < count; i++) add_source(w, bound[i], (Source){node->inputs[0], i, true, true, NULL});
-    for (int i = 0; i < node->output_count; i++) add_sources_of(w, node->outputs[i], true);
-}
-
-/* What comes last is looked at first: inputs, then values that the target may have, the earliest first. */
-static void find_sources(Sweep *s) {
-    for (const Node *node = s->lowered->last; node; node = node->prev)
-        if (node->kind == NODE_HOST) add_bound(&s->w, node);
-    for (const Node *node = s->lowered->last; node; node = node->prev)
-        for (int i = 0; i < node->output_count; i++)
-            if (node->outputs[i] && node->outputs[i]->stands_for) add_sources_of(&s->w, node->outputs[i], false);
-    for (int i = 0; i < s->lowered->inputs.count; i++) add_sources_of(&s->w, s->lowered->inputs.items[i], true);
-}
-
-/* --- backwards ------------------------------------------------------------------------------------------------------------ */
-
-/* A value that the target has made before the place. */
-static Value *existing(Sweep *s, const Value *lowered) {
-    for (const ModelValue *m = lowered->stands_for; m; m = m->next) {
-        Value *value = map_get(&s->available, m->name);
-        if (!value) continue;
-        value->dtype = lowered->dtype; /* which no file says of values inside */
-        if (!m->perm) return value;
-        int64_t inverse[MAX_RANK];
-        for (int i = 0; i < lowered->rank; i++) inverse[m->perm[i]] = i;
-        return transpose(&s->w, value, inverse, lowered->rank);
-    }
-    return NULL;
-}
-
-static void need(Sweep *s, const Value *lowered) {
-    if (!lowered || lowered->constant || map_get_id(&s->w.forms, MAP_POINTER_KEY(lowered))) return;
-    Value *value = existing(s, lowered);
-    if (value)
-        map_set_id(&s->w.forms, MAP_POINTER_KEY(lowered), value);
-    else if (lowered->producer)
-        map_set_id(&s->needed, MAP_POINTER_KEY(lowered->producer), lowered->producer);
-}
-
-static bool is_there(Sweep *s, const Value *lowered) {
-    return map_get_id(&s->w.forms, MAP_POINTER_KEY(lowered)) || existing(s, lowered);
-}
-
-static void need_symbol(int symbol, void *context) {
-    Sweep *s = context;
-    uint64_t key = (uint64_t)symbol + 1;
-    Source *source = map_get_id(&s->w.found, key);
-    if (source) return;
-    for (source = map_get_id(&s->w.symbols, key); source && !is_there(s, source->value);) source = source->next;
-    if (!source)
-        for (source = map_get_id(&s->w.symbols, key); source && !source->binds;) source = source->next;
-    if (!source) return;
-    map_set_id(&s->w.found, key, source);
-    need(s, source->value);
-}
-
-static void need_sizes(Sweep *s, const Dim *const *dims, int count) {
-    for (int i = 0; i < count; i++) dim_each_symbol(dims[i], need_symbol, s);
-}
-
-static void need_shape(Sweep *s, const Value *value) {
-    if (value && value->kind == VALUE_TENSOR && value->rank > 0) need_sizes(s, value->dims, value->rank);
-}
-
-static void need_inputs(Sweep *s, const Node *node) {
-    for (int i = 0; i < node->input_count; i++) need(s, node->inputs[i]);
-    for (int i = 0; i < node->attrs.count; i++) {
-        const Attr *attr = &node->attrs.items[i];
-        if (attr->kind == ATTR_DIMS) need_sizes(s, attr->dims, attr->count);
-    }
-    if (node->kind != NODE_PRIM) { /* what a transposed convolution cuts off follows from its sizes */
-        for (int i = 0; i < node->input_count; i++) need_shape(s, node->inputs[i]);
-        for (int i = 0; i < node->output_count; i++) need_shape(s, node->outputs[i]);
-    }
-}
-
-static bool is_needed(const Sweep *s, const Node *node) { return map_get_id(&s->needed, MAP_POINTER_KEY(node)); }
-
-/* --- forwards ------------------------------------------------------------------------------------------------------------- */
-
-static Status write_node(Writer *w, const Node *node) {
-    w->node = node;
-    if (node->kind == NODE_PRIM)
-        write_prim(w, node);
-    else if (node->kind == NODE_ANCHOR)
-        write_anchor(w, node);
-    else
-        write_host(w, node);
-    w->node = NULL;
-    return w->error;
-}
-
-/* Writes what makes the needed values. */
-static Status sweep(Sweep *s) {
-    for (const Node *node = s->lowered->last; node; node = node->prev)
-        if (is_needed(s, node)) need_inputs(s, node);
-    for (const Node *node = s->lowered->first; node; node = node->next)
-        if (is_needed(s, node) && !map_get_id(&s->w.forms, MAP_POINTER_KEY(node->outputs[0])))
-            TRY(write_node(&s->w, node));
-    return s->w.error;
-}
-
-static Sweep sweep_of(const Graph *lowered, Graph *target, int opset) {
-    Arena *a = target->arena;
-    Sweep s = {.lowered = lowered, .needed = map_make(a), .available = map_make(a)};
-    s.w = (Writer){.arena = a,
-                   .table = target->dims,
-                   .target = target,
-                   .opset = opset,
-                   .forms = map_make(a),
-                   .constants = map_make(a),
-                   .numbers = map_make(a),
-                   .found = map_make(a),
-                   .sizes = map_make(a),
-                   .shapes = map_make(a),
-                   .symbols = map_make(a)};
-    find_sources(&s);
-    return s;
-}
+#include "optimize/standard/sweep.h"
 
 /* --- a whole graph -------------------------------------------------------------------------------------------------------- */
 
@@ -186,10 +40,11 @@ Status standard_form(Graph *lowered, Graph **out_graph) {
         map_set_id(&s.w.forms, MAP_POINTER_KEY(input), value);
     }
     for (int i = 0; i < lowered->outputs.count; i++) need(&s, lowered->outputs.items[i]);
-    TRY(sweep(&s));
+    mark_needed(&s);
+    TRY(write_needed(&s));
     for (int i = 0; i < lowered->outputs.count; i++) {
         Value *value = form_of(&s.w, lowered->outputs.items[i]);
-        if (s.w.error) return s.w.error;
+        if (*s.w.error) return *s.w.error;
         graph_add_named_output(target, value, lowered->output_names.items[i]);
     }
     graph_prune(target);
@@ -268,12 +123,13 @@ static Status write_gradient(Sweep *s, const Map *names, Node *node) {
         if (!lowered[i]) return status_error(STATUS_FAULT, "gradient \"%s\" was not lowered", result->name);
         need(s, lowered[i]);
     }
-    TRY(sweep(s));
+    mark_needed(s);
+    TRY(write_needed(s));
     for (int i = 0; i < node->output_count; i++) {
         if (!lowered[i]) continue;
         Value *value = form_of(&s->w, lowered[i]);
         if (value) put_in_place(s, node->outputs[i], value);
-        if (s->w.error) return s->w.error;
+        if (*s->w.error) return *s->w.error;
     }
     graph_remove_node(s->w.target, node);
     return NULL;
@@ -293,8 +149,7 @@ static Status write_gradients(Graph *graph, const Graph *lowered) {
             TRY(write_gradient(&s, &names, node));
             continue;
         }
-        for (int i = 0; i < node->output_count; i++)
-            if (node->outputs[i]) map_set(&s.available, node->outputs[i]->name, node->outputs[i]);
+        add_available(&s, node);
     }
     return NULL;
 }
@@ -328,10 +183,17 @@ static void type_outputs(Graph *graph, const Graph *lowered) {
     }
 }
 
+Policy standard_policy(const Policy *policy) {
+    Policy own = *policy;
+    own.target.no_recurrence = true;
+    return own;
+}
+
 Status standard_gradients(Graph *graph, const Policy *policy) {
     Graph *lowered;
+    Policy own = standard_policy(policy);
     add_masks(graph);
-    TRY(lowered_copy(graph, policy, &lowered));
+    TRY(lowered_copy(graph, &own, &lowered));
     TRY(write_gradients(graph, lowered));
     type_outputs(graph, lowered);
     drop_unread_masks(graph);

@@ -10,6 +10,9 @@
 
 enum { STANDARD_OPSET = 21 }; /* of what is written: the oldest that has all that rows.c needs */
 
+/* What a graph is lowered with that is to be written: as little as can be is a step of its own that the standard has not. */
+Policy standard_policy(const Policy *policy);
+
 /* A graph of nodes of STANDARD_OPSET (or of the model's version, where that is newer) that computes what `lowered` does:
  * LEVEL_PRIM, before layout, without epilogues and "attention". Inputs, outputs and constants keep their names; arena, sizes
  * and data are those of `lowered`, whose imported versions are changed. STATUS_UNSUPPORTED names the node that the standard

@@ -39,9 +39,7 @@ static Value *max_pool(Writer *w, const Node *n, Value *x, int64_t storage_order
     attrs.items[attrs.count++] = int_attr("storage_order", storage_order);
     Value *y = apply(w, "MaxPool", x->dtype, &x, 1, attrs.items, attrs.count);
     if (!y || !out_places) return y;
-    Node *pool = y->producer;
-    while (strcmp(pool->op, "MaxPool") != 0) pool = pool->inputs[0]->producer; /* behind it the result was narrowed */
-    *out_places = node_add_output(pool, "places", DT_I64, -1, NULL);
+    *out_places = further_result(y, "MaxPool", "places", DT_I64);
     return y;
 }
 
@@ -157,7 +155,7 @@ static void write_average_pool_gradient(Writer *w, const Node *n) {
     set_form(w, n->outputs[0], channels_last(w, reshape_to(w, y, dims, rank), rank));
 }
 
-void write_host(Writer *w, const Node *n) {
+bool write_window(Writer *w, const Node *n) {
     static const struct {
         const char *op;
         void (*write)(Writer *w, const Node *n);
@@ -165,7 +163,10 @@ void write_host(Writer *w, const Node *n) {
                 {"MaxPoolGradient", write_max_pool_gradient},
                 {"AveragePool", write_average_pool},
                 {"AveragePoolGradient", write_average_pool_gradient}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].op, n->op) == 0 && !*n->domain) return rows[i].write(w, n);
-    refuse(w, "%s is not written in operators of the standard here", n->op);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(rows[i].op, n->op) != 0 || *n->domain) continue;
+        rows[i].write(w, n);
+        return true;
+    }
+    return false;
 }

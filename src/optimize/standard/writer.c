@@ -5,16 +5,34 @@
 #include "base/plain.h"
 #include "optimize/schema.h"
 
+Writer writer_make(Graph *target, int opset) {
+    Arena *a = target->arena;
+    return (Writer){.arena = a,
+                    .table = target->dims,
+                    .target = target,
+                    .opset = opset,
+                    .forms = map_make(a),
+                    .constants = map_make(a),
+                    .numbers = map_make(a),
+                    .found = map_make(a),
+                    .sizes = map_make(a),
+                    .shapes = map_make(a),
+                    .symbols = map_make(a),
+                    .captured = map_make(a),
+                    .inner = map_make(a),
+                    .error = ARENA_NEW(a, Status)};
+}
+
 void refuse(Writer *w, const char *format, ...) {
-    if (w->error) return;
+    if (*w->error) return;
     char text[512];
     va_list args;
     va_start(args, format);
     plain_vprint(text, sizeof text, format, args);
     va_end(args);
-    w->error = w->node ? status_error(STATUS_UNSUPPORTED, "node \"%s\"%s: %s", node_origin_name(w->node),
-                                      w->node->backward ? " (its gradient)" : "", text)
-                       : status_error(STATUS_UNSUPPORTED, "%s", text);
+    *w->error = w->node ? status_error(STATUS_UNSUPPORTED, "node \"%s\"%s: %s", node_origin_name(w->node),
+                                       w->node->backward ? " (its gradient)" : "", text)
+                        : status_error(STATUS_UNSUPPORTED, "%s", text);
 }
 
 /* --- nodes --------------------------------------------------------------------------------------------------------------- */
@@ -27,10 +45,25 @@ static const char *hint_of(const Writer *w) {
     return w->node->output_count && w->node->outputs[0] ? w->node->outputs[0]->name : NULL;
 }
 
-static Value *add(Writer *w, const char *op, DType result, Value *const *inputs, int count, const Attr *attrs,
-                  int attr_count) {
+Node *write_new_node(Writer *w, const char *op, Value *const *inputs, int count) {
     Node *node = graph_add_node(w->target, w->place, NODE_ONNX, op, inputs, count);
     node->opset = w->opset;
+    return node;
+}
+
+Value *write_new_result(Writer *w, Node *node, DType dtype) {
+    Value *value = node_add_output(node, hint_of(w), dtype, -1, NULL);
+    if (node->output_count == 1) {
+        const char **name = ARENA_NEW(w->arena, const char *);
+        *name = value->name;
+        node->origin = (Origin){name, 1};
+    }
+    return w->made = value;
+}
+
+static Value *add(Writer *w, const char *op, DType result, Value *const *inputs, int count, const Attr *attrs,
+                  int attr_count) {
+    Node *node = write_new_node(w, op, inputs, count);
     for (int i = 0; i < attr_count; i++) {
         Attr attr = attrs[i];
         if (attr.kind == ATTR_INTS)
@@ -40,11 +73,7 @@ static Value *add(Writer *w, const char *op, DType result, Value *const *inputs,
         else
             node_set_attr(node, attr);
     }
-    Value *value = node_add_output(node, hint_of(w), result, -1, NULL);
-    const char **name = ARENA_NEW(w->arena, const char *);
-    *name = value->name;
-    node->origin = (Origin){name, 1};
-    return w->made = value;
+    return write_new_result(w, node, result);
 }
 
 /* Types of which ONNX Runtime has kernels where the standard allows more: ONNX Runtime's documentation, docs/OperatorKernels.md,
@@ -55,6 +84,8 @@ static const struct {
     const char *op;
     uint32_t types;
 } kernels[] = {
+    {"CumSum", WIDE},
+    {"TopK", WIDE},
     {"Where", WIDE | BIT(DT_U8) | BIT(DT_STRING)},
     {"ReduceSum", WIDE},
     {"ReduceProd", WIDE},
@@ -85,14 +116,16 @@ static DType wider(const Schema *schema, const char *op, int input, DType dtype)
 }
 
 Value *convert(Writer *w, Value *a, DType to) {
-    if (!a || a->dtype == to || w->error) return a;
+    if (!a || a->dtype == to || *w->error) return a;
     Attr attr = int_attr("to", to);
     return add(w, "Cast", to, &a, 1, &attr, 1);
 }
 
-/* In which type the operator gets an input of that type; DT_NONE: in none. */
-static DType taken_as(const Schema *schema, const char *op, int input, DType dtype, bool is_of_result) {
-    bool allowed = takes(schema, input, dtype);
+/* In which type the operator gets that input; DT_NONE: in none. */
+static DType taken_as(const Schema *schema, const char *op, int input, const Value *value, bool is_of_result) {
+    DType dtype = value->dtype;
+    bool allowed = schema_allows(schema_input(schema, input), value->kind, dtype);
+    if (value->kind != VALUE_TENSOR) return allowed ? dtype : DT_NONE;
     if (allowed && (!is_of_result || has_kernel(op, dtype))) return dtype;
     DType other = wider(schema, op, input, dtype);
     if (other == DT_NONE && allowed && dtype == DT_U64 && strcmp(op, "Where") == 0) return DT_I64; /* bits are moved */
@@ -102,7 +135,7 @@ static DType taken_as(const Schema *schema, const char *op, int input, DType dty
 Value *apply(Writer *w, const char *op, DType result, Value *const *inputs, int count, const Attr *attrs,
              int attr_count) {
     const Schema *schema = schema_find(op, w->opset);
-    if (w->error) return NULL;
+    if (*w->error) return NULL;
     if (!schema) return refuse(w, "version %d of the operator set has no %s", w->opset, op), NULL;
     const SchemaValue *first = schema_output(schema, 0);
     Value **taken = ARENA_ARRAY(w->arena, Value *, count);
@@ -111,13 +144,39 @@ Value *apply(Writer *w, const char *op, DType result, Value *const *inputs, int 
         if (!inputs[i]) continue;
         const SchemaValue *input = schema_input(schema, i);
         bool is_of_result = input && input->variable >= 0 && input->variable == first->variable;
-        DType to = input ? taken_as(schema, op, i, inputs[i]->dtype, is_of_result) : DT_NONE;
+        DType to = input ? taken_as(schema, op, i, inputs[i], is_of_result) : DT_NONE;
         if (to == DT_NONE)
-            return refuse(w, "%s of the standard takes no %s", op, dtype_onnx_name(inputs[i]->dtype)), NULL;
+            return refuse(w, "%s of the standard takes no %s%s", op,
+                          inputs[i]->kind == VALUE_TENSOR ? "" : "sequences or optionals of ",
+                          dtype_onnx_name(inputs[i]->dtype)),
+                   NULL;
         taken[i] = convert(w, inputs[i], to);
         if (is_of_result) made = to;
     }
     return convert(w, add(w, op, made, taken, count, attrs, attr_count), result);
+}
+
+Value *apply_to_items(Writer *w, const char *op, ValueKind kind, DType result, Value *const *inputs, int count,
+                      const Attr *attrs, int attr_count) {
+    Value *value = apply(w, op, result, inputs, count, attrs, attr_count);
+    if (value) value->kind = kind;
+    return value;
+}
+
+Value *further_result(Value *first, const char *op, const char *name, DType dtype) {
+    Node *node = first->producer;
+    while (strcmp(node->op, op) != 0) node = node->inputs[0]->producer;
+    return node_add_output(node, name, dtype, -1, NULL);
+}
+
+Value *copied(Writer *w, Value *a) {
+    if (!a || *w->error) return NULL;
+    Value *copy = apply_to_items(w, "Identity", a->kind, a->dtype, &a, 1, NULL, 0);
+    if (copy) {
+        copy->rank = a->rank;
+        copy->dims = a->dims;
+    }
+    return copy;
 }
 
 /* NULL stands for a value that could not be made. */
@@ -148,7 +207,7 @@ static const Node *transposition(const Writer *w, const Value *a) {
 }
 
 Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank) {
-    if (!a || w->error) return NULL;
+    if (!a || *w->error) return NULL;
     int64_t joined[MAX_RANK];
     int count = 0;
     bool identity = true;
@@ -169,7 +228,7 @@ Value *transpose(Writer *w, Value *a, const int64_t *perm, int rank) {
 
 /* At most one size is left to the operator, where no size is 0; else 0 stands for 0. */
 Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank) {
-    if (!a || w->error) return NULL;
+    if (!a || *w->error) return NULL;
     int64_t sizes[MAX_RANK];
     int open = 0;
     bool zero = false;
@@ -183,6 +242,10 @@ Value *reshape_to(Writer *w, Value *a, const Dim *const *dims, int rank) {
     return shape ? apply(w, "Reshape", a->dtype, (Value *[]){a, shape}, 2, &attr, !known || zero) : NULL;
 }
 
+Value *shape_of(Writer *w, Value *a) { return a ? apply(w, "Shape", DT_I64, &a, 1, NULL, 0) : NULL; }
+
+Value *to_scalar(Writer *w, Value *a) { return a && a->rank == 0 ? a : reshape_to(w, a, NULL, 0); }
+
 /* --- constants ------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t hash_tensor(const Tensor *tensor) {
@@ -195,7 +258,7 @@ static bool same_tensor(const Tensor *a, const Tensor *b) {
 }
 
 Value *small_constant(Writer *w, Tensor *tensor) {
-    if (w->error) return NULL;
+    if (*w->error) return NULL;
     uint64_t hash = hash_tensor(tensor);
     Value *known = map_get_id(&w->numbers, hash);
     if (known && same_tensor(known->constant, tensor)) return known;
@@ -218,20 +281,35 @@ Value *ints_value(Writer *w, const int64_t *values, int count) {
     return small_constant(w, tensor);
 }
 
-static Value *constant_form(Writer *w, const Value *lowered) {
-    Value *value = map_get_id(&w->constants, MAP_POINTER_KEY(lowered->constant));
+static Value *constant_like(Writer *w, const Value *other) {
+    Value *value = map_get_id(&w->constants, MAP_POINTER_KEY(other->constant));
     if (value) return value;
-    value = graph_add_constant(w->target, lowered->name, lowered->constant);
-    map_set_id(&w->constants, MAP_POINTER_KEY(lowered->constant), value);
+    value = graph_add_constant(w->target, other->name, other->constant);
+    map_set_id(&w->constants, MAP_POINTER_KEY(other->constant), value);
     return value;
 }
 
 Value *form_of(Writer *w, const Value *lowered) {
-    if (!lowered || w->error) return NULL;
+    if (!lowered || *w->error) return NULL;
     Value *form = map_get_id(&w->forms, MAP_POINTER_KEY(lowered));
-    if (!form && lowered->constant) return constant_form(w, lowered);
-    if (!form) w->error = status_error(STATUS_FAULT, "\"%s\" was not written", lowered->name);
+    const Value *outside = form ? NULL : map_get_id(&w->captured, MAP_POINTER_KEY(lowered));
+    if (!form && lowered->constant) return constant_like(w, lowered);
+    if (outside) return capture(w, form_of(w->outer, outside));
+    if (!form) *w->error = status_error(STATUS_FAULT, "\"%s\" was not written", lowered->name);
     return form;
+}
+
+Value *capture(Writer *w, Value *outside) {
+    if (*w->error || !outside) return NULL;
+    if (outside->constant && !outside->producer) return constant_like(w, outside);
+    Value *inner = map_get_id(&w->inner, MAP_POINTER_KEY(outside));
+    if (inner) return inner;
+    inner = graph_add_value(w->target, outside->name, outside->dtype, outside->rank, (const Dim *const *)outside->dims);
+    inner->kind = outside->kind;
+    inner->key = outside->key;
+    map_set_id(&w->inner, MAP_POINTER_KEY(outside), inner);
+    VEC_PUSH(w->arena, w->captures, outside);
+    return inner;
 }
 
 static void take_name(Graph *graph, Value *value, char *name) {
@@ -246,9 +324,9 @@ static void take_name(Graph *graph, Value *value, char *name) {
 }
 
 void set_form(Writer *w, const Value *lowered, Value *value) {
-    if (w->error || !value) return;
+    if (*w->error || !value) return;
     map_set_id(&w->forms, MAP_POINTER_KEY(lowered), value);
-    if (value->rank < 0) {
+    if (value->rank < 0 && lowered->kind == VALUE_TENSOR) {
         value->rank = lowered->rank;
         value->dims = lowered->dims;
     }
@@ -260,8 +338,38 @@ void set_form(Writer *w, const Value *lowered, Value *value) {
 
 /* --- sizes ---------------------------------------------------------------------------------------------------------------- */
 
+static Value *size_value(Writer *w, const Dim *dim);
+
+typedef struct Inside {
+    const Writer *w;
+    bool any;
+} Inside;
+
+static void note_found(int symbol, void *context) {
+    Inside *inside = context;
+    inside->any |= map_get_id(&inside->w->found, (uint64_t)symbol + 1) != NULL;
+}
+
+/* Whether the size of a body is one that is known around it. */
+static bool is_outside(const Writer *w, const Dim *dim) {
+    Inside inside = {w, false};
+    if (w->outer) dim_each_symbol(dim, note_found, &inside);
+    return w->outer && !inside.any;
+}
+
+static bool all_outside(const Writer *w, const Dim *const *dims, int count) {
+    bool all = true, any = false;
+    for (int i = 0; i < count; i++) {
+        all &= is_outside(w, dims[i]);
+        any |= !dim_is_const(dims[i], NULL);
+    }
+    return all && any;
+}
+
 static Value *symbol_value(Writer *w, int symbol) {
     const Source *source = map_get_id(&w->found, (uint64_t)symbol + 1);
+    if (!source && w->outer)
+        return capture(w, size_value(w->outer, dim_symbol(w->table, dim_symbol_name(w->table, symbol))));
     if (strcmp(dim_symbol_name(w->table, symbol), "$run") == 0)
         return refuse(w, "the standard has no operator that draws its random numbers"), NULL;
     if (!source) return refuse(w, "the size %s is found in no tensor", dim_symbol_name(w->table, symbol)), NULL;
@@ -277,9 +385,7 @@ static Value *symbol_value(Writer *w, int symbol) {
     return apply(w, "Shape", DT_I64, &value, 1, attrs, 2);
 }
 
-static Value *size_value(Writer *w, const Dim *dim);
-
-static Value *vector_of(Writer *w, int64_t value) { return ints_value(w, &value, 1); }
+Value *vector_of(Writer *w, int64_t value) { return ints_value(w, &value, 1); }
 
 /* Integer Mod has the sign of the divisor, so a - a mod b is a multiple of b, below a. */
 static Value *factor_value(Writer *w, DimFactor factor) {
@@ -311,10 +417,11 @@ static Value *term_value(Writer *w, const Dim *dim, int term) {
 /* A vector of one. */
 static Value *size_value(Writer *w, const Dim *dim) {
     int64_t size;
-    if (w->error) return NULL;
+    if (*w->error) return NULL;
     if (dim_is_const(dim, &size)) return vector_of(w, size);
     Value *value = map_get_id(&w->sizes, MAP_POINTER_KEY(dim));
     if (value) return value;
+    if (is_outside(w, dim)) return capture(w, size_value(w->outer, dim));
     bool sizing = w->sizing;
     w->sizing = true;
     for (int i = 0; i < dim_term_count(dim); i++) {
@@ -352,7 +459,7 @@ static Value *join_sizes(Writer *w, const Dim *const *dims, int count) {
         run = 0;
         if (i < count) VEC_PUSH(w->arena, parts, size_value(w, dims[i]));
     }
-    if (w->error) return NULL;
+    if (*w->error) return NULL;
     if (!parts.count) return ints_value(w, NULL, 0);
     Attr axis = int_attr("axis", 0);
     return parts.count == 1 ? parts.items[0] : apply(w, "Concat", DT_I64, parts.items, parts.count, &axis, 1);
@@ -363,6 +470,7 @@ Value *shape_value(Writer *w, const Dim *const *dims, int count) {
     Shape *known = map_get_id(&w->shapes, hash);
     if (known && known->count == count && (!count || memcmp(known->dims, dims, (size_t)count * sizeof *dims) == 0))
         return known->value;
+    if (all_outside(w, dims, count)) return capture(w, shape_value(w->outer, dims, count));
     bool sizing = w->sizing;
     w->sizing = true;
     Value *value = join_sizes(w, dims, count);
