@@ -231,6 +231,9 @@ typedef struct OnnxfuseOptions {
         *registry; /* custom operators and fusions; must stay as it is until the session is closed. NULL: none */
     /* "f32", "f16", "bf16": of all floating point; in training of products. NULL: as the policy says. */
     const char *precision;
+    /* JSON of some of a policy's keys, which go before those of the file or the text; what is wrong with them is told as
+     * wrong with the options. NULL: none. */
+    const char *overrides;
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */

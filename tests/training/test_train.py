@@ -157,10 +157,12 @@ def says(folder):
         ([MODEL, "-o", "x.onnx"], 2, "train needs --data"),
         ([MODEL, "--data", folder / "data.npz"], 2, "train needs --output"),
         ([MODEL, *LOSS, *data, "--resume"], 2, "--resume needs --checkpoint"),
-        ([MODEL, *LOSS, *data, "--optimizer", "lion"], 4, "training.optimizer"),
+        ([MODEL, *LOSS, *data, "--optimizer", "lion"], 4, "command line: training.optimizer: there is no \"lion\""),
+        ([MODEL, *LOSS, *data, "--precision", "int8"], 4, "command line: training.precision: there is no \"int8\""),
+        ([MODEL, *LOSS, *data, "--schedule", "linear", "--steps", 3, "--warmup-steps", 3], 2, "command line: training.schedule: the rate falls"),
         ([MODEL, *LOSS, *data, "--batch", 5000], 2, "a batch of 5000 is more than the 4000 examples"),
         ([MODEL, "--loss", "mse:scores,truth", *data], 4, "training data for \"truth\""),
-        ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "\"nothing*\""),
+        ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "command line: training.of: no weight that the loss depends on is called \"nothing*\""),
         ([MODEL, *LOSS, *data, "--checkpoint", copy, "--resume"], 4, "is no checkpoint of a training"),
         ([folder / "missing.onnx", *LOSS, *data], 4, "missing.onnx"),
         ([copy, *LOSS, *data, "--checkpoint", folder / "../" / folder.name / "model.onnx"], 2, "is the file of the model"),
@@ -186,7 +188,13 @@ def says(folder):
     beside.write_text('{"training": {"loss": "cross_entropy:logits,labels"')
     assert f"{beside}: line 1: not valid JSON" in train(copy, *data, "--steps", 3, code=4).stderr
     beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "lion"}}')
-    assert "there is no \"lion\"" in train(copy, *data, "--steps", 3, code=4).stderr, "the policy beside the model is not read"
+    for flags in ([], ["--precision", "bf16"], ["--rate", 0.1]):
+        done = train(copy, *data, "--steps", 3, *flags, code=4)
+        assert f"{beside}: training.optimizer: there is no \"lion\"" in done.stderr, f"{flags}: {done.stderr}"
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "adam"}, "rules": [{"match": {"name": "none"}, "device": "cpu"}]}')
+    done = train(copy, *data, "--steps", 3, "--precision", "bf16", code=4)
+    assert f"{beside}: rules[0].match: no node" in done.stderr, done.stderr
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "adam"}}')
     train(copy, *data, "--steps", 3, "--optimizer", "sgd")
     beside.unlink()
     np.savez(folder / "odd.npz", x=examples(10, 0)[0], labels=np.zeros(9, np.int64))
