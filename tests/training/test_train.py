@@ -146,7 +146,7 @@ def sums(folder):
 def says(folder):
     data = ["--data", folder / "data.npz", "-o", folder / "never.onnx"]
     x, labels = examples(100, 0)
-    for name, wrong, where in (("below", -1, 7), ("ignored", -100, slice(None))):
+    for name, wrong, where in (("below", -1, 7), ("above", 10, 11), ("ignored", -100, slice(None))):
         changed = labels.copy()
         changed[where] = wrong
         np.savez(folder / f"{name}.npz", x=x, labels=changed)
@@ -171,7 +171,9 @@ def says(folder):
         ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "data.npz"], 2, "is the file of the examples"),
         ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "none/never.onnx", "--log-every", 1], 4, "cannot be written"),
         ([MODEL, *LOSS, *data, "--checkpoint", folder / "none/never.ckpt", "--log-every", 1], 4, "cannot be written"),
-        ([MODEL, *LOSS, "--data", folder / "below.npz", "-o", folder / "never.onnx"], 4, "\"labels\": example 7 has the label -1"),
+        ([MODEL, *LOSS, "--data", folder / "below.npz", "-o", folder / "never.onnx"], 4, "\"labels\": example 7 has the label -1; of 10 classes"),
+        ([MODEL, *LOSS, "--data", folder / "above.npz", "-o", folder / "never.onnx"], 4,
+         "\"labels\": example 11 has the label 10; of 10 classes labels are 0 to 9, or -100"),
         ([MODEL, *LOSS, "--data", folder / "ignored.npz", "-o", folder / "never.onnx"], 5, "step 1 is not a number: the examples"),
         ([MODEL, *LOSS, *data, "--rate", 1e6, "--optimizer", "sgd", "--steps", 2000], 5, "a lower rate"),
     ]

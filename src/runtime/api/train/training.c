@@ -48,7 +48,8 @@ struct OnnxfuseTraining {
     Policy policy;
     Part parts[TRAINING_GRAPHS]; /* without accumulation there is no GRAPH_UPDATE: its session is NULL */
     int data_inputs;
-    Kept *kept; /* [kept_count] */
+    int64_t classes; /* of a loss of cross entropy, or -1 */
+    Kept *kept;      /* [kept_count] */
     int kept_count;
     OnnxfuseValue *number_values[TRAINING_NUMBERS];
     int64_t steps;   /* done */
@@ -95,6 +96,7 @@ static Status keep_tensors(OnnxfuseTraining *t, const Graph *graph, const Traini
     for (int i = 0; i < TRAINING_NUMBERS; i++)
         TRY(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 0, NULL, NULL, &t->number_values[i]));
     t->data_inputs = step->data_inputs;
+    t->classes = step->classes;
     return NULL;
 }
 
@@ -222,6 +224,7 @@ void onnxfuse_training_close(OnnxfuseTraining *t) {
     free(t);
 }
 
+int64_t onnxfuse_training_classes(const OnnxfuseTraining *t) { return t->classes; }
 int onnxfuse_training_input_count(const OnnxfuseTraining *t) { return t->data_inputs; }
 
 const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *t, int index) {
