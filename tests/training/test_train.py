@@ -15,6 +15,7 @@ import time
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "tests/models/classifier/model.onnx"
@@ -134,6 +135,39 @@ def stops(folder):
         assert not (folder / "never.onnx").exists()
 
 
+def optionals(folder):
+    """Of a loop that carries an optional, empty at first, whose sizes the body alone declares: tanh(x w + b) of two iterations."""
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3])
+    optional = helper.make_optional_type_proto(tensor)
+    there = helper.make_graph([helper.make_node("OptionalGetElement", ["v"], ["e"]), helper.make_node("Tanh", ["e"], ["f"])], "there", [], [helper.make_value_info("f", tensor)])
+    empty = helper.make_graph([helper.make_node("Add", ["p", "b"], ["g"])], "empty", [], [helper.make_value_info("g", tensor)])
+    body = helper.make_graph([
+        helper.make_node("Identity", ["c"], ["d"]), helper.make_node("OptionalHasElement", ["v"], ["h"]),
+        helper.make_node("If", ["h"], ["q"], then_branch=there, else_branch=empty), helper.make_node("Optional", ["q"], ["u"])],
+        "body", [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []), helper.make_value_info("v", optional)],
+        [helper.make_tensor_value_info("d", TensorProto.BOOL, []), helper.make_value_info("u", optional)])
+    r = np.random.default_rng(3)
+    x, w = r.standard_normal((64, 4), np.float32), r.standard_normal((4, 3), np.float32)
+    graph = helper.make_graph([
+        helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.int64(2))),
+        helper.make_node("Optional", [], ["o"], type=tensor), helper.make_node("Loop", ["k", "", "o"], ["z"], body=body),
+        helper.make_node("OptionalGetElement", ["z"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])], [helper.make_value_info("y", tensor)],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.zeros(3, np.float32), "b")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, folder / "optional.onnx")
+    labels = np.argmax(x @ np.linalg.qr(r.standard_normal((4, 3)))[0], 1)
+    np.savez(folder / "optional.npz", x=x, labels=labels)
+    common = [folder / "optional.onnx", "--loss", "cross_entropy:y,labels", "--rate", 0.05, "--steps", 300, "-o", folder / "trained.onnx"]
+    train(*common, "--data", folder / "optional.npz")
+    found, = onnxruntime.InferenceSession(folder / "trained.onnx").run(None, {"x": x})
+    right = np.mean(np.argmax(found, 1) == labels)
+    assert right > 0.8, right
+    labels[11] = 7
+    np.savez(folder / "optional.npz", x=x, labels=labels)
+    done = train(*common, "--data", folder / "optional.npz", code=4)
+    assert "has the label 7, and there are 3 classes, 0 to 2" in done.stderr, done.stderr
+
+
 def sums(folder):
     """A step of 4 batches of 12 is one of a batch of 48, but for rounding."""
     common = [MODEL, *LOSS, "--data", folder / "data.npz", "--optimizer", "sgd", "--rate", 0.1, "--steps", 20]
@@ -205,6 +239,6 @@ def says(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for test in (learns, bodies, sums, stops, goes_on, says):
+    for test in (learns, bodies, optionals, sums, stops, goes_on, says):
         test(pathlib.Path(name))
         print("ok   ", test.__name__)
