@@ -231,6 +231,9 @@ typedef struct OnnxfuseOptions {
         *registry; /* custom operators and fusions; must stay as it is until the session is closed. NULL: none */
     /* "f32", "f16", "bf16": of all floating point; in training of products. NULL: as the policy says. */
     const char *precision;
+    /* JSON of some of a policy's keys, which go before those of the file or the text; what is wrong with them is told as
+     * wrong with the options. NULL: none. */
+    const char *overrides;
 } OnnxfuseOptions;
 
 /* --- sessions ------------------------------------------------------------------------------------------------ */
@@ -602,6 +605,8 @@ ONNXFUSE_API void onnxfuse_training_close(OnnxfuseTraining *training); /* accept
 ONNXFUSE_API int onnxfuse_training_input_count(const OnnxfuseTraining *training);
 ONNXFUSE_API const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *training,
                                                               int index); /* lives as long as the training */
+/* Of a loss of cross entropy ("cross_entropy:LOGITS,LABELS") how many classes there are; -1: another loss, or only a step knows. */
+ONNXFUSE_API int64_t onnxfuse_training_classes(const OnnxfuseTraining *training);
 
 /* One batch: loss, gradients, and new weights once there are as many batches as an update takes (the policy's training.accumulation).
  * inputs [input_count], as onnxfuse_session_run takes them; options and out_loss may be NULL. *out_loss: of these inputs, with the weights as

@@ -17,7 +17,7 @@ class Options(ctypes.Structure):  # OnnxfuseOptions
     _fields_ = [("size", ctypes.c_size_t), ("policy_file", ctypes.c_char_p), ("policy_json", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("threads", ctypes.c_int), ("progress", ctypes.c_void_p), ("progress_user", ctypes.c_void_p), ("external_data", ctypes.c_void_p),
                 ("external_data_user", ctypes.c_void_p), ("thread_pool", ctypes.c_void_p),
-                ("registry", ctypes.c_void_p), ("precision", ctypes.c_char_p)]
+                ("registry", ctypes.c_void_p), ("precision", ctypes.c_char_p), ("overrides", ctypes.c_char_p)]
 
 
 def load(folder):

@@ -11,7 +11,7 @@
  * builder's nodes go where it says (Lowering.place); y and `of` stand before that place. LEVEL_PRIM, without anchors' epilogues.
  * STATUS_UNSUPPORTED names the node that has no gradient. */
 Status differentiate(Lowering *l, Value *y, Value *seed, Value *const *of, int count, Value **out_gradients);
-/* The same of the sum over several ys, which may be sequences where they have seeds, sequences too; so may be what it is differentiated by. */
+/* The same of the sum over several ys, which may be sequences or optionals where they have seeds of their kind; so may be what it is differentiated by. */
 typedef struct Differentiation {
     Value *const *ys, *const *seeds; /* [y_count]; a seed may be NULL: ones */
     int y_count;

@@ -74,14 +74,18 @@ static Status no_gradient_by(const Value *x) {
                         x->name);
 }
 
+static bool is_container(const Value *value) {
+    return value->kind != VALUE_TENSOR && !value_kind_has_maps(value->kind);
+}
+
 static Status check_arguments(const Value *y, const Value *seed, Value *const *of, int count) {
-    bool sequence = y->kind == VALUE_SEQUENCE && seed && seed->kind == VALUE_SEQUENCE;
-    if ((y->kind != VALUE_TENSOR && !sequence) || !dtype_is_float(y->dtype))
+    bool container = is_container(y) && seed && seed->kind == y->kind;
+    if ((y->kind != VALUE_TENSOR && !container) || !dtype_is_float(y->dtype))
         return status_error(STATUS_UNSUPPORTED, "\"%s\" cannot be differentiated: it is no tensor of floats", y->name);
-    if (seed && (seed->dtype != y->dtype || (!sequence && !value_same_shape(seed, y))))
+    if (seed && (seed->dtype != y->dtype || (!container && !value_same_shape(seed, y))))
         return status_error(STATUS_INVALID, "the gradient given for \"%s\" has another type or shape", y->name);
     for (int i = 0; i < count; i++)
-        if ((of[i]->kind != VALUE_TENSOR && of[i]->kind != VALUE_SEQUENCE) || !dtype_is_float(of[i]->dtype))
+        if ((of[i]->kind != VALUE_TENSOR && !is_container(of[i])) || !dtype_is_float(of[i]->dtype))
             return no_gradient_by(of[i]);
     return NULL;
 }

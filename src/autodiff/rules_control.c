@@ -4,8 +4,9 @@
  * again from the values with which each step began, with its gradient behind it (Griewank and Walther, "Evaluating Derivatives", 2008, 4);
  * those values are stacked as further outputs of the forward node. Tensors whose size differs between steps become one sequence. Of a sequence
  * that a Loop carries hardly more than its length is read again (ops/sequence/sequence_gradient.c), so that is stacked, and the elements that the
- * body takes out are kept; where the body reads it otherwise, the sequences with which all steps began are, one behind the other. Of a
- * SequenceMap: one over the gradients of its results. */
+ * body takes out are kept; where the body reads it otherwise, the sequences with which all steps began are, one behind the other. An optional is
+ * kept in the same way: whether it holds something is stacked, and what it holds is a sequence. Of a SequenceMap: a Loop over the
+ * elements of its sequences and of the gradients of its results. */
 #include "autodiff/rules.h"
 
 #include "lowering/item_type.h"
@@ -21,12 +22,12 @@ static Status taken_error(Lowering *l) {
 
 static bool is_differentiable(const Value *value) {
     if (!value || !dtype_is_float(value->dtype)) return false;
-    return value->kind == VALUE_SEQUENCE || (value->kind == VALUE_TENSOR && value->rank >= 0);
+    return !value_kind_has_maps(value->kind) && (value->kind != VALUE_TENSOR || value->rank >= 0);
 }
 
 static Status no_gradient(const Node *n, const Value *value) {
     return status_error(STATUS_UNSUPPORTED, "node \"%s\": the gradient of \"%s\", %s", node_origin_name(n), value->name,
-                        value->kind == VALUE_TENSOR ? "a tensor of an unknown number of axes" : "an optional");
+                        value->kind == VALUE_TENSOR ? "a tensor of an unknown number of axes" : "a map");
 }
 
 /* A body under construction: a copy of a forward one, and what is asked of it. */
@@ -82,9 +83,11 @@ static Lowering inside(const Lowering *l, Graph *graph) {
 
 static Status differentiate_body(const Lowering *l, Body *b) {
     Lowering own = inside(l, b->graph);
-    for (int i = 0; i < b->y_count; i++) /* of the same sizes, which may be written in other symbols */
+    for (int i = 0; i < b->y_count; i++) { /* of the same sizes, which may be written in other symbols */
+        b->seeds[i] = gradient_as(&own, b->seeds[i], b->ys[i]);
         if (b->ys[i]->kind == VALUE_TENSOR)
             b->seeds[i] = reshape(&own, b->seeds[i], (const Dim *const *)b->ys[i]->dims, b->ys[i]->rank);
+    }
     TRY(taken_error(&own));
     return differentiate_all(&own, &(Differentiation){b->ys, b->seeds, b->y_count, b->of, b->of_count}, b->gradients);
 }
@@ -103,7 +106,8 @@ static Status back_branch(Backward *w, const Node *n, const Graph *branch, Graph
     for (int i = 0; i < n->output_count; i++) {
         if (!has_dy(w, n, i)) continue;
         const Value *result = branch->outputs.items[i];
-        Value *seed = add_input(&b, result);
+        /* where one branch gives an optional, the node does, and the other may give what such a one holds */
+        Value *seed = add_input(&b, result->kind == n->outputs[i]->kind ? result : n->outputs[i]);
         if (is_computed(result)) ask_for(&b, now(&b, result), seed);
     }
     TRY(differentiate_body(w->l, &b));
@@ -174,8 +178,6 @@ static Steps steps_of(const Node *n) {
 }
 
 static Value *body_result(const Steps *s, int index) { return s->body->outputs.items[s->loop + index]; }
-
-static bool is_optional(const Value *value) { return value->kind != VALUE_TENSOR && value->kind != VALUE_SEQUENCE; }
 
 /* Whether the carried value has another size along the axis in each step, as far as lowering can tell. */
 static bool varies(const Steps *s, int index, int axis) {
@@ -306,12 +308,12 @@ static Status add_states(Backward *w, Reverse *r) {
     for (int i = 0; i < s->carried; i++) {
         Value *model = s->body->inputs.items[s->lead + i];
         r->states[i] = -1;
-        if (is_optional(model) && dtype_is_float(model->dtype)) return no_gradient(n, n->inputs[s->first + i]);
         if (!is_differentiable(model)) continue;
         r->states[i] = r->state_count;
         bool given = i < n->output_count && n->outputs[i] && has_dy(w, n, i);
         Value *last = can_be_stacked(s, i) ? n->inputs[s->first + i] : last_value(w->l, s, i); /* of its shape */
-        set_type(w->l, s, i, add_state(r, model, given ? dy(w, n, i) : zeros_like(w->l, last)));
+        Value *start = gradient_as(w->l, given ? dy(w, n, i) : zeros_like(w->l, last), model);
+        set_type(w->l, s, i, add_state(r, model, start));
     }
     r->first_sum = r->state_count;
     for (int i = n->input_count - n->captures; i < n->input_count; i++) {
@@ -352,27 +354,35 @@ static bool has_known_sizes(const Value *element) {
     return true;
 }
 
-/* Whether nothing of the sequence is read but its length and elements. */
-static bool is_read_apart(const Value *sequence) {
-    for (int i = 0; i < sequence->uses.count; i++) {
-        const Node *node = sequence->uses.items[i].node;
-        bool element = is_step(node, "SequenceAt") && node->outputs[0]->kind == VALUE_TENSOR;
-        if (!element && !is_step(node, "SequenceLength")) return false;
+/* Reads of a container that need none of it but one number: how long it is, or whether it holds something. */
+static bool asks_number(const Node *node) {
+    return is_step(node, "SequenceLength") || is_step(node, "OptionalHasElement");
+}
+
+/* Whether nothing of the sequence or optional is read but such numbers, and tensors that it holds. */
+static bool is_read_apart(const Value *container) {
+    for (int i = 0; i < container->uses.count; i++) {
+        const Node *node = container->uses.items[i].node;
+        bool element = (is_step(node, "SequenceAt") || is_step(node, "OptionalGetElement")) &&
+                       node->outputs[0]->kind == VALUE_TENSOR;
+        if (!element && !asks_number(node)) return false;
     }
-    return !value_is_output(sequence);
+    return !value_is_output(container);
 }
 
 static Node *behind(const Steps *s, const Value *value) {
     return value->producer ? value->producer->next : s->body->first;
 }
 
-/* In the forward body, before all other readers: what changes the sequence in place has to be the last. */
-static Value *length_of(const Steps *s, Value *sequence) {
-    for (int i = 0; i < sequence->uses.count; i++)
-        if (is_step(sequence->uses.items[i].node, "SequenceLength")) return sequence->uses.items[i].node->outputs[0];
-    Node *node = sequence_step(s->body, behind(s, sequence), "SequenceLength", &sequence, 1);
+/* In the forward body, before all other readers: what changes the container in place has to be the last. */
+static Value *number_of(const Steps *s, Value *container) {
+    bool optional = value_kind_is_optional(container->kind);
+    for (int i = 0; i < container->uses.count; i++)
+        if (asks_number(container->uses.items[i].node)) return container->uses.items[i].node->outputs[0];
+    const char *op = optional ? "OptionalHasElement" : "SequenceLength";
+    Node *node = sequence_step(s->body, behind(s, container), op, &container, 1);
     node->origin = s->node->origin;
-    return node_add_output(node, NULL, DT_I64, 0, NULL);
+    return node_add_output(node, NULL, optional ? DT_BOOL : DT_I64, 0, NULL);
 }
 
 static Value *forward_of(const Reverse *r, const Value *copy) {
@@ -407,9 +417,10 @@ static Value *step_number(Lowering *l, Reverse *r) {
     return r->number;
 }
 
-/* Computes what a step has of what all steps have, before all else in the backward body. */
+/* Computes what a step has of what all steps have, before all else in the backward body, but for its first input. */
 static Value *found_again(Lowering *l, Reverse *r, const char *op, Value *const *inputs, int count, const Value *like) {
-    Node *node = sequence_step(r->b.graph, r->b.graph->first, op, inputs, count);
+    Node *made = inputs[0]->producer, *before = made ? made->next : r->b.graph->first;
+    Node *node = sequence_step(r->b.graph, before, op, inputs, count);
     node->origin = r->s.node->origin;
     node->backward = true;
     return result_like(l, node, like);
@@ -424,22 +435,23 @@ static Value *element_of(Lowering *l, Reverse *r, Value *saved, const Value *lik
     return found_again(l, r, "SequenceAt", (Value *[]){all, step_number(l, r)}, 2, like);
 }
 
-static Value *all_elements(Lowering *l, const Steps *s, const Capture *capture) {
-    Value *saved = capture->saved;
-    Node *node = sequence_step(s->body, behind(s, saved), "SequenceConstruct", &saved, 1);
+/* In the forward body: the sequence of what the value holds, or of it alone. */
+static Value *as_sequence(Lowering *l, const Steps *s, const char *op, Value *value) {
+    Node *node = sequence_step(s->body, behind(s, value), op, &value, 1);
     node->origin = s->node->origin;
-    return stack(l, s, result_like(l, node, capture->inner));
+    ItemType type = item_type_held(l, item_type_of(value), VALUE_SEQUENCE);
+    return item_result(l, node, &type);
 }
 
 static void replace(Reverse *r, Value *value, Value *found) {
     if (found) value_replace(r->b.graph, value, found);
 }
 
-static void read_apart(Lowering *l, Reverse *r, Value *sequence, const Value *inner) {
+static void read_apart(Lowering *l, Reverse *r, Value *container, const Value *inner) {
     while (inner->uses.count && !l->error) {
         Node *node = inner->uses.items[0].node;
         Value *result = node->outputs[0];
-        Value *saved = is_step(node, "SequenceLength") ? length_of(&r->s, sequence) : forward_of(r, result);
+        Value *saved = asks_number(node) ? number_of(&r->s, container) : forward_of(r, result);
         replace(r, result, has_known_sizes(result) ? slice_of(r, saved) : element_of(l, r, saved, result));
         graph_remove_node(r->b.graph, node);
     }
@@ -447,9 +459,17 @@ static void read_apart(Lowering *l, Reverse *r, Value *sequence, const Value *in
 
 /* A step's part of `all`, which holds as many elements for each as `saved` had there. */
 static Value *sequence_of(Lowering *l, Reverse *r, Value *all, Value *saved) {
-    Value *lengths = stack(l, &r->s, length_of(&r->s, saved));
+    Value *lengths = stack(l, &r->s, number_of(&r->s, saved));
     Value *inputs[] = {capture(r, all), capture(r, lengths), step_number(l, r)};
     return found_again(l, r, "SequenceOfIteration", inputs, 3, saved);
+}
+
+/* The sequence or optional with which a step began. */
+static Value *container_of(Lowering *l, Reverse *r, Value *carried) {
+    if (carried->kind == VALUE_SEQUENCE) return sequence_of(l, r, stack(l, &r->s, carried), carried);
+    Value *held = as_sequence(l, &r->s, "OptionalItems", carried), *has = slice_of(r, number_of(&r->s, carried));
+    Value *inputs[] = {sequence_of(l, r, stack(l, &r->s, held), held), has};
+    return found_again(l, r, "OptionalOfItems", inputs, 2, carried);
 }
 
 /* Its sizes are those of what is found in its place. */
@@ -463,7 +483,7 @@ static void drop_input(Graph *graph, const Value *input) {
 static void read_unstacked(Lowering *l, Reverse *r) {
     for (int i = 0; i < r->s.carried && !l->error; i++) {
         Value *carried = r->s.body->inputs.items[r->s.lead + i], *inner = now(&r->b, carried);
-        if (is_optional(carried) || can_be_stacked(&r->s, i)) continue;
+        if (can_be_stacked(&r->s, i)) continue;
         if (carried->kind == VALUE_TENSOR) {
             drop_input(r->b.graph, inner);
             replace(r, inner, element_of(l, r, carried, inner));
@@ -472,7 +492,7 @@ static void read_unstacked(Lowering *l, Reverse *r) {
         else if (is_read_apart(inner))
             read_apart(l, r, carried, inner);
         else
-            replace(r, inner, sequence_of(l, r, stack(l, &r->s, carried), carried));
+            replace(r, inner, container_of(l, r, carried));
     }
     graph_prune(r->b.graph); /* positions of elements */
 }
@@ -535,11 +555,7 @@ static void drop_unread(Lowering *l, Reverse *r) {
     }
     s->count = kept;
     for (int i = 0; i < kept && !l->error; i++) {
-        if (s->outer[i]) continue;
-        if (s->saved[i]->kind == VALUE_TENSOR)
-            s->outer[i] = stack(l, &r->s, s->saved[i]);
-        else
-            unsupported(l, "what it carries, \"%s\", is an optional, and steps read it again", s->saved[i]->name);
+        if (!s->outer[i]) s->outer[i] = stack(l, &r->s, s->saved[i]);
     }
 }
 
@@ -563,7 +579,7 @@ static void emit_scan(Backward *w, Reverse *r) {
         const Capture *c = &r->captures.items[i];
         if (!value_is_read(c->inner)) continue;
         VEC_PUSH(graph->arena, graph->inputs, c->inner);
-        inputs[count++] = c->outer ? c->outer : all_elements(l, &r->s, c);
+        inputs[count++] = c->outer ? c->outer : stack(l, &r->s, as_sequence(l, &r->s, "SequenceConstruct", c->saved));
         captures++;
     }
     Node *node = backward_host(w, n, "Scan", NULL, inputs, count);
@@ -575,7 +591,10 @@ static void emit_scan(Backward *w, Reverse *r) {
             *directions = ARENA_ARRAY(l->arena, int64_t, r->s.scanned);
     int stacked = 0;
     for (int i = r->s.first; i < r->s.first + r->s.carried; i++)
-        if (r->states[i - r->s.first] >= 0) give(w, n, i, result_like(l, node, n->inputs[i]));
+        if (r->states[i - r->s.first] >= 0) {
+            const Value *inner = r->s.body->inputs.items[r->s.lead + i - r->s.first];
+            give(w, n, i, result_like(l, node, inner->kind == n->inputs[i]->kind ? n->inputs[i] : inner));
+        }
     for (int i = own; i < n->input_count; i++)
         if (wants(w, n, i)) give(w, n, i, result_like(l, node, n->inputs[i]));
     for (int i = 0; i < r->s.scanned; i++) {
@@ -626,52 +645,112 @@ static void back_steps(Backward *w, const Node *n) {
 
 /* ---- SequenceMap ---- */
 
-/* A SequenceMap over the same sequences and the gradients of its results. It gives a gradient an element, also of tensors that all elements
- * share, where these are added up. */
+/* A Loop over the elements: it carries sums, the gradients of what all elements share, and stacks those of elements to sequences. */
+typedef struct Elements {
+    const Node *node;
+    Body b;
+    Value *number;  /* of the element: the Loop's own input */
+    Value **sums;   /* [node's inputs] in the body; NULL: none is wanted, or it gives elements */
+    Value **inputs; /* of the Loop */
+    int count, sum_count;
+} Elements;
+
+static bool gives_elements(const Node *n, int input) {
+    return input < n->input_count - n->captures && n->inputs[input]->kind == VALUE_SEQUENCE;
+}
+
+static void add_sums(Backward *w, Elements *e) {
+    const Node *n = e->node;
+    for (int i = 0; i < n->input_count; i++) {
+        if (!wants(w, n, i) || gives_elements(n, i)) continue;
+        e->sums[i] = add_input(&e->b, e->b.forward->inputs.items[i]);
+        e->inputs[e->count++] = zeros_like(w->l, n->inputs[i]);
+        e->sum_count++;
+    }
+}
+
+/* The forward body, run again. */
+static void add_forward(Lowering *own, Elements *e) {
+    const Node *n = e->node;
+    for (int i = 0; i < n->input_count; i++) {
+        Value *model = e->b.forward->inputs.items[i];
+        Value *input = add_input(&e->b, gives_elements(n, i) ? n->inputs[i] : model);
+        if (gives_elements(n, i))
+            input = backward_step(own, "SequenceAt", model, (Value *const[]){input, e->number}, 2);
+        map_set_id(&e->b.values, MAP_POINTER_KEY(model), input);
+        e->inputs[e->count++] = n->inputs[i];
+    }
+    copy_nodes(&e->b);
+}
+
+static void add_gradients_of_results(Backward *w, Lowering *own, Elements *e) {
+    const Node *n = e->node;
+    for (int i = 0; i < n->output_count && !own->error; i++) {
+        const Value *result = e->b.forward->outputs.items[i];
+        if (!n->outputs[i] || !has_dy(w, n, i) || !is_computed(result)) continue;
+        Value *y = now(&e->b, result), *all = add_input(&e->b, n->outputs[i]);
+        Value *parts[] = {all, e->number, dims_value(own, (const Dim *const *)y->dims, y->rank)};
+        ask_for(&e->b, y, backward_step(own, "SequenceElement", y, parts, 3));
+        e->inputs[e->count++] = dy(w, n, i);
+    }
+}
+
+/* In the order of the body's results: sums, then elements. */
+static void add_wanted(Backward *w, Elements *e) {
+    const Node *n = e->node;
+    Body *b = &e->b;
+    for (int i = 0; i < n->input_count; i++) {
+        Value *x = now(b, b->forward->inputs.items[i]);
+        if (!e->sums[i]) continue;
+        ask_for(b, x, e->sums[i]); /* so the body adds to the sum */
+        b->of[b->of_count++] = x;
+    }
+    for (int i = 0; i < n->input_count; i++)
+        if (wants(w, n, i) && gives_elements(n, i)) b->of[b->of_count++] = now(b, b->forward->inputs.items[i]);
+}
+
+static void emit_loop(Backward *w, Elements *e) {
+    Lowering *l = w->l, own = inside(l, e->b.graph);
+    const Node *n = e->node;
+    int result = 0;
+    for (int i = 0; i < n->input_count; i++)
+        if (e->sums[i]) graph_add_output(e->b.graph, e->b.gradients[result++]);
+    for (int i = 0; i < n->input_count; i++)
+        if (wants(w, n, i) && gives_elements(n, i))
+            graph_add_output(e->b.graph,
+                             backward_step(&own, "SequenceConstruct", n->inputs[i], &e->b.gradients[result++], 1));
+    l->error = taken_error(&own);
+    graph_prune(e->b.graph);
+    Node *node = backward_host(w, n, "Loop", NULL, e->inputs, e->count);
+    if (!node) return;
+    node->captures = e->count - 2 - e->sum_count;
+    node_set_int(node, "carried", e->sum_count);
+    node_add_subgraph(node, e->b.graph);
+    for (int i = 0; i < n->input_count; i++)
+        if (e->sums[i]) give(w, n, i, result_like(l, node, n->inputs[i]));
+    for (int i = 0; i < n->input_count; i++)
+        if (wants(w, n, i) && gives_elements(n, i)) give(w, n, i, result_like(l, node, n->inputs[i]));
+}
+
 static void back_map(Backward *w, const Node *n) {
     Lowering *l = w->l;
-    const Graph *body = n->subgraphs[0];
-    Body b = body_of(l, body);
-    int own = n->input_count - n->captures, count = own;
-    Value **inputs = ARENA_ARRAY(l->arena, Value *, n->input_count + n->output_count);
+    Elements e = {.node = n, .b = body_of(l, n->subgraphs[0]), .count = 2};
+    e.inputs = ARENA_ARRAY(l->arena, Value *, 2 + 2 * n->input_count + n->output_count);
+    e.sums = ARENA_ARRAY(l->arena, Value *, n->input_count);
     for (int i = 0; i < n->input_count; i++)
         if (wants(w, n, i) && !is_differentiable(n->inputs[i]) && !l->error) l->error = no_gradient(n, n->inputs[i]);
-    for (int i = 0; i < own; i++) {
-        add_same(&b, body->inputs.items[i]);
-        inputs[i] = n->inputs[i];
-    }
-    Value **seeds = ARENA_ARRAY(l->arena, Value *, n->output_count);
-    for (int i = 0; i < n->output_count; i++) {
-        if (!n->outputs[i] || !has_dy(w, n, i)) continue;
-        seeds[i] = add_input(&b, body->outputs.items[i]);
-        Value *parts[] = {dy(w, n, i), n->outputs[i]}; /* each step reads a tensor */
-        inputs[count++] = backward_step(l, "SequenceFilled", n->outputs[i], parts, 2);
-    }
-    for (int i = own; i < n->input_count; i++) {
-        add_same(&b, body->inputs.items[i]);
-        inputs[count++] = n->inputs[i];
-    }
-    copy_nodes(&b);
-    for (int i = 0; i < n->output_count; i++)
-        if (seeds[i] && is_computed(body->outputs.items[i])) ask_for(&b, now(&b, body->outputs.items[i]), seeds[i]);
-    for (int i = 0; i < n->input_count; i++)
-        if (wants(w, n, i)) b.of[b.of_count++] = now(&b, body->inputs.items[i]);
-    if (!l->error) l->error = differentiate_body(l, &b);
     if (l->error) return;
-    for (int i = 0; i < b.of_count; i++) graph_add_output(b.graph, b.gradients[i]);
-    graph_prune(b.graph);
-    Node *node = backward_host(w, n, n->op, NULL, inputs, count);
-    if (!node) return;
-    node->captures = n->captures;
-    node_add_subgraph(node, b.graph);
-    for (int i = 0; i < n->input_count; i++) {
-        if (!wants(w, n, i)) continue;
-        Value *x = n->inputs[i];
-        ItemType type = item_type_held(l, item_type_of(x), VALUE_SEQUENCE);
-        Value *parts[] = {item_result(l, node, &type),
-                          x->kind == VALUE_TENSOR ? dims_value(l, (const Dim *const *)x->dims, x->rank) : NULL};
-        give(w, n, i, x->kind == VALUE_SEQUENCE ? parts[0] : backward_step(l, "SequenceTotal", x, parts, 2));
-    }
+    e.inputs[0] = backward_step_of(l, "SequenceLength", DT_I64, n->inputs, 1); /* and no condition */
+    e.number = graph_add_input(e.b.graph, NULL, DT_I64, 0, NULL);
+    graph_add_output(e.b.graph, graph_add_input(e.b.graph, NULL, DT_BOOL, 0, NULL));
+    Lowering own = inside(l, e.b.graph);
+    add_sums(w, &e);
+    add_forward(&own, &e);
+    add_gradients_of_results(w, &own, &e);
+    add_wanted(w, &e);
+    if (!own.error) own.error = differentiate_body(l, &e.b);
+    if (!l->error) l->error = taken_error(&own);
+    if (!l->error) emit_loop(w, &e);
 }
 
 BackwardFn rule_of_control(const char *op) {

@@ -32,7 +32,10 @@ static void back_gather_elements(Backward *w, const Node *n) {
     Value *data = n->inputs[0], *at = n->inputs[1];
     int axis = (int)attr_int(n, "axis", 0);
     if (!takes_one(data, at, axis)) {
-        give(w, n, 0, scatter_elements(l, full_like(l, data, 0), at, dy(w, n, 0), axis, "add"));
+        Value *sum = scatter_elements(l, full_like(l, data, 0), at, dy(w, n, 0), axis, "add");
+        const char *labels = attr_string(n, "labels", NULL); /* a wrong one may be met here first */
+        if (sum && sum->producer && labels) node_set_string(sum->producer, "labels", labels);
+        give(w, n, 0, sum);
         return;
     }
     Value *size = cast_like(l, dim_scalar(l, data->dims[axis]), at);

@@ -30,6 +30,9 @@ typedef enum ValueKind {
     VALUE_MAP_SEQUENCE, /* of maps */
 } ValueKind;
 static inline bool value_kind_has_maps(ValueKind kind) { return kind == VALUE_MAP || kind == VALUE_MAP_SEQUENCE; }
+static inline bool value_kind_is_optional(ValueKind kind) {
+    return kind == VALUE_OPTIONAL || kind == VALUE_OPTIONAL_SEQUENCE;
+}
 
 typedef struct Use {
     Node *node;

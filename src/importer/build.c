@@ -510,7 +510,10 @@ static Status add_input(Importer *im, Scope *scope, const Onnx__ValueInfoProto *
     TRY(status_at(read_type(im, proto->type, name, &type), "input \"%s\"", shown(im, name)));
     if (outermost && type.dtype == DT_NONE)
         return status_error(STATUS_INVALID, "input \"%s\" has no type", shown(im, name));
-    bool shaped = outermost || scope->shapes_hold;
+    bool container = type.kind == VALUE_SEQUENCE || value_kind_is_optional(type.kind);
+    bool shaped = outermost || scope->shapes_hold || container;
+    for (int i = 0; !outermost && container && i < type.rank; i++) /* the sizes are those of what comes */
+        type.dims[i] = dim_symbol(im->graph->dims, "$any");
     Value *value = graph_add_input(scope->graph, name, type.dtype, shaped ? type.rank : -1, type.dims);
     value->kind = type.kind;
     value->key = type.key;

@@ -251,7 +251,7 @@ Status item_to_memory(Arena *arena, const Item *item, ValueKind kind, const char
         message = &sequence_to_proto(arena, item, name)->base;
     else if (kind == VALUE_MAP && item->kind == ITEM_MAP)
         message = &map_to_proto(arena, item, name)->base;
-    else if (kind == VALUE_OPTIONAL || kind == VALUE_OPTIONAL_SEQUENCE)
+    else if (value_kind_is_optional(kind))
         message = &optional_to_proto(arena, item, name)->base;
     else
         return status_error(STATUS_INVALID, "the value is not of the kind that is to be written");

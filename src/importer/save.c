@@ -108,7 +108,7 @@ static Onnx__TypeProto *type_to_proto(Exporter *e, ValueKind kind, DType dtype, 
         sequence->sequence_type->elem_type = type;
         type = sequence;
     }
-    if (kind == VALUE_OPTIONAL || kind == VALUE_OPTIONAL_SEQUENCE) {
+    if (value_kind_is_optional(kind)) {
         Onnx__TypeProto *optional = NEW(Onnx__TypeProto, type_proto);
         optional->optional_type = NEW(Onnx__TypeProto__Optional, type_proto__optional);
         optional->optional_type->elem_type = type;

@@ -146,6 +146,10 @@ Value *pad(Lowering *l, Value *x, const Dim *const *before, const Dim *const *af
 Value *concat(Lowering *l, Value *const *parts, int count, int axis);
 Value *gather(Lowering *l, Value *data, Value *indices, int axis);
 Value *gather_elements(Lowering *l, Value *data, Value *indices, int axis);
+/* The same at a loss's labels [samples, places...]: one out of range is told in terms of that operator. Those below 0 have come as far below the
+ * classes. */
+Value *gather_at_labels(Lowering *l, Value *data, Value *labels, int axis, const char *loss);
+Value *gather_elements_at_labels(Lowering *l, Value *data, Value *labels, int axis, const char *loss);
 /* ONNX GatherND-13; `indices` hold tuples along their last axis, whose length is known. */
 Value *gather_nd(Lowering *l, Value *data, Value *indices, int batch_dims);
 Value *scatter_elements(Lowering *l, Value *data, Value *indices, Value *updates, int axis, const char *reduction);

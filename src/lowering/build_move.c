@@ -286,6 +286,10 @@ static Value *gather_one(Lowering *l, Value *data, const Value *indices, int axi
 }
 
 Value *gather(Lowering *l, Value *data, Value *indices, int axis) {
+    return gather_at_labels(l, data, indices, axis, NULL);
+}
+
+Value *gather_at_labels(Lowering *l, Value *data, Value *indices, int axis, const char *loss) {
     Value *inputs[] = {data, indices};
     if (!present(l, inputs, 2) || !indices_fit(l, indices) || !axis_fits(l, axis, data->rank) ||
         !rank_is_supported(l, data->rank + indices->rank - 1))
@@ -297,10 +301,15 @@ Value *gather(Lowering *l, Value *data, Value *indices, int axis) {
     Value *part = gather_one(l, data, indices, axis, &spec);
     if (part || l->error) return part;
     spec_int(&spec, "axis", axis);
+    if (loss) spec_string(&spec, "labels", loss);
     return emit(l, &spec);
 }
 
 Value *gather_elements(Lowering *l, Value *data, Value *indices, int axis) {
+    return gather_elements_at_labels(l, data, indices, axis, NULL);
+}
+
+Value *gather_elements_at_labels(Lowering *l, Value *data, Value *indices, int axis, const char *loss) {
     Value *inputs[] = {data, indices};
     if (!present(l, inputs, 2) || !indices_fit(l, indices) || !axis_fits(l, axis, data->rank)) return NULL;
     if (indices->rank != data->rank) {
@@ -310,6 +319,7 @@ Value *gather_elements(Lowering *l, Value *data, Value *indices, int axis) {
     NodeSpec spec = {.prim = PRIM_GATHER_ELEMENTS, .inputs = inputs, .input_count = 2, .dtype = data->dtype};
     spec_shape(&spec, indices->rank, indices->dims);
     spec_int(&spec, "axis", axis);
+    if (loss) spec_string(&spec, "labels", loss);
     return emit(l, &spec);
 }
 

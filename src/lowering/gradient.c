@@ -38,20 +38,43 @@ Node *sequence_step(Graph *graph, Node *before, const char *op, Value *const *in
     return node;
 }
 
-Value *backward_step(Lowering *l, const char *op, const Value *x, Value *const *inputs, int count) {
+static Node *step_backwards(Lowering *l, const char *op, Value *const *inputs, int count) {
     for (int i = 0; i < count; i++)
         if (!inputs[i]) return NULL;
     if (l->error) return NULL;
     Node *node = sequence_step(l->graph, builder_place(l), op, inputs, count);
     if (l->node) node->origin = l->node->origin;
     node->backward = l->elsewhere;
-    return x ? result_like(l, node, x) : host_result(l, node, DT_I64, 0, NULL);
+    return node;
+}
+
+Value *backward_step(Lowering *l, const char *op, const Value *x, Value *const *inputs, int count) {
+    Node *node = step_backwards(l, op, inputs, count);
+    return node ? result_like(l, node, x) : NULL;
+}
+
+Value *backward_step_of(Lowering *l, const char *op, DType dtype, Value *const *inputs, int count) {
+    Node *node = step_backwards(l, op, inputs, count);
+    return node ? host_result(l, node, dtype, 0, NULL) : NULL;
+}
+
+static Value *length_of(Lowering *l, const Value *sequence) {
+    return backward_step_of(l, "SequenceLength", DT_I64, (Value *const[]){(Value *)sequence}, 1);
 }
 
 Value *zeros_like(Lowering *l, const Value *x) {
     if (x->kind == VALUE_TENSOR) return full_like(l, x, 0);
-    Value *length = backward_step(l, "SequenceLength", NULL, (Value *const[]){(Value *)x}, 1);
+    if (value_kind_is_optional(x->kind)) return backward_step(l, "Optional", x, NULL, 0);
+    Value *length = length_of(l, x);
     return backward_step(l, "SequenceZeros", x, &length, 1);
+}
+
+Value *gradient_as(Lowering *l, Value *gradient, const Value *x) {
+    if (!gradient || value_kind_is_optional(gradient->kind) == value_kind_is_optional(x->kind)) return gradient;
+    if (value_kind_is_optional(x->kind)) return backward_step(l, "Optional", x, &gradient, 1);
+    if (x->kind == VALUE_TENSOR && !present(l, (Value *const *)&x, 1)) return NULL;
+    Value *sizes = x->kind == VALUE_TENSOR ? dims_value(l, (const Dim *const *)x->dims, x->rank) : length_of(l, x);
+    return backward_step(l, "OptionalElementOrZeros", x, (Value *const[]){gradient, sizes}, 2);
 }
 
 Node *backward_host(Backward *w, const Node *n, const char *op, HostFn host, Value *const *inputs, int count) {
@@ -121,7 +144,9 @@ Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes) {
 
 void give_value(Backward *w, Value *value, Value *gradient) {
     Lowering *l = w->l;
-    if (!depends(w, value) || !gradient) return;
+    if (!depends(w, value)) return;
+    gradient = gradient_as(l, gradient, value);
+    if (!gradient) return;
     Value *before = map_get_id(&w->gradients, MAP_POINTER_KEY(value));
     if (value->kind != VALUE_TENSOR) {
         if (before) gradient = backward_step(l, "SequenceSum", value, (Value *const[]){before, gradient}, 2);

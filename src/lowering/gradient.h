@@ -35,7 +35,7 @@ bool has_dy(const Backward *w, const Node *n, int output);
 /* Whether the gradient of that input is asked for, itself or on the way to others. */
 bool wants(const Backward *w, const Node *n, int input);
 /* Adds a part of the input's gradient: summed over the axes along which numpy's rule had repeated the input, then of its
- * shape and type; of a sequence, element by element. Ignored where it is not asked for. */
+ * shape and type; of a sequence, element by element; an optional where the input is one. Ignored where it is not asked for. */
 void give(Backward *w, const Node *n, int input, Value *gradient);
 /* The same for any value that `depends`. */
 void give_value(Backward *w, Value *value, Value *gradient);
@@ -55,12 +55,16 @@ Value *sum_to(Lowering *l, Value *g, const Value *x);
 Value *sum_if_repeated(Lowering *l, Value *g, const Value *x, int axes);
 /* A tensor of x's shape and type that holds one number. */
 Value *full_like(Lowering *l, const Value *x, double number);
-/* Zeros of x's type: of a tensor's shape, or as many as a sequence has elements. */
+/* Zeros of x's type: of a tensor's shape, as many as a sequence has elements, an empty optional. */
 Value *zeros_like(Lowering *l, const Value *x);
 /* The host node's next result, of x's type, which may be a sequence. */
 Value *result_like(Lowering *l, Node *host, const Value *x);
-/* A step of the backward pass, of a HostRow of ops/sequence/sequence_gradient.c; its result is of x's type, or (x NULL) a whole number. */
+/* A step of the backward pass, of a HostRow of ops/sequence; its result is of x's type. */
 Value *backward_step(Lowering *l, const char *op, const Value *x, Value *const *inputs, int count);
+/* The same whose result is one number. */
+Value *backward_step_of(Lowering *l, const char *op, DType dtype, Value *const *inputs, int count);
+/* A gradient as x has one: of an optional where x is one, else of what such a one holds. */
+Value *gradient_as(Lowering *l, Value *gradient, const Value *x);
 /* The same in any graph, without a result. before: NULL: the graph's last node. */
 Node *sequence_step(Graph *graph, Node *before, const char *op, Value *const *inputs, int count);
 

@@ -32,8 +32,7 @@ static bool join_kinds(ValueKind a, ValueKind b, ValueKind *out_kind) {
         *out_kind = a;
         return a == b;
     }
-    bool optional =
-        a == VALUE_OPTIONAL || b == VALUE_OPTIONAL || a == VALUE_OPTIONAL_SEQUENCE || b == VALUE_OPTIONAL_SEQUENCE;
+    bool optional = value_kind_is_optional(a) || value_kind_is_optional(b);
     bool sequence_a = a == VALUE_SEQUENCE || a == VALUE_OPTIONAL_SEQUENCE;
     bool sequence_b = b == VALUE_SEQUENCE || b == VALUE_OPTIONAL_SEQUENCE;
     if (sequence_a != sequence_b) return false;

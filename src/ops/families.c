@@ -13,6 +13,6 @@ const OpRow *const op_families[] = {
 };
 
 const HostRow *const host_families[] = {
-    hosts_window,    hosts_reduction, hosts_select, hosts_signal,   hosts_shape,  hosts_linear,
-    hosts_attention, hosts_recurrent, hosts_image,  hosts_sequence, hosts_custom, NULL,
+    hosts_window,    hosts_reduction, hosts_select,   hosts_signal,   hosts_shape,  hosts_linear, hosts_attention,
+    hosts_recurrent, hosts_image,     hosts_sequence, hosts_optional, hosts_custom, NULL,
 };

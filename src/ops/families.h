@@ -39,6 +39,6 @@ extern const OpRow ops_ml[];           /* ml/ml.c: ai.onnx.ml */
 
 /* The host kernels that have a gradient or are part of one; the families as above. */
 extern const HostRow hosts_window[], hosts_reduction[], hosts_select[], hosts_signal[], hosts_shape[], hosts_linear[],
-    hosts_attention[], hosts_recurrent[], hosts_image[], hosts_sequence[];
+    hosts_attention[], hosts_recurrent[], hosts_image[], hosts_sequence[], hosts_optional[];
 
 #endif

@@ -34,11 +34,11 @@ static bool is_view(const Node *node) {
 }
 
 /* Whether it computes for gradients alone: what they need of forward values, which may as well be made behind the split. Where the gradient of a
- * sequence is zero it has no tensors (ops/sequence/sequence_gradient.c), which only the backward graph may hold. */
+ * sequence is zero it has no tensors (ops/sequence/sequence_gradient.c), which only the backward graph may hold; so may optionals of such. */
 static bool is_of_gradients(const Node *node) {
-    bool sequence =
-        node->kind == NODE_HOST && node->output_count && node->outputs[0] && node->outputs[0]->kind == VALUE_SEQUENCE;
-    return node->backward && (node->kind == NODE_PRIM || sequence);
+    bool container =
+        node->kind == NODE_HOST && node->output_count && node->outputs[0] && node->outputs[0]->kind != VALUE_TENSOR;
+    return node->backward && (node->kind == NODE_PRIM || container);
 }
 
 static void mark(Graph *graph, const Apart *apart, Arena *scratch) {

@@ -43,20 +43,26 @@ static Status read_both(Extract *x, const char *text) {
 
 /* Gives a value of the graph the type that lowering has found; sizes that are expressions become names. */
 static Status set_type(Extract *x, Value *value) {
-    const Value *fact = fact_of(&x->rewrite, value);
+    const Value *fact = typed_fact_of(&x->rewrite, value);
     if (!fact) {
         if (!value->producer && !value->constant) return NULL; /* an input's own type */
         return status_error(STATUS_UNSUPPORTED, "the type of \"%s\" is not known, so it cannot be extracted",
                             value->name);
     }
     DimTable *table = x->graph->dims;
+    value->kind = fact->kind;
+    value->key = fact->key;
     value->dtype = fact->dtype;
     value->rank = fact->rank;
-    value->dims = ARENA_ARRAY(x->graph->arena, const Dim *, fact->rank);
+    value->dims = fact->rank > 0 ? ARENA_ARRAY(x->graph->arena, const Dim *, fact->rank) : NULL;
     for (int i = 0; i < fact->rank; i++) {
         int64_t size;
         if (dim_is_const(fact->dims[i], &size)) {
             value->dims[i] = dim_const(table, size);
+            continue;
+        }
+        if (fact->kind != VALUE_TENSOR) { /* its tensors may differ there */
+            value->dims[i] = dim_fresh(table, "size");
             continue;
         }
         Text text = text_make(x->graph->arena);

@@ -36,6 +36,8 @@ Status extract_graph(Graph *graph, Graph *twin, const Policy *policy, const char
 Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy);
 /* The twin's value, NULL where its type is not known or it is no tensor. */
 const Value *fact_of(const Rewrite *r, const Value *value);
+/* The same of sequences, optionals and maps, too. */
+const Value *typed_fact_of(const Rewrite *r, const Value *value);
 
 /* Its elements where they are known, though it may be computed; NULL: they are not. */
 Tensor *rewrite_constant(const Rewrite *r, const Value *fact);

@@ -83,7 +83,12 @@ Status rewrite_facts(Rewrite *r, Graph *graph, Graph *twin, const Policy *policy
     return NULL;
 }
 
-const Value *fact_of(const Rewrite *r, const Value *value) {
+const Value *typed_fact_of(const Rewrite *r, const Value *value) {
     const Value *fact = value ? map_get_id(&r->facts, MAP_POINTER_KEY(value)) : NULL;
-    return fact && fact->kind == VALUE_TENSOR && fact->dtype != DT_NONE && fact->rank >= 0 ? fact : NULL;
+    return fact && fact->dtype != DT_NONE && (fact->kind != VALUE_TENSOR || fact->rank >= 0) ? fact : NULL;
+}
+
+const Value *fact_of(const Rewrite *r, const Value *value) {
+    const Value *fact = typed_fact_of(r, value);
+    return fact && fact->kind == VALUE_TENSOR ? fact : NULL;
 }

@@ -146,6 +146,7 @@ static Status cross_entropy(Build *b, const char *name, const char *labels) {
     TRY(type_of(b, name, &dtype, &rank, dims));
     if (rank < 2)
         return status_error(STATUS_USAGE, "training.loss: \"%s\" has no axis of classes behind another", name);
+    dim_is_const(dims[rank - 1], &b->step->classes);
     Node *flatten = add_node(b, "", "Flatten", b->opset, &logits, 1);
     node_set_int(flatten, "axis", rank - 1);
     Tensor *all = tensor_new(b->arena, DT_I64, 1, (const int64_t[]){1});
@@ -838,7 +839,7 @@ Status training_step(Graph *graph, const TrainingOptions *options, TrainingStep 
                .opset = standard_opset(graph),
                .scale = -1,
                .step = out_step};
-    *out_step = (TrainingStep){.gradients = -1};
+    *out_step = (TrainingStep){.gradients = -1, .classes = -1};
     memset(out_step->numbers, -1, sizeof out_step->numbers);
     memset(out_step->finite, -1, sizeof out_step->finite);
     if (b.kind == TRAIN_STEP) set_precision(&b);

@@ -46,6 +46,7 @@ typedef struct TrainingStep {
                                     -1: it has none */
     int data_inputs;    /* the first inputs of the graph: the model's, then what the loss asks for */
     int loss;           /* output */
+    int64_t classes;    /* of a loss of cross entropy; -1: another one, or only the run knows */
     int gradients;      /* the first of tensor_count outputs, where these are asked for; else -1 */
     int seeds;          /* TRAIN_APART: the first of the inputs that are outputs' gradients */
     const int *seed_of; /* TRAIN_APART: [gradients] for each output its input, or -1 */

@@ -341,6 +341,27 @@ void policy_by_flag(Policy *policy, const char *key) {
     if (number >= 0) policy->by_flag |= UINT64_C(1) << number;
 }
 
+Status policy_override(const char *json, Arena *arena, Policy *policy) {
+    const char *name = policy->name;
+    uint64_t in_file = policy->in_file;
+    policy->in_file = 0;
+    TRY(policy_parse(json, strlen(json), "options", arena, policy));
+    policy->by_flag |= policy->in_file;
+    policy->in_file = in_file;
+    if (name) policy->name = name;
+    return NULL;
+}
+
+Status policy_blamed(const Policy *policy, Status status) {
+    const char *message = status ? status_message(status) : "";
+    for (int i = 0; i < KEY_COUNT; i++) {
+        size_t length = strlen(keys[i].path);
+        if (strncmp(message, keys[i].path, length) != 0 || message[length] != ':') continue;
+        return status_at(status, "%s", policy->by_flag >> i & 1 ? "options" : policy_source(policy));
+    }
+    return status;
+}
+
 static const char *source_of(const Policy *policy, int number) {
     uint64_t in_file = policy->in_file >> number & 1;
     for (int i = 0; i < KEY_COUNT; i++)

@@ -216,6 +216,10 @@ const char *policy_source(const Policy *policy);
 Status policy_parse(const char *json, size_t size, const char *name, Arena *arena, Policy *out_policy);
 /* A relative check.inputs is looked for in the file's folder. */
 Status policy_read(const char *path, Arena *arena, Policy *out_policy);
+/* Reads over a policy what its user's options say: these are called "options" in messages, and what is told of the policy later names it. */
+Status policy_override(const char *json, Arena *arena, Policy *policy);
+/* Where a failure's message begins with a key ("training.of: ..."), what its value came from goes before that. */
+Status policy_blamed(const Policy *policy, Status status);
 /* Says that this key's value was given outside of the policy, which it overrides. */
 void policy_by_flag(Policy *policy, const char *key);
 /* A line a key: its value, and where that comes from ("default", "file", "flag"); then a line a rule. */

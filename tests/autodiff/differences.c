@@ -84,7 +84,7 @@ static void check_row(const Row *row, const Graph *graph, Tensor *const *inputs,
 void check_differences(const Row *rows, size_t row_count) {
     for (size_t r = 0; r < row_count; r++) {
         const Row *row = &rows[r];
-        char source[2048];
+        char source[4096];
         snprintf(source, sizeof source, "graph (%s) -> (y) {\n%s\n}\n", row->inputs, row->body);
         Graph *graph = NULL;
         Status status = graph_parse(source, &graph);

@@ -4,14 +4,6 @@
 
 #include "differences.h"
 
-/* one: 1, which no pass can tell; also as i64[] numbers: zero, two, three, four, five, as far as the row uses them. */
-#define NUMBERS                                                                                                        \
-    "nothing = constant f64[] 0\nnone = onnx Mul@14 x, nothing\nsum = onnx ReduceSum@13 none {keepdims = 0}\nwhole = " \
-    "onnx Cast@13 sum {to = 7}\nunit = constant i64[] 1\none = onnx Add@14 whole, unit\nzero = onnx Sub@14 one, "      \
-    "unit\nlast = onnx Neg@13 one\ntwo = onnx Add@14 one, one\nthree = onnx Add@14 two, one\nfour = onnx Add@14 two, " \
-    "two\nfive = onnx Add@14 four, one\nempty = onnx SequenceEmpty@11 {dtype = 11}\nfirst = onnx "                     \
-    "SequenceConstruct@11 x\n"
-
 /* A loop from `start` (a sequence), `count` iterations (a value's name), whose body also has x; its result is s. */
 #define LOOP(count, start, shape, body)                                                                                \
     NUMBERS "s = onnx Loop@21 " count ", _, " start ", x captures 1 graph \"body\" (i: i64[], c: bool[], q: "          \
@@ -227,7 +219,7 @@ static const Row rows[] = {
      "SequenceInsert@11 q, f\n}\nm = onnx ConcatFromSequence@11 s {axis = 0, new_axis = 1}\nu = onnx "
      "ReduceSum@13 m {keepdims = 0}\nw = constant f64[2] {1, 1}\nu2 = onnx Mul@14 u, w\n}\ny = onnx Mul@14 a, a",
      0.5, 1.2, false, false},
-    /* SequenceMap, whose gradient has none */
+    /* SequenceMap */
     {"mapped, with a tensor that all elements share, another sequence and a capture",
      "x: f64[4, 2], w: f64[2], z: f64[2]",
      NUMBERS
@@ -235,13 +227,32 @@ static const Row rows[] = {
      "0}\ns, t = onnx SequenceMap@17 p, w, o, z captures 1 graph \"body\" (a: f64[1, 2], w: f64[2], b: f64[1, 2], "
      "z: f64[2]) -> (c, d) {\ne = onnx Mul@14 a, w\nc = onnx Mul@14 e, b\nd = onnx Add@14 e, z\n}\ng = onnx "
      "ConcatFromSequence@11 s {axis = 0}\nh = onnx SequenceAt@11 t, two\ny = onnx Mul@14 g, h",
-     -2, 2, true, false},
+     -2, 2, false, false},
     {"mapped, elements of sizes that only the run knows", "x: f64[n, 2]",
      NUMBERS
      "p = onnx SplitToSequence@11 x, two {axis = 0}\ns = onnx SequenceMap@17 p, x captures 1 graph \"body\" (a: "
      "f64[*], x: f64[n, 2]) -> (c) {\nt = onnx Transpose@13 x {perm = [1, 0]}\nm = onnx MatMul@13 a, t\nc = onnx "
      "Sin@7 m\n}\n" JOINED,
-     -1, 1, true, false},
+     -1, 1, false, false},
+    {"mapped, with a capture that is a sequence", "x: f64[4, 2]",
+     NUMBERS
+     "p = onnx SplitToSequence@11 x, one {axis = 0}\ns = onnx SequenceMap@17 p, p captures 1 graph \"body\" (a: "
+     "f64[1, 2], p: seq(f64[*])) -> (c) {\nu = constant i64[] 2\nb = onnx SequenceAt@11 p, u\nc = onnx Mul@14 a, "
+     "b\n}\n" JOINED,
+     -2, 2, false, false},
+    {"mapped, none", "x: f64[4, 2], w: f64[2]",
+     NUMBERS
+     "p = onnx SplitToSequence@11 x, one {axis = 0}\nz = onnx Loop@21 four, _, p captures 0 graph \"body\" (i: "
+     "i64[], c: bool[], q: seq(f64[1, 2])) -> (c, r) {\nr = onnx SequenceErase@11 q\n}\ns = onnx SequenceMap@17 z, w "
+     "captures 0 graph \"body\" (a: f64[1, 2], w: f64[2]) -> (c) {\nc = onnx Mul@14 a, w\n}\nl = onnx "
+     "SequenceInsert@11 s, x\na = onnx SequenceAt@11 l, zero\ny = onnx Mul@14 a, a",
+     -2, 2, false, false},
+    {"mapped in a loop", "x: f64[4, 2], w: f64[2]",
+     NUMBERS
+     "p = onnx SplitToSequence@11 x, one {axis = 0}\ns = onnx Loop@21 three, _, p, w captures 1 graph \"body\" (i: "
+     "i64[], c: bool[], q: seq(f64[1, 2]), w: f64[2]) -> (c, r) {\nr = onnx SequenceMap@17 q, w captures 0 graph "
+     "\"inner\" (a: f64[1, 2], w: f64[2]) -> (d) {\nb = onnx Mul@14 a, w\nd = onnx Sin@7 b\n}\n}\n" JOINED,
+     -2, 2, false, false},
     /* tensors that are kept as elements of a sequence */
     {"tensors that grow", "x: f64[2]",
      NUMBERS "a = onnx Loop@21 three, _, x captures 0 graph \"body\" (i: i64[], c: bool[], v: f64[k]) -> (c, u) {\nw = "

@@ -347,7 +347,14 @@ static const struct {
      "t = constant i64[2] {1, -1}\n"
      "y = onnx NegativeLogLikelihoodLoss@13 x, t\n"
      "}\n",
-     "gather_elements: index -3 (element 1 of the indices) is out of range for size 2"},
+     "NegativeLogLikelihoodLoss: sample 1 has the label -1, and there are 2 classes, 0 to 1"},
+    {"a label above the classes, of one place of a sample",
+     "graph () -> (y) {\n"
+     "x = constant f32[1, 2, 2, 3] {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}\n"
+     "t = constant i32[1, 2, 3] {0, 1, 1, 0, 0, 2}\n"
+     "y = onnx SoftmaxCrossEntropyLoss@13 x, t\n"
+     "}\n",
+     "SoftmaxCrossEntropyLoss: sample 0, place [1, 2] has the label 2, and there are 2 classes, 0 to 1"},
     {"an unknown operator",
      "graph (x: f32[2]) -> (y) {\n"
      "y = onnx Frobnicate@13 x\n"

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "numeric"))
 from rounding import Condition, assert_close, gamma  # noqa: E402
@@ -552,6 +552,31 @@ def test_extract(folder):
     numpy.testing.assert_array_equal(b, numpy.maximum(a, 0))
 
 
+def test_extract_at_sequences_and_maps(folder):
+    text = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
+        g (float[n, 2] x) => (float[m, 2] y, seq(map(string, float)) z) {
+            s = SplitToSequence<axis = 0>(x)
+            t = SequenceMap(s) <body = b (float[k, 2] a) => (float[k, 2] c) { c = Sin(a) }>
+            o = Optional(t) p = OptionalGetElement(o)
+            y = ConcatFromSequence<axis = 0>(p)
+            z = ai.onnx.ml.ZipMap<classlabels_strings = ["a", "b"]>(x) }"""
+    onnx.save(parser.parse_model(text), folder / "in.onnx")
+    x = floats(3, 2)
+    cuts = {"x:s": ({"x": x}, list(x[:, None])), "s:t": ({"s": list(x[:, None])}, list(numpy.sin(x[:, None]))),
+            "t:y": ({"t": list(x[:, None])}, x), "x:o": ({"x": x}, list(numpy.sin(x[:, None]))),
+            "x:z": ({"x": x}, [{"a": a, "b": b} for a, b in x.tolist()])}
+    for cut, (feeds, expected) in cuts.items():
+        optimize(folder / "in.onnx", folder / "out.onnx", "--extract", cut)
+        onnx.checker.check_model(str(folder / "out.onnx"), full_check=True)
+        found, = session(folder / "out.onnx").run(None, feeds)
+        assert len(found) == len(expected), cut
+        for a, b in zip(found, expected):
+            if isinstance(b, dict):
+                assert a == b, cut
+            else:
+                numpy.testing.assert_allclose(a, b, rtol=1e-6, err_msg=cut)
+
+
 def test_errors(folder):
     big(folder)
     for flags, code, words in [
@@ -588,7 +613,7 @@ def main():
     tests += [(test.__name__, test, ()) for test in (
         test_maps, test_subgraphs_and_functions, test_function_called_twice, test_narrow_numbers_stay, test_node_cases, test_patterns_regions, test_regions_shared,
         test_regions_with_policy, test_regions_together)]
-    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_errors)]
+    tests += [(test.__name__, test, ()) for test in (test_in_place, test_external_data, test_fixed_shapes, test_extract, test_extract_at_sequences_and_maps, test_errors)]
     tests = [test for test in tests if not only or only in test[0]]
     for name, test, given in tests:
         with tempfile.TemporaryDirectory() as folder:

@@ -55,6 +55,12 @@ static const Row rows[] = {
      "graph (x: f32[n, 24]) -> (y, z, u) {\nw = constant $(24,40)\ny = onnx MatMul@21 x, w\nz = onnx Neg@21 w\n"
      "a = onnx Exp@21 x\nu = onnx Tanh@21 a\n}\n",
      {"$(3,24)"}},
+    {"weights of 4 bits, whose scales no node reads as a value",
+     "opset 21\nopset \"com.microsoft\" 1\ngraph (x: f32[n, 96]) -> (y) {\nw = constant $(40,3,16)\nv = onnx Abs@21 "
+     "w\nb = onnx Cast@21 v {to = 2}\ns = "
+     "constant $(40,3)\ny = onnx \"com.microsoft\" MatMulNBits@1 x, b, s {K = 96, N = 40, bits = 4, block_size = 32, "
+     "accuracy_level = 4}\n}\n",
+     {"$(30,96)", NULL, "$(1,96)"}},
     {"a constant that is an output",
      "graph (x: f32[2, 9]) -> (y, w) {\nw = constant $(9,9)\ny = onnx MatMul@21 x, w\n}\n",
      {"$(2,9)"}},

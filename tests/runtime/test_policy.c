@@ -36,6 +36,34 @@ static void expect_refused(const char *text, const char *policy, OnnxfuseCode co
     onnxfuse_session_close(session);
 }
 
+/* --- options over a policy --- */
+Test(policy, overrides_go_before_it, .timeout = 30) {
+    static const char model[] = "opset 17\ngraph (x: f32[3]) -> (y) {\n  y = onnx Exp@17 x # from e\n}\n";
+    static const struct Row {
+        const char *policy, *overrides, *message; /* message NULL: the session opens */
+    } rows[] = {
+        {"{\"shapes\": {\"buckets\": {}}}", "{\"cpu\": {\"threads\": 2}}", "options: cpu: unknown key"},
+        {"{\"threads\": 0.5}", "{\"threads\": 2}", "policy: threads: 0.5 is not a whole number"},
+        {"{\"threads\": 2}", "{\"threads\": 0.5}", "options: threads: 0.5 is not a whole number"},
+        {NULL, "{\"threads\": 0.5}", "options: threads: 0.5 is not a whole number"},
+        {"{\"threads\": 2}", "{", "options: line 1"},
+        {"{\"threads\": 2}", "[]", "options: expected an object"},
+        {"{\"fusion\": {\"enable\": true}}", "{\"fusion\": {\"enable\": false}}", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct Row *row = &rows[i];
+        OnnxfuseOptions options = {
+            .size = sizeof options, .policy_json = row->policy, .overrides = row->overrides, .threads = 1};
+        OnnxfuseSession *session = NULL;
+        OnnxfuseStatus status = open_text(model, &options, &session);
+        const char *found = status ? onnxfuse_status_message(status) : NULL;
+        cr_expect(row->message ? found && strstr(found, row->message) : !found, "%s: %s", row->overrides, found);
+        if (!row->message) cr_expect(!session->policy.fusion.enable);
+        onnxfuse_status_free(status);
+        onnxfuse_session_close(session);
+    }
+}
+
 /* --- tolerances --- */
 static void write_file(const char *path, const void *bytes, size_t size) {
     FILE *file = fopen(path, "wb");

@@ -781,6 +781,42 @@ Test(training, sequences_of_a_loop_cross_between_passes, .init = make_folder, .f
     onnxfuse_passes_close(passes);
 }
 
+/* x^2 p0 p1: the first of two iterations finds nothing to multiply with. */
+Test(training, optionals_of_a_loop_cross_between_passes, .init = make_folder, .fini = remove_folder) {
+    static const char twice[] =
+        "opset 18\ngraph (x: f32[1, 2], p: f32[2, 1, 2]) -> (y) {\n  o = onnx Optional@18 {type = 1}\n"
+        "  n = constant i64[] 2\n"
+        "  q = onnx Loop@18 n, _, o, x, p captures 2 graph \"body\" (i: i64[], c: bool[], v: opt(f32[1, 2]), x: f32[1, "
+        "2], p: f32[2, 1, 2]) -> (c, u) {\n    e = onnx Gather@18 p, i\n    h = onnx OptionalHasElement@18 v\n"
+        "    m = onnx If@18 h, v captures 1 graph \"then\" (v: opt(f32[1, 2])) -> (t) {\n"
+        "      t = onnx OptionalGetElement@18 v\n    } graph \"else\" (v: opt(f32[1, 2])) -> (t) {\n"
+        "      t = constant f32[1, 2] {1, 1}\n    }\n    f = onnx Mul@18 m, e\n    g = onnx Mul@18 f, x\n"
+        "    u = onnx Optional@18 g\n  }\n  y = onnx OptionalGetElement@18 q\n}\n";
+    float x[] = {2, -3}, p[] = {5, 7, 0.5f, -1}, dy[] = {1, 1};
+    OnnxfusePasses *passes = open_passes(model_of("twice.onnx", twice), "{}");
+    OnnxfuseValue *inputs[] = {tensor_of(1, 2, x), NULL}, *seed = tensor_of(1, 2, dy), *y = NULL, *gradients[2] = {0};
+    OnnxfuseSaved *saved;
+    DONE(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 3, (const int64_t[]){2, 1, 2}, p, &inputs[1]));
+    DONE(onnxfuse_passes_forward(passes, (const OnnxfuseValue *const *)inputs, &y, NULL, &saved));
+    DONE(onnxfuse_passes_backward(saved, (const OnnxfuseValue *const[]){seed}, gradients, NULL));
+    for (int k = 0; k < 2; k++) {
+        const float p0 = p[k], p1 = p[2 + k], *dx = onnxfuse_value_data(gradients[0]),
+                    *dp = onnxfuse_value_data(gradients[1]);
+        cr_expect_eq(((float *)onnxfuse_value_data(y))[k], x[k] * x[k] * p0 * p1);
+        cr_expect_eq(dx[k], 2 * x[k] * p0 * p1, "dx[%d] is %g", k, dx[k]);
+        cr_expect_eq(dp[k], x[k] * x[k] * p1, "dp[0, %d] is %g", k, dp[k]);
+        cr_expect_eq(dp[2 + k], x[k] * x[k] * p0, "dp[1, %d] is %g", k, dp[2 + k]);
+    }
+    for (int i = 0; i < 2; i++) {
+        onnxfuse_value_free(inputs[i]);
+        onnxfuse_value_free(gradients[i]);
+    }
+    onnxfuse_value_free(y);
+    onnxfuse_value_free(seed);
+    onnxfuse_saved_free(saved);
+    onnxfuse_passes_close(passes);
+}
+
 Test(training, says_what_is_wrong, .init = make_folder, .fini = remove_folder) {
     const char *path = model_of("net.onnx", net), *plain = model_of("linear.onnx", linear);
     expect_refused(path, "{\"training\": {\"loss\": \"score\"}}", ONNXFUSE_USAGE, "the model has no value \"score\"");

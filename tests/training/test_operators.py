@@ -347,7 +347,7 @@ WITHOUT = """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr 
     SequenceInsert SequenceLength Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor ZipMap""".split()
 # Operators whose gradient has none.
 ONLY_ONCE = {
-    "DeformConv": "DeformColumnsGradient has no gradient", "SequenceMap": "SequenceTotal has no gradient", "Det": "Cofactors has no gradient",
+    "DeformConv": "DeformColumnsGradient has no gradient", "Det": "Cofactors has no gradient",
     "GridSample": "GridSampleGradient has no gradient",
     **dict.fromkeys(("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"), "RecurrentGradient has no gradient"),
 }
@@ -399,6 +399,19 @@ OWN = {
             u = Loop(n, "", v) <body = e (int64 j, bool k, seq(double[2]) p) => (bool l, seq(double[2]) q) {
                 l = Identity(k) h = SequenceAt(p, i) w = Mul(h, x) q = SequenceInsert(p, w) }> }>
         y = ConcatFromSequence<axis = 0>(s) }""",
+    "Loop: carries an optional": """g (double[2] x) => (double[2] y) {
+        n = Constant<value = int64 {3}>() first = Optional(x)
+        s = Loop(n, "", first) <body = b (int64 i, bool c, optional(double[2]) v) => (bool d, optional(double[2]) u) {
+            d = Identity(c) has = OptionalHasElement(v)
+            w = If(has) <then_branch = p () => (double[2] q) { h = OptionalGetElement(v) q = Mul(h, x) },
+                else_branch = e () => (double[2] r) { r = Sin(x) }>
+            u = Optional(w) }>
+        y = OptionalGetElement(s) }""",
+    "Loop: carries an optional of a sequence": """g (double[2] x) => (double[8] y) {
+        n = Constant<value = int64 {3}>() a = SequenceConstruct(x) first = Optional(a) last = Constant<value = int64 {-1}>()
+        s = Loop(n, "", first) <body = b (int64 i, bool c, optional(seq(double[2])) v) => (bool d, optional(seq(double[2])) u) {
+            d = Identity(c) h = OptionalGetElement(v) k = SequenceAt(h, last) w = Mul(k, x) t = Sin(w) r = SequenceInsert(h, t) u = Optional(r) }>
+        z = OptionalGetElement(s) y = ConcatFromSequence<axis = 0>(z) }""",
 }
 
 # By constants of the model that bodies read, bodies in bodies too: the sum of w squared, times the sum of k, where that is above 0.

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "tests/models/classifier/model.onnx"
@@ -134,6 +135,39 @@ def stops(folder):
         assert not (folder / "never.onnx").exists()
 
 
+def optionals(folder):
+    """Of a loop that carries an optional, empty at first, whose sizes the body alone declares: tanh(x w + b) of two iterations."""
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3])
+    optional = helper.make_optional_type_proto(tensor)
+    there = helper.make_graph([helper.make_node("OptionalGetElement", ["v"], ["e"]), helper.make_node("Tanh", ["e"], ["f"])], "there", [], [helper.make_value_info("f", tensor)])
+    empty = helper.make_graph([helper.make_node("Add", ["p", "b"], ["g"])], "empty", [], [helper.make_value_info("g", tensor)])
+    body = helper.make_graph([
+        helper.make_node("Identity", ["c"], ["d"]), helper.make_node("OptionalHasElement", ["v"], ["h"]),
+        helper.make_node("If", ["h"], ["q"], then_branch=there, else_branch=empty), helper.make_node("Optional", ["q"], ["u"])],
+        "body", [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", TensorProto.BOOL, []), helper.make_value_info("v", optional)],
+        [helper.make_tensor_value_info("d", TensorProto.BOOL, []), helper.make_value_info("u", optional)])
+    r = np.random.default_rng(3)
+    x, w = r.standard_normal((64, 4), np.float32), r.standard_normal((4, 3), np.float32)
+    graph = helper.make_graph([
+        helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.int64(2))),
+        helper.make_node("Optional", [], ["o"], type=tensor), helper.make_node("Loop", ["k", "", "o"], ["z"], body=body),
+        helper.make_node("OptionalGetElement", ["z"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])], [helper.make_value_info("y", tensor)],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.zeros(3, np.float32), "b")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, folder / "optional.onnx")
+    labels = np.argmax(x @ np.linalg.qr(r.standard_normal((4, 3)))[0], 1)
+    np.savez(folder / "optional.npz", x=x, labels=labels)
+    common = [folder / "optional.onnx", "--loss", "cross_entropy:y,labels", "--rate", 0.05, "--steps", 300, "-o", folder / "trained.onnx"]
+    train(*common, "--data", folder / "optional.npz")
+    found, = onnxruntime.InferenceSession(folder / "trained.onnx").run(None, {"x": x})
+    right = np.mean(np.argmax(found, 1) == labels)
+    assert right > 0.8, right
+    labels[11] = 7
+    np.savez(folder / "optional.npz", x=x, labels=labels)
+    done = train(*common, "--data", folder / "optional.npz", code=4)
+    assert "has the label 7, and there are 3 classes, 0 to 2" in done.stderr, done.stderr
+
+
 def sums(folder):
     """A step of 4 batches of 12 is one of a batch of 48, but for rounding."""
     common = [MODEL, *LOSS, "--data", folder / "data.npz", "--optimizer", "sgd", "--rate", 0.1, "--steps", 20]
@@ -146,7 +180,7 @@ def sums(folder):
 def says(folder):
     data = ["--data", folder / "data.npz", "-o", folder / "never.onnx"]
     x, labels = examples(100, 0)
-    for name, wrong, where in (("below", -1, 7), ("ignored", -100, slice(None))):
+    for name, wrong, where in (("below", -1, 7), ("above", 10, 11), ("ignored", -100, slice(None))):
         changed = labels.copy()
         changed[where] = wrong
         np.savez(folder / f"{name}.npz", x=x, labels=changed)
@@ -157,10 +191,12 @@ def says(folder):
         ([MODEL, "-o", "x.onnx"], 2, "train needs --data"),
         ([MODEL, "--data", folder / "data.npz"], 2, "train needs --output"),
         ([MODEL, *LOSS, *data, "--resume"], 2, "--resume needs --checkpoint"),
-        ([MODEL, *LOSS, *data, "--optimizer", "lion"], 4, "training.optimizer"),
+        ([MODEL, *LOSS, *data, "--optimizer", "lion"], 4, "command line: training.optimizer: there is no \"lion\""),
+        ([MODEL, *LOSS, *data, "--precision", "int8"], 4, "command line: training.precision: there is no \"int8\""),
+        ([MODEL, *LOSS, *data, "--schedule", "linear", "--steps", 3, "--warmup-steps", 3], 2, "command line: training.schedule: the rate falls"),
         ([MODEL, *LOSS, *data, "--batch", 5000], 2, "a batch of 5000 is more than the 4000 examples"),
         ([MODEL, "--loss", "mse:scores,truth", *data], 4, "training data for \"truth\""),
-        ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "\"nothing*\""),
+        ([MODEL, *LOSS, *data, "--of", "nothing*"], 2, "command line: training.of: no weight that the loss depends on is called \"nothing*\""),
         ([MODEL, *LOSS, *data, "--checkpoint", copy, "--resume"], 4, "is no checkpoint of a training"),
         ([folder / "missing.onnx", *LOSS, *data], 4, "missing.onnx"),
         ([copy, *LOSS, *data, "--checkpoint", folder / "../" / folder.name / "model.onnx"], 2, "is the file of the model"),
@@ -169,7 +205,9 @@ def says(folder):
         ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "data.npz"], 2, "is the file of the examples"),
         ([MODEL, *LOSS, "--data", folder / "data.npz", "-o", folder / "none/never.onnx", "--log-every", 1], 4, "cannot be written"),
         ([MODEL, *LOSS, *data, "--checkpoint", folder / "none/never.ckpt", "--log-every", 1], 4, "cannot be written"),
-        ([MODEL, *LOSS, "--data", folder / "below.npz", "-o", folder / "never.onnx"], 4, "\"labels\": example 7 has the label -1"),
+        ([MODEL, *LOSS, "--data", folder / "below.npz", "-o", folder / "never.onnx"], 4, "\"labels\": example 7 has the label -1; of 10 classes"),
+        ([MODEL, *LOSS, "--data", folder / "above.npz", "-o", folder / "never.onnx"], 4,
+         "\"labels\": example 11 has the label 10; of 10 classes labels are 0 to 9, or -100"),
         ([MODEL, *LOSS, "--data", folder / "ignored.npz", "-o", folder / "never.onnx"], 5, "step 1 is not a number: the examples"),
         ([MODEL, *LOSS, *data, "--rate", 1e6, "--optimizer", "sgd", "--steps", 2000], 5, "a lower rate"),
     ]
@@ -186,7 +224,13 @@ def says(folder):
     beside.write_text('{"training": {"loss": "cross_entropy:logits,labels"')
     assert f"{beside}: line 1: not valid JSON" in train(copy, *data, "--steps", 3, code=4).stderr
     beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "lion"}}')
-    assert "there is no \"lion\"" in train(copy, *data, "--steps", 3, code=4).stderr, "the policy beside the model is not read"
+    for flags in ([], ["--precision", "bf16"], ["--rate", 0.1]):
+        done = train(copy, *data, "--steps", 3, *flags, code=4)
+        assert f"{beside}: training.optimizer: there is no \"lion\"" in done.stderr, f"{flags}: {done.stderr}"
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "adam"}, "rules": [{"match": {"name": "none"}, "device": "cpu"}]}')
+    done = train(copy, *data, "--steps", 3, "--precision", "bf16", code=4)
+    assert f"{beside}: rules[0].match: no node" in done.stderr, done.stderr
+    beside.write_text('{"training": {"loss": "cross_entropy:logits,labels", "optimizer": "adam"}}')
     train(copy, *data, "--steps", 3, "--optimizer", "sgd")
     beside.unlink()
     np.savez(folder / "odd.npz", x=examples(10, 0)[0], labels=np.zeros(9, np.int64))
@@ -195,6 +239,6 @@ def says(folder):
 
 
 with tempfile.TemporaryDirectory() as name:
-    for test in (learns, bodies, sums, stops, goes_on, says):
+    for test in (learns, bodies, optionals, sums, stops, goes_on, says):
         test(pathlib.Path(name))
         print("ok   ", test.__name__)

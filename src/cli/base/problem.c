@@ -41,7 +41,12 @@ Problem *problem(OnnxfuseCode code, const char *format, ...) {
 
 Problem *problem_from(OnnxfuseStatus status) {
     if (!status) return NULL;
-    Problem *made = make(onnxfuse_status_code(status), strdup(onnxfuse_status_message(status)));
+    static const char options[] = "options: "; /* here they are flags */
+    const char *message = onnxfuse_status_message(status);
+    size_t length = sizeof options - 1;
+    bool by_flag = strncmp(message, options, length) == 0;
+    Problem *made = by_flag ? problem(onnxfuse_status_code(status), "command line: %s", message + length)
+                            : make(onnxfuse_status_code(status), strdup(message));
     onnxfuse_status_free(status);
     return made;
 }

@@ -66,18 +66,15 @@ static const Flag train_flags[] = {
 /* --- flags over the policy --- */
 
 static void set_text(cJSON *object, const char *key, const char *text) {
-    if (!text) return;
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    cJSON_AddStringToObject(object, key, text);
+    if (text) cJSON_AddStringToObject(object, key, text);
 }
 
 static void set_number(cJSON *object, const char *key, double number) {
-    if (number < 0) return;
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    cJSON_AddNumberToObject(object, key, number);
+    if (number >= 0) cJSON_AddNumberToObject(object, key, number);
 }
 
-static void set_flags(const TrainOptions *o, cJSON *training) {
+/* in_policy: its section, or NULL. */
+static void set_flags(const TrainOptions *o, const cJSON *in_policy, cJSON *training) {
     set_text(training, "loss", o->loss);
     set_text(training, "optimizer", o->optimizer);
     set_text(training, "schedule", o->schedule);
@@ -86,33 +83,31 @@ static void set_flags(const TrainOptions *o, cJSON *training) {
     set_number(training, "clip_norm", o->clip_norm);
     set_number(training, "warmup_steps", o->warmup_steps);
     if (o->accumulation) set_number(training, "accumulation", o->accumulation);
-    if (!cJSON_HasObjectItem(training, "steps")) set_number(training, "steps", o->steps);
+    if (!cJSON_HasObjectItem(in_policy, "steps")) set_number(training, "steps", o->steps);
     if (!o->of.count) return;
-    cJSON_DeleteItemFromObjectCaseSensitive(training, "of");
     cJSON *globs = cJSON_AddArrayToObject(training, "of");
     for (int i = 0; i < o->of.count; i++) cJSON_AddItemToArray(globs, cJSON_CreateString(o->of.items[i]));
 }
 
 /* Of "cross_entropy:LOGITS,LABELS" the labels; NULL: another loss, or no memory. The caller frees it. */
-static char *labels_of(const cJSON *training) {
+static char *labels_of(const char *loss) {
     static const char begin[] = "cross_entropy:";
-    const char *loss = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(training, "loss"));
     const char *comma = loss && strncmp(loss, begin, sizeof begin - 1) == 0 ? strchr(loss, ',') : NULL;
     return comma ? strdup(comma + 1) : NULL;
 }
 
-/* The policy that a session would take by itself, with what the flags say. What is wrong with it the library says; *out_json stays NULL where
- * it is no JSON. */
-static Problem *policy_with_flags(const TrainOptions *o, const char *model, char **out_json, char **out_labels) {
-    cJSON *root;
-    TRY(policy_of(o->common.policy, model, &root));
-    if (!root) return NULL;
-    Problem *found = NULL;
-    cJSON *training = cJSON_GetObjectItemCaseSensitive(root, "training");
-    if (!found && !training) training = cJSON_AddObjectToObject(root, "training");
-    if (!found && cJSON_IsObject(training)) set_flags(o, training);
-    if (!found) *out_labels = labels_of(training);
-    if (!found && !(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
+/* What the flags say beside the policy. What is wrong with that, the library says. */
+static Problem *flags_as_json(const TrainOptions *o, const char *model, char **out_json, char **out_labels) {
+    cJSON *policy, *root = cJSON_CreateObject(), *training = cJSON_AddObjectToObject(root, "training");
+    Problem *found = policy_of(o->common.policy, model, &policy);
+    const cJSON *in_policy = cJSON_GetObjectItemCaseSensitive(policy, "training");
+    if (!found) {
+        set_flags(o, in_policy, training);
+        const char *loss = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(in_policy, "loss"));
+        *out_labels = labels_of(o->loss ? o->loss : loss);
+        if (!(*out_json = cJSON_PrintUnformatted(root))) found = problem_out_of_memory();
+    }
+    cJSON_Delete(policy);
     cJSON_Delete(root);
     return found;
 }
@@ -120,10 +115,9 @@ static Problem *policy_with_flags(const TrainOptions *o, const char *model, char
 static Problem *open_training(const TrainOptions *o, const char *model, OnnxfuseTraining **out_training,
                               char **out_labels) {
     char *json = NULL;
-    TRY(policy_with_flags(o, model, &json, out_labels));
+    TRY(flags_as_json(o, model, &json, out_labels));
     OnnxfuseOptions options = session_options(&o->common);
-    if (json) options.policy_file = NULL;
-    options.policy_json = json;
+    options.overrides = json;
     Problem *found = problem_from(onnxfuse_training_open(model, &options, out_training));
     free(json);
     return found;

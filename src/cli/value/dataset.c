@@ -113,20 +113,32 @@ Problem *dataset_read(const OnnxfuseTraining *training, const char *path, int64_
     return found;
 }
 
+/* classes: -1: not known. */
+static Problem *wrong_label(const char *labels, int64_t example, double label, int64_t classes) {
+    if (classes < 0)
+        return problem(
+            ONNXFUSE_INVALID,
+            "training data for \"%s\": example %lld has the label %.0f; labels are 0 or more, or -100 for one "
+            "that does not count",
+            labels, (long long)example, label);
+    return problem(
+        ONNXFUSE_INVALID,
+        "training data for \"%s\": example %lld has the label %.0f; of %lld classes labels are 0 to %lld, or "
+        "-100 for one that does not count",
+        labels, (long long)example, label, (long long)classes, (long long)classes - 1);
+}
+
 Problem *dataset_check_labels(const Dataset *d, const OnnxfuseTraining *training, const char *labels) {
     enum { DOES_NOT_COUNT = -100 };
+    int64_t classes = onnxfuse_training_classes(training);
     for (int i = 0; i < d->count; i++) {
         if (strcmp(onnxfuse_training_input(training, i)->name, labels) != 0) continue;
         const OnnxfuseValue *array = d->arrays[i].value;
         int64_t all = onnxfuse_value_count(array);
         for (int64_t k = 0; k < all; k++) {
             double label = onnxfuse_value_element(array, k);
-            if (label < 0 && label != DOES_NOT_COUNT)
-                return problem(
-                    ONNXFUSE_INVALID,
-                    "training data for \"%s\": example %lld has the label %.0f; labels are 0 or more, or -100 "
-                    "for one that does not count",
-                    labels, (long long)(k / (all / d->examples)), label);
+            bool counts = label != DOES_NOT_COUNT, above = classes >= 0 && label >= (double)classes;
+            if (counts && (label < 0 || above)) return wrong_label(labels, k / (all / d->examples), label, classes);
         }
     }
     return NULL;

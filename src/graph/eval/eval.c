@@ -100,8 +100,9 @@ Status eval_prim_on(Pool *pool, const Node *node, Tensor *const *inputs, const i
                     Tensor **out_result) {
     Eval e = {node, inputs, symbols, arena, NULL, pool};
     Status status = dispatch(&e);
-    if (status && node->origin.count) return status_at(status, "%s (%s)", node_origin_name(node), node->op);
-    if (status) return status_at(status, "%s", node->op);
+    if (status && node->origin.count)
+        return status_at(status, "%s (%s)", node_origin_name(node), attr_string(node, "labels", node->op));
+    if (status) return status_at(status, "%s", attr_string(node, "labels", node->op));
     *out_result = e.out;
     return NULL;
 }

@@ -13,6 +13,9 @@ Status eval_prim(const Node *node, Tensor *const *inputs, const int64_t *symbols
 /* As eval_prim; large elementwise work is shared by the pool's threads (NULL: none), with the same results. */
 Status eval_prim_on(Pool *pool, const Node *node, Tensor *const *inputs, const int64_t *symbols, Arena *arena,
                     Tensor **out_result);
+/* An index that is out of range for `size`, told in terms of the node: of a loss where its attribute "labels" names one. indices, at: where it
+ * stands; NULL: not known. */
+Status eval_index_error(const Node *node, int64_t index, int64_t size, const Tensor *indices, int64_t at);
 /* A scatter whose result's memory holds its data already: what the indices tell is placed. It may be done in parts,
  * [0, parts), at once and in any order: each element is one part's, which takes its updates in their order. */
 Status eval_scatter_into(const Node *node, Tensor *const *inputs, int part, int parts, Tensor *out);

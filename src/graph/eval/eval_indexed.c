@@ -3,17 +3,54 @@
  * place. */
 #include "graph/eval/eval_kernels.h"
 
+#include <stdio.h>
+
 static Status check_indices(const Tensor *indices) {
     if (indices->dtype == DT_I32 || indices->dtype == DT_I64) return NULL;
     return status_error(STATUS_INVALID, "indices are %s, not i32 or i64", dtype_name(indices->dtype));
 }
 
-static Status read_index(const Tensor *indices, int64_t at, int64_t size, int64_t *out_index) {
+/* "sample 3", "sample 3, place [0, 7]": the labels are [samples, places...]. */
+static void print_sample(char *text, size_t size, const Tensor *labels, int64_t at) {
+    int64_t places = 1;
+    for (int i = 1; i < labels->rank; i++) places *= labels->dims[i];
+    int length = snprintf(text, size, "sample %lld", (long long)(at / places));
+    bool first = true;
+    at %= places;
+    for (int i = 1; i < labels->rank; i++) {
+        places /= labels->dims[i];
+        if (labels->dims[i] > 1) {
+            length += snprintf(text + length, size - (size_t)length, "%s%lld", first ? ", place [" : ", ",
+                               (long long)(at / places));
+            first = false;
+        }
+        at %= places;
+    }
+    if (!first) snprintf(text + length, size - (size_t)length, "]");
+}
+
+/* A label below 0 has come as far below the classes (ops/math/reduction.c). */
+static Status label_error(int64_t label, int64_t classes, const Tensor *labels, int64_t at) {
+    char sample[32 + MAX_RANK * 24] = "a sample";
+    if (labels) print_sample(sample, sizeof sample, labels, at);
+    return status_error(STATUS_INVALID, "%s has the label %lld, and there are %lld classes, 0 to %lld", sample,
+                        (long long)(label < 0 ? label + classes : label), (long long)classes, (long long)classes - 1);
+}
+
+Status eval_index_error(const Node *node, int64_t index, int64_t size, const Tensor *indices, int64_t at) {
+    if (node_attr(node, "labels")) return label_error(index, size, indices, at);
+    if (!indices)
+        return status_error(STATUS_INVALID, "index %lld is out of range for an axis of size %lld", (long long)index,
+                            (long long)size);
+    return status_error(STATUS_INVALID, "index %lld (element %lld of the indices) is out of range for size %lld",
+                        (long long)index, (long long)at, (long long)size);
+}
+
+static Status read_index(const Eval *e, const Tensor *indices, int64_t at, int64_t size, int64_t *out_index) {
     int64_t index = dtype_load_int(indices->dtype, indices->data, at);
     *out_index = index < 0 ? index + size : index;
     if (*out_index >= 0 && *out_index < size) return NULL;
-    return status_error(STATUS_INVALID, "index %lld (element %lld of the indices) is out of range for size %lld",
-                        (long long)index, (long long)at, (long long)size);
+    return eval_index_error(e->node, index, size, indices, at);
 }
 
 static int64_t product(const Tensor *t, int from, int to) {
@@ -36,7 +73,7 @@ static Status gather(Eval *e) {
     size_t piece = (size_t)product(data, axis + 1, data->rank) * dtype_size(data->dtype);
     for (int64_t k = 0; k < count; k++) {
         int64_t index;
-        TRY(read_index(indices, k, size, &index));
+        TRY(read_index(e, indices, k, size, &index));
         for (int64_t o = 0; o < outer; o++)
             memcpy((char *)e->out->data + (size_t)(o * count + k) * piece,
                    (const char *)data->data + (size_t)(o * size + index) * piece, piece);
@@ -71,7 +108,7 @@ static Status gather_elements(Eval *e) {
     for (bool more = walk_begin(&w); more; more = walk_next(&w)) {
         for (int64_t k = 0; k < w.length; k++) {
             int64_t at = w.offsets[0] + k * w.step[0];
-            TRY(read_index(indices, at, data->dims[axis], &index));
+            TRY(read_index(e, indices, at, data->dims[axis], &index));
             int64_t from = w.offsets[1] + k * w.step[1] + index * stride;
             memcpy((char *)e->out->data + (size_t)at * size, (const char *)data->data + (size_t)from * size, size);
         }
@@ -164,7 +201,7 @@ static Status scatter_elements(Eval *e) {
     for (bool more = walk_begin(&w); more; more = walk_next(&w)) {
         for (int64_t k = 0, run; k < w.length; k += run) {
             int64_t from = w.offsets[0] + k * w.step[0];
-            TRY(read_index(indices, from, e->out->dims[axis], &index));
+            TRY(read_index(e, indices, from, e->out->dims[axis], &index));
             run = w.step[0] == 1 && w.step[1] == 1 ? equal_indices(indices, from, w.length - k) : 1;
             scatter_run(&s, w.offsets[1] + k * w.step[1] + index * stride, from, run);
         }
@@ -206,7 +243,7 @@ static Status scatter_nd(Eval *e) {
         int64_t to = 0;
         for (int i = 0; i < depth; i++) {
             int64_t index;
-            TRY(read_index(indices, k * depth + i, data->dims[i], &index));
+            TRY(read_index(e, indices, k * depth + i, data->dims[i], &index));
             to += index * strides[i];
         }
         if (length > 0) scatter_run(&s, to + first, k * run + first, length);

@@ -365,13 +365,19 @@ typedef struct Carried {
     int base;        /* symbols from here on are bound inside the body */
 } Carried;
 
-static void carried_start(Lowering *l, Carried *c, Value *const *initial, int count) {
+/* declared: what the body calls its first. */
+static void carried_start(Lowering *l, Carried *c, Value *const *initial, Value *const *declared, int count) {
     *c = (Carried){.count = count, .base = dim_symbol_count(l->dims)};
     c->types = ARENA_ARRAY(l->arena, ItemType, count);
     c->free = ARENA_ARRAY(l->arena, bool *, count);
     for (int i = 0; i < count; i++) {
         c->types[i] = item_type_of(initial[i]);
-        if (c->types[i].kind != VALUE_TENSOR) c->types[i] = item_type_held(l, c->types[i], c->types[i].kind);
+        if (c->types[i].kind != VALUE_TENSOR) {
+            ItemType said = item_type_of(declared[i]);
+            bool says_more = c->types[i].rank == RANK_EMPTY && said.kind != VALUE_TENSOR && said.rank >= 0 &&
+                             item_type_join(l, &c->types[i], &said, "carried", &said);
+            c->types[i] = item_type_held(l, says_more ? said : c->types[i], c->types[i].kind);
+        }
         c->free[i] = ARENA_ARRAY(l->arena, bool, c->types[i].rank > 0 ? c->types[i].rank : 1);
     }
 }
@@ -557,7 +563,7 @@ static Status lower_loop(Lowering *l, const Node *n) {
     Value **own = ARENA_ARRAY(l->arena, Value *, 2 + count);
     for (int i = 0; i < 2 + count; i++) own[i] = own_input(n, i);
     Carried carried;
-    carried_start(l, &carried, own + 2, count);
+    carried_start(l, &carried, own + 2, n->subgraphs[0]->inputs.items + 2, count);
     TRY(lower_carried(l, n, &carried, 2, 1, set_loop_inputs));
 
     Node *host = flow_node(l, n, own, 2 + count, &carried.body, 1);
@@ -663,7 +669,7 @@ static Status lower_scan(Lowering *l, const Node *n) {
     TRY(scan_shape(l, n, &s));
     TRY(scan_axes(l, n, &s, &axes));
     Carried carried;
-    carried_start(l, &carried, n->inputs, s.states);
+    carried_start(l, &carried, n->inputs, n->subgraphs[0]->inputs.items, s.states);
     TRY(lower_carried(l, n, &carried, 0, 0, set_scan_inputs));
 
     const Dim *length = scan_length(n, &s, &axes);

@@ -399,13 +399,13 @@ static Value *likelihood_loss(Lowering *l, const Node *n, const Scores *s, Value
     Value *classes = cast_like(l, dim_scalar(l, s->x->dims[1]), target);
     target = where(l, binary(l, PRIM_LT, target, scalar_int(l, target->dtype, 0)), sub(l, target, classes), target);
     if (l->error) return NULL;
-    Value *picked = widen(l, gather_elements(l, s->x, unsqueeze(l, target, (const int[]){1}, 1), 1));
+    Value *picked = widen(l, gather_elements_at_labels(l, s->x, unsqueeze(l, target, (const int[]){1}, 1), 1, n->op));
     for (int i = 0; i < 2; i++)
         if (s->less[i]) picked = sub(l, picked, s->less[i]);
     Value *loss = unary(l, PRIM_NEG, squeeze(l, picked, (const int[]){1}, 1));
     if (!loss) return NULL;
     if (weight)
-        weights = cast_like(l, gather(l, weight, target, 0), loss);
+        weights = cast_like(l, gather_at_labels(l, weight, target, 0, n->op), loss);
     else if (ignored)
         weights = like(l, loss, 1);
     if (ignored) weights = where(l, ignored, like(l, loss, 0), weights);

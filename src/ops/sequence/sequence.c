@@ -11,12 +11,13 @@ enum { MOST_STATIC = 256 }; /* elements of a sequence that is told element by el
 
 /* ---- host kernels ---- */
 
-static const Item *item_at(const HostCall *call, int index) {
-    return index < call->node->input_count ? call->inputs[index] : NULL;
+const Item *item_in(const HostCall *call, int index) {
+    bool given = index < call->node->input_count && call->inputs[index] && call->inputs[index]->kind != ITEM_NONE;
+    return given ? call->inputs[index] : NULL;
 }
 
 Status sequence_at(const HostCall *call, int index, const Item **out_item) {
-    *out_item = item_at(call, index);
+    *out_item = item_in(call, index);
     if (!*out_item || (*out_item)->kind != ITEM_SEQUENCE) return host_error(call, "input %d is no sequence", index);
     return NULL;
 }
@@ -32,7 +33,7 @@ void give_sequence(HostCall *call, Item *items, int count) {
     if (call->outputs[0]) *call->outputs[0] = (Item){.kind = ITEM_SEQUENCE, .items = items, .count = count};
 }
 
-static Status give_item(HostCall *call, const Item *item) {
+Status give_item(HostCall *call, const Item *item) {
     if (item->kind == ITEM_TENSOR) return give_tensor(call, 0, &item->tensor);
     if (call->outputs[0]) *call->outputs[0] = *item;
     return NULL;
@@ -195,7 +196,7 @@ Status host_split(HostCall *call) {
     if (axis < 0) axis += x->rank;
     TRY(piece_sizes(call, x->dims[axis], &sizes, &count));
     if (count > INT32_MAX) return host_error(call, "%lld pieces", (long long)count);
-    bool drop = !item_at(call, 1) && attr_int(call->node, "keepdims", 1) == 0;
+    bool drop = !item_in(call, 1) && attr_int(call->node, "keepdims", 1) == 0;
     Item *items = ARENA_ARRAY(call->arena, Item, count);
     for (int64_t i = 0, at = 0; i < count; at += sizes[i++]) {
         int64_t dims[MAX_RANK];
@@ -213,24 +214,24 @@ Status host_split(HostCall *call) {
     return NULL;
 }
 
-static Status host_optional(HostCall *call) {
-    const Item *item = item_at(call, 0);
+Status host_optional(HostCall *call) {
+    const Item *item = item_in(call, 0);
     if (item) return give_item(call, item);
     if (call->outputs[0]) *call->outputs[0] = (Item){.kind = ITEM_NONE};
     return NULL;
 }
 
-static Status host_get_element(HostCall *call) {
-    const Item *item = item_at(call, 0);
-    if (!item || item->kind == ITEM_NONE) return host_error(call, "the optional is empty");
+Status host_get_element(HostCall *call) {
+    const Item *item = item_in(call, 0);
+    if (!item) return host_error(call, "the optional is empty");
     return give_item(call, item);
 }
 
-static Status host_has_element(HostCall *call) {
-    const Item *item = item_at(call, 0);
+Status host_has_element(HostCall *call) {
+    const Item *item = item_in(call, 0);
     Tensor *result;
     TRY(host_output(call, 0, DT_BOOL, 0, NULL, &result));
-    if (result) *(uint8_t *)result->data = item && item->kind != ITEM_NONE;
+    if (result) *(uint8_t *)result->data = item != NULL;
     return NULL;
 }
 
@@ -447,10 +448,6 @@ static Status lower_concat(Lowering *l, const Node *n) {
 
 /* ---- lowering: optionals ---- */
 
-static bool is_optional(const Value *value) {
-    return value->kind == VALUE_OPTIONAL || value->kind == VALUE_OPTIONAL_SEQUENCE;
-}
-
 /* The node that made this optional from a value (or from none). */
 static const Node *made_by_optional(const Value *value) {
     const Node *producer = value->producer;
@@ -463,7 +460,7 @@ static Status lower_optional(Lowering *l, const Node *n) {
     ValueKind kind =
         attr_int(n, "type_kind", VALUE_TENSOR) == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL;
     ItemType type = {kind, attr_dtype(n, "type", DT_NONE), RANK_EMPTY, NULL};
-    if (x && is_optional(x)) return out(l, n, 0, x);
+    if (x && value_kind_is_optional(x->kind)) return out(l, n, 0, x);
     if (x && value_kind_has_maps(x->kind)) return invalid(l, "maps in optionals are not supported");
     if (x)
         type = item_type_held(l, item_type_of(x), x->kind == VALUE_SEQUENCE ? VALUE_OPTIONAL_SEQUENCE : VALUE_OPTIONAL);
@@ -474,7 +471,7 @@ static Status lower_optional(Lowering *l, const Node *n) {
 static Status lower_get_element(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0);
     if (l->error) return l->error;
-    if (!is_optional(x)) return out(l, n, 0, x);
+    if (!value_kind_is_optional(x->kind)) return out(l, n, 0, x);
     const Node *made = made_by_optional(x);
     if (made && made->input_count) return out(l, n, 0, made->inputs[0]);
     Node *host = host_node(l, n, host_get_element, &x, 1);
@@ -492,7 +489,7 @@ static Status lower_has_element(Lowering *l, const Node *n) {
     Value *x = optional_in(l, n, 0);
     if (l->error) return l->error;
     const Node *made = x ? made_by_optional(x) : NULL;
-    if (!x || !is_optional(x) || made) {
+    if (!x || !value_kind_is_optional(x->kind) || made) {
         bool has = x && (!made || made->input_count > 0);
         return out(l, n, 0, scalar_int(l, DT_BOOL, has));
     }

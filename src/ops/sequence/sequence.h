@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of sequences (sequence.c) and of their gradients (sequence_gradient.c) share. */
+/* What the kernels of sequences and optionals (sequence.c) and of their gradients (sequence_gradient.c, optional_gradient.c) share. */
 #ifndef ONNXFUSE_OPS_SEQUENCE_SEQUENCE_H
 #define ONNXFUSE_OPS_SEQUENCE_SEQUENCE_H
 
-#include "lowering/build.h"
+#include "lowering/gradient.h"
 
 Status host_construct(HostCall *call);
 Status host_insert(HostCall *call);
@@ -12,6 +12,16 @@ Status host_at(HostCall *call);
 Status host_length(HostCall *call);
 Status host_split(HostCall *call);
 Status host_concat(HostCall *call);
+Status host_optional(HostCall *call);
+Status host_get_element(HostCall *call);
+Status host_has_element(HostCall *call);
+
+/* NULL: it is left out, or an empty optional. */
+const Item *item_in(const HostCall *call, int index);
+/* Output 0 is the item, of any kind. */
+Status give_item(HostCall *call, const Item *item);
+/* The gradient of the node's only input is that of its result, which may be an optional where the input is none, or the other way round. */
+void back_same(Backward *w, const Node *n);
 
 Status sequence_at(const HostCall *call, int index, const Item **out_item);
 /* The position in input `index`, 0 .. most, `otherwise` when left out; negative ones count from the end. */

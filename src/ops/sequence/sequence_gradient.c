@@ -8,7 +8,6 @@
  * kernels change the one that is carried in place. */
 #include "ops/sequence/sequence.h"
 
-#include "lowering/gradient.h"
 #include "lowering/item_type.h"
 #include "ops/families.h"
 
@@ -18,8 +17,17 @@ static Item zeros_as(const HostCall *call, const Tensor *t) {
     return (Item){.kind = ITEM_TENSOR, .tensor = *tensor_new(call->arena, t->dtype, t->rank, t->dims)};
 }
 
+static Item sum_of(const HostCall *call, const Item *a, const Item *b);
+
+static Item sum_of_elements(const HostCall *call, const Item *a, const Item *b) {
+    Item *items = ARENA_ARRAY(call->arena, Item, a->count);
+    for (int i = 0; i < a->count; i++) items[i] = sum_of(call, &a->items[i], &b->items[i]);
+    return (Item){.kind = ITEM_SEQUENCE, .items = items, .count = a->count};
+}
+
 static Item sum_of(const HostCall *call, const Item *a, const Item *b) {
-    if (a->kind != ITEM_TENSOR || b->kind != ITEM_TENSOR) return a->kind == ITEM_TENSOR ? *a : *b;
+    if (a->kind == ITEM_NONE || b->kind == ITEM_NONE) return a->kind == ITEM_NONE ? *b : *a;
+    if (a->kind == ITEM_SEQUENCE) return sum_of_elements(call, a, b);
     const Tensor *x = &a->tensor, *y = &b->tensor;
     Item sum = zeros_as(call, x);
     for (int64_t e = 0; e < tensor_count(x); e++)
@@ -137,24 +145,11 @@ static Status host_concat_gradient(HostCall *call) {
     return NULL;
 }
 
-/* Element by element. */
+/* Element by element; of optionals, too. */
 static Status host_sum(HostCall *call) {
-    const Item *a, *b;
-    TRY(sequence_at(call, 0, &a));
-    TRY(sequence_at(call, 1, &b));
-    Item *items = ARENA_ARRAY(call->arena, Item, a->count);
-    for (int i = 0; i < a->count; i++) items[i] = sum_of(call, &a->items[i], &b->items[i]);
-    give_sequence(call, items, a->count);
-    return NULL;
-}
-
-/* A gradient, the shape of its elements: their sum. */
-static Status host_total(HostCall *call) {
-    const Item *parts;
-    Item total = {.kind = ITEM_NONE};
-    TRY(sequence_at(call, 0, &parts));
-    for (int i = 0; i < parts->count; i++) total = sum_of(call, &total, &parts->items[i]);
-    return give_element(call, 0, &total, 1);
+    const Item none = {.kind = ITEM_NONE}, *a = item_in(call, 0), *b = item_in(call, 1);
+    Item sum = sum_of(call, a ? a : &none, b ? b : &none);
+    return give_item(call, &sum);
 }
 
 /* A gradient, what it is of: zeros where it has no element. */
@@ -286,7 +281,7 @@ static void back_concat_gradient(Backward *w, const Node *n) {
     if (node) give(w, n, 0, result_like(w->l, node, n->inputs[0]));
 }
 
-static void back_filled(Backward *w, const Node *n) { give(w, n, 0, dy(w, n, 0)); }
+void back_same(Backward *w, const Node *n) { give(w, n, 0, dy(w, n, 0)); }
 
 static void back_sum(Backward *w, const Node *n) {
     give(w, n, 0, dy(w, n, 0));
@@ -322,8 +317,7 @@ const HostRow hosts_sequence[] = {
     {"SequenceEraseGradient", host_erase_gradient, back_erase_gradient},
     {"SplitToSequenceGradient", host_split_gradient, back_split_gradient},
     {"ConcatFromSequenceGradient", host_concat_gradient, back_concat_gradient},
-    {"SequenceTotal", host_total, NULL},
-    {"SequenceFilled", host_filled, back_filled},
+    {"SequenceFilled", host_filled, back_same},
     {"SequenceSum", host_sum, back_sum},
     {0},
 };

@@ -29,14 +29,36 @@ static const char *policy_path(const OnnxfuseOptions *options, const char *model
     return access(beside, F_OK) == 0 ? beside : NULL;
 }
 
-/* The policy `json`, NULL: an empty one, with this precision. */
-static Status precision_json(Arena *arena, const char *json, const char *precision, const char **out_json) {
-    cJSON *root;
-    TRY(json_parse(arena, json ? json : "{}", &root));
-    *out_json = json;
+/* The keys of `over` go before those of `under`, section by section. */
+static bool merge(cJSON *under, const cJSON *over) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, over) {
+        cJSON *there = cJSON_GetObjectItemCaseSensitive(under, item->string), *copy;
+        if (cJSON_IsObject(there) && cJSON_IsObject(item)) {
+            if (!merge(there, item)) return false;
+            continue;
+        }
+        cJSON_DeleteItemFromObjectCaseSensitive(under, item->string);
+        if (!(copy = cJSON_Duplicate(item, true)) || !cJSON_AddItemToObject(under, item->string, copy)) return false;
+    }
+    return true;
+}
+
+static Status policy_json_over(Arena *arena, const char *under, const char *over, const char **out_json) {
+    cJSON *root, *above;
+    TRY(json_parse(arena, under ? under : "{}", &root));
+    TRY(json_parse(arena, over, &above));
+    *out_json = under;
     if (!cJSON_IsObject(root)) return NULL; /* which reading it says */
-    cJSON_DeleteItemFromObjectCaseSensitive(root, "precision");
-    if (!cJSON_AddStringToObject(root, "precision", precision)) return status_out_of_memory();
+    if (!merge(root, above)) return status_out_of_memory();
+    return json_text(arena, root, out_json);
+}
+
+static Status key_json(Arena *arena, const char *section, const char *key, const char *text, const char **out_json) {
+    cJSON *root, *inner;
+    TRY(json_parse(arena, "{}", &root));
+    inner = section ? cJSON_AddObjectToObject(root, section) : root;
+    if (!inner || !cJSON_AddStringToObject(inner, key, text)) return status_out_of_memory();
     return json_text(arena, root, out_json);
 }
 
@@ -56,7 +78,29 @@ Status session_policy_json(const OnnxfuseOptions *options, const char *model_pat
         TRY(file_map(arena, path, &file));
         *out_json = arena_string_n(arena, (const char *)file.bytes, file.size);
     }
-    return options && options->precision ? precision_json(arena, *out_json, options->precision, out_json) : NULL;
+    const char *precision;
+    if (options && options->overrides) TRY(policy_json_over(arena, *out_json, options->overrides, out_json));
+    if (!options || !options->precision) return NULL;
+    TRY(key_json(arena, NULL, "precision", options->precision, &precision));
+    return policy_json_over(arena, *out_json, precision, out_json);
+}
+
+Status session_options_of(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                          OnnxfuseOptions *out_options) {
+    *out_options = options ? *options : (OnnxfuseOptions){.size = sizeof *out_options};
+    TRY(check_struct("OnnxfuseOptions", out_options->size, sizeof *out_options));
+    out_options->policy_file = policy_path(options, model_path, arena);
+    return NULL;
+}
+
+Status training_options_of(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                           OnnxfuseOptions *out_options) {
+    const char *precision;
+    TRY(session_options_of(options, model_path, arena, out_options));
+    if (!out_options->precision) return NULL;
+    TRY(key_json(arena, "training", "precision", out_options->precision, &precision));
+    out_options->precision = NULL;
+    return policy_json_over(arena, out_options->overrides, precision, &out_options->overrides);
 }
 
 Status session_policy(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
@@ -67,6 +111,7 @@ Status session_policy(const OnnxfuseOptions *options, const char *model_path, Ar
 Status session_policy_over(const OnnxfuseOptions *options, const char *model_path, Arena *arena, Policy *out_policy) {
     TRY(check_struct("OnnxfuseOptions", options ? options->size : 0, sizeof *options));
     TRY(read_policy(options, model_path, arena, out_policy));
+    if (options && options->overrides) TRY(policy_override(options->overrides, arena, out_policy));
     if (options && options->device) {
         TRY(device_from_name(options->device, &out_policy->device));
         policy_by_flag(out_policy, "device");
@@ -78,11 +123,9 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
         policy_by_flag(out_policy, "threads");
     }
     if (options && options->precision) {
-        const char *json, *name = out_policy->name;
-        TRY(precision_json(arena, NULL, options->precision, &json));
-        TRY(policy_parse(json, strlen(json), "options", arena, out_policy));
-        if (name) out_policy->name = name; /* all else that may be wrong stands there */
-        policy_by_flag(out_policy, "precision");
+        const char *json;
+        TRY(key_json(arena, NULL, "precision", options->precision, &json));
+        TRY(policy_override(json, arena, out_policy));
     }
     out_policy->registry = registry_of(options ? options->registry : NULL);
     if (out_policy->fusion.custom_kernels) TRY(registry_of_builtins(arena, &out_policy->builtins));

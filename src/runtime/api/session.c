@@ -67,7 +67,7 @@ static Status take_inputs(const OnnxfuseSession *s, Call *c) {
     for (int i = 0; i < session_inputs(s); i++) {
         const Value *v = s->graph->inputs.items[i];
         const OnnxfuseValue *input = c->inputs[i];
-        bool optional = v->kind == VALUE_OPTIONAL || v->kind == VALUE_OPTIONAL_SEQUENCE;
+        bool optional = value_kind_is_optional(v->kind);
         if (!input && !optional) return status_error(STATUS_INVALID, "input \"%s\" is missing", v->name);
         c->items[i] = input ? &input->item : NULL;
         if (v->kind == VALUE_SEQUENCE && input->item.kind != ITEM_SEQUENCE)

@@ -89,6 +89,13 @@ Status session_policy_over(const OnnxfuseOptions *options, const char *model_pat
 /* The JSON that these read; NULL: there is none. */
 Status session_policy_json(const OnnxfuseOptions *options, const char *model_path, Arena *arena, const char **out_json);
 
+/* The same options for a session without a path: the file beside the model is named. */
+Status session_options_of(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                          OnnxfuseOptions *out_options);
+/* The same for training, whose precision is the caller's: in the model's own ("precision") no loss would be scaled. */
+Status training_options_of(const OnnxfuseOptions *options, const char *model_path, Arena *arena,
+                           OnnxfuseOptions *out_options);
+
 /* discard.c: constants of the model that no node reads any more give their memory back. */
 void discard_unread(const Graph *graph);
 

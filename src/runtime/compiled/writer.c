@@ -73,6 +73,16 @@ static bool is_released(const Compiling *c, Use use) {
     return use.index < 32 && released >> use.index & 1;
 }
 
+/* An attribute may have the data of a value that nothing reads any more. */
+static void keep_attributes(Compiling *c, const Node *node) {
+    for (int i = 0; i < node->attrs.count; i++) {
+        const Attr *attr = &node->attrs.items[i];
+        if (attr->kind == ATTR_TENSOR) map_set_id(&c->kept, MAP_POINTER_KEY(attr->tensor->data), c);
+        for (int k = 0; attr->kind == ATTR_TENSORS && k < attr->count; k++)
+            map_set_id(&c->kept, MAP_POINTER_KEY(attr->tensors[k]->data), c);
+    }
+}
+
 static void sort_constants(Compiling *c, const Graph *graph) {
     for (int i = 0; i < graph->values.count; i++) {
         const Value *value = graph->values.items[i];
@@ -82,8 +92,10 @@ static void sort_constants(Compiling *c, const Graph *graph) {
         for (int u = 0; u < value->uses.count && !read; u++) read = !is_released(c, value->uses.items[u]);
         map_set_id(read ? &c->kept : &c->left_out, key, c);
     }
-    FOR_EACH_NODE(node, graph)
-    for (int i = 0; i < node->subgraph_count; i++) sort_constants(c, node->subgraphs[i]);
+    FOR_EACH_NODE(node, graph) {
+        keep_attributes(c, node);
+        for (int i = 0; i < node->subgraph_count; i++) sort_constants(c, node->subgraphs[i]);
+    }
 }
 
 static bool put_constant(void *user, const Tensor *tensor, uint64_t *out_place) {

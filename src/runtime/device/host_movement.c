@@ -82,9 +82,9 @@ static Status move_gather(const Node *node, const Tensor *const *inputs, Tensor 
     if (!row || !c.count) return NULL;
     pool_for(pool, outer * c.count, rows_a_piece(row), gather_rows, &c);
     if (c.bad >= 0)
-        return status_error(STATUS_INVALID, "node \"%s\": index %lld is out of range for axis %d of size %lld",
-                            node_origin_name(node), (long long)dtype_load_int(indices->dtype, indices->data, c.bad),
-                            axis, (long long)c.limit);
+        return status_at(
+            eval_index_error(node, dtype_load_int(indices->dtype, indices->data, c.bad), c.limit, indices, c.bad),
+            "%s (%s)", node_origin_name(node), attr_string(node, "labels", node->op));
     return NULL;
 }
 

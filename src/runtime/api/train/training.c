@@ -48,7 +48,8 @@ struct OnnxfuseTraining {
     Policy policy;
     Part parts[TRAINING_GRAPHS]; /* without accumulation there is no GRAPH_UPDATE: its session is NULL */
     int data_inputs;
-    Kept *kept; /* [kept_count] */
+    int64_t classes; /* of a loss of cross entropy, or -1 */
+    Kept *kept;      /* [kept_count] */
     int kept_count;
     OnnxfuseValue *number_values[TRAINING_NUMBERS];
     int64_t steps;   /* done */
@@ -95,13 +96,14 @@ static Status keep_tensors(OnnxfuseTraining *t, const Graph *graph, const Traini
     for (int i = 0; i < TRAINING_NUMBERS; i++)
         TRY(onnxfuse_value_tensor(ONNXFUSE_FLOAT32, 0, NULL, NULL, &t->number_values[i]));
     t->data_inputs = step->data_inputs;
+    t->classes = step->classes;
     return NULL;
 }
 
 typedef struct Opening {
     OnnxfuseTraining *training;
-    const OnnxfuseOptions *options;
-    OnnxfuseOptions own; /* where the caller's say a precision */
+    const OnnxfuseOptions *given; /* by the caller */
+    OnnxfuseOptions options;      /* of its sessions */
     Graph *graph, *twin;
     TrainingStep step;
 } Opening;
@@ -123,11 +125,6 @@ static Status make_step(Opening *o, jmp_buf *guard) {
 static Status open_part(Opening *o, TrainingGraph which, Graph **graph) {
     OnnxfuseTraining *t = o->training;
     Part *part = &t->parts[which];
-    OnnxfuseOptions given = o->options ? *o->options : (OnnxfuseOptions){.size = sizeof given};
-    const char *json = NULL;
-    TRY(session_policy_json(o->options, t->path, t->arena, &json));
-    given.policy_file = NULL;
-    given.policy_json = json ? json : "{}";
     memcpy(part->numbers, o->step.numbers[which], sizeof part->numbers);
     part->finite = o->step.finite[which];
     part->inputs = ARENA_ARRAY(t->arena, const OnnxfuseValue *, (*graph)->inputs.count);
@@ -135,7 +132,7 @@ static Status open_part(Opening *o, TrainingGraph which, Graph **graph) {
     Graph *taken = *graph;
     *graph = NULL;
     arena_guard(taken->arena, NULL);
-    return session_open_graph(taken, (GraphChange){0}, &given, &part->session);
+    return session_open_graph(taken, (GraphChange){0}, &o->options, &part->session);
 }
 
 static Status check_loss(const OnnxfuseTraining *t) {
@@ -165,37 +162,16 @@ static Status keep_on_device(OnnxfuseTraining *t) {
     return NULL;
 }
 
-/* The caller's precision is that of training: in the model's own ("precision") no loss would be scaled. */
-static Status take_precision_option(Opening *o) {
-    Arena *arena = o->training->arena;
-    const char *precision = o->options ? o->options->precision : NULL, *json;
-    cJSON *root, *section;
-    if (!precision) return NULL;
-    o->own = *o->options;
-    o->own.precision = NULL;
-    TRY(session_policy_json(&o->own, o->training->path, arena, &json));
-    TRY(json_parse(arena, json ? json : "{}", &root));
-    section = cJSON_GetObjectItemCaseSensitive(root, "training");
-    if (!section) section = cJSON_AddObjectToObject(root, "training");
-    cJSON_DeleteItemFromObjectCaseSensitive(section, "precision");
-    if (!cJSON_AddStringToObject(section, "precision", precision))
-        return status_error(STATUS_INVALID, "policy: training: expected an object");
-    TRY(json_text(arena, root, &o->own.policy_json));
-    o->own.policy_file = NULL;
-    o->options = &o->own;
-    return NULL;
-}
-
 static Status open_all(Opening *o, jmp_buf *guard) {
     OnnxfuseTraining *t = o->training;
-    TRY(take_precision_option(o));
-    TRY(session_policy(o->options, t->path, t->arena, &t->policy));
-    TRY(check_schedule(&t->policy.training));
-    TRY(make_step(o, guard));
+    TRY(training_options_of(o->given, t->path, t->arena, &o->options));
+    TRY(session_policy(&o->options, NULL, t->arena, &t->policy));
+    TRY(policy_blamed(&t->policy, check_schedule(&t->policy.training)));
+    TRY(policy_blamed(&t->policy, make_step(o, guard)));
     graph_destroy(o->twin); /* what it holds is not needed while kernels are compiled */
     o->twin = NULL;
     TRY(open_part(o, GRAPH_STEP, &o->graph));
-    TRY(check_loss(t));
+    TRY(policy_blamed(&t->policy, check_loss(t)));
     TRY(keep_on_device(t));
     return o->step.update ? open_part(o, GRAPH_UPDATE, &o->step.update) : NULL;
 }
@@ -208,7 +184,7 @@ static Status open_guarded(Opening *o) {
 }
 
 static Status open_training(OnnxfuseTraining *t, const OnnxfuseOptions *options) {
-    Opening o = {.training = t, .options = options};
+    Opening o = {.training = t, .given = options};
     Status status = open_guarded(&o);
     arena_guard(t->arena, NULL);
     graph_destroy(o.twin);
@@ -248,6 +224,7 @@ void onnxfuse_training_close(OnnxfuseTraining *t) {
     free(t);
 }
 
+int64_t onnxfuse_training_classes(const OnnxfuseTraining *t) { return t->classes; }
 int onnxfuse_training_input_count(const OnnxfuseTraining *t) { return t->data_inputs; }
 
 const OnnxfuseValueInfo *onnxfuse_training_input(const OnnxfuseTraining *t, int index) {

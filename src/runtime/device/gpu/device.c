@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graph/eval/eval.h"
 #include "runtime/device/gpu/gpu.h"
 
 Status gpu_open(const DeviceTable *table, const GpuDriver *driver, const Policy *policy, Device **out_device) {
@@ -107,8 +108,10 @@ Status gpu_stream_create(Device *device, Stream **out_stream) {
 }
 
 static Status fault(const GpuStream *s, const int64_t *words) {
-    return status_error(STATUS_INVALID, "node \"%s\": index %lld is out of range for an axis of size %lld",
-                        s->suspect ? node_origin_name(s->suspect) : "?", (long long)words[1], (long long)words[2]);
+    static const Node unknown;
+    const Node *node = s->suspect ? s->suspect : &unknown;
+    return status_at(eval_index_error(node, words[1], words[2], NULL, 0), "node \"%s\"",
+                     s->suspect ? node_origin_name(node) : "?");
 }
 
 Status gpu_synchronize(Device *device, Stream *stream) {
