@@ -46,6 +46,8 @@ static const char *const words[] = {
     "store_f16",
     "load_bf16",
     "store_bf16",
+    "pack_f16",
+    "pack_bf16",
     "fma_f32",
     "fma_f64",
     "sqrt_f32",

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compiles kernels and programs for CUDA, which needs no GPU, and reads what the compiler made of them: a warning, local
- * memory or too many registers is a failure. */
+ * memory or too many registers is a failure, and so is machine code that computes what nothing reads (sass.h). */
 #include "proof.h"
 #include "cubin.h"
 #include "render_many.h"
+#include "sass.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "../base/share.h"
 #include "codegen/gpu/gpu.h"
@@ -68,6 +70,43 @@ static void judge(Proof *proof, const Cubin *cubin, int architecture, const char
     }
 }
 
+/* All that a program prints, malloc'ed; NULL when it fails. */
+static char *output_of(const char *program, const char *argument) {
+    char command[4096];
+    int length = snprintf(command, sizeof command, "'%s' -c '%s'", program, argument);
+    FILE *pipe = length < (int)sizeof command ? popen(command, "r") : NULL;
+    if (!pipe) return NULL;
+    size_t size = 0, capacity = 1 << 16, got;
+    char *text = malloc(capacity);
+    while (text && (got = fread(text + size, 1, capacity - size - 1, pipe))) {
+        size += got;
+        if (size + 1 < capacity) continue;
+        char *grown = realloc(text, capacity *= 2);
+        if (!grown) free(text);
+        text = grown;
+    }
+    if (text) text[size] = 0;
+    if (pclose(pipe) == 0 && size) return text;
+    free(text);
+    return NULL;
+}
+
+static Status read_code(const char *disassembler, const void *binary, size_t size) {
+    char path[] = "/tmp/gpu-kernels-XXXXXX", unread[200];
+    int file = mkstemp(path);
+    if (file < 0) return status_error(STATUS_FAULT, "no temporary file");
+    bool written = write(file, binary, size) == (ssize_t)size;
+    close(file);
+    char *text = written ? output_of(disassembler, path) : NULL;
+    unlink(path);
+    if (!text) return status_error(STATUS_FAULT, "%s does not print the binary", disassembler);
+    Status status = NULL;
+    if (sass_unread(text, unread, sizeof unread))
+        status = status_error(STATUS_FAULT, "nothing reads what is computed by: %s", unread);
+    free(text);
+    return status;
+}
+
 static Status compile(Proof *proof, int architecture, const char *source, Cubin *out_cubin) {
     void *binary = NULL;
     size_t size = 0;
@@ -75,6 +114,7 @@ static Status compile(Proof *proof, int architecture, const char *source, Cubin 
     Status status = cuda_compile(proof->options.nvrtc, architecture, source, &binary, &size, &log);
     if (!status && log && *log) status = status_error(STATUS_FAULT, "warnings: %s", log);
     if (!status && !cubin_read(binary, size, out_cubin)) status = status_error(STATUS_FAULT, "the result is no cubin");
+    if (!status && proof->options.disassembler) status = read_code(proof->options.disassembler, binary, size);
     free(log);
     free(binary);
     return status_at(status, "sm_%d", architecture);

@@ -18,6 +18,7 @@
  *   --in-turn N  each program is compiled for one of the architectures, in turn, beginning with the Nth modulo their number;
  *                with ONNXFUSE_TEST_SHARE=M (tests/base/share.h) one of M programs
  *   --nvrtc P    the folder with the NVRTC library
+ *   --disassembler P   nvdisasm: the machine code is read as well (sass.h)
  *   --report F   writes failing kernels with their programs to F */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,8 @@ int main(int argc, char **argv) {
             options.seconds = atoi(value_of(argv, &i));
         else if (!strcmp(argv[i], "--nvrtc"))
             options.nvrtc = value_of(argv, &i);
+        else if (!strcmp(argv[i], "--disassembler"))
+            options.disassembler = value_of(argv, &i);
         else if (!strcmp(argv[i], "--arch"))
             options.architectures = value_of(argv, &i);
         else if (!strcmp(argv[i], "--in-turn"))

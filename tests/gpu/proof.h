@@ -17,6 +17,7 @@ typedef struct ProofOptions {
     int jobs, batch;
     int seconds;               /* most for one batch */
     const char *nvrtc;         /* folder or file of the NVRTC library; NULL: the usual places */
+    const char *disassembler;  /* nvdisasm; NULL: machine code is not read */
     const char *architectures; /* "80,90,100" */
     bool in_turn;              /* each program is compiled for one of them alone, the next for the next */
     int turn;                  /* which one is the first's */

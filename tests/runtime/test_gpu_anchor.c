@@ -281,7 +281,8 @@ typedef struct Depthwise {
     const char *name;
     DType dtype;
     int64_t images, in[2], channels, kernel, stride, pads[4];
-    bool constant;
+    bool constant; /* the weight and bias */
+    int skipped;   /* of bias, sum and ReLU: so many of the first are left out */
 } Depthwise;
 
 static const Depthwise depthwises[] = {
@@ -297,6 +298,9 @@ static const Depthwise depthwises[] = {
     {"7x7", DT_F32, 1, {10, 9}, 12, 7, 1, {3, 3, 3, 3}, true},
     {"7x7, by strides", DT_F32, 1, {10, 9}, 12, 7, 2, {3, 3, 3, 3}, true},
     {"3x3 of f16", DT_F16, 2, {9, 11}, 40, 3, 1, {1, 1, 1, 1}, true},
+    {"3x3 of f16, by strides, bare", DT_F16, 2, {9, 11}, 40, 3, 2, {1, 1, 1, 1}, true, 3},
+    {"3x3 of f16, by strides of 3, ReLU alone", DT_F16, 2, {9, 11}, 40, 3, 3, {1, 1, 1, 1}, true, 2},
+    {"5x5 of f16", DT_F16, 1, {9, 11}, 24, 5, 1, {2, 2, 2, 2}, true, 3},
     {"5x5 of bf16, by strides", DT_BF16, 2, {9, 11}, 24, 5, 2, {2, 1, 2, 1}, true},
     {"3x3 of f64", DT_F64, 1, {9, 11}, 6, 3, 1, {1, 1, 1, 1}, true},
     {"a weight that comes with a run", DT_F32, 1, {9, 11}, 16, 3, 1, {1, 1, 1, 1}, false},
@@ -318,7 +322,7 @@ static AnchorCase depthwise_case(const Depthwise *d, uint64_t seed) {
     node_set_ints(c.node, "dilations", (int64_t[]){1, 1}, 2);
     node_set_int(c.node, "group", d->channels);
     node_set_dims(c.node, "pads", pads, 4);
-    anchor_case_results(&c, d->dtype, 4, sizes, steps, 3);
+    anchor_case_results(&c, d->dtype, 4, sizes, steps + d->skipped, 3 - d->skipped);
     c.constant[1] = c.constant[2] = d->constant;
     c.terms = d->kernel * d->kernel;
     c.what = d->name;

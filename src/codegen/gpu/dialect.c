@@ -12,6 +12,10 @@
     "    return (u16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);\n"                                                      \
     "}\n"
 
+#define PACK_OF_TWO                                                                                                    \
+    "#define pack_f16(x, y) ((u32)store_f16(x) | (u32)store_f16(y) << 16)\n"                                           \
+    "#define pack_bf16(x, y) ((u32)store_bf16(x) | (u32)store_bf16(y) << 16)\n"
+
 /* fmod by long division of the significands, `step` bits of the quotient at a time: exact, as C's. OpenCL's own fmod
  * goes through a rounded quotient on some devices. */
 #define FMOD(f, u, bits, infinity, sign, hidden, step)                                                                 \
@@ -121,8 +125,11 @@ static const char cuda_prelude[] =
     BF16_BY_INTEGERS
     "#if __CUDA_ARCH__ >= 800\n"
     "FUNCTION u16 store_bf16(f32 x) { u16 r; asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n"
+    "FUNCTION u32 pack_f16(f32 x, f32 y) { u32 r; asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(y), \"f\"(x)); return r; }\n"
+    "FUNCTION u32 pack_bf16(f32 x, f32 y) { u32 r; asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(y), \"f\"(x)); return r; }\n"
     "#else\n"
     "FUNCTION u16 store_bf16(f32 x) { return store_bf16_bits(BITS_f32(x)); }\n"
+    PACK_OF_TWO
     "#endif\n"
     FMOD_F32
     FMOD_F64;
@@ -262,6 +269,7 @@ static const char opencl_prelude[] =
     /* clang-format off */
     BF16_BY_INTEGERS
     "FUNCTION u16 store_bf16(f32 x) { return store_bf16_bits(BITS_f32(x)); }\n"
+    PACK_OF_TWO
     FMOD_F32
     "#ifdef HAS_F64\n"
     FMOD_F64

@@ -34,6 +34,7 @@
  *                              serve better
  * load_f16(u16) -> f32, store_f16(f32) -> u16, load_bf16, store_bf16      to nearest even, NaN stays NaN
  * load_f16_high(u32) -> f32     of the upper half of a word
+ * pack_f16(f32, f32) -> u32, pack_bf16     both stored, the first in the word's lower half
  * fma_<f> sqrt_<f> floor_<f> ceil_<f> trunc_<f> rint_<f> fabs_<f> fmod_<f>   <f>: f32 f64. Correctly rounded, no contraction
  * max_f32(a, b)                the number where one is NaN
  * exp2_f32(x)                  within 2^-22, results below the normal ones may be 0

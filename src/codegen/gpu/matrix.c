@@ -125,12 +125,4 @@ void gpu_matrix_words(Text *text, DType dtype, GpuDialect dialect) {
              dtype != DT_F16);
     text_add(text, "%s#define ROUND_TO_MATRIX(word) %s\n", dialect == GPU_CUDA ? cuda_words : opencl_words,
              wide ? "round_to_tf32(word)" : "(word)");
-    if (wide) return;
-    if (dialect == GPU_CUDA)
-        text_add(text,
-                 "FUNCTION u32 PACK(f32 x, f32 y) { u32 r; asm(\"cvt.rn.\" MATRIX_TYPE \"x2.f32 %%0, %%1, %%2;\" : "
-                 "\"=r\"(r) : \"f\"(y), \"f\"(x)); return r; }\n");
-    else
-        text_add(text, "#define PACK(x, y) ((u32)store_%s(x) | (u32)store_%s(y) << 16)\n", dtype_name(dtype),
-                 dtype_name(dtype));
 }

@@ -21,7 +21,6 @@
  * LOAD_TURNED(r, tile, at, more)    the same of 8 x 8 elements of 16 bits each, turned: r[m] has elements l / 4 of rows
  *                                   2 (l % 4) and the next
  * ROUND_TO_MATRIX(word)             tf32: the bits of a f32, rounded to it; else the word itself
- * PACK(x, y)                        16-bit types: two f32 as a word, x in its low half, to nearest even
  * FORGET(x)                         the compiler forgets what it knows of a u32 variable's value, so that what is made of it is
  *                                   made again rather than kept in registers. Statement, with ;
  * COPY_LATER(tile, at, more, from, bytes)   16 bytes from GLOBAL memory, a multiple of 16, to tile[at + more], which are as above;

@@ -277,10 +277,10 @@ static const ElementType element_types[] = {
      "#define T f32\n#define LOAD(p) READ(f32, p)\n#define STORE(p, x) WRITE(f32, p, x)\n"},
     {DT_F16, "u16", "load_f16(READ(u16, p))",
      "#define T u16\n#define LOAD(p) load_f16(READ(u16, p))\n#define STORE(p, x) WRITE(u16, p, store_f16(x))\n"
-     "#define LOAD_16(x) load_f16(x)\n"},
+     "#define LOAD_16(x) load_f16(x)\n#define PACK(x, y) pack_f16(x, y)\n"},
     {DT_BF16, "u16", "load_bf16(READ(u16, p))",
      "#define T u16\n#define LOAD(p) load_bf16(READ(u16, p))\n#define STORE(p, x) WRITE(u16, p, store_bf16(x))\n"
-     "#define LOAD_16(x) load_bf16(x)\n"},
+     "#define LOAD_16(x) load_bf16(x)\n#define PACK(x, y) pack_bf16(x, y)\n"},
     {DT_BOOL, "u8", "READ(u8, p)", ""},
 };
 

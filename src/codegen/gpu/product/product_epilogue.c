@@ -71,9 +71,12 @@ static void add_body(Text *t, GpuRender *r, const GpuEpilogue *e) {
                      i);
     /* The index of philox is step * row + column + start, which is i1 alone. */
     for (int i = 0; i < r->k->param_count; i++) text_add(t, "    const i64 p%d = 0;\n    (void)p%d;\n", i, i);
-    text_add(t, "    UNROLL\n    for (i32 j = 0; j < PACK; j++) {\n        if (j < count) {\n"
-                "            const i64 i0 = 0, i1 = origin + at + j * step;\n            (void)i0, (void)i1;\n"
-                "            VALUE result = v[j];\n");
+    /* Without operands there is nothing beyond `count` that must not be read. */
+    text_add(t,
+             "    UNROLL\n    for (i32 j = 0; j < PACK; j++) {\n        %s{\n"
+             "            const i64 i0 = 0, i1 = origin + at + j * step;\n            (void)i0, (void)i1;\n"
+             "            VALUE result = v[j];\n",
+             e->operand_count ? "if (j < count) " : "");
     for (int i = 0; i < r->k->insts.count; i++) add_instruction(t, r, e, i);
     text_add(t, "            v[j] = result;\n        }\n    }\n");
 }

@@ -154,6 +154,8 @@ static const Sample samples[] = {
     {"a depthwise convolution of 3 x 3 taps, by strides, of f16",
      {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F16, .depthwise = true, .window = 3, .stride = 2},
      GATED},
+    {"a bare depthwise convolution of 3 x 3 taps, by strides, of f16",
+     {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F16, .depthwise = true, .window = 3, .stride = 2}},
     {"a depthwise convolution of 5 x 5 taps",
      {.kind = GPU_PRODUCT_CHANNELS, .dtype = DT_F32, .depthwise = true, .window = 5, .stride = 1},
      BIAS_ADD_RELU},

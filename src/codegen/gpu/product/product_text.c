@@ -53,8 +53,7 @@ static const PackText packs[] = {
     {2, "u64",
      "u32 low = (u32)w, high = (u32)(w >> 32); v[0] = FROM_BITS((u16)low); v[1] = FROM_HIGH(low); "
      "v[2] = FROM_BITS((u16)high); v[3] = FROM_HIGH(high);",
-     "u32 low = (u32)TO_BITS(v[0]) | (u32)TO_BITS(v[1]) << 16, high = (u32)TO_BITS(v[2]) | (u32)TO_BITS(v[3]) << 16; "
-     "w = low | (u64)high << 32;"},
+     "w = PAIR(v[0], v[1]) | (u64)PAIR(v[2], v[3]) << 32;"},
     {4, "u128", "v[0] = FROM_BITS(w.x); v[1] = FROM_BITS(w.y); v[2] = FROM_BITS(w.z); v[3] = FROM_BITS(w.w);",
      "w.x = TO_BITS(v[0]); w.y = TO_BITS(v[1]); w.z = TO_BITS(v[2]); w.w = TO_BITS(v[3]);"},
     {8, "u128", "v[0] = FROM_BITS((u64)w.x | (u64)w.y << 32); v[1] = FROM_BITS((u64)w.z | (u64)w.w << 32);",
@@ -104,9 +103,13 @@ static void add_types(Text *t, const GpuVariant *v) {
     text_add(t, "#define BITS %s\n#define VALUE %s\n#define WORD %s\n#define PACK %d\n", e->bits, e->value, p->word,
              product_pack(v->dtype));
     text_add(t, "#define FROM_BITS(b) %s\n#define TO_BITS(v) %s\n", e->from_bits, e->to_bits);
+    /* Floats are stored two at once: of words put together from halves, ptxas of CUDA 13 has lost one (sm_90). */
     if (p->size == 2)
-        text_add(t, "#define FROM_HIGH(w) %s\n",
-                 v->dtype == DT_F16 ? "load_f16_high(w)" : "FROM_BITS((u16)((w) >> 16))");
+        text_add(t, "#define FROM_HIGH(w) %s\n#define PAIR(x, y) %s\n",
+                 v->dtype == DT_F16 ? "load_f16_high(w)" : "FROM_BITS((u16)((w) >> 16))",
+                 !is_float            ? "((u32)TO_BITS(x) | (u32)TO_BITS(y) << 16)"
+                 : v->dtype == DT_F16 ? "pack_f16(x, y)"
+                                      : "pack_bf16(x, y)");
     text_add(t, "#define CLEAR(w) %s\n", p->size < 4 ? "w = 0;" : "w.x = w.y = w.z = w.w = 0;");
     text_add(t, "#define UNPACK(w, v) %s\n#define PACK_UP(w, v) %s\n", p->unpack, p->pack);
     text_add(t, "#define SUM_BITS(b) %s(b)\n", !is_float ? "" : v->dtype == DT_F64 ? "FLOAT_u64" : "FLOAT_u32");
