@@ -25,6 +25,27 @@ FLOW = {
             z = If(c) <then_branch = t () => (double[2] a) {{ a = Mul(x, w) }},
                        else_branch = f () => (double[2] b) {{ q = Mul(x, v) b = Tanh(q) }}> {SUM} }}""",
         [{"x": X, "c": np.array(True)}, {"x": X, "c": np.array(False)}]),
+    "if_optional": (
+        f"""g (double[2] x, bool c) => (double y) <{WV}> {{
+            o = If(c) <then_branch = t () => (optional(double[2]) a) {{ p = Mul(x, w) a = Optional(p) }},
+                       else_branch = f () => (optional(double[2]) b) {{ q = Sin(v) b = Optional(q) }}>
+            e = OptionalGetElement(o) z = Mul(e, w) {SUM} }}""",
+        [{"x": X, "c": np.array(True)}, {"x": X, "c": np.array(False)}]),
+    "if_empty_optional": (
+        f"""g (double[2] x, bool c) => (double y) <{WV}> {{
+            o = If(c) <then_branch = t () => (optional(double[2]) a) {{ p = Mul(x, w) a = Optional(p) }},
+                       else_branch = f () => (optional(double[2]) b) {{ b = Optional<type = double[2]>() }}>
+            h = OptionalHasElement(o)
+            z = If(h) <then_branch = t2 () => (double[2] r) {{ e = OptionalGetElement(o) r = Mul(e, w) }},
+                       else_branch = f2 () => (double[2] s) {{ s = Mul(v, v) }}> {SUM} }}""",
+        [{"x": X, "c": np.array(True)}, {"x": X, "c": np.array(False)}]),
+    "loop_optional": (
+        f"""g (double[2] x, int64 n) => (double y) <{WV}> {{
+            o = Optional(x)
+            l = Loop(n, "", o) <body = b (int64 i, bool c, optional(double[2]) a) => (bool d, optional(double[2]) r) {{
+                d = Identity(c) e = OptionalGetElement(a) p = Mul(e, w) q = Sin(p) r = Optional(q) }}>
+            e2 = OptionalGetElement(l) z = Mul(e2, v) {SUM} }}""",
+        [steps(3), steps(1), steps(0)]),
     "loop_for": (
         f"""g (double[2] x, int64 n) => (double y) <{W}> {{
             z = Loop(n, "", x) <body = b (int64 i, bool c, double[2] a) => (bool d, double[2] e) {{

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences and optionals, and gradients of sequences (ops/sequence/sequence_gradient.c says what its steps mean). Such a gradient has an element of no
- * shape where that is zero, which the standard has not: here it is a tensor of as many axes without elements. One of a tensor that has none is zero as
- * well, so nothing else has to tell them apart. A zero of no axes is a zero. */
+/* Sequences and optionals, and their gradients (ops/sequence/sequence_gradient.c and optional_gradient.c say what their steps mean). That of a sequence
+ * has an element of no shape where that is zero, which the standard has not: here it is a tensor of as many axes without elements. One of a tensor that
+ * has none is zero as well, so nothing else has to tell them apart. A zero of no axes is a zero. */
 #include "optimize/standard/writer.h"
 
 typedef Value *(*SequenceFn)(Writer *w, const Node *n, Value *const *in);
@@ -61,6 +61,16 @@ static Value *filled(Writer *w, Value *element, Value *shape) {
     return apply(w, "Reshape", element->dtype, (Value *[]){all, shape}, 2, &zero_stays, 1);
 }
 
+/* An If whose branches, already written, give these values, as a result of the type and kind of `like`. */
+static Value *chosen(Writer *w, Value *condition, Writer *then, Value *a, Writer *otherwise, Value *b,
+                     const Value *like) {
+    if (!condition || !a || !b) return NULL;
+    add_result(then, a);
+    add_result(otherwise, b);
+    Node *node = add_flow_node(w, "If", &condition, 1, (Writer *[]){then, otherwise}, 2);
+    return node ? add_flow_result(w, node, like) : NULL;
+}
+
 /* The sum of two elements, of which either may have no shape. */
 static Value *sum_of(Writer *w, Value *a, Value *b) {
     if (!a || !b) return NULL;
@@ -68,11 +78,8 @@ static Value *sum_of(Writer *w, Value *a, Value *b) {
     Value *condition = size ? compare(w, "Greater", size, whole(w, DT_I64, 0)) : NULL;
     if (!condition) return NULL;
     Writer sum = writer_of_body(w, "sum"), other = writer_of_body(w, "other");
-    Value *y = capture(&sum, b);
-    add_result(&sum, apply2(&sum, "Add", filled(&sum, capture(&sum, a), shape_of(&sum, y)), y));
-    add_result(&other, copied(&other, capture(&other, a)));
-    Node *node = add_flow_node(w, "If", &condition, 1, (Writer *[]){&sum, &other}, 2);
-    return node ? add_flow_result(w, node, a) : NULL;
+    Value *y = capture(&sum, b), *all = apply2(&sum, "Add", filled(&sum, capture(&sum, a), shape_of(&sum, y)), y);
+    return chosen(w, condition, &sum, all, &other, copied(&other, capture(&other, a)), a);
 }
 
 /* `at` of a sequence as long as that, counted from its first element. NULL: `otherwise`. */
@@ -138,11 +145,15 @@ static Value *join(Writer *w, const Node *n, Value *const *in) {
     return apply(w, "ConcatFromSequence", type_of(n), in, 1, attrs, 2);
 }
 
+/* What the node gives, with something in it, or (NULL) without. */
+static Value *optional_of(Writer *w, const Node *n, Value *held) {
+    ValueKind kind = n->outputs[0]->kind, inner = kind == VALUE_OPTIONAL ? VALUE_TENSOR : VALUE_SEQUENCE;
+    Attr attrs[] = {{.name = "type", .kind = ATTR_TYPE, .dtype = type_of(n)}, int_attr("type_kind", inner)};
+    return apply_to_items(w, "Optional", kind, type_of(n), &held, held ? 1 : 0, attrs, held ? 0 : 2);
+}
+
 static Value *optional(Writer *w, const Node *n, Value *const *in) {
-    ValueKind held = n->outputs[0]->kind == VALUE_OPTIONAL ? VALUE_TENSOR : VALUE_SEQUENCE;
-    Attr attrs[] = {{.name = "type", .kind = ATTR_TYPE, .dtype = type_of(n)}, int_attr("type_kind", held)};
-    return apply_to_items(w, "Optional", n->outputs[0]->kind, type_of(n), in, n->input_count, attrs,
-                          n->input_count ? 0 : 2);
+    return optional_of(w, n, n->input_count ? in[0] : NULL);
 }
 
 static Value *element_of_optional(Writer *w, const Node *n, Value *const *in) {
@@ -150,7 +161,7 @@ static Value *element_of_optional(Writer *w, const Node *n, Value *const *in) {
 }
 
 static Value *has_element(Writer *w, const Node *n, Value *const *in) {
-    return apply(w, "OptionalHasElement", DT_BOOL, in, n->input_count, NULL, 0);
+    return apply(w, "OptionalHasElement", DT_BOOL, in, n->input_count ? 1 : 0, NULL, 0);
 }
 
 /* --- steps of gradients -------------------------------------------------------------------------------------------------------------------- */
@@ -240,6 +251,34 @@ static Value *total(Writer *w, const Node *n, Value *const *in) {
     return end_repeat(w, r, apply2(b, "Add", r->carried, part));
 }
 
+/* The three steps of optionals, as branches over whether there is something. */
+static Value *element_or_zeros(Writer *w, const Node *n, Value *const *in) {
+    Writer held = writer_of_body(w, "held"), empty = writer_of_body(w, "empty");
+    Value *inside = capture(&held, in[0]), *sizes = capture(&empty, in[1]);
+    bool tensor = n->outputs[0]->kind == VALUE_TENSOR;
+    Value *none = tensor ? filled(&empty, no_element(&empty, type_of(n), 1), sizes) : zeros(&empty, n, &sizes);
+    return chosen(w, has_element(w, n, in), &held, element_of_optional(&held, n, &inside), &empty, none, n->outputs[0]);
+}
+
+static Value *items(Writer *w, const Node *n, Value *const *in) {
+    Writer held = writer_of_body(w, "held"), empty = writer_of_body(w, "empty");
+    Value *optional = capture(&held, in[0]), *count = n->input_count > 1 ? capture(&empty, in[1]) : NULL;
+    bool tensor = in[0] && in[0]->kind == VALUE_OPTIONAL;
+    Value *all = apply_to_items(&held, "OptionalGetElement", tensor ? VALUE_TENSOR : VALUE_SEQUENCE, type_of(n),
+                                &optional, 1, NULL, 0);
+    if (tensor && all) all = apply_to_items(&held, "SequenceConstruct", VALUE_SEQUENCE, type_of(n), &all, 1, NULL, 0);
+    Value *none = count ? zeros(&empty, n, &count) : no_elements(&empty, type_of(n));
+    return chosen(w, has_element(w, n, in), &held, all, &empty, none, n->outputs[0]);
+}
+
+static Value *of_items(Writer *w, const Node *n, Value *const *in) {
+    Writer held = writer_of_body(w, "held"), empty = writer_of_body(w, "empty");
+    Value *all = capture(&held, in[0]);
+    if (n->outputs[0]->kind == VALUE_OPTIONAL) all = element_at(&held, all, whole(&held, DT_I64, 0));
+    return chosen(w, in[1], &held, all ? optional_of(&held, n, all) : NULL, &empty, optional_of(&empty, n, NULL),
+                  n->outputs[0]);
+}
+
 /* Of inputs 1 and 2, how many elements the sequence of each iteration has, and an iteration: where its elements begin, and their number. */
 static Value *first_of(Writer *w, Value *lengths, Value *iteration, Value **out_count) {
     const Dim *one = dim_const(w->table, 1);
@@ -288,6 +327,9 @@ bool write_sequence(Writer *w, const Node *n) {
                 {"Optional", optional},
                 {"OptionalGetElement", element_of_optional},
                 {"OptionalHasElement", has_element},
+                {"OptionalElementOrZeros", element_or_zeros},
+                {"OptionalItems", items},
+                {"OptionalOfItems", of_items},
                 {"SequenceElement", element},
                 {"SequenceZeros", zeros},
                 {"SequenceOfIteration", of_iteration},
