@@ -32,12 +32,18 @@ static bool is_inside(const Growth *g, const Value *v) {
 
 /* ---- what may be gathered ---- */
 
+/* Whether a value in between may be of that type. */
+static bool may_be_between(const Growth *g, DType dtype) {
+    DType raw = g->raw->dtype;
+    bool widened = dtype == DT_F32 && (raw == DT_F16 || raw == DT_BF16);
+    return g->policy->target.epilogue.any_types || dtype == raw || dtype == DT_BOOL || widened;
+}
+
 static bool computes_element(const Growth *g, const Node *node) {
     return node->kind == NODE_PRIM && (prim_is_elementwise(node->prim) || node->prim == PRIM_PHILOX) &&
            node->fence == g->anchor->fence && node->on_host == g->anchor->on_host && space_accepts(node) &&
            node->output_count == 1 && value_same_shape(node->outputs[0], g->raw) &&
-           (g->policy->target.epilogue.any_types || node->outputs[0]->dtype == g->raw->dtype ||
-            node->outputs[0]->dtype == DT_BOOL);
+           may_be_between(g, node->outputs[0]->dtype);
 }
 
 static bool is_scalar_constant(const Value *v) {

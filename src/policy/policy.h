@@ -24,7 +24,7 @@ typedef struct Target {
     /* What epilogues (lowering/anchors.h) its products and convolutions may have. */
     struct EpilogueLimits {
         int outputs;    /* most results; 0: no epilogues */
-        bool any_types; /* else all is of the anchor's type, but for truth values in between */
+        bool any_types; /* else all is of the anchor's type, but in between for truth values, and f32 of f16 and bf16 */
     } epilogue;
     struct AnchorLimits { /* which anchors the device runs beside those that all do */
         bool attention, attention_backward;

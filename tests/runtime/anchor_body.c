@@ -72,16 +72,25 @@ static Value *hard_swish(Body *b) {
     return two(b, PRIM_MUL, x, two(b, PRIM_MAX, number(b, 0), two(b, PRIM_MIN, number(b, 1), gate)));
 }
 
+static Value *cast(Body *b, DType to) {
+    Node *node = graph_add_prim(b->graph, NULL, PRIM_CAST, &b->now, 1);
+    node_set_dtype(node, "to", to);
+    return result_of(b, node, to);
+}
+
+static Value *widened_hard_swish(Body *b) {
+    DType narrow = b->dtype;
+    if (dtype_size(narrow) > 2) return hard_swish(b);
+    b->now = cast(b, b->dtype = DT_F32);
+    b->now = hard_swish(b);
+    return cast(b, b->dtype = narrow);
+}
+
 static void add_result(Body *b, Value *v) {
     if (!value_is_output(v) && b->graph->outputs.count < EPILOGUE_OUTPUTS) graph_add_output(b->graph, v);
 }
 
-static void add_cast(Body *b) {
-    DType to = b->dtype == DT_F16 ? DT_F32 : DT_F16;
-    Node *cast = graph_add_prim(b->graph, NULL, PRIM_CAST, &b->now, 1);
-    node_set_dtype(cast, "to", to);
-    add_result(b, result_of(b, cast, to));
-}
+static void add_cast(Body *b) { add_result(b, cast(b, b->dtype == DT_F16 ? DT_F32 : DT_F16)); }
 
 static void add_step(Body *b, AnchorStep step) {
     unsigned last = 1u << (b->rank - 1), all = (last << 1) - 1;
@@ -101,6 +110,7 @@ static void add_step(Body *b, AnchorStep step) {
         b->now = choice(b, two(b, PRIM_LT, b->now, number(b, 0)), two(b, PRIM_MUL, b->now, number(b, 0.2)), b->now);
         break;
     case ANCHOR_DROPOUT: b->now = dropped(b); break;
+    case ANCHOR_WIDENED: b->now = widened_hard_swish(b); break;
     case ANCHOR_OUTPUT: add_result(b, b->now); break;
     case ANCHOR_CAST: add_cast(b); break;
     default: break;

@@ -19,6 +19,7 @@ typedef enum AnchorStep {
     ANCHOR_TANH,
     ANCHOR_LEAKY, /* 0.2 x below 0, by where */
     ANCHOR_DROPOUT,
+    ANCHOR_WIDENED, /* a HardSwish in f32 */
     ANCHOR_ONE_RESULT_STEPS,
     ANCHOR_OUTPUT = ANCHOR_ONE_RESULT_STEPS, /* the value so far is a result too */
     ANCHOR_CAST,                             /* so it is in another type */

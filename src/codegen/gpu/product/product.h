@@ -25,7 +25,7 @@ typedef enum GpuOperandForm {
     GPU_OPERAND_SPREAD, /* as graph/broadcast.h says, by two numbers of the launch */
 } GpuOperandForm;
 
-/* An anchor's epilogue: one result, and all tensors of the products' type. */
+/* An anchor's epilogue: one result, and all tensors of the products' type; between them there may be others. */
 typedef struct GpuEpilogue {
     const Kernel *kernel; /* in tile form (codegen_tile); its text is printed where sums are finished */
     const int *operand;   /* [buffers of the kernel]: the operand's number; -1: the raw result, or the result */
