@@ -593,7 +593,7 @@ Test(convolutions, lines_of_all_instruction_sets) {
         LineKind kind;
         int taps, step;
     } kinds[] = {{LINE_3X1, 3, 1}, {LINE_3X2, 3, 2}, {LINE_5X1, 5, 1}, {LINE_5X2, 5, 2},
-                 {LINE_ANY, 1, 1}, {LINE_ANY, 2, 3}, {LINE_ANY, 7, 1}};
+                 {LINE_7X1, 7, 1}, {LINE_ANY, 1, 1}, {LINE_ANY, 2, 3}, {LINE_ANY, 7, 1}};
     const TileIsa *sets[3];
     int count = all_sets(sets);
     uint64_t state = 3;
@@ -601,7 +601,7 @@ Test(convolutions, lines_of_all_instruction_sets) {
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
             for (int vectors = 1; vectors <= sets[s]->f32.line_vectors; vectors++)
                 for (int64_t positions = 1; positions <= LINE_POSITIONS; positions++)
-                    for (int64_t before = 0; before < 3; before++) {
+                    for (int64_t before = 0; before < 4; before++) {
                         int lanes = sets[s]->f32.lanes, missing = anchor_case_below(&state, lanes);
                         int64_t spacing = kinds[k].kind == LINE_ANY ? 1 : 1 + anchor_case_below(&state, 2);
                         LineCase l = {kinds[k].taps, vectors, -before, 0, kinds[k].step * spacing, spacing, positions};

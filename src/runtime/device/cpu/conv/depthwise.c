@@ -237,9 +237,11 @@ static void run_slices(void *context, int64_t begin, int64_t end, int worker) {
 
 static LineKind kind_of(const Cut *cut) {
     int64_t taps = cut->walk->taps[2], step = cut->walk->input_step[2];
-    if (step == cut->tap_step) return taps == 3 ? LINE_3X1 : taps == 5 ? LINE_5X1 : LINE_ANY;
-    if (step == 2 * cut->tap_step) return taps == 3 ? LINE_3X2 : taps == 5 ? LINE_5X2 : LINE_ANY;
-    return LINE_ANY;
+    static const LineKind kinds[LINE_TAPS + 1][3] = {
+        [3] = {LINE_ANY, LINE_3X1, LINE_3X2}, [5] = {LINE_ANY, LINE_5X1, LINE_5X2}, [7] = {LINE_ANY, LINE_7X1}};
+    int64_t stride = step / cut->tap_step;
+    bool shared = taps <= LINE_TAPS && step % cut->tap_step == 0 && stride >= 1 && stride <= 2;
+    return shared ? kinds[taps][stride] : LINE_ANY;
 }
 
 static Cut cut_phase(const Walk *walk, const Phase *phase, int64_t longest, int64_t wanted) {

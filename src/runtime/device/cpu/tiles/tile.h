@@ -143,9 +143,9 @@ typedef struct LinesCall {
 } LinesCall;
 
 /* How taps and positions lie: taps of a row by positions' distance in taps. */
-typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_KINDS } LineKind;
+typedef enum LineKind { LINE_ANY, LINE_3X1, LINE_3X2, LINE_5X1, LINE_5X2, LINE_7X1, LINE_KINDS } LineKind;
 
-enum { LINE_TILE = 8, LINE_TAPS = 5, LINE_VECTORS = 2 };
+enum { LINE_TILE = 8, LINE_TAPS = 7, LINE_VECTORS = 2 };
 
 typedef void (*LinesFunction)(const LinesCall *call);
 

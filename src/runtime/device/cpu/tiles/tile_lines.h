@@ -247,11 +247,13 @@ LINE_ONE(3x1, 3, 1)
 LINE_ONE(3x2, 3, 2)
 LINE_ONE(5x1, 5, 1)
 LINE_ONE(5x2, 5, 2)
+LINE_ONE(7x1, 7, 1)
 LINE_PAIR(any, 0, 0)
 LINE_PAIR(3x1, 3, 1)
 LINE_PAIR(3x2, 3, 2)
 LINE_PAIR(5x1, 5, 1)
 LINE_PAIR(5x2, 5, 2)
+LINE_PAIR(7x1, 7, 1)
 #endif
 #undef LINE_EDGE
 #undef LINE_ONE
