@@ -176,6 +176,21 @@ def pools():
     return model(nodes, dict(x=["n", 3, 10, 9]), dict(y=["n", 20]), weights, opset=19, dtype=np.float32), dict(x=normal(2, 3, 10, 9), t=normal(2, 20)), "mse:y,t"
 
 
+def resizes():
+    """By scales and by sizes, up and down, in all modes; a side that a run knows."""
+    modes = [dict(mode="linear"), dict(mode="nearest"), dict(mode="cubic", cubic_coeff_a=-0.5), dict(mode="linear", coordinate_transformation_mode="align_corners"),
+             dict(mode="linear", antialias=1), dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")]
+    by = ["a  twice", "a  less", "a   sizes"]
+    nodes = [node("Constant", "", "twice", value_floats=[1, 1, 2, 1.5]), node("Constant", "", "less", value_floats=[1, 1, 0.6, 1]),
+             node("Conv", "x w1", "a", pads=[1, 1, 1, 1])]
+    for i, mode in enumerate(modes):
+        nodes += [helper.make_node("Resize", by[i % 3].split(" "), [f"r{i}"], **mode), node("Tanh", f"r{i}", f"t{i}"),
+                  node("ReduceSum", f"t{i} axes", f"s{i}", keepdims=0)]
+    nodes += [node("Concat", " ".join(f"s{i}" for i in range(len(modes))), "y", axis=1)]
+    weights = dict(w1=normal(3, 2, 3, 3), sizes=np.array([2, 3, 9, 4]), axes=np.array([2, 3]))
+    return model(nodes, dict(x=[2, 2, 5, "w"]), dict(y=[2, 3 * len(modes)]), weights, opset=19, dtype=np.float32), dict(x=normal(2, 2, 5, 6), t=normal(2, 18)), "mse:y,t"
+
+
 def attention():
     """One block of a transformer: heads of 4, softmax, residuals, GELU."""
     nodes = [node("LayerNormalization", "x s1 z1", "n1"), node("MatMul", "n1 wq", "q0"), node("MatMul", "n1 wk", "k0"), node("MatMul", "n1 wv", "v0")]
@@ -404,7 +419,7 @@ def test_refusals(folder):
 with tempfile.TemporaryDirectory() as scratch:
     scratch = Path(scratch)
     test_cases(scratch / "cases")
-    for name, made in (("dense", dense), ("convolutions", convolutions), ("pools", pools), ("attention", attention)):
+    for name, made in (("dense", dense), ("convolutions", convolutions), ("pools", pools), ("resizes", resizes), ("attention", attention)):
         case, feeds, loss = made()
         test_gradients(scratch, name, case, [feeds], "loss", "--loss", loss)
     test_flow(scratch)

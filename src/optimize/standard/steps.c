@@ -151,9 +151,19 @@ void write_host(Writer *w, const Node *n) {
     static const struct {
         const char *op;
         void (*write)(Writer *w, const Node *n, Value *const *in);
-    } rows[] = {{"TopK", top_k},      {"CumSum", running},         {"CumProd", running}, {"NonZero", non_zero},
-                {"Range", counted},   {"Compress", true_elements}, {"Slice", sliced},    {"Reshape", resized},
-                {"Squeeze", resized}, {"Unsqueeze", resized},      {"Pad", padded},      {"If", branch_that_fails}};
+    } rows[] = {{"TopK", top_k},
+                {"CumSum", running},
+                {"CumProd", running},
+                {"NonZero", non_zero},
+                {"Range", counted},
+                {"Compress", true_elements},
+                {"Slice", sliced},
+                {"Reshape", resized},
+                {"Squeeze", resized},
+                {"Unsqueeze", resized},
+                {"Pad", padded},
+                {"If", branch_that_fails},
+                {"ResizeGradient", write_resize_gradient}};
     void (*write)(Writer *, const Node *, Value *const *) = node_attr(n, "reduce_prim") ? reduction : NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !write; i++)
         if (strcmp(rows[i].op, n->op) == 0 && !*n->domain) write = rows[i].write;

@@ -128,6 +128,8 @@ Value *end_repeat(Writer *w, Repeat *repeat, Value *next);
 /* These write a node: its results get forms. In windows.c and sequences.c: false: it is none of theirs. */
 bool write_window(Writer *w, const Node *n);
 bool write_sequence(Writer *w, const Node *n);
+/* In resize.c; in: the node's inputs. */
+void write_resize_gradient(Writer *w, const Node *n, Value *const *in);
 /* In flow.c: of an If that lowering has put into a branch which fails when it is taken. */
 void write_refusal(Writer *w, const Node *n);
 const char *prim_operator(Prim prim); /* of one node: a reduction */
