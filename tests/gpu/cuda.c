@@ -107,18 +107,21 @@ static Status read_code(const char *disassembler, const void *binary, size_t siz
     return status;
 }
 
-static Status compile(Proof *proof, int architecture, const char *source, Cubin *out_cubin) {
+static Status compile(Proof *proof, int architecture, const char *source, bool reads, Cubin *out_cubin) {
     void *binary = NULL;
     size_t size = 0;
     char *log = NULL;
     Status status = cuda_compile(proof->options.nvrtc, architecture, source, &binary, &size, &log);
     if (!status && log && *log) status = status_error(STATUS_FAULT, "warnings: %s", log);
     if (!status && !cubin_read(binary, size, out_cubin)) status = status_error(STATUS_FAULT, "the result is no cubin");
-    if (!status && proof->options.disassembler) status = read_code(proof->options.disassembler, binary, size);
+    if (!status && reads) status = read_code(proof->options.disassembler, binary, size);
     free(log);
     free(binary);
     return status_at(status, "sm_%d", architecture);
 }
+
+/* Printing the machine code takes as long as compiling: in turn, that of one of so many. */
+enum { READ_IN_TURN = 3 };
 
 /* Of kernels of regions, or one program. */
 static Status prove_source(Proof *proof, const int *indices, int count) {
@@ -132,10 +135,12 @@ static Status prove_source(Proof *proof, const int *indices, int count) {
     int count_of_all = 1, number = 0;
     int turn = proof->options.turn + (first->program ? indices[0] : indices[0] / proof->options.batch);
     for (const char *at = proof->options.architectures; *at; at++) count_of_all += *at == ',';
+    int round = count_of_all * (int)share_of_slow();
+    bool reads = proof->options.disassembler && (!proof->options.in_turn || turn / round % READ_IN_TURN == 0);
     for (const char *at = proof->options.architectures; at && !status;
          at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (proof->options.in_turn && number++ != turn % (count_of_all * (int)share_of_slow())) continue;
-        status = compile(proof, atoi(at), source, cubin);
+        if (proof->options.in_turn && number++ != turn % round) continue;
+        status = compile(proof, atoi(at), source, reads, cubin);
         if (!status) judge(proof, cubin, atoi(at), source, indices[0]);
     }
     if (status && count > 1 && status_code(status) != STATUS_USAGE) {

@@ -16,7 +16,7 @@
  *   --jobs N     processes;  --batch N  kernels a program;  --seconds N  most for a batch
  *   --arch A,B   architectures for --cuda: 80,90,100
  *   --in-turn N  each program is compiled for one of the architectures, in turn, beginning with the Nth modulo their number;
- *                with ONNXFUSE_TEST_SHARE=M (tests/base/share.h) one of M programs
+ *                with ONNXFUSE_TEST_SHARE=M (tests/base/share.h) one of M programs; the machine code of a third of them is read
  *   --nvrtc P    the folder with the NVRTC library
  *   --disassembler P   nvdisasm: the machine code is read as well (sass.h)
  *   --report F   writes failing kernels with their programs to F */
