@@ -33,13 +33,8 @@ static Value *identity(Writer *w, const Matrices *m, const Dim *size) {
 
 /* 1, 1, the scale at that place, 1. */
 static Value *scales_of_axis(Writer *w, const Matrices *m, int64_t place) {
-    Attr axis = int_attr("axis", 0);
-    Value *one = ints_value(w, (int64_t[]){1}, 1);
-    Value *at[] = {m->scales, vector_of(w, place), vector_of(w, place + 1)};
-    Value *scale = apply(w, "Slice", DT_F32, at, 3, NULL, 0);
-    if (!one || !scale) return NULL;
-    one = convert(w, one, DT_F32);
-    return apply(w, "Concat", DT_F32, (Value *[]){one, one, scale, one}, 4, &axis, 1);
+    Value *one = convert(w, vector_of(w, 1), DT_F32);
+    return join_vectors(w, (Value *[]){one, one, vector_element(w, m->scales, place), one}, 4);
 }
 
 /* [to, from]. Runtimes resize pictures of four axes in all modes. */

@@ -51,13 +51,13 @@ static Value *no_element(Writer *w, DType dtype, int rank) {
 /* An element as a tensor of the shape (i64, a vector): zeros where it has none. */
 static Value *filled(Writer *w, Value *element, Value *shape) {
     if (!element || !shape) return NULL;
-    Attr keep = int_attr("keepdims", 1), axis = int_attr("axis", 0), zero_stays = int_attr("allowzero", 1);
+    Attr keep = int_attr("keepdims", 1), zero_stays = int_attr("allowzero", 1);
     Value *flat = apply(w, "Reshape", element->dtype, (Value *[]){element, vector_of(w, -1)}, 2, NULL, 0);
     Value *count = apply(w, "ReduceProd", DT_I64, &shape, 1, &keep, 1);
     Value *missing = apply2(w, "Sub", count, shape_of(w, flat));
     if (!missing) return NULL;
     Value *zeros = apply(w, "Expand", element->dtype, (Value *[]){number(w, element->dtype, 0), missing}, 2, NULL, 0);
-    Value *all = apply(w, "Concat", element->dtype, (Value *[]){flat, zeros}, 2, &axis, 1);
+    Value *all = join_vectors(w, (Value *[]){flat, zeros}, 2);
     return apply(w, "Reshape", element->dtype, (Value *[]){all, shape}, 2, &zero_stays, 1);
 }
 
@@ -174,7 +174,7 @@ static Value *zeros(Writer *w, const Node *n, Value *const *in) {
     if (!count) return NULL;
     static const int64_t none[MAX_RANK];
     Value *row = ints_value(w, none, element_rank(n->outputs[0]));
-    Value *shape = apply(w, "Concat", DT_I64, (Value *[]){count, row}, 2, &axis, 1);
+    Value *shape = join_vectors(w, (Value *[]){count, row}, 2);
     if (!shape) return NULL;
     Value *rows = apply(w, "Expand", type_of(n), (Value *[]){number(w, type_of(n), 0), shape}, 2, NULL, 0);
     return apply_to_items(w, "SplitToSequence", VALUE_SEQUENCE, type_of(n), &rows, 1, (Attr[]){axis, keep}, 2);
@@ -219,9 +219,7 @@ static Value *sizes_along(Writer *w, Value *sequence, int64_t axis) {
     if (!r) return NULL;
     Writer *b = &r->body;
     Value *shape = shape_of(b, element_at(b, capture(b, sequence), r->number));
-    Attr joined = int_attr("axis", 0);
-    Value *size = shape ? apply(b, "Gather", DT_I64, (Value *[]){shape, vector_of(b, axis)}, 2, &joined, 1) : NULL;
-    return end_repeat(w, r, size ? apply(b, "Concat", DT_I64, (Value *[]){r->carried, size}, 2, &joined, 1) : NULL);
+    return end_repeat(w, r, join_vectors(b, (Value *[]){r->carried, vector_element(b, shape, axis)}, 2));
 }
 
 static Value *join_gradient(Writer *w, const Node *n, Value *const *in) {

@@ -80,33 +80,23 @@ static void counted(Writer *w, const Node *n, Value *const *in) {
     set_form(w, n->outputs[0], shape_of(w, apply(w, "Range", ends[0]->dtype, ends, 3, NULL, 0)));
 }
 
-static Value *element(Writer *w, Value *vector, int64_t at) {
-    return vector ? apply(w, "Gather", DT_I64, (Value *[]){vector, vector_of(w, at)}, 2, NULL, 0) : NULL;
-}
-
-static Value *joined(Writer *w, Value *const *parts, int count) {
-    Attr axis = int_attr("axis", 0);
-    for (int i = 0; i < count; i++)
-        if (!parts[i]) return NULL;
-    return apply(w, "Concat", DT_I64, parts, count, &axis, 1);
-}
-
 /* Inputs: the data's sizes, starts, ends. Result: where each axis begins, then how long it is: the numbers of the places along it are cut. */
 static void cut(Writer *w, const Node *n, Value *const *in) {
     int count;
     const int64_t *axes = attr_ints(n, "slice_axes", &count), *steps = attr_ints(n, "slice_steps", &count);
     Value *parts[2 * MAX_RANK];
     for (int i = 0; i < count; i++) {
-        Value *length = to_scalar(w, element(w, in[0], axes[i])), *zero = whole(w, DT_I64, 0);
+        Value *length = to_scalar(w, vector_element(w, in[0], axes[i])), *zero = whole(w, DT_I64, 0);
         Value *ends[] = {zero, length, whole(w, DT_I64, 1)};
         Value *places = length ? apply(w, "Range", DT_I64, ends, 3, NULL, 0) : NULL;
-        Value *list[] = {places, element(w, in[1], i), element(w, in[2], i), vector_of(w, 0), vector_of(w, steps[i])};
+        Value *list[] = {places, vector_element(w, in[1], i), vector_element(w, in[2], i), vector_of(w, 0),
+                         vector_of(w, steps[i])};
         if (!places || !list[1] || !list[2]) return;
         Value *taken = apply(w, "Slice", DT_I64, list, 5, NULL, 0);
-        parts[i] = element(w, joined(w, (Value *[]){taken, vector_of(w, 0)}, 2), 0);
+        parts[i] = vector_element(w, join_vectors(w, (Value *[]){taken, vector_of(w, 0)}, 2), 0);
         parts[count + i] = shape_of(w, taken);
     }
-    set_form(w, n->outputs[0], joined(w, parts, 2 * count));
+    set_form(w, n->outputs[0], join_vectors(w, parts, 2 * count));
 }
 
 static void sliced(Writer *w, const Node *n, Value *const *in) {
@@ -137,7 +127,7 @@ static void padded(Writer *w, const Node *n, Value *const *in) {
         parts[2 * side] = apply2(w, "Max", amounts, none);
         parts[2 * side + 1] = apply2(w, "Max", apply1(w, "Neg", amounts), none);
     }
-    set_form(w, n->outputs[0], joined(w, parts, 4));
+    set_form(w, n->outputs[0], join_vectors(w, parts, 4));
 }
 
 /* --- the table -------------------------------------------------------------------------------------------------------------------- */

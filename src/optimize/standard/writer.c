@@ -387,6 +387,17 @@ static Value *symbol_value(Writer *w, int symbol) {
 
 Value *vector_of(Writer *w, int64_t value) { return ints_value(w, &value, 1); }
 
+Value *join_vectors(Writer *w, Value *const *parts, int count) {
+    Attr axis = int_attr("axis", 0);
+    for (int i = 0; i < count; i++)
+        if (!parts[i]) return NULL;
+    return apply(w, "Concat", parts[0]->dtype, parts, count, &axis, 1);
+}
+
+Value *vector_element(Writer *w, Value *vector, int64_t at) {
+    return vector ? apply(w, "Gather", vector->dtype, (Value *[]){vector, vector_of(w, at)}, 2, NULL, 0) : NULL;
+}
+
 /* Integer Mod has the sign of the divisor, so a - a mod b is a multiple of b, below a. */
 static Value *factor_value(Writer *w, DimFactor factor) {
     if (factor.function == DIM_SYMBOL) return symbol_value(w, factor.symbol);
@@ -461,8 +472,7 @@ static Value *join_sizes(Writer *w, const Dim *const *dims, int count) {
     }
     if (*w->error) return NULL;
     if (!parts.count) return ints_value(w, NULL, 0);
-    Attr axis = int_attr("axis", 0);
-    return parts.count == 1 ? parts.items[0] : apply(w, "Concat", DT_I64, parts.items, parts.count, &axis, 1);
+    return parts.count == 1 ? parts.items[0] : join_vectors(w, parts.items, parts.count);
 }
 
 Value *shape_value(Writer *w, const Dim *const *dims, int count) {

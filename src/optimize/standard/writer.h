@@ -91,7 +91,10 @@ Value *number(Writer *w, DType dtype, double value); /* of no axes */
 Value *whole(Writer *w, DType dtype, int64_t value);
 Value *small_constant(Writer *w, Tensor *tensor); /* a small one; equal ones are made once */
 Value *ints_value(Writer *w, const int64_t *values, int count);
-Value *vector_of(Writer *w, int64_t value);                       /* i64, of one element */
+Value *vector_of(Writer *w, int64_t value); /* i64, of one element */
+/* Vectors one behind the other, of the first one's type, and one element of a vector as a vector; NULL of NULL. */
+Value *join_vectors(Writer *w, Value *const *parts, int count);
+Value *vector_element(Writer *w, Value *vector, int64_t at);
 Value *shape_value(Writer *w, const Dim *const *dims, int count); /* an i64 vector */
 Value *size_number(Writer *w, const Dim *dim);                    /* i64, of no axes */
 
