@@ -94,9 +94,11 @@ double recurrent_apply(const Function *f, double x);
 Status host_recurrent_gradient(HostCall *call);
 
 /* recurrent_back.c: the same of what was kept, on vectors; results but that of the peepholes, zeroed (outputs 0 to 5, NULL: not asked for).
- * net: with the kept gates as projection; weights: [D][gates * hidden][hidden]; given: the gradients of the outputs. */
-void recurrent_back_fast(const Net *net, const double *weights, const Tensor *const *given, const Tensor *y,
-                         const Tensor *inner, Tensor *const *results);
+ * net: with the kept gates as projection; given: the gradients of the outputs. */
+void recurrent_back_fast(const Net *net, const Tensor *const *given, const Tensor *y, const Tensor *inner,
+                         Tensor *const *results);
+/* Where, in the packed weights, row `row` of R begins, counted over all directions, and how far apart its numbers are. */
+int64_t recurrent_packed_row(const Net *net, int64_t row, int64_t *out_stride);
 
 /* recurrent_fast.c: in f32 with the usual functions, on vectors and threads. */
 void recurrent_run_fast(const Net *net);

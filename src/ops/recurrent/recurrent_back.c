@@ -33,10 +33,10 @@ typedef struct Rows {
     int64_t lengths[MOST_ROWS];
     const float *weights; /* of the direction */
     const float *none;    /* [n_room]: zeros */
-    float *dh, *dc, *next, *reset,
-        *active; /* [rows][n_room]; active: tanh of an LSTM's cell; r * h of a GRU that resets first */
-    float *d,
-        *product; /* [rows][width_room]: of what goes into the functions, and of the products by the weights, where that is another */
+    /* [rows][n_room]; active: tanh of an LSTM's cell; r * h of a GRU that resets first */
+    float *dh, *dc, *next, *reset, *active;
+    /* [rows][width_room]: of what goes into the functions, and of the products by the weights, where that is another */
+    float *d, *product;
 } Rows;
 
 static int64_t whole_pieces(int64_t n) { return (n + PIECE - 1) / PIECE * PIECE; }
@@ -258,14 +258,15 @@ static void run_rows(void *context, int64_t begin, int64_t end, int worker) {
 
 static const float *floats(const Tensor *tensor) { return tensor ? tensor->data : NULL; }
 
-/* plain: [D][width][hidden], as R has them. */
-static const float *laid_out(const Fast *f, const double *plain) {
+static const float *laid_out(const Fast *f) {
     float *weights = ARENA_ARRAY(f->net->arena, float, f->net->directions * f->width * f->n_room);
     for (int64_t row = 0; row < f->net->directions * f->width; row++) {
+        int64_t stride, from = recurrent_packed_row(f->net, row, &stride);
+        const float *packed = (const float *)f->net->weights->data + from;
         float *direction = weights + row / f->width * f->width * f->n_room;
         for (int64_t k = 0; k < f->n; k++) {
             int64_t at = k / COLUMNS * COLUMNS, columns = f->n_room - at < COLUMNS ? f->n_room - at : COLUMNS;
-            direction[at * f->width + row % f->width * columns + k - at] = (float)plain[row * f->n + k];
+            direction[at * f->width + row % f->width * columns + k - at] = packed[k * stride];
         }
     }
     return weights;
@@ -276,8 +277,8 @@ static int64_t rows_of(const Net *net) {
     return share > MOST_ROWS ? MOST_ROWS : (share + ROWS - 1) / ROWS * ROWS;
 }
 
-void recurrent_back_fast(const Net *net, const double *weights, const Tensor *const *given, const Tensor *y,
-                         const Tensor *inner, Tensor *const *results) {
+void recurrent_back_fast(const Net *net, const Tensor *const *given, const Tensor *y, const Tensor *inner,
+                         Tensor *const *results) {
     int64_t n = net->hidden, width = net->gates * n;
     Fast f = {.net = net,
               .isa = recurrent_isa(),
@@ -293,7 +294,7 @@ void recurrent_back_fast(const Net *net, const double *weights, const Tensor *co
               .c0 = floats(net->c0),
               .given = {floats(given[0]), floats(given[1]), floats(given[2])},
               .results = results};
-    f.weights = laid_out(&f, weights);
+    f.weights = laid_out(&f);
     f.scratch_size = scratch_size(&f);
     f.scratch = arena_array(net->arena, (size_t)pool_threads(net->pool), (size_t)f.scratch_size * sizeof(float));
     pool_for(net->pool, net->directions * ((net->batch + f.rows - 1) / f.rows), 1, run_rows, &f);

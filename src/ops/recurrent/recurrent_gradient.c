@@ -282,19 +282,22 @@ static void run_lines(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+int64_t recurrent_packed_row(const Net *net, int64_t row, int64_t *out_stride) {
+    int64_t n = net->hidden, units = net->units, width = net->gates * n, gate = row % width / n, unit = row % n;
+    bool first = gate < net->first_gates;
+    int64_t panel = (row / width * net->panels + unit / units) * n * net->gates * units + unit % units;
+    *out_stride = (first ? net->first_gates : net->gates - net->first_gates) * units;
+    return panel + (first ? gate * units : (net->first_gates * n + gate - net->first_gates) * units);
+}
+
 /* The weights as R has them, [D][gates * hidden][hidden]. */
 static double *unpacked(const Net *net, int64_t width) {
-    int64_t n = net->hidden, units = net->units;
-    double *packed = recurrent_doubles(net->arena, net->weights);
+    int64_t n = net->hidden, stride;
+    const double *packed = recurrent_doubles(net->arena, net->weights);
     double *plain = ARENA_ARRAY(net->arena, double, net->directions *width *n);
     for (int64_t row = 0; row < net->directions * width; row++) {
-        int64_t gate = row % width / n, unit = row % n;
-        bool first = gate < net->first_gates;
-        int64_t stride = (first ? net->first_gates : net->gates - net->first_gates) * units;
-        const double *panel =
-            packed + (row / width * net->panels + unit / units) * n * net->gates * units + unit % units;
-        panel += first ? gate * units : (net->first_gates * n + gate - net->first_gates) * units;
-        for (int64_t k = 0; k < n; k++) plain[row * n + k] = panel[k * stride];
+        const double *from = packed + recurrent_packed_row(net, row, &stride);
+        for (int64_t k = 0; k < n; k++) plain[row * n + k] = from[k * stride];
     }
     return plain;
 }
@@ -319,11 +322,11 @@ Status host_recurrent_gradient(HostCall *call) {
         if (b.results[i]) memset(b.results[i]->data, 0, tensor_bytes(b.results[i]));
     }
     if (net.batch == 0) return NULL;
-    b.weights = unpacked(&net, width);
     if (y) {
-        recurrent_back_fast(&net, b.weights, given, y, host_input(call, 11), b.results);
+        recurrent_back_fast(&net, given, y, host_input(call, 11), b.results);
         return NULL;
     }
+    b.weights = unpacked(&net, width);
     b.projection = recurrent_doubles(call->arena, net.projection);
     b.h0 = recurrent_doubles(call->arena, net.h0);
     b.c0 = recurrent_doubles(call->arena, net.c0);

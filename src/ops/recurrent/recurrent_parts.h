@@ -34,8 +34,8 @@ typedef struct Block {
     float limit;          /* of clip; infinite when there is none */
     const float *weights; /* of the direction */
     float *h, *next;      /* [rows][width]: the state, and what it becomes in this step */
-    float *c,
-        *held; /* [rows][width]: LSTM's cell, GRU's z; GRU: r * h, or with linear_before_reset what r multiplies */
+    /* [rows][width]: LSTM's cell, GRU's z; GRU: r * h, or with linear_before_reset what r multiplies */
+    float *c, *held;
     const float *bias;     /* [width]: GRU's with linear_before_reset */
     const float *peephole; /* [3 * width] in the order i, o, f; NULL without peepholes and coupled gates */
     Row *row;              /* [rows] */
