@@ -93,7 +93,7 @@ class Onnxfuse:
 
     def saved(self):
         """What steps of the backward pass read and no such step has made, once each: (all of it, the inputs among it). Weights, vectors and the
-        gradient that is given are left out, as they are on the other side."""
+        gradient that is given are left out, as they are on the other side, and the caller's inputs that a step reads for both passes at once."""
         report = text_of(self, lambda out: self.lib.onnxfuse_session_report_json(self.handle, out))
         plan = report["plan"] if "plan" in report else report
         buffers = {b["buffer"]: b for b in plan["buffers"]}
@@ -101,7 +101,8 @@ class Onnxfuse:
         made, read = set(), {}
         for step in plan["steps"]:
             for b in map(root, filter(lambda n: n >= 0, step["inputs"])):
-                if step.get("backward") and b["buffer"] not in made:
+                once = step.get("forward") and b["storage"] == "input"
+                if step.get("backward") and not once and b["buffer"] not in made:
                     read[b["buffer"]] = b
             if step.get("backward"):
                 made |= {root(n)["buffer"] for n in step["outputs"] if n >= 0}

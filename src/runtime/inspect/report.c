@@ -116,6 +116,17 @@ static bool is_backward(const Step *step) {
     return false;
 }
 
+/* Whether one of its results is a value of the model rather than a gradient or what is made for one. */
+static bool gives_forward_values(const Step *step) {
+    if (!node_has_body(step->node)) return !step->node->backward;
+    const Graph *body = step->node->subgraphs[0];
+    for (int i = 0; i < body->outputs.count; i++) {
+        const Node *node = body->outputs.items[i]->producer;
+        if (node && !node->backward) return true;
+    }
+    return false;
+}
+
 static void add_step(Report *r, const Plan *plan, const Step *step, const int64_t *symbols) {
     bool anchor = step->kind == STEP_ANCHOR;
     text_add(r->text, "%s\n{\"step\":%d", step == plan->steps ? "" : ",", (int)(step - plan->steps));
@@ -128,6 +139,7 @@ static void add_step(Report *r, const Plan *plan, const Step *step, const int64_
     }
     if (step->within >= 0) text_add(r->text, ",\"within\":%d", step->within);
     if (is_backward(step)) text_add(r->text, ",\"backward\":true");
+    if (is_backward(step) && gives_forward_values(step)) text_add(r->text, ",\"forward\":true");
     add_nodes(r, &step->node->origin);
     add_slots(r, "inputs", step->inputs, step->input_count);
     add_slots(r, "outputs", step->outputs, step->output_count);
