@@ -154,10 +154,13 @@ static void render_band(Render *r) {
     r->bands.phase = BANDS_SUM;
     r->bands.rows = build_pieces(b, constant_i64(r, PASS_ELEMENTS), r->range_count);
     if (is_light(r)) r->bands.rows = build_smax(b, r->bands.rows, constant_i64(r, LIGHT_ROWS));
+    if (random_in_stage(r, 0))
+        r->bands.rows = constant_i64(r, 1); /* words are drawn for groups of columns of one row */
     IrValue passes = build_pieces(b, build_sub(b, end, start), r->bands.rows);
     Loop pass = loop_begin(r, constant_i64(r, 0), passes, 1);
     r->bands.from = build_add(b, start, build_mul(b, pass.index, r->bands.rows));
     r->bands.to = build_smin(b, build_add(b, r->bands.from, r->bands.rows), end);
+    r->index[rows_axis(r)] = r->bands.from;
     render_vector_range(r, 0, 2, constant_i64(r, 0), r->range_count, r->range_count);
     loop_end(r, &pass);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10, as philox_u32 and philox_half_u32 of graph/prim.c define it. 64 elements in a row share 16 counters of
- * four words, or 8 whose words serve twice: where an unrolled loop covers such a group, or two of them, whose rounds then
- * hide each other's latency (a GELU with dropout from the second cache is 1.2 times as fast as with one), the rounds run
- * once for all of it; elsewhere (tails, groups that begin elsewhere) a function computes the word of each lane. */
+ * four words, or 8 whose words serve twice: the rounds run once for such a group, or for two of them, which then hide each
+ * other's latency (a GELU with dropout from the second cache is 1.2 times as fast as with one). The words go to memory, where
+ * the loop over the group's elements finds them: so its copies are as many as there are registers for. Elsewhere (tails, groups
+ * that begin elsewhere) the word of each lane is computed by itself. */
 #include "codegen/render/render.h"
 
 #include <stdio.h>
+
+enum { WORD_BYTES = 4 };
 
 typedef struct Words {
     IrValue w[4];
@@ -105,26 +108,25 @@ static IrValue call_word(Render *r, IrValue seed, IrValue index, bool halves) {
     return words ? words : bits_of(r, seed, index, halves);
 }
 
-/* --- a group at once --- */
+/* --- groups --- */
 
-bool render_shares_random(const Render *r) {
+bool random_in_groups(const Render *r, int inst) {
+    const Slot *s = &r->slots[inst];
     bool outer = r->class == CLASS_OUTER && !r->kernel->band;
-    if (outer || r->class == CLASS_TILE || r->vector_lanes > RANDOM_COUNTERS) return false;
-    if (RANDOM_GROUP / r->vector_lanes > MAX_UNROLL) return false;
-    for (int i = 0; i < r->kernel->insts.count; i++) {
-        const Slot *s = &r->slots[i];
-        if (s->inst->op == K_RANDOM && s->inst->bits & RANDOM_CONSECUTIVE && s->vectorial) return true;
-    }
-    return false;
+    return s->inst->op == K_RANDOM && s->inst->bits & RANDOM_CONSECUTIVE && s->vectorial && !outer &&
+           r->class != CLASS_TILE && r->vector_lanes > 1 && r->vector_lanes <= RANDOM_COUNTERS;
 }
 
-/* Lanes [from, from + lanes) of a vector of 16. */
-static IrValue part_of(Render *r, IrValue vector, int from, int lanes) {
-    int at[RANDOM_COUNTERS];
-    if (lanes == RANDOM_COUNTERS) return vector;
-    if (lanes == 1) return build_extract(r->builder, vector, from);
-    for (int i = 0; i < lanes; i++) at[i] = from + i;
-    return build_shuffle(r->builder, vector, vector, at, lanes);
+static bool is_drawn(const Render *r, int stage, int inst) {
+    const KernelInst *random = render_inst(r, inst);
+    bool kept = random->keep && random->stage < stage, summing = !r->kernel->band || r->bands.phase == BANDS_SUM;
+    return random_in_groups(r, inst) && r->needed[stage][inst] && !kept && (r->class != CLASS_OUTER || summing);
+}
+
+bool random_in_stage(const Render *r, int stage) {
+    for (int i = 0; i < r->kernel->insts.count; i++)
+        if (is_drawn(r, stage, i)) return true;
+    return false;
 }
 
 /* Words of even and of odd counters, in the low halves of 64-bit lanes, as one vector. */
@@ -148,13 +150,15 @@ static IrValue paired(Render *r, IrValue words) {
     return build_cast(r->builder, IR_BITS, words, type_lanes(IR_I32, RANDOM_COUNTERS));
 }
 
-/* The words of groups. Of whole ones the counters stand in two vectors, the even and the odd ones. */
-static void group_words(Render *r, IrValue seed, IrValue first, int groups, bool halves, IrValue *out_copies) {
+/* The words of the present group, whose first counts as `first`, a multiple of 64: so its counters begin at a multiple of 8 or
+ * of 16. Of whole ones they stand in two vectors, the even and the odd ones. */
+static void draw_together(Render *r, const KernelInst *inst, IrValue seed, IrValue first, IrValue memory) {
     enum { LANES = RANDOM_COUNTERS / 2 };
     IrBuilder *b = r->builder;
     Words words[2 * MOST_GROUPS];
-    int vectors = halves ? 1 : 2;
-    for (int n = 0; n < vectors * groups; n++) { /* first is a multiple of 64, the counter of 8 or 16 */
+    bool halves = inst->bits & RANDOM_HALVES;
+    int vectors = halves ? 1 : 2, groups = r->group / RANDOM_GROUP;
+    for (int n = 0; n < vectors * groups; n++) {
         int64_t own[LANES];
         IrValue start = build_add(b, first, constant_i64(r, n / vectors * RANDOM_GROUP));
         IrValue counter = build_lshr(b, start, constant_i64(r, halves ? 3 : 2));
@@ -163,54 +167,80 @@ static void group_words(Render *r, IrValue seed, IrValue first, int groups, bool
         words[n].w[1] = splat(r, build_lshr(b, counter, constant_i64(r, 32)), LANES);
     }
     rounds(r, seed, words, vectors * groups);
-    IrValue all[4 * MOST_GROUPS];
     for (int n = 0; n < 4 * groups; n++) {
         const Words *own = &words[n / 4 * vectors];
-        all[n] = halves ? paired(r, own->w[n % 4]) : interleaved(r, own[0].w[n % 4], own[1].w[n % 4]);
-    }
-    for (int c = 0; c < r->unroll; c++) {
-        int element = c * r->lanes;
-        out_copies[c] = part_of(r, all[element / RANDOM_COUNTERS], element % RANDOM_COUNTERS, r->lanes);
+        IrValue all = halves ? paired(r, own->w[n % 4]) : interleaved(r, own[0].w[n % 4], own[1].w[n % 4]);
+        IrValue to = build_offset(b, memory, constant_i64(r, n * RANDOM_COUNTERS), WORD_BYTES);
+        build_store(b, all, to, 0);
     }
 }
 
-static void render_group(Render *r, int inst, IrValue seed, IrValue first) {
-    bool halves = r->slots[inst].inst->bits & RANDOM_HALVES;
-    IrValue fast[MAX_UNROLL], slow[MAX_UNROLL];
-    IrBlock together = build_block_new(r->builder, "group");
-    IrBlock apart = build_block_new(r->builder, "apart");
-    IrBlock after = build_block_new(r->builder, "drawn");
-    IrValue offset = build_and(r->builder, first, constant_i64(r, RANDOM_GROUP - 1));
-    build_condbr(r->builder, build_compare(r->builder, IR_EQ, offset, constant_i64(r, 0)), together, apart);
-    build_at(r->builder, together);
-    group_words(r, seed, first, r->unroll * r->lanes / RANDOM_GROUP, halves, fast);
-    build_br(r->builder, after);
-    build_at(r->builder, apart);
-    for (int c = 0; c < r->unroll; c++)
-        slow[c] = call_word(r, seed, slot_value(r, r->slots[inst].inst->args[1], c), halves);
-    build_br(r->builder, after);
-    build_at(r->builder, after);
-    for (int c = 0; c < r->unroll; c++) {
-        IrValue phi = build_phi(r->builder, ir_type(fast[c]));
-        phi_add(phi, fast[c], together);
-        phi_add(phi, slow[c], apart);
-        slot_set(r, inst, c, phi);
+static void draw_apart(Render *r, const KernelInst *inst, IrValue seed, IrValue first, IrValue memory) {
+    IrBuilder *b = r->builder;
+    Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, r->group), r->vector_lanes);
+    IrValue begin = build_add(b, first, loop.index);
+    IrValue index = build_add(b, splat(r, begin, r->vector_lanes), lane_iota(r, IR_I64, r->vector_lanes));
+    IrValue words = call_word(r, seed, index, inst->bits & RANDOM_HALVES);
+    build_store(b, words, build_offset(b, memory, loop.index, WORD_BYTES), 0);
+    loop_end(r, &loop);
+}
+
+/* Of the element at the present indices: sums and products of these and of strides. */
+static IrValue number_of(Render *r, int inst) {
+    const Slot *s = &r->slots[inst];
+    IrValue values[3];
+    if (s->inst->op == K_INDEX) return r->index[s->inst->axis];
+    if (!s->axes) return s->scalar;
+    for (int n = 0; n < render_op_args(s->inst->op); n++) values[n] = number_of(r, s->inst->args[n]);
+    return render_arithmetic(r, s->inst, values);
+}
+
+void random_begin(Render *r, int stage) {
+    IrBuilder *b = r->builder;
+    IrType line = type_lanes(IR_I32, RANDOM_COUNTERS); /* as wide as any vector, and so aligned for all */
+    int lanes = r->lanes;
+    for (int i = 0; i < r->kernel->insts.count; i++) {
+        if (!is_drawn(r, stage, i)) continue;
+        const KernelInst *inst = render_inst(r, i);
+        IrValue seed = r->slots[inst->args[0]].scalar, memory = build_variable(b, line, r->group / RANDOM_COUNTERS);
+        r->lanes = 1;
+        IrValue first = number_of(r, inst->args[1]);
+        r->lanes = lanes;
+        IrBlock together = build_block_new(b, "group"), apart = build_block_new(b, "apart");
+        IrBlock after = build_block_new(b, "drawn");
+        IrValue offset = build_and(b, first, constant_i64(r, RANDOM_GROUP - 1));
+        build_condbr(b, build_compare(b, IR_EQ, offset, constant_i64(r, 0)), together, apart);
+        build_at(b, together);
+        draw_together(r, inst, seed, first, memory);
+        build_br(b, after);
+        build_at(b, apart);
+        draw_apart(r, inst, seed, first, memory);
+        build_br(b, after);
+        build_at(b, after);
+        r->slots[i].drawn = memory;
     }
+}
+
+void random_end(Render *r) {
+    for (int i = 0; i < r->kernel->insts.count; i++) r->slots[i].drawn = NULL;
+}
+
+/* Of the present elements. */
+static IrValue drawn_words(Render *r, IrValue memory, int copy) {
+    IrValue element = build_add(r->builder, r->in_group, constant_i64(r, (int64_t)copy * r->lanes));
+    return build_load(r->builder, type_lanes(IR_I32, r->lanes), build_offset(r->builder, memory, element, WORD_BYTES),
+                      0);
 }
 
 void render_random(Render *r, int i) {
     const Slot *s = &r->slots[i];
     IrValue seed = r->slots[s->inst->args[0]].scalar; /* one for all elements: it is loaded outside the lanes */
-    bool group = s->vectorial && s->inst->bits & RANDOM_CONSECUTIVE && !r->mask &&
-                 r->unroll * r->lanes % RANDOM_GROUP == 0 && r->lanes <= RANDOM_COUNTERS;
-    if (group) {
-        IrValue index = slot_value(r, s->inst->args[1], 0);
-        if (r->lanes > 1) index = build_extract(r->builder, index, 0);
-        render_group(r, i, seed, index);
-        return;
-    }
     int copies = s->vectorial ? r->unroll : 1;
     for (int c = 0; c < copies; c++) {
+        if (s->drawn) {
+            slot_set(r, i, c, drawn_words(r, s->drawn, c));
+            continue;
+        }
         IrValue index = s->vectorial ? slot_value(r, s->inst->args[1], c) : r->slots[s->inst->args[1]].scalar;
         slot_set(r, i, c, call_word(r, seed, index, s->inst->bits & RANDOM_HALVES));
     }

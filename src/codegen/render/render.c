@@ -278,6 +278,24 @@ static IrValue vector_loop(Render *r, int stage, int level, IrValue start, IrVal
     return whole;
 }
 
+/* Random words are drawn for a group of elements, which the loop inside then takes from memory. */
+static IrValue grouped_loop(Render *r, int stage, int level, IrValue start, IrValue limit) {
+    int64_t step = (int64_t)r->main_unroll * r->vector_lanes, from, to;
+    IrValue whole = rounded_down(r, start, limit, r->group);
+    if (constant_value(start, &from) && constant_value(whole, &to) && from >= to) return start;
+    Loop groups = loop_begin(r, start, whole, r->group);
+    r->index[r->vector_axis] = build_add(r->builder, r->range_start, groups.index);
+    random_begin(r, stage);
+    vector_form(r, r->vector_lanes, r->main_unroll, NULL);
+    Loop loop = loop_begin(r, constant_i64(r, 0), constant_i64(r, r->group), step);
+    r->in_group = loop.index;
+    vector_body(r, stage, level, build_add(r->builder, groups.index, loop.index));
+    loop_end(r, &loop);
+    random_end(r);
+    loop_end(r, &groups);
+    return whole;
+}
+
 /* several: more than one vector may be left. */
 static void masked_rest(Render *r, int stage, int level, IrValue start, IrValue limit, bool several) {
     Loop loop = loop_begin(r, start, limit, several ? r->vector_lanes : 0);
@@ -303,8 +321,11 @@ void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue
     int64_t step = (int64_t)r->main_unroll * r->vector_lanes, at;
     bool masked_loop = r->masked && r->isa.avx512 && multiple % r->vector_lanes != 0 && r->class != CLASS_OUTER;
     if (!r->one_loop) {
-        start = vector_loop(r, stage, level, start, limit, r->main_unroll);
-        if (r->main_unroll > 1 && multiple % step != 0 && !masked_loop)
+        bool grouped = random_in_stage(r, stage);
+        if (grouped) step = r->group;
+        start = grouped ? grouped_loop(r, stage, level, start, limit)
+                        : vector_loop(r, stage, level, start, limit, r->main_unroll);
+        if (step > r->vector_lanes && multiple % step != 0 && !masked_loop)
             start = vector_loop(r, stage, level, start, limit, 1);
     }
     bool over = constant_value(start, &at) && constant_value(limit, &to) && at >= to;
@@ -312,7 +333,7 @@ void render_vector_range(Render *r, int stage, int level, IrValue start, IrValue
         if (!r->masked)
             scalar_rest(r, stage, level, start, limit);
         else
-            masked_rest(r, stage, level, start, limit, r->one_loop || (masked_loop && r->main_unroll > 1));
+            masked_rest(r, stage, level, start, limit, r->one_loop || (masked_loop && step > r->vector_lanes));
     }
     vector_form(r, r->vector_lanes, 1, NULL);
 }

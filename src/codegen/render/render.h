@@ -51,7 +51,8 @@ typedef struct Slot {
     /* Of stores: i1, whether the output is large, and this task's part goes past the caches as whole vectors, or else in
      * pieces; NULL: never. */
     IrValue large, stream, pieces;
-    IrValue keep; /* where in scratch it is kept, or summed up */
+    IrValue keep;  /* where in scratch it is kept, or summed up */
+    IrValue drawn; /* of random words: those of the present group of elements in memory, NULL: none */
     /* Of loads: the distance in bytes to what is prefetched, NULL: nothing; the address at the range's start. */
     IrValue ahead, ahead_pointer;
     int ahead_stage;  /* in whose loop that is done */
@@ -90,6 +91,7 @@ typedef struct Render {
     int outlive;                /* values of levels up to this one outlive a stage */
     int vector_lanes;           /* lanes of a vector */
     int main_unroll;
+    int group;          /* elements whose random words are drawn at once, a multiple of the main loop's; 0: none */
     int accumulators;   /* a reduction */
     bool masked;        /* tails by masks, else by scalars */
     int64_t lane_block; /* elements of LANE in a task of the present phase */
@@ -110,6 +112,7 @@ typedef struct Render {
     IrValue live; /* their number, with a mask */
     Bands bands;
     int accumulator_base; /* of the present copy of an unrolled reduction loop */
+    IrValue in_group;     /* elements from the group's first to the present ones */
 } Render;
 
 /* analysis.c */
@@ -151,7 +154,11 @@ void reduce_flush(Render *r, int stage); /* adds the accumulators to the totals 
 /* random.c: K_RANDOM */
 /* Elements in a row that share counters, how many these are, and the most groups at once. */
 enum { RANDOM_GROUP = 64, RANDOM_COUNTERS = 16, MOST_GROUPS = 2 };
-bool render_shares_random(const Render *r); /* whether four vectors' worth of words should be computed at once */
+bool random_in_groups(const Render *r, int inst); /* whether its words may be drawn for groups of elements */
+bool random_in_stage(const Render *r, int stage); /* whether its main loop begins with such draws */
+void random_begin(Render *r,
+                  int stage); /* draws what the stage needs for the r->group elements from the present index on */
+void random_end(Render *r);
 void render_random(Render *r, int inst);
 
 /* Types and constants; lanes = 1 means a scalar. `like` takes lanes from another type. */
