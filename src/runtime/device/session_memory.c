@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks with a header that holds their size; deep copies of items. A string tensor is one block: the views, then all
- * characters. */
+/* Blocks with a header in front; deep copies of items. A string tensor is one block: the views, then all characters. */
 #include "runtime/device/session_memory.h"
 
 #include <stdint.h>
@@ -8,7 +7,14 @@
 
 #include "base/heap.h"
 
+typedef struct Header {
+    size_t bytes;  /* of the data */
+    size_t before; /* from the block's first byte to the data's */
+} Header;
+
 enum { HEADER = HEAP_ALIGNMENT };
+
+static Header *header_of(const void *data) { return (Header *)(void *)((char *)(uintptr_t)data - HEADER); }
 
 void memory_init(Memory *memory, int64_t limit_megabytes) {
     atomic_init(&memory->used, 0);
@@ -25,11 +31,15 @@ static void note_peak(Memory *memory, size_t used) {
                                                                  memory_order_relaxed)) {}
 }
 
+/* At most, and what is not needed stays behind the data. */
+static size_t room_before(size_t bytes) { return bytes < SPREAD_LEAST ? HEADER : HEADER + SPREAD_PAGE; }
+
 Status memory_alloc(Memory *memory, size_t bytes, void **out_data) {
     if (bytes < 64) bytes = 64;
+    size_t extra = room_before(bytes);
     size_t before = memory ? atomic_fetch_add(&memory->used, bytes) : 0;
     bool fits = !memory || (bytes <= memory->limit && before <= memory->limit - bytes);
-    char *block = fits && bytes < SIZE_MAX / 2 ? heap_alloc(HEADER + bytes) : NULL;
+    char *block = fits && bytes < SIZE_MAX / 2 ? heap_alloc(extra + bytes) : NULL;
     if (!block) {
         if (memory) atomic_fetch_sub(&memory->used, bytes);
         if (fits) return status_error(STATUS_FAULT, "out of memory: no %zu bytes", bytes);
@@ -37,17 +47,20 @@ Status memory_alloc(Memory *memory, size_t bytes, void **out_data) {
                             memory->limit);
     }
     if (memory) note_peak(memory, before + bytes);
-    *(size_t *)(void *)block = bytes;
-    *out_data = block + HEADER;
+    size_t skip = HEADER, first = (uintptr_t)block + HEADER;
+    if (bytes >= SPREAD_LEAST) skip += memory_spread(first, (uintptr_t)block / SPREAD_PAGE) - first;
+    *out_data = block + skip;
+    *header_of(*out_data) = (Header){bytes, skip};
     return NULL;
 }
 
-size_t memory_size(const void *data) { return *(const size_t *)(const void *)((const char *)data - HEADER); }
+size_t memory_size(const void *data) { return header_of(data)->bytes; }
 
 void memory_free(Memory *memory, void *data) {
     if (!data) return;
-    if (memory) atomic_fetch_sub(&memory->used, memory_size(data));
-    heap_free((char *)data - HEADER, HEADER + memory_size(data));
+    Header header = *header_of(data);
+    if (memory) atomic_fetch_sub(&memory->used, header.bytes);
+    heap_free((char *)data - header.before, header.bytes + room_before(header.bytes));
 }
 
 Status item_new_tensor(Memory *memory, DType dtype, int rank, const int64_t *dims, Item *out_item) {

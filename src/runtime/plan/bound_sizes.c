@@ -52,29 +52,7 @@ typedef struct Placement {
     size_t end;
 } Placement;
 
-static size_t place(Placement *p, size_t size) {
-    int best = -1;
-    for (int i = 0; i < p->holes.count; i++)
-        if (p->holes.items[i].size >= size && (best < 0 || p->holes.items[i].size < p->holes.items[best].size))
-            best = i;
-    if (best >= 0) {
-        Hole *hole = &p->holes.items[best];
-        size_t at = hole->at;
-        hole->at += size;
-        hole->size -= size;
-        return at;
-    }
-    size_t at = p->end; /* a last hole that touches the end grows */
-    if (p->holes.count) {
-        Hole *last = &p->holes.items[p->holes.count - 1];
-        if (last->at + last->size == p->end) {
-            at = last->at;
-            p->holes.count--;
-        }
-    }
-    p->end = at + size;
-    return at;
-}
+static size_t round_up(size_t at, size_t alignment) { return (at + alignment - 1) / alignment * alignment; }
 
 static void leave(Placement *p, size_t at, size_t size) {
     int i = 0;
@@ -100,6 +78,36 @@ typedef struct Order {
     size_t size;
 } Order;
 
+/* Where a slot may begin, from `at` on. Neighbours in the order of steps begin at different places of their pages. */
+static size_t begin_of(size_t at, Place where, const Order *order) {
+    if (where == PLACE_HOST && order->size >= SPREAD_LEAST) return memory_spread(at, (size_t)order->slot);
+    return round_up(at, alignments[where]);
+}
+
+static size_t place(Placement *p, Place where, const Order *order) {
+    size_t size = order->size;
+    int best = -1;
+    for (int i = 0; i < p->holes.count; i++) {
+        const Hole *hole = &p->holes.items[i];
+        bool fits = hole->at + hole->size >= begin_of(hole->at, where, order) + size;
+        if (fits && (best < 0 || hole->size < p->holes.items[best].size)) best = i;
+    }
+    Hole hole = {p->end, 0};
+    if (best < 0 && p->holes.count) { /* a last hole that touches the end grows */
+        Hole last = p->holes.items[p->holes.count - 1];
+        if (last.at + last.size == p->end) best = p->holes.count - 1;
+    }
+    if (best >= 0) {
+        hole = p->holes.items[best];
+        p->holes.items[best].size = 0; /* what is left of it comes back */
+    }
+    size_t at = begin_of(hole.at, where, order), end = hole.at + hole.size;
+    if (at + size > end) p->end = end = at + size;
+    leave(p, hole.at, at - hole.at);
+    leave(p, at + size, end - at - size);
+    return at;
+}
+
 static int by_step_then_size(const void *a, const void *b) {
     const Order *x = a, *y = b;
     if (x->step != y->step) return x->step < y->step ? -1 : 1;
@@ -120,8 +128,7 @@ static bool has_place(const Plan *plan, int number) {
 /* Bytes that the slot needs, whole vectors. */
 static size_t need_of(const Plan *plan, const Sizes *sizes, int number) {
     const Slot *slot = &plan->slots[number];
-    size_t alignment = alignments[slot->place];
-    return ((size_t)sizes->values[slot->bytes_expr] + alignment - 1) / alignment * alignment;
+    return round_up((size_t)sizes->values[slot->bytes_expr], alignments[slot->place]);
 }
 
 static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scratch) {
@@ -148,7 +155,7 @@ static Status place_all(const Plan *plan, Sizes *sizes, Place where, Arena *scra
     for (int b = 0, e = 0; b < begins.count; b++) {
         for (; e < ends.count && ends.items[e].step < begins.items[b].step; e++)
             leave(&p, sizes->offsets[ends.items[e].slot], ends.items[e].size);
-        sizes->offsets[begins.items[b].slot] = place(&p, begins.items[b].size);
+        sizes->offsets[begins.items[b].slot] = place(&p, where, &begins.items[b]);
         if (p.end > SIZE_MAX / 4)
             return status_error(STATUS_INVALID, "the model needs more memory than there are addresses");
     }
