@@ -185,7 +185,7 @@ static void type_outputs(Graph *graph, const Graph *lowered) {
 
 Policy standard_policy(const Policy *policy) {
     Policy own = *policy;
-    own.target.no_recurrence = true;
+    own.target.standard = true;
     return own;
 }
 
