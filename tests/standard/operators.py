@@ -14,9 +14,11 @@ class Row:
     feeds: list  # of each run {input: a shape, or its numbers}
     attributes: dict = field(default_factory=dict)
     runtime: str = BOTH
+    types: str = BOTH  # for which our own kernels compute in the type itself
     of: str = ""  # inputs of floats that are differentiated by; "": all
     constants: dict = field(default_factory=dict)  # inputs that the model has
     opset: int = 22
+    results: int = 1
 
 
 def ints(*values):
@@ -73,6 +75,10 @@ OPERATORS = {
            *((f"{policy}_{mode}", "- - sizes", dict(mode=mode, keep_aspect_ratio_policy=policy, axes=axes, **more)) for policy in ("not_larger", "not_smaller")
              for mode, axes, more in (("linear", [2, 3], {}), ("nearest", [3, 2], {}), ("cubic", [2, 3], dict(exclude_outside=1)))),
            ("one_axis", "- - size", dict(mode="linear", keep_aspect_ratio_policy="not_larger", axes=[3], antialias=1)))},
+    **{f"linear_attention_{rule}": Row(f"LinearAttention q k v {inputs}", [
+        dict(q=(2, time, 12), k=(2, time, 6), v=(2, time, 4), s=(2, 2, 3, 2), d=(2, time, decays), b=(2, time, betas)) for time in (4, 1)],
+        dict(update_rule=rule, q_num_heads=4, kv_num_heads=2, scale=scale), NEITHER, "f", opset=27, results=2)
+       for rule, inputs, decays, betas, scale in (("linear", "", 2, 2, 0.0), ("gated", "s d", 2, 2, 0.7), ("delta", "- - b", 2, 1, 0.0), ("gated_delta", "s d b", 6, 2, 0.0))},
     "det": Row("Det x", [dict(x=(2, 3, 4, 4)), dict(x=(1, 1, 1, 1)), dict(x=(0, 2, 3, 3)), dict(x=np.ones((1, 2, 2, 2)))], {}, SINGLE),
     "deform": Row("DeformConv x w offset b mask", DEFORMED, dict(group=2, offset_group=2, pads=[1, 0, 1, 1], strides=[1, 2], kernel_shape=[3, 2]), SINGLE),
 }
