@@ -461,10 +461,51 @@ def test_forward_once(folder):
             fail(name, f"{outputs} are made by {[(n.name, list(n.output)) for n in makers]}")
 
 
-# Draws in each iteration, which its gradient would have to draw again, and a state of which each step has another size.
-DROPS = """g (double[2] x, int64 n) => (double y) <double[2] w = {1, 2}> {
+# What is drawn in steps is drawn once: the results are products of x, factors and what was drawn.
+HEAD = "half = Constant<value = double {0.5}>() yes = Constant<value = bool {1}>()"
+DRAWN = {
+    "drops_in_loop": """g (double[n] x, int64 m) => (double[n] z, double y) {
+        %s z = Loop(m, "", x) <body = b (int64 i, bool c, double[k] a) => (bool d, double[k] e) { d = Identity(c) p = Mul(a, w) e = Dropout(p, half, yes) }>
+        y = ReduceSum<keepdims = 0>(z) }""",
+    "drops_in_scan": """g (double[64] x, int64 m) => (double[64] z, double y) {
+        %s one = Constant<value = int64[1] {1}>() long = Reshape(m, one) f0 = Cast<to = 11>(one) f = Expand(f0, long)
+        z = Scan(x, f) <num_scan_inputs = 1, body = b (double[64] a, double s) => (double[64] e) { p = Mul(a, w) q = Mul(p, s) e = Dropout(q, half, yes) }>
+        y = ReduceSum<keepdims = 0>(z) }""",
+    "noise_in_loop": """g (double[n] x, int64 m) => (double[n] z, double y, double[m, n] r) {
+        %s z, r = Loop(m, "", x) <body = b (int64 i, bool c, double[k] a) => (bool d, double[k] e, double[k] u) {
+            d = Identity(c) u = RandomNormalLike(a) f = Add(w, u) e = Mul(a, f) }>
+        y = ReduceSum<keepdims = 0>(z) }""",
+}
+
+
+def test_drawn(folder):
+    w = np.linspace(1, 2, 64)
+    for name, text in DRAWN.items():
+        path, out = folder / f"{name}.onnx", folder / f"{name}_step.onnx"
+        case = flow_model(text % HEAD)
+        case.graph.initializer.append(numpy_helper.from_array(w, "w"))
+        onnx.save(case, path)
+        differentiate(path, out, "--loss", "y", "--of", "w")
+        if not out.exists():
+            continue
+        onnx.checker.check_model(str(out), full_check=True)
+        for steps in (2, 1) if "scan" in name else (2, 0):
+            feeds = {"x": np.arange(1.0, 65), "m": np.array(steps)}
+            own, runner = run_own(out, feeds, folder), session(out)
+            found = {"ONNX Runtime": dict(zip([o.name for o in runner.get_outputs()], runner.run(None, feeds)))}
+            if own:
+                found["onnxfuse"] = {n: own(n) for n in found["ONNX Runtime"]}
+            for where, f in found.items():
+                wanted = steps * f["z"] / w if "r" not in f else sum((f["z"] / (w + r) for r in f["r"]), np.zeros(64))
+                some = np.count_nonzero(f["z"])
+                if not np.allclose(f["w_grad"], wanted, rtol=1e-9, atol=0) or not 0 < some <= (64 if "noise" in name or not steps else 63):
+                    fail(name, f"{steps} steps in {where}: {f['w_grad']}, not {wanted}")
+
+
+# A branch that draws, which its gradient would have to draw again, and a state of which each step has another size.
+DROPS = """g (double[2] x, bool c) => (double y) <double[2] w = {1, 2}> {
     half = Constant<value = double {0.5}>() yes = Constant<value = bool {1}>()
-    z = Loop(n, "", x) <body = b (int64 i, bool c, double[2] a) => (bool d, double[2] e) { d = Identity(c) p = Mul(a, w) e = Dropout(p, half, yes) }>
+    z = If(c) <then_branch = b () => (double[2] e) { p = Mul(x, w) e = Dropout(p, half, yes) }, else_branch = f () => (double[2] k) { k = Mul(x, w) }>
     y = ReduceSum<keepdims = 0>(z) }"""
 GROWS = """g (double[n, 2] x, double[k] s) => (double y) <double[2] w = {1, 2}> {
     z = Scan(s, x) <num_scan_inputs = 1, body = b (double[i] a, double[2] u) => (double[j] e) { p = ReduceProd<keepdims = 1>(a) q = Mul(p, w) e = Concat<axis = 0>(a, q) }>
@@ -481,7 +522,7 @@ def test_refusals(folder):
     for text, words in ((DROPS, "random numbers"), (GROWS, "carry a sequence")):
         onnx.save(flow_model(text), folder / "refused.onnx")
         said = differentiate(folder / "refused.onnx", out, "--loss", "y", "--of", "w", code=3)
-        if not re.search('node "(Loop|Scan)', said) or words not in said or out.exists():
+        if not re.search('node "(If|Scan)', said) or words not in said or out.exists():
             fail("a gradient that is refused", said)
     onnx.save(model([node("RandomNormalLike", "x", "n"), node("Mul", "x w", "a"), node("Add", "a n", "b"), node("ReduceSum", "b", "y", keepdims=0)],
                     dict(x=[4]), dict(y=[]), dict(w=np.ones(4)), dtype=np.float32), folder / "draws.onnx")
@@ -502,5 +543,6 @@ with tempfile.TemporaryDirectory() as scratch:
     test_recurrent(scratch)
     test_operators(scratch)
     test_dropout(scratch)
+    test_drawn(scratch)
     test_refusals(scratch)
 sys.exit(1 if failed else 0)
