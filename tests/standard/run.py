@@ -502,11 +502,17 @@ def test_drawn(folder):
                     fail(name, f"{steps} steps in {where}: {f['w_grad']}, not {wanted}")
 
 
-# A branch that draws, which its gradient would have to draw again, and a state of which each step has another size.
+# A branch or an inner loop that draws, which its gradient would have to draw again, a state of which each step has another size, and an axis that is an input.
 DROPS = """g (double[2] x, bool c) => (double y) <double[2] w = {1, 2}> {
     half = Constant<value = double {0.5}>() yes = Constant<value = bool {1}>()
     z = If(c) <then_branch = b () => (double[2] e) { p = Mul(x, w) e = Dropout(p, half, yes) }, else_branch = f () => (double[2] k) { k = Mul(x, w) }>
     y = ReduceSum<keepdims = 0>(z) }"""
+DROPS_WITHIN = """g (double[2] x, int64 m) => (double y) <double[2] w = {1, 2}> {
+    half = Constant<value = double {0.5}>() yes = Constant<value = bool {1}>()
+    z = Loop(m, "", x) <body = b (int64 i, bool c, double[2] a) => (bool d, double[2] e) { d = Identity(c)
+        e = Loop(m, "", a) <body = b2 (int64 i2, bool c2, double[2] a2) => (bool d2, double[2] e2) { d2 = Identity(c2) p = Mul(a2, w) e2 = Dropout(p, half, yes) }> }>
+    y = ReduceSum<keepdims = 0>(z) }"""
+TURNS = """g (double[3, 4, 2] x, int64 axis) => (double y) <double[1] w = {0.5}> { p = Mul(x, w) z = DFT(p, , axis) s = Sin(z) y = ReduceSum<keepdims = 0>(s) }"""
 GROWS = """g (double[n, 2] x, double[k] s) => (double y) <double[2] w = {1, 2}> {
     z = Scan(s, x) <num_scan_inputs = 1, body = b (double[i] a, double[2] u) => (double[j] e) { p = ReduceProd<keepdims = 1>(a) q = Mul(p, w) e = Concat<axis = 0>(a, q) }>
     y = ReduceSum<keepdims = 0>(z) }"""
@@ -519,10 +525,10 @@ def test_refusals(folder):
         said = differentiate(path, out, *flags, code=code)
         if words not in said or out.exists():
             fail(f"differentiate {' '.join(flags)}", said)
-    for text, words in ((DROPS, "random numbers"), (GROWS, "carry a sequence")):
+    for text, name, words in ((DROPS, "If", "random numbers"), (DROPS_WITHIN, "Loop", "random numbers"), (GROWS, "Scan", "carry a sequence"), (TURNS, "DFT", "known only at run time")):
         onnx.save(flow_model(text), folder / "refused.onnx")
         said = differentiate(folder / "refused.onnx", out, "--loss", "y", "--of", "w", code=3)
-        if not re.search('node "(If|Scan)', said) or words not in said or out.exists():
+        if f'node "{name}' not in said or words not in said or out.exists():
             fail("a gradient that is refused", said)
     onnx.save(model([node("RandomNormalLike", "x", "n"), node("Mul", "x w", "a"), node("Add", "a n", "b"), node("ReduceSum", "b", "y", keepdims=0)],
                     dict(x=[4]), dict(y=[]), dict(w=np.ones(4)), dtype=np.float32), folder / "draws.onnx")
