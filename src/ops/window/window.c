@@ -336,43 +336,32 @@ static Status host_col2im(HostCall *call) {
     return NULL;
 }
 
-/* Where the elements of the blocks are read in a padded image [N, C, elements]: [taps, blocks], one axis of the image after the other. */
-static Value *block_places(Lowering *l, const Node *n, const Dim *const *image, int spatial) {
-    int count;
-    const Dim *const *block = attr_dims(n, "block", &count), *one = size_const(l, 1), *taps = one, *blocks = one;
-    const int64_t *strides = attr_ints(n, "strides", &count), *dilations = attr_ints(n, "dilations", &count);
-    Value *places = reshape(l, scalar_int(l, DT_I64, 0), (const Dim *[]){one, one}, 2);
-    for (int i = 0; i < spatial; i++) {
-        const Dim *reach = size_mul(l, size_sub(l, block[i], one), size_const(l, dilations[i]));
-        const Dim *room = size_sub(l, image[i], size_add(l, reach, one)), *stride = size_const(l, strides[i]);
-        const Dim *along = dim_max(l->dims, size_add(l, dim_div(l->dims, room, stride), one), size_const(l, 0));
-        const Dim *own[] = {block[i], one, along}, *outer[] = {taps, one, blocks, one};
-        Value *tap = mul(l, iota(l, own, 3, 0, DT_I64), scalar_int(l, DT_I64, dilations[i]));
-        Value *start = mul(l, iota(l, own, 3, 2, DT_I64), scalar_int(l, DT_I64, strides[i]));
-        places = mul(l, reshape(l, places, outer, 4), dim_scalar(l, image[i]));
-        taps = size_mul(l, taps, block[i]);
-        blocks = size_mul(l, blocks, along);
-        places = reshape(l, add(l, places, add(l, tap, start)), (const Dim *[]){taps, blocks}, 2);
-    }
-    return places;
-}
-
-/* It adds up the elements of blocks: each is read where it was added, and as 0 in the padding. */
+/* It adds up the elements of blocks: each is read where it was added, and as 0 in the padding. Axis after axis of the padded image becomes the taps and
+ * the blocks along it. */
 static void back_col2im(Backward *w, const Node *n) {
     Lowering *l = w->l;
-    int count;
-    const int64_t *pads = attr_ints(n, "pads", &count);
-    int spatial = count / 2;
-    const Dim *before[MAX_RANK], *after[MAX_RANK];
+    int count, spatial, perm[2 * MAX_RANK] = {0, 1};
+    const Dim *const *block = attr_dims(n, "block", &spatial), *before[MAX_RANK], *after[MAX_RANK];
+    const int64_t *strides = attr_ints(n, "strides", &count), *dilations = attr_ints(n, "dilations", &count),
+                  *pads = attr_ints(n, "pads", &count);
     for (int i = 0; i < spatial + 2; i++) {
         before[i] = size_const(l, i < 2 ? 0 : pads[i - 2]);
         after[i] = size_const(l, i < 2 ? 0 : pads[spatial + i - 2]);
     }
-    Value *g = dy(w, n, 0), *padded = g ? pad(l, g, before, after, like(l, g, 0)) : NULL;
-    if (!padded) return;
-    Value *places = block_places(l, n, (const Dim *const *)padded->dims + 2, spatial);
-    Value *columns = gather(l, flatten_to(l, padded, 2, padded->rank), places, 2);
-    give(w, n, 0, columns ? reshape(l, columns, n->inputs[0]->dims, 3) : NULL);
+    Value *g = dy(w, n, 0), *columns = g ? pad(l, g, before, after, like(l, g, 0)) : NULL;
+    for (int i = 0; i < spatial && columns; i++) {
+        const Dim *one = size_const(l, 1),
+                  *reach = size_mul(l, size_sub(l, block[i], one), size_const(l, dilations[i]));
+        const Dim *room = size_sub(l, columns->dims[2 + 2 * i], size_add(l, reach, one));
+        const Dim *blocks = size_add(l, dim_div(l->dims, room, size_const(l, strides[i])), one);
+        const Dim *dims[] = {block[i], dim_max(l->dims, blocks, size_const(l, 0))};
+        Value *tap = mul(l, iota(l, dims, 2, 0, DT_I64), scalar_int(l, DT_I64, dilations[i]));
+        Value *start = mul(l, iota(l, dims, 2, 1, DT_I64), scalar_int(l, DT_I64, strides[i]));
+        columns = gather(l, columns, add(l, tap, start), 2 + 2 * i);
+        perm[2 + i] = 2 + 2 * i;
+        perm[2 + spatial + i] = 3 + 2 * i;
+    }
+    if (columns) give(w, n, 0, reshape(l, permute(l, columns, perm), n->inputs[0]->dims, 3));
 }
 
 static Status lower_col2im(Lowering *l, const Node *n) {
