@@ -497,6 +497,52 @@ static void read_unstacked(Lowering *l, Reverse *r) {
     graph_prune(r->b.graph); /* positions of elements */
 }
 
+/* ---- what steps have drawn, where no operator draws the same numbers again (lowers_to_standard) ---- */
+
+typedef struct Outside {
+    const Node *node;
+    bool all;
+} Outside;
+
+static void look_outside(int symbol, void *context) {
+    Outside *o = context;
+    bool found = false;
+    for (int i = 0; i < o->node->input_count && !found; i++)
+        for (int axis = 0; o->node->inputs[i] && axis < o->node->inputs[i]->rank && !found; axis++)
+            found = dim_symbol_index(o->node->inputs[i]->dims[axis]) == symbol;
+    o->all &= found;
+}
+
+/* Whether the tensor's sizes follow from those of what the node reads, which no step changes. */
+static bool has_sizes_of_inputs(const Node *n, const Value *value) {
+    Outside outside = {n, value->kind == VALUE_TENSOR};
+    for (int i = 0; i < value->rank; i++) dim_each_symbol(value->dims[i], look_outside, &outside);
+    return outside.all;
+}
+
+/* The first values made of a drawn one that the model names are kept of the forward steps: these the written model has. */
+static void keep_drawn(Lowering *l, Reverse *r, Value *value, Map *seen) {
+    Value *saved = forward_of(r, value);
+    if (!saved || map_get_id(seen, MAP_POINTER_KEY(value))) return; /* a gradient has no forward value */
+    map_set_id(seen, MAP_POINTER_KEY(value), value);
+    if (saved->stands_for) {
+        replace(r, value, has_sizes_of_inputs(r->s.node, saved) ? slice_of(r, saved) : element_of(l, r, saved, value));
+        return;
+    }
+    for (int i = 0; i < value->uses.count; i++) {
+        const Node *reader = value->uses.items[i].node;
+        for (int k = 0; k < reader->output_count; k++)
+            if (reader->outputs[k]) keep_drawn(l, r, reader->outputs[k], seen);
+    }
+}
+
+static void keep_draws(Lowering *l, Reverse *r) {
+    Map seen = map_make(l->arena);
+    FOR_EACH_NODE(node, r->b.graph)
+    if (node->kind == NODE_PRIM && node->prim == PRIM_PHILOX && lowers_to_standard(l))
+        keep_drawn(l, r, node->outputs[0], &seen);
+}
+
 /* ---- what the backward Scan is made of ---- */
 
 static void add_seeds(Backward *w, Reverse *r) {
@@ -638,6 +684,7 @@ static void back_steps(Backward *w, const Node *n) {
     }
     for (int i = 0; i < r.b.of_count; i++) graph_add_output(r.b.graph, r.b.gradients[i]);
     graph_prune(r.b.graph);
+    keep_draws(l, &r);
     read_unstacked(l, &r);
     drop_unread(l, &r);
     if (!l->error) emit_scan(w, &r);

@@ -37,6 +37,9 @@ struct Lowering {
 
 static inline Node *builder_place(const Lowering *l) { return l->elsewhere ? l->place : (Node *)l->node; }
 
+/* Whether what has no gradient in the standard's operators is told without kernels of ours (Target.standard). */
+static inline bool lowers_to_standard(const Lowering *l) { return l->policy && l->policy->target.standard; }
+
 /* Between the two calls constants are folded into memory of their own; then `result` (NULL: there is none) and what nodes read of it is kept, and
  * all else goes back. For a formula of large constants, of which nothing holds a tensor but by its value. Returns result. */
 void chain_begin(Lowering *l);

@@ -187,3 +187,57 @@ void lift_constants(Graph *graph, WantedFn wanted, void *context, Map *constants
     FOR_EACH_NODE(node, graph)
     for (int i = 0; i < node->subgraph_count; i++) lift_from(&lift, node->subgraphs[i]);
 }
+
+/* --- Scans that lowering makes ------------------------------------------------------------------------------------------------ */
+
+ScanBody scan_begin(Lowering *l, const char *name) {
+    return (ScanBody){
+        .in = {.graph = graph_sub(l->graph, name), .arena = l->arena, .dims = l->dims, .policy = l->policy}};
+}
+
+static Value *scan_input(ScanBody *s, Value *outside, int *count, int first_axis) {
+    if (!outside) return NULL;
+    s->inputs[s->states + s->scanned + s->captured] = outside;
+    ++*count;
+    return graph_add_input(s->in.graph, NULL, outside->dtype, outside->rank - first_axis,
+                           (const Dim *const *)outside->dims + first_axis);
+}
+
+Value *scan_state(ScanBody *s, Value *first) { return scan_input(s, first, &s->states, 0); }
+
+Value *scan_element(ScanBody *s, Value *all) { return scan_input(s, all, &s->scanned, 1); }
+
+Value *scan_captured(ScanBody *s, Value *value) {
+    if (value && value->constant) return graph_add_constant(s->in.graph, value->name, value->constant);
+    return scan_input(s, value, &s->captured, 0);
+}
+
+void scan_end(Lowering *l, const Node *n, ScanBody *s, const Dim *length, bool backwards, Value *const *given,
+              int count, Value **out_results) {
+    static const int64_t zeros[MOST_SCAN_INPUTS];
+    int64_t directions[MOST_SCAN_INPUTS];
+    if (!l->error) l->error = s->in.error;
+    if (l->error) return;
+    for (int i = 0; i < MOST_SCAN_INPUTS; i++) directions[i] = backwards;
+    for (int i = 0; i < count; i++) graph_add_output(s->in.graph, given[i]);
+    FOR_EACH_NODE(node, s->in.graph) {
+        node->origin = n->origin;
+        node_follow_rules(node, n);
+    }
+    Node *scan = host_node(l, n, NULL, s->inputs, s->states + s->scanned + s->captured);
+    scan->op = "Scan";
+    scan->attrs.count = 0; /* those of n */
+    scan->captures = s->captured;
+    node_add_subgraph(scan, s->in.graph);
+    node_set_int(scan, "num_scan_inputs", s->scanned);
+    node_set_ints(scan, "scan_input_axes", zeros, s->scanned);
+    node_set_ints(scan, "scan_input_directions", directions, s->scanned);
+    node_set_ints(scan, "scan_output_axes", zeros, count - s->states);
+    node_set_ints(scan, "scan_output_directions", directions, count - s->states);
+    for (int i = 0; i < count; i++) {
+        const Dim *dims[MAX_RANK] = {length};
+        if (i >= s->states) memcpy(dims + 1, given[i]->dims, (size_t)given[i]->rank * sizeof *dims);
+        out_results[i] = i < s->states ? host_result_like(l, scan, s->inputs[i])
+                                       : host_result(l, scan, given[i]->dtype, given[i]->rank + 1, dims);
+    }
+}

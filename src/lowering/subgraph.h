@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of graphs: a body kept for another lowering, a branch taken for good. */
+/* Copies of graphs, a body kept for another lowering, a branch taken for good; and Scans that lowering makes. */
 #ifndef ONNXFUSE_LOWERING_SUBGRAPH_H
 #define ONNXFUSE_LOWERING_SUBGRAPH_H
 
@@ -25,5 +25,22 @@ void inline_graph_in(Graph *target, Node *before, const Graph *body, Value *cons
 void inline_graph(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);
 /* The same of a body that is not lowered: its nodes go behind the node that is being lowered, and are lowered next. */
 void inline_graph_behind(Lowering *l, const Graph *body, Value *const *inputs, Value **outputs);
+
+/* A Scan in primitives under construction, over axis 0. States come first, then what is scanned, then all that is captured. */
+enum { MOST_SCAN_INPUTS = 16 };
+typedef struct ScanBody {
+    Lowering in; /* with which the body is told */
+    Value *inputs[MOST_SCAN_INPUTS];
+    int states, scanned, captured;
+} ScanBody;
+ScanBody scan_begin(Lowering *l, const char *name);
+/* Of a value around the body, what the body has: a state that begins as it is, an element along axis 0, the same in all steps. NULL of NULL. */
+Value *scan_state(ScanBody *s, Value *first);
+Value *scan_element(ScanBody *s, Value *all);
+Value *scan_captured(ScanBody *s, Value *value);
+/* From the states behind the step, then what is stacked along axis 0, the Scan's results. length: of what is scanned. backwards: from its end. An
+ * error, of the body too, is l's. */
+void scan_end(Lowering *l, const Node *n, ScanBody *s, const Dim *length, bool backwards, Value *const *given,
+              int count, Value **out_results);
 
 #endif

@@ -35,7 +35,9 @@ typedef struct Target {
         bool grouped;        /* "matmul_grouped" */
         bool turned_conv;    /* "conv" with perm_x and perm_w */
     } anchors;
-    bool no_recurrence; /* it has no kernel for recurrent nets: they are Scans */
+    /* What is lowered is to be written in the standard's operators: where these have no gradient, Scans and primitives take the
+     * place of our kernels. */
+    bool standard;
     size_t cache_bytes; /* last-level cache, for the choice of streaming stores; 0 when unknown */
 } Target;
 

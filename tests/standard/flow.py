@@ -259,4 +259,12 @@ FLOW = {
             one = Constant<value = int64 {{1}}>() line = Range(none, last, one) f = Cast<to = 11>(line) q = ReduceSum<keepdims = 0>(f) rows = Gather<axis = 0>(x, line)
             b = Mul(rows, v) c = Mul(b, a) z = Mul(c, q) {SUM} }}""",
         [{"x": TABLE, "from": np.array([4]), "to": np.array([0]), "axes": np.array([0]), "steps": np.array([-2]), "last": np.array(3)}]),
+    "images_in_body": (
+        f"""g (double[n, 2] x, int64 m) => (double y) <double[1, 1, 2, 2] w = {{0.3, -0.4, 1.7, 0.1}}, double[1] v = {{0.8}}> {{
+            image = Constant<value = int64[4] {{1, 1, -1, 2}}>() a0 = Reshape(x, image) rois = Constant<value = double[1, 4] {{0.2, 0.1, 1.9, 2.3}}>()
+            first = Constant<value = int64[1] {{0}}>()
+            z = Loop(m, "", a0) <body = b (int64 i, bool c, double[1, 1, h, 2] a) => (bool d, double[1, 1, k, 2] e) {{
+                d = Identity(c) p = Mul(a, v) s = GridSample<padding_mode = "reflection">(p, w) q = Sin(s)
+                t = RoiAlign<output_height = 1, output_width = 2>(q, rois, first) u = Sin(t) e = Add(p, u) }}> {SUM} }}""",
+        [{"x": TABLE, "m": np.array(3)}, {"x": TABLE[:2], "m": np.array(1)}]),
 }

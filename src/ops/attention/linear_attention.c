@@ -7,6 +7,8 @@
 #include "ops/attention/linear_attention.h"
 
 #include <math.h>
+#include "lowering/sizes.h"
+#include "lowering/subgraph.h"
 
 typedef struct Recurrence {
     const float *q, *k, *v, *state, *decay, *beta;
@@ -298,6 +300,44 @@ static Value *as_f32(Lowering *l, const Node *n, int index) {
     return x ? cast(l, x, DT_F32) : NULL;
 }
 
+/* --- as a Scan ------------------------------------------------------------------------------------------------------ */
+
+/* x [B, T, what the parts multiply to] -> [T, B, parts...] of three parts. */
+static Value *by_token(Lowering *l, Value *x, const Dim *first, const Dim *second, const Dim *third) {
+    if (!x) return NULL;
+    const Dim *dims[] = {x->dims[0], x->dims[1], first, second, third};
+    return permute(l, reshape(l, x, dims, 5), (int[]){1, 0, 2, 3, 4});
+}
+
+/* Inputs as host_linear_attention has them; the state [B, H, dk, dv] is the Scan's. */
+static void told_linear_attention(Lowering *l, const Node *n, Value *const *in, const Dim *const *y,
+                                  const Dim *const *state, Value **out_results) {
+    const Dim *one = size_const(l, 1), *h = state[1], *dk = state[2], *dv = state[3];
+    const Dim *group = size_const(l, attr_int(n, "q_num_heads", 0) / attr_int(n, "kv_num_heads", 1));
+    Value *first = in[3] ? in[3] : expand(l, scalar(l, DT_F32, 0), state, 4), *made[2];
+    Value *decays = in[4] ? by_token(l, in[4], h, dim_div(l->dims, in[4]->dims[2], h), one) : NULL;
+    Value *betas = in[5] ? by_token(l, in[5], in[5]->dims[2], one, one) : NULL;
+    Value *queries = by_token(l, in[0], h, group, dk), *keys = by_token(l, in[1], h, dk, one);
+    Value *values = by_token(l, in[2], h, one, dv);
+    if (l->error) return;
+
+    ScanBody scan = scan_begin(l, "token");
+    Lowering *b = &scan.in;
+    Value *s = scan_state(&scan, first), *q = scan_element(&scan, queries), *k = scan_element(&scan, keys);
+    Value *v = scan_element(&scan, values), *decay = scan_element(&scan, decays), *beta = scan_element(&scan, betas);
+    if (decay) s = mul(b, unary(b, PRIM_EXP, decay), s);
+    if (beta) v = mul(b, beta, sub(b, v, reduce(b, PRIM_REDUCE_SUM, mul(b, s, k), (int[]){2}, 1, true)));
+    s = reshape(b, add(b, s, mul(b, k, v)), state, 4);
+    scan_end(l, n, &scan, y[1], false, (Value *[]){s, matmul(b, q, s)}, 2, made);
+    if (l->error) return;
+
+    double scale = attr_float(n, "scale", 0);
+    Value *factor = scalar(l, DT_F32, scale), *read = permute(l, made[1], (int[]){1, 0, 2, 3, 4});
+    if (scale == 0) factor = rsqrt(l, cast(l, dim_scalar(l, dk), DT_F32));
+    out_results[0] = reshape(l, mul(l, read, factor), y, 3);
+    out_results[1] = made[0];
+}
+
 Status lower_linear_attention(Lowering *l, const Node *n) {
     Value *q = in(l, n, 0), *k = in(l, n, 1), *v = in(l, n, 2), *past = optional_in(l, n, 3);
     if (l->error) return l->error;
@@ -312,13 +352,19 @@ Status lower_linear_attention(Lowering *l, const Node *n) {
                        as_f32(l, n, 3),    as_f32(l, n, 4),    as_f32(l, n, 5)};
     if (gated != (inputs[4] != NULL) || delta != (inputs[5] != NULL))
         return invalid(l, "decay and beta do not fit update_rule \"%s\"", rule);
-    Node *host = host_node(l, n, host_linear_attention, inputs, 6);
-    if (!host) return l->error;
+    if (l->error) return l->error;
     const Dim *h = dim_const(l->dims, heads), *value_size = dim_div(l->dims, v->dims[2], h);
     const Dim *key_size = dim_div(l->dims, k->dims[2], h);
     const Dim *y[] = {q->dims[0], q->dims[1], dim_mul(l->dims, dim_const(l->dims, queries), value_size)};
     const Dim *state[] = {q->dims[0], h, key_size, value_size};
-    Value *results[] = {host_result(l, host, DT_F32, 3, y), host_result(l, host, DT_F32, 4, state)};
+    Value *results[2] = {NULL};
+    if (lowers_to_standard(l)) {
+        told_linear_attention(l, n, inputs, y, state, results);
+    } else {
+        Node *host = host_node(l, n, host_linear_attention, inputs, 6);
+        results[0] = host_result(l, host, DT_F32, 3, y);
+        results[1] = host_result(l, host, DT_F32, 4, state);
+    }
     out(l, n, 0, cast_like(l, results[0], q));
     if (wants_output(n, 1)) out(l, n, 1, cast_like(l, results[1], past ? past : q));
     return l->error;

@@ -7,11 +7,11 @@
 #include <math.h>
 #include "lowering/gradient.h"
 #include "lowering/sizes.h"
+#include "ops/image/between.h"
 
-enum { MOST_AXES = 3, MOST_TAPS = 4 };
+enum { MOST_AXES = 3 };
 
 typedef enum Interpolation { SAMPLE_NEAREST, SAMPLE_LINEAR, SAMPLE_CUBIC } Interpolation;
-typedef enum Outside { OUTSIDE_ZEROS, OUTSIDE_BORDER, OUTSIDE_REFLECTION } Outside;
 
 typedef struct GridSample {
     int axes;                                   /* spatial */
@@ -284,7 +284,10 @@ Status host_grid_sample_gradient(HostCall *call) {
     const Tensor *grid = host_input(call, 1);
     TRY(host_output(call, 0, b.x->dtype, b.x->rank, b.x->dims, &b.dx));
     TRY(host_output(call, 1, b.x->dtype, grid->rank, grid->dims, &b.dgrid));
-    if (!tensor_count(b.x)) return NULL;
+    if (!tensor_count(b.x)) {
+        if (b.dgrid) memset(b.dgrid->data, 0, tensor_bytes(b.dgrid));
+        return NULL;
+    }
     b.blocks = (b.g.channels + BLOCK - 1) / BLOCK;
     if (b.dx) pool_for(call->pool, b.x->dims[0] * b.blocks, 1, give_image, &b);
     if (b.dgrid) pool_for(call->pool, b.x->dims[0] * b.g.positions, 1 + 4096 / (b.g.channels + 1), give_grid, &b);
@@ -305,6 +308,54 @@ void back_grid_sample(Backward *w, const Node *n) {
     }
 }
 
+/* ---- in primitives: the same, which has a gradient in any operators ---- */
+
+/* The weights of cubic_weights, at t between the second and the third element. */
+static void told_cubic_weights(Lowering *l, Value *t, Value **weights) {
+    const double a = -0.75, near[] = {a + 2, -(a + 3), 0, 1}, far[] = {a, -5 * a, 8 * a, -4 * a};
+    for (int k = 0; k < 4; k++) { /* by the distances t + 1, t, 1 - t, 2 - t */
+        const double *factors = k == 1 || k == 2 ? near : far;
+        Value *distance = unary(l, PRIM_ABS, sub(l, t, scalar(l, DT_F64, k - 1))), *sum = scalar(l, DT_F64, factors[0]);
+        for (int i = 1; i < 4; i++) sum = add(l, mul(l, sum, distance), scalar(l, DT_F64, factors[i]));
+        weights[k] = sum;
+    }
+}
+
+/* As taps_at does; normal: f64 [N, positions...]. */
+static Taps told_taps(Lowering *l, const GridSample *g, Value *normal, const Dim *size, DType dtype) {
+    Value *one = scalar(l, DT_F64, 1), *half = scalar(l, DT_F64, 0.5), *end = axis_end(l, size), *weights[MOST_TAPS];
+    ImageAxis axis = {size, g->outside, g->align_corners ? 0 : 0.5};
+    Value *low = scalar(l, DT_F64, -axis.edge), *high = add(l, end, scalar(l, DT_F64, axis.edge));
+    Value *x = mul(l, mul(l, add(l, normal, one), half), sub(l, high, low));
+    x = bounded_position(l, cast(l, cast(l, add(l, x, low), dtype), DT_F64));
+    if (g->mode == SAMPLE_NEAREST) x = unary(l, PRIM_ROUND, x);
+    if (g->outside == OUTSIDE_BORDER && g->mode != SAMPLE_CUBIC) {
+        x = where(l, binary(l, PRIM_LT, x, low), scalar(l, DT_F64, 0), x);
+        x = where(l, binary(l, PRIM_GT, x, high), end, x);
+    }
+    if (g->outside == OUTSIDE_REFLECTION) x = mirrored(l, x, &axis);
+    if (g->mode == SAMPLE_LINEAR) return linear_taps(l, x, &axis, dtype);
+    Value *whole = unary(l, PRIM_FLOOR, x), *t = sub(l, x, whole);
+    if (g->mode == SAMPLE_NEAREST) return neighbours(l, whole, (Value *[]){sub(l, one, t)}, 1, &axis, dtype);
+    told_cubic_weights(l, t, weights);
+    return neighbours(l, sub(l, whole, one), weights, MOST_TAPS, &axis, dtype);
+}
+
+/* x and the result channels-last. */
+static Value *told_grid_sample(Lowering *l, const GridSample *g, Value *x, Value *grid) {
+    Taps taps[MOST_AXES];
+    int last = grid->rank - 1;
+    Value *wide = cast(l, grid, DT_F64);
+    for (int i = 0; i < last - 1; i++) { /* the grid names the innermost axis first */
+        Value *normal = slice_axis(l, wide, last, size_const(l, last - 2 - i), size_const(l, 1));
+        taps[i] = told_taps(l, g, squeeze(l, normal, &last, 1), x->dims[1 + i], x->dtype);
+    }
+    const Dim **positions = dims_copy(l, grid, last);
+    for (int i = 1; i < last; i++) positions[i] = size_const(l, 1);
+    Between b = between(l, x, iota(l, positions, last, 0, DT_I64), taps);
+    return blended(l, &b);
+}
+
 Status lower_grid_sample(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *grid = in(l, n, 1);
     GridSample modes = {0};
@@ -319,7 +370,9 @@ Status lower_grid_sample(Lowering *l, const Node *n) {
     if (l->error) return l->error;
     const Dim **dims = dims_copy(l, grid, grid->rank);
     dims[x->rank - 1] = x->dims[1];
-    Value *y = host_result(l, host_node(l, n, host_grid_sample, inputs, 2), work, x->rank, dims);
+    Value *y = lowers_to_standard(l)
+                   ? told_grid_sample(l, &modes, inputs[0], inputs[1])
+                   : host_result(l, host_node(l, n, host_grid_sample, inputs, 2), work, x->rank, dims);
     return out(l, n, 0, cast_like(l, from_channels_last(l, y), x));
 }
 

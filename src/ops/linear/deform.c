@@ -7,6 +7,7 @@
 #include <math.h>
 #include "lowering/gradient.h"
 #include "lowering/sizes.h"
+#include "ops/image/between.h"
 #include "ops/linear/geometry.h"
 
 typedef struct Deform {
@@ -182,6 +183,54 @@ void back_deform_columns(Backward *w, const Node *n) {
     }
 }
 
+static Value *columns_by_host(Lowering *l, const Node *n, const Geometry *g, Value *x, Value *offset, Value *mask,
+                              const Dim *const *kernel, const Dim *const *columns) {
+    Value *inputs[] = {cast(l, x, DT_F64), cast(l, offset, DT_F64), mask ? cast(l, mask, DT_F64) : NULL};
+    Node *host = host_node(l, n, host_deform_columns, inputs, 3);
+    if (!host) return NULL;
+    node_set_ints(host, "strides", g->strides, 2);
+    node_set_ints(host, "dilations", g->dilations, 2);
+    node_set_dims(host, "pads", g->pads, 4);
+    node_set_dims(host, "size", g->size, 2);
+    node_set_dims(host, "kernel", kernel, 2);
+    return host_result(l, host, DT_F64, 3, columns);
+}
+
+/* ---- the columns in primitives, which have a gradient in any operators ---- */
+
+/* Along axis k of the image: [images and groups, kernel..., positions...] from the offsets [.., kernel..., 2, positions...]. */
+static Taps told_taps(Lowering *l, const Geometry *g, Value *offset, const Dim *size, int k, DType dtype) {
+    const Dim *one = size_const(l, 1), *dims[] = {one, one, one, one, one};
+    Value *moved = slice_axis(l, cast(l, offset, DT_F64), 3, size_const(l, k), one);
+    if (!moved) return (Taps){0};
+    dims[1 + k] = moved->dims[1 + k];
+    Value *tap = mul(l, iota(l, dims, 5, 1 + k, DT_F64), scalar(l, DT_F64, (double)g->dilations[k]));
+    dims[1 + k] = one;
+    dims[3 + k] = g->size[k];
+    Value *start = mul(l, iota(l, dims, 5, 3 + k, DT_F64), scalar(l, DT_F64, (double)g->strides[k]));
+    start = sub(l, start, cast(l, dim_scalar(l, g->pads[k]), DT_F64));
+    Value *at = bounded_position(l, add(l, squeeze(l, moved, (int[]){3}, 1), add(l, start, tap)));
+    return linear_taps(l, at, &(ImageAxis){size, OUTSIDE_ZEROS, 0}, dtype);
+}
+
+/* As host_deform_columns, of the kernel's sizes and as many groups of channels. */
+static Value *told_columns(Lowering *l, const Geometry *g, Value *x, Value *offset, Value *mask,
+                           const Dim *const *kernel, const Dim *groups, const Dim *const *columns) {
+    const Dim *one = size_const(l, 1), *images = size_mul(l, x->dims[0], groups);
+    const Dim *parts[] = {images, dim_div(l->dims, x->dims[1], groups), x->dims[2], x->dims[3]};
+    const Dim *moves[] = {images, kernel[0], kernel[1], size_const(l, 2), g->size[0], g->size[1]};
+    const Dim *weights[] = {images, kernel[0], kernel[1], g->size[0], g->size[1], one};
+    const Dim *image[] = {images, one, one, one, one};
+    Value *image_parts = to_channels_last(l, reshape(l, widen(l, x), parts, 4)), *moved = reshape(l, offset, moves, 6);
+    if (l->error) return NULL;
+    Taps taps[2];
+    for (int k = 0; k < 2; k++) taps[k] = told_taps(l, g, moved, x->dims[2 + k], k, image_parts->dtype);
+    Between b = between(l, image_parts, iota(l, image, 5, 0, DT_I64), taps);
+    Value *read = blended(l, &b);
+    if (mask) read = mul(l, read, cast_like(l, reshape(l, mask, weights, 6), read));
+    return reshape(l, permute(l, read, (int[]){0, 5, 1, 2, 3, 4}), columns, 3);
+}
+
 Status lower_deform_conv(Lowering *l, const Node *n) {
     Value *x = in(l, n, 0), *w = in(l, n, 1), *offset = in(l, n, 2), *bias = optional_in(l, n, 3),
           *mask = optional_in(l, n, 4);
@@ -192,21 +241,17 @@ Status lower_deform_conv(Lowering *l, const Node *n) {
         return invalid(l, "group is %lld, offset_group %lld", (long long)group, (long long)offset_group);
     Geometry g;
     TRY(geometry_of(l, n, 2, x->dims + 2, w->dims + 2, WINDOW_CONV, &g));
-    Value *inputs[] = {cast(l, x, DT_F64), cast(l, offset, DT_F64), mask ? cast(l, mask, DT_F64) : NULL};
-    if (l->error) return l->error;
-    Node *host = host_node(l, n, host_deform_columns, inputs, 3);
-    node_set_ints(host, "strides", g.strides, 2);
-    node_set_ints(host, "dilations", g.dilations, 2);
-    node_set_dims(host, "pads", g.pads, 4);
-    node_set_dims(host, "size", g.size, 2);
-    node_set_dims(host, "kernel", (const Dim *const *)w->dims + 2, 2);
     const Dim *taps = size_mul(l, w->dims[2], w->dims[3]), *groups = size_const(l, group);
     const Dim *depth = size_mul(l, w->dims[1], taps), *positions = size_mul(l, g.size[0], g.size[1]);
     const Dim *columns[] = {x->dims[0], size_mul(l, x->dims[1], taps), positions};
     const Dim *parts[] = {x->dims[0], groups, depth, positions};
     const Dim *weights[] = {groups, dim_div(l->dims, w->dims[0], groups), depth};
     const Dim *result[] = {x->dims[0], w->dims[0], g.size[0], g.size[1]};
-    Value *gathered = reshape(l, cast_like(l, host_result(l, host, DT_F64, 3, columns), x), parts, 4);
+    Value *made = lowers_to_standard(l)
+                      ? told_columns(l, &g, x, offset, mask, (const Dim *const *)w->dims + 2,
+                                     size_const(l, offset_group), columns)
+                      : columns_by_host(l, n, &g, x, offset, mask, (const Dim *const *)w->dims + 2, columns);
+    Value *gathered = reshape(l, cast_like(l, made, x), parts, 4);
     Value *y = matmul(l, reshape(l, w, weights, 3), gathered);
     y = y ? reshape(l, y, result, 4) : NULL;
     if (bias) y = add(l, y, unsqueeze(l, bias, (int[]){1, 2}, 2));

@@ -96,12 +96,27 @@ Status host_cofactors(HostCall *call) {
     return NULL;
 }
 
+/* The same by the operator Det: cofactor (r, c) is the determinant of the matrix whose row r is the unit vector c. */
+static Value *cofactors_by_det(Backward *w, const Node *n, Value *x) {
+    Lowering *l = w->l;
+    int rank = x->rank + 2, axes[] = {x->rank - 2, x->rank - 1};
+    Value *wide = unsqueeze(l, x, axes, 2), *at[4]; /* at: the numbers r, c, row and column */
+    const Dim *dims[MAX_RANK];
+    for (int i = 0; wide && i < rank; i++) dims[i] = i < rank - 4 ? size_const(l, 1) : x->dims[axes[(rank - i) % 2]];
+    for (int i = 0; i < 4; i++) at[i] = wide ? iota(l, dims, rank, rank - 4 + i, DT_I64) : NULL;
+    Value *unit = cast_like(l, binary(l, PRIM_EQ, at[1], at[3]), x);
+    Value *replaced = where(l, binary(l, PRIM_EQ, at[0], at[2]), unit, wide);
+    return host_result_like(l, backward_host(w, n, "Det", host_det, &replaced, 1), x);
+}
+
 /* d det(X) = sum of cofactor * dX (Jacobi's formula; Magnus and Neudecker, "Matrix Differential Calculus", 8.3), singular matrices
  * included. */
 void back_det(Backward *w, const Node *n) {
     Lowering *l = w->l;
     Value *x = n->inputs[0], *g = dy(w, n, 0);
-    Value *cofactors = host_result_like(l, backward_host(w, n, "Cofactors", host_cofactors, &x, 1), x);
+    Value *cofactors = lowers_to_standard(l)
+                           ? cofactors_by_det(w, n, x)
+                           : host_result_like(l, backward_host(w, n, "Cofactors", host_cofactors, &x, 1), x);
     g = g ? unsqueeze(l, g, (int[]){x->rank - 2, x->rank - 1}, 2) : NULL;
     give(w, n, 0, mul(l, g, cofactors));
 }

@@ -298,7 +298,7 @@ static Status lower_recurrent_of(Lowering *l, const Node *n, Cell cell, Value *w
                             .bias = apart};
     Value *results[3] = {NULL};
     if (l->error) return l->error;
-    if (l->policy && l->policy->target.no_recurrence)
+    if (lowers_to_standard(l))
         recurrent_as_scans(l, n, &steps, results);
     else
         run_kernel(l, n, &steps, results);

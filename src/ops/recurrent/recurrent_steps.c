@@ -5,54 +5,46 @@
 #include <math.h>
 
 #include "lowering/sizes.h"
+#include "lowering/subgraph.h"
 #include "ops/math/activation.h"
 
 /* A direction's body under construction. */
 typedef struct Step {
     const RecurrentSteps *r;
     const Function *functions;
-    Lowering in;
-    VEC(Value *) captured; /* outer values, in the order of the body's last inputs */
-    Value *recurrent;      /* weights, [hidden, gates * hidden] */
-    Value *peepholes;      /* [3 * hidden]; NULL: none */
-    Value *bias;           /* [hidden]; NULL: none */
+    ScanBody scan;
+    Value *recurrent; /* weights, [hidden, gates * hidden] */
+    Value *peepholes; /* [3 * hidden]; NULL: none */
+    Value *bias;      /* [hidden]; NULL: none */
 } Step;
 
-/* What is the same in all steps. */
-static Value *outer(Step *s, Value *value) {
-    if (!value) return NULL;
-    if (value->constant) return graph_add_constant(s->in.graph, value->name, value->constant);
-    VEC_PUSH(s->in.arena, s->captured, value);
-    return graph_add_input(s->in.graph, NULL, value->dtype, value->rank, (const Dim *const *)value->dims);
-}
-
 static Value *unit(Step *s, Value *x, int axis, int index) {
-    const Dim *h = size_const(&s->in, s->r->hidden);
-    return slice_axis(&s->in, x, axis, size_const(&s->in, index * s->r->hidden), h);
+    const Dim *h = size_const(&s->scan.in, s->r->hidden);
+    return slice_axis(&s->scan.in, x, axis, size_const(&s->scan.in, index * s->r->hidden), h);
 }
 
 /* Function `index` of the direction, of what is clipped before. */
 static Value *function(Step *s, int index, Value *x) {
     const Function *f = &s->functions[index];
-    return activation(&s->in, recurrent_activation_name(f->kind), x, (double[]){f->alpha, f->beta});
+    return activation(&s->scan.in, recurrent_activation_name(f->kind), x, (double[]){f->alpha, f->beta});
 }
 
 static Value *gate(Step *s, int index, Value *x) {
     double limit = s->r->limit;
-    if (isfinite(limit) && x) x = clip(&s->in, x, like(&s->in, x, -limit), like(&s->in, x, limit));
+    if (isfinite(limit) && x) x = clip(&s->scan.in, x, like(&s->scan.in, x, -limit), like(&s->scan.in, x, limit));
     return function(s, index, x);
 }
 
-static Value *one_less(Step *s, Value *x) { return x ? sub(&s->in, like(&s->in, x, 1), x) : NULL; }
+static Value *one_less(Step *s, Value *x) { return x ? sub(&s->scan.in, like(&s->scan.in, x, 1), x) : NULL; }
 
 /* x + P * cell for one of the gates. */
 static Value *peeped(Step *s, Value *x, int index, Value *cell) {
     if (!s->peepholes) return x;
-    return add(&s->in, x, mul(&s->in, unit(s, s->peepholes, 0, index), cell));
+    return add(&s->scan.in, x, mul(&s->scan.in, unit(s, s->peepholes, 0, index), cell));
 }
 
 static Value *lstm_step(Step *s, Value *input, Value *h, Value **cell) {
-    Lowering *l = &s->in;
+    Lowering *l = &s->scan.in;
     Value *gates = add(l, input, matmul(l, h, s->recurrent));
     Value *i = gate(s, 0, peeped(s, unit(s, gates, 1, 0), 0, *cell));
     Value *f = s->r->coupled ? one_less(s, i) : gate(s, 0, peeped(s, unit(s, gates, 1, 2), 2, *cell));
@@ -62,7 +54,7 @@ static Value *lstm_step(Step *s, Value *input, Value *h, Value **cell) {
 }
 
 static Value *gru_step(Step *s, Value *input, Value *h) {
-    Lowering *l = &s->in;
+    Lowering *l = &s->scan.in;
     const Dim *two = size_const(l, 2 * s->r->hidden), *none = size_const(l, 0);
     Value *first = slice_axis(l, s->recurrent, 1, none, two), *third = unit(s, s->recurrent, 1, 2), *recurrent;
     Value *gates = add(l, slice_axis(l, input, 1, none, two), matmul(l, h, first));
@@ -78,7 +70,7 @@ static Value *gru_step(Step *s, Value *input, Value *h) {
 }
 
 static Value *new_state(Step *s, Value *input, Value *h, Value **cell) {
-    Lowering *l = &s->in;
+    Lowering *l = &s->scan.in;
     switch (s->r->cell) {
     case CELL_LSTM: return lstm_step(s, input, h, cell);
     case CELL_GRU: return gru_step(s, input, h);
@@ -98,13 +90,9 @@ static Value *initial(Lowering *l, const RecurrentSteps *r, Value *given, int di
     return expand(l, like(l, r->projection, 0), dims, 2);
 }
 
-static Value *body_input(Step *s, const char *name, DType dtype, int rank, const Dim *const *dims) {
-    return graph_add_input(s->in.graph, name, dtype, rank, dims);
-}
-
 /* Where the row's sequence is over its state stays, and its result is 0. */
 static Value *kept(Step *s, Value *goes_on, Value *after, Value *before) {
-    return goes_on ? where(&s->in, goes_on, after, before) : after;
+    return goes_on ? where(&s->scan.in, goes_on, after, before) : after;
 }
 
 typedef struct Direction {
@@ -114,64 +102,35 @@ typedef struct Direction {
 static Direction scan_of(Lowering *l, const Node *n, const RecurrentSteps *r, int direction) {
     int64_t gates = recurrent_cells[r->cell].gates;
     const Dim *h = size_const(l, r->hidden), *g = size_const(l, gates * r->hidden), *batch = r->projection->dims[1];
-    const Dim *state[] = {batch, h}, *slice[] = {batch, g}, *column[] = {batch, size_const(l, 1)};
-    const Dim *three = size_const(l, 3 * r->hidden);
+    const Dim *column[] = {batch, size_const(l, 1)}, *three = size_const(l, 3 * r->hidden);
     bool has_cell = r->cell == CELL_LSTM;
-    DType dtype = r->projection->dtype;
-    Value *inputs[12] = {initial(l, r, r->h0, direction)};
-    int count = 1, states = 1 + has_cell, scanned = 1 + (r->lengths != NULL);
-    if (has_cell) inputs[count++] = initial(l, r, r->c0, direction);
-    inputs[count++] = slice_axis(l, r->projection, 2, size_const(l, direction * gates * r->hidden), g);
-    if (r->lengths) inputs[count++] = iota(l, r->projection->dims, 1, 0, DT_I64);
+    Value *h0 = initial(l, r, r->h0, direction), *c0 = has_cell ? initial(l, r, r->c0, direction) : NULL;
+    Value *projection = slice_axis(l, r->projection, 2, size_const(l, direction * gates * r->hidden), g);
+    Value *times = r->lengths ? iota(l, r->projection->dims, 1, 0, DT_I64) : NULL;
     Value *recurrent = of_direction(l, r->weights, direction, (const Dim *const[]){g, h}, 2);
     Value *peepholes = of_direction(l, r->peepholes, direction, &three, 1);
     Value *bias = of_direction(l, r->bias, direction, &h, 1);
-    Value *lengths = r->lengths ? reshape(l, cast(l, r->lengths, DT_I64), column, 2) : NULL;
+    Value *lengths = r->lengths ? reshape(l, cast(l, r->lengths, DT_I64), column, 2) : NULL, *made[3];
     recurrent = swap_last(l, recurrent);
     if (l->error) return (Direction){NULL};
 
     Step s = {.r = r, .functions = r->functions + direction * recurrent_cells[r->cell].functions};
-    s.in = (Lowering){.graph = graph_sub(l->graph, "step"), .arena = l->arena, .dims = l->dims, .policy = l->policy};
-    Value *before = body_input(&s, "h", dtype, 2, state), *cell_before = NULL;
-    if (has_cell) cell_before = body_input(&s, "c", dtype, 2, state);
-    Value *input = body_input(&s, "x", dtype, 2, slice);
-    Value *time = r->lengths ? body_input(&s, "t", DT_I64, 0, NULL) : NULL;
-    s.recurrent = outer(&s, recurrent);
-    s.peepholes = outer(&s, peepholes);
-    s.bias = outer(&s, bias);
-    Value *ends = outer(&s, lengths), *goes_on = time ? binary(&s.in, PRIM_LT, time, ends) : NULL, *cell = cell_before;
-    Value *after = new_state(&s, input, before, &cell);
-    Value *results[] = {kept(&s, goes_on, after, before), has_cell ? kept(&s, goes_on, cell, cell_before) : NULL,
-                        goes_on && after ? kept(&s, goes_on, after, like(&s.in, after, 0)) : after};
-    if (s.in.error) {
-        l->error = s.in.error;
-        return (Direction){NULL};
-    }
-    for (int i = 0; i < 3; i++)
-        if (results[i]) graph_add_output(s.in.graph, results[i]);
-    FOR_EACH_NODE(node, s.in.graph) {
-        node->origin = n->origin;
-        node_follow_rules(node, n);
-    }
-    for (int i = 0; i < s.captured.count; i++) inputs[count++] = s.captured.items[i];
-
-    Node *scan = host_node(l, n, NULL, inputs, count);
-    bool backwards = direction == 1 || r->reverse_first;
-    static const int64_t zeros[2], ones[] = {1, 1};
-    scan->op = "Scan";
-    scan->attrs.count = 0; /* those of n */
-    scan->captures = s.captured.count;
-    node_add_subgraph(scan, s.in.graph);
-    node_set_int(scan, "num_scan_inputs", scanned);
-    node_set_ints(scan, "scan_input_axes", zeros, scanned);
-    node_set_ints(scan, "scan_input_directions", backwards ? ones : zeros, scanned);
-    node_set_ints(scan, "scan_output_axes", zeros, 1);
-    node_set_ints(scan, "scan_output_directions", backwards ? ones : zeros, 1);
-    const Dim *all[] = {r->projection->dims[0], batch, h};
-    Direction result = {.y_h = host_result(l, scan, dtype, 2, state)};
-    if (states > 1) result.y_c = host_result(l, scan, dtype, 2, state);
-    result.y = host_result(l, scan, dtype, 3, all);
-    return result;
+    s.scan = scan_begin(l, "step");
+    Value *before = scan_state(&s.scan, h0), *cell_before = scan_state(&s.scan, c0);
+    Value *input = scan_element(&s.scan, projection), *time = scan_element(&s.scan, times);
+    s.recurrent = scan_captured(&s.scan, recurrent);
+    s.peepholes = scan_captured(&s.scan, peepholes);
+    s.bias = scan_captured(&s.scan, bias);
+    Value *ends = scan_captured(&s.scan, lengths), *cell = cell_before;
+    Value *goes_on = time ? binary(&s.scan.in, PRIM_LT, time, ends) : NULL;
+    Value *after = new_state(&s, input, before, &cell), *results[3];
+    int count = 0;
+    results[count++] = kept(&s, goes_on, after, before);
+    if (has_cell) results[count++] = kept(&s, goes_on, cell, cell_before);
+    results[count++] = goes_on && after ? kept(&s, goes_on, after, like(&s.scan.in, after, 0)) : after;
+    scan_end(l, n, &s.scan, r->projection->dims[0], direction == 1 || r->reverse_first, results, count, made);
+    if (l->error) return (Direction){NULL};
+    return (Direction){.y_h = made[0], .y_c = has_cell ? made[1] : NULL, .y = made[count - 1]};
 }
 
 void recurrent_as_scans(Lowering *l, const Node *n, const RecurrentSteps *r, Value **out_results) {

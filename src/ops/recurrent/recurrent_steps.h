@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recurrent nets as control flow, where the target has no kernel for them (Target.no_recurrence). */
+/* Recurrent nets as control flow, where no kernel is to stand (lowers_to_standard). */
 #ifndef ONNXFUSE_OPS_RECURRENT_RECURRENT_STEPS_H
 #define ONNXFUSE_OPS_RECURRENT_RECURRENT_STEPS_H
 

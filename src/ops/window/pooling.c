@@ -275,7 +275,7 @@ typedef struct Giving {
     int64_t taps;
 } Giving;
 
-/* To the first of the largest under the window, as the forward kernel takes it, or to all in equal parts. dx and x stand at the task's
+/* To the first of the largest under the window, as the forward kernel takes it, or to all. dx and x stand at the task's
  * channels of row 0. */
 #define DEFINE_GIVE(T, NAME)                                                                                           \
     VECTORISED static void give_max_##NAME(const T *x, const T *dy, T *dx, const int64_t *rows, int64_t count,         \
@@ -293,12 +293,10 @@ typedef struct Giving {
         }                                                                                                              \
         for (int64_t i = 0; i < block; i++) dx[rows[best[i]] * channels + i] += dy[i];                                 \
     }                                                                                                                  \
-    VECTORISED static void give_parts_##NAME(T part, const T *dy, T *dx, const int64_t *rows, int64_t count,           \
-                                             int64_t channels, int64_t block) {                                        \
-        T share[BLOCK];                                                                                                \
-        for (int64_t i = 0; i < block; i++) share[i] = part * dy[i];                                                   \
+    VECTORISED static void give_all_##NAME(const T *dy, T *dx, const int64_t *rows, int64_t count, int64_t channels,   \
+                                           int64_t block) {                                                            \
         for (int64_t t = 0; t < count; t++)                                                                            \
-            for (int64_t i = 0; i < block; i++) dx[rows[t] * channels + i] += share[i];                                \
+            for (int64_t i = 0; i < block; i++) dx[rows[t] * channels + i] += dy[i];                                   \
     }                                                                                                                  \
     static void give_rows_##NAME(const Giving *g, int64_t image, int64_t from, int64_t block, int64_t *rows) {         \
         const Pooling *p = &g->p;                                                                                      \
@@ -311,7 +309,7 @@ typedef struct Giving {
             int64_t count = rows_under(p, &w, rows);                                                                   \
             const T *dy = (const T *)g->dy + row * channels + from;                                                    \
             if (p->mode != POOL_MAX)                                                                                   \
-                give_parts_##NAME(1 / (T)w.divisor, dy, dx, rows, count, channels, block);                             \
+                give_all_##NAME(dy, dx, rows, count, channels, block);                                                 \
             else if (count)                                                                                            \
                 give_max_##NAME((const T *)p->x + from, dy, dx, rows, count, channels, block);                         \
         }                                                                                                              \
@@ -365,4 +363,4 @@ static Status run_giving(HostCall *call, PoolMode mode) {
 }
 
 Status host_max_pool_gradient(HostCall *call) { return run_giving(call, POOL_MAX); }
-Status host_average_pool_gradient(HostCall *call) { return run_giving(call, POOL_AVERAGE); }
+Status host_spread_windows(HostCall *call) { return run_giving(call, POOL_AVERAGE); }

@@ -286,21 +286,6 @@ static void fold_columns(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
-/* The other way: each column element is read at its place, 0 in the padding. */
-static void unfold_columns(void *context, int64_t begin, int64_t end, int worker) {
-    const Columns *c = context;
-    (void)worker;
-    for (int64_t p = begin; p < end; p++) {
-        for (int64_t i = 0; i < c->taps * c->blocks; i++) {
-            int64_t place = column_place(c, i / c->blocks, i % c->blocks), to = p * c->taps * c->blocks + i;
-            if (c->dtype == DT_F32)
-                ((float *)c->y)[to] = place < 0 ? 0 : ((const float *)c->x)[p * c->plane + place];
-            else
-                ((double *)c->y)[to] = place < 0 ? 0 : ((const double *)c->x)[p * c->plane + place];
-        }
-    }
-}
-
 static void copy_ints(const Node *node, const char *name, int count, int64_t *to) {
     int given;
     const int64_t *from = attr_ints(node, name, &given);
@@ -351,31 +336,32 @@ static Status host_col2im(HostCall *call) {
     return NULL;
 }
 
-/* The images' columns: what Col2Im adds up. */
-static Status host_im2col(HostCall *call) {
-    const Tensor *x;
-    Tensor *y;
-    Columns c;
-    TRY(host_tensor(call, 0, DT_NONE, &x));
-    TRY(columns_of(call, x, &c));
-    if (x->rank != c.spatial + 2 || memcmp(x->dims + 2, c.image, (size_t)c.spatial * sizeof *c.image) != 0)
-        return host_error(call, "the image has another size");
-    TRY(host_output(call, 0, x->dtype, 3, (int64_t[]){x->dims[0], x->dims[1] * c.taps, c.blocks}, &y));
-    if (!y) return NULL;
-    c.y = y->data;
-    pool_for(call->pool, x->dims[0] * x->dims[1], 1, unfold_columns, &c);
-    return NULL;
-}
-
-/* Each is linear, and the other's transpose. */
+/* It adds up the elements of blocks: each is read where it was added, and as 0 in the padding. Axis after axis of the padded image becomes the taps and
+ * the blocks along it. */
 static void back_col2im(Backward *w, const Node *n) {
-    Value *g = dy(w, n, 0);
-    give(w, n, 0, host_result_like(w->l, backward_host(w, n, "Im2Col", host_im2col, &g, 1), n->inputs[0]));
-}
-
-static void back_im2col(Backward *w, const Node *n) {
-    Value *g = dy(w, n, 0);
-    give(w, n, 0, host_result_like(w->l, backward_host(w, n, "Col2Im", host_col2im, &g, 1), n->inputs[0]));
+    Lowering *l = w->l;
+    int count, spatial, perm[2 * MAX_RANK] = {0, 1};
+    const Dim *const *block = attr_dims(n, "block", &spatial), *before[MAX_RANK], *after[MAX_RANK];
+    const int64_t *strides = attr_ints(n, "strides", &count), *dilations = attr_ints(n, "dilations", &count),
+                  *pads = attr_ints(n, "pads", &count);
+    for (int i = 0; i < spatial + 2; i++) {
+        before[i] = size_const(l, i < 2 ? 0 : pads[i - 2]);
+        after[i] = size_const(l, i < 2 ? 0 : pads[spatial + i - 2]);
+    }
+    Value *g = dy(w, n, 0), *columns = g ? pad(l, g, before, after, like(l, g, 0)) : NULL;
+    for (int i = 0; i < spatial && columns; i++) {
+        const Dim *one = size_const(l, 1),
+                  *reach = size_mul(l, size_sub(l, block[i], one), size_const(l, dilations[i]));
+        const Dim *room = size_sub(l, columns->dims[2 + 2 * i], size_add(l, reach, one));
+        const Dim *blocks = size_add(l, dim_div(l->dims, room, size_const(l, strides[i])), one);
+        const Dim *dims[] = {block[i], dim_max(l->dims, blocks, size_const(l, 0))};
+        Value *tap = mul(l, iota(l, dims, 2, 0, DT_I64), scalar_int(l, DT_I64, dilations[i]));
+        Value *start = mul(l, iota(l, dims, 2, 1, DT_I64), scalar_int(l, DT_I64, strides[i]));
+        columns = gather(l, columns, add(l, tap, start), 2 + 2 * i);
+        perm[2 + i] = 2 + 2 * i;
+        perm[2 + spatial + i] = 3 + 2 * i;
+    }
+    if (columns) give(w, n, 0, reshape(l, permute(l, columns, perm), n->inputs[0]->dims, 3));
 }
 
 static Status lower_col2im(Lowering *l, const Node *n) {
@@ -426,9 +412,8 @@ const HostRow hosts_window[] = {
     {"AveragePool", host_average_pool, back_average_pool},
     {"LpPool", host_lp_pool, back_lp_pool},
     {"MaxPoolGradient", host_max_pool_gradient, back_max_pool_gradient},
-    {"AveragePoolGradient", host_average_pool_gradient, back_average_pool_gradient},
+    {"SpreadWindows", host_spread_windows, back_spread_windows},
     {"MaxRoiPool", host_max_roi_pool, back_max_roi_pool},
     {"Col2Im", host_col2im, back_col2im},
-    {"Im2Col", host_im2col, back_im2col},
     {0},
 };

@@ -10,9 +10,9 @@
 Status host_max_pool(HostCall *call);     /* output 1: the maxima's places; int storage_order */
 Status host_average_pool(HostCall *call); /* int count_include_pad */
 Status host_lp_pool(HostCall *call);      /* p */
-/* Of x and dy, the gradient of x; of dy alone, where the attribute `image` has the dims of x. */
+/* Of x and dy, the gradient of x; of dy alone, where the attribute `image` has the dims of x, each element's sum over its windows. */
 Status host_max_pool_gradient(HostCall *call);
-Status host_average_pool_gradient(HostCall *call);
+Status host_spread_windows(HostCall *call);
 
 /* AveragePool of the channels-first x, as node n's attributes say. */
 Value *average_pool(Lowering *l, const Node *n, Value *x);
@@ -21,7 +21,7 @@ Value *average_pool(Lowering *l, const Node *n, Value *x);
 void back_max_pool(Backward *w, const Node *n);
 void back_max_pool_gradient(Backward *w, const Node *n);
 void back_average_pool(Backward *w, const Node *n);
-void back_average_pool_gradient(Backward *w, const Node *n);
+void back_spread_windows(Backward *w, const Node *n);
 void back_lp_pool(Backward *w, const Node *n);
 
 #endif

@@ -62,9 +62,10 @@ static bool is_training_dropout(const Node *node) {
     return strcmp(node->op, "Dropout") == 0 && !*node->domain && node->input_count > 2 && node->inputs[2];
 }
 
-/* Each Dropout that may drop gives its mask, which its gradient reads. */
+/* Each Dropout that may drop gives its mask, which its gradient reads. In bodies, too. */
 static void add_masks(Graph *graph) {
     FOR_EACH_NODE(node, graph) {
+        for (int i = 0; i < node->subgraph_count; i++) add_masks(node->subgraphs[i]);
         if (!is_training_dropout(node) || (node->output_count > 1 && node->outputs[1])) continue;
         node->output_count = 1;
         node_add_output(node, arena_format(graph->arena, "%s_mask", node->outputs[0]->name), DT_NONE, -1, NULL);
@@ -72,9 +73,11 @@ static void add_masks(Graph *graph) {
 }
 
 static void drop_unread_masks(Graph *graph) {
-    FOR_EACH_NODE(node, graph)
-    if (is_training_dropout(node) && node->output_count == 2 && !value_is_read(node->outputs[1]))
-        node->output_count = 1;
+    FOR_EACH_NODE(node, graph) {
+        for (int i = 0; i < node->subgraph_count; i++) drop_unread_masks(node->subgraphs[i]);
+        if (is_training_dropout(node) && node->output_count == 2 && !value_is_read(node->outputs[1]))
+            node->output_count = 1;
+    }
 }
 
 /* A copy with its gradients, in primitives. */
@@ -185,7 +188,7 @@ static void type_outputs(Graph *graph, const Graph *lowered) {
 
 Policy standard_policy(const Policy *policy) {
     Policy own = *policy;
-    own.target.no_recurrence = true;
+    own.target.standard = true;
     return own;
 }
 

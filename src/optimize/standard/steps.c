@@ -29,6 +29,31 @@ static void running(Writer *w, const Node *n, Value *const *in) {
     if (inputs[1]) set_form(w, n->outputs[0], apply(w, n->op, type_of(n), inputs, 2, attrs, 2));
 }
 
+static void determinant(Writer *w, const Node *n, Value *const *in) {
+    set_form(w, n->outputs[0], apply1(w, "Det", in[0]));
+}
+
+/* The size that the attribute holds, as a number; NULL: there is none such. */
+static Value *size_attr(Writer *w, const Node *n, const char *name) {
+    int count;
+    const Dim *const *sizes = attr_dims(n, name, &count);
+    return sizes ? size_number(w, sizes[0]) : NULL;
+}
+
+/* Inputs: x, and the axis where only a run knows it. */
+static void fourier(Writer *w, const Node *n, Value *const *in) {
+    Value *axis = n->input_count > 1 ? to_scalar(w, in[1]) : whole(w, DT_I64, attr_int(n, "axis", 0));
+    Value *inputs[] = {in[0], size_attr(w, n, "length"), convert(w, axis, DT_I64)};
+    Attr attrs[] = {int_attr("inverse", attr_int(n, "inverse", 0)), int_attr("onesided", attr_int(n, "onesided", 0))};
+    if (axis) set_form(w, n->outputs[0], apply(w, "DFT", type_of(n), inputs, 3, attrs, 2));
+}
+
+static void short_fourier(Writer *w, const Node *n, Value *const *in) {
+    Value *inputs[] = {in[0], size_attr(w, n, "step"), n->input_count > 1 ? in[1] : NULL, size_attr(w, n, "length")};
+    Attr onesided = int_attr("onesided", attr_int(n, "onesided", 1));
+    if (inputs[1] && inputs[3]) set_form(w, n->outputs[0], apply(w, "STFT", type_of(n), inputs, 4, &onesided, 1));
+}
+
 /* Over axes that only a run knows. */
 static void reduction(Writer *w, const Node *n, Value *const *in) {
     const char *op = prim_operator(prim_from_name(attr_string(n, "reduce_prim", "")));
@@ -142,6 +167,9 @@ void write_host(Writer *w, const Node *n) {
         const char *op;
         void (*write)(Writer *w, const Node *n, Value *const *in);
     } rows[] = {{"TopK", top_k},
+                {"Det", determinant},
+                {"DFT", fourier},
+                {"STFT", short_fourier},
                 {"CumSum", running},
                 {"CumProd", running},
                 {"NonZero", non_zero},
@@ -153,6 +181,8 @@ void write_host(Writer *w, const Node *n) {
                 {"Unsqueeze", resized},
                 {"Pad", padded},
                 {"If", branch_that_fails},
+                {"Resize", write_resize},
+                {"Upsample", write_resize},
                 {"ResizeGradient", write_resize_gradient}};
     void (*write)(Writer *, const Node *, Value *const *) = node_attr(n, "reduce_prim") ? reduction : NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !write; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling and its gradients, host steps over channels-last tensors, in the standard's operators. */
+/* Host steps over windows of images, pooling, its gradients, columns and regions, in the standard's operators. */
 #include "optimize/standard/writer.h"
 
 enum { MOST_WINDOW_ATTRS = 6 };
@@ -10,32 +10,27 @@ typedef struct WindowAttrs {
     int64_t pads[2 * MAX_RANK];
 } WindowAttrs;
 
-static bool known_sizes(const Dim *const *dims, int count, int64_t *out_sizes) {
-    for (int i = 0; i < count; i++)
-        if (!dim_is_const(dims[i], &out_sizes[i])) return false;
-    return true;
-}
-
-/* What MaxPool and AveragePool share; false: refused. Of a step, "pads" are those that auto_pad came to. */
-static bool window_attrs(Writer *w, const Node *n, WindowAttrs *out) {
+/* What pooling operators share. Where only a run knows how far it is padded, auto_pad has said so. */
+static void window_attrs(const Node *n, WindowAttrs *out) {
     static const char *const lists[] = {"kernel_shape", "strides", "dilations"};
     int count;
+    bool known = true;
     const Dim *const *pads = attr_dims(n, "pads", &count);
-    if (!known_sizes(pads, count, out->pads)) return refuse(w, "how far it is padded only a run knows"), false;
-    out->items[0] = ints_attr("pads", out->pads, count);
+    for (int i = 0; i < count; i++) known &= dim_is_const(pads[i], &out->pads[i]);
+    out->items[0] = known ? ints_attr("pads", out->pads, count) : text_attr("auto_pad", attr_string(n, "auto_pad", ""));
     for (int i = 0; i < 3; i++) {
         const int64_t *list = attr_ints(n, lists[i], &count);
         out->items[1 + i] = ints_attr(lists[i], list, count);
     }
     out->items[4] = int_attr("ceil_mode", attr_int(n, "ceil_mode", 0));
     out->count = 5;
-    return true;
 }
 
 /* *out_places: in x flattened, as the standard counts them. */
 static Value *max_pool(Writer *w, const Node *n, Value *x, int64_t storage_order, Value **out_places) {
     WindowAttrs attrs;
-    if (!x || !window_attrs(w, n, &attrs)) return NULL;
+    if (!x) return NULL;
+    window_attrs(n, &attrs);
     attrs.items[attrs.count++] = int_attr("storage_order", storage_order);
     Value *y = apply(w, "MaxPool", x->dtype, &x, 1, attrs.items, attrs.count);
     if (!y || !out_places) return y;
@@ -73,58 +68,57 @@ static void write_max_pool_gradient(Writer *w, const Node *n) {
 
 static void write_average_pool(Writer *w, const Node *n) {
     int rank = n->inputs[0]->rank;
-    WindowAttrs attrs;
     Value *x = channels_second(w, form_of(w, n->inputs[0]), rank);
-    if (!x || !window_attrs(w, n, &attrs)) return;
+    WindowAttrs attrs;
+    if (!x) return;
+    window_attrs(n, &attrs);
     attrs.items[attrs.count++] = int_attr("count_include_pad", attr_int(n, "count_include_pad", 0));
     Value *y = apply(w, "AveragePool", x->dtype, &x, 1, attrs.items, attrs.count);
     set_form(w, n->outputs[0], channels_last(w, y, rank));
 }
 
-/* How many elements the window at place `at` of an axis counts: those between low and high. */
-static int64_t counted(int64_t at, int64_t stride, int64_t dilation, int64_t kernel, int64_t before, int64_t low,
-                       int64_t high) {
-    int64_t count = 0;
-    for (int64_t tap = 0; tap < kernel; tap++) {
-        int64_t place = at * stride - before + tap * dilation;
-        count += place >= low && place < high;
-    }
-    return count;
+static void write_lp_pool(Writer *w, const Node *n) {
+    int rank = n->inputs[0]->rank;
+    const Attr *p = node_attr(n, "p");
+    Value *x = channels_second(w, form_of(w, n->inputs[0]), rank);
+    WindowAttrs attrs;
+    if (!x) return;
+    window_attrs(n, &attrs);
+    if (p) attrs.items[attrs.count++] = *p;
+    Value *y = apply(w, "LpPool", x->dtype, &x, 1, attrs.items, attrs.count);
+    set_form(w, n->outputs[0], channels_last(w, y, rank));
 }
 
-/* 1 over what each window counts, of shape [1, 1, windows]; one number where it is the same in all. */
-static Value *parts(Writer *w, const Node *n, const Dim *const *image, DType dtype) {
-    int spatial, unused;
-    const int64_t *kernel = attr_ints(n, "kernel_shape", &spatial), *strides = attr_ints(n, "strides", &unused),
-                  *dilations = attr_ints(n, "dilations", &unused);
-    bool with_pads = attr_int(n, "count_include_pad", 0);
-    int64_t pads[2 * MAX_RANK], in[MAX_RANK], dims[MAX_RANK] = {1, 1}, whole = 1;
-    bool inside = attr_int(n, "ceil_mode", 0) == 0;
-    if (!known_sizes(attr_dims(n, "pads", &unused), 2 * spatial, pads))
-        return refuse(w, "how far it is padded only a run knows"), NULL;
-    for (int i = 0; i < spatial; i++) {
-        whole *= kernel[i];
-        inside &= with_pads || (!pads[i] && !pads[spatial + i]);
+static void write_columns(Writer *w, const Node *n) {
+    static const char *const lists[] = {"dilations", "pads", "strides"};
+    int spatial, count;
+    const Dim *const *image = attr_dims(n, "image", &spatial), *const *block = attr_dims(n, "block", &spatial);
+    Value *inputs[] = {form_of(w, n->inputs[0]), shape_value(w, image, spatial), shape_value(w, block, spatial)};
+    Attr attrs[3];
+    for (int i = 0; i < 3; i++) {
+        const int64_t *list = attr_ints(n, lists[i], &count);
+        attrs[i] = ints_attr(lists[i], list, count);
     }
-    if (inside) return number(w, dtype, 1 / (double)whole);
-    if (!known_sizes(image, spatial, in) || !known_sizes(attr_dims(n, "size", &unused), spatial, dims + 2))
-        return refuse(w, "how many elements its windows average only a run knows"), NULL;
-    Tensor *tensor = tensor_new(w->arena, DT_F64, spatial + 2, dims);
-    for (int64_t e = 0; e < tensor_count(tensor); e++) {
-        int64_t rest = e, count = 1;
-        for (int i = spatial - 1; i >= 0; i--) {
-            int64_t more = with_pads ? 1 : 0;
-            count *= counted(rest % dims[2 + i], strides[i], dilations[i], kernel[i], pads[i], -more * pads[i],
-                             in[i] + more * pads[spatial + i]);
-            rest /= dims[2 + i];
-        }
-        ((double *)tensor->data)[e] = 1 / (double)(count ? count : 1);
-    }
-    return convert(w, small_constant(w, tensor), dtype);
+    if (!inputs[0] || !inputs[1] || !inputs[2]) return;
+    set_form(w, n->outputs[0], apply(w, "Col2Im", inputs[0]->dtype, inputs, 3, attrs, 3));
 }
 
-/* dx: each window's part of dy on all of its elements, a transposed convolution with ones. */
-static void write_average_pool_gradient(Writer *w, const Node *n) {
+static void write_regions(Writer *w, const Node *n) {
+    static const char *const kept[] = {"mode", "output_height", "output_width", "sampling_ratio", "spatial_scale"};
+    Value *inputs[] = {channels_second(w, form_of(w, n->inputs[0]), 4), form_of(w, n->inputs[1]),
+                       form_of(w, n->inputs[2])};
+    const char *shift = attr_int(n, "half_pixel", 0) ? "half_pixel" : "output_half_pixel";
+    Attr attrs[6] = {text_attr("coordinate_transformation_mode", shift)};
+    int count = 1;
+    for (int i = 0; i < 5; i++)
+        if (node_attr(n, kept[i])) attrs[count++] = *node_attr(n, kept[i]);
+    if (!inputs[0] || !inputs[1] || !inputs[2]) return;
+    Value *y = apply(w, "RoiAlign", inputs[0]->dtype, inputs, 3, attrs, count);
+    set_form(w, n->outputs[0], channels_last(w, y, 4));
+}
+
+/* Each window's number on all of its elements: a transposed convolution with ones. */
+static void write_spread_windows(Writer *w, const Node *n) {
     int rank, spatial, unused;
     const Dim *const *image = attr_dims(n, "image", &rank), *const *size = attr_dims(n, "size", &spatial);
     const Dim *const *pads = attr_dims(n, "pads", &unused), *cut[2 * MAX_RANK], *ones[MAX_RANK], *flat[MAX_RANK],
@@ -133,8 +127,7 @@ static void write_average_pool_gradient(Writer *w, const Node *n) {
                   *dilations = attr_ints(n, "dilations", &unused);
     DimTable *t = w->table;
     Value *g = channels_second(w, form_of(w, n->inputs[0]), rank);
-    Value *part = g ? parts(w, n, image + 1, g->dtype) : NULL;
-    if (!part) return;
+    if (!g) return;
     dims[0] = image[0];
     dims[1] = image[rank - 1];
     flat[0] = dim_mul(t, dims[0], dims[1]); /* each channel by itself */
@@ -150,7 +143,7 @@ static void write_average_pool_gradient(Writer *w, const Node *n) {
     }
     Value *shape = shape_value(w, ones, rank);
     Value *weight = shape ? apply(w, "Expand", g->dtype, (Value *[]){number(w, g->dtype, 1), shape}, 2, NULL, 0) : NULL;
-    Value *x = reshape_to(w, apply2(w, "Mul", g, part), flat, rank);
+    Value *x = reshape_to(w, g, flat, rank);
     Value *y = spread_windows(w, x, weight, cut, spatial, strides, dilations, 1);
     set_form(w, n->outputs[0], channels_last(w, reshape_to(w, y, dims, rank), rank));
 }
@@ -162,7 +155,10 @@ bool write_window(Writer *w, const Node *n) {
     } rows[] = {{"MaxPool", write_max_pool},
                 {"MaxPoolGradient", write_max_pool_gradient},
                 {"AveragePool", write_average_pool},
-                {"AveragePoolGradient", write_average_pool_gradient}};
+                {"LpPool", write_lp_pool},
+                {"Col2Im", write_columns},
+                {"RoiAlign", write_regions},
+                {"SpreadWindows", write_spread_windows}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(rows[i].op, n->op) != 0 || *n->domain) continue;
         rows[i].write(w, n);

@@ -132,6 +132,7 @@ Value *end_repeat(Writer *w, Repeat *repeat, Value *next);
 bool write_window(Writer *w, const Node *n);
 bool write_sequence(Writer *w, const Node *n);
 /* In resize.c; in: the node's inputs. */
+void write_resize(Writer *w, const Node *n, Value *const *in);
 void write_resize_gradient(Writer *w, const Node *n, Value *const *in);
 /* In flow.c: of an If that lowering has put into a branch which fails when it is taken. */
 void write_refusal(Writer *w, const Node *n);
